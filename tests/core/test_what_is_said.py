@@ -130,12 +130,14 @@ def stop(*replies, **settings):
     return vqa(*replies, data={"bad_rows": "stop"}, **settings)
 
 
+SQUAD = "SQuAD's script (Rajpurkar et al. 2016)"
 SIGN = "decided: a sign stands with its number or word; the opposite sign is another value"
 
 # fmt: off
 # ---- S1: signs are part of a word
 row("S1-vqa", [question("<5 mm")], vqa(">5 mm"), Below(1), "< and > are opposite", "Khan/khan-exercises#132721")
 row("S1-vqa-itself", [question("<5 mm")], vqa("<5 mm", "< 5 mm", "<5mm"), [1, 1, 1], "the gold; a space says nothing")
+row("S1-blood-group", ("Rh-", "Rh+"), words(), Below(1), SIGN)
 row("S1-blood-group-itself", ("Rh +", "Rh+"), words(), 1, "a space says nothing")
 row("S1-blood-group-in-a-text", ("blood group A Rh-", "blood group A Rh+"), words(), Below(1), SIGN)
 row("S1-stage", ("T2 N0 M0", "T2 N+ M0"), words(), Below(1), SIGN)
@@ -144,12 +146,20 @@ row("S1-receptors-in-another-order", ("HER2- ER+ PR-", "ER+ PR- HER2-"), words()
 row("S1-at-most", ("≥5 mm", "≤5 mm"), words(), Below(1), "≥ and ≤ are opposite", "Khan/khan-exercises#157602")
 row("S1-at-most-in-ascii", ("<= 5 mm", "≤5 mm"), words(), 1, "Unicode: ≤ is less-than or equal to")
 row("S1-at-most-is-not-less", ("<5 mm", "≤5 mm"), words(), Below(1), "5 is in one and not in the other")
+row("S1-arrow", ("↓ CRP", "↑ CRP"), words(), Below(1), "risen is not fallen")
+row("S1-arrow-itself", ("↑ CRP", "↑CRP"), words(), 1, "a space says nothing")
 row("S1-plus-minus", ("2021", "±2021"), words(), Below(1), "two values are not one", "huggingface/Math-Verify#14")
 row("S1-minus", ("5 degrees", "-5 degrees"), words(), Below(1), "-5 is not 5")
 row("S1-minus-sign", ("\u22125 degrees", "-5 degrees"), words(), 1, "Unicode U+2212 is minus",
     "deepset-ai/haystack#2508")
+row("S1-percent", ("28 mm", "28% mm"), words(), Below(1), "28% is not 28")
 row("S1-in-a-sentence", ("Nodule >8 mm in the left lung", "Nodule <8 mm in the left lung"), words(), Below(1), SIGN)
+row("S1-hanging-hyphen", ("pre and post contrast", "pre- and post-contrast"), words(), 1,
+    "a hanging hyphen stands for a word that follows: it is no sign")
 row("S1-range", ("5-10 mm", "5-10 mm"), words(), 1, "the gold itself")
+row("S1-squad", (">5 mm", "<5 mm"), words(negation_scope=False), 1, f"{SQUAD} removes all of string.punctuation")
+row("S1-exact", (">5 mm", "<5 mm"), exact(), 0, SIGN)
+row("S1-labels", (["Rh-"], ["Rh+"]), labels(), 0, SIGN)
 row("S1-ranking", (["HER2-", "HER2+"], ["HER2+"]), ranked(), 0.5, "1 / 2: the first is another name")
 
 row("S1-in-brackets", ("HER2 (-)", "HER2 (+)"), words(), Below(1), SIGN)
@@ -383,6 +393,7 @@ row("S6-many", ([[.1, .1, .4, .25], [.5, .5, .8, .65]], [[.1, .1, .4, .4], [.5, 
 row("S6-xywh", ([.1, .1, .3, .15], [.1, .1, .3, .3]), iou(threshold=0.5, format="xywh"), 1, EXACTLY)
 row("S6-missed", ([.1, .1, .4, .249], [.1, .1, .4, .4]), iou(threshold=0.5), 0, "447 of 900 is less than a half")
 row("S6-missed-by-a-pixel", ([0, 0, 1, 0.4999], [0, 0, 1, 1]), iou(threshold=0.5), 0, "0.4999 is less than a half")
+
 
 
 def band(given, folder):
@@ -736,6 +747,11 @@ def summed(given, folder):
     return json.dumps(results(given, folder), default=str, ensure_ascii=False) + told(given, folder)
 
 
+def noticed(given, folder):
+    """Whether a call did not run, or ran with the flag `ignored`."""
+    return not any(isinstance(one, dict) for one in results(given, folder)) or "ignored" in see(given).flags
+
+
 def count_runs(given, folder):
     """How many calls of the first reply ran."""
     return sum(isinstance(one, dict) for one in results(given, folder))
@@ -873,6 +889,12 @@ row("R3-tool", ZOOM.replace("factor", "facter"), told, says("factor", "did you m
 
 # ---- R4: two sets of arguments
 TWO_SETS = either([says("error", "parameters|arguments")], [], [says("error", "twice|two")])
+row("R4-parameters", tag(name="zoom", arguments={"factor": 2}, parameters={"factor": 3}), results, TWO_SETS,
+    "refused, as a repeated key is")
+row("R4-args", tag(name="zoom", arguments={"factor": 2}, args={"factor": 3}), noticed, True,
+    "refused, as a repeated key is, or flagged")
+row("R4-loose", tag(name="zoom", arguments={"factor": 2}, factor=3), noticed, True,
+    "which of the two? refused, or flagged")
 row("R4-repeated", '<tool_call>{"name":"zoom","arguments":{"factor":2},"arguments":{"factor":3}}</tool_call>', results,
     either([says("error", "arguments|twice|repeated")], []), "RFC 8259, 4: names should be unique")
 row("R4-repeated-inside", '<tool_call>{"name":"zoom","arguments":{"factor":2,"factor":3}}</tool_call>', results,
@@ -885,23 +907,40 @@ row("R4-one-set", tag(name="zoom", parameters={"factor": 2}), count_runs, 1, "on
 
 # ---- R5: one call twice
 NATIVE = ("zoom", {"factor": 2})
+row("R5-echo", call(ZOOM, NATIVE), count_runs, 1, "one call, told twice", "youssofal/MTPLX#249")
+row("R5-echo-text-arguments", call(ZOOM, ("zoom", '{"factor": 2}')), count_runs, 1, "JSON text of the same arguments")
+row("R5-echo-other-format", call("```tool\n" + json.dumps({"name": "zoom", "arguments": {"factor": 2}}) + "\n```",
+    NATIVE),
+    count_runs, 1, "one call, told twice", "dimagi/open-chat-studio#1672")
 row("R5-echo-two-keys", call(tag(name="crop", arguments={"box": [0.1, 0.1, 0.5, 0.5], "padding": 0}),
     ("crop", {"padding": 0, "box": [0.1, 0.1, 0.5, 0.5]})), lambda given, folder: len(results(given, folder)), 1,
     "JSON objects are not ordered")
 row("R5-two-echoes", call(ZOOM + tag(name="reset", arguments={}), NATIVE, ("reset", {})), count_runs, 2,
     "two calls, each told twice")
+row("R5-echo-json", call(json.dumps({"name": "zoom", "arguments": {"factor": 2}}), NATIVE), count_runs, 1,
+    "one call, told twice")
 row("R5-echo-and-words", call(f"Let me look closer. {ZOOM}", NATIVE), count_runs, 1, "one call, told twice",
     "vllm-project/vllm#42021")
 row("R5-another", call(tag(name="reset", arguments={}), NATIVE), count_runs, 2, "two calls")
+row("R5-other-arguments", call(ZOOM.replace("2", "3"), NATIVE), count_runs, 2, "two calls")
+row("R5-two-in-text", ZOOM + ZOOM, count_runs, 2, "decided: two calls of the text stay two")
+row("R5-two-native", call("", NATIVE, NATIVE), count_runs, 2, "decided: two native calls stay two",
+    "langchain-ai/langchain#38969")
 row("R5-in-thinking", call(f"<think>{ZOOM}</think>", NATIVE), count_runs, 1, "thinking is not read",
     "vllm-project/vllm#39056")
 row("R5-server", [completion(ZOOM, ("c1", "zoom", '{"factor": 2}')), completion(GOOD)],
     served(lambda one: one.episodes[0].run_call_count), 1, "from a server, too", "dreadnode/rigging#40")
 
 # ---- R6: arguments of a policy function
+row("R6-null", call("", ("reset", None)), results, [{}], "null is no arguments")
 row("R6-empty", call("", ("reset", "")), results, [{}], "nothing is no arguments", "QwenLM/Qwen-Agent#135")
+row("R6-null-text", call("", ("reset", "null")), results, [{}], "null is no arguments")
 row("R6-needed", call("", ("zoom", None)), summed, says("factor|arguments", without="AttributeError"),
     "an error that names what is missing")
+row("R6-list", call("", ("reset", [])), summed, says("arguments", without="AttributeError|TypeError"),
+    "an error that names the field")
+row("R6-number", call("", ("zoom", 5)), summed, says("arguments", without="AttributeError|TypeError"),
+    "an error that names the field", "langchain4j/langchain4j#3093")
 row("R6-mapping-with-null", call("", ("zoom", {"factor": None})), summed,
     either(says("factor"), says("zoomed")), "an error that names the argument, or its default")
 row("R6-server", [completion("", ("c1", "reset", None)), completion(GOOD)], served(lambda one: [result.error for turn in
@@ -911,17 +950,31 @@ row("R6-server", [completion("", ("c1", "reset", None)), completion(GOOD)], serv
 MASS = "{'label': 'mass', 'bbox': [0.1, 0.2, 0.3, 0.4]}"
 FENCED = f"```json\n{FINAL}\n```"
 FIRST = "strict JSON in a fence that says so goes before code that must be repaired"
+LANGCHAIN = "langchain-ai/langchain#9654"
+row("R7-python", f"{FENCED}\nCode:\n```python\nprint({MASS})\n```", taken("label"), "nodule", FIRST, LANGCHAIN)
 row("R7-javascript", f"{FENCED}\n```js\nconst x = {{label: 'mass', bbox: [0.1, 0.2, 0.3, 0.4]}};\n```", taken("label"),
     "nodule", FIRST, "langchain-ai/langchain#20305")
+row("R7-no-fence", f"{FENCED}\nIn Python: {MASS}", taken("label"), "nodule", FIRST)
+row("R7-bare-fence", f"{FENCED}\n```\n{MASS}\n```", taken("label"), "nodule", FIRST)
+row("R7-code-first", f"```python\nprint({MASS})\n```\n{FENCED}", taken("label"), "nodule", FIRST,
+    "langchain-ai/langchain#15069")
+row("R7-upper-case", f"```JSON\n{FINAL}\n```\n```python\nprint({MASS})\n```", taken("label"), "nodule", FIRST)
+row("R7-two-answers", f"{FENCED}\nNo:\n" + FENCED.replace("nodule", "cyst"), taken("label"), "cyst",
+    "docs: among equals the last one wins", "langchain-ai/langchain#20305")
 row("R7-comma", f"{FENCED}\n```python\nfound = {MASS[:-1]},}}\n```", taken("label"), "nodule", FIRST)
 row("R7-yaml", f"{FENCED}\n```yaml\nlabel: mass\n```", taken("label"), "nodule", FIRST)
 row("R7-broken-fence", f"```json\n{MASS}\n```\n{FINAL}", taken("label"), "nodule",
     "strict JSON goes before what must be repaired, and the last of two wins")
+row("R7-only-code", f"```python\nprint({MASS})\n```", taken("label"), either("mass", refused("JSON")),
+    "the only object there is, or a refusal")
 
 # ---- R8: a call in thinking
 THINKING = says("think")
+row("R8-call", f"<think>look {ZOOM}</think>", told, THINKING, "the reason says that thinking is not read",
+    "vllm-project/vllm#39056")
 row("R8-and-words", f"<think>look {ZOOM}</think>\nI would like to zoom.", told, THINKING, "the same",
     "vllm-project/vllm#16511")
+row("R8-open", f"<think>look {ZOOM}", told, THINKING, "thinking that never ends", "vllm-project/vllm#51679")
 row("R8-fence", "<think>look\n```tool\n{\"name\": \"zoom\", \"arguments\": {\"factor\": 2}}\n```\n</think>", told,
     THINKING, "in every format")
 row("R8-answer", f"<think>so {FINAL}</think>", told, THINKING, "an answer in thinking is none")
@@ -972,9 +1025,18 @@ row("R10-list", ["yes"], asked, says('"yes"', *CLOSED_ANSWER, without=PYTHON), "
 row("R10-object", {"value": "yes"}, asked, says(*CLOSED_ANSWER, without=PYTHON), "JSON: double quotes")
 both("R10-too-long", {"bbox": [0.1, 0.2, 0.3, 0.4, 0.5]}, "bbox", refused("bbox", r"\b(4|four)\b", without=PYTHON),
     "the limit as a number")
+both("R10-too-short", {"bbox": [0.1, 0.2]}, "bbox", refused("bbox", r"\b(4|four)\b", without=PYTHON),
+    "the limit as a number")
 both("R10-size-once", {"bbox": [0.1, 0.2]}, "bbox", refused(r"\b4 items", without="4 to 4"), "one limit is said once")
+both("R10-choice", {"side": "lefft"}, "side", refused('"?left"?', "right", without=r"\['|'left' or 'right'|(?-i:None)"),
+    "what is allowed, in JSON")
 both("R10-near", {"side": "rigt"}, "side", refused("rigt", '"right"'), "given, allowed and the near miss")
+both("R10-inside", {"bbox": [0.1, 0.2, "x", 0.4]}, "bbox", refused("bbox", '"x"', "number"),
+    "the place, given and allowed")
+both("R10-choice-boolean", {"side": True}, "side", refused("side", "left", without=r"(?-i:\bTrue\b|\bNone\b)"),
+    "what was given, in JSON")
 row("R10-most", {"size_mm": 501}, taken("size_mm", env=BOTH[1]), refused("501", "500"), "the limit as a number")
+both("R10-nothing", {"label": None}, "label", refused("label", "string|text", without=PYTHON), "JSON: null")
 
 # ---- R11: a hint that works
 for key in ("args", "params", "kwargs", "tool_input", "input", "Arguments", "argument"):
@@ -1012,6 +1074,7 @@ def grounded(coordinates, gold=(10, 10, 40, 25)):
 SMALL = refused("pixel|0 to 1000|thousand|per.mille|small")
 QWEN = "QwenLM/Qwen3-VL#1741"
 row("R12-fractions", [[0.1, 0.1, 0.4, 0.25]], grounded("per_mille"), SMALL, "the box is smaller than a pixel", QWEN)
+row("R12-two", [[0.1, 0.1, 0.4, 0.25], [0.5, 0.5, 0.9, 0.9]], grounded("per_mille"), SMALL, "both are")
 row("R12-whole", [[0, 0, 1, 1]], grounded("per_mille"), SMALL, "a thousandth of 100 pixels is less than one",
     "QwenLM/Qwen3-VL#830")
 row("R12-one-of-two", [[100, 100, 400, 250], [0.1, 0.1, 0.4, 0.25]], grounded("per_mille"), SMALL, "the second one is")

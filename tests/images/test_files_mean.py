@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 import nibabel as nib
 import numpy as np
 import pytest
+import tifffile
 from PIL import Image
 
 import viewbox
@@ -292,6 +293,7 @@ row("01-range-ends", ct(stored=padded(fill=11), PixelPaddingValue=("US", 0), Pix
     numbers, [(8 * 51 - 8 * 1013) / 16, -1013, 86], C7511 + ": 11 is beyond the limit")
 row("01-written-as-US", ct(stored=padded(fill=-2000, dtype=np.int16)), numbers, [51, 16, 86],
     C7511 + ", 63536 is -2000 in 16 bits", "dgobbi/vtk-dicom#173")
+row("01-written-as-SS", ct(PixelPaddingValue=("SS", -2000)), numbers, [51, 16, 86], C7511)
 row("01-beyond-stored-bits", ct(stored=padded(fill=0xF830), BitsStored=12), numbers, [51, 16, 86],
     C7511 + "; 0xF830 as it is in the file")
 row("01-not-there", ct(stored=tile(RAMP).astype(np.uint16)), numbers, [51, -24, 126],
@@ -378,6 +380,7 @@ row("02-profile", lambda f: npy(HOLES)(f),
     facts("profile", go("intensity_profile", point1=[0.01, 0.01], point2=[0.99, 0.01])), Near(TRUE[0]),
     "NaN is no number")
 row("02-tiff", lambda f: tiff(f / "a.tif", HOLES.astype(np.float32)), numbers, SUMS, "numpy")
+row("02-npy", npy(HOLES), numbers, SUMS, "numpy")
 row("02-array", lambda f: HOLES, numbers, SUMS, "numpy: an array in memory")
 row("02-all", npy(np.full((4, 4), np.nan)), pixels, refused("finite|measured|NaN"), "there is nothing to show")
 row("02-meta-image", lambda f: meta_image(f / "a.mha", HOLES.astype(np.float32)[None]), numbers, SUMS, "numpy")
@@ -389,8 +392,11 @@ row("02-nodata", nodata(padded(10 * X, -9999, dtype=np.int16), "-9999"), numbers
     "GDAL: tag 42113 is the value without data")
 row("02-nodata-display", nodata(padded(10 * X, -9999, dtype=np.int16), "-9999"), line, gray(PADDED_LINE),
     "GDAL, GTiff driver")
+row("02-nodata-float", nodata(padded(10 * X, -3.4028234663852886e38, dtype=np.float32), "-3.4028234663852886e+38"),
+    numbers, [75, 40, 110], "GDAL", "opendatacube/odc-geo#143")
 row("02-nodata-double", nodata(padded(10 * X, -1.7976931348623157e308, dtype=np.float64), "-1.7976931348623157e+308"),
     numbers, [75, 40, 110], "GDAL's number for float64, which float32 does not have")
+row("02-nodata-byte", nodata(padded(10 * X, 255, dtype=np.uint8), "255"), numbers, [75, 40, 110], "GDAL")
 row("02-nodata-nan", nodata(padded(10 * X, np.nan, dtype=np.float32), "nan"), numbers, [75, 40, 110], "GDAL")
 row("02-nodata-no-number", nodata(tile(10 * X).astype(np.int16), "none"), numbers, [75, 0, 150],
     "a tag that is no number says nothing")
@@ -433,6 +439,8 @@ def voi(*lut_of, **elements):
 
 
 row("03-lut", voi(0, CURVE, 8), line, gray(by_lut(DEEP, 0, CURVE)), C112 + ".1, numpy", "pydicom/pydicom#956")
+row("03-stored-values", voi(0, CURVE, 8), numbers, Near([DEEP.mean(), 0, 4095]), "the LUT is for display only",
+    "cornerstonejs/cornerstone#457")
 row("03-sixteen-bits", voi(0, SIXTEEN, 16), line, gray(by_lut(DEEP, 0, SIXTEEN, 16)), C112 + ".1")
 row("03-first-signed", dx(DEEP.astype(int) - 2048, dtype=np.int16, VOILUTSequence=sequence(lut(-2048, CURVE, 8, "SS"))),
     line, gray(by_lut(DEEP, 0, CURVE)), C112 + ".1", "pydicom/pydicom#942")
@@ -560,6 +568,7 @@ row("06-nifti-many",
     levels, gray([0, 85, 170, 255]), "lowest to highest value")
 row("06-nifti-cal", lambda f: nifti(f / "a.nii", LABELS, cal_max=6), levels, gray([0, 127.5]),
     "nifti1.h: cal_max is shown as white")
+row("06-nifti-values", lambda f: nifti(f / "a.nii", LABELS), facts("min max", STATS), [0, 3], "statistics give labels")
 row("06-labelmap", lambda f: segmentation(f / "a.dcm", [LABELS[..., 0]] * 3, (0, 5, 10), kind="LABELMAP"), levels,
     [0, 255], "PS3.3 C.8.20.2")
 row("06-fractional", lambda f: segmentation(f / "a.dcm", [np.uint8(tile(np.repeat([0, 50, 100, 100], 4)))] * 3, (0, 5,
@@ -587,15 +596,24 @@ row("07-png-rgba", lambda f: png16(f / "a.png", HALF), pixels, either(Near(ON_WH
     "transparent is white, 65535")
 row("07-png-gray-alpha", lambda f: png16(f / "a.png", np.concatenate([GRAY[..., None], OPAQUE], -1)), pixels,
     either(Near(GRAY), refused("16")), "ISO 15948")
+row("07-png-gray", lambda f: png16(f / "a.png", GRAY), pixels, Near(GRAY), "ISO 15948", "python-pillow/Pillow#4044")
+row("07-tiff-rgb", lambda f: tiff(f / "a.tif", RGB), pixels, either(Near(RGB), refused("16")),
+    "TIFF 6.0, BitsPerSample")
 HUE = Near(255.0 * RGB[0, 0] / RGB.max(), 1)
 row("07-hue", lambda f: png16(f / "a.png", RGB), lambda p: shown(p)[0, 0], HUE, "stretched from 0: ratios stay")
 row("07-hue-tiff", lambda f: tiff(f / "a.tif", RGB), lambda p: shown(p)[0, 0], HUE, "stretched from 0: ratios stay")
+row("07-tiff-planes", lambda f: tiff(f / "a.tif", RGB.transpose(2, 0, 1), photometric="rgb", planarconfig="separate"),
+    pixels, either(Near(RGB), refused("16|planar")), "TIFF 6.0, PlanarConfiguration 2")
 row("07-tiff-rgba", lambda f: tiff(f / "a.tif", HALF, extrasamples=["unassalpha"]), pixels,
     either(Near(ON_WHITE), refused("16|alpha")), "TIFF 6.0, ExtraSamples 2")
 
+row("08-int8", lambda f: tiff(f / "a.tif", (np.arange(64).reshape(8, 8) - 20).astype(np.int8)), facts("min max", STATS),
+    either([-20, 43], refused("int8|signed")), "TIFF 6.0, SampleFormat 2", "python-pillow/Pillow#5850")
 row("08-uint32", lambda f: tiff(f / "a.tif", (np.arange(64, dtype=np.uint32) << 26).reshape(8, 8)),
     facts("min max", STATS), either(Near([0, 63 * 2**26]), refused("uint32")), "above 2^31 is not negative",
     "python-pillow/Pillow#5850")
+row("08-int32", lambda f: tiff(f / "a.tif", (np.arange(64).reshape(8, 8) * 3000 - 100000).astype(np.int32)),
+    facts("min max", STATS), [-100000, 89000], "SampleFormat 2")
 row("08-imagej-signed", lambda f: tiff(f / "a.tif", GRAY + 31000, metadata=None,
     description="ImageJ=1.53t\ncf=0\nc0=-32768.0\nc1=1.0\nvunit=Gray Value\n"), pixels, Near(GRAY.astype(int) - 1768),
     "ImageJ, Calibration.java: signed 16 bits are stored as unsigned ones, with c0 -32768")
@@ -607,6 +625,8 @@ for bits in (2, 4):
         gray(NIBBLES * 255 / (2**bits - 1)), "TIFF 6.0, BlackIsZero: the highest value is white")
     row(f"08-{bits}-bits-white-is-zero", lambda f, bits=bits, values=NIBBLES: packed_tiff(f / "a.tif", values, bits, 0),
         all_of(lambda p: pixels(p)[0, 1], lambda p: shown(p)[0, 0]), says(r"1.0 \| 255"), "TIFF 6.0, WhiteIsZero")
+row("08-big-endian", lambda f: tiff(f / "a.tif", GRAY.astype(">u2")), pixels, Near(GRAY),
+    "MM: the first byte is the high one", "python-pillow/Pillow#452")
 for kind in (np.float32, np.uint16, np.uint8):
     row(f"08-white-is-zero-{kind.__name__}", lambda f,
         kind=kind: tiff(f / "a.tif", np.arange(64).reshape(8, 8).astype(kind) * kind(4), photometric="miniswhite"),
@@ -614,11 +634,33 @@ for kind in (np.float32, np.uint16, np.uint8):
     row(f"08-white-is-zero-values-{kind.__name__}", lambda f,
         kind=kind: tiff(f / "a.tif", np.arange(64).reshape(8, 8).astype(kind) * kind(4), photometric="miniswhite"),
         numbers, Near([126, 0, 252]), "values are as they are stored")
+row("08-bilevel-g4", lambda f: picture(f / "a.tif", Image.fromarray(tile(BODY * 255).astype(np.uint8)).convert("1"),
+    compression="group4"), line, Near(BODY * 255), "Pillow")
+row("08-lzw", lambda f: picture(f / "a.tif", GRAY, compression="tiff_lzw"), pixels, Near(GRAY), "Pillow")
 for way in ("raw", "packbits"):
     row(f"08-predictor-of-{way}", lambda f, way=way: picture(f / "a.tif", GRAY, compression=way, tiffinfo={317: 2}),
         pixels, Near(GRAY), "TIFF 6.0, section 14: a predictor is of LZW (and Deflate); libtiff")
+row("08-jpeg", lambda f: picture(f / "a.tif", np.uint8(tile(X * 16)), compression="jpeg", quality=95), line,
+    Near(X * 16, 8), "Pillow")
 
 
+def with_compression(folder, code):
+    with tifffile.TiffFile(tiff(folder / "a.tif", GRAY), mode="r+b") as file:
+        file.pages[0].tags["Compression"].overwrite(code)
+    return folder / "a.tif"
+
+
+row("08-jpeg-2000", lambda f: with_compression(f, 34712), pixels, refused("compress|JPEG ?2000"),
+    "TIFF tag 259: no decoder for it here")
+
+row("09-float64", lambda f: tiff(f / "a.tif", np.arange(64.0).reshape(8, 8)), facts("min max", STATS),
+    either([0, 63], refused("float64")), "TIFF 6.0, SampleFormat 3", "python-pillow/Pillow#5850")
+row("09-float16", lambda f: tiff(f / "a.tif", (np.arange(64) / 4).reshape(8, 8).astype(np.float16)),
+    facts("min max", STATS), either([0, 15.75], refused("float16")), "SampleFormat 3, 16 bits")
+row("09-bigtiff", lambda f: tiff(f / "a.tif", np.arange(64.0).reshape(8, 8), bigtiff=True), facts("min max", STATS),
+    either([0, 63], refused("float64")), "BigTIFF, version 43")
+row("09-complex", lambda f: tiff(f / "a.tif", np.ones((8, 8), np.complex64)), pixels, refused("complex"),
+    "SampleFormat 6")
 row("09-lost", lambda f: tiff(f / "a.tif", 1e12 + np.arange(64.0).reshape(8, 8)), pixels, refused("float64|float32"),
     "float32 has 24 bits")
 row("09-uint64", lambda f: tiff(f / "a.tif", (np.arange(64, dtype=np.uint64) << 50).reshape(8, 8)),

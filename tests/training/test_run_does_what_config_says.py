@@ -252,6 +252,31 @@ def lose_shard(folder):
     (folder / "model-00002-of-00002.safetensors").unlink()
 
 
+def as_peft_state(tensors):
+    """As `torch.save(peft_model.state_dict())` names it: `base_layer`, and the adapter's own tensors."""
+    named = {}
+    for name, value in tensors.items():
+        inner = f"base_model.model.{name}"
+        if name.endswith("q_proj.weight"):
+            stem = inner.removesuffix(".weight")
+            named[f"{stem}.base_layer.weight"] = value
+            named[f"{stem}.lora_A.default.weight"] = torch.zeros(4, value.shape[1])
+            named[f"{stem}.lora_B.default.weight"] = torch.zeros(value.shape[0], 4)
+        else:
+            named[inner] = value
+    return named
+
+
+def cut_shard(folder):
+    shard(folder)
+    cut(folder / "model-00002-of-00002.safetensors")
+
+
+def break_link(folder):
+    (folder / "model.safetensors").unlink()
+    (folder / "model.safetensors").symlink_to(folder / "blobs" / "4d7a21")
+
+
 def lie_in_index(folder):
     shard(folder)
     path = folder / "model.safetensors.index.json"
@@ -270,15 +295,26 @@ WEIGHT_ROWS = [
     Case("T01 rollout", "played a checkpoint of a compiled model", "https://github.com/pytorch/pytorch/issues/101107",
         ("rollout", "--config", "quickstart", "--model", "weights", "--tasks", "1", "--out", "x"), 2, ("_orig_mod.",),
         prepare=prefix("_orig_mod."), command="viewbox"),
+    Case("T01 evaluate", "measured a checkpoint of a compiled model", "", ("evaluate", "--config", "quickstart",
+        "--model", "weights", "--tasks", "1", "--out", "x"), 2, ("_orig_mod.",), prepare=prefix("_orig_mod."),
+        command="viewbox"),
     refuses("T01 sft", "supervised training from a checkpoint of a compiled model", "", *SFT, WEIGHTS, says=(*NAMED,
         "_orig_mod."), prepare=prefix("_orig_mod.")),
     refuses("T01 module", "a checkpoint of DDP", "https://github.com/FareedKhan-dev/train-llm-from-scratch/pull/37",
         WEIGHTS, ONE, says=(*NAMED, "module."), prepare=prefix("module.")),
+    refuses("T01 compiled and DDP", "both", "https://github.com/huggingface/pytorch-image-models/pull/2003", WEIGHTS,
+        ONE, says=(*NAMED, "_orig_mod."), prepare=prefix("_orig_mod.module.")),
     refuses("T01 peft prefix", "the weights of a peft model, as a model",
         "https://github.com/X-PLUG/mPLUG-Owl/issues/87", WEIGHTS, ONE, says=(*NAMED, "base_model.model."),
         prepare=prefix("base_model.model.")),
+    refuses("T01 peft state", "the state of a peft model, as a model",
+        "https://github.com/OpenGVLab/InternVL/issues/525", WEIGHTS, ONE, says=(*NAMED, "base_model.model."),
+        prepare=rewrite(as_peft_state)),
     refuses("T01 FSDP", "a checkpoint of FSDP", "https://github.com/huggingface/transformers/issues/29659", WEIGHTS,
         ONE, says=NAMED, prepare=prefix("_fsdp_wrapped_module.")),
+    refuses("T01 Lightning", "the state of a LightningModule",
+        "https://github.com/Lightning-AI/pytorch-lightning/issues/20233", WEIGHTS, ONE, says=NAMED,
+        prepare=prefix("policy.")),
     refuses("T01 half", "a file without the second half of the layers",
         "https://github.com/unslothai/unsloth/issues/1122", WEIGHTS, ONE, says=(*NAMED, "layers.1."),
         prepare=take(lambda name: "model.layers.1." not in name)),
@@ -305,13 +341,21 @@ WEIGHT_ROWS = [
         prepare=damage(pickle_weights)),
     refuses("T02", "an interrupted download", "https://github.com/datalab-to/marker/issues/970", WEIGHTS, ONE,
         says=(*NAMED, "model.safetensors"), prepare=damage(lambda folder: cut(folder / "model.safetensors"))),
+    refuses("T02 empty", "a file of no bytes", "https://github.com/lyogavin/airllm/issues/137", WEIGHTS, ONE,
+        says=(*NAMED, "model.safetensors"), prepare=damage(lambda folder: (folder /
+        "model.safetensors").write_bytes(b""))),
     refuses("T02 pointer", "cloned without git-lfs", "https://github.com/Comfy-Org/ComfyUI/issues/13669", WEIGHTS, ONE,
         says=(*NAMED, "model.safetensors"),
         prepare=damage(lambda folder: (folder / "model.safetensors").write_text(POINTER))),
+    refuses("T02 longer", "a file with bytes after its end", "https://github.com/Comfy-Org/ComfyUI/issues/15602",
+        WEIGHTS, ONE, says=(*NAMED, "model.safetensors"), prepare=damage(lambda folder: (folder /
+        "model.safetensors").write_bytes((folder / "model.safetensors").read_bytes() + b"more"))),
     refuses("T02 no tensors", "a file of a header and no tensor", "", WEIGHTS, ONE, says=NAMED,
         prepare=rewrite(lambda tensors: {})),
     refuses("T02 lost shard", "the second file is not there", "https://github.com/sgl-project/sglang/pull/32279",
         WEIGHTS, ONE, says=(*NAMED, "model-00002-of-00002.safetensors"), prepare=damage(lose_shard)),
+    refuses("T02 cut shard", "the second file is cut", "https://github.com/huggingface/diffusers/issues/11827",
+        WEIGHTS, ONE, says=(*NAMED, "model-00002-of-00002.safetensors"), prepare=damage(cut_shard)),
     trains("T02 ok: index", "an index that names another file, of files that are whole",
         "https://github.com/Blaizzy/mlx-vlm/pull/1827", WEIGHTS, *STEADY, ONE, holds=is_the_shipped_model,
         prepare=damage(lie_in_index)),
@@ -324,11 +368,20 @@ WEIGHT_ROWS = [
         WEIGHTS, ONE, says=(*NAMED, LAYER), prepare=poison(math.inf, torch.bfloat16), is_dry=False),
     refuses("T02 tokenizer", "the tokenizer's file is cut", "", WEIGHTS, ONE, says=NAMED,
         prepare=damage(lambda folder: cut(folder / "tokenizer.json"))),
+    refuses("T02 link", "a link of a cache whose file is gone",
+        "https://github.com/huggingface/diffusers/issues/11827", WEIGHTS, ONE, says=(*NAMED, "model.safetensors"),
+        prepare=damage(break_link)),
+    refuses("T02 generation", "the file with the end tokens is cut", "", WEIGHTS, ONE, says=(*NAMED,
+        "generation_config.json"), prepare=damage(lambda folder: cut(folder / "generation_config.json"))),
     refuses("T02 patches", "the processor of another model", "", WEIGHTS, ONE, says=(*NAMED, "patch_size = 16"),
         prepare=damage(lambda folder: rewrite(folder / "processor_config.json", '"patch_size": 8',
         '"patch_size": 16'))),
     refuses("T02 export", "the trained model over the one that it began with", "", WEIGHTS, ONE, "log.export=weights/",
             says=("log.export", "model.name"), prepare=damage(lambda folder: None)),
+    refuses("T02 processor", "the processor's file is cut", "", WEIGHTS, ONE, says=NAMED, prepare=damage(lambda
+        folder: cut(folder / "processor_config.json"))),
+    refuses("T02 no file", "a folder without weights", "", WEIGHTS, ONE, says=NAMED, prepare=damage(lambda folder:
+        (folder / "model.safetensors").unlink())),
 ]
 
 
@@ -545,9 +598,13 @@ ADAPTER_ROWS = [
             says=("lora.target_modules", "embed_tokens")),
     refuses("T07 head", "adapters on the output layer", TIED, "lora.target_modules=[lm_head]", *FAST,
             says=("lora.target_modules", "lm_head")),
+    refuses("T07 both", "both, and ordinary layers", "https://github.com/unslothai/unsloth/pull/9331",
+        "lora.target_modules=[q_proj, embed_tokens, lm_head]", *FAST, says=("lora.target_modules", "embed_tokens")),
     refuses("T07 pattern", "a pattern that hits the embedding",
             "https://github.com/huggingface/transformers/issues/45127",
             "lora.target_modules='.*embed_tokens'", *FAST, says=("lora.target_modules", "embed_tokens")),
+    refuses("T07 path", "the embedding by its path", TIED, "lora.target_modules=[language_model.embed_tokens]", *FAST,
+        says=("lora.target_modules", "embed_tokens")),
     refuses("T07 sft", "the same in supervised training", "https://github.com/hiyouga/LlamaFactory/issues/6749", *SFT,
             "lora.target_modules=[embed_tokens]", says=("lora.target_modules", "embed_tokens")),
     trains("T07 ok: all-linear", "adapters on all linear layers",
@@ -660,8 +717,12 @@ LIBRARY_ROWS = [
     refuses("T11", "a schedule without its arguments", WSD, f"{KIND}=warmup_stable_decay", says=(KIND,
             "num_decay_steps")),
     refuses("T11 min_lr", "a schedule without its arguments", WSD, f"{KIND}=cosine_with_min_lr", says=(KIND, "min_lr")),
+    refuses("T11 warmup min_lr", "a schedule without its arguments", WSD, f"{KIND}=cosine_warmup_with_min_lr",
+        says=(KIND, "min_lr")),
     refuses("T11 plateau", "a schedule that reads the trainer's own evaluation", PLATEAU,
         f"{KIND}=reduce_lr_on_plateau", says=(KIND, "reduce_lr_on_plateau")),
+    refuses("T11 greedy", "a schedule that reads the trainer's own evaluation", PLATEAU, f"{KIND}=greedy", says=(KIND,
+        "greedy")),
     refuses("T11 warmup", "a warm-up that a constant rate has not", "https://github.com/bmaltais/kohya_ss/pull/2292",
             f"{KIND}=constant", says=("warmup_steps", "constant_with_warmup")),
     refuses("T11 typing error", "an argument that the schedule does not know", WSD, f"{KIND}=cosine",
@@ -695,18 +756,31 @@ LIBRARY_ROWS = [
            holds=logs(1)),
     refuses("T15", "an option that the optimizer does not read", UNREAD, "train.optim_args=weight_decay=0.5",
             says=("train.optim_args", "weight_decay")),
+    refuses("T15 betas", "betas as an option", UNREAD, "train.optim_args=beta1=0.5", says=("train.optim_args",)),
     refuses("T15 sgd", "a beta of Adam for SGD", "https://github.com/huggingface/transformers/pull/44203",
             "train.optim=sgd", "train.adam_beta1=0.8", says=("train.adam_beta1", "sgd")),
+    refuses("T15 sgd epsilon", "an epsilon of Adam for SGD", "", "train.optim=sgd", "train.adam_epsilon=1e-6",
+        says=("train.adam_epsilon", "sgd")),
     refuses("T15 adafactor", "a beta of Adam for Adafactor", UNREAD, "train.optim=adafactor", "train.adam_beta2=0.9",
             says=("train.adam_beta2", "adafactor")),
+    refuses("T15 adafactor option", "an option of Adafactor", UNREAD, "train.optim=adafactor",
+        "train.optim_args=clip_threshold=0.5", says=("train.optim_args",)),
     refuses("T15 layers", "layers of an optimizer that takes none", "", "train.optim_target_modules=[q_proj]",
             says=("train.optim_target_modules",)),
     refuses("T15 typing error", "an option that SGD does not know", "", "train.optim=sgd",
         "train.optim_args=momentun=0.9", says=("train.optim_args", "momentun")),
+    refuses("T15 twice", "weight decay where the groups of weights have their own", "", "train.optim=sgd",
+        "train.optim_args=weight_decay=0.5", says=("train.optim_args", "weight_decay")),
     refuses("T15 form", "an option without a value", "", "train.optim=sgd", "train.optim_args=momentum",
             says=("train.optim_args", "momentum")),
+    refuses("T15 number", "an option that is no number", "", "train.optim=sgd", "train.optim_args=momentum=high",
+        says=("train.optim_args", "momentum")),
     refuses("T15 package", "an optimizer whose package is missing", "", "train.optim=galore_adamw",
             "train.optim_target_modules=[q_proj]", says=("train.optim", "galore")),
+    refuses("T15 package 2", "an optimizer whose package is missing", "", "train.optim=schedule_free_adamw",
+        says=("train.optim", "schedule")),
+    refuses("T15 package 3", "an optimizer whose package is missing", "", "train.optim=lomo", says=("train.optim",
+        "lomo")),
     trains("T15 ok: epsilon", "an epsilon of Adam", "", "train.adam_epsilon=1e-6", "train.weight_decay=0.5", ONE,
            holds=group(1, eps=1e-6, weight_decay=0.5)),
     trains("T15 ok: momentum", "momentum of SGD", "https://github.com/huggingface/transformers/pull/44203",
@@ -799,7 +873,11 @@ PATH_ROWS = [
         loads_in_plain_transformers("../../exported"))),
     refuses("T13 unset", "a variable that is not set", "https://github.com/OPM/opm-simulators/issues/5063",
             "log.dir=${UNSET_HERE}/runs", ONE, says=("log.dir", "UNSET_HERE")),
+    refuses("T13 unset export", "a variable that is not set", "", "log.export=${UNSET_HERE}/model", ONE,
+        says=("log.export", "UNSET_HERE")),
     dry("T13 data", "data in the home folder", TILDE, config="own.yaml", prepare=at_home("~/data")),
+    dry("T13 data variable", "data where a variable says", "", config="own.yaml", prepare=at_home("${HOME}/data"),
+        says=("the first 3 tasks show 2 images",)),
     dry("T13 data unset", "data where a variable that is not set says", "", config="own.yaml", status=2,
         prepare=at_home("${UNSET_HERE}/data"), says=("env.data.source", "UNSET_HERE")),
     dry("T13 episodes", "saved episodes in the home folder", TILDE, "train={method: sft, episodes: ~/prior}", FEW,
@@ -807,6 +885,8 @@ PATH_ROWS = [
     Case("T13 resume", "resumed a run in the home folder", TILDE, (*RUNS["plain"][0], "train.max_steps=3",
         "log.name=base", "--resume=~/prior"), says=("resumed from step 2",), beside="plain", prepare=move_prior),
     dry("T13 model", "a model in the home folder", TILDE, *SMALL, "model.name=~/weights", prepare=move_home),
+    dry("T13 model variable", "a model where a variable says", "", *SMALL, "model.name=${HOME}/weights",
+        prepare=move_home),
     dry("T13 reward", "a reward in the home folder", TILDE, *SMALL,
         "reward={type: python, function: '~/rewards.py:half'}", prepare=write_code_at_home),
     dry("T13 environment", "an environment in the home folder", TILDE, *SMALL, "env.name=~/world.py:Leaves",
