@@ -187,7 +187,7 @@ def find_frozen(model: Any, freeze: Freeze) -> "dict[str, torch.nn.Module]":
     Raises:
         ConfigError: its vision tower cannot be told from its projector.
     """
-    from ..engines.hf.architectures import list_vision_parts
+    from ..engines.hf.model_parts import list_vision_parts
 
     parts = [] if freeze == "none" else list_vision_parts(model)
     if freeze == "vision":
@@ -229,7 +229,7 @@ def list_untrained(model: Any) -> list[str]:
     in it that take none: those of experts and their routers are in no linear layer."""
     import torch
 
-    from ..engines.hf.architectures import get_base_model, list_vision_parts
+    from ..engines.hf.model_parts import get_base_model, list_vision_parts
 
     base = get_base_model(model)
 

@@ -4,7 +4,8 @@ Nothing here names a model. `parity.py` compares the engine with a plain forward
 is asked here need not be believed. The conventions that a model was trained on (coordinates, tool calls) are in
 `engines/model_profiles.py`.
 
-Used of transformers, and checked by `tests/engines/hf/test_transformers_contract.py`:
+Used of transformers here, in `attention_masks.py` and in `model_parts.py`, and checked by
+`tests/engines/hf/test_transformers_contract.py`:
 
 | name | what is relied on |
 | --- | --- |
@@ -19,8 +20,7 @@ Used of transformers, and checked by `tests/engines/hf/test_transformers_contrac
 """
 
 import inspect
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -31,13 +31,13 @@ from transformers import MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING, MODEL_MAPPING, Pr
 
 from ...errors import ModelError
 from ...images.source import render_picture
+from .attention_masks import CHUNKED, FULL, SLIDING, AttentionMasks
 from .cache_layers import find_layers
+from .model_parts import get_base_model, list_vision_parts
 
 MAX_SIZES = 4096  # of images, whose texts are remembered
 PLACEHOLDERS = "image_token", "boi_token", "image_placeholder_token"  # of processors and tokenizers
-LONGEST = 4096  # tokens of an image with which masks are tried
 STATES = "linear_attention", "conv"  # kinds of layers that carry a state and attend to nothing
-FULL, SLIDING, CHUNKED = "full_attention", "sliding_attention", "chunked_attention"
 
 
 @dataclass(frozen=True)
@@ -97,8 +97,7 @@ class Architecture:
             raise self.refuse("has no token for images in its config (`image_token_id`)")
         self._blocks: dict[tuple[int, ...], tuple[torch.Tensor, int]] = {}  # positions of an image, by its grid
         self._shown: dict[Any, tuple[int, str]] = {}  # tokens and text of an image, by its size and what the tower gets
-        self._mutual: set[str] | None = None  # kinds of layers in which an image sees all of itself …
-        self._unbounded: set[str] = set()  # … also what is out of their window
+        self.masks = AttentionMasks(config.get_text_config(), self.image_id)
         self._output: tuple[type, list[tuple[int, ...] | None]] | None = None  # of the tower; shapes, of lists None
 
     def refuse(self, reason: str) -> ModelError:
@@ -106,19 +105,10 @@ class Architecture:
         return ModelError(f"model_type {self.model_type!r:.80} {reason}", key="model.name")
 
     # ------------------------------------------------------------------ what the model is
-    @cached_property
-    def layer_kinds(self) -> frozenset[str]:
-        """The kinds of layers, by transformers' names."""
-        text = self.config.get_text_config()
-        kinds = getattr(text, "layer_types", None)
-        if kinds is None:
-            kinds = [SLIDING if self.window else CHUNKED if getattr(text, "attention_chunk_size", None) else FULL]
-        return frozenset(kinds)
-
     @property
     def has_states(self) -> bool:
         """Whether a layer carries a state from token to token, so that replies cannot share a prompt in one row."""
-        return not self.layer_kinds <= {FULL, SLIDING, CHUNKED}
+        return not self.masks.kinds <= {FULL, SLIDING, CHUNKED}
 
     @property
     def takes_features(self) -> bool:
@@ -135,12 +125,6 @@ class Architecture:
     def shares_prompts(self) -> bool:
         """Whether the loss computes a prompt once for all episodes that begin with it (`training/grpo/logprobs.py`)."""
         return self.has_backbone and not self.has_states
-
-    @cached_property
-    def window(self) -> int | None:
-        """The tokens that a sliding layer sees, its own included."""
-        text = self.config.get_text_config()
-        return getattr(text, "sliding_window", None) if getattr(text, "use_sliding_window", True) else None
 
     @cached_property
     def axes(self) -> int:
@@ -174,7 +158,7 @@ class Architecture:
             return "its forward takes no `mm_encoder_outputs`"
         if not self.has_backbone:
             return "its output layer is part of its language model"
-        if unknown := self.layer_kinds - {FULL, SLIDING, CHUNKED, *STATES}:
+        if unknown := self.masks.kinds - {FULL, SLIDING, CHUNKED, *STATES}:
             return f"it has layers of {', '.join(sorted(unknown))}, whose masks are not known"
         if self.axes > 1 and "image_grid_thw" not in inspect.signature(self._base.get_image_features).parameters:
             return "its images have positions of rows and columns, and no `image_grid_thw`"
@@ -312,114 +296,10 @@ class Architecture:
         names = [name for name in self._forward if name.endswith("token_type_ids")]
         return dict.fromkeys(names, (ids == self.image_id).int())
 
-    # ------------------------------------------------------------------ masks
-    @property
-    def is_causal(self) -> bool:
-        """Whether every layer sees all tokens before, and none after; known once `learn_masks` was called."""
-        return self.layer_kinds == {FULL} and not self._mutual
-
-    @torch.no_grad()
     def learn_masks(self, model: Any) -> None:
-        """Learn from the masks that the model gives its decoder in which kinds of layers an image sees all of itself.
-
-        Raises:
-            ModelError: text sees what comes after it, so that a conversation cannot grow.
-        """
-        if self._mutual is not None:
-            return
-        given: list[Any] = []
-
-        def catch(module: object, args: object, kwargs: dict[str, Any]) -> None:
-            given.append(kwargs.get("attention_mask"))
-            raise _CaughtMaskError
-
-        base = get_base_model(model)
-        text = 0 if self.image_id else 1
-        device = base.get_input_embeddings().weight.device
-        last = min(self.window or 0, LONGEST) + 2 if SLIDING in self.layer_kinds else 2  # of the first image's tokens
-        ids = torch.tensor([[text, *[self.image_id] * last, text, self.image_id, text]], device=device)
-        handle = base.get_decoder().register_forward_pre_hook(catch, with_kwargs=True)
-        try:
-            with keep_state(base):
-                base.model(input_ids=ids, use_cache=False, **self.build_token_types(ids))
-        except _CaughtMaskError:
-            pass
-        finally:
-            handle.remove()
-        masks = given[0] if given else None
-        named = masks if isinstance(masks, Mapping) else dict.fromkeys(self.layer_kinds, masks)
-        self._mutual, self._unbounded = set(), set()
-        for kind, mask in named.items():
-            if not isinstance(mask, torch.Tensor) or mask.ndim != 4:
-                continue  # none: the decoder makes a causal one
-            seen = (mask if mask.dtype == torch.bool else mask >= 0)[0, 0].cpu()
-            after = seen.triu(1)
-            if after[0].any() or after[last + 1].any():
-                raise self.refuse("reads its prompt in both directions: a conversation cannot grow")
-            if after[1, 2]:
-                self._mutual.add(kind)
-                self._unbounded |= {kind} if seen[last, 1] else set()
-
-    def build_masks(self, columns: torch.Tensor, num_read: int, ids: torch.Tensor) -> Any:
-        """Return which columns of the cache each new token reads, for each kind of layer.
-
-        Args:
-            columns: (rows, width) the column of each new token; columns count the tokens of a conversation.
-            num_read: columns read.
-            ids: (rows, width) new tokens; an image's are all among them.
-
-        Returns:
-            A (rows, 1, width, num_read) bool tensor; a dict of them by kind if there are several kinds.
-        """
-        read, own = torch.arange(num_read, device=ids.device)[None, None, None, :], columns[:, None, :, None]
-        causal, mutual = read <= own, None
-        if self._mutual and ids.shape[1] > 1:
-            blocks = self._number_images(ids)
-            at = torch.zeros(len(ids), num_read + 1, dtype=blocks.dtype, device=ids.device)
-            at.scatter_(1, columns.clamp(max=num_read), blocks)  # padding ends in the column that is cut off
-            mutual = ((blocks[:, :, None] == at[:, None, :num_read]) & (blocks[:, :, None] > 0))[:, None]
-        return self._split_by_kind(causal, mutual, own, read)
-
-    def build_pack_masks(
-        self, owners: torch.Tensor, prompts: torch.Tensor, index: torch.Tensor, ids: torch.Tensor
-    ) -> Any:
-        """Return the masks of a packed row of N tokens: each reads its own segment, and the prompt before it.
-
-        Args:
-            owners, prompts: (N,) the segment of each token, and the one that holds its prompt.
-            index: (N,) the place of each token in its conversation.
-            ids: (N,) tokens.
-
-        Returns:
-            A (1, 1, N, N) bool tensor; a dict of them by kind if there are several kinds.
-        """
-        own = owners[:, None] == owners[None]
-        seen = own | (owners[None] == prompts[:, None])
-        causal, mutual = seen & (index[None] <= index[:, None]), None
-        if self._mutual:
-            blocks = self._number_images(ids[None])[0]
-            mutual = (own & (blocks[:, None] == blocks[None]) & (blocks[:, None] > 0))[None, None]
-        return self._split_by_kind(causal[None, None], mutual, index[None, None, :, None], index[None, None, None])
-
-    def _number_images(self, ids: torch.Tensor) -> torch.Tensor:
-        """(rows, width): the number of the run of image tokens that each token belongs to, from 1; 0 for text."""
-        image = ids == self.image_id
-        starts = image & ~torch.nn.functional.pad(image, (1, 0))[:, :-1]
-        return starts.int().cumsum(1) * image
-
-    def _split_by_kind(self, causal: torch.Tensor, mutual: Any, own: torch.Tensor, read: torch.Tensor) -> Any:
-        masks: dict[str, Any] = {}
-        for kind in self.layer_kinds & {FULL, SLIDING, CHUNKED} or {FULL}:
-            mask = causal if mutual is None or kind not in (self._mutual or ()) else causal | mutual
-            if kind == SLIDING and self.window:
-                mask = mask & (read > own - self.window)
-            if kind == CHUNKED:
-                size = self.config.get_text_config().attention_chunk_size
-                mask = mask & (read // size == own // size)
-            masks[kind] = mask | mutual if mutual is not None and kind in self._unbounded else mask
-        if len(masks) == 1 and not self._mutual:
-            return next(iter(masks.values()))
-        return masks | dict.fromkeys(self.layer_kinds - masks.keys())
+        """Learn which tokens see which. Raise `ModelError` if text sees what comes after it."""
+        if not self.masks.learn(model, self.build_token_types):
+            raise self.refuse("reads its prompt in both directions: a conversation cannot grow")
 
     # ------------------------------------------------------------------ the vision tower
     def get_vision_tower(self, model: Any) -> torch.nn.Module:
@@ -488,33 +368,6 @@ class Architecture:
         shapes = {name: (one[name].shape, two[name].shape) for name in one if name in self._tower_arguments}
         grown = {name: [a < b for a, b in zip(*pair, strict=True)] for name, pair in shapes.items()}
         return {name: axes.index(True) for name, axes in grown.items() if any(axes)}
-
-
-class _CaughtMaskError(Exception):
-    """Ends a forward when its masks are known."""
-
-
-def get_base_model(model: Any) -> Any:
-    """Return the model itself, without peft's wrapper."""
-    return model.get_base_model() if hasattr(model, "get_base_model") else model
-
-
-@contextmanager
-def keep_state(model: Any) -> Iterator[dict[str, Any]]:
-    """Yield the attributes of a model's backbone; tensors that are set inside are gone afterward."""
-    base = get_base_model(model)
-    own = vars(getattr(base, "model", base))
-    before = dict(own)
-    try:
-        yield own
-    finally:
-        own.update(before)
-
-
-def list_vision_parts(model: Any) -> list[torch.nn.Module]:
-    """Return what stands beside the language model: the vision tower, and what projects if it is a part of its own."""
-    decoder, children = model.get_decoder(), getattr(model, "model", model).children()
-    return [child for child in children if all(one is not decoder for one in child.modules())]
 
 
 def _join(values: Sequence[torch.Tensor], axis: int) -> torch.Tensor:

@@ -140,7 +140,7 @@ class ModelRunner:
         last: Any = 1 if min(widths) == width else to_device(widths, device)[:, None] - 1
         started = time.perf_counter()
         architecture = self.tokens.architecture
-        mask = architecture.build_masks(columns, num_read, ids)
+        mask = architecture.masks.build(columns, num_read, ids)
         output = self.model(
             input_ids=ids,
             attention_mask=to_additive_mask(self.model, mask),

@@ -166,7 +166,7 @@ def describe_way(architecture: Architecture) -> str:
     """Return how the engine plays a model and the trainer learns from it."""
     if (lack := architecture.find_lack()) is not None:
         return f"by its own forward and its own cache, slower (last resort): {lack}"
-    kinds = ", ".join(sorted(architecture.layer_kinds))
+    kinds = ", ".join(sorted(architecture.masks.kinds))
     if architecture.has_states:
         return f"on the engine's cache, with states at the end of each turn ({kinds})"
     return f"on the engine's cache ({kinds})"

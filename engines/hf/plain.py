@@ -18,10 +18,11 @@ import torch
 from transformers import PreTrainedModel
 
 from . import scheduler
-from .architectures import Architecture, Pixels, get_base_model, keep_state
+from .architectures import Architecture, Pixels
 from .cache_layers import find_layers
 from .chat_tokens import ChatTokens
 from .kv_cache import KVCache
+from .model_parts import get_base_model, keep_state
 from .model_runner import ModelRunner
 from .vision_cache import VisionCache
 

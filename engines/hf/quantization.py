@@ -37,7 +37,7 @@ def check_bitsandbytes(quantize: Quantization) -> None:
 def list_kept(model: Any) -> list[str]:
     """Return the names of the parts that are not quantized, also of a PEFT model: a frozen tower runs once for each
     picture, and the output layer may be the embedding."""
-    from .architectures import get_base_model, list_vision_parts
+    from .model_parts import get_base_model, list_vision_parts
 
     parts = [*list_vision_parts(get_base_model(model)), model.get_output_embeddings()]
     return [name for name, module in model.named_modules() if any(module is part for part in parts)]

@@ -32,8 +32,8 @@ from ...network.http import parse_body, read_error
 from ...utils.terminal import make_line
 from ..generator import GeneratorError
 from ..hf.adapters import KeptChange, get_factors, round_stochastically
-from ..hf.architectures import get_base_model
 from ..hf.chat_tokens import ChatTokens
+from ..hf.model_parts import get_base_model
 from ..openai.client import EndpointError
 from ..processes import do_once
 from .process import FLAGS, ServerProcess, build_server

@@ -16,7 +16,7 @@ from accelerate.state import AcceleratorState, PartialState
 
 from tests.support.tiny_models import FAMILIES, FamilyKit, Kit, Pairs, Strips, Words, build_qwen2_5_processor
 from viewbox.engines.hf import tiny_model
-from viewbox.engines.hf.architectures import get_base_model
+from viewbox.engines.hf.model_parts import get_base_model
 from viewbox.engines.scripted import ScriptedGenerator
 from viewbox.envs.digits import Digits, viewer
 from viewbox.envs.digits.canvas import LABELS

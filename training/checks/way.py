@@ -10,7 +10,8 @@ from PIL import Image
 from ...configs.schema import Config
 from ...core.base import BaseMultiTurnEnv
 from ...engines.hf import parity
-from ...engines.hf.architectures import Architecture, get_architecture, get_base_model
+from ...engines.hf.architectures import Architecture, get_architecture
+from ...engines.hf.model_parts import get_base_model
 from ...engines.hf.picture_settings import find_largest_view, set_max_pixels
 from ..precision import build_model
 
@@ -18,7 +19,7 @@ from ..precision import build_model
 def describe_way(config: Config, model_config: Any) -> str:
     """Return how a model plays and learns, in one line."""
     architecture = get_architecture(model_config)
-    several = "a mask for each kind of layer" if len(architecture.layer_kinds) > 1 else "a mask"
+    several = "a mask for each kind of layer" if len(architecture.masks.kinds) > 1 else "a mask"
     if config.train.method != "grpo":
         learns = "padded rows, by its own forward"
     elif not architecture.takes_features:
@@ -86,4 +87,4 @@ def is_causal(architecture: Architecture, model: Any) -> bool:
         return False
     finally:
         base.set_input_embeddings(embedding)
-    return architecture.is_causal
+    return architecture.masks.is_causal

@@ -40,8 +40,9 @@ from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import AttentionMaskInterface, sdpa_mask
 from transformers.modeling_outputs import BaseModelOutputWithPast
 
-from ...engines.hf.architectures import Architecture, Pixels, get_base_model
+from ...engines.hf.architectures import Architecture, Pixels
 from ...engines.hf.chat_tokens import ChatTokens
+from ...engines.hf.model_parts import get_base_model
 from ...engines.hf.model_runner import to_additive_mask
 from ...engines.hf.vision_cache import KEY_DIGITS, VisionCache, split_into_batches
 from .batch import get_sampled, select, split_by_tokens
@@ -103,7 +104,7 @@ class EpisodeLogProbs:
 
     def _split(self, groups: list[Group]) -> Iterator[Pack]:
         if self.architecture.shares_prompts:
-            return split_into_packs(groups, self.device, masked=not self.architecture.is_causal)
+            return split_into_packs(groups, self.device, masked=not self.architecture.masks.is_causal)
         rows = [row for group in groups for row in group.rows]
         return pad_into_packs(rows, None if self.architecture.has_backbone else 1)
 
@@ -194,7 +195,7 @@ class EpisodeLogProbs:
             logits: torch.Tensor = self.model(**inputs, **vision).logits
             return logits
         inputs |= architecture.build_feature_inputs(images) if images else {}
-        if architecture.is_causal:
+        if architecture.masks.is_causal:
             inputs["layout"], inputs["attention_mask"] = pack.layout, torch.ones_like(ids)  # no mask is made of ones
         elif architecture.shares_prompts:
             inputs["attention_mask"] = to_additive_mask(self.model, self._build_masks(pack, ids[0]))
@@ -212,7 +213,7 @@ class EpisodeLogProbs:
             before = prompt if segment.start else -1
             tokens += [(number, before, segment.start + place) for place in range(len(segment.ids))]
         owners, prompts, index = torch.tensor(tokens, device=self.device).unbind(1)
-        return self.architecture.build_pack_masks(owners, prompts, index, ids)
+        return self.architecture.masks.build_packed(owners, prompts, index, ids)
 
     def _compute_token_log_probs(self, hidden: torch.Tensor, ids: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """(log-probs of `ids`, entropies), each (tokens,), after the states `hidden` (tokens, width)."""

@@ -16,8 +16,9 @@ import psutil
 import torch
 
 from ...configs.schema import Config
-from ...engines.hf.architectures import STATES, Pixels, get_architecture, get_base_model
+from ...engines.hf.architectures import STATES, Pixels, get_architecture
 from ...engines.hf.kv_cache import CPU_SHARE, GPU_SHARE, GROWTH, measure_slot
+from ...engines.hf.model_parts import get_base_model
 from ...engines.hf.quantization import list_kept
 from ...engines.hf.settings import Settings
 from ...engines.hf.vision_cache import MAX_BYTES, MAX_NUMBERS
@@ -200,7 +201,7 @@ class Shapes:
         kinds = [kind in STATES for kind in getattr(text, "layer_types", None) or ()]
         self.with_state = sum(kinds) / max(1, len(kinds))  # share of the layers
         self.kept_state = measure_kept(layers, kinds, self.hidden, self.computed, workload) if any(kinds) else 0.0
-        self.masks = 0 if not self.shares or is_causal(architecture, model) else len(architecture.layer_kinds)
+        self.masks = 0 if not self.shares or is_causal(architecture, model) else len(architecture.masks.kinds)
         self.row = MAX_MASKED_TOKENS if self.masks else MAX_TOKENS
         lists = [part for part in tower.modules() if isinstance(part, torch.nn.ModuleList) and find_products(part[0])]
         self.blocks: Any = max(lists, key=len, default=())

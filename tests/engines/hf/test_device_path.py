@@ -11,6 +11,7 @@ import torch
 from tests.support.device import CUDA, DeviceTensor, PretendedDevice, get_host
 from tests.support.families import FAMILIES
 from viewbox.engines.hf.architectures import Architecture
+from viewbox.engines.hf.attention_masks import AttentionMasks
 from viewbox.engines.hf.kv_cache import KVCache
 from viewbox.engines.hf.parity import compare
 from viewbox.errors import ModelError
@@ -124,7 +125,7 @@ def build_on_cpu(*given, init=EpisodeLogProbs.__init__, **named):
 
 PLANTED = {
     "positions": plant(Architecture, "to_position_ids"),
-    "mask": plant(Architecture, "build_masks"),
+    "mask": plant(AttentionMasks, "build"),
     "features": plant(Architecture, "build_feature_inputs"),
     "token types": plant(Architecture, "build_token_types"),
     "cache columns": (KVCache, "prepare", lose_columns),

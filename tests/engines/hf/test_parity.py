@@ -5,6 +5,7 @@ import torch
 
 from viewbox.engines.hf import parity
 from viewbox.engines.hf.architectures import Architecture
+from viewbox.engines.hf.attention_masks import AttentionMasks
 from viewbox.engines.hf.chat_tokens import ChatTokens
 from viewbox.engines.hf.model_runner import ModelRunner
 from viewbox.errors import ModelError
@@ -20,15 +21,16 @@ def forget_images(self, ids, images, start):
     return torch.arange(start, start + len(ids)).expand(self.axes, -1), start + len(ids)
 
 
-def forget_mutual(self, model):
+def forget_mutual(self, model, build_token_types):
     self._mutual = set()
+    return True
 
 
 def scale_logits(self, *args, _forward=ModelRunner.forward):
     return _forward(self, *args) * 1.1
 
 
-def widen_window(self, *args, _split=Architecture._split_by_kind):
+def widen_window(self, *args, _split=AttentionMasks._split_by_kind):
     masks = _split(self, *args)
     return dict.fromkeys(masks, masks["full_attention"])
 
@@ -46,8 +48,8 @@ def drop_token(self, image, _preprocess=Architecture.preprocess):
 DIFFERS = "differs from that of the model's own forward, by 0"
 FAULTS = {  # of a family: what is put in its place, and how the run ends
     "positions without pictures": ("qwen2_5_vl", Architecture, "compute_positions", forget_images, DIFFERS),
-    "pictures that do not see themselves": ("gemma3", Architecture, "learn_masks", forget_mutual, DIFFERS),
-    "no sliding window": ("gemma3", Architecture, "_split_by_kind", widen_window, DIFFERS),
+    "pictures that do not see themselves": ("gemma3", AttentionMasks, "learn", forget_mutual, DIFFERS),
+    "no sliding window": ("gemma3", AttentionMasks, "_split_by_kind", widen_window, DIFFERS),
     "scaled logits": ("smolvlm", ModelRunner, "forward", scale_logits, DIFFERS),
     "features of another picture": ("internvl", Architecture, "build_feature_inputs", swap_features, DIFFERS),
     "a token too few": ("llava", Architecture, "preprocess", drop_token, r"gives \d+ features for \d+ image tokens"),
@@ -62,7 +64,7 @@ def test_a_fault_ends_the_run(fault, dtype, monkeypatch):
     found = parity.compare(model, tokens)
     found.check(tokens)
     assert found.allowed < 0.06
-    tokens.architecture._mutual = None
+    tokens.architecture.masks._mutual = None
     monkeypatch.setattr(owner, attribute, wrong)
     with pytest.raises(ModelError, match=message):
         parity.check_parity(model, tokens)

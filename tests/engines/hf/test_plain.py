@@ -3,8 +3,9 @@
 import pytest
 
 from viewbox.engines.hf import plain
-from viewbox.engines.hf.architectures import Architecture, keep_state
+from viewbox.engines.hf.architectures import Architecture
 from viewbox.engines.hf.kv_cache import measure_slot
+from viewbox.engines.hf.model_parts import keep_state
 
 TOLERANCE = {"qwen3_5": 1e-4}  # its recurrence is one sum token by token and another in chunks; else 1e-5
 NAMES = ["qwen2_5_vl", *(pytest.param(name, marks=pytest.mark.nightly) for name in ("gemma3", "smolvlm", "qwen3_5"))]

@@ -142,7 +142,7 @@ def test_a_packed_row_has_the_masks_that_transformers_gives_each_episode_alone(k
     segments = [(0, 0, 11), (1, 11, 9), (1, 11, 14), (0, 0, 17)]  # after the prompt?, first place, length
     rows = [(n, 0 if after else -1, start + k) for n, (after, start, size) in enumerate(segments) for k in range(size)]
     owners, prompts, index = torch.tensor(rows).unbind(1)
-    mask = architecture.build_pack_masks(owners, prompts, index, torch.full((len(rows),), 5))[0, 0]
+    mask = architecture.masks.build_packed(owners, prompts, index, torch.full((len(rows),), 5))[0, 0]
     for number, (after, _, _) in enumerate(segments):
         own = (owners == number) | (after * (owners == 0)).bool()
         given = {"attention_mask": None, "past_key_values": None, "allow_is_causal_skip": False}

@@ -1,0 +1,30 @@
+"""A model without peft's wrapper, its vision tower, and what its backbone keeps on itself."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+
+
+def get_base_model(model: Any) -> Any:
+    """Return the model itself, without peft's wrapper."""
+    return model.get_base_model() if hasattr(model, "get_base_model") else model
+
+
+@contextmanager
+def keep_state(model: Any) -> Iterator[dict[str, Any]]:
+    """Yield the attributes of a model's backbone; tensors that are set inside are gone afterward."""
+    base = get_base_model(model)
+    own = vars(getattr(base, "model", base))
+    before = dict(own)
+    try:
+        yield own
+    finally:
+        own.update(before)
+
+
+def list_vision_parts(model: Any) -> list[torch.nn.Module]:
+    """Return what stands beside the language model: the vision tower, and what projects if it is a part of its own."""
+    decoder, children = model.get_decoder(), getattr(model, "model", model).children()
+    return [child for child in children if all(one is not decoder for one in child.modules())]
