@@ -20,5 +20,6 @@ from .tool import TOOLS as TOOLS
 from .tool import Tool as Tool
 from .tool import collect_tools as collect_tools
 from .tool import format_calls as format_calls
+from .tool import get_tool as get_tool
 from .tool import to_tool_names as to_tool_names
 from .tool import tool as tool

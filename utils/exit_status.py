@@ -13,6 +13,7 @@ failure goes to a file that the message names: `crash.log` in the folder of the 
 """
 
 import errno
+import importlib.util
 import os
 import sys
 import sysconfig
@@ -21,8 +22,6 @@ import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-
-import pydantic
 
 from ..errors import ViewboxError
 from .concurrency import unwrap
@@ -68,7 +67,8 @@ def guard(work: Callable[[], int]) -> int:
 
 def _find_author(error: BaseException | None) -> str | None:
     """Return the last line of a traceback in a file that belongs neither to viewbox nor to what is installed."""
-    installed = str(Path(pydantic.__file__).parents[1])  # a folder of `pip install --target` is none of Python's paths
+    beside = importlib.util.find_spec("pydantic")  # a folder of `pip install --target` is none of Python's paths
+    installed = str(Path(beside.origin).parents[1]) if beside and beside.origin else "<"
     others = (str(Path(__file__).parents[1]), installed, *sysconfig.get_paths().values(), "<")
     while error is not None:
         for frame in reversed(traceback.extract_tb(error.__traceback__)):

@@ -58,10 +58,10 @@ def test_a_reward_is_a_field_of_any_model_and_stands_as_built():
         Run.model_validate({"reward": {"type": "iou", "field": "bbox", "color": 1}})
 
 
-def test_a_mistake_carries_its_key_and_value():
+def test_a_mistake_carries_its_key():
     with pytest.raises(ConfigError) as caught:
         build(box(weight=1, threshold=2))
-    assert (caught.value.key, caught.value.given) == ("reward.components.box.threshold", 2)
+    assert caught.value.key == "reward.components.box.threshold"
 
 
 def test_a_reward_of_a_room_above_is_imported_when_yaml_names_it(tmp_path):

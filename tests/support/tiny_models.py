@@ -117,6 +117,7 @@ class Kit:
     name: str
     processor: object
     tokens: ChatTokens = field(init=False)
+    tolerance = 1e-5  # of log-probs in float32
 
     def __post_init__(self):
         self.tokens = ChatTokens(self.processor, self.model().config)
@@ -160,6 +161,11 @@ class FamilyKit(Kit):
     def __init__(self, name):
         self.name, self.processor = name, build_family(name)[1]
         self.tokens = ChatTokens(self.processor, self.model().config, self.model().generation_config)
+        if "linear_attention" in self.tokens.architecture.masks.kinds:
+            # A gated delta rule is one sum token by token and another in chunks. In 8 draws the log-probs of a plain
+            # forward were up to 1.5e-4 from those in float64, the engine's as far, and 6e-5 from each other.
+            # `test_state_cache.py` holds the engine to this rounding.
+            self.tolerance = 2e-4
 
     def model(self, seed=0, *, bias=None, ends=3.0):
         model, _ = build_family(self.name, seed)

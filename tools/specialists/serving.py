@@ -24,7 +24,7 @@ from contextlib import suppress
 from dataclasses import astuple, dataclass, field
 from queue import Empty, SimpleQueue
 from threading import Lock, RLock, Thread
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from cachetools import LRUCache
 
@@ -33,14 +33,22 @@ from ...images.ref import ImageRef
 from ...images.view import View
 from ...utils import concurrency
 
-if TYPE_CHECKING:
-    from .models.model import ModelRunner
-
 log = logging.getLogger("viewbox.tools.specialists.models")
 
 T = TypeVar("T")
 
 MAX_HUNG = 4  # threads of one model that have not come back, with which it still takes calls
+
+
+class Runner(Protocol):
+    """A loaded model (`models/model.py`)."""
+
+    def run(self, requests: Sequence[Any]) -> Sequence[Any]:
+        """Return one result for each request, or a `ToolError` or `ToolFault` in its place."""
+        ...
+
+    def release(self) -> None: ...
+    def wake(self) -> None: ...
 
 
 class OutOfMemory(Exception):
@@ -125,11 +133,11 @@ def measure_bytes(value: Any) -> int:
 class ModelServer:
     """A model that is loaded once by `load`, which may raise `ConfigError`, and the queue of its calls."""
 
-    def __init__(self, load: Callable[[], "ModelRunner"], settings: ServingSettings = ServingSettings()) -> None:
+    def __init__(self, load: Callable[[], "Runner"], settings: ServingSettings = ServingSettings()) -> None:
         self.settings = settings
         self.batch_size = settings.max_batch  # smaller after the device had no memory for more
         self.batches: list[int] = []  # the sizes of the last batches, for people who measure
-        self.runner: ModelRunner | None = None
+        self.runner: Runner | None = None
         self._load = load
         self._load_lock = RLock()
         self._failure: ConfigError | None = None
@@ -173,7 +181,7 @@ class ModelServer:
                 self.runner.release()
                 self._released = True
 
-    def _wake(self, runner: "ModelRunner") -> None:
+    def _wake(self, runner: "Runner") -> None:
         if self._released:
             runner.wake()
             self._released = False
@@ -345,7 +353,7 @@ _servers_lock = Lock()
 os.register_at_fork(after_in_child=_servers.clear)  # a child process has none of their threads
 
 
-def get_server(key: Hashable, load: Callable[[], "ModelRunner"], settings: ServingSettings) -> ModelServer:
+def get_server(key: Hashable, load: Callable[[], "Runner"], settings: ServingSettings) -> ModelServer:
     """Return the server of a model; a new one if no specialist has named this model yet.
 
     `key` is everything that decides how the model is loaded. Of the settings of several specialists that share a model,

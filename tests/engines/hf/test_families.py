@@ -7,8 +7,6 @@ from tests.support.families import FAMILIES
 from viewbox.core.messages import Message
 from viewbox.images.ref import ImageRef
 
-TOLERANCE = 1e-5  # fp32
-
 
 @pytest.fixture(scope="module", params=FAMILIES)
 def family(request, kits):
@@ -19,7 +17,7 @@ def test_log_probs_are_those_of_a_plain_forward(family, play_mixed, measure_mism
     model = family.model()
     episodes = play_mixed(family.generator(model, slots=4, max_completion_tokens=900), tasks=2)
     assert {len(episode.tokens.images) for episode in episodes} >= {1, 2}
-    assert measure_mismatch(model, family, episodes) <= TOLERANCE
+    assert measure_mismatch(model, family, episodes) <= family.tolerance
 
 
 def test_a_prompt_has_the_ids_of_the_familys_own_processor(family):

@@ -6,8 +6,6 @@ from peft import LoraConfig, get_peft_model
 from tests.support.families import FAMILIES
 from viewbox.engines.hf.adapters import use_merged_adapters
 
-TOLERANCE = 1e-5  # fp32
-
 
 @pytest.fixture(scope="module", params=FAMILIES)
 def family(request, kits):
@@ -27,32 +25,33 @@ def test_log_probs_are_those_of_the_temperature(family, play_mixed, measure_mism
     model = family.model()
     episodes = play_mixed(generate(family, model, temperature=temperature), tasks=4)
     # logits are divided by the temperature, and so is their rounding
-    assert measure_mismatch(model, family, episodes, temperature) <= TOLERANCE / min(1, temperature)
+    assert measure_mismatch(model, family, episodes, temperature) <= family.tolerance / min(1, temperature)
 
 
 def test_log_probs_with_eager_attention(family, play_mixed, measure_mismatch):
     model = family.model()
     model.set_attn_implementation("eager")
-    assert measure_mismatch(model, family, play_mixed(generate(family, model), tasks=2)) <= TOLERANCE
+    assert measure_mismatch(model, family, play_mixed(generate(family, model), tasks=2)) <= family.tolerance
 
 
 def test_log_probs_with_two_images_at_the_start(family, pairs, play_pairs, measure_mismatch):
     model = family.model()
     episodes = play_pairs(generate(family, model), pairs)
     assert {len(episode.tokens.images) for episode in episodes} >= {2, 3}
-    assert measure_mismatch(model, family, episodes) <= TOLERANCE
+    assert measure_mismatch(model, family, episodes) <= family.tolerance
 
 
 def test_log_probs_of_conversations_without_pictures(family, play, words, measure_mismatch):
     model = family.model()
-    assert measure_mismatch(model, family, play(words, words.tasks[:4], generate(family, model), group=2)) <= TOLERANCE
+    episodes = play(words, words.tasks[:4], generate(family, model), group=2)
+    assert measure_mismatch(model, family, episodes) <= family.tolerance
 
 
 def test_log_probs_of_a_model_in_training_with_gradient_checkpointing(family, play_mixed, measure_mismatch):
     model = family.model()
     model.gradient_checkpointing_enable()
     model.train()
-    assert measure_mismatch(model, family, play_mixed(generate(family, model), tasks=2)) <= TOLERANCE
+    assert measure_mismatch(model, family, play_mixed(generate(family, model), tasks=2)) <= family.tolerance
 
 
 def test_log_probs_with_adapters_as_columns(family, play_mixed, measure_mismatch):
@@ -62,7 +61,7 @@ def test_log_probs_with_adapters_as_columns(family, play_mixed, measure_mismatch
     adapted.eval()
     with use_merged_adapters(adapted):
         episodes = play_mixed(generate(family, adapted), tasks=2)
-    assert measure_mismatch(adapted, family, episodes) <= TOLERANCE
+    assert measure_mismatch(adapted, family, episodes) <= family.tolerance
 
 
 def test_what_is_said_depends_on_neither_batches_nor_parts_of_a_prefill(family, play_mixed):

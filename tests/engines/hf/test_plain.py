@@ -7,7 +7,6 @@ from viewbox.engines.hf.architectures import Architecture
 from viewbox.engines.hf.kv_cache import measure_slot
 from viewbox.engines.hf.model_parts import keep_state
 
-TOLERANCE = {"qwen3_5": 1e-4}  # its recurrence is one sum token by token and another in chunks; else 1e-5
 NAMES = ["qwen2_5_vl", *(pytest.param(name, marks=pytest.mark.nightly) for name in ("gemma3", "smolvlm", "qwen3_5"))]
 
 
@@ -23,7 +22,7 @@ def test_log_probs_are_those_of_a_plain_forward(family, play_mixed, measure_mism
     assert isinstance(generator.runner, plain.PlainRunner)
     episodes = play_mixed(generator, tasks=2)
     assert {len(episode.tokens.images) for episode in episodes} >= {1, 2}
-    assert measure_mismatch(model, family, episodes) <= TOLERANCE.get(family.name, 1e-5)
+    assert measure_mismatch(model, family, episodes) <= family.tolerance
 
 
 def test_it_samples_what_the_engines_cache_samples(kits, play_mixed, monkeypatch):
@@ -43,7 +42,7 @@ def test_members_of_a_group_decode_together(family, play, words, measure_mismatc
     generator.runner._forward = lambda batch, ids, vision: rows.append(len(ids)) or forward(batch, ids, vision)
     episodes = play(words, words.tasks[:2], generator, group=4)
     assert max(rows) == 3  # the first of them was computed before the others
-    assert measure_mismatch(model, family, episodes) <= TOLERANCE.get(family.name, 1e-5)
+    assert measure_mismatch(model, family, episodes) <= family.tolerance
 
 
 @pytest.mark.parametrize("name", ["qwen2_5_vl", "qwen3_5"])
