@@ -415,12 +415,12 @@ def test_the_shipped_model_behind_transformers_serve_plays(viewbox, transformers
 
     model = resolve_model_path("package:tiny_viewer")
     given = ("--endpoint", transformers_serve, "--model", model, "--config", "quickstart")
-    code, out, err = viewbox(*given, "--held-out", "--tasks", 6, "--out", "o", "endpoint.tool_images=tool")
+    code, out, err = viewbox(*given, "--held-out", "--tasks", 16, "--out", "o", "endpoint.tool_images=tool")
     assert code == 0, out + err
     episodes = list(load("o/episodes"))
-    assert places(Path("o")) == {(i, 0): 1 for i in range(6)}
+    assert places(Path("o")) == {(i, 0): 1 for i in range(16)}
     assert {episode.end_reason for episode in episodes} <= {"answered", "max_turns", "malformed"}
-    assert any(episode.tools_used() for episode in episodes)  # the server makes native calls of what the model writes
+    assert any(episode.tools_used() for episode in episodes)  # every second does; the server makes native calls
     scores = [episode.scores.components for episode in episodes if episode.end_reason == "answered"]
-    assert len(scores) >= 3
+    assert len(scores) >= 8
     assert sum(one["box"] for one in scores) / len(scores) > 0.6
