@@ -32,6 +32,7 @@ def build_glm(seed: int, name: str, special: str, added: str) -> tuple[Any, Any]
         text_config={
             **TEXT,
             **get_text_ids(tokenizer),
+            "attention_bias": True,  # as released: vLLM reads it, transformers has the biases in any case
             "rope_parameters": {
                 "rope_type": "default",
                 "rope_theta": 10000.0,
