@@ -1,5 +1,6 @@
 """A vLLM server in processes of its own, with a model of this machine and the flags of tests."""
 
+import json
 import os
 import signal
 import sys
@@ -28,6 +29,16 @@ FLAGS = [
     *("--worker-extension-cls", "viewbox.engines.vllm.vllm_extension.FileWeights"),
     *("--weight-transfer-config", '{"backend": "file"}'),
 ]
+
+
+def save_as_released(name, model, processor, folder):
+    """Save a tiny family with what vLLM reads of the released config.json and transformers' class has no field for."""
+    for part in (model, processor):
+        part.save_pretrained(folder)
+    if name.startswith("gemma4"):
+        config = json.loads((folder / "config.json").read_text())
+        config["vision_config"]["default_output_length"] = processor.image_seq_length
+        (folder / "config.json").write_text(json.dumps(config))
 
 
 class VLLMProcess(ServerProcess):

@@ -1,7 +1,5 @@
 """Each family: the ids that vLLM's own multimodal processor makes of what we send are the ids of our prompt."""
 
-import json
-
 import pytest
 from tokenizers import AddedToken
 from vllm.config import ModelConfig
@@ -10,6 +8,7 @@ from vllm.multimodal.processing import ProcessorInputs, TimingContext
 
 from tests.engines.vllm.test_family_requests import PICTURES
 from tests.support.families import FAMILIES, build_family
+from tests.support.vllm_process import save_as_released
 from viewbox.core.messages import Message
 from viewbox.engines.hf.chat_tokens import ChatTokens
 from viewbox.engines.vllm import wire
@@ -21,12 +20,7 @@ def family(request, tmp_path):
     if request.param == "gemma3":  # as in the released vocabulary, where vLLM looks for them
         processor.tokenizer.add_tokens([AddedToken("\n" * count, normalized=False) for count in range(1, 5)])
         model.resize_token_embeddings(len(processor.tokenizer))
-    for part in (model, processor):
-        part.save_pretrained(tmp_path)
-    if request.param.startswith("gemma4"):  # as in the released config.json; transformers' class has no such field
-        config = json.loads((tmp_path / "config.json").read_text())
-        config["vision_config"]["default_output_length"] = processor.image_seq_length
-        (tmp_path / "config.json").write_text(json.dumps(config))
+    save_as_released(request.param, model, processor, tmp_path)
     return tmp_path, ChatTokens(processor, model.config, model.generation_config)
 
 

@@ -12,7 +12,7 @@ from vllm import LLM, SamplingParams
 from vllm.config import WeightTransferConfig
 
 from tests.support.families import build_family, parts
-from tests.support.vllm_process import ENVIRONMENT
+from tests.support.vllm_process import ENVIRONMENT, save_as_released
 from viewbox.engines.vllm.weights import iterate_weights
 
 TOLERANCE = 5e-5
@@ -29,12 +29,18 @@ def save_wide(name, folder):
         model = parts.build_weights(type(model), model.config, 0)
     if name == "aya_vision":  # vLLM applies it, transformers' class does not
         text.logit_scale = 1.0
-    for part in (model, processor):
-        part.save_pretrained(folder)
+    save_as_released(name, model, processor, folder)
     return processor
 
 
-@pytest.mark.parametrize("name", ["glm4v", "aya_vision"])
+NOT_SENT = "qwen3_vl_moe", "gemma4"  # experts of this size are padded in memory; of Gemma 4 it was not tried
+NAMES = (
+    "qwen2_vl", "qwen2_5_vl", "qwen3_vl", "smolvlm", "idefics3", "internvl", "llava", "llava_onevision", "mistral3",
+    "glm4v", "aya_vision", *NOT_SENT,
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("name", NAMES)
 def test_log_probs_are_those_of_a_plain_forward_and_follow_the_weights(name, tmp_path, monkeypatch):
     for key, value in {**ENVIRONMENT, "VLLM_LOGGING_LEVEL": "ERROR"}.items():
         monkeypatch.setenv(key, value)
@@ -72,6 +78,8 @@ def test_log_probs_are_those_of_a_plain_forward_and_follow_the_weights(name, tmp
         return (logp.gather(1, ids[0, 1:, None])[:, 0] - theirs).abs().max().item()
 
     assert measure() <= TOLERANCE
+    if name in NOT_SENT:
+        return
     with torch.no_grad():
         for weight in model.parameters():
             weight.mul_(1.05).add_(0.01)
