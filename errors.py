@@ -14,24 +14,17 @@ MAX_LISTED = 40  # names in an error message; of more than these it lists the ne
 class ViewboxError(Exception):
     """Base class: catch it to catch everything viewbox raises on purpose.
 
-    Besides its message, an error carries what a program may want to read:
-
     Args:
         message: the sentence a person reads.
-        key: the setting, field or column it is about, dotted as in the YAML file ("env.tools").
-        given: the value that was refused.
-        allowed: the values or names that would have been accepted.
+        key: the setting, field or column it is about, dotted as in the YAML file ("env.tools"), for programs.
 
-    >>> error = ConfigError("speed = 3; allowed: 1, 2", key="speed", given=3, allowed=(1, 2))
-    >>> error.key, error.given, error.allowed
-    ('speed', 3, (1, 2))
+    >>> ConfigError("speed = 3; allowed: 1, 2", key="speed").key
+    'speed'
     """
 
-    def __init__(
-        self, message: str, *, key: str | None = None, given: object = None, allowed: Iterable[object] = ()
-    ) -> None:
+    def __init__(self, message: str, *, key: str | None = None) -> None:
         super().__init__(message)
-        self.key, self.given, self.allowed = key, given, tuple(allowed)
+        self.key = key
 
 
 class ConfigError(ViewboxError, ValueError):
@@ -62,7 +55,8 @@ class BadRow(ViewboxError, ValueError):
         self.dataset, self.row, self.column, self.expected = dataset, row, column, expected
         place = f"row {row}" if isinstance(row, int) else row
         text = f"{dataset}: {place}: column {column!r} is {describe_value(given)}; expected: {expected}"
-        super().__init__(text, key=column, given=given)
+        super().__init__(text, key=column)
+        self.given = given
 
 
 MAX_VALUE = 80  # characters of a value that a message repeats

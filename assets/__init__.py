@@ -42,5 +42,5 @@ def resolve_snapshot_path(name: str) -> str:
     file = shipped / name.removeprefix(PACKAGE) / SNAPSHOT
     if not file.is_file():
         names = [path.parent.name for path in shipped.glob(f"*/{SNAPSHOT}")]
-        raise ConfigError(describe_unknown("shipped snapshot", file.parent.name, names), key="snapshot", given=name)
+        raise ConfigError(describe_unknown("shipped snapshot", file.parent.name, names), key="snapshot")
     return str(file)

@@ -212,7 +212,7 @@ def export(
             raise ConfigError(f"{name}: goes with a run; `--to verl` exports a config", key=name.strip("-"))
         return export_config(run, out, overrides)
     if overrides:
-        raise ConfigError(f"{overrides[0]}: settings go with --to verl; given --to {to}", key="to", given=to)
+        raise ConfigError(f"{overrides[0]}: settings go with --to verl; given --to {to}", key="to")
     from ..rollouts.exchange.export import Export, export_run
     from ..rollouts.exchange.selection import Choice, filter_run
 
@@ -220,7 +220,7 @@ def export(
     if to != "run":
         return print_report(export_run(run, to, out, Export(choice, tokens, gap, push)))
     if tokens or push:
-        raise ConfigError(f"{'--tokens' if tokens else '--push'}: does not go with --to run", key="to", given=to)
+        raise ConfigError(f"{'--tokens' if tokens else '--push'}: does not go with --to run", key="to")
     return print_report(filter_run(run, out, choice))
 
 

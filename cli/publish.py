@@ -146,7 +146,7 @@ def publish(
         typer.echo("\n".join(describe(sent, dry_run)))
         return
     if viewbox not in (None, *PROVISIONS):
-        raise ConfigError(f"--viewbox {viewbox!r}; allowed: {', '.join(PROVISIONS)}", key="viewbox", given=viewbox)
+        raise ConfigError(f"--viewbox {viewbox!r}; allowed: {', '.join(PROVISIONS)}", key="viewbox")
     if base_model is not None:
         raise ConfigError("--base-model: is for a model, and this is an environment", key="base_model")
     package = write_package(

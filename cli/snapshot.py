@@ -175,7 +175,7 @@ def _read_queries(path: str) -> list[str]:
         text = read_regular(path, limit=_MAX_QUERIES).decode("utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
         reason = getattr(error, "strerror", None) or "it is not UTF-8"
-        raise ConfigError(f"--queries {path}: {reason}", key="--queries", given=path) from None
+        raise ConfigError(f"--queries {path}: {reason}", key="--queries") from None
     lines = [" ".join(line.split()) for line in text.splitlines()]
     return [line for line in lines if line and not line.startswith("#")]
 
@@ -186,7 +186,7 @@ def _check_types(names: Sequence[str]) -> "list[SearchType]":
 
     for name in names:
         if name not in SEARCH_TYPES:
-            raise ConfigError(describe_unknown("search type", name, SEARCH_TYPES), key="--search-type", given=name)
+            raise ConfigError(describe_unknown("search type", name, SEARCH_TYPES), key="--search-type")
     return [kind for kind in SEARCH_TYPES if kind in names]
 
 

@@ -42,7 +42,7 @@ def load_class(name: str) -> "type[BaseMultiTurnEnv]":
     if path is None:
         own = "or your own as package.module:Class or path/to/file.py:Class"
         known = list_plugins("environments")
-        raise ConfigError(f"{describe_unknown('environment', name, known)}, {own}", key="name", given=name)
+        raise ConfigError(f"{describe_unknown('environment', name, known)}, {own}", key="name")
     module, _, attribute = path.partition(":")
     if name in ENVIRONMENTS and module.startswith("viewbox."):
         return _check_class(getattr(import_module(module), attribute), path)
@@ -58,5 +58,4 @@ def _check_class(loaded: Any, path: str) -> "type[BaseMultiTurnEnv]":
     raise ConfigError(
         f"environment {path!r}: {name!r} is not an environment; allowed: a subclass of viewbox.BaseMultiTurnEnv",
         key="name",
-        given=path,
     )

@@ -87,7 +87,7 @@ def prepare_env(env: BaseMultiTurnEnv, section: str = "env") -> None:
         env.prepare()
     except ConfigError as error:
         key = f"{section}.{error.key}" if error.key else section
-        raise ConfigError(f"{key}: {env.name}: {error}", key=key, given=error.given, allowed=error.allowed) from error
+        raise ConfigError(f"{key}: {env.name}: {error}", key=key) from error
 
 
 def merge_settings(settings: Mapping[str, object], held_out: Mapping[str, object]) -> dict[str, object]:

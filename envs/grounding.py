@@ -115,7 +115,7 @@ class Grounding(DataEnv):
         if self.classes and not self.is_labeled:
             problem = f"classes = {', '.join(self.classes)}: no box has a label"
             allowed = "allowed: with data.columns.labels, one label for each box"
-            raise ConfigError(f"{problem}; {allowed}", key="classes", given=self.classes)
+            raise ConfigError(f"{problem}; {allowed}", key="classes")
 
     # ------------------------------------------------------------------ tasks
     def read_row(self, row: MappedRow) -> Task:

@@ -144,7 +144,7 @@ class Mixture(BaseMultiTurnEnv):
                 part.check_may_train()
             except ConfigError as error:
                 path = f"environments.{key}"
-                raise ConfigError(f"{path}.{error}", key=f"{path}.{error.key}", given=error.given) from error
+                raise ConfigError(f"{path}.{error}", key=f"{path}.{error.key}") from error
 
     def prepare(self) -> None:
         for key, part in self.parts.items():

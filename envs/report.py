@@ -86,7 +86,7 @@ class Report(DataEnv):
         for name in self.sections:
             if name in RESERVED or self.sections.count(name) > 1:
                 problem = f"sections: {name!r}; allowed: different names, none of {', '.join(RESERVED)}"
-                raise ConfigError(f"{self.name}: {problem}", key="sections", given=name)
+                raise ConfigError(f"{self.name}: {problem}", key="sections")
         ranked = {"type": "array", "items": TEXT, "maxItems": MAX_DIAGNOSES}
         more: dict[str, Any] = {FIELD: FrozenDict(ranked, description="the most likely first"), "boxes": build_boxes()}
         return build_object({**dict.fromkeys(self.texts, TEXT), **{name: more[name] for name in self._extras}})

@@ -95,9 +95,9 @@ def build_task(
         ConfigError: an unknown name, setting or value.
     """
     if tool_images not in ("tool", "user"):
-        raise ConfigError(f"tool_images: {tool_images!r}; allowed: tool, user", key="tool_images", given=tool_images)
+        raise ConfigError(f"tool_images: {tool_images!r}; allowed: tool, user", key="tool_images")
     if limit < 1:
-        raise ConfigError(f"limit: {limit}; allowed: at least 1", key="limit", given=limit)
+        raise ConfigError(f"limit: {limit}; allowed: at least 1", key="limit")
     given = dict(settings or {})
     env = make_cached(environment, json.dumps(given, sort_keys=True))
     samples = [

@@ -87,7 +87,7 @@ class ViewboxServerEnv(Environment[ViewboxAction, ViewboxObservation, ViewboxSta
     ) -> ViewboxObservation:
         """Start an episode of task number `task`, or of one that `seed` draws."""
         if seed is not None and not isinstance(seed, int):
-            raise ConfigError(f"seed: {seed!r}; allowed: an integer", key="seed", given=seed)
+            raise ConfigError(f"seed: {seed!r}; allowed: an integer", key="seed")
         number = random.Random(seed).randrange(len(self.tasks)) if task is None else task
         chosen = pick_task(self.tasks, number)
         self.episode_id = episode_id

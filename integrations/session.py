@@ -102,14 +102,14 @@ def list_tasks(env: BaseMultiTurnEnv) -> Sequence[Task]:
     """Return the tasks of an environment by number. Raise `ConfigError` if there are none."""
     tasks = to_sequence(env.tasks, env.name)
     if not len(tasks):
-        raise ConfigError(f"{env.name}: it has no tasks", key="environment", given=env.name)
+        raise ConfigError(f"{env.name}: it has no tasks", key="environment")
     return tasks
 
 
 def pick_task(tasks: Sequence[Task], number: object, name: str = "task") -> Task:
     """Return the task of a number that somebody gave as `name`. Raise `ConfigError` if there is none."""
     if not isinstance(number, Integral) or not 0 <= int(number) < len(tasks):
-        raise ConfigError(f"{name}: {number!r}; allowed: 0 to {len(tasks) - 1}", key="task", given=number)
+        raise ConfigError(f"{name}: {number!r}; allowed: 0 to {len(tasks) - 1}", key="task")
     return tasks[int(number)]
 
 

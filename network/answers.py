@@ -8,10 +8,12 @@ import logging
 import sqlite3
 import time
 from collections.abc import Callable
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 from threading import Lock
 from typing import TypeVar
+
+from cachetools import TLRUCache
 
 log = logging.getLogger("viewbox.network")
 
@@ -51,21 +53,28 @@ class AnswerCache:
         max_memory: int = MAX_MEMORY,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        self.path, self.seconds, self.clock = path, days * 86400, clock
-        self.max_bytes, self.max_memory = max_bytes, max_memory
+        self.path, self.seconds, self.max_bytes, self.clock = path, days * 86400, max_bytes, clock
+        self._memory: TLRUCache[str, bytes] = TLRUCache(
+            max_memory, lambda key, kept, now: now + self.seconds, timer=clock, getsizeof=len
+        )
         self._lock = Lock()
-        self._memory = sqlite3.connect(":memory:", check_same_thread=False)
-        self._memory.executescript(_SCHEMA)
 
     def get(self, key: str) -> bytes | None:
         """Return the answer; None if there is none that is young enough."""
-        return self._run(lambda file: self._read(file, key))
+        if self.path is not None:
+            return self._run(lambda file: self._read(file, key))
+        with self._lock:
+            kept: bytes | None = self._memory.get(key)
+            return kept
 
     def put(self, key: str, value: bytes) -> bytes:
         """Keep an answer, and return the one that is kept; the oldest go if there are too many."""
         if len(value) > LARGEST:
             return value
-        kept = self._run(lambda file: self._write(file, key, value))
+        kept = None if self.path is None else self._run(lambda file: self._write(file, key, value))
+        if self.path is None:
+            with self._lock, suppress(ValueError):  # larger than the whole memory
+                kept = self._memory.setdefault(key, value)
         return value if kept is None else kept
 
     def _read(self, file: sqlite3.Connection, key: str) -> bytes | None:
@@ -82,23 +91,22 @@ class AnswerCache:
             file.execute("INSERT OR IGNORE INTO answers VALUES (?, ?, ?, ?)", (key, now, len(value), value))
             kept = self._read(file, key)
             (total,) = file.execute("SELECT TOTAL(size) FROM answers").fetchone()
-            while total > (self.max_memory if self.path is None else self.max_bytes):
+            while total > self.max_bytes:
                 oldest = file.execute("SELECT rowid, size FROM answers ORDER BY at LIMIT 1").fetchone()
                 file.execute("DELETE FROM answers WHERE rowid = ?", oldest[:1])
                 total -= oldest[1]
         return kept
 
-    def _run(self, use: Callable[[sqlite3.Connection], T]) -> T:
+    def _run(self, use: Callable[[sqlite3.Connection], T]) -> T | None:
         """Return what `use` makes of the file, opened for this once: a connection is no good in another thread or a
-        fork; or else of the memory."""
-        if self.path is not None:
-            try:
-                self.path.parent.mkdir(parents=True, exist_ok=True)
-                with closing(sqlite3.connect(self.path, timeout=TIMEOUT)) as file:
-                    file.executescript(_SCHEMA)
-                    return use(file)
-            except (sqlite3.Error, OSError, ValueError, TypeError) as error:
-                log.warning("%s is not used, and answers are kept in memory only: %s", self.path, error)
-                self.path = None
-        with self._lock:
-            return use(self._memory)
+        fork."""
+        assert self.path is not None
+        try:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            with closing(sqlite3.connect(self.path, timeout=TIMEOUT)) as file:
+                file.executescript(_SCHEMA)
+                return use(file)
+        except (sqlite3.Error, OSError, ValueError, TypeError) as error:
+            log.warning("%s is not used, and answers are kept in memory only: %s", self.path, error)
+            self.path = None
+            return None

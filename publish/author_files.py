@@ -70,7 +70,7 @@ def list_author_files(package: Path, data: Sequence[str] = (), packed: Path | No
     )
     for pattern, paths in found.items():
         if not paths:
-            raise ConfigError(f"--data {pattern!r}: no such file in {package}", key="data", given=pattern)
+            raise ConfigError(f"--data {pattern!r}: no such file in {package}", key="data")
     for path in taken:
         if (package / path).exists():
             check_file(package / path)

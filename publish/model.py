@@ -98,14 +98,12 @@ def find_weights(what: Path) -> tuple[Path, Path]:
     ):
         raise ConfigError(
             f"{what}: holds no weights; allowed: a run with a folder `model`, or a folder that save_pretrained wrote",
-            given=str(what),
         )
     places = (weights, *list(weights.resolve().parents)[:2])
     run = next((place for place in places if (place / "config.yaml").is_file()), None)
     if run is None:
         raise ConfigError(
             f"{what}: neither it nor the two folders above have the config.yaml of a run, which the card needs",
-            given=str(what),
         )
     return weights, run
 
@@ -132,7 +130,6 @@ def find_base(config: Config, given: str | None, *, is_adapter: bool) -> Base:
         f"the base model {Path(name).name!r} is a folder of this machine, and others need its name on the hub; "
         "allowed: --base-model OWNER/NAME",
         key="base_model",
-        given=name,
     )
 
 

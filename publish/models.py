@@ -63,7 +63,6 @@ class CarriedModels:
                 f"of models and snapshots; allowed in a package: {MAX_BYTES / 2**20:.0f} MiB. Push the model to a hub "
                 "(`hf upload OWNER/NAME FOLDER`), and name it: model: OWNER/NAME",
                 key=where,
-                given=given,
             )
         for one, place in files.items():
             (self.package / place).parent.mkdir(parents=True, exist_ok=True)
@@ -117,7 +116,7 @@ def write_models(env: BaseMultiTurnEnv, package: Path) -> CarriedModels:
                     try:
                         SnapshotSource(path).prepare()
                     except ConfigError as error:
-                        raise ConfigError(f"{where} = {given!r}: {error}", key=where, given=given) from error
+                        raise ConfigError(f"{where} = {given!r}: {error}", key=where) from error
                 taken = {one: Path(place, one.name) if key == "model" else Path(place) for one in files}
                 carried.add(path, taken, where, given)
                 others = path.iterdir() if key == "model" else ()
@@ -133,7 +132,7 @@ def _list_model_files(folder: Path, where: str, given: str) -> list[Path]:
     taken = [path for path in sorted(folder.iterdir()) if path.is_file() and _matches(path, patterns)]
     if not any(_matches(path, WEIGHTS[:1]) for path in taken):
         allowed = "a model saved by save_pretrained"
-        raise ConfigError(f"{where} = {given!r}: holds no .safetensors; allowed: {allowed}", key=where, given=given)
+        raise ConfigError(f"{where} = {given!r}: holds no .safetensors; allowed: {allowed}", key=where)
     return taken
 
 
@@ -175,7 +174,6 @@ def _check_no_file(value: Any, key: str) -> None:
                 f"{key} = {value!r}: is a file of this machine, which does not travel; allowed: a function of the "
                 "package that is published (package.module:name), an installed program, an address",
                 key=key,
-                given=value,
             )
 
 

@@ -43,12 +43,12 @@ def write_project(name: str, folder: str | Path = ".") -> Path:
     """
     module = name.replace("-", "_")
     if not re.fullmatch(r"[a-z][a-z0-9]*(-[a-z0-9]+)*", name):
-        raise ConfigError(f"name {name!r}; allowed: lower-case letters and digits in words joined by -", given=name)
+        raise ConfigError(f"name {name!r}; allowed: lower-case letters and digits in words joined by -")
     class_name = "".join(part.capitalize() for part in name.split("-"))
     used = re.search(rf"(?m)^(from|import|class) .*\b{class_name}\b", read_template("new/env.py"))
     if module in _list_taken() or keyword.iskeyword(module) or keyword.iskeyword(class_name) or used:
         problem = f"the module {module} is taken, or the class {class_name}"
-        raise ConfigError(f"name {name!r}: {problem}; allowed: another name", given=name)
+        raise ConfigError(f"name {name!r}: {problem}; allowed: another name")
     root = check_out(folder, "folder", "--in") / name
     fields = {
         "name": name,

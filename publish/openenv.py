@@ -48,7 +48,6 @@ def write_openenv(environment: str, out: str | Path, settings: Mapping[str, obje
             f"{environment}: an image cannot import it; allowed: a registered name, or package.module:Class of a "
             "package that its Dockerfile installs",
             key="environment",
-            given=environment,
         )
     settings = dict(settings or {})
     env = make(environment, **settings)

@@ -168,9 +168,9 @@ def choose_version(version: str | None, bump: str | None, held: Sequence[str], w
     ('0.3.0', '0.1.0')
     """
     if bump is not None and bump not in BUMPS:
-        raise ConfigError(f"--bump {bump!r}; allowed: {', '.join(BUMPS)}", key="bump", given=bump, allowed=BUMPS)
+        raise ConfigError(f"--bump {bump!r}; allowed: {', '.join(BUMPS)}", key="bump")
     if bump is not None and version is not None:
-        raise ConfigError(f"--bump {bump} and --version {version}; allowed: one of them", key="bump", given=bump)
+        raise ConfigError(f"--bump {bump} and --version {version}; allowed: one of them", key="bump")
     known = sorted(Version(text) for text in held if is_version(text))
     if bump is not None:
         return bump_version(known[-1], bump) if known else FIRST
@@ -180,8 +180,6 @@ def choose_version(version: str | None, bump: str | None, held: Sequence[str], w
         raise ConfigError(
             f"--version {chosen}: {where} has it already; allowed: --version {following}, or --bump patch|minor|major",
             key="version",
-            given=chosen,
-            allowed=(following,),
         )
     return chosen
 

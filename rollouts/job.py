@@ -309,5 +309,5 @@ def _select_tasks(env: BaseMultiTurnEnv, count: int) -> Sequence[Task]:
         return list(islice(env.tasks, count))
     tasks = to_sequence(env.tasks, env.name)
     if count > len(tasks):
-        raise ConfigError(f"--tasks = {count}; {env.name} has {len(tasks)} tasks", key="tasks", given=count)
+        raise ConfigError(f"--tasks = {count}; {env.name} has {len(tasks)} tasks", key="tasks")
     return tasks[:count]

@@ -10,11 +10,19 @@ from .arguments import Picture as Picture
 from .arguments import Point as Point
 from .arguments import Range as Range
 from .arguments import ViewFractions as ViewFractions
-from .builtin import analysis, comparison, filters, geometry, intensity, symmetry, volumes, windows  # noqa: F401
+from .builtin import analysis as analysis
+from .builtin import comparison as comparison
+from .builtin import filters as filters
+from .builtin import geometry as geometry
+from .builtin import intensity as intensity
+from .builtin import symmetry as symmetry
+from .builtin import volumes as volumes
+from .builtin import windows as windows
 from .calling import apply_tool as apply_tool
 from .calling import apply_tools as apply_tools
 from .calling import call_stateful as call_stateful
 from .calling import call_stateless as call_stateless
+from .calling import open_view as open_view
 from .results import ToolOutput as ToolOutput
 from .tool import TOOLS as TOOLS
 from .tool import Tool as Tool

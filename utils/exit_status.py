@@ -13,6 +13,7 @@ failure goes to a file that the message names: `crash.log` in the folder of the 
 """
 
 import errno
+import importlib.metadata
 import importlib.util
 import os
 import sys
@@ -67,15 +68,21 @@ def guard(work: Callable[[], int]) -> int:
 
 def _find_author(error: BaseException | None) -> str | None:
     """Return the last line of a traceback in a file that belongs neither to viewbox nor to what is installed."""
-    beside = importlib.util.find_spec("pydantic")  # a folder of `pip install --target` is none of Python's paths
-    installed = str(Path(beside.origin).parents[1]) if beside and beside.origin else "<"
-    others = (str(Path(__file__).parents[1]), installed, *sysconfig.get_paths().values(), "<")
+    others = (str(Path(__file__).parents[1]), *_list_packages_beside(), *sysconfig.get_paths().values(), "<")
     while error is not None:
         for frame in reversed(traceback.extract_tb(error.__traceback__)):
             if not frame.filename.startswith(others):
                 return f"{frame.filename}, line {frame.lineno}"
         error = error.__cause__
     return None
+
+
+def _list_packages_beside() -> list[str]:
+    """Return the packages in the folder where pip laid pydantic: that of `pip install --target` is none of Python's."""
+    beside = importlib.util.find_spec("pydantic")
+    folder = Path(beside.origin).parents[1] if beside and beside.origin else Path()
+    names = importlib.metadata.packages_distributions()
+    return [f"{folder / name}{end}" for name in names for end in (os.sep, ".py")]
 
 
 def _describe_refusal(error: BaseException) -> str:

@@ -194,7 +194,7 @@ def build_completions_url(endpoint: str) -> str:
         url = httpx.URL(endpoint)
         _ = url.host  # decodes international names
     except (httpx.InvalidURL, UnicodeError) as error:
-        raise ConfigError(f"endpoint: {endpoint!r}: {error}; {ALLOWED_URL}", key="endpoint", given=endpoint) from None
+        raise ConfigError(f"endpoint: {endpoint!r}: {error}; {ALLOWED_URL}", key="endpoint") from None
     path = url.path.rstrip("/") or "/v1"
     return str(url.copy_with(path=path if path.endswith("/chat/completions") else f"{path}/chat/completions"))
 

@@ -115,7 +115,7 @@ class ChestXray(VQA):
         for kind in self.questions:
             if kind not in allowed:
                 problem = f"questions: {kind!r}; allowed with answer_form = text: {', '.join(allowed)}"
-                raise ConfigError(f"{self.name}: {problem}", key="questions", given=kind)
+                raise ConfigError(f"{self.name}: {problem}", key="questions")
         return self.questions or allowed
 
     @cached_property

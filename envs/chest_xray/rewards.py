@@ -238,7 +238,7 @@ def check_bearing(bearing: Mapping[Any, Sequence[str]], tools: Sequence[str], en
         for name in names:
             if name not in tools:
                 problem = describe_unknown("tool", name, tools)
-                raise ConfigError(f"{env}: bearing.{kind}: {problem}", key=f"bearing.{kind}", given=name)
+                raise ConfigError(f"{env}: bearing.{kind}: {problem}", key=f"bearing.{kind}")
 
 
 class RepeatsReward:

@@ -73,11 +73,11 @@ class ColumnMap:
             inner = {str(name): self._compile(item, field, f"{key}.{name}") for name, item in spec.items()}
             return lambda row: {name: reader(row) for name, reader in inner.items()}
         allowed = "a column, {value: constant}, {template: Jinja2 source}, or a list of these"
-        raise ConfigError(f"{key} = {spec!r:.80}; allowed: {allowed}", key=key, given=spec)
+        raise ConfigError(f"{key} = {spec!r:.80}; allowed: {allowed}", key=key)
 
     def _compile_template(self, source: Any, field: str, key: str) -> Read:
         if not isinstance(source, str):
-            raise ConfigError(f"{key}.template = {source!r:.80}; allowed: text", key=key, given=source)
+            raise ConfigError(f"{key}.template = {source!r:.80}; allowed: text", key=key)
         try:
             names = meta.find_undeclared_variables(_JINJA.parse(source)) - _JINJA.globals.keys()
             template = _JINJA.from_string(source)
@@ -105,7 +105,7 @@ def check_column(path: str, rows: Rows, key: str) -> str:
         return found
     known = rows.list_columns()
     problem = describe_unknown("column", path[:100], [name[:100] for name in known])
-    raise ConfigError(f"{key}: {rows.name}: {problem}", key=key, given=path, allowed=known)
+    raise ConfigError(f"{key}: {rows.name}: {problem}", key=key)
 
 
 def compile_path(path: str) -> Read:

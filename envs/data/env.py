@@ -83,7 +83,7 @@ class DataEnv(BaseMultiTurnEnv):
         if reason:
             key, allowed = "data.evaluation_only", "allowed: `viewbox evaluate` and `viewbox rollout`"
             words = f"{key}: {self.name}: its data may not be trained on: {reason}; {allowed}"
-            raise ConfigError(words, key=key, given=reason)
+            raise ConfigError(words, key=key)
 
     @cached_property
     def tasks(self) -> DataTasks:
@@ -184,10 +184,10 @@ class DataEnv(BaseMultiTurnEnv):
         for name in given:
             if name not in known:
                 problem = describe_unknown(f"field of {self.name}", name, known)
-                raise ConfigError(f"data.columns: {problem}", key=f"data.columns.{name}", given=name, allowed=known)
+                raise ConfigError(f"data.columns: {problem}", key=f"data.columns.{name}")
         if self.data.boxes.format == "xyzxyz" and self.boxes and not self.boxes_3d:
             key, allowed = "data.boxes.format", "allowed: xyxy or xywh; `grounding` reads boxes of volumes"
-            raise ConfigError(f"{key}: {self.name} asks for no box of a volume; {allowed}", key=key, given="xyzxyz")
+            raise ConfigError(f"{key}: {self.name} asks for no box of a volume; {allowed}", key=key)
         plane = self.place.get("plane")
         if self.data.boxes.frame == "voxel" and plane in given:
             key, problem = f"data.columns.{plane}", "with boxes.frame = voxel, it is the plane of the file's third axis"

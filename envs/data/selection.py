@@ -145,7 +145,7 @@ def read_rewards(path: Path) -> Mapping[str, float]:
         lines = [json.loads(line) for line in path.read_bytes().splitlines() if line.strip()]
         return {identify(line["task"]): float(line["reward"]) for line in lines if line["reward"] is not None}
     except OSError as error:
-        raise ConfigError(f"{key} = {str(path)!r}: {error.strerror}", key=key, given=path) from error
+        raise ConfigError(f"{key} = {str(path)!r}: {error.strerror}", key=key) from error
     except (ValueError, KeyError, TypeError) as error:
         allowed = 'lines such as {"task": "a-17", "reward": 0.25}'
         raise ConfigError(f"{key} = {str(path)!r}: cannot be read; allowed: {allowed}", key=key) from error

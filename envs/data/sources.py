@@ -64,7 +64,7 @@ def _check_exists(source: str) -> Path:
         folder = path.parent
         beside = sorted(one.name for one in folder.iterdir()) if folder.is_dir() else []
         where = describe_unknown("file", path.name, beside) if beside else f"there is no folder {str(folder)!r:.200}"
-        raise ConfigError(f"{KEY} = {source!r:.200}: {where}", key=KEY, given=source)
+        raise ConfigError(f"{KEY} = {source!r:.200}: {where}", key=KEY)
     return path
 
 
@@ -79,10 +79,10 @@ def _choose_split(data: DataSettings, names: Iterable[str]) -> str:
             return near[0]
         problem = describe_unknown("split", data.split, splits)
         way_out = "; data.hold_out cuts a split `test` off" if data.split == "test" else ""
-        raise ConfigError(f"data.split: {problem}{way_out}", key="data.split", given=data.split, allowed=splits)
+        raise ConfigError(f"data.split: {problem}{way_out}", key="data.split")
     if data.split not in ("train", "test"):
         allowed = "train, test, because hold_out cuts the rows into these two"
-        raise ConfigError(f"data.split = {data.split!r}; allowed: {allowed}", key="data.split", given=data.split)
+        raise ConfigError(f"data.split = {data.split!r}; allowed: {allowed}", key="data.split")
     if "train" in splits or len(splits) == 1:
         return "train" if "train" in splits else splits[0]
     problem = f"data.hold_out: {data.source} has the splits {', '.join(splits)}"
@@ -95,7 +95,7 @@ def _open_path(path: Path, data: DataSettings) -> Rows:
     if path.suffix.lower() in (*TEXTS, *TABLES):
         return _open_files([path], path.name, data)
     kind = path.suffix.lower()
-    raise ConfigError(f"{KEY} = {str(path)!r:.200}: a file of kind {kind!r}; allowed: {FORMS}", key=KEY, given=kind)
+    raise ConfigError(f"{KEY} = {str(path)!r:.200}: a file of kind {kind!r}; allowed: {FORMS}", key=KEY)
 
 
 def _open_files(paths: Sequence[Path], name: str, data: DataSettings) -> Rows:
@@ -144,7 +144,7 @@ def _open_folder(path: Path, data: DataSettings) -> Rows:
 
 
 def _refuse_folder(path: Path, problem: str, allowed: str) -> ConfigError:
-    return ConfigError(f"{KEY} = {str(path)!r:.200}: {problem}; allowed: {allowed}", key=KEY, given=path)
+    return ConfigError(f"{KEY} = {str(path)!r:.200}: {problem}; allowed: {allowed}", key=KEY)
 
 
 def _check_files(path: Path, files: Sequence[Path], *, is_told: bool) -> None:
@@ -233,7 +233,7 @@ def _open_hub(source: str, data: DataSettings) -> Rows:
     except Exception as error:  # the library raises many kinds
         if getattr(error, "key", None) is not None:
             raise
-        raise ConfigError(_explain_hub_failure(source, error), key=KEY, given=source) from error
+        raise ConfigError(_explain_hub_failure(source, error), key=KEY) from error
 
 
 def _explain_hub_failure(source: str, error: Exception) -> str:

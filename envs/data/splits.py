@@ -63,7 +63,7 @@ def build_cut(rows: Rows, data: DataSettings, columns: ColumnMap) -> Cut:
             problem = f"all {sizes.total()} rows of {rows.name} have one value, and a group is never parted"
             allowed = "a column with several values"
             key = "data.hold_out.by"
-            raise ConfigError(f"{key} = {cut.by!r}: {problem}; allowed: {allowed}", key=key, given=cut.by)
+            raise ConfigError(f"{key} = {cut.by!r}: {problem}; allowed: {allowed}", key=key)
         held_out = pack_groups(sizes, cut.share)
         return Cut(data, {column}, lambda row: hash_group(read(row)) in held_out)
     if "id" not in columns:

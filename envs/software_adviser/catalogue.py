@@ -176,7 +176,7 @@ def read_catalogue(path: str | Path = SHIPPED) -> tuple[SoftwareTool, ...]:
     found = check_catalogue(path)
     if not found.tools:
         first = f"; the first problem: {found.problems[0]}" if found.problems else ""
-        raise ConfigError(f"{Path(path).name}: holds no tool that can be used{first}", key="catalogue", given=path)
+        raise ConfigError(f"{Path(path).name}: holds no tool that can be used{first}", key="catalogue")
     return found.tools
 
 
@@ -192,13 +192,13 @@ def check_catalogue(path: str | Path = SHIPPED) -> Catalogue:
     path = Path(path)
     if path.suffix.lower() not in SUFFIXES:
         text = f"catalogue = {str(path)!r:.200}: a file of another kind; allowed: {', '.join(SUFFIXES)}"
-        raise ConfigError(text, key="catalogue", given=str(path), allowed=SUFFIXES)
+        raise ConfigError(text, key="catalogue")
     try:
         lines = JsonLines(path)
         rows = [(f"{path.name}: {lines.locate(number)}", row) for number, row in enumerate(lines.scan(()))]
     except OSError as error:
         text = f"catalogue = {str(path)!r:.200}: {error.strerror or error}"
-        raise ConfigError(text, key="catalogue", given=str(path)) from error
+        raise ConfigError(text, key="catalogue") from error
     tools: list[SoftwareTool] = []
     problems: list[str] = []
     seen: dict[str, str] = {}

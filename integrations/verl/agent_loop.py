@@ -134,7 +134,6 @@ class _Server:
                 f"data.max_prompt_length = {self.prompt_length}: the prompt of task {self.task.id} has "
                 f"{prompt} tokens; allowed: at least that many",
                 key="data.max_prompt_length",
-                given=self.prompt_length,
             )
         for image in request.images[len(self.images) :]:
             self.images.append(await concurrency.run_in_thread(_open_image, image))

@@ -220,7 +220,7 @@ def check_config(config: Config) -> None:
     arguments = train.arguments
 
     def refuse(key: str, given: object, allowed: str) -> None:
-        raise ConfigError(f"{key} = {given!r}: verl cannot do this; allowed: {allowed}", key=key, given=given)
+        raise ConfigError(f"{key} = {given!r}: verl cannot do this; allowed: {allowed}", key=key)
 
     if train.method != "grpo":
         refuse("train.method", train.method, "grpo")
@@ -254,7 +254,6 @@ def check_processor(config: Config, processor: Any) -> None:
             "verl's server and trainer make the same tokens of a picture; allowed: a model whose image processor takes "
             "them (Qwen's); or `viewbox train`, also with rollout.engine=vllm",
             key="model.name",
-            given=config.model.name,
         )
 
 

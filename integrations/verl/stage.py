@@ -60,7 +60,6 @@ class Stage:
                 f"extra_info.task = {place.get('task')!r:.80}: task {number} of the {split} tasks is "
                 f"{task.id if task else 'missing'!r}; the data changed after the export, so export again",
                 key="extra_info.task",
-                given=place.get("task"),
             )
         return env, task
 
@@ -135,7 +134,7 @@ def check_trainer(trainer: Any) -> None:
     ):
         if given != allowed:
             name = f"actor_rollout_ref.rollout.{key}"
-            raise ConfigError(f"{name} = {given!r}: {reason}; allowed: {allowed!r}", key=name, given=given)
+            raise ConfigError(f"{name} = {given!r}: {reason}; allowed: {allowed!r}", key=name)
 
 
 def check_data_stays(env: BaseMultiTurnEnv, trainer: Any) -> None:

@@ -64,7 +64,7 @@ def check_package(
 def _add_needed(rows: Collection[str]) -> set[str]:
     for name in rows:
         if name not in CHECKS:
-            raise ConfigError(describe_unknown("row", name, CHECKS), key="row", given=name, allowed=CHECKS)
+            raise ConfigError(describe_unknown("row", name, CHECKS), key="row")
     wanted = set(rows)
     for name in reversed(CHECKS):
         wanted |= set(CHECKS[name].needs) if name in wanted else set()

@@ -24,13 +24,11 @@ def open_hub(
         ConfigError: it is unknown, does not hold this kind, or one of id and folder is missing or not its own.
     """
     if to not in HUBS:
-        raise ConfigError(f"--to: {describe_unknown('target', to, HUBS)}", key="to", given=to, allowed=HUBS)
+        raise ConfigError(f"--to: {describe_unknown('target', to, HUBS)}", key="to")
     hub = HUBS[to]
     if kind not in hub.kinds:
         allowed = [name for name, one in HUBS.items() if kind in one.kinds]
-        raise ConfigError(
-            f"--to {to}: holds no {kind}s; allowed: {', '.join(allowed)}", key="to", given=to, allowed=allowed
-        )
+        raise ConfigError(f"--to {to}: holds no {kind}s; allowed: {', '.join(allowed)}", key="to")
     if not hub.asks:
         if out is None:
             raise ConfigError(f"--to {to} needs the folder to write; allowed: viewbox publish WHAT FOLDER", key="out")

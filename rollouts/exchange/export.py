@@ -49,7 +49,7 @@ def export_run(run: str | Path, to: str, out: str | Path, options: Export = Expo
         ConfigError: an unknown form, a package is missing, `out` exists, or no episode is left.
     """
     if to not in FORMS:
-        raise ConfigError(describe_unknown("form", to, [*FORMS, "verl"]), key="to", given=to, allowed=FORMS)
+        raise ConfigError(describe_unknown("form", to, [*FORMS, "verl"]), key="to")
     if options.tokens and to != "sft":
         raise ConfigError(f"--tokens goes with --to sft; given --to {to}", key="tokens")
     if options.push is not None and to != "hf":
@@ -235,7 +235,7 @@ _NAME = re.compile(r"[A-Za-z0-9][\w.-]{0,90}/[A-Za-z0-9][\w.-]{0,90}", re.ASCII)
 def check_push(run: Path, episodes: Path, name: str) -> None:
     """Raise `ConfigError` if a run must not be put on the hub, or the name is none."""
     if not _NAME.fullmatch(name):
-        raise ConfigError(f"--push {name!r:.100}; allowed: owner/name", key="push", given=name)
+        raise ConfigError(f"--push {name!r:.100}; allowed: owner/name", key="push")
     reason = find_restriction(run, episodes)
     if reason is not None:
         raise ConfigError(f"--push {name}: {reason}; its images and answers must not leave this machine", key="push")

@@ -44,7 +44,7 @@ def import_file(file: str | Path, source: str, out: str | Path) -> Report:
         ConfigError: an unknown source, a file of which no row can be read, or `out` exists.
     """
     if source not in SOURCES:
-        raise ConfigError(describe_unknown("source", source, SOURCES), key="from", given=source, allowed=SOURCES)
+        raise ConfigError(describe_unknown("source", source, SOURCES), key="from")
     file, report = Path(file), Report(str(out))
     list_rows, build = SOURCES[source]
     with create_whole(out) as draft:

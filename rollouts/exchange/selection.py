@@ -89,12 +89,12 @@ class Choice:
 
     def __post_init__(self) -> None:
         if self.best is not None and self.best < 1:
-            raise ConfigError(f"--best {self.best}; allowed: at least 1", key="best", given=self.best)
+            raise ConfigError(f"--best {self.best}; allowed: at least 1", key="best")
         if self.per_task and self.best is None:
             raise ConfigError("--per-task says of what --best is the best; give --best as well", key="per_task")
         band = self.reward_between
         if band is not None and not band[0] <= band[1]:
-            raise ConfigError(f"--reward-between {band[0]} {band[1]}; allowed: the lower number first", given=band)
+            raise ConfigError(f"--reward-between {band[0]} {band[1]}; allowed: the lower number first")
 
 
 def select_episodes(reader: EpisodeReader, choice: Choice, report: Report) -> Iterator[Episode]:

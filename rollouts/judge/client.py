@@ -64,7 +64,6 @@ def find_cache_folder(name: object) -> object:
         raise ConfigError(
             f"cache = {name!r:.200}: replies are kept in your cache folder; allowed: the name of a folder in {root}",
             key="cache",
-            given=name,
         )
     return folder
 

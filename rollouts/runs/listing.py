@@ -78,7 +78,7 @@ def list_runs(folder: str | Path = "runs") -> RunList:
     """
     folder = Path(folder)
     if not folder.is_dir():
-        raise ConfigError(f"{folder}: no such folder; give the folder that holds your runs", given=str(folder))
+        raise ConfigError(f"{folder}: no such folder; give the folder that holds your runs")
     runs: list[RunFigures] = []
     broken: dict[str, str] = {}
     for run in _find_runs(folder):

@@ -289,7 +289,7 @@ def _compare_scores(pairs: Table, resamples: int, seed: int) -> dict[str, Differ
 
 def _compare_groups(pairs: Table, by: str, resamples: int, seed: int) -> dict[str, Difference]:
     if len(pairs.groups) > MAX_GROUPS:
-        raise ConfigError(f"--by {by}: more than {MAX_GROUPS} values; choose another field", key="by", given=by)
+        raise ConfigError(f"--by {by}: more than {MAX_GROUPS} values; choose another field", key="by")
     groups = pairs.by_group((f"a/{TOTAL}", f"b/{TOTAL}"))
     return {value: _compare_scores(groups[value], resamples, seed)[TOTAL] for value in sorted(groups, key=sort_key)}
 

@@ -187,7 +187,7 @@ def _make_environment(name: Any, settings: Mapping[str, Any], origin: str, trust
         return make_environment(name, settings, origin, trust)
     except ConfigError as error:
         text = str(error) if str(error).endswith(USE_YOUR_REWARD) else f"{error}{USE_YOUR_REWARD}"
-        raise ConfigError(text, key=error.key, given=error.given) from error
+        raise ConfigError(text, key=error.key) from error
 
 
 # ---------------------------------------------------------------------- where episodes may be sent

@@ -67,7 +67,7 @@ run's own files: the registered environments (..., digits, ...); if you know who
     specialists = _list_names(settings.get("specialists"))
     settings = _forget_tools({str(key): value for key, value in settings.items()}, specialists)
     if not isinstance(name, str):
-        raise ConfigError(f"{where}env.name = {name!r:.80}; allowed: text", key="name", given=name)
+        raise ConfigError(f"{where}env.name = {name!r:.80}; allowed: text", key="name")
     if "reward" in settings:
         raise ConfigError(f"{where}env.reward: the reward has a section of its own; allowed: `reward` beside `env`")
     if not trust.code:
@@ -78,7 +78,6 @@ run's own files: the registered environments (..., digits, ...); if you know who
                 f"{where}env.name = {name!r:.200} would import and run {path.rpartition(':')[0]:.200}; allowed in a "
                 f"run's own files: the registered environments ({known}); {ADD_TRUST}",
                 key="name",
-                given=name,
             )
         if name in plugins.ENVIRONMENTS and name != MIXTURE:
             _check_settings(load_class(name), settings, where)
@@ -87,7 +86,7 @@ run's own files: the registered environments (..., digits, ...); if you know who
     try:
         return make(name, **settings, **changes)
     except ConfigError as error:
-        raise ConfigError(f"{where}{error}", key=error.key, given=error.given) from error
+        raise ConfigError(f"{where}{error}", key=error.key) from error
 
 
 def _list_names(specialists: Any) -> list[str]:
@@ -152,14 +151,13 @@ a reward of your own with --reward, or an environment with --env
                 f"{origin}: {place} would import and run {runs}; allowed in a run's own files: built-in rewards; "
                 f"{ADD_TRUST}{USE_YOUR_REWARD}",
                 key=path,
-                given=given,
             )
 
     try:
         reward = build(spec, check=check)
     except ConfigError as error:
         text = str(error) if str(error).startswith(f"{origin}: ") else f"{origin}: {error}"
-        raise ConfigError(text, key=error.key, given=error.given, allowed=error.allowed) from error
+        raise ConfigError(text, key=error.key) from error
     for path, judge, weight in _list_weights(reward, "reward", 1.0):
         if weight == 0 and getattr(judge, "blocking", False) is True:
             raise ConfigError(
@@ -205,7 +203,6 @@ def _check_settings(cls: type, settings: Mapping[str, Any], where: str) -> None:
             f"{where}env.{key} = {value!r:.80}: text in a setting of this environment may be a path or an address; "
             f"allowed in a run's own files: numbers and named choices; {ADD_TRUST}{USE_YOUR_REWARD}",
             key=f"env.{key}",
-            given=value,
         )
 
 

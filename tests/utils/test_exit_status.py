@@ -71,6 +71,16 @@ def test_what_lies_beside_viewbox_is_no_authors(tmp_path):
         (tmp_path / entry.name).symlink_to(entry)
     (tmp_path / "viewbox").unlink(missing_ok=True)
     (tmp_path / "viewbox").symlink_to(Path(viewbox.__file__).parent)
-    command = [sys.executable, "-S", "-m", "viewbox", "--help"]
-    done = subprocess.run(command, env={"PYTHONPATH": str(tmp_path)}, cwd=tmp_path, capture_output=True, text=True)
+    (tmp_path / "numpyish.py").write_text("1 / 0")
+
+    def run(*command):
+        python = [sys.executable, "-S", *command]
+        return subprocess.run(python, env={"PYTHONPATH": str(tmp_path)}, cwd=tmp_path, capture_output=True, text=True)
+
+    done = run("-m", "viewbox", "--help")
     assert (done.returncode, done.stderr) == (0, "")
+    theirs = run(
+        "-c", "from viewbox.utils.exit_status import guard; raise SystemExit(guard(lambda: __import__('numpyish')))"
+    )
+    assert theirs.returncode == 2, theirs.stderr
+    assert "numpyish.py, line 1: ZeroDivisionError" in theirs.stderr

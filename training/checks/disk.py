@@ -73,7 +73,7 @@ def check_launch(variables: Mapping[str, str] = os.environ) -> None:
     >>> check_launch({"WORLD_SIZE": "2", "MASTER_PORT": "29500", "ACCELERATE_MIXED_PRECISION": "no"})
     """
     for name, kind in _SHARDED.items():
-        if variables.get(name, "").lower() in ("true", "1", "yes", "on"):
+        if variables.get(name, "").lower() in ("true", "t", "1", "yes", "y", "on"):
             raise ConfigError(
                 f"the launcher asks for {kind} ({name}); allowed: one device, or several with DDP: "
                 "torchrun --nproc_per_node N train.py CONFIG"

@@ -177,7 +177,7 @@ def _check_may_train(env: BaseMultiTurnEnv, section: str = "env") -> None:
     try:
         env.check_may_train()
     except ConfigError as error:
-        raise ConfigError(f"{section}.{error}", key=f"{section}.{error.key}", given=error.given) from error
+        raise ConfigError(f"{section}.{error}", key=f"{section}.{error.key}") from error
 
 
 def open_first_task(env: BaseMultiTurnEnv, section: str) -> Task:

@@ -451,7 +451,7 @@ def count_specialists(config: Config, *, gpu: bool) -> tuple[int, int]:
             size = estimate_bytes(spec, gpu=gpu)
         except ConfigError as error:
             key = f"env.specialists.{name}.{error.key}"
-            raise ConfigError(f"env.specialists.{name}.{error}", key=key, given=error.given) from error
+            raise ConfigError(f"env.specialists.{name}.{error}", key=key) from error
         model = type(spec).runner, spec.model, spec.revision, spec.device, spec.dtype
         found[model] = size, found.get(model, (0, False))[1] or not spec.offload
     return sum(size for size, _ in found.values()), sum(size for size, stays in found.values() if stays)

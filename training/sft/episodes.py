@@ -208,7 +208,7 @@ def rebuild_messages(episode: Episode, env: BaseMultiTurnEnv) -> list[Message]:
 
 
 def _rebuild_reply(turn: Turn, env: BaseMultiTurnEnv) -> Message:
-    """Return the native calls are those that are not in the text; they come first among the turn's calls."""
+    """Return the reply; its native calls are those that are not in the text, and come first among the turn's calls."""
     parsed = parse_reply(env, turn.content)
     in_text = len(parsed.calls) if isinstance(parsed, ToolCalls) else 0
     native = turn.tool_calls[: len(turn.tool_calls) - in_text]

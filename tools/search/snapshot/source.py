@@ -96,14 +96,12 @@ class SnapshotSource:
         columns, weights = COLUMNS[kind]
         groups: list[Group] = read_query(query.words, get_synonyms())
         match = " AND ".join([*([f"({join_any(groups)})"] if groups else []), *conditions])
-        if not match:
-            return []
         index, statement = f"{kind}_index", f"SELECT {', '.join(columns)} FROM {kind}s WHERE id = ?"
         score = f"round(bm25({index}, {', '.join(map(str, weights.values()))}), {DIGITS}), " if groups else ""
         order = f"SELECT rowid FROM {index} WHERE {index} MATCH ? ORDER BY {score}rowid DESC LIMIT ?"
         found: list[R] = []
         with self._connect() as connection:
-            for (number,) in connection.execute(order, (match, limit + SPARE)).fetchall():
+            for (number,) in connection.execute(order, (match, limit + SPARE)).fetchall() if match else ():
                 row = _fetch(connection, statement, number)
                 with suppress(BadRecord):
                     found += [] if row is None else [read(row)]
