@@ -6,7 +6,7 @@ vLLM's own `LLM` against transformers' plain forward; of viewbox only the weight
 import pytest
 import torch
 from PIL import Image
-from safetensors.torch import save_file
+from safetensors.torch import load_file, save_file
 from transformers import AutoModelForImageTextToText
 from vllm import LLM, SamplingParams
 from vllm.config import WeightTransferConfig
@@ -30,21 +30,28 @@ def save_wide(name, folder):
     if name == "aya_vision":  # vLLM applies it, transformers' class does not
         text.logit_scale = 1.0
     save_as_released(name, model, processor, folder)
+    if name.startswith("llava"):  # released weights of CLIP and SigLIP have these names, without which vLLM finds none
+        weights = load_file(folder / "model.safetensors")
+        named = {key.replace("vision_tower.", "vision_tower.vision_model."): value for key, value in weights.items()}
+        save_file(named, folder / "model.safetensors", {"format": "pt"})
     return processor
 
 
-NOT_SENT = "qwen3_vl_moe", "gemma4"  # experts of this size are padded in memory; of Gemma 4 it was not tried
+NOT_SENT = ("gemma4",)  # it was not tried
 NAMES = (
-    "qwen2_vl", "qwen2_5_vl", "qwen3_vl", "smolvlm", "idefics3", "internvl", "llava", "llava_onevision", "mistral3",
-    "glm4v", "aya_vision", *NOT_SENT,
+    "qwen2_vl", "qwen2_5_vl", "qwen3_vl", "smolvlm", "idefics3", "internvl", "llava",
+    "llava_onevision", "mistral3", "glm4v", "aya_vision", *NOT_SENT,
 )  # fmt: skip
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_log_probs_are_those_of_a_plain_forward_and_follow_the_weights(name, tmp_path, monkeypatch):
+    if name == "smolvlm":
+        pytest.importorskip("num2words")
     for key, value in {**ENVIRONMENT, "VLLM_LOGGING_LEVEL": "ERROR"}.items():
         monkeypatch.setenv(key, value)
-    for key, value in {"num_attention_heads": 2, "num_key_value_heads": 1, "head_dim": 32}.items():
+    heads = {} if name == "llava" else {"num_attention_heads": 2, "num_key_value_heads": 1}  # LLaVA's are as many
+    for key, value in {**heads, "head_dim": 32}.items():
         monkeypatch.setitem(parts.TEXT, key, value)
     processor = save_wide(name, tmp_path)
     model = AutoModelForImageTextToText.from_pretrained(tmp_path, dtype=torch.float32).eval()
