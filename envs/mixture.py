@@ -108,7 +108,7 @@ class Mixture(BaseMultiTurnEnv):
         total = sum(self.weights.values())
         rewards = {key: PartReward(part.reward.components, name=key) for key, part in self.parts.items()}
         shares = {key: (one, self.weights[key] / total) for key, one in rewards.items()}
-        super().__init__(reward=CombinedReward(shares, name=self.name), **given)
+        super().__init__(reward=CombinedReward(shares, name=Mixture.name), **given)
         parts = self.parts.values()
         vars(self).update(
             restricted=any(part.restricted for part in parts),

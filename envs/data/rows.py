@@ -59,6 +59,10 @@ class Rows(ABC):
         """Return the names of all columns, also of those that begin late."""
         return self.columns
 
+    def is_unique(self, column: str) -> bool:
+        """Return whether it is known, without reading row by row, that no value of a column comes twice or is null."""
+        return False
+
     def holds_paths(self, columns: Collection[str]) -> bool:
         """Return whether images in these columns are paths, so that it costs little to see if the files are there."""
         return True

@@ -39,7 +39,7 @@ def select_rows(rows: Rows, data: DataSettings, columns: ColumnMap) -> tuple[np.
     tests = _build_tests(rows, data, columns, cut)
     used = {column for needed, _ in tests for column in needed} | columns.get_used(["id"])
     kept = np.arange(len(rows))
-    if used:
+    if used and (tests or not any(used == {name} and rows.is_unique(name) for name in rows.columns)):
         kept = np.fromiter(_scan(rows, sorted(used), [test for _, test in tests], columns, bad), np.int64)
     if cut is not None:
         cut.warn_if_missed(rows.name)

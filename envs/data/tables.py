@@ -27,6 +27,7 @@ from .rows import Row, Rows
 KEY = "data.source"
 IN_MEMORY = 2**28  # bytes of a Parquet file's columns up to which it is read into memory
 KEPT_GROUPS = 2**28  # bytes of row groups that streaming keeps
+_SAME = r"^\s|\s$|\s\s|[^ -~]|\.0$|\de[+-]"  # of texts that may be other spellings of one name
 _OTHER = re.compile("double|float|decimal|date|time|duration|null")  # types whose values are not used as they are
 _REAL = re.compile(r"\b(?:half)?float\b|\bdouble\b")
 _NARROW = {"float": np.float32, "halffloat": np.float16}  # 0.1 of these is 0.1, not 0.10000000149011612
@@ -90,6 +91,19 @@ class TableRows(Rows):
                 expected = f"the number of a class, or -1 for none: {describe_value(labels[name])}"
                 return BadRow(self.name, number, name, row[name], expected)
         return row
+
+    def is_unique(self, column: str) -> bool:
+        from pyarrow import chunked_array, compute, types
+
+        chunks = [] if column in self._special else [batch.column(0) for batch in self._list_batches([column])]
+        if len({chunk.type for chunk in chunks}) != 1:
+            return False
+        values, is_text = chunked_array(chunks), types.is_string(chunks[0].type)
+        if values.null_count or not (is_text or types.is_integer(values.type)):
+            return False
+        if is_text and compute.any(compute.match_substring_regex(values, _SAME)).as_py():
+            return False
+        return bool(compute.count_distinct(values).as_py() == len(values))
 
     def holds_paths(self, columns: Collection[str]) -> bool:
         """Return whether columns hold text, or lists of it."""

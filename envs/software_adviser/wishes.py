@@ -13,7 +13,9 @@ from .catalogue import ANY, SoftwareTool
 
 ANSWERS: Final = ("gpu", "demo", "license")  # facts whose words ("no", "yes") are no words of a query
 NEGATIONS: Final = frozenset(("no", "not"))
-PERMISSIVE: Final = ("MIT", "BSD", "Apache", "ISC", "Unlicense", "CC0", "Zlib")  # beginnings of SPDX ids
+PERMISSIVE: Final = frozenset(  # SPDX ids
+    ("MIT", "BSD-2-Clause", "BSD-3-Clause", "Apache-2.0", "ISC", "Unlicense", "CC0-1.0", "Zlib")
+)
 
 Fact = tuple[str, str]  # kind and word: ("modalities", "MR")
 Wish = tuple[str, tuple[str, ...]]  # a kind, and words of it of which a tool needs any
@@ -52,7 +54,7 @@ def has_fact(tool: SoftwareTool, kind: str, word: str = "") -> bool:
     if kind == "demo":
         return tool.demo is not None
     if kind == "license":
-        return any(part.strip().startswith(PERMISSIVE) for part in (tool.license or "").split(" OR "))
+        return any(part.strip() in PERMISSIVE for part in (tool.license or "").split(" OR "))
     words: tuple[str, ...] = getattr(tool, kind)
     return word in words or (kind == "modalities" and ANY in words)
 

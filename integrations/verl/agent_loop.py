@@ -66,8 +66,8 @@ class ViewboxAgentLoop(AgentLoopBase):
         )
         problem = describe_problem(episode, stage.tokens)
         # Not in verl's older trainer, which has no sessions, nor under a filter of groups, which ends at an empty one
-        may_leave_out = "session_id" in row and not self.config.algorithm.filter_groups.enable
-        if problem is not None and row["extra_info"]["split"] == TRAIN and may_leave_out:
+        may_leave_out = row["extra_info"]["split"] == TRAIN and "session_id" in row
+        if problem is not None and may_leave_out and not self.config.algorithm.filter_groups.enable:
             log.info(make_line(f"task {task.id}: left out of its group: {problem}"))
             return []
         output = self._build_output(episode, server, problem is None)

@@ -170,7 +170,11 @@ def _read_metrics(path: Path) -> tuple[int | None, float | None, float | None, f
 
 def _measure(run: Path) -> tuple[int, float]:
     """Return the bytes of the files of a run, and when the last of them was written."""
-    files = (os.path.join(folder, name) for folder, _, names in os.walk(run) for name in names)
+
+    def refuse(error: OSError) -> None:
+        raise error
+
+    files = (os.path.join(folder, name) for folder, _, names in os.walk(run, onerror=refuse) for name in names)
     known = [status for path in files if stat.S_ISREG((status := os.lstat(path)).st_mode)]
     return sum(one.st_size for one in known), max((one.st_mtime for one in known), default=0.0)
 

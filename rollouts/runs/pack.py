@@ -216,19 +216,24 @@ def _add_file(archive: tarfile.TarFile, run: Path, name: str) -> int:
     with open_regular(run / name, limit=MAX_FILE, inside=run) as source:
         info.size = os.fstat(source.fileno()).st_size  # what is appended meanwhile is not packed
         if PurePosixPath(name).name == LINES:
-            info.size = _find_last_end(source)
+            info.size = _find_last_end(source, info.size)
         archive.addfile(info, source)
     return info.size
 
 
-def _find_last_end(file: BinaryIO) -> int:
+def _find_last_end(file: BinaryIO, size: int) -> int:
     """Return where the last complete line ends; the file is left at its beginning."""
-    end = place = 0
-    while block := file.read(_BLOCK):
-        end = place + block.rfind(b"\n") + 1 if b"\n" in block else end
-        place += len(block)
+    place = size
+    while place > 0:
+        start = max(0, place - _BLOCK)
+        file.seek(start)
+        end = file.read(place - start).rfind(b"\n")
+        if end >= 0:
+            place = start + end + 1
+            break
+        place = start
     file.seek(0)
-    return end
+    return place
 
 
 def _unpack(pack: Path, folder: Path) -> tuple[int, int, dict[str, str]]:

@@ -160,9 +160,14 @@ class EpisodeReader(Sequence[Episode]):
     def _read_at(self, number: int, place: int) -> Episode:
         if self._scores is not None and self._column is None:
             self._column = columns.ScoreColumn(self.folder, self._scores)  # once, for any order of lines
-        for episode in self.walk(LinePart(place, 1, number), self._column):
-            return episode
-        raise StoreError(f"{self.folder / LINES}, line {number}: cannot be read any more")
+        kept, self.unreadable = (self.skipped, self.unreadable), {}
+        try:
+            for episode in self.walk(LinePart(place, 1, number), self._column):
+                return episode
+            reason = self.unreadable.get(number, "cannot be read any more")
+        finally:
+            self.skipped, self.unreadable = kept
+        raise StoreError(f"{self.folder / LINES}, line {number}: {reason}")
 
     def _parse_episode(self, line: bytes | None, scores: Scores | None) -> Episode:
         if line is None:

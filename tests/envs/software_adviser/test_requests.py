@@ -161,6 +161,13 @@ def test_a_constraint_that_is_missed_or_unknown_makes_a_software_unsuitable():
             assert grade(CELLPOSE.model_copy(update=facts), make_request(constraints=(constraint,))) < SUITABLE
 
 
+@each("license", ["MIT AND GPL-3.0-only", "BSD-4-Clause", "Apache-2.0 WITH LLVM-exception", "MIT-Commons-Clause"])
+def test_a_license_is_permissive_by_its_whole_id(license):
+    asked = make_request(constraints=("permissive license",))
+    assert grade(CELLPOSE.model_copy(update={"license": license}), asked) < SUITABLE
+    assert grade(CELLPOSE.model_copy(update={"license": f"{license} OR MIT"}), asked) >= SUITABLE
+
+
 def test_no_grade_without_task_modality_dimensions_or_constraints_reaches_suitable():
     for wrong in itertools.combinations(("task", "modality", "dimensions"), 1):
         assert grade(CELLPOSE, make_request(**dict.fromkeys(wrong, "x"))) < SUITABLE

@@ -123,6 +123,27 @@ def test_a_folder_of_episodes_is_a_run_too_and_half_a_line_is_not_packed(tmp_pat
 # ---- what is not packed
 
 
+def test_what_is_appended_while_a_pack_is_made_is_not_packed(run, tmp_path, monkeypatch):
+    lines = run / "episodes" / "episodes.jsonl"
+    before, calls = lines.read_bytes(), []
+
+    def measure(number, real=os.fstat):
+        found = real(number)
+        if found.st_size == len(before):
+            calls.append(number)
+            if len(calls) == 2:  # the first is that of the opening
+                lines.write_bytes(before + before)
+        return found
+
+    monkeypatch.setattr(packing.os, "fstat", measure)
+    pack_run(run, tmp_path / "a.tar.gz")
+    assert lines.read_bytes() == before + before
+    monkeypatch.undo()
+    with tarfile.open(tmp_path / "a.tar.gz") as archive:
+        name = next(one for one in archive.getnames() if one.endswith("episodes.jsonl"))
+        assert archive.extractfile(name).read() == before
+
+
 @each(
     "config",
     [

@@ -67,6 +67,17 @@ def test_bad_lines_have_no_place_if_they_are_skipped(damaged):
         assert (episodes.skipped, list(episodes.unreadable)) == (1, [12])
 
 
+def test_a_line_that_is_damaged_after_its_place_was_read_says_why(store):
+    episodes = load(store, errors="skip")
+    assert len(episodes) == 40
+    path = episodes.folder / "episodes.jsonl"
+    lines = path.read_bytes().split(b"\n")
+    path.write_bytes(b"\n".join([b"[" + b" " * (len(lines[0]) - 2) + b"]", *lines[1:]]))
+    with pytest.raises(StoreError, match=r"line 1: not an episode: Expected `object`, got `array`"):
+        episodes[0]
+    assert (episodes.skipped, episodes.unreadable) == (0, {})
+
+
 def test_bad_lines_are_errors_where_they_are_otherwise(damaged):
     episodes = load(damaged)
     assert len(episodes) == 41
