@@ -125,14 +125,12 @@ def test_a_folder_of_episodes_is_a_run_too_and_half_a_line_is_not_packed(tmp_pat
 
 def test_what_is_appended_while_a_pack_is_made_is_not_packed(run, tmp_path, monkeypatch):
     lines = run / "episodes" / "episodes.jsonl"
-    before, calls = lines.read_bytes(), []
+    before = lines.read_bytes()
 
     def measure(number, real=os.fstat):
         found = real(number)
-        if found.st_size == len(before):
-            calls.append(number)
-            if len(calls) == 2:  # the first is that of the opening
-                lines.write_bytes(before + before)
+        if found.st_size == len(before) and sys._getframe(1).f_code.co_name == "_add_file":
+            lines.write_bytes(before + before)
         return found
 
     monkeypatch.setattr(packing.os, "fstat", measure)
