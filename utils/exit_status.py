@@ -22,6 +22,7 @@ import tempfile
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 
 from ..errors import ViewboxError
@@ -68,21 +69,22 @@ def guard(work: Callable[[], int]) -> int:
 
 def _find_author(error: BaseException | None) -> str | None:
     """Return the last line of a traceback in a file that belongs neither to viewbox nor to what is installed."""
-    others = (str(Path(__file__).parents[1]), *_list_packages_beside(), *sysconfig.get_paths().values(), "<")
+    others = (str(Path(__file__).parents[1]), *sysconfig.get_paths().values(), "<")
     while error is not None:
         for frame in reversed(traceback.extract_tb(error.__traceback__)):
-            if not frame.filename.startswith(others):
+            if not frame.filename.startswith(others) and not frame.filename.startswith(_list_packages_beside()):
                 return f"{frame.filename}, line {frame.lineno}"
         error = error.__cause__
     return None
 
 
-def _list_packages_beside() -> list[str]:
+@cache
+def _list_packages_beside() -> tuple[str, ...]:
     """Return the packages in the folder where pip laid pydantic: that of `pip install --target` is none of Python's."""
     beside = importlib.util.find_spec("pydantic")
     folder = Path(beside.origin).parents[1] if beside and beside.origin else Path()
     names = importlib.metadata.packages_distributions()
-    return [f"{folder / name}{end}" for name in names for end in (os.sep, ".py")]
+    return tuple(f"{folder / name}{end}" for name in names for end in (os.sep, ".py"))
 
 
 def _describe_refusal(error: BaseException) -> str:
