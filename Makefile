@@ -24,16 +24,20 @@ JOBS ?= 1
 # Versions that passed are in constraints.txt. uv installs where it is found, pip otherwise.
 UV := $(shell command -v uv)
 INSTALL := $(if $(UV),$(UV) pip install --python $(BIN)/python,$(BIN)/python -m pip install) --quiet --constraint constraints.txt
+# Says that it goes on: pip is silent for minutes while it downloads and unpacks
+TICK = (seconds=0; while sleep 8; do seconds=$$((seconds + 8)); echo "  installing: $$seconds s" >&2; done) & ticker=$$!; trap "kill $$ticker" EXIT;
 
 setup: $(VENV)/.installed
 
 $(VENV)/.train: pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(INSTALL) --editable '.[train,view]'
+	@echo "installing torch and about 100 other packages into $(VENV): minutes"
+	@$(TICK) $(INSTALL) --editable '.[train,view]'
 	touch $@
 
 $(VENV)/.installed: $(VENV)/.train
-	$(INSTALL) --editable '.[all]'
+	@echo "installing what the tests need into $(VENV): minutes"
+	@$(TICK) $(INSTALL) --editable '.[all]'
 	touch $@
 
 # After all tests have passed with newer versions: `rm -r .venv`, install without constraints, test, and then this.

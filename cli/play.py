@@ -82,6 +82,7 @@ def rollout(
     """
     from ..rollouts.job import build_job
     from ..rollouts.session import create_rollout_folder
+    from ..rollouts.store.run_folder import remove_unused
 
     if check_model:
         for line in _check_model(overrides, options):
@@ -91,8 +92,8 @@ def rollout(
     check_out(options.get("out", "runs"), "folder")
     out, retry_failed = options.pop("out", None), options.pop("retry_failed", False)
     job = build_job(**read_options(overrides, held_out=held_out, tasks=tasks, check_tokens=check_tokens, **options))
-    with closing(job):
-        status = play_job(job, create_rollout_folder(job, out), retry_failed=retry_failed)
+    with closing(job), remove_unused(folder := create_rollout_folder(job, out), new=out is None):
+        status = play_job(job, folder, retry_failed=retry_failed)
     check = getattr(job.generator, "token_check", None)
     if check is not None:
         for line in check.describe():
@@ -143,15 +144,14 @@ def evaluate(
     from ..rollouts.scoring.tool_gain import MAX_UNANSWERED, compare_tools
     from ..rollouts.session import create_rollout_folder
     from ..rollouts.store.reader import load
-    from ..rollouts.store.run_folder import describe_view
+    from ..rollouts.store.run_folder import describe_view, remove_unused
     from .figures import show_gain
 
     check_out(options.get("out", "runs"), "folder")
     out, retry_failed = options.pop("out", None), options.pop("retry_failed", False)
     job = build_job(**read_options(overrides, held_out=None, tasks=tasks, **options))
     bare = remove_tools_of_job(job, refuse=refuse)
-    folder = create_rollout_folder(job, out, kind="evaluate")
-    with closing(job):
+    with closing(job), remove_unused(folder := create_rollout_folder(job, out, kind="evaluate"), new=out is None):
         for way, chosen in ((WITH, job), (WITHOUT, bare)):
             inside = create_rollout_folder(chosen, folder / way)
             summary = play_folder(chosen, inside, retry_failed=retry_failed, root=folder)

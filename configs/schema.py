@@ -24,13 +24,44 @@ from .yaml_reader import Document
 DATASETS = "datasets"  # the folder of the configs of known datasets
 
 
+def read_reward(given: object) -> object:
+    """Return the mapping of a reward that may be named in short: by a file reward.yaml or an import path.
+
+    >>> read_reward("mine.py:score")
+    {'type': 'python', 'function': 'mine.py:score'}
+    """
+    if not isinstance(given, str):
+        return given
+    if given.endswith((".yaml", ".yml")) or yaml_reader.is_pipe(given):
+        return read_reward_file(Path(given))
+    if ":" not in given:
+        raise ValueError("allowed: a file reward.yaml, package.module:name or path/to/file.py:name")
+    return {"type": "python", "function": given}
+
+
+def read_reward_file(path: Path) -> dict[str, Any]:
+    """Return the reward in a file: all of it, or the section `reward` of a whole config. Raise `ConfigError`."""
+    values = yaml_reader.read(path).values
+    if isinstance(values, Mapping) and "type" not in values and values.get("reward") is not None:
+        values = values["reward"]
+        if isinstance(values, str) and ":" in values:
+            values = read_reward(values)
+    elif isinstance(values, Mapping) and "env" in values:
+        raise ConfigError(f"{path}: has no section `reward`; leave out --reward to use the environment's own")
+    if not isinstance(values, dict):
+        raise ConfigError(f"{path}: does not hold a reward; allowed: a mapping with `type`, or a config with `reward`")
+    return values
+
+
 class Config(Section):
     """A whole run."""
 
     model: ModelSection
     env: EnvSection
-    reward: dict[str, Any] | None = Field(
-        default=None, description="a reward by its `type`; default: the environment's reward"
+    reward: Annotated[dict[str, Any] | None, BeforeValidator(read_reward)] = Field(
+        default=None,
+        description="a reward by its `type`, a YAML file that holds one, package.module:name or path/to/file.py:name; "
+        "default: the environment's reward",
     )
     rollout: Annotated[SerializeAsAny[RolloutSection], BeforeValidator(RolloutSection.read)] = Field(
         default_factory=lambda: RolloutSection.read({})
@@ -44,7 +75,7 @@ class Config(Section):
 def find(name: str) -> Path:
     """Return the path of a config: a file, or the name of a shipped one (`quickstart`, or a dataset's)."""
     path = Path(name)
-    if path.is_file():
+    if path.is_file() or yaml_reader.is_pipe(path):
         return path
     shipped = Path(str(resources.files("viewbox.configs")))
     for parent, folder in (("configs", shipped), ("configs/datasets", shipped / DATASETS)):

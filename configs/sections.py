@@ -143,7 +143,9 @@ class RolloutSection(SamplingParams):
     slots: PositiveInt = Field(default=64, description="episodes decoded together; the others wait for a free slot")
     max_reply_tokens: PositiveInt = Field(default=512, description="maximum tokens of one reply")
     max_completion_tokens: PositiveInt = Field(
-        default=4096, description="maximum tokens after the prompt: replies, tool results and their images"
+        default=4096,
+        description="maximum tokens after the prompt: replies, tool results and their images"
+        "; in training, if it is not set, at most what the model's context leaves",
     )
     prefill_tokens: PositiveInt = Field(
         default=16384,
@@ -217,7 +219,9 @@ class LogSection(Section):
         description="training episodes that each process saves in a step, in groups drawn at random; null: all",
     )
     eval_tasks: NonNegativeInt = Field(
-        default=200, description="held-out tasks played before, during and after training; 0: no evaluation"
+        default=200,
+        description="held-out tasks played before, during and after training; 0: no evaluation"
+        "; if it is not set, at most those that there are",
     )
     eval_steps: PositiveInt | None = Field(
         default=None,

@@ -10,6 +10,8 @@ import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import cache
+from itertools import pairwise
 from numbers import Real
 from pathlib import Path
 from typing import Any
@@ -98,6 +100,7 @@ def _check_value(value: Any, node: yaml.Node) -> Any:
 
 def _construct_mapping(loader: _Loader, node: yaml.MappingNode) -> dict[Any, Any]:
     seen: dict[Any, int] = {}
+    _refuse_commas(loader, node)
     for key_node, _ in node.value:
         if not isinstance(key_node, yaml.ScalarNode) or key_node.tag == f"{_TAG}merge":
             continue
@@ -110,6 +113,18 @@ def _construct_mapping(loader: _Loader, node: yaml.MappingNode) -> dict[Any, Any
             )
         seen[key] = key_node.start_mark.line + 1
     return yaml.SafeLoader.construct_mapping(loader, node, deep=True)
+
+
+def _refuse_commas(loader: _Loader, node: yaml.MappingNode) -> None:
+    """Raise `ConfigError` for `{rate: 1,5}`, which YAML reads as a rate of 1 and a key 5."""
+    for (key, value), (rest, nothing) in pairwise(node.value if node.flow_style else ()):
+        is_cut = value.tag in _NUMBERS and rest.tag in _NUMBERS and rest.start_mark.index == value.end_mark.index + 1
+        if is_cut and nothing.value == "":
+            place, thousands = _format_place(loader.name, value.start_mark.line + 1), len(rest.value) == 3
+            raise ConfigError(
+                f"{place}: '{key.value}: {value.value},{rest.value}': a comma ends the value; allowed: "
+                f"{value.value}.{rest.value}{f' or {value.value}{rest.value}' * thousands}"
+            )
 
 
 class _Dumper(yaml.SafeDumper):
@@ -226,7 +241,8 @@ def set_nested(values: dict[str, Any], key: str, value: object, origin: str = ""
 def read(path: Path, *, inside: Path | None = None) -> Document:
     """Read a file; raise `ConfigError` with file and line if it is not YAML."""
     try:
-        text = read_regular(path, limit=MAX_BYTES, inside=inside).decode("utf-8")
+        content = _read_pipe(str(path)) if is_pipe(path) else read_regular(path, limit=MAX_BYTES, inside=inside)
+        text = content.decode("utf-8")
     except UnicodeDecodeError as error:
         raise ConfigError(
             f"{path}: is not UTF-8 text (byte {error.start} is {error.object[error.start]:#04x})"
@@ -237,6 +253,20 @@ def read(path: Path, *, inside: Path | None = None) -> Document:
     document = Document(str(path), values, {key: f"{path}, line {line}" for key, line in lines.items()})
     check_finite(values, document.find_place)
     return document
+
+
+def is_pipe(path: Path | str) -> bool:
+    """Return whether a name is that of a pipe that a shell opened for this command, as `<(…)` does."""
+    return str(path).startswith(("/dev/fd/", "/proc/self/fd/", "/dev/stdin"))
+
+
+@cache
+def _read_pipe(path: str) -> bytes:
+    with open(path, "rb") as file:  # ends when it is read, so that it is read once
+        content = file.read(MAX_BYTES + 1)
+    if len(content) > MAX_BYTES:
+        raise ConfigError(f"{path}: more than {MAX_BYTES:,} bytes")
+    return content
 
 
 def check_finite(value: object, find_place: Callable[[str], str], key: str = "") -> None:

@@ -193,10 +193,11 @@ def read_config(
 
 def _check_sections(document: Document, allowed: Sequence[str]) -> None:
     for unknown in document.values.keys() - set(allowed):
-        raise ConfigError(
-            f"{document.find_place(str(unknown))}: {describe_unknown('section', str(unknown), allowed)}; "
-            "a setting of the environment is written env.KEY=VALUE"
-        )
+        way = "a setting of the environment is written env.KEY=VALUE"
+        if unknown == "endpoint":
+            way = "give --endpoint URL, and its other settings on the command line: endpoint.KEY=VALUE"
+        place = document.find_place(str(unknown))
+        raise ConfigError(f"{place}: {describe_unknown('section', str(unknown), allowed)}; {way}")
 
 
 def _parse_endpoint_settings(values: Any, document: Document) -> EndpointSettings:

@@ -212,7 +212,12 @@ def _to_tool(item: Any) -> Tool:
     if isinstance(item, Tool):
         return item
     registered = TOOLS.get(str(getattr(item, "__name__", "")))
-    return registered if registered is not None and registered.function is item else Tool.from_function(item)
+    if registered is not None and registered.function is item:
+        return registered
+    try:
+        return Tool.from_function(item)
+    except TypeError as error:  # the author's declaration
+        raise ConfigError(str(error), key="tools") from error
 
 
 # ---------------------------------------------------------------------- reading a declaration
@@ -221,7 +226,14 @@ def _read_signature(function: ToolFunction, name: str | None, description: str |
     if not _NAME.fullmatch(name):
         raise TypeError(f"{function!r:.80}: {name!r} is not a tool name; allowed: letters, digits, _ and -")
     documented = function if inspect.isroutine(function) else type(function).__call__
-    hints = get_type_hints(documented, include_extras=True)
+    try:
+        hints = get_type_hints(documented, include_extras=True)
+    except Exception as error:  # a hint in quotes is evaluated now
+        code = inspect.unwrap(documented).__code__
+        raise TypeError(
+            f"{name}: a type hint cannot be read: {type(error).__name__}: {error} ({code.co_filename}, line "
+            f"{code.co_firstlineno})"
+        ) from error
     arguments = list(inspect.signature(function).parameters.values())
     stateful = bool(arguments) and arguments[0].name == "view" and not is_picture(hints.get("view"))
     arguments = arguments[1:] if stateful else arguments

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from ..configs import schema as configs
 from ..configs.schema import Config
+from ..configs.yaml_reader import is_pipe
 from ..errors import ConfigError, suggest_nearest
 from ..rollouts.store.run_folder import LATEST
 from ..utils.exit_status import guard, log_failures
@@ -70,7 +71,7 @@ def _main(argv: Sequence[str] | None) -> int:
     parser.add_argument(
         "--dry-run",
         action="store_true",
-        help="check everything without loading weights; print the settings, the steps and the first prompt",
+        help="check everything without loading weights; print the settings, the steps and the path of a page with the first prompt",
     )
     parser.add_argument("--json", action="store_true", help="with --dry-run: print the report as JSON")
     arguments = parser.parse_intermixed_args(argv)
@@ -81,13 +82,13 @@ def _main(argv: Sequence[str] | None) -> int:
         arguments.resume = LATEST
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s")
     logging.getLogger("bitsandbytes").setLevel(logging.ERROR)  # it advises a package that loads code from the hub
-    config = configs.load(arguments.config, arguments.overrides)
-    resolved = check(config)
+    config, resolved = check(configs.load(arguments.config, arguments.overrides))
+    name = "config" if is_pipe(arguments.config) else Path(arguments.config).stem
     if arguments.dry_run:
-        resolved |= {"resume": _find_run(config, Path(arguments.config).stem, arguments.resume)[1]}
+        resolved |= {"resume": _find_run(config, name, arguments.resume)[1]}
         _print_report(config, resolved, as_json=arguments.json)
         return 0
-    summary = run(config, name=Path(arguments.config).stem, resume=arguments.resume)
+    summary = run(config, name, resume=arguments.resume, notes=resolved["notes"])
     return 130 if "stopped_at" in summary else 0
 
 
@@ -121,6 +122,7 @@ def run(
     config: Config,
     name: str = "run",
     resume: str | None = None,
+    notes: Sequence[str] = (),
     build_run: "Callable[[Config, RunLocation, LoadedPolicy], Run] | None" = None,
 ) -> dict[str, Any]:
     """Train, and return the summary that is also saved as summary.json in the run's folder.
@@ -128,6 +130,7 @@ def run(
     Args:
         name: the name of a new run unless `log.name` is set; the seed is appended.
         resume: "latest", a run's folder, or one of its checkpoints; None starts a new run.
+        notes: what the checks said, printed beside the run's folder.
         build_run: makes the run, for trainers of your own (`benchmarks/new_vision_tower.py`); default: `Run`.
 
     Raises:
@@ -156,10 +159,13 @@ def run(
 
         def prepare() -> RunLocation:
             folder = None if found is None else found.folder
-            folder = folder or run_folder.create_folder(Path(config.log.dir), _get_name(config, name))
+            if folder is None:
+                folder = run_folder.create_folder(Path(config.log.dir), _get_name(config, name))
+                stack.enter_context(run_folder.remove_unused(folder))
             stack.enter_context(run_folder.lock_folder(folder))
             location = found or RunLocation(folder, None)
-            print("\n  ".join([f"run folder: {folder}", *(make_line(line, 500) for line in said)]), flush=True)
+            lines = (make_line(line, 500) for line in (*said, *notes))
+            print("\n  ".join([f"run folder: {folder}", *lines]), flush=True)
             _prepare_folder(location, config, changed=len(said) > 1)
             return location
 

@@ -5,14 +5,16 @@ also take what a trainer that plays episodes never reads: `USED_BY_SFT`, `OWNED`
 `tests/training/test_trainer_fields.py` fails if a new version has an argument that was not looked at.
 """
 
+import ast
 import os
 import re
 import warnings
 from collections.abc import Iterator, Mapping
-from dataclasses import fields
-from enum import Enum
+from functools import cache, reduce
+from importlib.util import find_spec
+from operator import or_
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, get_args, get_type_hints
+from typing import TYPE_CHECKING, Any
 
 from pydantic import TypeAdapter, ValidationError
 
@@ -188,21 +190,17 @@ def build_trainer_arguments(config: Config, output: Path | str) -> "TrainingArgu
     Raises:
         ConfigError: a key of `train` is unknown, is set by viewbox only, or has an invalid value.
     """
+    for problem in list_problems(config):
+        raise problem
     import torch
     from transformers import TrainingArguments
     from trl import GRPOConfig
 
-    from .grpo.batch import check_additive_loss
-
-    cls = GRPOConfig if config.train.method == "grpo" else TrainingArguments
-    given = config.train.arguments
-    for name, problem in _list_problems(cls, config.train.method, given):
-        raise ConfigError(f"train.{name}{problem}", key=f"train.{name}")
+    cls, given = GRPOConfig if config.train.method == "grpo" else TrainingArguments, config.train.arguments
     given = {name: value for name, value in given.items() if name != "hub_token"}  # see `pass_hub_token`
     gpu = torch.cuda.is_available() and not given.get("use_cpu", False)
     defaults = {**get_defaults(gpu), "learning_rate": get_learning_rate(config)}
     if cls is GRPOConfig:
-        _check_group(given, int(os.environ.get("WORLD_SIZE", "1")), config.train.dynamic_sampling_rounds)
         defaults |= {
             "temperature": config.rollout.temperature,
             "max_completion_length": config.rollout.max_completion_tokens,
@@ -219,25 +217,94 @@ def build_trainer_arguments(config: Config, output: Path | str) -> "TrainingArgu
     try:
         with warnings.catch_warnings():  # TRL itself still sets the old name of activation_checkpointing
             warnings.simplefilter("ignore", FutureWarning)
-            arguments = cls(**{**defaults, **given, **owned})
+            return cls(**{**defaults, **given, **owned})
     except (TypeError, ValueError, ImportError) as error:
         reason = " ".join(str(error).split())
         names = [name for name in given if re.search(rf"\b{name}\b", reason)]  # TRL's errors carry no key
         key, setting = (f"train.{names[0]}", f" = {given[names[0]]!r}") if names else ("train", "")
         raise ConfigError(f"{key}{setting}: {reason:.500}", key=key) from error
-    if cls is GRPOConfig:
-        check_additive_loss(config.train.micro_batch_tokens, arguments)
-    return arguments
 
 
-def _list_problems(cls: Any, method: str, given: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+# ---------------------------------------------------------------------- what can be told without the libraries
+SOURCES = {  # of the fields, those of a later class before those of an earlier one of the same name
+    "TrainingArguments": ("transformers", "training_args.py"),
+    "_BaseConfig": ("trl", "trainer/base_config.py"),
+    "GRPOConfig": ("trl", "trainer/grpo_config.py"),
+}
+ENUMS = ("training_args.py", "trainer_utils.py")  # files of transformers with the choices
+
+
+@cache
+def read_source(package: str, file: str) -> dict[str, ast.ClassDef]:
+    """Return the classes of a file of an installed package, which is not imported: that takes seconds."""
+    found = find_spec(package)
+    if found is None or found.origin is None:
+        raise ConfigError(f"training needs the package {package}; install it with pip install 'viewbox[train]'")
+    tree = ast.parse((Path(found.origin).parent / file).read_bytes())
+    return {node.name: node for node in tree.body if isinstance(node, ast.ClassDef)}
+
+
+@cache
+def read_fields(method: str) -> Mapping[str, str]:
+    """Return the arguments of a trainer with their types, as they are written.
+
+    >>> read_fields("sft")["max_steps"], "beta" in read_fields("sft"), read_fields("grpo")["beta"]
+    ('int', False, 'float')
+    """
+    fields: dict[str, str] = {}
+    for name, source in SOURCES.items():
+        if name == "TrainingArguments" or method == "grpo":
+            body = read_source(*source)[name].body
+            lines = [one for one in body if isinstance(one, ast.AnnAssign) and isinstance(one.target, ast.Name)]
+            fields |= {one.target.id: ast.unparse(one.annotation) for one in lines if one.target.id[0] != "_"}  # type: ignore[union-attr]
+    return fields
+
+
+def read_choices(hint: str) -> tuple[str, ...]:
+    """Return the values of the enumerations in a type.
+
+    >>> read_choices("SaveStrategy | str")
+    ('no', 'steps', 'epoch', 'best')
+    """
+    classes = {name: one for file in ENUMS for name, one in read_source("transformers", file).items()}
+    enums = [classes[name] for name in hint.split(" | ") if name in classes and name[0].isupper()]
+    values = [one.value for enum in enums for one in enum.body if isinstance(one, ast.Assign)]
+    return tuple(str(one.value) for one in values if isinstance(one, ast.Constant))
+
+
+# What decides how many episodes are generated together
+GROUP = {
+    *("num_generations", "per_device_train_batch_size", "steps_per_generation", "gradient_accumulation_steps"),
+    *("generation_batch_size", "entropy_coef", "use_adaptive_entropy", "top_entropy_quantile"),
+}
+
+
+def list_problems(config: Config) -> Iterator[ConfigError]:
+    """Yield what is wrong with the keys of `train` that are TRL's or transformers'."""
+    from .grpo.rules import check_additive_loss, check_whole_groups
+
+    found, train = set[str](), config.train
+    for name, problem in _list_problems(train.method, train.arguments):
+        found.add(name)
+        yield ConfigError(f"train.{name}{problem}", key=f"train.{name}")
+    if found & GROUP or train.method != "grpo":
+        return
+    try:
+        batch, group = _check_group(train.arguments, int(os.environ.get("WORLD_SIZE", "1")))
+        check_whole_groups(train.dynamic_sampling_rounds, batch, group)
+        check_additive_loss(train.micro_batch_tokens, train.arguments)
+    except ConfigError as error:
+        yield error
+
+
+def _list_problems(method: str, given: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     """Yield (key, what is wrong with it) of each argument that cannot be used."""
-    allowed = {field.name for field in fields(cls) if field.init and not explain_refusal(field.name, method)}
-    names, hints = allowed | TrainSection.model_fields.keys(), get_type_hints(cls)
+    hints = {name: hint for name, hint in read_fields(method).items() if not explain_refusal(name, method)}
+    names = hints.keys() | TrainSection.model_fields.keys()
     for name, value in given.items():
         if (refusal := explain_refusal(name, method)) is not None:
             yield name, f": {refusal}"
-        elif name not in allowed:
+        elif name not in hints:
             text = describe_unknown("key", name, names)
             if meant := [own for own, others in SYNONYMS.items() if own in names and name in others.split()]:
                 text = f"unknown key {name!r} (did you mean {meant[0]!r}?)"
@@ -246,21 +313,23 @@ def _list_problems(cls: Any, method: str, given: Mapping[str, Any]) -> Iterator[
             yield from _list_problems_of_value(name, value, hints[name])
 
 
-def _list_problems_of_value(name: str, value: Any, hint: Any) -> Iterator[tuple[str, str]]:
-    enums = [kind for kind in get_args(hint) if isinstance(kind, type) and issubclass(kind, Enum)]
-    choices = CHOICES.get(name) or tuple(str(member.value) for enum in enums for member in enum)
+def _list_problems_of_value(name: str, value: Any, hint: str) -> Iterator[tuple[str, str]]:
+    choices = CHOICES.get(name) or read_choices(hint)
     if choices and value not in choices:
         near = suggest_nearest(value, map(str, choices))
         yield name, f" = {value!r}; allowed: {', '.join(map(str, choices))}{near}"
     for inner, text in value.items() if isinstance(value, Mapping) else ():
         if near := suggest_switch(text):  # a text would count as true
             yield f"{name}.{inner}", f" = {text!r}: is text; allowed: true or false{near}"
-    if not set(get_args(hint) or (hint,)) <= {int, float, bool, type(None)}:
+    kinds = {"int": int, "float": float, "bool": bool, "None": None}
+    if not set(hint.split(" | ")) <= kinds.keys():
         return  # text and mappings have many valid forms
+    union: Any = reduce(or_, (kinds[kind] for kind in hint.split(" | ")))
     try:
-        TypeAdapter(hint).validate_python(value, strict=True)
+        TypeAdapter(union).validate_python(value, strict=True)
     except ValidationError as error:
-        yield name, f" {describe_errors(error, hint, value)[0]}"
+        yield name, f" {describe_errors(error, union, value)[0]}"
+        return
     least = LEAST.get(name)
     if name == "max_steps" and value < 1 and value != -1:
         yield name, f" = {value}: no step would be trained; allowed: at least 1, or -1 for train.num_train_epochs"
@@ -268,8 +337,9 @@ def _list_problems_of_value(name: str, value: Any, hint: Any) -> Iterator[tuple[
         yield name, f" = {value}; allowed: {f'at least {least}' if least in (0, 1, 2) else 'above 0'}"
 
 
-def _check_group(given: Mapping[str, Any], processes: int, dynamic_sampling_rounds: int) -> None:
-    """Raise `ConfigError` if the episodes that are generated together are not whole groups."""
+def _check_group(given: Mapping[str, Any], processes: int) -> tuple[int, int]:
+    """Return (episodes that a process plays together, size of a group). Raise `ConfigError` if they are not whole
+    groups."""
     group, device_batch = given.get("num_generations", 8), given.get("per_device_train_batch_size", 8)
     steps = given.get("steps_per_generation") or given.get("gradient_accumulation_steps", 1)
     batch = given.get("generation_batch_size") or device_batch * steps * processes
@@ -280,9 +350,7 @@ def _check_group(given: Mapping[str, Any], processes: int, dynamic_sampling_roun
             f"device x {steps} steps x {processes} processes); allowed: {', '.join(divisors[:20]) or 'a larger batch'}",
             key="train.num_generations",
         )
-    from .grpo.groups import check_whole_groups
-
-    check_whole_groups(dynamic_sampling_rounds, batch // processes, group)
+    return batch // processes, group
 
 
 def explain_refusal(name: str, method: str) -> str | None:

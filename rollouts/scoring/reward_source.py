@@ -18,6 +18,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from ...configs import yaml_reader
 from ...configs.schema import load as load_config
+from ...configs.schema import read_reward_file
 from ...core.base import BaseMultiTurnEnv
 from ...envs.from_config import build_envs
 from ...errors import ConfigError
@@ -83,7 +84,7 @@ def find_reward(
         return _find_own_reward(run, folder, trust)
     if not isinstance(reward, str | Path):
         return _build_source(reward, mask_assignments(repr(reward))[:1000])
-    if str(reward).endswith((".yaml", ".yml")):
+    if str(reward).endswith((".yaml", ".yml")) or yaml_reader.is_pipe(str(reward)):
         return _read_reward(Path(reward), [one for one in (run, folder) if one is not None], trust)
     if ":" in str(reward):
         return _build_source(load_reward(str(reward)), str(reward))
@@ -142,22 +143,10 @@ def _build_source(reward: AnyReward | Callable[..., float | None], about: Any, n
 
 def _read_reward(path: Path, runs: Sequence[Path], trust: Trust) -> RewardSource:
     """Return the reward in a YAML file; one in a run's folder may have been written by whoever made the run."""
-    spec, home = _read_spec(path), find_run_of(path, *runs)
+    spec, home = read_reward_file(path), find_run_of(path, *runs)
     if home is None:
         return _build_source(build(spec), spec, path.stem)
     return _build_source(build_reward(spec, f"{path} (in the run {home})", trust), spec, path.stem)
-
-
-def _read_spec(path: Path) -> Any:
-    """Return the reward in a file: all of it, or the section `reward` of a whole config."""
-    values = yaml_reader.read(path).values
-    if isinstance(values, Mapping) and "type" not in values and values.get("reward") is not None:
-        return values["reward"]
-    if isinstance(values, Mapping) and "env" in values:
-        raise ConfigError(f"{path}: has no section `reward`; leave out --reward to use the environment's own")
-    if not isinstance(values, Mapping):
-        raise ConfigError(f"{path}: does not hold a reward; allowed: a mapping with `type`, or a config with `reward`")
-    return values
 
 
 def _find_own_reward(run: Path, folder: Path, trust: Trust) -> RewardSource:

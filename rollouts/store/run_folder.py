@@ -8,6 +8,7 @@ import glob
 import json
 import os
 import shlex
+import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
@@ -32,6 +33,7 @@ from .layout import LINES, MAX_FILE
 from .lines import read_lines
 
 MAX_METRICS = 2**30  # bytes of metrics.jsonl
+_SETTINGS = ("config.yaml", "versions.json", "rollout.json", "format.json")
 _NOT_CHECKED = ("images", "tokens", "wandb")
 HELD_OUT = "held_out"  # the folder of held-out episodes, in a folder of each step at which they were played
 LATEST = "latest"  # the newest run of a name
@@ -48,6 +50,20 @@ def create_folder(parent: Path, name: str) -> Path:
             number += 1
         else:
             return folder
+
+
+@contextmanager
+def remove_unused(folder: Path, *, new: bool = True) -> Iterator[None]:
+    """Remove a new folder if the block fails before anything was kept in it but settings."""
+    try:
+        yield
+    except BaseException:
+        if not new:
+            raise
+        files = [path for path in folder.rglob("*") if path.is_file() and path.name not in _SETTINGS]
+        if not any(path.stat().st_size for path in files):
+            shutil.rmtree(folder, ignore_errors=True)
+        raise
 
 
 def find_latest_folder(parent: Path, name: str) -> Path | None:

@@ -2,6 +2,7 @@
 
 import json
 import shutil
+import subprocess
 import sys
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -70,6 +71,12 @@ class Stream(Scan):
 
 class NotOne:
     pass
+
+def glance(view: "View") -> str:
+    "Look."
+
+class Typed(Scan):
+    tools = (glance,)
 
 class Broken(Digits):
     @property
@@ -160,7 +167,7 @@ CONTRADICTIONS = [
          lines={19: "  num_generations: 3"}),
     case("group of one", "line 19: train.num_generations = 1", "allowed: at least 2",
          lines={19: "  num_generations: 1"}),
-    case("reply longer than an episode", "line 15: rollout.max_reply_tokens = 500", "allowed: at most", "= 400",
+    case("reply longer than an episode", "line 15: rollout.max_reply_tokens = 500", "an episode has", "at most 400",
          lines={15: "  max_reply_tokens: 500"}),
     case("episode longer than the model's context", "line 16: rollout.max_completion_tokens = 4096", "context of 4096",
          "allowed: at most", lines={16: "  max_completion_tokens: 4096"}),
@@ -200,6 +207,10 @@ FILES = [
     case("control character", "run.yaml, line 2: not YAML: the character 0x07", text="model:\n  name: \x07\n"),
     case("tab", "run.yaml, line 2: begins with a tab", "only spaces", text="model:\n\tname: m\n"),
     case("key given twice", "run.yaml, line 3: the key 'name' is given twice (first: line 2)", lines={3: "  name: n"}),
+    case("decimal comma in a mapping", "line 7: 'num_tasks: 1,5': a comma ends the value; allowed: 1.5\n",
+         lines={7: "  eval: {num_tasks: 1,5}"}),
+    case("comma of thousands", "override 'env={num_tasks: 1,000}': 'num_tasks: 1,000': a comma ends the value; allowed: "
+         "1.000 or 1000\n", override="env={num_tasks: 1,000}"),
     case("bracket left open", "run.yaml, line 8: not YAML", "expected ',' or '}'", lines={7: "  eval: {split: test"}),
     case("override without a value", "override 'train.seed': write key.path=value", override="train.seed"),
     case("unknown option", "unrecognized arguments: --dry-ran", "did you mean '--dry-run'?",
@@ -235,6 +246,8 @@ ENVIRONMENTS = [
          lines={5: "  name: fails:Env"}),
     case("class that is no environment", "line 5: env.name", "'NotOne' is not an environment", "BaseMultiTurnEnv",
          lines={5: "  name: scans:NotOne"}),
+    case("hint that cannot be read", "env.tools: scan: tools = ", "glance: a type hint cannot be read: NameError: name "
+         "'View' is not defined (", "scans.py, line 31)", lines={**SCAN, 5: "  name: scans:Typed"}),
     case("unknown tool", "line 6: env.tools: digits: unknown tool 'zom'", "allowed: adaptive_equalize",
          "did you mean 'zoom'?", lines={6: "  tools: [zom]"}),
     case("missing image", "line 4: env: scan: the first task cannot be opened", "missing.png", lines=SCAN),
@@ -256,6 +269,9 @@ REWARDS_CASES = [
     case("reward with another signature", "reward 'judges:alone'", "takes (answer)", "allowed: a function of (answer",
          lines=python("judges:alone")),
     case("reward that is asynchronous", "reward 'judges:later'", "allowed", lines=python("judges:later")),
+    case("reward in short", "override 'reward=judges:alone'", "takes (answer)", override="reward=judges:alone"),
+    case("no form of a reward", "reward = 'strict': allowed: a file reward.yaml, package.module:name",
+         override="reward=strict"),
     case("reward that is a number", "reward 'judges:number'", "is a int", lines=python("judges:number")),
 ]  # fmt: skip
 CASES = {  # what the type of a setting says is in test_schema.py
@@ -328,6 +344,28 @@ def test_every_mistake_of_form_is_said_at_once(workplace, capsys):
     assert train.main(["run.yaml"]) == 2
     said = capsys.readouterr().err.splitlines()
     assert [line.rpartition("run.yaml, ")[2].partition(":")[0] for line in said] == ["line 18", "line 22", "line 13"]
+
+
+def test_what_is_wrong_with_the_trainers_keys_is_said_at_once_and_without_torch(workplace):
+    write(workplace, Case("three", (), {14: "  temperature: 0", 19: "  num_generation: 4\n  learning_rate: fast"}))
+    code = "import sys, viewbox.training.command as c; print(c.main(['run.yaml']), 'torch' in sys.modules)"
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert ended.stdout == "2 False\n", ended.stderr
+    for words in ("line 14: rollout.temperature = 0", "(did you mean 'num_generations'?)", "rate = 'fast'; allowed: a"):
+        assert words in ended.stderr
+
+
+def test_a_config_and_a_reward_from_a_pipe_are_read(workplace):
+    write(workplace, Case("right", ()))
+    cut = "from viewbox.cli.app import main; main()"
+    for given in (
+        "train <(cat run.yaml) --dry-run",
+        "train run.yaml --dry-run reward=<(sed -n 9,12p run.yaml | cut -c3-)",
+    ):
+        line = f'"{sys.executable}" -c "{cut}" {given}'
+        ended = subprocess.run(["bash", "-c", line], capture_output=True, text=True)
+        assert ended.returncode == 0, ended.stderr
+        assert "0.5 label (exact_match: field 'label') + 0.5 box" in ended.stdout
 
 
 def test_a_reward_that_returns_nan_gives_no_score_is_said_once_and_training_goes_on(workplace, caplog):

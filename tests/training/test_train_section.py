@@ -56,7 +56,39 @@ def test_a_warm_start_refuses_what_only_grpo_reads():
         value = configs.TrainSection.model_fields[key].default
         with pytest.raises(ConfigError, match=rf"train\.{key}: only with train\.method = grpo; given: sft"):
             check(parsed(**SFT, **{key: GIVEN[key] if value is None else value}))
-    assert check(written_and_read(parsed(**SFT)))["trainer"] == "TrainingArguments"
+    assert check(written_and_read(parsed(**SFT)))[1]["trainer"] == "TrainingArguments"
+
+
+FEW = {"name": "digits", "eval": {"num_tasks": 12}}
+REFUSED = [
+    ({"log": {"eval_tasks": 200}}, "log.eval_tasks = 200: there are only 12 held-out tasks; allowed: at most 12"),
+    ({"rollout": {"max_completion_tokens": 4096}}, "max_completion_tokens = 4096: with a prompt of"),
+    ({"rollout": {"max_completion_tokens": 300, "max_reply_tokens": 400}}, "an episode has .* = 300; allowed: at most 300"),
+]  # fmt: skip
+
+
+def test_a_default_that_nobody_wrote_is_fitted_and_named_and_what_was_written_is_refused(tmp_path):
+    raw = {
+        "model": {"name": "package:tiny_viewer"},
+        "env": FEW,
+        "train": {"max_steps": 1},
+        "log": {"dir": str(tmp_path)},
+    }
+    config, resolved = check(configs.parse(raw))
+    assert config.log.eval_tasks == 12
+    room = config.rollout.max_completion_tokens
+    assert 3000 < room < 4096 == 4096 - room + room
+    assert build_trainer_arguments(config, "out").max_completion_length == room
+    assert resolved["notes"][0] == "log.eval_tasks = 12, not its default 200: there are only 12 held-out tasks"
+    assert resolved["notes"][1].startswith(
+        f"rollout.max_completion_tokens = {room}, not its default 4096: with a prompt"
+    )
+    short = check(configs.parse(raw | {"rollout": {"max_completion_tokens": 300}}))[0]
+    assert short.rollout.max_reply_tokens == 300
+    assert check(written_and_read(config))[0] == config  # as a resumed run reads it
+    for sections, words in REFUSED:
+        with pytest.raises(ConfigError, match=words):
+            check(configs.parse(raw | sections))
 
 
 def test_parts_of_groups_on_a_process_cannot_be_resampled(monkeypatch):

@@ -8,7 +8,15 @@ from trl import GRPOConfig
 
 from viewbox.configs import schema as configs
 from viewbox.errors import ConfigError
-from viewbox.training.trainer_args import OWNED, REFUSED, USED_BY_SFT, build_trainer_arguments, explain_refusal
+from viewbox.training.trainer_args import (
+    OWNED,
+    REFUSED,
+    USED_BY_SFT,
+    build_trainer_arguments,
+    explain_refusal,
+    read_choices,
+    read_fields,
+)
 
 CLASSES = {"grpo": GRPOConfig, "sft": TrainingArguments}
 # Looked at, and read by a trainer. A new field of a library belongs here or into a table of `trainer_args.py`.
@@ -45,6 +53,15 @@ def test_every_field_of_both_libraries_was_looked_at_once():
     known = [*PASSED_ON.split(), *USED_BY_SFT, *OWNED, *REFUSED]
     assert len(known) == len(set(known))
     assert {field.name for cls in CLASSES.values() for field in fields(cls) if field.init} == set(known)
+
+
+@pytest.mark.parametrize("method", CLASSES)
+def test_the_arguments_that_are_read_from_the_source_are_those_of_the_class(method):
+    assert read_fields(method).keys() == {field.name for field in fields(CLASSES[method]) if field.init}
+    arguments = CLASSES[method](output_dir="x", use_cpu=True)
+    for name in ("optim", "lr_scheduler_type", "hub_strategy"):
+        members = type(getattr(arguments, name))
+        assert set(read_choices(read_fields(method)[name])) == {str(member.value) for member in members}
 
 
 @pytest.mark.parametrize("method", CLASSES)

@@ -25,6 +25,7 @@ from ...rewards.explain import describe_reward
 from ...utils.secrets import mask_assignments
 from ..precision import resolve_dtype
 from ..sft.selection import check_rounds, check_selection
+from ..trainer_args import list_problems
 from .disk import check_folders, check_launch, check_space, estimate_bytes
 
 if TYPE_CHECKING:
@@ -58,17 +59,29 @@ class LocalModel:
         return tokens, *tokens.encode_prompt(state.messages, state.tool_schemas, env.reply_format, env.prompts)
 
 
-def check(config: Config) -> dict[str, Any]:
-    """Check a run and return its resolved settings, which `--dry-run` prints.
+def check(config: Config) -> tuple[Config, dict[str, Any]]:
+    """Check a run. Return its config, in which defaults that nobody wrote may have been fitted, and its resolved
+    settings, which `--dry-run` prints.
 
     Raises:
-        ViewboxError: the first setting that is wrong, with the line of the file that sets it.
+        ViewboxError: all that can be told without torch, or the first other setting that is wrong, each with the line
+            of the file that sets it.
     """
+    _check_written(config)
     with locate_errors(config):
         return _check(config)
 
 
-def _check(config: Config) -> dict[str, Any]:
+def _check_written(config: Config) -> None:
+    """Raise `ConfigError` for what is wrong with the settings alone, a line each. Needs no torch."""
+    problems = [(key, f"{key}{text}") for key, text in _list_contradictions(config)]
+    problems += [(str(error.key), str(error)) for error in list_problems(config)]
+    if problems:
+        lines = [f"{config._document.find_place(key)}: {text}" for key, text in problems]
+        raise ConfigError("\n".join(lines), key=problems[0][0])
+
+
+def _check(config: Config) -> tuple[Config, dict[str, Any]]:
     from ...engines.hf.architectures import get_architecture
     from ..grpo.curriculum import build_curriculum
     from ..reporting.tracking import check_trackers, check_uploads
@@ -77,8 +90,10 @@ def _check(config: Config) -> dict[str, Any]:
     from .outline import count_parameters, describe_filters, outline_run
     from .way import describe_pictures, describe_way
 
+    notes: list[str] = []
     check_launch()
-    _refuse(_list_contradictions(config))
+    if (most := config.rollout.max_completion_tokens) < config.rollout.max_reply_tokens:
+        config = _fit(config, "rollout.max_reply_tokens", most, f"an episode has {CONTEXT_KEY} = {most}", notes)
     check_selection(config.train)
     if config.train.method == "rejection_sampling":
         check_rounds(config.train)
@@ -113,15 +128,14 @@ def _check(config: Config) -> dict[str, Any]:
         open_first_task(held_out, "env.eval" if config.env.eval else "env")
         number = len(to_sequence(held_out.tasks, held_out.name))
         if config.log.eval_tasks > number:
-            there = f" = {config.log.eval_tasks}: there are only {number} held-out tasks; allowed: at most {number}"
-            _refuse([("log.eval_tasks", there)])
+            config = _fit(config, "log.eval_tasks", number, f"there are only {number} held-out tasks", notes)
     if config.train.episodes is not None:
         _check_episodes(config.train.episodes, env)
     if config.train.demonstrations is not None:
         _check_demonstrations(config.train.demonstrations.habits, env, task)
     outline = outline_run(config, env, held_out, arguments)
     if model is not None:
-        _check_first_tokens(model, config, env)
+        config = _fit_context(model, config, env, notes)
         parameters = count_parameters(model.config, config)
         outline["parameters"] = parameters.describe()
         outline["model"] = describe_way(config, model.config)
@@ -130,7 +144,7 @@ def _check(config: Config) -> dict[str, Any]:
         needed = estimate_bytes(config, arguments, parameters.total, parameters.trained)
         outline["disk"] = check_space(config, needed)
     on_hub = config.model.name is not None and model is None
-    return {
+    return config, {
         "environment": {
             name: getattr(env, name) for name in ("name", "max_turns", "tools", "coordinates", "max_pixels")
         },
@@ -138,7 +152,8 @@ def _check(config: Config) -> dict[str, Any]:
         "trainer": type(arguments).__name__,
         **outline,
         "notes": [
-            *([f"{config.model.name}: a hub name; its files are checked when the run starts"] if on_hub else []),
+            *notes,
+            *([f"model.name = {config.model.name}: no folder here, so a hub name; its files are checked when the run starts"] if on_hub else []),
             *describe_filters(config.rollout, config.train.method),
         ],
     }
@@ -150,14 +165,22 @@ def _refuse(problems: Iterable[tuple[str, str]]) -> None:
         raise ConfigError(f"{key}{text}", key=key)
 
 
+def _fit(config: Config, key: str, value: int, why: str, notes: list[str]) -> Config:
+    """Return the config with a default replaced by one that fits, and note it. Raise `ConfigError` if it was written."""
+    name, _, field = key.partition(".")
+    section = getattr(config, name)
+    given = getattr(section, field)
+    if field in section.model_fields_set:
+        raise ConfigError(f"{key} = {given}: {why}; allowed: at most {value}", key=key)
+    notes.append(f"{key} = {value}, not its default {given}: {why}")
+    return config.model_copy(update={name: section.model_copy(update={field: value})})
+
+
 def _list_contradictions(config: Config) -> Iterator[tuple[str, str]]:
     """Yield (key, text) of each setting that another one contradicts."""
     rollout, train, log = config.rollout, config.train, config.log
     if rollout.temperature == 0 and train.method != "sft":
         yield "rollout.temperature", f" = 0: {train.method} needs samples that differ; allowed: above 0"
-    if rollout.max_reply_tokens > rollout.max_completion_tokens:
-        most = f"allowed: at most rollout.max_completion_tokens = {rollout.max_completion_tokens}"
-        yield "rollout.max_reply_tokens", f" = {rollout.max_reply_tokens}: longer than an episode; {most}"
     for name, methods in METHODS_OF.items():
         written = methods == ("grpo",) and name in train.model_fields_set  # a saved config has none of these
         is_given = written or getattr(train, name) != TrainSection.model_fields[name].default
@@ -295,22 +318,32 @@ def find_model(section: ModelSection) -> LocalModel | None:
     return LocalModel(config, processor, get_view_settings(config, processor))
 
 
-def _check_first_tokens(model: LocalModel, config: Config, env: BaseMultiTurnEnv) -> None:
-    """Raise `ConfigError` unless one of the first tasks fits the model's context: another costs its own episodes."""
-    crowded = open_crowded_task(env, "env")
-    try:
-        _check_tokens(model, config, env, crowded)
-    except ConfigError as error:
-        if error.key != CONTEXT_KEY:
-            raise
-        for task in islice(to_sequence(env.tasks, env.name), FIRST):
-            with suppress(BadRow, ImageError, ConfigError):
-                return _check_tokens(model, config, env, task)
-        raise
+def _fit_context(model: LocalModel, config: Config, env: BaseMultiTurnEnv, notes: list[str]) -> Config:
+    """Return the config with a default of tokens that fits the model's context behind the longest of the first prompts.
+
+    Raises:
+        ConfigError: what was written fits behind none of the first prompts: one that is longer costs its own episodes.
+    """
+    budget, reply = config.rollout.max_completion_tokens, config.rollout.max_reply_tokens
+    length, context = _measure_prompt(model, config, env, open_crowded_task(env, "env"))
+    if length + budget <= context:
+        return config
+    for task in islice(to_sequence(env.tasks, env.name), FIRST):
+        with suppress(BadRow, ImageError, ConfigError):
+            if _measure_prompt(model, config, env, task)[0] + budget <= context:
+                return config
+    room = context - length
+    why = f"with a prompt of {length} tokens an episode does not fit the model's context of {context}"
+    if room <= 0:
+        allowed = "a shorter prompt, or fewer and smaller images"
+        raise ConfigError(f"{CONTEXT_KEY} = {budget}: {why}; allowed: {allowed}", key=CONTEXT_KEY)
+    config = _fit(config, CONTEXT_KEY, room, why, notes)
+    return config if reply <= room else _fit(config, "rollout.max_reply_tokens", room, why, notes)
 
 
-def _check_tokens(model: LocalModel, config: Config, env: BaseMultiTurnEnv, task: Task) -> None:
-    """Raise `ConfigError` if an episode does not fit the model's context, or an image does not fit an episode."""
+def _measure_prompt(model: LocalModel, config: Config, env: BaseMultiTurnEnv, task: Task) -> tuple[int, int]:
+    """Return the tokens of a task's prompt and those of the model's context. Raise `ConfigError` if an image does not
+    fit an episode."""
     state = env.for_task(task).reset(task, seed=0)
     tokens, prompt, images = model.encode_prompt(config, env, state)
     budget = config.rollout.max_completion_tokens
@@ -329,11 +362,4 @@ def _check_tokens(model: LocalModel, config: Config, env: BaseMultiTurnEnv, task
             f"episode; allowed: fewer than rollout.max_completion_tokens = {budget}",
             key="env.max_pixels",
         )
-    if len(prompt) + budget > tokens.context:
-        room = tokens.context - len(prompt)
-        allowed = f"at most {room}" if room > 0 else "a shorter prompt, or fewer and smaller images"
-        raise ConfigError(
-            f"{CONTEXT_KEY} = {budget}: with a prompt of {len(prompt)} tokens an episode does not fit the model's "
-            f"context of {tokens.context}; allowed: {allowed}",
-            key=CONTEXT_KEY,
-        )
+    return len(prompt), tokens.context

@@ -10,12 +10,10 @@ from operator import add
 from typing import Any
 
 import torch
-from trl import GRPOConfig
 
 from ...engines.hf.architectures import Pixels
 from ...engines.hf.chat_tokens import ChatTokens
 from ...engines.hf.vision_cache import KEY_DIGITS
-from ...errors import ConfigError
 from ...images.ref import ImageRef
 from ...records import EpisodeTokens
 
@@ -96,20 +94,6 @@ def build_model_inputs(batch: dict[str, Any]) -> dict[str, object]:
 
 
 # ---------------------------------------------------------------------- micro-batches
-def check_additive_loss(tokens: int | None, arguments: GRPOConfig) -> None:
-    """Raise `ConfigError` if micro-batches are used (`tokens` is not None) and the loss is not a sum over them."""
-    if tokens is None:
-        return
-    neutral_values = {"entropy_coef": 0.0, "use_adaptive_entropy": False, "top_entropy_quantile": 1.0}
-    for name, neutral in neutral_values.items():
-        if getattr(arguments, name) != neutral:
-            raise ConfigError(
-                f"train.micro_batch_tokens = {tokens}: train.{name} = {getattr(arguments, name)} needs the "
-                f"whole batch at once; allowed: train.{name} = {neutral}, or no train.micro_batch_tokens",
-                key="train.micro_batch_tokens",
-            )
-
-
 def split_by_tokens(
     batch: dict[str, Any],
     tokens: int,

@@ -15,8 +15,6 @@ from typing import TypeVar
 import torch
 from trl.trainer.utils import nanstd
 
-from ...errors import ConfigError
-
 T = TypeVar("T")
 SAME_REWARD = 1e-6  # rewards this close are the same, as in frac_reward_zero_std
 _EPSILON = 1e-4  # added to the deviation, as TRL does
@@ -80,24 +78,6 @@ def _compute_group_deviation(grouped: torch.Tensor) -> torch.Tensor:
 
 
 # ---------------------------------------------------------------------- dynamic sampling
-def check_whole_groups(rounds: int, batch: int, group: int) -> None:
-    """Raise `ConfigError` if a process would play only a part of a group, so that it cannot see if it is uniform.
-
-    >>> check_whole_groups(1, 6, 4)
-    Traceback (most recent call last):
-    viewbox.errors.ConfigError: train.dynamic_sampling_rounds = 1: a process plays 6 episodes, which are not whole \
-groups of train.num_generations = 4; allowed: 0, or a multiple of 4 episodes (train.per_device_train_batch_size x \
-train.steps_per_generation)
-    """
-    if rounds and batch % group:
-        raise ConfigError(
-            f"train.dynamic_sampling_rounds = {rounds}: a process plays {batch} episodes, which are not whole groups "
-            f"of train.num_generations = {group}; allowed: 0, or a multiple of {group} episodes "
-            "(train.per_device_train_batch_size x train.steps_per_generation)",
-            key="train.dynamic_sampling_rounds",
-        )
-
-
 def find_uniform_groups(rewards: Sequence[float | None], group: int) -> list[int]:
     """Return the numbers of the groups whose rewards are all the same; None (an episode that cannot be used) does not
     count.

@@ -40,7 +40,6 @@ from ..checkpoints import Checkpoints
 from ..generation import Sampler
 from ..precision import use_float32_adapters
 from .batch import (
-    check_additive_loss,
     collate,
     collect_pixels,
     compute_share,
@@ -49,9 +48,10 @@ from .batch import (
     split_by_tokens,
 )
 from .curriculum import Curriculum
-from .groups import check_whole_groups, group_advantages, summarize_rewards
+from .groups import group_advantages, summarize_rewards
 from .logprobs import BatchLogProbs, add_compute_argument
 from .player import BatchPlayer
+from .rules import check_additive_loss, check_whole_groups
 
 # Every private name of TRL 1.16 that viewbox uses; only this file uses them. `training/checkpoints.py` lists those of
 # transformers, and `tests/training/grpo/test_private_names.py` checks both lists.
@@ -103,7 +103,7 @@ class EpisodeGRPOTrainer(Checkpoints, GRPOTrainer):
         super().__init__(*args, reward_funcs=score_nothing, **kwargs)
         self.aux_loss_enabled = False  # a mixture of experts: no loss of its routers, whose logits are not computed
         use_float32_adapters(self.model)
-        check_additive_loss(micro_batch_tokens, self.args)
+        check_additive_loss(micro_batch_tokens, vars(self.args))
         batch_size = self.args.per_device_train_batch_size * self.args.steps_per_generation
         check_whole_groups(dynamic_sampling_rounds, batch_size, self.args.num_generations)
         self.importance_sampling_cap, self.micro_batch_tokens = importance_sampling_cap, micro_batch_tokens

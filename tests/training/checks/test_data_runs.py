@@ -37,7 +37,7 @@ def test_a_run_on_data_passes_the_checks_though_its_first_image_is_damaged(tmp_p
     env, held_out = build_envs(config, {})
     assert held_out.data == env.data.model_copy(update={"split": "test"})
     assert not {task.id for task in env.tasks} & {task.id for task in held_out.tasks}
-    assert preflight.check(config)["environment"]["name"] == "questions"
+    assert preflight.check(config)[1]["environment"]["name"] == "questions"
     assert "env: the first 3 tasks show" in inspect(config)["images"]
 
 
@@ -51,7 +51,7 @@ def test_a_dry_run_plays_the_right_answers_and_prints_both_splits(tmp_path, data
     found = inspect(config.model_copy(update={"reward": reward}))
     assert len(found["warnings"]) == 1  # the held-out tasks have the same mistake, which is said once
     assert "env: questions: reward component 'exact_match' gives the right answers 0.000" in found["warnings"][0]
-    rendered = render_report(config, {"reward": preflight.check(config)["reward"], **found})
+    rendered = render_report(config, {"reward": preflight.check(config)[1]["reward"], **found})
     assert "reward         1 exact_match (exact_match: field 'text', reference_field 'answer')" in rendered
     assert rendered.splitlines()[-1].startswith("warning: env: questions: ")
     assert "env: env:" not in rendered
@@ -87,7 +87,7 @@ def test_a_mixture_of_data_and_drawn_tasks_passes_the_checks_and_one_part_can_re
         {"name": "mixture", "environments": parts, "eval": {"environments": {"mine": {"data": {"split": "test"}}}}}
     )
     mixed = config.model_copy(update={"env": env})
-    assert preflight.check(mixed)["environment"]["name"] == "mixture"
+    assert preflight.check(mixed)[1]["environment"]["name"] == "mixture"
     trained, held_out = build_envs(mixed, {})
     assert not {task.id for task in trained.parts["mine"].tasks} & {task.id for task in held_out.parts["mine"].tasks}
     parts["mine"]["data"] = {**data, "evaluation_only": "its licence"}

@@ -62,14 +62,14 @@ def test_a_dry_run_says_which_way_a_model_takes_and_what_a_picture_costs(tmp_pat
 
 def test_max_pixels_of_the_model_that_change_nothing_are_named(tmp_path):
     config = read(tmp_path, "gemma3", max_pixels=32 * 32)
-    assert "model.max_pixels = 1024 is never reached" in check(config)["pictures"]
+    assert "model.max_pixels = 1024 is never reached" in check(config)[1]["pictures"]
 
 
 @pytest.mark.parametrize(("name", "fits"), [("qwen2_5_vl", True), ("gemma3", False), ("internvl", False)])
 def test_pixels_are_no_coordinates_where_the_processor_changes_the_size_of_views(tmp_path, name, fits):
     config = read(tmp_path, name, coordinates="pixel")
     if fits:
-        assert check(config)["environment"]["coordinates"] == "pixel"
+        assert check(config)[1]["environment"]["coordinates"] == "pixel"
         return
     with pytest.raises(ConfigError, match=r"env\.coordinates = pixel: .*allowed: unit or per_mille"):
         check(config)
