@@ -63,7 +63,7 @@ FEW = {"name": "digits", "eval": {"num_tasks": 12}}
 REFUSED = [
     ({"log": {"eval_tasks": 200}}, "log.eval_tasks = 200: there are only 12 held-out tasks; allowed: at most 12"),
     ({"rollout": {"max_completion_tokens": 4096}}, "max_completion_tokens = 4096: with a prompt of"),
-    ({"rollout": {"max_completion_tokens": 300, "max_reply_tokens": 400}}, "an episode has .* = 300; allowed: at most 300"),
+    ({"rollout": {"max_completion_tokens": 300, "max_reply_tokens": 400}}, "an episode has .*; allowed: at most 300"),
 ]  # fmt: skip
 
 

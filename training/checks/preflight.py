@@ -153,7 +153,11 @@ def _check(config: Config) -> tuple[Config, dict[str, Any]]:
         **outline,
         "notes": [
             *notes,
-            *([f"model.name = {config.model.name}: no folder here, so a hub name; its files are checked when the run starts"] if on_hub else []),
+            *(
+                [f"model.name = {config.model.name}: no folder here, so a hub name; checked at the start"]
+                if on_hub
+                else []
+            ),
             *describe_filters(config.rollout, config.train.method),
         ],
     }
@@ -166,7 +170,7 @@ def _refuse(problems: Iterable[tuple[str, str]]) -> None:
 
 
 def _fit(config: Config, key: str, value: int, why: str, notes: list[str]) -> Config:
-    """Return the config with a default replaced by one that fits, and note it. Raise `ConfigError` if it was written."""
+    """Return the config with a default that fits instead, and note it. Raise `ConfigError` if it was written."""
     name, _, field = key.partition(".")
     section = getattr(config, name)
     given = getattr(section, field)
