@@ -71,7 +71,7 @@ def _main(argv: Sequence[str] | None) -> int:
     parser.add_argument(
         "--dry-run",
         action="store_true",
-        help="check everything without loading weights; print settings, steps, and the path of a page with the first prompt",
+        help="check everything without loading weights; print settings, steps, a page with the first prompt",
     )
     parser.add_argument("--json", action="store_true", help="with --dry-run: print the report as JSON")
     arguments = parser.parse_intermixed_args(argv)
