@@ -28,7 +28,10 @@ import numpy as np
 from PIL import Image
 
 from viewbox.tools.search.records import Article, ArticleQuery, FoundImage, ImageQuery
-from viewbox.tools.search.snapshot import SnapshotSource, SnapshotWriter
+from viewbox.tools.search.snapshot import SnapshotSource
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+from examples.snapshot import SnapshotWriter
 
 PER_SECOND, MEDIAN_MS, MEMORY_MB = 2_000, 20.0, 400  # the bars
 SMALL, FIGURES, QUERIES = 300, 60, 1_000

@@ -17,12 +17,14 @@ from literature_world import find_support, write_articles
 
 import viewbox
 from viewbox.assets import SNAPSHOT
-from viewbox.tools.search.snapshot import SnapshotWriter
 
 NOTE = (
     "Written for viewbox, not recorded: every article, disease, drug and device is invented, and every picture drawn. "
     "PMIDs have nine digits, which no real one has. Nothing here says anything about medicine."
 )
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+from examples.snapshot import SnapshotWriter  # noqa: E402
+
 RECORDED = "2025-12-31"  # articles of its last five years are recent
 
 

@@ -120,18 +120,6 @@ COMMANDS: dict[str, Command | Group] = {
             "preview": Command("cli.data:preview", "viewbox data preview quickstart --tasks 1"),
         },
     ),
-    "snapshot": Group(
-        "Record answers of PubMed and Open-i in one file, with which a policy searches without a network.\n\n"
-        'Example: `viewbox snapshot build "pleural effusion" --out chest.snapshot`',
-        {
-            "build": Command(
-                "cli.snapshot:build",
-                "viewbox snapshot build --queries queries.txt --images 10 --out chest.snapshot",
-            ),
-            "show": Command("cli.snapshot:show", "viewbox snapshot show package:literature pleural effusion"),
-            "check": Command("cli.snapshot:check", "viewbox snapshot check chest.snapshot"),
-        },
-    ),
     "new": Command("cli.publish:new", "viewbox new bright-discs && viewbox check bright-discs"),
     "check": Command("cli.publish:check", "viewbox check bright-discs"),
     "publish": Command(

@@ -29,7 +29,6 @@ COMMANDS = {  # the words before the path
     "check": ("data", "check", "quickstart", "--out"),
     "rollout": (*PLAY, "--out"),
     "evaluate": ("evaluate", *PLAY[1:], "--out"),
-    "snapshot": ("snapshot", "build", "nodule", "--out"),
     "openenv": ("openenv", "digits", "--write"),
     "new": ("new", "my-discs", "--in"),
     "publish": ("publish", "digits"),

@@ -2,9 +2,9 @@
 
 import sqlite3
 
+from examples.snapshot import SnapshotWriter
 from tests.support.snapshots import draw_png
 from viewbox.tools.search.records import Article, FoundImage
-from viewbox.tools.search.snapshot import SnapshotWriter
 
 WORD = "zebrafish"  # every hostile text holds it: a search for it finds all
 HOSTILE_TEXTS = {

@@ -5,8 +5,8 @@ import io
 import numpy as np
 from PIL import Image
 
+from examples.snapshot import SnapshotWriter
 from viewbox.tools.search.records import Article, FoundImage
-from viewbox.tools.search.snapshot import SnapshotWriter
 
 ARTICLES = (
     Article("11", "Lung nodules on computed tomography", year=2023, types=("Review",), mesh=("Lung Neoplasms",)),

@@ -70,7 +70,7 @@ class LiteratureSpecialist(Specialist):
             return None
         return (
             "live search changes from day to day and asks a public service for every episode; allowed in training: "
-            "snapshot: FILE (`viewbox snapshot build`) or package:literature, or live_in_training: true"
+            "snapshot: FILE (examples/snapshot.py) or package:literature, or live_in_training: true"
         )
 
     def build_tools(self, name: str) -> Sequence[Tool]:

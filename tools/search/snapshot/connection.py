@@ -16,7 +16,7 @@ from ....utils.terminal import describe_error
 from .schema import APPLICATION_ID, FORMAT_VERSION, MAX_ROW, SCHEMA, SHADOWS
 
 MAX_STEPS: Final = 400_000_000  # of SQLite's virtual machine, for a search: seconds
-NO_SNAPSHOT: Final = "it is not a snapshot; allowed: a file that `viewbox snapshot build` wrote"
+NO_SNAPSHOT: Final = "it is not a snapshot; allowed: a file that examples/snapshot.py wrote"
 _STEPS_TO_OPEN: Final = 5_000_000  # reading the schema is one of the things that take steps
 _STEPS_AT_ONCE: Final = 100_000
 # What reading a damaged file raises; Python decodes SQLite's messages strictly, and they may quote the file.

@@ -41,7 +41,7 @@ class SnapshotInfo:
 
 
 class SnapshotSource:
-    """A `SearchSource` that answers from the file that `viewbox snapshot build` wrote.
+    """A `SearchSource` that answers from the file that `examples/snapshot.py` wrote.
 
     The file is opened for each search, which takes a millisecond: any thread and process may ask. One that was
     replaced or written since the first search answers no more: a run has one literature.

@@ -5,11 +5,13 @@ import sqlite3
 
 import pytest
 
+from examples import snapshot as module
+from examples.snapshot import SnapshotWriter, list_kinds
 from tests.support.snapshots import ARTICLES, FIGURES, draw_png, write_snapshot
 from viewbox.errors import ConfigError
 from viewbox.tools.search.records import SEARCH_TYPES, Article, ArticleQuery, FoundImage
-from viewbox.tools.search.snapshot import SnapshotSource, SnapshotWriter
-from viewbox.tools.search.snapshot.rows import BadRecord, list_kinds
+from viewbox.tools.search.snapshot import SnapshotSource
+from viewbox.tools.search.snapshot.rows import BadRecord
 from viewbox.tools.search.snapshot.words import Synonyms, read_shipped_synonyms, stem_all
 
 WORDS = {"note": "n", "license": "l", "recorded": "2025-06-01"}
@@ -46,8 +48,6 @@ def test_an_older_snapshot_stays_until_the_new_one_is_whole(tmp_path):
 
 
 def test_a_disk_that_is_full_leaves_no_half_of_a_file(tmp_path, monkeypatch):
-    from viewbox.tools.search.snapshot import writer as module
-
     def fail(connection, *others):
         raise sqlite3.OperationalError("database or disk is full")
 

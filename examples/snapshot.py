@@ -1,32 +1,116 @@
-"""Makes a snapshot from articles and figures, or from the answers of a source; the file is whole or absent.
+"""Records what PubMed and Open-i answer in one file, with which a policy searches without a network.
 
-The same records with the same words about them give the same file, in whatever order they were added.
+    python examples/snapshot.py "pleural effusion" "lung nodule CT" --images 10 --out chest.snapshot
+    python examples/snapshot.py --queries queries.txt --out chest.snapshot    # a query in each line
+    python examples/snapshot.py --show chest.snapshot pleural effusion        # what it holds, and what a model reads
+
+A recording that is stopped continues when it is started again within a week: the folder FILE.part keeps what was
+answered. If a query fails, no file is written and the status is 1, unless `--partial` is given. A record that cannot be
+used is left out; then, too, the status is 1. NCBI_API_KEY and NCBI_EMAIL are used if they are set. Records of your own
+go into a file with `SnapshotWriter`. The same records with the same words about them give the same file, in whatever
+order they were added; it is whole or absent.
 """
 
+import argparse
 import asyncio
 import datetime
 import hashlib
+import json
 import os
 import sqlite3
+import sys
 import tempfile
 from collections.abc import Callable, Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final
 
-from ....errors import ConfigError, ToolError, ToolFault
-from ....utils import concurrency
-from ....utils.files import check_out, sync_to_disk
-from ....utils.terminal import make_line
-from ...specialists.remote import decode_picture
-from ..records import Article, ArticleQuery, FoundImage, ImageQuery, SearchSource, SearchType
-from . import schema
-from .rows import BadRecord, check_picture, list_kinds, read_article, write_kind_token, write_row
+from viewbox.errors import ConfigError, ToolError, ToolFault
+from viewbox.tools.search.live import FILE, LiveSource
+from viewbox.tools.search.records import (
+    SEARCH_TYPES,
+    Article,
+    ArticleQuery,
+    FoundImage,
+    ImageQuery,
+    SearchSource,
+    SearchType,
+)
+from viewbox.tools.search.snapshot import SnapshotSource, schema
+from viewbox.tools.search.snapshot.rows import (
+    RECENT_YEARS,
+    BadRecord,
+    check_picture,
+    read_article,
+    read_figure,
+    write_kind_token,
+)
+from viewbox.tools.search.wording import write_articles, write_images
+from viewbox.tools.specialists.remote import decode_picture
+from viewbox.utils import concurrency
+from viewbox.utils.exit_status import guard
+from viewbox.utils.files import check_out, sync_to_disk
+from viewbox.utils.sanitize import replace_surrogates
+from viewbox.utils.terminal import make_line
 
 _PRAGMAS: Final = ("journal_mode=OFF", "synchronous=OFF", "locking_mode=EXCLUSIVE", "cache_size=-65536")
 Row = tuple[Any, ...]
+_REVIEWS = frozenset({"review", "systematic review", "scoping review"})
+_META_ANALYSES = frozenset({"meta-analysis", "network meta-analysis"})
+_TRIALS = frozenset(
+    {
+        "adaptive clinical trial",
+        "clinical trial",
+        "clinical trial, phase i",
+        "clinical trial, phase ii",
+        "clinical trial, phase iii",
+        "clinical trial, phase iv",
+        "controlled clinical trial",
+        "equivalence trial",
+        "pragmatic clinical trial",
+        "randomized controlled trial",
+    }
+)  # "Clinical Trial" and what MeSH's tree of publication types has below it
+_KINDS: dict[SearchType, frozenset[str]] = {
+    "review": _REVIEWS,
+    "trial": _TRIALS,
+    "meta_analysis": _META_ANALYSES,
+    "guideline": frozenset({"guideline", "practice guideline"}),
+    "case_report": frozenset({"case reports", "case report"}),
+}
+
+
+def write_row(record: Article | FoundImage) -> tuple[Any, ...]:
+    """Return the values of a record's columns in `schema`; raise `BadRecord` if a field cannot be read back."""
+    is_article = isinstance(record, Article)
+    row = tuple(
+        _write(getattr(record, name)) for name in (schema.ARTICLE_COLUMNS if is_article else schema.FIGURE_COLUMNS)
+    )
+    (read_article if is_article else read_figure)(row)
+    return row
+
+
+def _write(value: Any) -> Any:
+    """Return the value of a field as SQLite holds it."""
+    if isinstance(value, tuple):
+        return json.dumps([item[: schema.MAX_NAME] for item in value])
+    if isinstance(value, str):
+        return replace_surrogates(value[: schema.MAX_TEXT]).replace("\x00", " ")
+    return int(value) if isinstance(value, bool) else value
+
+
+def list_kinds(article: Article, recorded_year: int) -> list[SearchType]:
+    """Return the search types, other than "all", that find an article.
+
+    The year in which the snapshot was recorded counts, not the clock, or the answers would change with it.
+    """
+    types = {name.casefold() for name in article.types}
+    kinds = [kind for kind, names in _KINDS.items() if types & names]
+    if article.year is not None and article.year > recorded_year - RECENT_YEARS:
+        kinds.append("recent")
+    return kinds
 
 
 class SnapshotWriter:
@@ -43,15 +127,6 @@ class SnapshotWriter:
 
     Raises:
         ConfigError: the date is none, or nothing can be written there.
-
-    >>> from viewbox.tools.search.records import ArticleQuery
-    >>> from viewbox.tools.search.snapshot import SnapshotSource
-    >>> path = Path(tempfile.mkdtemp(), "small.sqlite")
-    >>> with SnapshotWriter(path, note="written for this example", license="CC0-1.0") as writer:
-    ...     writer.add_article(Article("1", "Nodules on computed tomography"))
-    ...     writer.add_article(Article("2", "Fractures of the wrist"))
-    >>> [article.pmid for article in SnapshotSource(path).find_articles(ArticleQuery("a nodule in CT"))]
-    ['1']
     """
 
     def __init__(
@@ -245,3 +320,79 @@ async def _record_images(query: ImageQuery, source: SearchSource, writer: Snapsh
 
     images = [one for one in (await source.search_images(query))[: query.limit] if not writer.has_image(one.uid)]
     await asyncio.gather(*map(add, images))
+
+
+# ---------------------------------------------------------------------- the command
+def main(arguments: Sequence[str] | None = None, open_source: Callable[[Path], SearchSource] | None = None) -> int:
+    """Record, or show; return the status: 1 if a query failed or a record was left out, 2 if nothing was found."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("words", nargs="*", metavar="QUERY", help="what to search for, each in quotes")
+    parser.add_argument("--queries", type=Path, help="a text file with a query in each line")
+    parser.add_argument("--out", help="the file; an older one is replaced when the new one is whole")
+    parser.add_argument("--show", metavar="FILE", help="a snapshot, or package:literature, to look at instead")
+    parser.add_argument("--articles", type=int, default=20, help="articles of a query and search type at most")
+    parser.add_argument("--images", type=int, default=4, help="figures of a query and modality at most")
+    parser.add_argument("--search-type", action="append", choices=SEARCH_TYPES, help="which articles; may be repeated")
+    parser.add_argument("--modality", action="append", default=[], help="also figures of this modality: ct, mri, …")
+    parser.add_argument("--note", default="recorded from PubMed and Open-i")
+    parser.add_argument("--license", default="abstracts and figures belong to their publishers; see each article")
+    parser.add_argument("--partial", action="store_true", help="write the file even if queries failed")
+    given = parser.parse_args(arguments)
+    if given.show:
+        return _show(given.show, " ".join(given.words))
+    try:
+        lines = given.queries.read_text("utf-8-sig").splitlines() if given.queries else []
+    except (OSError, UnicodeDecodeError) as error:
+        parser.error(f"--queries {given.queries}: {getattr(error, 'strerror', None) or 'it is not UTF-8'}")
+    asked = [*given.words, *(" ".join(line.split()) for line in lines if line.strip() and not line.startswith("#"))]
+    if not asked or not given.out:
+        parser.error("give a query or --queries FILE, and --out FILE")
+    answers = check_out(f"{check_out(given.out, 'file')}.part", "folder")
+    source = (open_source or (lambda folder: LiveSource(cache_dir=folder)))(answers)
+    source.prepare()
+    writer = SnapshotWriter(given.out, note=given.note, license=given.license, made_by="examples/snapshot.py")
+    try:
+        types = [kind for kind in SEARCH_TYPES if kind in (given.search_type or ["all"])]
+        limits: Any = {"articles": given.articles, "images": given.images, "modalities": given.modality}
+        total = len(dict.fromkeys(asked))
+        found = asyncio.run(
+            record_answers(
+                asked, source, writer, search_types=types, **limits,
+                report=lambda found: print(f"{found.done} of {total} queries", file=sys.stderr),
+            )
+        )  # fmt: skip
+        for kind, problems in (("failed", found.failed), ("left out", found.left_out)):
+            for name, reason in problems.items():
+                print(f"{kind}: {make_line(name, 80)}: {reason}", file=sys.stderr)
+        counts = writer.count()
+        if (found.failed and not given.partial) or counts == (0, 0):
+            reason = f"{len(found.failed)} queries failed" if found.failed else "nothing was found"
+            print(f"not written: {reason}; {make_line(answers)} keeps what was answered", file=sys.stderr)
+            return 1 if found.failed else 2
+        writer.finish()
+        with suppress(OSError):  # nothing was kept, or there are other files
+            (answers / FILE).unlink(missing_ok=True)
+            answers.rmdir()
+    finally:
+        writer.close()
+    print(f"{make_line(given.out)}: {counts[0]:,} articles, {counts[1]:,} figures")
+    return int(bool(found.left_out))
+
+
+def _show(name: str, words: str) -> int:
+    from viewbox.assets import resolve_snapshot_path
+
+    source = SnapshotSource(resolve_snapshot_path(name))
+    source.prepare()
+    for key, value in source.describe().meta.items():
+        print(f"{make_line(key, 30):<10} {make_line(value, 300)}")
+    if words:
+        articles, figures = ArticleQuery(words), ImageQuery(words)
+        print(write_articles(articles, source.find_articles(articles))[0])
+        found = source.find_images(figures)
+        print(write_images(figures, found, [None] * len(found))[0])
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(guard(main))

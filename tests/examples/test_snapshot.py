@@ -1,0 +1,185 @@
+"""examples/snapshot.py: recording that can be stopped, and what a snapshot holds."""
+
+import asyncio
+import dataclasses
+
+import pytest
+
+from examples import snapshot as script
+from tests.support.hostile_snapshot import WORD, write_hostile_snapshot
+from tests.support.literature_server import make_source, serve_literature
+from tests.support.servers import make_response
+from tests.support.snapshots import ARTICLES, FIGURES, draw_png, write_snapshot
+from viewbox.errors import ToolError
+from viewbox.tools.search.records import Article, ArticleQuery, ImageQuery
+from viewbox.tools.search.snapshot import SnapshotSource
+from viewbox.utils.exit_status import guard
+
+
+class Shelf:
+    """A source that knows a few records, counts what it is asked, and fails when it is told to."""
+
+    def __init__(self):
+        self.asked, self.loaded, self.failing = [], [], set()
+        self.articles, self.pictures = list(ARTICLES), {found.uid: draw_png(n) for n, found in enumerate(FIGURES)}
+
+    def prepare(self):
+        pass
+
+    async def search_articles(self, query):
+        self.asked.append((query.words, query.search_type))
+        if query.words in self.failing:
+            raise ToolError("the service did not answer")
+        return [one for one in self.articles if query.words in f"{one.title} {one.abstract}".lower()]
+
+    async def search_images(self, query):
+        return [one for one in FIGURES if query.words in one.caption.lower()]
+
+    async def load_image(self, found):
+        await asyncio.sleep(0)
+        self.loaded.append(found.uid)
+        return self.pictures[found.uid]
+
+
+@pytest.fixture
+def shelf():
+    return Shelf()
+
+
+@pytest.fixture
+def record(capsys, shelf):
+    """The script, run with a source: its status, what it printed, and what it told."""
+
+    def run(*arguments, source=lambda answers: shelf):
+        try:
+            status = guard(lambda: script.main(arguments, source))
+        except SystemExit as end:  # of argparse
+            status = end.code
+        return status, *capsys.readouterr()
+
+    return run
+
+
+@pytest.fixture
+def out(tmp_path):
+    return tmp_path / "recorded.snapshot"
+
+
+def test_answers_and_pictures_are_recorded_and_found_again(record, shelf, out):
+    status, printed, _ = record("pneumonia", "nodule", "--out", str(out))
+    assert (status, printed) == (0, f"{out}: 4 articles, 2 figures\n")
+    source = SnapshotSource(out)
+    assert {one.pmid for one in source.find_articles(ArticleQuery("pneumonia", limit=9))} == {"13", "14", "15"}
+    assert source.read_picture("f3") == draw_png(2)
+    about = source.describe().meta
+    assert about["made_by"] == "examples/snapshot.py"
+    assert about["note"]
+    assert about["license"]
+    assert not out.with_name(f"{out.name}.part").exists()
+
+
+def test_queries_may_stand_in_a_file_and_repeated_ones_are_asked_once(record, shelf, out, tmp_path):
+    (tmp_path / "queries.txt").write_text("\ufeff# about lungs\npneumonia\n\n  nodule  \npneumonia\n")
+    assert record("--queries", str(tmp_path / "queries.txt"), "--out", str(out))[0] == 0
+    assert shelf.asked == [("pneumonia", "all"), ("nodule", "all")]
+
+
+def test_each_search_type_is_asked(record, shelf, out):
+    types = ("--search-type", "review", "--search-type", "all")
+    assert record("aspirin", *types, "--out", str(out))[0] == 0
+    assert shelf.asked == [("aspirin", "all"), ("aspirin", "review")]
+
+
+def test_a_query_that_failed_writes_nothing(record, shelf, out):
+    shelf.failing = {"aspirin"}
+    status, printed, told = record("pneumonia", "aspirin", "--out", str(out))
+    assert (status, printed) == (1, "")
+    assert "failed: aspirin: the service did not answer" in told
+    assert f"not written: 1 queries failed; {out}.part keeps what was answered" in told
+    assert not list(out.parent.iterdir())
+
+
+def test_a_recording_that_ended_early_continues_with_what_is_missing(record, out, tmp_path):
+    (tmp_path / "other").mkdir()
+    with serve_literature(tmp_path / "other") as (literature, setup):
+        arguments = ("sign", "nodule", "--images", "2", "--out", str(out))
+        given = {"source": lambda answers: make_source(setup, cache_dir=answers)}
+        literature.openi = [None, make_response(400, "no")]
+        assert record(*arguments, **given)[0] == 1
+        assert not out.exists()
+        before = literature.count()
+        assert record(*arguments, **given)[0] == 0
+        assert literature.count() - before == {"openi": 1}
+    assert sorted(one.name for one in tmp_path.iterdir()) == ["other", out.name]
+
+
+def test_with_partial_the_file_is_written_without_the_queries_that_failed(record, shelf, out):
+    shelf.failing = {"aspirin"}
+    status, printed, told = record("aspirin", "nodule", "--out", str(out), "--partial")
+    assert (status, printed) == (0, f"{out}: 1 articles, 2 figures\n")
+    assert "failed: aspirin" in told
+
+
+def test_a_record_or_picture_that_cannot_be_used_costs_itself_and_is_told(record, shelf, out):
+    shelf.articles.append(Article("[/data]", "More pneumonia and nodules"))
+    shelf.pictures["f1"] = draw_png()[:40]
+    shelf.pictures["f3"] = b"GIF89a"
+    status, printed, told = record("nodule", "pneumonia", "--out", str(out))
+    assert (status, printed) == (1, f"{out}: 4 articles, 0 figures\n")
+    assert "left out: article [/data]: Expected `str` matching regex" in told
+    assert "left out: figure f1: the picture cannot be decoded" in told
+    assert "left out: figure f3: the picture is a picture of another format" in told
+
+
+WRONG_ARGUMENTS = [
+    ((), "give a query or --queries FILE, and --out FILE"),
+    (("--queries", "/missing.txt"), "No such file"),
+    (("a", "--search-type", "reviews"), "invalid choice: 'reviews' (choose from"),
+]
+
+
+def test_wrong_arguments_end_with_status_2(record, out):
+    for arguments, message in WRONG_ARGUMENTS:
+        status, _, told = record(*arguments, "--out", str(out))
+        assert status == 2, told
+        assert message in told
+        assert not list(out.parent.iterdir())
+
+
+def test_what_the_live_services_answer_is_recorded(record, out, tmp_path):
+    """With the real client at a server on this machine that speaks E-utilities and Open-i."""
+    with serve_literature(tmp_path) as (literature, setup):
+        live = make_source(setup)
+        status, printed, told = record("sign", "--images", "3", "--out", str(out), source=lambda answers: live)
+        assert (status, printed, told) == (0, f"{out}: 2 articles, 3 figures\n", "1 of 1 queries\n")
+        asked = literature.count()
+        articles = asyncio.run(live.search_articles(ArticleQuery("sign", limit=20)))
+        figures = asyncio.run(live.search_images(ImageQuery("sign", limit=3)))
+        pictures = [asyncio.run(live.load_image(found)) for found in figures]
+        assert literature.count() == asked  # they are kept
+    source = SnapshotSource(out)
+    assert set(source.find_articles(ArticleQuery("sign"))) == set(articles)
+    recorded = {found.uid: found for found in source.find_images(ImageQuery(figures[0].caption, limit=9))}
+    assert recorded == {found.uid: dataclasses.replace(found, image_url="") for found in figures}
+    assert [source.read_picture(found.uid) for found in figures] == pictures
+
+
+def test_figures_of_a_modality_are_asked_for_first_and_keep_it(record, out, tmp_path):
+    with serve_literature(tmp_path) as (literature, setup):
+        arguments = ("--images", "2", "--modality", "ct", "--modality", "mri", "--out", str(out))
+        assert record("sign", *arguments, source=lambda answers: make_source(setup))[0] == 0
+        assert [query.get("it") for query in literature.find_queries("openi")] == ["c", "m", None]
+    source = SnapshotSource(out)
+    assert len(source.find_images(ImageQuery("", "computed tomography"))) == 2
+    assert source.find_images(ImageQuery("", "ultrasound")) == []
+
+
+def test_show_says_what_a_snapshot_holds_and_what_a_model_reads(record, tmp_path):
+    status, printed, _ = record("--show", str(write_hostile_snapshot(tmp_path / "hostile")), WORD)
+    assert status == 0
+    assert not {"\x1b", "\x07", "\u202e", "\u200b"} & set(printed)
+    printed = record("--show", str(write_snapshot(tmp_path / "s")), "lung nodules")[1]
+    for line in ("note       written for tests", "articles   5", "figures    3"):
+        assert line in printed.splitlines()
+    assert "[1] PMID 11, 2023" in printed
+    assert "A nodule in the right upper lobe" in printed
