@@ -4,12 +4,17 @@ import cv2
 import numpy as np
 
 BINS = 10  # of a histogram
+STRIP = 2**20  # values of which the squares are held at a time
 EXACT = 2**24  # OpenCV counts in float32, which holds every whole number up to here
 
 
 def to_luminance(pixels: np.ndarray) -> np.ndarray:
     """Gray pixels as they are, RGB as 0.299 R + 0.587 G + 0.114 B (ITU-R BT.601), rounded; (height, width)."""
-    return cv2.cvtColor(np.ascontiguousarray(pixels), cv2.COLOR_RGB2GRAY) if pixels.ndim == 3 else pixels
+    if pixels.ndim == 2:
+        return pixels
+    if pixels.dtype == np.int16:  # which OpenCV does not mix
+        return np.rint(to_luminance(pixels.astype(np.float32))).astype(np.int16)
+    return cv2.cvtColor(np.ascontiguousarray(pixels), cv2.COLOR_RGB2GRAY)
 
 
 def count_values(pixels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -34,28 +39,45 @@ def count_values(pixels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return values[often > 0], often[often > 0]
 
 
-def describe_pixels(pixels: np.ndarray, measured: np.ndarray | None = None) -> dict[str, float | list[int]]:
-    """Mean, standard deviation (of the population), min, max and median of all pixels, and a histogram.
+def describe_values(values: np.ndarray, often: np.ndarray | None = None) -> dict[str, float]:
+    """Mean, standard deviation (of the population), min and max of values, each of which occurs so `often` (once).
 
-    The histogram has `BINS` equal bins from the lowest to the highest value. `pixels` are (height, width); for RGB,
-    (height, width, 3), their luminance is described. `measured`, bool (height, width), says which pixels count.
+    In float64, in two passes: the mean of squares less the square of the mean would lose a small spread of large
+    values.
+    """
+    lowest, highest = float(values.min()), float(values.max())
+    mean = float(values.mean(dtype=float) if often is None else np.average(values, weights=often))
+    mean, spread = min(max(mean, lowest), highest), 0.0  # a sum is rounded
+    for start in range(0, values.size if lowest < highest else 0, STRIP):
+        squares = (values.ravel()[start : start + STRIP] - np.float64(mean)) ** 2
+        spread += float(squares.sum() if often is None else squares @ often)
+    count = values.size if often is None else int(often.sum())
+    return {"mean": mean, "std": float(np.sqrt(spread / count)), "min": lowest, "max": highest}
+
+
+def describe_pixels(pixels: np.ndarray, measured: np.ndarray | None = None) -> dict[str, float | list[int]]:
+    """`describe_values` of all pixels, their median, and a histogram.
+
+    The histogram has `BINS` equal bins from the lowest to the highest value; the sixth holds all if there is one value.
+    `pixels` are (height, width); for RGB, (height, width, 3), their luminance is described. `measured`, bool (height,
+    width), says which pixels count.
 
     >>> describe_pixels(np.array([[0, 10], [20, 70]], np.uint8))["median"]
     15.0
     """
     pixels = to_luminance(pixels)
     pixels = pixels if measured is None else pixels[measured][None]
+    middle = [(pixels.size - 1) // 2, pixels.size // 2]
     if pixels.dtype.kind == "f":
-        mean, std = (float(value.item()) for value in cv2.meanStdDev(pixels))
-        median, histogram = float(np.median(pixels)), np.histogram(pixels, BINS)[0]
-        lowest, highest = float(pixels.min()), float(pixels.max())
+        values, often = pixels.ravel(), None
+        median = float(np.partition(values, middle)[middle].mean(dtype=float))
     else:
         values, often = count_values(pixels)
-        mean = float(np.average(values, weights=often))
-        std = float(np.sqrt(np.average((values - mean) ** 2, weights=often)))
-        below = np.cumsum(often)
-        middle = np.searchsorted(below, [(pixels.size - 1) // 2, pixels.size // 2], side="right")
-        median, histogram = float(values[middle].mean()), np.histogram(values, BINS, weights=often)[0]
-        lowest, highest = float(values[0]), float(values[-1])
-    numbers = {"mean": mean, "std": std, "min": lowest, "max": highest, "median": median}
-    return {**numbers, "histogram": [int(count) for count in histogram]}
+        median = float(values[np.searchsorted(np.cumsum(often), middle, side="right")].mean())
+    numbers = describe_values(values, often)
+    low, high = np.float64(numbers["min"]), np.float64(numbers["max"])  # bins may be narrower than a step of float32
+    if low < high:
+        histogram = np.histogram(values, BINS, (low, high), weights=often)[0]
+    else:
+        histogram = np.eye(BINS)[BINS // 2] * pixels.size
+    return {**numbers, "median": median, "histogram": [int(count) for count in histogram]}

@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal
 import numpy as np
 
 from ...errors import ArgumentError
-from ...images.statistics import describe_pixels, to_luminance
+from ...images.statistics import describe_pixels, describe_values, to_luminance
 from ...images.view import WHOLE, View
 from ..arguments import Box, Point, Range, ViewFractions
 from ..results import ToolOutput
@@ -85,8 +85,7 @@ def intensity_profile(view: View, point1: Point, point2: Point) -> ToolOutput:
         facts["pixels_not_measured"] = int((~there).sum())
         text, values = text + "; null where nothing was measured (padding)", values[there]
     if values.size:
-        facts |= {"mean": float(values.mean()), "std": float(values.std())}
-        facts |= {"min": float(values.min()), "max": float(values.max())}
+        facts |= describe_values(values)
     return ToolOutput(text, {**facts, "pixel_points": [[x1, y1], [x2, y2]], **_name_unit(view)})
 
 
