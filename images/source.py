@@ -28,7 +28,7 @@ SQUARE = 1e-3  # difference of its sides, as a share, up to which a pixel counts
 FLOAT32 = 1e-35, 1e35  # within these ends, float32 stretches what is shown without loss to 0 or infinity
 SHEARED = 0.01  # cosine of the angle between rows and columns, up to which a plane is shown
 Unit = Literal["HU", "Gy"]
-ALIKE = ("unit", "blank", "aspect", "at_detector", "notes")  # fields of a volume that its slices have
+ALIKE = ("unit", "blank", "full", "aspect", "at_detector", "notes")  # fields of a volume that its slices have
 StoredAxes = tuple[tuple[int, bool], tuple[int, bool], tuple[int, bool]]
 
 
@@ -46,6 +46,7 @@ class Source:
         blank: the value of pixels that were not measured (padding; NaN in floats); None if all were.
         aspect: height of a pixel by its width, if no spacing is known.
         ground: the value on which transparent pixels were laid, if that was not black.
+        full: of a segmentation by fractions: the value of what lies wholly in the segment.
         at_detector: whether the spacing is that at the detector of a radiograph, so that what is nearer is smaller.
         notes: what the reader of the file left out or took differently, as sentences.
 
@@ -62,6 +63,7 @@ class Source:
     curve: bytes | None = None
     blank: float | None = None
     ground: float | None = None
+    full: float | None = None
     aspect: float = 1.0
     at_detector: bool = False
     notes: tuple[str, ...] = ()
@@ -245,7 +247,7 @@ class Volume:
         times: the stack at all its time points, (t, z, y, x), if there are several; `voxels` is one of them.
         time: which of them.
         unread_times: how many more time points the file has (`limits.MAX_TIMES`).
-        curve, blank, aspect, at_detector, notes: see `Source`.
+        curve, blank, full, aspect, at_detector, notes: see `Source`.
         affine: (4, 4), from indices (x, y, z) to millimeters in the patient (LPS), if known; only then do pictures name
             the patient's sides.
         frame_of_reference: what places in the patient count from, as a hash; two that are known and differ cannot be
@@ -276,6 +278,7 @@ class Volume:
     frame_of_reference: str = ""
     stored_axes: StoredAxes = ((0, False), (1, False), (2, False))
     displays: tuple[tuple[Range, bytes | None], ...] | None = None
+    full: float | None = None
     aspect: float = 1.0
     at_detector: bool = False
     notes: tuple[str, ...] = ()

@@ -63,6 +63,8 @@ def decode_elements(dataset: Any, header: Header) -> DecodedFrames:
     if color:
         return DecodedFrames(to_native_dtype(frames).pixels, None, usual, [None], usual, False, fields)
     segments = get_text(dataset, "SOPClassUID") in SEGMENTATIONS
+    if segments and get_text(dataset, "SegmentationType") == "FRACTIONAL":
+        fields["full"] = float(get_count(dataset, "MaximumFractionalValue", 255)) or 255.0
     if missing is not None and (segments or frames.dtype.kind == "f"):  # what is in no segment is 0
         frames[missing], missing = 0 if segments else np.nan, None
     low, high = (usual[0] - 2.0 ** (bits - 1), usual[1] - 2.0 ** (bits - 1)) if frames.dtype.kind == "i" else usual

@@ -3,6 +3,7 @@
 The second picture is linked: it shows the same part, turned and mirrored alike, in the same plane.
 """
 
+import logging
 import math
 import os
 from collections.abc import Sequence
@@ -14,6 +15,8 @@ import numpy as np
 
 from ...errors import ArgumentError, ImageError
 from ...images.files import open_image as open_file
+from ...images.files.paths import describe_location
+from ...images.masks import choose_inside
 from ...images.ref import ImageRef
 from ...images.resample import fit_size
 from ...images.source import AXES, Source, Volume
@@ -24,6 +27,8 @@ from ..results import ToolOutput
 from ..tool import tool
 from .analysis import Color
 from .drawing import COLORS, draw_mask, find_mask_box
+
+log = logging.getLogger("viewbox.envs")
 
 SEAM = 2  # pixels of white between two pictures
 THIN = 1e-4  # share of a pixel that a thin structure covers at least
@@ -141,8 +146,14 @@ def overlay_mask(
     color: color of the mask
     opacity: 0.1 is faint, 1 hides what lies under it
     """
-    found, doubt = _find_mask(view.source, _open_mask(image, images, mask))
-    inside = _sample_mask(view, found)
+    given = _open_mask(image, images, mask)
+    found, doubt = _find_mask(view.source, given)
+    try:
+        rule = choose_inside(given)
+    except ImageError as error:
+        raise ArgumentError(f"overlay_mask: the mask cannot be shown: {error}") from None
+    inside = _sample_mask(view, rule.find(found))
+    doubt = "; ".join([f"; inside are {rule.words}{doubt}", *given.notes])
     picture = draw_mask(view.to_picture(), inside, COLORS[color], opacity)
     facts: dict[str, Any] = {"color": color, "share_of_view": float(inside.mean())}
     box = find_mask_box(inside)
@@ -153,14 +164,25 @@ def overlay_mask(
 
 
 def _open_mask(name: str | None, images: Sequence[Source], mask: Any) -> Source:
-    """Return the mask among the task's images, or the one that the environment gives: a path or an image in memory."""
+    """Return the mask among the task's images, or the one that the environment gives: a path or an image in memory.
+
+    One that is there and is no mask is told to the model; its name is for the log.
+    """
     if name is not None:
         return images[find_named(name, len(images))]
     if mask is None:
         raise ArgumentError("overlay_mask: this task has no mask of its own; give the name of an image")
-    if isinstance(mask, ImageRef):
-        return Source.of(mask.open())
-    return open_file(mask) if isinstance(mask, str | os.PathLike | bytes) else Source.of(mask)
+    is_path = isinstance(mask, str | os.PathLike)
+    try:
+        if isinstance(mask, ImageRef):
+            return Source.of(mask.open())
+        return open_file(mask) if is_path or isinstance(mask, bytes) else Source.of(mask)
+    except ImageError as error:
+        if is_path and not os.path.exists(mask):
+            raise
+        log.warning("overlay_mask: %s", error)
+        reason = str(error).removeprefix(f"image {describe_location(mask)}: " if is_path else "")
+        raise ArgumentError(f"overlay_mask: the mask of this task cannot be shown: {reason}") from None
 
 
 def _find_mask(shown: Source, mask: Source) -> tuple[Source, str]:
@@ -171,11 +193,15 @@ def _find_mask(shown: Source, mask: Source) -> tuple[Source, str]:
     volume, other = shown.volume, mask.volume
     if volume is None or other is None:
         if volume is not None or other is not None:
-            raise ArgumentError("overlay_mask: one of image and mask is a volume, the other a single picture")
+            what = "one of image and mask is a volume, the other a single picture"
+            raise ArgumentError("; ".join([f"overlay_mask: {what}", *mask.notes]))
         if abs(shown.width * mask.height / (shown.height * mask.width) - 1) > SAME:
             raise _refuse(mask.size, shown.size, "pixels")
         return mask, ""
-    other = other.at_time(volume.time) if other.count_times() == volume.count_times() else other
+    if other.count_times() not in (1, volume.count_times()):
+        what = f"{other.count_times()} stacks (times, or channels), the image {volume.count_times()}"
+        raise ArgumentError(f"overlay_mask: the mask has {what}; allowed: one, or as many: choose one of them")
+    other = other.at_time(volume.time if other.count_times() > 1 else 0)
     if _share_frame(volume, other):
         return Source(_sample_on(shown, other), blank=other.blank), ""
     other = _turn_alike(other, volume)
@@ -184,6 +210,8 @@ def _find_mask(shown: Source, mask: Source) -> tuple[Source, str]:
         raise _refuse(others, sides, "voxels")
     if volume.spacing and other.spacing and not np.allclose(volume.spacing, other.spacing, rtol=SAME, atol=0):
         raise _refuse(other.spacing[::-1], volume.spacing[::-1], "mm")
+    if volume.plane not in other.allowed_planes:
+        raise ArgumentError(f"overlay_mask: the mask has no slices of the plane shown, {volume.plane}: it has frames")
     found = other.get_slice(volume.index, volume.plane)
     if volume.affine is other.affine is None:
         return found, ""
@@ -195,17 +223,12 @@ def _refuse(given: Sequence[float], allowed: Sequence[float], unit: str) -> Argu
     return ArgumentError(f"overlay_mask: the mask is of {sizes[0]} {unit}, the image of {sizes[1]}: they do not match")
 
 
-def _sample_mask(view: View, mask: Source) -> np.ndarray:
-    """Return which pixels of the view are inside; (height, width).
+def _sample_mask(view: View, whole: np.ndarray) -> np.ndarray:
+    """Return which pixels of the view are inside of a mask, `whole`; (height, width).
 
     Enlarged: those whose center is in a pixel of the mask. Reduced: those of which at least half is inside, or any part
     if the structure is too thin for that.
     """
-    whole = np.asarray(mask.filled != (mask.ground or 0))
-    if mask.color:
-        whole = np.asarray(whole.any(axis=2))
-    if mask.measured is not None:
-        whole &= mask.measured
     sampled = replace(view, source=Source(whole.astype(np.float32)), operations=(), parent=None)
     left, top, right, bottom = sampled.native
     if (right - left) * (bottom - top) <= view.size[0] * view.size[1]:
