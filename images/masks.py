@@ -10,7 +10,9 @@ from .statistics import count_values
 
 FEW = 8  # values above 0, up to which gray levels are labels
 LABELS = 40  # the highest label beside which the highest value of a type is void, however few labels there are
-NEAR = 8 / 255  # share of the highest value of a type, next to which no label lies
+COLORS = 32  # of the same in colors
+NEAR = 8 / 255  # share of the highest value of a type, next to which no label of a picture lies
+VOID = (224, 224, 192)  # the color of void in PASCAL VOC
 OVERSHOOT = 0.25  # by which resampled probabilities may leave 0 to 1
 
 
@@ -52,12 +54,17 @@ def choose_inside(mask: Source) -> Inside:
             what = f"values of {low:g} to {high:g}, which are neither whole numbers nor within 0 to 1"
             raise ImageError(f"it has {what}; allowed: labels above 0, or probabilities")
         return Inside("probabilities from one half", 0.5)
+    colored = mask.color and bool((pixels != pixels[..., :1]).any())
+    if colored and (pixels == VOID).all(axis=-1).any():
+        return Inside(f"every color but black and {VOID}, which is taken as void, as in PASCAL VOC", void=max(VOID))
     full = np.iinfo(values.dtype).max if values.dtype.kind == "u" else 0
-    if (found := _choose_by_levels(values, full) if full and high >= (1 - NEAR if full > 255 else 0.5) * full else None):
-        return found
+    if full and high >= (1 - NEAR if full > 255 else 0.5) * full:
+        found = _choose_by_levels(values, full, colored=colored, volume=mask.volume is not None)
+        if found is not None:
+            return found
     if mask.ground is not None:
         return Inside("all that is not transparent")
-    if mask.color and (pixels != pixels[..., :1]).any():
+    if colored:
         return Inside("every color but black, in any of its channels")
     more = f", up to {high:g}" if high > 1 else ""
     return Inside(f"values above 0{more}" + ("; values below 0 are outside" if low < 0 else ""))
@@ -72,7 +79,7 @@ def _get_values(pixels: np.ndarray, mask: Source) -> np.ndarray:
     return pixels.max(axis=-1) if mask.color else pixels
 
 
-def _choose_by_levels(values: np.ndarray, full: int) -> Inside | None:
+def _choose_by_levels(values: np.ndarray, full: int, *, colored: bool, volume: bool) -> Inside | None:
     """Return what is inside of gray levels that come near `full`; None if they are labels only."""
     found = count_values(values.reshape(-1, values.shape[-1]))[0]
     between, half = found[found > 0][:-1], (full + 1) // 2
@@ -80,9 +87,10 @@ def _choose_by_levels(values: np.ndarray, full: int) -> Inside | None:
         return None
     square = values[..., 1:, 1:]  # a label fills a square somewhere; what lies on edges only does not
     same = (square == values[..., :-1, :-1]) & (square == values[..., 1:, :-1]) & (square == values[..., :-1, 1:])
-    soft = full - between[-1] < NEAR * full or not np.isin(between, square[same]).any()
-    many = len(between) >= FEW
-    if found[-1] == full and not soft and between[-1] < half and (many or between[-1] <= LABELS):
+    soft = not np.isin(between, square[same]).any()
+    soft |= full - between[-1] < NEAR * full and not colored and not volume  # noise of a JPEG
+    many = len(between) >= (COLORS if colored else FEW)
+    if found[-1] == full and not (soft or colored) and between[-1] < half and (many or between[-1] <= LABELS):
         return Inside(f"labels up to {between[-1]}; {full} is taken as void, and is outside", void=float(full))
     why = "as its edges are soft" if soft else "as it has many"
     return Inside(f"gray levels from {half} of {full}, {why}", half) if soft or many else None

@@ -197,7 +197,7 @@ def read(file: BinaryIO, reserve: Reserve, folder: int | None) -> Source:
         stored, unread = read_stack(values, reserve, sizes, dtype)
         if not unread and values.read(1):
             raise ImageError("there are more bytes of pixels than the sizes and the type in the header explain")
-    pixels, _, blank, _ = to_native_dtype(stored)
+    pixels, _, blank, *_ = to_native_dtype(stored)
     notes = ["the fourth axis is shown as time points"] if len(sizes) == 4 else []
     scale = [_get_numbers(fields, 1, f"ElementToIntensityFunction{part}") for part in ("Slope", "Offset")]
     if any(given is not None and given[0] != usual for given, usual in zip(scale, (1, 0), strict=True)):

@@ -18,7 +18,8 @@ from PIL import Image, TiffImagePlugin
 
 from ...errors import ImageError
 from .. import limits
-from ..pixels import ORIENTATION, lay_over, mark_blank, pillow_to_array, rescale, turn_upright
+from ..colors import convert, find_conversion
+from ..pixels import OPAQUE, ORIENTATION, choose_ground, lay_over, mark_blank, pillow_to_array, rescale, turn_upright
 from ..source import Source, Volume
 from .paths import Reserve, read_exactly
 
@@ -27,7 +28,7 @@ CODECS = (1, 5, 8, 32946, 32773, 34925, 50000)  # none, LZW, Deflate (twice), Pa
 UNPREDICTED = (1, 32773)  # none and PackBits, which do not know of the tag Predictor (TIFF 6.0, section 14)
 WHITE_IS_ZERO, BLACK_IS_ZERO, RGB = range(3)
 PREVIEW_OR_MASK = 1 | 4  # bits of NewSubfileType
-PHOTOMETRIC, NODATA = 262, 42113  # tags
+PHOTOMETRIC, PROFILE, NODATA = 262, 34675, 42113  # tags
 GRAY_BITS = (2, 4)  # of a sample, as which Pillow has 8; 1 bit is black and white
 MAX_WIDTH = 2**16  # pixels: Pillow's buffer has some rows
 
@@ -50,9 +51,9 @@ def read(file: BinaryIO, reserve: Reserve) -> Source:
     missing = _find_missing(page, stored)
     if missing is not None and stored.dtype.kind == "f" and not missing.all():
         stored = np.where(missing, np.nan, stored)  # float32 may not have the number
-    pixels, display, blank, _ = rescale(stored, *_get_calibration(page, notes))
+    pixels, display, blank, *_ = rescale(stored, *_get_calibration(page, notes))
     if missing is not None:
-        pixels, display, blank, _ = mark_blank(pixels, missing | ~np.isfinite(pixels))
+        pixels, display, blank, *_ = mark_blank(pixels, missing | ~np.isfinite(pixels))
     if page.bitspersample in GRAY_BITS and pixels.ndim == 3:
         display = (0.0, 2.0**page.bitspersample - 1)
     if page.photometric == WHITE_IS_ZERO:
@@ -182,6 +183,7 @@ def _seek_with_pillow(file: BinaryIO, page: Any, image: Any) -> Any:
 
 def _decode_with_pillow(image: Image.Image, page: Any) -> np.ndarray:
     """Return the values of a page, if they are of the size and type that it declares."""
+    image.info.pop("icc_profile", None)  # see `_join_channels`
     values, sides = pillow_to_array(image)[0], (page.imagelength, page.imagewidth)
     declared = page.dtype if page.dtype is not None and page.bitspersample >= 8 else np.uint8
     if values.shape[:2] != (sides[::-1] if _is_turned(page) else sides) or values.dtype != declared:
@@ -203,9 +205,17 @@ def _join_channels(page: Any, values: np.ndarray, notes: list[str]) -> np.ndarra
     """Return frames, gray (n, height, width) or RGB (n, height, width, 3), of values (n, height, width, channels)."""
     colors = 3 if page.photometric >= RGB and values.shape[3] >= 3 else 1
     extra, kinds = values.shape[3] - colors, page.extrasamples
+    eight_bits = values.dtype == np.uint8 and page.bitspersample == 8
+    transform, said = find_conversion(page.tags.valueof(PROFILE), colors == 3 and eight_bits)
+    notes += said
+    if transform is not None:
+        values = np.stack([convert(frame, transform) for frame in values])
     unnamed = not kinds and colors + extra == 4 and values.dtype.str[1:] in ("u1", "u2")  # OpenCV does not name opacity
     if extra and (unnamed or kinds[:1] in ((1,), (2,))):
-        laid = [lay_over(frame[:, :, : colors + 1], associated=kinds[:1] == (1,)) for frame in values]
+        parts = [frame[:, :, : colors + 1] for frame in values]
+        grounds = [choose_ground([part]) for part in parts]
+        notes += [OPAQUE] * (None in grounds)
+        laid = [lay_over(*both, associated=kinds[:1] == (1,)) for both in zip(parts, grounds, strict=True)]
         values, extra = np.stack(laid).reshape(*values.shape[:3], colors), extra - 1
     elif extra and colors == 1:
         notes.append(f"the {values.shape[3]} channels of a pixel follow one another as frames")

@@ -153,7 +153,7 @@ def overlay_mask(
     except ImageError as error:
         raise ArgumentError(f"overlay_mask: the mask cannot be shown: {error}") from None
     inside = _sample_mask(view, rule.find(found))
-    doubt = "; ".join([f"; inside are {rule.words}{doubt}", *given.notes])
+    doubt = "; ".join([f"; inside: {rule.words}{doubt}", *given.notes])
     picture = draw_mask(view.to_picture(), inside, COLORS[color], opacity)
     facts: dict[str, Any] = {"color": color, "share_of_view": float(inside.mean())}
     box = find_mask_box(inside)

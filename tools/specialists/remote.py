@@ -206,4 +206,4 @@ def _read_mask(value: Any, view: View, place: str) -> tuple[np.ndarray, str]:
         sides = "{}x{}".format(*source.size)
         raise ToolError(f"{place} is a mask of {sides} pixels; the picture is of {width}x{height}")
     rule = choose_inside(source)
-    return rule.find(source), f"inside of {place} are {rule.words}"
+    return rule.find(source), f"inside of {place}: {rule.words}"
