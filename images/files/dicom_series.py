@@ -74,7 +74,7 @@ def _find_files(folder: int, selection: Selection) -> tuple[list[SeriesFile], li
             unread.append(found)
         elif found is not None:
             series.setdefault(found[0], []).append(found[1])
-    notes = stacks.describe_left_out(stacks.group(unread))
+    notes = [*_describe_folders(folder), *stacks.describe_left_out(stacks.group(unread))]
     files = _choose_series(series, selection.series, notes)
     single = _drop_copies(folder, files)
     if copies := len(files) - len(single):
@@ -82,6 +82,14 @@ def _find_files(folder: int, selection: Selection) -> tuple[list[SeriesFile], li
     groups = stacks.group(single)
     chosen = stacks.choose(groups, selection.stack, "files")
     return chosen, [*notes, *stacks.describe_left_out([members for members in groups if members is not chosen])]
+
+
+def _describe_folders(folder: int) -> list[str]:
+    """Return a note with the names of the folders below, which are not looked into; none if there are none."""
+    with os.scandir(folder) as entries:
+        names = sorted(entry.name for entry in islice(entries, MAX_NAMES) if entry.is_dir(follow_symlinks=False))
+    more = f" and {len(names) - 5} more" if len(names) > 5 else ""
+    return [f"folders below are not looked into: {', '.join(map(describe_location, names[:5]))}{more}"] if names else []
 
 
 def _drop_copies(folder: int, files: Sequence[SeriesFile]) -> list[SeriesFile]:

@@ -46,7 +46,7 @@ def show_beside(
     view: View, image: ImageName, slice: int | None = None, images: Hidden[Sequence[Source]] = ()
 ) -> ToolOutput:
     """Show the current view on the left and the same part of another image on the right: linked, in the same plane,
-    with the same zoom and orientation. The view itself does not change.
+    with the same zoom and orientation; of pictures, at the same proportions. The view itself does not change.
 
     slice: slice of the other image, from 0, if it is a volume; default: the one at the same place in the patient
     """
@@ -75,10 +75,11 @@ def show_beside(
 def _find_part(view: View, other: Source, index: int | None, name: str) -> tuple[Source, Box, str]:
     """Return the slice of another image that is beside the shown one, which window of it, and that part in words."""
     here, there, part = view.source.volume, other.volume, f"the same part of {name}"
-    if here is None or there is None or here.is_same_stack(there):
+    if other is view.source or (here is not None and there is not None and here.is_same_stack(there)):
         return _find_slice(view.source, other, index), view.window, part
-    if not _share_frame(here, there):
-        part = f"{name} at the same proportions; it is not known whether this is the same place in the patient"
+    if here is None or there is None or not _share_frame(here, there):
+        part = f"{name} at the same proportions; it is not known whether this is the same place"
+        part += " in the patient" if here is not None and there is not None else ""
         return _find_slice(view.source, other, index), view.window, part
     at, last = _find_index(view.source, there), there.voxels.shape[AXES[here.plane]] - 1
     found = _find_slice(view.source, other, min(last, max(0, round(at))) if index is None else index)

@@ -33,6 +33,22 @@ def _load_font(size: int) -> ImageFont.FreeTypeFont | ImageFont.ImageFont:
     return ImageFont.load_default(size)
 
 
+@lru_cache
+def _is_drawn(letter: str) -> bool:
+    """Return whether the font has a letter; it draws the same empty box for all that it does not have."""
+    font = _load_font(LARGEST_LETTERS)
+    return letter == " " or bytes(font.getmask(letter)) != bytes(font.getmask("\uffff"))
+
+
+def find_undrawn(text: str) -> str:
+    """Return the letters of a text that the font does not have, each once.
+
+    >>> find_undrawn("T2 10 mm, 5%"), find_undrawn("µ ≥ é, é")
+    ('', 'µ≥é')
+    """
+    return "".join(dict.fromkeys(letter for letter in text if not _is_drawn(letter)))
+
+
 def draw_outline(pixels: np.ndarray, box: Corners, color: str, label: str = "") -> np.ndarray:
     """Return a copy of uint8 `pixels`, (h, w) or (h, w, 3), in RGB with the outline of a box and the label above it.
 
