@@ -8,12 +8,10 @@ from ..errors import ImageError
 from .source import Source
 from .statistics import count_values
 
-FEW = 8  # values above 0, up to which gray levels are labels
+FEW = 8  # values above 0, up to which gray levels are labels; four times as many of colors
 LABELS = 40  # the highest label beside which the highest value of a type is void, however few labels there are
-COLORS = 32  # of the same in colors
-NEAR = 8 / 255  # share of the highest value of a type, next to which no label of a picture lies
-VOID = (224, 224, 192)  # the color of void in PASCAL VOC
 OVERSHOOT = 0.25  # by which resampled probabilities may leave 0 to 1
+VOID = (224, 224, 192)  # the color of void in PASCAL VOC
 
 
 class Inside(NamedTuple):
@@ -42,9 +40,9 @@ def choose_inside(mask: Source) -> Inside:
     >>> choose_inside(Source.of(np.repeat([[0, 1, 255]], 2, axis=0).repeat(2, axis=1).astype(np.uint8)))
     Inside(words='labels up to 1; 255 is taken as void, and is outside', least=0.0, void=255.0)
     """
-    pixels = mask.filled if mask.volume is None else mask.volume.all_voxels
     if mask.full is not None:
         return Inside(f"fractions from {mask.full / 2:g} of {mask.full:g}", mask.full / 2)
+    pixels = mask.filled if mask.volume is None else mask.volume.all_voxels
     values = _get_values(pixels, mask)
     if mask.volume is not None and mask.blank is not None:
         values = np.where(np.isnan(values) if np.isnan(mask.blank) else values == mask.blank, 0, values)
@@ -57,40 +55,33 @@ def choose_inside(mask: Source) -> Inside:
     colored = mask.color and bool((pixels != pixels[..., :1]).any())
     if colored and (pixels == VOID).all(axis=-1).any():
         return Inside(f"every color but black and {VOID}, which is taken as void, as in PASCAL VOC", void=max(VOID))
-    full = np.iinfo(values.dtype).max if values.dtype.kind == "u" else 0
-    if full and high >= (1 - NEAR if full > 255 else 0.5) * full:
-        found = _choose_by_levels(values, full, colored=colored, volume=mask.volume is not None)
-        if found is not None:
-            return found
+    if values.dtype.kind == "u" and (by_levels := _choose_by_levels(values, few=FEW * 4 if colored else FEW)):
+        return by_levels
     if mask.ground is not None:
         return Inside("all that is not transparent")
     if colored:
         return Inside("every color but black, in any of its channels")
-    more = f", up to {high:g}" if high > 1 else ""
-    return Inside(f"values above 0{more}" + ("; values below 0 are outside" if low < 0 else ""))
+    return Inside("values above 0" + f", up to {high:g}" * (high > 1) + "; values below 0 are outside" * (low < 0))
 
 
 def _get_values(pixels: np.ndarray, mask: Source) -> np.ndarray:
-    """Return gray values, the highest of the channels of colors, or how far they are from what lies under a transparent
-    picture."""
+    """Return gray values, the highest channel of colors, or how far they are from what is under a transparent mask."""
     if mask.ground is not None:
         ground = pixels.dtype.type(mask.ground)
         pixels = np.maximum(pixels, ground) - np.minimum(pixels, ground)
     return pixels.max(axis=-1) if mask.color else pixels
 
 
-def _choose_by_levels(values: np.ndarray, full: int, *, colored: bool, volume: bool) -> Inside | None:
-    """Return what is inside of gray levels that come near `full`; None if they are labels only."""
-    found = count_values(values.reshape(-1, values.shape[-1]))[0]
+def _choose_by_levels(values: np.ndarray, few: int) -> Inside | None:
+    """Return what is inside of gray levels of 8 or 16 bits; None if they are labels only."""
+    found, full = count_values(values.reshape(-1, values.shape[-1]))[0], int(np.iinfo(values.dtype).max)
     between, half = found[found > 0][:-1], (full + 1) // 2
-    if not between.size:
+    if not between.size or found[-1] < (half if full == 255 else 0.9 * full):  # instances of cells have high numbers
         return None
     square = values[..., 1:, 1:]  # a label fills a square somewhere; what lies on edges only does not
     same = (square == values[..., :-1, :-1]) & (square == values[..., 1:, :-1]) & (square == values[..., :-1, 1:])
-    soft = not np.isin(between, square[same]).any()
-    soft |= full - between[-1] < NEAR * full and not colored and not volume  # noise of a JPEG
-    many = len(between) >= (COLORS if colored else FEW)
-    if found[-1] == full and not (soft or colored) and between[-1] < half and (many or between[-1] <= LABELS):
+    soft, many = not np.isin(between, square[same]).any(), len(between) >= few
+    if found[-1] == full and not soft and between[-1] < half and (many or between[-1] <= LABELS):
         return Inside(f"labels up to {between[-1]}; {full} is taken as void, and is outside", void=float(full))
     why = "as its edges are soft" if soft else "as it has many"
     return Inside(f"gray levels from {half} of {full}, {why}", half) if soft or many else None

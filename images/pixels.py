@@ -13,7 +13,7 @@ import numpy as np
 from PIL import Image
 
 from ..errors import ImageError
-from .colors import convert, read_colors
+from .colors import name_space, to_srgb
 
 DEPTHS = ("uint8", "uint16", "int16", "float32")
 CODES = {np.dtype(name).str[1:]: name for name in DEPTHS}  # quicker to ask for than a name: "u2" of any byte order
@@ -67,8 +67,7 @@ def to_native_pixels(image: np.ndarray | Image.Image) -> Native:
     if image.size == 0:
         raise ImageError(f"array of shape {image.shape}: nothing to show")
     if image.ndim == 3 and image.shape[2] == 4:
-        ground = choose_ground([image])
-        image, notes = lay_over(image, ground), () if ground is not None else (OPAQUE,)
+        image, ground, notes = lay_on_ground(image)
     native = to_native_dtype(image)._replace(notes=notes)
     if ground:
         native = native._replace(ground=float(_get_full(image.dtype)))
@@ -227,6 +226,12 @@ def lay_over(pixels: np.ndarray, ground: int | None, *, associated: bool = False
     return laid[:, :, 0] if laid.shape[2] == 1 else laid
 
 
+def lay_on_ground(pixels: np.ndarray, *, associated: bool = False) -> tuple[np.ndarray, int | None, tuple[str, ...]]:
+    """Return pixels laid over their ground, the ground, and notes: see `lay_over` and `choose_ground`."""
+    ground = choose_ground([pixels])
+    return lay_over(pixels, ground, associated=associated), ground, (OPAQUE,) * (ground is None)
+
+
 def choose_ground(parts: Iterable[np.ndarray]) -> int | None:
     """Return what lies under the parts of a transparent picture: white, as the processors of VLMs have it, or black if
     all that can be seen is lighter than mid gray and would vanish on white.
@@ -267,7 +272,8 @@ def pillow_to_array(image: Image.Image) -> tuple[np.ndarray, int | None, tuple[s
     pixels, ground, notes = _copy_in_strips(image)
     if pixels.dtype.kind == "u" and pixels.dtype.itemsize == 2 and tags.get(WHITE_IS_ZERO[0]) == WHITE_IS_ZERO[1]:
         pixels = 65535 - pixels  # Pillow does this for 8 bits only
-    return turn_upright(pixels, image.getexif().get(ORIENTATION, 1)), ground, notes
+    pixels, said = to_srgb(pixels, image.info.get("icc_profile"))
+    return turn_upright(pixels, image.getexif().get(ORIENTATION, 1)), ground, (*notes, *said, *name_space(image))
 
 
 def turn_upright(pixels: np.ndarray, orientation: int) -> np.ndarray:
@@ -282,17 +288,15 @@ def turn_upright(pixels: np.ndarray, orientation: int) -> np.ndarray:
 def _copy_in_strips(image: Image.Image) -> tuple[np.ndarray, int | None, tuple[str, ...]]:
     """Return the pixels as an array, their ground, and notes, a strip at a time: Pillow's own conversions copy the
     whole image."""
-    transform, notes = read_colors(image)
     rows = max(1, STRIP // image.width)
     tops = range(0, image.height, rows)
 
     def copy(top: int) -> np.ndarray:
         box = (0, top, image.width, min(image.height, top + rows))
-        return convert(np.asarray(_convert(image.crop(box) if len(tops) > 1 else image)), transform)
+        return np.asarray(_convert(image.crop(box) if len(tops) > 1 else image))
 
-    transparent, ground = _is_transparent(image), None
-    if transparent and (ground := choose_ground(map(copy, tops))) is None:
-        notes = (*notes, OPAQUE)
+    transparent = _is_transparent(image)
+    ground = choose_ground(map(copy, tops)) if transparent else None
     strips = (lay_over(copy(top), ground) if transparent else copy(top) for top in tops)
     pixels = next(strips)
     if len(tops) > 1:
@@ -300,7 +304,7 @@ def _copy_in_strips(image: Image.Image) -> tuple[np.ndarray, int | None, tuple[s
         pixels[:rows] = first
     for top, strip in zip(tops[1:], strips, strict=True):
         pixels[top : top + rows] = strip
-    return pixels, ground, notes
+    return pixels, ground, (OPAQUE,) * (transparent and ground is None)
 
 
 def _is_transparent(image: Image.Image) -> bool:

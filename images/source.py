@@ -25,7 +25,6 @@ AXES: dict[Plane, int] = {"axial": 0, "coronal": 1, "sagittal": 2}
 SIDES: dict[Plane, str] = {"axial": "RLAP", "coronal": "RLHF", "sagittal": "APHF"}  # left, right, top, bottom
 MAX_ASPECT = 100.0  # times as long as wide that a pixel may be drawn
 SQUARE = 1e-3  # difference of its sides, as a share, up to which a pixel counts as square
-FLOAT32 = 1e-35, 1e35  # within these ends, float32 stretches what is shown without loss to 0 or infinity
 SHEARED = 0.01  # cosine of the angle between rows and columns, up to which a plane is shown
 Unit = Literal["HU", "Gy"]
 ALIKE = ("unit", "blank", "full", "aspect", "at_detector", "notes")  # fields of a volume that its slices have
@@ -444,15 +443,12 @@ def stretch(values: np.ndarray, low: float, high: float) -> np.ndarray:
     """
     import cv2
 
-    if high == low:
-        return np.zeros(values.shape, np.uint8)
-    scale = 255.0 / (high - low)
+    scale = 255.0 / (high - low) if high != low else 0.0
     if values.dtype == np.uint8:
-        table = np.clip(np.rint((np.arange(256) - low) * min(scale, FLOAT32[1])), 0, 255).astype(np.uint8)
+        table = np.clip(np.rint((np.arange(256) - low) * scale), 0, 255).astype(np.uint8)
         return cv2.LUT(values, table)
-    fits = FLOAT32[0] < abs(scale) < FLOAT32[1] and max(abs(low), abs(high)) < FLOAT32[1]
-    scaled = values.astype(np.float32) if fits else np.nan_to_num(values.astype(np.float64))
+    scaled = values.astype(np.float32 if 1e-35 < abs(scale) < 1e35 else np.float64)  # what float32 can hold
     scaled -= low
-    scaled *= min(scale, 1e300)
+    scaled *= scale
     np.rint(scaled, out=scaled)
     return np.clip(scaled, 0, 255, out=scaled).astype(np.uint8)

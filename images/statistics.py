@@ -4,8 +4,7 @@ import cv2
 import numpy as np
 
 BINS = 10  # of a histogram
-STRIP = 2**20  # values of which the squares are held at a time
-EXACT = 2**24  # OpenCV counts in float32, which holds every whole number up to here
+STRIP = 2**20  # values that are held in 64 bits at a time
 
 
 def to_luminance(pixels: np.ndarray) -> np.ndarray:
@@ -25,18 +24,17 @@ def count_values(pixels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     >>> values.tolist(), often.tolist()
     ([-3, 7], [1, 2])
     """
-    signed = pixels.dtype == np.int16
-    levels = 256 if pixels.dtype == np.uint8 else 65536
-    rows = max(1, EXACT // pixels.shape[1])
-    often = np.zeros(levels, np.int64)
-    for top in range(0, len(pixels), rows):
-        strip = pixels[top : top + rows]
-        strip = strip.view(np.uint16) if signed else strip  # −1 reads as 65535
-        often += cv2.calcHist([strip], [0], None, [levels], [0, levels]).ravel().astype(np.int64)
-    values = np.arange(levels)
-    if signed:
-        values, often = values - levels // 2, np.roll(often, levels // 2)
-    return values[often > 0], often[often > 0]
+    ends = np.iinfo(pixels.dtype)
+    often = np.zeros(ends.max - ends.min + 1, np.int64)
+    for strip in _split(pixels):
+        often += np.bincount(strip.astype(np.intp) - ends.min, minlength=often.size)
+    values = np.flatnonzero(often)
+    return values + ends.min, often[values]
+
+
+def _split(values: np.ndarray) -> list[np.ndarray]:
+    """Return values of any shape, flat, in parts of which each may be held in 64 bits a value."""
+    return np.array_split(values.ravel(), values.size // STRIP + 1)
 
 
 def describe_values(values: np.ndarray, often: np.ndarray | None = None) -> dict[str, float]:
@@ -47,11 +45,10 @@ def describe_values(values: np.ndarray, often: np.ndarray | None = None) -> dict
     """
     lowest, highest = float(values.min()), float(values.max())
     mean = float(values.mean(dtype=float) if often is None else np.average(values, weights=often))
-    mean, spread = min(max(mean, lowest), highest), 0.0  # a sum is rounded
-    for start in range(0, values.size if lowest < highest else 0, STRIP):
-        squares = (values.ravel()[start : start + STRIP] - np.float64(mean)) ** 2
-        spread += float(squares.sum() if often is None else squares @ often)
-    count = values.size if often is None else int(often.sum())
+    mean, count = min(max(mean, lowest), highest), values.size if often is None else often.sum()  # a sum is rounded
+    weights = 1 if often is None else often
+    parts = (_split(values) if often is None else [values]) if lowest < highest else []
+    spread = sum(float((weights * (part - np.float64(mean)) ** 2).sum()) for part in parts)
     return {"mean": mean, "std": float(np.sqrt(spread / count)), "min": lowest, "max": highest}
 
 

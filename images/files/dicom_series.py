@@ -7,6 +7,7 @@ other kinds are left out and named.
 import hashlib
 import io
 import os
+import stat
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
@@ -74,7 +75,7 @@ def _find_files(folder: int, selection: Selection) -> tuple[list[SeriesFile], li
             unread.append(found)
         elif found is not None:
             series.setdefault(found[0], []).append(found[1])
-    notes = [*_describe_folders(folder), *stacks.describe_left_out(stacks.group(unread))]
+    notes = stacks.describe_left_out(stacks.group(unread))
     files = _choose_series(series, selection.series, notes)
     single = _drop_copies(folder, files)
     if copies := len(files) - len(single):
@@ -82,14 +83,6 @@ def _find_files(folder: int, selection: Selection) -> tuple[list[SeriesFile], li
     groups = stacks.group(single)
     chosen = stacks.choose(groups, selection.stack, "files")
     return chosen, [*notes, *stacks.describe_left_out([members for members in groups if members is not chosen])]
-
-
-def _describe_folders(folder: int) -> list[str]:
-    """Return a note with the names of the folders below, which are not looked into; none if there are none."""
-    with os.scandir(folder) as entries:
-        names = sorted(entry.name for entry in islice(entries, MAX_NAMES) if entry.is_dir(follow_symlinks=False))
-    more = f" and {len(names) - 5} more" if len(names) > 5 else ""
-    return [f"folders below are not looked into: {', '.join(map(describe_location, names[:5]))}{more}"] if names else []
 
 
 def _drop_copies(folder: int, files: Sequence[SeriesFile]) -> list[SeriesFile]:
@@ -167,6 +160,8 @@ def _list_names(folder: int) -> list[str]:
 
 def _read_file(folder: int, name: str) -> tuple[SeriesKey, SeriesFile] | Slice | None:
     """Return a file and what names its series, or why it cannot be read; None if it is not DICOM."""
+    if stat.S_ISDIR(os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode):
+        return Slice(name, (0, 0), stacks.NOWHERE, f"the folder {describe_location(name)}, not looked into")
     with open_in_folder(folder, name) as file:
         if file is None or not is_dicom(file.read(132)):
             return None

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ...errors import ImageError
-from ..colors import convert, find_conversion
+from ..colors import to_srgb
 from ..pixels import Native, Range, find_range, fit_integers, mark_blank, rescale, to_native_dtype
 from ..source import Unit
 from .dicom_header import (
@@ -64,8 +64,7 @@ def decode_elements(dataset: Any, header: Header) -> DecodedFrames:
     if color:
         optics = (get_value(dataset, "OpticalPathSequence") or [{}])[0]  # of a slide
         profile = get_value(dataset, "ICCProfile") or optics.get("ICCProfile")
-        transform, said = find_conversion(getattr(profile, "value", profile), frames.dtype == np.uint8 and bits == 8)
-        frames = np.stack([convert(frame, transform) for frame in frames]) if transform else frames
+        frames, said = to_srgb(frames, getattr(profile, "value", profile))
         fields["notes"] = (*fields.get("notes", ()), *said)
         return DecodedFrames(to_native_dtype(frames).pixels, None, usual, [None], usual, False, fields)
     segments = get_text(dataset, "SOPClassUID") in SEGMENTATIONS

@@ -15,18 +15,8 @@ from PIL import BmpImagePlugin, GifImagePlugin, Image, JpegImagePlugin, PngImage
 
 from ...errors import ImageError
 from .. import limits
-from ..colors import NAMED, read_colors
-from ..pixels import (
-    OPAQUE,
-    ORIENTATION,
-    SHAPES,
-    choose_ground,
-    lay_over,
-    mark_blank,
-    pillow_to_array,
-    to_native_dtype,
-    turn_upright,
-)
+from ..colors import NAMED, name_space, to_srgb
+from ..pixels import ORIENTATION, SHAPES, lay_on_ground, mark_blank, pillow_to_array, to_native_dtype, turn_upright
 from ..source import Source, Volume
 from .dicom_header import is_dicom
 from .paths import WHOLE, Reserve, Selection, open_in_folder, read_exactly
@@ -197,7 +187,7 @@ def _read_bmp_colors(file: BinaryIO, head: bytes, image: Image.Image) -> None:
         file.seek(14 + start)
         image.info["icc_profile"] = file.read(min(count, 2**24)) or b"none"
     elif size >= 108 and (kind == b"LINK" or (kind == bytes(4) and any(head[74:122]))):
-        image.info[NAMED] = "a profile in another file" if kind == b"LINK" else "its own primaries and gamma"
+        image.info[NAMED] = "of a BMP header"
 
 
 def _count_scans(file: BinaryIO) -> int:
@@ -248,9 +238,10 @@ def _read_deep_color(file: BinaryIO, head: bytes, image: Image.Image) -> Source:
     channels = CHANNELS[head[25]] if found[2:] == (4,) else [2, 1, 0] if head[25] == 2 else []
     if pixels is None or pixels.dtype != np.uint16 or found[:2] != image.size[::-1] or not channels:
         raise ImageError("a PNG of 16 bits a channel that is not decoded as its header says")
-    pixels, notes, ground = pixels[:, :, channels], read_colors(image, convertible=False)[1], None
+    pixels, ground, notes = pixels[:, :, channels], None, name_space(image)
     if len(channels) != 3:
-        ground = choose_ground([pixels])
-        pixels, notes = lay_over(pixels, ground), notes if ground is not None else (*notes, OPAQUE)
+        pixels, ground, said = lay_on_ground(pixels)
+        notes += said
+    notes += to_srgb(pixels, image.info.get("icc_profile"))[1]
     upright = turn_upright(pixels, image.getexif().get(ORIENTATION, 1))
     return Source.of(upright, ground=65535.0 if ground else None, notes=notes)

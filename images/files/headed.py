@@ -161,7 +161,7 @@ def choose_display(values: np.ndarray, wanted: Range = (0.0, 0.0)) -> Range:
 MAX_HEADER = 2**16  # bytes
 META_END, NRRD_END = re.compile(rb"^ElementDataFile[ \t]*=.*\n?", re.MULTILINE), re.compile(rb"\r?\n\r?\n|\Z")
 DATA_FILE = re.compile(rb"^(ElementDataFile[ \t]*=|(?i:data ?file):)(.*)$", re.MULTILINE)  # linear: no spaces apart
-BYTES = dict.fromkeys(["char", "int8"], 1) | dict.fromkeys(["short", "int16"], 2) | dict.fromkeys(["int", "long", "int32"], 4)
+BYTES = dict.fromkeys(["char", "int8"], 1) | dict.fromkeys(["short", "int16"], 2) | dict.fromkeys(["int", "int32"], 4)
 BYTES |= dict.fromkeys(["long long", "longlong", "int64", "double"], 8) | {"float": 4}  # of a value
 LPS, RAS, LAS = (1, 1, 1), (-1, -1, 1), (1, -1, 1)  # the signs that make a place LPS
 SPACES = {"left-posterior-superior": LPS, "right-anterior-superior": RAS, "left-anterior-superior": LAS}

@@ -18,8 +18,8 @@ from PIL import Image, TiffImagePlugin
 
 from ...errors import ImageError
 from .. import limits
-from ..colors import convert, find_conversion
-from ..pixels import OPAQUE, ORIENTATION, choose_ground, lay_over, mark_blank, pillow_to_array, rescale, turn_upright
+from ..colors import to_srgb
+from ..pixels import ORIENTATION, lay_on_ground, mark_blank, pillow_to_array, rescale, turn_upright
 from ..source import Source, Volume
 from .paths import Reserve, read_exactly
 
@@ -205,24 +205,19 @@ def _join_channels(page: Any, values: np.ndarray, notes: list[str]) -> np.ndarra
     """Return frames, gray (n, height, width) or RGB (n, height, width, 3), of values (n, height, width, channels)."""
     colors = 3 if page.photometric >= RGB and values.shape[3] >= 3 else 1
     extra, kinds = values.shape[3] - colors, page.extrasamples
-    eight_bits = values.dtype == np.uint8 and page.bitspersample == 8
-    transform, said = find_conversion(page.tags.valueof(PROFILE), colors == 3 and eight_bits)
-    notes += said
-    if transform is not None:
-        values = np.stack([convert(frame, transform) for frame in values])
     unnamed = not kinds and colors + extra == 4 and values.dtype.str[1:] in ("u1", "u2")  # OpenCV does not name opacity
     if extra and (unnamed or kinds[:1] in ((1,), (2,))):
-        parts = [frame[:, :, : colors + 1] for frame in values]
-        grounds = [choose_ground([part]) for part in parts]
-        notes += [OPAQUE] * (None in grounds)
-        laid = [lay_over(*both, associated=kinds[:1] == (1,)) for both in zip(parts, grounds, strict=True)]
-        values, extra = np.stack(laid).reshape(*values.shape[:3], colors), extra - 1
+        laid = [lay_on_ground(frame[:, :, : colors + 1], associated=kinds[:1] == (1,)) for frame in values]
+        notes += [note for _, _, said in laid for note in said]
+        values, extra = np.stack([frame for frame, _, _ in laid]).reshape(*values.shape[:3], colors), extra - 1
     elif extra and colors == 1:
         notes.append(f"the {values.shape[3]} channels of a pixel follow one another as frames")
         return np.moveaxis(values, 3, 1).reshape(-1, *values.shape[1:3])
     if extra:
         notes.append(f"channels left out, whose meaning the file does not say: {extra}")
-    return values[:, :, :, 0] if colors == 1 else values[:, :, :, :3]
+    values, said = to_srgb(values[:, :, :, 0] if colors == 1 else values[:, :, :, :3], page.tags.valueof(PROFILE))
+    notes += said
+    return values
 
 
 def _find_missing(page: Any, stored: np.ndarray) -> np.ndarray | None:

@@ -3,9 +3,9 @@
 The second picture is linked: it shows the same part, turned and mirrored alike, in the same plane.
 """
 
-import logging
 import math
 import os
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Annotated, Any
@@ -15,7 +15,6 @@ import numpy as np
 
 from ...errors import ArgumentError, ImageError
 from ...images.files import open_image as open_file
-from ...images.files.paths import describe_location
 from ...images.masks import choose_inside
 from ...images.ref import ImageRef
 from ...images.resample import fit_size
@@ -27,8 +26,6 @@ from ..results import ToolOutput
 from ..tool import tool
 from .analysis import Color
 from .drawing import COLORS, draw_mask, find_mask_box
-
-log = logging.getLogger("viewbox.envs")
 
 SEAM = 2  # pixels of white between two pictures
 THIN = 1e-4  # share of a pixel that a thin structure covers at least
@@ -147,12 +144,13 @@ def overlay_mask(
     color: color of the mask
     opacity: 0.1 is faint, 1 hides what lies under it
     """
-    given = _open_mask(image, images, mask)
-    found, doubt = _find_mask(view.source, given)
     try:
+        given = _open_mask(image, images, mask)
+        found, doubt = _find_mask(view.source, given)
         rule = choose_inside(given)
-    except ImageError as error:
-        raise ArgumentError(f"overlay_mask: the mask cannot be shown: {error}") from None
+    except ImageError as error:  # it may name the file, which the model must not learn
+        reason = re.sub("^image (?:'.*?'|\".*?\"|[(].*?[)]): ", "", str(error))
+        raise ArgumentError(f"overlay_mask: the mask cannot be shown: {reason}") from None
     inside = _sample_mask(view, rule.find(found))
     doubt = "; ".join([f"; inside: {rule.words}{doubt}", *given.notes])
     picture = draw_mask(view.to_picture(), inside, COLORS[color], opacity)
@@ -165,25 +163,14 @@ def overlay_mask(
 
 
 def _open_mask(name: str | None, images: Sequence[Source], mask: Any) -> Source:
-    """Return the mask among the task's images, or the one that the environment gives: a path or an image in memory.
-
-    One that is there and is no mask is told to the model; its name is for the log.
-    """
+    """Return the mask among the task's images, or the one that the environment gives: a path or an image in memory."""
     if name is not None:
         return images[find_named(name, len(images))]
     if mask is None:
         raise ArgumentError("overlay_mask: this task has no mask of its own; give the name of an image")
-    is_path = isinstance(mask, str | os.PathLike)
-    try:
-        if isinstance(mask, ImageRef):
-            return Source.of(mask.open())
-        return open_file(mask) if is_path or isinstance(mask, bytes) else Source.of(mask)
-    except ImageError as error:
-        if is_path and not os.path.exists(mask):
-            raise
-        log.warning("overlay_mask: %s", error)
-        reason = str(error).removeprefix(f"image {describe_location(mask)}: " if is_path else "")
-        raise ArgumentError(f"overlay_mask: the mask of this task cannot be shown: {reason}") from None
+    if isinstance(mask, ImageRef):
+        return Source.of(mask.open())
+    return open_file(mask) if isinstance(mask, str | os.PathLike | bytes) else Source.of(mask)
 
 
 def _find_mask(shown: Source, mask: Source) -> tuple[Source, str]:
@@ -199,10 +186,9 @@ def _find_mask(shown: Source, mask: Source) -> tuple[Source, str]:
         if abs(shown.width * mask.height / (shown.height * mask.width) - 1) > SAME:
             raise _refuse(mask.size, shown.size, "pixels")
         return mask, ""
-    if other.count_times() not in (1, volume.count_times()):
-        what = f"{other.count_times()} stacks (times, or channels), the image {volume.count_times()}"
-        raise ArgumentError(f"overlay_mask: the mask has {what}; allowed: one, or as many: choose one of them")
-    other = other.at_time(volume.time if other.count_times() > 1 else 0)
+    if (count := other.count_times()) not in (1, volume.count_times()):
+        raise ImageError(f"it has {count} stacks (channels, or times), the image {volume.count_times()}; choose one")
+    other = other.at_time(volume.time if count > 1 else 0)
     if _share_frame(volume, other):
         return Source(_sample_on(shown, other), blank=other.blank), ""
     other = _turn_alike(other, volume)
@@ -211,8 +197,6 @@ def _find_mask(shown: Source, mask: Source) -> tuple[Source, str]:
         raise _refuse(others, sides, "voxels")
     if volume.spacing and other.spacing and not np.allclose(volume.spacing, other.spacing, rtol=SAME, atol=0):
         raise _refuse(other.spacing[::-1], volume.spacing[::-1], "mm")
-    if volume.plane not in other.allowed_planes:
-        raise ArgumentError(f"overlay_mask: the mask has no slices of the plane shown, {volume.plane}: it has frames")
     found = other.get_slice(volume.index, volume.plane)
     if volume.affine is other.affine is None:
         return found, ""
