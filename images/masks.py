@@ -40,13 +40,13 @@ def choose_inside(mask: Source) -> Inside:
     >>> choose_inside(Source.of(np.repeat([[0, 1, 255]], 2, axis=0).repeat(2, axis=1).astype(np.uint8)))
     Inside(words='labels up to 1; 255 is taken as void, and is outside', least=0.0, void=255.0)
     """
-    if mask.full is not None:
-        return Inside(f"fractions from {mask.full / 2:g} of {mask.full:g}", mask.full / 2)
     pixels = mask.filled if mask.volume is None else mask.volume.all_voxels
     values = _get_values(pixels, mask)
     if mask.volume is not None and mask.blank is not None:
         values = np.where(np.isnan(values) if np.isnan(mask.blank) else values == mask.blank, 0, values)
     low, high = float(values.min()), float(values.max())
+    if mask.full is not None and high > 1:  # some programs write 0 and 1, whatever they call full
+        return Inside(f"fractions from {mask.full / 2:g} of {mask.full:g}", mask.full / 2)
     if values.dtype.kind == "f" and (values != np.rint(values)).any():
         if low < -OVERSHOOT or high > 1 + OVERSHOOT:
             what = f"values of {low:g} to {high:g}, which are neither whole numbers nor within 0 to 1"

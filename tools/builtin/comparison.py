@@ -43,7 +43,7 @@ def show_beside(
     view: View, image: ImageName, slice: int | None = None, images: Hidden[Sequence[Source]] = ()
 ) -> ToolOutput:
     """Show the current view on the left and the same part of another image on the right: linked, in the same plane,
-    with the same zoom and orientation; of pictures, at the same proportions. The view itself does not change.
+    with the same zoom and orientation; single pictures by their proportions. The view itself does not change.
 
     slice: slice of the other image, from 0, if it is a volume; default: the one at the same place in the patient
     """
