@@ -13,7 +13,7 @@ from PIL import ExifTags, Image
 
 ALIKE = 3  # gray levels by which a profile may differ from sRGB
 PRIMARIES = (0.3127, 0.329, 0.64, 0.33, 0.3, 0.6, 0.15, 0.06)  # of sRGB, in the order of a PNG's cHRM
-NAMED = ("color space",)  # key of what a reader of ours adds to the info of a picture; no text of a file has it
+NAMED = (-1, -1)  # key of what a reader of ours adds to the info of a picture; no text of a file has it
 STRIP = 2**22  # pixels converted at a time
 LATTICE = np.stack(np.meshgrid(*[np.arange(0, 256, 51, dtype=np.uint8)] * 3), -1).reshape(-1, 12, 3)
 

@@ -74,9 +74,13 @@ def _get_values(pixels: np.ndarray, mask: Source) -> np.ndarray:
 
 def _choose_by_levels(values: np.ndarray, few: int) -> Inside | None:
     """Return what is inside of gray levels of 8 or 16 bits; None if they are labels only."""
-    found, full = count_values(values.reshape(-1, values.shape[-1]))[0], int(np.iinfo(values.dtype).max)
-    between, half = found[found > 0][:-1], (full + 1) // 2
-    if not between.size or found[-1] < (half if full == 255 else 0.9 * full):  # instances of cells have high numbers
+    full = int(np.iinfo(values.dtype).max)
+    half = (full + 1) // 2
+    if values.max() < (half if full == 255 else 0.9 * full):  # labels of 16 bits number instances
+        return None
+    found = count_values(values)[0]
+    between = found[found > 0][:-1]
+    if not between.size:
         return None
     square = values[..., 1:, 1:]  # a label fills a square somewhere; what lies on edges only does not
     same = (square == values[..., :-1, :-1]) & (square == values[..., 1:, :-1]) & (square == values[..., :-1, 1:])

@@ -55,7 +55,7 @@ def to_native_pixels(image: np.ndarray | Image.Image) -> Native:
     >>> to_native_pixels(np.array([[1.0, np.inf, 2.0]]))
     Native(pixels=array([[ 1., nan,  2.]], dtype=float32), display=(1.0, 2.0), blank=nan, ground=None, notes=())
     """
-    ground, notes = None, ()
+    ground, notes = None, tuple[str, ...]()
     if isinstance(image, Image.Image):
         if 0 in image.size:
             raise ImageError(f"image of {image.width}x{image.height} pixels: nothing to show")

@@ -447,7 +447,7 @@ def stretch(values: np.ndarray, low: float, high: float) -> np.ndarray:
     if values.dtype == np.uint8:
         table = np.clip(np.rint((np.arange(256) - low) * scale), 0, 255).astype(np.uint8)
         return cv2.LUT(values, table)
-    scaled = values.astype(np.float32 if 1e-35 < abs(scale) < 1e35 else np.float64)  # what float32 can hold
+    scaled: np.ndarray = values.astype(np.float32 if 1e-35 < abs(scale) < 1e35 else np.float64)  # what float32 can hold
     scaled -= low
     scaled *= scale
     np.rint(scaled, out=scaled)

@@ -4,20 +4,19 @@ import cv2
 import numpy as np
 
 BINS = 10  # of a histogram
-STRIP = 2**20  # values that are held in 64 bits at a time
+STRIP = 2**20  # values that are counted at a time
 
 
 def to_luminance(pixels: np.ndarray) -> np.ndarray:
-    """Gray pixels as they are, RGB as 0.299 R + 0.587 G + 0.114 B (ITU-R BT.601), rounded; (height, width)."""
-    if pixels.ndim == 2:
-        return pixels
-    if pixels.dtype == np.int16:  # which OpenCV does not mix
-        return np.rint(to_luminance(pixels.astype(np.float32))).astype(np.int16)
-    return cv2.cvtColor(np.ascontiguousarray(pixels), cv2.COLOR_RGB2GRAY)
+    """Gray pixels as they are, RGB as 0.299 R + 0.587 G + 0.114 B (ITU-R BT.601), rounded if unsigned; (height,
+    width)."""
+    if pixels.ndim == 3 and pixels.dtype == np.int16:  # which OpenCV does not mix
+        pixels = pixels.astype(np.float32)
+    return cv2.cvtColor(np.ascontiguousarray(pixels), cv2.COLOR_RGB2GRAY) if pixels.ndim == 3 else pixels
 
 
 def count_values(pixels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the values that occur in uint8, uint16 or int16 pixels (height, width), ascending, and how often each
+    """Return the values that occur in uint8, uint16 or int16 pixels of any shape, ascending, and how often each
     occurs.
 
     >>> values, often = count_values(np.array([[-3, 7, 7]], np.int16))
@@ -26,30 +25,25 @@ def count_values(pixels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """
     ends = np.iinfo(pixels.dtype)
     often = np.zeros(ends.max - ends.min + 1, np.int64)
-    for strip in _split(pixels):
+    for strip in np.array_split(pixels.ravel(), pixels.size // STRIP + 1):
         often += np.bincount(strip.astype(np.intp) - ends.min, minlength=often.size)
     values = np.flatnonzero(often)
     return values + ends.min, often[values]
 
 
-def _split(values: np.ndarray) -> list[np.ndarray]:
-    """Return values of any shape, flat, in parts of which each may be held in 64 bits a value."""
-    return np.array_split(values.ravel(), values.size // STRIP + 1)
-
-
 def describe_values(values: np.ndarray, often: np.ndarray | None = None) -> dict[str, float]:
     """Mean, standard deviation (of the population), min and max of values, each of which occurs so `often` (once).
 
-    In float64, in two passes: the mean of squares less the square of the mean would lose a small spread of large
-    values.
+    In float64 and in two passes: the mean of the squares less the square of the mean loses a small spread.
     """
     lowest, highest = float(values.min()), float(values.max())
-    mean = float(values.mean(dtype=float) if often is None else np.average(values, weights=often))
-    mean, count = min(max(mean, lowest), highest), values.size if often is None else often.sum()  # a sum is rounded
-    weights = 1 if often is None else often
-    parts = (_split(values) if often is None else [values]) if lowest < highest else []
-    spread = sum(float((weights * (part - np.float64(mean)) ** 2).sum()) for part in parts)
-    return {"mean": mean, "std": float(np.sqrt(spread / count)), "min": lowest, "max": highest}
+    mean, std = lowest, 0.0  # a sum of equal floats is rounded
+    if lowest < highest and often is None:
+        mean, std = float(values.mean(dtype=float)), float(values.std(dtype=float))
+    elif lowest < highest:
+        mean = float(np.average(values, weights=often))
+        std = float(np.sqrt(np.average((values - mean) ** 2, weights=often)))
+    return {"mean": mean, "std": std, "min": lowest, "max": highest}
 
 
 def describe_pixels(pixels: np.ndarray, measured: np.ndarray | None = None) -> dict[str, float | list[int]]:
@@ -73,8 +67,7 @@ def describe_pixels(pixels: np.ndarray, measured: np.ndarray | None = None) -> d
         median = float(values[np.searchsorted(np.cumsum(often), middle, side="right")].mean())
     numbers = describe_values(values, often)
     low, high = np.float64(numbers["min"]), np.float64(numbers["max"])  # bins may be narrower than a step of float32
+    histogram = np.eye(BINS)[BINS // 2] * pixels.size
     if low < high:
         histogram = np.histogram(values, BINS, (low, high), weights=often)[0]
-    else:
-        histogram = np.eye(BINS)[BINS // 2] * pixels.size
     return {**numbers, "median": median, "histogram": [int(count) for count in histogram]}

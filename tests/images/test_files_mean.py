@@ -46,6 +46,7 @@ from tests.support.odd_images import (
     tiff,
 )
 from viewbox.errors import ConfigError, ImageError
+from viewbox.images.files import open_picture
 from viewbox.images.source import Source
 from viewbox.images.view import View
 from viewbox.tools.calling import apply_tools
@@ -1526,6 +1527,8 @@ row("41-profile-opaque", lambda f: picture(f / "a.png", np.dstack([DIM, DIM[...,
 row("41-profile-lzw", lambda f: picture(f / "a.tif", DIM, icc_profile=LINEAR_RGB, compression="tiff_lzw"), first,
     BRIGHT, IEC)
 row("41-profile-memory", lambda f: Image.open(picture(f / "a.png", DIM, icc_profile=LINEAR_RGB)), first, BRIGHT, IEC)
+row("41-profile-picture", lambda f: picture(f / "a.png", DIM, icc_profile=LINEAR_RGB),
+    lambda p: open_picture(p).getpixel((0, 0)), BRIGHT, IEC)
 row("41-profile-bmp", lambda f: bmp(f / "a.bmp", DIM, b"MBED", LINEAR_RGB), first, BRIGHT, IEC)
 row("41-profile-dicom", lambda f: dicom(f / "a.dcm", DIM, "SC", ICCProfile=LINEAR_RGB), first, BRIGHT, "PS3.3 C.11.15")
 row("41-profile-of-a-slide", lambda f: dicom(f / "a.dcm", DIM, "SC", OpticalPathSequence=sequence(item(
