@@ -87,5 +87,5 @@ def _choose_by_levels(values: np.ndarray, few: int) -> Inside | None:
     soft, many = not np.isin(between, square[same]).any(), len(between) >= few
     if found[-1] == full and not soft and between[-1] < half and (many or between[-1] <= LABELS):
         return Inside(f"labels up to {between[-1]}; {full} is taken as void, and is outside", void=float(full))
-    why = "as its edges are soft" if soft else "as it has many"
+    why = "as edges are soft" if soft else "as there are many"
     return Inside(f"gray levels from {half} of {full}, {why}", half) if soft or many else None
