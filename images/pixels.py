@@ -13,6 +13,7 @@ import numpy as np
 from PIL import Image
 
 from ..errors import ImageError
+from .colors import name_space, to_srgb
 
 DEPTHS = ("uint8", "uint16", "int16", "float32")
 CODES = {np.dtype(name).str[1:]: name for name in DEPTHS}  # quicker to ask for than a name: "u2" of any byte order
@@ -20,6 +21,7 @@ SHAPES = "(h, w), (h, w, 1), (h, w, 3) or (h, w, 4)"
 MAX_LOSS = 1e-3  # largest change by float32, as a share of the range of all values
 STRIP = 2**22  # pixels copied at a time
 FAINT = 0.25  # opacity up to which a pixel counts as invisible
+OPAQUE = "it is transparent everywhere, but its colors differ: opacity is left out"
 LIGHTNESS = {2: np.ones(1, np.float32), 4: np.array([0.299, 0.587, 0.114], np.float32)}  # by channels (ITU-R BT.601)
 ORIENTATION = 0x0112  # EXIF tag
 WHITE_IS_ZERO = 262, 0  # a TIFF's PhotometricInterpretation, and its value
@@ -34,6 +36,7 @@ class Native(NamedTuple):
     display: Range  # the values shown as black and as white: 0 and 255 for 8 bits, else the lowest and the highest
     blank: float | None = None  # the value of pixels that were not measured: NaN in floats; None if all were
     ground: float | None = None  # the value on which transparent pixels were laid, if that was not black
+    notes: tuple[str, ...] = ()  # what was taken otherwise than it is stored
 
 
 def to_native_pixels(image: np.ndarray | Image.Image) -> Native:
@@ -50,13 +53,13 @@ def to_native_pixels(image: np.ndarray | Image.Image) -> Native:
         ImageError: another shape or type, no pixels at all, or values that float32 cannot tell apart.
 
     >>> to_native_pixels(np.array([[1.0, np.inf, 2.0]]))
-    Native(pixels=array([[ 1., nan,  2.]], dtype=float32), display=(1.0, 2.0), blank=nan, ground=None)
+    Native(pixels=array([[ 1., nan,  2.]], dtype=float32), display=(1.0, 2.0), blank=nan, ground=None, notes=())
     """
-    ground = None
+    ground, notes = None, tuple[str, ...]()
     if isinstance(image, Image.Image):
         if 0 in image.size:
             raise ImageError(f"image of {image.width}x{image.height} pixels: nothing to show")
-        image, ground = pillow_to_array(image)
+        image, ground, notes = pillow_to_array(image)
     if image.ndim == 3 and image.shape[2] == 1:
         image = image[:, :, 0]
     if not (image.ndim == 2 or (image.ndim == 3 and image.shape[2] in (3, 4))):
@@ -64,9 +67,8 @@ def to_native_pixels(image: np.ndarray | Image.Image) -> Native:
     if image.size == 0:
         raise ImageError(f"array of shape {image.shape}: nothing to show")
     if image.ndim == 3 and image.shape[2] == 4:
-        ground = choose_ground([image])
-        image = lay_over(image, ground)
-    native = to_native_dtype(image)
+        image, ground, notes = lay_on_ground(image)
+    native = to_native_dtype(image)._replace(notes=notes)
     if ground:
         native = native._replace(ground=float(_get_full(image.dtype)))
     if image.ndim == 3 and native.pixels.dtype != np.uint8:  # colors keep their hue
@@ -94,7 +96,7 @@ def mark_blank(values: np.ndarray, missing: np.ndarray) -> Native:
     Integers keep their depth if it has such a value; 8 bits become int16, others float32, if it has none.
 
     >>> mark_blank(np.array([[-2000, 5, 9]], np.int16), np.array([[True, False, False]]))
-    Native(pixels=array([[4, 5, 9]], dtype=int16), display=(5.0, 9.0), blank=4.0, ground=None)
+    Native(pixels=array([[4, 5, 9]], dtype=int16), display=(5.0, 9.0), blank=4.0, ground=None, notes=())
     """
     if missing.all():
         raise ImageError("every pixel is padding: nothing was measured")
@@ -201,16 +203,17 @@ def _check_float32(dtype: np.dtype[Any], low: float, high: float) -> None:
         raise ImageError(f"{dtype} values from {low:g} to {high:g} are lost in float32; give them another scale")
 
 
-def lay_over(pixels: np.ndarray, ground: int | None = None, *, associated: bool = False) -> np.ndarray:
+def lay_over(pixels: np.ndarray, ground: int | None, *, associated: bool = False) -> np.ndarray:
     """Return pixels (h, w, 2) or (h, w, 4), whose last channel is opacity, as they look on a ground.
 
     Args:
         pixels: of uint8, uint16, booleans, or floats from 0 to 1.
-        ground: 0 for black, 1 for white; None: see `choose_ground`.
+        ground: 0 for black, 1 for white; None: opacity is left out (see `choose_ground`).
         associated: whether the colors are stored times the opacity.
     """
     full = _get_full(pixels.dtype)
-    ground = choose_ground([pixels]) if ground is None else ground
+    if ground is None:
+        return pixels[:, :, 0] if pixels.shape[2] == 2 else pixels[:, :, :-1]
     depth = np.result_type(pixels.dtype, np.float32) if pixels.dtype.kind == "f" else pixels.dtype
     laid = np.empty((*pixels.shape[:2], pixels.shape[2] - 1), depth)
     for place, part in _split(pixels):
@@ -223,10 +226,19 @@ def lay_over(pixels: np.ndarray, ground: int | None = None, *, associated: bool 
     return laid[:, :, 0] if laid.shape[2] == 1 else laid
 
 
-def choose_ground(parts: Iterable[np.ndarray]) -> int:
+def lay_on_ground(pixels: np.ndarray, *, associated: bool = False) -> tuple[np.ndarray, int | None, tuple[str, ...]]:
+    """Return pixels laid over their ground, the ground, and notes: see `lay_over` and `choose_ground`."""
+    ground = choose_ground([pixels])
+    return lay_over(pixels, ground, associated=associated), ground, (OPAQUE,) * (ground is None)
+
+
+def choose_ground(parts: Iterable[np.ndarray]) -> int | None:
     """Return what lies under the parts of a transparent picture: white, as the processors of VLMs have it, or black if
-    all that can be seen is lighter than mid gray and would vanish on white."""
-    lightest = math.inf
+    all that can be seen is lighter than mid gray and would vanish on white.
+
+    None if nothing can be seen although colors differ: some programs leave opacity empty.
+    """
+    lightest, ends = math.inf, list[np.ndarray]()
     for pixels in parts:
         full = _get_full(pixels.dtype)
         for _, part in _split(pixels):
@@ -235,7 +247,11 @@ def choose_ground(parts: Iterable[np.ndarray]) -> int:
             if darkest <= 0.5:
                 return 1
             lightest = min(lightest, darkest)
-    return 0 if lightest < math.inf else 1
+            if lightest == math.inf:
+                ends += [end(part[:, :, :-1], axis=(0, 1)) for end in (np.min, np.max)]
+    if lightest < math.inf:
+        return 0
+    return None if np.ptp(ends, axis=0).any() else 1
 
 
 def _get_full(dtype: np.dtype[Any]) -> int:
@@ -246,17 +262,18 @@ def _get_full(dtype: np.dtype[Any]) -> int:
     return full
 
 
-def pillow_to_array(image: Image.Image) -> tuple[np.ndarray, int | None]:
-    """Return a Pillow image of any mode as (h, w) or (h, w, 3), turned upright by EXIF, and the ground on which it was
-    laid: 0 for black, 1 for white, None if nothing is transparent.
+def pillow_to_array(image: Image.Image) -> tuple[np.ndarray, int | None, tuple[str, ...]]:
+    """Return a Pillow image of any mode as (h, w) or (h, w, 3), turned upright by EXIF, in sRGB; the ground on which it
+    was laid (0 for black, 1 for white, None if nothing is transparent); and notes.
 
     Gray stays gray and deep stays deep; everything else is RGB.
     """
     tags = getattr(image, "tag_v2", {})
-    pixels, ground = _copy_in_strips(image)
+    pixels, ground, notes = _copy_in_strips(image)
     if pixels.dtype.kind == "u" and pixels.dtype.itemsize == 2 and tags.get(WHITE_IS_ZERO[0]) == WHITE_IS_ZERO[1]:
         pixels = 65535 - pixels  # Pillow does this for 8 bits only
-    return turn_upright(pixels, image.getexif().get(ORIENTATION, 1)), ground
+    pixels, said = to_srgb(pixels, image.info.get("icc_profile"))
+    return turn_upright(pixels, image.getexif().get(ORIENTATION, 1)), ground, (*notes, *said, *name_space(image))
 
 
 def turn_upright(pixels: np.ndarray, orientation: int) -> np.ndarray:
@@ -268,9 +285,9 @@ def turn_upright(pixels: np.ndarray, orientation: int) -> np.ndarray:
     return turned[::-1] if orientation in (3, 4, 7, 8) else turned
 
 
-def _copy_in_strips(image: Image.Image) -> tuple[np.ndarray, int | None]:
-    """Return the pixels as an array and their ground, a strip at a time: Pillow's own conversions copy the whole
-    image."""
+def _copy_in_strips(image: Image.Image) -> tuple[np.ndarray, int | None, tuple[str, ...]]:
+    """Return the pixels as an array, their ground, and notes, a strip at a time: Pillow's own conversions copy the
+    whole image."""
     rows = max(1, STRIP // image.width)
     tops = range(0, image.height, rows)
 
@@ -278,15 +295,16 @@ def _copy_in_strips(image: Image.Image) -> tuple[np.ndarray, int | None]:
         box = (0, top, image.width, min(image.height, top + rows))
         return np.asarray(_convert(image.crop(box) if len(tops) > 1 else image))
 
-    ground = choose_ground(map(copy, tops)) if _is_transparent(image) else None
-    strips = (copy(top) if ground is None else lay_over(copy(top), ground) for top in tops)
+    transparent = _is_transparent(image)
+    ground = choose_ground(map(copy, tops)) if transparent else None
+    strips = (lay_over(copy(top), ground) if transparent else copy(top) for top in tops)
     pixels = next(strips)
     if len(tops) > 1:
         first, pixels = pixels, np.empty((image.height, *pixels.shape[1:]), pixels.dtype)
         pixels[:rows] = first
     for top, strip in zip(tops[1:], strips, strict=True):
         pixels[top : top + rows] = strip
-    return pixels, ground
+    return pixels, ground, (OPAQUE,) * (transparent and ground is None)
 
 
 def _is_transparent(image: Image.Image) -> bool:

@@ -27,7 +27,7 @@ MAX_ASPECT = 100.0  # times as long as wide that a pixel may be drawn
 SQUARE = 1e-3  # difference of its sides, as a share, up to which a pixel counts as square
 SHEARED = 0.01  # cosine of the angle between rows and columns, up to which a plane is shown
 Unit = Literal["HU", "Gy"]
-ALIKE = ("unit", "blank", "aspect", "at_detector", "notes")  # fields of a volume that its slices have
+ALIKE = ("unit", "blank", "full", "aspect", "at_detector", "notes")  # fields of a volume that its slices have
 StoredAxes = tuple[tuple[int, bool], tuple[int, bool], tuple[int, bool]]
 
 
@@ -45,6 +45,7 @@ class Source:
         blank: the value of pixels that were not measured (padding; NaN in floats); None if all were.
         aspect: height of a pixel by its width, if no spacing is known.
         ground: the value on which transparent pixels were laid, if that was not black.
+        full: of a segmentation by fractions: the value of what lies wholly in the segment.
         at_detector: whether the spacing is that at the detector of a radiograph, so that what is nearer is smaller.
         notes: what the reader of the file left out or took differently, as sentences.
 
@@ -61,6 +62,7 @@ class Source:
     curve: bytes | None = None
     blank: float | None = None
     ground: float | None = None
+    full: float | None = None
     aspect: float = 1.0
     at_detector: bool = False
     notes: tuple[str, ...] = ()
@@ -244,7 +246,7 @@ class Volume:
         times: the stack at all its time points, (t, z, y, x), if there are several; `voxels` is one of them.
         time: which of them.
         unread_times: how many more time points the file has (`limits.MAX_TIMES`).
-        curve, blank, aspect, at_detector, notes: see `Source`.
+        curve, blank, full, aspect, at_detector, notes: see `Source`.
         affine: (4, 4), from indices (x, y, z) to millimeters in the patient (LPS), if known; only then do pictures name
             the patient's sides.
         frame_of_reference: what places in the patient count from, as a hash; two that are known and differ cannot be
@@ -275,6 +277,7 @@ class Volume:
     frame_of_reference: str = ""
     stored_axes: StoredAxes = ((0, False), (1, False), (2, False))
     displays: tuple[tuple[Range, bytes | None], ...] | None = None
+    full: float | None = None
     aspect: float = 1.0
     at_detector: bool = False
     notes: tuple[str, ...] = ()
@@ -444,7 +447,7 @@ def stretch(values: np.ndarray, low: float, high: float) -> np.ndarray:
     if values.dtype == np.uint8:
         table = np.clip(np.rint((np.arange(256) - low) * scale), 0, 255).astype(np.uint8)
         return cv2.LUT(values, table)
-    scaled = values.astype(np.float32)
+    scaled: np.ndarray = values.astype(np.float32 if 1e-35 < abs(scale) < 1e35 else np.float64)  # what float32 can hold
     scaled -= low
     scaled *= scale
     np.rint(scaled, out=scaled)

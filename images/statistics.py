@@ -4,58 +4,70 @@ import cv2
 import numpy as np
 
 BINS = 10  # of a histogram
-EXACT = 2**24  # OpenCV counts in float32, which holds every whole number up to here
+STRIP = 2**20  # values that are counted at a time
 
 
 def to_luminance(pixels: np.ndarray) -> np.ndarray:
-    """Gray pixels as they are, RGB as 0.299 R + 0.587 G + 0.114 B (ITU-R BT.601), rounded; (height, width)."""
+    """Gray pixels as they are, RGB as 0.299 R + 0.587 G + 0.114 B (ITU-R BT.601), rounded if unsigned; (height,
+    width)."""
+    if pixels.ndim == 3 and pixels.dtype == np.int16:  # which OpenCV does not mix
+        pixels = pixels.astype(np.float32)
     return cv2.cvtColor(np.ascontiguousarray(pixels), cv2.COLOR_RGB2GRAY) if pixels.ndim == 3 else pixels
 
 
 def count_values(pixels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the values that occur in uint8, uint16 or int16 pixels (height, width), ascending, and how often each
+    """Return the values that occur in uint8, uint16 or int16 pixels of any shape, ascending, and how often each
     occurs.
 
     >>> values, often = count_values(np.array([[-3, 7, 7]], np.int16))
     >>> values.tolist(), often.tolist()
     ([-3, 7], [1, 2])
     """
-    signed = pixels.dtype == np.int16
-    levels = 256 if pixels.dtype == np.uint8 else 65536
-    rows = max(1, EXACT // pixels.shape[1])
-    often = np.zeros(levels, np.int64)
-    for top in range(0, len(pixels), rows):
-        strip = pixels[top : top + rows]
-        strip = strip.view(np.uint16) if signed else strip  # −1 reads as 65535
-        often += cv2.calcHist([strip], [0], None, [levels], [0, levels]).ravel().astype(np.int64)
-    values = np.arange(levels)
-    if signed:
-        values, often = values - levels // 2, np.roll(often, levels // 2)
-    return values[often > 0], often[often > 0]
+    ends = np.iinfo(pixels.dtype)
+    often = np.zeros(ends.max - ends.min + 1, np.int64)
+    for strip in np.array_split(pixels.ravel(), pixels.size // STRIP + 1):
+        often += np.bincount(strip.astype(np.intp) - ends.min, minlength=often.size)
+    values = np.flatnonzero(often)
+    return values + ends.min, often[values]
+
+
+def describe_values(values: np.ndarray, often: np.ndarray | None = None) -> dict[str, float]:
+    """Mean, standard deviation (of the population), min and max of values, each of which occurs so `often` (once).
+
+    In float64 and in two passes: the mean of the squares less the square of the mean loses a small spread.
+    """
+    lowest, highest = float(values.min()), float(values.max())
+    mean, std = lowest, 0.0  # a sum of equal floats is rounded
+    if lowest < highest and often is None:
+        mean, std = float(values.mean(dtype=float)), float(values.std(dtype=float))
+    elif lowest < highest:
+        mean = float(np.average(values, weights=often))
+        std = float(np.sqrt(np.average((values - mean) ** 2, weights=often)))
+    return {"mean": mean, "std": std, "min": lowest, "max": highest}
 
 
 def describe_pixels(pixels: np.ndarray, measured: np.ndarray | None = None) -> dict[str, float | list[int]]:
-    """Mean, standard deviation (of the population), min, max and median of all pixels, and a histogram.
+    """`describe_values` of all pixels, their median, and a histogram.
 
-    The histogram has `BINS` equal bins from the lowest to the highest value. `pixels` are (height, width); for RGB,
-    (height, width, 3), their luminance is described. `measured`, bool (height, width), says which pixels count.
+    The histogram has `BINS` equal bins from the lowest to the highest value; the sixth holds all if there is one value.
+    `pixels` are (height, width); for RGB, (height, width, 3), their luminance is described. `measured`, bool (height,
+    width), says which pixels count.
 
     >>> describe_pixels(np.array([[0, 10], [20, 70]], np.uint8))["median"]
     15.0
     """
     pixels = to_luminance(pixels)
     pixels = pixels if measured is None else pixels[measured][None]
+    middle = [(pixels.size - 1) // 2, pixels.size // 2]
     if pixels.dtype.kind == "f":
-        mean, std = (float(value.item()) for value in cv2.meanStdDev(pixels))
-        median, histogram = float(np.median(pixels)), np.histogram(pixels, BINS)[0]
-        lowest, highest = float(pixels.min()), float(pixels.max())
+        values, often = pixels.ravel(), None
+        median = float(np.partition(values, middle)[middle].mean(dtype=float))
     else:
         values, often = count_values(pixels)
-        mean = float(np.average(values, weights=often))
-        std = float(np.sqrt(np.average((values - mean) ** 2, weights=often)))
-        below = np.cumsum(often)
-        middle = np.searchsorted(below, [(pixels.size - 1) // 2, pixels.size // 2], side="right")
-        median, histogram = float(values[middle].mean()), np.histogram(values, BINS, weights=often)[0]
-        lowest, highest = float(values[0]), float(values[-1])
-    numbers = {"mean": mean, "std": std, "min": lowest, "max": highest, "median": median}
-    return {**numbers, "histogram": [int(count) for count in histogram]}
+        median = float(values[np.searchsorted(np.cumsum(often), middle, side="right")].mean())
+    numbers = describe_values(values, often)
+    low, high = np.float64(numbers["min"]), np.float64(numbers["max"])  # bins may be narrower than a step of float32
+    histogram = np.eye(BINS)[BINS // 2] * pixels.size
+    if low < high:
+        histogram = np.histogram(values, BINS, (low, high), weights=often)[0]
+    return {**numbers, "median": median, "histogram": [int(count) for count in histogram]}

@@ -97,7 +97,7 @@ def _copy_image(image: str | bytes, source: Path | None, to: Path) -> tuple[str,
     if isinstance(image, str) and is_data_url(image):
         open_image(image)
         return image, len(image)
-    where, selection = split_selection(image)
+    where, selection = split_selection(image, source)
     if source is None and isinstance(where, str):
         raise ImageError("it is a path, and data.images names no folder")
     path = where if isinstance(where, bytes) else resolve_inside(str(where), source)

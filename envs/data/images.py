@@ -10,7 +10,7 @@ from ...core.answers import find_slice
 from ...core.contract import PARTS, Part
 from ...errors import BadRow, ImageError, ToolError
 from ...images.files import open_image
-from ...images.files.paths import is_data_url, split_selection
+from ...images.files.paths import find_path, is_data_url, split_selection
 from ...images.source import AXES, Source, Volume
 from ...images.task_images import TaskImages
 from ...utils.terminal import describe_error
@@ -59,7 +59,7 @@ class RowImages(Sequence[Source]):
         where = get_location(self.values[index]) if index < len(self) else None
         if not isinstance(where, str) or self._folder is None or is_data_url(where):
             return False
-        path = self._folder / str(split_selection(where)[0])
+        path = find_path(str(split_selection(where, self._folder)[0]), self._folder)
         return path.name.lower().endswith((".nii", ".nii.gz")) or path.is_dir()
 
     @overload
@@ -125,7 +125,7 @@ def check_path(where: str | bytes, folder: Path | None, *, exists: bool = False)
     if folder is None:
         return "the bytes of an image, or a path in the folder that data.images names"
     try:
-        found = not exists or (folder / str(split_selection(where)[0])).exists()
+        found = not exists or find_path(str(split_selection(where, folder)[0]), folder).exists()
     except (OSError, ValueError):  # a name that no file can have
         found = False
     if not found:

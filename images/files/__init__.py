@@ -55,7 +55,7 @@ def open_picture(where: ImageLocation, folder: Folder | None = None) -> Image.Im
 
 def _open_with(what: pool.What, where: ImageLocation, folder: Folder | None) -> Source | Image.Image:
     """Raise errors outside `except`, so that no error carries the decoder's own exception."""
-    place, selection = paths.split_selection(where)
+    place, selection = paths.split_selection(where, folder)
     name = paths.describe_location(place)
     try:
         with paths.open_location(place, folder) as (content, header):

@@ -42,7 +42,7 @@ READ = (
     *("BitsAllocated", "BitsStored", "HighBit", "PixelRepresentation", "ModalityLUTSequence", "SegmentationType"),
     *(f"{name.removesuffix('Data')}Padding{part}" for name in PIXELS for part in ("Value", "RangeLimit")),
     *(*GROUPS, "SharedFunctionalGroupsSequence", "PerFrameFunctionalGroupsSequence", "DoseGridScaling", "DoseUnits"),
-    "RealWorldValueMappingSequence",
+    *("RealWorldValueMappingSequence", "MaximumFractionalValue", "ICCProfile", "OpticalPathSequence"),
     *(*SPACINGS, *MAGNIFICATION, "PixelSpacingCalibrationType", "PixelAspectRatio"),
     *(f"{color}PaletteColorLookupTable{part}" for color in COLORS for part in ("Descriptor", "Data")),
     *(f"Segmented{color}PaletteColorLookupTableData" for color in COLORS),

@@ -7,6 +7,7 @@ other kinds are left out and named.
 import hashlib
 import io
 import os
+import stat
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
@@ -159,6 +160,8 @@ def _list_names(folder: int) -> list[str]:
 
 def _read_file(folder: int, name: str) -> tuple[SeriesKey, SeriesFile] | Slice | None:
     """Return a file and what names its series, or why it cannot be read; None if it is not DICOM."""
+    if stat.S_ISDIR(os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode):
+        return Slice(name, (0, 0), stacks.NOWHERE, f"the folder {describe_location(name)}, not looked into")
     with open_in_folder(folder, name) as file:
         if file is None or not is_dicom(file.read(132)):
             return None

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ...errors import ImageError
+from ..colors import to_srgb
 from ..pixels import Native, Range, find_range, fit_integers, mark_blank, rescale, to_native_dtype
 from ..source import Unit
 from .dicom_header import (
@@ -61,8 +62,14 @@ def decode_elements(dataset: Any, header: Header) -> DecodedFrames:
     fields, usual = get_pixel_size(dataset) | {"unit": get_unit(dataset)}, (0.0, 2.0**bits - 1)
     fields["frame_of_reference"] = reference and hashlib.sha256(reference.encode()).hexdigest()[:16]
     if color:
+        optics = (get_value(dataset, "OpticalPathSequence") or [{}])[0]  # of a slide
+        profile = get_value(dataset, "ICCProfile") or optics.get("ICCProfile")
+        frames, said = to_srgb(frames, getattr(profile, "value", profile))
+        fields["notes"] = (*fields.get("notes", ()), *said)
         return DecodedFrames(to_native_dtype(frames).pixels, None, usual, [None], usual, False, fields)
     segments = get_text(dataset, "SOPClassUID") in SEGMENTATIONS
+    if segments and get_text(dataset, "SegmentationType") == "FRACTIONAL":
+        fields["full"] = float(get_count(dataset, "MaximumFractionalValue", 255)) or 255.0
     if missing is not None and (segments or frames.dtype.kind == "f"):  # what is in no segment is 0
         frames[missing], missing = 0 if segments else np.nan, None
     low, high = (usual[0] - 2.0 ** (bits - 1), usual[1] - 2.0 ** (bits - 1)) if frames.dtype.kind == "i" else usual
@@ -85,7 +92,7 @@ def decode_elements(dataset: Any, header: Header) -> DecodedFrames:
     else:
         each = [rescale(frame, *scale).pixels for frame, scale in zip(frames, scales, strict=True)]
         native = to_native_dtype(join_slices(each))
-    pixels, measured, blank, _ = native if missing is None else _mark(native.pixels, missing)
+    pixels, measured, blank, *_ = native if missing is None else _mark(native.pixels, missing)
     if pixels.dtype == np.uint8:
         measured = find_range(pixels, np.asarray(blank is None or pixels != blank))
     wishes = [get_display(dataset, frame, (min(ends), max(ends))) for frame in numbers]

@@ -15,7 +15,8 @@ from PIL import BmpImagePlugin, GifImagePlugin, Image, JpegImagePlugin, PngImage
 
 from ...errors import ImageError
 from .. import limits
-from ..pixels import ORIENTATION, SHAPES, lay_over, mark_blank, pillow_to_array, to_native_dtype, turn_upright
+from ..colors import NAMED, name_space, to_srgb
+from ..pixels import ORIENTATION, SHAPES, lay_on_ground, mark_blank, pillow_to_array, to_native_dtype, turn_upright
 from ..source import Source, Volume
 from .dicom_header import is_dicom
 from .paths import WHOLE, Reserve, Selection, open_in_folder, read_exactly
@@ -121,8 +122,8 @@ def read_pictures(file: BinaryIO, head: bytes, reserve: Reserve) -> Source:
     if _is_deep_color(head):
         if count > 1:
             raise ImageError("an animated PNG of 16 bits a channel; allowed: 8 bits, or a single picture")
-        return Source.of(_read_deep_color(file, head, image))
-    first, ground = pillow_to_array(image)
+        return _read_deep_color(file, head, image)
+    first, ground, notes = pillow_to_array(image)
     frames = [first]
     with suppress(EOFError):  # there are fewer than the file says
         for number in range(1, count):
@@ -131,14 +132,14 @@ def read_pictures(file: BinaryIO, head: bytes, reserve: Reserve) -> Source:
     if len(frames) == 1:
         key = image.info.get("transparency")
         if image.mode.startswith("I;16") and isinstance(key, int) and (first == key).any():
-            pixels, display, blank, _ = mark_blank(first, first == key)
-            return Source(pixels, display, blank=blank)
+            pixels, display, blank, *_ = mark_blank(first, first == key)
+            return Source(pixels, display, blank=blank, notes=notes)
         del image
-        return Source.of(first, ground=255.0 if ground else None)
+        return Source.of(first, ground=255.0 if ground else None, notes=notes)
     if len({frame.ndim for frame in frames}) > 1:
         frames = [frame if frame.ndim == 3 else np.repeat(frame[:, :, None], 3, axis=2) for frame in frames]
-    voxels, display, blank, _ = to_native_dtype(np.stack(frames))
-    return Volume(voxels, display, planes=False, blank=blank).get_slice(0)
+    voxels, display, blank, *_ = to_native_dtype(np.stack(frames))
+    return Volume(voxels, display, planes=False, blank=blank, notes=notes).get_slice(0)
 
 
 def _load(file: BinaryIO, head: bytes, reserve: Reserve) -> tuple[Image.Image, int]:
@@ -165,6 +166,10 @@ def _load(file: BinaryIO, head: bytes, reserve: Reserve) -> tuple[Image.Image, i
         if image.format != "WEBP":
             reserve(size)
         image.load()
+        if opener is BmpImagePlugin.BmpImageFile:
+            _read_bmp_colors(file, head, image)
+        elif (place := head.find(b"cICP")) > 0 and head[place + 4 : place + 6] != b"\x01\x0d":  # H.273: sRGB
+            image.info[NAMED] = "cICP"
         return image, count
     except Image.DecompressionBombError:
         reason = f"more pixels than this kind of file may have; allowed: {2 * (Image.MAX_IMAGE_PIXELS or 0)}"
@@ -172,6 +177,17 @@ def _load(file: BinaryIO, head: bytes, reserve: Reserve) -> tuple[Image.Image, i
         text = "".join(letter for letter in str(error) if letter.isprintable())[:100]
         reason = f"it is damaged or cut short ({text})"
     raise ImageError(reason)
+
+
+def _read_bmp_colors(file: BinaryIO, head: bytes, image: Image.Image) -> None:
+    """Add what a header of version 4 or 5 says of colors (wingdi.h, BITMAPV5HEADER) to the info of a picture."""
+    size, kind = int.from_bytes(head[14:18], "little"), head[70:74][::-1]
+    if size >= 124 and kind == b"MBED":
+        start, count = (int.from_bytes(head[at : at + 4], "little") for at in (126, 130))
+        file.seek(14 + start)
+        image.info["icc_profile"] = file.read(min(count, 2**24)) or b"none"
+    elif size >= 108 and (kind == b"LINK" or (kind == bytes(4) and any(head[74:122]))):
+        image.info[NAMED] = "of a BMP header"
 
 
 def _count_scans(file: BinaryIO) -> int:
@@ -212,7 +228,7 @@ def _is_deep_color(head: bytes) -> bool:
     return head[12:16] == b"IHDR" and head[24] == 16 and head[25] in CHANNELS
 
 
-def _read_deep_color(file: BinaryIO, head: bytes, image: Image.Image) -> np.ndarray:
+def _read_deep_color(file: BinaryIO, head: bytes, image: Image.Image) -> Source:
     """Return all bits of a PNG that Pillow has found to be whole: (h, w, 3), or (h, w) if it is gray."""
     import cv2
 
@@ -222,5 +238,10 @@ def _read_deep_color(file: BinaryIO, head: bytes, image: Image.Image) -> np.ndar
     channels = CHANNELS[head[25]] if found[2:] == (4,) else [2, 1, 0] if head[25] == 2 else []
     if pixels is None or pixels.dtype != np.uint16 or found[:2] != image.size[::-1] or not channels:
         raise ImageError("a PNG of 16 bits a channel that is not decoded as its header says")
-    pixels = pixels[:, :, channels]
-    return turn_upright(pixels if len(channels) == 3 else lay_over(pixels), image.getexif().get(ORIENTATION, 1))
+    pixels, ground, notes = pixels[:, :, channels], None, name_space(image)
+    if len(channels) != 3:
+        pixels, ground, said = lay_on_ground(pixels)
+        notes += said
+    notes += to_srgb(pixels, image.info.get("icc_profile"))[1]
+    upright = turn_upright(pixels, image.getexif().get(ORIENTATION, 1))
+    return Source.of(upright, ground=65535.0 if ground else None, notes=notes)

@@ -4,6 +4,7 @@ import base64
 import os
 import re
 import stat
+import unicodedata
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -59,8 +60,8 @@ def describe_location(where: ImageLocation) -> str:
     return repr(name if len(name) <= MAX_NAME else f"{name[:MAX_NAME]}…")
 
 
-def split_selection(where: ImageLocation) -> tuple[ImageLocation, Selection]:
-    """Return a location without what it selects, and that.
+def split_selection(where: ImageLocation, folder: Folder | None = None) -> tuple[ImageLocation, Selection]:
+    """Return a location, a path in a folder, without what it selects, and that; of a name that is there, nothing.
 
     >>> split_selection("study 7#series=3#stack=2"), split_selection("study 7")[1] == WHOLE
     (('study 7', Selection(series='3', stack=2, header=None)), True)
@@ -68,9 +69,19 @@ def split_selection(where: ImageLocation) -> tuple[ImageLocation, Selection]:
     if isinstance(where, bytes) or len(os.fspath(where)) >= MAX_PATH:
         return where, WHOLE
     found = _SELECTED.fullmatch(os.fspath(where))
-    if found is None or found[2] is found[3] is None:
+    if found is None or found[2] is found[3] is None or os.path.lexists(os.path.join(folder or "", where)):
         return where, WHOLE
     return found[1], Selection(found[2], None if found[3] is None else int(found[3]))
+
+
+def find_path(text: str, folder: Folder | None) -> Path:
+    """Return a path in a folder; a part that is not there as it is written, in the normal form of Unicode in which it
+    is: a Mac writes é as two letters."""
+    path = Path(folder or "")
+    for part in Path(text).parts:
+        forms = [part] if part.isascii() else [part, *(unicodedata.normalize(form, part) for form in ("NFC", "NFD"))]
+        path /= next((form for form in forms if os.path.lexists(path / form)), part)
+    return path
 
 
 @contextmanager
@@ -118,9 +129,9 @@ def resolve_inside(text: str, folder: Folder | None) -> Path:
     """Return the path with all links resolved; raise `ImageError` if it does not exist or leaves `folder`."""
     try:
         if folder is None:
-            return Path(text).resolve(strict=True)
+            return find_path(text, None).resolve(strict=True)
         root = Path(folder).resolve()
-        path = (root / text).resolve()
+        path = find_path(text, root).resolve()
         if ".." in Path(text).parts or not path.is_relative_to(root):
             raise ImageError("its path leads out of the task's folder")
         return path.resolve(strict=True)

@@ -18,7 +18,8 @@ from PIL import Image, TiffImagePlugin
 
 from ...errors import ImageError
 from .. import limits
-from ..pixels import ORIENTATION, lay_over, mark_blank, pillow_to_array, rescale, turn_upright
+from ..colors import to_srgb
+from ..pixels import ORIENTATION, lay_on_ground, mark_blank, pillow_to_array, rescale, turn_upright
 from ..source import Source, Volume
 from .paths import Reserve, read_exactly
 
@@ -27,7 +28,7 @@ CODECS = (1, 5, 8, 32946, 32773, 34925, 50000)  # none, LZW, Deflate (twice), Pa
 UNPREDICTED = (1, 32773)  # none and PackBits, which do not know of the tag Predictor (TIFF 6.0, section 14)
 WHITE_IS_ZERO, BLACK_IS_ZERO, RGB = range(3)
 PREVIEW_OR_MASK = 1 | 4  # bits of NewSubfileType
-PHOTOMETRIC, NODATA = 262, 42113  # tags
+PHOTOMETRIC, PROFILE, NODATA = 262, 34675, 42113  # tags
 GRAY_BITS = (2, 4)  # of a sample, as which Pillow has 8; 1 bit is black and white
 MAX_WIDTH = 2**16  # pixels: Pillow's buffer has some rows
 
@@ -50,9 +51,9 @@ def read(file: BinaryIO, reserve: Reserve) -> Source:
     missing = _find_missing(page, stored)
     if missing is not None and stored.dtype.kind == "f" and not missing.all():
         stored = np.where(missing, np.nan, stored)  # float32 may not have the number
-    pixels, display, blank, _ = rescale(stored, *_get_calibration(page, notes))
+    pixels, display, blank, *_ = rescale(stored, *_get_calibration(page, notes))
     if missing is not None:
-        pixels, display, blank, _ = mark_blank(pixels, missing | ~np.isfinite(pixels))
+        pixels, display, blank, *_ = mark_blank(pixels, missing | ~np.isfinite(pixels))
     if page.bitspersample in GRAY_BITS and pixels.ndim == 3:
         display = (0.0, 2.0**page.bitspersample - 1)
     if page.photometric == WHITE_IS_ZERO:
@@ -182,6 +183,7 @@ def _seek_with_pillow(file: BinaryIO, page: Any, image: Any) -> Any:
 
 def _decode_with_pillow(image: Image.Image, page: Any) -> np.ndarray:
     """Return the values of a page, if they are of the size and type that it declares."""
+    image.info.pop("icc_profile", None)  # see `_join_channels`
     values, sides = pillow_to_array(image)[0], (page.imagelength, page.imagewidth)
     declared = page.dtype if page.dtype is not None and page.bitspersample >= 8 else np.uint8
     if values.shape[:2] != (sides[::-1] if _is_turned(page) else sides) or values.dtype != declared:
@@ -205,14 +207,17 @@ def _join_channels(page: Any, values: np.ndarray, notes: list[str]) -> np.ndarra
     extra, kinds = values.shape[3] - colors, page.extrasamples
     unnamed = not kinds and colors + extra == 4 and values.dtype.str[1:] in ("u1", "u2")  # OpenCV does not name opacity
     if extra and (unnamed or kinds[:1] in ((1,), (2,))):
-        laid = [lay_over(frame[:, :, : colors + 1], associated=kinds[:1] == (1,)) for frame in values]
-        values, extra = np.stack(laid).reshape(*values.shape[:3], colors), extra - 1
+        laid = [lay_on_ground(frame[:, :, : colors + 1], associated=kinds[:1] == (1,)) for frame in values]
+        notes += [note for _, _, said in laid for note in said]
+        values, extra = np.stack([frame for frame, _, _ in laid]).reshape(*values.shape[:3], colors), extra - 1
     elif extra and colors == 1:
         notes.append(f"the {values.shape[3]} channels of a pixel follow one another as frames")
         return np.moveaxis(values, 3, 1).reshape(-1, *values.shape[1:3])
     if extra:
         notes.append(f"channels left out, whose meaning the file does not say: {extra}")
-    return values[:, :, :, 0] if colors == 1 else values[:, :, :, :3]
+    values, said = to_srgb(values[:, :, :, 0] if colors == 1 else values[:, :, :, :3], page.tags.valueof(PROFILE))
+    notes += said
+    return values
 
 
 def _find_missing(page: Any, stored: np.ndarray) -> np.ndarray | None:

@@ -17,6 +17,7 @@ import numpy as np
 from PIL import Image
 
 from ...errors import ImageError
+from ..colors import to_srgb
 from ..pixels import CODES, DEPTHS, ORIENTATION
 from ..source import Source, Volume
 
@@ -201,7 +202,7 @@ def _order_as_in_memory(array: np.ndarray) -> tuple[np.ndarray, list[int], list[
 
 def pack_picture(image: Image.Image) -> tuple[Message, memoryview]:
     """Return a Pillow image as a message and the bytes behind it; of its facts only palette, transparency and
-    rotation."""
+    rotation. RGB is converted to sRGB."""
     message: Message = {"dtype": "bytes", "mode": image.mode, "size": image.size}
     if image.palette is not None and image.mode in ("P", "PA"):
         kind = "RGBA" if image.palette.mode == "RGBA" else "RGB"
@@ -210,7 +211,8 @@ def pack_picture(image: Image.Image) -> tuple[Message, memoryview]:
     if transparency is not None:
         message["transparency"] = list(transparency) if isinstance(transparency, bytes | tuple) else transparency
     message["rotation"] = image.getexif().get(ORIENTATION, 1)
-    content = image.tobytes()
+    profile = image.info.get("icc_profile") if image.mode == "RGB" else None
+    content = to_srgb(np.asarray(image), profile)[0].tobytes() if profile else image.tobytes()
     return message | {"shape": [len(content)]}, memoryview(content)
 
 

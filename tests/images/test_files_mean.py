@@ -13,16 +13,19 @@ import zlib
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+import cv2
 import nibabel as nib
 import numpy as np
 import pytest
 import tifffile
-from PIL import Image
+from PIL import Image, ImageCms
+from PIL.PngImagePlugin import PngInfo
 
 import viewbox
 from tests.support.data_kit import write_jsonl
 from tests.support.odd_images import (
     AXIAL,
+    bmp,
     dicom,
     enhanced,
     flat,
@@ -35,6 +38,7 @@ from tests.support.odd_images import (
     packed_tiff,
     picture,
     png16,
+    profile,
     segmentation,
     sequence,
     series,
@@ -42,6 +46,7 @@ from tests.support.odd_images import (
     tiff,
 )
 from viewbox.errors import ConfigError, ImageError
+from viewbox.images.files import open_picture
 from viewbox.images.source import Source
 from viewbox.images.view import View
 from viewbox.tools.calling import apply_tools
@@ -1038,6 +1043,8 @@ row("18-localizer", with_file(localizer), notes,
     "PS3.3 C.8.2.1.1.1: ImageType value 3", "rordenlab/dcm2niix#168")
 row("18-localizer-in-place", with_file(other(ImageType=["ORIGINAL", "PRIMARY", "LOCALIZER"], position=(0, 0, 30))),
     notes, either(says(r"axial: 6\b", "localizer|1 file"), refused("localizer|99")), "of the same size and orientation")
+row("18-folder", with_file(lambda f: (f / "Köln").mkdir()), notes, says(r"axial: 6\b", "the folder 'Köln'"),
+    "what lies below is not looked into")
 row("18-another-size", with_file(other(shape=(32, 32))), notes,
     either(says(r"axial: 6\b", "32x32|size|1 file"), refused("size|99")), "one file of 32x32")
 row("18-another-spacing", with_file(other(PixelSpacing=[2, 2])), notes,
@@ -1420,6 +1427,171 @@ row("30-block", nearly(type="block"), pixels, refused("block|type"), "NRRD: type
 row("30-cut", lambda f: cut(nearly()(f), 20), pixels, refused("cut short"), "fewer bytes than voxels")
 row("30-outside", lambda f: nrrd((f / "b").mkdir() or f / "b" / "a.nhdr", SPOT, data="../a.raw"), pixels,
     refused("folder|outside|data file"), "a data file beside the header only")
+
+# ---- what is inside of a mask
+
+PATCHED = np.zeros((32, 32), np.uint8)
+PATCHED[8:24, 8:24] = 1
+QUARTER = Near(0.25, 1e-6)
+INSIDE = go("overlay_mask", image="image_2")
+SHARE = facts("share_of_view", INSIDE)
+SOFT = cv2.GaussianBlur(PATCHED * 255, (3, 3), 0)
+BESIDE = np.full((32, 32), 9, np.uint8)
+
+
+def inside(mask, ask=SHARE, right=QUARTER, source="", report="", image=BESIDE):
+    """Adds a row: a mask in memory or a function that writes one, beside a picture of its size."""
+    name = f"40-mask-{len([one for one in ROWS if one.name.startswith('40')])}"
+    row(name, lambda f: [one(f) if callable(one) else one for one in (image, mask)], ask, right, source, report)
+
+
+def volume_of(values, name="b.nii", **header):
+    return lambda f: nifti(f / name, np.stack([np.asarray(values).T] * 3, 2), **header)
+
+
+TOLD = text(INSIDE)
+VOIDED = np.where(PATCHED > 0, 15, np.where(np.arange(32) < 4, 255, 0)).astype(np.uint8)
+CHANNELS = np.dstack([SOFT, np.roll(SOFT, 4, 1), SOFT * 0])
+inside(np.where(PATCHED > 0, 0.9, 0.02), source="probabilities from one half", report="xuebinqin/U-2-Net#71")
+inside(np.where(PATCHED > 0, 0.9, 0.02), TOLD, says("probabilities from one half"))
+inside(np.where(PATCHED > 0, 1.06, -0.04), source="a spline goes beyond 0 and 1")
+inside(np.where(PATCHED > 0, 0.9, np.nan), source="NaN is not inside")
+inside(np.where(PATCHED > 0, 2.5, 0), TOLD, refused("whole numbers|0 to 1"), "neither labels nor probabilities")
+MINUS = np.where(PATCHED > 0, 3, -1).astype(np.int16)
+inside(MINUS, source="-1 is background", report="open-mmlab/mmsegmentation#2332")
+inside(MINUS, TOLD, says("below 0"))
+inside(PATCHED * 117.0, source="labels as floats")
+inside((PATCHED * np.arange(1, 33)).astype(np.uint8), source="many labels of small numbers, as of TotalSegmentator")
+inside((PATCHED * np.arange(900, 932)).astype(np.uint16), source="instances are numbered")
+inside(lambda f: picture(f / "b.jpg", PATCHED * 255), source="JPEG: from one half",
+    report="arahusky/Tensorflow-Segmentation#11")
+inside(SOFT, source="OpenCV: the blur of a straight edge is half at the edge")
+inside(SOFT, TOLD, says("128 of 255"))
+inside(SOFT.astype(np.uint16) * 257, source="16 bits alike")
+inside(volume_of(SOFT), source="and voxels", image=volume_of(PATCHED, "a.nii"))
+inside(CHANNELS, right=Near(0.3125, 1e-6), source="two channels of soft edges: 20 of 32 columns, half of the rows",
+    report="askerlee/segtran#44")
+inside(np.dstack([PATCHED, PATCHED * 0, PATCHED * 0]), TOLD, says("channels"), "channels are not told apart")
+inside(VOIDED, source="255 beside labels is void", report="CAMMA-public/Endoscapes#5")
+inside(VOIDED, TOLD, says("255 is taken as void"))
+inside(np.where(VOIDED[..., None] == 255, (224, 224, 192), VOIDED[..., None] // 15 * (128, 0, 128)).astype(np.uint8),
+    source="PASCAL VOC: void is (224, 224, 192)")
+inside(np.dstack([PATCHED * 200, PATCHED * 0, PATCHED * 0, SOFT]), source="soft opacity from one half")
+inside(np.stack([PATCHED] * 3), TOLD, refused("shape"), "three channels before rows are no picture")
+inside(lambda f: nifti(f / "b.nii", np.stack([PATCHED] * 6, 2).reshape(32, 32, 3, 2)), TOLD,
+    refused("2 stacks", "channels"), "one of several channels is not taken for all", image=volume_of(PATCHED, "a.nii"))
+inside(lambda f: tiff(f / "b.tif", *[PATCHED] * 3), text(go("select_slice", index=1, plane="coronal"), INSIDE),
+    refused("plane"), "pages have no coronal plane", image=volume_of(PATCHED, "a.nii"))
+for full, value in ((100, 60), (255, 128), (255, 1)):
+    inside(lambda f, full=full, value=value: segmentation(f / "b.dcm", [PATCHED * value + (value > 1) * (full * 2 // 5)
+        * (1 - PATCHED)] * 3, (0, 5, 10), kind="FRACTIONAL", MaximumFractionalValue=full),
+        source="PS3.3 C.8.20.2.3: of MaximumFractionalValue, from one half", report="dcmjs-org/dcmjs#309",
+        image=lambda f: series(f / "s", flat((0, 0, 0), (32, 32))))
+
+# ---- colors of another space than sRGB
+
+DIM, LINEAR_RGB = np.full((16, 16, 3), 55, np.uint8), profile()
+BRIGHT = Near([255 * (1.055 * (55 / 255) ** (1 / 2.4) - 0.055)] * 3, 1.5)  # 128
+IEC = "IEC 61966-2-1: the curve of sRGB, of linear values"
+
+
+def first(where):
+    return shown(where).reshape(256, -1)[0]
+
+
+def chunked(name, content):
+    return lambda f: png16(f / "a.png", DIM.astype(np.uint16) * 257, (name, content))
+
+
+def png8(*chunks, mode="RGB"):
+    def given(folder):
+        extra = PngInfo()
+        for name, content in chunks:
+            extra.add(name, content)
+        return picture(folder / "a.png", Image.fromarray(DIM).convert(mode), pnginfo=extra)
+
+    return given
+
+
+def exif(space):
+    tags = Image.Exif()
+    tags.get_ifd(0x8769)[0xA001] = space
+    return lambda f: picture(f / "a.jpg", DIM, exif=tags)
+
+
+for name, options in (("a.png", {}), ("a.jpg", {}), ("a.tif", {}), ("a.webp", {"lossless": True})):
+    row(f"41-profile-{name}", lambda f, name=name, more=options: picture(f / name, DIM, icc_profile=LINEAR_RGB, **more),
+        first, BRIGHT, IEC, "python-pillow/Pillow#2594")
+row("41-profile-opaque", lambda f: picture(f / "a.png", np.dstack([DIM, DIM[..., 0] + 200]), icc_profile=LINEAR_RGB),
+    first, BRIGHT, IEC)
+row("41-profile-lzw", lambda f: picture(f / "a.tif", DIM, icc_profile=LINEAR_RGB, compression="tiff_lzw"), first,
+    BRIGHT, IEC)
+row("41-profile-memory", lambda f: Image.open(picture(f / "a.png", DIM, icc_profile=LINEAR_RGB)), first, BRIGHT, IEC)
+row("41-profile-picture", lambda f: picture(f / "a.png", DIM, icc_profile=LINEAR_RGB),
+    lambda p: open_picture(p).getpixel((0, 0)), BRIGHT, IEC)
+row("41-profile-bmp", lambda f: bmp(f / "a.bmp", DIM, b"MBED", LINEAR_RGB), first, BRIGHT, IEC)
+row("41-profile-dicom", lambda f: dicom(f / "a.dcm", DIM, "SC", ICCProfile=LINEAR_RGB), first, BRIGHT, "PS3.3 C.11.15")
+row("41-profile-of-a-slide", lambda f: dicom(f / "a.dcm", DIM, "SC", OpticalPathSequence=sequence(item(
+    ICCProfile=LINEAR_RGB))), first, BRIGHT, "PS3.3 C.8.12.5")
+row("41-profile-said", lambda f: picture(f / "a.png", DIM, icc_profile=LINEAR_RGB), notes, says("converted"), "said")
+row("41-srgb", lambda f: picture(f / "a.png", DIM, icc_profile=ImageCms.ImageCmsProfile(ImageCms.createProfile("sRGB"))
+    .tobytes()), all_of(first, notes), says(r"\[55 55 55\] \| $"), "nothing to do, and nothing to say")
+row("41-gray", lambda f: picture(f / "a.png", DIM[..., 0], icc_profile=profile(b"GRAY")), all_of(first, notes),
+    says(r"\[55\]", "profile"), "gray values are measured, and stay")
+row("41-cmyk", lambda f: picture(f / "a.jpg", Image.new("CMYK", (16, 16)), icc_profile=profile(b"CMYK")), notes,
+    says("profile"), "not applied", "cgwire/zou#1188")
+row("41-damaged", lambda f: picture(f / "a.png", DIM, icc_profile=b"no profile"), all_of(first, notes),
+    says(r"\[55 55 55\]", "profile"), "a damaged profile costs no picture", "pbs/its#180")
+row("41-deep", chunked(b"iCCP", b"x\0\0" + zlib.compress(LINEAR_RGB)), notes, says("profile"), "16 bits stay as stored")
+row("41-deep-gamma", chunked(b"gAMA", struct.pack(">I", 100000)), notes, says("gamma 1"), "ISO 15948 11.3.3.2")
+row("41-gamma", png8((b"gAMA", struct.pack(">I", 100000))), notes, says("gamma 1"), "ISO 15948 11.3.3.2")
+row("41-gamma-gray", png8((b"gAMA", struct.pack(">I", 100000)), mode="L"), notes, says("gamma 1"), "ISO 15948 11.3.3.2")
+row("41-gamma-as-usual", png8((b"gAMA", struct.pack(">I", 45455))), lambda p: opened(p).notes == (), 1, "that of sRGB")
+row("41-srgb-first", png8((b"sRGB", b"\0"), (b"gAMA", struct.pack(">I", 100000))), lambda p: opened(p).notes == (), 1,
+    "ISO 15948 11.3.3.5: sRGB goes first")
+row("41-primaries", png8((b"cHRM", struct.pack(">8I", 31270, 32900, 68000, 32000, 26500, 69000, 15000, 6000))), notes,
+    says("primaries"), "Display P3")
+row("41-cicp", png8((b"cICP", bytes((12, 13, 0, 1)))), notes, says("cICP"), "PNG 3, 11.3.2.6: Display P3")
+row("41-text", png8((b"tEXt", b"gamma\0x"), (b"tEXt", b"chromaticity\0x")), lambda p: opened(p).notes == (), 1,
+    "a text of that name is no chunk")
+row("41-exif", exif(2), notes, says("Adobe RGB"), "EXIF ColorSpace 2, as cameras write it")
+row("41-exif-unknown", exif(65535), notes, says("uncalibrated"), "EXIF 2.32, ColorSpace")
+row("41-exif-srgb", exif(1), lambda p: opened(p).notes == (), 1, "EXIF 2.32, ColorSpace")
+
+HIDDEN = np.tile(np.arange(0, 256, 17, dtype=np.uint8), (16, 1))
+EMPTY = HIDDEN * 0
+CLEAR = np.dstack([HIDDEN, HIDDEN, HIDDEN, EMPTY])
+for name, given in (
+    ("png", lambda f: picture(f / "a.png", CLEAR)),
+    ("faint", lambda f: picture(f / "a.png", CLEAR + np.uint8([0, 0, 0, 9]))),
+    ("gray", lambda f: picture(f / "a.png", np.dstack([HIDDEN, EMPTY]))),
+    ("palette", lambda f: picture(f / "a.png", Image.fromarray(HIDDEN).convert("P"), transparency=bytes(256))),
+    ("deep", lambda f: png16(f / "a.png", CLEAR.astype(np.uint16) * 257)),
+    ("webp", lambda f: picture(f / "a.webp", CLEAR, lossless=True, exact=True)),
+    ("tiff", lambda f: tiff(f / "a.tif", CLEAR, photometric="rgb", extrasamples=["unassalpha"])),
+    ("bmp", lambda f: bmp(f / "a.bmp", CLEAR)),
+    ("npy", npy(CLEAR)),
+):
+    row(f"42-{name}", given, line, gray(np.stack([HIDDEN[0]] * 3, 1) if name != "gray" else HIDDEN[0]),
+        "a picture of which nothing could be seen", "golang/go#54368" if name == "bmp" else "")
+    row(f"42-{name}-said", given, notes, says("transparent everywhere"), "said")
+row("42-one-color", lambda f: picture(f / "a.png", CLEAR * 0), all_of(levels, lambda p: opened(p).notes),
+    says(r"\[255\] \| \(\)"), "nothing is there to be seen")
+
+# ---- statistics of floats
+
+LARGE = (1e6 + np.random.default_rng(0).normal(size=(64, 64))).astype(np.float32)
+NEXT = np.where(np.eye(16) > 0, np.nextafter(np.float32(100), np.float32(200)), np.float32(100))
+BELOW = go("get_intensity_stats", box=[0, 0.5, 1, 1])
+row("43-flat-region", npy(np.where(np.arange(64).reshape(8, 8) < 9, 614454277, 2**24).astype(np.int32)),
+    all_of(facts("mean std min", BELOW), facts("histogram", BELOW)),
+    says(r"\[16777216\.0, 0\.0, 16777216\.0\] \| \(0, 0, 0, 0, 0, 32, 0, 0, 0, 0\)"), "one value", "numpy/numpy#27148")
+row("43-next", npy(NEXT), facts("mean std", STATS), Near([NEXT.astype(float).mean(), NEXT.astype(float).std()], 1e-12),
+    "numpy, float64")
+row("43-next-bins", npy(NEXT), facts("histogram", STATS), [240, *[0] * 8, 16], "two values, in the first and last bin")
+row("43-large", npy(LARGE), facts("std", STATS), Near(LARGE.astype(float).std(), 1e-4), "numpy, float64",
+    "xarray-contrib/xarray-spatial#2831")
+row("43-constant", npy(np.full((64, 64), 12345.67, np.float32)), facts("std", STATS), Near(0, 0), "one value")
 
 # ---- boxes
 

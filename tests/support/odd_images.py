@@ -213,6 +213,37 @@ def picture(path, image, **options):
     return path
 
 
+def profile(space=b"RGB "):
+    """An ICC profile (ICC.1:2010, 7.2, 9.2) of sRGB's primaries, or of gray, that takes values as linear."""
+
+    def fixed(*numbers):
+        return b"XYZ \0\0\0\0" + b"".join(struct.pack(">i", round(number * 65536)) for number in numbers)
+
+    tags = {b"wtpt": fixed(0.9642, 1, 0.8249), b"cprt": b"text\0\0\0\0none\0\0\0\0"}
+    tags[b"desc"] = b"desc" + struct.pack(">II", 0, 4) + b"own\0" + bytes(80)
+    linear, columns = b"curv" + struct.pack(">IIHH", 0, 1, 256, 0), {b"r": (0.4360, 0.2225, 0.0139)}
+    columns |= {b"g": (0.3851, 0.7169, 0.0971), b"b": (0.1431, 0.0606, 0.7141)}
+    for letter, column in columns.items() if space == b"RGB " else ((b"k", None),):
+        tags |= {letter + b"TRC": linear} | ({letter + b"XYZ": fixed(*column)} if column else {})
+    place, table = 132 + 12 * len(tags), b""
+    for name, content in tags.items():
+        table, place = table + name + struct.pack(">II", place, len(content)), place + len(content)
+    head = struct.pack(">I4xI4s4s4s", place, 0x02200000, b"mntr", space, b"XYZ ") + bytes(12) + b"acsp" + bytes(28)
+    whole = head + fixed(0.9642, 1, 0.8249)[8:] + bytes(48) + struct.pack(">I", len(tags)) + table
+    return whole + b"".join(tags.values())
+
+
+def bmp(path, pixels, kind=b"sRGB", behind=b"", masks=(0xFF0000, 0xFF00, 0xFF, 0xFF000000)):
+    """A BMP with a header of version 5 (wingdi.h, BITMAPV5HEADER): uint8 (h, w, 3 or 4) in B, G, R, A."""
+    height, width, channels = pixels.shape
+    sizes = (124, width, -height, 1, 8 * channels, 3 if channels == 4 else 0, pixels.nbytes, 0, 0, 0, 0)
+    header = struct.pack("<IiiHHIIiiII", *sizes) + struct.pack("<4I", *masks) + kind[::-1] + bytes(48)
+    header += struct.pack("<4I", 4, 124 + pixels.nbytes, len(behind), 0)
+    start = b"BM" + struct.pack("<IHHI", 138 + pixels.nbytes, 0, 0, 138)
+    path.write_bytes(start + header + pixels.tobytes() + behind)
+    return path
+
+
 def text_on(ground, mode, ink):
     """A square of ink, rows 8 to 15 and columns 8 to 23, on a ground, 32 x 24."""
     image = Image.new(mode, (32, 24), ground)

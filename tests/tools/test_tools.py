@@ -1,5 +1,9 @@
 """Tools as a model meets them: what it may write, what it is told, what it is shown."""
 
+import json
+import random
+import re
+from itertools import product
 from typing import Annotated, Literal
 
 import numpy as np
@@ -11,7 +15,7 @@ from PIL import Image, ImageEnhance
 
 from viewbox import tools
 from viewbox.images.coordinates import from_unit, get_limits, to_unit
-from viewbox.images.source import Source
+from viewbox.images.source import Source, Volume
 from viewbox.images.view import View
 from viewbox.tools import TOOLS, Point, Range, ToolOutput, call_stateful, tool
 
@@ -246,3 +250,82 @@ def test_contrast_keeps_its_reference_level_when_the_viewer_looks_closer():
 def test_apply_takes_arrays_images_sources_and_views():
     given = (NOISE, Image.fromarray(NOISE), SOURCE, view())
     assert len({tools.apply_tool("zoom", one, factor=2)[1].image.open().tobytes() for one in given}) == 1
+
+
+# ---- any picture, any valid arguments
+
+
+F = np.float32
+CHANCE = np.random.default_rng(0)
+
+
+def stacked(voxels, **fields):
+    return Volume(voxels, (float(np.nanmin(voxels)), float(np.nanmax(voxels))), **fields).get_slice(0)
+
+
+def pick(*shape, below=256, kind=np.uint8):
+    return CHANCE.integers(0, below, shape).astype(kind)
+
+
+NORMAL = CHANCE.normal(size=(3, 9, 7)).astype(F)
+EPI = pick(3, 4, 20, 30, below=1000, kind=np.int16)
+ODD = {
+    "1 x 1": pick(1, 1), "1 x N": pick(1, 300), "N x 1": pick(300, 1, below=9999, kind=np.int16), "thin": pick(2, 5000),
+    "tall": pick(5000, 2, below=60000, kind=np.uint16), "bool": NORMAL[0] > 0, "16 bit": pick(60, 40, kind=np.uint16),
+    "flat": np.full((40, 50), 2**24, F), "flat and huge": np.full((5, 5), 3e38, F), "tiny": np.full((5, 5), 1e-45, F),
+    "next": np.where(NORMAL[0] > 0, np.nextafter(F(100), F(200)), F(100)), "wide": np.sign(NORMAL[0]) * F(3.4e38),
+    "small": np.abs(NORMAL[0]) * F(1e-40), "int32": np.full((9, 9), 614454277, np.int32),
+    "int64": np.array([[0, 2**41]]),
+    "uint64": np.array([[2**63, 2**64 - 1]], np.uint64), "infinity": np.where(NORMAL[0] > 1, np.inf, NORMAL[0]),
+    "NaN": np.where(NORMAL[0] > 0, np.nan, NORMAL[0]), "one number": np.where(NORMAL[0] < NORMAL[0].max(), np.nan, 4),
+    "RGBA": pick(33, 44, 4), "RGBA of 16 bits": pick(33, 44, 4, kind=np.uint16), "float RGB": CHANCE.random((9, 7, 3)),
+    "RGB with NaN": np.where(CHANCE.random((9, 7, 3)) < 0.1, np.nan, 0.5), "int RGB": pick(9, 7, 3, kind=int) - 500,
+    "huge RGB": (CHANCE.random((9, 7, 3)) * 3e38).astype(F), "flat RGB": np.full((9, 7, 3), 9, np.uint8),
+    "palette": Image.fromarray(pick(9, 7)).convert("P"), "1": Image.new("1", (9, 9), 1), "LA": Image.new("LA", (9, 9)),
+    "I;16": Image.fromarray(pick(20, 30, kind=np.uint16)), "CMYK": Image.new("CMYK", (9, 9), (9, 99, 3, 4)),
+    "one slice": stacked(NORMAL[:1], spacing=(3.0, 1.0, 1.0)),
+    "one voxel": stacked(np.full((1, 1, 1), 5, np.int16), spacing=(3.0, 1.0, 1.0), affine=np.eye(4), unit="HU"),
+    "flat volume": stacked(np.full((4, 5, 6), 2e8, F), spacing=(1.0, 1.0, 500.0)),
+    "frames": stacked(pick(3, 9, 7), planes=False), "RGB frames": stacked(pick(3, 9, 7, 3), planes=False),
+    "4-D": stacked(EPI[0], times=EPI), "empty slice": stacked(np.stack([NORMAL[0] * np.nan, NORMAL[0]]), blank=np.nan),
+    "inverted": Source(EPI[0, 0], (4000.0, 0.0)), "one display": Source(EPI[0, 0], (5.0, 5.0)),
+    "needles": Source.of(pick(9, 7), spacing=(1e-9, 1e9)), "long pixels": Source.of(pick(9, 7), spacing=(1.0, 99.0)),
+}  # fmt: skip
+
+
+def draw_arguments(tool, chance):
+    given = [name for name in tool.parameters if name in tool.required or chance.random() < 0.6]
+    return {name: draw_value(tool.parameters[name], name, chance) for name in given}
+
+
+def draw_value(spec, name, chance):
+    kind = spec.get("x-kind", spec.get("type"))
+    if "enum" in spec or kind == "boolean" or name in ("image", "label"):
+        names = {"image": ["image_1", "image_2", "image_3"], "label": ["", "a", "é", "x" * 40]}
+        return chance.choice(spec.get("enum") or names.get(name) or [True, False])
+    if kind == "point":
+        return [chance.choice([0, 1, chance.random()]) for _ in range(2)]
+    if kind == "box":
+        (x1, x2), (y1, y2) = (sorted([chance.choice([0, chance.random()]), chance.random()]) for _ in range(2))
+        return [x1, y1, x2, y2]
+    whole = kind == "integer"
+    low, high = spec.get("minimum", 0 if whole else -1e6), min(spec.get("maximum", 3 if whole else 1e6), 1e6)
+    return chance.choice([low, high, chance.randint(low, high) if whole else chance.uniform(low, high)])
+
+
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")  # of 3e38: sums that are shown as white
+@pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.nightly) for seed in range(1, 5))])
+def test_no_tool_raises_and_every_fact_is_finite_on_any_picture(seed):
+    sources = {name: Source.of(picture) for name, picture in ODD.items()}
+    shipped = [one for one in TOOLS.values() if one.stateful and one.function.__module__.startswith("viewbox.")]
+    for name, last in product(sources, shipped):
+        chance = random.Random(f"{seed} {name} {last.name}")
+        images = [sources[name], *chance.sample(list(sources.values()), 2)]
+        now = View.of(images[0], max_pixels=chance.choice([1, 64, 4096, 65536]))
+        for one in [*chance.choices(shipped, k=chance.randrange(4)), last]:
+            arguments = draw_arguments(one, chance)
+            hidden = {"images": images, "mask": chance.choice([None, *images])}
+            now, result = call_stateful(one, now, arguments, hidden=hidden)
+            told = json.dumps(dict(result.facts))
+            assert not re.search(r"NaN|Infinity|\"(nan|-?inf)\"", told), (name, one.name, arguments, told)
+            assert result.error is None or result.error.startswith(one.name), (name, one.name, arguments)

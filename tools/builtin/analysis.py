@@ -9,13 +9,13 @@ from typing import Annotated, Any, Literal
 
 import numpy as np
 
-from ...errors import ArgumentError
-from ...images.statistics import describe_pixels, to_luminance
+from ...errors import ArgumentError, show_json
+from ...images.statistics import describe_pixels, describe_values, to_luminance
 from ...images.view import WHOLE, View
 from ..arguments import Box, Point, Range, ViewFractions
 from ..results import ToolOutput
 from ..tool import tool
-from .drawing import draw_grid, draw_outline
+from .drawing import draw_grid, draw_outline, find_undrawn
 
 Color = Literal["red", "green", "blue", "yellow", "cyan", "magenta", "white"]
 LONGEST_PROFILE = 64  # numbers of a profile that are shown and saved
@@ -85,8 +85,7 @@ def intensity_profile(view: View, point1: Point, point2: Point) -> ToolOutput:
         facts["pixels_not_measured"] = int((~there).sum())
         text, values = text + "; null where nothing was measured (padding)", values[there]
     if values.size:
-        facts |= {"mean": float(values.mean()), "std": float(values.std())}
-        facts |= {"min": float(values.min()), "max": float(values.max())}
+        facts |= describe_values(values)
     return ToolOutput(text, {**facts, "pixel_points": [[x1, y1], [x2, y2]], **_name_unit(view)})
 
 
@@ -123,17 +122,21 @@ def annotate_region(view: View, box: Box, color: Color = "red", label: str = "")
 
     box: the area to outline
     color: color of the outline
-    label: text beside the outline; default: none
+    label: text beside the outline, in English letters, digits and ASCII signs; default: none
     """
     x1, y1, x2, y2 = _check_box("annotate_region", box)
     label = " ".join(label.split())
     if len(label) > LONGEST_LABEL:
         raise ArgumentError(f"annotate_region: label has {len(label)} characters; allowed: at most {LONGEST_LABEL}")
+    if undrawn := find_undrawn(label):
+        what = f"{show_json(undrawn)} cannot be drawn; allowed: English letters, digits and ASCII signs"
+        raise ArgumentError(f"annotate_region: label: {what}")
     width, height = view.size
     left, top = min(int(x1 * width), width - 1), min(int(y1 * height), height - 1)
     right, bottom = max(left + 1, math.ceil(x2 * width - 1e-6)), max(top + 1, math.ceil(y2 * height - 1e-6))
     picture = draw_outline(view.to_picture(), (left, top, right, bottom), color, label)
-    return ToolOutput("outlined", {"box": ViewFractions(box), "color": color, "label": label}, picture)
+    text = "outlined, with the label drawn beside it" if label else "outlined"
+    return ToolOutput(text, {"box": ViewFractions(box), "color": color, "label": label}, picture)
 
 
 @tool

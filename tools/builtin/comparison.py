@@ -5,6 +5,7 @@ The second picture is linked: it shows the same part, turned and mirrored alike,
 
 import math
 import os
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Annotated, Any
@@ -14,6 +15,7 @@ import numpy as np
 
 from ...errors import ArgumentError, ImageError
 from ...images.files import open_image as open_file
+from ...images.masks import choose_inside
 from ...images.ref import ImageRef
 from ...images.resample import fit_size
 from ...images.source import AXES, Source, Volume
@@ -41,7 +43,7 @@ def show_beside(
     view: View, image: ImageName, slice: int | None = None, images: Hidden[Sequence[Source]] = ()
 ) -> ToolOutput:
     """Show the current view on the left and the same part of another image on the right: linked, in the same plane,
-    with the same zoom and orientation. The view itself does not change.
+    with the same zoom and orientation; single pictures by their proportions. The view itself does not change.
 
     slice: slice of the other image, from 0, if it is a volume; default: the one at the same place in the patient
     """
@@ -70,10 +72,11 @@ def show_beside(
 def _find_part(view: View, other: Source, index: int | None, name: str) -> tuple[Source, Box, str]:
     """Return the slice of another image that is beside the shown one, which window of it, and that part in words."""
     here, there, part = view.source.volume, other.volume, f"the same part of {name}"
-    if here is None or there is None or here.is_same_stack(there):
+    if other is view.source or (here is not None and there is not None and here.is_same_stack(there)):
         return _find_slice(view.source, other, index), view.window, part
-    if not _share_frame(here, there):
-        part = f"{name} at the same proportions; it is not known whether this is the same place in the patient"
+    if here is None or there is None or not _share_frame(here, there):
+        part = f"{name} at the same proportions; it is not known whether this is the same place"
+        part += " in the patient" if here is not None and there is not None else ""
         return _find_slice(view.source, other, index), view.window, part
     at, last = _find_index(view.source, there), there.voxels.shape[AXES[here.plane]] - 1
     found = _find_slice(view.source, other, min(last, max(0, round(at))) if index is None else index)
@@ -141,8 +144,15 @@ def overlay_mask(
     color: color of the mask
     opacity: 0.1 is faint, 1 hides what lies under it
     """
-    found, doubt = _find_mask(view.source, _open_mask(image, images, mask))
-    inside = _sample_mask(view, found)
+    try:
+        given = _open_mask(image, images, mask)
+        found, doubt = _find_mask(view.source, given)
+        rule = choose_inside(given)
+    except ImageError as error:  # it may name the file, which the model must not learn
+        reason = re.sub("^image (?:'.*?'|\".*?\"|[(].*?[)]): ", "", str(error))
+        raise ArgumentError(f"overlay_mask: the mask cannot be shown: {reason}") from None
+    inside = _sample_mask(view, rule.find(found))
+    doubt = "; ".join([f"; inside: {rule.words}{doubt}", *given.notes])
     picture = draw_mask(view.to_picture(), inside, COLORS[color], opacity)
     facts: dict[str, Any] = {"color": color, "share_of_view": float(inside.mean())}
     box = find_mask_box(inside)
@@ -171,11 +181,14 @@ def _find_mask(shown: Source, mask: Source) -> tuple[Source, str]:
     volume, other = shown.volume, mask.volume
     if volume is None or other is None:
         if volume is not None or other is not None:
-            raise ArgumentError("overlay_mask: one of image and mask is a volume, the other a single picture")
+            what = "one of image and mask is a volume, the other a single picture"
+            raise ArgumentError("; ".join([f"overlay_mask: {what}", *mask.notes]))
         if abs(shown.width * mask.height / (shown.height * mask.width) - 1) > SAME:
             raise _refuse(mask.size, shown.size, "pixels")
         return mask, ""
-    other = other.at_time(volume.time) if other.count_times() == volume.count_times() else other
+    if (count := other.count_times()) not in (1, volume.count_times()):
+        raise ImageError(f"it has {count} stacks (channels, or times), the image {volume.count_times()}; choose one")
+    other = other.at_time(volume.time if count > 1 else 0)
     if _share_frame(volume, other):
         return Source(_sample_on(shown, other), blank=other.blank), ""
     other = _turn_alike(other, volume)
@@ -195,17 +208,12 @@ def _refuse(given: Sequence[float], allowed: Sequence[float], unit: str) -> Argu
     return ArgumentError(f"overlay_mask: the mask is of {sizes[0]} {unit}, the image of {sizes[1]}: they do not match")
 
 
-def _sample_mask(view: View, mask: Source) -> np.ndarray:
-    """Return which pixels of the view are inside; (height, width).
+def _sample_mask(view: View, whole: np.ndarray) -> np.ndarray:
+    """Return which pixels of the view are inside of a mask, `whole`; (height, width).
 
     Enlarged: those whose center is in a pixel of the mask. Reduced: those of which at least half is inside, or any part
     if the structure is too thin for that.
     """
-    whole = np.asarray(mask.filled != (mask.ground or 0))
-    if mask.color:
-        whole = np.asarray(whole.any(axis=2))
-    if mask.measured is not None:
-        whole &= mask.measured
     sampled = replace(view, source=Source(whole.astype(np.float32)), operations=(), parent=None)
     left, top, right, bottom = sampled.native
     if (right - left) * (bottom - top) <= view.size[0] * view.size[1]:

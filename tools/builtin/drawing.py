@@ -33,6 +33,17 @@ def _load_font(size: int) -> ImageFont.FreeTypeFont | ImageFont.ImageFont:
     return ImageFont.load_default(size)
 
 
+def find_undrawn(text: str) -> str:
+    """Return the letters of a text for which the font has only an empty box, each once.
+
+    >>> find_undrawn("T2 10 mm, 5%"), find_undrawn("µ ≥ é, é")
+    ('', 'µ≥é')
+    """
+    font = _load_font(LARGEST_LETTERS)
+    empty = bytes(font.getmask("\uffff"))
+    return "".join(dict.fromkeys(one for one in text if one != " " and bytes(font.getmask(one)) == empty))
+
+
 def draw_outline(pixels: np.ndarray, box: Corners, color: str, label: str = "") -> np.ndarray:
     """Return a copy of uint8 `pixels`, (h, w) or (h, w, 3), in RGB with the outline of a box and the label above it.
 

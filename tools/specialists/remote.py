@@ -18,6 +18,7 @@ from ...configs.sections import Section
 from ...errors import ConfigError, ImageError, ToolError, ToolFault
 from ...images.coordinates import to_unit
 from ...images.files import open_image
+from ...images.masks import choose_inside
 from ...images.ref import ImageRef
 from ...images.source import Source
 from ...images.view import View
@@ -130,7 +131,8 @@ def read_reply(reply: Mapping[str, object], returns: Returns, unit: Unit, view: 
         image: Source | np.ndarray | None = None if picture is None else read_picture(picture, str(returns.image))
         beside: Sequence[tuple[View, Sequence[float]]] = ()
         if mask is not None and view is not None:
-            inside = _read_mask(mask, view, str(returns.mask))
+            inside, words = _read_mask(mask, view, str(returns.mask))
+            text = "; ".join(filter(None, (text, words)))
             box = find_mask_box(inside)
             facts[str(returns.mask)] = {"share": float(inside.mean()), "box": box and ViewFractions(box)}
             if image is None:
@@ -188,8 +190,9 @@ def _read_place(value: Any, length: int, unit: Unit, view: View | None, place: s
     return found
 
 
-def _read_mask(value: Any, view: View, place: str) -> np.ndarray:
-    """Return a mask as bool (height, width) of the picture; raise `ToolError` if it is of another size."""
+def _read_mask(value: Any, view: View, place: str) -> tuple[np.ndarray, str]:
+    """Return a mask as bool (height, width) of the picture, and of a PNG, what is inside; raise `ToolError` if it is of
+    another size."""
     width, height = view.size
     if isinstance(value, list):
         rows = [row if isinstance(row, list) and len(row) == width else None for row in value[: height + 1]]
@@ -197,10 +200,10 @@ def _read_mask(value: Any, view: View, place: str) -> np.ndarray:
             raise ToolError(f"{place} is not a mask of the picture: {height} rows of {width} numbers are expected")
         if any(one not in (0, 1) for row in rows for one in row or ()):
             raise ToolError(f"{place} is not a mask: its numbers are not all 0 or 1")
-        return np.array(rows, dtype=bool)
+        return np.array(rows, dtype=bool), ""
     source = read_picture(value, place)
     if source.size != view.size:
         sides = "{}x{}".format(*source.size)
         raise ToolError(f"{place} is a mask of {sides} pixels; the picture is of {width}x{height}")
-    inside: np.ndarray = source.pixels > 0
-    return inside if inside.ndim == 2 else np.any(inside, axis=2)
+    rule = choose_inside(source)
+    return rule.find(source), f"inside of {place}: {rule.words}"

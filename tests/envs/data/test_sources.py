@@ -2,9 +2,11 @@
 
 import json
 import os
+import unicodedata
 
 import pyarrow as pa
 import pytest
+from PIL import Image
 from pyarrow import ipc, parquet
 
 from tests.support import ct_folder
@@ -14,6 +16,7 @@ from viewbox.envs.data import fingerprint, selection, tables
 from viewbox.envs.data.fingerprint import fingerprint_data, list_changed
 from viewbox.envs.data.images import check_path
 from viewbox.errors import ConfigError
+from viewbox.images.files import open_image
 from viewbox.images.view import View
 from viewbox.tools import call_stateful
 
@@ -194,6 +197,24 @@ def test_a_folder_may_name_one_of_its_series(tmp_path):
     (tmp_path / "study").mkdir()
     assert check_path("study#series=3", tmp_path, exists=True) is None
     assert "a file in" in check_path("other#series=3", tmp_path, exists=True)
+
+
+@pytest.mark.parametrize("name", ["scan#stack=2", "study#series=3", "study#series=3#stack=1"])
+def test_a_name_that_is_there_selects_nothing(tmp_path, name):
+    Image.new("L", (7, 5)).save(tmp_path / name, "PNG")
+    assert check_path(name, tmp_path, exists=True) is None
+    assert open_image(name, tmp_path).size == open_image(tmp_path / name).size == (7, 5)
+
+
+@pytest.mark.parametrize("form", ["NFC", "NFD"])
+def test_a_name_is_found_in_either_normal_form(tmp_path, form):  # droppyjs/droppy#72
+    other = {"NFC": "NFD", "NFD": "NFC"}[form]
+    (tmp_path / unicodedata.normalize(form, "Köln")).mkdir()
+    Image.new("L", (7, 5)).save(tmp_path / unicodedata.normalize(form, "Köln") / "a.png")
+    name = f"{unicodedata.normalize(other, 'Köln')}/a.png"
+    assert check_path(name, tmp_path, exists=True) is None
+    assert open_image(name, tmp_path).size == open_image(f"{tmp_path}/{name}").size == (7, 5)
+    assert "a file in" in check_path("Kóln/a.png", tmp_path, exists=True)
 
 
 def test_a_ct_in_nifti_has_hounsfield_units_if_the_data_block_says_so(tmp_path):

@@ -4,7 +4,9 @@ What the elements of a header mean for a picture are rows of `tests/images/test_
 """
 
 import gzip
+import io
 import os
+import time
 import zlib
 
 import numpy as np
@@ -14,7 +16,7 @@ from tests.support.image_files import GRAY, RANDOM, damage, open_damaged, saved
 from tests.support.odd_images import meta_image, nrrd
 from viewbox.errors import ImageError
 from viewbox.images.files import open_image
-from viewbox.images.files.headed import Inflater
+from viewbox.images.files.headed import Inflater, get_data_name, read_header
 
 VOXELS = RANDOM.integers(-500, 500, (4, 5, 6)).astype(np.int16)
 
@@ -90,6 +92,18 @@ def test_bytes_that_are_missing_or_too_many_are_named(tmp_path):
             open_image(whole[:-40])
         with pytest.raises(ImageError, match="more bytes of pixels than the sizes and the type"):
             open_image(whole + b"\0\0")
+        for end in (b"\n", b"\r\n"):  # as an editor leaves it
+            assert open_image(whole + end).pixels.tolist() == open_image(whole).pixels.tolist()
+
+
+def test_a_header_of_spaces_takes_no_time():
+    for line in (b"data file: a" + b" " * 60000 + b"x", b"space directions: " + b"(" * 60000):
+        start = time.process_time()
+        read_header(io.BytesIO(b"NRRD0004\n" + line + b"\n\n"))
+        get_data_name(b"NRRD0004\n" + line + b"\n\n")
+        with pytest.raises(ImageError):
+            open_image(b"NRRD0004\ntype: uchar\ndimension: 3\nsizes: 1 1 1\nspace: lps\n" + line + b"\n\n\0")
+        assert time.process_time() - start < 1
 
 
 def assert_refused(path, named):

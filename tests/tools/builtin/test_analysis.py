@@ -1,6 +1,7 @@
 """Tools that read: every number is checked against NumPy on the original's own pixels."""
 
 import math
+import string
 
 import numpy as np
 import pytest
@@ -240,6 +241,18 @@ def test_a_label_is_drawn_above_its_box_or_inside_at_the_edge():
 def test_a_label_that_is_too_long_is_refused_with_the_limit():
     result = call_stateful("annotate_region", View.of(GRAY), {"box": [0, 0, 1, 1], "label": "x" * 41})[1]
     assert "label has 41 characters; allowed: at most 40" in result.error
+
+
+@pytest.mark.parametrize("label", ["右肺", "лево", "قلب", "é", "e\u0301", "≥5 mm", "10²", "µ", "😀", "left\u200d"])
+def test_a_label_is_refused_if_a_letter_of_it_would_be_an_empty_box(label):  # nalepae/bounding-box#7
+    result = call_stateful("annotate_region", View.of(GRAY), {"box": [0, 0, 1, 1], "label": label})[1]
+    assert "cannot be drawn; allowed: English letters, digits and ASCII signs" in result.error
+
+
+def test_letters_that_are_drawn_differ():
+    box = {"box": [0.1, 0.5, 0.9, 1]}
+    drawn = {read("annotate_region", GRAY, {**box, "label": sign}).image.hash for sign in string.printable[:94]}
+    assert len(drawn) == 94
 
 
 def test_a_box_that_was_drawn_is_told_as_it_was_written():

@@ -10,7 +10,6 @@ from PIL import Image
 
 from tests.support.tool_play import FindInView, Play
 from viewbox.core.answers import check_answer
-from viewbox.errors import ImageError
 from viewbox.images.source import Source, Volume
 from viewbox.images.view import View
 from viewbox.records import Task
@@ -105,7 +104,10 @@ def test_a_window_holds_for_both_sides_if_their_values_mean_the_same():
     both = np.asarray(beside(bone, [ct, other]).image.open())
     assert np.array_equal(both[:, 2:62], both[:, 66:126])
     plain = beside(bone, [ct, IMAGES[1]])
-    assert plain.text.startswith("left: the current view; right: the same part of image_2, with its intensities unchan")
+    said = (
+        "left: the current view; right: image_2 at the same proportions; it is not known whether this is the same place"
+    )
+    assert plain.text.startswith(f"{said}, with its intensities unchanged")
 
 
 def test_a_series_is_shown_in_the_same_plane_at_the_same_relative_place():
@@ -217,9 +219,15 @@ def test_a_mask_that_does_not_fit_is_refused():
         assert said in overlaid(View.of(NOW), mask).error
 
 
-def test_a_mask_that_cannot_be_opened_is_no_fault_of_the_model():
-    with pytest.raises(ImageError, match=r"mask\.png"):
-        overlaid(View.of(NOW), "/nowhere/mask.png")
+def test_a_mask_that_cannot_be_shown_is_told_without_its_name():
+    for mask, said in [
+        ("/nowhere/lesion: left.png", "the mask cannot be shown: there is no such file"),
+        (b"text", "the mask cannot be shown: this is not an image"),
+        (np.stack([NOW, NOW]), "the mask cannot be shown: array of shape (2, 64, 96)"),
+        (np.where(NOW > 9, 3.3, -4.2), "values of -4.2 to 3.3, which are neither whole numbers nor within 0 to 1"),
+    ]:
+        assert overlaid(View.of(NOW), mask).error.startswith("overlay_mask: the mask cannot be shown: ")
+        assert said in overlaid(View.of(NOW), mask).error
 
 
 def test_a_mask_volume_of_another_shape_or_spacing_is_refused():
