@@ -7,7 +7,7 @@ patient leaves the modules of DICOM (`dicom_header`).
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, NamedTuple
 
 import numpy as np
 
@@ -20,8 +20,8 @@ from .dicom_header import (
     OF_FRAMES,
     SEGMENTATIONS,
     SHARED,
+    TIMES,
     Header,
-    get_frame_value,
     get_text,
     get_value,
     inflate,
@@ -29,10 +29,13 @@ from .dicom_header import (
     parse_numbers,
     read_header,
 )
+from .dicom_marks import is_mosaic, list_words
+from .dicom_tiles import assemble, list_tiles
 from .dicom_values import DecodedFrames, choose_display, decode_elements, get_pixel_size
 from .paths import Reserve
 from .stacks import Slice
 
+WORDS = {"ComplexImageComponent": 0, "ImageType": 2}  # of `TIMES`, those of words, and the first that counts
 MAX_CURVES = 2**18  # bytes of all gray curves of a volume
 
 
@@ -42,9 +45,8 @@ def read(file: BinaryIO, reserve: Reserve, stack: int | None = None, notes: Sequ
     `stack` says which of several groups of frames, or which segment of a segmentation, is opened.
     """
     header = read_header(file, small_whole=True)
-    several = header.frames > 1 or get_text(header.elements, "SOPClassUID") in SEGMENTATIONS
-    frames, found = list_frames(header) if several else [], None
-    if stack is not None and not frames:
+    frames, found = [] if header.matrix else list_frames(header), None
+    if stack is not None and not frames and get_text(header.elements, "SOPClassUID") not in SEGMENTATIONS:
         raise ImageError("#stack=… chooses among stacks, but nothing in this file says where it lies")
     try:
         found = plan(header, frames, stack) if frames else None
@@ -52,13 +54,36 @@ def read(file: BinaryIO, reserve: Reserve, stack: int | None = None, notes: Sequ
         if stack is not None:
             raise
         notes = (*notes, f"the frames are no even stack and keep the order of the file: {error}")
-    reserve(max(header.size, limits.check_size(header.shape, 1, frames=found[2] if found else 1)))
+    if header.matrix:
+        return _build_picture(_read_slide(file, header, header.matrix, stack, reserve), notes)
+    reserve(max(header.size, limits.check_size(header.shape, 1, frames=found.count if found else 1)))
     decoded = decode(file, header)
     if found is not None:
-        return build_stack(found[0](decoded), found[1], notes=notes)
-    fields, displays = _list_fields(decoded, notes)
+        return build_stack(found.order(decoded), found.affine, notes=(*notes, *found.notes))
     if len({frame.spacing for frame in frames}) > 1:
-        fields["spacing"] = None
+        decoded.fields["spacing"] = None
+    return _build_picture(decoded, notes)
+
+
+def _read_slide(
+    file: BinaryIO, header: Header, matrix: tuple[int, int], stack: int | None, reserve: Reserve
+) -> DecodedFrames:
+    """Return the pictures of a slide; of a segmentation, the one of its segments."""
+    tiles, labels = list_tiles(header, matrix), get_text(header.elements, "SOPClassUID") in SEGMENTATIONS
+    layers = list(dict.fromkeys(layer for layer, _, _ in tiles))
+    reserve(max(header.size, limits.estimate_size((*matrix, header.samples), 4, frames=len(layers))))
+    decoded = assemble(decode(file, header), tiles, matrix, labels=labels)
+    if not labels:
+        return decoded
+    numbers = [int(layer[-1]) if layer[-1].isdecimal() else 1 for layer in layers]
+    segments = [Slice("", matrix, stacks.NOWHERE, segment=number) for number in numbers]
+    whole = _merge_segments(header.elements, segments, np.zeros(len(layers), int), stack, decoded)
+    return replace(whole, pixels=whole.pixels[0])
+
+
+def _build_picture(decoded: DecodedFrames, notes: Sequence[str]) -> Source:
+    """Return the picture of a file, or the first of its frames in the order of the file."""
+    fields, displays = _list_fields(decoded, notes)
     if len(decoded.pixels) == 1:
         del fields["frame_of_reference"]
         return Source(decoded.pixels[0], **fields)
@@ -82,7 +107,7 @@ def build_stack(
     The affine, (4, 4), is from column, row and slice to millimeters in the patient.
     """
     fields, displays = _list_fields(decoded, notes)
-    known = fields.pop("spacing") is not None
+    known, _ = fields.pop("spacing") is not None, fields.pop("sides")  # its affine names the sides
     volume = build_volume(decoded.pixels, affine, displays=displays, unread_times=unread_times, **fields)
     volume = volume if known else replace(volume, spacing=None, affine=None)  # of pixels of 1 mm
     return volume.get_middle_slice(volume.stacked)
@@ -121,6 +146,10 @@ def get_thickness(elements: Any, frame: int = 0) -> tuple[float, ...]:
 def list_frames(header: Header) -> list[Slice]:
     """Return the frames of a file and where they lie; [] if it does not say that of any."""
     elements, numbers = header.elements, range(header.frames)
+    palette = get_text(elements, "PhotometricInterpretation") == "PALETTE COLOR"
+    segments = get_text(elements, "SOPClassUID") in SEGMENTATIONS
+    if header.samples > 1 or is_mosaic(elements) or (palette and not segments):
+        return []
     offsets = parse_numbers(elements.get("GridFrameOffsetVector"))
     if len(offsets) == header.frames:  # C.8.8.3.2: along the normal, from the first frame
         first = get_place(elements)
@@ -130,36 +159,54 @@ def list_frames(header: Header) -> list[Slice]:
         frames = [Slice(f"frame {n}", header.shape, places[n], spacing=spacing, number=n) for n in numbers]
     elif OF_FRAMES in elements or SHARED in elements:
         frames = [_build_frame(header, number) for number in numbers]
+    elif header.frames == 1:
+        spacing = get_pixel_size(elements)["spacing"]
+        frames = [Slice("frame 0", header.shape, get_place(elements), "", spacing, get_thickness(elements))]
     else:
         return []
     return frames if any(frame.placed for frame in frames) else []
 
 
 def _build_frame(header: Header, number: int) -> Slice:
-    names = (*PLACE, "TemporalPositionIndex", "DimensionIndexValues", "ReferencedSegmentNumber")
-    position, directions, *times, segment = (
-        parse_numbers(get_frame_value(header.elements, name, number)) for name in names
-    )
-    place = stacks.build_place(position, directions)
-    named = {
-        f"{name} {n}": int(time) for name, many in zip(names[2:4], times, strict=True) for n, time in enumerate(many)
-    }
-    facts = get_pixel_size(header.elements, number)["spacing"], get_thickness(header.elements, number), named, number
+    names = (*PLACE, "ReferencedSegmentNumber")
+    position, directions, segment = (parse_numbers(get_value(header.elements, name, number)) for name in names)
+    place, times = stacks.build_place(position, directions), get_times(header.elements, number)
+    facts = get_pixel_size(header.elements, number)["spacing"], get_thickness(header.elements, number), times, number
     kind = "" if place is not stacks.NOWHERE else NO_PLACE
     return Slice(f"frame {number}", header.shape, place, kind, *facts, int((segment or [1])[0]))
 
 
-def plan(
-    header: Header, frames: list[Slice], stack: int | None
-) -> tuple[Callable[[DecodedFrames], DecodedFrames], np.ndarray, int]:
-    """Return what puts decoded frames in order, where their stack lies, and how many slices it has."""
+def get_times(elements: Any, frame: int = 0) -> dict[str, float | str]:
+    """Return what may tell a slice from others at its place, by name."""
+    times: dict[str, float | str] = {}
+    for name in TIMES:
+        value = get_value(elements, name, frame)
+        numbers = parse_numbers(value)
+        times |= {name if len(numbers) == 1 else f"{name} {n}": number for n, number in enumerate(numbers)}
+        if value and name in WORDS:
+            times[name] = "\\".join(list_words(elements, name, frame)[WORDS[name] :])
+    return times
+
+
+class Plan(NamedTuple):
+    """How the frames of a file become a stack."""
+
+    order: Callable[[DecodedFrames], DecodedFrames]  # puts them in order
+    affine: np.ndarray
+    count: int  # slices
+    notes: list[str]
+
+
+def plan(header: Header, frames: list[Slice], stack: int | None) -> Plan:
+    """Return how decoded frames become a stack."""
     groups = stacks.group(frames)
     if get_text(header.elements, "SOPClassUID") in SEGMENTATIONS:
         places, affine = stacks.arrange_sparse(stacks.choose(groups, None, "frames", all_of_them=True))
-        return partial(_merge_segments, header.elements, frames, places, stack), affine, int(places.max()) + 1
+        return Plan(partial(_merge_segments, header.elements, frames, places, stack), affine, int(places.max()) + 1, [])
     times, affine = stacks.arrange(stacks.choose(groups, stack, "frames", all_of_them=True))
     order = np.array([[frame.number for frame in time] for time in times])
-    return partial(_reorder, order, times[0][0].spacing), affine, order.size
+    named = stacks.describe_times(times)
+    return Plan(partial(_reorder, order, times[0][0].spacing), affine, order.size, named)
 
 
 def _reorder(order: np.ndarray, spacing: tuple[float, float] | None, decoded: DecodedFrames) -> DecodedFrames:

@@ -3,7 +3,7 @@
 import hashlib
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -25,6 +25,7 @@ from .dicom_header import (
     get_value,
     parse_numbers,
 )
+from .dicom_marks import find_marks, list_regions
 
 Display = tuple[Range, bytes | None]  # values shown as black and as white, and the gray levels between them
 NEGATIVE = bytes(range(255, -1, -1))
@@ -33,6 +34,7 @@ REACH = 4.0
 STEP = 1e-3  # the width of a window of one value, which is a threshold
 
 
+XRAY = "1.2.840.10008.5.1.4.1.1.12."  # begins the classes of angiography and fluoroscopy
 CT = ("1.2.840.10008.5.1.4.1.1.2", "1.2.840.10008.5.1.4.1.1.2.1", "1.2.840.10008.5.1.4.1.1.2.2")
 COLOR_SPACES = "its color space is not supported; allowed: MONOCHROME, RGB, YBR, PALETTE COLOR"
 KINDS = ("RGB", "YBR", "MONOCHROME1", "MONOCHROME2", "PALETTE")  # beginnings of PhotometricInterpretation
@@ -49,7 +51,7 @@ class DecodedFrames:
     wishes: list[Display | None]  # how each frame asks to be shown; one for all if they share it
     usual: Range | None  # shown if the file asks for none; None: from the lowest to the highest value
     inverted: bool  # whether low values are bright
-    fields: dict[str, Any]  # of `Volume`: unit, spacing (x, y), at_detector, aspect, notes, frame_of_reference
+    fields: dict[str, Any]  # of `Volume`: unit, spacing (x, y), at_detector, aspect, notes, sides, frame_of_reference
 
 
 def decode_elements(dataset: Any, header: Header) -> DecodedFrames:
@@ -60,22 +62,32 @@ def decode_elements(dataset: Any, header: Header) -> DecodedFrames:
     reference = get_text(dataset, "FrameOfReferenceUID")
     fields, usual = get_pixel_size(dataset) | {"unit": get_unit(dataset)}, (0.0, 2.0**bits - 1)
     fields["frame_of_reference"] = reference and hashlib.sha256(reference.encode()).hexdigest()[:16]
+    numbers = range(len(frames) if OF_FRAMES in dataset else 1)
+    fields["sides"], outside, notes = find_marks(dataset, header.shape, numbers)
+    fields["notes"] = (*fields.get("notes", ()), *notes)
+    if outside is not None:
+        missing = np.broadcast_to(outside, frames.shape[:3]) if missing is None else missing | outside
     if color:
-        return DecodedFrames(to_native_dtype(frames).pixels, None, usual, [None], usual, False, fields)
+        colors = DecodedFrames(to_native_dtype(frames).pixels, None, usual, [None], usual, False, fields)
+        return mark_missing(colors, missing)
     segments = get_text(dataset, "SOPClassUID") in SEGMENTATIONS
     if missing is not None and (segments or frames.dtype.kind == "f"):  # what is in no segment is 0
         frames[missing], missing = 0 if segments else np.nan, None
     low, high = (usual[0] - 2.0 ** (bits - 1), usual[1] - 2.0 ** (bits - 1)) if frames.dtype.kind == "i" else usual
     if frames.dtype.kind == "f":
         low, high = -math.inf, math.inf
-    numbers = range(len(frames) if OF_FRAMES in dataset else 1)
     scales = [_get_rescale(dataset, frame) for frame in numbers]
+    table: Any = get_value(dataset, "ModalityLUTSequence")
+    logarithmic = get_text(dataset, "PixelIntensityRelationship") in ("LOG", "DISP") and {*scales} != {(1.0, 0.0)}
+    if (table or logarithmic) and get_text(dataset, "SOPClassUID").startswith(XRAY):
+        fields["notes"] += ("values are as stored: the Modality LUT (or rescale) leads back to the X-ray beam",)
+        table, scales = None, [(1.0, 0.0)]
     if _get_mapping(dataset) not in (None, scales[0]):
         note = "values are rescaled as usual: the mapping to real-world values that the file has, too, is not applied"
-        fields["notes"] = (*fields.get("notes", ()), note)
+        fields["notes"] += (note,)
     ends = [end * slope + intercept for end in (low, high) for slope, intercept in scales]
-    if get_value(dataset, "ModalityLUTSequence"):
-        table = read_table(dataset, dataset.ModalityLUTSequence[0], (low, high))
+    if table:
+        table = read_table(dataset, table[0], (low, high))
         if table is None:
             raise ImageError("its ModalityLUTSequence has no table")
         places = np.clip(frames.astype(np.int32) - table.first, 0, len(table.entries) - 1)
@@ -93,6 +105,15 @@ def decode_elements(dataset: Any, header: Header) -> DecodedFrames:
     inverted = get_text(dataset, "PhotometricInterpretation") == "MONOCHROME1"
     shown = (low, high) if gray_levels else None
     return DecodedFrames(pixels, blank, measured, wishes, shown, inverted, fields)
+
+
+def mark_missing(decoded: DecodedFrames, missing: np.ndarray | None) -> DecodedFrames:
+    """Return frames with one value where they are missing, bool (n, h, w), of all of their channels."""
+    if missing is None or not missing.any():
+        return decoded
+    each = missing.reshape(missing.shape + (1,) * (decoded.pixels.ndim - 3))
+    native = mark_blank(decoded.pixels, np.broadcast_to(each, decoded.pixels.shape))
+    return replace(decoded, pixels=native.pixels, blank=native.blank)
 
 
 def _mark(pixels: np.ndarray, missing: np.ndarray) -> Native:
@@ -143,14 +164,19 @@ def get_pixel_size(dataset: Any, frame: int = 0) -> dict[str, Any]:
 
     DICOM PS3.3 10.7.1: PixelSpacing that equals ImagerPixelSpacing is not corrected, unless a calibration is named.
     """
+    ratio = parse_numbers(get_value(dataset, "PixelAspectRatio"))  # vertical, horizontal
+    shape = {"spacing": None, "aspect": ratio[0] / ratio[1] if len(ratio) == 2 and min(ratio) > 0 else 1.0}
+    if regions := list_regions(dataset):
+        note = "millimeters are known in regions of the ultrasound with lengths as axes"
+        note = f"{note}: {sum(one[4] > 0 for one in regions)} of {len(regions)}"
+        return {**shape, "regions": regions, "notes": (note,)}
     corrected, imager, scanned = (_get_spacing(get_value(dataset, keyword, frame)) for keyword in SPACINGS)
     uncorrected = corrected is not None and imager is not None and np.allclose(corrected, imager, rtol=1e-3)
     if corrected is not None and (not uncorrected or get_value(dataset, "PixelSpacingCalibrationType")):
         return {"spacing": corrected}
     spacing = corrected or imager or scanned
     if spacing is None:
-        ratio = parse_numbers(get_value(dataset, "PixelAspectRatio"))  # vertical, horizontal
-        return {"spacing": None, "aspect": ratio[0] / ratio[1] if len(ratio) == 2 and min(ratio) > 0 else 1.0}
+        return shape
     factor, detector, patient = ((*parse_numbers(get_value(dataset, keyword)), 0.0)[0] for keyword in MAGNIFICATION)
     factor = factor if factor > 0 else detector / patient if patient > 0 else 0.0
     if factor <= 0:
