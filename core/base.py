@@ -16,6 +16,7 @@ from ..errors import BadRow, ConfigError, describe_unknown
 from ..images.coordinates import describe_unit
 from ..images.shown import ShownView
 from ..images.task_images import list_names, name_image
+from ..images.view import View
 from ..network.data_policy import check_may_leave, keep_on_this_machine
 from ..records import Episode, EpisodeTokens, Message, Reply, RunConfig, Scores, Task, Turn
 from ..rewards import to_combined
@@ -110,12 +111,10 @@ class BaseMultiTurnEnv(AuthoredEnv):
             reduced=overview.reduced,
             switchable="open_image" in offered and self.max_turns > 1,
         )
-        volumes = {name: one.source.volume for name, one in zip(names, overview.views, strict=True)}
-        oriented = [name for name, volume in volumes.items() if volume is not None and volume.sides is not None]
-        unknown = [name for name, volume in volumes.items() if volume is not None and volume.sides is None]
-        if oriented or unknown:
-            is_shared = overview.count in (len(oriented), len(unknown))
-            frame = self.prompts.render("volume", oriented=oriented, unknown=unknown, shared=is_shared)
+        kinds = dict(zip(names, map(_describe_place, overview.views), strict=True))
+        placed = {kind: [name for name in names if kinds[name] == kind] for kind in ("oriented", "unknown", "lettered")}
+        if any(placed.values()):
+            frame = self.prompts.render("volume", **placed, shared=overview.count in map(len, placed.values()))
             question = f"{frame}\n{question}"
         question, system = self._share_text(question), self._share_text(self.build_system_prompt(task))
         first = Message("user", (*overview.pictures, question))
@@ -341,6 +340,14 @@ class BaseMultiTurnEnv(AuthoredEnv):
 
     def __delattr__(self, name: str) -> None:
         raise AttributeError(f"{self.name}: an environment cannot be changed")
+
+
+def _describe_place(view: View) -> str:
+    """Return what a prompt says of where the picture of a view lies: a volume or a picture with letters, or neither."""
+    volume, sides = view.source.volume, view.source.sides
+    if sides is not None:
+        return "oriented" if volume is not None and volume.planes else "lettered"
+    return "" if volume is None else "unknown"
 
 
 def _read_confidence(answer: Mapping[str, Any]) -> float | None:

@@ -7,7 +7,7 @@ patient leaves the modules of DICOM (`dicom_header`).
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any, BinaryIO, NamedTuple
+from typing import Any, BinaryIO
 
 import numpy as np
 
@@ -20,6 +20,7 @@ from .dicom_header import (
     OF_FRAMES,
     SEGMENTATIONS,
     SHARED,
+    THICKNESS,
     TIMES,
     Header,
     get_text,
@@ -35,7 +36,6 @@ from .dicom_values import DecodedFrames, choose_display, decode_elements, get_pi
 from .paths import Reserve
 from .stacks import Slice
 
-WORDS = {"ComplexImageComponent": 0, "ImageType": 2}  # of `TIMES`, those of words, and the first that counts
 MAX_CURVES = 2**18  # bytes of all gray curves of a volume
 
 
@@ -56,10 +56,10 @@ def read(file: BinaryIO, reserve: Reserve, stack: int | None = None, notes: Sequ
         notes = (*notes, f"the frames are no even stack and keep the order of the file: {error}")
     if header.matrix:
         return _build_picture(_read_slide(file, header, header.matrix, stack, reserve), notes)
-    reserve(max(header.size, limits.check_size(header.shape, 1, frames=found.count if found else 1)))
+    reserve(max(header.size, limits.check_size(header.shape, 1, frames=found[2] if found else 1)))
     decoded = decode(file, header)
     if found is not None:
-        return build_stack(found.order(decoded), found.affine, notes=(*notes, *found.notes))
+        return build_stack(found[0](decoded), found[1], notes=(*notes, *found[3]))
     if len({frame.spacing for frame in frames}) > 1:
         decoded.fields["spacing"] = None
     return _build_picture(decoded, notes)
@@ -128,85 +128,54 @@ def _list_fields(decoded: DecodedFrames, notes: Sequence[str]) -> tuple[dict[str
 
 
 # ---------------------------------------------------------------------- frames as a stack
-PLACE = ("ImagePositionPatient", "ImageOrientationPatient")
 NO_PLACE = "without a place in the patient"
+WORDS = {"ComplexImageComponent": 0, "ImageType": 2}  # of `TIMES`, those of words, and the first that counts
 
 
-def get_place(elements: Any) -> np.ndarray:
-    """Return the place of a file of one slice."""
-    return stacks.build_place(*(parse_numbers(elements.get(name)) for name in PLACE))
-
-
-def get_thickness(elements: Any, frame: int = 0) -> tuple[float, ...]:
-    """Return the millimeters from slice to slice that a file states."""
-    found = (parse_numbers(get_value(elements, name, frame)) for name in ("SpacingBetweenSlices", "SliceThickness"))
-    return tuple(numbers[0] for numbers in found if len(numbers) == 1 and numbers[0] > 0)
+def build_slice(header: Header, name: str, frame: int = 0) -> Slice:
+    """Return where a frame of a file lies, and what tells it from others; color and mosaics lie nowhere."""
+    elements = header.elements
+    segments = get_text(elements, "SOPClassUID") in SEGMENTATIONS
+    color = header.samples > 1 or (get_text(elements, "PhotometricInterpretation") == "PALETTE COLOR" and not segments)
+    names = ("ImagePositionPatient", "ImageOrientationPatient", "ReferencedSegmentNumber", *THICKNESS)
+    position, directions, segment, *thickness = (parse_numbers(get_value(elements, name, frame)) for name in names)
+    place = stacks.build_place(position, directions)
+    kind = "in color" if color else "a mosaic" if is_mosaic(elements) else NO_PLACE if place is stacks.NOWHERE else ""
+    times: dict[str, float | str] = {}
+    for key in TIMES:
+        numbers = parse_numbers(value := get_value(elements, key, frame))
+        times |= {key if len(numbers) == 1 else f"{key} {n}": number for n, number in enumerate(numbers)}
+        if value and key in WORDS:
+            times[key] = " ".join(list_words(elements, key, frame)[WORDS[key] :])
+    stated = tuple(numbers[0] for numbers in thickness if len(numbers) == 1 and numbers[0] > 0)
+    facts = get_pixel_size(elements, frame)["spacing"], stated, times, frame, int((segment or [1])[0])
+    return Slice(name, header.shape, stacks.NOWHERE if kind else place, kind, *facts)
 
 
 def list_frames(header: Header) -> list[Slice]:
     """Return the frames of a file and where they lie; [] if it does not say that of any."""
-    elements, numbers = header.elements, range(header.frames)
-    palette = get_text(elements, "PhotometricInterpretation") == "PALETTE COLOR"
-    segments = get_text(elements, "SOPClassUID") in SEGMENTATIONS
-    if header.samples > 1 or is_mosaic(elements) or (palette and not segments):
+    offsets = parse_numbers(header.elements.get("GridFrameOffsetVector"))
+    of_dose = len(offsets) == header.frames  # C.8.8.3.2: along the normal, from the first frame
+    if header.frames > 1 and not of_dose and not {OF_FRAMES, SHARED} & header.elements.keys():
         return []
-    offsets = parse_numbers(elements.get("GridFrameOffsetVector"))
-    if len(offsets) == header.frames:  # C.8.8.3.2: along the normal, from the first frame
-        first = get_place(elements)
-        shift = np.outer([1, 0, 0], np.cross(first[1], first[2]))
-        places = [stacks.NOWHERE if first is stacks.NOWHERE else first + shift * (n - offsets[0]) for n in offsets]
-        spacing = get_pixel_size(elements)["spacing"]
-        frames = [Slice(f"frame {n}", header.shape, places[n], spacing=spacing, number=n) for n in numbers]
-    elif OF_FRAMES in elements or SHARED in elements:
-        frames = [_build_frame(header, number) for number in numbers]
-    elif header.frames == 1:
-        spacing = get_pixel_size(elements)["spacing"]
-        frames = [Slice("frame 0", header.shape, get_place(elements), "", spacing, get_thickness(elements))]
-    else:
-        return []
+    frames = [build_slice(header, f"frame {number}", number) for number in range(header.frames)]
+    if of_dose and frames[0].placed:
+        steps = [np.outer([1, 0, 0], frames[0].normal) * (offset - offsets[0]) for offset in offsets]
+        frames = [replace(frame, place=frame.place + step) for frame, step in zip(frames, steps, strict=True)]
     return frames if any(frame.placed for frame in frames) else []
 
 
-def _build_frame(header: Header, number: int) -> Slice:
-    names = (*PLACE, "ReferencedSegmentNumber")
-    position, directions, segment = (parse_numbers(get_value(header.elements, name, number)) for name in names)
-    place, times = stacks.build_place(position, directions), get_times(header.elements, number)
-    facts = get_pixel_size(header.elements, number)["spacing"], get_thickness(header.elements, number), times, number
-    kind = "" if place is not stacks.NOWHERE else NO_PLACE
-    return Slice(f"frame {number}", header.shape, place, kind, *facts, int((segment or [1])[0]))
-
-
-def get_times(elements: Any, frame: int = 0) -> dict[str, float | str]:
-    """Return what may tell a slice from others at its place, by name."""
-    times: dict[str, float | str] = {}
-    for name in TIMES:
-        value = get_value(elements, name, frame)
-        numbers = parse_numbers(value)
-        times |= {name if len(numbers) == 1 else f"{name} {n}": number for n, number in enumerate(numbers)}
-        if value and name in WORDS:
-            times[name] = "\\".join(list_words(elements, name, frame)[WORDS[name] :])
-    return times
-
-
-class Plan(NamedTuple):
-    """How the frames of a file become a stack."""
-
-    order: Callable[[DecodedFrames], DecodedFrames]  # puts them in order
-    affine: np.ndarray
-    count: int  # slices
-    notes: list[str]
-
-
-def plan(header: Header, frames: list[Slice], stack: int | None) -> Plan:
-    """Return how decoded frames become a stack."""
+def plan(
+    header: Header, frames: list[Slice], stack: int | None
+) -> tuple[Callable[[DecodedFrames], DecodedFrames], np.ndarray, int, list[str]]:
+    """Return what puts decoded frames in order, where their stack lies, how many slices it has, and notes."""
     groups = stacks.group(frames)
     if get_text(header.elements, "SOPClassUID") in SEGMENTATIONS:
         places, affine = stacks.arrange_sparse(stacks.choose(groups, None, "frames", all_of_them=True))
-        return Plan(partial(_merge_segments, header.elements, frames, places, stack), affine, int(places.max()) + 1, [])
+        return partial(_merge_segments, header.elements, frames, places, stack), affine, int(places.max()) + 1, []
     times, affine = stacks.arrange(stacks.choose(groups, stack, "frames", all_of_them=True))
     order = np.array([[frame.number for frame in time] for time in times])
-    named = stacks.describe_times(times)
-    return Plan(partial(_reorder, order, times[0][0].spacing), affine, order.size, named)
+    return partial(_reorder, order, times[0][0].spacing), affine, order.size, stacks.describe_times(times)
 
 
 def _reorder(order: np.ndarray, spacing: tuple[float, float] | None, decoded: DecodedFrames) -> DecodedFrames:

@@ -29,10 +29,11 @@ TILE = (*(f"{part}PositionInTotalImagePixelMatrix" for part in ("Row", "Column")
 EDGES = tuple(f"Shutter{edge}Edge" for edge in ("LeftVertical", "RightVertical", "UpperHorizontal", "LowerHorizontal"))
 SHUTTER = (*EDGES, "CenterOfCircularShutter", "RadiusOfCircularShutter", "VerticesOfThePolygonalShutter")
 SHUTTER += ("ShutterShape", "ShutterOverlayGroup")
+THICKNESS = ("SpacingBetweenSlices", "SliceThickness")  # millimeters from slice to slice
 GROUPS = {  # the sequence in which a multi-frame file keeps an element that others have at the top level
     "ImagePositionPatient": "PlanePositionSequence",
     "ImageOrientationPatient": "PlaneOrientationSequence",
-    **dict.fromkeys(("PixelSpacing", "SpacingBetweenSlices", "SliceThickness"), "PixelMeasuresSequence"),
+    **dict.fromkeys(("PixelSpacing", *THICKNESS), "PixelMeasuresSequence"),
     **dict.fromkeys(("RescaleIntercept", "RescaleSlope", "RescaleType"), "PixelValueTransformationSequence"),
     **dict.fromkeys(("WindowCenter", "WindowWidth", "VOILUTFunction", "VOILUTSequence"), "FrameVOILUTSequence"),
     **dict.fromkeys(("TemporalPositionIndex", "DimensionIndexValues"), "FrameContentSequence"),

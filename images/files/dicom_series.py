@@ -11,7 +11,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -20,10 +19,9 @@ from .. import limits
 from ..pixels import pick_blank
 from ..source import Source
 from . import dicom, stacks
-from .dicom import NO_PLACE, get_place, get_thickness, get_times
+from .dicom import build_slice
 from .dicom_header import Header, NoPictureError, get_text, is_dicom, read_header
-from .dicom_marks import is_mosaic
-from .dicom_values import DecodedFrames, get_pixel_size, is_localizer, join_slices
+from .dicom_values import DecodedFrames, is_localizer, join_slices
 from .paths import WHOLE, Reserve, Selection, describe_failure, describe_location, open_descriptor, open_in_folder
 from .stacks import Slice
 
@@ -177,20 +175,13 @@ def _read_file(folder: int, name: str) -> tuple[SeriesKey, SeriesFile] | Slice |
 def _build_file(name: str, header: Header) -> tuple[SeriesKey, SeriesFile]:
     elements, number = header.elements, get_text(header.elements, "SeriesNumber")
     key = get_text(elements, "SeriesInstanceUID"), number if number.isdecimal() else ""
-    photometric, place = get_text(elements, "PhotometricInterpretation"), get_place(elements)
-    if header.frames > 1 or header.samples > 1 or photometric == "PALETTE COLOR":
-        kind, place = f"{header.frames} frames" if header.frames > 1 else "in color", stacks.NOWHERE
-    elif place is stacks.NOWHERE or is_mosaic(elements):
-        kind, place = "a mosaic of slices" if is_mosaic(elements) else NO_PLACE, stacks.NOWHERE
-    else:
-        kind = "localizer" if is_localizer(elements) else "" if photometric == "MONOCHROME2" else "MONOCHROME1"
-    facts = place, kind, get_pixel_size(elements)["spacing"], get_thickness(elements), get_times(elements)
-    held: dict[str, Any] = {
-        "file": name,
-        "instance": get_text(elements, "SOPInstanceUID"),
-        "header": replace(header, elements=None),
-    }
-    return key, SeriesFile(describe_location(name), header.shape, *facts, **held)
+    one, photometric = build_slice(header, describe_location(name)), get_text(elements, "PhotometricInterpretation")
+    if header.frames > 1:
+        one = replace(one, kind=f"{header.frames} frames", place=stacks.NOWHERE)
+    elif not one.kind:
+        one = replace(one, kind="localizer" if is_localizer(elements) else photometric.removesuffix("MONOCHROME2"))
+    instance, bare = get_text(elements, "SOPInstanceUID"), replace(header, elements=None)
+    return key, SeriesFile(**vars(one), file=name, instance=instance, header=bare)
 
 
 def _decode(folder: int, file: SeriesFile) -> DecodedFrames:

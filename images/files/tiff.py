@@ -45,6 +45,7 @@ def read(file: BinaryIO, reserve: Reserve) -> Source:
     itemsize = page.dtype.itemsize if page.dtype is not None else 4
     limits.check_size(shape, itemsize, frames=frames)
     reserve(limits.estimate_size(shape, itemsize, frames=frames))
+    notes += _describe_axes(page, frames)
     parts = [_join_channels(page, values, notes) for values in _decode(file, pages, stacked)]
     stored = parts[0] if len(parts) == 1 else np.concatenate(parts)
     missing = _find_missing(page, stored)
@@ -112,6 +113,24 @@ def _count_stacked(pages: list[Any]) -> int:
         return max(1, math.prod(map(int, re.findall(r"\d+", shape[1]))) // int(math.prod(page.shaped)))
     count = re.search(r"^images=(\d{1,9})$", page.imagej_description or "", re.MULTILINE)
     return 1 if count is None else int(count[1])
+
+
+def _describe_axes(page: Any, count: int) -> list[str]:
+    """Return a note on what frames are, if a stack of ImageJ, OME or tifffile has channels, or slices and times."""
+    text, imagej = page.description, page.imagej_description
+    order = "CZT" if imagej else "".join(re.findall(r'DimensionOrder="XY([CZT]{3})"', text)[:1])
+    names = dict(zip("CZT", ("channels", "slices", "frames") if imagej else ("SizeC", "SizeZ", "SizeT"), strict=True))
+    found = {axis: re.search(rf'^{names[axis]}=(\d+)$|\b{names[axis]}="(\d+)"', text, re.MULTILINE) for axis in order}
+    sizes = {axis: int(size[1] or size[2]) for axis, size in found.items() if size}
+    if shaped := re.match(r'{"shape": *\[([\d, ]+)\], *"axes": *"([A-Z]+)"', page.shaped_description or ""):
+        sizes = {axis: int(size) for axis, size in [*zip(shaped[2], shaped[1].split(","), strict=False)][::-1]}
+    words = {"C": "channels", "Z": "slices", "T": "times"}
+    several = {axis: sizes[axis] for axis in sizes if axis in words and sizes[axis] > 1}
+    if page.samplesperpixel > 1 or (len(several) < 2 and "C" not in several):
+        return []
+    told = ", ".join(f"{size} {words[axis]}" for axis, size in several.items())
+    lost = f"; the file holds {count} of them" if count != math.prod(several.values()) else ""
+    return [f"the frames are {told}: numbered one after the other, {words[next(iter(several))]} fastest{lost}"]
 
 
 def _get_calibration(page: Any, notes: list[str]) -> tuple[float, float]:
