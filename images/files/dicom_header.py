@@ -46,13 +46,14 @@ GROUPS = {  # the sequence in which a multi-frame file keeps an element that oth
     "DiffusionBValue": "MRDiffusionSequence",
     "NominalCardiacTriggerDelayTime": "CardiacSynchronizationSequence",
     "InversionTimes": "MRModifierSequence",
-    "FlipAngle": "MRTimingAndRelatedParametersSequence",
+    **dict.fromkeys(("FlipAngle", "RepetitionTime"), "MRTimingAndRelatedParametersSequence"),
     "ComplexImageComponent": "MRImageFrameTypeSequence",
 }
 TIMES = (  # what may tell slices at one place apart, the most telling first
     *("TemporalPositionIdentifier", "TemporalPositionIndex", "EchoTime", "EffectiveEchoTime", "DiffusionBValue"),
     *("TriggerTime", "NominalCardiacTriggerDelayTime", "FrameReferenceTime", "InversionTime", "InversionTimes"),
-    *("FlipAngle", "ComplexImageComponent", "ImageType", "AcquisitionNumber", "DimensionIndexValues", "InstanceNumber"),
+    *("FlipAngle", "RepetitionTime", "ComplexImageComponent", "ImageType", "AcquisitionNumber", "DimensionIndexValues"),
+    "InstanceNumber",
 )
 READ = (
     *("SOPClassUID", "SOPInstanceUID", "Modality", "ImageType", "SeriesInstanceUID", "SeriesNumber"),

@@ -49,8 +49,11 @@ def _find_sides(dataset: Any) -> tuple[str | None, list[str]]:
     """Return the patient's sides at the left, right, top and bottom of a picture, and what is odd about them.
 
     PS3.3 C.7.6.1.1.1: PatientOrientation names where rows and columns lead; of several letters the first weighs most.
+    Direction cosines say the same in numbers.
     """
-    words = list(filter(None, list_words(dataset, "PatientOrientation")))
+    cosines = np.array(parse_numbers(dataset.get("ImageOrientationPatient")) or np.zeros(6)).reshape(-1, 3)
+    leading = [("LPH" if max(one, key=abs) > 0 else "RAF")[np.abs(one).argmax()] for one in cosines if one.any()]
+    words = list(filter(None, list_words(dataset, "PatientOrientation"))) or leading
     x, y = (word[0] for word in words) if len(words) == 2 else ("", "")
     person = get_text(dataset, "AnatomicalOrientationType") != "QUADRUPED" and set("".join(words)) <= AXES.keys()
     if person and AXES.get(x) != AXES.get(y):

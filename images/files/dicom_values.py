@@ -111,8 +111,10 @@ def mark_missing(decoded: DecodedFrames, missing: np.ndarray | None) -> DecodedF
     """Return frames with one value where they are missing, bool (n, h, w), of all of their channels."""
     if missing is None or not missing.any():
         return decoded
-    each = missing.reshape(missing.shape + (1,) * (decoded.pixels.ndim - 3))
-    native = mark_blank(decoded.pixels, np.broadcast_to(each, decoded.pixels.shape))
+    color = decoded.pixels.ndim == 4
+    each = missing[..., None] if color else missing
+    values = decoded.pixels.astype(np.uint16) if color else decoded.pixels  # 8 bits may have no value to spare
+    native = mark_blank(values, np.broadcast_to(each, values.shape))
     return replace(decoded, pixels=native.pixels, blank=native.blank)
 
 

@@ -6,7 +6,7 @@ and measures the step from one slice to the next, as a vector: a tilted scanner 
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import combinations
+from itertools import chain, combinations
 from typing import Any, TypeVar
 
 import numpy as np
@@ -115,21 +115,12 @@ def _split_further(members: list[S]) -> tuple[list[list[S]], tuple[str, ...]]:
 def _list_stacks(groups: Sequence[list[S]], noun: str) -> str:
     """Return the ways to choose a stack, as the end of an error message."""
     listed = [
-        f"{len(part)} {noun}: {', '.join([describe(part[0]), *_describe_own(part[0], names)])}"
+        f"{len(part)} {noun}: {', '.join([describe(part[0]), *_describe_times(part[0], names)])}"
         for parts, names in map(_split_further, groups)
         for part in parts
     ]
     numbered = "; ".join(f"{n} ({words})" for n, words in enumerate(listed[:MAX_LISTED], 1))
     return f"choose one as PATH#stack=NUMBER: {numbered}{'; …' if len(listed) > MAX_LISTED else ''}"
-
-
-def _describe_own(one: Slice, names: Sequence[str]) -> list[str]:
-    return [f"{name} {_show(one.times.get(name))}" for name in names]
-
-
-def _show(value: float | str | None) -> str:
-    """Return a number, or a word that is known: others may say anything."""
-    return f"{value:g}" if isinstance(value, float | int) else value if value in SHOWN else "other" if value else "none"
 
 
 def describe_left_out(groups: Sequence[Sequence[Slice]]) -> list[str]:
@@ -166,8 +157,19 @@ def describe_times(times: Sequence[Sequence[Slice]]) -> list[str]:
     names = split([one for time in times for one in time])[1]
     if not names or names[0].startswith("Temporal"):
         return []
-    values = [" ".join(_show(time[0].times.get(name)) for name in names) for time in times[:MAX_LISTED]]
-    return [f"its time points differ in {' and '.join(names)}: {', '.join(values)}"]
+    listed = [" and ".join(_describe_times(time[0], names)) for time in times[:MAX_LISTED]]
+    return [f"its time points differ: {', '.join(listed)}"]
+
+
+def _describe_times(one: Slice, names: Sequence[str]) -> list[str]:
+    """Return what a slice says under some names: numbers, and words that are known, for others may say anything."""
+
+    def show(value: float | str | None) -> str:
+        if isinstance(value, str):
+            return " ".join(word for word in value.split() if word in SHOWN) or "other"
+        return "none" if value is None else f"{value:g}"
+
+    return [f"{name} {show(one.times.get(name))}" for name in names]
 
 
 def _build_affine(first: Slice, step: np.ndarray) -> np.ndarray:
@@ -192,37 +194,27 @@ def _group_by_place(slices: Sequence[S]) -> list[list[S]]:
 
 
 def split(slices: Sequence[S]) -> tuple[list[list[S]], tuple[str, ...], bool]:
-    """Return stacks of slices in the order of their places, what tells the stacks apart, and whether all are whole.
+    """Return stacks of slices in the order of their places, what tells the stacks apart, and if these are time points.
 
-    They differ in one or two of what slices say, by which each has one slice at each place at most; if there is nothing
-    like it, the first at each place make a stack, then the second ones, and so on.
+    They differ in none, one or two of what slices say, and none has two slices at one place. If nothing is like that,
+    the first at each place make a stack, then the second ones, and so on: no time points.
     """
     places = _group_by_place(slices)
-    most = max(map(len, places))
-    names = dict.fromkeys(name for one in slices for name in one.times)
-    varying = [name for name in names if len({one.times.get(name) for one in slices}) > 1] if most > 1 else []
-    several = [(), *((name,) for name in varying), *combinations(varying, 2)]
-    found = None
-    for keys in several:
-        stacks: dict[tuple[Any, ...], dict[int, S]] = {}
-        for number, members in enumerate(places):
-            for one in members:
-                stacks.setdefault(tuple(_rank(one.times.get(name)) for name in keys), {})[number] = one
-        if len(stacks) == most and sum(map(len, stacks.values())) == len(slices):
-            parts = [list(stacks[key].values()) for key in sorted(stacks)]
-            whole = all(len(part) == len(places) for part in parts)
-            found = (parts, keys, whole) if whole or found is None else found
-            if whole:
-                return parts, keys, True
-    if found is None:
-        rank = {one: tuple(_rank(one.times.get(name)) for name in varying) for one in slices}
-        layers = [sorted(members, key=lambda one: (rank[one], one.name)) for members in places]
-        found = [[one[n] for one in layers if n < len(one)] for n in range(most)], (), False
-    return found
-
-
-def _rank(value: float | str | None) -> tuple[bool, Any]:
-    return value is not None, 0 if value is None else value
+    where, most = {one: n for n, members in enumerate(places) for one in members}, max(map(len, places))
+    names = dict.fromkeys(name for one in slices for name in one.times) if most > 1 else ()
+    varying = [name for name in names if len({one.times.get(name) for one in slices}) > 1]
+    ranks = {one: [(one.times.get(name) is not None, one.times.get(name) or 0) for name in varying] for one in where}
+    for keys in chain.from_iterable(combinations(range(len(varying)), count) for count in range(3)):
+        stacks: dict[tuple[Any, ...], list[S]] = {}
+        for one in where:
+            stacks.setdefault(tuple(ranks[one][key] for key in keys), []).append(one)
+        if len(stacks) == most and all(len({where[one] for one in part}) == len(part) for part in stacks.values()):
+            even = len(slices) == most * len(places)
+            return [stacks[values] for values in sorted(stacks)], tuple(varying[key] for key in keys), even
+    layers = [sorted(members, key=lambda one: (ranks[one], one.name)) for members in places]
+    parts = [[one[n] for one in layers if n < len(one)] for n in range(most)]
+    same = (name for name in varying if all(len({one.times.get(name) for one in part}) == 1 for part in parts))
+    return parts, tuple(same), False
 
 
 def _measure_step(slices: Sequence[Slice], normal: np.ndarray) -> np.ndarray:
