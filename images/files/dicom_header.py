@@ -55,28 +55,22 @@ TIMES = (  # what may tell slices at one place apart, the most telling first
     *("FlipAngle", "RepetitionTime", "ComplexImageComponent", "ImageType", "AcquisitionNumber", "DimensionIndexValues"),
     "InstanceNumber",
 )
-READ = (
+OVERLAYS = range(0x60000010, 0x60200010, 0x20000)  # the rows of overlay planes, whose groups repeat
+READ: tuple[str | int, ...] = (
     *("SOPClassUID", "SOPInstanceUID", "Modality", "ImageType", "SeriesInstanceUID", "SeriesNumber"),
     *("FrameOfReferenceUID", "GridFrameOffsetVector", "PatientOrientation", "AnatomicalOrientationType"),
     *("TotalPixelMatrixRows", "TotalPixelMatrixColumns", "SequenceOfUltrasoundRegions", "PixelIntensityRelationship"),
     *("Rows", "Columns", "NumberOfFrames", "SamplesPerPixel", "PhotometricInterpretation", "PlanarConfiguration"),
     *("BitsAllocated", "BitsStored", "HighBit", "PixelRepresentation", "ModalityLUTSequence", "SegmentationType"),
     *(f"{name.removesuffix('Data')}Padding{part}" for name in PIXELS for part in ("Value", "RangeLimit")),
-    *(
-        *GROUPS,
-        *TIMES,
-        "SharedFunctionalGroupsSequence",
-        "PerFrameFunctionalGroupsSequence",
-        "DoseGridScaling",
-        "DoseUnits",
-    ),
-    "RealWorldValueMappingSequence",
+    *(*GROUPS, *TIMES, "SharedFunctionalGroupsSequence", "PerFrameFunctionalGroupsSequence"),
+    *("DoseGridScaling", "DoseUnits", "RealWorldValueMappingSequence"),
     *(*SPACINGS, *MAGNIFICATION, "PixelSpacingCalibrationType", "PixelAspectRatio"),
     *(f"{color}PaletteColorLookupTable{part}" for color in COLORS for part in ("Descriptor", "Data")),
     *(f"Segmented{color}PaletteColorLookupTableData" for color in COLORS),
     *(*PIXELS, "ExtendedOffsetTable", "ExtendedOffsetTableLengths"),
+    *(tag + part for tag in OVERLAYS for part in (0, 1, 0x2FF0)),  # rows, columns and bits
 )
-OVERLAYS = range(0x60000010, 0x60200010, 0x20000)  # the rows of overlay planes, whose groups repeat
 OF_FRAMES, SHARED = 0x52009230, 0x52009229  # Per-frame and Shared Functional Groups Sequence; by tag to be quick
 SEGMENTATIONS = ("1.2.840.10008.5.1.4.1.1.66.4", "1.2.840.10008.5.1.4.1.1.66.7")
 
@@ -205,12 +199,7 @@ def parse(file: BinaryIO, *, stop_before_pixels: bool = False) -> Any:
 
     _silence_pydicom()
     stop = _stop_at((PIXEL_TAGS if stop_before_pixels else frozenset[int]()).__contains__)
-    return read_partial(
-        file,
-        stop,
-        force=True,
-        specific_tags=[*_list_tags().values(), *(tag + n for tag in OVERLAYS for n in (0, 1, 0x2FF0))],
-    )
+    return read_partial(file, stop, force=True, specific_tags=[*_list_tags().values()])
 
 
 def _stop_at(ends: Callable[[Any], bool]) -> Callable[[Any, str | None, int], bool]:

@@ -154,7 +154,7 @@ def arrange(slices: Sequence[S]) -> tuple[list[list[S]], np.ndarray]:
 
 def describe_times(times: Sequence[Sequence[Slice]]) -> list[str]:
     """Return a sentence on what tells time points apart, unless they are numbered as such."""
-    names = split([one for time in times for one in time])[1]
+    names = split([one for time in times for one in time])[1] if len(times) > 1 else ()
     if not names or names[0].startswith("Temporal"):
         return []
     listed = [" and ".join(_describe_times(time[0], names)) for time in times[:MAX_LISTED]]
