@@ -1604,7 +1604,7 @@ for name, given, right in (
     ("its-mirror-image", sided("R", "F", kind="CR"), "LRHF"),
     ("oblique", sided("A", "FR", kind="MG"), "PAHF"),
     ("from-above", sided("P", "L", kind="MG"), "APRL"),
-    ("photograph", sided("l", "F ", kind="photo"), "RLHF"),
+    ("photograph", sided("L", "F ", kind="photo"), "RLHF"),
     ("blank", sided("", ""), "None"),
     ("alone", sided("L"), "None"),
     ("against-itself", sided("L", "RF"), "None"),
@@ -1693,7 +1693,8 @@ for name, inside in (
     each = [item(**{"PlanePositionSequence": sequence(item(ImagePositionPatient=[0, 0, 5 * z])),
         name: sequence(item(**{inside: value}))}) for value in (20.0, 10.0) for z in (0, 1)]
     numbered = np.arange(4, dtype=np.uint16).repeat(64).reshape(4, 8, 8)
-    row(f"36-frames-{inside}", lambda f, each=each, pixels=numbered: enhanced(f / "a.dcm", pixels, each, groups(rows=AXIAL, spacing=(1, 1)), "enhanced MR", Modality="MR"),
+    row(f"36-frames-{inside}", lambda f, each=each, pixels=numbered: enhanced(f / "a.dcm", pixels, each,
+        groups(rows=AXIAL, spacing=(1, 1)), "enhanced MR", Modality="MR"),
         all_of(lambda p: opened(p).volume.times[:, :, 0, 0].tolist(), notes),
         says(r"^\[\[2, 3\], \[0, 1\]\]", inside), "PS3.3 C.8.13: functional groups of MR")
 
@@ -1835,6 +1836,11 @@ row("22-voxel-picture", written([[300, 100, 400, 200]], scene, frame="voxel"), g
 row("22-voxel-series", written([[4, 4, 2, 8, 8, 3]], lambda f: series(f / "s", flat()), form="xyzxyz", frame="voxel"),
     gold, Near([[0.25, 0.25, 1 / 3, 0.5, 0.5, 0.5]]), "columns, rows, slices in the order of positions")
 row("22-no-slice", written([[2, 3, 6, 9]], spot), gold, refused("slice"), "a box of a volume lies on a slice")
+row("22-one-slice", written([[4, 4, 8, 8]], other("a.dcm")), gold, CORNER, "the only slice needs no number")
+row("22-one-slice-as-stored", written([[4, 4, 8, 8]], other("a.dcm", rows=MIRRORED), frame="voxel"), gold,
+    Near([[0.5, 0.25, 0.75, 0.5]]), "columns lead to the right: 4 to 8 of 16 are shown as 8 to 12")
+row("22-letters-are-told", written([[4, 4, 8, 8]], sided("L", "F")), lambda s: played('{"boxes": []}')(s)[0],
+    says("Letters at the border", without="Slices"), "a film has sides, but no slices")
 row("22-exif", written([[0, 0, 20, 20]], upright), gold, Near([[0, 0, 1, 0.5]]),
     "pixels of the picture as it is shown, 20 x 40")
 # fmt: on
