@@ -1836,7 +1836,8 @@ row("22-voxel-picture", written([[300, 100, 400, 200]], scene, frame="voxel"), g
 row("22-voxel-series", written([[4, 4, 2, 8, 8, 3]], lambda f: series(f / "s", flat()), form="xyzxyz", frame="voxel"),
     gold, Near([[0.25, 0.25, 1 / 3, 0.5, 0.5, 0.5]]), "columns, rows, slices in the order of positions")
 row("22-no-slice", written([[2, 3, 6, 9]], spot), gold, refused("slice"), "a box of a volume lies on a slice")
-row("22-one-slice", written([[4, 4, 8, 8]], other("a.dcm")), gold, CORNER, "the only slice needs no number")
+row("22-one-slice", written([[4, 4, 8, 8]], other("a.dcm")), gold, Near([[0.25, 0.25, 0.5, 0.5]]),
+    "the only slice needs no number")
 row("22-one-slice-as-stored", written([[4, 4, 8, 8]], other("a.dcm", rows=MIRRORED), frame="voxel"), gold,
     Near([[0.5, 0.25, 0.75, 0.5]]), "columns lead to the right: 4 to 8 of 16 are shown as 8 to 12")
 row("22-letters-are-told", written([[4, 4, 8, 8]], sided("L", "F")), lambda s: played('{"boxes": []}')(s)[0],
