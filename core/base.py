@@ -16,7 +16,6 @@ from ..errors import BadRow, ConfigError, describe_unknown
 from ..images.coordinates import describe_unit
 from ..images.shown import ShownView
 from ..images.task_images import list_names, name_image
-from ..images.view import View
 from ..network.data_policy import check_may_leave, keep_on_this_machine
 from ..records import Episode, EpisodeTokens, Message, Reply, RunConfig, Scores, Task, Turn
 from ..rewards import to_combined
@@ -111,8 +110,11 @@ class BaseMultiTurnEnv(AuthoredEnv):
             reduced=overview.reduced,
             switchable="open_image" in offered and self.max_turns > 1,
         )
-        kinds = dict(zip(names, map(_describe_place, overview.views), strict=True))
-        placed = {kind: [name for name in names if kinds[name] == kind] for kind in ("oriented", "unknown", "lettered")}
+        sources = {name: one.source for name, one in zip(names, overview.views, strict=True)}
+        oriented = [name for name, one in sources.items() if one.sides and one.volume and one.volume.planes]
+        lettered = [name for name, one in sources.items() if one.sides and name not in oriented]
+        unknown = [name for name, one in sources.items() if one.volume and not one.sides]
+        placed = {"oriented": oriented, "lettered": lettered, "unknown": unknown}
         if any(placed.values()):
             frame = self.prompts.render("volume", **placed, shared=overview.count in map(len, placed.values()))
             question = f"{frame}\n{question}"
@@ -340,14 +342,6 @@ class BaseMultiTurnEnv(AuthoredEnv):
 
     def __delattr__(self, name: str) -> None:
         raise AttributeError(f"{self.name}: an environment cannot be changed")
-
-
-def _describe_place(view: View) -> str:
-    """Return what a prompt says of where the picture of a view lies: a volume or a picture with letters, or neither."""
-    volume, sides = view.source.volume, view.source.sides
-    if sides is not None:
-        return "oriented" if volume is not None and volume.planes else "lettered"
-    return "" if volume is None else "unknown"
 
 
 def _read_confidence(answer: Mapping[str, Any]) -> float | None:

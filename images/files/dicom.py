@@ -71,7 +71,8 @@ def _read_slide(
     """Return the pictures of a slide; of a segmentation, the one of its segments."""
     tiles, labels = list_tiles(header, matrix), get_text(header.elements, "SOPClassUID") in SEGMENTATIONS
     layers = list(dict.fromkeys(layer for layer, _, _ in tiles))
-    reserve(max(header.size, limits.estimate_size((*matrix, header.samples), 4, frames=len(layers))))
+    pixel = header.stored // (header.frames * header.shape[0] * header.shape[1])
+    reserve(max(header.size, limits.check_size(matrix, pixel, frames=len(layers))))
     decoded = assemble(decode(file, header), tiles, matrix, labels=labels)
     if not labels:
         return decoded

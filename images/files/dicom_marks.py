@@ -33,11 +33,10 @@ def find_marks(
     notes += [f"overlay planes of the file (marks over the picture) that are not drawn: {planes}"] if planes else []
     if is_mosaic(dataset):
         notes.append("a mosaic of Siemens: the slices of a volume side by side; dcm2niix makes a volume of it")
-    covered = [_find_covered(dataset, shape, frame) for frame in frames]
-    notes += dict.fromkeys(note for _, note in covered if note)
-    if all(outside is None for outside, _ in covered):
+    covered = [_find_covered(dataset, shape, frame, notes) for frame in frames]
+    if all(outside is None for outside in covered):
         return sides, None, notes
-    return sides, np.stack([np.zeros(shape, bool) if outside is None else outside for outside, _ in covered]), notes
+    return sides, np.stack([np.zeros(shape, bool) if outside is None else outside for outside in covered]), notes
 
 
 def is_mosaic(dataset: Any) -> bool:
@@ -51,8 +50,9 @@ def _find_sides(dataset: Any) -> tuple[str | None, list[str]]:
     PS3.3 C.7.6.1.1.1: PatientOrientation names where rows and columns lead; of several letters the first weighs most.
     Direction cosines say the same in numbers.
     """
-    cosines = np.array(parse_numbers(dataset.get("ImageOrientationPatient")) or np.zeros(6)).reshape(-1, 3)
-    leading = [("LPH" if max(one, key=abs) > 0 else "RAF")[np.abs(one).argmax()] for one in cosines if one.any()]
+    cosines = parse_numbers(dataset.get("ImageOrientationPatient"))
+    directions = np.reshape(cosines, (2, 3)) if len(cosines) == 6 else ()
+    leading = [("LPH" if max(one, key=abs) > 0 else "RAF")[np.abs(one).argmax()] for one in directions]
     words = list(filter(None, list_words(dataset, "PatientOrientation"))) or leading
     x, y = (word[0] for word in words) if len(words) == 2 else ("", "")
     person = get_text(dataset, "AnatomicalOrientationType") != "QUADRUPED" and set("".join(words)) <= AXES.keys()
@@ -78,19 +78,19 @@ def _read_region(item: Any) -> Region:
 
 
 # ---------------------------------------------------------------------- shutters (PS3.3 C.7.6.11, C.7.6.15)
-def _find_covered(dataset: Any, shape: tuple[int, int], frame: int) -> tuple[np.ndarray | None, str]:
-    """Return which pixels of a frame the file's shutter covers, bool (h, w) or None, and what is said of it."""
-    kinds = list(filter(None, list_words(dataset, "ShutterShape", frame)))
-    if not kinds:
-        return None, ""
+def _find_covered(dataset: Any, shape: tuple[int, int], frame: int, notes: list[str]) -> np.ndarray | None:
+    """Return which pixels of a frame the file's shutter covers, bool (h, w); None if there is none that is applied."""
+    kinds, outside = list(filter(None, list_words(dataset, "ShutterShape", frame))), np.zeros(shape, bool)
+    note = "what the shutter of the file covers counts as not measured"
     try:
-        outside = np.any([_cover(dataset, shape, frame, kind) for kind in kinds], axis=0)
-        problem = "covers all of the picture" if outside.all() else ""
+        for kind in kinds:
+            outside |= _cover(dataset, shape, frame, kind)
     except (ImageError, KeyError, TypeError, ValueError):
-        problem = "is damaged, or of an unknown kind"
-    if problem:
-        return None, f"the shutter of the file {problem}: it is not applied"
-    return (outside, "what the shutter of the file covers counts as not measured") if outside.any() else (None, "")
+        outside[:] = True
+    if outside.all():
+        note = "the shutter of the file covers everything, is damaged or of an unknown kind: it is not applied"
+    notes += [note] if outside.any() and note not in notes else []
+    return outside if outside.any() and not outside.all() else None
 
 
 def _cover(dataset: Any, shape: tuple[int, int], frame: int, kind: str) -> np.ndarray:

@@ -6,7 +6,6 @@ from math import ceil
 import numpy as np
 
 from ...errors import ImageError
-from .. import limits
 from .dicom_header import TILE, Header, get_frame_value, parse_numbers
 from .dicom_values import DecodedFrames, mark_missing
 
@@ -20,24 +19,20 @@ def list_tiles(header: Header, matrix: tuple[int, int]) -> list[Tile]:
     Frames that do not say it follow one another by rows, then by layers (TILED_FULL).
     """
     (height, width), (rows, columns), tiles = matrix, header.shape, list[Tile]()
-    across, frames = ceil(width / columns), header.frames
+    across = ceil(width / columns)
     whole = across * ceil(height / rows)
-    what = f"{frames} tiles of {columns}x{rows} pixels for a slide of {width}x{height}"
-    for frame in range(frames):
+    for frame in range(header.frames):
         values = [get_frame_value(header.elements, name, frame) for name in (*TILE[:2], *LAYERS)]
         row, column = (int((*parse_numbers(value), 0)[0]) - 1 for value in values[:2])
         if values[0] is None:
             layer, place = divmod(frame, whole)
             row, column, values[2:] = place // across * rows, place % across * columns, [layer + 1]
-        if not (0 <= row < height and 0 <= column < width):
-            raise ImageError(f"{what}: tile {frame} lies outside of it")
         tiles.append((tuple(map(str, values[2:])), row, column))
-    if len(set(tiles)) < frames:
-        raise ImageError(f"{what}: two of them lie at one place")
-    if get_frame_value(header.elements, TILE[0], 0) is None and frames % whole:
+    what = f"{header.frames} tiles of {columns}x{rows} pixels for a slide of {width}x{height}"
+    if get_frame_value(header.elements, TILE[0], 0) is None and header.frames % whole:
         raise ImageError(f"{what}: they do not say where they lie, and {whole} would fill it")
-    layers = len({layer for layer, _, _ in tiles})
-    limits.check_size(matrix, header.stored // (frames * rows * columns), frames=layers)
+    if len(set(tiles)) < header.frames or not all(0 <= y < height and 0 <= x < width for _, y, x in tiles):
+        raise ImageError(f"{what}: two of them lie at one place, or one outside")
     return tiles
 
 
