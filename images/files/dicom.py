@@ -30,7 +30,7 @@ from .dicom_header import (
     parse_numbers,
     read_header,
 )
-from .dicom_marks import is_mosaic, list_words
+from .dicom_marks import list_words
 from .dicom_tiles import assemble, list_tiles
 from .dicom_values import DecodedFrames, choose_display, decode_elements, get_pixel_size
 from .paths import Reserve
@@ -141,7 +141,8 @@ def build_slice(header: Header, name: str, frame: int = 0) -> Slice:
     names = ("ImagePositionPatient", "ImageOrientationPatient", "ReferencedSegmentNumber", *THICKNESS)
     position, directions, segment, *thickness = (parse_numbers(get_value(elements, name, frame)) for name in names)
     place = stacks.build_place(position, directions)
-    kind = "in color" if color else "a mosaic" if is_mosaic(elements) else NO_PLACE if place is stacks.NOWHERE else ""
+    mosaic = "MOSAIC" in list_words(elements, "ImageType")
+    kind = "in color" if color else "a mosaic" if mosaic else NO_PLACE if place is stacks.NOWHERE else ""
     times: dict[str, float | str] = {}
     for key in TIMES:
         numbers = parse_numbers(value := get_value(elements, key, frame))

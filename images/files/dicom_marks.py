@@ -31,17 +31,12 @@ def find_marks(
     sides, notes = _find_sides(dataset)
     planes = sum(tag in dataset and tag >> 16 != get_count(dataset, "ShutterOverlayGroup", 0) for tag in OVERLAYS)
     notes += [f"overlay planes of the file (marks over the picture) that are not drawn: {planes}"] if planes else []
-    if is_mosaic(dataset):
+    if "MOSAIC" in list_words(dataset, "ImageType"):
         notes.append("a mosaic of Siemens: the slices of a volume side by side; dcm2niix makes a volume of it")
     covered = [_find_covered(dataset, shape, frame, notes) for frame in frames]
     if all(outside is None for outside in covered):
         return sides, None, notes
     return sides, np.stack([np.zeros(shape, bool) if outside is None else outside for outside in covered]), notes
-
-
-def is_mosaic(dataset: Any) -> bool:
-    """Return whether the picture holds the slices of a volume side by side."""
-    return "MOSAIC" in list_words(dataset, "ImageType")
 
 
 def _find_sides(dataset: Any) -> tuple[str | None, list[str]]:

@@ -21,7 +21,8 @@ from ..source import Source
 from . import dicom, stacks
 from .dicom import build_slice
 from .dicom_header import Header, NoPictureError, get_text, is_dicom, read_header
-from .dicom_values import DecodedFrames, is_localizer, join_slices
+from .dicom_marks import list_words
+from .dicom_values import DecodedFrames, join_slices
 from .paths import WHOLE, Reserve, Selection, describe_failure, describe_location, open_descriptor, open_in_folder
 from .stacks import Slice
 
@@ -179,7 +180,12 @@ def _build_file(name: str, header: Header) -> tuple[SeriesKey, SeriesFile]:
     if header.frames > 1:
         one = replace(one, kind=f"{header.frames} frames", place=stacks.NOWHERE)
     elif not one.kind:
-        one = replace(one, kind="localizer" if is_localizer(elements) else photometric.removesuffix("MONOCHROME2"))
+        one = replace(
+            one,
+            kind="localizer"
+            if "LOCALIZER" in list_words(elements, "ImageType")
+            else photometric.removesuffix("MONOCHROME2"),
+        )
     instance, bare = get_text(elements, "SOPInstanceUID"), replace(header, elements=None)
     return key, SeriesFile(**vars(one), file=name, instance=instance, header=bare)
 

@@ -7,7 +7,7 @@ import numpy as np
 
 from ...errors import ImageError
 from .dicom_header import TILE, Header, get_frame_value, parse_numbers
-from .dicom_values import DecodedFrames, mark_missing
+from .dicom_values import DecodedFrames, mark
 
 LAYERS = (TILE[2], "OpticalPathIdentifier", "ReferencedSegmentNumber")  # what tiles at one place differ in
 Tile = tuple[tuple[str, ...], int, int]  # its layer, row and column in the slide, from 0
@@ -52,5 +52,7 @@ def assemble(decoded: DecodedFrames, tiles: list[Tile], matrix: tuple[int, int],
     if missing.any() and not labels:
         notes.append(f"of the slide, {missing.mean():.1%} are in no tile: not measured")
     fields = {**decoded.fields, "notes": (*decoded.fields.get("notes", ()), *notes)}
-    decoded = replace(decoded, pixels=whole, wishes=decoded.wishes[:1], fields=fields)
-    return decoded if labels else mark_missing(decoded, missing)
+    blank = None
+    if missing.any() and not labels:
+        whole, _, blank, _ = mark(whole, missing)
+    return replace(decoded, pixels=whole, blank=blank, wishes=decoded.wishes[:1], fields=fields)

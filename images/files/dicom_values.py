@@ -3,7 +3,7 @@
 import hashlib
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -25,7 +25,7 @@ from .dicom_header import (
     get_value,
     parse_numbers,
 )
-from .dicom_marks import find_marks, list_regions
+from .dicom_marks import find_marks, list_regions, list_words
 
 Display = tuple[Range, bytes | None]  # values shown as black and as white, and the gray levels between them
 NEGATIVE = bytes(range(255, -1, -1))
@@ -68,8 +68,8 @@ def decode_elements(dataset: Any, header: Header) -> DecodedFrames:
     if outside is not None:
         missing = np.broadcast_to(outside, frames.shape[:3]) if missing is None else missing | outside
     if color:
-        colors = DecodedFrames(to_native_dtype(frames).pixels, None, usual, [None], usual, False, fields)
-        return mark_missing(colors, missing)
+        native = to_native_dtype(frames) if missing is None else mark(to_native_dtype(frames).pixels, missing)
+        return DecodedFrames(native.pixels, native.blank, usual, [None], usual, False, fields)
     segments = get_text(dataset, "SOPClassUID") in SEGMENTATIONS
     if missing is not None and (segments or frames.dtype.kind == "f"):  # what is in no segment is 0
         frames[missing], missing = 0 if segments else np.nan, None
@@ -97,7 +97,7 @@ def decode_elements(dataset: Any, header: Header) -> DecodedFrames:
     else:
         each = [rescale(frame, *scale).pixels for frame, scale in zip(frames, scales, strict=True)]
         native = to_native_dtype(join_slices(each))
-    pixels, measured, blank, _ = native if missing is None else _mark(native.pixels, missing)
+    pixels, measured, blank, _ = native if missing is None else mark(native.pixels, missing)
     if pixels.dtype == np.uint8:
         measured = find_range(pixels, np.asarray(blank is None or pixels != blank))
     wishes = [get_display(dataset, frame, (min(ends), max(ends))) for frame in numbers]
@@ -107,20 +107,16 @@ def decode_elements(dataset: Any, header: Header) -> DecodedFrames:
     return DecodedFrames(pixels, blank, measured, wishes, shown, inverted, fields)
 
 
-def mark_missing(decoded: DecodedFrames, missing: np.ndarray | None) -> DecodedFrames:
-    """Return frames with one value where they are missing, bool (n, h, w), of all of their channels."""
-    if missing is None or not missing.any():
-        return decoded
-    color = decoded.pixels.ndim == 4
-    each = missing[..., None] if color else missing
-    values = decoded.pixels.astype(np.uint16) if color else decoded.pixels  # 8 bits may have no value to spare
-    native = mark_blank(values, np.broadcast_to(each, values.shape))
-    return replace(decoded, pixels=native.pixels, blank=native.blank)
+def mark(pixels: np.ndarray, missing: np.ndarray) -> Native:
+    """Return frames with one value where they are missing, bool (n, h, w); a slice of a series may be nothing else.
 
-
-def _mark(pixels: np.ndarray, missing: np.ndarray) -> Native:
-    """Return pixels with one value where they are missing: a slice of a series may be nothing but padding."""
-    return Native(np.zeros_like(pixels), (np.inf, -np.inf), 0.0) if missing.all() else mark_blank(pixels, missing)
+    Colors become 16 bits: 8 may have no value to spare.
+    """
+    if missing.all():
+        return Native(np.zeros_like(pixels), (np.inf, -np.inf), 0.0)
+    if pixels.ndim == 4:
+        pixels, missing = pixels.astype(np.uint16), np.broadcast_to(missing[..., None], pixels.shape)
+    return mark_blank(pixels, missing)
 
 
 def _get_rescale(dataset: Any, frame: int) -> tuple[float, float]:
@@ -152,13 +148,10 @@ def get_unit(dataset: Any) -> Unit | None:
     sort = get_text(dataset, "SOPClassUID")
     tomography = sort in CT if sort else get_text(dataset, "Modality") == "CT"
     scaled = any(get_value(dataset, f"Rescale{part}") is not None for part in ("Slope", "Intercept"))
-    hounsfield = (get_text(dataset, "RescaleType") or ("" if is_localizer(dataset) else "HU")) == "HU"
+    hounsfield = (
+        get_text(dataset, "RescaleType") or ("" if "LOCALIZER" in list_words(dataset, "ImageType") else "HU")
+    ) == "HU"
     return "HU" if tomography and scaled and hounsfield and not get_value(dataset, "ModalityLUTSequence") else None
-
-
-def is_localizer(dataset: Any) -> bool:
-    """Return whether a file says that it is a view for planning (DICOM PS3.3 C.8.2.1.1.1)."""
-    return "LOCALIZER" in str(get_value(dataset, "ImageType") or "")
 
 
 def get_pixel_size(dataset: Any, frame: int = 0) -> dict[str, Any]:

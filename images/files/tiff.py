@@ -29,6 +29,7 @@ WHITE_IS_ZERO, BLACK_IS_ZERO, RGB = range(3)
 PREVIEW_OR_MASK = 1 | 4  # bits of NewSubfileType
 PHOTOMETRIC, NODATA = 262, 42113  # tags
 GRAY_BITS = (2, 4)  # of a sample, as which Pillow has 8; 1 bit is black and white
+AXES = {"channels": "channels", "slices": "slices", "frames": "times", "C": "channels", "Z": "slices", "T": "times"}
 MAX_WIDTH = 2**16  # pixels: Pillow's buffer has some rows
 
 
@@ -117,20 +118,18 @@ def _count_stacked(pages: list[Any]) -> int:
 
 def _describe_axes(page: Any, count: int) -> list[str]:
     """Return a note on what frames are, if a stack of ImageJ, OME or tifffile has channels, or slices and times."""
-    text, imagej = page.description, page.imagej_description
-    order = "CZT" if imagej else "".join(re.findall(r'DimensionOrder="XY([CZT]{3})"', text)[:1])
-    names = dict(zip("CZT", ("channels", "slices", "frames") if imagej else ("SizeC", "SizeZ", "SizeT"), strict=True))
-    found = {axis: re.search(rf'^{names[axis]}=(\d+)$|\b{names[axis]}="(\d+)"', text, re.MULTILINE) for axis in order}
-    sizes = {axis: int(size[1] or size[2]) for axis, size in found.items() if size}
+    sizes = dict(re.findall(r"^(channels|slices|frames)=(\d+)$", page.imagej_description or "", re.MULTILINE))
+    if order := re.search(r'DimensionOrder="XY([CZT]{3})"', page.description):
+        found = dict(re.findall(r'\bSize([CZT])="(\d+)"', page.description))
+        sizes = {axis: found.get(axis, 1) for axis in order[1]}
     if shaped := re.match(r'{"shape": *\[([\d, ]+)\], *"axes": *"([A-Z]+)"', page.shaped_description or ""):
-        sizes = {axis: int(size) for axis, size in [*zip(shaped[2], shaped[1].split(","), strict=False)][::-1]}
-    words = {"C": "channels", "Z": "slices", "T": "times"}
-    several = {axis: sizes[axis] for axis in sizes if axis in words and sizes[axis] > 1}
-    if page.samplesperpixel > 1 or (len(several) < 2 and "C" not in several):
+        sizes = dict([*zip(shaped[2], shaped[1].split(","), strict=False)][::-1])
+    several = {AXES[axis]: int(size) for axis, size in sizes.items() if axis in AXES and int(size) > 1}
+    if page.samplesperpixel > 1 or (len(several) < 2 and "channels" not in several):
         return []
-    told = ", ".join(f"{size} {words[axis]}" for axis, size in several.items())
+    told, first = ", ".join(f"{size} {name}" for name, size in several.items()), next(iter(several))
     lost = f"; the file holds {count} of them" if count != math.prod(several.values()) else ""
-    return [f"the frames are {told}: numbered one after the other, {words[next(iter(several))]} fastest{lost}"]
+    return [f"the frames are {told}: numbered one after the other, {first} fastest{lost}"]
 
 
 def _get_calibration(page: Any, notes: list[str]) -> tuple[float, float]:
