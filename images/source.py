@@ -27,15 +27,7 @@ MAX_ASPECT = 100.0  # times as long as wide that a pixel may be drawn
 SQUARE = 1e-3  # difference of its sides, as a share, up to which a pixel counts as square
 SHEARED = 0.01  # cosine of the angle between rows and columns, up to which a plane is shown
 Unit = Literal["HU", "Gy"]
-ALIKE = (
-    "unit",
-    "blank",
-    "aspect",
-    "at_detector",
-    "notes",
-    "sides",
-    "regions",
-)  # fields of a volume that its slices have
+ALIKE = ("unit", "blank", "aspect", "at_detector", "notes", "sides", "regions")  # of a volume and of its slices
 Region = tuple[float, float, float, float, float, float]  # left, top, right, bottom in pixels; mm of a pixel, 0: none
 StoredAxes = tuple[tuple[int, bool], tuple[int, bool], tuple[int, bool]]
 
@@ -200,13 +192,10 @@ class Source:
             u, v, _ = self.volume.get_directions()
             return float(np.linalg.norm(right * u + down * v))
         if self.regions:  # both points must lie in the same of them, and these must agree
-            held = [
-                {one for one in self.regions if one[0] <= x <= one[2] and one[1] <= y <= one[3]}
-                for x, y in ((x1, y1), (x2, y2))
-            ]
-            scales = {one[4:] for one in held[0]} if held[0] == held[1] else set()
-            spacing = scales.pop() if len(scales) == 1 else None
-            spacing = spacing if spacing and spacing[0] > 0 else None
+            ends = (x1, y1), (x2, y2)
+            held = [{r for r in self.regions if r[0] <= x <= r[2] and r[1] <= y <= r[3]} for x, y in ends]
+            scales = {region[4:] for region in held[0]} if held[0] == held[1] else set()
+            spacing = scales.pop() if len(scales) == 1 and 0.0 not in max(scales) else None
         return None if spacing is None else math.hypot(right * spacing[0], down * spacing[1])
 
     def to_uint8(self, values: np.ndarray) -> np.ndarray:

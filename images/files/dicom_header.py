@@ -185,10 +185,8 @@ def read_header(file: BinaryIO, *, small_whole: bool = False) -> Header:
         stored = limits.check_size(shape, samples * itemsize, frames=frames)
         limits.check_size(matrix or shape, samples * itemsize)
     except ImageError as error:
-        slide = (
-            f"a slide of {sides[1]}x{sides[0]} pixels in {frames} tiles: open a smaller level of it; " if matrix else ""
-        )
-        raise ImageError(f"{slide}{error}") from None
+        slide = f"a slide of {sides[1]}x{sides[0]} pixels in {frames} tiles; open a smaller level of it: "
+        raise ImageError(f"{slide if matrix else ''}{error}") from None
     size = limits.estimate_size((*shape, samples), itemsize, frames=frames)
     return Header(elements, shape, frames, samples, matrix, stored, size, deflated, whole)
 

@@ -53,7 +53,7 @@ def _find_sides(dataset: Any) -> tuple[str | None, list[str]]:
     person = get_text(dataset, "AnatomicalOrientationType") != "QUADRUPED" and set("".join(words)) <= AXES.keys()
     if person and AXES.get(x) != AXES.get(y):
         return OPPOSITE[x] + x + OPPOSITE[y] + y, []
-    return None, ["PatientOrientation names no two sides of a person: there are no letters"] if words else []
+    return None, ["PatientOrientation (or the cosines) names no two sides of a person: no letters"] if words else []
 
 
 # ---------------------------------------------------------------------- ultrasound (PS3.3 C.8.5.5)

@@ -1570,6 +1570,7 @@ for name, given, ask, right in (
     ("without-regions", ultrasound(**ONE_MM), LEFT_HALF, 40),
 ):
     row(f"33-{name}", given, ask, right, C855, "nroduit/Weasis#227")
+row("33-to-scale", ultrasound(region(0, 199, 0.02, 0.04)), lambda p: View.of(opened(p)).size, [200, 200], C855)
 row("33-why", ultrasound(*TWO), text(go("measure", point1=[0.1, 0.1], point2=[0.9, 0.1])), says("one region"), C855)
 row("33-note", ultrasound(TWO[0], region(100, 199, 0.01, unit=4)), notes, says("region.*: 1 of 2"), C855)
 
@@ -1638,6 +1639,9 @@ row("35-mask-as-stored", lambda f: [series(f / "s", flat((0,)), rows=MIRRORED) /
     says(r"0\.5, 0\.25, 0\.75, 0\.5", "as both are stored"), "the picture of a mask is turned with the slice")
 row("35-mask-of-one-slice", lambda f: [picture(f / "a.png", PATCH[0]), nifti(f / "b.nii", PATCH[0].T[:, :, None])],
     facts("box", go("overlay_mask", image="image_2")), CORNER, "the only slice of a volume is as its file has it")
+
+row("35-one-beside-another", lambda f: [other("a", position=(0, 0, 10))(f), other("b", position=(0, 0, 40))(f)],
+    text(beside), says(r"30\.0 mm away"), "two files of one slice, 30 mm apart")
 
 # ---- several slices at one place that are no times
 

@@ -85,7 +85,8 @@ def _find_part(view: View, other: Source, index: int | None, name: str) -> tuple
     elif max(window[0] - x1, window[1] - y1, x2 - window[2], y2 - window[3]) > SHARED:
         part = f"as much of this part as {name} holds"
     if found.volume is not None and abs(at - found.volume.index) > 0.5 + CLOSE:
-        away = abs(at - found.volume.index) * (there.get_slice_distance(here.plane) or math.nan)
+        thickness = (there.spacing or (math.nan,) * 3)[AXES[here.plane]]  # of a single slice
+        away = abs(at - found.volume.index) * (there.get_slice_distance(here.plane) or thickness)
         part = f"a slice of {name} {away:.1f} mm away" + ("" if index is not None else ", the nearest one there is")
     if (angle := _measure_turn(view.source, found)) > TURNED:
         part += f"; its slices are turned by {angle:.0f} degrees, so both agree in the middle only"
