@@ -195,7 +195,7 @@ class Source:
             ends = (x1, y1), (x2, y2)
             held = [{r for r in self.regions if r[0] <= x <= r[2] and r[1] <= y <= r[3]} for x, y in ends]
             scales = {region[4:] for region in held[0]} if held[0] == held[1] else set()
-            spacing = scales.pop() if len(scales) == 1 and 0.0 not in max(scales) else None
+            spacing = scales.pop() if len(scales) == 1 and max(scales)[0] > 0 else None
         return None if spacing is None else math.hypot(right * spacing[0], down * spacing[1])
 
     def to_uint8(self, values: np.ndarray) -> np.ndarray:

@@ -68,7 +68,7 @@ def _read_region(item: Any) -> Region:
     steps = [parse_numbers(item.get(f"PhysicalDelta{axis}")) for axis in "XY"]
     left, top, right, bottom = (end[0] for end in ends) if all(ends) else (0.0, 0.0, -1.0, -1.0)
     lengths = all(parse_numbers(item.get(f"PhysicalUnits{axis}Direction")) == CENTIMETERS for axis in "XY")
-    x, y = (abs(10 * step[0]) for step in steps) if lengths and all(steps) else (0.0, 0.0)
+    x, y = (abs(10 * step[0]) for step in steps) if lengths and all(step and step[0] for step in steps) else (0.0, 0.0)
     return left, top, right + 1, bottom + 1, x, y
 
 

@@ -163,9 +163,7 @@ def get_pixel_size(dataset: Any, frame: int = 0) -> dict[str, Any]:
     shape = {"spacing": None, "aspect": ratio[0] / ratio[1] if len(ratio) == 2 and min(ratio) > 0 else 1.0}
     if regions := list_regions(dataset):
         scales = [region[4:] for region in regions if region[4] > 0]
-        note = (
-            f"millimeters are known in regions of the ultrasound with lengths as axes: {len(scales)} of {len(regions)}"
-        )
+        note = f"millimeters are known in ultrasound regions with lengths as axes: {len(scales)} of {len(regions)}"
         aspect = {"aspect": scales[0][1] / scales[0][0]} if len({*scales}) == 1 else {}
         return {**shape, **aspect, "regions": regions, "notes": (note,)}
     corrected, imager, scanned = (_get_spacing(get_value(dataset, keyword, frame)) for keyword in SPACINGS)
