@@ -110,12 +110,13 @@ class BaseMultiTurnEnv(AuthoredEnv):
             reduced=overview.reduced,
             switchable="open_image" in offered and self.max_turns > 1,
         )
-        volumes = {name: one.source.volume for name, one in zip(names, overview.views, strict=True)}
-        oriented = [name for name, volume in volumes.items() if volume is not None and volume.sides is not None]
-        unknown = [name for name, volume in volumes.items() if volume is not None and volume.sides is None]
-        if oriented or unknown:
-            is_shared = overview.count in (len(oriented), len(unknown))
-            frame = self.prompts.render("volume", oriented=oriented, unknown=unknown, shared=is_shared)
+        sources = {name: one.source for name, one in zip(names, overview.views, strict=True)}
+        oriented = [name for name, one in sources.items() if one.sides and one.volume and one.volume.planes]
+        lettered = [name for name, one in sources.items() if one.sides and name not in oriented]
+        unknown = [name for name, one in sources.items() if one.volume and not one.sides]
+        placed = {"oriented": oriented, "lettered": lettered, "unknown": unknown}
+        if any(placed.values()):
+            frame = self.prompts.render("volume", **placed, shared=overview.count in map(len, placed.values()))
             question = f"{frame}\n{question}"
         question, system = self._share_text(question), self._share_text(self.build_system_prompt(task))
         first = Message("user", (*overview.pictures, question))

@@ -182,8 +182,8 @@ def build_cells(image: str | Source) -> list[Cell]:
     source = start.source
     unit = f", {source.unit}" if source.unit else ""
     families = group_by_family()
-    if source.volume is None:
-        families.pop("volumes", None)  # the image has no slices
+    if source.volume is None or source.volume.count_slices(source.volume.plane) == 1:
+        families.pop("volumes", None)  # the image has no other slices
     cells = [_build_cell(tool, start) for members in families.values() for tool in members if tool.stateful]
     size = f"{source.width}x{source.height} pixels, {source.pixels.dtype}{unit}"
     return [Cell("the image", "", "", start.render(), size), *cells]

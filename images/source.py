@@ -27,7 +27,8 @@ MAX_ASPECT = 100.0  # times as long as wide that a pixel may be drawn
 SQUARE = 1e-3  # difference of its sides, as a share, up to which a pixel counts as square
 SHEARED = 0.01  # cosine of the angle between rows and columns, up to which a plane is shown
 Unit = Literal["HU", "Gy"]
-ALIKE = ("unit", "blank", "full", "aspect", "at_detector", "notes")  # fields of a volume that its slices have
+ALIKE = ("unit", "blank", "full", "aspect", "at_detector", "notes", "sides", "regions")  # of a volume and its slices
+Region = tuple[float, float, float, float, float, float]  # left, top, right, bottom in pixels; mm of a pixel, 0: none
 StoredAxes = tuple[tuple[int, bool], tuple[int, bool], tuple[int, bool]]
 
 
@@ -48,6 +49,9 @@ class Source:
         full: of a segmentation by fractions: the value of what lies wholly in the segment.
         at_detector: whether the spacing is that at the detector of a radiograph, so that what is nearer is smaller.
         notes: what the reader of the file left out or took differently, as sentences.
+        sides: the patient's sides at the left, right, top and bottom, if known: R, L, A (front), P (back), H and F
+            (feet), as in DICOM PS3.3 C.7.6.1.1.1.
+        regions: the only parts of the picture, of an ultrasound, in which lengths are known.
 
     >>> source = Source.of(np.array([[0, 1000]], dtype=np.uint16))
     >>> source.size, source.display, source.to_uint8(source.pixels).tolist()
@@ -66,6 +70,8 @@ class Source:
     aspect: float = 1.0
     at_detector: bool = False
     notes: tuple[str, ...] = ()
+    sides: str | None = None
+    regions: tuple[Region, ...] = ()
 
     def __post_init__(self) -> None:
         pixels = self.pixels
@@ -181,12 +187,18 @@ class Source:
         """The lowest and the highest native value that was measured."""
         return float(self.filled.min()), float(self.filled.max())
 
-    def measure(self, right: float, down: float) -> float | None:
-        """Return the millimeters between two points that lie so many pixels apart; None if no spacing is known."""
+    def measure(self, x1: float, y1: float, x2: float, y2: float) -> float | None:
+        """Return the millimeters between two points, in pixels; None if the size of a pixel is not known there."""
+        right, down, spacing = x2 - x1, y2 - y1, self.spacing
         if self.volume is not None and self.volume.affine is not None:
             u, v, _ = self.volume.get_directions()
             return float(np.linalg.norm(right * u + down * v))
-        return None if self.spacing is None else math.hypot(right * self.spacing[0], down * self.spacing[1])
+        if self.regions:  # both points must lie in the same of them, and these must agree
+            ends = (x1, y1), (x2, y2)
+            held = [{r for r in self.regions if r[0] <= x <= r[2] and r[1] <= y <= r[3]} for x, y in ends]
+            scales = {region[4:] for region in held[0]} if held[0] == held[1] else set()
+            spacing = scales.pop() if len(scales) == 1 and max(scales)[0] > 0 else None
+        return None if spacing is None else math.hypot(right * spacing[0], down * spacing[1])
 
     def to_uint8(self, values: np.ndarray) -> np.ndarray:
         """Values as they are shown: `display` stretched over 0–255, rounded and clipped; uint8 stays as it is."""
@@ -246,7 +258,7 @@ class Volume:
         times: the stack at all its time points, (t, z, y, x), if there are several; `voxels` is one of them.
         time: which of them.
         unread_times: how many more time points the file has (`limits.MAX_TIMES`).
-        curve, blank, full, aspect, at_detector, notes: see `Source`.
+        curve, blank, full, aspect, at_detector, notes, sides, regions: see `Source`; sides are those of the slice.
         affine: (4, 4), from indices (x, y, z) to millimeters in the patient (LPS), if known; only then do pictures name
             the patient's sides.
         frame_of_reference: what places in the patient count from, as a hash; two that are known and differ cannot be
@@ -281,14 +293,8 @@ class Volume:
     aspect: float = 1.0
     at_detector: bool = False
     notes: tuple[str, ...] = ()
-
-    @property
-    def sides(self) -> str | None:
-        """The patient's sides at the left, right, top and bottom of the slice; None if they are not known.
-
-        They are R, L, A (front), P (back), H and F (feet), as in DICOM PS3.3 C.7.6.1.1.1.
-        """
-        return SIDES[self.plane] if self.affine is not None and self.planes else None
+    sides: str | None = None
+    regions: tuple[Region, ...] = ()
 
     @property
     def stacked(self) -> Plane:
@@ -358,8 +364,9 @@ class Volume:
         if self.displays is not None and plane == self.stacked:
             backwards = self.stored_axes[2 - AXES[plane]][1]
             display, curve = self.displays[count - 1 - index if backwards else index]
-        volume, spacing = replace(self, plane=plane, index=index), self.get_spacing(plane)
-        fields: dict[str, Any] = {name: getattr(self, name) for name in ALIKE}
+        sides = SIDES[plane] if self.affine is not None and self.planes else self.sides
+        volume, spacing = replace(self, plane=plane, index=index, sides=sides), self.get_spacing(plane)
+        fields: dict[str, Any] = {name: getattr(volume, name) for name in ALIKE}
         return Source(pixels, display, spacing, volume=volume, curve=curve, **fields)
 
     def get_directions(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

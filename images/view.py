@@ -278,14 +278,14 @@ class View:
     @property
     def sides(self) -> str | None:
         """The patient's sides at the left, right, top and bottom of this view; None if they are not known."""
-        sides = None if self.source.volume is None else self.source.volume.sides
+        sides = self.source.sides
         if sides is None:
             return None
         left_right, top_bottom = (sides[2:], sides[:2]) if self.turned else (sides[:2], sides[2:])
         return left_right[:: -1 if self.mirrored[0] else 1] + top_bottom[:: -1 if self.mirrored[1] else 1]
 
     def to_picture(self) -> np.ndarray:
-        """`to_uint8` as a person or a model sees it: a slice with the letters of the patient's sides at its border."""
+        """`to_uint8` as a person or a model sees it: with the letters of the patient's sides at its border."""
         pixels, sides = self.to_uint8(), self.sides
         return pixels if sides is None else draw_sides(pixels, sides)
 

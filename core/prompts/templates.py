@@ -44,10 +44,11 @@ VALUES: Final[Mapping[str, Mapping[str, Any]]] = FrozenDict(
         "reduced": True,  # a picture is smaller than it would be alone: they share a budget of pixels
         "switchable": True,  # open_image is offered
     },
-    volume={  # said before the question if an image is a volume
+    volume={  # said before the question if an image is a volume, or a picture with letters
         "oriented": ["image_1"],  # those of which it is known how they lie in the patient
         "unknown": ["image_2"],  # those whose header does not tell
-        "shared": False,  # all images of the task are of one of these two kinds
+        "lettered": ["image_3"],  # pictures whose sides are known
+        "shared": False,  # all images of the task are of one of these kinds
     },
     malformed={"reason": "the reply is empty", "answer_format": '{"label": "…", "continue": false}', "tools": True},
     finalize={"answer_format": '{"label": "…", "continue": false}'},

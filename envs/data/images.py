@@ -149,7 +149,8 @@ def measure_picture(
 ) -> BoxFrame | None:
     """Return the frame of the picture on which a box of the row lies: see `MappedRow.measure_image`.
 
-    A box on a slice of a volume needs its slice, and its plane unless it is that of the first picture or of the file.
+    A box on one of several slices of a volume needs its slice, and its plane unless it is that of the first picture or
+    of the file.
     None if boxes are no pixels and no image can be a volume: then nothing is opened.
 
     Without `may_open`, what the names of images say is checked; `images` is None if they are not known yet.
@@ -168,7 +169,7 @@ def measure_picture(
         return None
     source = _open_picture(row, field, named, images, place)
     volume = source.volume
-    if volume is not None and needs_slice:
+    if volume is not None and needs_slice and volume.count_slices(volume.plane) > 1:
         raise row.refuse(field, row.get(field), _ask_for_place(field, place, known, in_voxels=in_voxels))
     if volume is None or not (in_volume or in_voxels):
         return BoxFrame(source.size)

@@ -20,8 +20,9 @@ from .dicom_header import (
     OF_FRAMES,
     SEGMENTATIONS,
     SHARED,
+    THICKNESS,
+    TIMES,
     Header,
-    get_frame_value,
     get_text,
     get_value,
     inflate,
@@ -29,6 +30,8 @@ from .dicom_header import (
     parse_numbers,
     read_header,
 )
+from .dicom_marks import list_words
+from .dicom_tiles import assemble, list_tiles
 from .dicom_values import DecodedFrames, choose_display, decode_elements, get_pixel_size
 from .paths import Reserve
 from .stacks import Slice
@@ -42,9 +45,8 @@ def read(file: BinaryIO, reserve: Reserve, stack: int | None = None, notes: Sequ
     `stack` says which of several groups of frames, or which segment of a segmentation, is opened.
     """
     header = read_header(file, small_whole=True)
-    several = header.frames > 1 or get_text(header.elements, "SOPClassUID") in SEGMENTATIONS
-    frames, found = list_frames(header) if several else [], None
-    if stack is not None and not frames:
+    frames, found = [] if header.matrix else list_frames(header), None
+    if stack is not None and not frames and get_text(header.elements, "SOPClassUID") not in SEGMENTATIONS:
         raise ImageError("#stack=… chooses among stacks, but nothing in this file says where it lies")
     try:
         found = plan(header, frames, stack) if frames else None
@@ -52,13 +54,37 @@ def read(file: BinaryIO, reserve: Reserve, stack: int | None = None, notes: Sequ
         if stack is not None:
             raise
         notes = (*notes, f"the frames are no even stack and keep the order of the file: {error}")
+    if header.matrix:
+        return _build_picture(_read_slide(file, header, header.matrix, stack, reserve), notes)
     reserve(max(header.size, limits.check_size(header.shape, 1, frames=found[2] if found else 1)))
     decoded = decode(file, header)
     if found is not None:
-        return build_stack(found[0](decoded), found[1], notes=notes)
-    fields, displays = _list_fields(decoded, notes)
+        return build_stack(found[0](decoded), found[1], notes=(*notes, *found[3]))
     if len({frame.spacing for frame in frames}) > 1:
-        fields["spacing"] = None
+        decoded.fields["spacing"] = None
+    return _build_picture(decoded, notes)
+
+
+def _read_slide(
+    file: BinaryIO, header: Header, matrix: tuple[int, int], stack: int | None, reserve: Reserve
+) -> DecodedFrames:
+    """Return the pictures of a slide; of a segmentation, the one of its segments."""
+    tiles, labels = list_tiles(header, matrix), get_text(header.elements, "SOPClassUID") in SEGMENTATIONS
+    layers = list(dict.fromkeys(layer for layer, _, _ in tiles))
+    pixel = header.stored // (header.frames * header.shape[0] * header.shape[1])
+    reserve(max(header.size, limits.check_size(matrix, pixel, frames=len(layers))))
+    decoded = assemble(decode(file, header), tiles, matrix, labels=labels)
+    if not labels:
+        return decoded
+    numbers = [int(layer[-1]) if layer[-1].isdecimal() else 1 for layer in layers]
+    segments = [Slice("", matrix, stacks.NOWHERE, segment=number) for number in numbers]
+    whole = _merge_segments(header.elements, segments, np.zeros(len(layers), int), stack, decoded)
+    return replace(whole, pixels=whole.pixels[0])
+
+
+def _build_picture(decoded: DecodedFrames, notes: Sequence[str]) -> Source:
+    """Return the picture of a file, or the first of its frames in the order of the file."""
+    fields, displays = _list_fields(decoded, notes)
     if len(decoded.pixels) == 1:
         del fields["frame_of_reference"]
         return Source(decoded.pixels[0], **fields)
@@ -82,7 +108,7 @@ def build_stack(
     The affine, (4, 4), is from column, row and slice to millimeters in the patient.
     """
     fields, displays = _list_fields(decoded, notes)
-    known = fields.pop("spacing") is not None
+    known, _ = fields.pop("spacing") is not None, fields.pop("sides")  # its affine names the sides
     volume = build_volume(decoded.pixels, affine, displays=displays, unread_times=unread_times, **fields)
     volume = volume if known else replace(volume, spacing=None, affine=None)  # of pixels of 1 mm
     return volume.get_middle_slice(volume.stacked)
@@ -103,63 +129,55 @@ def _list_fields(decoded: DecodedFrames, notes: Sequence[str]) -> tuple[dict[str
 
 
 # ---------------------------------------------------------------------- frames as a stack
-PLACE = ("ImagePositionPatient", "ImageOrientationPatient")
 NO_PLACE = "without a place in the patient"
+WORDS = {"ComplexImageComponent": 0, "ImageType": 2}  # of `TIMES`, those of words, and the first that counts
 
 
-def get_place(elements: Any) -> np.ndarray:
-    """Return the place of a file of one slice."""
-    return stacks.build_place(*(parse_numbers(elements.get(name)) for name in PLACE))
-
-
-def get_thickness(elements: Any, frame: int = 0) -> tuple[float, ...]:
-    """Return the millimeters from slice to slice that a file states."""
-    found = (parse_numbers(get_value(elements, name, frame)) for name in ("SpacingBetweenSlices", "SliceThickness"))
-    return tuple(numbers[0] for numbers in found if len(numbers) == 1 and numbers[0] > 0)
+def build_slice(header: Header, name: str, frame: int = 0) -> Slice:
+    """Return where a frame of a file lies, and what tells it from others; color and mosaics lie nowhere."""
+    elements = header.elements
+    segments = get_text(elements, "SOPClassUID") in SEGMENTATIONS
+    color = header.samples > 1 or (get_text(elements, "PhotometricInterpretation") == "PALETTE COLOR" and not segments)
+    names = ("ImagePositionPatient", "ImageOrientationPatient", "ReferencedSegmentNumber", *THICKNESS)
+    position, directions, segment, *thickness = (parse_numbers(get_value(elements, name, frame)) for name in names)
+    place = stacks.build_place(position, directions)
+    mosaic = "MOSAIC" in list_words(elements, "ImageType")
+    kind = "in color" if color else "a mosaic" if mosaic else NO_PLACE if place is stacks.NOWHERE else ""
+    times: dict[str, float | str] = {}
+    for key in TIMES:
+        numbers = parse_numbers(value := get_value(elements, key, frame))
+        times |= {key if len(numbers) == 1 else f"{key} {n}": number for n, number in enumerate(numbers)}
+        if value and key in WORDS:
+            times[key] = " ".join(list_words(elements, key, frame)[WORDS[key] :])
+    stated = tuple(numbers[0] for numbers in thickness if len(numbers) == 1 and numbers[0] > 0)
+    facts = get_pixel_size(elements, frame)["spacing"], stated, times, frame, int((segment or [1])[0])
+    return Slice(name, header.shape, stacks.NOWHERE if kind else place, kind, *facts)
 
 
 def list_frames(header: Header) -> list[Slice]:
     """Return the frames of a file and where they lie; [] if it does not say that of any."""
-    elements, numbers = header.elements, range(header.frames)
-    offsets = parse_numbers(elements.get("GridFrameOffsetVector"))
-    if len(offsets) == header.frames:  # C.8.8.3.2: along the normal, from the first frame
-        first = get_place(elements)
-        shift = np.outer([1, 0, 0], np.cross(first[1], first[2]))
-        places = [stacks.NOWHERE if first is stacks.NOWHERE else first + shift * (n - offsets[0]) for n in offsets]
-        spacing = get_pixel_size(elements)["spacing"]
-        frames = [Slice(f"frame {n}", header.shape, places[n], spacing=spacing, number=n) for n in numbers]
-    elif OF_FRAMES in elements or SHARED in elements:
-        frames = [_build_frame(header, number) for number in numbers]
-    else:
+    offsets = parse_numbers(header.elements.get("GridFrameOffsetVector"))
+    of_dose = len(offsets) == header.frames  # C.8.8.3.2: along the normal, from the first frame
+    if header.frames > 1 and not of_dose and not {OF_FRAMES, SHARED} & header.elements.keys():
         return []
+    frames = [build_slice(header, f"frame {number}", number) for number in range(header.frames)]
+    if of_dose and frames[0].placed:
+        steps = [np.outer([1, 0, 0], frames[0].normal) * (offset - offsets[0]) for offset in offsets]
+        frames = [replace(frame, place=frame.place + step) for frame, step in zip(frames, steps, strict=True)]
     return frames if any(frame.placed for frame in frames) else []
-
-
-def _build_frame(header: Header, number: int) -> Slice:
-    names = (*PLACE, "TemporalPositionIndex", "DimensionIndexValues", "ReferencedSegmentNumber")
-    position, directions, *times, segment = (
-        parse_numbers(get_frame_value(header.elements, name, number)) for name in names
-    )
-    place = stacks.build_place(position, directions)
-    named = {
-        f"{name} {n}": int(time) for name, many in zip(names[2:4], times, strict=True) for n, time in enumerate(many)
-    }
-    facts = get_pixel_size(header.elements, number)["spacing"], get_thickness(header.elements, number), named, number
-    kind = "" if place is not stacks.NOWHERE else NO_PLACE
-    return Slice(f"frame {number}", header.shape, place, kind, *facts, int((segment or [1])[0]))
 
 
 def plan(
     header: Header, frames: list[Slice], stack: int | None
-) -> tuple[Callable[[DecodedFrames], DecodedFrames], np.ndarray, int]:
-    """Return what puts decoded frames in order, where their stack lies, and how many slices it has."""
+) -> tuple[Callable[[DecodedFrames], DecodedFrames], np.ndarray, int, list[str]]:
+    """Return what puts decoded frames in order, where their stack lies, how many slices it has, and notes."""
     groups = stacks.group(frames)
     if get_text(header.elements, "SOPClassUID") in SEGMENTATIONS:
         places, affine = stacks.arrange_sparse(stacks.choose(groups, None, "frames", all_of_them=True))
-        return partial(_merge_segments, header.elements, frames, places, stack), affine, int(places.max()) + 1
+        return partial(_merge_segments, header.elements, frames, places, stack), affine, int(places.max()) + 1, []
     times, affine = stacks.arrange(stacks.choose(groups, stack, "frames", all_of_them=True))
     order = np.array([[frame.number for frame in time] for time in times])
-    return partial(_reorder, order, times[0][0].spacing), affine, order.size
+    return partial(_reorder, order, times[0][0].spacing), affine, order.size, stacks.describe_times(times)
 
 
 def _reorder(order: np.ndarray, spacing: tuple[float, float] | None, decoded: DecodedFrames) -> DecodedFrames:

@@ -25,28 +25,52 @@ PIXELS = ("PixelData", "FloatPixelData", "DoubleFloatPixelData")
 COLORS = ("Red", "Green", "Blue")
 SPACINGS = ("PixelSpacing", "ImagerPixelSpacing", "NominalScannedPixelSpacing")
 MAGNIFICATION = ("EstimatedRadiographicMagnificationFactor", "DistanceSourceToDetector", "DistanceSourceToPatient")
+TILE = (*(f"{part}PositionInTotalImagePixelMatrix" for part in ("Row", "Column")), "ZOffsetInSlideCoordinateSystem")
+EDGES = tuple(f"Shutter{edge}Edge" for edge in ("LeftVertical", "RightVertical", "UpperHorizontal", "LowerHorizontal"))
+SHUTTER = (*EDGES, "CenterOfCircularShutter", "RadiusOfCircularShutter", "VerticesOfThePolygonalShutter")
+SHUTTER += ("ShutterShape", "ShutterOverlayGroup")
+THICKNESS = ("SpacingBetweenSlices", "SliceThickness")  # millimeters from slice to slice
 GROUPS = {  # the sequence in which a multi-frame file keeps an element that others have at the top level
     "ImagePositionPatient": "PlanePositionSequence",
     "ImageOrientationPatient": "PlaneOrientationSequence",
-    **dict.fromkeys(("PixelSpacing", "SpacingBetweenSlices", "SliceThickness"), "PixelMeasuresSequence"),
+    **dict.fromkeys(("PixelSpacing", *THICKNESS), "PixelMeasuresSequence"),
     **dict.fromkeys(("RescaleIntercept", "RescaleSlope", "RescaleType"), "PixelValueTransformationSequence"),
     **dict.fromkeys(("WindowCenter", "WindowWidth", "VOILUTFunction", "VOILUTSequence"), "FrameVOILUTSequence"),
     **dict.fromkeys(("TemporalPositionIndex", "DimensionIndexValues"), "FrameContentSequence"),
     **dict.fromkeys(("RealWorldValueSlope", "RealWorldValueIntercept"), "RealWorldValueMappingSequence"),
     "ReferencedSegmentNumber": "SegmentIdentificationSequence",
+    **dict.fromkeys(TILE, "PlanePositionSlideSequence"),
+    **dict.fromkeys(SHUTTER, "FrameDisplayShutterSequence"),
+    "OpticalPathIdentifier": "OpticalPathIdentificationSequence",
+    "EffectiveEchoTime": "MREchoSequence",
+    "DiffusionBValue": "MRDiffusionSequence",
+    "NominalCardiacTriggerDelayTime": "CardiacSynchronizationSequence",
+    "InversionTimes": "MRModifierSequence",
+    **dict.fromkeys(("FlipAngle", "RepetitionTime"), "MRTimingAndRelatedParametersSequence"),
+    "ComplexImageComponent": "MRImageFrameTypeSequence",
 }
-READ = (
+TIMES = (  # what may tell slices at one place apart, the most telling first
+    *("TemporalPositionIdentifier", "TemporalPositionIndex", "EchoTime", "EffectiveEchoTime", "DiffusionBValue"),
+    *("TriggerTime", "NominalCardiacTriggerDelayTime", "FrameReferenceTime", "InversionTime", "InversionTimes"),
+    *("FlipAngle", "RepetitionTime", "ComplexImageComponent", "ImageType", "AcquisitionNumber", "DimensionIndexValues"),
+    "InstanceNumber",
+)
+OVERLAYS = range(0x60000010, 0x60200010, 0x20000)  # the rows of overlay planes, whose groups repeat
+READ: tuple[str | int, ...] = (
     *("SOPClassUID", "SOPInstanceUID", "Modality", "ImageType", "SeriesInstanceUID", "SeriesNumber"),
-    *("FrameOfReferenceUID", "TemporalPositionIdentifier", "AcquisitionNumber", "GridFrameOffsetVector"),
+    *("FrameOfReferenceUID", "GridFrameOffsetVector", "PatientOrientation", "AnatomicalOrientationType"),
+    *("TotalPixelMatrixRows", "TotalPixelMatrixColumns", "SequenceOfUltrasoundRegions", "PixelIntensityRelationship"),
     *("Rows", "Columns", "NumberOfFrames", "SamplesPerPixel", "PhotometricInterpretation", "PlanarConfiguration"),
     *("BitsAllocated", "BitsStored", "HighBit", "PixelRepresentation", "ModalityLUTSequence", "SegmentationType"),
     *(f"{name.removesuffix('Data')}Padding{part}" for name in PIXELS for part in ("Value", "RangeLimit")),
-    *(*GROUPS, "SharedFunctionalGroupsSequence", "PerFrameFunctionalGroupsSequence", "DoseGridScaling", "DoseUnits"),
-    *("RealWorldValueMappingSequence", "MaximumFractionalValue", "ICCProfile", "OpticalPathSequence"),
+    *(*GROUPS, *TIMES, "SharedFunctionalGroupsSequence", "PerFrameFunctionalGroupsSequence"),
+    *("DoseGridScaling", "DoseUnits", "RealWorldValueMappingSequence"),
+    *("MaximumFractionalValue", "ICCProfile", "OpticalPathSequence"),
     *(*SPACINGS, *MAGNIFICATION, "PixelSpacingCalibrationType", "PixelAspectRatio"),
     *(f"{color}PaletteColorLookupTable{part}" for color in COLORS for part in ("Descriptor", "Data")),
     *(f"Segmented{color}PaletteColorLookupTableData" for color in COLORS),
     *(*PIXELS, "ExtendedOffsetTable", "ExtendedOffsetTableLengths"),
+    *(tag + part for tag in OVERLAYS for part in (0, 1, 0x2FF0)),  # rows, columns and bits
 )
 OF_FRAMES, SHARED = 0x52009230, 0x52009229  # Per-frame and Shared Functional Groups Sequence; by tag to be quick
 SEGMENTATIONS = ("1.2.840.10008.5.1.4.1.1.66.4", "1.2.840.10008.5.1.4.1.1.66.7")
@@ -134,6 +158,7 @@ class Header:
     shape: tuple[int, int]  # (rows, columns)
     frames: int
     samples: int  # values per pixel
+    matrix: tuple[int, int] | None  # (rows, columns) of the slide whose tiles the frames are
     stored: int  # bytes of the pixels as they are stored, decoded
     size: int  # bytes of the pixels in their units, at most
     deflated: bool  # whether all elements are compressed
@@ -155,9 +180,16 @@ def read_header(file: BinaryIO, *, small_whole: bool = False) -> Header:
     shape = get_count(elements, "Rows"), get_count(elements, "Columns")
     frames = get_count(elements, "NumberOfFrames", 1) or 1
     itemsize, samples = max(1, get_count(elements, "BitsAllocated") // 8), get_count(elements, "SamplesPerPixel", 1)
-    stored = limits.check_size(shape, samples * itemsize, frames=frames)
+    sides = tuple(get_count(elements, f"TotalPixelMatrix{side}", 0) for side in ("Rows", "Columns"))
+    matrix = (sides[0], sides[1]) if min(sides) > 0 and (frames > 1 or sides != shape) else None
+    try:
+        stored = limits.check_size(shape, samples * itemsize, frames=frames)
+        limits.check_size(matrix or shape, samples * itemsize)
+    except ImageError as error:
+        slide = f"a slide of {sides[1]}x{sides[0]} pixels in {frames} tiles; open a smaller level of it: "
+        raise ImageError(f"{slide if matrix else ''}{error}") from None
     size = limits.estimate_size((*shape, samples), itemsize, frames=frames)
-    return Header(elements, shape, frames, samples, stored, size, deflated, whole)
+    return Header(elements, shape, frames, samples, matrix, stored, size, deflated, whole)
 
 
 def parse(file: BinaryIO, *, stop_before_pixels: bool = False) -> Any:

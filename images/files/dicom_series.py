@@ -12,7 +12,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -21,15 +20,15 @@ from .. import limits
 from ..pixels import pick_blank
 from ..source import Source
 from . import dicom, stacks
-from .dicom import NO_PLACE, get_place, get_thickness
-from .dicom_header import Header, NoPictureError, get_text, is_dicom, parse_numbers, read_header
-from .dicom_values import DecodedFrames, get_pixel_size, is_localizer, join_slices
+from .dicom import build_slice
+from .dicom_header import Header, NoPictureError, get_text, is_dicom, read_header
+from .dicom_marks import list_words
+from .dicom_values import DecodedFrames, join_slices
 from .paths import WHOLE, Reserve, Selection, describe_failure, describe_location, open_descriptor, open_in_folder
 from .stacks import Slice
 
 MAX_NAMES = 100_000  # of the files in a folder
 MAX_LISTED = 20  # series that a message lists
-TIMES = ("TemporalPositionIdentifier", "AcquisitionNumber")  # elements that number the time points of a series
 SeriesKey = tuple[str, str]  # what names a series: its UID, which no message quotes, and its number, or ""
 
 
@@ -56,7 +55,7 @@ def read(folder: int, reserve: Reserve, selection: Selection = WHOLE) -> Source:
         times, affine = stacks.arrange(files)
     except ImageError as error:
         raise ImageError("; ".join([str(error), *notes])) from None
-    return _decode_stack(folder, times, affine, notes, reserve)
+    return _decode_stack(folder, times, affine, [*notes, *stacks.describe_times(times)], reserve)
 
 
 def list_files(folder: Path, selection: Selection = WHOLE) -> list[str]:
@@ -82,7 +81,8 @@ def _find_files(folder: int, selection: Selection) -> tuple[list[SeriesFile], li
         notes.append("1 copy of a file is left out" if copies == 1 else f"{copies} copies of files are left out")
     groups = stacks.group(single)
     chosen = stacks.choose(groups, selection.stack, "files")
-    return chosen, [*notes, *stacks.describe_left_out([members for members in groups if members is not chosen])]
+    others = [[file for file in members if file not in set(chosen)] for members in groups]
+    return chosen, [*notes, *stacks.describe_left_out([members for members in others if members])]
 
 
 def _drop_copies(folder: int, files: Sequence[SeriesFile]) -> list[SeriesFile]:
@@ -118,6 +118,7 @@ def _decode_stack(
         raise ImageError(f"the slices have {len(units)} units; allowed: one")
     blanks, ends = [one.blank for one in decoded], np.array([one.measured for one in decoded])
     measured = float(ends[:, 0].min()), float(ends[:, 1].max())
+    notes = [*dict.fromkeys(note for one in decoded[1:] for note in one.fields.get("notes", ())), *notes]
     wishes, first = [one.wishes[0] for one in decoded[:count]], replace(decoded[0], pixels=np.empty(0))
     joined = join_slices([decoded.pop(0).pixels[0] for _ in range(some * count)])
     blank = None
@@ -178,21 +179,18 @@ def _read_file(folder: int, name: str) -> tuple[SeriesKey, SeriesFile] | Slice |
 def _build_file(name: str, header: Header) -> tuple[SeriesKey, SeriesFile]:
     elements, number = header.elements, get_text(header.elements, "SeriesNumber")
     key = get_text(elements, "SeriesInstanceUID"), number if number.isdecimal() else ""
-    photometric, place = get_text(elements, "PhotometricInterpretation"), get_place(elements)
-    if header.frames > 1 or header.samples > 1 or photometric == "PALETTE COLOR":
-        kind, place = f"{header.frames} frames" if header.frames > 1 else "in color", stacks.NOWHERE
-    elif place is stacks.NOWHERE:
-        kind = NO_PLACE
-    else:
-        kind = "localizer" if is_localizer(elements) else "" if photometric == "MONOCHROME2" else "MONOCHROME1"
-    times = {name: (*map(int, parse_numbers(elements.get(name))), None)[0] for name in TIMES}
-    facts = place, kind, get_pixel_size(elements)["spacing"], get_thickness(elements), times
-    held: dict[str, Any] = {
-        "file": name,
-        "instance": get_text(elements, "SOPInstanceUID"),
-        "header": replace(header, elements=None),
-    }
-    return key, SeriesFile(describe_location(name), header.shape, *facts, **held)
+    one, photometric = build_slice(header, describe_location(name)), get_text(elements, "PhotometricInterpretation")
+    if header.frames > 1:
+        one = replace(one, kind=f"{header.frames} frames", place=stacks.NOWHERE)
+    elif not one.kind:
+        one = replace(
+            one,
+            kind="localizer"
+            if "LOCALIZER" in list_words(elements, "ImageType")
+            else photometric.removesuffix("MONOCHROME2"),
+        )
+    instance, bare = get_text(elements, "SOPInstanceUID"), replace(header, elements=None)
+    return key, SeriesFile(**vars(one), file=name, instance=instance, header=bare)
 
 
 def _decode(folder: int, file: SeriesFile) -> DecodedFrames:

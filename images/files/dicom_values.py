@@ -26,6 +26,7 @@ from .dicom_header import (
     get_value,
     parse_numbers,
 )
+from .dicom_marks import find_marks, list_regions, list_words
 
 Display = tuple[Range, bytes | None]  # values shown as black and as white, and the gray levels between them
 NEGATIVE = bytes(range(255, -1, -1))
@@ -34,6 +35,7 @@ REACH = 4.0
 STEP = 1e-3  # the width of a window of one value, which is a threshold
 
 
+XRAY = "1.2.840.10008.5.1.4.1.1.12."  # begins the classes of angiography and fluoroscopy
 CT = ("1.2.840.10008.5.1.4.1.1.2", "1.2.840.10008.5.1.4.1.1.2.1", "1.2.840.10008.5.1.4.1.1.2.2")
 COLOR_SPACES = "its color space is not supported; allowed: MONOCHROME, RGB, YBR, PALETTE COLOR"
 KINDS = ("RGB", "YBR", "MONOCHROME1", "MONOCHROME2", "PALETTE")  # beginnings of PhotometricInterpretation
@@ -50,7 +52,7 @@ class DecodedFrames:
     wishes: list[Display | None]  # how each frame asks to be shown; one for all if they share it
     usual: Range | None  # shown if the file asks for none; None: from the lowest to the highest value
     inverted: bool  # whether low values are bright
-    fields: dict[str, Any]  # of `Volume`: unit, spacing (x, y), at_detector, aspect, notes, frame_of_reference
+    fields: dict[str, Any]  # of `Volume`: unit, spacing (x, y), at_detector, aspect, notes, sides, frame_of_reference
 
 
 def decode_elements(dataset: Any, header: Header) -> DecodedFrames:
@@ -61,12 +63,18 @@ def decode_elements(dataset: Any, header: Header) -> DecodedFrames:
     reference = get_text(dataset, "FrameOfReferenceUID")
     fields, usual = get_pixel_size(dataset) | {"unit": get_unit(dataset)}, (0.0, 2.0**bits - 1)
     fields["frame_of_reference"] = reference and hashlib.sha256(reference.encode()).hexdigest()[:16]
+    numbers = range(len(frames) if OF_FRAMES in dataset else 1)
+    fields["sides"], outside, notes = find_marks(dataset, header.shape, numbers)
+    fields["notes"] = (*fields.get("notes", ()), *notes)
+    if outside is not None:
+        missing = np.broadcast_to(outside, frames.shape[:3]) if missing is None else missing | outside
     if color:
         optics = (get_value(dataset, "OpticalPathSequence") or [{}])[0]  # of a slide
         profile = get_value(dataset, "ICCProfile") or optics.get("ICCProfile")
         frames, said = to_srgb(frames, getattr(profile, "value", profile))
-        fields["notes"] = (*fields.get("notes", ()), *said)
-        return DecodedFrames(to_native_dtype(frames).pixels, None, usual, [None], usual, False, fields)
+        fields["notes"] = (*fields["notes"], *said)
+        native = to_native_dtype(frames) if missing is None else mark(to_native_dtype(frames).pixels, missing)
+        return DecodedFrames(native.pixels, native.blank, usual, [None], usual, False, fields)
     segments = get_text(dataset, "SOPClassUID") in SEGMENTATIONS
     if segments and get_text(dataset, "SegmentationType") == "FRACTIONAL":
         fields["full"] = float(get_count(dataset, "MaximumFractionalValue", 255)) or 255.0
@@ -75,14 +83,18 @@ def decode_elements(dataset: Any, header: Header) -> DecodedFrames:
     low, high = (usual[0] - 2.0 ** (bits - 1), usual[1] - 2.0 ** (bits - 1)) if frames.dtype.kind == "i" else usual
     if frames.dtype.kind == "f":
         low, high = -math.inf, math.inf
-    numbers = range(len(frames) if OF_FRAMES in dataset else 1)
     scales = [_get_rescale(dataset, frame) for frame in numbers]
+    table: Any = get_value(dataset, "ModalityLUTSequence")
+    logarithmic = get_text(dataset, "PixelIntensityRelationship") in ("LOG", "DISP") and {*scales} != {(1.0, 0.0)}
+    if (table or logarithmic) and get_text(dataset, "SOPClassUID").startswith(XRAY):
+        fields["notes"] += ("values are as stored: the Modality LUT (or rescale) leads back to the X-ray beam",)
+        table, scales = None, [(1.0, 0.0)]
     if _get_mapping(dataset) not in (None, scales[0]):
         note = "values are rescaled as usual: the mapping to real-world values that the file has, too, is not applied"
-        fields["notes"] = (*fields.get("notes", ()), note)
+        fields["notes"] += (note,)
     ends = [end * slope + intercept for end in (low, high) for slope, intercept in scales]
-    if get_value(dataset, "ModalityLUTSequence"):
-        table = read_table(dataset, dataset.ModalityLUTSequence[0], (low, high))
+    if table:
+        table = read_table(dataset, table[0], (low, high))
         if table is None:
             raise ImageError("its ModalityLUTSequence has no table")
         places = np.clip(frames.astype(np.int32) - table.first, 0, len(table.entries) - 1)
@@ -92,7 +104,7 @@ def decode_elements(dataset: Any, header: Header) -> DecodedFrames:
     else:
         each = [rescale(frame, *scale).pixels for frame, scale in zip(frames, scales, strict=True)]
         native = to_native_dtype(join_slices(each))
-    pixels, measured, blank, *_ = native if missing is None else _mark(native.pixels, missing)
+    pixels, measured, blank, *_ = native if missing is None else mark(native.pixels, missing)
     if pixels.dtype == np.uint8:
         measured = find_range(pixels, np.asarray(blank is None or pixels != blank))
     wishes = [get_display(dataset, frame, (min(ends), max(ends))) for frame in numbers]
@@ -102,9 +114,16 @@ def decode_elements(dataset: Any, header: Header) -> DecodedFrames:
     return DecodedFrames(pixels, blank, measured, wishes, shown, inverted, fields)
 
 
-def _mark(pixels: np.ndarray, missing: np.ndarray) -> Native:
-    """Return pixels with one value where they are missing: a slice of a series may be nothing but padding."""
-    return Native(np.zeros_like(pixels), (np.inf, -np.inf), 0.0) if missing.all() else mark_blank(pixels, missing)
+def mark(pixels: np.ndarray, missing: np.ndarray) -> Native:
+    """Return frames with one value where they are missing, bool (n, h, w); a slice of a series may be nothing else.
+
+    Colors become 16 bits: 8 may have no value to spare.
+    """
+    if missing.all():
+        return Native(np.zeros_like(pixels), (np.inf, -np.inf), 0.0)
+    if pixels.ndim == 4:
+        pixels, missing = pixels.astype(np.uint16), np.broadcast_to(missing[..., None], pixels.shape)
+    return mark_blank(pixels, missing)
 
 
 def _get_rescale(dataset: Any, frame: int) -> tuple[float, float]:
@@ -136,13 +155,10 @@ def get_unit(dataset: Any) -> Unit | None:
     sort = get_text(dataset, "SOPClassUID")
     tomography = sort in CT if sort else get_text(dataset, "Modality") == "CT"
     scaled = any(get_value(dataset, f"Rescale{part}") is not None for part in ("Slope", "Intercept"))
-    hounsfield = (get_text(dataset, "RescaleType") or ("" if is_localizer(dataset) else "HU")) == "HU"
+    hounsfield = (
+        get_text(dataset, "RescaleType") or ("" if "LOCALIZER" in list_words(dataset, "ImageType") else "HU")
+    ) == "HU"
     return "HU" if tomography and scaled and hounsfield and not get_value(dataset, "ModalityLUTSequence") else None
-
-
-def is_localizer(dataset: Any) -> bool:
-    """Return whether a file says that it is a view for planning (DICOM PS3.3 C.8.2.1.1.1)."""
-    return "LOCALIZER" in str(get_value(dataset, "ImageType") or "")
 
 
 def get_pixel_size(dataset: Any, frame: int = 0) -> dict[str, Any]:
@@ -150,14 +166,20 @@ def get_pixel_size(dataset: Any, frame: int = 0) -> dict[str, Any]:
 
     DICOM PS3.3 10.7.1: PixelSpacing that equals ImagerPixelSpacing is not corrected, unless a calibration is named.
     """
+    ratio = parse_numbers(get_value(dataset, "PixelAspectRatio"))  # vertical, horizontal
+    shape = {"spacing": None, "aspect": ratio[0] / ratio[1] if len(ratio) == 2 and min(ratio) > 0 else 1.0}
+    if regions := list_regions(dataset):
+        scales = [region[4:] for region in regions if region[4] > 0]
+        note = f"millimeters are known in ultrasound regions with lengths as axes: {len(scales)} of {len(regions)}"
+        aspect = {"aspect": scales[0][1] / scales[0][0]} if len({*scales}) == 1 else {}
+        return {**shape, **aspect, "regions": regions, "notes": (note,)}
     corrected, imager, scanned = (_get_spacing(get_value(dataset, keyword, frame)) for keyword in SPACINGS)
     uncorrected = corrected is not None and imager is not None and np.allclose(corrected, imager, rtol=1e-3)
     if corrected is not None and (not uncorrected or get_value(dataset, "PixelSpacingCalibrationType")):
         return {"spacing": corrected}
     spacing = corrected or imager or scanned
     if spacing is None:
-        ratio = parse_numbers(get_value(dataset, "PixelAspectRatio"))  # vertical, horizontal
-        return {"spacing": None, "aspect": ratio[0] / ratio[1] if len(ratio) == 2 and min(ratio) > 0 else 1.0}
+        return shape
     factor, detector, patient = ((*parse_numbers(get_value(dataset, keyword)), 0.0)[0] for keyword in MAGNIFICATION)
     factor = factor if factor > 0 else detector / patient if patient > 0 else 0.0
     if factor <= 0:

@@ -6,7 +6,8 @@ and measures the step from one slice to the next, as a vector: a tilted scanner 
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TypeVar
+from itertools import chain, combinations
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -18,6 +19,7 @@ MAX_UNEVENNESS = 0.1  # largest deviation from the usual distance of slices, as 
 SAME_SPACING = 1e-3  # difference of two spacings, as a share, that is rounding
 SAME_PLACE = 1e-4, 0.01  # mm up to which two slices lie at one place: a hundredth of the largest gap, within these ends
 MAX_LISTED = 20  # groups that are named one by one
+SHOWN = ("M", "P", "R", "I", "MAGNITUDE", "PHASE", "REAL", "IMAGINARY", "WATER", "FAT", "IN_PHASE", "OUT_PHASE")
 NOWHERE = np.full((3, 3), np.nan)
 
 
@@ -35,7 +37,7 @@ class Slice:
     kind: str = ""  # what else slices of one stack share, in words; of a slice that cannot be stacked, why
     spacing: tuple[float, float] | None = None  # millimeters per pixel along x and y, if known
     thickness: tuple[float, ...] = ()  # millimeters from slice to slice, as it states them
-    times: Mapping[str, int | None] = field(default_factory=dict)  # what may number its time point, by name
+    times: Mapping[str, float | str] = field(default_factory=dict)  # what may tell it from others at its place, by name
     number: int = 0  # of its frame
     segment: int = 1  # the number of what it shows, in a segmentation
 
@@ -97,11 +99,28 @@ def describe(one: Slice) -> str:
 def choose(groups: Sequence[list[S]], stack: int | None, noun: str, *, all_of_them: bool = False) -> list[S]:
     """Return group number `stack`, or else the one that has more than half of all slices, or all of them."""
     most = len(groups[0]) * (1 if all_of_them else 2) > sum(map(len, groups)) - all_of_them
-    if most if stack is None else 1 <= stack <= len(groups):
-        return groups[(stack or 1) - 1]
-    listed = "; ".join(f"{n} ({len(one)} {noun}: {describe(one[0])})" for n, one in enumerate(groups, 1))
+    parts = groups if stack is None else [part for members in groups for part in _split_further(members)[0]]
+    if most if stack is None else 1 <= stack <= len(parts):
+        return parts[(stack or 1) - 1]
     what = f"there are {len(groups)} kinds of {noun}" if stack is None else f"there is no stack {stack}"
-    raise ImageError(f"{what}; choose one as PATH#stack=NUMBER: {listed}")
+    raise ImageError(f"{what}; {_list_stacks(groups, noun)}")
+
+
+def _split_further(members: list[S]) -> tuple[list[list[S]], tuple[str, ...]]:
+    """Return the stacks of a group that is several, and what tells them apart; else the group."""
+    parts, names, whole = split(members) if members[0].placed else ([members], (), True)
+    return ([members], ()) if whole else (parts, names)
+
+
+def _list_stacks(groups: Sequence[list[S]], noun: str) -> str:
+    """Return the ways to choose a stack, as the end of an error message."""
+    listed = [
+        f"{len(part)} {noun}: {', '.join([describe(part[0]), *_describe_times(part[0], names)])}"
+        for parts, names in map(_split_further, groups)
+        for part in parts
+    ]
+    numbered = "; ".join(f"{n} ({words})" for n, words in enumerate(listed[:MAX_LISTED], 1))
+    return f"choose one as PATH#stack=NUMBER: {numbered}{'; …' if len(listed) > MAX_LISTED else ''}"
 
 
 def describe_left_out(groups: Sequence[Sequence[Slice]]) -> list[str]:
@@ -124,8 +143,33 @@ def arrange(slices: Sequence[S]) -> tuple[list[list[S]], np.ndarray]:
     if not slices[0].placed:
         raise ImageError(f"{describe(slices[0])}: no stack")
     normal = slices[0].normal
-    times = _split_times(sorted(slices, key=lambda one: float(one.place[0] @ normal)), normal)
+    times, _, whole = split(slices)
+    if not whole:
+        first, second = max(_group_by_place(slices), key=len)[:2]
+        most = f"up to {len(times)} slices lie at the same place, such as {first.name} and {second.name}"
+        told = f"nothing numbers them as time points of equal length; {_list_stacks([[*slices]], 'slices')}"
+        raise ImageError(f"{most}: these are several stacks; {told}")
     return times, _build_affine(times[0][0], _measure_step(times[0], normal))
+
+
+def describe_times(times: Sequence[Sequence[Slice]]) -> list[str]:
+    """Return a sentence on what tells time points apart, unless they are numbered as such."""
+    names = split([one for time in times for one in time])[1] if len(times) > 1 else ()
+    if not names or names[0].startswith("Temporal"):
+        return []
+    listed = [" and ".join(_describe_times(time[0], names)) for time in times[:MAX_LISTED]]
+    return [f"its time points differ: {', '.join(listed)}"]
+
+
+def _describe_times(one: Slice, names: Sequence[str]) -> list[str]:
+    """Return what a slice says under some names: numbers, and words that are known, for others may say anything."""
+
+    def show(value: float | str | None) -> str:
+        if isinstance(value, str):
+            return " ".join(word for word in value.split() if word in SHOWN) or "other"
+        return "none" if value is None else f"{value:g}"
+
+    return [f"{name} {show(one.times.get(name))}" for name in names]
 
 
 def _build_affine(first: Slice, step: np.ndarray) -> np.ndarray:
@@ -141,25 +185,36 @@ def _find_starts(places: np.ndarray) -> list[int]:
     return [0, *(int(index) + 1 for index in np.flatnonzero(gaps > same))]
 
 
-def _split_times(slices: list[S], normal: np.ndarray) -> list[list[S]]:
-    """Return the slices of each time point, of slices in the order of their places; one stack if no two share one.
+def _group_by_place(slices: Sequence[S]) -> list[list[S]]:
+    """Return the slices that lie at each place, in the order of places."""
+    normal = slices[0].normal
+    ordered = sorted(slices, key=lambda one: float(one.place[0] @ normal))
+    starts = _find_starts(np.array([one.place[0] @ normal for one in ordered]))
+    return [ordered[start:stop] for start, stop in zip(starts, [*starts[1:], len(ordered)], strict=True)]
 
-    Time points are told apart by the first of their numbers that has as many values as there are slices at a place, and
-    each of them once at every place.
+
+def split(slices: Sequence[S]) -> tuple[list[list[S]], tuple[str, ...], bool]:
+    """Return stacks of slices in the order of their places, what tells the stacks apart, and if these are time points.
+
+    They differ in none, one or two of what slices say, and none has two slices at one place. If nothing is like that,
+    the first at each place make a stack, then the second ones, and so on: no time points.
     """
-    starts = _find_starts(np.array([one.place[0] @ normal for one in slices]))
-    if len(starts) == len(slices):
-        return [slices]
-    groups = [slices[start:stop] for start, stop in zip(starts, [*starts[1:], len(slices)], strict=True)]
-    for name in slices[0].times:
-        by_time = [{one.times.get(name): one for one in group} for group in groups]
-        times = sorted(time for time in by_time[0] if time is not None)
-        if all(len(one) == len(group) and one.keys() == set(times) for one, group in zip(by_time, groups, strict=True)):
-            return [[one[time] for one in by_time] for time in times]
-    most = max(groups, key=len)
-    named = f"up to {len(most)} slices lie at the same place, such as {most[0].name} and {most[1].name}"
-    told = f"time points must have a {' or '.join(slices[0].times) or 'number'} each, and the same number of slices"
-    raise ImageError(f"{named}: these are several stacks; {told}")
+    places = _group_by_place(slices)
+    where, most = {one: n for n, members in enumerate(places) for one in members}, max(map(len, places))
+    names = dict.fromkeys(name for one in slices for name in one.times) if most > 1 else ()
+    varying = [name for name in names if len({one.times.get(name) for one in slices}) > 1]
+    ranks = {one: [(one.times.get(name) is not None, one.times.get(name) or 0) for name in varying] for one in where}
+    for keys in chain.from_iterable(combinations(range(len(varying)), count) for count in range(3)):
+        stacks: dict[tuple[Any, ...], list[S]] = {}
+        for one in where:
+            stacks.setdefault(tuple(ranks[one][key] for key in keys), []).append(one)
+        if len(stacks) == most and all(len({where[one] for one in part}) == len(part) for part in stacks.values()):
+            even = len(slices) == most * len(places)
+            return [stacks[values] for values in sorted(stacks)], tuple(varying[key] for key in keys), even
+    layers = [sorted(members, key=lambda one: (ranks[one], one.name)) for members in places]
+    parts = [[one[n] for one in layers if n < len(one)] for n in range(most)]
+    same = (name for name in varying if all(len({one.times.get(name) for one in part}) == 1 for part in parts))
+    return parts, tuple(same), False
 
 
 def _measure_step(slices: Sequence[Slice], normal: np.ndarray) -> np.ndarray:

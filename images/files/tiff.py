@@ -30,6 +30,7 @@ WHITE_IS_ZERO, BLACK_IS_ZERO, RGB = range(3)
 PREVIEW_OR_MASK = 1 | 4  # bits of NewSubfileType
 PHOTOMETRIC, PROFILE, NODATA = 262, 34675, 42113  # tags
 GRAY_BITS = (2, 4)  # of a sample, as which Pillow has 8; 1 bit is black and white
+AXES = {"channels": "channels", "slices": "slices", "frames": "times", "C": "channels", "Z": "slices", "T": "times"}
 MAX_WIDTH = 2**16  # pixels: Pillow's buffer has some rows
 
 
@@ -46,6 +47,7 @@ def read(file: BinaryIO, reserve: Reserve) -> Source:
     itemsize = page.dtype.itemsize if page.dtype is not None else 4
     limits.check_size(shape, itemsize, frames=frames)
     reserve(limits.estimate_size(shape, itemsize, frames=frames))
+    notes += _describe_axes(page, frames)
     parts = [_join_channels(page, values, notes) for values in _decode(file, pages, stacked)]
     stored = parts[0] if len(parts) == 1 else np.concatenate(parts)
     missing = _find_missing(page, stored)
@@ -113,6 +115,22 @@ def _count_stacked(pages: list[Any]) -> int:
         return max(1, math.prod(map(int, re.findall(r"\d+", shape[1]))) // int(math.prod(page.shaped)))
     count = re.search(r"^images=(\d{1,9})$", page.imagej_description or "", re.MULTILINE)
     return 1 if count is None else int(count[1])
+
+
+def _describe_axes(page: Any, count: int) -> list[str]:
+    """Return a note on what frames are, if a stack of ImageJ, OME or tifffile has channels, or slices and times."""
+    sizes = dict(re.findall(r"^(channels|slices|frames)=(\d+)$", page.imagej_description or "", re.MULTILINE))
+    if order := re.search(r'DimensionOrder="XY([CZT]{3})"', page.description):
+        found = dict(re.findall(r'\bSize([CZT])="(\d+)"', page.description))
+        sizes = {axis: found.get(axis, 1) for axis in order[1]}
+    if shaped := re.match(r'{"shape": *\[([\d, ]+)\], *"axes": *"([A-Z]+)"', page.shaped_description or ""):
+        sizes = dict([*zip(shaped[2], shaped[1].split(","), strict=False)][::-1])
+    several = {AXES[axis]: int(size) for axis, size in sizes.items() if axis in AXES and int(size) > 1}
+    if page.samplesperpixel > 1 or (len(several) < 2 and "channels" not in several):
+        return []
+    told, first = ", ".join(f"{size} {name}" for name, size in several.items()), next(iter(several))
+    lost = f"; the file holds {count} of them" if count != math.prod(several.values()) else ""
+    return [f"the frames are {told}: numbered one after the other, {first} fastest{lost}"]
 
 
 def _get_calibration(page: Any, notes: list[str]) -> tuple[float, float]:

@@ -181,7 +181,9 @@ def _check(source: Source) -> Source:
     displays = [(source.display, source.curve), *((volume and volume.displays) or ())]
     numbers = [*(end for display, _ in displays for end in display), *(source.spacing or ()), source.aspect]
     numbers += [] if volume is None or volume.affine is None else volume.affine.ravel().tolist()
-    if not all(map(isfinite, numbers)) or any(curve is not None and len(curve) < 2 for _, curve in displays):
+    numbers += [number for region in source.regions for number in region]
+    odd = len(source.sides or "RLAP") != 4 or not set(source.sides or "") <= set("RLAPHF")
+    if odd or not all(map(isfinite, numbers)) or any(curve is not None and len(curve) < 2 for _, curve in displays):
         raise ImageError("it is damaged")
     return source
 

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 import cv2
 import nibabel as nib
 import numpy as np
+import pydicom
 import pytest
 import tifffile
 from PIL import Image, ImageCms
@@ -1593,6 +1594,310 @@ row("43-large", npy(LARGE), facts("std", STATS), Near(LARGE.astype(float).std(),
     "xarray-contrib/xarray-spatial#2831")
 row("43-constant", npy(np.full((64, 64), 12345.67, np.float32)), facts("std", STATS), Near(0, 0), "one value")
 
+# ---- parts of a DICOM file: tiles of a slide, slices of a mosaic
+
+SLIDE = (np.arange(40 * 25 * 3) % 250).astype(np.uint8).reshape(40, 25, 3)
+TILE_PLACES = [(y, x) for y in (0, 16, 32) for x in (0, 16)]
+TILES = [np.pad(SLIDE, ((0, 8), (0, 7), (0, 0)))[y : y + 16, x : x + 16] for y, x in TILE_PLACES]
+MATRIX = {"Modality": "SM", "TotalPixelMatrixRows": 40, "TotalPixelMatrixColumns": 25}
+C7617 = "PS3.3 C.7.6.17.3, C.8.12.14: tiles of the total pixel matrix"
+
+
+def at(y, x, path=None, segment=None, **more):
+    place = item(RowPositionInTotalImagePixelMatrix=y + 1, ColumnPositionInTotalImagePixelMatrix=x + 1, **more)
+    named = {} if path is None else {"OpticalPathIdentificationSequence": sequence(item(OpticalPathIdentifier=path))}
+    if segment is not None:
+        named["SegmentIdentificationSequence"] = sequence(item(ReferencedSegmentNumber=segment))
+    return item(PlanePositionSlideSequence=sequence(place), **named)
+
+
+def slide(tiles, places=None, kind="slide", **elements):
+    groups = {} if places is None else {"PerFrameFunctionalGroupsSequence": sequence(*places)}
+    return lambda f: dicom(f / "a.dcm", np.stack(tiles), kind, frames=True, **{**MATRIX, **groups, **elements})
+
+
+ONCE = [at(*place) for place in TILE_PLACES]
+GRAYS_OF_TILES = [tile[..., 0] for tile in TILES]
+SEGMENT = {"Modality": "SEG", "SegmentationType": "LABELMAP"}
+row("31-full", slide(TILES), pixels, Near(SLIDE), C7617 + "; the last ones are cut")
+row("31-places", slide(TILES[::-1], ONCE[::-1]), pixels, Near(SLIDE), C7617)
+row("31-missing", slide(TILES[:5], ONCE[:5]), all_of(facts("pixels_not_measured", STATS), notes), says("^72 ", "7.2%"),
+    C7617 + "; 8 x 9 pixels are in no tile")
+row("31-missing-of-all-values", slide([np.repeat(np.arange(256, dtype=np.uint8), 3).reshape(16, 16, 3)], [at(0, 0)]),
+    facts("min max pixels_not_measured", STATS), [0, 255, 1000 - 256], "0 and 255 are measured")
+row("31-too-few", slide(TILES[:5]), pixels, refused("5 tiles", "25x40", "6"), "nobody knows which one is missing")
+row("31-twice", slide(TILES[:2], ONCE[:1] * 2), pixels, refused("one place"), "two tiles, one place")
+row("31-paths", slide([*GRAYS_OF_TILES, *(tile + 1 for tile in GRAYS_OF_TILES)]),
+    lambda p: opened(p).volume.get_slice(1).pixels, Near(SLIDE[..., 0] + 1), C7617 + "; then by optical paths")
+row("31-named-paths", slide([part for tile in GRAYS_OF_TILES for part in (tile, tile + 1)], [at(*place, path)
+    for place in TILE_PLACES for path in "ab"]), all_of(lambda p: opened(p).volume.get_slice(1).pixels[0, 1], notes),
+    says("^4 ", "2 layers"), C7617)
+row("31-focal-planes", slide(GRAYS_OF_TILES[:2], [at(0, 0, ZOffsetInSlideCoordinateSystem=float(z)) for z in (0, 1)]),
+    notes, says("2 layers"), "PS3.3 C.8.12.6.1")
+row("31-too-large", slide(TILES, TotalPixelMatrixRows=60000, TotalPixelMatrixColumns=70000), pixels,
+    refused("70000x60000", "6 tiles", "1.0 GiB"), "a size beyond the limit")
+row("31-too-many", slide(np.zeros((4097, 1, 1), np.uint8)), pixels, refused("25x40", "4097 tiles", "4096"), "the limit")
+row("31-segments", slide(GRAYS_OF_TILES[:1] * 2, [at(0, 0, segment=2), at(16, 0, segment=5)], "SEG", Modality="SEG",
+    SegmentationType="BINARY"), lambda p: opened(p).pixels[[1, 20, 0], [1, 1, 20]], [2, 5, 0], "PS3.3 C.8.20.2.2")
+row("31-label-map", slide(np.eye(6, dtype=np.uint8)[:, :, None, None].repeat(16, 2).repeat(16, 3)[:, 0] * 3, ONCE,
+    "labels", **SEGMENT), lambda p: opened(p).pixels[[0, 0], [0, 20]], [3, 0], "PS3.3 C.8.20.3")
+row("31-mosaic", lambda f: series(f / "s", flat((0,)), ImageType=["ORIGINAL", "PRIMARY", "M", "MOSAIC"]),
+    all_of(notes, lambda p: opened(p).volume), says("mosaic", "None$"), "Siemens", "rordenlab/dcm2niix#839")
+row("31-mosaics", lambda f: series(f / "s", flat(), ImageType=["ORIGINAL", "PRIMARY", "M", "MOSAIC"]), pixels,
+    refused("mosaic"), "six mosaics are no stack")
+
+# ---- what lies over the pixels: overlays and shutters
+
+
+def plane(group=0x6000, mask=None, bit=0):
+    mask = np.zeros((16, 16), np.uint8) if mask is None else mask
+    parts = {0x10: ("US", 16), 0x11: ("US", 16), 0x40: ("CS", "G"), 0x50: ("SS", [1, 1]), 0x102: ("US", bit)}
+    parts |= {} if bit else {0x3000: ("OW", np.packbits(mask.ravel(), bitorder="little").tobytes())}
+    return {(group << 16) + part: value for part, value in parts.items()}
+
+
+def marked_by(*planes, stored=WHOLE, kind="DX", frames=False, **elements):
+    def given(folder):
+        path = dicom(folder / "a.dcm", stored, kind, frames=frames, Modality=kind[:2], **elements)
+        dataset = pydicom.dcmread(path)
+        for tags in planes:
+            for tag, value in tags.items():
+                dataset.add_new(tag, *value)
+        dataset.save_as(path)
+        return path
+
+    return given
+
+
+row("32-overlay", marked_by(plane()), notes, says("overlay planes .*: 1"), "PS3.3 C.9.2")
+row("32-overlay-in-a-bit", marked_by(plane(bit=12), stored=WHOLE | 0x1000, BitsStored=12), all_of(notes, numbers),
+    says("overlay planes .*: 1", r"75\.0"), "PS3.5 8.1.2, retired")
+row("32-overlays-of-frames", marked_by(plane(0x6002), plane(0x601E), stored=np.stack([WHOLE] * 2), kind="XA",
+    frames=True), notes, says("overlay planes .*: 2"), "PS3.5 7.6: 6000 to 601E")
+EDGES = dict(zip(("Left", "Right", "Upper", "Lower"), (3, 14, 4, 12), strict=True))
+RECTANGLE = {f"Shutter{side}{'Vertical' if side in ('Left', 'Right') else 'Horizontal'}Edge": n
+    for side, n in EDGES.items()} | {"ShutterShape": "RECTANGULAR"}
+CIRCLE = {"ShutterShape": "CIRCULAR", "CenterOfCircularShutter": [9, 9], "RadiusOfCircularShutter": 5}
+CORNERS_OF = {"ShutterShape": "POLYGONAL", "VerticesOfThePolygonalShutter": [4, 3, 4, 14, 12, 14, 12, 3]}
+Y, X1 = np.mgrid[1:17, 1:17]
+IN_RECTANGLE = (X1 >= 3) & (X1 <= 14) & (Y >= 4) & (Y <= 12)
+IN_CIRCLE = (X1 - 9) ** 2 + (Y - 9) ** 2 <= 25
+C7611 = "PS3.3 C.7.6.11: rows and columns count from 1"
+BITMAP = {"ShutterShape": "BITMAP", "ShutterOverlayGroup": 0x6000}
+for name, elements, inside in (
+    ("rectangle", RECTANGLE, IN_RECTANGLE),
+    ("circle", CIRCLE, IN_CIRCLE),
+    ("polygon", CORNERS_OF, IN_RECTANGLE),
+    ("both", {**CIRCLE, **RECTANGLE, "ShutterShape": ["RECTANGULAR", "CIRCULAR"]}, IN_RECTANGLE & IN_CIRCLE),
+    ("padding", {**RECTANGLE, "PixelPaddingValue": ("US", 100)}, IN_RECTANGLE & (WHOLE != 100)),
+):
+    row(f"32-{name}", marked_by(**elements), pixels, Near(np.where(inside, WHOLE, np.nan)), C7611)
+row("32-bitmap", marked_by(plane(mask=IN_CIRCLE), plane(0x6002), **BITMAP), all_of(pixels, notes),
+    says("nan", "overlay planes .*: 1"), "PS3.3 C.7.6.15: the shutter's own plane is no mark")
+row("32-bitmap-values", marked_by(plane(mask=IN_CIRCLE), **BITMAP), pixels, Near(np.where(IN_CIRCLE, np.nan, WHOLE)),
+    "PS3.3 C.7.6.15: 1 is covered")
+row("32-color", marked_by(stored=np.stack([WHOLE.astype(np.uint8)] * 3, -1), kind="SC", **RECTANGLE),
+    facts("min max pixels_not_measured", STATS), [20, 130, 256 - 108], C7611)
+row("32-of-each-frame", lambda f: dicom(f / "a.dcm", np.stack([WHOLE] * 2), "XA", frames=True,
+    PerFrameFunctionalGroupsSequence=sequence(item(FrameDisplayShutterSequence=sequence(item(**RECTANGLE))), item())),
+    lambda p: np.sum(opened(p).volume.get_slice(0).measured), 108, "PS3.3 C.7.6.16.2.16")
+row("32-stays-dark", marked_by(**RECTANGLE, PhotometricInterpretation="MONOCHROME1"), lambda p: shown(p)[0, 0], 255,
+    "not measured is drawn as the lowest")
+row("32-of-one-corner", marked_by(**{**CORNERS_OF, "VerticesOfThePolygonalShutter": [3, 3]}), all_of(notes, numbers),
+    says("not applied", r"75\.0"), "a polygon has three", "nroduit/Weasis#236")
+row("32-covers-all", marked_by(**{**CIRCLE, "CenterOfCircularShutter": [99, 99]}), notes, says("not applied"), C7611)
+row("32-none", marked_by(), notes, says("^$"), "neither is there")
+
+# ---- lengths of an ultrasound
+
+
+def region(left, right, dx, dy=None, unit=3):
+    return item(RegionLocationMinX0=left, RegionLocationMinY0=0, RegionLocationMaxX1=right, RegionLocationMaxY1=99,
+        PhysicalUnitsXDirection=unit, PhysicalUnitsYDirection=3, PhysicalDeltaX=dx, PhysicalDeltaY=dy or dx)
+
+
+def ultrasound(*regions, frames=False, **elements):
+    stored = np.zeros((3, 100, 200) if frames else (100, 200), np.uint8)
+    elements |= {"SequenceOfUltrasoundRegions": sequence(*regions)} if regions else {}
+    kind = "US multi" if frames else "US"
+    return lambda f: dicom(f / "a.dcm", stored, kind, frames=frames, Modality="US", **elements)
+
+
+C855 = "PS3.3 C.8.5.5: Physical Delta in centimeters, of its region"
+ONE_MM = {"PixelSpacing": [1, 1]}
+TWO = (region(0, 99, 0.02), region(100, 199, 0.05))
+LEFT_HALF, RIGHT_HALF = measured([0.1, 0.1], [0.3, 0.1]), measured([0.6, 0.1], [0.8, 0.1])
+ACROSS = measured([0.1, 0.1], [0.9, 0.1])
+for name, given, ask, right in (
+    ("region", ultrasound(region(0, 199, 0.05), **ONE_MM), LEFT_HALF, 20),
+    ("two-left", ultrasound(*TWO, **ONE_MM), LEFT_HALF, 8),
+    ("two-right", ultrasound(*TWO), RIGHT_HALF, 20),
+    ("across", ultrasound(*TWO), ACROSS, None),
+    ("outside", ultrasound(TWO[0]), RIGHT_HALF, None),
+    ("overlapping", ultrasound(region(0, 199, 0.02), region(0, 99, 0.05)), LEFT_HALF, None),
+    ("named-twice", ultrasound(region(0, 199, 0.02), region(0, 99, 0.02)), LEFT_HALF, 8),
+    ("upward", ultrasound(region(0, 199, 0.05, -0.05)), LEFT_HALF, 20),
+    ("seconds", ultrasound(region(0, 199, 0.01, unit=4), **ONE_MM), LEFT_HALF, None),
+    ("frames", ultrasound(region(0, 199, 0.05), frames=True), LEFT_HALF, 20),
+    ("without-regions", ultrasound(**ONE_MM), LEFT_HALF, 40),
+):
+    row(f"33-{name}", given, ask, right, C855, "nroduit/Weasis#227")
+row("33-to-scale", ultrasound(region(0, 199, 0.02, 0.04)), lambda p: View.of(opened(p)).size, [200, 200], C855)
+row("33-why", ultrasound(*TWO), text(go("measure", point1=[0.1, 0.1], point2=[0.9, 0.1])), says("one region"), C855)
+row("33-note", ultrasound(TWO[0], region(100, 199, 0.01, unit=4)), notes, says("region.*: 1 of 2"), C855)
+
+# ---- angiography: a Modality LUT that is not for display
+
+BEAM = item(LUTDescriptor=("US", [256, 0, 16]), LUTData=("US", [n * n // 16 for n in range(256)]), ModalityLUTType="US")
+LOGARITHMIC = {"PixelIntensityRelationship": "LOG"}
+for kind in ("XA", "XRF"):
+    row(f"34-{kind}", lambda f, kind=kind: dicom(f / "a.dcm", tile(16 * X).astype(np.uint8), kind, Modality=kind[:2],
+        ModalityLUTSequence=sequence(BEAM), **LOGARITHMIC), all_of(numbers, notes),
+        says(r"\[120\.0, 0\.0, 240", "Modality LUT"), "PS3.3 C.8.7.1.1.3; DCMTK, dcm4che", "fo-dicom/fo-dicom#1442")
+row("34-rescale", lambda f: dicom(f / "a.dcm", WHOLE, "XA", Modality="XA", RescaleSlope=2, RescaleIntercept=5,
+    **LOGARITHMIC), all_of(numbers, notes), says(r"\[75\.0, 0", "rescale"), "as dcm4che", "dcm4che/dcm4che#688")
+row("34-rescale-of-1", lambda f: dicom(f / "a.dcm", WHOLE, "XA", Modality="XA", RescaleSlope=1, RescaleIntercept=0,
+    **LOGARITHMIC), notes, says("^$"), "nothing is left out")
+
+# ---- which side is which
+
+
+def sided(*words, kind="DX", **elements):
+    stored = np.zeros((64, 64, 3) if kind == "photo" else (64, 64), np.uint8)
+    return lambda f: dicom(f / "a.dcm", stored, kind, Modality="DX", PatientOrientation=list(words), **elements)
+
+
+def sides(*calls):
+    return lambda p: str(_call(p, calls)[0].sides if calls else opened(p).sides)
+
+
+C7611S = "PS3.3 C.7.6.1.1.1: where rows and columns lead"
+for name, given, right in (
+    ("film", sided("L", "F"), "RLHF"),
+    ("its-mirror-image", sided("R", "F", kind="CR"), "LRHF"),
+    ("oblique", sided("A", "FR", kind="MG"), "PAHF"),
+    ("from-above", sided("P", "L", kind="MG"), "APRL"),
+    ("photograph", sided("L", "F ", kind="photo"), "RLHF"),
+    ("blank", sided("", ""), "None"),
+    ("alone", sided("L"), "None"),
+    ("against-itself", sided("L", "RF"), "None"),
+    ("unknown", sided("X", "F"), "None"),
+    ("animal", sided("R", "F", AnatomicalOrientationType="QUADRUPED"), "None"),
+    ("color-with-a-place", sided(kind="photo", ImageOrientationPatient=[-1, 0, 0, 0, 1, 0]), "LRAP"),
+):
+    row(f"35-{name}", given, sides(), right, C7611S, "danishm/mritopng#27")
+row("35-letters", sided("L", "F"), lambda p: View.of(opened(p)).to_picture().max(), 255, "letters are drawn")
+row("35-rotated", sided("L", "F"), sides(go("rotate")), "FHRL", "turned clockwise, the feet are on the left")
+row("35-flipped", sided("L", "F"), sides(go("flip_horizontal")), "LRHF", "left and right change places")
+row("35-said", sided("L", "RF"), notes, says("PatientOrientation"), C7611S)
+row("35-frames", lambda f: dicom(f / "a.dcm", np.zeros((3, 64, 64), np.uint8), "XA", frames=True, Modality="XA",
+    PatientOrientation=["L", "F"]), sides(go("select_slice", index=2)), "RLHF", C7611S)
+MIRRORED = [-1, 0, 0, 0, 1, 0]
+RISING = tile(10 * X).astype(np.int16)
+for name, given in (
+    ("slice", lambda f: series(f / "s", [RISING], rows=MIRRORED) / "00"),
+    ("folder", lambda f: series(f / "s", [RISING], rows=MIRRORED)),
+    ("enhanced", lambda f: enhanced(f / "a.dcm", RISING[None], [groups((0, 0, 0))],
+        groups(rows=MIRRORED, spacing=(1, 1), scale=(1, -1024, "HU")))),
+    ("dose", lambda f: dicom(f / "a.dcm", RISING[None].astype(np.uint16), "dose", frames=True, **DOSE,
+        PixelSpacing=[1, 1], ImagePositionPatient=[0, 0, 0], ImageOrientationPatient=MIRRORED)),
+):
+    row(f"35-one-{name}", given, lambda p: [opened(p).sides == "RLAP", np.argmax(opened(p).pixels[0])], [1, 0],
+        "PS3.3 C.7.6.2.1.1: columns lead to the right", "epam/mriviewer#250")
+row("35-one-segment", lambda f: [series(f / "s", flat((0,))) / "00", segmentation(f / "b.dcm", PATCH[:1], [0])],
+    facts("box", go("overlay_mask", image="image_2")), CORNER, "one slice, and a segment of one frame")
+row("35-mask-as-stored", lambda f: [series(f / "s", flat((0,)), rows=MIRRORED) / "00", picture(f / "b.png", PATCH[0])],
+    all_of(facts("box", go("overlay_mask", image="image_2")), text(go("overlay_mask", image="image_2"))),
+    says(r"0\.5, 0\.25, 0\.75, 0\.5", "as both are stored"), "the picture of a mask is turned with the slice")
+row("35-mask-of-one-slice", lambda f: [picture(f / "a.png", PATCH[0]), nifti(f / "b.nii", PATCH[0].T[:, :, None])],
+    facts("box", go("overlay_mask", image="image_2")), CORNER, "the only slice of a volume is as its file has it")
+
+row("35-one-beside-another", lambda f: [other("a", position=(0, 0, 10))(f), other("b", position=(0, 0, 40))(f)],
+    text(beside), says(r"30\.0 mm away"), "two files of one slice, 30 mm apart")
+
+# ---- several slices at one place that are no times
+
+
+def stacks_of(*each, skip=()):
+    """A folder with three places for each of some elements, the values of which tell the stacks."""
+
+    def given(folder):
+        number = 0
+        for stack, own in enumerate(each):
+            for z in range(3):
+                number += 1
+                if (stack, z) not in skip:
+                    common = {"ImagePositionPatient": [0, 0, 5 * z], "ImageOrientationPatient": AXIAL, "Modality": "MR"}
+                    named = {**common, "SeriesNumber": 1, "InstanceNumber": number, **own}
+                    dicom(folder / "s" / f"{stack}{z}", np.full((8, 8), 10 * stack + z, np.uint16), "MR", **named)
+        return folder / "s"
+
+    return given
+
+
+def by_time(where):
+    volume = opened(where).volume
+    return [float(volume.at_time(time).get_slice(2).pixels[0, 0]) for time in range(volume.count_times())]
+
+
+for key, *values in (
+    ("EchoTime", 20, 10), ("DiffusionBValue", 1000.0, 0.0), ("TriggerTime", 30.5, 0), ("FrameReferenceTime", 2000, 100),
+    ("InversionTime", 300, 50), ("FlipAngle", 30, 5), ("RepetitionTime", 1000, 500),
+    ("ComplexImageComponent", "PHASE", "MAGNITUDE"), ("ImageType", ["A", "B", "P"], ["A", "B", "M"]),
+):
+    row(f"36-{key}", stacks_of(*({key: value} for value in values)), all_of(by_time, notes),
+        says(r"\[12\.0, 2\.0\]", key), "PS3.3: two stacks in one series, the lower value first")
+MANY = [{"EchoTime": echo, "ImageType": ["ORIGINAL", "PRIMARY", part]} for echo in (10, 20) for part in "MP"]
+row("36-two-at-once", stacks_of(*MANY), all_of(by_time, notes),
+    says(r"\[2\.0, 12\.0, 22\.0, 32", "EchoTime 20 and ImageType P"), "magnitude and phase of two echoes")
+GRADIENTS = [{"DiffusionBValue": 0.0}, *[{"DiffusionBValue": 800.0}] * 3]
+row("36-directions", stacks_of(*GRADIENTS), pixels, refused("#stack=", "DiffusionBValue 0.;", "DiffusionBValue 800"),
+    "nothing says which direction is which", "rordenlab/dcm2niix#253")
+row("36-direction-chosen", stacks_of(*GRADIENTS), lambda p: order(f"{p}#stack=3"), [20, 21, 22], "by InstanceNumber")
+row("36-one-is-missing", stacks_of({"EchoTime": 10}, {"EchoTime": 20}, skip=[(0, 1)]), pixels,
+    refused("1 .2 slices: .*EchoTime 10", "2 .3 slices: .*EchoTime 20"), "echoes are not mixed")
+row("36-other-chosen", stacks_of({"EchoTime": 10}, {"EchoTime": 20}, skip=[(0, 1)]),
+    all_of(lambda p: order(f"{p}#stack=2"), lambda p: notes(f"{p}#stack=2")),
+    says(r"\[10.0, 11.0, 12.0\]", "2 files are left out"), "the whole one")
+row("36-no-name-is-said", stacks_of({"ImageType": ["A", "B", "SMITH"]}, {"ImageType": ["A", "B", "M"]}), notes,
+    says("ImageType", without="smith"), "words of a file may say anything")
+for name, inside in (
+    ("MREchoSequence", "EffectiveEchoTime"), ("MRDiffusionSequence", "DiffusionBValue"),
+    ("MRModifierSequence", "InversionTimes"), ("MRTimingAndRelatedParametersSequence", "FlipAngle"),
+    ("CardiacSynchronizationSequence", "NominalCardiacTriggerDelayTime"),
+):
+    each = [item(**{"PlanePositionSequence": sequence(item(ImagePositionPatient=[0, 0, 5 * z])),
+        name: sequence(item(**{inside: value}))}) for value in (20.0, 10.0) for z in (0, 1)]
+    numbered = np.arange(4, dtype=np.uint16).repeat(64).reshape(4, 8, 8)
+    row(f"36-frames-{inside}", lambda f, each=each, pixels=numbered: enhanced(f / "a.dcm", pixels, each,
+        groups(rows=AXIAL, spacing=(1, 1)), "enhanced MR", Modality="MR"),
+        all_of(lambda p: opened(p).volume.times[:, :, 0, 0].tolist(), notes),
+        says(r"^\[\[2, 3\], \[0, 1\]\]", inside), "PS3.3 C.8.13: functional groups of MR")
+
+# ---- hyperstacks
+
+STACK = np.zeros((4, 3, 2, 8, 8), np.uint16)
+
+
+def hyperstack(array, axes, **options):
+    def given(folder):
+        tifffile.imwrite(folder / "a.tif", array, metadata={"axes": axes}, photometric="minisblack", **options)
+        return folder / "a.tif"
+
+    return given
+
+
+for name, options in (("imagej", {"imagej": True}), ("ome", {"ome": True}), ("shaped", {})):
+    row(f"37-{name}", hyperstack(STACK, "TZCYX", **options), notes,
+        says("2 channels, 3 slices, 4 times", "channels fastest"), "tifffile: axes TZCYX, the last one fastest")
+row("37-channels-last", hyperstack(STACK[0].transpose(1, 0, 2, 3), "CZYX", ome=True), notes,
+    says("3 slices, 2 channels", "slices fastest"), "OME: DimensionOrder XYZCT")
+row("37-slices-only", hyperstack(STACK[0, :, 0], "ZYX", imagej=True), notes, says("frames: 3", without="channel"),
+    "a stack")
+row("37-one-place", hyperstack(STACK[:1, :1], "TZCYX", ome=True), notes, says("are 2 channels:"), "no slices")
+row("37-cut", lambda f: tiff(f / "a.tif", *P, description="ImageJ=1.53t\nchannels=2\nslices=4\n"), notes,
+    says("2 channels, 4 slices", "holds 3"), "fewer pages than the description says")
+
 # ---- boxes
 
 
@@ -1707,6 +2012,12 @@ row("22-voxel-picture", written([[300, 100, 400, 200]], scene, frame="voxel"), g
 row("22-voxel-series", written([[4, 4, 2, 8, 8, 3]], lambda f: series(f / "s", flat()), form="xyzxyz", frame="voxel"),
     gold, Near([[0.25, 0.25, 1 / 3, 0.5, 0.5, 0.5]]), "columns, rows, slices in the order of positions")
 row("22-no-slice", written([[2, 3, 6, 9]], spot), gold, refused("slice"), "a box of a volume lies on a slice")
+row("22-one-slice", written([[4, 4, 8, 8]], other("a.dcm")), gold, Near([[0.25, 0.25, 0.5, 0.5]]),
+    "the only slice needs no number")
+row("22-one-slice-as-stored", written([[4, 4, 8, 8]], other("a.dcm", rows=MIRRORED), frame="voxel"), gold,
+    Near([[0.5, 0.25, 0.75, 0.5]]), "columns lead to the right: 4 to 8 of 16 are shown as 8 to 12")
+row("22-letters-are-told", written([[4, 4, 8, 8]], sided("L", "F")), lambda s: played('{"boxes": []}')(s)[0],
+    says("Letters at the border", without="Slices"), "a film has sides, but no slices")
 row("22-exif", written([[0, 0, 20, 20]], upright), gold, Near([[0, 0, 1, 0.5]]),
     "pixels of the picture as it is shown, 20 x 40")
 # fmt: on

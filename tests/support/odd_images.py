@@ -22,7 +22,7 @@ from pydicom.uid import ExplicitVRLittleEndian
 STORAGE = {  # PS3.4 B.5, without 1.2.840.10008.5.1.4.1.1
     "CT": "2", "enhanced CT": "2.1", "MR": "4", "enhanced MR": "4.1", "CR": "1", "DX": "1.1.1", "MG": "1.2",
     "tomosynthesis": "13.1.3", "SC": "7", "US multi": "3.1", "XA": "12.1", "PET": "128", "SEG": "66.4",
-    "labels": "66.7", "map": "30", "dose": "481.2",
+    "labels": "66.7", "map": "30", "dose": "481.2", "slide": "77.1.6", "US": "6.1", "XRF": "12.2", "photo": "77.1.4",
 }  # fmt: skip
 AXIAL = [1, 0, 0, 0, 1, 0]
 _NUMBERS = count(1)

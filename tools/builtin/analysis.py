@@ -101,8 +101,10 @@ def measure(view: View, point1: Point, point2: Point) -> ToolOutput:
     x1, y1, x2, y2 = view.to_original((*point1, *point2))
     x1, y1, x2, y2 = x1 * width, y1 * height, x2 * width, y2 * height
     facts: dict[str, Any] = {"distance_pixels": math.hypot(x2 - x1, y2 - y1)}
-    distance, text = view.source.measure(x2 - x1, y2 - y1), "measured"
-    if distance is None:
+    distance, text = view.source.measure(x1, y1, x2, y2), "measured"
+    if distance is None and view.source.regions:
+        text += "; millimeters are known only between two points in one region of the ultrasound with lengths as axes"
+    elif distance is None:
         text += "; the size of a pixel in millimeters is not known"
     elif view.source.at_detector:
         facts["distance_mm_at_detector"] = distance

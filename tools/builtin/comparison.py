@@ -32,6 +32,7 @@ THIN = 1e-4  # share of a pixel that a thin structure covers at least
 SHARED = 0.01  # share of a slice that two windows must have in common, and by which they may differ
 TURNED = 5.0  # degrees between two slices, above which it is said
 CLOSE = 1e-6  # of a voxel: what places lose to rounding
+LAID = "; it lies voxel on voxel as both are stored, for it is not known where it lies in the patient"
 SAME = 0.01  # largest difference of two spacings or aspects, as a share
 
 
@@ -87,7 +88,8 @@ def _find_part(view: View, other: Source, index: int | None, name: str) -> tuple
     elif max(window[0] - x1, window[1] - y1, x2 - window[2], y2 - window[3]) > SHARED:
         part = f"as much of this part as {name} holds"
     if found.volume is not None and abs(at - found.volume.index) > 0.5 + CLOSE:
-        away = abs(at - found.volume.index) * (there.get_slice_distance(here.plane) or math.nan)
+        thickness = (there.spacing or (math.nan,) * 3)[AXES[here.plane]]  # of a single slice
+        away = abs(at - found.volume.index) * (there.get_slice_distance(here.plane) or thickness)
         part = f"a slice of {name} {away:.1f} mm away" + ("" if index is not None else ", the nearest one there is")
     if (angle := _measure_turn(view.source, found)) > TURNED:
         part += f"; its slices are turned by {angle:.0f} degrees, so both agree in the middle only"
@@ -180,12 +182,15 @@ def _find_mask(shown: Source, mask: Source) -> tuple[Source, str]:
     """
     volume, other = shown.volume, mask.volume
     if volume is None or other is None:
-        if volume is not None or other is not None:
-            what = "one of image and mask is a volume, the other a single picture"
-            raise ArgumentError("; ".join([f"overlay_mask: {what}", *mask.notes]))
+        doubt = ""
+        if (stack := volume or other) is not None:
+            if not stack.planes or stack.count_slices(stack.plane) > 1 or stack.plane != stack.stacked:
+                what = "one of image and mask is a volume, the other a single picture"
+                raise ArgumentError("; ".join([f"overlay_mask: {what}", *mask.notes]))
+            mask, doubt = _turn_picture(mask, volume), LAID
         if abs(shown.width * mask.height / (shown.height * mask.width) - 1) > SAME:
             raise _refuse(mask.size, shown.size, "pixels")
-        return mask, ""
+        return mask, doubt
     if (count := other.count_times()) not in (1, volume.count_times()):
         raise ImageError(f"it has {count} stacks (channels, or times), the image {volume.count_times()}; choose one")
     other = other.at_time(volume.time if count > 1 else 0)
@@ -200,7 +205,7 @@ def _find_mask(shown: Source, mask: Source) -> tuple[Source, str]:
     found = other.get_slice(volume.index, volume.plane)
     if volume.affine is other.affine is None:
         return found, ""
-    return found, "; it lies voxel on voxel as both are stored, for it is not known where it lies in the patient"
+    return found, LAID
 
 
 def _refuse(given: Sequence[float], allowed: Sequence[float], unit: str) -> ArgumentError:
@@ -278,6 +283,15 @@ def _turn_alike(volume: Volume, other: Volume) -> Volume:
             voxels = np.flip(voxels, 2 - side)
     spacing: Any = volume.spacing and tuple(volume.spacing[2 - side] for side in reversed(sides))
     return replace(volume, voxels=voxels, spacing=spacing, affine=None, stored_axes=other.stored_axes, times=None)
+
+
+def _turn_picture(mask: Source, volume: Volume | None) -> Source:
+    """Return a picture turned as the only slice of a volume is shown, or the only slice of a mask as it is stored."""
+    plain = Volume(np.arange(mask.width * mask.height).reshape(1, *mask.pixels.shape[:2]), mask.display)
+    if volume is None:
+        return _turn_alike(_get_volume(mask), plain).get_slice(0)
+    order = _turn_alike(plain, volume).voxels.take(0, AXES[volume.plane])[:: 1 if volume.plane == "axial" else -1]
+    return replace(mask, pixels=mask.pixels.reshape(-1, *mask.pixels.shape[2:])[order])
 
 
 def _sample_on(source: Source, other: Volume) -> np.ndarray:

@@ -357,7 +357,7 @@ def test_a_group_of_frames_is_opened_by_its_number(tmp_path):
     with pytest.raises(ImageError, match="there is no stack 3"):
         open_image(f"{where}#stack=3")
     with pytest.raises(ImageError, match="nothing in this file says where it lies"):
-        open_image(f"{path('CT_small.dcm')}#stack=1")
+        open_image(f"{path('SC_rgb_rle.dcm')}#stack=1")
 
 
 def test_slices_of_a_series_that_are_nothing_but_padding_are_not_measured(tmp_path):

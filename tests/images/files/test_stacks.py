@@ -135,7 +135,7 @@ def test_slices_are_grouped_by_what_they_share_within_rounding():
 
 
 def test_the_group_with_more_than_half_is_chosen_or_the_one_that_is_named():
-    groups = group([*slices(along(0, 1, 2)), *slices(along(3, 4), (0, 1, 0, 0, 0, -1))])
+    groups = group([*slices(along(0, 1, 2)), *slices([(3, 0, 0), (4, 0, 0)], (0, 1, 0, 0, 0, -1))])
     assert len(choose(groups, None, "files")) == 3
     assert len(choose(groups, 2, "files")) == 2
     assert describe_left_out(groups[1:]) == ["2 files are left out: 6x4 pixels of 0.5x2 mm, sagittal"]
