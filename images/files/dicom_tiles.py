@@ -54,5 +54,5 @@ def assemble(decoded: DecodedFrames, tiles: list[Tile], matrix: tuple[int, int],
     fields = {**decoded.fields, "notes": (*decoded.fields.get("notes", ()), *notes)}
     blank = None
     if missing.any() and not labels:
-        whole, _, blank, _ = mark(whole, missing)
+        whole, _, blank, *_ = mark(whole, missing)
     return replace(decoded, pixels=whole, blank=blank, wishes=decoded.wishes[:1], fields=fields)
