@@ -18,6 +18,7 @@ from accelerate import Accelerator, PartialState
 from safetensors import safe_open
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 from transformers.core_model_loading import revert_weight_conversion
+from trl.trainer.utils import RepeatSampler
 
 from ..configs.sections import ModelSection
 from ..engines.hf.loading import describe_damage, load_model
@@ -165,6 +166,7 @@ class Checkpoints:
     def train(self, resume_from_checkpoint: str | bool | None = None, *args: object, **kwargs: object) -> Any:
         if isinstance(resume_from_checkpoint, str):
             self.add_callback(_Restore(self, Path(resume_from_checkpoint)))  # type: ignore[attr-defined]
+        self.add_callback(OrdersEpochs())  # type: ignore[attr-defined]
         # first: a step that diverged is not evaluated
         self.callback_handler.callbacks.insert(0, StaysFinite(self))  # type: ignore[attr-defined]
         return super().train(resume_from_checkpoint, *args, **kwargs)  # type: ignore[misc]
@@ -323,6 +325,23 @@ def are_finite(weights: Iterable[torch.nn.Parameter], *, gradients: bool = False
     trained = [weight for weight in weights if weight.requires_grad]
     numbers = [one for one in ((w.grad if gradients else w.detach()) for w in trained) if one is not None]
     return not numbers or bool(torch.nn.utils.get_total_norm(numbers).isfinite())
+
+
+class OrdersEpochs(TrainerCallback):
+    """Makes the order of an epoch depend on the seed and the epoch alone, as that of transformers' own sampler does.
+
+    TRL's goes on from the epochs that this process has drawn: a resumed run would begin with the first one again.
+    """
+
+    def on_epoch_begin(self, args: object, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
+        batches = kwargs["train_dataloader"].batch_sampler
+        while hasattr(batches, "batch_sampler"):  # one for each process
+            batches = batches.batch_sampler
+        sampler = batches.sampler
+        if isinstance(sampler, RepeatSampler) and sampler.shuffle:
+            sampler.generator.manual_seed(sampler.seed or 0)
+            for _ in range(int(state.epoch or 0)):
+                next(iter(sampler), None)  # draws an order
 
 
 class _Restore(TrainerCallback):

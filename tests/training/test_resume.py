@@ -10,21 +10,29 @@ from pathlib import Path
 
 import pytest
 import torch
+from accelerate import skip_first_batches
+from accelerate.data_loader import prepare_data_loader
 from safetensors.torch import load_file
+from torch.utils.data import DataLoader, RandomSampler
+from transformers import TrainerState
+from trl.trainer.utils import RepeatSampler
 
 from tests.support import forks, killer
 from tests.support.runs import have_equal_weights, on_path, read_steps, read_weights, run, write_config
 from viewbox.rollouts.store.run_folder import lock_folder
 from viewbox.training import checkpoints
 from viewbox.training import command as train
+from viewbox.training.checkpoints import OrdersEpochs
 from viewbox.training.reporting import callbacks
 
-TRAIN = {"max_steps": 6, "lr_scheduler_type": "linear", "save_steps": 2, "save_total_limit": 2}
+ENV = {"num_tasks": 4}  # two steps an epoch: 6 steps are three
+TRAIN = {"max_steps": 6, "lr_scheduler_type": "linear", "save_steps": 1, "save_total_limit": 3}
 LOG = {"eval_tasks": 0, "episodes_per_step": 3}
 
 
 def write(folder, weights, name, /, **sections):
-    return write_config(folder, weights, name, **{**sections, "train": TRAIN | sections.get("train", {}), "log": LOG})
+    env, train = ENV | sections.pop("env", {}), TRAIN | sections.pop("train", {})
+    return write_config(folder, weights, name, **sections, env=env, train=train, log=LOG)
 
 
 @pytest.fixture
@@ -72,10 +80,11 @@ def resumes_alike(path, folder, reference, steps, capsys):
 
 
 def test_a_resumed_run_logs_and_learns_what_an_uninterrupted_one_does(config, whole, uninterrupted, capsys):
-    """Later checkpoints are set aside, and only as many are kept as asked."""
-    assert [one.name for one in checkpoints.list_complete(whole)] == ["checkpoint-4", "checkpoint-6"]
+    """Within the third epoch, and where it begins. Later checkpoints are set aside, and as many are kept as asked."""
+    assert [line["epoch"] for line in read_steps(whole)] == [0.5, 1, 1.5, 2, 2.5, 3]
+    assert [checkpoints.get_step(one) for one in checkpoints.list_complete(whole)] == [4, 5, 6]
     assert not (whole / "checkpoints" / checkpoints.DRAFT).exists()
-    resumes_alike(config("whole"), whole, uninterrupted, [4], capsys)
+    resumes_alike(config("whole"), whole, uninterrupted, [5, 4], capsys)
     assert (whole / "checkpoints" / "superseded-checkpoint-6").is_dir()
 
 
@@ -89,12 +98,57 @@ def test_a_resumed_run_logs_and_learns_what_an_uninterrupted_one_does(config, wh
     ids=["sums not logged yet, several updates a batch", "groups resampled", "one batch over several steps"],
 )
 def test_a_run_with_something_pending_is_resumed_alike(config, settings, capsys):
-    path = config(train={**settings, "max_steps": 4, "save_steps": 1, "save_total_limit": None})
+    """Within the second epoch, and of two of them where it begins."""
+    tasks = {"num_tasks": 8 if "dynamic_sampling_rounds" in settings else 4}
+    path = config(env=tasks, train={**settings, "max_steps": 4, "save_total_limit": None})
     folder = run(path)
     reference = shutil.copytree(folder, folder.with_name("reference"))
     if "dynamic_sampling_rounds" in settings:
         assert sum(line["dynamic_sampling/groups"] > 0 for line in read_steps(reference)) > 1
-    resumes_alike(path, folder, reference, [1 if "gradient_accumulation_steps" in settings else 3], capsys)
+    resumes_alike(path, folder, reference, [1] if "gradient_accumulation_steps" in settings else [3, 2], capsys)
+
+
+def test_a_supervised_run_is_resumed_alike_in_every_epoch(tmp_path, tiny_folder, capsys):
+    content = {
+        "env": {"name": "digits", "max_turns": 3},
+        "rollout": {"max_completion_tokens": 1000},
+        "train": {**TRAIN, "method": "sft", "demonstrations": {"count": 8}, "per_device_train_batch_size": 4},
+        "log": {"eval_tasks": 0},
+    }
+    with on_path(tmp_path):
+        path = write_config(tmp_path, tiny_folder, "run", content, train={"save_total_limit": None})
+        folder = run(path)
+        reference = shutil.copytree(folder, folder.with_name("reference"))
+        assert [line["epoch"] for line in read_steps(folder)] == [0.5, 1, 1.5, 2, 2.5, 3]
+        for step in (5, 4, 3):
+            run(path, f"--resume={folder}/checkpoints/checkpoint-{step}")
+            assert read_steps(folder) == read_steps(reference)
+            assert have_equal_weights(folder, reference)
+
+
+@pytest.mark.parametrize("processes", [1, 2])
+@pytest.mark.parametrize("kind", ["grpo", "sft"])
+def test_an_epoch_has_one_order_whatever_was_drawn_before(kind, processes):
+    """Two epochs in a row, and the second one of a process that begins in its middle."""
+
+    def make():
+        torch.manual_seed(3)
+        sampler = RepeatSampler(range(12), 1, seed=3) if kind == "grpo" else RandomSampler(range(12))
+        loader = DataLoader(range(12), batch_size=2, sampler=sampler)
+        settings = {"num_processes": processes, "process_index": 0, "use_seedable_sampler": True}
+        return prepare_data_loader(loader, put_on_device=False, **settings)
+
+    def read(loader, epoch, skipped=0):
+        OrdersEpochs().on_epoch_begin(None, TrainerState(epoch=epoch), None, train_dataloader=loader)
+        loader = skip_first_batches(loader, skipped) if skipped else loader
+        loader.set_epoch(int(epoch))
+        return [batch.tolist() for batch in loader]
+
+    loader = make()
+    first, second = read(loader, 0.0), read(loader, 1.0)
+    assert first != second
+    assert read(make(), 1.0) == second
+    assert read(make(), 1.5, skipped=2) == second[2:]
 
 
 def test_resume_without_a_name_starts_a_run_and_goes_on_from_its_latest_checkpoint(config, capsys):
@@ -186,7 +240,7 @@ KILLS = int(os.environ.get("VIEWBOX_KILLS", "1"))
 @pytest.mark.parametrize("number", range(KILLS))
 def test_killed_at_a_random_moment_it_goes_on_from_the_last_whole_checkpoint(config, whole, number, capsys):
     chance = random.Random(number)
-    path = config("killed", train={"save_steps": 1})
+    path = config("killed")
     folder = path.parent / "out" / "killed-seed0"
     process = forks.start(train.main, path, folder=path.parent)
     wanted = chance.randrange(1, 6)
@@ -207,7 +261,7 @@ def test_killed_at_a_random_moment_it_goes_on_from_the_last_whole_checkpoint(con
 def test_killed_in_the_middle_of_something_it_goes_on_from_the_last_whole_checkpoint(
     config, whole, moment, time_, capsys
 ):
-    path = config("killed", train={"save_steps": 1})
+    path = config("killed")
     status, said = forks.start(killer.main, moment, time_, path, folder=path.parent).wait()
     assert status == -signal.SIGKILL, said
     goes_on(path, path.parent / "out" / "killed-seed0", whole, capsys)
