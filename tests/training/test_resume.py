@@ -19,6 +19,7 @@ from trl.trainer.utils import RepeatSampler
 
 from tests.support import forks, killer
 from tests.support.runs import have_equal_weights, on_path, read_steps, read_weights, run, write_config
+from viewbox.rollouts.store.reader import load
 from viewbox.rollouts.store.run_folder import lock_folder
 from viewbox.training import checkpoints
 from viewbox.training import command as train
@@ -86,6 +87,27 @@ def test_a_resumed_run_logs_and_learns_what_an_uninterrupted_one_does(config, wh
     assert not (whole / "checkpoints" / checkpoints.DRAFT).exists()
     resumes_alike(config("whole"), whole, uninterrupted, [5, 4], capsys)
     assert (whole / "checkpoints" / "superseded-checkpoint-6").is_dir()
+
+
+def test_the_episodes_of_a_step_are_those_that_it_learned_from_not_those_of_an_earlier_attempt(config, whole, capsys):
+    before = lines(whole)
+    changed = ("rollout.temperature=3", "log.episodes_per_step=null", "log.eval_tasks=2", "log.eval_steps=1")
+    run(config("whole"), f"--resume={whole}/checkpoints/checkpoint-4", *changed)
+    after, played = lines(whole), {}
+    kept = {number for number in before if number < 4 * 8}
+    assert all(after[number] == before[number] for number in kept)
+    assert any(after[number] != before[number] for number in before.keys() - kept)
+    for episode in load(whole):
+        played.setdefault(episode.info["step"], []).append(episode.scores.total)
+    for line in read_steps(whole)[4:]:
+        assert len(played[line["step"]]) == 8
+        assert sum(played[line["step"]]) / 8 == pytest.approx(line["reward"], abs=1e-6)
+    aside = (whole / "episodes" / "superseded-episodes.jsonl").read_text().splitlines()
+    assert [json.loads(line)["info"]["step"] for line in aside] == [5, 5, 5, 6, 6, 6]
+    run(config("whole"), f"--resume={whole}/checkpoints/checkpoint-5", *changed, "train.learning_rate=0.1")
+    assert (whole / "held_out" / "superseded-6").is_dir()
+    rewards = [episode.scores.total for episode in load(whole / "held_out" / "6")]
+    assert sum(rewards) / 2 == pytest.approx(read_steps(whole)[-1]["held_out/reward"], abs=1e-6)
 
 
 @pytest.mark.parametrize(
@@ -281,10 +303,9 @@ def goes_on(path, folder, whole, capsys):
 
 
 def episodes_in(folder):
-    """The whole lines, as text."""
-    file = folder / "episodes" / "episodes.jsonl"
-    text = file.read_text() if file.exists() else ""
-    return {line for line in text.splitlines(keepends=True) if line.endswith("\n")}
+    """The whole lines, as text, those that were set aside included."""
+    texts = [file.read_text() for file in (folder / "episodes").glob("*episodes*.jsonl")]
+    return {line for text in texts for line in text.splitlines(keepends=True) if line.endswith("\n")}
 
 
 def test_a_resumed_run_computes_with_the_threads_it_began_with(config, capsys, monkeypatch):
