@@ -12,6 +12,7 @@ from dataclasses import MISSING, dataclass
 from itertools import count, islice
 from pathlib import Path
 
+import torch
 from trl import GRPOConfig
 
 from ..configs import yaml_reader
@@ -28,6 +29,8 @@ from ..rollouts.store.run_folder import HELD_OUT, LATEST, iter_leaves
 from ..utils.files import write_atomically
 from ..utils.terminal import make_line
 from . import checkpoints
+from .precision import LEARNING_RATES
+from .trainer_args import get_defaults
 
 DATA = "data.json"  # in a run's folder: what the files of its tasks held
 
@@ -175,7 +178,7 @@ def list_changes(folder: Path, config: Mapping[str, object]) -> list[str]:
     lines = []
     # the method and the environment are named before what belongs to them
     for key in sorted({*before, *now}, key=lambda one: (one not in ("train.method", "env.name"), one)):
-        default = _get_default(key)
+        default = _get_default(key, now)
         old, new = before.get(key, default), now.get(key, default)
         if old == new or (not old and not new and [] in (old, new)):
             continue
@@ -190,11 +193,17 @@ def list_changes(folder: Path, config: Mapping[str, object]) -> list[str]:
     return lines
 
 
-def _get_default(key: str) -> object:
+def _get_default(key: str, config: Mapping[str, object]) -> object:
     """Return the value of an argument of the trainer that a config does not set; None for every other key."""
     section, _, name = key.partition(".")
-    field = GRPOConfig.__dataclass_fields__.get(name) if section == "train" else None
-    return None if field is None or field.default is MISSING else field.default
+    if section != "train":
+        return None
+    adapts = any(one.startswith("lora.") for one in config)
+    rate = LEARNING_RATES["grpo" if config.get("train.method", "grpo") == "grpo" else "sft", adapts]
+    gpu = torch.cuda.is_available() and not config.get("train.use_cpu")
+    own = {**get_defaults(gpu), "learning_rate": rate}
+    field = GRPOConfig.__dataclass_fields__.get(name)
+    return own.get(name, None if field is None or field.default is MISSING else field.default)
 
 
 def fingerprint_held_out(config: Config, env: BaseMultiTurnEnv) -> str:
