@@ -23,7 +23,7 @@ from ..engines.generator import Conversation, Generator
 from ..engines.scripted import Script, ScriptedGenerator
 from ..records import Episode, EpisodeTokens, Task
 from ..rollouts.play import play_many
-from ..rollouts.scoring.metrics import compute_environment_metrics, drop_undefined
+from ..rollouts.scoring.metrics import compute_environment_metrics, drop_undefined, measure_sameness
 from ..rollouts.scoring.summary import ABOUT, summarize
 from ..rollouts.store import run_folder
 from ..rollouts.store.run_folder import HELD_OUT
@@ -33,6 +33,7 @@ from .generation import Sampler
 
 log = logging.getLogger(__name__)
 PREFIX = "held_out/"
+MANY = 20  # episodes of which it can be told whether answers are all the same
 FEWER = 0.02  # share of the episodes that may lack a score more than at the best step: a reward that fails is no gain
 
 
@@ -128,7 +129,8 @@ def compute_figures(episodes: Sequence[Episode], env: BaseMultiTurnEnv) -> dict[
     for problem in summary.problems:
         log.warning("%s", problem)
     own = {name: value for name, value in summary.get_means().items() if name.startswith("metrics/")}
-    means = drop_undefined(compute_environment_metrics(episodes, env))
+    sameness = measure_sameness(episodes) if len(episodes) >= MANY else {}
+    means = drop_undefined(compute_environment_metrics(episodes, env) | sameness)
     return {**means, **own, "intervals": summary.get_intervals(), "counts": summary.get_counts()}
 
 

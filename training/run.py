@@ -32,7 +32,7 @@ from ..utils.concurrency import contain_exit
 from ..utils.files import write_atomically
 from .checkpoints import Best
 from .checks.outline import count_parameters, describe_filters, describe_overlap, outline_run
-from .evaluate import HeldOutEvaluation, evaluate, store_episodes
+from .evaluate import PREFIX, HeldOutEvaluation, evaluate, store_episodes
 from .generation import TINY, Sampler, use_for_generation
 from .grpo.curriculum import build_curriculum
 from .grpo.trainer import EpisodeGRPOTrainer
@@ -122,6 +122,9 @@ class Run:
             record_data(self.folder, [self.env, self.held_out, *levels], self.printer.print_line)
         trainer.held_out_of = fingerprint_held_out(self.config, self.held_out)
         held_out, section = self._evaluate_before(), self.config.log
+        self.alarms.on_log(
+            None, trainer.state, None, logs={f"{PREFIX}reward": held_out.get("before", {}).get("reward")}
+        )
         if section.eval_steps is not None:
             limits = (section.eval_steps, section.eval_patience)
             before = held_out.get("before")
@@ -155,6 +158,8 @@ class Run:
         best = self._load_best(trainer)
         if self.config.log.eval_tasks:
             held_out["after"] = self.evaluate(step=None if best is None else best.step)
+            after = {f"{PREFIX}{name}": held_out["after"].get(name) for name in ("reward", "answers/beyond_right")}
+            self.alarms.on_log(None, trainer.state, None, logs=after)
             if self._has_oracle():
                 held_out["oracle_after"] = self.evaluate(oracle=True)
         if not trainer.is_world_process_zero():

@@ -181,13 +181,34 @@ ALARMS = (
         "see reward/faults/* and the warnings above: does a reward raise, or is a judge down?",
         high=0.1,
     ),
+    Alarm(
+        "sampling/logp_difference/mean",
+        "the policy that plays is not the one that learns: their log-probs differ by {value:.1g} in the mean",
+        "both should be exact but for rounding: see docs/how_it_works.md, and report it with the run's config",
+        high=1e-3,  # in float32; `ROUNDED` in two bytes
+    ),
+    Alarm(
+        "entropy",
+        "the entropy of the policy has fallen to {value:.2g}, from {best:.2g}: it tries little else any more",
+        "stop here if the reward no longer rises; lower train.learning_rate, raise rollout.temperature or train.beta",
+        share=0.25,
+    ),
+    Alarm(
+        "*answers/beyond_right",
+        "most answers are the same, whatever is asked: by {value:.0%} more of them than right answers are",
+        "read them with viewbox view: does the reward pay for an answer that is right only now and then?",
+        high=0.4,
+    ),
 )
+ROUNDED = 0.1  # largest mean difference of log-probs in two bytes; rounding makes about 0.02
+GAP = 0.1  # of rewards: one that has gone up by this, and one that has gone down
 
 
 class Alarms(TrainerCallback):
     """Prints a warning once if one of `ALARMS` fires for a metric; it can fire again after the metric has recovered.
 
-    `fired` holds (step, message) for the summary.
+    A metric is looked at over `ALARM_STEPS` logs, or all of a run with fewer; that of held-out play at once. `fired`
+    holds (step, message) for the summary.
     """
 
     def __init__(self, print_line: Callable[[str], None]) -> None:
@@ -196,26 +217,64 @@ class Alarms(TrainerCallback):
         self._recent: dict[str, deque[float]] = {}
         self._best: dict[str, float] = {}
         self._active: set[str] = set()
+        self._rewards: list[float] = []
+        self._held_out: tuple[float, int] | None = None  # the best, and how many rewards were logged before it
+        self.limits: dict[str, float] = {}  # other than `Alarm.high`
+
+    def on_train_begin(self, args: Any, state: TrainerState, control: Any, **kwargs: Any) -> None:
+        if hasattr(args, "num_iterations"):
+            rounds = args.bf16 or args.fp16 or next(kwargs["model"].parameters()).element_size() <= 2
+            reused = args.gradient_accumulation_steps % (args.steps_per_generation * args.num_iterations)
+            self.limits["sampling/logp_difference/mean"] = math.inf if reused else ROUNDED if rounds else 1e-3
 
     def on_log(self, args: Any, state: TrainerState, control: Any, logs: Any = None, **kwargs: Any) -> None:
-        for name, value in (logs or {}).items() if state.is_world_process_zero else ():
+        if not state.is_world_process_zero or not logs:
+            return
+        whole = max(1, state.max_steps // state.logging_steps)
+        for name, value in logs.items():
             for alarm in ALARMS:
                 if fnmatchcase(name, alarm.metric) and value is not None and math.isfinite(value):
-                    self._update(alarm, name, value, state.global_step)
+                    needed = 1 if name.startswith("held_out/") else min(ALARM_STEPS, whole)
+                    self._update(alarm, name, value, state.global_step, needed)
+        self._compare_held_out(logs, state.global_step)
 
-    def _update(self, alarm: Alarm, name: str, value: float, step: int) -> None:
-        recent = self._recent.setdefault(name, deque(maxlen=ALARM_STEPS))
+    def _update(self, alarm: Alarm, name: str, value: float, step: int, needed: int) -> None:
+        recent = self._recent.setdefault(name, deque(maxlen=needed))
         recent.append(value)
-        if len(recent) < ALARM_STEPS:
+        if len(recent) < needed:
             return
-        mean = sum(recent) / ALARM_STEPS
+        mean = sum(recent) / needed
         best = self._best[name] = max(mean, self._best.get(name, mean))
-        wrong = not max(alarm.low, alarm.share * best) <= mean <= alarm.high and best >= alarm.only_after
+        high = self.limits.get(name, alarm.high)
+        wrong = not max(alarm.low, alarm.share * best) <= mean <= high and best >= alarm.only_after
         if wrong and name not in self._active:
             message = alarm.message.format(value=mean, best=best, tool=name.removeprefix("tools/").rpartition("/")[0])
-            self.fired.append((step, message))
-            self.print_line(f"warning: {message} (last {ALARM_STEPS} steps)\n  {alarm.advice}")
+            self._fire(step, message, f" (last {needed} step{'s' * (needed > 1)})\n  {alarm.advice}")
         (self._active.add if wrong else self._active.discard)(name)
+
+    def _fire(self, step: int, message: str, more: str) -> None:
+        self.fired.append((step, message))
+        self.print_line(f"warning: {message}{more}")
+
+    def _compare_held_out(self, logs: Mapping[str, Any], step: int) -> None:
+        """Fire if the reward has gone up since the best held-out evaluation, and that of held-out play down."""
+        if logs.get("reward") is not None:
+            self._rewards.append(logs["reward"])
+        if (held_out := logs.get("held_out/reward")) is None:
+            return
+        if self._held_out is None or held_out >= self._held_out[0]:
+            self._held_out = held_out, len(self._rewards)
+            return
+        best, place = self._held_out
+        then, now = (
+            self._rewards[max(0, place - ALARM_STEPS) : place] or self._rewards[:1],
+            self._rewards[-ALARM_STEPS:],
+        )
+        if then and sum(now) / len(now) - sum(then) / len(then) > GAP and best - held_out > GAP:
+            said = f"the reward has gone up, and that of held-out tasks down, from {best:.2f} to {held_out:.2f}"
+            self._fire(
+                step, said, "\n  what is learned holds for the training tasks only: log.keep_best saves the best"
+            )
 
 
 class Interrupt(TrainerCallback):
