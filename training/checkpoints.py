@@ -42,6 +42,7 @@ PRIVATE_NAMES = {
 log = logging.getLogger("viewbox.train")
 _NAME = re.compile(r"checkpoint-(\d+)")
 DRAFT = ".draft"
+SKIPPED = "the gradient is not finite, so that no weight is changed"
 MAX_SKIPPED = 3  # steps in a row whose gradient is not finite, after which a run ends
 NUMBERS = {"betas", "eps", "weight_decay"}  # of an optimizer, which the section `train` sets beside the rate
 MAX_STATE = 2**30  # bytes of trainer_state.json, which holds every line that was logged
@@ -140,6 +141,7 @@ class Checkpoints:
     lr_scheduler: Any
     _drafting = False
     held_out_of: str | None = None  # which tasks, seed and reward the held-out figures are of
+    skipped_steps: tuple[int, ...] = ()  # whose gradient was not finite
     best: Best | None = None  # its checkpoint is kept whatever `save_total_limit` is
     is_finished: Callable[[int], bool] = staticmethod(lambda step: False)  # whether training ended early at a step
 
@@ -152,11 +154,13 @@ class Checkpoints:
             "last_logged": self._globalstep_last_logged,
             "best": best,
             "held_out_of": self.held_out_of,
+            "skipped_steps": self.skipped_steps,
         }
 
     def restore_state(self, state: dict[str, Any]) -> None:
         self._tr_loss, self._globalstep_last_logged = state["loss"].to(self.args.device), state["last_logged"]
         self._total_loss_scalar = state["total_loss"]
+        self.skipped_steps = tuple(state.get("skipped_steps", ()))
         self._restore_best(state)
 
     def _restore_best(self, state: dict[str, Any]) -> None:
@@ -302,7 +306,8 @@ class StaysFinite(TrainerCallback):
             return
         model.zero_grad(set_to_none=True)  # an optimizer passes over a weight without a gradient
         self.skipped += 1
-        log.warning("step %d: the gradient is not finite, so that no weight is changed", step)
+        self.trainer.skipped_steps += (step,)
+        log.warning("step %d: %s", step, SKIPPED)
 
     def on_step_end(self, args: object, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
         step = state.global_step

@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 from accelerate import PartialState
+from accelerate.utils import gather_object
 from datasets import Dataset
 from peft import get_peft_model
 from transformers import PrinterCallback, TrainerCallback, TrainingArguments
@@ -30,7 +31,7 @@ from ..errors import ConfigError
 from ..rollouts.store import run_folder
 from ..utils.concurrency import contain_exit
 from ..utils.files import write_atomically
-from .checkpoints import Best
+from .checkpoints import SKIPPED, Best
 from .checks.outline import count_parameters, describe_filters, describe_overlap, outline_run
 from .evaluate import PREFIX, HeldOutEvaluation, evaluate, store_episodes
 from .generation import TINY, Sampler, use_for_generation
@@ -128,7 +129,10 @@ class Run:
         if section.eval_steps is not None:
             limits = (section.eval_steps, section.eval_patience)
             before = held_out.get("before")
-            trainer.add_callback(HeldOutEvaluation(trainer, self.evaluate, *limits, before, section.keep_best))
+            callback = HeldOutEvaluation(trainer, self._evaluate_in_training, *limits, before, section.keep_best)
+            trainer.remove_callback(self.interrupt)
+            for one in (callback, self.interrupt):  # which looks last, also at a signal in held-out play
+                trainer.add_callback(one)
         training_started, go_on = time.monotonic(), f"continue with --resume={self.folder}"
         trainer.remove_callback(PrinterCallback)  # prints whole dicts; MetricsFile prints a line
         try:
@@ -169,7 +173,8 @@ class Run:
         summary |= {} if best is None else {"saved": {"step": best.step, "held_out_reward": best.reward}}
         overlap = describe_overlap(self.config, self.env, self.held_out)
         summary["warnings"] = [overlap] if overlap else []
-        summary["warnings"] += [f"step {step}: {message}" for step, message in self.alarms.fired]
+        fired = [*((step, SKIPPED) for step in trainer.skipped_steps), *self.alarms.fired]
+        summary["warnings"] += [f"step {step}: {message}" for step, message in sorted(fired)]
         summary["seconds"] = {"training": training_seconds, "all": time.monotonic() - self.started}
         self.save_model(summary)
         lines = list(run_folder.read_metrics(self.folder / "metrics.jsonl"))
@@ -197,12 +202,29 @@ class Run:
             rollout = sampler.rollout.model_copy(update={"temperature": section.eval_temperature})
             sampler = replace(sampler, rollout=rollout)
         given: dict[str, Any] = {"tasks": section.eval_tasks, "seed": section.eval_seed, "oracle": oracle}
-        with use_for_generation(trainer.accelerator, trainer.model) as model:
-            figures, episodes = evaluate(self.held_out, model, sampler, **given)
+        try:
+            with use_for_generation(trainer.accelerator, trainer.model) as model, self.interrupt.stop_at_once():
+                figures, episodes = evaluate(self.held_out, model, sampler, **given, on_episode=self._tell_held_out)
+        except KeyboardInterrupt:
+            self._print_once(f"stopped in held-out play, which is left out; continue with --resume={self.folder}")
+            raise
         if not oracle:
             best = None if trainer.best is None else trainer.best.step
             store_episodes(self.folder, trainer.state.global_step if step is None else step, episodes, best)
         return figures
+
+    def _tell_held_out(self, done: int, total: int) -> None:
+        if PartialState().is_main_process:
+            self.printer.show_status(f"held-out play: {done} of {total} episodes")
+
+    def _evaluate_in_training(self) -> dict[str, Any] | None:
+        """Return the held-out figures; None if a signal came: the run stops with a checkpoint, and without them."""
+        if any(gather_object([self.interrupt.requested])):
+            return None
+        try:
+            return self.evaluate()
+        except KeyboardInterrupt:
+            return None
 
     def _evaluate_before(self) -> dict[str, dict[str, Any]]:
         """Return the figures before training; measured once, and read from before.json when a run is resumed."""

@@ -83,7 +83,7 @@ def measure_sameness(episodes: Sequence[Episode]) -> dict[str, float]:
     answered = [episode for episode in episodes if episode.answer is not None]
     share = find_share(episode.answer for episode in answered)
     right = find_share({episode.task.id: episode.task.reference for episode in answered}.values())
-    return {"answers/most_frequent": share, "answers/beyond_right": share - right}
+    return {"answers/most_frequent": share, "answers/beyond_right": share - min(share, right)}
 
 
 def _count_tool_calls(episodes: Sequence[Episode], tools: Iterable[str]) -> dict[str, float]:

@@ -234,6 +234,43 @@ def test_ctrl_c_saves_a_checkpoint_and_ends_and_the_run_goes_on_from_it(config, 
     assert have_equal_weights(folder, whole)
 
 
+SLOW = """
+import asyncio
+from guesses import Guesses
+class Slow(Guesses):
+    async def step(self, state, reply):
+        await asyncio.sleep(30 * (self.split == "test"))
+        return await super().step(state, reply)
+"""
+
+
+@pytest.mark.parametrize("when", ["before training", "in training"])
+def test_a_signal_in_held_out_play_is_obeyed_at_once(tmp_path, tiny_folder, when):
+    """Ten of its tasks in slots of two would take minutes. In training the step is saved."""
+    (tmp_path / "slow.py").write_text(SLOW)
+    env = {"name": "slow:Slow", "max_turns": 3, "num_tasks": 12, "eval": {"split": "test"}}
+    log = {"eval_tasks": 10} | ({"eval_steps": 1} if when == "in training" else {})
+    path = write_config(tmp_path, tiny_folder, "run", env=env, rollout={"slots": 2}, log=log)
+    folder = tmp_path / "out" / "run-seed0"
+    if when == "in training":  # as a run that was measured before: it is in `before.json`
+        (tmp_path / "slow.py").write_text(SLOW.replace("30", "0"))
+        with on_path(tmp_path):
+            run(path, "train.max_steps=1")
+        (tmp_path / "slow.py").write_text(SLOW)
+    process = forks.start(train.main, path, *(["--resume"] if when == "in training" else []), folder=tmp_path)
+    output = lambda: process.output.read_text() if process.output.exists() else ""  # noqa: E731
+    wait_for(lambda: "held-out play: 0 of 10" in output() or process.status is not None)
+    os.kill(process.pid, signal.SIGTERM)
+    status, said = process.wait(timeout=25)
+    assert status == 130, said
+    assert "stopped in held-out play" in said
+    assert f"--resume={folder}" in said
+    assert "Traceback" not in said
+    assert [path.name for path in checkpoints.list_complete(folder)][-1:] == (
+        ["checkpoint-2"] if when == "in training" else []
+    )
+
+
 def test_a_second_ctrl_c_ends_at_once():
     interrupt = callbacks.Interrupt()
     interrupt.on_train_begin(None, None, None)

@@ -9,7 +9,8 @@ import os
 import signal
 import time
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -26,6 +27,7 @@ from ...rollouts.scoring.metrics import format_part
 from .report import format_duration
 
 ALARM_STEPS = 5  # an alarm looks at the mean of this many logs
+SILENCE = 8.0  # seconds after which a log file is told what is being done
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
@@ -35,13 +37,17 @@ class ProgressPrinter:
     def __init__(self, console: Console | None = None) -> None:
         self.console = console or Console(highlight=False, soft_wrap=True)
         self._live: Live | None = None
+        self._said = time.monotonic()
 
     def print_line(self, line: str) -> None:
+        self._said = time.monotonic()
         self.console.print(line, markup=False, highlight=False, soft_wrap=True)
 
     def show_status(self, line: str) -> None:
-        """Replace the status line; does nothing if the output is not a terminal."""
+        """Replace the status line; if the output is not a terminal, print it where nothing was said for a while."""
         if not self.console.is_terminal:
+            if time.monotonic() - self._said > SILENCE:
+                self.print_line(line)
             return
         if self._live is None:
             self._live = Live(console=self.console, auto_refresh=False, transient=True)
@@ -278,7 +284,8 @@ class Alarms(TrainerCallback):
 
 
 class Interrupt(TrainerCallback):
-    """Stops training at Ctrl-C or SIGTERM: after the current step and with a checkpoint; at the second signal, at once.
+    """Stops training at Ctrl-C or SIGTERM: after the current step and with a checkpoint; at the second signal, and in
+    held-out play, at once.
 
     `stopped` is true if training ended because of a signal.
     """
@@ -289,6 +296,20 @@ class Interrupt(TrainerCallback):
 
     def on_train_begin(self, args: object, state: TrainerState, control: TrainerControl, **kwargs: object) -> None:
         self._handlers = {number: signal.signal(number, self._handle_signal) for number in SIGNALS}
+
+    @contextmanager
+    def stop_at_once(self) -> Iterator[None]:
+        """Inside the block a signal raises `KeyboardInterrupt`: no step is waited for."""
+        handlers = {number: signal.signal(number, self._raise) for number in SIGNALS}
+        try:
+            yield
+        finally:
+            for number, handler in handlers.items():
+                signal.signal(number, handler)
+
+    def _raise(self, number: int, frame: FrameType | None) -> None:
+        self.requested = True
+        raise KeyboardInterrupt
 
     def restore_handlers(self) -> None:
         """Restore the signal handlers that were set before training."""
@@ -307,5 +328,5 @@ class Interrupt(TrainerCallback):
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: object
     ) -> None:
         requested = any(gather_object([self.requested]))  # of all processes: they must stop after the same step
-        if requested and state.global_step < state.max_steps:
+        if requested:
             self.stopped = control.should_save = control.should_training_stop = True
