@@ -80,6 +80,7 @@ class Run:
         self.sampler = Sampler(self.tokens, config.rollout, config.model.name or TINY, self.weights)
 
     def close(self) -> None:
+        self.interrupt.restore_handlers()
         if self.weights is not None:
             self.weights.close()
 
@@ -117,6 +118,7 @@ class Run:
         """
         tracking.prepare_wandb(self.config.log, self.folder, self.printer.print_line)
         self._print_outline()
+        self.interrupt.set_handlers()
         self.trainer = trainer = self._build_trainer()
         levels = getattr(getattr(trainer, "curriculum", None), "levels", ())
         if trainer.is_world_process_zero():
@@ -152,7 +154,6 @@ class Run:
                 self._print_once(f"stopped at step {trainer.state.global_step}; {go_on}")
             raise
         finally:
-            self.interrupt.restore_handlers()
             self.printer.close()
         training_seconds = time.monotonic() - training_started
         self.model = trainer.accelerator.unwrap_model(trainer.model)
@@ -202,12 +203,17 @@ class Run:
             rollout = sampler.rollout.model_copy(update={"temperature": section.eval_temperature})
             sampler = replace(sampler, rollout=rollout)
         given: dict[str, Any] = {"tasks": section.eval_tasks, "seed": section.eval_seed, "oracle": oracle}
+        self.interrupt.in_held_out_play = True
         try:
-            with use_for_generation(trainer.accelerator, trainer.model) as model, self.interrupt.stop_at_once():
+            if self.interrupt.requested:
+                raise KeyboardInterrupt
+            with use_for_generation(trainer.accelerator, trainer.model) as model:
                 figures, episodes = evaluate(self.held_out, model, sampler, **given, on_episode=self._tell_held_out)
         except KeyboardInterrupt:
             self._print_once(f"stopped in held-out play, which is left out; continue with --resume={self.folder}")
             raise
+        finally:
+            self.interrupt.in_held_out_play = False
         if not oracle:
             best = None if trainer.best is None else trainer.best.step
             store_episodes(self.folder, trainer.state.global_step if step is None else step, episodes, best)

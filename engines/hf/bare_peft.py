@@ -5,9 +5,8 @@ peft none for its layers until `find_bitsandbytes` is called.
 """
 
 import sys
-from collections.abc import Callable
+from functools import partial
 from importlib.machinery import ModuleSpec, PathFinder
-from types import ModuleType
 from typing import Any
 
 NAME = "bitsandbytes"
@@ -18,27 +17,24 @@ class _Finder:
     def find_spec(name: str, path: Any = None, target: object = None) -> ModuleSpec | None:
         if name not in ("peft", "trl.generation.vllm_generation") or NAME in sys.modules:
             return None
-        spec = PathFinder.find_spec(name, path)
-        if spec is not None and spec.loader is not None:
-            spec.loader.exec_module = _hide(spec.loader.exec_module)  # type: ignore[method-assign]
-        return spec
+        spec: Any = PathFinder.find_spec(name, path)
+        if spec is not None:
+            spec.loader.exec_module = partial(_execute_without, spec.loader.exec_module)
+        return spec  # type: ignore[no-any-return]
 
 
-def _hide(execute: Callable[[ModuleType], None]) -> Callable[[ModuleType], None]:
-    def execute_without(module: Any) -> None:
-        from transformers.utils import is_bitsandbytes_available
+def _execute_without(execute: Any, module: Any) -> None:
+    from transformers.utils import is_bitsandbytes_available
 
+    is_bitsandbytes_available.cache_clear()
+    sys.modules[NAME] = None  # type: ignore[assignment]
+    try:
+        execute(module)
+        if module.__name__ == "peft":
+            module.import_utils.is_bnb_4bit_available()  # remembers that there is none
+    finally:
+        del sys.modules[NAME]
         is_bitsandbytes_available.cache_clear()
-        sys.modules[NAME] = None  # type: ignore[assignment]
-        try:
-            execute(module)
-            if module.__name__ == "peft":
-                module.import_utils.is_bnb_4bit_available()  # remembers that there is none
-        finally:
-            del sys.modules[NAME]
-            is_bitsandbytes_available.cache_clear()
-
-    return execute_without
 
 
 def hide_bitsandbytes() -> None:

@@ -69,12 +69,7 @@ def compute_environment_metrics(episodes: Sequence[Episode], env: BaseMultiTurnE
 
 def measure_sameness(episodes: Sequence[Episode]) -> dict[str, float]:
     """Return the share of the most frequent answer among those given, and by how much it exceeds that of the most
-    frequent right answer, over the tasks; NaN without an answer.
-
-    >>> tasks = [Task("a", reference={"x": 1}), Task("b", reference={"x": 2})]
-    >>> measure_sameness([Episode(task, answer={"x": 1}) for task in tasks])
-    {'answers/most_frequent': 1.0, 'answers/beyond_right': 0.5}
-    """
+    frequent right answer, over the tasks; NaN without an answer."""
 
     def find_share(values: Iterable[object]) -> float:
         counts = Counter(map(repr, values)).most_common()

@@ -9,11 +9,11 @@ import os
 import signal
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
+from statistics import fmean
 from types import FrameType
 from typing import Any
 
@@ -205,9 +205,14 @@ ALARMS = (
         "read them with viewbox view: does the reward pay for an answer that is right only now and then?",
         high=0.4,
     ),
+    Alarm(
+        "held_out/apart",
+        "the reward has moved away from that of held-out tasks, by {value:.2f}",
+        "what is learned holds for the training tasks only: log.eval_steps and log.keep_best save the best weights",
+        high=0.25,
+    ),
 )
 ROUNDED = 0.1  # largest mean difference of log-probs in two bytes; rounding makes about 0.02
-GAP = 0.1  # of rewards: one that has gone up by this, and one that has gone down
 
 
 class Alarms(TrainerCallback):
@@ -224,7 +229,7 @@ class Alarms(TrainerCallback):
         self._best: dict[str, float] = {}
         self._active: set[str] = set()
         self._rewards: list[float] = []
-        self._held_out: tuple[float, int] | None = None  # the best, and how many rewards were logged before it
+        self._held_out: list[tuple[int, float]] = []  # how many rewards were logged before, and that of held-out play
         self.limits: dict[str, float] = {}  # other than `Alarm.high`
 
     def on_train_begin(self, args: Any, state: TrainerState, control: Any, **kwargs: Any) -> None:
@@ -237,12 +242,11 @@ class Alarms(TrainerCallback):
         if not state.is_world_process_zero or not logs:
             return
         whole = max(1, state.max_steps // state.logging_steps)
-        for name, value in logs.items():
+        for name, value in {**logs, **self._measure_apart(logs)}.items():
             for alarm in ALARMS:
                 if fnmatchcase(name, alarm.metric) and value is not None and math.isfinite(value):
                     needed = 1 if name.startswith("held_out/") else min(ALARM_STEPS, whole)
                     self._update(alarm, name, value, state.global_step, needed)
-        self._compare_held_out(logs, state.global_step)
 
     def _update(self, alarm: Alarm, name: str, value: float, step: int, needed: int) -> None:
         recent = self._recent.setdefault(name, deque(maxlen=needed))
@@ -255,32 +259,21 @@ class Alarms(TrainerCallback):
         wrong = not max(alarm.low, alarm.share * best) <= mean <= high and best >= alarm.only_after
         if wrong and name not in self._active:
             message = alarm.message.format(value=mean, best=best, tool=name.removeprefix("tools/").rpartition("/")[0])
-            self._fire(step, message, f" (last {needed} step{'s' * (needed > 1)})\n  {alarm.advice}")
+            self.fired.append((step, message))
+            self.print_line(f"warning: {message} (last {needed} step{'s' * (needed > 1)})\n  {alarm.advice}")
         (self._active.add if wrong else self._active.discard)(name)
 
-    def _fire(self, step: int, message: str, more: str) -> None:
-        self.fired.append((step, message))
-        self.print_line(f"warning: {message}{more}")
-
-    def _compare_held_out(self, logs: Mapping[str, Any], step: int) -> None:
-        """Fire if the reward has gone up since the best held-out evaluation, and that of held-out play down."""
+    def _measure_apart(self, logs: Mapping[str, Any]) -> dict[str, float]:
+        """Return by how much the reward exceeds that of held-out play, more than it did at the closest."""
         if logs.get("reward") is not None:
             self._rewards.append(logs["reward"])
-        if (held_out := logs.get("held_out/reward")) is None:
-            return
-        if self._held_out is None or held_out >= self._held_out[0]:
-            self._held_out = held_out, len(self._rewards)
-            return
-        best, place = self._held_out
-        then, now = (
-            self._rewards[max(0, place - ALARM_STEPS) : place] or self._rewards[:1],
-            self._rewards[-ALARM_STEPS:],
-        )
-        if then and sum(now) / len(now) - sum(then) / len(then) > GAP and best - held_out > GAP:
-            said = f"the reward has gone up, and that of held-out tasks down, from {best:.2f} to {held_out:.2f}"
-            self._fire(
-                step, said, "\n  what is learned holds for the training tasks only: log.keep_best saves the best"
-            )
+        if logs.get("held_out/reward") is not None:
+            self._held_out.append((len(self._rewards), logs["held_out/reward"]))
+        if logs.get("held_out/reward") is None or not self._rewards:
+            return {}
+        begin = self._rewards[:ALARM_STEPS]
+        gaps = [fmean(self._rewards[max(0, n - ALARM_STEPS) : n] or begin) - reward for n, reward in self._held_out]
+        return {"held_out/apart": gaps[-1] - min(gaps)}
 
 
 class Interrupt(TrainerCallback):
@@ -292,27 +285,14 @@ class Interrupt(TrainerCallback):
 
     def __init__(self) -> None:
         self.requested = self.stopped = False
+        self.in_held_out_play = False
         self._handlers: dict[int, Any] = {}
 
-    def on_train_begin(self, args: object, state: TrainerState, control: TrainerControl, **kwargs: object) -> None:
+    def set_handlers(self) -> None:
         self._handlers = {number: signal.signal(number, self._handle_signal) for number in SIGNALS}
 
-    @contextmanager
-    def stop_at_once(self) -> Iterator[None]:
-        """Inside the block a signal raises `KeyboardInterrupt`: no step is waited for."""
-        handlers = {number: signal.signal(number, self._raise) for number in SIGNALS}
-        try:
-            yield
-        finally:
-            for number, handler in handlers.items():
-                signal.signal(number, handler)
-
-    def _raise(self, number: int, frame: FrameType | None) -> None:
-        self.requested = True
-        raise KeyboardInterrupt
-
     def restore_handlers(self) -> None:
-        """Restore the signal handlers that were set before training."""
+        """Restore the signal handlers that were set before the run."""
         for number, handler in self._handlers.items():
             signal.signal(number, handler)
         self._handlers = {}
@@ -321,6 +301,8 @@ class Interrupt(TrainerCallback):
         self.requested = True
         for each in SIGNALS:
             signal.signal(each, signal.SIG_DFL)
+        if self.in_held_out_play:
+            raise KeyboardInterrupt
         # os.write, because the signal may have interrupted a print
         os.write(2, b"\nstopping after this step, with a checkpoint; press Ctrl-C again to stop at once\n")
 

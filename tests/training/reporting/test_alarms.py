@@ -10,7 +10,7 @@ from viewbox.training.reporting.callbacks import ALARM_STEPS, ALARMS, Alarms
 FINE = {
     "tools/rate": 0.9, "frac_reward_zero_std": 0.1, "episodes/truncated": 0.0, "episodes/faults": 0.0,
     "reward/faults": 0.0, "tools/zoom/raised": 0.09, "tools/zoom/success": 0.3, "replies/well_formed": 0.9,
-    "sampling/logp_difference/mean": 9e-4, "entropy": 0.5, "answers/beyond_right": 0.3,
+    "sampling/logp_difference/mean": 9e-4, "entropy": 0.5, "answers/beyond_right": 0.3, "held_out/apart": 0.2,
 }  # fmt: skip
 
 
@@ -47,6 +47,7 @@ def watched():
         ("sampling/logp_difference/mean", 2e-3, ["log-probs differ by 0.002", "docs/how_it_works.md"]),
         ("entropy", 0.1, ["has fallen to 0.", "from 0.5", "train.learning_rate"]),
         ("answers/beyond_right", 0.5, ["most answers are the same", "50% more", "viewbox view"]),
+        ("held_out/apart", 0.3, ["moved away from that of held-out tasks, by 0.30", "log.keep_best"]),
         ("replies/well_formed", 0.0, ["0% of the replies can be read", "supervised warm start", "docs/families.md"]),
     ],
 )
@@ -90,10 +91,12 @@ def test_held_out_play_is_watched_at_once_and_compared_with_training(watched):
     def play(*rewards):
         return watched(*[{"reward": reward, "held_out/reward": held_out} for reward, held_out in rewards])
 
-    (told,) = play((None, 0.5), (0.5, None), (0.7, None), (0.9, None), (0.9, 0.35))
-    assert "the reward has gone up, and that of held-out tasks down, from 0.50 to 0.35" in told
-    assert play((None, 0.5), (0.5, None), (0.5, None), (0.5, 0.35)) == []  # both as they were, or down
-    assert play((None, 0.5), (0.5, None), (0.9, 0.45)) == []  # by chance
+    first, more = [(None, 0.5), *[(0.5, None)] * ALARM_STEPS], [(0.7, None)] * ALARM_STEPS
+    (told,) = play(*first, (0.5, 0.5), *more, (0.7, 0.4))  # 0.5 - 0.5, then 0.7 - 0.4
+    assert "has moved away from that of held-out tasks, by 0.30" in told
+    assert len(play(*first, *more, (0.7, 0.4))) == 1  # measured before and after
+    assert play(*first, *more, (0.7, 0.6)) == []
+    assert play((0.7, 0.4), *more, (0.7, 0.4)) == []  # held-out tasks are harder, as ever
     (told,) = watched({"held_out/answers/beyond_right": 0.9})
     assert "90% more" in told
 
