@@ -75,7 +75,8 @@ class Run:
         check_parity(self.model, self.tokens)
         self.started = time.monotonic()
         self.printer = ProgressPrinter()
-        self.alarms, self.interrupt = Alarms(self.printer.print_line), Interrupt()
+        served = get_server_engine(config.rollout.engine) is not None
+        self.alarms, self.interrupt = Alarms(self.printer.print_line, is_served=served), Interrupt()
         self.weights = self._build_sender()
         self.sampler = Sampler(self.tokens, config.rollout, config.model.name or TINY, self.weights)
 

@@ -138,5 +138,6 @@ class BatchPlayer:
             said = {"saved": f"{self.episodes_per_step} of {len(kept)}"}
             kept = [pair for group in groups for pair in group][: self.episodes_per_step]
         self.latest_episodes = [replace(e, info={**e.info, **said, "advantage": value}) for e, value in kept]
-        for episode in self.latest_episodes if self._writer is not None else ():
-            self._writer.append_or_error(episode)
+        for episode in self.latest_episodes:
+            if self._writer is not None:
+                self._writer.append_or_error(episode)

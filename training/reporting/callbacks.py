@@ -222,8 +222,8 @@ class Alarms(TrainerCallback):
     holds (step, message) for the summary.
     """
 
-    def __init__(self, print_line: Callable[[str], None]) -> None:
-        self.print_line = print_line
+    def __init__(self, print_line: Callable[[str], None], *, is_served: bool = False) -> None:
+        self.print_line, self.is_served = print_line, is_served  # by a server, which may round
         self.fired: list[tuple[int, str]] = []
         self._recent: dict[str, deque[float]] = {}
         self._best: dict[str, float] = {}
@@ -234,7 +234,8 @@ class Alarms(TrainerCallback):
 
     def on_train_begin(self, args: Any, state: TrainerState, control: Any, **kwargs: Any) -> None:
         if hasattr(args, "num_iterations"):
-            rounds = args.bf16 or args.fp16 or next(kwargs["model"].parameters()).element_size() <= 2
+            rounds = self.is_served or args.bf16 or args.fp16
+            rounds = rounds or next(kwargs["model"].parameters()).element_size() <= 2
             reused = args.gradient_accumulation_steps % (args.steps_per_generation * args.num_iterations)
             self.limits["sampling/logp_difference/mean"] = math.inf if reused else ROUNDED if rounds else 1e-3
 
