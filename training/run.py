@@ -204,12 +204,13 @@ class Run:
             rollout = sampler.rollout.model_copy(update={"temperature": section.eval_temperature})
             sampler = replace(sampler, rollout=rollout)
         given: dict[str, Any] = {"tasks": section.eval_tasks, "seed": section.eval_seed, "oracle": oracle}
+        given["on_episode"] = lambda done, total: self._show_once(f"held-out play: {done} of {total} episodes")
         self.interrupt.in_held_out_play = True
         try:
             if self.interrupt.requested:
                 raise KeyboardInterrupt
             with use_for_generation(trainer.accelerator, trainer.model) as model:
-                figures, episodes = evaluate(self.held_out, model, sampler, **given, on_episode=self._tell_held_out)
+                figures, episodes = evaluate(self.held_out, model, sampler, **given)
         except KeyboardInterrupt:
             self._print_once(f"stopped in held-out play, which is left out; continue with --resume={self.folder}")
             raise
@@ -220,9 +221,10 @@ class Run:
             store_episodes(self.folder, trainer.state.global_step if step is None else step, episodes, best)
         return figures
 
-    def _tell_held_out(self, done: int, total: int) -> None:
+    def _show_once(self, line: str) -> None:
+        """Show what is being done, on the first process."""
         if PartialState().is_main_process:
-            self.printer.show_status(f"held-out play: {done} of {total} episodes")
+            self.printer.show_status(line)
 
     def _evaluate_in_training(self) -> dict[str, Any] | None:
         """Return the held-out figures; None if a signal came: the run stops with a checkpoint, and without them."""
@@ -316,7 +318,7 @@ class Run:
             curriculum=build_curriculum(self.config, self.env, get_model_settings(self.env)),
             weights=self.weights,
         )
-        trainer.player.on_episode = lambda done, total: self.printer.show_status(
+        trainer.player.on_episode = lambda done, total: self._show_once(
             f"step {trainer.state.global_step + 1}/{trainer.state.max_steps}: {done} of {total} episodes played"
         )
         if self.config.log.send_images:
