@@ -3,3 +3,7 @@
 `grpo` and `sft` hold the methods, `checks` what is refused before a run, `reporting` what a run tells, `memory`
 how much memory it will need; the other files load, evaluate, save and resume.
 """
+
+from ..engines.hf.bare_peft import hide_bitsandbytes
+
+hide_bitsandbytes()

@@ -18,6 +18,7 @@ from accelerate import Accelerator, PartialState
 from safetensors import safe_open
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 from transformers.core_model_loading import revert_weight_conversion
+from trl.trainer.utils import RepeatSampler
 
 from ..configs.sections import ModelSection
 from ..engines.hf.loading import describe_damage, load_model
@@ -41,6 +42,7 @@ PRIVATE_NAMES = {
 log = logging.getLogger("viewbox.train")
 _NAME = re.compile(r"checkpoint-(\d+)")
 DRAFT = ".draft"
+SKIPPED = "the gradient is not finite, so that no weight is changed"
 MAX_SKIPPED = 3  # steps in a row whose gradient is not finite, after which a run ends
 NUMBERS = {"betas", "eps", "weight_decay"}  # of an optimizer, which the section `train` sets beside the rate
 MAX_STATE = 2**30  # bytes of trainer_state.json, which holds every line that was logged
@@ -139,6 +141,7 @@ class Checkpoints:
     lr_scheduler: Any
     _drafting = False
     held_out_of: str | None = None  # which tasks, seed and reward the held-out figures are of
+    skipped_steps: tuple[int, ...] = ()  # whose gradient was not finite
     best: Best | None = None  # its checkpoint is kept whatever `save_total_limit` is
     is_finished: Callable[[int], bool] = staticmethod(lambda step: False)  # whether training ended early at a step
 
@@ -151,11 +154,13 @@ class Checkpoints:
             "last_logged": self._globalstep_last_logged,
             "best": best,
             "held_out_of": self.held_out_of,
+            "skipped_steps": self.skipped_steps,
         }
 
     def restore_state(self, state: dict[str, Any]) -> None:
         self._tr_loss, self._globalstep_last_logged = state["loss"].to(self.args.device), state["last_logged"]
         self._total_loss_scalar = state["total_loss"]
+        self.skipped_steps = tuple(state.get("skipped_steps", ()))
         self._restore_best(state)
 
     def _restore_best(self, state: dict[str, Any]) -> None:
@@ -165,6 +170,7 @@ class Checkpoints:
     def train(self, resume_from_checkpoint: str | bool | None = None, *args: object, **kwargs: object) -> Any:
         if isinstance(resume_from_checkpoint, str):
             self.add_callback(_Restore(self, Path(resume_from_checkpoint)))  # type: ignore[attr-defined]
+        self.add_callback(OrdersEpochs())  # type: ignore[attr-defined]
         # first: a step that diverged is not evaluated
         self.callback_handler.callbacks.insert(0, StaysFinite(self))  # type: ignore[attr-defined]
         return super().train(resume_from_checkpoint, *args, **kwargs)  # type: ignore[misc]
@@ -300,7 +306,8 @@ class StaysFinite(TrainerCallback):
             return
         model.zero_grad(set_to_none=True)  # an optimizer passes over a weight without a gradient
         self.skipped += 1
-        log.warning("step %d: the gradient is not finite, so that no weight is changed", step)
+        self.trainer.skipped_steps += (step,)
+        log.warning("step %d: %s", step, SKIPPED)
 
     def on_step_end(self, args: object, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
         step = state.global_step
@@ -323,6 +330,23 @@ def are_finite(weights: Iterable[torch.nn.Parameter], *, gradients: bool = False
     trained = [weight for weight in weights if weight.requires_grad]
     numbers = [one for one in ((w.grad if gradients else w.detach()) for w in trained) if one is not None]
     return not numbers or bool(torch.nn.utils.get_total_norm(numbers).isfinite())
+
+
+class OrdersEpochs(TrainerCallback):
+    """Makes the order of an epoch depend on the seed and the epoch alone, as that of transformers' own sampler does.
+
+    TRL's goes on from the epochs that this process has drawn: a resumed run would begin with the first one again.
+    """
+
+    def on_epoch_begin(self, args: object, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
+        batches = kwargs["train_dataloader"].batch_sampler
+        while hasattr(batches, "batch_sampler"):  # one for each process
+            batches = batches.batch_sampler
+        sampler = batches.sampler
+        if isinstance(sampler, RepeatSampler) and sampler.shuffle:
+            sampler.generator.manual_seed(sampler.seed or 0)
+            for _ in range(int(state.epoch or 0)):
+                next(iter(sampler), None)  # draws an order
 
 
 class _Restore(TrainerCallback):

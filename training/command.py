@@ -8,20 +8,20 @@ import argparse
 import json
 import logging
 import os
-from collections.abc import Callable, Sequence
-from contextlib import ExitStack, closing
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from ..configs import schema as configs
 from ..configs.schema import Config
 from ..configs.yaml_reader import is_pipe
-from ..errors import ConfigError, suggest_nearest
+from ..errors import ConfigError, ModelError, suggest_nearest
 from ..rollouts.store.run_folder import LATEST
 from ..utils.exit_status import guard, log_failures
 from ..utils.files import expand_path
 from ..utils.secrets import mask_settings
-from ..utils.terminal import make_line
+from ..utils.terminal import describe_error, make_line
 from .checks.preflight import check
 
 if TYPE_CHECKING:
@@ -153,7 +153,8 @@ def run(
     device = build_trainer_arguments(config, "runs").device  # starts the processes as the trainer will
     log.debug("training on %s", device)
     found, said = do_once(lambda: _find_run(config, name, resume))
-    policy = open_policy(config)  # before a folder is made or changed
+    with advise_on_memory():
+        policy = open_policy(config)  # before a folder is made or changed
 
     with ExitStack() as stack:
 
@@ -170,8 +171,29 @@ def run(
             return location
 
         location = do_once(prepare)
-        with log_failures(location.folder), closing((build_run or Run)(config, location, policy)) as running:
+        with (
+            log_failures(location.folder),
+            advise_on_memory(),
+            closing((build_run or Run)(config, location, policy)) as running,
+        ):
             return running.execute()
+
+
+@contextmanager
+def advise_on_memory() -> Iterator[None]:
+    """Raise `ModelError` with what takes less, where the block runs out of memory."""
+    from accelerate.utils.memory import should_reduce_batch_size
+
+    try:
+        yield
+    except (RuntimeError, MemoryError) as error:
+        if not isinstance(error, MemoryError) and not should_reduce_batch_size(error):
+            raise
+        raise ModelError(
+            f"out of memory: {describe_error(error, 200)}; allowed: a smaller train.micro_batch_tokens, "
+            "train.gradient_checkpointing=true, fewer rollout.slots (`viewbox config memory CONFIG` shows what takes "
+            "how much); a run that has a checkpoint goes on with --resume and these settings"
+        ) from error
 
 
 def _get_name(config: Config, name: str) -> str:

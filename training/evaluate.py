@@ -23,7 +23,7 @@ from ..engines.generator import Conversation, Generator
 from ..engines.scripted import Script, ScriptedGenerator
 from ..records import Episode, EpisodeTokens, Task
 from ..rollouts.play import play_many
-from ..rollouts.scoring.metrics import compute_environment_metrics, drop_undefined
+from ..rollouts.scoring.metrics import compute_environment_metrics, drop_undefined, measure_sameness
 from ..rollouts.scoring.summary import ABOUT, summarize
 from ..rollouts.store import run_folder
 from ..rollouts.store.run_folder import HELD_OUT
@@ -33,6 +33,7 @@ from .generation import Sampler
 
 log = logging.getLogger(__name__)
 PREFIX = "held_out/"
+MANY = 20  # episodes of which it can be told whether answers are all the same
 FEWER = 0.02  # share of the episodes that may lack a score more than at the best step: a reward that fails is no gain
 
 
@@ -65,8 +66,11 @@ def collect_episodes(
     slots: int,
     seed: int,
     timeout: float | None = None,
+    on_episode: Callable[[int, int], None] = lambda done, total: None,
 ) -> list[Episode]:
     """Play an episode for each task; return them in the order of the tasks.
+
+    `on_episode` is told how many of how many this process has played, every second.
 
     If there are several processes, each plays every n-th task with the seed it has anyway; all get all episodes. Those
     of other processes come without pixels and logprobs.
@@ -75,11 +79,21 @@ def collect_episodes(
     rank, count = processes.process_index, processes.num_processes
     others = {(index, 0) for index in range(len(tasks)) if index % count != rank}
 
-    async def play() -> list[Episode]:
-        played = play_many(env, tasks, generator, concurrency=slots, seed=seed, skip=others, timeout=timeout)
-        return [episode async for episode in played]
+    episodes: list[Episode] = []
 
-    episodes = asyncio.run(play())
+    async def tell() -> None:
+        while True:
+            on_episode(len(episodes), len(tasks) - len(others))
+            await asyncio.sleep(1)
+
+    async def play() -> None:
+        telling = asyncio.create_task(tell())
+        played = play_many(env, tasks, generator, concurrency=slots, seed=seed, skip=others, timeout=timeout)
+        async for episode in played:
+            episodes.append(episode)
+        telling.cancel()
+
+    asyncio.run(play())
     env.release()
     if count > 1:
         light = gather_object([(episode.to_dict(), _drop_heavy(episode.tokens)) for episode in episodes])
@@ -101,6 +115,7 @@ def evaluate(
     tasks: int,
     seed: int,
     oracle: bool = False,
+    on_episode: Callable[[int, int], None] = lambda done, total: None,
 ) -> tuple[dict[str, Any], list[Episode]]:
     """Play the first `tasks` tasks and return (figures, episodes).
 
@@ -117,7 +132,8 @@ def evaluate(
     if oracle:
         generator = ScriptedGenerator(sampler.tokens, build_script(env, "oracle"), generator)
     selected, slots = to_sequence(env.tasks, env.name)[:tasks], sampler.rollout.slots
-    episodes = collect_episodes(env, selected, generator, slots=slots, seed=seed, timeout=sampler.timeout)
+    given: dict[str, Any] = {"slots": slots, "seed": seed, "timeout": sampler.timeout, "on_episode": on_episode}
+    episodes = collect_episodes(env, selected, generator, **given)
     sampler.release()
     return compute_figures(episodes, env), episodes
 
@@ -128,7 +144,8 @@ def compute_figures(episodes: Sequence[Episode], env: BaseMultiTurnEnv) -> dict[
     for problem in summary.problems:
         log.warning("%s", problem)
     own = {name: value for name, value in summary.get_means().items() if name.startswith("metrics/")}
-    means = drop_undefined(compute_environment_metrics(episodes, env))
+    sameness = measure_sameness(episodes) if len(episodes) >= MANY else {}
+    means = drop_undefined(compute_environment_metrics(episodes, env) | sameness)
     return {**means, **own, "intervals": summary.get_intervals(), "counts": summary.get_counts()}
 
 
@@ -167,7 +184,7 @@ class HeldOutEvaluation(TrainerCallback):
 
     Args:
         trainer: one of `Checkpoints`, which has `add_figures`; its `best` is set, and its `is_finished`.
-        evaluate: plays the held-out tasks and returns the same figures on every process.
+        evaluate: plays the held-out tasks and returns the same figures on every process; None if it was interrupted.
         patience: evaluations without a better reward after which training stops; None: it never does.
         keeps: whether the weights of the best step are wanted, those of step 0 too.
     """
@@ -175,7 +192,7 @@ class HeldOutEvaluation(TrainerCallback):
     def __init__(
         self,
         trainer: Any,
-        evaluate: Callable[[], dict[str, Any]],
+        evaluate: Callable[[], dict[str, Any] | None],
         every: int,
         patience: int | None = None,
         before: Mapping[str, Any] | None = None,
@@ -213,6 +230,8 @@ class HeldOutEvaluation(TrainerCallback):
             return
         started = time.perf_counter()
         figures = self.evaluate()
+        if figures is None:
+            return
         numbers = drop_undefined({name: value for name, value in figures.items() if name not in ABOUT})
         if self._set_best(step, numbers):
             control.should_save = True

@@ -124,7 +124,7 @@ def build_model(config: Config, model_config: Any, device: "torch.device | str" 
         if config.lora is None:
             return model
         model.requires_grad_(False)
-        modules = [(name, layer) for name, layer in model.named_modules() if isinstance(layer, torch.nn.Linear)]
+        names = _list_adaptable(model, config)
         try:
             adapted = get_peft_model(model, build_lora_config(config.lora, model, config.model.freeze))
             _check_output_layer(adapted, config)
@@ -133,15 +133,25 @@ def build_model(config: Config, model_config: Any, device: "torch.device | str" 
         except ConfigError:
             raise
         except ValueError as error:
-            layers = {name.rpartition(".")[2] for name, _ in modules}
             given = config.lora.target_modules
-            near = suggest_nearest(given if isinstance(given, str) else given[0] if given else "", layers)
+            near = suggest_nearest(given if isinstance(given, str) else given[0] if given else "", names)
             raise ConfigError(
                 f"lora.target_modules = {given!r}: matches no linear layer of the model; allowed: all-linear (with "
                 f"model.freeze: projector of the language model alone), or names such as "
-                f"{', '.join(sorted(layers)[:12])}{near}",
+                f"{', '.join(names[:12])}{near}",
                 key="lora.target_modules",
             ) from error
+
+
+def _list_adaptable(model: Any, config: Config) -> list[str]:
+    """Return the names of the linear layers that are neither frozen nor refused by `_check_output_layer`."""
+    from torch.nn import Linear
+
+    uses = Counter(id(weight) for _, weight in model.named_parameters(remove_duplicate=False))
+    frozen = {one for part in find_frozen(model, config.model.freeze).values() for one in part.modules()}
+    head = model.get_output_embeddings() if config.train.method == "grpo" else None
+    linear = ((name, one) for name, one in model.named_modules() if isinstance(one, Linear) and one not in frozen)
+    return sorted({name.rpartition(".")[2] for name, one in linear if one is not head and uses[id(one.weight)] == 1})
 
 
 def _check_frozen(model: Any, config: Config) -> None:

@@ -1,7 +1,7 @@
 """Finds the run and checkpoint to resume from, and puts the run's folder back to that step.
 
-No checkpoint or episode is deleted: later checkpoints are renamed, stored episodes stay. Metrics after the checkpoint
-are removed, since the repeated steps write them again.
+No checkpoint or episode is deleted: what is of later steps is set aside as `superseded-…`, since the repeated steps
+make it again, and maybe otherwise. Metrics after the checkpoint are removed.
 """
 
 import hashlib
@@ -9,9 +9,10 @@ import json
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import MISSING, dataclass
-from itertools import count
+from itertools import count, islice
 from pathlib import Path
 
+import torch
 from trl import GRPOConfig
 
 from ..configs import yaml_reader
@@ -21,10 +22,15 @@ from ..core.base import BaseMultiTurnEnv
 from ..envs.data.fingerprint import fingerprint_data, list_changed
 from ..errors import ConfigError
 from ..rollouts.store import run_folder
+from ..rollouts.store.layout import LINES
+from ..rollouts.store.lines import open_lines, read_lines
+from ..rollouts.store.reader import load
 from ..rollouts.store.run_folder import HELD_OUT, LATEST, iter_leaves
 from ..utils.files import write_atomically
 from ..utils.terminal import make_line
 from . import checkpoints
+from .precision import LEARNING_RATES
+from .trainer_args import get_defaults
 
 DATA = "data.json"  # in a run's folder: what the files of its tasks held
 
@@ -69,19 +75,38 @@ def _locate_newest(folder: Path) -> RunLocation:
 
 
 def rewind(location: RunLocation, config: Config, *, has_changed: bool) -> None:
-    """Put a run's folder back to the checkpoint: remove later metrics, rename later checkpoints, and later rounds of
-    rejection sampling if the config has changed, since they would be played otherwise now."""
+    """Put a run's folder back to the checkpoint: remove later metrics, set later checkpoints and episodes aside, and
+    later rounds of rejection sampling if the config has changed, since they would be played otherwise now."""
     metrics = location.folder / "metrics.jsonl"
     if os.path.lexists(metrics):
         write_atomically(metrics, "".join(f"{json.dumps(line)}\n" for line in _read_until(metrics, location.step)))
-    for later in checkpoints.list_complete(location.folder):
-        if checkpoints.get_step(later) > location.step:
-            later.rename(_find_free(later.with_name(f"superseded-{later.name}")))
+    _set_episodes_aside(location.folder / "episodes", location.step)
+    played_after = [path for path in run_folder.list_held_out(location.folder) if int(path.name) > location.step]
+    saved_after = [
+        path for path in checkpoints.list_complete(location.folder) if checkpoints.get_step(path) > location.step
+    ]
+    for later in saved_after + played_after:
+        later.rename(_find_free(later.with_name(f"superseded-{later.name}")))
     rounds = (config.train.rejection_sampling or RejectionSampling()).rounds
     for played in (location.folder / "rollouts").glob("round-*") if has_changed else ():
         first = -(-(int(played.name.removeprefix("round-")) - 1) * config.train.arguments["max_steps"] // rounds)
         if first >= location.step:
             played.rename(_find_free(played.with_name(f"superseded-{played.name}")))
+
+
+def _set_episodes_aside(folder: Path, step: int) -> None:
+    """Move the stored episodes of later steps, which are the last ones, into a file beside the others."""
+    if not (folder / LINES).is_file():
+        return
+    stored = load(folder, errors="skip")
+    if not any(isinstance(of := episode.info.get("step"), int) and of > step for episode in stored):
+        return
+    with open_lines(folder) as file:
+        for _ in islice(read_lines(file), stored.line - 1):
+            pass
+        place, later = file.tell(), file.read()
+    write_atomically(_find_free(folder / f"superseded-{LINES}"), later)
+    os.truncate(folder / LINES, place)
 
 
 def _find_free(path: Path) -> Path:
@@ -153,7 +178,7 @@ def list_changes(folder: Path, config: Mapping[str, object]) -> list[str]:
     lines = []
     # the method and the environment are named before what belongs to them
     for key in sorted({*before, *now}, key=lambda one: (one not in ("train.method", "env.name"), one)):
-        default = _get_default(key)
+        default = _get_default(key, now)
         old, new = before.get(key, default), now.get(key, default)
         if old == new or (not old and not new and [] in (old, new)):
             continue
@@ -168,11 +193,17 @@ def list_changes(folder: Path, config: Mapping[str, object]) -> list[str]:
     return lines
 
 
-def _get_default(key: str) -> object:
+def _get_default(key: str, config: Mapping[str, object]) -> object:
     """Return the value of an argument of the trainer that a config does not set; None for every other key."""
     section, _, name = key.partition(".")
-    field = GRPOConfig.__dataclass_fields__.get(name) if section == "train" else None
-    return None if field is None or field.default is MISSING else field.default
+    if section != "train":
+        return None
+    adapts = any(one.startswith("lora.") for one in config)
+    rate = LEARNING_RATES["grpo" if config.get("train.method", "grpo") == "grpo" else "sft", adapts]
+    gpu = torch.cuda.is_available() and not config.get("train.use_cpu")
+    own = {**get_defaults(gpu), "learning_rate": rate}
+    field = GRPOConfig.__dataclass_fields__.get(name)
+    return own.get(name, None if field is None or field.default is MISSING else field.default)
 
 
 def fingerprint_held_out(config: Config, env: BaseMultiTurnEnv) -> str:

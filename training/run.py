@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 from accelerate import PartialState
+from accelerate.utils import gather_object
 from datasets import Dataset
 from peft import get_peft_model
 from transformers import PrinterCallback, TrainerCallback, TrainingArguments
@@ -30,9 +31,9 @@ from ..errors import ConfigError
 from ..rollouts.store import run_folder
 from ..utils.concurrency import contain_exit
 from ..utils.files import write_atomically
-from .checkpoints import Best
+from .checkpoints import SKIPPED, Best
 from .checks.outline import count_parameters, describe_filters, describe_overlap, outline_run
-from .evaluate import HeldOutEvaluation, evaluate, store_episodes
+from .evaluate import PREFIX, HeldOutEvaluation, evaluate, store_episodes
 from .generation import TINY, Sampler, use_for_generation
 from .grpo.curriculum import build_curriculum
 from .grpo.trainer import EpisodeGRPOTrainer
@@ -74,11 +75,13 @@ class Run:
         check_parity(self.model, self.tokens)
         self.started = time.monotonic()
         self.printer = ProgressPrinter()
-        self.alarms, self.interrupt = Alarms(self.printer.print_line), Interrupt()
+        served = get_server_engine(config.rollout.engine) is not None
+        self.alarms, self.interrupt = Alarms(self.printer.print_line, is_served=served), Interrupt()
         self.weights = self._build_sender()
         self.sampler = Sampler(self.tokens, config.rollout, config.model.name or TINY, self.weights)
 
     def close(self) -> None:
+        self.interrupt.restore_handlers()
         if self.weights is not None:
             self.weights.close()
 
@@ -116,16 +119,23 @@ class Run:
         """
         tracking.prepare_wandb(self.config.log, self.folder, self.printer.print_line)
         self._print_outline()
+        self.interrupt.set_handlers()
         self.trainer = trainer = self._build_trainer()
         levels = getattr(getattr(trainer, "curriculum", None), "levels", ())
         if trainer.is_world_process_zero():
             record_data(self.folder, [self.env, self.held_out, *levels], self.printer.print_line)
         trainer.held_out_of = fingerprint_held_out(self.config, self.held_out)
         held_out, section = self._evaluate_before(), self.config.log
+        self.alarms.on_log(
+            None, trainer.state, None, logs={f"{PREFIX}reward": held_out.get("before", {}).get("reward")}
+        )
         if section.eval_steps is not None:
             limits = (section.eval_steps, section.eval_patience)
             before = held_out.get("before")
-            trainer.add_callback(HeldOutEvaluation(trainer, self.evaluate, *limits, before, section.keep_best))
+            callback = HeldOutEvaluation(trainer, self._evaluate_in_training, *limits, before, section.keep_best)
+            trainer.remove_callback(self.interrupt)
+            for one in (callback, self.interrupt):  # which looks last, also at a signal in held-out play
+                trainer.add_callback(one)
         training_started, go_on = time.monotonic(), f"continue with --resume={self.folder}"
         trainer.remove_callback(PrinterCallback)  # prints whole dicts; MetricsFile prints a line
         try:
@@ -145,7 +155,6 @@ class Run:
                 self._print_once(f"stopped at step {trainer.state.global_step}; {go_on}")
             raise
         finally:
-            self.interrupt.restore_handlers()
             self.printer.close()
         training_seconds = time.monotonic() - training_started
         self.model = trainer.accelerator.unwrap_model(trainer.model)
@@ -155,6 +164,8 @@ class Run:
         best = self._load_best(trainer)
         if self.config.log.eval_tasks:
             held_out["after"] = self.evaluate(step=None if best is None else best.step)
+            after = {f"{PREFIX}{name}": held_out["after"].get(name) for name in ("reward", "answers/beyond_right")}
+            self.alarms.on_log(None, trainer.state, None, logs=after)
             if self._has_oracle():
                 held_out["oracle_after"] = self.evaluate(oracle=True)
         if not trainer.is_world_process_zero():
@@ -164,7 +175,8 @@ class Run:
         summary |= {} if best is None else {"saved": {"step": best.step, "held_out_reward": best.reward}}
         overlap = describe_overlap(self.config, self.env, self.held_out)
         summary["warnings"] = [overlap] if overlap else []
-        summary["warnings"] += [f"step {step}: {message}" for step, message in self.alarms.fired]
+        fired = [*((step, SKIPPED) for step in trainer.skipped_steps), *self.alarms.fired]
+        summary["warnings"] += [f"step {step}: {message}" for step, message in sorted(fired)]
         summary["seconds"] = {"training": training_seconds, "all": time.monotonic() - self.started}
         self.save_model(summary)
         lines = list(run_folder.read_metrics(self.folder / "metrics.jsonl"))
@@ -192,12 +204,36 @@ class Run:
             rollout = sampler.rollout.model_copy(update={"temperature": section.eval_temperature})
             sampler = replace(sampler, rollout=rollout)
         given: dict[str, Any] = {"tasks": section.eval_tasks, "seed": section.eval_seed, "oracle": oracle}
-        with use_for_generation(trainer.accelerator, trainer.model) as model:
-            figures, episodes = evaluate(self.held_out, model, sampler, **given)
+        given["on_episode"] = lambda done, total: self._show_once(f"held-out play: {done} of {total} episodes")
+        self.interrupt.in_held_out_play = True
+        try:
+            if self.interrupt.requested:
+                raise KeyboardInterrupt
+            with use_for_generation(trainer.accelerator, trainer.model) as model:
+                figures, episodes = evaluate(self.held_out, model, sampler, **given)
+        except KeyboardInterrupt:
+            self._print_once(f"stopped in held-out play, which is left out; continue with --resume={self.folder}")
+            raise
+        finally:
+            self.interrupt.in_held_out_play = False
         if not oracle:
             best = None if trainer.best is None else trainer.best.step
             store_episodes(self.folder, trainer.state.global_step if step is None else step, episodes, best)
         return figures
+
+    def _show_once(self, line: str) -> None:
+        """Show what is being done, on the first process."""
+        if PartialState().is_main_process:
+            self.printer.show_status(line)
+
+    def _evaluate_in_training(self) -> dict[str, Any] | None:
+        """Return the held-out figures; None if a signal came: the run stops with a checkpoint, and without them."""
+        if any(gather_object([self.interrupt.requested])):
+            return None
+        try:
+            return self.evaluate()
+        except KeyboardInterrupt:
+            return None
 
     def _evaluate_before(self) -> dict[str, dict[str, Any]]:
         """Return the figures before training; measured once, and read from before.json when a run is resumed."""
@@ -282,7 +318,7 @@ class Run:
             curriculum=build_curriculum(self.config, self.env, get_model_settings(self.env)),
             weights=self.weights,
         )
-        trainer.player.on_episode = lambda done, total: self.printer.show_status(
+        trainer.player.on_episode = lambda done, total: self._show_once(
             f"step {trainer.state.global_step + 1}/{trainer.state.max_steps}: {done} of {total} episodes played"
         )
         if self.config.log.send_images:

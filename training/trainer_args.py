@@ -138,7 +138,8 @@ _REFUSED = {
         use_transformers_continuous_batching transformers_continuous_batching_config use_transformers_paged""",
     "episodes are saved and shown by viewbox: see log.episodes_per_step and `viewbox view`": """
         log_completions log_multimodal num_completions_to_print log_unique_prompts log_completions_hub_repo""",
-    "viewbox trains on one device, or on several with DDP; for large models use the section lora": """
+    "viewbox trains on one device, or on several with DDP; for large models use the section lora, or verl's trainer, "
+    "which shards them (viewbox export CONFIG --to verl --out DIR)": """
         fsdp fsdp_config deepspeed ds3_gather_for_generation parallelism_config""",
     "the loss is viewbox's own and reads no labels": "label_names label_smoothing_factor",
     "viewbox makes the batches; allowed: train.per_device_train_batch_size and train.num_generations": """

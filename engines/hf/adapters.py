@@ -71,6 +71,12 @@ def get_factors(layer: Any) -> tuple[torch.Tensor, torch.Tensor]:
     return down, up
 
 
+def list_active(model: torch.nn.Module) -> tuple[str, ...]:
+    """Return which adapters are active in each adapted layer of a model, and how they are scaled."""
+    layers = [layer for layer in model.modules() if hasattr(layer, "active_adapters")]
+    return tuple(str((one.active_adapters, one.disable_adapters, getattr(one, "scaling", None))) for one in layers)
+
+
 class KeptChange:
     """How much of the change that adapters make is in the weights that sample: ⟨kept, exact⟩ / ⟨exact, exact⟩."""
 

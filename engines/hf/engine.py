@@ -119,6 +119,7 @@ class HFGenerator(Generator):
         started = time.perf_counter()
         try:
             with use_eval_mode(self.model):
+                self.vision_cache.refresh()
                 while self.sequences:
                     await self.scheduler.wait_for_due(busy=bool(self.running or self._admit()))
                     self._free_finished()

@@ -28,3 +28,13 @@ def list_vision_parts(model: Any) -> list[torch.nn.Module]:
     """Return what stands beside the language model: the vision tower, and what projects if it is a part of its own."""
     decoder, children = model.get_decoder(), getattr(model, "model", model).children()
     return [child for child in children if all(one is not decoder for one in child.modules())]
+
+
+def list_vision_weights(model: Any) -> Iterator[torch.Tensor]:
+    """Yield all numbers that image features depend on, also inside a PEFT model: those of the vision parts, and what
+    belongs to none (`image_newline` of LLaVA-NeXT)."""
+    base = get_base_model(model)
+    for part in list_vision_parts(base):
+        yield from part.parameters()
+        yield from part.buffers()
+    yield from getattr(base, "model", base).parameters(recurse=False)

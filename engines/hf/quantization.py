@@ -52,7 +52,10 @@ def build_quantization_config(quantize: Quantization, dtype: "torch.dtype", conf
     import torch
     from transformers import AutoModelForImageTextToText, BitsAndBytesConfig
 
+    from .bare_peft import find_bitsandbytes
+
     check_bitsandbytes(quantize)
+    find_bitsandbytes()
     with torch.device("meta"):
         kept = list_kept(AutoModelForImageTextToText.from_config(config))
     return BitsAndBytesConfig(

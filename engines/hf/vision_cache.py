@@ -1,30 +1,30 @@
 """Features of the vision tower, computed once for each image while the tower's weights do not change.
 
 The members of a group share the prompt image, and often the views that tools return. Features are kept up to a number
-of bytes (the least recently used are dropped first), and all are dropped when a weight of the tower changes. Those of a
-frozen tower serve the loss too, and later steps; they are kept on the host and cost no memory of the device.
+of bytes (the least recently used are dropped first). Those of a frozen tower serve the loss too, and later steps; they
+are kept on the host and cost no memory of the device.
 
-Used of torch, and checked by `tests/engines/hf/test_transformers_contract.py`:
-
-| name | what is relied on |
-| --- | --- |
-| `Tensor._version` | counts in-place changes, an optimizer's step included |
+Whoever begins a batch calls `refresh`, which drops all features unless every bit of the tower is what it was. No count
+of changes will do: torch counts neither the steps of a fused optimizer nor what is written through `Tensor.data`.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Hashable, Iterable, Mapping
 from typing import Any, TypeVar
 
 import torch
 from cachetools import LRUCache
 from transformers import PreTrainedModel
 
+from .adapters import list_active
 from .architectures import Architecture, Pixels
+from .model_parts import list_vision_weights
 
 Key = TypeVar("Key")
 MAX_BYTES = 2**28  # of features on the device, of a tower that is trained
 MAX_HOST_BYTES = 2**32  # of features on the host, of a frozen tower
 KEY_DIGITS = 15  # of an image's hash
 MAX_NUMBERS = 2**26  # of pixels in one forward of the tower
+INTEGERS = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}  # by the bytes of a number
 
 
 class VisionCache:
@@ -37,11 +37,25 @@ class VisionCache:
     def __init__(self, model: PreTrainedModel, architecture: Architecture, max_bytes: int | None = None) -> None:
         architecture.check_forward()
         self.model, self.architecture = model, architecture
-        self.frozen = not any(weight.requires_grad for weight in architecture.get_vision_tower(model).parameters())
         max_bytes = (MAX_HOST_BYTES if self.frozen else MAX_BYTES) if max_bytes is None else max_bytes
         self.num_encoded = 0  # images that went through the tower
         self._features: LRUCache[str, Any] = LRUCache(max_bytes, getsizeof=architecture.count_feature_bytes)
-        self._weights: Any = None
+        self._weights: Hashable = None  # of the tower whose features are kept
+
+    @property
+    def frozen(self) -> bool:
+        """Whether nothing that features depend on is trained now."""
+        return not any(weight.requires_grad for weight in list_vision_weights(self.model))
+
+    def refresh(self) -> None:
+        """Drop all features if they are no longer those of the tower: of other numbers, or other active adapters."""
+        if self._weights is not None and self._weights != self._describe_weights():
+            self.clear()
+
+    def _describe_weights(self) -> Hashable:
+        sums = [sum_bits(weight) for weight in list_vision_weights(self.model) if weight.numel()]
+        adapters = list_active(self.architecture.get_vision_tower(self.model))
+        return tuple(torch.stack([one.to(sums[0].device) for one in sums]).tolist()), adapters
 
     def get_inputs(self, images: Iterable[tuple[str, Pixels]]) -> dict[str, object]:
         """Return the model's keyword arguments for these (hash, pixels), in order; {} for no images."""
@@ -55,12 +69,9 @@ class VisionCache:
     def get_features(self, images: Mapping[str, Pixels]) -> dict[str, tuple[torch.Tensor, ...]]:
         """Return the features of each image on the model's device, without gradient; names are `KEY_DIGITS` of the
         hash."""
-        tower = self.architecture.get_vision_tower(self.model)
-        weights = [(id(weight), weight._version) for weight in tower.parameters()]
-        if weights != self._weights:
-            self._features.clear()
-            self._weights = weights
-        device = self.model.device
+        if self._weights is None:
+            self._weights = self._describe_weights()
+        device, frozen = self.model.device, self.frozen
         known = [name for name in images if name in self._features]
         features = {name: tuple(layer.to(device) for layer in self._features[name]) for name in known}
         missing = {name: pixels for name, pixels in images.items() if name not in features}
@@ -70,11 +81,19 @@ class VisionCache:
             for name, image in zip(batch, encoded, strict=True):
                 features[name] = image
                 if self.architecture.count_feature_bytes(image) <= self._features.maxsize:
-                    self._features[name] = tuple(layer.cpu() for layer in image) if self.frozen else image
+                    self._features[name] = tuple(layer.cpu() for layer in image) if frozen else image
         return features
 
     def clear(self) -> None:
         self._features.clear()
+        self._weights = None
+
+
+def sum_bits(weight: torch.Tensor) -> torch.Tensor:
+    """Return the sum of a tensor's numbers, each read as the integer of its bits."""
+    bits = weight.detach().view(INTEGERS[weight.element_size()])
+    # numpy takes a twentieth of torch's time on a CPU
+    return torch.as_tensor(bits.numpy().sum()) if bits.device.type == "cpu" else bits.sum()
 
 
 def split_into_batches(images: dict[Key, Pixels]) -> list[list[Key]]:

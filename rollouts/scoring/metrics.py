@@ -67,6 +67,20 @@ def compute_environment_metrics(episodes: Sequence[Episode], env: BaseMultiTurnE
     return metrics
 
 
+def measure_sameness(episodes: Sequence[Episode]) -> dict[str, float]:
+    """Return the share of the most frequent answer among those given, and by how much it exceeds that of the most
+    frequent right answer, over the tasks; NaN without an answer."""
+
+    def find_share(values: Iterable[object]) -> float:
+        counts = Counter(map(repr, values)).most_common()
+        return counts[0][1] / sum(count for _, count in counts) if counts else math.nan
+
+    answered = [episode for episode in episodes if episode.answer is not None]
+    share = find_share(episode.answer for episode in answered)
+    right = find_share({episode.task.id: episode.task.reference for episode in answered}.values())
+    return {"answers/most_frequent": share, "answers/beyond_right": share - min(share, right)}
+
+
 def _count_tool_calls(episodes: Sequence[Episode], tools: Iterable[str]) -> dict[str, float]:
     results = [result for e in episodes for turn in e.turns for result in turn.tool_results]
     made = Counter(r.tool_name for r in results)

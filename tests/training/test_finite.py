@@ -1,10 +1,14 @@
 """Only finite gradients reach the weights, and weights that are not finite are never saved."""
 
+import json
+
 import pytest
 import torch
 from safetensors.torch import load_file
 
 from tests.support.runs import RUN, on_path, read_steps, run, write_config
+from viewbox.engines.hf.model_runner import ModelRunner
+from viewbox.training import run as training_run
 from viewbox.training.grpo.trainer import EpisodeGRPOTrainer
 from viewbox.training.sft.trainer import SFTTrainer
 
@@ -47,7 +51,12 @@ def test_a_step_without_a_finite_gradient_changes_no_weight_and_is_said(tmp_path
     assert any(not torch.equal(weights[1][name], weights[2][name]) for name in weights[0])
     assert all(value.isfinite().all() for value in weights[2].values())
     assert "step 2: the gradient is not finite" in caplog.text
-    assert len(read_steps(folder)) == 3
+    warnings = json.loads((folder / "summary.json").read_text())["warnings"]
+    assert "step 2: the gradient is not finite, so that no weight is changed" in warnings
+    with on_path(tmp_path):  # and what a run that goes on knows of it
+        run(tmp_path / "run.yaml", "train.max_steps=4", f"--resume={folder}")
+    assert set(warnings) <= set(json.loads((folder / "summary.json").read_text())["warnings"])
+    assert len(read_steps(folder)) == 4
 
 
 def test_a_run_that_diverges_ends_with_the_last_good_weights_and_goes_on_from_them(
@@ -98,3 +107,30 @@ def test_a_run_that_diverges_before_a_checkpoint_says_so(tmp_path, tiny_folder, 
         path = write_config(tmp_path, tiny_folder, train={"learning_rate": 1e39}, log={"eval_tasks": 0})
         run(path, code=2)
     assert "no checkpoint was saved: start again with a smaller train.learning_rate" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("place", "error"),
+    [
+        ((EpisodeGRPOTrainer, "compute_loss"), torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2 GiB")),
+        ((ModelRunner, "decode"), torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2 GiB")),
+        (
+            (ModelRunner, "prefill"),
+            RuntimeError("[enforce fail at x.cpp:1] DefaultCPUAllocator: can't allocate memory"),
+        ),
+        ((training_run, "open_policy"), MemoryError()),
+    ],
+    ids=["loss", "generation", "on a CPU", "loading"],
+)
+def test_a_run_without_enough_memory_says_what_takes_less(tmp_path, tiny_folder, monkeypatch, capsys, place, error):
+    def fail(*args, **kwargs):
+        raise error
+
+    monkeypatch.setattr(*place, fail)
+    monkeypatch.setattr(training_run, "check_parity", lambda *given: None)
+    with on_path(tmp_path):
+        run(write_config(tmp_path, tiny_folder, log={"eval_tasks": 0}), code=2)
+    said = capsys.readouterr().err
+    for word in ("micro_batch_tokens", "gradient_checkpointing=true", "rollout.slots", "viewbox config memory"):
+        assert word in said
+    assert f"out of memory: {type(error).__name__}" in said

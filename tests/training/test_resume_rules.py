@@ -79,6 +79,11 @@ def test_each_key_that_stays_is_refused_and_every_other_is_named(tmp_path):
 def test_a_default_that_is_written_out_is_no_change(tmp_path):
     (tmp_path / "config.yaml").write_text("train: {seed: 0}")
     assert list_changes(tmp_path, {"train": {"seed": 0, "num_iterations": 1, "shuffle_dataset": True}}) == []
+    own = {"seed": 0, "logging_steps": 1, "save_steps": 50, "learning_rate": 1e-6, "gradient_checkpointing": False}
+    assert list_changes(tmp_path, {"train": own}) == []  # viewbox's own, where TRL has others
+    assert list_changes(tmp_path, {"train": {"seed": 0, "logging_steps": 10}}) == [
+        "changed: train.logging_steps: 1 → 10"
+    ]
     with pytest.raises(ConfigError, match=r"train\.num_iterations = 2: .* was started with 1"):
         list_changes(tmp_path, {"train": {"seed": 0, "num_iterations": 2}})
 

@@ -565,6 +565,13 @@ RESUME_ROWS = [
             "model.safetensors", "optimizer.pt", "scheduler.pt", "rng_state.pth", "trainer_state.json", "viewbox-0.pt",
         )
     ],
+    *[
+        refuses_to_resume(
+            f"T05 code in {name}", f"a checkpoint whose {name} would run code", "", prepare=lambda copy, name=name:
+            torch.save({"state": print}, copy / "checkpoints" / "checkpoint-2" / name),
+            says=("checkpoint-2", f"{name} holds more than numbers", "allowed: another one"))
+        for name in ("optimizer.pt", "scheduler.pt", "rng_state.pth", "viewbox-0.pt")
+    ],
     refuses_to_resume("T05 names", "a checkpoint whose tensors have a prefix",
         "https://github.com/karpathy/nanoGPT/issues/325", says=("checkpoint-2", "_orig_mod."),
         prepare=change_checkpoint(lambda tensors: {f"_orig_mod.{name}": value for name, value in tensors.items()})),

@@ -87,7 +87,8 @@ def test_what_is_passed_on_reaches_the_trainers_arguments(method):
     ("name", "words"),
     [
         ("load_best_model_at_end", "log.eval_steps"), ("reward_weights", "reward.components"),
-        ("vllm_mode", "rollout.engine"), ("fsdp", "DDP"), ("log_completions", "log.episodes_per_step"),
+        ("vllm_mode", "rollout.engine"), ("fsdp", "DDP"), ("deepspeed", "viewbox export CONFIG --to verl"),
+        ("parallelism_config", "--to verl"), ("log_completions", "log.episodes_per_step"),
     ],
 )  # fmt: skip
 def test_a_refusal_names_what_to_use_instead(name, words):

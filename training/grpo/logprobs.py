@@ -393,6 +393,8 @@ class BatchLogProbs:
         """(log-probs, entropies), each (B, C), of a batch under `model`, with gradient."""
         unwrapped = self.accelerator.unwrap_model(model)
         cached = self.vision_cache.frozen and unwrapped is self.vision_cache.model
+        if cached:
+            self.vision_cache.refresh()
         log_probs = EpisodeLogProbs(
             unwrapped,
             self.tokens.architecture,

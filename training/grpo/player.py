@@ -21,7 +21,6 @@ from ...engines.generator import Generator
 from ...engines.hf.adapters import measure_kept_change
 from ...records import Episode, Task
 from ...rollouts.play import play_many, sample_seed
-from ...rollouts.store.reader import load
 from ...rollouts.store.writer import EpisodeWriter
 from ..generation import Sampler, use_for_generation
 from .groups import draw_other_tasks, replace_uniform_groups
@@ -56,8 +55,6 @@ class BatchPlayer:
         self.episodes_per_step = episodes_per_step
         self.latest_episodes: list[Episode] = []  # those of the last batch that are kept
         self._writer = EpisodeWriter(folder) if folder is not None and episodes_per_step != 0 else None
-        # steps that are repeated after a resume play the same episodes again; each is stored only once
-        self._stored = {e.info.get("number") for e in load(self._writer.path)} if self._writer else set()
 
     def play(
         self,
@@ -142,5 +139,5 @@ class BatchPlayer:
             kept = [pair for group in groups for pair in group][: self.episodes_per_step]
         self.latest_episodes = [replace(e, info={**e.info, **said, "advantage": value}) for e, value in kept]
         for episode in self.latest_episodes:
-            if self._writer is not None and episode.info["number"] not in self._stored:
+            if self._writer is not None:
                 self._writer.append_or_error(episode)

@@ -35,7 +35,7 @@ from ...engines.hf.vision_cache import VisionCache
 from ...engines.vllm.weights import WeightSender
 from ...errors import ConfigError, ModelError
 from ...records import Episode
-from ...rollouts.scoring.metrics import compute_environment_metrics
+from ...rollouts.scoring.metrics import compute_environment_metrics, measure_sameness
 from ..checkpoints import Checkpoints
 from ..generation import Sampler
 from ..precision import use_float32_adapters
@@ -383,7 +383,7 @@ class Figures:
 
     def add_episodes(self, episodes: Sequence[Episode], rewards: torch.Tensor, env: BaseMultiTurnEnv) -> None:
         """Add every component, end reason and rate of a batch; NaN among `rewards` (B,) is a dropped episode."""
-        for name, value in compute_environment_metrics(episodes, env).items():
+        for name, value in {**compute_environment_metrics(episodes, env), **measure_sameness(episodes)}.items():
             if name != "reward":
                 self.add_mean(name, value)
         self.add_mean("episodes/dropped", float(rewards.isnan().sum()))

@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
+from statistics import fmean
 from types import FrameType
 from typing import Any
 
@@ -26,6 +27,7 @@ from ...rollouts.scoring.metrics import format_part
 from .report import format_duration
 
 ALARM_STEPS = 5  # an alarm looks at the mean of this many logs
+SILENCE = 8.0  # seconds after which a log file is told what is being done
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
@@ -35,13 +37,17 @@ class ProgressPrinter:
     def __init__(self, console: Console | None = None) -> None:
         self.console = console or Console(highlight=False, soft_wrap=True)
         self._live: Live | None = None
+        self._said = time.monotonic()
 
     def print_line(self, line: str) -> None:
+        self._said = time.monotonic()
         self.console.print(line, markup=False, highlight=False, soft_wrap=True)
 
     def show_status(self, line: str) -> None:
-        """Replace the status line; does nothing if the output is not a terminal."""
+        """Replace the status line; if the output is not a terminal, print it where nothing was said for a while."""
         if not self.console.is_terminal:
+            if time.monotonic() - self._said > SILENCE:
+                self.print_line(line)
             return
         if self._live is None:
             self._live = Live(console=self.console, auto_refresh=False, transient=True)
@@ -181,58 +187,113 @@ ALARMS = (
         "see reward/faults/* and the warnings above: does a reward raise, or is a judge down?",
         high=0.1,
     ),
+    Alarm(
+        "sampling/logp_difference/mean",
+        "the policy that plays is not the one that learns: their log-probs differ by {value:.1g} in the mean",
+        "both should be exact but for rounding: see docs/how_it_works.md, and report it with the run's config",
+        high=1e-3,  # in float32; `ROUNDED` in two bytes
+    ),
+    Alarm(
+        "entropy",
+        "the entropy of the policy has fallen to {value:.2g}, from {best:.2g}: it tries little else any more",
+        "stop here if the reward no longer rises; lower train.learning_rate, raise rollout.temperature or train.beta",
+        share=0.25,
+    ),
+    Alarm(
+        "*answers/beyond_right",
+        "most answers are the same, whatever is asked: by {value:.0%} more of them than right answers are",
+        "read them with viewbox view: does the reward pay for an answer that is right only now and then?",
+        high=0.4,
+    ),
+    Alarm(
+        "held_out/apart",
+        "the reward has moved away from that of held-out tasks, by {value:.2f}",
+        "what is learned holds for the training tasks only: log.eval_steps and log.keep_best save the best weights",
+        high=0.25,
+    ),
 )
+ROUNDED = 0.1  # largest mean difference of log-probs in two bytes; rounding makes about 0.02
 
 
 class Alarms(TrainerCallback):
     """Prints a warning once if one of `ALARMS` fires for a metric; it can fire again after the metric has recovered.
 
-    `fired` holds (step, message) for the summary.
+    A metric is looked at over `ALARM_STEPS` logs, or all of a run with fewer; that of held-out play at once. `fired`
+    holds (step, message) for the summary.
     """
 
-    def __init__(self, print_line: Callable[[str], None]) -> None:
-        self.print_line = print_line
+    def __init__(self, print_line: Callable[[str], None], *, is_served: bool = False) -> None:
+        self.print_line, self.is_served = print_line, is_served  # by a server, which may round
         self.fired: list[tuple[int, str]] = []
         self._recent: dict[str, deque[float]] = {}
         self._best: dict[str, float] = {}
         self._active: set[str] = set()
+        self._rewards: list[float] = []
+        self._held_out: list[tuple[int, float]] = []  # how many rewards were logged before, and that of held-out play
+        self.limits: dict[str, float] = {}  # other than `Alarm.high`
+
+    def on_train_begin(self, args: Any, state: TrainerState, control: Any, **kwargs: Any) -> None:
+        if hasattr(args, "num_iterations"):
+            rounds = self.is_served or args.bf16 or args.fp16
+            rounds = rounds or next(kwargs["model"].parameters()).element_size() <= 2
+            reused = args.gradient_accumulation_steps % (args.steps_per_generation * args.num_iterations)
+            self.limits["sampling/logp_difference/mean"] = math.inf if reused else ROUNDED if rounds else 1e-3
 
     def on_log(self, args: Any, state: TrainerState, control: Any, logs: Any = None, **kwargs: Any) -> None:
-        for name, value in (logs or {}).items() if state.is_world_process_zero else ():
+        if not state.is_world_process_zero or not logs:
+            return
+        whole = max(1, state.max_steps // state.logging_steps)
+        for name, value in {**logs, **self._measure_apart(logs)}.items():
             for alarm in ALARMS:
                 if fnmatchcase(name, alarm.metric) and value is not None and math.isfinite(value):
-                    self._update(alarm, name, value, state.global_step)
+                    needed = 1 if name.startswith("held_out/") else min(ALARM_STEPS, whole)
+                    self._update(alarm, name, value, state.global_step, needed)
 
-    def _update(self, alarm: Alarm, name: str, value: float, step: int) -> None:
-        recent = self._recent.setdefault(name, deque(maxlen=ALARM_STEPS))
+    def _update(self, alarm: Alarm, name: str, value: float, step: int, needed: int) -> None:
+        recent = self._recent.setdefault(name, deque(maxlen=needed))
         recent.append(value)
-        if len(recent) < ALARM_STEPS:
+        if len(recent) < needed:
             return
-        mean = sum(recent) / ALARM_STEPS
+        mean = sum(recent) / needed
         best = self._best[name] = max(mean, self._best.get(name, mean))
-        wrong = not max(alarm.low, alarm.share * best) <= mean <= alarm.high and best >= alarm.only_after
+        high = self.limits.get(name, alarm.high)
+        wrong = not max(alarm.low, alarm.share * best) <= mean <= high and best >= alarm.only_after
         if wrong and name not in self._active:
             message = alarm.message.format(value=mean, best=best, tool=name.removeprefix("tools/").rpartition("/")[0])
             self.fired.append((step, message))
-            self.print_line(f"warning: {message} (last {ALARM_STEPS} steps)\n  {alarm.advice}")
+            self.print_line(f"warning: {message} (last {needed} step{'s' * (needed > 1)})\n  {alarm.advice}")
         (self._active.add if wrong else self._active.discard)(name)
+
+    def _measure_apart(self, logs: Mapping[str, Any]) -> dict[str, float]:
+        """Return by how much the reward exceeds that of held-out play, more than it did at the closest."""
+        if logs.get("reward") is not None:
+            self._rewards.append(logs["reward"])
+        if logs.get("held_out/reward") is not None:
+            self._held_out.append((len(self._rewards), logs["held_out/reward"]))
+        if logs.get("held_out/reward") is None or not self._rewards:
+            return {}
+        begin = self._rewards[:ALARM_STEPS]
+        gaps = [fmean(self._rewards[max(0, n - ALARM_STEPS) : n] or begin) - reward for n, reward in self._held_out]
+        return {"held_out/apart": gaps[-1] - min(gaps)}
 
 
 class Interrupt(TrainerCallback):
-    """Stops training at Ctrl-C or SIGTERM: after the current step and with a checkpoint; at the second signal, at once.
+    """Stops training at Ctrl-C or SIGTERM: after the current step and with a checkpoint; at the second signal, and in
+    held-out play, at once.
 
     `stopped` is true if training ended because of a signal.
     """
 
     def __init__(self) -> None:
         self.requested = self.stopped = False
+        self.in_held_out_play = False
         self._handlers: dict[int, Any] = {}
 
-    def on_train_begin(self, args: object, state: TrainerState, control: TrainerControl, **kwargs: object) -> None:
+    def set_handlers(self) -> None:
         self._handlers = {number: signal.signal(number, self._handle_signal) for number in SIGNALS}
 
     def restore_handlers(self) -> None:
-        """Restore the signal handlers that were set before training."""
+        """Restore the signal handlers that were set before the run."""
         for number, handler in self._handlers.items():
             signal.signal(number, handler)
         self._handlers = {}
@@ -241,6 +302,8 @@ class Interrupt(TrainerCallback):
         self.requested = True
         for each in SIGNALS:
             signal.signal(each, signal.SIG_DFL)
+        if self.in_held_out_play:
+            raise KeyboardInterrupt
         # os.write, because the signal may have interrupted a print
         os.write(2, b"\nstopping after this step, with a checkpoint; press Ctrl-C again to stop at once\n")
 
@@ -248,5 +311,5 @@ class Interrupt(TrainerCallback):
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: object
     ) -> None:
         requested = any(gather_object([self.requested]))  # of all processes: they must stop after the same step
-        if requested and state.global_step < state.max_steps:
+        if requested:
             self.stopped = control.should_save = control.should_training_stop = True

@@ -6,6 +6,7 @@ import psutil
 import pytest
 import torch
 from msgspec.structs import replace
+from peft import LoraConfig, get_peft_model
 from PIL import Image
 
 from viewbox.engines.generator import Load, TokenRecord
@@ -43,6 +44,65 @@ def test_log_probs_are_those_of_a_plain_forward_of_the_episode_alone(kit, played
     blank = tuple(ImageRef.of(Image.new("L", (image.width, image.height))) for image in tokens.images)
     changed = plain_logps(model, kit, replace(tokens, images=blank)) - plain_logps(model, kit, tokens)
     assert changed.abs().max() > 0.01  # so parity covers the vision tower
+
+
+def step(kind, **settings):
+    """One step of an optimizer on all weights."""
+
+    def change(model):
+        for weight in model.parameters():
+            weight.grad = torch.arange(weight.numel()).sin().view(weight.shape)
+        kind(model.parameters(), lr=1e-2, **settings).step()
+
+    return change
+
+
+def write(model):
+    for weight in model.model.visual.parameters():
+        weight.data.mul_(1.1)
+
+
+def swap(model):
+    for weight in model.model.visual.parameters():
+        weight.data = weight.data * 1.1
+
+
+def load(model):
+    model.load_state_dict({name: weight * 1.1 for name, weight in model.state_dict().items()})
+
+
+CHANGES = {
+    "fused AdamW": step(torch.optim.AdamW, fused=True),  # the default of every run
+    "AdamW": step(torch.optim.AdamW),
+    "SGD": step(torch.optim.SGD),
+    "Adafactor": step(torch.optim.Adafactor),
+    "AdamW in 8 bits": lambda model: step(pytest.importorskip("bitsandbytes").optim.AdamW8bit)(model),
+    "numbers written through .data": write,
+    "numbers put in their place": swap,
+    "a checkpoint": load,
+    "another adapter": lambda model: model.set_adapter("other", inference_mode=True),
+    "no adapter": lambda model: model.base_model.disable_adapter_layers(),
+}
+
+
+@pytest.mark.parametrize("name", CHANGES)
+def test_pictures_that_come_again_are_encoded_anew_if_what_they_depend_on_has_changed(
+    qwen3, play_mixed, measure_mismatch, name
+):
+    model = qwen3.model().requires_grad_("Adam" in name or "SGD" in name)
+    if "adapter" in name:
+        lora = LoraConfig(r=2, target_modules=r".*visual.*qkv", init_lora_weights=False)
+        model = get_peft_model(model, lora)
+        model.add_adapter("other", lora)
+        model.requires_grad_(False)
+    generator = qwen3.generator(model)
+    play_mixed(generator, tasks=2)
+    kept = generator.vision_cache.num_encoded
+    play_mixed(generator, tasks=2)
+    assert generator.vision_cache.num_encoded == kept  # nothing has changed
+    CHANGES[name](model)
+    assert measure_mismatch(model, qwen3, play_mixed(generator, tasks=2)) <= TOLERANCE
+    assert generator.vision_cache.num_encoded > kept
 
 
 def test_log_probs_are_those_of_the_temperature(qwen3, play_mixed, measure_mismatch):

@@ -1,5 +1,8 @@
 """QLoRA: 4-bit weights in the language layers, adapters beside them, and a saved model that is the policy itself."""
 
+import subprocess
+import sys
+
 import pytest
 import torch
 from peft import LoraConfig, get_peft_model
@@ -100,3 +103,16 @@ def test_a_shipped_config_quantizes_what_it_adapts(load_quantized):
     model = get_peft_model(load_quantized("bfloat16"), build_lora_config(load("qwen3_vl_4b_qlora").lora))
     adapted = {name.partition(".lora_A")[0] for name, _ in model.named_modules() if name.endswith("lora_A.default")}
     assert {f"{name}.base_layer.weight" for name in adapted} == set(find_four_bit(model))
+
+
+def test_a_run_without_four_bits_does_not_import_what_asks_the_hub_for_code():
+    pytest.importorskip("bitsandbytes")
+    code = (
+        "import sys, torch, viewbox.training.run, peft\n"
+        "peft.get_peft_model(torch.nn.Sequential(torch.nn.Linear(4, 4)), peft.LoraConfig(target_modules=['0']))\n"
+        "print('bitsandbytes' in sys.modules)\n"
+        "from viewbox.engines.hf.bare_peft import find_bitsandbytes\n"
+        "find_bitsandbytes()\n"
+        "print(peft.import_utils.is_bnb_4bit_available())"
+    )
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout == "False\nTrue\n"

@@ -85,11 +85,3 @@ def test_gradient_checkpointing_is_a_flag_of_modules(qwen3):
     model = qwen3.model()
     model.gradient_checkpointing_enable()
     assert any(getattr(module, "gradient_checkpointing", False) for module in model.modules())
-
-
-def test_the_version_of_a_weight_counts_the_steps_of_an_optimizer():
-    weight = torch.nn.Parameter(torch.ones(2))
-    before = weight._version
-    weight.grad = torch.ones(2)
-    torch.optim.SGD([weight], lr=0.1).step()
-    assert weight._version > before

@@ -62,6 +62,10 @@ def start(tmp_path, tiny_folder, capsys):
         (["train.gradient_accumulation_steps=0"], ["gradient_accumulation_steps = 0; allowed: at least 1"]),
         (["train.sync_ref_model=true", "train.beta=0.1", "lora.r=4"], ["train.sync_ref_model", "train.beta", "lora"]),
         (["lora.target_modules=[q_prj]"], ["lora.target_modules = ['q_prj']: matches no linear layer", "q_proj"]),
+        (  # of those in the tower and the output layer, which would be refused, none is offered
+            ["lora.target_modules=[lm_hed]", "model.freeze=projector"],
+            ["names such as down_proj, gate_proj, k_proj, o_proj, q_proj, up_proj, v_proj\n"],
+        ),
         (["log.eval_patience=2"], ["log.eval_patience = 2: counts evaluations"]),
         (["log.eval_steps=2", "log.eval_tasks=0"], ["log.eval_steps = 2: log.eval_tasks = 0"]),
         (["reward={type: iuo}"], ["unknown reward 'iuo'", "did you mean 'iou'?"]),

@@ -6,7 +6,8 @@ from peft import get_peft_model
 
 from tests.support.grpo_kit import generate_batch, make_trainer
 from viewbox.configs.schema import load
-from viewbox.training.precision import build_lora_config
+from viewbox.engines.hf.vision_cache import VisionCache
+from viewbox.training.precision import build_lora_config, freeze_parts
 
 CONFIGS = {"qwen3_vl": "qwen3_vl_4b_lora", "qwen2_5_vl": "qwen2_5_vl_3b"}
 LAYERS, PROJECTIONS = 2, 7  # of the tiny models: q, k, v, o, gate, up, down
@@ -62,3 +63,13 @@ def test_features_of_a_frozen_tower_are_dropped_by_a_checkpoint_and_if_its_weigh
         next(iter(tower.parameters())).mul_(1.5)
     trainer._compute_loss(trainer.model, inputs)
     assert trainer._vision_cache.num_encoded == before + 2 * pictures
+
+
+def test_a_weight_beside_tower_and_projector_is_trained_on_features_of_its_own(kits):
+    """`image_newline` ends the rows of a picture's features, and belongs to no part of the model."""
+    kit = kits("llava_next")
+    model = kit.model()
+    freeze_parts(model, "projector")
+    assert model.model.image_newline.requires_grad
+    assert not VisionCache(model, kit.tokens.architecture).frozen
+    assert VisionCache(model.requires_grad_(False), kit.tokens.architecture).frozen

@@ -82,6 +82,17 @@ def count_images(inputs):
     return inputs["image_tokens"].bool().sum(dim=1).tolist()
 
 
+# ---------------------------------------------------------------------- epochs
+@pytest.mark.parametrize("lora", [None, LORA], ids=["all weights", "adapters"])
+def test_pictures_of_later_epochs_are_played_and_learned_with_the_weights_of_then(trainer, looking, tmp_path, lora):
+    trained = trainer(looking(), max_steps=4, peft_config=lora, learning_rate=1e-2)
+    trained.train_dataset = trained.train_dataset.select(range(2))  # one step is an epoch
+    assert "fused" in trained.args.optim  # the default, which counts no versions of the weights
+    steps = train_and_read_steps(trained, tmp_path)
+    assert [line["epoch"] for line in steps] == [1, 2, 3, 4]
+    assert max(line["sampling/logp_difference/max"] for line in steps) < PARITY
+
+
 # ---------------------------------------------------------------------- the contract with TRL
 def test_the_private_methods_of_the_pinned_trl_are_as_the_trainer_uses_them():
     assert metadata.version("trl").startswith("1.16.")

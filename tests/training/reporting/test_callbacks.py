@@ -36,7 +36,7 @@ def test_a_terminal_also_gets_a_line_that_changes_and_goes(screen):
 
 def test_a_line_says_step_reward_tool_rate_speed_and_time_left(tmp_path, screen):
     printer, written = screen(False)
-    printer.show_status("3 of 8 episodes played")  # for a terminal only
+    printer.show_status("3 of 8 episodes played")  # for a terminal only, unless nothing else was said for a while
     printer.print_line("changed: env.tools: ['zoom'] → [bold]")
     metrics = MetricsFile(tmp_path / "metrics.jsonl", printer)
     state = SimpleNamespace(global_step=0, max_steps=100, is_world_process_zero=True)
@@ -48,6 +48,14 @@ def test_a_line_says_step_reward_tool_rate_speed_and_time_left(tmp_path, screen)
     changed, step, *_ = written.getvalue().splitlines()
     assert changed == "changed: env.tools: ['zoom'] → [bold]"
     assert step == "step 50/100  reward 0.50  tool rate 0.25  truncated 0.00  12.3 episodes/s  1:40 left"
+
+
+def test_a_log_file_is_told_what_is_done_where_it_would_be_silent_for_ten_seconds(screen):
+    printer, written = screen(False)
+    for seconds, said in ((5, ""), (9, "2 of 8\n"), (0, "2 of 8\n")):
+        printer._said -= seconds
+        printer.show_status("2 of 8")
+        assert written.getvalue() == said
 
 
 @pytest.mark.parametrize(("seconds", "read"), [(0, "0:00"), (61, "1:01"), (3661, "1:01:01"), (90000, "1 d 1:00:00")])

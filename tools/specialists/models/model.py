@@ -18,6 +18,7 @@ from ....assets import resolve_model_path
 from ....configs.sections import FilePath, Section
 from ....errors import ConfigError, ModelError, describe_unknown, suggest_nearest
 from ....images.ref import ImageRef
+from ....utils.terminal import describe_error
 from ..serving import ModelServer, OutOfMemory, Request, ServingSettings, get_server
 from ..spec import Specialist
 
@@ -279,6 +280,8 @@ def check_attention(config: Any, spec: ModelSettings) -> None:
 def describe_first_line(error: Exception) -> str:
     """Return the first line of an exception that says something, or its type."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    if "trust_remote_code" in str(error):
+        return describe_error(error, 300)
     return lines[0] if lines else type(error).__name__
 
 
