@@ -34,6 +34,7 @@ from .mixture import Mixture
 NUM_TASKS = 20
 LEAST = 0.95  # a right answer that scores less is warned of
 CHANCE = 0.01  # with which boxes that lie anywhere would all fit a smaller unit
+NOT_OPENED = "cannot be opened"
 NO_ANSWER = "have no right answer that can be written"
 OF_TEXT = (ExactMatchReward, TokenF1Reward, LabelSetF1Reward, ShortAnswerReward)
 
@@ -49,6 +50,7 @@ class RightAnswers:
     components: Mapping[str, float | None]  # the mean of each; None if it applies to no task
     remarks: tuple[str, ...]  # what was left out, and why
     warnings: tuple[str, ...]  # what is probably wrong
+    unopened: int = 0  # tasks that cannot be opened
 
     def describe(self) -> str:
         """Return the scores in one line.
@@ -90,7 +92,7 @@ def _score_part(env: BaseMultiTurnEnv, count: int) -> RightAnswers:
     boxes: set[tuple[tuple[float, ...], tuple[int, int]]] = set()
     silent = vary(env, reward=reward or to_combined(_say_nothing))
     for task in drawn:
-        stage = ["cannot be opened"]
+        stage = [NOT_OPENED]
         try:
             with contain_exit():
                 state = env.reset(task, seed=0)
@@ -116,7 +118,8 @@ def _score_part(env: BaseMultiTurnEnv, count: int) -> RightAnswers:
         warnings.insert(0, f"data.boxes.unit = {env.data.boxes.unit}: {doubt}")
     total = means.pop("", None)
     lines = tuple(make_line(f"{env.name}: {line}", 600) for line in warnings)
-    return RightAnswers(env.name, len(tasks), len(played), total, means, tuple(remarks), lines)
+    unopened = len(problems.get(NOT_OPENED, ()))
+    return RightAnswers(env.name, len(tasks), len(played), total, means, tuple(remarks), lines, unopened)
 
 
 def _play(env: BaseMultiTurnEnv, silent: BaseMultiTurnEnv, task: Task, stage: list[str]) -> Episode:

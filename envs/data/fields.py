@@ -61,6 +61,7 @@ class MappedRow:
         row: the columns as they are stored.
         measure_image: takes the row and the field of a box, and returns the frame of the picture that the box lies on;
             None if it is not known and not needed. Raises `BadRow` if the row does not say which picture that is.
+        others: the further rows of its group, whose lists and boxes are joined to its own; None: rows have no groups.
     """
 
     dataset: str
@@ -69,6 +70,7 @@ class MappedRow:
     columns: ColumnMap
     boxes: BoxForm
     measure_image: Measure
+    others: "tuple[MappedRow, ...] | None" = None
 
     def get(self, field: str) -> Any:
         """Return the value of a field as it is stored; None if the mapping or the row has none."""
@@ -92,7 +94,20 @@ class MappedRow:
         return BadRow(self.dataset, self.place, self.columns.described.get(field, field), given, expected)
 
     def read(self, name: str, field: TaskField) -> Any:
-        """Return the value of a field, checked; None if it has none and needs none."""
+        """Return the value of a field, checked; None if it has none and needs none. Of a group, that of all rows."""
+        value, is_joined = self._read_own(name, field), field.place == "reference" and field.kind in ("list", "boxes")
+        for other in self.others or ():
+            more = other._read_own(name, field)
+            if is_joined and more is not None:
+                value = [*(value or ()), *more]
+            elif more != value and not is_joined:
+                raise other.refuse(name, more, f"that of {self._name_place()}, which is of its group: {value!r:.200}")
+        return value
+
+    def _name_place(self) -> str:
+        return f"row {self.place}" if isinstance(self.place, int) else self.place
+
+    def _read_own(self, name: str, field: TaskField) -> Any:
         value = self.get(name)
         if is_null(value):
             if field.required:
@@ -122,7 +137,10 @@ class MappedRow:
         if any(start >= end for start, end in zip(values[:half], values[half:], strict=True)):
             raise self.refuse(name, box, f"a box with positive sides, as {form}")
         sides: tuple[float, ...] = (1000.0 if unit == "per_mille" else 1.0,) * half
-        frame = self.measure_image(self, name) or BoxFrame((), tuple((axis, False) for axis in range(half)))
+        frame = self.measure_image(self, name)
+        if frame is None and unit == "pixel":  # the image is not opened yet
+            return tuple(values)
+        frame = frame or BoxFrame((), tuple((axis, False) for axis in range(half)))
         if unit == "pixel":
             sides = frame.sides
         fractions = [value / side for value, side in zip(values, (*sides, *sides), strict=True)]
@@ -171,6 +189,8 @@ class MappedRow:
     def _read_list(self, name: str, value: Any) -> list[Any]:
         if isinstance(value, str) and value.lstrip().startswith("["):
             value = self._parse_json(name, value)
+        elif isinstance(value, str | int | float) and self.others is not None:  # a label in each row of a group
+            return [value]
         if not isinstance(value, list | tuple):
             raise self.refuse(name, value, "a list")
         return list(value)

@@ -58,7 +58,7 @@ def test_without_features_it_is_not_said_to_fit(check):
     assert status == 0
     assert "6 rows; no column is compared, because data.features names none" in printed
     assert "it fits" not in printed
-    assert "images: not opened" in printed
+    assert "images of train: 6 of 6 rows can be shown" in printed
 
 
 def test_both_sides_of_a_cut_are_printed_with_their_groups_and_labels(check):

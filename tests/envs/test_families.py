@@ -37,9 +37,9 @@ def make(folder, family, *rows, image=None, boxes=PIXELS, **settings):
     write_images(folder, 1)
     rows = [{**DEFAULTS[family], **row} for row in rows]
     names = dict.fromkeys(name for row in rows for name in row if name != "image")
-    source = write_jsonl(folder / "rows.jsonl", [{"image": "0.png", **row} for row in rows])
+    source = write_jsonl(folder / "rows.jsonl", [{"image": "0.png", "n": n, **row} for n, row in enumerate(rows)])
     columns = {name: name for name in (*names, *(["image"] if image else []))}
-    data = {"source": str(source), "columns": columns, "boxes": boxes, "bad_rows": "stop"}
+    data = {"source": str(source), "columns": columns, "boxes": boxes, "bad_rows": "stop", "group": "n"}
     return viewbox.make(family, data=data, **settings)
 
 
