@@ -23,7 +23,7 @@ from .fields import Answer, Reference
 C = TypeVar("C", bound=type)
 
 Name = Annotated[str, Field(min_length=1)]
-AnswerField = Annotated[str, Field(min_length=1, description="the answer's field; dots step into inner mappings")]
+AnswerField = Annotated[str, Field(min_length=1, description="the answer's field; a path such as findings.0.name")]
 ReferenceField = Annotated[Name | None, Field(description="the reference's field; default: the same as `field`")]
 RewardName = Annotated[str, Field(min_length=1, description="the name in logs if it is not a component")]
 Aliases = Annotated[Mapping[str, Sequence[str]], Field(description="other accepted spellings of each label")]

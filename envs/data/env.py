@@ -37,7 +37,7 @@ from .selection import BAD_ROW, DataTasks, check_tasks
 from .settings import DataSettings
 from .sources import open_rows
 
-MAX_CONTRADICTING = 0.2  # share of the tasks of which others ask the same and have another right answer
+MAX_CONTRADICTING = 0.2  # share of the tasks with labels or boxes that others of the same question contradict
 log = logging.getLogger("viewbox.envs")
 
 
@@ -124,14 +124,16 @@ class DataEnv(BaseMultiTurnEnv):
         found = find_contradictions(self.rows, self.columns, self.fields, numbers)
         if not found:
             return
-        count, known = len({*found, *found.values()}), next(iter(found.items()))
-        last, first = (f"row {one}" if isinstance(one, int) else one for one in map(self.rows.locate, known))
+        count, parted = (
+            len({one for pair in some for one in pair[:2]}) for some in (found, [one for one in found if one.is_parted])
+        )
+        first, last = (f"row {one}" if isinstance(one, int) else one for one in map(self.rows.locate, found[0][:2]))
         text = (
             f"{self.rows.name}: {count} of {len(numbers)} tasks ask the same of the same picture as another, and have "
             f"other right answers, such as {first} and {last}; data.group: COLUMN makes rows with one value in it one "
             "task: that of the picture joins their boxes and lists, and that of the ids keeps them apart"
         )
-        if count > MAX_CONTRADICTING * len(numbers):
+        if parted > MAX_CONTRADICTING * len(numbers):
             raise ConfigError(f"data: {text}", key="data.group")
         log.warning("%s", text)
 

@@ -11,7 +11,7 @@ from functools import partial
 from typing import NamedTuple
 
 from ...errors import BadRow
-from ...utils.values import fold_text, identify
+from ...utils.values import fold_text, identify, read_number
 from .columns import ColumnMap, ExpressionError, compile_path
 from .fields import TaskField
 from .images import IMAGE_FIELDS, get_location, list_images
@@ -64,26 +64,32 @@ def _fold(value: object) -> str:
     return fold_text(identify(value))
 
 
+class Contradiction(NamedTuple):
+    """Two tasks that ask the same of the same pictures, and have other right answers."""
+
+    first: int
+    second: int
+    is_parted: bool  # labels or boxes, as of a table with a row for each; else one is a number
+
+
 def find_contradictions(
     rows: Rows, columns: ColumnMap, fields: Mapping[str, TaskField], numbers: Collection[int]
-) -> dict[int, int]:
-    """Return the tasks whose pictures and prompt are those of an earlier one with another right answer, each with that
-    one; none if the pictures cannot be compared."""
-    found: dict[int, int] = {}
+) -> list[Contradiction]:
+    """Return each task that contradicts an earlier one, with that one; none if the pictures cannot be compared."""
     if not can_compare(rows, columns):
-        return found
-    fields = {name: field for name, field in fields.items() if name not in _COUNTED}
-    chosen, seen = set(numbers), dict[int, tuple[int, list[str]]]()
+        return []
+    parts = {
+        place: [name for name, field in fields.items() if field.place == place and name not in _COUNTED]
+        for place in ("prompt", "reference")
+    }
+    found, chosen, seen = list[Contradiction](), set(numbers), dict[int, tuple[int, list[object]]]()
     for number, row in enumerate(rows.scan(sorted(columns.get_used([*IMAGE_FIELDS, *fields])))):
-        if number not in chosen or isinstance(row, BadRow):
+        if number not in chosen or isinstance(row, BadRow) or not (pictures := list_pictures(columns, row)):
             continue
-        pictures = list_pictures(columns, row)
         with suppress(ExpressionError):
-            prompt, gold = (
-                [_fold(columns.read(name, row)) for name, field in fields.items() if field.place == place]
-                for place in ("prompt", "reference")
-            )
-            first, known = seen.setdefault(hash((*pictures, *prompt)), (number, gold))
-            if pictures and known != gold:
-                found[number] = first
+            prompt, gold = ([columns.read(name, row) for name in names] for names in parts.values())
+            first, known = seen.setdefault(hash((*pictures, *map(_fold, prompt))), (number, gold))
+            if [*map(_fold, known)] != [*map(_fold, gold)]:
+                is_parted = all(read_number(value) is None for value in (*known, *gold))
+                found.append(Contradiction(first, number, is_parted))
     return found

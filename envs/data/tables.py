@@ -262,7 +262,7 @@ def _find_names(feature: Any) -> Any:
     """Return the names of a class label, or of a list of them, or those of an object by key; None: there are none."""
     if isinstance(feature, list):
         return _find_names(feature[0]) if feature else None
-    kind = feature.get("_type")
+    kind = feature.get("_type") if isinstance(feature, dict) else ""
     if kind == "ClassLabel":
         names = feature.get("names") or ()
         return [str(name) for name in (names.values() if isinstance(names, dict) else names)]
