@@ -109,7 +109,7 @@ def describe_columns(env: DataEnv) -> Iterator[str]:
         shown = {json.dumps(value, ensure_ascii=False, default=str): 0 for value in values if value is not None}
         examples = ", ".join(make_line(text, MAX_EXAMPLE) for text in islice(shown, MAX_EXAMPLES)) or "nothing"
         counts = ", ".join(f"{count} {kind}" for kind, count in kinds.most_common())
-        yield f"column {name}: {counts}, such as {examples}"
+        yield f"column {name}: {f'{counts}, such as {examples}' if counts else 'no row can be read'}"
 
 
 def _list_values(value: Any, *, flat: bool) -> Iterator[Any]:

@@ -105,6 +105,8 @@ def check_column(path: str, rows: Rows, key: str) -> str:
     if found is not None:
         return found
     known = rows.list_columns()
+    if not known:
+        raise ConfigError(f"{key}: {rows.name} is empty: it has no row, and no column {path[:100]!r}", key=key)
     problem = describe_unknown("column", path[:100], [name[:100] for name in known])
     raise ConfigError(f"{key}: {rows.name}: {problem}", key=key)
 

@@ -16,6 +16,7 @@ from .settings import BoxForm
 
 MAX_TEXT = 50_000  # characters of a text that the model or a reward reads
 TOLERANCE = 0.005  # of the image: boxes that stick out by less are cut off at its edge
+FAR = 1.5  # sides of the image beyond which a box is probably in another unit
 TOPS = {"unit": 1 + TOLERANCE, "per_mille": 1000.0, "pixel": inf}
 LARGEST = 2**15  # pixels a side that a picture is taken to have whose size is not known
 
@@ -135,7 +136,8 @@ class MappedRow:
         if form == "xywh":
             values[2:] = values[0] + values[2], values[1] + values[3]
         if any(start >= end for start, end in zip(values[:half], values[half:], strict=True)):
-            raise self.refuse(name, box, f"a box with positive sides, as {form}")
+            hint = " (perhaps data.boxes.format: xywh)" if form == "xyxy" and min(values) >= 0 < min(values[2:]) else ""
+            raise self.refuse(name, box, f"a box with positive sides, as {form}{hint}")
         sides: tuple[float, ...] = (1000.0 if unit == "per_mille" else 1.0,) * half
         frame = self.measure_image(self, name)
         if frame is None and unit == "pixel":  # the image is not opened yet
@@ -147,7 +149,12 @@ class MappedRow:
         if min(fractions) < -TOLERANCE or max(fractions) > 1 + TOLERANCE:
             where = f"the {'volume' if half == 3 else 'image'} of {'x'.join(f'{side:g}' for side in sides)} pixels"
             where = where if unit == "pixel" else f"0 to {sides[0]:g}"
-            hint = _suggest_unit(values, ("per_mille", "pixel"), unit)
+            hint = _suggest_unit(values, ("per_mille", "pixel"), unit) if max(fractions) > FAR else ""
+            corners = [float(number or 0) for number in numbers]
+            if form == "xywh" and all(
+                0 <= a < b <= side for a, b, side in zip(corners, corners[2:], sides, strict=False)
+            ):
+                hint = " (perhaps data.boxes.format: xyxy)"
             raise self.refuse(name, box, f"a box inside {where}, as {form}{hint}")
         fractions = [min(max(value, 0.0), 1.0) for value in fractions]
         starts, ends = fractions[:half], fractions[half:]

@@ -130,7 +130,7 @@ def check_path(where: str | bytes, folder: Path | None, *, exists: bool = False)
     except (OSError, ValueError):  # a name that no file can have
         found = False
     if not found:
-        return f"a file in {folder} (data.images names another folder)"
+        return f"a file in {folder} (if it lies elsewhere, set data.images to that folder)"
     return None
 
 
@@ -199,7 +199,8 @@ def _open_picture(
     try:
         source = find_slice(named, parts, TaskImages(images[:1], len(images), lambda: images))
     except ToolError as error:
-        raise row.refuse(field, named, f"a picture of the task ({error})") from error
+        wrong = next((name for name in named if name in str(error)), field)  # "slice = 400; allowed: …"
+        raise row.refuse(wrong, named.get(wrong, named), f"a picture of the task ({error})") from error
     volume = source.volume
     if (in_volume or in_voxels) and (volume is None or (in_volume and not volume.planes)):
         what = "boxes.frame = voxel" if in_voxels else "a box as xyzxyz"

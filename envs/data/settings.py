@@ -46,7 +46,9 @@ class BoxForm(Section):
         where = "the picture as it is shown, after EXIF turns it and volumes are turned to the patient's axes"
         if self.frame == "voxel":
             where = "the array in the file: " + ("i, j, k" if self.format == "xyzxyz" else "i, j on slice k")
-        return f"boxes: {self.format}, unit {self.unit}, frame {self.frame} ({where})"
+        counted = "; from 0, and the last pixel is one less than the end: of VOC, subtract 1 from xmin and ymin"
+        counted = counted if self.unit == "pixel" and self.format == "xyxy" else ""
+        return f"boxes: {self.format}, unit {self.unit}, frame {self.frame} ({where}{counted})"
 
 
 class CellForm(Section):
