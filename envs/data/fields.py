@@ -199,7 +199,7 @@ class MappedRow:
         elif isinstance(value, str | int | float) and self.others is not None:  # a label in each row of a group
             return [value]
         if not isinstance(value, list | tuple):
-            raise self.refuse(name, value, "a list")
+            raise self.refuse(name, value, "a list, or one item a row with data.group")
         return list(value)
 
     def _read_boxes(self, name: str, value: Any) -> list[Box]:
