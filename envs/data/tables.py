@@ -220,7 +220,7 @@ def _blame_file(name: str) -> Iterator[None]:
     try:
         yield
     except (ArrowInvalid, OSError, MemoryError) as error:  # an OSError is also a type that is nested too deep
-        raise ConfigError(f"{KEY}: {name}: not a file of its kind that can be read: {error!s:.200}", key=KEY) from error
+        raise ConfigError(f"{KEY}: {name}: not a Parquet file that can be read: {error!s:.200}", key=KEY) from error
 
 
 def open_parquet(paths: Sequence[Path], name: str, *, streaming: bool) -> TableRows:
