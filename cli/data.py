@@ -163,22 +163,21 @@ def preview(
 
 
 def _open_splits(splits: Sequence[DataEnv], opened: Rows | None) -> Iterator[str]:
-    """Make every task of each split, if they are few; yield a line for each problem. Rows that were opened before are
-    left out."""
+    """Open the images of the first tasks of each split, but not of rows that were opened before; yield a line for each
+    problem."""
     for env in splits:
         if opened is not None and (env.rows.name, env.rows.folder) == (opened.name, opened.folder):
             continue
+        split = env.data.split
         try:
-            if len(env.tasks) <= _MAX_OPENED:
-                found = checks.open_tasks(env)
-                yield from (f"bad: {env.data.split}: {problem}" for problem in found.list_problems())
-                yield f"images of {env.data.split}: {found.total - len(found.bad)} of {found.total} rows can be shown"
-                continue
+            found = checks.open_tasks(env, most=_MAX_OPENED)
         except ConfigError as error:
-            yield f"bad: {env.data.split}: {error}"
+            yield f"bad: {split}: {error}"
             continue
-        yield from (f"bad: {env.data.split}: {error}" for error in env.tasks.skipped.values())
-        yield f"images: of {env.data.split} not opened, but those of the tasks below; --images"
+        yield from (f"bad: {split}: {problem}" for problem in found.list_problems())
+        yield f"images of {split}: {found.total - len(found.bad)} of {found.total} rows can be shown"
+        if len(env.tasks) > _MAX_OPENED:
+            yield f"images of {split}: those of the first {_MAX_OPENED} tasks were opened; all: --images"
 
 
 def _end(env: BaseMultiTurnEnv, *, is_whole: bool = True, shown: "Sequence[ShownTask | Preview]") -> None:

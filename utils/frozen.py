@@ -121,10 +121,10 @@ def sort_set(items: Iterable[Any]) -> list[Any]:
     >>> sort_set({"b", 10, "a", 9, None})
     [9, 10, 'a', 'b', None]
     """
-    known = ((not isinstance(item, int | float), not isinstance(item, str), item) for item in items)
-    return [
-        item for *_, item in sorted(known, key=lambda one: (*one[:2], one[2] if not all(one[:2]) else repr(one[2])))
-    ]
+    return sorted(
+        items,
+        key=lambda one: (isinstance(one, str), 0, one) if isinstance(one, int | float | str) else (2, 0, repr(one)),
+    )
 
 
 def list_arrays(value: object) -> Any:

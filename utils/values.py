@@ -21,18 +21,8 @@ _GROWN = 4096  # characters that are kept of a text that NFKC makes more than fo
 
 # Hyphens, dashes and minus signs are one sign, or a "–7" would be read as 7; so are other signs of one meaning.
 _DASHES = "\u02d7\u058a\u05be\u1806\u2010\u2011\u2012\u2013\u2014\u2015\u2043\u2212\u2796\u2e3a\u2e3b\ufe58"
-_SPELLED = {
-    "-": _DASHES,
-    "'": "‘’",
-    "/": "⁄∕",
-    "<=": "≤≦⩽",
-    ">=": "≥≧⩾",
-    "~": "≈∼≃",
-    "↑": "⬆⇑⇧",
-    "↓": "⬇⇓⇩",
-    "%": "٪",
-    "i": "ı",
-}
+_SPELLED = {"-": _DASHES, "'": "‘’", "/": "⁄∕", "<=": "≤≦⩽", ">=": "≥≧⩾", "~": "≈∼≃", "↑": "⬆⇑⇧", "↓": "⬇⇓⇩"}
+_SPELLED |= {"%": "٪", "i": "ı"}  # Turkish case: I is a small ı, İ a small i
 _ASCII_SIGNS = str.maketrans({sign: ascii_ for ascii_, signs in _SPELLED.items() for sign in signs})
 _KEPT_APART = (  # what NFKC would join to a number: 4² is not 42, 10⁻³ not 10-3, 2½ not 21/2, 8₂ not 82, 5º not 5o
     (re.compile("(?<=\\d)(?=[⁺⁻]?[⁰¹²³⁴⁵⁶⁷⁸⁹])"), "^"),
@@ -52,9 +42,8 @@ _ARROWS = tuple(re.compile(rf"(?<![^\W_])([^\W_]+){gap}([↑↓]+)(?!\w)") for g
 _LETTERED = re.compile(r"([^\W\d_])(?: ?[.):\]、]{1,2} ?| - )(?=\S)")  # "B) right", "B: right" and "B - right" are one
 _UNDERSCORE = re.compile(r"(?<=[^\W\d_])_+(?=[^\W_])|(?<=\d)_+(?=[^\W\d_])")  # not 1_000
 _GROUPS = re.compile(r"(?<![\w.,])[1-9]\d{0,2}(?:,\d{3})+(?![\d,]|\.\d*[.,]\d)")  # 12,000: English, as prompts are
-_BETWEEN = re.compile(
-    r"(?<=\d) - (?=[^\W\d_]{0,2}\d)|(?<=\d) \+ (?=\d)|(?<=\d) ?[x×] ?(?=\d)|(?<=\d)(?=±)"
-)  # "L4 - L5"; "5x3"
+# "L4 - L5", "3 + 4"; "5x3"
+_BETWEEN = re.compile(r"(?<=\d) - (?=[^\W\d_]{0,2}\d)|(?<=\d) \+ (?=\d)|(?<=\d) ?[x×] ?(?=\d)|(?<=\d)(?=±)")
 _WITH_UNIT = re.compile(r"(?<![\w.^])(\d+(?:\.\d+)?)(?=[^\W\d_])(?!e[+-]?\d)")  # "5mm" and "5 mm"
 _MEASURE = re.compile(
     r"(<=|>=|[<>~±↑↓])?"
@@ -65,7 +54,9 @@ _MEGA = re.compile(  # not of "200 MA" or "5 MM", which are milli in capital let
     r"(?:(?<=\d)|(?<=\d[ -]))M(?=(?:Bq|Sv|Gy|Hz|eV|Pa|Ci|mol|bit|[msglVWJ])(?![^\W\d_]))"
     r"|(?<![^\W_])M(?=(?:Bq|Sv|Gy|Hz|eV|Pa|Ci)(?![^\W\d_]))"
 )
-_MOLAR = re.compile(r"((?:(?<=\d)|(?<=\d[ -]))[mnpuµμ])([MS])(?![^\W\d_])")  # "3 mM" is not 3 mm, nor "3 mS" 3 ms
+_MOLAR, _SIEMENS = (  # "3 mM" is not 3 mm, nor "3 mS" 3 ms
+    re.compile(rf"((?:(?<=\d)|(?<=\d[ -]))[mnpuµμ]){letter}(?![^\W\d_])") for letter in "MS"
+)
 _SIGNS = re.compile(r"[-%‰]+")
 _UNITS = {"percent": "%", "permille": "‰"}
 _CANONICAL = re.compile(r"-?(?:0|[1-9]\d{0,14})(?:\.\d+)?(?:e[-+]\d\d)?", re.ASCII)
@@ -259,11 +250,9 @@ def mark_case(text: str) -> str:
     >>> mark_case("5 MBq, 5 mBq, 6 MV, 3 mM, 12 MM")
     '5 megaBq, 5 mBq, 6 megaV, 3 mmolar, 12 MM'
     """
-    return _MOLAR.sub(_spell_last, _MEGA.sub("mega", text)) if "M" in text or "S" in text else text
-
-
-def _spell_last(found: re.Match[str]) -> str:
-    return found[1] + {"M": "molar", "S": "siemens"}[found[2]]
+    if "M" not in text and "S" not in text:
+        return text
+    return _MOLAR.sub(r"\1molar", _SIEMENS.sub(r"\1siemens", _MEGA.sub("mega", text)))
 
 
 def strip_outer_punctuation(text: str) -> str:

@@ -226,8 +226,10 @@ def open_all_rows(env: DataEnv, on_row: Callable[[int], object]) -> CheckedRows:
     )
 
 
-def open_tasks(env: DataEnv, on_row: Callable[[int], object] = lambda count: None) -> CheckedRows:
-    """Open every image of every task, and of the rows that are left out say why."""
+def open_tasks(
+    env: DataEnv, on_row: Callable[[int], object] = lambda count: None, most: int | None = None
+) -> CheckedRows:
+    """Open every image of every task, or of the first `most`, and of the rows that are left out say why."""
     bad = dict(env.tasks.skipped)
     opened: dict[str, str] = {}
 
@@ -238,7 +240,7 @@ def open_tasks(env: DataEnv, on_row: Callable[[int], object] = lambda count: Non
             return error
         return None
 
-    numbers = env.tasks.numbers
+    numbers = env.tasks.numbers[:most]
     with ThreadPoolExecutor(min(8, os.cpu_count() or 1)) as pool:
         for number, error in zip(numbers, pool.map(check, numbers), strict=True):
             on_row(1)

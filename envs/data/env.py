@@ -22,22 +22,14 @@ from ...utils.values import identify
 from . import selection
 from .columns import ColumnMap, ExpressionError
 from .fields import BoxFrame, MappedRow, Measure, TaskField
-from .images import (
-    IMAGE_FIELDS,
-    RowImages,
-    check_path,
-    get_location,
-    list_images,
-    measure_picture,
-    turn_place,
-)
+from .images import IMAGE_FIELDS, RowImages, check_path, get_location, list_images, measure_picture, turn_place
 from .overlap import find_contradictions
 from .rows import Rows
 from .selection import BAD_ROW, DataTasks, check_tasks
 from .settings import DataSettings
 from .sources import open_rows
 
-MAX_CONTRADICTING = 0.2  # share of the tasks with labels or boxes that others of the same question contradict
+MAX_CONTRADICTING = 0.1  # share of tasks whose labels or boxes contradict an earlier one
 log = logging.getLogger("viewbox.envs")
 
 
@@ -124,9 +116,7 @@ class DataEnv(BaseMultiTurnEnv):
         found = find_contradictions(self.rows, self.columns, self.fields, numbers)
         if not found:
             return
-        count, parted = (
-            len({one for pair in some for one in pair[:2]}) for some in (found, [one for one in found if one.is_parted])
-        )
+        count, parted = len({one for pair in found for one in pair[:2]}), sum(one.is_parted for one in found)
         first, last = (f"row {one}" if isinstance(one, int) else one for one in map(self.rows.locate, found[0][:2]))
         text = (
             f"{self.rows.name}: {count} of {len(numbers)} tasks ask the same of the same picture as another, and have "

@@ -2,7 +2,6 @@
 answers.
 """
 
-import hashlib
 import os
 import re
 from collections.abc import Callable, Collection, Mapping
@@ -17,7 +16,7 @@ from .fields import TaskField
 from .images import IMAGE_FIELDS, get_location, list_images
 from .rows import Row, Rows
 
-MAX_EMBEDDED = 5000  # rows whose pictures are compared if they are in the rows themselves
+MAX_EMBEDDED = 2500  # rows whose pictures are compared if they are in the rows themselves
 _PERSON = re.compile(r"(patient|subject|participant|person|study|case|mrn|pid)s?([ _-]?(u?id|no|nr|number|name|key))?")
 _COUNTED = ("kind", "category")  # fields that say how an answer is counted
 
@@ -53,11 +52,11 @@ def can_compare(rows: Rows, columns: ColumnMap) -> bool:
 
 def list_pictures(columns: ColumnMap, row: Row) -> list[int]:
     """Return a number for each picture of a row: equal for the same path, or the same content in the row."""
-    places = []
     with suppress(ExpressionError):
         values = (image for name in IMAGE_FIELDS for image in list_images(columns.read(name, row)))
-        places = [place for value in values if (place := get_location(value)) is not None]
-    return [hash(hashlib.sha256(one).digest() if isinstance(one, bytes) else os.path.normpath(one)) for one in places]
+        places = (place for value in values if (place := get_location(value)) is not None)
+        return [hash(place if isinstance(place, bytes) else os.path.normpath(place)) for place in places]
+    return []
 
 
 def _fold(value: object) -> str:

@@ -156,7 +156,7 @@ def _build_band(rows: Rows, data: DataSettings, band: Difficulty, columns: Colum
         used, read = columns.get_used(["id"]), lambda row: rewards.get(identify(columns.read("id", row)))
         if data.group is not None:  # the id of a task is that of its first row
             firsts, key, of_row = dict[str, Any](), compile_path(data.group), read
-            read = lambda row: firsts.setdefault(identify(key(row)) or str(len(firsts)), of_row(row))  # noqa: E731
+            read = lambda row: firsts.setdefault(identify(key(row)) or f"\0{len(firsts)}", of_row(row))  # noqa: E731
     else:
         raise ConfigError("data.difficulty.rewards: needs data.columns.id, which names its tasks", key="data")
 
