@@ -28,7 +28,7 @@ from .task_sheet import ShownTask, draw_sheet, list_shown, load_config, open_env
 from .tools import check_picture_out, save_picture
 
 _WIDTH = 200  # characters of a field that are printed
-_MAX_OPENED = 1000  # tasks of a split whose images are opened in any case
+_MAX_OPENED, _MAX_VOLUMES = 1000, 50  # tasks of a split whose images are opened in any case
 _MAX_PROBLEMS = 100  # of a catalogue that are printed
 Overrides = Annotated[Sequence[str], typer.Argument(metavar="[KEY=VALUE]...")]
 Count = Annotated[int, typer.Option(min=1)]
@@ -170,14 +170,17 @@ def _open_splits(splits: Sequence[DataEnv], opened: Rows | None) -> Iterator[str
             continue
         split = env.data.split
         try:
-            found = checks.open_tasks(env, most=_MAX_OPENED)
+            has_volumes = any(env.get_images(number).may_hold_volumes() for number in env.tasks.numbers[:1])
+            most = _MAX_VOLUMES if has_volumes else _MAX_OPENED
+            with typer.progressbar(length=min(most, len(env.tasks)), label=f"opening {split}", file=sys.stderr) as bar:
+                found = checks.open_tasks(env, bar.update, most)
         except ConfigError as error:
             yield f"bad: {split}: {error}"
             continue
         yield from (f"bad: {split}: {problem}" for problem in found.list_problems())
         yield f"images of {split}: {found.total - len(found.bad)} of {found.total} rows can be shown"
-        if len(env.tasks) > _MAX_OPENED:
-            yield f"images of {split}: those of the first {_MAX_OPENED} tasks were opened; all: --images"
+        if len(env.tasks) > most:
+            yield f"images of {split}: those of the first {most} tasks were opened; all: --images"
 
 
 def _end(env: BaseMultiTurnEnv, *, is_whole: bool = True, shown: "Sequence[ShownTask | Preview]") -> None:

@@ -226,9 +226,7 @@ def open_all_rows(env: DataEnv, on_row: Callable[[int], object]) -> CheckedRows:
     )
 
 
-def open_tasks(
-    env: DataEnv, on_row: Callable[[int], object] = lambda count: None, most: int | None = None
-) -> CheckedRows:
+def open_tasks(env: DataEnv, on_row: Callable[[int], object], most: int | None = None) -> CheckedRows:
     """Open every image of every task, or of the first `most`, and of the rows that are left out say why."""
     bad = dict(env.tasks.skipped)
     opened: dict[str, str] = {}

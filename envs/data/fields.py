@@ -204,6 +204,8 @@ class MappedRow:
 
     def _read_boxes(self, name: str, value: Any) -> list[Box]:
         boxes = self._read_list(name, value)
+        if boxes and self.others is not None and all(map(is_null, boxes)):  # a row of a group without a box
+            return []
         boxes = [boxes] if boxes and not isinstance(boxes[0], list | tuple) else boxes
         if len(boxes) > MAX_BOXES:
             raise self.refuse(name, f"{len(boxes)} boxes", f"at most {MAX_BOXES} boxes")

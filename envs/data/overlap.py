@@ -17,7 +17,9 @@ from .images import IMAGE_FIELDS, get_location, list_images
 from .rows import Row, Rows
 
 MAX_EMBEDDED = 2500  # rows whose pictures are compared if they are in the rows themselves
-_PERSON = re.compile(r"(patient|subject|participant|person|study|case|mrn|pid)s?([ _-]?(u?id|no|nr|number|name|key))?")
+_PERSON = re.compile(
+    r"(patient|subject|participant|person|study|case|mrn|pid)([ _-]?((instance)?u?id|no|nr|number|name|key))?"
+)
 _COUNTED = ("kind", "category")  # fields that say how an answer is counted
 
 

@@ -125,6 +125,13 @@ def test_groups_are_made_of_the_rows_that_meet_the_conditions_and_rows_without_o
         len(make(tmp_path, group="imag").tasks)
 
 
+def test_a_row_without_a_box_adds_none(tmp_path):
+    """RSNA: a picture without pneumonia has one row, whose box is empty."""
+    columns = {name: column for name, column in FIELDS.items() if name != "labels"}
+    env = make(tmp_path, change(1, **dict.fromkeys(BOX)), columns=columns)
+    assert [len(task.reference["boxes"]) for task in env.tasks] == [2, 0]
+
+
 def test_a_cut_parts_no_group(tmp_path):
     rows = [row | {"n": f"{n}{row['n']}", "image": f"{n % 3}.png"} for n in range(30) for row in LONG[:1]]
     sides = [make(tmp_path, rows, hold_out=0.3, split=split) for split in ("train", "test")]
