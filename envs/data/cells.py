@@ -44,7 +44,8 @@ class TextTable(Rows):
             with path.open(encoding="utf-8-sig", newline="") as file:
                 self._header = self._read_file(file, is_tsv=path.suffix.lower() == ".tsv")
         except (UnicodeError, csv.Error) as error:
-            where = f"below line {self._lines[-1]}" if self._lines else "at its beginning"
+            last = self._lines[-1] if self._lines else isinstance(error, csv.Error)
+            where = f"below line {int(last)}" if last else "in its first lines"
             problem = f"cannot be read as CSV in UTF-8 {where}: {error!s:.200}"
             with path.open("rb") as start:
                 wide = "UTF-16" if b"\0" in start.read(64) else "WINDOWS-1252"

@@ -149,7 +149,9 @@ class MappedRow:
         if min(fractions) < -TOLERANCE or max(fractions) > 1 + TOLERANCE:
             where = f"the {'volume' if half == 3 else 'image'} of {'x'.join(f'{side:g}' for side in sides)} pixels"
             where = where if unit == "pixel" else f"0 to {sides[0]:g}"
-            hint = _suggest_unit(values, ("per_mille", "pixel"), unit) if max(fractions) > FAR else ""
+            hint = (
+                "" if unit == "pixel" and max(fractions) < FAR else _suggest_unit(values, ("per_mille", "pixel"), unit)
+            )
             corners = [float(number or 0) for number in numbers]
             if form == "xywh" and all(
                 0 <= a < b <= side for a, b, side in zip(corners, corners[2:], sides, strict=False)
