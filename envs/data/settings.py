@@ -48,7 +48,7 @@ class BoxForm(Section):
             where = "the array in the file: " + ("i, j, k" if self.format == "xyzxyz" else "i, j on slice k")
         counted = "; from 0, and the last pixel is one less than the end: of VOC, subtract 1 from xmin and ymin"
         counted = counted if self.unit == "pixel" and self.format == "xyxy" else ""
-        return f"boxes: {self.format}, unit {self.unit}, frame {self.frame} ({where}{counted})"
+        return f"boxes: {self.format}, unit {self.unit}, frame {self.frame} ({where}){counted}"
 
 
 class CellForm(Section):
