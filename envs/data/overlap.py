@@ -10,7 +10,7 @@ from functools import partial
 from typing import NamedTuple
 
 from ...errors import BadRow
-from ...utils.values import fold_text, identify, read_number
+from ...utils.values import fold_text, identify, normalize_label, read_number, to_text
 from .columns import ColumnMap, ExpressionError, compile_path
 from .fields import TaskField
 from .images import IMAGE_FIELDS, get_location, list_images
@@ -65,12 +65,17 @@ def _fold(value: object) -> str:
     return fold_text(identify(value))
 
 
+def _is_part(value: object) -> bool:
+    """Return whether a right answer may be one of several: a label or boxes, and no number, yes or no."""
+    return read_number(value) is None and normalize_label(to_text(value)) not in ("yes", "no", "maybe")
+
+
 class Contradiction(NamedTuple):
     """Two tasks that ask the same of the same pictures, and have other right answers."""
 
     first: int
     second: int
-    is_parted: bool  # labels or boxes, as of a table with a row for each; else one is a number
+    is_parted: bool  # labels or boxes, as of a table with a row for each
 
 
 def find_contradictions(
@@ -91,6 +96,5 @@ def find_contradictions(
             prompt, gold = ([columns.read(name, row) for name in names] for names in parts.values())
             first, known = seen.setdefault(hash((*pictures, *map(_fold, prompt))), (number, gold))
             if [*map(_fold, known)] != [*map(_fold, gold)]:
-                is_parted = all(read_number(value) is None for value in (*known, *gold))
-                found.append(Contradiction(first, number, is_parted))
+                found.append(Contradiction(first, number, all(map(_is_part, (*known, *gold)))))
     return found
