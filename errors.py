@@ -54,7 +54,8 @@ class BadRow(ViewboxError, ValueError):
     def __init__(self, dataset: str, row: int | str, column: str, given: object, expected: str) -> None:
         self.dataset, self.row, self.column, self.expected = dataset, row, column, expected
         place = f"row {row}" if isinstance(row, int) else row
-        text = f"{dataset}: {place}: column {column!r} is {describe_value(given)}; expected: {expected}"
+        what = f"the {column[5:-1]}" if column.startswith("(the ") else f"column {column!r}"
+        text = f"{dataset}: {place}: {what} is {describe_value(given)}; expected: {expected}"
         super().__init__(text, key=column)
         self.given = given
 

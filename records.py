@@ -15,7 +15,7 @@ from msgspec.structs import force_setattr
 
 from .images.ref import ImageRef
 from .images.shown import ShownView
-from .utils.frozen import FrozenDict, Record, freeze, is_decoding, list_arrays
+from .utils.frozen import FrozenDict, Record, freeze, is_decoding, list_arrays, sort_set
 
 EndReason = Literal["answered", "max_turns", "max_tokens", "malformed", "timeout", "error", "cancelled"]
 Nudge = Literal["", "malformed", "finalize", "notes"]
@@ -42,6 +42,13 @@ class Task(Record, frozen=True):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        for image in self.images if isinstance(self.images, tuple) else (self.images,):
+            if not isinstance(image, ImageRef):
+                given = (
+                    f"Task {self.id!r:.80}: images holds {'text' if isinstance(image, str) else type(image).__name__}"
+                )
+                way = "viewbox.ImageRef.of(picture); or let images(task) of the environment open files and pictures"
+                raise TypeError(f"{given}; allowed: {way}")
         if not is_decoding():
             force_setattr(self, "reference", freeze(list_arrays(self.reference)))
 
@@ -148,7 +155,8 @@ class ToolResult(Record, frozen=True):
 def _format_fact(value: Any) -> str:
     if isinstance(value, float):
         return f"{value:.1f}" if value.is_integer() else f"{value:.4g}"
-    if isinstance(value, tuple | list):
+    if isinstance(value, tuple | list | frozenset):
+        value = sort_set(value) if isinstance(value, frozenset) else value
         return "[" + ", ".join(_format_fact(item) for item in value) + "]"
     return "null" if value is None else str(value)
 

@@ -16,6 +16,7 @@ from ..core.base import BaseMultiTurnEnv
 from ..envs.data import check as checks
 from ..envs.data.check import describe_splits, open_all_rows
 from ..envs.data.env import DataEnv
+from ..envs.data.rows import Rows
 from ..envs.from_config import build_envs, prepare_env
 from ..errors import ConfigError, ViewboxError
 from ..records import Task
@@ -27,6 +28,7 @@ from .task_sheet import ShownTask, draw_sheet, list_shown, load_config, open_env
 from .tools import check_picture_out, save_picture
 
 _WIDTH = 200  # characters of a field that are printed
+_MAX_OPENED, _MAX_VOLUMES = 1000, 50  # tasks of a split whose images are opened in any case
 _MAX_PROBLEMS = 100  # of a catalogue that are printed
 Overrides = Annotated[Sequence[str], typer.Argument(metavar="[KEY=VALUE]...")]
 Count = Annotated[int, typer.Option(min=1)]
@@ -45,9 +47,10 @@ def check(
     """Compare a dataset with what a config expects of it, and show three tasks.
 
     It prints how each column was read, with three values, and what is left out; the tasks, groups and labels of each
-    split; and what the right answers of 20 tasks score by the reward of the config. It ends with status 1 if a row is
-    left out, a column is missing, or holds values of another type or labels that are not expected, or if `--images`
-    finds a row that cannot be shown. Of a catalogue of software (.jsonl, .sqlite) every problem is printed.
+    split; and what the right answers of 20 tasks score by the reward of the config. It ends with status 1 if a row of
+    any split is left out or makes no task, a column is missing, or holds values of another type or labels that are not
+    expected, or if `--images` finds a row that cannot be shown. Of a catalogue of software (.jsonl, .sqlite) every
+    problem is printed.
 
     Args:
         config: a dataset's preset (docs/datasets), a run's YAML, or a catalogue of software (a file).
@@ -76,17 +79,19 @@ def check(
     yield from (say(line, 500) for line in checks.describe_columns(env))
     yield conventions
     yield from (say(line, 2000) for line in describe_splits(*both, labels=True))
-    problems = list(
-        check_rows(env, write) if images else ["images: not opened, but those of the tasks below; --images"]
-    )
+    splits = [*checks.list_splits(*both)]
+    problems = [*(check_rows(env, write) if images else ()), *_open_splits(splits, env.rows if images else None)]
     yield from map(say, problems)
+    unopened = 0
     for answers in score_right_answers(env):
+        unopened += answers.unopened
         yield say(f"right answers: {answers.describe()}", 2000)
         yield from (f"warning: {warning}" for warning in answers.warnings)
     count, shown = list_shown(env, 0, 3)
     yield f"{env.name}: {count} tasks"
     yield from _print_tasks(shown, out)
-    _end(env, is_whole=report.fits and not any(line.startswith("bad: ") for line in problems), shown=shown)
+    is_whole = report.fits and not unopened and not any(line.startswith("bad: ") for line in problems)
+    _end(env, is_whole=is_whole, shown=shown)
 
 
 def show(
@@ -155,6 +160,27 @@ def preview(
     write_page(Path(out), "preview", "".join(bodies))
     yield out
     _end(env, shown=shown)
+
+
+def _open_splits(splits: Sequence[DataEnv], opened: Rows | None) -> Iterator[str]:
+    """Open the images of the first tasks of each split, but not of rows that were opened before; yield a line for each
+    problem."""
+    for env in splits:
+        if opened is not None and (env.rows.name, env.rows.folder) == (opened.name, opened.folder):
+            continue
+        split = env.data.split
+        try:
+            has_volumes = any(env.get_images(number).may_hold_volumes() for number in env.tasks.numbers[:1])
+            most = _MAX_VOLUMES if has_volumes else _MAX_OPENED
+            with typer.progressbar(length=min(most, len(env.tasks)), label=f"opening {split}", file=sys.stderr) as bar:
+                found = checks.open_tasks(env, bar.update, most)
+        except ConfigError as error:
+            yield f"bad: {split}: {error}"
+            continue
+        yield from (f"bad: {split}: {problem}" for problem in found.list_problems())
+        yield f"images of {split}: {found.total - len(found.bad)} of {found.total} rows can be shown"
+        if len(env.tasks) > most:
+            yield f"images of {split}: those of the first {most} tasks were opened; all: --images"
 
 
 def _end(env: BaseMultiTurnEnv, *, is_whole: bool = True, shown: "Sequence[ShownTask | Preview]") -> None:

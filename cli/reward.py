@@ -29,7 +29,8 @@ def try_reward(
     """Print the score of one answer: every component, and why.
 
     Args:
-        reward: reward: a YAML file (also a run's), module:name or file.py:name.
+        reward: reward: a YAML file (also a run's; without `reward`, that of its environment), module:name or
+            file.py:name.
         answer: answer as a JSON object or @file.json; null: no answer.
         reference: reference of the task as a JSON object or @file.json.
         episode: a saved episode instead, as RUN#LINE: a run and a line in it, from 1. Its own answer and reference are

@@ -33,21 +33,24 @@ def read_reward(given: object) -> object:
     if not isinstance(given, str):
         return given
     if given.endswith((".yaml", ".yml")) or yaml_reader.is_pipe(given):
-        return read_reward_file(Path(given))
+        found = read_reward_file(Path(given))
+        if found is None:
+            raise ValueError("it has no section `reward`; allowed: a file with a reward")
+        return found
     if ":" not in given:
         raise ValueError("allowed: a file reward.yaml, package.module:name or path/to/file.py:name")
     return {"type": "python", "function": given}
 
 
-def read_reward_file(path: Path) -> dict[str, Any]:
-    """Return the reward in a file: all of it, or the section `reward` of a whole config. Raise `ConfigError`."""
+def read_reward_file(path: Path) -> dict[str, Any] | None:
+    """Return the reward in a file: all of it, or the section `reward` of a whole config, which may be None."""
     values = yaml_reader.read(path).values
     if isinstance(values, Mapping) and "type" not in values and values.get("reward") is not None:
         values = values["reward"]
         if isinstance(values, str) and ":" in values:
             values = read_reward(values)
     elif isinstance(values, Mapping) and "env" in values:
-        raise ConfigError(f"{path}: has no section `reward`; leave out --reward to use the environment's own")
+        return None
     if not isinstance(values, dict):
         raise ConfigError(f"{path}: does not hold a reward; allowed: a mapping with `type`, or a config with `reward`")
     return values

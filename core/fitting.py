@@ -15,7 +15,7 @@ import json
 import re
 import sys
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from functools import cache
 from re import Pattern
 from typing import Any
@@ -23,7 +23,7 @@ from typing import Any
 from pydantic import AliasChoices, AliasPath, BaseModel, ValidationError
 
 from ..errors import ConfigError, ToolError, describe_unknown, find_nearest, show_json
-from ..utils.frozen import thaw
+from ..utils.frozen import sort_set, thaw
 from ..utils.json_schema import Violation, check_schema, describe_allowed, find_violation, list_types, write_path
 from .contract import AuthoredEnv
 from .parsing.objects import find_reference
@@ -72,13 +72,24 @@ def _fit_model(model: type[BaseModel], answer: dict[str, Any], schema: Mapping[s
     except UnicodeError as error:
         raise ToolError(f"the answer is not Unicode: {error}") from error
     try:
-        written = checked.model_dump(mode="json")
+        written = _sort_sets(checked, checked.model_dump(mode="json"))
     except (ValueError, RecursionError) as error:
         raise ToolError(f"the answer cannot be written as JSON: {error}") from error
     if not isinstance(written, dict):
         raise ToolError("the answer must be an object")
     check_finite(written)
     return written
+
+
+def _sort_sets(value: Any, written: Any) -> Any:
+    """Return what pydantic wrote of a value with the items of every set in the same order in every process."""
+    if isinstance(written, dict):
+        inner = value.values() if isinstance(value, Mapping) else [getattr(value, name, None) for name in written]
+        return {name: _sort_sets(one, item) for (name, item), one in zip(written.items(), inner, strict=False)}
+    if not isinstance(written, list) or not isinstance(value, Sequence | Set):
+        return written
+    items = list(map(_sort_sets, value, written))
+    return sort_set(items) if isinstance(value, Set) else items
 
 
 def _describe_refusal(problems: Sequence[Any], answer: dict[str, Any], schema: Mapping[str, Any]) -> str:

@@ -4,6 +4,7 @@ The answers are written and read as a model's would be. No model, judge or serve
 """
 
 import random
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean
@@ -23,18 +24,21 @@ from ..records import Episode, Scores, Task
 from ..rewards import ExactMatchReward, IoUReward, LabelSetF1Reward, TokenF1Reward, ToolUseReward
 from ..rewards.combined import CombinedReward, to_combined
 from ..rewards.explain import explain_reward
-from ..rewards.fields import get_field, read_boxes
+from ..rewards.fields import get_field, read_boxes, to_items
 from ..rewards.remote import find_remote_address, is_blocking
 from ..rewards.token_f1 import ShortAnswerReward
 from ..utils.concurrency import contain_exit
 from ..utils.terminal import describe_error, make_line
+from ..utils.values import read_number
 from .data.env import DataEnv
 from .mixture import Mixture
 
 NUM_TASKS = 20
 LEAST = 0.95  # a right answer that scores less is warned of
 CHANCE = 0.01  # with which boxes that lie anywhere would all fit a smaller unit
+NOT_OPENED = "cannot be opened"
 NO_ANSWER = "have no right answer that can be written"
+_COMMA = re.compile(r"\s*[-+]?\d+,\d+\s*")
 OF_TEXT = (ExactMatchReward, TokenF1Reward, LabelSetF1Reward, ShortAnswerReward)
 
 
@@ -49,6 +53,7 @@ class RightAnswers:
     components: Mapping[str, float | None]  # the mean of each; None if it applies to no task
     remarks: tuple[str, ...]  # what was left out, and why
     warnings: tuple[str, ...]  # what is probably wrong
+    unopened: int = 0  # tasks that cannot be opened
 
     def describe(self) -> str:
         """Return the scores in one line.
@@ -85,16 +90,19 @@ def _score_part(env: BaseMultiTurnEnv, count: int) -> RightAnswers:
     drawn = [tasks[number] for number in sorted(random.Random(0).sample(range(len(tasks)), min(count, len(tasks))))]
     left_out: dict[str, str] = {}
     reward = _leave_out(env.reward, left_out)
-    played: list[_Played] = []
+    played, lows = list[_Played](), list[float]()
     problems: dict[str, list[str]] = {}  # what a task lacks -> the tasks
     boxes: set[tuple[tuple[float, ...], tuple[int, int]]] = set()
     silent = vary(env, reward=reward or to_combined(_say_nothing))
     for task in drawn:
-        stage = ["cannot be opened"]
+        stage = [NOT_OPENED]
         try:
             with contain_exit():
                 state = env.reset(task, seed=0)
                 size = (state.images[0].width, state.images[0].height) if state.images else (1, 1)
+                if isinstance(env, DataEnv) and env.data.unit:
+                    pixels = (one.pixels if one.volume is None else one.volume.voxels for one in state.images)
+                    lows += [float(np.min(one)) for one in pixels]
                 boxes |= {(tuple(box), size) for box in _find_boxes(task.reference) if state.images}
                 episode = _play(env, silent, task, stage)
                 own = getattr(env, "perfect_answer", None)
@@ -112,11 +120,16 @@ def _score_part(env: BaseMultiTurnEnv, count: int) -> RightAnswers:
         means = {}
     elif played:
         warnings += _list_low(env, reward, played, means, _compute_means(one.exact for one in played))
+    warnings += _list_commas(env, reward, drawn)
+    if isinstance(env, DataEnv) and env.data.unit and lows and min(lows) >= 0:
+        problem = f"no value of {len(lows)} pictures is below 0, and air has -1000 HU"
+        warnings.append(f"data.unit = HU: {problem}; is it a CT, without its rescaling?")
     if isinstance(env, DataEnv) and (doubt := describe_doubtful_unit(env.data.boxes.unit, boxes)):
         warnings.insert(0, f"data.boxes.unit = {env.data.boxes.unit}: {doubt}")
     total = means.pop("", None)
     lines = tuple(make_line(f"{env.name}: {line}", 600) for line in warnings)
-    return RightAnswers(env.name, len(tasks), len(played), total, means, tuple(remarks), lines)
+    unopened = len(problems.get(NOT_OPENED, ()))
+    return RightAnswers(env.name, len(tasks), len(played), total, means, tuple(remarks), lines, unopened)
 
 
 def _play(env: BaseMultiTurnEnv, silent: BaseMultiTurnEnv, task: Task, stage: list[str]) -> Episode:
@@ -250,6 +263,18 @@ def _explain_writing(env: BaseMultiTurnEnv, play: _Played, exact: float | None, 
         rounding += f" to whole pixels of a view of {play.view[0]} x {play.view[1]}"
         rounding += "; allowed: coordinates: unit or per_mille, or larger images"
     return f"before they are written they score {exact:.3f}; {rounding}"
+
+
+def _list_commas(env: BaseMultiTurnEnv, reward: CombinedReward | None, tasks: Sequence[Task]) -> Iterator[str]:
+    """Yield that numbers with a decimal comma stay texts, if numbers near them should be right."""
+    parts = [] if reward is None else [one for _, one in _walk(reward, {})]
+    if not any(getattr(one, "tolerance", None) for one in (env, *parts)):
+        return
+    texts = [text for task in tasks for value in task.reference.values() for text in to_items(value) or ()]
+    found = [text for text in texts if isinstance(text, str) and _COMMA.fullmatch(text) and read_number(text) is None]
+    if found:
+        problem = f"{len(found)} right answers such as {found[0]!r} are texts, to which no `tolerance` applies"
+        yield f"{problem}; data.cells.decimal: ',' reads numbers of CSV and TSV so; elsewhere write 1.5"
 
 
 def _find_boxes(value: Any) -> Iterator[Sequence[float]]:

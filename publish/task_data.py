@@ -25,6 +25,7 @@ from ..utils.secrets import find_key_form
 from .author_files import check_file, is_license
 
 FOLDER, ROWS, IMAGES, COLUMN = "data", "tasks.jsonl", "images", "viewbox_images"
+GROUP = "viewbox_group"
 CHOSEN = ("source", "config", "split", "hold_out", "images", "streaming", "where", "limit", "sample", "difficulty")
 MAX_BYTES = 2**30  # of all images of a package
 
@@ -57,7 +58,7 @@ def write_tasks(env: DataEnv, package: Path) -> dict[str, object]:
             if BAD_ROW in task.metadata:
                 bad.append(str(task.metadata[BAD_ROW]))
                 continue
-            row, images = env.export_row(task)
+            rows, images = env.export_rows(task)
             names = []
             for image in images:
                 try:
@@ -68,10 +69,11 @@ def write_tasks(env: DataEnv, package: Path) -> dict[str, object]:
                 names.append(name)
                 size += written
             has_images = has_images or bool(names)
-            line = json.dumps({**row, COLUMN: names}, ensure_ascii=False, default=str)
-            if (kind := find_key_form(line)) is not None:
+            group = {} if env.data.group is None else {GROUP: task.id}
+            lines = [json.dumps({**row, **group, COLUMN: names}, ensure_ascii=False, default=str) for row in rows]
+            if (kind := find_key_form("\n".join(lines))) is not None:
                 raise ConfigError(f"data: task {task.id!r:.80} holds {kind}, which would be published", key="data")
-            file.write(line + "\n")
+            file.writelines(f"{line}\n" for line in lines)
             if size > MAX_BYTES:
                 raise ConfigError(
                     f"data: the images of the first {number + 1} tasks take {size / 2**30:.1f} GiB; allowed in a "
@@ -85,6 +87,7 @@ def write_tasks(env: DataEnv, package: Path) -> dict[str, object]:
             key="data",
         )
     kept = env.data.model_dump(mode="json", exclude_unset=True, exclude=set(CHOSEN))
+    kept |= {"group": GROUP} if env.data.group is not None else {}
     columns = {name: column for name, column in env.data.columns.items() if name not in ("image", "images")}
     return {**kept, "source": f"{FOLDER}/{ROWS}", "columns": columns | ({"images": COLUMN} if has_images else {})}
 

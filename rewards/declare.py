@@ -23,7 +23,7 @@ from .fields import Answer, Reference
 C = TypeVar("C", bound=type)
 
 Name = Annotated[str, Field(min_length=1)]
-AnswerField = Annotated[str, Field(min_length=1, description="the answer's field; dots step into inner mappings")]
+AnswerField = Annotated[str, Field(min_length=1, description="the answer's field; a path such as findings.0.name")]
 ReferenceField = Annotated[Name | None, Field(description="the reference's field; default: the same as `field`")]
 RewardName = Annotated[str, Field(min_length=1, description="the name in logs if it is not a component")]
 Aliases = Annotated[Mapping[str, Sequence[str]], Field(description="other accepted spellings of each label")]
@@ -99,6 +99,10 @@ def validated_dataclass(cls: C) -> C:
     Traceback (most recent call last):
     viewbox.errors.ConfigError: Circle.radius = -1; allowed: a number of at least 0
     """
+    owner = next(one for one in cls.__mro__ if "__init__" in vars(one))
+    if not (owner is object or dataclasses.is_dataclass(owner) or getattr(owner, "_is_protocol", False)):
+        problem = f"{cls.__name__}: has its own __init__, which its settings would replace"
+        raise ConfigError(f'{problem}; allowed: annotated fields (`field: str = "label"`), and __post_init__')
     validated: Any = pydantic.dataclasses.dataclass(
         frozen=True, config=ConfigDict(arbitrary_types_allowed=True, allow_inf_nan=False)
     )(cls)

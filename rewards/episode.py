@@ -158,4 +158,4 @@ def _simplify(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [_simplify(item) for item in value]
     number = to_finite_float(value)
-    return value if number is None else round(number, 6)
+    return value if number is None else round(number, 6) + 0.0  # -0.0 is 0

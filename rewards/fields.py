@@ -11,6 +11,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 from ..errors import Unmeasurable
+from ..utils.field_paths import follow_path
+from ..utils.frozen import sort_set
 from ..utils.values import fold_text, normalize, to_finite_float, to_text
 
 Answer = Mapping[str, Any] | None  # the checked final answer of a model; None: there is none
@@ -27,21 +29,16 @@ _MAX_QUOTE = 60  # characters of a text that an explanation quotes
 
 
 def get_field(mapping: object, field: str) -> Any:
-    """Return the value at `field`, whose dots step into inner mappings; `None` if there is no value.
+    """Return the value at `field`, a path as of a column (`follow_path`); `None` if there is no value.
 
-    >>> get_field({"finding": {"label": "nodule"}}, "finding.label")
+    >>> get_field({"findings": [{"label": "nodule"}]}, "findings.0.label")
     'nodule'
     >>> get_field({"finding": "nodule"}, "finding.label") is None
     True
     """
     if isinstance(mapping, dict) and "." not in field:  # the common case
         return mapping.get(field)
-    value = mapping
-    for part in field.split("."):
-        if not isinstance(value, (dict, Mapping)) or part not in value:
-            return None
-        value = value[part]
-    return value
+    return follow_path(mapping, field)
 
 
 def to_items(value: object, max_items: int | None = None) -> Sequence[Any] | None:
@@ -53,7 +50,7 @@ def to_items(value: object, max_items: int | None = None) -> Sequence[Any] | Non
     if isinstance(value, list | tuple):
         return value if max_items is None else value[:max_items]
     if isinstance(value, set | frozenset):
-        return list(value)
+        return sort_set(value)
     return [value] if isinstance(value, str | int | float) and value != "" else None
 
 

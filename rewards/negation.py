@@ -13,15 +13,17 @@ import unicodedata
 from bisect import bisect_left
 from functools import lru_cache
 
-from ..utils.values import attach_signs, fold_text, join_numbers
+from ..utils.values import attach_signs, fold_text, join_numbers, mark_case
 
 MARK = "¬"  # no token holds it, so a model cannot write it; alone it stands for a negation that denies something
-TOKEN = r"[^\W\d_][^\W_]*(?:'[^\W_]+)*|(?:(?<!\w)-)?(?:\d+(?:\.\d+)*|(?<!\w)\.\d+)"  # words first: most are
+_MARKS = "".join(chr(code) for code in range(0x300, 0x1E00) if unicodedata.category(chr(code)) in ("Mn", "Mc"))
+_REST = rf"[^\W_]*(?:[{_MARKS}]+[^\W_]*)*"  # of a word: with the vowels of Hindi and Thai, which are marks
+TOKEN = rf"[^\W\d_]{_REST}(?:'[^\W_]+)*|(?:(?<!\w)-)?(?:\d+(?:\.\d+)*|(?<!\w)\.\d+)"  # words first: most are
 _TOKEN = re.compile(TOKEN)
 # with the sign that makes another value of it: "<5", "28%", "rh+", "↑crp"
 _SIGNED = (
-    r"[↑↓]*[^\W\d_][^\W_]*(?:'[^\W_]+)*(?:(?:\++|-)(?!\w))?"
-    r"|(?:<=|>=|[<>~±↑↓])?(?:(?<!\w)-)?(?:\d+(?:\.\d+)*|(?<!\w)\.\d+)(?:(?:[%‰]|\++|-)(?!\w))?"
+    rf"[↑↓]*[^\W\d_]{_REST}(?:'[^\W_]+)*(?:(?:\++|-)(?!\w))?"
+    r"|(?:<=|>=|[<>~±↑↓])?(?:(?<!\w)-)?(?:\d+(?:\.\d+)*|(?<!\w)\.\d+)(?:(?:[%‰‱]|′+|\++|-)(?!\w))?"
 )
 _SIGNED_TOKEN = re.compile(_SIGNED)
 _PIECE = re.compile(f"{_SIGNED}|,")
@@ -170,7 +172,7 @@ def split_words(text: str) -> tuple[list[str], bool]:
     >>> split_words("Tumour, left lung")
     (['tumour', 'left', 'lung'], False)
     """
-    plain = join_numbers(text.lower()) if _PLAIN.fullmatch(text) else ""  # most texts
+    plain = join_numbers(mark_case(text).lower()) if _PLAIN.fullmatch(text) else ""  # most texts
     if plain and not _may_deny(words := _TOKEN.findall(plain)):
         return words, False
     if plain and not _ODD.search(plain):

@@ -97,11 +97,13 @@ class TokenF1Reward:
         return frozenset(kept | {MARK + word for word in kept} | {MARK})
 
     def __call__(self, answer: Answer, reference: Reference) -> float:
+        return max((f1 for f1, _ in self.compare(answer, reference)), default=0.0)
+
+    def compare(self, answer: Answer, reference: Reference) -> list[tuple[float, float]]:
+        """Return the F1 with each accepted gold, and the share of the answer's words that this gold has."""
         text, golds = self._read(answer, reference)
-        if not golds:
-            return 0.0
-        words, both_ways = _split_text(self._mark_names(text), self.negation_scope)
-        return max(_compute_f1(words, both_ways, gold, text) for gold in golds)
+        words, both_ways = _split_text(self._mark_names(text), self.negation_scope) if golds else ([], frozenset[str]())
+        return [_compute_f1(words, both_ways, gold, text) for gold in golds]
 
     def explain(self, answer: Answer, reference: Reference) -> str:
         """Return why the answer got its score, in a sentence."""
@@ -112,7 +114,7 @@ class TokenF1Reward:
                 return f"{self.field}: no answer given; wanted {quote_value(gold)}"
             return f"{self.field}: {quote_value(text)} cannot be compared with {quote_value(gold)}"
         words, both_ways = _split_text(self._mark_names(text), self.negation_scope)
-        best = max(golds, key=lambda gold: _compute_f1(words, both_ways, gold, text))
+        best = max(golds, key=lambda gold: _compute_f1(words, both_ways, gold, text)[0])
         kept = [word for word in words if word not in best.ignored]
         shared = Counter(kept) & best.counts
         wrong = _find_contradictions(set(kept), both_ways, best)
@@ -158,20 +160,22 @@ def _list_words(words: Iterable[str]) -> str:
     return listed if len(listed) < 200 else listed[:200] + "…"
 
 
-def _compute_f1(words: list[str], both_ways: frozenset[str], gold: _Gold, text: str) -> float:
+def _compute_f1(words: list[str], both_ways: frozenset[str], gold: _Gold, text: str) -> tuple[float, float]:
+    """Return F1, and the precision in it."""
     if not gold.counts:
-        return float(gold.text != "" and normalize(text).text == gold.text)
+        same = float(gold.text != "" and normalize(text).text == gold.text)
+        return same, same
     kept = [word for word in words if word not in gold.ignored]
     counts = Counter(kept)
     common = counts.keys() & gold.counts.keys()
     if not common:
-        return 0.0
+        return 0.0, 0.0
     shared: float = sum(min(counts[word], gold.counts[word]) for word in common)
     if unequal := both_ways ^ gold.both_ways:  # both affirmed and denied on one side only
         partly = sum(min(counts[word], gold.counts[word]) for word in common if word.lstrip(MARK) in unequal)
         shared = shared - partly + partly * _BOTH_WAYS
     shared -= 2 * len(_find_contradictions(counts.keys(), both_ways, gold))
-    return max(0.0, 2 * shared / (len(kept) + gold.total))
+    return max(0.0, 2 * shared / (len(kept) + gold.total)), max(0.0, shared / len(kept))
 
 
 def _find_contradictions(words: Set[str], both_ways: frozenset[str], gold: _Gold) -> set[str]:
@@ -203,7 +207,9 @@ MAX_NUMBER = 64  # characters of a number
 
 @validated_dataclass
 class ShortAnswerReward:
-    """`ExactMatchReward` if the reference's `kind_field` is closed or choice; else the better of it and token F1.
+    """`ExactMatchReward` if the reference's `kind_field` is closed or choice, or the gold is a number; else the better
+    of it and token F1, which is at most the share of the answer's words that are right: a list of options earns no more
+    than one of them.
 
     With a `tolerance`, a number is also right if it differs from a gold number by at most this share of it, as in the
     relaxed accuracy of ChartQA (Masry et al. 2022); 12% is 0.12. `exact` compares every kind exactly. The reward does
@@ -237,13 +243,18 @@ class ShortAnswerReward:
             return None
         if self._exact(answer, reference) == 1.0 or self._is_near(get_field(answer, self.field), golds):
             return 1.0
-        closed = self.exact or get_field(reference, self.kind_field) in ("closed", "choice")
-        return 0.0 if closed else self._words(answer, reference)
+        if self._is_exact(reference, golds):
+            return 0.0
+        return max((min(both) for both in self._words.compare(answer, reference)), default=0.0)
 
     def explain(self, answer: Answer, reference: Reference) -> str:
         """Return why the answer got its score, in a sentence."""
-        exact = self.exact or get_field(reference, self.kind_field) in ("closed", "choice")
-        return (self._exact if exact else self._words).explain(answer, reference)
+        golds = get_accepted_values(get_field(reference, self.reference_field or self.field))
+        return (self._exact if self._is_exact(reference, golds) else self._words).explain(answer, reference)
+
+    def _is_exact(self, reference: Reference, golds: list[Any]) -> bool:
+        numbers = [gold for gold in map(normalize, golds) if gold.number is not None and gold.unit in ("", "%", "‰")]
+        return self.exact or bool(numbers) or get_field(reference, self.kind_field) in ("closed", "choice")
 
     def _is_near(self, value: Any, golds: list[Any]) -> bool:
         if not self.tolerance or (isinstance(value, str) and len(value) > MAX_NUMBER):

@@ -23,6 +23,7 @@ from typing import BinaryIO, Literal
 from ..errors import ConfigError, describe_value
 from .secrets import is_secret_name
 
+MAX_DECODED = 2**30  # bytes that a packed file may become in memory, beyond its own size
 _BUFFER = 2**16  # bytes read at a time: the lines of a run are long
 _VARIABLE = re.compile(r"\$(?:(\w+)|\{([^}]*)\}|\{)")
 Written = Literal["file", "folder", "new"]

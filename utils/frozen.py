@@ -5,7 +5,7 @@ A record that cannot change can be shared between episodes and threads without c
 
 import json
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from decimal import Decimal
 from functools import cache
 from numbers import Real
@@ -111,8 +111,20 @@ def thaw(value: object) -> Any:
     if isinstance(value, list | tuple):
         return [thaw(item) for item in value]
     if isinstance(value, set | frozenset):
-        return sorted(thaw(item) for item in value)
+        return sort_set(map(thaw, value))
     return to_plain(value)
+
+
+def sort_set(items: Iterable[Any]) -> list[Any]:
+    """Return the items of a set in an order that is the same in every process: numbers, then texts, then others.
+
+    >>> sort_set({"b", 10, "a", 9, None})
+    [9, 10, 'a', 'b', None]
+    """
+    return sorted(
+        items,
+        key=lambda one: (isinstance(one, str), 0, one) if isinstance(one, int | float | str) else (2, 0, repr(one)),
+    )
 
 
 def list_arrays(value: object) -> Any:

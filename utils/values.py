@@ -22,6 +22,7 @@ _GROWN = 4096  # characters that are kept of a text that NFKC makes more than fo
 # Hyphens, dashes and minus signs are one sign, or a "–7" would be read as 7; so are other signs of one meaning.
 _DASHES = "\u02d7\u058a\u05be\u1806\u2010\u2011\u2012\u2013\u2014\u2015\u2043\u2212\u2796\u2e3a\u2e3b\ufe58"
 _SPELLED = {"-": _DASHES, "'": "‘’", "/": "⁄∕", "<=": "≤≦⩽", ">=": "≥≧⩾", "~": "≈∼≃", "↑": "⬆⇑⇧", "↓": "⬇⇓⇩"}
+_SPELLED |= {"%": "٪", "i": "ı"}  # Turkish case: I is a small ı, İ a small i
 _ASCII_SIGNS = str.maketrans({sign: ascii_ for ascii_, signs in _SPELLED.items() for sign in signs})
 _KEPT_APART = (  # what NFKC would join to a number: 4² is not 42, 10⁻³ not 10-3, 2½ not 21/2, 8₂ not 82, 5º not 5o
     (re.compile("(?<=\\d)(?=[⁺⁻]?[⁰¹²³⁴⁵⁶⁷⁸⁹])"), "^"),
@@ -41,13 +42,22 @@ _ARROWS = tuple(re.compile(rf"(?<![^\W_])([^\W_]+){gap}([↑↓]+)(?!\w)") for g
 _LETTERED = re.compile(r"([^\W\d_])(?: ?[.):\]、]{1,2} ?| - )(?=\S)")  # "B) right", "B: right" and "B - right" are one
 _UNDERSCORE = re.compile(r"(?<=[^\W\d_])_+(?=[^\W_])|(?<=\d)_+(?=[^\W\d_])")  # not 1_000
 _GROUPS = re.compile(r"(?<![\w.,])[1-9]\d{0,2}(?:,\d{3})+(?![\d,]|\.\d*[.,]\d)")  # 12,000: English, as prompts are
-_BETWEEN = re.compile(r"(?<=\d) - (?=[^\W\d_]{0,2}\d)|(?<=\d) ?[x×] ?(?=\d)|(?<=\d)(?=±)")  # "L4 - L5"; "5x3"
+# "L4 - L5", "3 + 4"; "5x3"
+_BETWEEN = re.compile(r"(?<=\d) - (?=[^\W\d_]{0,2}\d)|(?<=\d) \+ (?=\d)|(?<=\d) ?[x×] ?(?=\d)|(?<=\d)(?=±)")
 _WITH_UNIT = re.compile(r"(?<![\w.^])(\d+(?:\.\d+)?)(?=[^\W\d_])(?!e[+-]?\d)")  # "5mm" and "5 mm"
 _MEASURE = re.compile(
     r"(<=|>=|[<>~±↑↓])?"
     r"([+-]?(?:(?!0\d)\d+\.?\d*|\.\d+)(?:e[+-]?\d{1,3}(?!\w)| ?[x*·] ?10\^[+-]?\d{1,3})?|10\^[+-]?\d{1,3})"
     r" ?([%‰]|(?!x ?\d)(?:°|[^\W\d_])[^\s,;]{0,15})?"
 )
+_MEGA = re.compile(  # not of "200 MA" or "5 MM", which are milli in capital letters
+    r"(?:(?<=\d)|(?<=\d[ -]))M(?=(?:Bq|Sv|Gy|Hz|eV|Pa|Ci|mol|bit|[msglVWJ])(?![^\W\d_]))"
+    r"|(?<![^\W_])M(?=(?:Bq|Sv|Gy|Hz|eV|Pa|Ci)(?![^\W\d_]))"
+)
+_MOLAR, _SIEMENS = (  # "3 mM" is not 3 mm, nor "3 mS" 3 ms
+    re.compile(rf"((?:(?<=\d)|(?<=\d[ -]))[mnpuµμ]){letter}(?![^\W\d_])") for letter in "MS"
+)
+_SIGNS = re.compile(r"[-%‰]+")
 _UNITS = {"percent": "%", "permille": "‰"}
 _CANONICAL = re.compile(r"-?(?:0|[1-9]\d{0,14})(?:\.\d+)?(?:e[-+]\d\d)?", re.ASCII)
 _BOOLEANS = {"true": "yes", "false": "no"}
@@ -224,27 +234,40 @@ def fold_text(text: str) -> str:
     'seven nodules'
     """
     if text.isascii() and text.isprintable():  # the fast path for most texts
-        return " ".join(text.lower().split())
+        return " ".join(mark_case(text).lower().split())
     visible = _LONG_RUN.sub(r"\1", text.translate(_VISIBLE))
     for place, mark in _KEPT_APART:
         visible = place.sub(mark, visible)
     spelled = unicodedata.normalize("NFKC", visible)
     spelled = spelled[: max(4 * len(text), _GROWN)]  # one character may become 18
-    folded = unicodedata.normalize("NFKC", spelled.casefold())
+    folded = unicodedata.normalize("NFKC", mark_case(spelled).casefold()).replace("i\u0307", "i")  # Turkish İ
     return " ".join(folded.translate(_ASCII_SIGNS).split())
+
+
+def mark_case(text: str) -> str:
+    """Spell out the letters of units whose case makes another unit, before case is ignored.
+
+    >>> mark_case("5 MBq, 5 mBq, 6 MV, 3 mM, 12 MM")
+    '5 megaBq, 5 mBq, 6 megaV, 3 mmolar, 12 MM'
+    """
+    if "M" not in text and "S" not in text:
+        return text
+    return _MOLAR.sub(r"\1molar", _SIEMENS.sub(r"\1siemens", _MEGA.sub("mega", text)))
 
 
 def strip_outer_punctuation(text: str) -> str:
     """`text` without outer punctuation; punctuation with a meaning stays: the sign of a number, 50%, HER2-, T2*.
 
     A minus or an exclamation mark before a word stays too: it may mean "not". Text that is only punctuation is left
-    unchanged.
+    unchanged, but for what is around one sign.
 
     >>> [strip_outer_punctuation(t) for t in ('"seven."', "**seven!**", "(-7)", ".5", "50%", "T2*", "!seven", "?")]
     ['seven', 'seven', '-7', '.5', '50%', 'T2*', '!seven', '?']
+    >>> [strip_outer_punctuation(t) for t in ("(-)", "5′′.", "-/-")]
+    ['-', '5′′', '-/-']
     """
     start, end = 0, len(text)
-    kept_signs = "-%‰" if text.startswith("*") else "-%‰*"  # a star at both ends is emphasis
+    kept_signs = "-%‰‱′" if text.startswith("*") else "-%‰‱′*"  # a star at both ends is emphasis
     while start < end and _is_outer(text[start]) and not _SIGNED_NUMBER.match(text, start):
         if text[start] in "!-" and text[start + 1 : start + 2].isalnum():
             break
@@ -252,10 +275,10 @@ def strip_outer_punctuation(text: str) -> str:
             break
         start += 1
     while end > start and _is_outer(text[end - 1]):
-        if text[end - 1] in kept_signs and text[end - 2 : end - 1].isalnum():
+        if text[end - 1] in kept_signs and text[: end - 1].rstrip("′")[-1:].isalnum():
             break
         end -= 1
-    return text[start:end] or text
+    return text[start:end] or (signs[0] if len(signs := _SIGNS.findall(text)) == 1 else text)
 
 
 def _is_outer(character: str) -> bool:
@@ -288,7 +311,7 @@ def join_numbers(text: str) -> str:
     if not _DIGIT.search(text):
         return text
     text = _GROUPS.sub(lambda found: found[0].replace(",", ""), text) if "," in text else text
-    text = _BETWEEN.sub(lambda found: {" - ": "-", "": " "}.get(found[0], " x "), text)
+    text = _BETWEEN.sub(lambda found: {" - ": "-", " + ": "+", "": " "}.get(found[0], " x "), text)
     return _WITH_UNIT.sub(r"\1 ", text)
 
 

@@ -28,7 +28,8 @@ SIDE_WORDS: Mapping[str, tuple[str, ...]] = {
 BEFORE_SIDE = frozenset(("on", "in", "of", "at", "the", "lung", "base", "side", "to"))  # "an effusion on the left"
 NORMAL = frozenset(("none", "nothing", "normal", "clear", "unremarkable"))
 _HEDGING = """possible possibly probable probably likely unlikely perhaps maybe may might could can suspected suspicious
-    suspicion questionable question equivocal versus vs or either consider rule if unsure uncertain"""
+    suspicion questionable question equivocal versus vs or either consider rule ruled exclude excludes excluded
+    excluding if unsure uncertain"""
 HEDGES = frozenset(_HEDGING.split())
 _SENTENCE = re.compile(r"(?:[;!?\n]|\.(?!\d))+")  # 0.91 is one number
 _SIZE = re.compile(r"\s*(\d{1,4}(?:\.\d{1,6})?)\s*(?:mm|millimeters?|millimetres?)?\.?\s*", re.IGNORECASE | re.ASCII)

@@ -44,10 +44,12 @@ class TextTable(Rows):
             with path.open(encoding="utf-8-sig", newline="") as file:
                 self._header = self._read_file(file, is_tsv=path.suffix.lower() == ".tsv")
         except (UnicodeError, csv.Error) as error:
-            problem = (
-                f"cannot be read as CSV in UTF-8 below line {self._lines[-1] if self._lines else 1}: {error!s:.200}"
-            )
-            encoding = "UTF-8 (a program's 'CSV UTF-8', or `iconv -f WINDOWS-1252 -t UTF-8`)"
+            last = self._lines[-1] if self._lines else isinstance(error, csv.Error)
+            where = f"below line {int(last)}" if last else "in its first lines"
+            problem = f"cannot be read as CSV in UTF-8 {where}: {error!s:.200}"
+            with path.open("rb") as start:
+                wide = "UTF-16" if b"\0" in start.read(64) else "WINDOWS-1252"
+            encoding = f"UTF-8 (a program's 'CSV UTF-8', or `iconv -f {wide} -t UTF-8`)"
             allowed = f"{encoding}; every quote closed and, inside a quoted cell, written twice"
             raise self._refuse(f"{problem}; allowed: {allowed}") from error
         self._width = len(self._header)
@@ -108,6 +110,8 @@ class TextTable(Rows):
             file.seek(0)
         reader = csv.reader(file, delimiter=self._separator, strict=True)
         header = [name.strip() for name in next(filter(any, reader), [])]
+        if "\0" in "".join(header):
+            raise csv.Error("line contains NUL, as in UTF-16")
         width, named = len(header), max((place for place, name in enumerate(header, 1) if name), default=0)
         end = reader.line_num
         for cells in reader:

@@ -17,7 +17,8 @@ from ...utils.terminal import make_line
 from ...utils.values import to_text
 from .cells import CellRow
 from .columns import check_column, compile_path
-from .env import IMAGE_FIELDS, DataEnv
+from .env import DataEnv
+from .images import IMAGE_FIELDS
 from .rows import JsonLines
 from .splits import describe_split
 from .tables import TableRows
@@ -108,7 +109,7 @@ def describe_columns(env: DataEnv) -> Iterator[str]:
         shown = {json.dumps(value, ensure_ascii=False, default=str): 0 for value in values if value is not None}
         examples = ", ".join(make_line(text, MAX_EXAMPLE) for text in islice(shown, MAX_EXAMPLES)) or "nothing"
         counts = ", ".join(f"{count} {kind}" for kind, count in kinds.most_common())
-        yield f"column {name}: {counts}, such as {examples}"
+        yield f"column {name}: {f'{counts}, such as {examples}' if counts else 'no row can be read'}"
 
 
 def _list_values(value: Any, *, flat: bool) -> Iterator[Any]:
@@ -166,22 +167,28 @@ def describe_splits(env: BaseMultiTurnEnv, held_out: BaseMultiTurnEnv, *, labels
         return [f"{key}: {line}" for key, some in lines.items() for line in some]
     if not isinstance(env, DataEnv) or not isinstance(held_out, DataEnv):
         return []
-    splits = [env] if held_out.data == env.data else [env, held_out]
-    if env.data.cut is not None:
-        chosen = {one.data.split for one in splits}
-        splits += [env.change_data(split=split) for split in ("train", "test") if split not in chosen]
     told = []
-    for one in splits:
+    for one in list_splits(env, held_out):
         fields = {
             name: field.place == "reference"
             for name, field in one.fields.items()
             if labels and name in one.data.columns and field.kind in ("text", "list", "answers", "any")
         }
         try:
-            told.append(describe_split(one.rows, one.data, one.columns, one.tasks.numbers, fields))
+            rows = {number: one.list_rows(number) for number in one.tasks.numbers}
+            told.append(describe_split(one.rows, one.data, one.columns, rows, fields))
         except ConfigError as error:
             told.append(f"{one.data.split}: {error}")
     return told
+
+
+def list_splits(env: DataEnv, held_out: DataEnv) -> list[DataEnv]:
+    """Return the splits that a run trains on and holds out, and the other side of a cut."""
+    splits = [env] if held_out.data == env.data else [env, held_out]
+    if env.data.cut is not None:
+        chosen = {one.data.split for one in splits}
+        splits += [env.change_data(split=split) for split in ("train", "test") if split not in chosen]
+    return splits
 
 
 # ---------------------------------------------------------------------- images
@@ -214,24 +221,31 @@ def open_all_rows(env: DataEnv, on_row: Callable[[int], object]) -> CheckedRows:
 
     `on_row(1)` is called after each row.
     """
-    whole = env.change_data(hold_out=None, where=(), difficulty=None, sample=None, limit=None, bad_rows="skip")
-    bad = dict(whole.tasks.skipped)
+    return open_tasks(
+        env.change_data(hold_out=None, where=(), difficulty=None, sample=None, limit=None, bad_rows="skip"), on_row
+    )
+
+
+def open_tasks(env: DataEnv, on_row: Callable[[int], object], most: int | None = None) -> CheckedRows:
+    """Open every image of every task, or of the first `most`, and of the rows that are left out say why."""
+    bad = dict(env.tasks.skipped)
     opened: dict[str, str] = {}
 
     def check(number: int) -> BadRow | None:
         try:
-            whole.open_row(number, opened)
+            env.open_row(number, opened)
         except BadRow as error:
             return error
         return None
 
-    numbers = whole.tasks.numbers
+    numbers = env.tasks.numbers[:most]
     with ThreadPoolExecutor(min(8, os.cpu_count() or 1)) as pool:
         for number, error in zip(numbers, pool.map(check, numbers), strict=True):
             on_row(1)
             if error is not None:
                 bad[number] = error
-    return CheckedRows(len(numbers) + len(whole.tasks.skipped), dict(sorted(bad.items())))
+    total = sum(len(env.list_rows(number)) for number in (*numbers, *env.tasks.skipped))
+    return CheckedRows(total, {one: bad[number] for number in sorted(bad) for one in env.list_rows(number)})
 
 
 def write_clean_rows(env: DataEnv, path: Path, bad: Mapping[int, object]) -> None:

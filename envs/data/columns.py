@@ -8,6 +8,7 @@ from jinja2 import StrictUndefined, TemplateSyntaxError, meta
 
 from ...core.prompts.templates import JINJA
 from ...errors import ConfigError, describe_unknown
+from ...utils.field_paths import follow_path
 from .cells import CellRow
 from .rows import Row, Rows
 
@@ -104,36 +105,15 @@ def check_column(path: str, rows: Rows, key: str) -> str:
     if found is not None:
         return found
     known = rows.list_columns()
+    if not known:
+        raise ConfigError(f"{key}: {rows.name} is empty: it has no row, and no column {path[:100]!r}", key=key)
     problem = describe_unknown("column", path[:100], [name[:100] for name in known])
     raise ConfigError(f"{key}: {rows.name}: {problem}", key=key)
 
 
 def compile_path(path: str) -> Read:
-    """Return a function that reads a dotted path of a row; a number is a place in a list, and `*` stands for all
-    places.
-
-    >>> row = {"objects": [{"label": "nodule"}, {"label": "mass"}], "a.b": 3}
-    >>> [compile_path(path)(row) for path in ("objects.1.label", "objects.*.label", "a.b", "objects.9", "x")]
-    ['mass', ['nodule', 'mass'], 3, None, None]
-    """
-    if "." not in path:
-        return lambda row: row.get(path)
-    return lambda row: _follow(row, path)
-
-
-def _follow(value: Any, path: str) -> Any:
-    if not path:
-        return value
-    if isinstance(value, Mapping):  # a key may hold dots
-        heads = [path, *accumulate(path.split("."), "{}.{}".format)]
-        head = next((head for head in heads if head in value), None)
-        return None if head is None else _follow(value[head], path[len(head) + 1 :])
-    head, _, rest = path.partition(".")
-    if not isinstance(value, list | tuple):
-        return None
-    if head == "*":
-        return [_follow(item, rest) for item in value]
-    return _follow(value[int(head)], rest) if head.isdecimal() and int(head) < len(value) else None
+    """Return a function that reads a path (`follow_path`) of a row."""
+    return (lambda row: follow_path(row, path)) if "." in path else (lambda row: row.get(path))
 
 
 def _describe(spec: Any, field: str) -> str:

@@ -1,7 +1,9 @@
 """`DataEnv`: the base of environments whose tasks are rows of a dataset."""
 
+import logging
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Self
@@ -18,15 +20,17 @@ from ...utils.concurrency import contain_exit
 from ...utils.terminal import describe_error
 from ...utils.values import identify
 from . import selection
-from .columns import ColumnMap
-from .fields import BoxFrame, MappedRow, TaskField
-from .images import ImageNeeded, RowImages, check_path, get_location, list_images, measure_picture, turn_place
+from .columns import ColumnMap, ExpressionError
+from .fields import BoxFrame, MappedRow, Measure, TaskField
+from .images import IMAGE_FIELDS, RowImages, check_path, get_location, list_images, measure_picture, turn_place
+from .overlap import find_contradictions
 from .rows import Rows
 from .selection import BAD_ROW, DataTasks, check_tasks
 from .settings import DataSettings
 from .sources import open_rows
 
-IMAGE_FIELDS = ("image", "images")
+MAX_CONTRADICTING = 0.1  # share of tasks whose labels or boxes contradict an earlier one
+log = logging.getLogger("viewbox.envs")
 
 
 class DataEnv(BaseMultiTurnEnv):
@@ -90,10 +94,12 @@ class DataEnv(BaseMultiTurnEnv):
         """The tasks, opened when they are first asked for. Raises `ConfigError` if the data block cannot be used."""
         rows, data = self.rows, self.data
         self._check_fields()
-        numbers, bad = selection.select_rows(rows, data, self.columns)
+        numbers, bad, _ = self._selected
         stop = data.bad_rows == "stop"
         numbers, skipped = check_tasks(numbers, self._check_row, bad, dataset=rows.name, limit=data.limit, stop=stop)
-        return DataTasks(numbers, self._make_task, skipped, stop=stop)
+        if self.data.group is None and not rows.starts and len(numbers) <= selection.MAX_CHECKED:
+            self._check_contradictions([int(number) for number in numbers])
+        return DataTasks(numbers, self._make_task, skipped, name=self._name_task, stop=stop)
 
     def images(self, task: Task) -> Sequence[TaskImage]:
         """Return the images of the task's row, each opened when it is shown. Raise `BadRow` if the row is bad."""
@@ -105,10 +111,34 @@ class DataEnv(BaseMultiTurnEnv):
         return self.get_images(number)
 
     # ------------------------------------------------------------------ rows
+    def _check_contradictions(self, numbers: Sequence[int]) -> None:
+        """Warn of tasks that contradict each other; raise `ConfigError` if they are more than a few."""
+        found = find_contradictions(self.rows, self.columns, self.fields, numbers)
+        if not found:
+            return
+        count, parted = len({one for pair in found for one in pair[:2]}), sum(one.is_parted for one in found)
+        first, last = (f"row {one}" if isinstance(one, int) else one for one in map(self.rows.locate, found[0][:2]))
+        text = (
+            f"{self.rows.name}: {count} of {len(numbers)} tasks ask the same of the same picture as another, and have "
+            f"other right answers, such as {first} and {last}; data.group: COLUMN makes rows with one value in it one "
+            "task: that of the picture joins their boxes and lists, and that of the ids keeps them apart"
+        )
+        if parted > MAX_CONTRADICTING * len(numbers):
+            raise ConfigError(f"data: {text}", key="data.group")
+        log.warning("%s", text)
+
     @cached_property
     def rows(self) -> Rows:
         """The rows of the source, whichever of them become tasks."""
         return open_rows(self.data)
+
+    @cached_property
+    def _selected(self) -> selection.Selection:
+        return selection.select_rows(self.rows, self.data, self.columns)
+
+    def list_rows(self, number: int) -> Sequence[int]:
+        """Return the rows of the task whose first row this is: those of its group, or this one."""
+        return self._selected.groups.get(number, (number,)) if self.data.group is not None else (number,)
 
     @cached_property
     def columns(self) -> ColumnMap:
@@ -123,7 +153,10 @@ class DataEnv(BaseMultiTurnEnv):
     def get_images(self, number: int) -> RowImages:
         """Return the images of a row, none of them opened."""
         with self._blame_row(number):
-            values = self._list_images(number)
+            values, *others = map(self._list_images, self.list_rows(number))
+            for place, images in zip(self.list_rows(number)[1:], others, strict=True):
+                if images != values:
+                    raise self._refuse_image(place, images, f"the images of {values!r:.200}, which is of its group")
             if self._must_have_images and not values:
                 raise self._refuse_image(number, None, "an image")
             return RowImages(
@@ -134,21 +167,22 @@ class DataEnv(BaseMultiTurnEnv):
                 self.data.unit,
             )
 
-    def export_row(self, task: Task) -> tuple[dict[str, Any], list[str | bytes]]:
-        """Return what a task is made of: the columns of its row, without those of images alone, and where images are.
+    def export_rows(self, task: Task) -> tuple[list[dict[str, Any]], list[str | bytes]]:
+        """Return what a task is made of: the columns of its rows, without those of images alone, and where images are.
 
         An image is a path inside `images_folder`, a data URL, or the content of a file.
         """
         number = int(task.metadata["row"])
         images = [where for value in self._list_images(number) if (where := get_location(value)) is not None]
-        row = self.rows.read(number, self._own_columns)
-        return {name: value for name, value in row.items() if name in self._own_columns}, images
+        rows = [self.rows.read(one, self._own_columns) for one in self.list_rows(number)]
+        return [{name: row[name] for name in row if name in self._own_columns} for row in rows], images
 
     def change_data(self, **changes: object) -> Self:
         """Return the environment with another choice of the same rows: another side of the cut, or all of them."""
         copy = object.__new__(type(self))
         vars(copy).update(vars(self) | {"data": self.data.model_copy(update=changes)})
-        vars(copy).pop("tasks", None)
+        for made in ("tasks", "_selected"):
+            vars(copy).pop(made, None)
         return copy
 
     def open_row(self, number: int, opened: dict[str, str]) -> None:
@@ -206,7 +240,7 @@ class DataEnv(BaseMultiTurnEnv):
             return self._read_task(number, may_open=True)
 
     def _check_row(self, number: int) -> None:
-        with self._blame_row(number), suppress(ImageNeeded):
+        with self._blame_row(number):
             count = self._check_images(number) if self._has_paths else 0
             self._check_can_see(self._read_task(number, may_open=False), count)
 
@@ -215,17 +249,31 @@ class DataEnv(BaseMultiTurnEnv):
             images = self.get_images(number) if may_open or self._has_paths else None
             return measure_picture(row, field, images, self.place, self.fields, may_open=may_open)
 
-        place, values = self.rows.locate(number), self.rows.read(number, self._own_columns)
-        row = MappedRow(self.rows.name, place, values, self.columns, self.data.boxes, measure)
+        members = [self._map_row(one, measure) for one in self.list_rows(number)]
+        for member in members if len(members) > 1 else ():
+            self.read_row(member)  # each is right by itself: as many labels as boxes
+        row = replace(members[0], others=tuple(members[1:])) if members[1:] else members[0]
         task = self.read_row(row)
         reference = task.reference
         if may_open and self.data.boxes.frame == "voxel" and reference.get(self.place.get("slice", "")) is not None:
             reference = turn_place(row, reference, self.get_images(number), self.place)
         if "id" in self.columns:
-            row.read("id", TaskField("metadata", "text"))
-        given = identify(row.get("id"))
+            members[0].read("id", TaskField("metadata", "text"))
+        given = identify(members[0].get("id"))
         metadata = {**task.metadata, "row": number}
         return Task(given or f"row-{number}", task.images, task.prompt, reference, metadata)
+
+    def _name_task(self, number: int) -> str:
+        """Return the id of a task that cannot be made; without one, the number of its row."""
+        given = None
+        with suppress(BadRow, ExpressionError):
+            given = self.columns.read("id", self.rows.read(number, self.columns.get_used(["id"])))
+        return identify(given) or f"row-{number}"
+
+    def _map_row(self, number: int, measure: Measure) -> MappedRow:
+        place, values = self.rows.locate(number), self.rows.read(number, self._own_columns)
+        others = None if self.data.group is None else ()
+        return MappedRow(self.rows.name, place, values, self.columns, self.data.boxes, measure, others)
 
     @contextmanager
     def _blame_row(self, number: int) -> Iterator[None]:
@@ -233,7 +281,7 @@ class DataEnv(BaseMultiTurnEnv):
         try:
             with contain_exit():
                 yield
-        except (ConfigError, BadRow, ImageNeeded):
+        except (ConfigError, BadRow):
             raise
         except Exception as error:
             given, place = describe_error(error, 200), self.rows.locate(number)

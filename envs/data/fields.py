@@ -16,6 +16,7 @@ from .settings import BoxForm
 
 MAX_TEXT = 50_000  # characters of a text that the model or a reward reads
 TOLERANCE = 0.005  # of the image: boxes that stick out by less are cut off at its edge
+FAR = 1.5  # sides of the image beyond which a box is probably in another unit
 TOPS = {"unit": 1 + TOLERANCE, "per_mille": 1000.0, "pixel": inf}
 LARGEST = 2**15  # pixels a side that a picture is taken to have whose size is not known
 
@@ -61,6 +62,7 @@ class MappedRow:
         row: the columns as they are stored.
         measure_image: takes the row and the field of a box, and returns the frame of the picture that the box lies on;
             None if it is not known and not needed. Raises `BadRow` if the row does not say which picture that is.
+        others: the further rows of its group, whose lists and boxes are joined to its own; None: rows have no groups.
     """
 
     dataset: str
@@ -69,6 +71,7 @@ class MappedRow:
     columns: ColumnMap
     boxes: BoxForm
     measure_image: Measure
+    others: "tuple[MappedRow, ...] | None" = None
 
     def get(self, field: str) -> Any:
         """Return the value of a field as it is stored; None if the mapping or the row has none."""
@@ -92,7 +95,20 @@ class MappedRow:
         return BadRow(self.dataset, self.place, self.columns.described.get(field, field), given, expected)
 
     def read(self, name: str, field: TaskField) -> Any:
-        """Return the value of a field, checked; None if it has none and needs none."""
+        """Return the value of a field, checked; None if it has none and needs none. Of a group, that of all rows."""
+        value, is_joined = self._read_own(name, field), field.place == "reference" and field.kind in ("list", "boxes")
+        for other in self.others or ():
+            more = other._read_own(name, field)
+            if is_joined and more is not None:
+                value = [*(value or ()), *more]
+            elif more != value and not is_joined:
+                raise other.refuse(name, more, f"that of {self._name_place()}, which is of its group: {value!r:.200}")
+        return value
+
+    def _name_place(self) -> str:
+        return f"row {self.place}" if isinstance(self.place, int) else self.place
+
+    def _read_own(self, name: str, field: TaskField) -> Any:
         value = self.get(name)
         if is_null(value):
             if field.required:
@@ -120,16 +136,27 @@ class MappedRow:
         if form == "xywh":
             values[2:] = values[0] + values[2], values[1] + values[3]
         if any(start >= end for start, end in zip(values[:half], values[half:], strict=True)):
-            raise self.refuse(name, box, f"a box with positive sides, as {form}")
+            hint = " (perhaps data.boxes.format: xywh)" if form == "xyxy" and min(values) >= 0 < min(values[2:]) else ""
+            raise self.refuse(name, box, f"a box with positive sides, as {form}{hint}")
         sides: tuple[float, ...] = (1000.0 if unit == "per_mille" else 1.0,) * half
-        frame = self.measure_image(self, name) or BoxFrame((), tuple((axis, False) for axis in range(half)))
+        frame = self.measure_image(self, name)
+        if frame is None and unit == "pixel":  # the image is not opened yet
+            return tuple(values)
+        frame = frame or BoxFrame((), tuple((axis, False) for axis in range(half)))
         if unit == "pixel":
             sides = frame.sides
         fractions = [value / side for value, side in zip(values, (*sides, *sides), strict=True)]
         if min(fractions) < -TOLERANCE or max(fractions) > 1 + TOLERANCE:
             where = f"the {'volume' if half == 3 else 'image'} of {'x'.join(f'{side:g}' for side in sides)} pixels"
             where = where if unit == "pixel" else f"0 to {sides[0]:g}"
-            hint = _suggest_unit(values, ("per_mille", "pixel"), unit)
+            hint = (
+                "" if unit == "pixel" and max(fractions) < FAR else _suggest_unit(values, ("per_mille", "pixel"), unit)
+            )
+            corners = [float(number or 0) for number in numbers]
+            if form == "xywh" and all(
+                0 <= a < b <= side for a, b, side in zip(corners, corners[2:], sides, strict=False)
+            ):
+                hint = " (perhaps data.boxes.format: xyxy)"
             raise self.refuse(name, box, f"a box inside {where}, as {form}{hint}")
         fractions = [min(max(value, 0.0), 1.0) for value in fractions]
         starts, ends = fractions[:half], fractions[half:]
@@ -171,12 +198,16 @@ class MappedRow:
     def _read_list(self, name: str, value: Any) -> list[Any]:
         if isinstance(value, str) and value.lstrip().startswith("["):
             value = self._parse_json(name, value)
+        elif isinstance(value, str | int | float) and self.others is not None:  # a label in each row of a group
+            return [value]
         if not isinstance(value, list | tuple):
-            raise self.refuse(name, value, "a list")
+            raise self.refuse(name, value, "a list, or one item a row with data.group")
         return list(value)
 
     def _read_boxes(self, name: str, value: Any) -> list[Box]:
         boxes = self._read_list(name, value)
+        if boxes and self.others is not None and all(map(is_null, boxes)):  # a row of a group without a box
+            return []
         boxes = [boxes] if boxes and not isinstance(boxes[0], list | tuple) else boxes
         if len(boxes) > MAX_BOXES:
             raise self.refuse(name, f"{len(boxes)} boxes", f"at most {MAX_BOXES} boxes")

@@ -19,6 +19,7 @@ from .fields import BoxFrame, MappedRow
 FLAT = (".png", ".jpg", ".jpeg", ".bmp", ".webp")  # pictures that are never a stack of slices
 FLAT_CONTENT = (b"\x89PNG", b"\xff\xd8\xff", b"BM", b"RIFF")
 _BYTES = (bytes, bytearray, memoryview)
+IMAGE_FIELDS = ("image", "images")
 Refuse = Callable[[object, str], BadRow]  # (given, expected) -> the error that names the row
 
 
@@ -129,15 +130,11 @@ def check_path(where: str | bytes, folder: Path | None, *, exists: bool = False)
     except (OSError, ValueError):  # a name that no file can have
         found = False
     if not found:
-        return f"a file in {folder} (data.images names another folder)"
+        return f"a file in {folder} (if it lies elsewhere, set data.images to that folder)"
     return None
 
 
 # ---------------------------------------------------------------------- pictures with boxes
-class ImageNeeded(Exception):
-    """A value can only be checked once the image is open."""
-
-
 def measure_picture(
     row: MappedRow,
     field: str,
@@ -154,17 +151,12 @@ def measure_picture(
     None if boxes are no pixels and no image can be a volume: then nothing is opened.
 
     Without `may_open`, what the names of images say is checked; `images` is None if they are not known yet.
-
-    Raises:
-        ImageNeeded: an image must be opened, and may not be.
     """
     named, in_volume, in_voxels = _read_place(row, place), row.boxes.format == "xyzxyz", row.boxes.frame == "voxel"
     must_open = in_voxels or row.boxes.unit == "pixel"
     needs_slice = not in_volume and place.get("slice") not in named
     if images and needs_slice and images.is_volume(named.get(place.get("image", ""), 0)):
         raise row.refuse(field, row.get(field), _ask_for_place(field, place, known, in_voxels=in_voxels))
-    if not may_open and must_open:
-        raise ImageNeeded
     if not may_open or not images or not (must_open or in_volume or images.may_hold_volumes()):
         return None
     source = _open_picture(row, field, named, images, place)
@@ -208,7 +200,8 @@ def _open_picture(
     try:
         source = find_slice(named, parts, TaskImages(images[:1], len(images), lambda: images))
     except ToolError as error:
-        raise row.refuse(field, named, f"a picture of the task ({error})") from error
+        wrong = next((name for name in named if name in str(error)), field)  # "slice = 400; allowed: …"
+        raise row.refuse(wrong, named.get(wrong, named), f"a picture of the task ({error})") from error
     volume = source.volume
     if (in_volume or in_voxels) and (volume is None or (in_volume and not volume.planes)):
         what = "boxes.frame = voxel" if in_voxels else "a box as xyzxyz"

@@ -5,7 +5,7 @@ import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, overload
+from typing import Any, NamedTuple, overload
 
 import numpy as np
 
@@ -26,21 +26,36 @@ MAX_REWARDS = 2**28  # bytes of a file of rewards
 Keep = Callable[[Row], bool]
 
 
-def select_rows(rows: Rows, data: DataSettings, columns: ColumnMap) -> tuple[np.ndarray, dict[int, BadRow]]:
-    """Return the numbers of the rows that become tasks, in order, and the bad ones among those that were read.
+class Selection(NamedTuple):
+    """The rows that become tasks: their numbers, in order, the bad ones among those that were read, and the rows of
+    each group by its first one."""
 
-    All rows are read once if there is a cut, a filter, a band or an id; of the columns, only those that these need.
+    numbers: np.ndarray
+    bad: dict[int, BadRow]
+    groups: Mapping[int, Sequence[int]]
+
+
+def select_rows(rows: Rows, data: DataSettings, columns: ColumnMap) -> Selection:
+    """Return the rows that become tasks.
+
+    All rows are read once if there is a cut, a filter, a band, a group or an id; of the columns, only those that these
+    need.
 
     Raises:
         ConfigError: an unknown column, a condition that cannot be read, or no row that is left.
     """
-    bad: dict[int, BadRow] = {}
+    bad, groups = dict[int, BadRow](), dict[int, list[int]]()
     cut = None if data.cut is None else build_cut(rows, data, columns)
     tests = _build_tests(rows, data, columns, cut)
     used = {column for needed, _ in tests for column in needed} | columns.get_used(["id"])
+    used |= {check_column(data.group, rows, "data.group")} if data.group is not None else set()
     kept = np.arange(len(rows))
-    if used and (tests or not any(used == {name} and rows.is_unique(name) for name in rows.columns)):
-        kept = np.fromiter(_scan(rows, sorted(used), [test for _, test in tests], columns, bad), np.int64)
+    if used and (
+        tests or data.group is not None or not any(used == {name} and rows.is_unique(name) for name in rows.columns)
+    ):
+        group = None if data.group is None else compile_path(data.group)
+        scanned = _scan(rows, sorted(used), [test for _, test in tests], columns, bad, group, groups)
+        kept = np.fromiter(scanned, np.int64)
     if cut is not None:
         cut.warn_if_missed(rows.name)
     if not len(kept) and not bad:
@@ -52,7 +67,7 @@ def select_rows(rows: Rows, data: DataSettings, columns: ColumnMap) -> tuple[np.
         generator, starts = np.random.default_rng(draw.seed), rows.starts
         drawn = shuffle_nearby(kept, starts, generator) if len(starts) else generator.permutation(kept)
         kept = drawn[: draw.count]
-    return kept, bad
+    return Selection(kept, bad, groups)
 
 
 def shuffle_nearby(kept: np.ndarray, starts: Sequence[int], generator: np.random.Generator) -> np.ndarray:
@@ -75,9 +90,18 @@ def shuffle_nearby(kept: np.ndarray, starts: Sequence[int], generator: np.random
     return np.concatenate([generator.permutation(window) for window in windows])
 
 
-def _scan(rows: Rows, used: list[str], tests: list[Keep], columns: ColumnMap, bad: dict[int, BadRow]) -> Iterator[int]:
-    """Yield the numbers of the rows that pass every test. A row whose id was there before is bad."""
-    seen: dict[int, int] = {}
+def _scan(
+    rows: Rows,
+    used: list[str],
+    tests: list[Keep],
+    columns: ColumnMap,
+    bad: dict[int, BadRow],
+    group: Callable[[Row], Any] | None,
+    groups: dict[int, list[int]],
+) -> Iterator[int]:
+    """Yield the numbers of the rows that pass every test, of a group the first. A row whose id was there before is
+    bad. A row without the value of the group is a task of its own."""
+    seen, firsts = dict[int, int](), dict[str, int]()
     has_id = "id" in columns
     for number, row in enumerate(rows.scan(used)):
         if isinstance(row, BadRow):
@@ -86,6 +110,11 @@ def _scan(rows: Rows, used: list[str], tests: list[Keep], columns: ColumnMap, ba
             continue
         if not all(test(row) for test in tests):
             continue
+        if group is not None and (key := identify(group(row))):
+            members = groups.setdefault(firsts.setdefault(key, number), [])
+            members.append(number)
+            if len(members) > 1:
+                continue
         if has_id and (name := identify(value := columns.read("id", row))):
             first = seen.setdefault(hash(name), number)
             if first != number:
@@ -106,7 +135,7 @@ def _build_tests(rows: Rows, data: DataSettings, columns: ColumnMap, cut: Cut | 
     if cut is not None:
         tests.append((cut.used, cut))
     if data.difficulty is not None:
-        tests.append(_build_band(rows, data.difficulty, columns))
+        tests.append(_build_band(rows, data, data.difficulty, columns))
     return tests
 
 
@@ -117,7 +146,7 @@ def _passes(read: Callable[[Row], Any], test: Callable[[Any], bool], column: str
     return test(tuple(value) if isinstance(value, list) else value)
 
 
-def _build_band(rows: Rows, band: Difficulty, columns: ColumnMap) -> tuple[set[str], Keep]:
+def _build_band(rows: Rows, data: DataSettings, band: Difficulty, columns: ColumnMap) -> tuple[set[str], Keep]:
     low, high = band.range
     if band.rewards is None:
         column = str(band.column)
@@ -125,6 +154,9 @@ def _build_band(rows: Rows, band: Difficulty, columns: ColumnMap) -> tuple[set[s
     elif "id" in columns:
         rewards = read_rewards(Path(band.rewards))
         used, read = columns.get_used(["id"]), lambda row: rewards.get(identify(columns.read("id", row)))
+        if data.group is not None:  # the id of a task is that of its first row
+            firsts, key, of_row = dict[str, Any](), compile_path(data.group), read
+            read = lambda row: firsts.setdefault(identify(key(row)) or f"\0{len(firsts)}", of_row(row))  # noqa: E731
     else:
         raise ConfigError("data.difficulty.rewards: needs data.columns.id, which names its tasks", key="data")
 
@@ -162,9 +194,15 @@ class DataTasks(Sequence[Task]):
     """Tasks by number, each made from its row; a bad row raises (`stop`), or becomes a task that ends as a fault."""
 
     def __init__(
-        self, numbers: np.ndarray, make: Callable[[int], Task], skipped: dict[int, BadRow], *, stop: bool = False
+        self,
+        numbers: np.ndarray,
+        make: Callable[[int], Task],
+        skipped: dict[int, BadRow],
+        *,
+        name: Callable[[int], str] = "row-{}".format,
+        stop: bool = False,
     ) -> None:
-        self._numbers, self._make, self.skipped, self._stop = numbers, make, skipped, stop
+        self._numbers, self._make, self.skipped, self._name, self._stop = numbers, make, skipped, name, stop
 
     def __len__(self) -> int:
         return len(self._numbers)
@@ -180,14 +218,14 @@ class DataTasks(Sequence[Task]):
     def __getitem__(self, index: slice) -> "DataTasks": ...
     def __getitem__(self, index: int | slice) -> "Task | DataTasks":
         if isinstance(index, slice):
-            return DataTasks(self._numbers[index], self._make, self.skipped, stop=self._stop)
+            return DataTasks(self._numbers[index], self._make, self.skipped, name=self._name, stop=self._stop)
         number = int(self._numbers[index])
         try:
             return self._make(number)
         except BadRow as error:
             if self._stop:
                 raise
-            return Task(f"row-{number}", metadata={"row": number, BAD_ROW: str(error)})
+            return Task(self._name(number), metadata={"row": number, BAD_ROW: str(error)})
 
 
 def check_tasks(

@@ -46,7 +46,9 @@ class BoxForm(Section):
         where = "the picture as it is shown, after EXIF turns it and volumes are turned to the patient's axes"
         if self.frame == "voxel":
             where = "the array in the file: " + ("i, j, k" if self.format == "xyzxyz" else "i, j on slice k")
-        return f"boxes: {self.format}, unit {self.unit}, frame {self.frame} ({where})"
+        counted = "; from 0, and the last pixel is one less than the end: of VOC, subtract 1 from xmin and ymin"
+        counted = counted if self.unit == "pixel" and self.format == "xyxy" else ""
+        return f"boxes: {self.format}, unit {self.unit}, frame {self.frame} ({where}){counted}"
 
 
 class CellForm(Section):
@@ -126,6 +128,11 @@ class DataSettings(Section):
     where: str | tuple[str, ...] = Field(
         default=(), description="conditions `column op value` that a row must meet, such as modality=CT"
     )
+    group: str | None = Field(
+        default=None,
+        description="column whose equal values make rows one task, such as the image of a table with a row for each "
+        "box: lists and boxes of the reference are joined, and every other field must agree",
+    )
     limit: Count | None = Field(default=None, description="at most so many tasks, the first ones")
     sample: Count | Sample | None = Field(
         default=None, description="so many tasks at random, or {count, seed}; default: all, in order"
@@ -148,7 +155,8 @@ class DataSettings(Section):
 
     @property
     def cut(self) -> HoldOut | None:
-        return HoldOut(share=self.hold_out) if isinstance(self.hold_out, float) else self.hold_out
+        cut = HoldOut(share=self.hold_out) if isinstance(self.hold_out, float) else self.hold_out
+        return cut.model_copy(update={"by": self.group}) if cut is not None and cut.by is None else cut
 
     @property
     def draw(self) -> Sample | None:

@@ -15,6 +15,7 @@ from .tables import KEY, ArrowRows, ParquetRows, check_columns, open_arrow, open
 TABLES = (".parquet", ".arrow")
 CELLS = (".csv", ".tsv")
 TEXTS = (".jsonl", ".ndjson", ".json", *CELLS)
+MAX_ROWS = 2**28
 HUB_NAME = re.compile(r"[\w.-]+/[\w.-]+(@[\w./-]+)?")
 SAVED = ("dataset_dict.json", "state.json")  # what `save_to_disk` of the library `datasets` writes
 FORMS = "a file (.parquet, .arrow, .jsonl, .json, .csv, .tsv), a folder, or a hub dataset as owner/name"
@@ -35,6 +36,13 @@ def open_rows(data: DataSettings) -> Rows:
     Raises:
         ConfigError: there is no such source or split, or it cannot be read.
     """
+    rows = _open_source(data)
+    if len(rows) > MAX_ROWS:
+        raise ConfigError(f"{KEY}: {rows.name}: says that it has {len(rows):,} rows; allowed: {MAX_ROWS:,}", key=KEY)
+    return rows
+
+
+def _open_source(data: DataSettings) -> Rows:
     source = data.source
     if source is None:
         raise ConfigError(f"{KEY}: is missing; allowed: {FORMS}", key=KEY)
@@ -119,7 +127,7 @@ def _open_folder(path: Path, data: DataSettings) -> Rows:
 
         try:
             loaded = datasets.load_from_disk(str(path))
-        except (OSError, ValueError, KeyError, TypeError) as error:  # a file is missing, or damaged
+        except (OSError, ValueError, KeyError, TypeError, MemoryError) as error:  # a file is missing, or damaged
             raise _refuse_folder(path, f"{error!s:.300}", "the whole folder that save_to_disk wrote") from error
         return _choose_dataset(loaded, path.name, path, data)
     files, hidden = find_files(path)

@@ -3,7 +3,7 @@
 import hashlib
 import logging
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from typing import Any
 
@@ -12,6 +12,7 @@ import numpy as np
 from ...errors import BadRow, ConfigError
 from ...utils.values import fold_text, identify, is_null, to_text
 from .columns import ColumnMap, ExpressionError, check_column, compile_path
+from .overlap import Shared, list_shared
 from .rows import Row, Rows
 from .settings import DataSettings
 
@@ -25,21 +26,30 @@ log = logging.getLogger("viewbox.envs")
 class Cut:
     """The test of a row: whether it is in the chosen split. It counts the rows it has seen."""
 
-    def __init__(self, data: DataSettings, used: set[str], is_test: Callable[[Row], bool]) -> None:
-        self._data, self.used, self._is_test = data, used, is_test
+    def __init__(
+        self, data: DataSettings, used: set[str], is_test: Callable[[Row], bool], shared: Mapping[str, Shared]
+    ) -> None:
+        self._data, self._is_test, self._shared = data, is_test, shared
+        self.used = used.union(*(one.used for one in shared.values()))
         self._seen = self._held_out = 0
+        self._trained: dict[str, set[int]] = {column: set() for column in shared}
+        self._measured: dict[str, list[list[int]]] = {column: [] for column in shared}
 
     def __call__(self, row: Row) -> bool:
         held_out = self._is_test(row)
         self._seen += 1
         self._held_out += held_out
+        for column, one in self._shared.items():
+            keys = one.read(row)
+            self._measured[column].append(keys) if held_out else self._trained[column].update(keys)
         return held_out == (self._data.split == "test")
 
     def warn_if_missed(self, dataset: str) -> None:
-        """Warn if the rows held out are not about the share that was asked for."""
+        """Warn if the rows held out are not about the share that was asked for, or show what is trained on."""
         cut = self._data.cut
         if cut is None or not self._seen:
             return
+        self._warn_if_shared(dataset, cut.share)
         got, wanted = self._held_out / self._seen, cut.share
         if abs(got - wanted) <= min(MISSED, min(wanted, 1 - wanted) / 4) + 1e-9:
             return
@@ -51,11 +61,24 @@ class Cut:
         text = f"{self._held_out} of {self._seen} rows are held out, {got:.1%} instead of {wanted:.1%}: {why}"
         log.warning("data.hold_out: %s: %s", dataset, text)
 
+    def _warn_if_shared(self, dataset: str, share: float) -> None:
+        found = list[tuple[int, str, str]]()
+        for column, rows in self._measured.items():
+            trained = self._trained[column]
+            count, different = sum(not trained.isdisjoint(keys) for keys in rows), len(trained.union(*rows))
+            if count and different > 1:
+                what = f"{count} of {len(rows)} held-out rows {self._shared[column].what} that is also trained on"
+                found.append((different, column, what))
+        if found:
+            said, column = "; ".join(what for *_, what in found), min(found)[1]
+            log.warning("data.hold_out: %s: %s; {share: %g, by: %s} keeps them apart", dataset, said, share, column)
+
 
 def build_cut(rows: Rows, data: DataSettings, columns: ColumnMap) -> Cut:
     """Return the cut of `hold_out`: by a hash of the id, or by groups that are packed. Raise `ConfigError`."""
     cut = data.cut
     assert cut is not None
+    shared = {column: one for column, one in list_shared(rows, columns).items() if column != cut.by}
     if cut.by is not None:
         column, read = check_column(cut.by, rows, "data.hold_out.by"), compile_path(cut.by)
         sizes = Counter(hash_group(read(row)) for row in rows.scan([column]) if not isinstance(row, BadRow))
@@ -64,12 +87,13 @@ def build_cut(rows: Rows, data: DataSettings, columns: ColumnMap) -> Cut:
             allowed = "a column with several values"
             key = "data.hold_out.by"
             raise ConfigError(f"{key} = {cut.by!r}: {problem}; allowed: {allowed}", key=key)
-        held_out = pack_groups(sizes, cut.share)
-        return Cut(data, {column}, lambda row: hash_group(read(row)) in held_out)
+        held_out = pack_groups(sizes, cut.share) if sizes else set()  # all rows are bad
+        return Cut(data, {column}, lambda row: hash_group(read(row)) in held_out, shared)
     if "id" not in columns:
         problem = "data.hold_out: needs something that stays with a row"
         raise ConfigError(f"{problem}; allowed: data.columns.id, or hold_out: {{share: …, by: column}}", key="data")
-    return Cut(data, columns.get_used(["id"]), lambda row: hash_name(columns.read("id", row)) < cut.share * 2**64)
+    used = columns.get_used(["id"])
+    return Cut(data, used, lambda row: hash_name(columns.read("id", row)) < cut.share * 2**64, shared)
 
 
 def pack_groups(sizes: Mapping[int, int], share: float) -> set[int]:
@@ -139,12 +163,16 @@ def hash_name(value: object) -> int:
 
 # ---------------------------------------------------------------------- what is in a split
 def describe_split(
-    rows: Rows, data: DataSettings, columns: ColumnMap, numbers: Collection[int], fields: Mapping[str, bool]
+    rows: Rows,
+    data: DataSettings,
+    columns: ColumnMap,
+    tasks: Mapping[int, Iterable[int]],
+    fields: Mapping[str, bool],
 ) -> str:
     """Describe a split by its tasks and groups, and by how often each label comes, in one line.
 
     Args:
-        numbers: the rows that are tasks.
+        tasks: the rows of each task, by its first one.
         fields: the fields whose values may be labels; true for those of the reference. Of a prompt only values that
             repeat are counted.
     """
@@ -152,7 +180,7 @@ def describe_split(
     used = columns.get_used(fields)
     if by is not None:
         used.add(check_column(by, rows, "data.hold_out.by"))
-    chosen, groups, without = set(numbers), set(), 0
+    chosen, groups, without = {number for some in tasks.values() for number in some}, set(), 0
     values: dict[str, Counter[str]] = {name: Counter() for name in fields}
     for number, row in enumerate(rows.scan(sorted(used)) if used else ()):
         if number not in chosen or isinstance(row, BadRow):
@@ -165,7 +193,7 @@ def describe_split(
             if len(found) <= MAX_LABELS:
                 with suppress(ExpressionError):
                     found.update(_list_labels(columns.read(name, row)))
-    parts = [f"{data.split}: {len(chosen)} task{'s' * (len(chosen) != 1)}"]
+    parts = [f"{data.split}: {len(tasks)} task{'s' * (len(tasks) != 1)}"]
     if by is not None:
         parts[0] += f", {len(groups)} group{'s' * (len(groups) != 1)} of {by}"
         if without:

@@ -10,6 +10,7 @@ import re
 from abc import abstractmethod
 from bisect import bisect_right
 from collections.abc import Collection, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from datetime import date, time, timedelta
 from decimal import Decimal
 from itertools import accumulate
@@ -21,7 +22,7 @@ import numpy as np
 from cachetools import LRUCache
 
 from ...errors import BadRow, ConfigError, describe_value
-from ...utils.files import get_cache_folder
+from ...utils.files import MAX_DECODED, get_cache_folder
 from .rows import Row, Rows
 
 KEY = "data.source"
@@ -142,6 +143,9 @@ class ParquetRows(TableRows):
         from pyarrow import parquet
 
         self._files = [parquet.ParquetFile(file, memory_map=isinstance(file, str | Path)) for file in files]
+        sizes = (file.stat().st_size if isinstance(file, Path) else getattr(file, "size", 0) for file in files)
+        self._budgets = {file: MAX_DECODED + int(size or 0) for file, size in zip(self._files, sizes, strict=True)}
+        self._batch = {file: _choose_batch(file, name, budget) for file, budget in self._budgets.items()}
         firsts = accumulate((file.metadata.num_rows for file in self._files), initial=0)
         self.schemas = list(zip(firsts, (file.schema_arrow for file in self._files), strict=False))
         super().__init__(name, self.schemas, folder)
@@ -162,14 +166,61 @@ class ParquetRows(TableRows):
             group = self._open.get(key)
             if group is None:
                 file, inside = self._groups[place]
-                group = file.read_row_group(inside, columns=columns)
+                group = self._read_groups(file, [inside], columns)
                 if group.nbytes <= self._open.maxsize:
                     self._open[key] = group
         return group.slice(number - self.starts[place], 1)
 
     def _list_batches(self, columns: list[str]) -> Iterable[Any]:
-        for file in self._files:
-            yield from file.iter_batches(batch_size=BATCH, columns=columns)
+        with _blame_file(self.name):
+            for file in self._files:
+                yield from file.iter_batches(batch_size=self._batch[file], columns=columns)
+
+    def read_all(self) -> Any:
+        """Return the table of all files; raise `ConfigError` for one that takes much more memory than its size."""
+        from pyarrow import concat_tables
+
+        tables = [self._read_groups(file, range(file.num_row_groups), None) for file in self._files]
+        return concat_tables(tables, promote_options="permissive")
+
+    def _read_groups(self, file: Any, groups: Iterable[int], columns: list[str] | None) -> Any:
+        from pyarrow import Table
+
+        batches, left = [], self._budgets[file]
+        with _blame_file(self.name):
+            for batch in file.iter_batches(batch_size=self._batch[file], row_groups=list(groups), columns=columns):
+                batches.append(batch)
+                left -= batch.nbytes
+                if left < 0:
+                    raise _refuse_size(self.name)
+            return Table.from_batches(batches, schema=batches[0].schema if batches else file.schema_arrow)
+
+
+def _choose_batch(file: Any, name: str, budget: int) -> int:
+    """Return how many rows of a Parquet file are read together, of which each may be as long as the longest column of a
+    group. Raise `ConfigError` if the numbers of a group alone are too many."""
+    groups, largest = [file.metadata.row_group(number) for number in range(file.num_row_groups)], 1
+    for group in groups:
+        if group.num_rows * group.num_columns * 8 > budget:
+            raise _refuse_size(name)
+        sizes = [group.column(number).total_uncompressed_size for number in range(group.num_columns)]
+        largest = max(largest, *sizes, 1)
+    return max(1, min(BATCH, MAX_DECODED // largest))
+
+
+def _refuse_size(name: str) -> ConfigError:
+    problem = f"{KEY}: {name}: takes {MAX_DECODED:,} bytes more memory than its size when it is unpacked"
+    return ConfigError(f"{problem}; allowed: smaller row groups and values", key=KEY)
+
+
+@contextmanager
+def _blame_file(name: str) -> Iterator[None]:
+    from pyarrow import ArrowInvalid
+
+    try:
+        yield
+    except (ArrowInvalid, OSError, MemoryError) as error:  # an OSError is also a type that is nested too deep
+        raise ConfigError(f"{KEY}: {name}: not a Parquet file that can be read: {error!s:.200}", key=KEY) from error
 
 
 def open_parquet(paths: Sequence[Path], name: str, *, streaming: bool) -> TableRows:
@@ -178,15 +229,13 @@ def open_parquet(paths: Sequence[Path], name: str, *, streaming: bool) -> TableR
     Raises:
         ConfigError: a file that is damaged, or has other columns than the first.
     """
-    from pyarrow import ArrowInvalid, concat_tables
-
-    try:
+    with _blame_file(name):
         rows = ParquetRows(name, paths, paths[0].parent)
         _check_schemas(paths, [schema for _, schema in rows.schemas])
         if streaming:
             return rows
         if sum(file.metadata.row_group(group).total_byte_size for file, group in rows._groups) <= IN_MEMORY:
-            table = concat_tables([file.read() for file in rows._files], promote_options="permissive")
+            table = rows.read_all()
         else:
             from datasets import Dataset
 
@@ -194,9 +243,6 @@ def open_parquet(paths: Sequence[Path], name: str, *, streaming: bool) -> TableR
             cache = get_cache_folder() / "arrow"
             cache.mkdir(parents=True, exist_ok=True, mode=0o700)  # readable by this user only
             table = Dataset.from_parquet(files, cache_dir=str(cache)).data.table
-    except (ArrowInvalid, OSError) as error:  # an OSError is also a type that is nested too deep
-        problem = f"{KEY}: {name}: not a Parquet file that can be read: {error!s:.200}"
-        raise ConfigError(problem, key=KEY) from error
     return ArrowRows(name, table, paths[0].parent, rows.schemas)
 
 
@@ -239,13 +285,22 @@ def open_arrow(paths: Sequence[Path], name: str) -> ArrowRows:
 
 
 def _map_arrow(path: Path) -> Any:
-    from pyarrow import ArrowInvalid, ipc, memory_map
+    from pyarrow import ArrowInvalid, Table, ipc, memory_map, total_allocated_bytes
 
+    most = total_allocated_bytes() + MAX_DECODED  # what is mapped is not allocated
     for open_form in (ipc.open_file, ipc.open_stream):
         try:
-            return open_form(memory_map(str(path))).read_all()
+            reader, batches = open_form(memory_map(str(path))), list[Any]()
+            numbers = range(reader.num_record_batches) if open_form is ipc.open_file else None
+            for batch in reader if numbers is None else map(reader.get_batch, numbers):
+                batches.append(batch)
+                if total_allocated_bytes() > most:
+                    raise _refuse_size(path.name)
+            return Table.from_batches(batches, schema=reader.schema)
         except ArrowInvalid:
             continue
+        except (OSError, MemoryError):
+            break
     raise ConfigError(f"{KEY}: {path.name}: not an Arrow file that can be read", key=KEY)
 
 
@@ -262,7 +317,7 @@ def _find_names(feature: Any) -> Any:
     """Return the names of a class label, or of a list of them, or those of an object by key; None: there are none."""
     if isinstance(feature, list):
         return _find_names(feature[0]) if feature else None
-    kind = feature.get("_type")
+    kind = feature.get("_type") if isinstance(feature, dict) else ""
     if kind == "ClassLabel":
         names = feature.get("names") or ()
         return [str(name) for name in (names.values() if isinstance(names, dict) else names)]

@@ -9,10 +9,12 @@ import json
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from importlib import import_module
 from itertools import islice
 from operator import attrgetter
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from .rows import Failed, check, shorten
@@ -22,6 +24,7 @@ JUNK = "I cannot see it."  # a reply of no use
 # The lowest score of the right answer in a component. An IoU, and a reward of one's own where answers have boxes, may
 # be lower: rounding a small box to whole pixels or to thousandths changes it much. The exact answer scores 1.0 below.
 MIN_GOLD, MIN_GOLD_BOX = 0.999, 0.5
+STORABLE = "let prompt, reference and metadata of a task, and facts of a tool, hold only what JSON can: no objects"
 REPEAT = (
     "draw from np.random.default_rng(seed) with the number of the task; never from `random`, `hash`, a set's order, "
     "the time or a counter of your own"
@@ -174,16 +177,45 @@ def _list_bare(tool: Any) -> Iterator[str]:
     mend="make images and tools cheaper; load what is large once, in `prepare`",
 )
 def check_episode(env: Any, project: Mapping[str, Any]) -> str:
-    """An episode ends in its time and memory, with the right answer and with a model that writes nothing of use."""
+    """An episode ends in its time and memory, with the right answer and with a model that writes nothing of use; it can
+    be stored, also in a trace of verifiers, and is read back the same."""
     task, limit = list_tasks(env)[0], project["episode_seconds"]
     ends, slowest = [], 0.0
     for replies in ([*env.for_task(task).oracle(task), write_gold(env, task)], []):
         started = time.monotonic()
-        ends.append(env.play(task, script_policy(replies)).end_reason)
+        episode = env.play(task, script_policy(replies))
+        ends.append(episode.end_reason)
+        _store(episode)
         slowest = max(slowest, time.monotonic() - started)
     if slowest > limit:
         raise Failed(f"an episode takes {slowest:.1f} s; allowed: {limit:g} s")
     return f"at most {slowest:.2f} s and {measure_memory() / 2**20:.0f} MiB; ends: {', '.join(ends)}"
+
+
+def _store(episode: Any) -> None:
+    """Raise `Failed` if an episode cannot be stored, or is another one when it is read back."""
+    from pydantic_core import to_json
+
+    from viewbox.records import Episode
+    from viewbox.utils.frozen import thaw
+
+    def describe(one: Any) -> list[Any]:
+        return [one.end_reason, *map(thaw, (one.answer, one.task.prompt, one.task.reference, one.task.metadata))]
+
+    try:
+        read = [Episode.from_dict(json.loads(to_json(episode.to_dict())))]  # as pydantic writes a trace of verifiers
+        with suppress(ImportError), TemporaryDirectory() as folder:  # a published package does not carry the store
+            from viewbox.rollouts.store.reader import load
+            from viewbox.rollouts.store.writer import EpisodeWriter
+
+            with EpisodeWriter(folder) as writer:
+                writer.append(episode)
+            read += load(folder)
+    except Exception as error:
+        why = f"{type(error).__name__}: {error}"
+        raise Failed(f"the episode of task {episode.task.id} cannot be stored: {why:.300}", STORABLE) from error
+    if any(describe(one) != describe(episode) for one in read):
+        raise Failed(f"the episode of task {episode.task.id} is not the same when it is read back", STORABLE)
 
 
 @check(
@@ -207,7 +239,9 @@ def check_gold(env: Any, project: Mapping[str, Any]) -> str:
             raise Failed(str(error)) from error
         episode = played.play(task, script_policy([*played.oracle(task), answer]))
         if episode.scores.total is None:
-            raise Failed(f"task {task.id}: no score: {episode.explain_missing_score()}")
+            mend: str | None = "the reward raised: score(answer, task.reference) must work for `gold_answer(task)`"
+            mend = mend if episode.scores.faults else None
+            raise Failed(f"task {task.id}: no score: {episode.explain_missing_score()}", mend)
         totals.append(episode.scores.total)
         for name, part in played.reward.components.items():
             has_boxes = isinstance(part.reward, rewards.IoUReward) or played.boxes or played.boxes_3d

@@ -14,7 +14,7 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 
 from ...errors import Unmeasurable
-from ...utils.values import identify, reaches, to_number, to_text
+from ...utils.values import identify, normalize_label, reaches, to_number, to_text
 from ..fields import LONGEST_LABEL, Answer, Reference, get_field
 
 log = logging.getLogger(__name__)
@@ -195,8 +195,12 @@ class AccuracyBy(PairMetric):
         return kind if len(kind) <= LONGEST_LABEL else "", None if score is None else float(reaches(score, 1.0))
 
     def prepare(self, rows: Sequence[tuple[str, float | None]], groups: np.ndarray) -> PreparedMetric:
-        kinds = sorted({kind for kind, score in rows if kind and score is not None})[:MAX_KINDS]
-        column = {kind: number for number, kind in enumerate(kinds, 1)}
+        spelled: dict[str, list[str]] = {}  # "Brain" and "brain" are one group, under its first spelling
+        for kind in sorted({kind for kind, score in rows if kind and score is not None}):
+            spelled.setdefault(normalize_label(kind), []).append(kind)
+        kinds = [names[0] for names in spelled.values()][:MAX_KINDS]
+        column = {kind: number for number, names in enumerate(spelled.values(), 1) for kind in names}
+        column = {kind: number for kind, number in column.items() if number <= MAX_KINDS}
         width = len(kinds) + 1
         stats = np.zeros((len(rows), 2 * width))  # right answers in all and by kind, then pairs
         for stat, (kind, score) in zip(stats, rows, strict=True):

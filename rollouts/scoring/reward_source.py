@@ -144,6 +144,11 @@ def _build_source(reward: AnyReward | Callable[..., float | None], about: Any, n
 def _read_reward(path: Path, runs: Sequence[Path], trust: Trust) -> RewardSource:
     """Return the reward in a YAML file; one in a run's folder may have been written by whoever made the run."""
     spec, home = read_reward_file(path), find_run_of(path, *runs)
+    if spec is None and home is None:
+        env = build_envs(load_config(str(path), needs_model=False), {})[0]
+        return RewardSource(OWN, {"environment": env.name}, env.score, env.reward)
+    if spec is None:
+        raise ConfigError(f"{path}: has no section `reward`; allowed: the run itself, whose environment has a reward")
     if home is None:
         return _build_source(build(spec), spec, path.stem)
     return _build_source(build_reward(spec, f"{path} (in the run {home})", trust), spec, path.stem)

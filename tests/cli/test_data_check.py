@@ -58,7 +58,27 @@ def test_without_features_it_is_not_said_to_fit(check):
     assert status == 0
     assert "6 rows; no column is compared, because data.features names none" in printed
     assert "it fits" not in printed
-    assert "images: not opened" in printed
+    assert "images of train: 6 of 6 rows can be shown" in printed
+
+
+LOST = {  # what is wrong with row t4, which is held out, and what is said
+    "answer 'maybe': expected one of: yes, no": {"answer": "maybe"},
+    "box [25, 2, 35, 12]: expected a box inside the image of 30x20 pixels": {"box": [25, 2, 35, 12]},
+    "box [20, 2, 10, 12]: expected a box with positive sides, as xyxy (perhaps data.boxes.format: xywh)": {
+        "box": [20, 2, 10, 12]
+    },
+    "image '3.png'": {"image": "3.png"},
+}
+
+
+@pytest.mark.parametrize("said", LOST)
+def test_a_row_that_is_lost_in_any_split_ends_with_status_1(check, said):
+    rows = [{**row, "box": [0, 0, 10, 10]} | (LOST[said] if row["id"] == "t4" else {}) for row in make_rows()]
+    broken = ["3.png"] if "image" in LOST[said] else []
+    for split in ("train", "test"):
+        status, printed = check(rows, broken=broken, columns=COLUMNS | {"box": "box"}, hold_out=0.25, split=split)
+        assert status == 1
+        assert f"bad: test: {said}" in printed
 
 
 def test_both_sides_of_a_cut_are_printed_with_their_groups_and_labels(check):

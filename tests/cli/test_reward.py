@@ -97,6 +97,14 @@ def test_the_reward_of_a_whole_config_is_its_section(viewbox, tmp_path):
     assert components(viewbox, tmp_path / "run.yaml", "--answer", GOLD, "--reference", GOLD)[1] == 1.0
 
 
+def test_a_config_without_a_reward_tries_that_of_its_family(viewbox, tmp_path):
+    (tmp_path / "run.yaml").write_text("env: {name: vqa}\n")
+    status, out, _ = viewbox(
+        "reward", "try", tmp_path / "run.yaml", "--answer", '{"answer": "a"}', "--reference", '{"answer": "A."}'
+    )
+    assert (status, out.splitlines()[-1]) == (0, "combined: 1")
+
+
 def test_a_reason_is_one_line_of_what_can_be_printed(viewbox, tmp_path):
     source = "class Mine:\n    name = 'mine'\n    def __call__(self, answer, reference):\n        return 1.0\n"
     source += "    def explain(self, answer, reference):\n        return 'two\\nlines \\x1b[31m'\n"

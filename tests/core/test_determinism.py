@@ -44,6 +44,7 @@ class Finding(BaseModel):
     label: str
     bbox: tuple[float, float, float, float] | None = None
     view: int = 0
+    seen: frozenset[str] = frozenset()
 
 
 class Ward(BaseMultiTurnEnv):
@@ -81,7 +82,7 @@ REPLIES: tuple[Reply | str, ...] = (
     answer(**{"continue": "yes"}),
     call("zoomm", factor=2) + call("crop", bocks=[0, 0, 1, 1]) + "<tool_call>{</tool_call>",
     answer("?"),
-    "{'label': 'left', 'bbox': [0.1, 0.1, 0.5, 0.5], 'view': 2,}",
+    "{'label': 'left', 'bbox': [0.1, 0.1, 0.5, 0.5], 'view': 2, 'seen': ['one', 'two', 'three', 'four', 'five'],}",
 )
 REFERENCE = {"label": "left", "bbox": [0.2, 0.2, 0.6, 0.6]}
 HISTORIES = ("full", {"last_images": 2})

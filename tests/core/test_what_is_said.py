@@ -75,7 +75,7 @@ def pair(make):
 
 
 def make(reward):
-    return pair(lambda **settings: reward("x", **settings))
+    return pair(lambda field="x", **settings: reward(field, **settings))
 
 
 exact, words, labels, ranked, iou = map(
@@ -170,6 +170,20 @@ row("S1-arrow-behind", ("pO2 ↓", "pO2 ↑"), words(), Below(1), "risen is not 
 row("S1-bullets", ("- left lung\n- right lung", "left lung right lung"), words(), 1, "a bullet is no sign")
 row("S1-no-sign", ("IL 6", "IL-6"), words(), 1, "a hyphen inside of a name parts its words, as today")
 row("S1-plus-minus-spaces", ("5 ± 1", "5±1"), exact(), 1, "a space says nothing")
+
+for written, sign in (("(-)", "-"), ("(\u2212)", "-"), ("[-]", "-"), ("(+)", "+"), ("(+/-)", "±"), ("'-'", "-")):
+    row(f"S1-bracketed {written}", (written, sign), exact(), 1, "brackets are no part of a sign")
+row("S1-bracketed-other", ("(-)", "+"), exact(), 0, SIGN)
+for turkish, small in (("İLTİHAP", "iltihap"), ("APANDİSİT", "apandisit"), ("KIRIK", "kırık")):
+    row(f"S1-turkish {small}", (turkish, small), exact(), 1, "case is ignored; Unicode's lower case of İ has a dot")
+row("S1-turkish-words", ("sol İLTİHAP", "sol iltihap"), words(), 1, "case is ignored")
+row("S1-turkish-labels", (["İLTİHAP"], ["iltihap"]), labels(), 1, "case is ignored")
+row("S1-marks", ("फेफड़े में गाँठ", "फेफड़ा में गाँठ"), words(), 2 / 3, "SQuAD: two of three words are shared")
+NAMED = [{"name": "a"}]
+for path, gold in (("x.0.name", NAMED), ("x.1", ["b", "a"]), ("x.name", NAMED[0]), ("x.*.name", NAMED)):
+    for reward in map(make, (ExactMatchReward, TokenF1Reward) if "*" not in path else (LabelSetF1Reward,)):
+        row(f"S1-path {path} {len(row)}", (gold, gold), reward(field=path), 1,
+            "docs/data.md: a path of a column")
 
 # ---- S2: a letter with the text of its choice
 LUNGS = [question("B", choices=["left lung", "right lung", "both lungs"])]
@@ -504,6 +518,21 @@ row("S9-accuracy", [("2.0", "2"), ("0.50", "0.5"), ("7", "007")], metric(Accurac
     "two of three")
 
 row("S9-ranking", (["3", "2.0"], ["2"]), ranked(), 0.5, "1 / 2: decided: two values are equal if both are one number")
+CASE = "SI Brochure, table 7: the case of a prefix is part of it"
+for answer, gold, right in (
+    ("5 MBq", "5 mBq", 0), ("5MSv", "5 mSv", 0), ("6 MV", "6 mV", 0), ("5 Ms", "5 ms", 0), ("5 Mm", "5 mm", 0),
+    ("5 Mg", "5 mg", 0), ("MBq", "mBq", 0), ("3 mM", "3 mm", 0), ("3 µM", "3 µm", 0), ("10 mS", "10 ms", 0),
+    ("5MBq", "5 MBq", 1), ("12 MM", "12 mm", 1), ("200 MA", "200 mA", 1), ("5 Kg", "5 kg", 1),
+    ("3 \u03bcM", "3 \u00b5M", 1), ("Mg", "mg", 1), ("5 MBQ/KG", "5 mbq/kg", 1),
+):
+    row(f"S9-case {answer}|{gold}", (answer, gold), exact(), right, CASE)
+row("S9-case-words", ("dose 5 mBq", "dose 5 MBq"), words(), Below(1), CASE)
+row("S9-case-labels", (["5 mSv"], ["5 MSv"]), labels(), 0, CASE)
+row("S9-score", ("Gleason 3 + 4", "Gleason 3+4"), exact(), 1, "a sum of two numbers, as a range")
+for sign in "٪‱′″":
+    row(f"S9-sign-behind-{ord(sign):x}", (f"5{sign}", "5"), exact(), 0, "a sign that makes another value")
+row("S9-arabic-percent", ("5٪", "5%"), exact(), 1, "Unicode: ARABIC PERCENT SIGN")
+row("S9-number-by-words", ("100-110", 100), short(), 0, "a number is not compared by words", "adversarial: a range")
 row("S9-levels", ("L4 - L5", "L4-L5"), exact(), 1, "a range of two names, as of two numbers")
 row("S9-levels-in-words", ("disc L4 - L5", "disc L4-L5"), words(), 1, "a range of two names, as of two numbers")
 row("S9-levels-other", ("L4 - L5", "L4-S1"), exact(), 0, "another range")

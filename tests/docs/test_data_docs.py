@@ -44,6 +44,8 @@ def study(tmp_path, monkeypatch):
     write_jsonl(folder / "rewards.jsonl", [{"task": f"case-{i}", "reward": i / 4, "episodes": 8} for i in range(4)])
     flat = [("id", "image", "question", "answer", "patient"), *(list(row.values())[:5] for row in rows)]
     (folder / "table.csv").write_text("\n".join(",".join(line) for line in flat))
+    boxes = "c1,1.png,6,4,12,8,line\nc2,1.png,30,20,60,40,tube\n"
+    (folder / "long.csv").write_text(f"id,image,x1,y1,x2,y2,finding\n{boxes}")
     content = {"bytes": (folder / "images" / "1.png").read_bytes(), "path": None}
     parquet.write_table(pa.Table.from_pylist([{**row, "image": content} for row in rows]), folder / "train.parquet")
     (folder / "ct").mkdir()
@@ -58,7 +60,7 @@ def build(text):
     return build_envs(parse({"model": {"name": "m"}, **yaml.safe_load(text)}), {})
 
 
-COUNTS = [17, 20, 14, 8, 20, 20, 20, 1, 1, 3, 3, 4, 20, 20]  # of the training tasks of each block
+COUNTS = [17, 20, 14, 1, 8, 20, 20, 20, 1, 1, 3, 3, 4, 20, 20]  # of the training tasks of each block
 
 
 def test_every_block_opens_its_tasks(study):

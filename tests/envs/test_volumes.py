@@ -89,7 +89,14 @@ def write_dicom(folder, plane, reverse=False):
 
 def make_rows(image="v.nii.gz"):
     return [
-        {"id": plane, "image": image, "q": "Where?", "plane": plane, "slice": at, "boxes": find_box(plane, at)}
+        {
+            "id": plane,
+            "image": image,
+            "q": f"Where? ({plane})",
+            "plane": plane,
+            "slice": at,
+            "boxes": find_box(plane, at),
+        }
         for plane, at in NUMBERS.items()
     ]
 
@@ -221,7 +228,7 @@ def test_a_box_on_a_volume_without_a_slice_is_refused_with_the_columns_to_map(tm
 
 
 WRONG = {
-    'unknown plane "corronal"; allowed: axial, coronal, sagittal': {"plane": "corronal"},
+    "'plane' is 'corronal'; expected: one of: axial, coronal, sagittal": {"plane": "corronal"},
     "slice = 60; allowed: 0 to 59": {"slice": 60},
     "'slice' is -1; expected: a whole number from 0": {"slice": -1},
     "'slice' is 4.5; expected: a whole number from 0": {"slice": 4.5},

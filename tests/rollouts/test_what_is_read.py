@@ -415,7 +415,7 @@ row("D7-where", noted("TRUE", "FALSE", "true"), ids(where="code=true"), ["t0", "
 row("D7-metadata", noted("TRUE", "False"), kept("code"), [True, False], BOX)
 row("D7-own-words", checked("ja", "nein"), scores("yes", "no", cells={"true": ["ja"], "false": ["nein"]}), [1, 0],
     "decided: `data.cells` lists further texts")
-row("D7-not-told", checked("ja", "nein"), scores("ja", "yes"), [1, 0], "a text is a text")
+row("D7-not-told", checked("ja", "nein"), scores("ja", "yes", group="id"), [1, 0], "a text is a text")
 
 # ---- D8: decimal commas
 

@@ -237,6 +237,6 @@ def test_a_gold_that_no_answer_can_meet_makes_a_bad_row(tmp_path):
 
 def test_a_field_with_allowed_texts_takes_them_in_their_normal_form(tmp_path):
     write_images(tmp_path, 1)
-    (tmp_path / "t.csv").write_text("id,image,question,answer\n1,0.png,Q,TRUE\n2,0.png,Q,No\n3,0.png,Q,maybe\n")
+    (tmp_path / "t.csv").write_text("id,image,question,answer\n1,0.png,Q,TRUE\n2,0.png,R,No\n3,0.png,S,maybe\n")
     env = make_env(tmp_path / "t.csv")
     assert [task.reference["answer"] for task in env.tasks] == ["yes", "no"]

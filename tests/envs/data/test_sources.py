@@ -135,6 +135,9 @@ WRONG = {
     "its header is empty or has two columns of one name": ("twice.csv", {}),
     "broken.parquet: not a Parquet file": ("broken.parquet", {}),
     "broken.arrow: not an Arrow file": ("broken.arrow", {}),
+    "`iconv -f UTF-16 -t UTF-8`": ("wide.csv", {}),
+    "NUL, as in UTF-16": ("wide_le.csv", {}),
+    "nothing.jsonl is empty: it has no row": ("nothing.jsonl", {}),
     "holds nothing; allowed in it": ("empty", {}),
     "holds rows of two kinds, broken.json and broken.arrow": ("", {}),
     "holds a.csv, b.csv, which are more than one dataset; allowed: one of these as the source, or a file by split": (
@@ -154,10 +157,38 @@ def test_a_source_that_cannot_be_used_is_named_with_what_can(folder):
         (folder / name).write_text(text)
     for kind in ("json", "parquet", "arrow"):
         (folder / f"broken.{kind}").write_text("[")
+    (folder / "nothing.jsonl").write_text("")
+    for name, encoding in (("wide", "utf-16"), ("wide_le", "utf-16-le")):
+        (folder / f"{name}.csv").write_text("id,image,question,answer\n", encoding=encoding)
     for said, (source, data) in WRONG.items():
         with pytest.raises(ConfigError) as caught:
             len(make_env(folder / source, **data).tasks)
         assert said in str(caught.value)
+
+
+@pytest.mark.parametrize("streaming", [False, True])
+def test_a_small_file_that_unpacks_to_much_memory_is_refused(tmp_path, monkeypatch, streaming):
+    monkeypatch.setattr(tables, "MAX_DECODED", 2**20)
+    tables_ = {"numbers": [0] * 500_000, "texts": ["x" * 10_000] * 1000}  # 4 MB and 10 MB, of some hundred bytes
+    for name, values in tables_.items():
+        path = tmp_path / f"{name}.parquet"
+        parquet.write_table(pa.table({"id": values}), path, row_group_size=len(values), compression="zstd")
+        assert path.stat().st_size < 20_000
+        with pytest.raises(ConfigError, match=rf"{name}\.parquet: takes 1,048,576 bytes more memory than its size"):
+            make_env(path, streaming=streaming).rows.read(0, ["id"])
+    table = pa.table({"id": ["x" * 10_000] * 1000})
+    with pa.ipc.new_file(
+        tmp_path / "t.arrow", table.schema, options=pa.ipc.IpcWriteOptions(compression="zstd")
+    ) as file:
+        file.write_table(table, max_chunksize=10)
+    with pytest.raises(ConfigError, match=r"t\.arrow: takes 1,048,576 bytes more memory"):
+        len(make_env(tmp_path / "t.arrow").rows)
+
+
+def test_features_that_are_no_features_name_no_classes(tmp_path):
+    about = {b"huggingface": b'{"info": {"features": {"id": "os.system", "image": {"_type": "ClassLabel"}}}}'}
+    parquet.write_table(pa.table({"id": ["a"]}).replace_schema_metadata(about), tmp_path / "t.parquet")
+    assert make_env(tmp_path / "t.parquet").rows.read(0, ["id"]) == {"id": "a"}
 
 
 def test_a_hub_dataset_without_a_network_says_what_to_do(monkeypatch):

@@ -107,7 +107,6 @@ WRONG_FILES = [
     ("type: [iou\n", r"mine\.yaml, line 2"),
     ("type: iuo\n", "unknown reward 'iuo'.*did you mean 'iou'"),
     ("- 1\n", r"mine\.yaml: does not hold a reward"),
-    ("env: {name: digits}\n", r"mine\.yaml: has no section `reward`"),
 ]
 
 

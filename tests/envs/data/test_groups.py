@@ -1,0 +1,193 @@
+"""Rows that belong together: of one task (`group`), on one side of a cut, and with one right answer."""
+
+import json
+import logging
+
+import pyarrow as pa
+import pytest
+from pyarrow import csv, parquet
+
+import viewbox
+from tests.support.data_kit import COLUMNS, make_env, make_rows, write_images, write_jsonl
+from tests.support.tables import each
+from viewbox.envs.data.check import describe_splits, open_all_rows
+from viewbox.errors import ConfigError
+from viewbox.publish.task_data import write_tasks
+
+BOX = ["x1", "y1", "x2", "y2"]
+FIELDS = {"id": "n", "image": "image", "question": "q", "boxes": BOX, "labels": "label"}
+ALONE = FIELDS | {"labels": ["label"]}
+LONG = [  # as VinDr, RSNA and Open Images write them: a row for each box; pictures of 30 x 20
+    {"n": "7", "image": "0.png", "q": "Find all.", "x1": 3, "y1": 2, "x2": 6, "y2": 4, "label": "cyst", "patient": "a"},
+    {
+        "n": "8",
+        "image": "1.png",
+        "q": "Find all.",
+        "x1": 0,
+        "y1": 0,
+        "x2": 30,
+        "y2": 20,
+        "label": "mass",
+        "patient": "b",
+    },
+    {
+        "n": "9",
+        "image": "0.png",
+        "q": "Find all.",
+        "x1": 15,
+        "y1": 10,
+        "x2": 30,
+        "y2": 20,
+        "label": "mass",
+        "patient": "a",
+    },
+]
+FIRST = [{"label": "cyst", "box": (0.1, 0.1, 0.2, 0.2)}, {"label": "mass", "box": (0.5, 0.5, 1.0, 1.0)}]
+
+
+def write(folder, rows, kind):
+    write_images(folder, 3)
+    path = folder / f"t.{kind}"
+    if kind == "jsonl":
+        return write_jsonl(path, rows)
+    if kind == "json":
+        path.write_text(json.dumps(rows))
+        return path
+    table = pa.Table.from_pylist(rows)
+    if kind == "csv":
+        csv.write_csv(table, path)
+    elif kind == "parquet":
+        parquet.write_table(table, path, row_group_size=1)
+    else:
+        with pa.ipc.new_file(path, table.schema) as file:
+            file.write_table(table)
+    return path
+
+
+def make(folder, rows=LONG, kind="jsonl", columns=FIELDS, group="image", **data):
+    source = str(write(folder, rows, kind))
+    return viewbox.make("grounding", data={"source": source, "columns": columns, "group": group, **data})
+
+
+def change(number, **values):
+    return [row | values if place == number else row for place, row in enumerate(LONG)]
+
+
+@pytest.mark.parametrize("kind", ["jsonl", "json", "csv", "parquet", "arrow"])
+def test_the_rows_of_a_group_are_one_task_with_all_their_boxes_and_labels(tmp_path, kind):
+    env = make(tmp_path, kind=kind)
+    first, second = env.tasks
+    assert (first.id, second.id) == ("7", "8")
+    assert [dict(box) for box in first.reference["boxes"]] == FIRST
+    assert len(second.reference["boxes"]) == 1
+    assert env.play(first, lambda messages: env.write_answer(first)).scores.total == pytest.approx(1, abs=0.01)
+    assert len(env.images(first)) == 1
+    assert open_all_rows(env, lambda count: None).total == 3
+
+
+def test_a_group_travels_whole_into_a_package(tmp_path):
+    env = make(tmp_path)
+    (tmp_path / "package").mkdir()
+    data = write_tasks(env, tmp_path / "package")
+    again = viewbox.make("grounding", data=data | {"source": str(tmp_path / "package" / data["source"])})
+    assert [(task.id, task.reference) for task in again.tasks] == [(task.id, task.reference) for task in env.tasks]
+
+
+WRONG = (
+    (change(2, q="Find cysts."), "line 3: column 'q' is 'Find cysts.'; expected: that of line 1"),
+    (change(2, x2=40), "line 3: column 'x1, y1, x2, y2' is [15, 10, 40, 20]; expected: a box inside"),
+    (change(2, label=["mass", "cyst"]), "expected: one label for each of the 1 boxes"),
+    (change(2, x2="?"), "line 3: .*expected: a box of four numbers"),
+)
+
+
+@each("wrong", WRONG)
+def test_a_group_whose_rows_do_not_agree_is_refused_by_line(tmp_path, wrong):
+    rows, words = wrong
+    env = make(tmp_path, rows)
+    said = [*map(str, env.tasks.skipped.values()), *(task.metadata.get("bad_row", "") for task in env.tasks)]
+    assert words.replace(".*", "") in "".join(said) or all(word in "".join(said) for word in words.split(".*"))
+    assert any(task.id == "8" and "bad_row" not in task.metadata for task in env.tasks)
+
+
+def test_pictures_of_a_group_must_be_the_same(tmp_path):
+    env = make(tmp_path, group="patient", rows=change(2, image="2.png"))
+    assert "line 3: column 'image' is ['2.png']; expected: the images of ['0.png']" in str(env.tasks.skipped[0])
+
+
+def test_groups_are_made_of_the_rows_that_meet_the_conditions_and_rows_without_one_stay_apart(tmp_path):
+    assert [len(task.reference["boxes"]) for task in make(tmp_path, where="label=mass").tasks] == [1, 1]
+    assert len(make(tmp_path, change(2, g=""), group="g").tasks) == 3
+    (tmp_path / "r.jsonl").write_text('{"task": "7", "reward": 0.5}\n')
+    env = make(tmp_path, difficulty={"rewards": str(tmp_path / "r.jsonl"), "range": [0, 1]})
+    assert [len(task.reference["boxes"]) for task in env.tasks] == [2]
+    with pytest.raises(ConfigError, match=r"data\.group: t\.jsonl: unknown column 'imag'"):
+        len(make(tmp_path, group="imag").tasks)
+
+
+def test_a_row_without_a_box_adds_none(tmp_path):
+    """RSNA: a picture without pneumonia has one row, whose box is empty."""
+    columns = {name: column for name, column in FIELDS.items() if name != "labels"}
+    env = make(tmp_path, change(1, **dict.fromkeys(BOX)), columns=columns)
+    assert [len(task.reference["boxes"]) for task in env.tasks] == [2, 0]
+
+
+def test_a_cut_parts_no_group(tmp_path):
+    rows = [row | {"n": f"{n}{row['n']}", "image": f"{n % 3}.png"} for n in range(30) for row in LONG[:1]]
+    sides = [make(tmp_path, rows, hold_out=0.3, split=split) for split in ("train", "test")]
+    assert sum(len(task.reference["boxes"]) for side in sides for task in side.tasks) == 30
+    assert describe_splits(*sides, labels=True)[0].startswith("train: 2 tasks, 2 groups of image; labels: cyst 20")
+
+
+# ---------------------------------------------------------------------- one question, several right answers
+def test_tasks_that_contradict_each_other_are_refused_with_the_key_that_joins_them(tmp_path, caplog):
+    with pytest.raises(ConfigError, match=r"2 of 3 tasks ask the same .* line 1 and line 3; data\.group: COLUMN"):
+        len(make(tmp_path, columns=ALONE, group=None).tasks)
+    with pytest.raises(ConfigError, match=r"'label' is 'cyst'; expected: a list, or one item a row with data\.group"):
+        len(make(tmp_path, group=None).tasks)
+    assert len(make(tmp_path, group="n").tasks) == 3
+    same = [LONG[0] | {"n": str(n), "q": f"Find {n}."} for n in range(12)]
+    assert (
+        len(make(tmp_path, [*same, LONG[0] | {"n": "x", "q": "Find 3.", "x2": 9}], columns=ALONE, group=None).tasks)
+        == 13
+    )
+    assert "2 of 13 tasks ask the same of the same picture" in caplog.text
+
+
+# ---------------------------------------------------------------------- both sides of a cut
+def leak(folder, caplog, rows, hold_out=0.5, **columns):
+    write_images(folder, 20)
+    env = make_env(write_jsonl(folder / "t.jsonl", rows), COLUMNS | columns, hold_out=hold_out, split="test")
+    with caplog.at_level(logging.WARNING):
+        caplog.clear()
+        count = len(env.tasks)
+    return count, [message for message in caplog.messages if "also trained on" in message]
+
+
+def test_a_picture_or_a_patient_on_both_sides_of_a_cut_is_told_with_the_key_that_mends_it(tmp_path, caplog):
+    rows = [row | {"image": f"{n // 2}.png", "patient": f"p{n // 10}"} for n, row in enumerate(make_rows(40))]
+    count, [said] = leak(tmp_path, caplog, rows)
+    assert f"{count} of {count} held-out rows have a patient that is also trained on" in said
+    assert "held-out rows show a picture that is also trained on" in said
+    assert "{share: 0.5, by: patient}" in said
+    [said] = leak(tmp_path, caplog, rows, {"share": 0.5, "by": "image"})[1]
+    assert "picture" not in said
+    assert not leak(tmp_path, caplog, rows, {"share": 0.5, "by": "patient"})[1]
+    [said] = leak(tmp_path, caplog, [{k: v for k, v in row.items() if k != "patient"} for row in rows])[1]
+    assert "{share: 0.5, by: image}" in said
+    assert not leak(tmp_path, caplog, [row | {"image": f"{n}.png"} for n, row in enumerate(make_rows(20))])[1]
+
+
+def test_pictures_in_the_rows_themselves_are_compared_by_their_content(tmp_path, caplog):
+    write_images(tmp_path, 4)
+    rows = [row | {"image": {"bytes": (tmp_path / f"{n % 4}.png").read_bytes(), "path": f"{n}.png"}}
+            for n, row in enumerate(make_rows(40))]  # fmt: skip
+    parquet.write_table(pa.Table.from_pylist(rows), tmp_path / "t.parquet")
+    assert len(make_env(tmp_path / "t.parquet", hold_out=0.5, split="test").tasks) > 5
+    assert "held-out rows show a picture that is also trained on; {share: 0.5, by: image}" in caplog.text
+
+
+def test_a_cut_of_rows_that_are_all_bad_names_them(tmp_path):
+    (tmp_path / "t.csv").write_text("id,patient,image,question,answer\n1,a,0.png,Which, plane?,axial\n")
+    with pytest.raises(ConfigError, match="expected: 5 cells, as the header has"):
+        len(make_env(tmp_path / "t.csv", hold_out={"share": 0.3, "by": "patient"}).tasks)
