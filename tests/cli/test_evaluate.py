@@ -44,7 +44,7 @@ def test_both_ways_are_played_stored_and_compared(evaluate, tmp_path, more):
         status, out, _ = evaluate(*arguments, "--endpoint", server.url)
     assert status == 0
     found = json.loads(out.splitlines()[-1])
-    assert found["pairs"] == 5
+    assert found["tasks"] == 5
     assert found["gains"]["reward"]["difference"]["mean"] > 0.1
     assert found["tools"]["zoom"] == {"calls": 5, "per_episode": 1.0, "episodes": 1.0, "success": 1.0}
     assert "too few to say what the tools are worth" in out  # one task of five was solved

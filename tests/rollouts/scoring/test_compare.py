@@ -201,7 +201,7 @@ def test_the_tables_say_who_wins_and_which_tasks_flipped(write, viewbox):
     assert found["scores"]["reward"]["wins"] == 4
     assert math.isclose(found["scores"]["reward"]["difference"]["mean"], 2 / 3)
     markdown = viewbox("compare", a, b, "--format", "markdown")[1]
-    assert "| reward | 0.000" in markdown
+    assert "| reward | 6 (< 20) | 0.000" in markdown
     assert "| --- | ---: |" in markdown
 
 
