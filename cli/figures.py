@@ -65,7 +65,7 @@ def _list_notes(report: "ScoreReport") -> Iterator[str]:
     if report.saved:
         yield f"the run stores a part of its training episodes: {report.saved} of each step; figures are over these"
     if not report.changed:
-        yield "every episode was scored again with this reward; no score changed"
+        yield "no score differs from the stored one"
     if report.column is not None:
         yield f"written: {report.column}  (viewbox.load({report.run!r}, scores={report.name!r}))"
     for problem in report.problems:

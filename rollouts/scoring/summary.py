@@ -30,6 +30,7 @@ from ...rewards.metrics.base import (
 )
 from ...utils.concurrency import contain_exit
 from ...utils.terminal import make_line, make_printable
+from ..store.layout import IMPORTED
 from . import RULE
 from .metrics import count_malformed, get_episode_values, get_play_values
 from .table import CONFIDENCE, Interval, Table, draw_tasks, interval_of_draws
@@ -153,8 +154,11 @@ class EnvironmentMetrics:
             env = make_environment(name, {}, "", self._trust, reward=ExactMatchReward())
             return getattr(env, "metrics", {})
         except ConfigError as error:
+            said = f"no metrics of the environment {name!r:.200}: {error}"
+            if name == IMPORTED:
+                said = "imported episodes have no metrics, and the scores that they came with unless --reward is given"
             if len(self.problems) < MAX_PROBLEMS:
-                self.problems[name] = f"no metrics of the environment {name!r:.200}: {error}"
+                self.problems[name] = said
             return {}
 
 

@@ -67,7 +67,7 @@ class Table:
     >>> for task in range(100):
     ...     table.add(f"t{task}", {"old": 0.0, "new": task % 2})
     >>> print(table.compute_intervals()["new"], table.compute_intervals()["old"])
-    0.500 [0.403, 0.597] 0.000 [0.000, 0.038]
+    0.500 [0.402, 0.598] 0.000 [0.000, 0.038]
     """
 
     def __init__(self) -> None:
@@ -239,7 +239,7 @@ def compute_interval(
         more: the distance of one more task. None: the figure lies in [0, 1], and the task is right or wrong.
 
     >>> [round(end, 3) for end in compute_interval(1.0, 0.0, 20)]
-    [0.82, 1.0]
+    [0.813, 1.0]
     >>> [round(end, 3) for end in compute_interval(0.0, 0.0, 20, more=1.0)]
     [-0.105, 0.105]
     """
@@ -252,7 +252,7 @@ def compute_interval(
         half = t * math.sqrt(squares + more**2) / tasks
         return mean - half, mean + half
     center, spread = (mean * tasks + t * t / 2) / (tasks + t * t), mean * (1 - mean)
-    z = t * t / max(tasks, tasks**2 * spread / (squares + center * (1 - center)))
+    z = t * t / max(tasks - 1, tasks**2 * spread / (squares + center * (1 - center)))
     half = math.sqrt(z * spread + z * z / 4)
     return max(0.0, (mean + z / 2 - half) / (1 + z)), min(1.0, (mean + z / 2 + half) / (1 + z))
 

@@ -27,6 +27,8 @@ from ...utils.files import check_inside, check_writable, open_regular, read_regu
 LINES, IMAGES, TOKENS, FORMAT_FILE = "episodes.jsonl", "images", "tokens", "format.json"
 FORMAT = 2  # the one that is written and read
 PNG_MODES = frozenset({"1", "L", "LA", "P", "RGB", "RGBA", "I;16"})
+IMPORTED = "imported"  # the environment of an episode that another tool recorded
+IMPORTED = "imported"  # the environment of an episode that another tool recorded
 MAX_FILE = 2**40  # bytes of a file that is read a piece at a time
 _MAX_FORMAT = 4096  # bytes of format.json
 _HASH = re.compile(r"[0-9a-zA-Z]{1,128}")
