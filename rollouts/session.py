@@ -101,6 +101,7 @@ def open_session(job: RolloutJob, folder: Path, *, retry_failed: bool = False) -
     started = time.monotonic()
     with run_folder.lock_folder(folder), log_failures(folder):
         run_folder.start_rollout(folder, job.config.model_dump(mode="json", exclude_unset=True), job.record)
+        (folder / "summary.json").unlink(missing_ok=True)  # of what was stored before; the run has not ended
         retried = run_folder.move_failed_episodes(folder) if retry_failed else 0
         with EpisodeWriter(folder / run_folder.EPISODES) as writer:
             yield RolloutSession(job, folder, writer, retried, started)

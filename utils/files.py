@@ -92,6 +92,12 @@ def find_existing(path: Path) -> Path:
     return next((one for one in (path, *path.parents) if os.path.lexists(one)), Path())
 
 
+def begin_line(file: int) -> bytes:
+    """Return what comes before a line that is appended: a line break after a line that a killed process left torn."""
+    size = os.fstat(file).st_size
+    return b"\n" if size and os.pread(file, 1, size - 1) != b"\n" else b""
+
+
 def write_atomically(path: Path, data: str | bytes) -> None:
     """Write the file `path` whole or not at all; text is written as UTF-8. An older file is replaced."""
     with replace_atomically(path) as file:

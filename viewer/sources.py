@@ -46,7 +46,7 @@ class EpisodeSet:
     def read_curves(self) -> dict[str, object] | None:
         """Return the figures of training by step, if the run has any and these are its training episodes."""
         path = self.run / METRICS
-        return _read_curves(path) if path.is_file() and self.index.folder.parent == self.run.resolve() else None
+        return _read_curves(path) if path.is_file() and self.index.folder.parent.resolve() == self.run else None
 
 
 def find_sets(runs: Sequence[str | Path]) -> list[EpisodeSet]:
@@ -65,7 +65,7 @@ def find_sets(runs: Sequence[str | Path]) -> list[EpisodeSet]:
             find_episodes_folder(run)  # raises, and says what was expected
         base = run.resolve()
         for folder in found:
-            extra = folder.resolve().relative_to(base).parts
+            extra = folder.absolute().relative_to(run.absolute()).parts  # a run may be linked from elsewhere
             label = " ".join(part for part in extra if part != "episodes").replace("_", " ")
             sets.append(EpisodeSet(base, folder, f"{base.name} {label}".strip()))
     if len(sets) > MAX_SETS:
@@ -74,10 +74,7 @@ def find_sets(runs: Sequence[str | Path]) -> list[EpisodeSet]:
 
 
 def _list_folders(run: Path) -> list[Path]:
-    try:
-        own = [find_episodes_folder(run)]
-    except StoreError:
-        own = []
+    own = [find_episodes_folder(run)] if any((one / LINES).exists() for one in (run, run / "episodes")) else []
     below = [] if own else sorted(path.parent for part in ("*", "*/episodes") for path in run.glob(f"{part}/{LINES}"))
     return [*own, *below, *(folder for folder in list_held_out(run) if (folder / LINES).is_file())]
 
@@ -161,6 +158,7 @@ class EpisodeIndex:
             self._next = LinePart(start, None, first)
             if on_progress is not None:
                 on_progress(len(self))
+        self.reader.check_whole(len(self) + self.reader.skipped)
         return len(self) - before
 
     def read(self, line: int, *, tokens: bool = False) -> Episode | None:

@@ -212,10 +212,10 @@ class _SideReader:
         self.episodes = self.without_score = 0
         self.environments: Counter[str] = Counter()
         self._all_tasks: set[str] = set()
-        self._stored = load(run, errors="skip")
-        source = None if reward is None else find_reward(reward, run, self._stored.folder, trust)
-        check = build_sharing_check(source and source.reward, run, self._stored.folder, trust)
-        for line, _, episode, scores in score_episodes(self._stored, conditions, source, check):
+        self.stored = load(run, errors="skip")
+        source = None if reward is None else find_reward(reward, run, self.stored.folder, trust)
+        check = build_sharing_check(source and source.reward, run, self.stored.folder, trust)
+        for line, _, episode, scores in score_episodes(self.stored, conditions, source, check):
             task = episode.task.id
             self.episodes += 1
             self.environments[episode.environment] += 1
@@ -240,7 +240,7 @@ class _SideReader:
             len(self._all_tasks),
             self.without_score,
             len(self._all_tasks.difference(paired)),
-            self._stored.skipped,
+            self.stored.skipped,
             tuple(name for name, _ in self.environments.most_common(5)),
         )
 
@@ -285,9 +285,10 @@ def _compare_groups(pairs: Table, by: str, intervals: bool) -> dict[str, Differe
 def _list_warnings(
     a: Side, b: Side, read_a: _SideReader, read_b: _SideReader, pairs: Table, *, rescored: bool
 ) -> Iterator[str]:
-    for side in (a, b):
+    for side, read in ((a, read_a), (b, read_b)):
         if side.unreadable:
-            yield f"{side.run}: {side.unreadable} lines of {LINES} cannot be read and were skipped"
+            first = next(f"line {line}: {why:.200}" for line, why in read.stored.unreadable.items())
+            yield f"{side.run}: {side.unreadable} lines of {LINES} cannot be read and were skipped; the first: {first}"
         if side.without_score:
             yield f"{side.run}: {side.without_score} episodes have no score and are left out"
     if a.unpaired_tasks or b.unpaired_tasks:
