@@ -195,9 +195,20 @@ def open_parquet(paths: Sequence[Path], name: str, *, streaming: bool) -> TableR
             cache.mkdir(parents=True, exist_ok=True, mode=0o700)  # readable by this user only
             table = Dataset.from_parquet(files, cache_dir=str(cache)).data.table
     except (ArrowInvalid, OSError) as error:  # an OSError is also a type that is nested too deep
-        problem = f"{KEY}: {name}: not a Parquet file that can be read: {error!s:.200}"
+        damaged = next((path.name for path in paths if not _is_readable(path)), name)
+        problem = f"{KEY}: {damaged}: not a Parquet file that can be read: {error!s:.200}"
         raise ConfigError(problem, key=KEY) from error
     return ArrowRows(name, table, paths[0].parent, rows.schemas)
+
+
+def _is_readable(path: Path) -> bool:
+    from pyarrow import ArrowInvalid, parquet
+
+    try:
+        parquet.ParquetFile(path).read()
+    except (ArrowInvalid, OSError):
+        return False
+    return True
 
 
 def check_columns(files: Sequence[tuple[str, Sequence[str]]]) -> None:

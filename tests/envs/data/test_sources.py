@@ -131,6 +131,8 @@ WRONG = {
     "holds a dict; allowed: a list of objects": ("object.json", {}),
     "its header is empty or has two columns of one name": ("twice.csv", {}),
     "broken.parquet: not a Parquet file": ("broken.parquet", {}),
+    "b-00001-of-00002.parquet: not a Parquet file": ("shards", {}),
+    "a list of objects stands in a .json file": ("list.jsonl", {}),
     "broken.arrow: not an Arrow file": ("broken.arrow", {}),
     "holds nothing; allowed in it": ("empty", {}),
     "holds rows of two kinds, broken.json and broken.arrow": ("", {}),
@@ -143,14 +145,17 @@ WRONG = {
 
 def test_a_source_that_cannot_be_used_is_named_with_what_can(folder):
     write(folder, "jsonl")
-    for name in ("empty", "texts"):
+    for name in ("empty", "texts", "shards"):
         (folder / name).mkdir()
     for name in "ab":
         write_csv(folder / "texts" / f"{name}.csv", make_rows())
-    for name, text in (("object.json", "{}"), ("twice.csv", "a,a\n1,2\n")):
+    for name, text in (("object.json", "{}"), ("twice.csv", "a,a\n1,2\n"), ("list.jsonl", '[{"id": 1}]')):
         (folder / name).write_text(text)
     for kind in ("json", "parquet", "arrow"):
         (folder / f"broken.{kind}").write_text("[")
+    write(folder, "parquet").rename(folder / "shards" / "b-00000-of-00002.parquet")
+    good = (folder / "shards" / "b-00000-of-00002.parquet").read_bytes()
+    (folder / "shards" / "b-00001-of-00002.parquet").write_bytes(good[: len(good) // 2])  # a download that was cut
     for said, (source, data) in WRONG.items():
         with pytest.raises(ConfigError) as caught:
             len(make_env(folder / source, **data).tasks)
