@@ -8,11 +8,12 @@ some paths (`SHORT`): `reward` is `scores.total`, `reward.box` is `scores.compon
 what the operators compare.
 """
 
+import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from ...errors import ConfigError, describe_unknown
-from ...records import Episode, RunConfig, Scores, Task
+from ...records import Episode, RunConfig, Scores, Task, ToolCall, ToolResult, Turn
 from ...utils.conditions import format_value, parse_condition
 from ...utils.frozen import PlainRecord
 
@@ -26,6 +27,8 @@ SHORT = {  # name -> (what it stands for alone, what it stands for before a dot)
     "step": ("info.step", "info.step"),
     "sample": ("info.sample", "info.sample"),
 }
+_EMPTY = Turn("user", tool_calls=(ToolCall("", ""),), tool_results=(ToolResult(""),))
+_UNSAID = f"{format_value(_EMPTY)} null true false user assistant tool_result".casefold()
 _INNER: dict[str, type[PlainRecord]] = {"task": Task, "scores": Scores, "run_config": RunConfig}
 
 
@@ -51,6 +54,22 @@ prompt, reference (did you mean 'id'?)
     except ConfigError as error:
         raise ConfigError(f"{source} {text!r}: {error}") from error
     return lambda episode: test(get_field(episode, field))
+
+
+def find_words(text: str) -> str:
+    """Return what the line of each episode holds that meets a condition, as `fold` writes it; "" if nothing is sure.
+
+    >>> find_words("turns~No Lesion"), find_words("turns~no.*lesion"), find_words("turns~content")
+    ('no lesion', '', '')
+    """
+    found = re.fullmatch(r"\s*turns(?:\.[\w.]+)?\s*~\s*([A-Za-z][A-Za-z ]+[A-Za-z])\s*", text)
+    word = fold(found[1]) if found else ""
+    return "" if word in _UNSAID else word  # a line need not hold the names of fields that are empty
+
+
+def fold(text: str) -> str:
+    """Return a text in which letters are equal that a regular expression finds equal without their case."""
+    return text.casefold().replace("ı", "i")
 
 
 def expand_field(field: str) -> str:
