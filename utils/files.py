@@ -135,6 +135,10 @@ def _rename_draft(path: Path) -> Iterator[Path]:
         path.parent.mkdir(parents=True, exist_ok=True)
         yield draft
         os.replace(draft, path)
+    except OSError as error:
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):  # which names no file
+            error.filename = str(path)
+        raise
     finally:
         shutil.rmtree(draft, ignore_errors=True)  # does nothing to a file
         for remove in (draft.unlink, *(folder.rmdir for folder in made)):

@@ -86,7 +86,7 @@ def expand_field(field: str) -> str:
 def check_field(field: str) -> None:
     """Raise `ConfigError` if no episode can have the field."""
     first, _, rest = expand_field(field).partition(".")
-    names = [*Episode.list_fields(), *_PROPERTIES, *SHORT]
+    names = dict.fromkeys([*Episode.list_fields(), *_PROPERTIES, *SHORT])
     if first not in names:
         raise ConfigError(describe_unknown("field", first, names))
     second = rest.partition(".")[0]

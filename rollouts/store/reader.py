@@ -94,7 +94,7 @@ class EpisodeReader(Sequence[Episode]):
     def to_pandas(self) -> "DataFrame":
         """Return a data frame with a row for each episode. What no episode has is no column, what one lacks is missing.
 
-        line, task, environment, step, index, sample   where it is stored, and what was played
+        line, task, environment, model, step, index, sample   where it is stored, and what was played
         end_reason, turns, tool_calls, tools, tokens   how it went; `tools` names those that succeeded, in a text
         total, reward.<component>                      its scores
         answer.<field>, reference.<field>              the answer and the right answer, flattened one level
@@ -264,6 +264,7 @@ def _build_row(episode: Episode) -> dict[str, Any]:
     return {
         "task": episode.task.id,
         "environment": episode.environment,
+        **({"model": model} if (model := episode.run_config.model_name) else {}),
         **{name: episode.info[name] for name in ("step", "index", "sample") if name in episode.info},
         "end_reason": episode.end_reason,
         "turns": episode.num_turns,

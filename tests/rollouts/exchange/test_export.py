@@ -73,7 +73,9 @@ def test_pairs_are_the_best_and_the_worst_of_a_group(tmp_path):
     assert (report.kept, sum(report.left_out.values())) == (2, 8)
 
 
-@pytest.mark.parametrize("to, options, kept", [("sft", Export(), 2), ("dpo", Export(), 2), ("openai", Export(), 3)])
+@pytest.mark.parametrize(
+    ("to", "options", "kept"), [("sft", Export(), 2), ("dpo", Export(), 2), ("openai", Export(), 3)]
+)
 def test_what_a_fault_ended_is_not_learned_from_and_is_counted(tmp_path, to, options, kept):
     turns = (Turn("user", "What?"), Turn("assistant", ""))
     given = [
@@ -85,7 +87,7 @@ def test_what_a_fault_ended_is_not_learned_from_and_is_counted(tmp_path, to, opt
 
 
 @pytest.mark.parametrize(
-    "to, name, says",
+    ("to", "name", "says"),
     [
         ("sft", "x.jsonl", "a name with .parquet, or --to openai"),
         ("openai", "x.parquet", "a name with .jsonl, or --to parquet"),
