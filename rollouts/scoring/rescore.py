@@ -243,7 +243,8 @@ class _Found:
             self.first_failure = self.first_failure or failure
         values = {"new/": scores.total, **{f"new/{name}": value for name, value in scores.components.items()}}
         if stored is not None and not episode.is_fault:  # which says nothing about the policy
-            self.changed += (stored.total, stored.components) != (scores.total, scores.components)
+            before = {**scores.components, **stored.components}
+            self.changed += stored.total != scores.total or any(before[n] != v for n, v in scores.components.items())
             values |= {"stored/": stored.total, **{f"stored/{name}": one for name, one in stored.components.items()}}
         group = "" if group_by is None else format_value(filters.get_field(episode, group_by))
         self.tally.add(episode, values, group, scores)

@@ -17,6 +17,7 @@ from typing import NamedTuple
 import numpy as np
 
 CONFIDENCE = 0.95
+COUNTS = {"episodes/turns", "tools/calls", "tools/malformed", "tokens/sampled"}  # no shares, though all may be 1
 MAX_COLUMNS = 256  # more names than any reward has come from forged episodes, and each costs time
 MAX_GROUPS = 100
 _NAN = float("nan")
@@ -188,7 +189,7 @@ class Table:
                 apart, more = means - mean, None
                 if name in changes:
                     more = float(abs(means).max()) or 1.0
-                elif means.min() < 0 or means.max() > 1:
+                elif name in COUNTS or means.min() < 0 or means.max() > 1:
                     more = float(abs(apart).max())
                 low, high = compute_interval(mean, float(apart @ apart), len(means), more)
             found[name] = Interval(mean, low, high, int(count.sum()), len(means))

@@ -104,7 +104,7 @@ async function showComparison(a, b, by) {
   const toEpisodes = (side, one) => linkTo("run", [a, b][side], one[side ? "b_episodes" : "a_episodes"] > 1 ? "group" : "episode", one[side ? "b_line" : "a_line"]);
   const showSide = (side, one, count = one[side ? "b_episodes" : "a_episodes"]) => h("a", {href: toEpisodes(side, one)}, `#${one[side ? "b_line" : "a_line"]} ${formatFixed(one[side ? "b" : "a"])}${count > 1 ? ` (mean of ${count})` : ""}`);
   const flips = (title, some) => (some.length ? makeTable(`${title} (${some.length})`, ["task", ...names.map(makeVisible)], some.slice(0, 200).map((one) => [t(one.task), showSide(0, one), showSide(1, one)])) : null);
-  fill(main, heading, h("p", {class: "finding"}, t(found.finding)), h("p", {}, `${found.tasks} tasks in both, each with the mean of its episodes; in brackets 95 % intervals over tasks.`),
+  fill(main, heading, h("p", {class: "finding"}, t(found.finding)), h("p", {}, `${found.tasks} tasks in both, each with the mean of its episodes${found.scores.reward?.difference.low == null ? "" : "; in brackets 95 % intervals over tasks"}.`),
     found.warnings.map((one) => t(`warning: ${one}`, "p")).reduce((box, one) => (box.append(one), box), h("div", {class: "problem"})),
     found.scores.reward ? drawOutcomes(found.scores.reward) : null,
     makeTable("Scores", [found.average, "tasks", ...names.map(makeVisible), "difference", "wins", "ties", "losses"], Object.entries(found.scores).map(row)),

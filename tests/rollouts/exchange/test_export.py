@@ -73,16 +73,14 @@ def test_pairs_are_the_best_and_the_worst_of_a_group(tmp_path):
     assert (report.kept, sum(report.left_out.values())) == (2, 8)
 
 
-@pytest.mark.parametrize(
-    ("to", "options", "kept"), [("sft", Export(), 2), ("dpo", Export(), 2), ("openai", Export(), 3)]
-)
-def test_what_a_fault_ended_is_not_learned_from_and_is_counted(tmp_path, to, options, kept):
+@pytest.mark.parametrize(("to", "kept"), [("sft", 2), ("dpo", 2), ("openai", 3)])
+def test_what_a_fault_ended_is_not_learned_from_and_is_counted(tmp_path, to, kept):
     turns = (Turn("user", "What?"), Turn("assistant", ""))
     given = [
         Episode(Task("a"), turns, scores=Scores(total), end_reason=end)
         for total, end in ((1.0, "answered"), (0.0, "answered"), (0.5, "error"))
     ]
-    report = export_run(written(tmp_path / "run", *given), to, tmp_path / "out", options)
+    report = export_run(written(tmp_path / "run", *given), to, tmp_path / "out")
     assert (report.kept, report.left_out["ended by a fault"], report.skipped) == (kept, 3 - kept, 0)
 
 
@@ -130,5 +128,5 @@ def test_a_table_that_another_tool_wrote_again_is_read(run, tmp_path):  # noqa: 
 def test_nothing_is_left_of_an_export_that_fails(run, tmp_path):  # noqa: F811
     for to, options in (("xml", Export()), ("openai", Export(Choice(["nonsense=1"]))), ("dpo", Export(tokens=True))):
         with pytest.raises(ConfigError):
-            export_run(run, to, tmp_path / "out", options)
+            export_run(run, to, tmp_path / "out")
     assert [path.name for path in tmp_path.iterdir()] == ["run"]

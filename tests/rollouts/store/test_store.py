@@ -216,21 +216,20 @@ def test_a_torn_line_of_a_killed_writer_costs_no_episode_of_one_that_lives(tmp_p
         with (tmp_path / "episodes.jsonl").open("ab") as killed:
             killed.write(b'{"task":{"id":"torn"')
         writer.append(episode("b"))
-        with mock.patch("os.write", lambda fd, data: write(fd, data[:9]) if fd == writer._fd else write(fd, data)):
-            with pytest.raises(StoreError, match="only 9 of"):  # the disk is full
-                writer.append(episode("c"))
+        full = mock.patch("os.write", lambda fd, data: write(fd, data[:9]) if fd == writer._fd else write(fd, data))
+        with full, pytest.raises(StoreError, match="only 9 of"):
+            writer.append(episode("c"))
         writer.append(episode("d"))
     found = load(tmp_path, errors="skip")
     assert [item.task.id for item in found] == ["a", "b", "d"]
     assert list(found.unreadable) == [2]
 
 
-@each(
-    "keep, held", [(lambda lines: lines[:2] + [lines[2][:50]], 2), (lambda lines: lines[:1], 1), (lambda lines: [], 0)]
-)
-def test_a_finished_run_that_was_cut_is_named_and_one_in_progress_is_not(tmp_path, keep, held):
+@each("held, torn", [(2, 50), (1, 0), (0, 0), (0, 9)])
+def test_a_finished_run_that_was_cut_is_named_and_one_in_progress_is_not(tmp_path, held, torn):
     path = written(tmp_path / "episodes", *map(episode, "abc")) / "episodes.jsonl"
-    path.write_bytes(b"".join(keep(path.read_bytes().splitlines(keepends=True))))
+    lines = path.read_bytes().splitlines(keepends=True)
+    path.write_bytes(b"".join([*lines[:held], lines[held][:torn]]))
     assert len([*load(tmp_path)]) == held
     (tmp_path / "summary.json").write_text('{"episodes": 3}')
     found = load(tmp_path, errors="skip")
