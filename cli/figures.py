@@ -143,17 +143,9 @@ def show_summary(summary: Mapping[str, Any]) -> Blocks:
 
 def show_gain(gain: "ToolGain") -> Blocks:
     """Yield each score with and without tools and the difference; below it, how each tool was used."""
-    rows = [
-        (
-            name.removeprefix("rewards/").removesuffix("/mean"),
-            one.with_tools,
-            one.without_tools,
-            one.difference,
-            Tasks(one.difference.tasks),
-        )
-        for name, one in gain.gains.items()
-    ]
-    yield Table("", (RULE, "with tools", "without", "difference", "tasks"), rows, signed=("difference",))
+    heads = ("tasks", "without tools", "with tools", *SIDES[3:])
+    rows = [_list_cells(*one) for one in gain.gains.items()]
+    yield Table("", (RULE, *heads), rows, signed=("difference",))
     uses = [
         (name, use.calls, f"{use.per_episode:.2f}", f"{use.episodes:.0%}", use.success and f"{use.success:.0%}")
         for name, use in gain.tools.items()

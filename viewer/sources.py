@@ -180,21 +180,21 @@ class EpisodeIndex:
             columns = [self.columns.get(field, [None] * len(self)) for field in fields]
             rows = zip(self.columns["line"], *columns, strict=True)
             return [line for line, *cells in rows if all(test(cell) for test, cell in zip(bare, cells, strict=True))]
-        reader, words = load(self.folder, errors="skip"), [word for text in where if (word := filters.find_words(text))]
-        lines = list(self._search_lines(words)) if words else [*self._places]
+        reader, lines = load(self.folder, errors="skip"), self._search_lines(where)
         few = len(lines) < len(self) / 10  # else reading all at once is quicker
         parts = [LinePart(self._places[line], 1, line) for line in lines] if few else [LinePart()]
         found = (episode for part in parts for episode in reader.walk(part))
         return [reader.line for episode in found if all(test(episode) for test in tests)]
 
-    def _search_lines(self, words: Sequence[str]) -> Iterator[int]:
-        """Yield the lines that hold all words, or letters that JSON writes out: others need not be decoded."""
+    def _search_lines(self, where: Sequence[str]) -> list[int]:
+        """Return the lines that may meet all conditions, by their letters: the others need not be decoded."""
+        sure = [one for text in where if (one := filters.find_letters(text))]
+        if not sure:
+            return [*self._places]
         with open_lines(self.folder) as file:
-            for number, line in enumerate(read_lines(file), 1):
-                if line is not None and number in self._places:
-                    text = filters.fold(line.decode(errors="replace"))
-                    if "\\u" in text or all(word in text for word in words):
-                        yield number
+            lines = enumerate(read_lines(file), 1)
+            texts = ((n, line.decode(errors="replace")) for n, line in lines if line and n in self._places)
+            return [n for n, text in texts if "\\u" in text or all(one.search(text) for one in sure)]
 
     def to_dict(self, start: int = 0) -> dict[str, Any]:
         """Return the rows from `start` on, by column, and what could not be read."""

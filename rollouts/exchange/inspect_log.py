@@ -136,7 +136,8 @@ def _read_zstd(file: Path, opened: BinaryIO, info: zipfile.ZipInfo) -> bytes:
 def to_openai(sample: dict[str, Any], not_held: Counter[str]) -> list[dict[str, object]]:
     """Return the messages of a sample in the form of the OpenAI chat interface; raises what bad input raises."""
     attachments = sample.get("attachments") or {}
-    made, given = [], sample["messages"] or sample.get("input")  # of a sample that failed at once
+    made: list[dict[str, object]] = []
+    given: Any = sample["messages"] or sample.get("input") or ()  # of a sample that failed at once
     for message in [{"role": "user", "content": given}] if isinstance(given, str) else given:
         content = message.get("content")
         parts = content if isinstance(content, list) else [{"type": "text", "text": content or ""}]

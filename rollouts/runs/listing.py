@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from ...errors import ConfigError, ViewboxError
 from ...records import Episode
@@ -117,7 +117,7 @@ def _read_figures(run: Path) -> RunFigures:
     steps, first, last, scored = _read_metrics(run / "metrics.jsonl")
     summary = read_json(run / "summary.json", limit=2**24) if os.path.lexists(run / "summary.json") else {}
     reader = load(episodes, errors="skip") if os.path.lexists(episodes / LINES) else None
-    found = _read_episodes(() if reader is None else reader)
+    found = _Stored(() if reader is None else reader)
     if first is None and steps is None and found.count:
         first, scored = found.reward, found.scored
         last = first
@@ -146,27 +146,20 @@ def _read_figures(run: Path) -> RunFigures:
     )
 
 
-class _Stored(NamedTuple):
-    """What the lines of a run say: its episodes, the mean reward over tasks, and the share of the episodes with one."""
+class _Stored:
+    """What the lines of a run say: the mean reward over tasks, and the share of the episodes that have one."""
 
-    count: int
-    reward: float | None
-    scored: float | None
-    saved: str | None
-    environments: set[str]
-    models: set[str]
-
-
-def _read_episodes(episodes: Iterable[Episode]) -> _Stored:
-    table, saved, environments, models = Table(), None, set[str](), set[str]()
-    for episode in episodes:
-        table.add(episode.task.id, {"reward": None if episode.is_fault or not episode.scores else episode.scores.total})
-        saved = saved or _get_text(episode.info, "saved")
-        environments.add(episode.environment)
-        models.add(episode.run_config.model_name)
-    reward = table.compute_intervals(intervals=False).get("reward") if table.rows else None
-    mean, scored = (reward.mean, reward.count / table.rows) if reward else (None, None)
-    return _Stored(table.rows, mean, scored, saved, environments, models)
+    def __init__(self, episodes: Iterable[Episode]) -> None:
+        table, self.saved = Table(), None
+        self.environments, self.models = set[str](), set[str]()
+        for one in episodes:
+            table.add(one.task.id, {"reward": None if one.is_fault or not one.scores else one.scores.total})
+            self.saved = self.saved or _get_text(one.info, "saved")
+            self.environments.add(one.environment)
+            self.models.add(one.run_config.model_name)
+        reward = table.compute_intervals(intervals=False).get("reward")
+        self.count, self.reward = table.rows, reward.mean if reward else None
+        self.scored = reward.count / table.rows if reward else None
 
 
 def _name(noun: str, names: set[str]) -> str | None:

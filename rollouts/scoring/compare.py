@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from ...errors import ConfigError
+from ...records import Scores
 from ...utils.conditions import format_value, sort_key
 from ...utils.values import reaches
 from ..store.layout import LINES
@@ -178,7 +179,7 @@ def compare_runs(
         side_a,
         side_b,
         tasks=len(rewards),
-        scores=_compare_scores(pairs, resamples > 0),
+        scores=compare_scores(pairs, resamples > 0),
         by=by,
         groups=groups,
         gained=gained,
@@ -221,9 +222,7 @@ class _SideReader:
             self.environments[episode.environment] += 1
             self._all_tasks.add(task)
             if scores is not None and not episode.is_fault:
-                self.table.add(
-                    task, {TOTAL: scores.total} | {n: one for n, one in scores.components.items() if n != TOTAL}
-                )
+                self.table.add(task, list_scores(scores))
                 self.names.setdefault(task, set()).update(scores.components)
             if scores is None or scores.total is None or episode.is_fault:
                 self.without_score += 1
@@ -263,8 +262,13 @@ def _find_flips(rewards: Sequence[TaskReward]) -> tuple[tuple[TaskReward, ...], 
     return gained[:MAX_FLIPS], lost[:MAX_FLIPS]
 
 
-def _compare_scores(pairs: Table, intervals: bool) -> dict[str, Difference]:
-    """Return the differences of the total, and of each component that a pair has on both sides."""
+def list_scores(scores: Scores) -> dict[str, float | None]:
+    """Return the total and the components by name; none has that of the total."""
+    return {TOTAL: scores.total} | {name: one for name, one in scores.components.items() if name != TOTAL}
+
+
+def compare_scores(pairs: Table, intervals: bool) -> dict[str, Difference]:
+    """Return the differences of the columns `a/NAME` and `b/NAME`: of the total, and of each component."""
     columns, found = pairs.get_columns(), {}
     for name, (a, b, change) in pairs.compute_changes("a", "b", intervals).items():
         if a is not None and b is not None and change is not None:
@@ -278,7 +282,7 @@ def _compare_groups(pairs: Table, by: str, intervals: bool) -> dict[str, Differe
     if len(pairs.groups) > MAX_GROUPS:
         raise ConfigError(f"--by {by}: more than {MAX_GROUPS} values; choose another field", key="by")
     groups = pairs.by_group((f"a/{TOTAL}", f"b/{TOTAL}"))
-    found = {value: _compare_scores(groups[value], intervals) for value in sorted(groups, key=sort_key)}
+    found = {value: compare_scores(groups[value], intervals) for value in sorted(groups, key=sort_key)}
     return {value: scores[TOTAL] for value, scores in found.items() if TOTAL in scores}
 
 

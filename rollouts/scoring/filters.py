@@ -56,20 +56,15 @@ prompt, reference (did you mean 'id'?)
     return lambda episode: test(get_field(episode, field))
 
 
-def find_words(text: str) -> str:
-    """Return what the line of each episode holds that meets a condition, as `fold` writes it; "" if nothing is sure.
+def find_letters(text: str) -> re.Pattern[str] | None:
+    """Return what the line of each episode that meets a condition on its turns matches, too; None if nothing is sure.
 
-    >>> find_words("turns~No Lesion"), find_words("turns~no.*lesion"), find_words("turns~content")
-    ('no lesion', '', '')
+    >>> [bool(find_letters(f"turns~{words}")) for words in ("No lesion", "no.*lesion", "content")]
+    [True, False, False]
     """
-    found = re.fullmatch(r"\s*turns(?:\.[\w.]+)?\s*~\s*([A-Za-z][A-Za-z ]+[A-Za-z])\s*", text)
-    word = fold(found[1]) if found else ""
-    return "" if word in _UNSAID else word  # a line need not hold the names of fields that are empty
-
-
-def fold(text: str) -> str:
-    """Return a text in which letters are equal that a regular expression finds equal without their case."""
-    return text.casefold().replace("ı", "i")
+    form = re.fullmatch(r"\s*turns(?:\.[\w.]+)?\s*~\s*([A-Za-z][A-Za-z ]+?)\s*", text)
+    is_sure = form and form[1].casefold() not in _UNSAID  # a line need not hold the names of fields that are empty
+    return re.compile(form[1], re.IGNORECASE) if form and is_sure else None
 
 
 def expand_field(field: str) -> str:

@@ -11,7 +11,6 @@ import math
 from array import array
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
@@ -21,7 +20,6 @@ COUNTS = {"episodes/turns", "tools/calls", "tools/malformed", "tokens/sampled"} 
 MAX_COLUMNS = 256  # more names than any reward has come from forged episodes, and each costs time
 MAX_GROUPS = 100
 _NAN = float("nan")
-_CACHED = 2**26  # counts of draws that are kept
 _BLOCK = 2**18  # drawn tasks held at once: fits in the CPU cache
 
 
@@ -269,23 +267,9 @@ def interval_of_draws(value: float, draws: np.ndarray, tasks: int) -> tuple[floa
 
 def draw_tasks(tasks: int, resamples: int, seed: int) -> Iterator[np.ndarray]:
     """Draw tasks with replacement: yields blocks of counts, (draws, tasks), `resamples` draws in all."""
-    if tasks * resamples > _CACHED:
-        yield from (block.astype(float) for block in _draw_blocks(tasks, resamples, seed))
-    else:
-        yield from (block.astype(float) for block in _draw_and_keep(tasks, resamples, seed))
-
-
-@lru_cache(maxsize=1)  # all figures of a run share their draws
-def _draw_and_keep(tasks: int, resamples: int, seed: int) -> tuple[np.ndarray, ...]:
-    return tuple(_draw_blocks(tasks, resamples, seed))
-
-
-def _draw_blocks(tasks: int, resamples: int, seed: int) -> Iterator[np.ndarray]:
-    """Yield the counts of `draw_tasks`, in the smallest type that holds them."""
     rng = np.random.default_rng(seed)
     block = max(1, _BLOCK // tasks)
     for start in range(0, resamples, block):
         number = min(block, resamples - start)
         drawn = rng.integers(tasks, size=(number, tasks)) + np.arange(number)[:, None] * tasks
-        counts = np.bincount(drawn.ravel(), minlength=number * tasks).reshape(number, tasks)
-        yield counts.astype(np.min_scalar_type(counts.max()))
+        yield np.bincount(drawn.ravel(), minlength=number * tasks).reshape(number, tasks).astype(float)

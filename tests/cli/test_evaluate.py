@@ -81,7 +81,7 @@ def test_every_command_prints_one_mean_of_the_same_episodes(evaluate, tmp_path, 
         summary = json.loads((tmp_path / "e" / way / "summary.json").read_text())["metrics"]
         scored = json.loads(viewbox("score", f"e/{way}", "--format", "json")[1])["total"]
         logged = viewbox_summarize(load(f"e/{way}"), {})["reward"].mean
-        found = [gain[way]["mean"], compared[side]["mean"], page[side]["mean"], runs[f"e/{way}"], summary["reward"]]
+        found = [gain[side]["mean"], compared[side]["mean"], page[side]["mean"], runs[f"e/{way}"], summary["reward"]]
         assert [*found, scored["new"]["mean"], scored["stored"]["mean"], logged] == pytest.approx([wanted] * 8)
         assert "tokens/sampled" not in summary
     assert any(pooled)

@@ -128,5 +128,5 @@ def test_a_table_that_another_tool_wrote_again_is_read(run, tmp_path):  # noqa: 
 def test_nothing_is_left_of_an_export_that_fails(run, tmp_path):  # noqa: F811
     for to, options in (("xml", Export()), ("openai", Export(Choice(["nonsense=1"]))), ("dpo", Export(tokens=True))):
         with pytest.raises(ConfigError):
-            export_run(run, to, tmp_path / "out")
+            export_run(run, to, tmp_path / "out", options)
     assert [path.name for path in tmp_path.iterdir()] == ["run"]
