@@ -24,6 +24,7 @@ from ..utils.files import check_out, write_atomically
 from ..utils.secrets import mask_values
 from .job import RolloutJob
 from .play import play_many
+from .scoring import RULE
 from .scoring.metrics import compute_environment_metrics, drop_undefined
 from .scoring.summary import summarize
 from .store import run_folder
@@ -78,6 +79,7 @@ class RolloutSession:
             "environment": self.job.env.name,
             "model": self.job.config.model.name,
             "episodes": len(episodes),
+            "average": RULE,
             "faults": sum(episode.is_fault for episode in episodes),
             "metrics": drop_undefined(compute_environment_metrics(episodes, self.job.env)),
             "counts": summarize(episodes, {}, resamples=0).get_counts(),

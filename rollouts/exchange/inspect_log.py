@@ -138,7 +138,8 @@ def to_openai(sample: dict[str, Any], not_held: Counter[str]) -> list[dict[str, 
     attachments = sample.get("attachments") or {}
     made: list[dict[str, object]] = []
     given: Any = sample["messages"] or sample.get("input") or ()  # of a sample that failed at once
-    for message in [{"role": "user", "content": given}] if isinstance(given, str) else given:
+    messages: list[Any] = [{"role": "user", "content": given}] if isinstance(given, str) else given
+    for message in messages:
         content = message.get("content")
         parts = content if isinstance(content, list) else [{"type": "text", "text": content or ""}]
         kept = []

@@ -163,7 +163,7 @@ def compare_runs(
     allowed = Trust(code=trust, judge=ask_judge)
     read_a = _SideReader(Path(a), reward, conditions, by, allowed)
     read_b = _SideReader(Path(b), reward, conditions, None, allowed)
-    pairs = pair_tasks(read_a.table, read_b.table, "a", "b", read_a.groups)
+    pairs = pair_tasks(read_a.table, read_b.table, read_a.groups)
     rewards = _list_rewards(pairs, read_a, read_b)
     side_a, side_b = (read.describe([one.task for one in rewards]) for read in (read_a, read_b))
     groups = {} if by is None else _compare_groups(pairs, by, resamples > 0)

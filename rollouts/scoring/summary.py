@@ -78,7 +78,7 @@ class Summary:
         return {name: figure.count for name, figure in self.figures.items()}
 
     def to_dict(self) -> dict[str, Any]:
-        return {**asdict(self), "confidence": CONFIDENCE}
+        return {**asdict(self), "average": RULE, "confidence": CONFIDENCE}
 
     def __str__(self) -> str:
         figures = {make_line(name, MAX_SHOWN): figure for name, figure in self.figures.items()}

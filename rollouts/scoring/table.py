@@ -207,16 +207,16 @@ class Table:
         return sums, counts
 
 
-def pair_tasks(a: Table, b: Table, old: str, new: str, groups: Mapping[str, str] = {}) -> Table:
-    """Return a row for each task of both, in the order of the first: its means as `old/NAME` and `new/NAME`, of the
-    columns that apply on both sides. `groups` is by task."""
+def pair_tasks(a: Table, b: Table, groups: Mapping[str, str] = {}) -> Table:
+    """Return a row for each task of both, in the order of the first: its means as `a/NAME` and `b/NAME`, of the columns
+    that apply on both sides. `groups` is by task."""
     pairs, others = Table(), b.average_tasks()
     for task, means in a.average_tasks().items():
         row: dict[str, float | None] = {}
         for name, value in means.items() if task in others else ():
             other = others[task].get(name)
             if value is not None and other is not None:
-                row |= {f"{old}/{name}": value, f"{new}/{name}": other}
+                row |= {f"a/{name}": value, f"b/{name}": other}
         if row:
             pairs.add(task, row, groups.get(task, ""))
     return pairs

@@ -120,7 +120,7 @@ def compare_tools(
         total += 1
         unanswered += episode.answer is None
         bare.add(episode.task.id, list_scores(episode.scores or Scores(None)))
-    gains = compare_scores(pair_tasks(bare, aided, "a", "b"), intervals)
+    gains = compare_scores(pair_tasks(bare, aided), intervals)
     used = list(dict.fromkeys([*tools, *(name for name, _ in calls.most_common(MAX_TOOLS))]))
     uses = {
         name: ToolUse(

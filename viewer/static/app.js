@@ -42,7 +42,7 @@ function showHelp() {
 function listCurves(table, curves) {
   if (curves) {
     const pick = (test) => Object.fromEntries(Object.entries(curves.series).filter(([name, values]) => test(name, values)));
-    return [["Reward over training", curves.step, pick((name) => /^(reward|rewards\/.*|held_out\/reward)$/.test(name))],
+    return [["Reward over training, mean over tasks", curves.step, pick((name) => /^(reward|rewards\/.*|held_out\/reward)$/.test(name))],
       ["Tools over training", curves.step, pick((name) => name.startsWith("tools/"))],
       ["Ends over training", curves.step, pick((name, values) => name.startsWith("end/") && values.some((one) => one > 0))]];
   }
