@@ -50,7 +50,11 @@ def export_run(run: str | Path, to: str, out: str | Path, options: Export = Expo
     """
     if to not in FORMS:
         raise ConfigError(describe_unknown("form", to, [*FORMS, "verl"]), key="to")
-    check_ending(to, Path(out))
+    end, own = Path(out).suffix.lower(), ENDINGS.get(to, "")
+    if end in (*ENDINGS.values(), ".eval", ".csv") and end != own:
+        other = "".join(f", or --to {form}" for form in ("sft", "openai", "inspect") if ENDINGS[form] == end)
+        way = f"a name with {own or 'no ending'}{other}"
+        raise ConfigError(f"--out {str(out)!r}: --to {to} writes another kind of file; allowed: {way}", key="out")
     if options.tokens and to != "sft":
         raise ConfigError(f"--tokens goes with --to sft; given --to {to}", key="tokens")
     if options.push is not None and to != "hf":
@@ -66,16 +70,6 @@ def export_run(run: str | Path, to: str, out: str | Path, options: Export = Expo
         first = next(iter(reader), None)
         report.pushed = push_dataset(Path(out), options.push, first.environment if first else "", report)
     return report
-
-
-def check_ending(to: str, out: Path) -> None:
-    """Raise `ConfigError` if the name of the file says that it is of another form."""
-    allowed, end = ENDINGS.get(to, ()), out.suffix.lower()
-    if end in FILES and end not in allowed:
-        instead = next((form for form, ends in ENDINGS.items() if end in ends), None)
-        way = f"a name with {allowed[0]}" if allowed else "the name of a folder"
-        more = f", or --to {instead}" if instead else ""
-        raise ConfigError(f"--out {str(out)!r}: --to {to} writes another kind of file; allowed: {way}{more}", key="out")
 
 
 def list_rows(
@@ -243,9 +237,7 @@ FORMS: dict[str, Callable[[EpisodeReader, Path, Export, Report], object]] = {
 }
 
 
-PARQUET, JSON_LINES = (".parquet", ".pq"), (".jsonl", ".ndjson", ".json")
-ENDINGS = {"parquet": PARQUET, "sft": PARQUET, "dpo": PARQUET, "openai": JSON_LINES, "inspect": (".json",)}
-FILES = {*PARQUET, *JSON_LINES, ".csv", ".tsv", ".arrow", ".eval", ".txt", ".zip"}
+ENDINGS = {**dict.fromkeys(("parquet", "sft", "dpo"), ".parquet"), "openai": ".jsonl", "inspect": ".json"}
 FAULT = "ended by a fault"
 _NAME = re.compile(r"[A-Za-z0-9][\w.-]{0,90}/[A-Za-z0-9][\w.-]{0,90}", re.ASCII)
 

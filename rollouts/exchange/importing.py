@@ -112,7 +112,8 @@ def _build_openai(row: Any, number: int, file: Path, report: Report) -> Episode:
         return _restore(record, messages, report)
     reference, scores = row.get("reference"), Scores(float(score)) if isinstance(score, int | float) else None
     reference = reference if isinstance(reference, Mapping | None) else {"reference": reference}
-    return _build_episode(messages, str(row.get("id", f"{file.name}:{number + 1}")), scores, reference)
+    identity = f"{file.name}:{number + 1}" if row.get("id") is None else str(row["id"])
+    return _build_episode(messages, identity, scores, reference)
 
 
 def _build_trace(trace: Any, number: int, file: Path, report: Report) -> Episode:

@@ -88,9 +88,9 @@ def test_what_a_fault_ended_is_not_learned_from_and_is_counted(tmp_path, to, kep
     ("to", "name", "says"),
     [
         ("sft", "x.jsonl", "a name with .parquet, or --to openai"),
-        ("openai", "x.parquet", "a name with .jsonl, or --to parquet"),
+        ("openai", "x.parquet", "a name with .jsonl, or --to sft"),
         ("inspect", "x.eval", "a name with .json"),
-        ("hf", "x.parquet", "the name of a folder"),
+        ("hf", "x.parquet", "a name with no ending, or --to sft"),
     ],
 )
 def test_a_name_of_another_kind_of_file_is_refused(run, tmp_path, to, name, says):  # noqa: F811

@@ -161,7 +161,10 @@ def test_a_sample_of_inspect_ends_as_its_log_says(tmp_path, more, end, said):
 
 
 def test_a_conversation_keeps_its_name_its_reference_and_its_score(tmp_path, viewbox):
-    rows = [{**GOOD, "id": 3, "reference": {"label": "a"}, "score": 0.25, "cost": 1}, {**GOOD, "reference": "a"}]
+    rows = [
+        {**GOOD, "id": 3, "reference": {"label": "a"}, "score": 0.25, "cost": 1},
+        {**GOOD, "id": None, "reference": "a"},
+    ]
     (tmp_path / "rows.jsonl").write_text("\n".join(map(json.dumps, rows)))
     report = import_file(tmp_path / "rows.jsonl", "openai", tmp_path / "out")
     first, second = load(tmp_path / "out")
