@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from ..rollouts.scoring import INTERVALS, MIN_TASKS, RULE
 from .commands import Table, say
 
 if TYPE_CHECKING:
@@ -10,54 +11,61 @@ if TYPE_CHECKING:
     from ..rollouts.runs.listing import RunFigures, RunList
     from ..rollouts.runs.pack import PackedRun
     from ..rollouts.scoring.compare import Comparison, Difference
-    from ..rollouts.scoring.rescore import ScoreReport
+    from ..rollouts.scoring.rescore import ScoreChange, ScoreReport
     from ..rollouts.scoring.tool_gain import ToolGain
 
 MAX_LISTED = 5  # unreadable lines, and tasks that only one side solves
 SHORT = 40  # letters of a cell in a list of runs
-SIDES = ("first", "second", "difference", "wins", "ties", "losses")
+SIDES = ("tasks", "first", "second", "difference", "wins", "ties", "losses")
 Blocks = Iterator[Table | str]
+
+
+class Tasks(int):
+    """A number of tasks, marked if they are few."""
+
+    def format(self, sign: str = "") -> str:
+        return f"{self} (< {MIN_TASKS})" if self < MIN_TASKS else str(self)
 
 
 def show_scores(report: "ScoreReport") -> Blocks:
     """Score as stored and as computed now, the environment's metrics, and what is missing."""
     from ..rollouts.store.run_folder import describe_view
 
-    heads = ("episodes", "stored", "new", "change")
+    heads = ("tasks", "episodes", "stored", "new", "change")
     filters = f" where {' and '.join(report.where)}" if report.where else ""
     yield say(f"{report.run}: {report.episodes} episodes of {report.tasks} tasks{filters}")
     rows = [("reward", report.total), *report.components.items()]
-    cells = [(name, one.episodes, one.stored, one.new, one.change) for name, one in rows]
-    yield Table("", ("", *heads), cells, signed=("change",))
+    yield Table("", (RULE, *heads), [_list_change(*one) for one in rows], signed=("change",))
     if report.group_by is not None:
-        groups = [(one.value, one.total) for one in report.groups]
-        cells = [(name, one.episodes, one.stored, one.new, one.change) for name, one in groups]
-        yield Table(f"reward by {report.group_by}", (report.group_by, *heads), cells, signed=("change",))
+        cells = [_list_change(one.value, one.total) for one in report.groups]
+        head = f"{report.group_by} ({RULE})"
+        yield Table(f"reward by {report.group_by}", (head, *heads), cells, signed=("change",))
     yield from map(say, _list_notes(report))
-    yield Table("", ("", "value", "episodes"), list(_list_metrics(report)))
+    for head, own in (("of all episodes", True), (RULE, False)):
+        if cells := list(_list_metrics(report, own)):
+            yield Table("", (head, "value", "tasks", "episodes"), cells)
     yield say(describe_view(report.run))
 
 
-def _list_metrics(report: "ScoreReport") -> Iterator[tuple[str, str, int]]:
-    """Yield the environment's own metrics first; end reasons that did not occur are left out."""
-    for name in sorted(report.metrics, key=lambda name: not name.startswith("metrics/")):
-        if report.metrics[name].mean or not name.startswith("end/"):
+def _list_change(name: str, one: "ScoreChange") -> Sequence[Any]:
+    return name, Tasks(one.tasks), one.episodes, one.stored, one.new, one.change
+
+
+def _list_metrics(report: "ScoreReport", own: bool) -> Iterator[tuple[str, str, Tasks, int]]:
+    """Yield the environment's own metrics, or the means; end reasons that did not occur are left out."""
+    for name, figure in report.metrics.items():
+        if name.startswith(("metrics/", "replies/")) == own and (figure.mean or not name.startswith("end/")):
             draws = f" ({report.fewer_draws[name]} draws)" if name in report.fewer_draws else ""
-            figure = report.metrics[name]
-            yield name.removeprefix("metrics/"), figure.format() + draws, figure.count
+            yield name.removeprefix("metrics/"), figure.format() + draws, Tasks(figure.tasks), figure.count
 
 
 def _list_notes(report: "ScoreReport") -> Iterator[str]:
     if report.resamples:
-        yield (
-            f"in brackets: 95 % percentile intervals of {report.resamples} bootstrap draws over tasks; changes are "
-            "paired"
-        )
+        yield INTERVALS
     if report.saved:
         yield f"the run stores a part of its training episodes: {report.saved} of each step; figures are over these"
-    changes = [report.total.change, *(one.change for one in report.components.values())]
-    if all(one is None or one.mean == one.low == one.high == 0 for one in changes):
-        yield "every episode was scored again with this reward; no score changed"
+    if not report.changed:
+        yield "no score differs from the stored one"
     if report.column is not None:
         yield f"written: {report.column}  (viewbox.load({report.run!r}, scores={report.name!r}))"
     for problem in report.problems:
@@ -86,10 +94,10 @@ def show_comparison(found: "Comparison") -> Blocks:
     yield say(f"first:  {a.run} ({_count(a.episodes, 'episode')} of {_count(a.tasks, 'task')})")
     yield say(f"second: {b.run} ({_count(b.episodes, 'episode')} of {_count(b.tasks, 'task')})")
     yield f"{_count(found.tasks, 'task')} in both; of each, the mean of its episodes\n"
-    yield Table("", ("", *SIDES), [_list_cells(*one) for one in found.scores.items()], signed=("difference",))
+    yield Table("", (RULE, *SIDES), [_list_cells(*one) for one in found.scores.items()], signed=("difference",))
     if found.by is not None:
         rows = [_list_cells(*one) for one in found.groups.items()]
-        yield Table(f"reward by {found.by}", ("", *SIDES), rows, signed=("difference",))
+        yield Table(f"reward by {found.by}", (f"{found.by} ({RULE})", *SIDES), rows, signed=("difference",))
     for title, some in (("only the second solves", found.gained), ("only the first solves", found.lost)):
         if some:
             shown = f", {MAX_LISTED} of them" if len(some) > MAX_LISTED else ""
@@ -99,13 +107,13 @@ def show_comparison(found: "Comparison") -> Blocks:
             ]
             yield Table(f"{title} {_count(len(some), 'task')}{shown}:", ("task", "first", "second", "episodes"), rows)
     yield f"\n{found.explain()}"
-    if found.resamples:
-        yield f"in brackets: 95 % percentile intervals of {found.resamples} bootstrap draws over tasks"
+    if any(one.difference.low is not None for one in found.scores.values()):
+        yield INTERVALS
     yield from (say(f"warning: {warning}") for warning in found.warnings)
 
 
 def _list_cells(name: str, one: "Difference") -> Sequence[Any]:
-    return name, one.a, one.b, one.difference, one.wins, one.ties, one.losses
+    return name, Tasks(one.difference.tasks), one.a, one.b, one.difference, one.wins, one.ties, one.losses
 
 
 def _count(number: int, noun: str) -> str:
@@ -126,7 +134,7 @@ def show_summary(summary: Mapping[str, Any]) -> Blocks:
         for name, title in {**names, **ends}.items()
         if name in metrics
     ]
-    yield Table("", ("", "mean", "episodes"), rows)
+    yield Table("", (RULE, "mean", "episodes"), rows)
     without = round((1 - metrics["episodes/scored"]) * summary["episodes"])
     if without:
         yield f"{without} episodes have no score, and are left out of the means"
@@ -135,18 +143,9 @@ def show_summary(summary: Mapping[str, Any]) -> Blocks:
 
 def show_gain(gain: "ToolGain") -> Blocks:
     """Yield each score with and without tools and the difference; below it, how each tool was used."""
-    rows = [
-        (
-            name.removeprefix("rewards/").removesuffix("/mean"),
-            one.with_tools,
-            one.without_tools,
-            one.difference,
-            one.difference.count,
-        )
-        for name, one in gain.gains.items()
-    ]
-    title = f"{gain.pairs} pairs of episodes, {gain.tasks} tasks"
-    yield Table(title, ("", "with tools", "without", "difference", "pairs"), rows, signed=("difference",))
+    heads = ("tasks", "without tools", "with tools", *SIDES[3:])
+    rows = [_list_cells(*one) for one in gain.gains.items()]
+    yield Table("", (RULE, *heads), rows, signed=("difference",))
     uses = [
         (name, use.calls, f"{use.per_episode:.2f}", f"{use.episodes:.0%}", use.success and f"{use.success:.0%}")
         for name, use in gain.tools.items()
@@ -157,7 +156,7 @@ def show_gain(gain: "ToolGain") -> Blocks:
 
 def show_runs(found: "RunList") -> Blocks:
     """Yield a row for each run; what cannot be read goes to stderr."""
-    heads = ("run", "environment", "model", "method", "steps", "episodes", "reward", "date", "size")
+    heads = ("run", "environment", "model", "method", "steps", "episodes", f"reward ({RULE})", "date", "size")
     if not found.runs and not found.broken:
         yield say(f"{found.folder}: no runs here")
     if found.runs:

@@ -137,7 +137,7 @@ def evaluate(
         tasks: number of tasks to play, beginning with the first.
         refuse: without tools: offer them all the same, and refuse every call. For a policy that has learned to call
             before it answers.
-        resamples: number of bootstrap draws for the 95 % intervals; 0: no intervals.
+        resamples: 0: no 95 % intervals; any other number: those of means, which need no bootstrap draws.
         json_line: also print the comparison as one JSON object, on the last line.
     """
     from ..rollouts.job import build_job, remove_tools_of_job
@@ -158,7 +158,7 @@ def evaluate(
             if summary is None or (status := check_played(summary)):
                 raise typer.Exit(INTERRUPTED if summary is None else status)
     played, unaided = (load(folder / way / "episodes") for way in (WITH, WITHOUT))
-    gain = compare_tools(played, unaided, job.env.tools, resamples=resamples)
+    gain = compare_tools(played, unaided, job.env.tools, intervals=resamples > 0)
     write_atomically(folder / "tool_gain.json", json.dumps(gain.to_dict(), indent=2) + "\n")
     show(gain, show_gain)
     if gain.unanswered > MAX_UNANSWERED and not refuse:

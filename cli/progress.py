@@ -18,7 +18,8 @@ from rich.text import Text
 
 from ..engines.generator import Load
 from ..records import Episode
-from ..rollouts.scoring.metrics import END_REASONS, format_part
+from ..rollouts.scoring.metrics import END_REASONS, format_part, get_episode_values
+from ..rollouts.scoring.table import Table
 from ..rollouts.store.lines import MAX_COUNT
 from ..training.reporting.report import format_duration
 from ..utils.terminal import make_line
@@ -26,6 +27,7 @@ from ..utils.terminal import make_line
 log = logging.getLogger("viewbox.progress")
 
 EVERY = 5.0  # seconds between lines without a terminal
+SHOWN = ("reward", "tool rate")  # on the line without a terminal
 MAX_REASON = 1000  # characters of an error: a server's or a saved episode's
 WIDTH = 120  # columns without a terminal; the bar is at most this wide
 
@@ -51,9 +53,7 @@ class Progress:
         self.total, self.console, self.heading = total, console or build_console(), make_line(heading, MAX_REASON)
         self.get_load = get_load
         self.done = self.new = 0
-        self.rewards: list[float] = []
-        self.tools = 0.0
-        self.components: dict[str, list[float]] = {}  # values of the components that apply
+        self.table = Table()  # of which the means are shown
         self.ends: Counter[str] = Counter()
         self.started = time.monotonic()
 
@@ -61,11 +61,9 @@ class Progress:
         """Count one more episode, of an earlier session if `earlier`; print why the first one failed."""
         self.done += 1
         self.new += not earlier
-        if episode.scores and episode.scores.total is not None:
-            self.rewards.append(episode.scores.total)
-        for name, value in (episode.scores.components if episode.scores else {}).items():
-            self.components.setdefault(name, []).extend([] if value is None else [value])
-        self.tools += episode.run_call_count > 0
+        values = get_episode_values(episode)
+        parts = {name: value for name, value in values.items() if name.startswith("rewards/")}
+        self.table.add(episode.task.id, {"reward": values["reward"], **parts, "tools/rate": values["tools/rate"]})
         self.ends[episode.end_reason] += 1
         if not earlier and episode.end_reason == "error" and self.ends["error"] == 1:
             reason = make_line(f"first error, task {episode.task.id}: {episode.info.get('error')}", MAX_REASON)
@@ -74,20 +72,17 @@ class Progress:
     # ------------------------------------------------------------------ rendering
     def render_line(self, seconds: float | None = None) -> str:
         """Episodes done, means so far, speed and time left of this session, and end reasons."""
-        seconds, count = self._get_seconds(seconds), max(1, self.done)
-        rate, ends = f"{self.tools / count:.2f}", ", ".join(f"{reason} {n}" for n, reason in self._list_end_reasons())
-        means = [f"{self.done}/{self.total}", f"reward {self._format_reward()}", f"tool rate {rate}"]
+        seconds, found = self._get_seconds(seconds), self._compute_means()
+        ends = ", ".join(f"{reason} {n}" for n, reason in self._list_end_reasons())
+        means = [f"{self.done}/{self.total}", *(f"{name} {mean}" for name, mean in found.items() if name in SHOWN)]
         speeds = [f"{number} {unit}" for number, unit in self._list_speeds(seconds)]
         parts = [*means, *speeds, self._format_time_left(seconds), ends]
         return "  ".join(part for part in parts if part)
 
     def render_live(self, seconds: float | None = None) -> Group:
         """Return a progress bar, and around it the clock, speed, reward with its components, and end reasons."""
-        seconds, count = self._get_seconds(seconds), max(1, self.done)
-        means = {name: sum(values) / len(values) for name, values in self.components.items() if values}
-        scores = [(self._format_reward(), "reward")]
-        scores += [(f"{mean:.2f}", make_line(name, 40)) for name, mean in means.items()]
-        scores.append((f"{self.tools / count:.2f}", "tool rate"))
+        seconds = self._get_seconds(seconds)
+        scores = [(mean, make_line(name, 40)) for name, mean in self._compute_means().items()]
         clock = [f"{self.done}/{self.total}", format_duration(seconds), self._format_time_left(seconds)]
         bar = ProgressBar(max(1, self.total), self.done, width=min(self.console.width, WIDTH))
         figures = (self._list_speeds(seconds), scores, self._list_end_reasons())
@@ -98,11 +93,17 @@ class Progress:
             *(Columns([Text(f"{number} {name}") for number, name in one], padding=(0, 2)) for one in figures),
         )
 
-    def _format_reward(self) -> str:
-        """Return the mean over the episodes that have a score; what share these are, if not all."""
-        if not self.rewards:
-            return "-"
-        return f"{sum(self.rewards) / len(self.rewards):.2f}{format_part(len(self.rewards) / self.done)}"
+    def _compute_means(self) -> dict[str, str]:
+        """Return the means over tasks, the reward with the share of the episodes that have one, if not all do."""
+        found = self.table.compute_intervals(intervals=False)
+        reward, rate = found.get("reward"), found.get("tools/rate")
+        part = format_part(reward.count / self.done) if reward else ""
+        parts = {name.split("/")[1]: one for name, one in found.items() if name.startswith("rewards/")}
+        return {
+            "reward": f"{reward.mean:.2f}{part}" if reward else "-",
+            **{name: f"{one.mean:.2f}" for name, one in parts.items() if name not in SHOWN},
+            "tool rate": f"{rate.mean if rate else 0.0:.2f}",
+        }
 
     def _get_seconds(self, seconds: float | None) -> float:
         return max(1e-9, time.monotonic() - self.started if seconds is None else seconds)

@@ -16,6 +16,7 @@ from ..utils.values import reaches
 from .combined import CombinedReward, find_unmet_need, to_combined
 from .declare import REWARD_TYPES, get_reward_name
 from .fields import Answer, Reference
+from .remote import iter_rewards
 
 
 @dataclass(frozen=True)
@@ -135,7 +136,8 @@ def explain_reward(reward: Any, answer: Answer, reference: Reference, episode: E
             of_episode = getattr(reward, "of_episode", None)
             if of_episode is not None and episode is None:
                 return "does not apply: it reads a whole episode"
-            own = getattr(reward, "explain" if of_episode is None else "explain_episode", None)
+            whole = [*iter_rewards(reward)][-1]  # inside what gives an imported one its name
+            own = getattr(whole, "explain" if of_episode is None else "explain_episode", None)
             if own is not None:
                 return str(own(answer, reference) if of_episode is None else own(episode))
             score = reward(answer, reference) if of_episode is None else of_episode(episode)

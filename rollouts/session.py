@@ -24,6 +24,7 @@ from ..utils.files import check_out, write_atomically
 from ..utils.secrets import mask_values
 from .job import RolloutJob
 from .play import play_many
+from .scoring import RULE
 from .scoring.metrics import compute_environment_metrics, drop_undefined
 from .scoring.summary import summarize
 from .store import run_folder
@@ -78,6 +79,7 @@ class RolloutSession:
             "environment": self.job.env.name,
             "model": self.job.config.model.name,
             "episodes": len(episodes),
+            "average": RULE,
             "faults": sum(episode.is_fault for episode in episodes),
             "metrics": drop_undefined(compute_environment_metrics(episodes, self.job.env)),
             "counts": summarize(episodes, {}, resamples=0).get_counts(),
@@ -101,6 +103,7 @@ def open_session(job: RolloutJob, folder: Path, *, retry_failed: bool = False) -
     started = time.monotonic()
     with run_folder.lock_folder(folder), log_failures(folder):
         run_folder.start_rollout(folder, job.config.model_dump(mode="json", exclude_unset=True), job.record)
+        (folder / "summary.json").unlink(missing_ok=True)  # of what was stored before; the run has not ended
         retried = run_folder.move_failed_episodes(folder) if retry_failed else 0
         with EpisodeWriter(folder / run_folder.EPISODES) as writer:
             yield RolloutSession(job, folder, writer, retried, started)

@@ -57,9 +57,11 @@ def guard(work: Callable[[], int]) -> int:
         if author is None and isinstance(error, SystemExit) and any(name in last for name in PARSERS):
             raise
         if is_disk_full(error):
-            where = getattr(error, "filename", None) or getattr(error, "crash_log", None)
+            log = getattr(error, "crash_log", None)  # of a run
+            where = getattr(error, "filename", None) or log
             place = f" ({Path(where).parent})" if where else ""
-            return _print_error(f"error: the disk is full{place}: free some space; a run continues with --resume", 2)
+            more = "; a run continues with --resume" if log else ""
+            return _print_error(f"error: the disk is full{place}: free some space{more}", 2)
         if author is None and (refused := _describe_refusal(unwrap(error))):
             return _print_error(f"error: {refused}", 2)
         log = getattr(error, "crash_log", None) or _write_traceback(error)

@@ -93,6 +93,12 @@ def find_existing(path: Path) -> Path:
     return next((one for one in (path, *path.parents) if os.path.lexists(one)), Path())
 
 
+def begin_line(file: int) -> bytes:
+    """Return what comes before a line that is appended: a line break after a line that a killed process left torn."""
+    size = os.fstat(file).st_size
+    return b"\n" if size and os.pread(file, 1, size - 1) != b"\n" else b""
+
+
 def write_atomically(path: Path, data: str | bytes) -> None:
     """Write the file `path` whole or not at all; text is written as UTF-8. An older file is replaced."""
     with replace_atomically(path) as file:
@@ -130,6 +136,10 @@ def _rename_draft(path: Path) -> Iterator[Path]:
         path.parent.mkdir(parents=True, exist_ok=True)
         yield draft
         os.replace(draft, path)
+    except OSError as error:
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):  # which names no file
+            error.filename = str(path)
+        raise
     finally:
         shutil.rmtree(draft, ignore_errors=True)  # does nothing to a file
         for remove in (draft.unlink, *(folder.rmdir for folder in made)):

@@ -46,7 +46,7 @@ class EpisodeSet:
     def read_curves(self) -> dict[str, object] | None:
         """Return the figures of training by step, if the run has any and these are its training episodes."""
         path = self.run / METRICS
-        return _read_curves(path) if path.is_file() and self.index.folder.parent == self.run.resolve() else None
+        return _read_curves(path) if path.is_file() and self.index.folder.parent.resolve() == self.run else None
 
 
 def find_sets(runs: Sequence[str | Path]) -> list[EpisodeSet]:
@@ -65,7 +65,7 @@ def find_sets(runs: Sequence[str | Path]) -> list[EpisodeSet]:
             find_episodes_folder(run)  # raises, and says what was expected
         base = run.resolve()
         for folder in found:
-            extra = folder.resolve().relative_to(base).parts
+            extra = folder.absolute().relative_to(run.absolute()).parts  # a run may be linked from elsewhere
             label = " ".join(part for part in extra if part != "episodes").replace("_", " ")
             sets.append(EpisodeSet(base, folder, f"{base.name} {label}".strip()))
     if len(sets) > MAX_SETS:
@@ -74,10 +74,7 @@ def find_sets(runs: Sequence[str | Path]) -> list[EpisodeSet]:
 
 
 def _list_folders(run: Path) -> list[Path]:
-    try:
-        own = [find_episodes_folder(run)]
-    except StoreError:
-        own = []
+    own = [find_episodes_folder(run)] if any((one / LINES).exists() for one in (run, run / "episodes")) else []
     below = [] if own else sorted(path.parent for part in ("*", "*/episodes") for path in run.glob(f"{part}/{LINES}"))
     return [*own, *below, *(folder for folder in list_held_out(run) if (folder / LINES).is_file())]
 
@@ -161,6 +158,7 @@ class EpisodeIndex:
             self._next = LinePart(start, None, first)
             if on_progress is not None:
                 on_progress(len(self))
+        self.reader.check_whole(len(self) + self.reader.skipped)
         return len(self) - before
 
     def read(self, line: int, *, tokens: bool = False) -> Episode | None:
@@ -182,8 +180,21 @@ class EpisodeIndex:
             columns = [self.columns.get(field, [None] * len(self)) for field in fields]
             rows = zip(self.columns["line"], *columns, strict=True)
             return [line for line, *cells in rows if all(test(cell) for test, cell in zip(bare, cells, strict=True))]
-        reader = load(self.folder, errors="skip")
-        return [reader.line for episode in reader if all(test(episode) for test in tests)]
+        reader, lines = load(self.folder, errors="skip"), self._search_lines(where)
+        few = len(lines) < len(self) / 10  # else reading all at once is quicker
+        parts = [LinePart(self._places[line], 1, line) for line in lines] if few else [LinePart()]
+        found = (episode for part in parts for episode in reader.walk(part))
+        return [reader.line for episode in found if all(test(episode) for test in tests)]
+
+    def _search_lines(self, where: Sequence[str]) -> list[int]:
+        """Return the lines that may meet all conditions, by their letters: the others need not be decoded."""
+        sure = [one for text in where if (one := filters.find_letters(text))]
+        if not sure:
+            return [*self._places]
+        with open_lines(self.folder) as file:
+            lines = enumerate(read_lines(file), 1)
+            texts = ((n, line.decode(errors="replace")) for n, line in lines if line and n in self._places)
+            return [n for n, text in texts if "\\u" in text or all(one.search(text) for one in sure)]
 
     def to_dict(self, start: int = 0) -> dict[str, Any]:
         """Return the rows from `start` on, by column, and what could not be read."""

@@ -75,6 +75,9 @@ class JsonLines(Rows):
         self.name, self.folder, self._file = path.name, path.parent, path.open("rb")
         self._starts, self._lines = _index_lines(path)
         self.columns, self._knows_all = _list_keys(islice(self.scan(()), FIRST)), len(self) <= FIRST
+        first = next(iter(self.scan(())), None)
+        if isinstance(first, BadRow) and not self.columns:
+            raise ConfigError(f"data.source: {first}; a list of objects stands in a .json file", key="data.source")
 
     def __len__(self) -> int:
         return len(self._lines)

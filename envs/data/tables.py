@@ -214,12 +214,14 @@ def _refuse_size(name: str) -> ConfigError:
 
 
 @contextmanager
-def _blame_file(name: str) -> Iterator[None]:
+def _blame_file(name: str, paths: Sequence[Path] = ()) -> Iterator[None]:
+    """Raise `ConfigError` if a file cannot be read; it names the first damaged one of several."""
     from pyarrow import ArrowInvalid
 
     try:
         yield
     except (ArrowInvalid, OSError, MemoryError) as error:  # an OSError is also a type that is nested too deep
+        name = next((path.name for path in paths if not _is_readable(path)), name)
         raise ConfigError(f"{KEY}: {name}: not a Parquet file that can be read: {error!s:.200}", key=KEY) from error
 
 
@@ -229,7 +231,7 @@ def open_parquet(paths: Sequence[Path], name: str, *, streaming: bool) -> TableR
     Raises:
         ConfigError: a file that is damaged, or has other columns than the first.
     """
-    with _blame_file(name):
+    with _blame_file(name, paths):
         rows = ParquetRows(name, paths, paths[0].parent)
         _check_schemas(paths, [schema for _, schema in rows.schemas])
         if streaming:
@@ -244,6 +246,15 @@ def open_parquet(paths: Sequence[Path], name: str, *, streaming: bool) -> TableR
             cache.mkdir(parents=True, exist_ok=True, mode=0o700)  # readable by this user only
             table = Dataset.from_parquet(files, cache_dir=str(cache)).data.table
     return ArrowRows(name, table, paths[0].parent, rows.schemas)
+
+
+def _is_readable(path: Path) -> bool:
+    try:
+        with _blame_file(path.name):
+            ParquetRows(path.name, [path], path.parent).read_all()
+    except ConfigError:
+        return False
+    return True
 
 
 def check_columns(files: Sequence[tuple[str, Sequence[str]]]) -> None:

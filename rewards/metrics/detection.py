@@ -155,7 +155,7 @@ class MeanAveragePrecision(BoxMetric):
     def prepare(self, rows: Sequence[MatchedPair], groups: np.ndarray) -> PreparedMetric:
         names = [*(f"map@{threshold:g}" for threshold in self.thresholds), "map@0.5:0.95"]
         classes = _collect_classes(rows, groups, len(self.get_thresholds()), self.ties == "together")
-        return _Averages(names, [len(rows)] * len(names), classes)
+        return _Averages(names, [_count_boxed(rows)] * len(names), classes)
 
 
 @dataclass(frozen=True)
@@ -177,7 +177,12 @@ class BoxRates(BoxMetric):
         for stat, row in zip(stats, rows, strict=True):
             stat[:2] = len(row.detections), sum(number for _, number in row.gold)
             stat[2:] = [sum(bits >> bit & 1 for _, _, bits in row.detections) for bit in range(len(self.thresholds))]
-        return SumFigures(names, len(rows), sum_by_group(stats, groups), _compute_rates)
+        return SumFigures(names, _count_boxed(rows), sum_by_group(stats, groups), _compute_rates)
+
+
+def _count_boxed(rows: Sequence[MatchedPair]) -> int:
+    """Return how many pairs have a box on either side: the others change no figure."""
+    return sum(bool(row.gold or row.detections) for row in rows)
 
 
 def _compute_rates(sums: np.ndarray) -> np.ndarray:

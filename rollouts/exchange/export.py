@@ -50,6 +50,11 @@ def export_run(run: str | Path, to: str, out: str | Path, options: Export = Expo
     """
     if to not in FORMS:
         raise ConfigError(describe_unknown("form", to, [*FORMS, "verl"]), key="to")
+    end, own = Path(out).suffix.lower(), ENDINGS.get(to, "")
+    if end in (*ENDINGS.values(), ".eval", ".csv") and end != own:
+        other = "".join(f", or --to {form}" for form in ("sft", "openai", "inspect") if ENDINGS[form] == end)
+        way = f"a name with {own or 'no ending'}{other}"
+        raise ConfigError(f"--out {str(out)!r}: --to {to} writes another kind of file; allowed: {way}", key="out")
     if options.tokens and to != "sft":
         raise ConfigError(f"--tokens goes with --to sft; given --to {to}", key="tokens")
     if options.push is not None and to != "hf":
@@ -139,6 +144,9 @@ def _list_episodes(reader: EpisodeReader, options: Export, report: Report) -> It
 
 def _write_sft(reader: EpisodeReader, out: Path, options: Export, report: Report) -> None:
     def build(episode: Episode) -> dict[str, Any] | None:
+        if episode.is_fault:  # its last reply is empty or cut, and would be learned
+            report.left_out[FAULT] += 1
+            return None
         if options.tokens:
             tokens = episode.tokens
             if tokens is None:
@@ -161,11 +169,11 @@ def _write_sft(reader: EpisodeReader, out: Path, options: Export, report: Report
 def _write_dpo(reader: EpisodeReader, out: Path, options: Export, report: Report) -> None:
     groups: dict[tuple[Any, ...], list[tuple[float, int]]] = defaultdict(list)
     for episode in select_episodes(reader, options.choice, report):
-        total = None if episode.scores is None or episode.is_fault else episode.scores.total
+        total = None if episode.scores is None else episode.scores.total
         messages = list_messages(episode)
         first = next((n for n, message in enumerate(messages) if message.role == "assistant"), None)
-        if total is None:
-            report.left_out["without a score"] += 1
+        if episode.is_fault or total is None:
+            report.left_out[FAULT if episode.is_fault else "without a score"] += 1
         elif first is None:
             report.skip("without a reply")
         elif any(message.images for message in messages[first:]):
@@ -229,6 +237,8 @@ FORMS: dict[str, Callable[[EpisodeReader, Path, Export, Report], object]] = {
 }
 
 
+ENDINGS = {**dict.fromkeys(("parquet", "sft", "dpo"), ".parquet"), "openai": ".jsonl", "inspect": ".json"}
+FAULT = "ended by a fault"
 _NAME = re.compile(r"[A-Za-z0-9][\w.-]{0,90}/[A-Za-z0-9][\w.-]{0,90}", re.ASCII)
 
 

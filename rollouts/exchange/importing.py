@@ -16,9 +16,9 @@ from msgspec.structs import force_setattr, replace
 
 from ...core.messages import to_openai_messages
 from ...errors import ConfigError, ImageError, StoreError, describe_unknown
-from ...records import Episode, Message, Scores, Task
+from ...records import EndReason, Episode, Message, RunConfig, Scores, Task
 from ...utils.files import create_whole, open_regular
-from ..store.layout import MAX_FILE, iter_image_dicts, iter_images
+from ..store.layout import IMPORTED, MAX_FILE, iter_image_dicts, iter_images
 from ..store.lines import MAX_LINE, parse_line, read_lines
 from ..store.writer import EpisodeWriter, UnstorableError
 from .conversation import build_turns, list_messages, open_reference, read_message
@@ -26,6 +26,8 @@ from .inspect_log import RECORD, list_samples, to_openai
 from .parquet import list_rows as list_table
 from .selection import Report
 
+HELD = {"id", "epoch", "input", "target", "messages", "output", "scores", "metadata", "error", "limit", "attachments"}
+LIMITS: dict[str, EndReason] = {"token": "max_tokens", "time": "timeout", "working": "timeout", "operator": "cancelled"}
 BAD = (StoreError, ImageError, ValueError, LookupError, TypeError, AttributeError, RecursionError, OverflowError)
 
 
@@ -97,16 +99,26 @@ def _list_traces(file: Path) -> Iterator[Row]:
 
 
 def _build_openai(row: Any, number: int, file: Path, report: Report) -> Episode:
+    if "custom_id" in row and "messages" not in row:
+        raise StoreError(
+            'a line of a batch; allowed: {"messages": […]}, those of its request and the reply, joined by custom_id'
+        )
     messages = _read_messages(row.get("messages"), file)
-    record = row.get(RECORD)
-    for name in sorted(set(row) - {"messages", RECORD}):
+    record, score = row.get(RECORD), row.get("score")
+    held = {"messages", RECORD} if record is not None else {"messages", "id", "reference"}
+    for name in sorted(set(row) - held - ({"score"} if isinstance(score, int | float) else set())):
         report.not_held[f"field {name[:80]!r}"] += 1
     if record is not None:
         return _restore(record, messages, report)
-    return _build_episode(messages, f"{file.name}:{number + 1}")
+    reference, scores = row.get("reference"), Scores(float(score)) if isinstance(score, int | float) else None
+    reference = reference if isinstance(reference, Mapping | None) else {"reference": reference}
+    identity = f"{file.name}:{number + 1}" if row.get("id") is None else str(row["id"])
+    return _build_episode(messages, identity, scores, reference)
 
 
 def _build_trace(trace: Any, number: int, file: Path, report: Report) -> Episode:
+    if "nodes" not in trace:
+        raise StoreError('no "nodes", as in an older results.jsonl; allowed: traces.jsonl, as verifiers 0.4 writes it')
     nodes = trace["nodes"]
     scores = _read_rewards(trace)
     record = (trace.get("info") or {}).get(RECORD)
@@ -203,11 +215,27 @@ def _build_sample(sample: Any, number: int, file: Path, report: Report) -> Episo
     record = metadata.get(RECORD)
     if record is not None:
         return _restore(record, messages, report)
+    report.not_held["settings of the log: its task, dataset and config"] += not number
+    for name in sorted(set(sample) - HELD):
+        report.not_held[f"{name[:80]!r} of a sample"] += bool(sample[name])
+    for name in sorted({name for one in scores.values() for name in one if one[name]} - {"value"}):
+        report.not_held[f"{name[:80]!r} of a score"] += 1
     total = held.get("reward", next(iter(held.values()), None))
     target = sample.get("target")
     found = Scores(total, {name: value for name, value in held.items() if name != "reward"}) if held else None
     episode = _build_episode(messages, str(sample.get("id")), scores=found, reference={"target": target})
-    return replace(episode, info={"sample": max(0, int(sample.get("epoch") or 1) - 1), "metadata": metadata})
+    info = {"sample": max(0, int(sample.get("epoch") or 1) - 1), "metadata": metadata}
+    model = RunConfig(model_name=str((sample.get("output") or {}).get("model") or ""))
+    episode = replace(episode, info=info, run_config=model)
+    failure, limit = sample.get("error"), (sample.get("limit") or {}).get("type")
+    if failure:
+        said = str(failure.get("message") if isinstance(failure, dict) else failure)
+        return replace(
+            episode, end_reason="error", terminated=False, truncated=True, scores=None, info={**info, "error": said}
+        )
+    if limit:
+        return replace(episode, end_reason=LIMITS.get(limit, "max_turns"), terminated=False, truncated=True)
+    return episode
 
 
 # ---------------------------------------------------------------------- episodes
@@ -230,7 +258,7 @@ def _build_episode(
         terminated=answered,
         truncated=not answered,
         scores=scores,
-        environment="imported",
+        environment=IMPORTED,
         system_prompt=system,
     )
 

@@ -1,12 +1,14 @@
 """Logs of inspect-ai in its JSON form, which its own reader and viewer open."""
 
 import json
+import os
+import struct
 import zipfile
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from ...core.messages import to_openai_messages
 from ...errors import ConfigError
@@ -15,6 +17,7 @@ from ...utils.files import open_regular, read_regular
 
 MAX_LOG = 2**30  # bytes of a log, or of a sample in it once unpacked
 MAX_RATIO = 1000  # unpacked bytes for each packed one
+ZSTD = 93  # the number of this way of packing
 CONVERT = "inspect log convert --to json --output-dir FOLDER FILE"
 RECORD = "viewbox"
 
@@ -51,7 +54,7 @@ def write_log(samples: Iterable[dict[str, Any]], task: str, model: str, out: Pat
 
 
 def _from_openai(message: dict[str, Any]) -> dict[str, Any]:
-    made = {"role": message["role"], "content": message["content"]}
+    made = {"role": message["role"], "content": message["content"] or ""}  # native calls may stand alone
     if isinstance(made["content"], list):
         made["content"] = [
             {"type": "image", "image": part["image_url"]["url"]} if part["type"] == "image_url" else part
@@ -59,7 +62,7 @@ def _from_openai(message: dict[str, Any]) -> dict[str, Any]:
         ]
     if "reasoning_content" in message:
         thought = {"type": "reasoning", "reasoning": message["reasoning_content"]}
-        made["content"] = [thought, {"type": "text", "text": message["content"] or ""}]
+        made["content"] = [thought, {"type": "text", "text": made["content"]}]
     if "tool_calls" in message:
         made["tool_calls"] = [
             {
@@ -103,24 +106,40 @@ def _list_packed(file: Path) -> Iterator[tuple[str, Any, str]]:
             for info in archive.infolist():
                 if not info.filename.startswith("samples/"):
                     continue
-                if info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
-                    raise ConfigError(f"{file}: is compressed with zstd; convert it first: {CONVERT}", key="file")
                 if info.file_size > min(MAX_LOG, MAX_RATIO * max(1, info.compress_size)):
                     yield info.filename, None, f"unpacks to {info.file_size:,} bytes from {info.compress_size:,}"
                     continue
                 try:
-                    yield info.filename, json.loads(archive.read(info)), ""
+                    read = archive.read(info) if info.compress_type != ZSTD else _read_zstd(file, opened, info)
+                    yield info.filename, json.loads(read), ""
                 except (ValueError, RecursionError, zipfile.BadZipFile) as error:
                     yield info.filename, None, f"cannot be read ({error})"
     except (zipfile.BadZipFile, NotImplementedError, RuntimeError, EOFError) as error:
         raise ConfigError(f"{file}: a damaged log ({error})", key="file") from error
 
 
+def _read_zstd(file: Path, opened: BinaryIO, info: zipfile.ZipInfo) -> bytes:
+    """Return a member that `zipfile` cannot unpack, and no more bytes than its head says."""
+    try:
+        import pyarrow
+    except ImportError as error:
+        raise ConfigError(f"{file}: needs pyarrow to unpack zstd; or convert it: {CONVERT}", key="file") from error
+    opened.seek(info.header_offset + 26)
+    opened.seek(sum(struct.unpack("<HH", opened.read(4))), os.SEEK_CUR)  # its name and extra field
+    try:
+        packed = pyarrow.BufferReader(opened.read(info.compress_size))
+        return bytes(pyarrow.CompressedInputStream(packed, "zstd").read(info.file_size))
+    except (OSError, pyarrow.ArrowException) as error:
+        raise ValueError(str(error)) from error
+
+
 def to_openai(sample: dict[str, Any], not_held: Counter[str]) -> list[dict[str, object]]:
     """Return the messages of a sample in the form of the OpenAI chat interface; raises what bad input raises."""
     attachments = sample.get("attachments") or {}
-    made = []
-    for message in sample["messages"]:
+    made: list[dict[str, object]] = []
+    given: Any = sample["messages"] or sample.get("input") or ()  # of a sample that failed at once
+    messages: list[Any] = [{"role": "user", "content": given}] if isinstance(given, str) else given
+    for message in messages:
         content = message.get("content")
         parts = content if isinstance(content, list) else [{"type": "text", "text": content or ""}]
         kept = []

@@ -5,7 +5,7 @@ import shutil
 from collections.abc import Collection, Iterable, Iterator
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from ...errors import ConfigError
 from ...utils.files import open_regular
@@ -121,20 +121,35 @@ def list_rows(path: Path, needed: Collection[str], writer: str) -> Iterator[dict
             most = max((group.column(n).num_values for group in groups for n in range(group.num_columns)), default=0)
             if most > MAX_VALUES:
                 raise ConfigError(f"{path}: a row group has {most:,} values; allowed: {MAX_VALUES:,}")
-            texts = [file.schema.column(n) for n in range(file.metadata.num_columns)]
-            texts = [column.path for column in texts if column.physical_type == "BYTE_ARRAY"]
-            opened.seek(0)
-            with parquet.ParquetFile(opened, read_dictionary=texts) as file:
-                yield from _list_bounded(path, file)
+            yield from _list_bounded(path, _list_batches(opened, file.metadata))
     except (pyarrow.ArrowException, OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{path}: not a Parquet file that can be read ({error!s:.200})", key="file") from error
+        problem = f"not a Parquet file that can be read ({error!s:.200}); allowed: one that pandas or DuckDB wrote"
+        raise ConfigError(f"{path}: {problem}", key="file") from error
 
 
-def _list_bounded(path: Path, file: Any) -> Iterator[dict[str, Any]]:
+def _list_batches(opened: BinaryIO, metadata: Any) -> Iterator[Any]:
+    """Yield the batches of each row group, none of two: every group has dictionaries, and encodings, of its own."""
+    from pyarrow import parquet
+
+    for number in range(metadata.num_row_groups):
+        group = metadata.row_group(number)
+        columns = [group.column(n) for n in range(group.num_columns)]
+        texts = [one.path_in_schema for one in columns if one.physical_type == "BYTE_ARRAY" and not _is_plain(one)]
+        opened.seek(0)
+        with parquet.ParquetFile(opened, metadata=metadata, read_dictionary=texts) as file:
+            yield from file.iter_batches(BATCH, row_groups=[number])
+
+
+def _is_plain(column: Any) -> bool:
+    """Return whether all values are written out, as DuckDB writes them, and cannot be read as a dictionary."""
+    return "DELTA_LENGTH_BYTE_ARRAY" in column.encodings and not any("DICT" in one for one in column.encodings)
+
+
+def _list_bounded(path: Path, batches: Iterable[Any]) -> Iterator[dict[str, Any]]:
     """Yield the rows of a file whose texts are read as dictionaries: a value that is repeated a million times stands
     once."""
     left = max(FLOOR, MAX_RATIO * path.stat().st_size)
-    for batch in file.iter_batches(BATCH):
+    for batch in batches:
         for number in range(batch.num_rows):
             row = batch.slice(number, 1)
             size = sum(_measure(column) for column in row.columns)
@@ -158,4 +173,4 @@ def _measure(array: Any) -> int:
         return BYTES_OF_VALUE * len(array) + sum(_measure(field) for field in array.flatten())
     if isinstance(array, pyarrow.ListArray | pyarrow.LargeListArray | pyarrow.FixedSizeListArray):
         return BYTES_OF_VALUE * len(array) + _measure(array.flatten())
-    return BYTES_OF_VALUE * len(array)
+    return BYTES_OF_VALUE * len(array) + int(array.nbytes)

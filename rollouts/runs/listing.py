@@ -2,14 +2,16 @@
 
 import os
 import stat
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from ...errors import ConfigError, ViewboxError
+from ...records import Episode
 from ...utils.values import to_finite_float
+from ..scoring.table import Table
 from ..store.layout import LINES
 from ..store.reader import load
 from ..store.run_folder import read_config, read_json, read_metrics
@@ -29,7 +31,8 @@ class RunFigures:
         method: "grpo", "sft", or "rollout" for a run that was only played.
         steps: of training.
         episodes: that are stored.
-        first_reward, last_reward: the mean of the first and of the last step; of a rollout, both are that of all.
+        first_reward, last_reward: the mean of the first and of the last step, over tasks; of a rollout, both are that
+            of all episodes.
         modified: when its files were last written, in UTC.
         size: bytes of all its files.
         skipped: lines of its episodes that cannot be read.
@@ -110,48 +113,59 @@ def _find_runs(folder: Path) -> Iterator[Path]:
 
 def _read_figures(run: Path) -> RunFigures:
     episodes = run if os.path.lexists(run / LINES) else run / "episodes"
-    path, config = read_config(run, episodes)
+    _, config = read_config(run, episodes)
     steps, first, last, scored = _read_metrics(run / "metrics.jsonl")
     summary = read_json(run / "summary.json", limit=2**24) if os.path.lexists(run / "summary.json") else {}
-    stored = os.path.lexists(episodes / LINES)
-    reader = load(episodes, errors="skip") if stored else None
-    head = next(iter(reader), None) if reader is not None else None
-    count = sum(1 for _ in reader) if reader is not None else None
-    if first is None:
+    reader = load(episodes, errors="skip") if os.path.lexists(episodes / LINES) else None
+    found = _Stored(() if reader is None else reader)
+    if first is None and steps is None and found.count:
+        first, scored = found.reward, found.scored
+        last = first
+    elif first is None:
         first = last = _get_number(summary.get("metrics"), "reward")
         scored = _get_number(summary.get("metrics"), "episodes/scored")
-    if first is None and steps is None and path is None and head is not None:
-        first, scored = _average_stored(episodes)
-        last = first
-    own = head if path is None else None  # without a config, the first episode says what was played
     env, model, train = (config.get(name) for name in ("env", "model", "train"))
     size, modified = _measure(run)
     return RunFigures(
         str(run),
-        _get_text(env, "name") or _get_text(summary, "environment") or (own.environment if own else None) or None,
+        _get_text(env, "name") or _get_text(summary, "environment") or _name("environments", found.environments),
         _get_text(model, "name")
         or _get_text(summary, "model")
         or ("tiny" if isinstance(model, Mapping) and model.get("tiny") is not None else None)
-        or (own.run_config.model_name if own else None)
-        or None,
+        or _name("models", found.models),
         _get_text(train, "method") or ("grpo" if train is not None or steps is not None else "rollout"),
         steps,
-        count,
+        None if reader is None else found.count,
         first,
         last,
         datetime.fromtimestamp(modified, UTC).isoformat(timespec="seconds") if modified else None,
         size,
         0 if reader is None else reader.skipped,
-        _get_text(head.info, "saved") if head is not None else None,
+        found.saved,
         scored,
     )
 
 
-def _average_stored(folder: Path) -> tuple[float | None, float | None]:
-    """Return the mean of the rewards that the lines hold, and the share of the lines that have one."""
-    totals = [one.scores.total if one.scores else None for one in load(folder, errors="skip")]
-    known = [total for total in totals if total is not None]
-    return (sum(known) / len(known), len(known) / len(totals)) if known else (None, None)
+class _Stored:
+    """What the lines of a run say: the mean reward over tasks, and the share of the episodes that have one."""
+
+    def __init__(self, episodes: Iterable[Episode]) -> None:
+        table, self.saved = Table(), None
+        self.environments, self.models = set[str](), set[str]()
+        for one in episodes:
+            table.add(one.task.id, {"reward": None if one.is_fault or not one.scores else one.scores.total})
+            self.saved = self.saved or _get_text(one.info, "saved")
+            self.environments.add(one.environment)
+            self.models.add(one.run_config.model_name)
+        reward = table.compute_intervals(intervals=False).get("reward")
+        self.count, self.reward = table.rows, reward.mean if reward else None
+        self.scored = reward.count / table.rows if reward else None
+
+
+def _name(noun: str, names: set[str]) -> str | None:
+    """Return the only name, or how many there are."""
+    names = names - {""}
+    return f"{len(names)} {noun}" if len(names) > 1 else next(iter(names), None)
 
 
 def _read_metrics(path: Path) -> tuple[int | None, float | None, float | None, float | None]:

@@ -149,7 +149,7 @@ def find_restriction(run: Path, episodes: Path) -> str | None:
     path, config = read_config(run, episodes)
     section = config.get("env")
     if not isinstance(section, Mapping) or not section.keys() & {"name", "environments"}:
-        names = {episode.environment for episode in load(run, errors="skip")}
+        names = {episode.environment for episode in load(episodes, errors="skip")}
         declared = None if section is None else _find_in_section(section, f"{path}: env", None)
         return declared or next((why for name in sorted(names) if name and (why := _find_own_restriction(name))), None)
     return _find_in_section(section, f"{path}: env", MIXTURE)

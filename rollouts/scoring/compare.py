@@ -2,10 +2,11 @@
 
     print(compare_runs("runs/a", "runs/b").scores["reward"].difference)
 
-A task counts once, with the mean of its episodes on each side: the seed and number of a sample couple no two models.
-Intervals are those of a bootstrap over tasks (`table.py`).
+A task counts once, with the mean of its episodes on each side (`table.py`): the seed and number of a sample couple no
+two models.
 """
 
+import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
@@ -15,14 +16,15 @@ from typing import Any
 import numpy as np
 
 from ...errors import ConfigError
+from ...records import Scores
 from ...utils.conditions import format_value, sort_key
 from ...utils.values import reaches
 from ..store.layout import LINES
 from ..store.reader import load
 from ..store.run_folder import HELD_OUT, list_held_out
-from . import filters
+from . import MIN_TASKS, RULE, filters
 from .reward_source import RewardArgument, build_sharing_check, find_reward, score_episodes
-from .table import CONFIDENCE, MAX_GROUPS, MIN_PAIRS, Interval, Table
+from .table import CONFIDENCE, MAX_GROUPS, Interval, Table, pair_tasks
 from .trust import Trust
 
 TOTAL = "reward"  # the name of the total among the scores
@@ -93,8 +95,6 @@ class Comparison:
     gained: tuple[TaskReward, ...] = ()
     lost: tuple[TaskReward, ...] = ()
     warnings: tuple[str, ...] = ()
-    resamples: int = 0
-    seed: int = 0
     rewards: tuple[TaskReward, ...] = field(default=(), repr=False)
 
     def explain(self) -> str:
@@ -108,17 +108,20 @@ class Comparison:
         if reward is None:
             return "No task has a reward in both, so nothing can be compared."
         low, high = reward.difference.low, reward.difference.high
-        if low is None or high is None or low <= 0 <= high:
-            return "No clear difference in reward: the interval of the difference holds 0."
+        if low is None or high is None:
+            return "Without an interval (of one task, or not computed) nothing is said about the difference in reward."
+        few = f" {self.tasks} tasks are too few to conclude from." if self.tasks < MIN_TASKS else ""
+        if low <= 0 <= high:
+            return f"No clear difference in reward: the interval of the difference holds 0.{few}"
         verb = "higher" if reward.difference.mean > 0 else "lower"
-        few = f" {self.tasks} tasks are too few to conclude from." if self.tasks < MIN_PAIRS else ""
         return f"Reward is {abs(reward.difference.mean):.3f} {verb} in the second run.{few}"
 
     def to_dict(self) -> dict[str, Any]:
         """Return the comparison as JSON values, without the single tasks."""
         values = asdict(replace(self, rewards=()))
         del values["rewards"]
-        return {**values, "confidence": CONFIDENCE, "solved_at": SOLVED, "finding": self.explain()}
+        about = {"average": RULE, "confidence": CONFIDENCE, "few_tasks": MIN_TASKS, "solved_at": SOLVED}
+        return {**values, **about, "finding": self.explain()}
 
 
 def compare_runs(
@@ -129,7 +132,6 @@ def compare_runs(
     where: Sequence[str] = (),
     by: str | None = None,
     resamples: int = 1000,
-    seed: int = 0,
     trust: bool = False,
     ask_judge: bool = False,
 ) -> Comparison:
@@ -145,8 +147,7 @@ def compare_runs(
             Default: as stored.
         where: only episodes with FIELD OP VALUE, such as end_reason=answered; may be repeated.
         by: also compare for each value of this field of the first run's episodes, such as reference.kind.
-        resamples: number of bootstrap draws over tasks for the 95 % intervals; 0: no intervals.
-        seed: seed of the bootstrap.
+        resamples: 0: no intervals; any other number: those of means, which need no bootstrap draws.
         trust: import and run code that a reward inside a run names. Only for runs you trust.
         ask_judge: ask the judge that a reward inside a run names.
 
@@ -162,9 +163,10 @@ def compare_runs(
     allowed = Trust(code=trust, judge=ask_judge)
     read_a = _SideReader(Path(a), reward, conditions, by, allowed)
     read_b = _SideReader(Path(b), reward, conditions, None, allowed)
-    pairs = _pair_tasks(read_a, read_b)
-    side_a, side_b = read_a.describe(pairs.task_ids), read_b.describe(pairs.task_ids)
-    groups = {} if by is None else _compare_groups(pairs, by, resamples, seed)
+    pairs = pair_tasks(read_a.table, read_b.table, read_a.groups)
+    rewards = _list_rewards(pairs, read_a, read_b)
+    side_a, side_b = (read.describe([one.task for one in rewards]) for read in (read_a, read_b))
+    groups = {} if by is None else _compare_groups(pairs, by, resamples > 0)
     warnings = [*_list_warnings(side_a, side_b, read_a, read_b, pairs, rescored=reward is not None)]
     if by is not None and [*groups] == ["null"]:
         why = filters.explain_missing(load(a, errors="skip"), by)
@@ -172,20 +174,17 @@ def compare_runs(
     elif SEVERAL in groups:
         number = groups[SEVERAL].difference.count
         warnings.append(f"--by {by}: the episodes of {number} tasks differ in this field; they are in {SEVERAL}")
-    rewards = _list_rewards(pairs, read_a, read_b)
     gained, lost = _find_flips(rewards)
     return Comparison(
         side_a,
         side_b,
-        tasks=pairs.tasks,
-        scores=_compare_scores(pairs, resamples, seed),
+        tasks=len(rewards),
+        scores=compare_scores(pairs, resamples > 0),
         by=by,
         groups=groups,
         gained=gained,
         lost=lost,
         warnings=tuple(warnings),
-        resamples=resamples,
-        seed=seed,
         rewards=rewards,
     )
 
@@ -214,20 +213,21 @@ class _SideReader:
         self.episodes = self.without_score = 0
         self.environments: Counter[str] = Counter()
         self._all_tasks: set[str] = set()
-        self._stored = load(run, errors="skip")
-        source = None if reward is None else find_reward(reward, run, self._stored.folder, trust)
-        check = build_sharing_check(source and source.reward, run, self._stored.folder, trust)
-        for line, _, episode, scores in score_episodes(self._stored, conditions, source, check):
+        self.stored = load(run, errors="skip")
+        source = None if reward is None else find_reward(reward, run, self.stored.folder, trust)
+        check = build_sharing_check(source and source.reward, run, self.stored.folder, trust)
+        for line, _, episode, scores in score_episodes(self.stored, conditions, source, check):
             task = episode.task.id
             self.episodes += 1
             self.environments[episode.environment] += 1
             self._all_tasks.add(task)
+            if scores is not None and not episode.is_fault:
+                self.table.add(task, list_scores(scores))
+                self.names.setdefault(task, set()).update(scores.components)
             if scores is None or scores.total is None or episode.is_fault:
                 self.without_score += 1
                 continue
-            self.table.add(task, {TOTAL: scores.total} | {n: one for n, one in scores.components.items() if n != TOTAL})
             self.lines.setdefault(task, []).append(line)
-            self.names.setdefault(task, set()).update(scores.components)
             if by is not None:
                 group = format_value(filters.get_field(episode, by))
                 self.groups[task] = group if self.groups.setdefault(task, group) == group else SEVERAL
@@ -239,24 +239,9 @@ class _SideReader:
             len(self._all_tasks),
             self.without_score,
             len(self._all_tasks.difference(paired)),
-            self._stored.skipped,
+            self.stored.skipped,
             tuple(name for name, _ in self.environments.most_common(5)),
         )
-
-
-def _pair_tasks(a: _SideReader, b: _SideReader) -> Table:
-    """Return a row for each task of both, in the order of the first: its means, of the columns that apply on both
-    sides."""
-    pairs, others = Table(), b.table.average_tasks()
-    for task, means in a.table.average_tasks().items():
-        if task in others:
-            row: dict[str, float | None] = {}
-            for name, value in means.items():
-                other = others[task].get(name)
-                if value is not None and other is not None:
-                    row |= {f"a/{name}": value, f"b/{name}": other}
-            pairs.add(task, row, a.groups.get(task, ""))
-    return pairs
 
 
 def _list_rewards(pairs: Table, a: _SideReader, b: _SideReader) -> tuple[TaskReward, ...]:
@@ -264,7 +249,8 @@ def _list_rewards(pairs: Table, a: _SideReader, b: _SideReader) -> tuple[TaskRew
     totals = [columns.get(f"{side}/{TOTAL}", np.empty(0)).tolist() for side in ("a", "b")]
     return tuple(
         TaskReward(task, one, other, a.lines[task][0], b.lines[task][0], len(a.lines[task]), len(b.lines[task]))
-        for task, one, other in zip(pairs.task_ids, *totals, strict=True)
+        for task, one, other in zip(pairs.task_ids, *totals, strict=False)
+        if not math.isnan(one)
     )
 
 
@@ -276,10 +262,15 @@ def _find_flips(rewards: Sequence[TaskReward]) -> tuple[tuple[TaskReward, ...], 
     return gained[:MAX_FLIPS], lost[:MAX_FLIPS]
 
 
-def _compare_scores(pairs: Table, resamples: int, seed: int) -> dict[str, Difference]:
-    """Return the differences of the total, and of each component that a pair has on both sides."""
+def list_scores(scores: Scores) -> dict[str, float | None]:
+    """Return the total and the components by name; none has that of the total."""
+    return {TOTAL: scores.total} | {name: one for name, one in scores.components.items() if name != TOTAL}
+
+
+def compare_scores(pairs: Table, intervals: bool) -> dict[str, Difference]:
+    """Return the differences of the columns `a/NAME` and `b/NAME`: of the total, and of each component."""
     columns, found = pairs.get_columns(), {}
-    for name, (a, b, change) in pairs.compute_changes("a", "b", resamples, seed=seed).items():
+    for name, (a, b, change) in pairs.compute_changes("a", "b", intervals).items():
         if a is not None and b is not None and change is not None:
             moved = columns[f"b/{name}"] - columns[f"a/{name}"]
             outcomes = (moved >= SAME, abs(moved) < SAME, moved <= -SAME)
@@ -287,19 +278,21 @@ def _compare_scores(pairs: Table, resamples: int, seed: int) -> dict[str, Differ
     return found
 
 
-def _compare_groups(pairs: Table, by: str, resamples: int, seed: int) -> dict[str, Difference]:
+def _compare_groups(pairs: Table, by: str, intervals: bool) -> dict[str, Difference]:
     if len(pairs.groups) > MAX_GROUPS:
         raise ConfigError(f"--by {by}: more than {MAX_GROUPS} values; choose another field", key="by")
     groups = pairs.by_group((f"a/{TOTAL}", f"b/{TOTAL}"))
-    return {value: _compare_scores(groups[value], resamples, seed)[TOTAL] for value in sorted(groups, key=sort_key)}
+    found = {value: compare_scores(groups[value], intervals) for value in sorted(groups, key=sort_key)}
+    return {value: scores[TOTAL] for value, scores in found.items() if TOTAL in scores}
 
 
 def _list_warnings(
     a: Side, b: Side, read_a: _SideReader, read_b: _SideReader, pairs: Table, *, rescored: bool
 ) -> Iterator[str]:
-    for side in (a, b):
+    for side, read in ((a, read_a), (b, read_b)):
         if side.unreadable:
-            yield f"{side.run}: {side.unreadable} lines of {LINES} cannot be read and were skipped"
+            first = next(f"line {line}: {why:.200}" for line, why in read.stored.unreadable.items())
+            yield f"{side.run}: {side.unreadable} lines of {LINES} cannot be read and were skipped; the first: {first}"
         if side.without_score:
             yield f"{side.run}: {side.without_score} episodes have no score and are left out"
     if a.unpaired_tasks or b.unpaired_tasks:

@@ -8,11 +8,12 @@ some paths (`SHORT`): `reward` is `scores.total`, `reward.box` is `scores.compon
 what the operators compare.
 """
 
+import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from ...errors import ConfigError, describe_unknown
-from ...records import Episode, RunConfig, Scores, Task
+from ...records import Episode, RunConfig, Scores, Task, ToolCall, ToolResult, Turn
 from ...utils.conditions import format_value, parse_condition
 from ...utils.frozen import PlainRecord
 
@@ -26,6 +27,8 @@ SHORT = {  # name -> (what it stands for alone, what it stands for before a dot)
     "step": ("info.step", "info.step"),
     "sample": ("info.sample", "info.sample"),
 }
+_EMPTY = Turn("user", tool_calls=(ToolCall("", ""),), tool_results=(ToolResult(""),))
+_UNSAID = f"{format_value(_EMPTY)} null true false user assistant tool_result".casefold()
 _INNER: dict[str, type[PlainRecord]] = {"task": Task, "scores": Scores, "run_config": RunConfig}
 
 
@@ -53,6 +56,17 @@ prompt, reference (did you mean 'id'?)
     return lambda episode: test(get_field(episode, field))
 
 
+def find_letters(text: str) -> re.Pattern[str] | None:
+    """Return what the line of each episode that meets a condition on its turns matches, too; None if nothing is sure.
+
+    >>> [bool(find_letters(f"turns~{words}")) for words in ("No lesion", "no.*lesion", "content")]
+    [True, False, False]
+    """
+    form = re.fullmatch(r"\s*turns(?:\.[\w.]+)?\s*~\s*([A-Za-z][A-Za-z ]+?)\s*", text)
+    is_sure = form and form[1].casefold() not in _UNSAID  # a line need not hold the names of fields that are empty
+    return re.compile(form[1], re.IGNORECASE) if form and is_sure else None
+
+
 def expand_field(field: str) -> str:
     """Return the path that a field with a short name stands for.
 
@@ -67,7 +81,7 @@ def expand_field(field: str) -> str:
 def check_field(field: str) -> None:
     """Raise `ConfigError` if no episode can have the field."""
     first, _, rest = expand_field(field).partition(".")
-    names = [*Episode.list_fields(), *_PROPERTIES, *SHORT]
+    names = dict.fromkeys([*Episode.list_fields(), *_PROPERTIES, *SHORT])
     if first not in names:
         raise ConfigError(describe_unknown("field", first, names))
     second = rest.partition(".")[0]

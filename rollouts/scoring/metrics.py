@@ -1,4 +1,4 @@
-"""Rates and means over episodes. Training logs them at every step; `summary.py` adds intervals."""
+"""Rates and means over tasks. Training logs them at every step; `summary.py` adds intervals."""
 
 import math
 from collections import Counter
@@ -9,6 +9,7 @@ from ...core.base import BaseMultiTurnEnv
 from ...records import EndReason, Episode, Task
 from ...rewards.declare import AnyReward
 from ...rewards.remote import take_counts
+from .table import Table
 
 END_REASONS: tuple[str, ...] = get_args(EndReason)
 MAX_COUNT = 2**31  # a larger number of replies is forged
@@ -18,7 +19,8 @@ _NO_END = {f"end/{reason}": 0.0 for reason in END_REASONS}
 def compute_episode_metrics(
     episodes: Sequence[Episode], reward: AnyReward | None = None, tools: Iterable[str] = ()
 ) -> dict[str, float]:
-    """Compute means over `episodes`; 0 if there are none. The names do not depend on the episodes.
+    """Compute means over the tasks of `episodes`, each with the mean of its episodes (`table.py`); 0 if there are none.
+    The names do not depend on the episodes.
 
     `reward` and `rewards/<component>/mean` are in [0, 1], over the episodes that have the score; NaN if none has it.
     `tools/rate` is the share of episodes in which a tool ran, `tools/calls` the calls per episode that a tool ran, and
@@ -28,27 +30,34 @@ def compute_episode_metrics(
     succeeded; NaN if there are none. `episodes/turns` is the turns per episode; `episodes/malformed`,
     `episodes/truncated` and `end/<reason>` are shares of episodes; `episodes/faults` is the share that a fault ended,
     `episodes/scored` the share with a score, `reward/faults` and `reward/faults/<component>` the share on which the
-    reward failed; `replies/well_formed` is a share of replies; `tokens/sampled` is the tokens per episode.
+    reward failed; `replies/well_formed` is a share of replies; `tokens/sampled` is the tokens per episode, NaN if
+    none was counted.
 
     >>> from viewbox.records import Scores, Task
     >>> metrics = compute_episode_metrics([Episode(Task("a"), scores=Scores(0.5, {"label": 1.0}))])
     >>> metrics["reward"], metrics["rewards/label/mean"], metrics["end/answered"]
     (0.5, 1.0, 1.0)
     """
-    count = max(1, len(episodes))
-    values = [get_episode_values(episode) for episode in episodes]
+    own, tools = list(getattr(reward, "components", {})), list(tools)
+    names = own or sorted({name for e in episodes if e.scores for name in e.scores.components})
+    table = Table()
+    for episode in episodes:
+        faults = episode.scores.faults if episode.scores else {}
+        ran = Counter(result.tool_name for turn in episode.turns for result in turn.tool_results if result.was_run)
+        row = get_episode_values(episode) | {f"tools/{name}/calls": float(ran[name]) for name in tools}
+        table.add(episode.task.id, row | {f"reward/faults/{name}": float(name in faults) for name in names})
+    means = {name: one.mean for name, one in table.compute_intervals(intervals=False).items()}
     replies = max(1, sum(e.num_turns for e in episodes))
     metrics = {
-        "reward": _mean(row["reward"] for row in values),
-        **{name: sum(row[name] or 0.0 for row in values) / count for name in _NAMES},
+        **{name: means.get(name, math.nan if name in _UNDEFINED else 0.0) for name in _NAMES},
         "replies/well_formed": 1 - sum(count_malformed(e) for e in episodes) / replies,
+        **{f"tools/{name}/calls": means.get(f"tools/{name}/calls", 0.0) for name in tools},
         **_count_tool_calls(episodes, tools),
         **take_counts(reward),  # an LLM judge: judge/calls, judge/cached, judge/unreachable, judge/unreadable
     }
-    own = list(getattr(reward, "components", {}))
-    for name in own or sorted({name for e in episodes if e.scores for name in e.scores.components}):
-        metrics[f"rewards/{name}/mean"] = _mean(row.get(f"rewards/{name}/mean") for row in values)
-        metrics[f"reward/faults/{name}"] = sum(name in e.scores.faults for e in episodes if e.scores) / count
+    for name in names:
+        metrics[f"rewards/{name}/mean"] = means.get(f"rewards/{name}/mean", math.nan)
+        metrics[f"reward/faults/{name}"] = means.get(f"reward/faults/{name}", 0.0)
     return metrics
 
 
@@ -89,15 +98,9 @@ def _count_tool_calls(episodes: Sequence[Episode], tools: Iterable[str]) -> dict
     )
     metrics = {}
     for name in tools:
-        metrics[f"tools/{name}/calls"] = ran[name] / max(1, len(episodes))
         metrics[f"tools/{name}/raised"] = raised[name] / ran[name] if ran[name] else math.nan
         metrics[f"tools/{name}/success"] = succeeded[name] / made[name] if made[name] else math.nan
     return metrics
-
-
-def _mean(values: Iterable[float | None]) -> float:
-    known = [value for value in values if value is not None]
-    return sum(known) / len(known) if known else math.nan
 
 
 def drop_undefined(metrics: Mapping[str, float]) -> dict[str, float]:
@@ -158,4 +161,5 @@ def get_play_values(episode: Episode) -> dict[str, float | None]:
     }
 
 
-_NAMES = tuple(name for name in get_episode_values(Episode(Task(""))) if name != "reward")  # of means over all episodes
+_NAMES = tuple(get_episode_values(Episode(Task(""))))
+_UNDEFINED = ("reward", "tokens/sampled")  # without an episode that has it

@@ -26,7 +26,7 @@ from ...version import __version__
 from ..store.columns import ScoreColumnWriter
 from ..store.layout import LINES
 from ..store.reader import EpisodeReader, load
-from . import filters
+from . import MIN_TASKS, RULE, filters
 from .reward_source import (
     RewardArgument,
     ScoredEpisode,
@@ -42,6 +42,7 @@ from .table import CONFIDENCE, MAX_GROUPS, Change, Interval, Table
 from .trust import Trust
 
 SCORES = ("stored", "new")
+ABOUT = {"average": RULE, "confidence": CONFIDENCE, "few_tasks": MIN_TASKS, "viewbox": __version__}
 SIDES = ("stored/", "new/")  # the columns of these names are the totals
 
 
@@ -50,6 +51,7 @@ class ScoreChange:
     """A component, or the total, over the `episodes` it applies to: as stored, as scored now, and the paired change."""
 
     episodes: int
+    tasks: int
     stored: Interval | None
     new: Interval | None
     change: Interval | None
@@ -95,6 +97,7 @@ class ScoreReport:
     skipped: int = 0
     unreadable: dict[int, str] = field(default_factory=dict)
     failures: int = 0
+    changed: int = 0  # episodes whose stored scores are others
     first_failure: RewardFailure | None = None
     counts: dict[str, float] = field(default_factory=dict)  # counted by the reward: `judge/calls`, …
     metrics: dict[str, Interval] = field(default_factory=dict)  # rates, and the environment's own metrics
@@ -103,7 +106,7 @@ class ScoreReport:
     saved: str | None = None  # the part of the episodes of each step that is stored, such as "8 of 64"; None: all
 
     def to_dict(self) -> dict[str, Any]:
-        return {**asdict(self), "reward": mask_settings(self.reward), "confidence": CONFIDENCE, "viewbox": __version__}
+        return {**asdict(self), "reward": mask_settings(self.reward), **ABOUT}
 
 
 def score_run(
@@ -123,8 +126,9 @@ def score_run(
 ) -> ScoreReport:
     """Score saved episodes again, without the model.
 
-    Means are over the episodes that have a score. One that a fault ended (`Episode.is_fault`) has none, nor has one on
-    which the reward fails, which is reported. The stored scores stay; a `name` stores the new ones beside them.
+    Means are over tasks, each with the mean of its episodes that have a score. One that a fault ended
+    (`Episode.is_fault`) has none, nor has one on which the reward fails, which is reported. The stored scores stay; a
+    `name` stores the new ones beside them.
 
     A run may come from somebody else. Its own files may therefore name registered environments and built-in rewards
     only; its images and templates are not opened or rendered. What you give as `reward` is your own. The status is 1 if
@@ -140,7 +144,7 @@ def score_run(
         replace: replace an existing column of that name.
         env: the environment whose reward and metrics are used: a registered name, package.module:Class, file.py:Class,
             or a config whose section `env` names it. Default: the one that the run names.
-        resamples: number of bootstrap draws over tasks for the 95 % intervals; 0: no intervals.
+        resamples: number of bootstrap draws over tasks for the 95 % intervals of metrics; 0: no intervals at all.
         seed: seed of the bootstrap.
         trust: import and run the code that the run's own files name: its environment, its `python` rewards. Only for
             runs you trust.
@@ -186,7 +190,7 @@ def score_run(
         write_task_rewards(Path(task_rewards), found.totals)
     summary = found.tally.summarize(resamples, seed=seed, change=SCORES)
     changes = {part: _describe_change(one) for part, one in table.collect_changes(summary.figures, *SCORES).items()}
-    groups = () if group_by is None else _compare_groups(table, resamples, seed)
+    groups = () if group_by is None else _compare_groups(table, resamples > 0)
     problems = list(summary.problems)
     if group_by is not None and [one.value for one in groups] == ["null"]:
         why = filters.explain_missing(load(run, errors="skip"), group_by)
@@ -210,6 +214,7 @@ def score_run(
         skipped=episodes.skipped,
         unreadable=episodes.unreadable,
         failures=found.failures,
+        changed=found.changed,
         first_failure=found.first_failure,
         counts=take_counts(source.reward),
         metrics={name: one for name, one in summary.figures.items() if not name.startswith(("change/", *SIDES))},
@@ -228,6 +233,7 @@ class _Found:
     saved: str | None = None
     failures: int = 0
     first_failure: RewardFailure | None = None
+    changed: int = 0
 
     def add(self, one: ScoredEpisode, scores: Scores, group_by: str | None) -> None:
         episode, stored = one.episode, one.episode.scores
@@ -236,7 +242,9 @@ class _Found:
             failure = RewardFailure(one.line, episode.task.id, f"reward component {component!r} {fault}")
             self.first_failure = self.first_failure or failure
         values = {"new/": scores.total, **{f"new/{name}": value for name, value in scores.components.items()}}
-        if stored is not None:
+        if stored is not None and not episode.is_fault:  # which says nothing about the policy
+            before = {**scores.components, **stored.components}
+            self.changed += stored.total != scores.total or any(before[n] != v for n, v in scores.components.items())
             values |= {"stored/": stored.total, **{f"stored/{name}": one for name, one in stored.components.items()}}
         group = "" if group_by is None else format_value(filters.get_field(episode, group_by))
         self.tally.add(episode, values, group, scores)
@@ -249,15 +257,15 @@ class _Found:
 
 def _describe_change(one: Change) -> ScoreChange:
     main = one.new or one.old
-    return ScoreChange(main.count if main else 0, *one)
+    return ScoreChange(main.count if main else 0, main.tasks if main else 0, *one)
 
 
-def _compare_groups(table: Table, resamples: int, seed: int) -> tuple[EpisodeGroup, ...]:
+def _compare_groups(table: Table, intervals: bool) -> tuple[EpisodeGroup, ...]:
     """Return the total of each group, in the order of their values."""
     groups = table.by_group(SIDES)
     found = []
     for value in sorted(groups, key=sort_key):
-        total = groups[value].compute_changes(*SCORES, resamples, seed=seed)[""]
+        total = groups[value].compute_changes(*SCORES, intervals)[""]
         found.append(EpisodeGroup(value, groups[value].rows, groups[value].tasks, _describe_change(total)))
     return tuple(found)
 

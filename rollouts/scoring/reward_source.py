@@ -30,6 +30,7 @@ from ...rewards.declare import AnyReward
 from ...rewards.imported import load_reward
 from ...rewards.remote import count_threads, find_remote_address
 from ...utils.secrets import mask_assignments
+from ..store.layout import IMPORTED
 from ..store.reader import EpisodeReader
 from ..store.run_folder import read_config
 from .trust import MIXTURE, NO_TRUST, USE_YOUR_REWARD, Trust, build_reward, find_run_of, make_environment
@@ -168,6 +169,8 @@ def _find_own_reward(run: Path, folder: Path, trust: Trust) -> RewardSource:
 
     def score(episode: Episode) -> Scores:
         name = episode.environment
+        if name == IMPORTED:  # no environment of ours: its scores are those that it came with
+            return Scores(None) if episode.scores is None or episode.is_fault else episode.scores
         if name not in environments:
             origin = f"the episode of task {episode.task.id!r:.100}"
             environments[name] = _make_environment(name, {}, origin, trust)

@@ -2,11 +2,11 @@
 
     print(viewbox.summarize(viewbox.load("runs/mine")))
 
-Figures are means over episodes (`metrics.py`) and the metrics that an environment declares
-(`viewbox.rewards.metrics`), under `metrics/<its name there>/<figure>`. The bootstrap draws tasks, each with all its
-episodes (`table.py`), and uses the same draws for all figures. Only a few numbers are kept of each episode; of a metric
-that is a plain function of pairs, the pairs. An expensive metric (average precision of very many boxes, a plain
-function) gets fewer draws.
+Figures are means over tasks of each task's mean (`metrics.py`) and the metrics that an environment declares
+(`viewbox.rewards.metrics`), under `metrics/<its name there>/<figure>`, which count every episode. Their bootstrap draws
+tasks, each with all its episodes (`table.py`), and uses the same draws for all of them. Only a few numbers are kept of
+each episode; of a metric that is a plain function of pairs, the pairs. An expensive metric (average precision of very
+many boxes, a plain function) gets fewer draws.
 """
 
 from array import array
@@ -30,8 +30,10 @@ from ...rewards.metrics.base import (
 )
 from ...utils.concurrency import contain_exit
 from ...utils.terminal import make_line, make_printable
+from ..store.layout import IMPORTED
+from . import RULE
 from .metrics import count_malformed, get_episode_values, get_play_values
-from .table import CONFIDENCE, Interval, Table, compute_interval, draw_tasks
+from .table import CONFIDENCE, Interval, Table, draw_tasks, interval_of_draws
 from .trust import NO_TRUST, Trust, make_environment
 
 ABOUT = ("intervals", "counts")  # what the figures of a training run say of themselves
@@ -76,14 +78,15 @@ class Summary:
         return {name: figure.count for name, figure in self.figures.items()}
 
     def to_dict(self) -> dict[str, Any]:
-        return {**asdict(self), "confidence": CONFIDENCE}
+        return {**asdict(self), "average": RULE, "confidence": CONFIDENCE}
 
     def __str__(self) -> str:
         figures = {make_line(name, MAX_SHOWN): figure for name, figure in self.figures.items()}
         width = max(map(len, figures), default=0)
         lines = [f"{name.ljust(width)}  {figure} of {figure.count:,}" for name, figure in figures.items()]
         problems = map(make_printable, self.problems)
-        return "\n".join([f"{self.episodes} episodes of {self.tasks} tasks", *lines, *problems])
+        head = f"{self.episodes} episodes of {self.tasks} tasks ({RULE}; metrics/ and replies/ over episodes)"
+        return "\n".join([head, *lines, *problems])
 
 
 def summarize(
@@ -94,7 +97,7 @@ def summarize(
     Args:
         episodes: for example `viewbox.load("runs/mine")`; read once.
         source: an environment, its name, or metrics by name. Default: the environment named by each episode.
-        resamples: bootstrap draws over tasks for the 95 % percentile intervals; 0: no intervals.
+        resamples: bootstrap draws over tasks for the 95 % intervals of metrics; 0: no intervals at all.
         seed: seed of the bootstrap. The same seed gives the same intervals.
         trust: import the code of environments that the episodes name but that are not registered. Somebody else's
             episodes can name any code on this machine.
@@ -102,8 +105,8 @@ def summarize(
     >>> from viewbox.records import Scores, Task
     >>> from viewbox.rewards.metrics import Accuracy
     >>> episodes = [Episode(Task(str(n), reference={"label": "a"}), answer={"label": "ab"[n % 2]}) for n in range(100)]
-    >>> summarize(episodes, {"label": Accuracy("label")})["metrics/label/accuracy"]
-    Interval(mean=0.5, low=0.4, high=0.6, count=100)
+    >>> summarize(episodes, {"label": Accuracy("label")})["metrics/label/accuracy"].mean
+    0.5
     """
     tally = EpisodeTally(source, trust=Trust(code=trust))
     for episode in episodes:
@@ -151,8 +154,11 @@ class EnvironmentMetrics:
             env = make_environment(name, {}, "", self._trust, reward=ExactMatchReward())
             return getattr(env, "metrics", {})
         except ConfigError as error:
+            said = f"no metrics of the environment {name!r:.200}: {error}"
+            if name == IMPORTED:
+                said = "imported episodes have no metrics, and the scores that they came with unless --reward is given"
             if len(self.problems) < MAX_PROBLEMS:
-                self.problems[name] = f"no metrics of the environment {name!r:.200}: {error}"
+                self.problems[name] = said
             return {}
 
 
@@ -202,19 +208,20 @@ class MetricSamples:
         return ResampledMetric(self.metric, rows, groups)
 
 
-def compute_metric(prepared: PreparedMetric, tasks: int, resamples: int, seed: int) -> tuple[dict[str, Interval], int]:
-    """Return every defined figure of a metric over the episodes that it counts, by name, and how many draws its
-    interval is of: an expensive one has fewer, and a single task none. Raises what the metric raises."""
+def compute_metric(
+    prepared: PreparedMetric, rows: int, tasks: int, resamples: int, seed: int
+) -> tuple[dict[str, Interval], int]:
+    """Return every defined figure of a metric of `rows` episodes over those that it counts, by name, and how many draws
+    its interval is of: an expensive one has fewer, and a single task none. Raises what the metric raises."""
     values = prepared.compute_figures(np.ones((1, tasks)))[0]
     number = min(resamples, max(MIN_DRAWS, MAX_NUMBERS // max(1, prepared.effort)))
     blocks = draw_tasks(tasks, number, seed) if tasks > 1 else ()
     draws = np.concatenate([np.empty((0, len(values))), *map(prepared.compute_figures, blocks)])
-    columns = zip(prepared.names, values, draws.T, prepared.counted, strict=True)
-    figures = {
-        name: Interval(float(value), *compute_interval(column), count)
-        for name, value, column, count in columns
-        if not np.isnan(value)
-    }
+    figures = {}
+    for name, value, column, count in zip(prepared.names, values, draws.T, prepared.counted, strict=True):
+        if not np.isnan(value):
+            part = max(1, round(tasks * count / max(1, rows)))  # the tasks of the episodes that it counts
+            figures[name] = Interval(float(value), *interval_of_draws(float(value), column, part), count, part)
     return figures, number
 
 
@@ -286,14 +293,14 @@ class EpisodeTally:
         `change` is that of `Table.compute_intervals`.
         """
         tasks = self.table.tasks
-        figures, fewer_draws = self.table.compute_intervals(resamples, seed=seed, change=change), dict[str, int]()
+        figures, fewer_draws = self.table.compute_intervals(resamples > 0, change), dict[str, int]()
         problems = list(self.metrics.problems.values())
         ranks = self._rank_episodes()
         for prefix, samples in self._group_by_prefix().items():
             try:
                 with contain_exit():
                     prepared = samples.prepare(ranks, self.table.task_numbers)
-                    found, number = compute_metric(prepared, tasks, resamples, seed)
+                    found, number = compute_metric(prepared, len(samples), tasks, resamples, seed)
             except Exception as error:  # a failing metric must not end a training run
                 problems.append(f"{prefix}: this metric failed and is left out: {type(error).__name__}: {error}")
                 continue

@@ -1,39 +1,40 @@
 """The numbers of a run as one table, and the uncertainty of its means.
 
-Every figure of `score`, `compare` and `evaluate` is the mean of a column, or of the difference of two, with its 95 %
-percentile interval of a bootstrap over tasks.
-
-The percentile interval of Efron & Tibshirani, *An Introduction to the Bootstrap* (1993), chapter 13. Episodes of one
-task are not independent: a hard task is hard for its whole group. The bootstrap therefore draws tasks, each with all
-its episodes: the cluster bootstrap of Davison & Hinkley (1997), section 3.8. All columns share the draws, which makes
-the interval of a difference a paired one.
+Every figure of `score`, `compare` and `evaluate` is the mean of a column, or of the difference of two: the mean over
+tasks of each task's mean. Episodes of one task are not independent, as a hard task is hard for its whole group; so a
+task counts once, however many episodes it has, and the 95 % interval is that of a mean over tasks (`compute_interval`).
+A difference is taken in each row first, which makes its interval a paired one. Figures that are no means, such as an
+F1, have the variance of a bootstrap over tasks: the cluster bootstrap of Davison & Hinkley (1997), section 3.8.
 """
 
+import math
 from array import array
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
 
 CONFIDENCE = 0.95
-MIN_PAIRS = 20  # with fewer, the percentile interval is too narrow for a verdict
+COUNTS = {"episodes/turns", "tools/calls", "tools/malformed", "tokens/sampled"}  # no shares, though all may be 1
 MAX_COLUMNS = 256  # more names than any reward has come from forged episodes, and each costs time
 MAX_GROUPS = 100
 _NAN = float("nan")
-_CACHED = 2**26  # counts of draws that are kept
 _BLOCK = 2**18  # drawn tasks held at once: fits in the CPU cache
 
 
 @dataclass(frozen=True)
 class Interval:
-    """A mean or other figure over `count` episodes with its interval, which is None for one task or if not computed."""
+    """A mean or other figure over `count` episodes of `tasks` tasks.
+
+    Its interval is None for one task, for values beyond [0, 1] that are all equal, or if not computed.
+    """
 
     mean: float
     low: float | None
     high: float | None
     count: int
+    tasks: int = 0
 
     def __str__(self) -> str:
         return self.format()
@@ -64,8 +65,8 @@ class Table:
     >>> table = Table()
     >>> for task in range(100):
     ...     table.add(f"t{task}", {"old": 0.0, "new": task % 2})
-    >>> table.compute_intervals(1000, seed=0)["new"]
-    Interval(mean=0.5, low=0.4, high=0.6, count=100)
+    >>> print(table.compute_intervals()["new"], table.compute_intervals()["old"])
+    0.500 [0.402, 0.598] 0.000 [0.000, 0.038]
     """
 
     def __init__(self) -> None:
@@ -156,41 +157,41 @@ class Table:
         first = next(iter(self._dropped))
         return [f"{count} names of scores are left out, such as {first!r:.100}; allowed: {MAX_COLUMNS} names"]
 
-    def compute_changes(self, old: str, new: str, resamples: int, *, seed: int) -> dict[str, Change]:
+    def compute_changes(self, old: str, new: str, intervals: bool = True) -> dict[str, Change]:
         """Compute the changes from the columns `old/NAME` to `new/NAME`, by name; new names come first."""
-        return self.collect_changes(self.compute_intervals(resamples, seed=seed, change=(old, new)), old, new)
+        return self.collect_changes(self.compute_intervals(intervals, change=(old, new)), old, new)
 
     def collect_changes(self, found: Mapping[str, Interval], old: str, new: str) -> dict[str, Change]:
         sides = (f"{new}/", f"{old}/")
         names = dict.fromkeys(key.removeprefix(side) for side in sides for key in self._columns if key.startswith(side))
         return {name: Change(*(found.get(f"{part}/{name}") for part in (old, new, "change"))) for name in names}
 
-    def compute_intervals(
-        self, resamples: int, *, seed: int, change: tuple[str, str] | None = None
-    ) -> dict[str, Interval]:
-        """Compute the mean of every column with its interval. A column that never applies is left out.
+    def compute_intervals(self, intervals: bool = True, change: tuple[str, str] | None = None) -> dict[str, Interval]:
+        """Compute the mean of every column, with its interval if `intervals`. A column that never applies is left out.
 
-        Args:
-            resamples: bootstrap draws over tasks.
-            seed: the same seed gives the same intervals.
-            change: (old, new): also the differences `change/NAME` of all columns `old/NAME` and `new/NAME`.
+        `change` is (old, new): also the differences `change/NAME` of all columns `old/NAME` and `new/NAME`.
         """
-        columns = self.get_columns()
+        columns, changes = self.get_columns(), set[str]()
         old, new = change or ("", "")
         for name in [name.removeprefix(f"{new}/") for name in columns if change and name.startswith(f"{new}/")]:
             if f"{old}/{name}" in columns:
                 columns[f"change/{name}"] = columns[f"{new}/{name}"] - columns[f"{old}/{name}"]
+                changes.add(f"change/{name}")
         columns = {name: column for name, column in columns.items() if not np.isnan(column).all()}
-        if not columns:
-            return {}
+        found: dict[str, Interval] = {}
         sums, counts = self._sum_by_task(columns)
-        means = sums.sum(axis=0) / counts.sum(axis=0)
-        draws = np.concatenate([np.empty((0, len(columns))), *_resample_means(sums, counts, resamples, seed)])
-        intervals: dict[str, Interval] = {}
-        for i, name in enumerate(columns):
-            low, high = compute_interval(draws[:, i]) if (counts[:, i] > 0).sum() > 1 else (None, None)
-            intervals[name] = Interval(float(means[i]), low, high, int(counts[:, i].sum()))
-        return intervals
+        for name, sum_, count in zip(columns, sums.T, counts.T, strict=True):
+            means = sum_[count > 0] / count[count > 0]
+            mean, low, high = float(means.mean()), None, None
+            if intervals:
+                apart, more = means - mean, None
+                if name in changes:
+                    more = float(abs(means).max()) or 1.0
+                elif name in COUNTS or means.min() < 0 or means.max() > 1:
+                    more = float(abs(apart).max())
+                low, high = compute_interval(mean, float(apart @ apart), len(means), more)
+            found[name] = Interval(mean, low, high, int(count.sum()), len(means))
+        return found
 
     def _pad_column(self, column: "array[float]") -> None:
         column.extend([_NAN] * (self.rows - len(column)))
@@ -206,42 +207,69 @@ class Table:
         return sums, counts
 
 
-def compute_interval(draws: np.ndarray) -> tuple[float | None, float | None]:
-    """Return the percentile interval of a figure's draws; NaN marks a draw for which the figure is undefined."""
+def pair_tasks(a: Table, b: Table, groups: Mapping[str, str] = {}) -> Table:
+    """Return a row for each task of both, in the order of the first: its means as `a/NAME` and `b/NAME`, of the columns
+    that apply on both sides. `groups` is by task."""
+    pairs, others = Table(), b.average_tasks()
+    for task, means in a.average_tasks().items():
+        row: dict[str, float | None] = {}
+        for name, value in means.items() if task in others else ():
+            other = others[task].get(name)
+            if value is not None and other is not None:
+                row |= {f"a/{name}": value, f"b/{name}": other}
+        if row:
+            pairs.add(task, row, groups.get(task, ""))
+    return pairs
+
+
+def compute_interval(
+    mean: float, squares: float, tasks: int, more: float | None = None
+) -> tuple[float | None, float | None]:
+    """Return the 95 % interval of a figure over tasks. It has no width 0; (None, None): there is none.
+
+    The variance is that of the tasks and of one more, so that tasks that happen to agree are not sure. A figure in
+    [0, 1] has the interval of Wilson (1927) for as many tasks of right or wrong as have this variance, with the
+    quantile of Student's t; any other the interval of Student's t. `benchmarks/coverage.py` measures both.
+
+    Args:
+        mean: the figure.
+        squares: the sum of the squared distances of the tasks from it.
+        tasks: how many there are.
+        more: the distance of one more task. None: the figure lies in [0, 1], and the task is right or wrong.
+
+    >>> [round(end, 3) for end in compute_interval(1.0, 0.0, 20)]
+    [0.813, 1.0]
+    >>> [round(end, 3) for end in compute_interval(0.0, 0.0, 20, more=1.0)]
+    [-0.105, 0.105]
+    """
+    if tasks < 2 or (more is not None and squares + more <= 0):
+        return None, None
+    from scipy.special import stdtrit  # slow to import
+
+    t = float(stdtrit(tasks - 1, (1 + CONFIDENCE) / 2))
+    if more is not None:
+        half = t * math.sqrt(squares + more**2) / tasks
+        return mean - half, mean + half
+    center, spread = (mean * tasks + t * t / 2) / (tasks + t * t), mean * (1 - mean)
+    z = t * t / max(tasks - 1, tasks**2 * spread / (squares + center * (1 - center)))
+    half = math.sqrt(z * spread + z * z / 4)
+    return max(0.0, (mean + z / 2 - half) / (1 + z)), min(1.0, (mean + z / 2 + half) / (1 + z))
+
+
+def interval_of_draws(value: float, draws: np.ndarray, tasks: int) -> tuple[float | None, float | None]:
+    """`compute_interval` of a figure that is no mean, from its bootstrap draws; NaN marks an undefined draw."""
     defined = draws[~np.isnan(draws)]
     if not len(defined):
         return None, None
-    tail = (1 - CONFIDENCE) / 2
-    low, high = np.quantile(defined, [tail, 1 - tail])
-    return float(low), float(high)
+    is_share = min(value, defined.min()) >= 0 and max(value, defined.max()) <= 1
+    return compute_interval(value, float(defined.var()) * tasks**2, tasks, None if is_share else 0.0)
 
 
 def draw_tasks(tasks: int, resamples: int, seed: int) -> Iterator[np.ndarray]:
     """Draw tasks with replacement: yields blocks of counts, (draws, tasks), `resamples` draws in all."""
-    if tasks * resamples > _CACHED:
-        yield from (block.astype(float) for block in _draw_blocks(tasks, resamples, seed))
-    else:
-        yield from (block.astype(float) for block in _draw_and_keep(tasks, resamples, seed))
-
-
-@lru_cache(maxsize=1)  # all figures of a run share their draws
-def _draw_and_keep(tasks: int, resamples: int, seed: int) -> tuple[np.ndarray, ...]:
-    return tuple(_draw_blocks(tasks, resamples, seed))
-
-
-def _draw_blocks(tasks: int, resamples: int, seed: int) -> Iterator[np.ndarray]:
-    """Yield the counts of `draw_tasks`, in the smallest type that holds them."""
     rng = np.random.default_rng(seed)
     block = max(1, _BLOCK // tasks)
     for start in range(0, resamples, block):
         number = min(block, resamples - start)
         drawn = rng.integers(tasks, size=(number, tasks)) + np.arange(number)[:, None] * tasks
-        counts = np.bincount(drawn.ravel(), minlength=number * tasks).reshape(number, tasks)
-        yield counts.astype(np.min_scalar_type(counts.max()))
-
-
-def _resample_means(sums: np.ndarray, counts: np.ndarray, resamples: int, seed: int) -> Iterator[np.ndarray]:
-    """Means of tasks drawn with replacement, a block of (draws, columns) at a time."""
-    for draws in draw_tasks(len(sums), resamples, seed):
-        with np.errstate(invalid="ignore"):
-            yield (draws @ sums) / (draws @ counts)
+        yield np.bincount(drawn.ravel(), minlength=number * tasks).reshape(number, tasks).astype(float)

@@ -27,6 +27,8 @@ from ...utils.files import check_inside, check_writable, open_regular, read_regu
 LINES, IMAGES, TOKENS, FORMAT_FILE = "episodes.jsonl", "images", "tokens", "format.json"
 FORMAT = 2  # the one that is written and read
 PNG_MODES = frozenset({"1", "L", "LA", "P", "RGB", "RGBA", "I;16"})
+MAX_EPISODES = 2**31  # of a run
+IMPORTED = "imported"  # the environment of an episode that another tool recorded
 MAX_FILE = 2**40  # bytes of a file that is read a piece at a time
 _MAX_FORMAT = 4096  # bytes of format.json
 _HASH = re.compile(r"[0-9a-zA-Z]{1,128}")
@@ -88,6 +90,16 @@ def _check_folder(folder: Path, run: Path) -> None:
     except OSError as error:
         text = f"{folder / LINES}: cannot be read ({error.strerror}); allowed: a regular file in the folder of the run"
         raise StoreError(text) from error
+
+
+def count_finished(folder: Path) -> int:
+    """Return how many episodes a folder had when its run ended; 0 if it did not, or does not say."""
+    path = folder.parent / "summary.json"
+    try:
+        counted = json.loads(read_regular(path, limit=2**24, inside=path.parent)).get("episodes")
+    except (OSError, ValueError, AttributeError, RecursionError):
+        return 0
+    return counted if folder.name == "episodes" and type(counted) is int and counted < MAX_EPISODES else 0
 
 
 def build_image_path(digest: str, mode: str) -> str:

@@ -20,7 +20,7 @@ from ...errors import ConfigError, StoreError
 from ...records import Episode, Later, Scores, Turn, postpone
 from ...utils.frozen import thaw
 from . import columns
-from .layout import LINES, check_format, find_episodes_folder, locate_images
+from .layout import LINES, check_format, count_finished, find_episodes_folder, locate_images
 from .lines import MAX_LINE, LinePart, decode_line, freeze_turns, is_passed_over, open_lines, read_lines
 from .tokens import decode_place, decode_rows, read_rows
 
@@ -94,7 +94,7 @@ class EpisodeReader(Sequence[Episode]):
     def to_pandas(self) -> "DataFrame":
         """Return a data frame with a row for each episode. What no episode has is no column, what one lacks is missing.
 
-        line, task, environment, step, index, sample   where it is stored, and what was played
+        line, task, environment, model, step, index, sample   where it is stored, and what was played
         end_reason, turns, tool_calls, tools, tokens   how it went; `tools` names those that succeeded, in a text
         total, reward.<component>                      its scores
         answer.<field>, reference.<field>              the answer and the right answer, flattened one level
@@ -120,9 +120,11 @@ class EpisodeReader(Sequence[Episode]):
             if self._scores is not None and column is None:
                 column = columns.ScoreColumn(self.folder, self._scores)
             file.seek(part.start)
+            held = 0
             for number, line in enumerate(islice(read_lines(file), part.lines), part.first):
                 if is_passed_over(line):
                     continue
+                held += 1
                 self.line, self._content = number, line
                 scores = column.find(number, self.crc) if column else None
                 try:
@@ -133,6 +135,19 @@ class EpisodeReader(Sequence[Episode]):
                     self.skip(number, str(error))
                     continue
                 yield episode
+        if part == LinePart():
+            self.check_whole(held)
+
+    def check_whole(self, held: int) -> None:
+        """Count what a run that ended has lost since: summary.json knows how many episodes it had. Raise `StoreError`
+        unless such lines are skipped."""
+        counted = count_finished(self.folder)
+        if held < counted and held + 1 not in self.unreadable:
+            reason = f"cut off: summary.json counts {counted:,} episodes, {held:,} are here"
+            if not self._skip:
+                raise StoreError(f"{self.folder / LINES}, line {held + 1}: {reason}")
+            self.skip(held + 1, reason)
+            self.skipped += counted - held - 1
 
     def _find_places(self) -> tuple["array[int]", "array[int]"]:
         """Return the number of the line of each episode, and the byte where it begins."""
@@ -212,7 +227,7 @@ def load(
     """Return the episodes in `path`, in the order they were appended: a sequence that reads one line at a time.
 
     Images are references whose `uri` is the file in the folder: `ref.open()` reads the pixels. A partial last line,
-    left by a killed process, is ignored.
+    left by a killed process, is ignored, unless the run has a summary.json that counts more episodes.
 
     Args:
         path: a folder written by `EpisodeWriter`, or a run folder that has one in `episodes/`.
@@ -249,6 +264,7 @@ def _build_row(episode: Episode) -> dict[str, Any]:
     return {
         "task": episode.task.id,
         "environment": episode.environment,
+        **({"model": model} if (model := episode.run_config.model_name) else {}),
         **{name: episode.info[name] for name in ("step", "index", "sample") if name in episode.info},
         "end_reason": episode.end_reason,
         "turns": episode.num_turns,

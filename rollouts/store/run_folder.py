@@ -18,6 +18,7 @@ from ...configs import yaml_reader
 from ...envs.data.fingerprint import list_changed
 from ...errors import ConfigError
 from ...utils.files import (
+    begin_line,
     check_inside,
     check_one_name,
     check_writable,
@@ -233,8 +234,8 @@ def move_failed_episodes(folder: Path) -> int:
         raise ConfigError(f"{error.filename}: cannot be used ({error.strerror}); give another --out") from error
     failed = [line for line in lines if _read_end_reason(line) in FAILED]
     if failed:
-        with (path.with_name(RETRIED)).open("ab") as file:
-            file.writelines(failed)
+        with (path.with_name(RETRIED)).open("a+b") as file:
+            file.writelines([begin_line(file.fileno()), *failed])
         write_atomically(path, b"".join(line for line in lines if _read_end_reason(line) not in FAILED))
     return len(failed)
 

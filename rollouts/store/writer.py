@@ -21,7 +21,7 @@ from ...errors import ImageError, StoreError
 from ...images.ref import ImageRef
 from ...records import Episode, EpisodeTokens, RunConfig, Task
 from ...utils import secrets
-from ...utils.files import check_writable, open_regular, try_lock, write_atomically
+from ...utils.files import begin_line, check_writable, open_regular, try_lock, write_atomically
 from ...utils.terminal import make_line
 from .layout import (
     IMAGES,
@@ -206,9 +206,11 @@ class EpisodeWriter:
         with self._lock:
             if self._fd < 0:
                 raise ValueError("the writer is closed")
-            written = os.write(self._fd, line)
-            if written != len(line):  # the disk is full: remove the partial line
-                os.ftruncate(self._fd, os.lseek(self._fd, 0, os.SEEK_CUR) - written)
+            line = begin_line(self._fd) + line
+            written, end = os.write(self._fd, line), os.lseek(self._fd, 0, os.SEEK_CUR)
+            if written != len(line):  # the disk is full: remove the partial line, unless another stands behind it
+                if os.fstat(self._fd).st_size == end:
+                    os.ftruncate(self._fd, end - written)
                 raise OSError(f"only {written} of {len(line)} bytes could be written")
             self.count += 1
 

@@ -8,7 +8,9 @@ import pytest
 from tests.support.servers import make_completion, serve
 from viewbox.cli import app as cli
 from viewbox.envs.digits import Digits, viewer
+from viewbox.rollouts.scoring.summary import summarize as viewbox_summarize
 from viewbox.rollouts.store.reader import load
+from viewbox.viewer.sources import compare_sets, find_sets
 
 ENV = Digits()
 RIGHT, WRONG = viewer.write_answer(ENV, ENV.tasks[0]), '{"label": "none", "bbox": [0, 0, 10, 10]}'
@@ -44,7 +46,7 @@ def test_both_ways_are_played_stored_and_compared(evaluate, tmp_path, more):
         status, out, _ = evaluate(*arguments, "--endpoint", server.url)
     assert status == 0
     found = json.loads(out.splitlines()[-1])
-    assert found["pairs"] == 5
+    assert found["tasks"] == 5
     assert found["gains"]["reward"]["difference"]["mean"] > 0.1
     assert found["tools"]["zoom"] == {"calls": 5, "per_episode": 1.0, "episodes": 1.0, "success": 1.0}
     assert "too few to say what the tools are worth" in out  # one task of five was solved
@@ -54,6 +56,38 @@ def test_both_ways_are_played_stored_and_compared(evaluate, tmp_path, more):
         assert server.bodies == []
     saved = json.loads((tmp_path / "e" / "tool_gain.json").read_text())
     assert saved == found
+
+
+def test_every_command_prints_one_mean_of_the_same_episodes(evaluate, tmp_path, viewbox):
+    def answer(body, number):
+        if number % 5 == 0:  # a fault, which leaves groups of two and three
+            return make_completion("", finish="content_filter")
+        return make_completion(RIGHT if number % 3 else WRONG)
+
+    arguments = ["--env", "digits", "--model", "m", "--tasks", 6, "--group", 3, "--out", "e", "--concurrency", 1]
+    with serve(answer) as server:
+        assert evaluate(*arguments, "--endpoint", server.url, "--json")[0] == 0
+    gain = json.loads((tmp_path / "e" / "tool_gain.json").read_text())["gains"]["reward"]
+    runs = {run["path"]: run["first_reward"] for run in json.loads(viewbox("runs", "e", "--format", "json")[1])["runs"]}
+    compared = json.loads(viewbox("compare", "e/without_tools", "e/with_tools", "--format", "json")[1])
+    compared = compared["scores"]["reward"]
+    page = compare_sets(*find_sets(["e/without_tools", "e/with_tools"]))["scores"]["reward"]
+    pooled = []
+    for way, side in (("with_tools", "b"), ("without_tools", "a")):
+        rows = load(f"e/{way}").to_pandas().query("end_reason != 'error'")
+        wanted = rows.groupby("task").total.mean().mean()
+        assert set(rows.groupby("task").size()) == {2, 3}
+        pooled.append(abs(rows.total.mean() - wanted) > 0.001)
+        summary = json.loads((tmp_path / "e" / way / "summary.json").read_text())["metrics"]
+        scored = json.loads(viewbox("score", f"e/{way}", "--format", "json")[1])["total"]
+        logged = viewbox_summarize(load(f"e/{way}"), {})["reward"].mean
+        found = [gain[side]["mean"], compared[side]["mean"], page[side]["mean"], runs[f"e/{way}"], summary["reward"]]
+        assert [*found, scored["new"]["mean"], scored["stored"]["mean"], logged] == pytest.approx([wanted] * 8)
+        assert "tokens/sampled" not in summary
+    assert any(pooled)
+    assert gain["difference"]["mean"] == pytest.approx(compared["difference"]["mean"])
+    for command in (("score", "e/with_tools"), ("compare", "e/with_tools", "e/without_tools"), ("runs", "e")):
+        assert "mean over tasks" in viewbox(*command)[1]
 
 
 def test_the_held_out_tasks_of_a_config_are_played(evaluate, tmp_path):

@@ -1,6 +1,7 @@
 """The sentences beside the scores: every reward has one, and none of them fails."""
 
 from tests.support.tables import each
+from viewbox.records import Episode, Task
 from viewbox.rewards import (
     CombinedReward,
     Component,
@@ -10,9 +11,11 @@ from viewbox.rewards import (
     LabelSetF1Reward,
     TokenF1Reward,
     ToolUseReward,
+    build,
     explain_reward,
 )
 from viewbox.rewards.explain import explain_score
+from viewbox.rewards.imported import load_reward
 
 
 @each(
@@ -58,3 +61,30 @@ def test_a_combined_reward_says_why_part_by_part():
         "box": "counts 0: inner is 0, needed: 1", "look": "counts 0: inner is 0, needed: 0.5",
         "tail": "does not apply, since format does not", "format": "does not apply: it reads a whole episode",
     }  # fmt: skip
+
+
+OWN = """
+class Plain:
+    def __call__(self, answer, reference): return 0.5
+    def explain(self, answer, reference): return "because"
+class Named(Plain):
+    name = "other"
+class Whole:
+    def of_episode(self, episode): return 0.5
+    def explain_episode(self, episode): return "because"
+class Called:
+    def __call__(self, episode): return 0.5
+    def explain_episode(self, episode): return "because"
+made = Plain()
+def function(answer, reference): return 0.5
+function.explain = lambda answer, reference: "because"
+"""
+
+
+@each("path", ["Plain", "Named", "Whole", "Called", "made", "function", "made.__call__"])
+def test_an_own_reward_gives_its_reason_whatever_its_class_and_name(tmp_path, path):
+    (tmp_path / "own.py").write_text(OWN)
+    episode = Episode(Task("a"))
+    spec = build({"type": "python", "function": f"{tmp_path}/own.py:{path}", "name": "mine"})
+    for reward in (load_reward(f"{tmp_path}/own.py:{path}"), load_reward(f"{tmp_path}/own.py:{path}", "mine"), spec):
+        assert [row.why for row in explain_score(reward, {}, {}, episode).components] == ["because"]

@@ -3,11 +3,13 @@
 import io
 import itertools
 import json
+import threading
 from concurrent.futures import ThreadPoolExecutor
 from urllib.parse import urlencode
 
 import numpy as np
 import pytest
+from msgspec.structs import replace
 from PIL import Image
 
 from tests.support.browser import wait_until
@@ -23,7 +25,7 @@ from viewbox.rollouts.store.reader import load
 from viewbox.rollouts.store.writer import EpisodeWriter
 from viewbox.utils.conditions import parse_condition
 from viewbox.viewer.report import write_report
-from viewbox.viewer.sources import find_sets, read_all
+from viewbox.viewer.sources import EpisodeIndex, find_sets, read_all
 
 
 def report(tmp_path, *runs):
@@ -65,6 +67,35 @@ def digits(tmp_path_factory):
 
 
 # ---------------------------------------------------------------------- the table
+def test_a_slow_filter_says_that_it_is_searching_and_an_error_leaves_no_rows(page, tmp_path, monkeypatch):
+    select, go = EpisodeIndex.select, threading.Event()
+    monkeypatch.setattr(EpisodeIndex, "select", lambda self, where: (go.wait(20), select(self, where))[1])
+    errors = []
+    page.on("console", lambda message: errors.append(message.text) if message.type == "error" else None)
+    with serving(written(tmp_path / "run", *(make(n) for n in range(6)))) as port:
+        open_page(page, f"http://127.0.0.1:{port}/{KEY}/")
+        wait_for_rows(page, 6)
+        assert errors == []  # not even for the icon
+        page.fill("#where", "turns~nothere")
+        wait_until(page, "document.querySelector('.pager').innerText.startsWith('searching')")
+        assert list_lines(page) == []
+        go.set()
+        wait_for_rows(page, 0)
+        page.fill("#where", "reward>0.4")
+        wait_for_rows(page, 1)
+        page.fill("#where", "reward>=0.5 or tool=zoom")
+        wait_until(page, "document.querySelector('[role=alert]')?.innerText?.includes('numbers')")
+        assert list_lines(page) == []
+
+
+def test_curves_of_saved_episodes_are_means_over_tasks(page, tmp_path):
+    given = [("a", 0.0, 1), ("a", 0.0, 1), ("a", 0.0, 1), ("b", 1.0, 1), ("a", 1.0, 2)]
+    made = [replace(make(0, total), task=Task(task), info={"step": step}) for task, total, step in given]
+    open_page(page, report(tmp_path, written(tmp_path / "run", *made, replace(made[3], end_reason="error"))))
+    curves = page.evaluate("listCurves(data.tables.get(0), null).map(one => one[2])")
+    assert curves[0]["reward"] == [0.5, 1.0]  # a task counts once; 0.25 of the episodes
+
+
 def test_the_table_is_sorted_searched_filtered_and_paged(page, tmp_path):
     address = report(tmp_path, written(tmp_path / "run", *(make(n) for n in range(120))))
     open_page(page, address)

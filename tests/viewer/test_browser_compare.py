@@ -60,6 +60,12 @@ def test_every_task_is_a_part_of_the_plot_and_leads_to_its_episode(page, runs, t
     assert page.evaluate("location.hash") == "#/run/1/episode/3"
 
 
+def test_figures_are_rounded_as_on_the_command_line(page, tmp_path):
+    values = [n / 16 for n in range(-16, 17)] + [0.0005, 1 / 3, 2.5, 0.9995, 1e-9]
+    open_page(page, report(tmp_path, written(tmp_path / "a", make(0))))
+    assert page.evaluate("values => values.map(formatFixed)", values) == [f"{value:.3f}" for value in values]
+
+
 @pytest.mark.parametrize("served", [False, True])
 def test_tasks_are_grouped_by_a_field_as_on_the_command_line(page, runs, tmp_path, served):
     def check(address):
@@ -71,7 +77,7 @@ def test_tasks_are_grouped_by_a_field_as_on_the_command_line(page, runs, tmp_pat
         assert shown == [
             [
                 name,
-                "4",
+                "4 (< 20)",
                 *(f"{part.mean:.3f}" for part in (one.a, one.b, one.difference)),
                 *map(str, (one.wins, one.ties, one.losses)),
             ]

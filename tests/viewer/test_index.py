@@ -6,6 +6,7 @@ import os
 import pytest
 
 from tests.support.saved_episodes import written
+from tests.support.tables import each
 from viewbox.errors import StoreError
 from viewbox.records import Episode, EpisodeTokens, Scores, Task, Turn
 from viewbox.rollouts.store.writer import EpisodeWriter
@@ -15,11 +16,10 @@ from viewbox.viewer.sources import MAX_COLUMNS, EpisodeIndex, find_sets, read_al
 def make(number, **changes):
     return Episode(
         Task(f"t{number}", prompt={"question": "Where?"}, reference={"kind": "a", "box": [0, 0, 1, 1]}),
-        turns=(Turn("assistant", "x"),),
         answer={"label": number},
         scores=Scores(number / 10, components={"label": 1.0, "none": None}),
         info={"step": number, "sample": 0},
-        **changes,
+        **{"turns": (Turn("assistant", "x"),), **changes},
     )
 
 
@@ -94,6 +94,14 @@ def test_odd_values_become_cells_of_json(folder, tmp_path):
     assert len(json.dumps(index.to_dict(), allow_nan=False)) < 20_000
 
 
+@each("word, count", [("lesion", 2), ("LESION", 2), ("no lesion", 1), ("kas", 1), ("content", 30), ("nowhere", 0)])
+def test_a_search_in_the_turns_finds_what_decoding_every_line_finds(tmp_path, word, count):
+    said = ["x"] * 26 + ["No lesion.", "a Lesion", "\u212aa\u017f", "\x07l"]  # Kelvin and a long s have these letters
+    folder = written(tmp_path / "run", *(make(0, turns=(Turn("assistant", text),)) for text in said))
+    for condition in (f"turns~{word}", f"turns~{word}|{word}"):  # the second decodes every line
+        assert len(read(folder).select([condition])) == count
+
+
 # ---------------------------------------------------------------------- sets
 def test_held_out_episodes_and_the_sides_of_an_evaluation_are_sets(folder, tmp_path):
     for step in ("0", "20", "100"):
@@ -106,6 +114,20 @@ def test_held_out_episodes_and_the_sides_of_an_evaluation_are_sets(folder, tmp_p
     assert read_all(sets) == 8
     with pytest.raises(StoreError, match="no episodes here"):
         find_sets([tmp_path / "run" / "held_out"[:3]])
+
+
+def test_a_run_that_was_cut_is_named_and_one_that_is_linked_from_elsewhere_is_shown(folder, tmp_path):
+    (tmp_path / "run" / "summary.json").write_text('{"episodes": 5}')
+    (tmp_path / "linked").symlink_to(tmp_path / "run")
+    (tmp_path / "both").mkdir()
+    (tmp_path / "both" / "with_tools").symlink_to(tmp_path / "run")
+    (tmp_path / "run" / "metrics.jsonl").write_text('{"step": 1, "reward": 0.5}')
+    sets = find_sets([tmp_path / "linked", tmp_path / "both"])
+    assert [one.name for one in sets] == ["run", "both with tools"]
+    assert sets[0].read_curves()["series"] == {"reward": [0.5]}
+    assert read_all(sets) == 6
+    assert sets[0].index.reader.skipped == 2
+    assert sets[0].index.reader.unreadable == {4: "cut off: summary.json counts 5 episodes, 3 are here"}
 
 
 def test_the_curves_are_those_of_training_and_only_of_its_own_episodes(folder, tmp_path):

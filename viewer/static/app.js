@@ -1,5 +1,6 @@
 // The pages: a run, an episode, its group, two sets compared. The address after # names the page, so that it can be sent.
 const PAGE = 50, POLL = 3000, MAX_GROUP = 16;
+const FAULTS = new Set(["error", "timeout", "cancelled"]); // what they end has no score
 const HIDDEN = new Set(["environment", "flags", "info.index", "info.advantage", "info.saved"]);
 const state = {set: 0, where: "", search: "", sort: "line", down: false, start: 0, rows: [], busy: 0, asked: 0};
 const main = document.getElementById("main"), status = document.getElementById("status");
@@ -41,23 +42,25 @@ function showHelp() {
 function listCurves(table, curves) {
   if (curves) {
     const pick = (test) => Object.fromEntries(Object.entries(curves.series).filter(([name, values]) => test(name, values)));
-    return [["Reward over training", curves.step, pick((name) => /^(reward|rewards\/.*|held_out\/reward)$/.test(name))],
+    return [["Reward over training, mean over tasks", curves.step, pick((name) => /^(reward|rewards\/.*|held_out\/reward)$/.test(name))],
       ["Tools over training", curves.step, pick((name) => name.startsWith("tools/"))],
       ["Ends over training", curves.step, pick((name, values) => name.startsWith("end/") && values.some((one) => one > 0))]];
   }
   const steps = table.columns["info.step"] ?? [], order = [...new Set(steps)].filter((one) => typeof one === "number").sort((a, b) => a - b);
   if (order.length < 2) return [];
   const average = (measure) => {
-    const sums = new Map(order.map((step) => [step, [0, 0]]));
+    const found = new Map(order.map((step) => [step, new Map()]));
     steps.forEach((step, row) => {
-      const value = measure(row), sum = sums.get(step);
-      if (typeof value === "number" && sum) { sum[0] += value; sum[1]++; }
+      const value = measure(row), tasks = found.get(step), task = table.columns["task.id"][row];
+      if (typeof value === "number" && tasks) tasks.set(task, [...tasks.get(task) ?? [], value]);
     });
-    return order.map((step) => { const [sum, count] = sums.get(step); return count ? sum / count : null; });
+    const mean = (values) => values.reduce((a, b) => a + b) / values.length;
+    return order.map((step) => (found.get(step).size ? mean([...found.get(step).values()].map(mean)) : null));
   };
   const scores = Object.keys(table.columns).filter((name) => name.startsWith("scores.")).slice(0, 9);
   const ends = [...new Set(table.columns.end_reason)].slice(0, 9);
-  return [["Reward by step", order, Object.fromEntries(scores.map((name) => [name === "scores.total" ? "reward" : name.slice(18), average((row) => table.columns[name][row])]))],
+  const score = (name) => (row) => (FAULTS.has(table.columns.end_reason[row]) ? null : table.columns[name][row]);
+  return [["Reward by step, mean over tasks", order, Object.fromEntries(scores.map((name) => [name === "scores.total" ? "reward" : name.slice(18), average(score(name))]))],
     ["Episodes with a tool call, by step", order, {"tool rate": average((row) => Number(table.columns.tools_used[row]?.length > 0))}],
     ["Ends by step", order, Object.fromEntries(ends.map((end) => [end, average((row) => Number(table.columns.end_reason[row] === end))]))]];
 }
@@ -109,15 +112,17 @@ function nameColumn(name) {
 
 async function fillTable(set, table, parts, refresh) {
   const turn = ++state.asked;
+  const clear = (text) => { parts.body.replaceChildren(); parts.pager.replaceChildren(h("span", {}, text)); };
+  const slow = setTimeout(() => { if (turn === state.asked) { parts.problem.textContent = ""; clear("searching …"); } }, 200);
   try {
     const rows = await data.select(set, splitConditions(state.where));
     if (turn !== state.asked) return; // typed on since, or left the page
     state.rows = sortRows(searchRows(rows, table.columns, state.search), table.columns[state.sort] ?? table.columns.line, state.down);
     parts.problem.textContent = "";
   } catch (error) {
-    if (turn === state.asked) parts.problem.textContent = makeVisible(error.message);
+    if (turn === state.asked) { parts.problem.textContent = makeVisible(error.message); state.rows = []; clear("no episodes"); }
     return;
-  }
+  } finally { clearTimeout(slow); }
   const said = new URLSearchParams(Object.entries({where: state.where, search: state.search, sort: state.sort === "line" ? "" : state.sort, down: state.down ? "1" : ""}).filter(([, one]) => one));
   history.replaceState(null, "", linkTo("run", set) + (said.size ? `?${said}` : ""));
   const names = Object.keys(table.columns).filter((name) => !HIDDEN.has(name) && !name.startsWith("task.metadata") && table.columns[name].some((one) => one !== null && one !== "")).slice(0, 24);

@@ -3,8 +3,10 @@ const CELLS = 40, MAX_VALUES = 100, TIE = 1e-9;
 const GROUPED = /^(task\.(reference|metadata)|answer|end_reason|environment|tools_used|num_turns|info\.step)(\.|$)/;
 
 function formatInterval(one) {
-  return one.low === null ? one.mean.toFixed(3) : `${one.mean.toFixed(3)} [${one.low.toFixed(3)}, ${one.high.toFixed(3)}]`;
+  return one.low === null ? formatFixed(one.mean) : `${formatFixed(one.mean)} [${formatFixed(one.low)}, ${formatFixed(one.high)}]`;
 }
+
+function markFew(tasks, few) { return tasks < few ? `${tasks} (< ${few})` : String(tasks); }
 
 function drawShape(tag, attributes, ...children) {
   const shape = document.createElementNS(SVG, tag);
@@ -37,7 +39,7 @@ function drawPairs(rewards, names, toEpisodes) {
   const across = (value) => 48 + 168 * (value - low) / (high - low), up = (value) => 192 - 168 * (value - low) / (high - low);
   const shapes = [...dots.values()].map((some) => {
     const {task, a, b} = some[0], kind = Math.abs(b - a) < TIE ? "ties" : b > a ? "wins" : "losses";
-    const title = some.length === 1 ? `${task}: ${a.toFixed(3)} and ${b.toFixed(3)}` : `${some.length} tasks at about ${a.toFixed(3)} and ${b.toFixed(3)}, such as ${task}`;
+    const title = some.length === 1 ? `${task}: ${formatFixed(a)} and ${formatFixed(b)}` : `${some.length} tasks at about ${formatFixed(a)} and ${formatFixed(b)}, such as ${task}`;
     const dot = drawShape("circle", {cx: across(a), cy: up(b), r: 3 + 9 * Math.sqrt((some.length - 1) / Math.max(1, most)), class: kind}, drawShape("title", {}, makeVisible(title)));
     return drawShape("a", {href: toEpisodes(kind === "losses" ? 0 : 1, some[0])}, dot);
   });
@@ -77,11 +79,11 @@ function groupPairs(rewards, columns, field) {
   return [...groups].sort(([x], [y]) => x.localeCompare(y, "en", {numeric: true}));
 }
 
-function showGroups(rewards, columns, names, chosen, base) {
+function showGroups(rewards, columns, names, chosen, base, {average, few_tasks: few}) {
   const fields = listFields(columns), box = h("div", {});
   if (!fields.length) return null;
-  const fillGroups = (field) => fill(box, field ? makeTable(`Reward by ${makeVisible(nameColumn(field))}`, ["", "tasks", ...names.map(makeVisible), "difference", "wins", "ties", "losses"],
-    groupPairs(rewards, columns, field).map(([value, one]) => [t(value || "(none)"), String(one.count), (one.a / one.count).toFixed(3), (one.b / one.count).toFixed(3), ((one.b - one.a) / one.count).toFixed(3), String(one.wins), String(one.ties), String(one.losses)])) : null,
+  const fillGroups = (field) => fill(box, field ? makeTable(`Reward by ${makeVisible(nameColumn(field))}`, [average, "tasks", ...names.map(makeVisible), "difference", "wins", "ties", "losses"],
+    groupPairs(rewards, columns, field).map(([value, one]) => [t(value || "null"), markFew(one.count, few), ...[one.a, one.b, one.b - one.a].map((sum) => formatFixed(sum / one.count)), String(one.wins), String(one.ties), String(one.losses)])) : null,
   field ? h("p", {class: "path"}, `Intervals: viewbox compare … --by ${makeVisible(nameColumn(field))}`) : null);
   const select = h("select", {id: "by", on: {change: () => { history.replaceState(null, "", select.value ? `${base}/${encodeURIComponent(select.value)}` : base); fillGroups(select.value); }}},
     h("option", {value: ""}, "…"), fields.map((name) => h("option", {value: name, selected: name === chosen}, makeVisible(nameColumn(name)))));
@@ -98,14 +100,14 @@ async function showComparison(a, b, by) {
   const heading = h("h1", {}, t(names[0]), " and ", t(names[1]));
   if (found.error) return void fill(main, heading, t(found.error, "p"));
   const rewards = found.rewards.filter(({a, b}) => Number.isFinite(a) && Number.isFinite(b));
-  const row = ([name, one]) => [t(name), formatInterval(one.a), formatInterval(one.b), formatInterval(one.difference), String(one.wins), String(one.ties), String(one.losses)];
+  const row = ([name, one]) => [t(name), markFew(one.difference.tasks, found.few_tasks), formatInterval(one.a), formatInterval(one.b), formatInterval(one.difference), String(one.wins), String(one.ties), String(one.losses)];
   const toEpisodes = (side, one) => linkTo("run", [a, b][side], one[side ? "b_episodes" : "a_episodes"] > 1 ? "group" : "episode", one[side ? "b_line" : "a_line"]);
-  const showSide = (side, one, count = one[side ? "b_episodes" : "a_episodes"]) => h("a", {href: toEpisodes(side, one)}, `#${one[side ? "b_line" : "a_line"]} ${one[side ? "b" : "a"].toFixed(3)}${count > 1 ? ` (mean of ${count})` : ""}`);
+  const showSide = (side, one, count = one[side ? "b_episodes" : "a_episodes"]) => h("a", {href: toEpisodes(side, one)}, `#${one[side ? "b_line" : "a_line"]} ${formatFixed(one[side ? "b" : "a"])}${count > 1 ? ` (mean of ${count})` : ""}`);
   const flips = (title, some) => (some.length ? makeTable(`${title} (${some.length})`, ["task", ...names.map(makeVisible)], some.slice(0, 200).map((one) => [t(one.task), showSide(0, one), showSide(1, one)])) : null);
-  fill(main, heading, h("p", {class: "finding"}, t(found.finding)), h("p", {}, `${found.tasks} tasks in both, each with the mean of its episodes; in brackets 95 % intervals of a bootstrap over tasks.`),
+  fill(main, heading, h("p", {class: "finding"}, t(found.finding)), h("p", {}, `${found.tasks} tasks in both, each with the mean of its episodes${found.scores.reward?.difference.low == null ? "" : "; in brackets 95 % intervals over tasks"}.`),
     found.warnings.map((one) => t(`warning: ${one}`, "p")).reduce((box, one) => (box.append(one), box), h("div", {class: "problem"})),
     found.scores.reward ? drawOutcomes(found.scores.reward) : null,
-    makeTable("Scores", ["", ...names.map(makeVisible), "difference", "wins", "ties", "losses"], Object.entries(found.scores).map(row)),
-    rewards.length ? [drawPairs(rewards, names, toEpisodes), showGroups(rewards, columns, names, readField(by), linkTo("compare", a, b))] : null,
+    makeTable("Scores", [found.average, "tasks", ...names.map(makeVisible), "difference", "wins", "ties", "losses"], Object.entries(found.scores).map(row)),
+    rewards.length ? [drawPairs(rewards, names, toEpisodes), showGroups(rewards, columns, names, readField(by), linkTo("compare", a, b), found)] : null,
     flips("Tasks that only the second solves", found.gained), flips("Tasks that only the first solves", found.lost));
 }

@@ -46,14 +46,20 @@ function showJson(value) {
   return value === null || value === undefined ? "" : typeof value === "string" ? value : JSON.stringify(value);
 }
 
+// Three digits as the command writes them: an exact half goes to the even digit, where toFixed goes away from 0.
+function formatFixed(value) {
+  const text = value.toFixed(3), isHalf = Number.isInteger(value * 16) && !Number.isInteger(value * 8);
+  return isHalf && Number(text.at(-1)) % 2 ? (value - Math.sign(value) * 1e-4).toFixed(3) : text;
+}
+
 function formatNumber(value) {
   if (typeof value !== "number") return value === null || value === undefined ? "–" : showJson(value);
-  return value.toFixed(3);
+  return formatFixed(value);
 }
 
 function formatCell(value) {
   if (Array.isArray(value)) return value.map(showJson).join(", ");
-  if (typeof value === "number") return Number.isInteger(value) ? String(value) : value.toFixed(3);
+  if (typeof value === "number") return Number.isInteger(value) ? String(value) : formatFixed(value);
   return value === null || value === undefined ? "" : String(value);
 }
 
@@ -68,11 +74,11 @@ function drawPlot(title, x, series) {
   const axis = {stroke: ink, grid: {stroke: "rgba(128,128,128,.2)"}};
   const lines = names.map((name, n) => ({
     label: makeVisible(name), stroke: COLORS[n % COLORS.length], width: 2, spanGaps: true,
-    points: {show: x.length < 40}, value: (_, value) => (value === null || value === undefined ? "–" : value.toFixed(3)),
+    points: {show: x.length < 40}, value: (_, value) => (value === null || value === undefined ? "–" : formatFixed(value)),
   }));
   requestAnimationFrame(() => {
     const width = Math.max(280, box.clientWidth);
-    new uPlot({width, height: 220, scales: {x: {time: false}}, axes: [axis, axis], series: [{label: "step"}, ...lines]},
+    new uPlot({width, height: 220, scales: {x: {time: false}, y: {range: (_, low, high) => (low === high ? [Math.min(0, low), Math.max(1, high)] : uPlot.rangeNum(low, high, 0.1, true))}}, axes: [axis, axis], series: [{label: "step"}, ...lines]},
       [x, ...names.map((name) => series[name])], box);
   });
   return box;

@@ -134,6 +134,8 @@ WRONG = {
     "holds a dict; allowed: a list of objects": ("object.json", {}),
     "its header is empty or has two columns of one name": ("twice.csv", {}),
     "broken.parquet: not a Parquet file": ("broken.parquet", {}),
+    "b-00001-of-00002.parquet: not a Parquet file": ("shards", {}),
+    "a list of objects stands in a .json file": ("list.jsonl", {}),
     "broken.arrow: not an Arrow file": ("broken.arrow", {}),
     "`iconv -f UTF-16 -t UTF-8`": ("wide.csv", {}),
     "NUL, as in UTF-16": ("wide_le.csv", {}),
@@ -149,17 +151,20 @@ WRONG = {
 
 def test_a_source_that_cannot_be_used_is_named_with_what_can(folder):
     write(folder, "jsonl")
-    for name in ("empty", "texts"):
+    for name in ("empty", "texts", "shards"):
         (folder / name).mkdir()
     for name in "ab":
         write_csv(folder / "texts" / f"{name}.csv", make_rows())
-    for name, text in (("object.json", "{}"), ("twice.csv", "a,a\n1,2\n")):
+    for name, text in (("object.json", "{}"), ("twice.csv", "a,a\n1,2\n"), ("list.jsonl", '[{"id": 1}]')):
         (folder / name).write_text(text)
     for kind in ("json", "parquet", "arrow"):
         (folder / f"broken.{kind}").write_text("[")
     (folder / "nothing.jsonl").write_text("")
     for name, encoding in (("wide", "utf-16"), ("wide_le", "utf-16-le")):
         (folder / f"{name}.csv").write_text("id,image,question,answer\n", encoding=encoding)
+    write(folder, "parquet").rename(folder / "shards" / "b-00000-of-00002.parquet")
+    good = (folder / "shards" / "b-00000-of-00002.parquet").read_bytes()
+    (folder / "shards" / "b-00001-of-00002.parquet").write_bytes(good[: len(good) // 2])  # a download that was cut
     for said, (source, data) in WRONG.items():
         with pytest.raises(ConfigError) as caught:
             len(make_env(folder / source, **data).tasks)

@@ -2,7 +2,9 @@
 
 import json
 
+import pyarrow as pa
 import pytest
+from pyarrow import parquet
 
 from tests.support.saved_episodes import run, written  # noqa: F401
 from viewbox.errors import ConfigError
@@ -10,6 +12,7 @@ from viewbox.images.ref import ImageRef
 from viewbox.records import Episode, Scores, Task, Turn
 from viewbox.rollouts.exchange.conversation import list_messages
 from viewbox.rollouts.exchange.export import Export, export_run
+from viewbox.rollouts.exchange.importing import import_file
 from viewbox.rollouts.exchange.selection import Choice
 from viewbox.rollouts.store.reader import load
 
@@ -68,6 +71,58 @@ def test_pairs_are_the_best_and_the_worst_of_a_group(tmp_path):
     assert row["prompt"][0]["content"] == [{"type": "text", "text": "Which? a"}]
     assert [row[side][0]["content"][0]["text"] for side in ("chosen", "rejected")] == ["1.0", "0.0"]
     assert (report.kept, sum(report.left_out.values())) == (2, 8)
+
+
+@pytest.mark.parametrize(("to", "kept"), [("sft", 2), ("dpo", 2), ("openai", 3)])
+def test_what_a_fault_ended_is_not_learned_from_and_is_counted(tmp_path, to, kept):
+    turns = (Turn("user", "What?"), Turn("assistant", ""))
+    given = [
+        Episode(Task("a"), turns, scores=Scores(total), end_reason=end)
+        for total, end in ((1.0, "answered"), (0.0, "answered"), (0.5, "error"))
+    ]
+    report = export_run(written(tmp_path / "run", *given), to, tmp_path / "out")
+    assert (report.kept, report.left_out["ended by a fault"], report.skipped) == (kept, 3 - kept, 0)
+
+
+@pytest.mark.parametrize(
+    ("to", "name", "says"),
+    [
+        ("sft", "x.jsonl", "a name with .parquet, or --to openai"),
+        ("openai", "x.parquet", "a name with .jsonl, or --to sft"),
+        ("inspect", "x.eval", "a name with .json"),
+        ("hf", "x.parquet", "a name with no ending, or --to sft"),
+    ],
+)
+def test_a_name_of_another_kind_of_file_is_refused(run, tmp_path, to, name, says):  # noqa: F811
+    with pytest.raises(ConfigError, match=says):
+        export_run(run, to, tmp_path / name)
+
+
+def cast(kind):
+    """The type as other writers choose it: 64-bit offsets."""
+    if pa.types.is_list(kind):
+        return pa.large_list(cast(kind.value_type))
+    if pa.types.is_struct(kind):
+        return pa.struct([(field.name, cast(field.type)) for field in kind])
+    return {pa.string(): pa.large_string(), pa.binary(): pa.large_binary()}.get(kind, kind)
+
+
+def test_a_table_that_another_tool_wrote_again_is_read(run, tmp_path):  # noqa: F811
+    export_run(run, "parquet", tmp_path / "e.parquet")
+    table = parquet.read_table(tmp_path / "e.parquet")
+    large = table.cast(pa.schema([(field.name, cast(field.type)) for field in table.schema]))
+    named = table.set_column(0, "task", table["task"].combine_chunks().dictionary_encode())
+    duck = {
+        "use_dictionary": False,
+        "column_encoding": {"record": "DELTA_LENGTH_BYTE_ARRAY"},
+    }  # DuckDB's second version
+    tables = {"4": table, "3": large, "1": named, "20": table, "6": table}
+    options = {"20": duck, "6": {"use_dictionary": False, "data_page_version": "2.0"}}
+    for size, one in tables.items():
+        with parquet.ParquetWriter(tmp_path / f"{size}.parquet", one.schema, **options.get(size, {})) as writer:
+            writer.write_table(one.slice(0, 0))  # a group without rows
+            writer.write_table(one, row_group_size=int(size))
+        assert import_file(tmp_path / f"{size}.parquet", "parquet", tmp_path / size).kept == 21
 
 
 def test_nothing_is_left_of_an_export_that_fails(run, tmp_path):  # noqa: F811

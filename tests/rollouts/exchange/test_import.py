@@ -137,6 +137,58 @@ def test_a_packed_log_is_read_and_its_bomb_is_not(tmp_path):
     assert report.not_held["scores that are no numbers"] == 1
 
 
+@each(
+    "more, end, said",
+    [
+        ({"error": {"message": "solver raised"}}, "error", "solver raised"),
+        ({"error": {"message": "solver raised"}, "messages": [], "input": "What?"}, "error", "solver raised"),
+        ({"limit": {"type": "time", "limit": 60}}, "timeout", None),
+        ({"limit": {"type": "token", "limit": 9}}, "max_tokens", None),
+        ({"limit": {"type": "message", "limit": 9}}, "max_turns", None),
+        ({}, "answered", None),
+    ],
+)
+def test_a_sample_of_inspect_ends_as_its_log_says(tmp_path, more, end, said):
+    score = {"value": 1.0, "answer": "x", "explanation": None}
+    sample = {"id": 7, "epoch": 2, **GOOD, "scores": {"acc": score}, "output": {"model": "m"}, "total_time": 3, **more}
+    (tmp_path / "log.json").write_text(json.dumps({"samples": [sample]}))
+    report = import_file(tmp_path / "log.json", "inspect", tmp_path / "out")
+    (episode,) = load(tmp_path / "out")
+    assert (episode.task.id, episode.info["sample"], episode.run_config.model_name) == ("7", 1, "m")
+    assert (episode.end_reason, episode.info.get("error"), episode.turns[0].content) == (end, said, "What?")
+    assert (episode.scores is None) == (end == "error")
+    assert {"'answer' of a score", "'total_time' of a sample"} < set(+report.not_held)
+
+
+def test_a_conversation_keeps_its_name_its_reference_and_its_score(tmp_path, viewbox):
+    rows = [
+        {**GOOD, "id": 3, "reference": {"label": "a"}, "score": 0.25, "cost": 1},
+        {**GOOD, "id": None, "reference": "a"},
+    ]
+    (tmp_path / "rows.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    report = import_file(tmp_path / "rows.jsonl", "openai", tmp_path / "out")
+    first, second = load(tmp_path / "out")
+    assert (first.task.id, first.task.reference, first.scores.total) == ("3", {"label": "a"}, 0.25)
+    assert (second.task.id, second.task.reference, second.scores) == ("rows.jsonl:2", {"reference": "a"}, None)
+    assert +report.not_held == {"field 'cost'": 1}
+    status, out, _ = viewbox("score", tmp_path / "out", "--format", "json")
+    assert (status, json.loads(out)["total"]["new"]["mean"]) == (0, 0.25)  # there is no environment to score with
+
+
+@each(
+    "source, row, says",
+    [
+        ("openai", {"custom_id": "a", "response": {"body": {}}}, "a line of a batch"),
+        ("openai", {"custom_id": "a", "method": "POST", "body": GOOD}, "joined by custom_id"),
+        ("verifiers", {"prompt": [], "completion": [], "reward": 1.0}, "older results.jsonl"),
+    ],
+)
+def test_a_file_of_a_near_kind_is_refused_with_the_way(tmp_path, source, row, says):
+    (tmp_path / "rows.jsonl").write_text(json.dumps(row))
+    with pytest.raises(ConfigError, match=says):
+        import_file(tmp_path / "rows.jsonl", source, tmp_path / "out")
+
+
 def test_a_trace_of_verifiers_keeps_its_messages_and_rewards(tmp_path):
     def node(parent, role, content):
         return {"parent": parent, "message": {"role": role, "content": content}}

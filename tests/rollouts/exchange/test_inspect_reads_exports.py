@@ -1,13 +1,14 @@
 """inspect-ai's own reader opens what `viewbox export --to inspect` writes, and what it writes again is imported."""
 
-import subprocess
 import sys
-from pathlib import Path
+from unittest import mock
 
 import pytest
+from msgspec.structs import replace
 
-from tests.support.saved_episodes import run  # noqa: F401
+from tests.support.saved_episodes import made, run, written  # noqa: F401
 from viewbox.errors import ConfigError
+from viewbox.records import ToolCall, Turn
 from viewbox.rollouts.exchange.export import export_run
 from viewbox.rollouts.exchange.importing import import_file
 from viewbox.rollouts.exchange.inspect_log import CONVERT
@@ -33,17 +34,23 @@ def test_messages_images_and_scores_are_read_by_inspect(run, tmp_path):  # noqa:
     assert sorted(repr(one.scores) for one in load(tmp_path / "back")) == sorted(repr(one.scores) for one in load(run))
 
 
-def test_a_packed_log_is_imported_after_the_command_that_the_error_names(run, tmp_path):  # noqa: F811
+def test_native_calls_without_a_text_are_read_by_inspect(tmp_path):
+    call = Turn("assistant", "", tool_calls=(ToolCall("1", "zoom", {"factor": 2.0}),))
+    thought = replace(call, reasoning="Closer.")
+    export_run(written(tmp_path / "run", replace(made(0), turns=(call, thought))), "inspect", tmp_path / "log.json")
+    (sample,) = log.read_eval_log(str(tmp_path / "log.json")).samples
+    assert [message.tool_calls[0].function for message in sample.messages] == ["zoom", "zoom"]
+    assert [message.text for message in sample.messages] == ["", ""]
+
+
+def test_a_packed_log_is_imported_and_without_pyarrow_the_error_names_the_way(run, tmp_path):  # noqa: F811
     export_run(run, "inspect", tmp_path / "log.json")
     packed = tmp_path / "log.eval"
     log.write_eval_log(log.read_eval_log(str(tmp_path / "log.json")), str(packed))
-    with pytest.raises(ConfigError) as raised:
+    with mock.patch.dict(sys.modules, {"pyarrow": None}), pytest.raises(ConfigError) as raised:
         import_file(packed, "inspect", tmp_path / "refused")
     assert CONVERT in str(raised.value)
-    places = {"FOLDER": str(tmp_path / "converted"), "FILE": str(packed)}
-    program, *arguments = (places.get(word, word) for word in CONVERT.split())
-    subprocess.run([Path(sys.executable).with_name(program), *arguments], check=True, capture_output=True)
-    assert import_file(tmp_path / "converted" / "log.json", "inspect", tmp_path / "back").kept == 21
+    assert import_file(packed, "inspect", tmp_path / "back").kept == 21
     images = [
         [[image.hash for turn in one.turns for image in turn.images] for one in load(folder)]
         for folder in (run, tmp_path / "back")

@@ -38,7 +38,12 @@ def test_runs_are_listed_newest_first_with_their_figures(runs):
     assert (played.path, trained.path) == (str(runs / "group" / "played"), str(runs / "trained"))
     assert (trained.environment, trained.model, trained.method) == ("digits", "Qwen/Qwen3-VL-4B", "grpo")
     assert (trained.steps, trained.episodes, trained.first_reward, trained.last_reward) == (4, 2, 0.25, 0.75)
-    assert (played.model, played.method, played.steps, played.first_reward) == ("gpt", "rollout", None, 0.5)
+    assert (played.model, played.method, played.steps, played.first_reward) == (
+        "gpt",
+        "rollout",
+        None,
+        1.0,
+    )  # of its lines
     assert trained.modified == "2023-11-14T22:13:20+00:00"
     assert trained.size == sum(path.stat().st_size for path in (runs / "trained").rglob("*") if path.is_file())
 
@@ -73,7 +78,17 @@ def test_the_command_prints_a_table_markdown_or_json(runs, viewbox, monkeypatch)
     status, out, _ = viewbox("runs", runs)
     assert status == 0
     heading, first, second = out.splitlines()
-    assert heading.split() == ["run", "environment", "model", "method", "steps", "episodes", "reward", "date", "size"]
+    assert heading.split() == [
+        "run",
+        "environment",
+        "model",
+        "method",
+        "steps",
+        "episodes",
+        *["reward", "(mean", "over", "tasks)"],
+        "date",
+        "size",
+    ]
     assert "played" in first
     assert "0.250 → 0.750" in second
     _, out, _ = viewbox("runs", runs, "--format", "markdown")
@@ -105,7 +120,7 @@ def test_odd_configs_cost_a_figure(tmp_path):
             '[1]\n{"step": "x", "reward": true}\n{"step": 2, "reward": 1e999}\n'
         )
         (run,) = list_runs(tmp_path).runs
-        assert (run.environment, run.first_reward, run.steps, run.episodes) == (None, None, 2, 1)
+        assert (run.environment, run.first_reward, run.steps, run.episodes) == ("digits", None, 2, 1)
 
 
 def test_a_folder_that_is_not_there_is_refused(tmp_path, viewbox):

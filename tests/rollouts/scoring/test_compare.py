@@ -94,6 +94,8 @@ def test_the_interval_is_that_of_a_bootstrap_over_tasks(write):
     assert (one.low, one.high) == pytest.approx((other.low, other.high), abs=0.01)
     assert "0." in compare_runs(a, b).explain()
     assert "higher" in compare_runs(a, b).explain()
+    assert compare_runs(a, b, resamples=0).explain().startswith("Without an interval")
+    assert compare_runs(a, b, where=["task=t1"]).to_dict()["finding"].startswith("Without an interval")
     assert compare_runs(a, a).explain() == "No clear difference in reward: the interval of the difference holds 0."
 
 
@@ -201,7 +203,7 @@ def test_the_tables_say_who_wins_and_which_tasks_flipped(write, viewbox):
     assert found["scores"]["reward"]["wins"] == 4
     assert math.isclose(found["scores"]["reward"]["difference"]["mean"], 2 / 3)
     markdown = viewbox("compare", a, b, "--format", "markdown")[1]
-    assert "| reward | 0.000" in markdown
+    assert "| reward | 6 (< 20) | 0.000" in markdown
     assert "| --- | ---: |" in markdown
 
 

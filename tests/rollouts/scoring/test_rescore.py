@@ -43,7 +43,7 @@ def test_the_own_reward_gives_the_stored_scores_exactly(run, source):
     path = run / "episodes" if source == "episodes" else run
     report = score_run(path, name="own", replace=True)
     assert scored(run, scores="own") == scored(run)
-    assert report.total.change.mean == report.total.change.low == report.total.change.high == 0.0
+    assert (report.total.change.mean, report.changed) == (0.0, 0)
     assert report.total.new == report.total.stored
     assert (report.episodes, report.tasks) == (21, 3)
 

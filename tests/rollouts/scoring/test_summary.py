@@ -15,7 +15,7 @@ from viewbox.envs.digits import Digits
 from viewbox.records import Episode, Scores, Task
 from viewbox.rewards import ExactMatchReward
 from viewbox.rewards.metrics import Accuracy, BoxRates, CalibrationError, MacroF1, MeanAveragePrecision, TopK
-from viewbox.rollouts.scoring.metrics import compute_episode_metrics
+from viewbox.rollouts.scoring.metrics import compute_episode_metrics, drop_undefined
 from viewbox.rollouts.scoring.summary import EpisodeTally, summarize
 from viewbox.training.evaluate import compute_figures
 
@@ -109,7 +109,7 @@ def test_of_no_episodes_there_are_no_figures():
 
 def test_it_prints_a_line_a_figure():
     printed = str(summarize(EPISODES, {"label": Accuracy()}))
-    assert printed.startswith("40 episodes of 12 tasks\n")
+    assert printed.startswith("40 episodes of 12 tasks (mean over tasks; metrics/ and replies/ over episodes)\n")
     line = next(line for line in printed.splitlines() if line.startswith("metrics/label/accuracy"))
     assert "[" in line
 
@@ -201,13 +201,17 @@ def test_an_interval_is_that_of_repeating_the_pairs_that_were_drawn(metric):
     quick, slow = (summarize(EPISODES, {"m": one}, resamples=60).figures for one in (metric, Plain(metric)))
     assert quick.keys() == slow.keys()
     for name, found in quick.items():
-        assert (found.low, found.high) == pytest.approx((slow[name].low, slow[name].high)), name
+        if found.count == slow[name].count:  # a plain function does not say which episodes it counts
+            assert (found.low, found.high) == pytest.approx((slow[name].low, slow[name].high)), name
 
 
 def test_all_figures_share_the_drawn_tasks():
-    found = summarize(EPISODES, {"label": Accuracy()})
+    found = summarize(EPISODES[:36], {"label": Accuracy(), "again": Accuracy()})  # three of each task
     accuracy, reward = found["metrics/label/accuracy"], found["reward"]
-    assert (accuracy.mean, accuracy.low, accuracy.high) == pytest.approx((reward.mean, reward.low, reward.high))
+    assert (accuracy.mean, accuracy.low, accuracy.high) == pytest.approx(
+        (reward.mean, reward.low, reward.high), abs=0.02
+    )
+    assert accuracy == found["metrics/again/accuracy"]
 
 
 @each("metric", [*METRICS])
@@ -251,11 +255,11 @@ def test_average_precision_of_very_many_boxes_is_drawn_less_often(monkeypatch):
 
 def test_held_out_figures_are_floats_with_their_intervals_beside_them():
     found = compute_figures(
-        EPISODES, type("Env", (), {"metrics": {"label": Accuracy()}, "reward": None, "tools": ()})()
+        EPISODES[:36], type("Env", (), {"metrics": {"label": Accuracy()}, "reward": None, "tools": ()})()
     )
     intervals, counts = found.pop("intervals"), found.pop("counts")
-    assert counts["reward"] == counts["metrics/label/accuracy"] == len(EPISODES)
+    assert counts["reward"] == counts["metrics/label/accuracy"] == 36
     assert all(isinstance(value, float) for value in found.values())
-    assert compute_episode_metrics(EPISODES).items() <= found.items()
+    assert drop_undefined(compute_episode_metrics(EPISODES[:36])).items() <= found.items()
     assert found["metrics/label/accuracy"] == pytest.approx(found["reward"])
-    assert intervals["metrics/label/accuracy"] == pytest.approx(intervals["reward"])
+    assert intervals["metrics/label/accuracy"] == pytest.approx(intervals["reward"], abs=0.02)

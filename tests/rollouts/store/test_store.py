@@ -2,7 +2,9 @@
 
 import json
 import math
+import os
 from concurrent.futures import ThreadPoolExecutor
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -205,6 +207,36 @@ def test_a_torn_last_line_is_passed_over_and_cut_away_by_the_next_writer(tmp_pat
     assert [item.task.id for item in load(tmp_path)] == ["a"]
     written(tmp_path, episode("b"))
     assert [item.task.id for item in load(tmp_path)] == ["a", "b"]
+
+
+def test_a_torn_line_of_a_killed_writer_costs_no_episode_of_one_that_lives(tmp_path):
+    write = os.write
+    with EpisodeWriter(tmp_path) as writer:
+        writer.append(episode("a"))
+        with (tmp_path / "episodes.jsonl").open("ab") as killed:
+            killed.write(b'{"task":{"id":"torn"')
+        writer.append(episode("b"))
+        full = mock.patch("os.write", lambda fd, data: write(fd, data[:9]) if fd == writer._fd else write(fd, data))
+        with full, pytest.raises(StoreError, match="only 9 of"):
+            writer.append(episode("c"))
+        writer.append(episode("d"))
+    found = load(tmp_path, errors="skip")
+    assert [item.task.id for item in found] == ["a", "b", "d"]
+    assert list(found.unreadable) == [2]
+
+
+@each("held, torn", [(2, 50), (1, 0), (0, 0), (0, 9)])
+def test_a_finished_run_that_was_cut_is_named_and_one_in_progress_is_not(tmp_path, held, torn):
+    path = written(tmp_path / "episodes", *map(episode, "abc")) / "episodes.jsonl"
+    lines = path.read_bytes().splitlines(keepends=True)
+    path.write_bytes(b"".join([*lines[:held], lines[held][:torn]]))
+    assert len([*load(tmp_path)]) == held
+    (tmp_path / "summary.json").write_text('{"episodes": 3}')
+    found = load(tmp_path, errors="skip")
+    assert len([*found]) == held
+    assert (found.skipped, list(found.unreadable)) == (3 - held, [held + 1])
+    with pytest.raises(StoreError, match=f"line {held + 1}: cut off: summary.json counts 3 episodes, {held} are here"):
+        list(load(tmp_path))
 
 
 def test_a_last_line_that_lacks_only_its_newline_is_kept(tmp_path):
