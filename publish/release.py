@@ -6,12 +6,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-import pydicom
 from packaging.version import InvalidVersion, Version
-from pydicom.errors import InvalidDicomError
 
 from ..errors import ConfigError
 from ..utils.terminal import make_line
+from .file_notes import find_words
 
 Kind = Literal["environment", "model"]
 # What people read or Python runs, and the weights of models; everything else is data.
@@ -21,10 +20,6 @@ WEIGHTS = ".safetensors"
 COPY = "_vendor/viewbox/"  # files of viewbox itself, no data of the author
 BUMPS = ("patch", "minor", "major")
 FIRST = "0.1.0"
-IDENTIFYING = (
-    "PatientName", "PatientID", "PatientBirthDate", "PatientAddress", "OtherPatientIDs", "AccessionNumber",
-    "InstitutionName", "ReferringPhysicianName", "StudyDate",
-)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -80,26 +75,12 @@ def list_files(folder: Path) -> tuple[SentFile, ...]:
 
 def describe_file(path: Path, name: str) -> str:
     """Return what kind of file it is, for the list that a person reads; empty for code and text."""
-    if (tags := read_dicom(path)) is not None:
-        return "DICOM with " + ", ".join(tags) if tags else "DICOM"
     if path.suffix in TEXT or path.name in TEXT_NAMES or COPY in name:
         return ""
-    return "weights" if path.suffix == WEIGHTS else "data"
-
-
-def read_dicom(path: Path) -> list[str] | None:
-    """Return the tags of a DICOM file that may name a person and have a value; None if it is none.
-
-    >>> read_dicom(Path(pydicom.__file__))
-    """
-    with path.open("rb") as file:
-        if file.read(132)[128:] != b"DICM" and path.suffix.lower() not in (".dcm", ".dicom", ".ima"):
-            return None
-    try:
-        header = pydicom.dcmread(path, stop_before_pixels=True, specific_tags=list(IDENTIFYING), force=True)
-        return [tag for tag in IDENTIFYING if str(header.get(tag, "") or "").strip()]
-    except (InvalidDicomError, OSError, ValueError, LookupError, TypeError, AttributeError, NotImplementedError):
-        return ["a header that cannot be read"]
+    if path.suffix == WEIGHTS:
+        return "weights"
+    kind, words = find_words(path)
+    return f"{kind} with {', '.join(words)}" if words else kind
 
 
 def compute_hash(path: Path) -> str:
@@ -118,14 +99,17 @@ def describe_release(release: Release, place: str, *, every: bool = True) -> lis
         for file in release.files
         if every or file.is_dicom or (file.note and "/_vendor/" not in file.path)
     ]
-    data = [file for file in release.files if file.note == "data"]
+    data = [file for file in release.files if file.note.startswith("data")]
     scans = [file for file in release.files if file.is_dicom]
     about = f"{release.name} {release.version}, {len(release.files)} files, {release.size / 1000:,.0f} kB"
     lines += [f"{about}; to {place}"] if every else []
     if data:
         lines.append(f"data files ({len(data)}): {_list_some([file.path for file in data])}")
+    if worded := [f"{file.path} ({file.note})" for file in data if file.note != "data"]:
+        lines.append(f"words beside pixels ({len(worded)}): {_list_some(worded)}")
     if scans:
         lines.append(f"DICOM files ({len(scans)}): {_list_some([f'{file.path} ({file.note})' for file in scans])}")
+    if scans or worded:
         lines.append("their headers travel as they are: make sure that they name no patient")
     return lines
 
