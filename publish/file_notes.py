@@ -25,8 +25,7 @@ EXIF = (
 )  # fmt: skip
 PNG, CHUNKS = b"\x89PNG", (b"tEXt", b"zTXt", b"iTXt", b"eXIf", b"EXIF", b"XMP ")  # of PNG and WebP
 NIFTI = {"db_name": (14, 32), "descrip": (148, 228), "aux_file": (228, 252)}  # bytes
-META = rb"^(Comment|ObjectName|Name|\w*(?:Patient|Study|Series|Date|Time)\w*)[ \t]*=[ \t]*\S"
-NRRD = rb"^(#|content(?=:)|[^\n:#]+(?=:=))"  # comments, and pairs of a key and a value
+META, NRRD = re.compile(rb"Comment|Name|Patient|Study|Series|Date|Time"), re.compile(b"")  # keys with words as values
 
 
 def find_words(path: Path) -> tuple[str, list[str]]:
@@ -65,8 +64,10 @@ def _iter_words(file: BinaryIO, head: bytes) -> Iterator[str]:
         yield from (name for name in ("comment", "photoshop", "xmp") if image.info.get(name))
     elif is_headed(head):
         header = re.split(rb"\r?\n\r?\n|\nElementDataFile", head, maxsplit=1)[0]
-        found = re.findall(NRRD if head.startswith(b"NRRD") else META, header, re.MULTILINE)
-        yield from (name.decode("latin-1").replace("#", "comment") for name in found)
+        sign, named = (b":=", NRRD) if head.startswith(b"NRRD") else (b"=", META)
+        parts = [line.partition(sign) for line in header.splitlines()]
+        yield from (key.decode("latin-1").strip() for key, _, value in parts if value.strip() and named.search(key))
+        yield from ["comment"] * (sign == b":=" and re.search(rb"^(#|content:)", header, re.MULTILINE) is not None)
     else:
         start = gzip.GzipFile(fileobj=file).read(348) if head.startswith(b"\x1f\x8b") else head
         if get_header_size(start) == 348:

@@ -69,7 +69,8 @@ def write_words(folder):
     exif.get_ifd(0x8769)[0x9286] = name
     text = PngImagePlugin.PngInfo()
     text.add_text("Patient", name)
-    for suffix, words in {"png": {"pnginfo": text}, **dict.fromkeys(("jpg", "tif", "webp"), {"exif": exif})}.items():
+    for suffix in ("jpg", "tif", "webp", "png"):
+        words = {"pnginfo": text} if suffix == "png" else {"exif": exif}
         gray.save(folder / f"plain.{suffix}")
         gray.save(folder / f"words.{suffix}", **words)
     gray.save(folder / "xmp.jpg", xmp=f"<x>{name}</x>".encode(), comment=name)
@@ -101,7 +102,7 @@ def test_what_says_words_beside_its_pixels_is_named(tmp_path):
         "words.tif": "data with EXIF ImageDescription",
         "xmp.jpg": "data with comment, xmp", "words.png": "data with tEXt", "late.png": "data with tEXt",
         "exif.png": "data with eXIf", "words.webp": "data with EXIF", "words.mha": "data with Comment",
-        "words.nrrd": "data with comment, patient", "words.nii.gz": "data with descrip",
+        "words.nrrd": "data with patient, comment", "words.nii.gz": "data with descrip",
     }  # fmt: skip
     assert {note for path, note in notes.items() if path.startswith("plain")} == {"data"}
     assert "words beside pixels (10): " in (said := "\n".join(describe(tmp_path)))
