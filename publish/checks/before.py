@@ -22,6 +22,7 @@ from .trial import Trial
 NAME = r"[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?"
 SCRIPT = "#!{python}\nimport sys\nfrom {module} import {name}\nsys.exit({call}())\n"
 SCRIPT_NAME = re.compile(r"[A-Za-z0-9_][\w.-]*", re.ASCII)  # a file of one folder
+MAX_SCRIPTS = 1000
 
 
 @check(
@@ -225,6 +226,10 @@ def unpack_wheel(wheel: Path, site: Path, *, with_viewbox: bool) -> Path:
 
 def _write_scripts(found: Distribution, folder: Path) -> None:
     entries = [one for group in ("console_scripts", "gui_scripts") for one in found.entry_points.select(group=group)]
+    if len(entries) > MAX_SCRIPTS:
+        raise Failed(
+            f"{len(entries):,} scripts; allowed: {MAX_SCRIPTS:,}", "shorten [project.scripts] in pyproject.toml"
+        )
     for entry in entries:
         call = entry.pattern.fullmatch(entry.value)
         if not SCRIPT_NAME.fullmatch(entry.name) or call is None or not call["attr"]:

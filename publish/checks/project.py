@@ -22,7 +22,7 @@ MARK = b"Written by `viewbox publish`"
 LEFT = ("__pycache__", "build", "dist", "node_modules")  # folders that are made, not written
 KEPT = (".gitignore", ".github")  # the hidden ones that are copied
 MAX_WHEEL = 2**30  # bytes that a wheel unpacks to
-AT_START = re.compile(r"[^/]*\.(pth|egg-link)|(sitecustomize|usercustomize)(\.py|/.*)", re.IGNORECASE)  # run by Python
+AT_START = re.compile(r".*\.(pth|egg-link)|(sitecustomize|usercustomize)(\..*)?", re.IGNORECASE)  # Python runs them
 BUILD = """
 import sys, tomllib
 from operator import attrgetter
@@ -154,6 +154,17 @@ def build_wheel(project: Project, to: Path, *, home: Path, limits: Limits) -> Pa
     return wheels[0]
 
 
+def runs_at_start(name: str) -> bool:
+    """Return whether Python runs a file of a wheel by itself: at the top, or wherever pip puts what is in `.data`.
+
+    >>> [runs_at_start(name) for name in (".//sitecustomize.pyc", "a-1.data/purelib/x.pth", "a/weights.pth")]
+    [True, True, False]
+    """
+    parts = [part for part in re.split(r"[/\\]", name) if part not in ("", ".", "..")]
+    places = parts if parts and parts[0].lower().endswith(".data") else parts[:1]
+    return any(AT_START.fullmatch(part) for part in places)
+
+
 @contextmanager
 def open_wheel(path: Path) -> Iterator[zipfile.ZipFile]:
     """Open a wheel that an author's build made.
@@ -166,7 +177,7 @@ def open_wheel(path: Path) -> Iterator[zipfile.ZipFile]:
             size = sum(one.file_size for one in file.infolist())
             if size > MAX_WHEEL:
                 raise Failed(f"the wheel holds {size / 2**30:.1f} GiB; allowed: {MAX_WHEEL / 2**30:g} GiB")
-            if at_start := [name for name in file.namelist() if AT_START.fullmatch(name)]:
+            if at_start := [name for name in file.namelist() if runs_at_start(name)]:
                 raise Failed(f"the wheel holds {at_start[0]!r:.200}, which Python runs whenever it starts")
             yield file
     except (OSError, zipfile.BadZipFile) as error:
