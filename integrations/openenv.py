@@ -27,6 +27,7 @@ from ..envs import make
 from ..errors import ConfigError
 from ..records import Message, Reply
 from ..utils.concurrency import run_in_thread
+from ..utils.docstrings import read_docstring
 from ..utils.frozen import thaw
 from ..version import __version__
 from .session import Session, check_installed, check_served, list_tasks, pick_task
@@ -140,7 +141,7 @@ class ViewboxServerEnv(Environment[ViewboxAction, ViewboxObservation, ViewboxSta
 
     def get_metadata(self) -> EnvironmentMetadata:
         env = self.session.env
-        first_line = (type(env).__doc__ or env.name).strip().partition("\n")[0]
+        first_line = (read_docstring(type(env)) or env.name).partition("\n")[0]
         return EnvironmentMetadata(name=env.name, description=first_line, version=__version__)
 
 

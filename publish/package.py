@@ -18,6 +18,7 @@ from ..errors import ConfigError, ViewboxError
 from ..network.data_policy import check_may_leave
 from ..rewards.declare import get_reward_name
 from ..tools.specialists.models.model import ModelSpecialist
+from ..utils.docstrings import read_docstring
 from ..utils.importing import add_to_search_path
 from ..utils.secrets import mask_settings
 from ..version import __version__
@@ -338,7 +339,7 @@ def _build_header(plan: PackagePlan, readme: str) -> tuple[str, str]:
 
 
 def _get_summary(env: BaseMultiTurnEnv) -> str:
-    return (type(env).__doc__ or f"The {env.name} environment.").strip().split("\n\n")[0].split("\n    >>>")[0]
+    return (read_docstring(type(env)) or f"The {env.name} environment.").strip().split("\n\n")[0].split("\n    >>>")[0]
 
 
 def _describe_environment(env: BaseMultiTurnEnv) -> dict[str, str]:

@@ -8,6 +8,7 @@ import argparse
 import json
 import logging
 import os
+import sys
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, closing
 from pathlib import Path
@@ -17,6 +18,7 @@ from ..configs import schema as configs
 from ..configs.schema import Config
 from ..errors import ConfigError, suggest_nearest
 from ..rollouts.store.run_folder import LATEST
+from ..utils.docstrings import read_docstring
 from ..utils.exit_status import guard, log_failures
 from ..utils.files import expand_path
 from ..utils.secrets import mask_settings
@@ -47,7 +49,7 @@ class _Parser(argparse.ArgumentParser):
 def _main(argv: Sequence[str] | None) -> int:
     parser = _Parser(
         prog="viewbox train",
-        description=__doc__,
+        description=read_docstring(sys.modules[__name__]),
         formatter_class=argparse.RawDescriptionHelpFormatter,
         epilog=format_sections(),
     )

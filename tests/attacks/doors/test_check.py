@@ -89,7 +89,8 @@ def test_scripts_are_counted_before_they_are_written(tmp_path):
 @pytest.mark.parametrize(
     "name",
     [
-        "a.pth", "sitecustomize.py", "./sitecustomize.py", "//sitecustomize.py", "sitecustomize.pyc", "SiteCustomize.PY",
+        "a.pth", "sitecustomize.py", "./sitecustomize.py", "//sitecustomize.py", "sitecustomize.pyc",
+        "SiteCustomize.PY",
         ".\\sitecustomize.py", "sitecustomize/__init__.py", "usercustomize.cpython-311-x86_64-linux-gnu.so", "./a.pth",
         "../sitecustomize.py", "demo-1.data/purelib/x.pth", "demo-1.data/platlib/x.PTH", "demo-1.data/./purelib//x.pth",
         "demo-1.data/data/lib/python3.11/site-packages/x.pth", "./Demo-1.DATA/purelib/sitecustomize.py", "x.egg-link",
