@@ -37,13 +37,14 @@ from openenv.core import EnvClient  # noqa: E402
 from openenv.core.client_types import StepResult  # noqa: E402
 from openenv.core.env_server import create_app  # noqa: E402
 from openenv.core.env_server.interfaces import Environment  # noqa: E402
-from openenv.core.env_server.types import Action, EnvironmentMetadata, Observation, State  # noqa: E402
+from openenv.core.env_server.types import Action, ConcurrencyConfig, EnvironmentMetadata, Observation, State  # noqa: E402  # noqa: E402
 
 __all__ = ["ViewboxAction", "ViewboxClient", "ViewboxObservation", "ViewboxServerEnv", "ViewboxState", "build_app"]
 
 # What this file overrides although OpenEnv marks it as private: the three abstract methods of its client.
 PRIVATE_NAMES = ("EnvClient._step_payload", "EnvClient._parse_result", "EnvClient._parse_state")
 MAX_SESSIONS = 64
+SESSION_TIMEOUT = 3600.0  # seconds: a model may think long between two replies
 
 
 class ViewboxAction(Action):
@@ -161,9 +162,15 @@ class ViewboxClient(EnvClient[ViewboxAction | str, ViewboxObservation, ViewboxSt
 
 
 def build_app(
-    environment: str, settings: Mapping[str, object] | None = None, *, max_sessions: int = MAX_SESSIONS
+    environment: str,
+    settings: Mapping[str, object] | None = None,
+    *,
+    max_sessions: int = MAX_SESSIONS,
+    session_timeout: float = SESSION_TIMEOUT,
 ) -> Any:
     """Return the FastAPI application of an environment, for uvicorn.
+
+    A session in which nothing was asked for `session_timeout` seconds is freed: its client went away.
 
     Raises:
         ConfigError: an unknown name or setting, no tasks, or an environment whose data is restricted: whoever reaches
@@ -177,5 +184,5 @@ def build_app(
         ViewboxAction,
         ViewboxObservation,
         env_name=env.name,
-        max_concurrent_envs=max_sessions,
+        concurrency_config=ConcurrencyConfig(max_concurrent_envs=max_sessions, session_timeout=session_timeout),
     )
