@@ -21,6 +21,7 @@ from ..training.reporting.model_card import Base, build_card, find_license, read
 from ..utils.secrets import mask_settings
 from ..version import __version__
 from .deliver import Confirm, Delivery, PublishedPackage, Target
+from .licenses import read_license
 from .models import CONFIGS, VOCABULARY, WEIGHTS, copy_model_file
 from .release import Release, list_files
 
@@ -72,6 +73,8 @@ def publish_model(
     is_adapter = (weights / ADAPTER).is_file()
     base = find_base(config, base_model, is_adapter=is_adapter)
     stated = target.get("license")
+    if stated and " " in stated:  # the hub has ids that are no SPDX name, such as gemma
+        stated = read_license(stated)
     license = {"license": stated.lower()} if stated else dict(base.license)
     if not license:
         name = base.name or "random weights"

@@ -26,8 +26,9 @@ from . import author_code, models, task_data, vendor
 from .author_code import EnvironmentSource
 from .author_files import check_file
 from .checks import Limits, Row, check_package
-from .checks.project import ENTRY_POINTS, is_project, read_project
+from .checks.project import ENTRY_POINTS, is_project, list_left_words, read_project
 from .deliver import Confirm, Delivery, PublishedPackage, Target
+from .licenses import read_license
 from .models import CarriedModels
 from .release import COPY, Release, list_files
 from .templates import fill
@@ -76,6 +77,7 @@ def publish(
     """
     delivery = Delivery("environment", out, target, confirm)
     hub = delivery.hub
+    license = read_license(given) if (given := target.get("license")) else None
     environment, own_settings, stated = _read_source(environment)
     values = _to_json_values(_change_settings(own_settings, settings or {}))
     with tempfile.TemporaryDirectory(prefix="viewbox-publish-") as temporary:
@@ -97,7 +99,7 @@ def publish(
             raise ConfigError(
                 f"{source.env.name}: mixes data on this machine; allowed: publish each environment by itself"
             )
-        license = target.get("license") or _find_license(source)
+        license = license or _find_license(source)
         if license is None and hub.asks:
             problem = f"nothing states the license of {source.name}, and --to {target['to']} needs one"
             raise ConfigError(f"{problem}; allowed: --license with its SPDX name, such as CC-BY-4.0", key="license")
@@ -179,6 +181,9 @@ def _read_source(environment: str) -> tuple[str, dict[str, Any], str | None]:
         if not project.environment:
             group = f'[project.entry-points."{ENTRY_POINTS}"]'
             raise ConfigError(f'{environment}/pyproject.toml: {group}: allowed: one entry, NAME = "module:Class"')
+        if left := list_left_words(project):
+            problem = f"still as `viewbox new` wrote it for its example, and would be published: {', '.join(left)}"
+            raise ConfigError(f"{environment}: {problem}; allowed: words on what your environment is")
         add_to_search_path(project.home.resolve())
         version = project.table.get("version")
         return project.environment, {}, version if isinstance(version, str) else None

@@ -6,16 +6,16 @@ from collections.abc import Iterable, Mapping, Sequence
 from importlib.metadata import Distribution, PackageNotFoundError, distribution, packages_distributions
 from pathlib import Path
 
-from packaging.licenses import InvalidLicenseExpression, canonicalize_license_expression
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
 
 from ...errors import ConfigError
 from ...version import __version__
 from ..author_files import check_file
+from ..licenses import read_license
 from ..release import is_version
 from ..vendor import ROOT, list_imports
-from .project import ENTRY_POINTS, build_wheel, open_wheel
+from .project import ENTRY_POINTS, build_wheel, list_left_words, open_wheel
 from .rows import Failed, check, shorten
 from .trial import Trial
 
@@ -62,16 +62,29 @@ def check_license(trial: Trial) -> str:
     given = table.get("license")
     if given is None and trial.project.is_published:  # `viewbox publish` sends it to no hub
         return "no license is stated: --license does; " + ", ".join(table.get("keywords", ()))
-    if not isinstance(given, str) or not given.strip():
+    if not isinstance(given, str):
         raise Failed(f"license = {given!r}; allowed: an SPDX name")
     try:
-        license = canonicalize_license_expression(given)
-    except InvalidLicenseExpression as error:
-        raise Failed(f"license = {given!r}: {error}") from error
+        license = read_license(given)
+    except ConfigError as error:
+        raise Failed(str(error)) from error
     tags = table.get("tags") or table.get("keywords")
     if not isinstance(tags, list) or not tags or not all(isinstance(tag, str) and tag.strip() for tag in tags):
         raise Failed(f"keywords = {tags!r}; allowed: a list of words")
     return f"{license}; {', '.join(tags)}"
+
+
+@check(
+    "own words",
+    needs=("metadata",),
+    mend="write what your environment is: in README.md, and in [project] description and keywords",
+    applies=lambda trial: not trial.project.is_published,
+)
+def check_words(trial: Trial) -> str:
+    """README, description and keywords are those of `viewbox new` only while the environment is its example."""
+    if left := list_left_words(trial.project):
+        raise Failed(f"still as `viewbox new` wrote it for its example, which counts discs: {', '.join(left)}")
+    return "README, description and keywords are your own, or the environment is the example"
 
 
 @check(

@@ -6,14 +6,14 @@ import sys
 import tomllib
 import zipfile
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from ...errors import ConfigError
 from ...utils.files import open_regular, read_regular
-from ..author_files import MAX_FILE
+from ..author_files import CODE, MAX_FILE
 from .process import Limits, run_limited
 from .rows import Failed
 
@@ -21,6 +21,8 @@ ENTRY_POINTS = "viewbox.environments"  # the group whose one entry names the env
 MARK = b"Written by `viewbox publish`"
 LEFT = ("__pycache__", "build", "dist", "node_modules")  # folders that are made, not written
 KEPT = (".gitignore", ".github")  # the hidden ones that are copied
+# What `viewbox new` says of its example
+EXAMPLE = ("How many bright discs", "The pictures are drawn by the code; no data of others is in here", "counting")
 MAX_WHEEL = 2**30  # bytes that a wheel unpacks to
 AT_START = re.compile(r".*\.(pth|egg-link)|(sitecustomize|usercustomize)(\..*)?", re.IGNORECASE)  # Python runs them
 BUILD = """
@@ -116,6 +118,20 @@ def read_project(folder: Path) -> Project:
     return Project(folder, table, build)
 
 
+def list_left_words(project: Project) -> list[str]:
+    """Return which parts of a project still say what `viewbox new` says of its example, if it is another environment
+    now."""
+    files = [path for path in project.list_files() if path.suffix in CODE]
+    code = [read_regular(project.folder / path, limit=MAX_FILE) for path in files]
+    if any(re.search(rb"\bdiscs\b", re.sub(rb'"""[\s\S]*?"""|#.*', b"", text)) for text in code):
+        return []
+    said = {name: str(project.table.get(name)) for name in ("description", "keywords")}
+    with suppress(OSError):  # the row `metadata` says it
+        content = read_regular(project.folder / str(project.table.get("readme")), limit=MAX_FILE)
+        said["README"] = content.decode("utf-8", "replace")
+    return [place for place, text in said.items() if any(words in text for words in EXAMPLE)]
+
+
 def copy_project(project: Project, to: Path) -> Project:
     """Return a copy of a project elsewhere: what works there does not lean on the folder it was written in."""
 
@@ -149,7 +165,10 @@ def build_wheel(project: Project, to: Path, *, home: Path, limits: Limits) -> Pa
     if outcome.status != 0 or len(wheels) != 1:
         backend = project.build.get("build-backend", "setuptools")
         requires = " ".join(map(str, project.build.get("requires", ["setuptools"])))
-        missing = f"install what builds it: pip install '{requires}'" if "ModuleNotFoundError" in outcome.tail else None
+        lacks = re.search(r"ModuleNotFoundError: No module named '([\w.]+)'\s*$", outcome.tail)
+        if lacks and str(backend).startswith("hatchling"):
+            raise Failed(f"{lacks[1]}, which builds it, is not installed", "pip install 'viewbox[hub]'")
+        missing = f"install what builds it: pip install '{requires}'" if lacks else None
         raise Failed(f"the build by {backend} {outcome.explain()}", missing)
     return wheels[0]
 
