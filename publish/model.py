@@ -14,8 +14,7 @@ from ..configs.sections import ModelSection
 from ..core.portable import check_portable, hide_paths
 from ..errors import ConfigError
 from ..plugins import ENVIRONMENTS
-from ..rollouts.scoring.restriction import find_restriction
-from ..rollouts.store.layout import find_episodes_folder
+from ..rollouts.scoring.restriction import find_in_saved, find_restriction
 from ..rollouts.store.run_folder import read_json
 from ..training.reporting.model_card import Base, build_card, find_license, read_front_matter
 from ..utils.secrets import mask_settings
@@ -67,9 +66,8 @@ def publish_model(
     if reason is not None:
         raise ConfigError(f"{what}: {reason}; what was learned from it must not leave this machine")
     config = load(str(run / "config.yaml"))
-    saved = Path(getattr(config.train, "episodes", None) or "")
-    if saved != Path() and saved.is_dir() and (reason := find_restriction(saved, find_episodes_folder(saved))):
-        raise ConfigError(f"{what}: was trained on {saved}: {reason}; what was learned must not leave this machine")
+    if reason := find_in_saved(config.train.episodes):
+        raise ConfigError(f"{what}: was trained on {config.train.episodes}: {reason}; its weights must stay here")
     is_adapter = (weights / ADAPTER).is_file()
     base = find_base(config, base_model, is_adapter=is_adapter)
     stated = target.get("license")

@@ -14,6 +14,7 @@ from ...errors import StoreError
 from ...network.data_policy import RESTRICTED
 from ...plugins import ENVIRONMENTS
 from ...records import Episode
+from ..store.layout import find_episodes_folder
 from ..store.reader import load
 from ..store.run_folder import list_held_out, read_config
 from .trust import MIXTURE
@@ -42,6 +43,12 @@ def find_restriction(run: Path, episodes: Path) -> str | None:
         except StoreError:  # none was stored
             continue
     return None if is_known else f"nothing says what data it holds, {MAY_BE}"
+
+
+def find_in_saved(episodes: str | None) -> str | None:
+    """Return why what is learned from `train.episodes` must not leave; None if it may, or if they are no run."""
+    saved = Path(episodes or "")
+    return find_restriction(saved, find_episodes_folder(saved)) if episodes and saved.is_dir() else None
 
 
 def get_name(config: Mapping[str, object]) -> str | None:

@@ -254,6 +254,7 @@ def test_a_config_cannot_lift_the_restriction(viewbox, hospital, elsewhere, wher
 CSV = "id,question,answer,kind\n1,What?,one,open\n"
 ROWS = {"source": "rows.csv", "columns": {"question": "question", "answer": "answer"}}
 MIXED = {"part": {"name": "vqa", "data": {**ROWS, "restricted": True}}, "digits": {}}
+HELD_OUT = {"name": "vqa", "data": ROWS, "eval": {"data": {"restricted": True}}}
 HELD_OUT_PART = {"digits": {"data": {"restricted": 1}}}
 CONFIGS = {  # of a run whose data nothing but the config or its lines declares restricted
     "none": None, "empty": "", "without env": "log: {}\n", "a list": "- env\n", "free": "env: {name: digits}\n",
@@ -537,6 +538,21 @@ def test_training_uploads_figures_only():
             tracking.check_uploads(LogSection(**log), Free(), Arguments(**arguments))
 
 
+def test_what_is_held_out_or_learned_from_counts_as_what_is_trained_on(tmp_path):
+    kept = store(tmp_path / "kept", Scans().play(Scans().tasks[0], lambda messages: RIGHT))
+    free = store(tmp_path / "free", ENV.play(ENV.tasks[0], lambda messages: RIGHT))
+    for saved, envs, expected in (
+        (None, (Free(), Free()), [False, False]), (None, (Free(), Scans()), [False, True]),
+        (free, (Free(), Free()), [False, False]), (kept, (Free(), Free()), [False, False, True]),
+        (free / "no such", (Free(),), [False]),
+    ):  # fmt: skip
+        config = SimpleNamespace(train=SimpleNamespace(episodes=saved and str(saved)))
+        found = tracking.list_sources(config, *envs)
+        assert [bool(source.restricted) for source in found] == expected
+        refused = [attempt(tracking.check_uploads, LogSection(), one, Arguments(push_to_hub=True)) for one in found]
+        assert refused == expected
+
+
 def test_figures_may_be_tracked_but_not_what_is_printed(monkeypatch):
     monkeypatch.setenv("WANDB_CONSOLE", "auto")
     tracking.check_uploads(LogSection(report_to=["wandb"]), Free(), Arguments())
@@ -547,9 +563,14 @@ def test_figures_may_be_tracked_but_not_what_is_printed(monkeypatch):
 
 @pytest.mark.parametrize(
     "more",
-    [["train.push_to_hub=true"], ["log.send_images=true", "log.report_to=[wandb]"]],
+    [
+        ["train.push_to_hub=true"],
+        ["log.send_images=true", "log.report_to=[wandb]"],
+        ["train.push_to_hub=true", f"env={json.dumps(HELD_OUT)}"],
+    ],
 )
 def test_the_command_to_train_says_so_before_anything_is_loaded(viewbox, hospital, more):
+    (hospital / "rows.csv").write_text(CSV)
     raw = {"model": {"name": "package:tiny_viewer"}, "env": {"name": "hospital:Env"}}
     (hospital / "run.yaml").write_text(yaml.safe_dump(raw))
     more = ["rollout.max_completion_tokens=2000", "train.use_cpu=true", "train.bf16=false", *more]
