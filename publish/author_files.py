@@ -82,10 +82,11 @@ def list_author_files(package: Path, data: Sequence[str] = (), packed: Path | No
     return AuthorFiles(tuple(taken), tuple(path for path in files if path not in set(taken)))
 
 
-def check_name(path: Path, inside: str) -> None:
-    """Raise `ConfigError` if a file must not be published for its name `inside` a folder: hidden, or a secret's."""
+def check_name(path: Path, inside: str, *, hidden: bool = False) -> None:
+    """Raise `ConfigError` if a file must not be published for its name `inside` a folder: a secret's, or, unless they
+    may be, one that is hidden."""
     parts = Path(inside).parts
-    if any(part.startswith(".") and part != ".." for part in parts):
+    if not hidden and any(part.startswith(".") and part != ".." for part in parts):
         problem = "is hidden, or in a hidden folder"
     elif Path(inside).suffix in CODE or not any(fnmatch(parts[-1].lower(), pattern) for pattern in SECRET_FILES):
         return
@@ -96,7 +97,7 @@ def check_name(path: Path, inside: str) -> None:
 
 def check_file(path: Path) -> None:
     """Raise `ConfigError` if a file must not be published: its name or its content is that of a secret."""
-    check_name(path, path.name)
+    check_name(path, path.name, hidden=True)
     if path.is_symlink() or not path.is_file():
         raise ConfigError(f"{path}: is not a regular file, or a link; allowed: a copy of the file it leads to")
     if path.stat().st_size > MAX_FILE:

@@ -62,8 +62,10 @@ def get_name(config: Mapping[str, object]) -> str | None:
 def find_in_episode(episode: Episode, own: str | None) -> str | None:
     """Return why the data of an episode is restricted, or may be; `own` is the environment of its run's config."""
     said, name = episode.info.get(RESTRICTED), episode.environment
-    if said is not None:
-        return None if said is False else f"{IS} (info.{RESTRICTED} of the episode of task {episode.task.id!r:.80})"
+    if said is not None and said is not False:
+        return f"{IS} (info.{RESTRICTED} of the episode of task {episode.task.id!r:.80})"
+    if said is False:  # as its class was then
+        return _find_in_class(name, settled=True)
     if own is not None and (own in (MIXTURE, name) or name not in ENVIRONMENTS):
         return None
     if name:
@@ -103,13 +105,16 @@ def find_in_section(
     return find_in_section(changes, f"{place}.eval", None, parts, classes=classes) if changes else None
 
 
-def _find_in_class(name: str, *, may_differ: bool = False) -> str | None:
-    """Return why the data of an environment is restricted, or may be: `may_differ` if its settings are not known."""
+def _find_in_class(name: str, *, may_differ: bool = False, settled: bool = False) -> str | None:
+    """Return why the data of an environment is restricted, or may be.
+
+    `may_differ` if its settings are not known; `settled` if only what the class itself declares counts.
+    """
     if name not in ENVIRONMENTS:
-        return f"its environment {name:.100} is not registered here, {MAY_BE}"
+        return None if settled else f"its environment {name:.100} is not registered here, {MAY_BE}"
     declared = getattr(load_class(name), RESTRICTED, None)
     if declared is True:
         return f"the data of its environment {name} is restricted to this machine"
-    if declared is False or (declared is DataEnv.restricted and not may_differ):
+    if settled or declared is False or (declared is DataEnv.restricted and not may_differ):
         return None
     return f"nothing says which data its environment {name} had, {MAY_BE}"

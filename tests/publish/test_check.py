@@ -347,6 +347,14 @@ def test_the_project_of_an_author_is_published(demo, tmp_path):
     assert (tmp_path / "out" / "LICENSE").read_bytes() == (demo / "LICENSE").read_bytes()
 
 
+def test_a_hidden_file_that_keeps_a_folder_is_no_secret(trial):
+    (trial.project.folder / "demo" / ".gitkeep").touch()
+    assert "no links, no keys" in CHECKS["files"].run(trial)
+    (trial.project.folder / "demo" / ".env").touch()
+    with pytest.raises(Failed, match="named like a file that holds secrets"):
+        CHECKS["files"].run(trial)
+
+
 def test_an_author_who_forgets_the_words_of_the_example_publishes_none_of_them(trial, tmp_path):
     change(trial, OTHER)
     with pytest.raises(ConfigError, match="would be published: description, keywords, README"):

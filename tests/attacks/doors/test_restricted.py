@@ -335,6 +335,13 @@ def test_a_run_that_is_restricted_or_may_be_leaves_by_no_door(played, config, tm
         assert list_refusals(store(tmp_path / name, getattr(played, name), config=CONFIGS[config])) == set(), name
 
 
+def test_a_class_that_is_restricted_now_keeps_the_episodes_that_it_played_before(played, tmp_path, monkeypatch):
+    run = store(tmp_path / "run", played.digits)
+    assert list_refusals(run) == set()
+    monkeypatch.setattr(Digits, "restricted", True)
+    assert list_refusals(run) == ALL
+
+
 @pytest.mark.parametrize("section", DECLARED)
 def test_what_any_part_of_a_config_declares_counts(played, section, tmp_path):
     assert list_refusals(store(tmp_path / "run", played.digits, config=DECLARED[section])) == ALL
