@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+from msgspec.structs import replace
 from PIL import Image
 
 from ..errors import ImageError
@@ -283,7 +284,7 @@ def encode_picture(ref: ImageRef) -> bytes:
         ImageError: it cannot be opened, or has not the pixels of its hash.
     """
     try:
-        picture: Any = ref.open()
+        picture: Any = replace(ref).open()  # `ref`, which the episode holds, would keep the pixels
     except (ValueError, OSError) as error:
         raise ImageError(str(error)) from error
     if picture.mode in ("CMYK", "YCbCr"):

@@ -7,12 +7,14 @@ import zipfile
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 from PIL import Image
 
 import viewbox
 from viewbox.errors import ConfigError
 from viewbox.images.ref import ImageRef
 from viewbox.rollouts.exchange.importing import import_file
+from viewbox.viewer.pictures import encode_picture
 
 CHILD = """
 import io, json, resource, sys
@@ -118,3 +120,11 @@ def test_a_picture_on_a_page_takes_a_few_times_its_pixels(tmp_path, mode):
     assert path.stat().st_size < 200_000
     assert written > 0
     assert taken < (7 if mode == "P" else 5) * SIZE / 2**20  # a palette becomes four bytes
+
+
+def test_the_pictures_of_an_episode_are_not_kept_while_its_page_is_written(tmp_path):
+    image = Image.new("L", (64, 64))
+    image.save(tmp_path / "a.png")
+    ref = replace(ImageRef.of(image), pixels=None, uri=str(tmp_path / "a.png"), folder=str(tmp_path))
+    assert encode_picture(ref)
+    assert ref.pixels is None
