@@ -19,13 +19,10 @@ DICOM = (
     "PatientName", "PatientID", "PatientBirthDate", "PatientAddress", "OtherPatientIDs", "AccessionNumber",
     "InstitutionName", "ReferringPhysicianName", "StudyDate",
 )  # fmt: skip
-EXIF = (
-    "ImageDescription", "DocumentName", "Artist", "Copyright", "HostComputer", "DateTime", "UserComment", "GPSInfo",
-    "CameraOwnerName", "XPTitle", "XPComment", "XPAuthor", "XPKeywords", "XPSubject", "XMLPacket", "IPTCNAA",
-)  # fmt: skip
+EXIF = re.compile("Description|Name|Artist|Copyright|Computer|DateTime|Comment|XP|GPSInfo|XMLPacket|IPTC")
+META = re.compile(rb"Comment|Name|Patient|Study|Series|Date|Time")  # keys with words as values
 PNG, CHUNKS = b"\x89PNG", (b"tEXt", b"zTXt", b"iTXt", b"eXIf", b"EXIF", b"XMP ")  # of PNG and WebP
 NIFTI = {"db_name": (14, 32), "descrip": (148, 228), "aux_file": (228, 252)}  # bytes
-META, NRRD = re.compile(rb"Comment|Name|Patient|Study|Series|Date|Time"), re.compile(b"")  # keys with words as values
 
 
 def find_words(path: Path) -> tuple[str, list[str]]:
@@ -38,11 +35,10 @@ def find_words(path: Path) -> tuple[str, list[str]]:
         head = file.read(MAX_HEADER)
         file.seek(0)
         if is_dicom(head) or path.suffix.lower() in (".dcm", ".dicom", ".ima"):
-            try:
+            with suppress(Exception):  # pydicom raises anything for a damaged file
                 header = pydicom.dcmread(file, stop_before_pixels=True, specific_tags=list(DICOM), force=True)
                 return "DICOM", [tag for tag in DICOM if str(header.get(tag, "") or "").strip()]
-            except Exception:  # pydicom raises anything for a damaged file
-                return "DICOM", ["a header that cannot be read"]
+            return "DICOM", ["a header that cannot be read"]
         with suppress(Exception):  # so does Pillow
             return "data", list(dict.fromkeys(_iter_words(file, head)))
     return "data", ["a header that cannot be read"]
@@ -59,14 +55,15 @@ def _iter_words(file: BinaryIO, head: bytes) -> Iterator[str]:
     elif head.startswith(b"\xff\xd8\xff") or head[:4] in TIFFS:
         image = (TiffImagePlugin.TiffImageFile if head[:4] in TIFFS else JpegImagePlugin.JpegImageFile)(file)
         exif = image.getexif()
-        names = [ExifTags.TAGS.get(tag) for tag in (*exif, *exif.get_ifd(ExifTags.IFD.Exif))]
-        yield from (f"EXIF {name}" for name in names if name in EXIF)
+        names = [ExifTags.TAGS.get(tag, "") for tag in (*exif, *exif.get_ifd(ExifTags.IFD.Exif))]
+        yield from (f"EXIF {name}" for name in names if EXIF.search(name))
         yield from (name for name in ("comment", "photoshop", "xmp") if image.info.get(name))
     elif is_headed(head):
         header = re.split(rb"\r?\n\r?\n|\nElementDataFile", head, maxsplit=1)[0]
-        sign, named = (b":=", NRRD) if head.startswith(b"NRRD") else (b"=", META)
+        sign = b":=" if head.startswith(b"NRRD") else b"="
         parts = [line.partition(sign) for line in header.splitlines()]
-        yield from (key.decode("latin-1").strip() for key, _, value in parts if value.strip() and named.search(key))
+        named = [key for key, _, value in parts if value.strip() and (sign == b":=" or META.search(key))]
+        yield from (key.decode("latin-1").strip() for key in named)
         yield from ["comment"] * (sign == b":=" and re.search(rb"^(#|content:)", header, re.MULTILINE) is not None)
     else:
         start = gzip.GzipFile(fileobj=file).read(348) if head.startswith(b"\x1f\x8b") else head

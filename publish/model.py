@@ -20,9 +20,8 @@ from ..training.reporting.model_card import Base, build_card, find_license, read
 from ..utils.secrets import mask_settings
 from ..version import __version__
 from .deliver import Confirm, Delivery, PublishedPackage, Target
-from .licenses import read_license
 from .models import CONFIGS, VOCABULARY, WEIGHTS, copy_model_file
-from .release import Release, list_files
+from .release import Release, list_files, read_license
 
 ADAPTER = "adapter_config.json"
 MAX_SUMMARY = 2**24  # bytes

@@ -28,9 +28,8 @@ from .author_files import check_file
 from .checks import Limits, Row, check_package
 from .checks.project import ENTRY_POINTS, is_project, list_left_words, read_project
 from .deliver import Confirm, Delivery, PublishedPackage, Target
-from .licenses import read_license
 from .models import CarriedModels
-from .release import COPY, Release, list_files
+from .release import COPY, Release, list_files, read_license
 from .templates import fill
 
 MEND = "give a name that `viewbox publish` takes, or the folder of a package (`viewbox new NAME` writes one)"

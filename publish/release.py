@@ -1,11 +1,14 @@
 """What leaves this machine: its version, and every file with its hash, so that it can be listed and found again."""
 
 import hashlib
+import re
 from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
+from packaging.licenses import InvalidLicenseExpression, canonicalize_license_expression
 from packaging.version import InvalidVersion, Version
 
 from ..errors import ConfigError
@@ -18,6 +21,7 @@ TEXT = (".py", ".pyi", ".j2", ".toml", ".md")
 TEXT_NAMES = ("py.typed", "LICENSE", "NOTICE")
 WEIGHTS = ".safetensors"
 COPY = "_vendor/viewbox/"  # files of viewbox itself, no data of the author
+TITLE = re.compile(r"(?i)\b(?:the|licen[cs]e|version|public|software)\b|v(?=\d)|[\s,-]+")  # what no SPDX name has
 BUMPS = ("patch", "minor", "major")
 FIRST = "0.1.0"
 
@@ -178,6 +182,27 @@ def bump_version(version: Version, part: str) -> str:
     if part == "major":
         return f"{major + 1}.0.0"
     return f"{major}.{minor + 1}.0" if part == "minor" else f"{major}.{minor}.{patch + 1}"
+
+
+def read_license(text: str) -> str:
+    """Return a license as SPDX writes it.
+
+    >>> read_license("apache-2.0 OR mit")
+    'Apache-2.0 OR MIT'
+    >>> read_license("Apache License, Version 2.0")
+    Traceback (most recent call last):
+    viewbox.errors.ConfigError: license = 'Apache License, Version 2.0'; allowed: an SPDX name such as Apache-2.0 or \
+CC-BY-4.0, or LicenseRef-NAME for one of your own (did you mean 'Apache-2.0'?)
+    """
+    name, found = "-".join(filter(None, TITLE.split(text))), []
+    for spelled in (text, *(name + end for end in ("", ".0", "-Clause", "-only"))):
+        with suppress(InvalidLicenseExpression):
+            found.append(canonicalize_license_expression(spelled))
+        if found and spelled is text:
+            return found[0]
+    near = f" (did you mean {found[0]!r}?)" if found else ""
+    allowed = "an SPDX name such as Apache-2.0 or CC-BY-4.0, or LicenseRef-NAME for one of your own"
+    raise ConfigError(f"license = {text!r:.100}; allowed: {allowed}{near}", key="license")
 
 
 def is_version(text: str) -> bool:

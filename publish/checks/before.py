@@ -12,8 +12,7 @@ from packaging.utils import canonicalize_name
 from ...errors import ConfigError
 from ...version import __version__
 from ..author_files import check_file
-from ..licenses import read_license
-from ..release import is_version
+from ..release import is_version, read_license
 from ..vendor import ROOT, list_imports
 from .project import ENTRY_POINTS, build_wheel, list_left_words, open_wheel
 from .rows import Failed, check, shorten

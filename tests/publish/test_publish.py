@@ -379,7 +379,6 @@ def test_a_reward_of_the_authors_own_needs_no_name(quick, tmp_path, monkeypatch,
     [
         ("MIT License", "MIT"), ("Apache 2.0", "Apache-2.0"), ("Apache License, Version 2.0", "Apache-2.0"),
         ("BSD 3-Clause License", "BSD-3-Clause"), ("CC BY 4.0", "CC-BY-4.0"), ("GPLv3", "GPL-3.0"),
-        ("Creative Commons Attribution 4.0 International", "CC-BY-4.0"),
     ],
 )  # fmt: skip
 def test_a_license_in_words_is_refused_before_anything_is_built_and_its_name_is_given(tmp_path, words, meant):
