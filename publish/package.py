@@ -17,6 +17,7 @@ from ..envs.data.settings import merge_data
 from ..errors import ConfigError, ViewboxError
 from ..network.data_policy import check_may_leave
 from ..rewards.declare import get_reward_name
+from ..rollouts.scoring.restriction import find_in_section
 from ..tools.specialists.models.model import ModelSpecialist
 from ..utils.docstrings import read_docstring
 from ..utils.importing import add_to_search_path
@@ -195,6 +196,9 @@ def _read_source(environment: str) -> tuple[str, dict[str, Any], str | None]:
             "section, or a class that sets the reward",
             key="reward",
         )
+    section = {**config.env.settings, "eval": config.env.eval}
+    if why := find_in_section(section, f"{environment}: env", None):
+        raise ConfigError(f"{why}, but publishing gives it to others", key="env")
     return config.env.name, config.env.settings, None
 
 

@@ -589,6 +589,10 @@ def test_the_command_to_train_says_so_before_anything_is_loaded(viewbox, hospita
 def test_it_is_not_published(hospital):
     assert attempt(publish, "hospital:Env", hospital / "out")
     assert attempt(publish, "hospital:Env", hospital / "out", dry_run=True)
+    (hospital / "rows.csv").write_text(CSV)
+    for section in (HELD_OUT, {**HELD_OUT, "data": {**ROWS, "restricted": True}}, DECLARED["part"]):
+        (hospital / "study.yaml").write_text(yaml.safe_dump({"model": {"name": "m"}, "env": section}))
+        assert attempt(publish, "study.yaml", hospital / "out")
     assert not (hospital / "out").exists()
 
 
