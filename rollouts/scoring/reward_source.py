@@ -230,14 +230,14 @@ def build_sharing_check(reward: object, run: Path, folder: Path, trust: Trust = 
             return
         own, reason = read_section()
         name = episode.environment
-        is_made = bool(name) and name not in ENVIRONMENTS and RESTRICTED not in episode.info  # made below, and asked
-        if reason := reason or (None if is_made else find_in_episode(episode, own)):
+        is_own, says = bool(name) and name not in ENVIRONMENTS, RESTRICTED in episode.info
+        if reason := reason or (None if is_own and not says else find_in_episode(episode, own)):
             problem = f"{name}: {reason}, but its reward sends answers to {to}; allowed: a judge on localhost"
             raise ConfigError(problem, key="reward")
         if own == MIXTURE:  # its parts were checked with it
             return check(MIXTURE, to)
         names = {own or name, name}
-        for one in names:
+        for one in names - ({name} if is_own and says else set()):  # the others are made, and asked
             if one and (len(names) == 1 or one == own or find_plugin("environments", one)):
                 check(one, to)
 

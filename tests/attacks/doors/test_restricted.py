@@ -313,9 +313,16 @@ def played(tmp_path, monkeypatch):
     free, restricted = (play_first(make("vqa", data={**ROWS, "restricted": one})) for one in (False, True))
     mixed = play_first(make("mixture", environments=MIXED))
     mute = replace(free, info={name: value for name, value in free.info.items() if name != "restricted"})
-    digits = play_first(Digits())
+    digits, own, kept = map(play_first, (Digits(), Free(), Scans()))  # the last two are registered nowhere
     return SimpleNamespace(
-        free=free, restricted=restricted, mixed=mixed, mute=mute, digits=digits, imported=Episode(Task("a"))
+        free=free,
+        restricted=restricted,
+        mixed=mixed,
+        mute=mute,
+        digits=digits,
+        own=own,
+        kept=kept,
+        imported=Episode(Task("a")),
     )
 
 
@@ -324,14 +331,14 @@ ALL = {"push", "pack", "judge", "weights"}
 
 @pytest.mark.parametrize("config", CONFIGS)
 def test_a_run_that_is_restricted_or_may_be_leaves_by_no_door(played, config, tmp_path):
-    for name in ("restricted", "mixed", "mute", *(["imported"] if config != "free" else [])):
+    for name in ("restricted", "mixed", "mute", "kept", *(["imported"] if config != "free" else [])):
         run = store(tmp_path / name, getattr(played, name), config=CONFIGS[config])
         assert list_refusals(run) == ALL, name
     both = store(tmp_path / "both", played.free, played.digits, config=CONFIGS[config])
     with EpisodeWriter(both / "episodes") as writer:  # another writer, later
         writer.append(played.restricted)
     assert list_refusals(both) >= {"push", "pack", "weights"}
-    for name in ("free", "digits"):
+    for name in ("free", "digits", "own"):
         assert list_refusals(store(tmp_path / name, getattr(played, name), config=CONFIGS[config])) == set(), name
 
 
