@@ -347,7 +347,7 @@ def _build_header(plan: PackagePlan, readme: str) -> tuple[str, str]:
 
 
 def _get_summary(env: BaseMultiTurnEnv) -> str:
-    return (read_docstring(type(env)) or f"The {env.name} environment.").strip().split("\n\n")[0].split("\n    >>>")[0]
+    return (read_docstring(type(env)) or f"The {env.name} environment.").strip().split("\n\n")[0].split("\n>>>")[0]
 
 
 def _describe_environment(env: BaseMultiTurnEnv) -> dict[str, str]:
