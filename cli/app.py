@@ -165,16 +165,18 @@ def _print_version(asked: bool) -> None:
         raise typer.Exit
 
 
-@app.callback()
+ABOUT = """Reinforcement-learning environments in which a vision-language model reads an image with a viewer's tools.
+
+`viewbox COMMAND --help` explains a command and shows an example."""
+
+
+@app.callback(help=ABOUT)
 def describe(
     version: Annotated[
         bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version.")
     ] = False,
 ) -> None:
-    """Reinforcement-learning environments in which a vision-language model reads an image with a viewer's tools.
-
-    `viewbox COMMAND --help` explains a command and shows an example.
-    """
+    pass
 
 
 def main() -> object:

@@ -27,6 +27,7 @@ from typer.core import TyperCommand, TyperGroup
 from typer.main import get_command
 
 from ..errors import ConfigError, suggest_nearest
+from ..utils.docstrings import read_docstring
 from ..utils.files import expand_path
 from ..utils.terminal import make_line, make_printable
 
@@ -141,7 +142,7 @@ def build_command(row: Command, name: str) -> object:
             raise typer.Exit(status)
 
     run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
-    about, _, rest = inspect.cleandoc(function.__doc__ or "").partition("\n\n")
+    about, _, rest = read_docstring(function).partition("\n\n")
     more = [part for part in rest.split("\n\n") if not re.match(r"(Args|Raises|Returns|Yields):|>>> ", part)]
     examples = [f"Example: `{line}`" for line in row.example.splitlines()]
     run.__doc__ = "\n\n".join([about, *more, *examples])
@@ -177,12 +178,12 @@ def read_summary(row: Command) -> str:
 def _list_parameters(function: Callable[..., Any], row: Command) -> Iterator[inspect.Parameter]:
     own = {name: kind for name, kind in function.__annotations__.items() if name != "return"}  # which may be lazy
     hints = get_type_hints(types.SimpleNamespace(__annotations__=own), function.__globals__, include_extras=True)
-    about = read_arguments(function.__doc__ or "")
+    about = read_arguments(read_docstring(function))
     for name, one in inspect.signature(function).parameters.items():
         if one.kind is inspect.Parameter.VAR_KEYWORD:  # Unpack[a TypedDict]: options of several commands
             shared = get_args(hints[name])[0]
             hints |= get_type_hints(shared, include_extras=True)
-            about |= read_arguments(shared.__doc__)
+            about |= read_arguments(read_docstring(shared))
             for key in shared.__annotations__:
                 yield _build_parameter(_keyword(key, hints[key], None), hints[key], about[key], row)
         elif name in about:  # others are callbacks, and what only a program gives

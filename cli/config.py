@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from ..utils.docstrings import read_docstring
 from .commands import say
 
 if TYPE_CHECKING:
@@ -31,7 +32,7 @@ def list_environments() -> Iterator[str]:
     from ..plugins import list_plugins
 
     for name in sorted(list_plugins("environments")):
-        yield say(f"{name}: {(load_class(name).__doc__ or '').strip().splitlines()[0]}")
+        yield say(f"{name}: {read_docstring(load_class(name)).split(chr(10))[0]}")
 
 
 def memory(

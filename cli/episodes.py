@@ -45,7 +45,7 @@ def view(
         serve: serve the page on 127.0.0.1 instead: for large runs, and runs in progress.
         port: port of the server; 0: any free one.
     """
-    from ..rollouts.runs.pack import find_restriction
+    from ..rollouts.scoring.restriction import find_restriction
     from ..viewer.report import MAX_EPISODES, write_report
     from ..viewer.sources import find_sets, read_all
 

@@ -16,7 +16,7 @@ from ..errors import BadRow, ConfigError, describe_unknown
 from ..images.coordinates import describe_unit
 from ..images.shown import ShownView
 from ..images.task_images import list_names, name_image
-from ..network.data_policy import check_may_leave, keep_on_this_machine
+from ..network.data_policy import RESTRICTED, check_may_leave, keep_on_this_machine
 from ..records import Episode, EpisodeTokens, Message, Reply, RunConfig, Scores, Task, Turn
 from ..rewards import to_combined
 from ..rewards.remote import check_reward_may_ask, is_blocking
@@ -164,7 +164,7 @@ class BaseMultiTurnEnv(AuthoredEnv):
             total_tokens=sum(counts) if tokens is None else len(tokens.prompt_ids) + len(tokens.completion_ids),
             environment=self.name,
             system_prompt=state.messages[0].text,
-            info={**self._describe_for_viewers(), **info},
+            info={**self._describe_for_viewers(), **info, RESTRICTED: bool(self.restricted)},
             tokens=tokens,
             confidence=None if state.answer is None else _read_confidence(state.answer),
         )

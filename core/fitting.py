@@ -23,6 +23,7 @@ from typing import Any
 from pydantic import AliasChoices, AliasPath, BaseModel, ValidationError
 
 from ..errors import ConfigError, ToolError, describe_unknown, find_nearest, show_json
+from ..utils.docstrings import restore_docstring
 from ..utils.frozen import sort_set, thaw
 from ..utils.json_schema import Violation, check_schema, describe_allowed, find_violation, list_types, write_path
 from .contract import AuthoredEnv
@@ -281,6 +282,7 @@ def _check_model(model: type[BaseModel]) -> None:
             key="answer",
         )
     for part in _iter_core_parts(_get_core_schema(model)):
+        restore_docstring(part.get("cls"))
         if isinstance(part.get("pattern"), str):
             check_schema({"pattern": part["pattern"]})
     definitions = model.model_json_schema().get("$defs", {})

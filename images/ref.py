@@ -21,6 +21,9 @@ else:
     Pixels = Any  # a line of JSON never holds them
 
 
+_STRIP = 2**22  # pixels that are hashed at a time
+
+
 class ImageRef(PlainRecord, frozen=True):
     """A picture named by the hash of its decoded pixels, which are in memory, in a store's folder, or at `uri`.
 
@@ -56,7 +59,10 @@ class ImageRef(PlainRecord, frozen=True):
         if picture.mode == "P":  # a palette is not in the bytes: two pictures would share a hash
             picture = picture.convert("RGBA" if "transparency" in picture.info else "RGB")
         digest = hashlib.sha256(f"{picture.mode} {picture.width} {picture.height} ".encode())
-        digest.update(picture.tobytes())
+        rows = max(1, _STRIP // max(1, picture.width))
+        for top in range(0, picture.height, rows):  # a copy of all pixels may be very large
+            box = (0, top, picture.width, min(top + rows, picture.height))
+            digest.update((picture.crop(box) if rows < picture.height else picture).tobytes())
         return cls(digest.hexdigest(), picture.width, picture.height, picture.mode, uri, picture)
 
     @classmethod

@@ -27,6 +27,7 @@ from ..envs import make
 from ..errors import ConfigError
 from ..records import Message, Reply
 from ..utils.concurrency import run_in_thread
+from ..utils.docstrings import read_docstring
 from ..utils.frozen import thaw
 from ..version import __version__
 from .session import Session, check_installed, check_served, list_tasks, pick_task
@@ -36,13 +37,14 @@ from openenv.core import EnvClient  # noqa: E402
 from openenv.core.client_types import StepResult  # noqa: E402
 from openenv.core.env_server import create_app  # noqa: E402
 from openenv.core.env_server.interfaces import Environment  # noqa: E402
-from openenv.core.env_server.types import Action, EnvironmentMetadata, Observation, State  # noqa: E402
+from openenv.core.env_server.types import Action, ConcurrencyConfig, EnvironmentMetadata, Observation, State  # noqa: E402  # noqa: E402
 
 __all__ = ["ViewboxAction", "ViewboxClient", "ViewboxObservation", "ViewboxServerEnv", "ViewboxState", "build_app"]
 
 # What this file overrides although OpenEnv marks it as private: the three abstract methods of its client.
 PRIVATE_NAMES = ("EnvClient._step_payload", "EnvClient._parse_result", "EnvClient._parse_state")
 MAX_SESSIONS = 64
+SESSION_TIMEOUT = 3600.0  # seconds: a model may think long between two replies
 
 
 class ViewboxAction(Action):
@@ -140,7 +142,7 @@ class ViewboxServerEnv(Environment[ViewboxAction, ViewboxObservation, ViewboxSta
 
     def get_metadata(self) -> EnvironmentMetadata:
         env = self.session.env
-        first_line = (type(env).__doc__ or env.name).strip().partition("\n")[0]
+        first_line = (read_docstring(type(env)) or env.name).partition("\n")[0]
         return EnvironmentMetadata(name=env.name, description=first_line, version=__version__)
 
 
@@ -160,9 +162,15 @@ class ViewboxClient(EnvClient[ViewboxAction | str, ViewboxObservation, ViewboxSt
 
 
 def build_app(
-    environment: str, settings: Mapping[str, object] | None = None, *, max_sessions: int = MAX_SESSIONS
+    environment: str,
+    settings: Mapping[str, object] | None = None,
+    *,
+    max_sessions: int = MAX_SESSIONS,
+    session_timeout: float = SESSION_TIMEOUT,
 ) -> Any:
     """Return the FastAPI application of an environment, for uvicorn.
+
+    A session in which nothing was asked for `session_timeout` seconds is freed: its client went away.
 
     Raises:
         ConfigError: an unknown name or setting, no tasks, or an environment whose data is restricted: whoever reaches
@@ -176,5 +184,5 @@ def build_app(
         ViewboxAction,
         ViewboxObservation,
         env_name=env.name,
-        max_concurrent_envs=max_sessions,
+        concurrency_config=ConcurrencyConfig(max_concurrent_envs=max_sessions, session_timeout=session_timeout),
     )

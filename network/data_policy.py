@@ -16,6 +16,8 @@ from typing import Protocol
 from ..errors import ConfigError
 from .hosts import is_loopback
 
+RESTRICTED = "restricted"  # the key of an episode's `info` that says it, after the episode has left its environment
+
 # Called with every address that something is sent to; raises if the data in use may not go there.
 _check: ContextVar[Callable[[str], None] | None] = ContextVar("check", default=None)
 

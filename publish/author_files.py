@@ -82,19 +82,29 @@ def list_author_files(package: Path, data: Sequence[str] = (), packed: Path | No
     return AuthorFiles(tuple(taken), tuple(path for path in files if path not in set(taken)))
 
 
+def check_name(path: Path, inside: str, *, hidden: bool = False) -> None:
+    """Raise `ConfigError` if a file must not be published for its name `inside` a folder: a secret's, or, unless they
+    may be, one that is hidden."""
+    parts = Path(inside).parts
+    if not hidden and any(part.startswith(".") and part != ".." for part in parts):
+        problem = "is hidden, or in a hidden folder"
+    elif Path(inside).suffix in CODE or not any(fnmatch(parts[-1].lower(), pattern) for pattern in SECRET_FILES):
+        return
+    else:
+        problem = "is named like a file that holds secrets"
+    raise ConfigError(f"{path}: {problem}, and would be published; leave it out, or rename it if it holds none")
+
+
 def check_file(path: Path) -> None:
     """Raise `ConfigError` if a file must not be published: its name or its content is that of a secret."""
-    if path.suffix not in CODE and any(fnmatch(path.name.lower(), pattern) for pattern in SECRET_FILES):
-        raise ConfigError(
-            f"{path}: is named like a file that holds secrets, and would be published; "
-            "move it out of the package, or rename it if it holds none"
-        )
+    check_name(path, path.name, hidden=True)
     if path.is_symlink() or not path.is_file():
         raise ConfigError(f"{path}: is not a regular file, or a link; allowed: a copy of the file it leads to")
     if path.stat().st_size > MAX_FILE:
         raise ConfigError(f"{path}: {path.stat().st_size:,} bytes; allowed: at most {MAX_FILE:,} in a published file")
-    for encoding in ("latin-1", "utf-16"):
-        for number, line in enumerate([path.name, *path.read_bytes().decode(encoding, "replace").splitlines()]):
+    content = path.read_bytes()
+    for text in (content, content.translate(None, b"\0")):  # the second holds the words of UTF-16 and UTF-32
+        for number, line in enumerate([path.name, *text.decode("latin-1").splitlines()]):
             kind = find_key_form(line)
             if kind is not None:
                 where = f"line {number}" if number else "its name"

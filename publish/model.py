@@ -14,14 +14,14 @@ from ..configs.sections import ModelSection
 from ..core.portable import check_portable, hide_paths
 from ..errors import ConfigError
 from ..plugins import ENVIRONMENTS
-from ..rollouts.runs.pack import find_restriction
+from ..rollouts.scoring.restriction import find_in_saved, find_restriction
 from ..rollouts.store.run_folder import read_json
 from ..training.reporting.model_card import Base, build_card, find_license, read_front_matter
 from ..utils.secrets import mask_settings
 from ..version import __version__
 from .deliver import Confirm, Delivery, PublishedPackage, Target
 from .models import CONFIGS, VOCABULARY, WEIGHTS, copy_model_file
-from .release import Release, list_files
+from .release import Release, list_files, read_license
 
 ADAPTER = "adapter_config.json"
 MAX_SUMMARY = 2**24  # bytes
@@ -65,9 +65,13 @@ def publish_model(
     if reason is not None:
         raise ConfigError(f"{what}: {reason}; what was learned from it must not leave this machine")
     config = load(str(run / "config.yaml"))
+    if reason := find_in_saved(config.train.episodes):
+        raise ConfigError(f"{what}: was trained on {config.train.episodes}: {reason}; its weights must stay here")
     is_adapter = (weights / ADAPTER).is_file()
     base = find_base(config, base_model, is_adapter=is_adapter)
     stated = target.get("license")
+    if stated and " " in stated:  # the hub has ids that are no SPDX name, such as gemma
+        stated = read_license(stated)
     license = {"license": stated.lower()} if stated else dict(base.license)
     if not license:
         name = base.name or "random weights"

@@ -17,7 +17,9 @@ from ..envs.data.settings import merge_data
 from ..errors import ConfigError, ViewboxError
 from ..network.data_policy import check_may_leave
 from ..rewards.declare import get_reward_name
+from ..rollouts.scoring.restriction import find_in_section
 from ..tools.specialists.models.model import ModelSpecialist
+from ..utils.docstrings import read_docstring
 from ..utils.importing import add_to_search_path
 from ..utils.secrets import mask_settings
 from ..version import __version__
@@ -25,10 +27,10 @@ from . import author_code, models, task_data, vendor
 from .author_code import EnvironmentSource
 from .author_files import check_file
 from .checks import Limits, Row, check_package
-from .checks.project import ENTRY_POINTS, is_project, read_project
+from .checks.project import ENTRY_POINTS, is_project, list_left_words, read_project
 from .deliver import Confirm, Delivery, PublishedPackage, Target
 from .models import CarriedModels
-from .release import COPY, Release, list_files
+from .release import COPY, Release, list_files, read_license
 from .templates import fill
 
 MEND = "give a name that `viewbox publish` takes, or the folder of a package (`viewbox new NAME` writes one)"
@@ -75,6 +77,7 @@ def publish(
     """
     delivery = Delivery("environment", out, target, confirm)
     hub = delivery.hub
+    license = read_license(given) if (given := target.get("license")) else None
     environment, own_settings, stated = _read_source(environment)
     values = _to_json_values(_change_settings(own_settings, settings or {}))
     with tempfile.TemporaryDirectory(prefix="viewbox-publish-") as temporary:
@@ -96,7 +99,7 @@ def publish(
             raise ConfigError(
                 f"{source.env.name}: mixes data on this machine; allowed: publish each environment by itself"
             )
-        license = target.get("license") or _find_license(source)
+        license = license or _find_license(source)
         if license is None and hub.asks:
             problem = f"nothing states the license of {source.name}, and --to {target['to']} needs one"
             raise ConfigError(f"{problem}; allowed: --license with its SPDX name, such as CC-BY-4.0", key="license")
@@ -178,6 +181,9 @@ def _read_source(environment: str) -> tuple[str, dict[str, Any], str | None]:
         if not project.environment:
             group = f'[project.entry-points."{ENTRY_POINTS}"]'
             raise ConfigError(f'{environment}/pyproject.toml: {group}: allowed: one entry, NAME = "module:Class"')
+        if left := list_left_words(project):
+            problem = f"still as `viewbox new` wrote it for its example, and would be published: {', '.join(left)}"
+            raise ConfigError(f"{environment}: {problem}; allowed: words on what your environment is")
         add_to_search_path(project.home.resolve())
         version = project.table.get("version")
         return project.environment, {}, version if isinstance(version, str) else None
@@ -190,6 +196,9 @@ def _read_source(environment: str) -> tuple[str, dict[str, Any], str | None]:
             "section, or a class that sets the reward",
             key="reward",
         )
+    section = {**config.env.settings, "eval": config.env.eval}
+    if why := find_in_section(section, f"{environment}: env", None):
+        raise ConfigError(f"{why}, but publishing gives it to others", key="env")
     return config.env.name, config.env.settings, None
 
 
@@ -338,7 +347,7 @@ def _build_header(plan: PackagePlan, readme: str) -> tuple[str, str]:
 
 
 def _get_summary(env: BaseMultiTurnEnv) -> str:
-    return (type(env).__doc__ or f"The {env.name} environment.").strip().split("\n\n")[0].split("\n    >>>")[0]
+    return (read_docstring(type(env)) or f"The {env.name} environment.").strip().split("\n\n")[0].split("\n>>>")[0]
 
 
 def _describe_environment(env: BaseMultiTurnEnv) -> dict[str, str]:

@@ -1,17 +1,19 @@
 """What leaves this machine: its version, and every file with its hash, so that it can be listed and found again."""
 
 import hashlib
+import re
 from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-import pydicom
+from packaging.licenses import InvalidLicenseExpression, canonicalize_license_expression
 from packaging.version import InvalidVersion, Version
-from pydicom.errors import InvalidDicomError
 
 from ..errors import ConfigError
 from ..utils.terminal import make_line
+from .file_notes import find_words
 
 Kind = Literal["environment", "model"]
 # What people read or Python runs, and the weights of models; everything else is data.
@@ -19,12 +21,9 @@ TEXT = (".py", ".pyi", ".j2", ".toml", ".md")
 TEXT_NAMES = ("py.typed", "LICENSE", "NOTICE")
 WEIGHTS = ".safetensors"
 COPY = "_vendor/viewbox/"  # files of viewbox itself, no data of the author
+TITLE = re.compile(r"(?i)\b(?:the|licen[cs]e|version|public|software)\b|v(?=\d)|[\s,-]+")  # what no SPDX name has
 BUMPS = ("patch", "minor", "major")
 FIRST = "0.1.0"
-IDENTIFYING = (
-    "PatientName", "PatientID", "PatientBirthDate", "PatientAddress", "OtherPatientIDs", "AccessionNumber",
-    "InstitutionName", "ReferringPhysicianName", "StudyDate",
-)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -80,26 +79,12 @@ def list_files(folder: Path) -> tuple[SentFile, ...]:
 
 def describe_file(path: Path, name: str) -> str:
     """Return what kind of file it is, for the list that a person reads; empty for code and text."""
-    if (tags := read_dicom(path)) is not None:
-        return "DICOM with " + ", ".join(tags) if tags else "DICOM"
     if path.suffix in TEXT or path.name in TEXT_NAMES or COPY in name:
         return ""
-    return "weights" if path.suffix == WEIGHTS else "data"
-
-
-def read_dicom(path: Path) -> list[str] | None:
-    """Return the tags of a DICOM file that may name a person and have a value; None if it is none.
-
-    >>> read_dicom(Path(pydicom.__file__))
-    """
-    with path.open("rb") as file:
-        if file.read(132)[128:] != b"DICM" and path.suffix.lower() not in (".dcm", ".dicom", ".ima"):
-            return None
-    try:
-        header = pydicom.dcmread(path, stop_before_pixels=True, specific_tags=list(IDENTIFYING), force=True)
-        return [tag for tag in IDENTIFYING if str(header.get(tag, "") or "").strip()]
-    except (InvalidDicomError, OSError, ValueError, LookupError, TypeError, AttributeError, NotImplementedError):
-        return ["a header that cannot be read"]
+    if path.suffix == WEIGHTS:
+        return "weights"
+    kind, words = find_words(path)
+    return f"{kind} with {', '.join(words)}" if words else kind
 
 
 def compute_hash(path: Path) -> str:
@@ -118,14 +103,17 @@ def describe_release(release: Release, place: str, *, every: bool = True) -> lis
         for file in release.files
         if every or file.is_dicom or (file.note and "/_vendor/" not in file.path)
     ]
-    data = [file for file in release.files if file.note == "data"]
+    data = [file for file in release.files if file.note.startswith("data")]
     scans = [file for file in release.files if file.is_dicom]
     about = f"{release.name} {release.version}, {len(release.files)} files, {release.size / 1000:,.0f} kB"
     lines += [f"{about}; to {place}"] if every else []
     if data:
         lines.append(f"data files ({len(data)}): {_list_some([file.path for file in data])}")
+    if worded := [f"{file.path} ({file.note})" for file in data if file.note != "data"]:
+        lines.append(f"words beside pixels ({len(worded)}): {_list_some(worded)}")
     if scans:
         lines.append(f"DICOM files ({len(scans)}): {_list_some([f'{file.path} ({file.note})' for file in scans])}")
+    if scans or worded:
         lines.append("their headers travel as they are: make sure that they name no patient")
     return lines
 
@@ -194,6 +182,27 @@ def bump_version(version: Version, part: str) -> str:
     if part == "major":
         return f"{major + 1}.0.0"
     return f"{major}.{minor + 1}.0" if part == "minor" else f"{major}.{minor}.{patch + 1}"
+
+
+def read_license(text: str) -> str:
+    """Return a license as SPDX writes it.
+
+    >>> read_license("apache-2.0 OR mit")
+    'Apache-2.0 OR MIT'
+    >>> read_license("Apache License, Version 2.0")
+    Traceback (most recent call last):
+    viewbox.errors.ConfigError: license = 'Apache License, Version 2.0'; allowed: an SPDX name such as Apache-2.0 or \
+CC-BY-4.0, or LicenseRef-NAME for one of your own (did you mean 'Apache-2.0'?)
+    """
+    name, found = "-".join(filter(None, TITLE.split(text))), []
+    for spelled in (text, *(name + end for end in ("", ".0", "-Clause", "-only"))):
+        with suppress(InvalidLicenseExpression):
+            found.append(canonicalize_license_expression(spelled))
+        if found and spelled is text:
+            return found[0]
+    near = f" (did you mean {found[0]!r}?)" if found else ""
+    allowed = "an SPDX name such as Apache-2.0 or CC-BY-4.0, or LicenseRef-NAME for one of your own"
+    raise ConfigError(f"license = {text!r:.100}; allowed: {allowed}{near}", key="license")
 
 
 def is_version(text: str) -> bool:

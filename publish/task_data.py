@@ -7,6 +7,8 @@ rows and images come along.
 
 import hashlib
 import json
+import os
+import re
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
@@ -22,12 +24,14 @@ from ..images.files import dicom_series, headed, open_image
 from ..images.files.paths import DETACHED, describe_location, is_data_url, resolve_inside, split_selection
 from ..utils.files import open_regular
 from ..utils.secrets import find_key_form
-from .author_files import check_file, is_license
+from .author_files import check_file, check_name, is_license
 
 FOLDER, ROWS, IMAGES, COLUMN = "data", "tasks.jsonl", "images", "viewbox_images"
 GROUP = "viewbox_group"
 CHOSEN = ("source", "config", "split", "hold_out", "images", "streaming", "where", "limit", "sample", "difficulty")
 MAX_BYTES = 2**30  # of all images of a package
+STORES = re.compile(r"\.git/annex/|\.dvc/cache/")  # where git-annex and DVC lay the files that links lead to
+DATA_SUFFIXES = (".raw", ".zraw", ".gz", ".img", ".bin", ".dat", ".data")  # of pixels beside a header
 
 
 def is_on_hub(env: object) -> bool:
@@ -104,6 +108,11 @@ def _copy_image(image: str | bytes, source: Path | None, to: Path) -> tuple[str,
     if source is None and isinstance(where, str):
         raise ImageError("it is a path, and data.images names no folder")
     path = where if isinstance(where, bytes) else resolve_inside(str(where), source)
+    if isinstance(path, Path) and source is not None:
+        held = os.path.relpath(path, source.resolve())
+        check_name(path, os.path.relpath(source / str(where), source))
+        if not STORES.match(held):
+            check_name(path, held)
     content = path if isinstance(path, bytes) else f"{path}{selection}".encode()
     suffix = "" if isinstance(path, bytes) else "".join(path.suffixes[-2:])
     target = to / (hashlib.sha256(content).hexdigest()[:20] + suffix)
@@ -133,6 +142,11 @@ def _copy_data(path: Path, to: Path) -> None:
         header = headed.read_header(file)
     data = headed.get_data_name(header)
     if data is not None:
+        if not data.lower().endswith(DATA_SUFFIXES) or (path.parent / data).is_symlink():
+            raise ConfigError(
+                f"{path}: the file of its pixels, {data!r:.80}, would be published; allowed: no link, and a name that "
+                f"ends with {', '.join(DATA_SUFFIXES)}"
+            )
         copied = to.with_name(f"{to.name}.data")
         _copy_file(path.parent / data, copied, path.parent)
         line = copied.name.encode()
@@ -140,6 +154,7 @@ def _copy_data(path: Path, to: Path) -> None:
 
 
 def _copy_file(path: Path, to: Path, inside: Path) -> None:
+    check_name(path, path.name)
     try:
         with open_regular(path, limit=limits.MAX_FILE, inside=inside) as file, to.open("wb") as copy:
             shutil.copyfileobj(file, copy)

@@ -22,7 +22,7 @@ from ..core.messages import apply_history
 from ..engines.generator import Conversation, Generator, GeneratorError, ReplyError
 from ..engines.scripted import PolicyGenerator
 from ..errors import BadRow, ConfigError, ImageError, ModelError, ToolFault
-from ..network.data_policy import keep_on_this_machine
+from ..network.data_policy import RESTRICTED, keep_on_this_machine
 from ..records import EndReason, Episode, Reply, Task
 from ..utils.concurrency import await_foreign, run_in_thread
 from ..utils.terminal import describe_error, make_line, make_printable
@@ -159,7 +159,8 @@ async def _play_with(
     """Return one episode. `places` are its `index` and `sample` for `episode.info`, and its `number` in the run."""
     generator, env = health.generator, env.for_task(task)
     index, sample, number = (places.get(name, 0) for name in ("index", "sample", "number"))
-    info: dict[str, Any] = {"index": index, "sample": sample}
+    places = {"index": index, "sample": sample, RESTRICTED: bool(env.restricted)}
+    info: dict[str, Any] = {**places}
     deadline = None if timeout is None else asyncio.get_running_loop().time() + timeout
     conversation = Conversation(
         [],
@@ -197,7 +198,7 @@ async def _play_with(
             return await await_foreign(build_episode_async(env, state, run_config, tokens=tokens, info=info))
         except Exception as error:  # a generator or an environment put something into it that no record holds
             _log_failure(f"the episode of task {task.id} cannot be recorded", error)
-            info = {"index": index, "sample": sample, "error": describe_error(error, MAX_REASON)}
+            info = {**places, "error": describe_error(error, MAX_REASON)}
     end: EndReason = "error" if "error" in info else "timeout"
     return Episode(task=task, end_reason=end, truncated=True, environment=env.name, run_config=run_config, info=info)
 

@@ -18,6 +18,7 @@ from typing import Any, TypeVar, get_type_hints, overload
 from ..errors import ArgumentError, ConfigError, ToolError, describe_unknown, show_json
 from ..images.coordinates import Coordinates
 from ..images.view import View
+from ..utils.docstrings import read_docstring
 from .arguments import build_parameter, check_value, describe_parameter, is_hidden, is_null_text, is_picture
 
 ToolFunction = Callable[..., Any]
@@ -281,7 +282,7 @@ def _split_docstring(function: ToolFunction, names: Collection[str]) -> tuple[st
     """Return the description on one line, and the notes on arguments: the lines that begin with `name:`, and those
     indented below them."""
     text, notes, last = [], {}, None
-    for line in (inspect.getdoc(function) or "").splitlines():
+    for line in read_docstring(function).splitlines():
         name, colon, note = line.strip().partition(": ")
         if colon and name in names:
             notes[name], last = note.strip(), name

@@ -8,6 +8,7 @@ import argparse
 import json
 import logging
 import os
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
@@ -18,6 +19,7 @@ from ..configs.schema import Config
 from ..configs.yaml_reader import is_pipe
 from ..errors import ConfigError, ModelError, suggest_nearest
 from ..rollouts.store.run_folder import LATEST
+from ..utils.docstrings import read_docstring
 from ..utils.exit_status import guard, log_failures
 from ..utils.files import expand_path
 from ..utils.secrets import mask_settings
@@ -48,7 +50,7 @@ class _Parser(argparse.ArgumentParser):
 def _main(argv: Sequence[str] | None) -> int:
     parser = _Parser(
         prog="viewbox train",
-        description=__doc__,
+        description=read_docstring(sys.modules[__name__]),
         formatter_class=argparse.RawDescriptionHelpFormatter,
         epilog=format_sections(),
     )

@@ -286,7 +286,8 @@ class Run:
 
     def _build_arguments(self) -> TrainingArguments:
         arguments = build_trainer_arguments(self.config, self.folder / "checkpoints")
-        tracking.check_uploads(self.config.log, self.env, arguments)
+        for source in tracking.list_sources(self.config, self.env, self.held_out):
+            tracking.check_uploads(self.config.log, source, arguments)
         return arguments
 
     def _build_trainer(self) -> EpisodeGRPOTrainer | SFTTrainer:

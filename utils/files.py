@@ -18,13 +18,15 @@ import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import BinaryIO, Literal
+from typing import IO, BinaryIO, Literal
 
 from ..errors import ConfigError, describe_value
 from .secrets import is_secret_name
 
 MAX_DECODED = 2**30  # bytes that a packed file may become in memory, beyond its own size
 _BUFFER = 2**16  # bytes read at a time: the lines of a run are long
+MAX_UNPACKED = 2**25  # bytes that a part of a container may unpack to, however few are stored
+MAX_RATIO = 8  # and for each byte that is stored: more than pictures in Base64 need
 _VARIABLE = re.compile(r"\$(?:(\w+)|\{([^}]*)\}|\{)")
 Written = Literal["file", "folder", "new"]
 _ALLOWED: dict[Written, str] = {
@@ -191,6 +193,19 @@ def read_regular(path: str | Path, *, limit: int, inside: Path | None = None) ->
         content = file.read(limit + 1)
     if len(content) > limit:  # it grew, or the file system does not know its size
         raise _refuse(path, errno.EFBIG, f"more than {limit:,} bytes")
+    return content
+
+
+def read_unpacked(stream: IO[bytes], packed: int) -> bytes:
+    """Return all that a part of a container unpacks to, of which `packed` bytes are stored.
+
+    Raises:
+        ValueError: it is more than `MAX_UNPACKED` bytes, and more than `MAX_RATIO` times what is stored.
+    """
+    allowed = max(MAX_UNPACKED, MAX_RATIO * packed)
+    content = stream.read(allowed + 1)
+    if len(content) > allowed:
+        raise ValueError(f"unpacks to more than {allowed:,} bytes from {packed:,}")
     return content
 
 

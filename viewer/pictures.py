@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+from msgspec.structs import replace
 from PIL import Image
 
 from ..errors import ImageError
@@ -40,7 +41,8 @@ MAX_PROBLEMS = 100
 MAX_SIDE = 100_000  # pixels
 PLACE_FIELDS = {"image": "image", "plane": "plane", "slice": "slice"}  # of an episode that does not say them
 SHOWN_MODES = ("L", "RGB")  # of an original that a browser shows as it is
-EIGHT_BITS = ("L", "RGB", "RGBA", "LA")
+PLAIN = ("L", "RGB", "RGBA", "LA", "P", "1")  # modes that a browser shows as they are
+BAND = 2**20  # values that are stretched at a time
 
 
 @dataclass
@@ -282,13 +284,16 @@ def encode_picture(ref: ImageRef) -> bytes:
         ImageError: it cannot be opened, or has not the pixels of its hash.
     """
     try:
-        picture: Any = ref.open()
+        picture: Any = replace(ref).open()  # `ref`, which the episode holds, would keep the pixels
     except (ValueError, OSError) as error:
         raise ImageError(str(error)) from error
-    if picture.mode not in EIGHT_BITS:
-        picture = picture.convert("RGB") if picture.mode in ("P", "1", "CMYK", "YCbCr") else _stretch(picture)
+    if picture.mode in ("CMYK", "YCbCr"):
+        bare = picture.convert("RGB")
+    else:
+        bare = picture.copy() if picture.mode in PLAIN else _stretch(picture)
+    bare.info = {}  # none of the file's own metadata
     buffer = io.BytesIO()
-    Image.fromarray(np.asarray(picture)).save(buffer, "PNG", compress_level=1)  # without the file's own metadata
+    bare.save(buffer, "PNG", compress_level=1)
     return buffer.getvalue()
 
 
@@ -297,7 +302,13 @@ def list_pictures(episode: Episode) -> dict[str, ImageRef]:
 
 
 def _stretch(picture: Image.Image) -> Image.Image:
-    values = np.asarray(picture).astype(np.float64)
-    low, high = (float(np.nanmin(values)), float(np.nanmax(values))) if np.isfinite(values).any() else (0.0, 1.0)
-    scaled = np.nan_to_num((values - low) / ((high - low) or 1.0) * 255)
-    return Image.fromarray(np.clip(scaled, 0, 255).astype(np.uint8))
+    """Return the values as 8 bits, a few rows at a time: a small file may hold very many."""
+    values = np.asarray(picture)
+    bands = np.array_split(values, max(1, values.size // BAND))
+    ends = [(part.min(), part.max()) for band in bands if (part := band[np.isfinite(band)]).size] or [(0, 0)]
+    low, high = float(np.min(ends)), float(np.max(ends))
+    shown = np.empty(values.shape, np.uint8)
+    for band, to in zip(bands, np.array_split(shown, len(bands)), strict=True):
+        scaled = np.nan_to_num((band.astype(np.float64) - low) / ((high - low) or 1.0) * 255, posinf=255, neginf=0)
+        to[:] = np.clip(scaled, 0, 255)
+    return Image.fromarray(shown)

@@ -115,7 +115,8 @@ class KVCache(Cache):
         columns = columns.clamp_(max=self.index.capacity - 1)
         self.index.slots, self.index.columns, self.index.num_read = to_device(list(slots), device), columns, num_read
         self.index.first_slots = len(slots) if list(slots) == list(range(len(slots))) else None
-        assert not self.has_states or all(lengths) or not any(lengths)  # not every model begins with zeros
+        if self.has_states and any(lengths) and not all(lengths):  # not every model begins with zeros
+            raise RuntimeError("states that are new and states that go on in one forward")
         for layer in self._state_layers:
             layer.load_states(fresh=not any(lengths))
         return columns

@@ -53,7 +53,8 @@ class ModelRunner:
         architecture = self.tokens.architecture
         chunks = [sequence.new_ids for sequence in sequences]
         widths, width = [len(chunk) for chunk in chunks], max(map(len, chunks))
-        assert not self.cache.has_states or min(widths) == width  # padding must not enter a state
+        if self.cache.has_states and min(widths) < width:
+            raise RuntimeError("padding would enter a state")
         ids = torch.full((len(sequences), width), self.tokens.pad_id)
         positions = torch.zeros(architecture.axes, len(sequences), width, dtype=torch.long)
         images: list[tuple[str, Pixels]] = []

@@ -338,7 +338,8 @@ def iterate_weights(
             generator = generator or torch.Generator(tensor.device).manual_seed(seed)
             tensor = _add_adapters(layer, tensor, dtype or tensor.dtype, generator, change or KeptChange())
         yield name, tensor
-    assert not adapted, "a weight with adapters was not sent by itself"
+    if adapted:
+        raise RuntimeError("a weight with adapters was not sent by itself")
 
 
 def _add_adapters(

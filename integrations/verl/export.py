@@ -222,6 +222,9 @@ def check_config(config: Config) -> None:
     def refuse(key: str, given: object, allowed: str) -> None:
         raise ConfigError(f"{key} = {given!r}: verl cannot do this; allowed: {allowed}", key=key)
 
+    steps = arguments.get("max_steps", -1)
+    if type(steps) is not int or (steps < 1 and steps != -1):
+        refuse("train.max_steps", steps, "a whole number from 1, or -1 for train.num_train_epochs")
     if train.method != "grpo":
         refuse("train.method", train.method, "grpo")
     if config.model.name is None:

@@ -116,7 +116,8 @@ def check_readme(trial: Trial) -> str:
     run = [command for command, reason in found if reason is None]
     left = [f"`{command}` ({reason})" for command, reason in found if reason is not None]
     if not found:
-        return "shows no commands in a `bash` block"
+        own = " of its own: the author's are for the author's folder" if trial.project.is_published else ""
+        return f"shows no commands in a `bash` block{own}"
     folder = trial.folder / "readme-copy"
     shutil.copytree(trial.project.folder, folder, symlinks=True)
     limits = replace(trial.limits, seconds=trial.limits.seconds / max(1, len(run)))

@@ -6,22 +6,22 @@ from collections.abc import Iterable, Mapping, Sequence
 from importlib.metadata import Distribution, PackageNotFoundError, distribution, packages_distributions
 from pathlib import Path
 
-from packaging.licenses import InvalidLicenseExpression, canonicalize_license_expression
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
 
 from ...errors import ConfigError
 from ...version import __version__
 from ..author_files import check_file
-from ..release import is_version
+from ..release import is_version, read_license
 from ..vendor import ROOT, list_imports
-from .project import ENTRY_POINTS, build_wheel, open_wheel
+from .project import ENTRY_POINTS, build_wheel, list_left_words, open_wheel
 from .rows import Failed, check, shorten
 from .trial import Trial
 
 NAME = r"[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?"
 SCRIPT = "#!{python}\nimport sys\nfrom {module} import {name}\nsys.exit({call}())\n"
 SCRIPT_NAME = re.compile(r"[A-Za-z0-9_][\w.-]*", re.ASCII)  # a file of one folder
+MAX_SCRIPTS = 1000
 
 
 @check(
@@ -61,16 +61,29 @@ def check_license(trial: Trial) -> str:
     given = table.get("license")
     if given is None and trial.project.is_published:  # `viewbox publish` sends it to no hub
         return "no license is stated: --license does; " + ", ".join(table.get("keywords", ()))
-    if not isinstance(given, str) or not given.strip():
+    if not isinstance(given, str):
         raise Failed(f"license = {given!r}; allowed: an SPDX name")
     try:
-        license = canonicalize_license_expression(given)
-    except InvalidLicenseExpression as error:
-        raise Failed(f"license = {given!r}: {error}") from error
+        license = read_license(given)
+    except ConfigError as error:
+        raise Failed(str(error)) from error
     tags = table.get("tags") or table.get("keywords")
     if not isinstance(tags, list) or not tags or not all(isinstance(tag, str) and tag.strip() for tag in tags):
         raise Failed(f"keywords = {tags!r}; allowed: a list of words")
     return f"{license}; {', '.join(tags)}"
+
+
+@check(
+    "own words",
+    needs=("metadata",),
+    mend="write what your environment is: in README.md, and in [project] description and keywords",
+    applies=lambda trial: not trial.project.is_published,
+)
+def check_words(trial: Trial) -> str:
+    """README, description and keywords are those of `viewbox new` only while the environment is its example."""
+    if left := list_left_words(trial.project):
+        raise Failed(f"still as `viewbox new` wrote it for its example, which counts discs: {', '.join(left)}")
+    return "README, description and keywords are your own, or the environment is the example"
 
 
 @check(
@@ -225,6 +238,10 @@ def unpack_wheel(wheel: Path, site: Path, *, with_viewbox: bool) -> Path:
 
 def _write_scripts(found: Distribution, folder: Path) -> None:
     entries = [one for group in ("console_scripts", "gui_scripts") for one in found.entry_points.select(group=group)]
+    if len(entries) > MAX_SCRIPTS:
+        raise Failed(
+            f"{len(entries):,} scripts; allowed: {MAX_SCRIPTS:,}", "shorten [project.scripts] in pyproject.toml"
+        )
     for entry in entries:
         call = entry.pattern.fullmatch(entry.value)
         if not SCRIPT_NAME.fullmatch(entry.name) or call is None or not call["attr"]:

@@ -6,14 +6,14 @@ import sys
 import tomllib
 import zipfile
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from ...errors import ConfigError
 from ...utils.files import open_regular, read_regular
-from ..author_files import MAX_FILE
+from ..author_files import CODE, MAX_FILE
 from .process import Limits, run_limited
 from .rows import Failed
 
@@ -21,8 +21,10 @@ ENTRY_POINTS = "viewbox.environments"  # the group whose one entry names the env
 MARK = b"Written by `viewbox publish`"
 LEFT = ("__pycache__", "build", "dist", "node_modules")  # folders that are made, not written
 KEPT = (".gitignore", ".github")  # the hidden ones that are copied
+# What `viewbox new` says of its example
+EXAMPLE = ("How many bright discs", "The pictures are drawn by the code; no data of others is in here", "counting")
 MAX_WHEEL = 2**30  # bytes that a wheel unpacks to
-AT_START = re.compile(r"[^/]*\.(pth|egg-link)|(sitecustomize|usercustomize)(\.py|/.*)", re.IGNORECASE)  # run by Python
+AT_START = re.compile(r".*\.(pth|egg-link)|(sitecustomize|usercustomize)(\..*)?", re.IGNORECASE)  # Python runs them
 BUILD = """
 import sys, tomllib
 from operator import attrgetter
@@ -116,6 +118,20 @@ def read_project(folder: Path) -> Project:
     return Project(folder, table, build)
 
 
+def list_left_words(project: Project) -> list[str]:
+    """Return which parts of a project still say what `viewbox new` says of its example, if it is another environment
+    now."""
+    files = [path for path in project.list_files() if path.suffix in CODE]
+    code = [read_regular(project.folder / path, limit=MAX_FILE) for path in files]
+    if any(re.search(rb"\bdiscs\b", re.sub(rb'"""[\s\S]*?"""|#.*', b"", text)) for text in code):
+        return []
+    said = {name: str(project.table.get(name)) for name in ("description", "keywords")}
+    with suppress(OSError):  # the row `metadata` says it
+        content = read_regular(project.folder / str(project.table.get("readme")), limit=MAX_FILE)
+        said["README"] = content.decode("utf-8", "replace")
+    return [place for place, text in said.items() if any(words in text for words in EXAMPLE)]
+
+
 def copy_project(project: Project, to: Path) -> Project:
     """Return a copy of a project elsewhere: what works there does not lean on the folder it was written in."""
 
@@ -149,9 +165,23 @@ def build_wheel(project: Project, to: Path, *, home: Path, limits: Limits) -> Pa
     if outcome.status != 0 or len(wheels) != 1:
         backend = project.build.get("build-backend", "setuptools")
         requires = " ".join(map(str, project.build.get("requires", ["setuptools"])))
-        missing = f"install what builds it: pip install '{requires}'" if "ModuleNotFoundError" in outcome.tail else None
+        lacks = re.search(r"ModuleNotFoundError: No module named '([\w.]+)'\s*$", outcome.tail)
+        if lacks and str(backend).startswith("hatchling"):
+            raise Failed(f"{lacks[1]}, which builds it, is not installed", "pip install 'viewbox[hub]'")
+        missing = f"install what builds it: pip install '{requires}'" if lacks else None
         raise Failed(f"the build by {backend} {outcome.explain()}", missing)
     return wheels[0]
+
+
+def runs_at_start(name: str) -> bool:
+    """Return whether Python runs a file of a wheel by itself: at the top, or wherever pip puts what is in `.data`.
+
+    >>> [runs_at_start(name) for name in (".//sitecustomize.pyc", "a-1.data/purelib/x.pth", "a/weights.pth")]
+    [True, True, False]
+    """
+    parts = [part for part in re.split(r"[/\\]", name) if part not in ("", ".", "..")]
+    places = parts if parts and parts[0].lower().endswith(".data") else parts[:1]
+    return any(AT_START.fullmatch(part) for part in places)
 
 
 @contextmanager
@@ -166,7 +196,7 @@ def open_wheel(path: Path) -> Iterator[zipfile.ZipFile]:
             size = sum(one.file_size for one in file.infolist())
             if size > MAX_WHEEL:
                 raise Failed(f"the wheel holds {size / 2**30:.1f} GiB; allowed: {MAX_WHEEL / 2**30:g} GiB")
-            if at_start := [name for name in file.namelist() if AT_START.fullmatch(name)]:
+            if at_start := [name for name in file.namelist() if runs_at_start(name)]:
                 raise Failed(f"the wheel holds {at_start[0]!r:.200}, which Python runs whenever it starts")
             yield file
     except (OSError, zipfile.BadZipFile) as error:

@@ -18,7 +18,7 @@ from ...utils.frozen import thaw
 from ...utils.importing import import_hub
 from ...utils.templates import fill_template
 from ...utils.terminal import make_line
-from ..runs.pack import find_restriction
+from ..scoring.restriction import find_restriction
 from ..store.reader import EpisodeReader, load
 from .conversation import list_messages, split_images
 from .inspect_log import RECORD, build_sample, write_log

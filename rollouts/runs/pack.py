@@ -12,21 +12,18 @@ import os
 import re
 import tarfile
 import zlib
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath
 from typing import BinaryIO
 
-from ...envs import load_class
 from ...errors import ConfigError, ImageError, StoreError, ViewboxError
 from ...images.files import open_picture
 from ...images.ref import ImageRef
-from ...plugins import ENVIRONMENTS
 from ...utils.files import check_out, create_whole, open_regular, replace_atomically
-from ..scoring.trust import MIXTURE
+from ..scoring.restriction import find_restriction
 from ..store.layout import IMAGES, LINES, MAX_FILE, build_image_path, find_damage, find_episodes_folder, iter_images
 from ..store.reader import load
-from ..store.run_folder import read_config
 
 WEIGHTS = ("checkpoints", "model")  # folders of a run that are left out unless asked for
 LEFT_OUT = ("wandb",)
@@ -138,56 +135,6 @@ def unpack_run(pack: str | Path, out: str | Path) -> PackedRun:
             raise ConfigError(f"{error.filename or out}: cannot be unpacked ({error.strerror or error})") from error
         find_episodes_folder(draft)
     return PackedRun(str(out), files, size, left_out)
-
-
-def find_restriction(run: Path, episodes: Path) -> str | None:
-    """Return why the data of a run must not leave this machine, or may not; None if it may.
-
-    Its config declares it, or its environment does; an environment that is not registered may, and so may a part of
-    the config that cannot be read. Without a config, the episodes name the environment.
-    """
-    path, config = read_config(run, episodes)
-    section = config.get("env")
-    if not isinstance(section, Mapping) or not section.keys() & {"name", "environments"}:
-        names = {episode.environment for episode in load(episodes, errors="skip")}
-        declared = None if section is None else _find_in_section(section, f"{path}: env", None)
-        return declared or next((why for name in sorted(names) if name and (why := _find_own_restriction(name))), None)
-    return _find_in_section(section, f"{path}: env", MIXTURE)
-
-
-def _find_in_section(section: object, place: str, key: str | None, known: Collection[str] = ()) -> str | None:
-    """Return why an environment's section is restricted, or may be.
-
-    `key` is its name if it states none; None: it needs none, as it only changes another section, whose parts are
-    `known`.
-    """
-    if not isinstance(section, Mapping):
-        return f"{place} is no mapping, so its data may be restricted"
-    data = section.get("data", {})
-    if not isinstance(data, Mapping):
-        return f"{place}.data is no mapping, so its data may be restricted"
-    if data.get("restricted"):
-        return f"its data is restricted ({place}.data.restricted)"
-    name = section.get("name", key)
-    if "name" in section or key is not None:
-        if not isinstance(name, str) or not name:
-            return f"{place} names no environment, so its data may be restricted"
-        if why := _find_own_restriction(name):
-            return why
-    parts = section.get("environments", {})
-    if not isinstance(parts, Mapping):
-        return f"{place}.environments is no mapping, so its data may be restricted"
-    for one, part in parts.items():
-        if why := _find_in_section(part, f"{place}.environments.{one}", None if one in known else str(one)):
-            return why
-    return _find_in_section(section["eval"], f"{place}.eval", None, parts) if section.get("eval") else None
-
-
-def _find_own_restriction(name: str) -> str | None:
-    if name not in ENVIRONMENTS:
-        return f"its environment {name:.100} is not registered here, so its data may be restricted"
-    declared = getattr(load_class(name), "restricted", False)
-    return f"the data of its environment {name} is restricted" if declared is True else None
 
 
 def _list_files(run: Path, weights: bool) -> Iterator[str]:

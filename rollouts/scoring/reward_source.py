@@ -13,7 +13,6 @@ from functools import cache, partial
 from pathlib import Path
 from queue import SimpleQueue
 from threading import Thread
-from types import SimpleNamespace
 from typing import Any, NamedTuple, TypeVar
 
 from ...configs import yaml_reader
@@ -22,8 +21,8 @@ from ...configs.schema import read_reward_file
 from ...core.base import BaseMultiTurnEnv
 from ...envs.from_config import build_envs
 from ...errors import ConfigError
-from ...network.data_policy import check_may_leave, guard_sending, is_this_machine
-from ...plugins import find_plugin
+from ...network.data_policy import RESTRICTED, check_may_leave, guard_sending, is_this_machine
+from ...plugins import ENVIRONMENTS, find_plugin
 from ...records import Episode, Scores
 from ...rewards import CombinedReward, ExactMatchReward, build, to_combined
 from ...rewards.declare import AnyReward
@@ -33,6 +32,7 @@ from ...utils.secrets import mask_assignments
 from ..store.layout import IMPORTED
 from ..store.reader import EpisodeReader
 from ..store.run_folder import read_config
+from .restriction import find_in_episode, find_in_section, get_name
 from .trust import MIXTURE, NO_TRUST, USE_YOUR_REWARD, Trust, build_reward, find_run_of, make_environment
 
 OWN = "own"
@@ -192,9 +192,10 @@ def build_sharing_check(reward: object, run: Path, folder: Path, trust: Trust = 
     """Build the check of episodes that `reward` may send to another machine: it raises `ConfigError` for one that must
     not be sent to an address, by default to that of the reward.
 
-    The environment is that of the run's config.yaml, else the one that the episode names; if the episode names another
-    registered one, both must allow it. An environment that cannot be created, or whose code is not trusted, may be
-    restricted, so its episodes are refused too. Episodes that name no environment are allowed.
+    What the episode says of its data counts, what the run's config does, in `eval` and parts of a mixture, too, and the
+    environment: that of the config, else the one that the episode names; if the episode names another registered one,
+    both must allow it. An environment that cannot be created, whose code is not trusted, or whose settings nothing
+    says, may be restricted, so its episodes are refused too.
 
     >>> from viewbox.records import Task
     >>> build_sharing_check(None, Path("."), Path("."))(Episode(Task("a")))  # no reward sends anything
@@ -202,18 +203,16 @@ def build_sharing_check(reward: object, run: Path, folder: Path, trust: Trust = 
     address = find_remote_address(reward)
 
     @cache
-    def read_run_environment() -> str | None:
-        name, _ = read_environment_section(run, folder)
-        return str(name) if name else None
+    def read_section() -> tuple[str | None, str | None]:
+        path, config = read_config(run, folder)
+        section = config.get("env")
+        own = get_name(config)
+        return own, None if section is None else find_in_section(section, f"{path}: env", own)
 
     @cache
     def check(name: str, to: str) -> None:
         own, settings = read_environment_section(run, folder)
-        settings = settings if own == name else {}
-        words = {"action": "its reward sends answers to", "allowed": "a judge on localhost", "key": "reward"}
-        if is_declared_restricted(settings):
-            check_may_leave(SimpleNamespace(name=name, restricted=True), to, **words)
-        settings = settings if name == MIXTURE else {}
+        settings = settings if own == name == MIXTURE else {}
         try:  # with a reward: it may have none by default
             env = make_environment(name, settings, "the run's own files", trust, reward=ExactMatchReward())
         except ConfigError as error:
@@ -221,28 +220,25 @@ def build_sharing_check(reward: object, run: Path, folder: Path, trust: Trust = 
                 f"{name}: this environment cannot be created, so it is unknown whether its data may go to {to} "
                 f"({error}); allowed: a judge on localhost"
             ) from error
-        check_may_leave(env, to, **words)
+        check_may_leave(env, to, action="its reward sends answers to", allowed="a judge on localhost", key="reward")
 
     def check_episode(episode: Episode, to: str | None = address) -> None:
         if to is None or is_this_machine(to):
             return
-        if read_run_environment() == MIXTURE:  # its parts were checked with it
+        own, reason = read_section()
+        name = episode.environment
+        is_own, says = bool(name) and name not in ENVIRONMENTS, RESTRICTED in episode.info
+        if reason := reason or (None if is_own and not says else find_in_episode(episode, own)):
+            problem = f"{name}: {reason}, but its reward sends answers to {to}; allowed: a judge on localhost"
+            raise ConfigError(problem, key="reward")
+        if own == MIXTURE:  # its parts were checked with it
             return check(MIXTURE, to)
-        names = {read_run_environment() or episode.environment, episode.environment}
-        for name in names:
-            if name and (len(names) == 1 or name == read_run_environment() or find_plugin("environments", name)):
-                check(name, to)
+        names = {own or name, name}
+        for one in names - ({name} if is_own and says else set()):  # the others are made, and asked
+            if one and (len(names) == 1 or one == own or find_plugin("environments", one)):
+                check(one, to)
 
     return check_episode
-
-
-def is_declared_restricted(settings: Mapping[str, object]) -> bool:
-    """Return whether the data of an environment, or of one that it mixes, is declared restricted in a run's config."""
-    data, parts = settings.get("data"), settings.get("environments")
-    if isinstance(data, Mapping) and data.get("restricted"):
-        return True
-    sections = parts.values() if isinstance(parts, Mapping) else ()
-    return any(is_declared_restricted(section) for section in sections if isinstance(section, Mapping))
 
 
 # ---------------------------------------------------------------------- scoring

@@ -17,6 +17,7 @@ from .layout import LINES, MAX_FILE
 
 MAX_LINE = 2**25  # bytes of a line: an episode's text; its images and tokens are other files
 MAX_BRACKETS = 1_000_000  # in a line: in memory, each list or object takes a hundred times its two bytes
+MAX_COMMAS = 8_000_000  # in a line: a number between them may take eight times its bytes
 MAX_SKIPPED = 2**31  # bytes that are read to find the end of a longer line
 MAX_DEPTH = 64  # objects and lists inside each other
 MAX_COMPONENTS = 256  # of a line's scores: each name is a column of numbers when the run is scored
@@ -109,7 +110,7 @@ def parse_line(line: bytes) -> dict[str, object]:
     Traceback (most recent call last):
     ValueError: NaN is not a JSON number
     """
-    _check_brackets(line)
+    check_values(line)
     try:
         data = _DECODER.decode(line.decode("utf-8", "surrogatepass"))
     except RecursionError:
@@ -141,7 +142,7 @@ def decode_episode(line: bytes) -> Episode:
 def decode_line(line: bytes) -> tuple[Episode, tuple[Turn, ...], msgspec.Raw | None]:
     """Return the episode in a line, its turns, which are not frozen, and what the line says of its tokens: see
     `postpone`."""
-    _check_brackets(line)
+    check_values(line)
     try:
         try:
             episode = decode_unfrozen(_EPISODE.decode, line)
@@ -189,11 +190,13 @@ def check_scores(scores: Scores) -> None:
             raise ValueError(f"score {name!r:.80} is {value!r:.80}; allowed: at most {MAX_SCORE:g}")
 
 
-def _check_brackets(line: bytes) -> None:
+def check_values(line: bytes) -> None:
+    """Raise `ValueError` if JSON may hold so many values that they take many times its bytes in memory."""
     if len(line) > MAX_BRACKETS:
-        brackets = line.count(b"[") + line.count(b"{")
-        if brackets > MAX_BRACKETS:
-            raise ValueError(f"{brackets:,} lists and objects; allowed: {MAX_BRACKETS:,}")
+        brackets, commas = line.count(b"[") + line.count(b"{"), line.count(b",")
+        if brackets > MAX_BRACKETS or commas > MAX_COMMAS:
+            allowed = f"{MAX_BRACKETS:,} lists and objects, {MAX_COMMAS:,} commas"
+            raise ValueError(f"{brackets:,} lists and objects, {commas:,} commas; allowed: {allowed}")
 
 
 def _check_values(episode: Episode, turns: tuple[Turn, ...]) -> None:

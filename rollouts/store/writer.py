@@ -19,6 +19,7 @@ from PIL import Image
 
 from ...errors import ImageError, StoreError
 from ...images.ref import ImageRef
+from ...network.data_policy import RESTRICTED
 from ...records import Episode, EpisodeTokens, RunConfig, Task
 from ...utils import secrets
 from ...utils.files import begin_line, check_writable, open_regular, try_lock, write_atomically
@@ -241,13 +242,14 @@ def build_stand_in(episode: Episode, reason: str) -> Episode:
         for name in ("index", "sample", "number", "step")
         if isinstance(value := episode.info.get(name), int) and 0 <= value <= MAX_COUNT
     }
+    said = {RESTRICTED: episode.info[RESTRICTED] is not False} if RESTRICTED in episode.info else {}
     return Episode(
         Task(describe_object(episode.task.id)),
         end_reason="error",
         truncated=True,
         environment=episode.environment,
         run_config=episode.run_config,
-        info={**places, "error": reason},
+        info={**places, **said, "error": reason},
     )
 
 

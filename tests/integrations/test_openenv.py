@@ -156,6 +156,29 @@ def test_more_sessions_than_allowed_are_refused_in_words():
         assert first.step("no").observation.messages
 
 
+def ask(address, method):
+    """A call of OpenEnv's HTTP session, which no connection holds."""
+    body = json.dumps({"jsonrpc": "2.0", "id": 1, "method": f"openenv/session/{method}", "params": {}}).encode()
+    request = urllib.request.Request(f"{address}/mcp", body, {"Content-Type": "application/json"})
+    with urllib.request.urlopen(request, timeout=20) as response:
+        return json.load(response)
+
+
+@pytest.mark.slow
+def test_the_session_of_a_client_that_went_away_is_freed():
+    app = build_app("digits", SETTINGS, max_sessions=1, session_timeout=0.5)
+    with serve_app(app) as address:
+        with ViewboxClient(address).sync() as slow:
+            slow.reset(task=0)
+            time.sleep(6)  # OpenEnv looks every 5 s
+            assert slow.step("no").observation.messages  # its connection lives
+        assert "session_id" in ask(address, "create")["result"]
+        assert "error" in ask(address, "create")
+        time.sleep(6)
+        with ViewboxClient(address).sync() as other:
+            assert other.reset(task=0).observation.messages
+
+
 def test_restricted_data_are_not_served():
     with pytest.raises(ConfigError, match="kept: its data is restricted to this machine"):
         build_app(f"{__file__}:Kept")

@@ -18,6 +18,7 @@ from pydantic import BaseModel
 
 import viewbox as library
 from viewbox.errors import ConfigError
+from viewbox.publish import publish
 from viewbox.publish.checks import CHECKS, Limits, check_package
 from viewbox.publish.checks.inside import MIN_GOLD, make_environment
 from viewbox.publish.checks.project import read_project
@@ -127,13 +128,22 @@ WRITE = "import contextlib\nwith contextlib.suppress(OSError):\n    open({!r}, '
 SLOW = "def validate_answer(self, answer, task):\n        __import__('time').sleep({})"
 BY_HASH = "0 * seed + abs(hash('discs')) % 2**32"
 
+OTHER = [(ENV, "discs", "lesions")] * 10  # the example becomes another environment
+SAID = [(PROJECT, "counting", "MRI"), (PROJECT, "How many bright discs", "Many lesions")]
+SAID += [(README, "How many bright discs", "How many lesions")]
+
 # name: (changes as (file, old, new), the row that fails, words of its finding)
 BROKEN = {
     "no entry point": ([(PROJECT, 'demo = "demo.env:Demo"', "")], "metadata", "does not hold one entry"),
     "no README": ([(PROJECT, 'readme = "README.md"', 'readme = "READ.md"')], "metadata", "is not a file"),
     "a dynamic version": ([(PROJECT, 'version = "0.1.0"', 'dynamic = ["version"]')], "metadata", "version is dynamic"),
     "no license": ([(PROJECT, 'license = "MIT"\n', "")], "license and tags", "license = None"),
-    "no SPDX license": ([(PROJECT, '"MIT"', '"Apache 2"')], "license and tags", "license = 'Apache 2'"),
+    "no SPDX license": ([(PROJECT, '"MIT"', '"Apache 2"')], "license and tags", "did you mean 'Apache-2.0'?"),
+    "words of the example": (OTHER, "own words", "counts discs: description, keywords, README"),
+    "one word of the example": ([*OTHER, *SAID[:2]], "own words", "counts discs: README"),
+    "a claim of the example": ([*OTHER, *SAID], "own words", "counts discs: README"),
+    "a builder that is not here": ([(PROJECT, "hatchling.build", "hatchling_of_nobody.build")], "wheel",
+        "hatchling_of_nobody, which builds it, is not installed"),
     "no tags": ([(PROJECT, "keywords", "# keywords")], "license and tags", "keywords = None"),
     "a key in the code": (at_import("KEY = 'sk-proj-" + "a1B2" * 12 + "'"), "files", "env.py, line"),
     "a build that fails": ([(PROJECT, '"demo"]\n', '"no_such_folder"]\n')], "wheel",
@@ -335,6 +345,22 @@ def test_the_project_of_an_author_is_published(demo, tmp_path):
     assert "| license | MIT, chosen by the publisher of this package |" in readme
     assert '\n```\n{"discs": 0' in readme
     assert (tmp_path / "out" / "LICENSE").read_bytes() == (demo / "LICENSE").read_bytes()
+
+
+def test_a_hidden_file_that_keeps_a_folder_is_no_secret(trial):
+    (trial.project.folder / "demo" / ".gitkeep").touch()
+    assert "no links, no keys" in CHECKS["files"].run(trial)
+    (trial.project.folder / "demo" / ".env").touch()
+    with pytest.raises(Failed, match="named like a file that holds secrets"):
+        CHECKS["files"].run(trial)
+
+
+def test_an_author_who_forgets_the_words_of_the_example_publishes_none_of_them(trial, tmp_path):
+    change(trial, OTHER)
+    with pytest.raises(ConfigError, match="would be published: description, keywords, README"):
+        publish(str(trial.project.folder), tmp_path / "out")
+    change(trial, [*SAID, (README, "The pictures are drawn by the code; no data of others is in here.", "")])
+    assert "your own" in CHECKS["own words"].run(trial)
 
 
 def test_a_command_of_an_extra_that_is_not_installed_is_not_run(trial):

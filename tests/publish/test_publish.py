@@ -3,6 +3,7 @@
 import ast
 import json
 import os
+import re
 import subprocess
 import sys
 import tomllib
@@ -371,6 +372,18 @@ def test_a_reward_of_the_authors_own_needs_no_name(quick, tmp_path, monkeypatch,
         for reply in ('{"label": "7"}', '{"label": "8"}')
     ]
     assert scores == [1.0, 0.0]
+
+
+@pytest.mark.parametrize(
+    ("words", "meant"),
+    [
+        ("MIT License", "MIT"), ("Apache 2.0", "Apache-2.0"), ("Apache License, Version 2.0", "Apache-2.0"),
+        ("BSD 3-Clause License", "BSD-3-Clause"), ("CC BY 4.0", "CC-BY-4.0"), ("GPLv3", "GPL-3.0"),
+    ],
+)  # fmt: skip
+def test_a_license_in_words_is_refused_before_anything_is_built_and_its_name_is_given(tmp_path, words, meant):
+    with pytest.raises(ConfigError, match=re.escape(f"did you mean {meant!r}?")):
+        publish("no such environment", tmp_path / "out", license=words)
 
 
 def test_a_license_that_nothing_states_is_not_made_up_and_no_hub_gets_it(quick, tmp_path):

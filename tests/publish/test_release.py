@@ -3,11 +3,14 @@
 import subprocess
 import sys
 import tomllib
+import zlib
 from pathlib import Path
 
+import nibabel
 import numpy as np
 import pydicom
 import pytest
+from PIL import Image, PngImagePlugin
 from pydicom.dataset import FileMetaDataset
 from pydicom.uid import CTImageStorage, ExplicitVRLittleEndian, generate_uid
 
@@ -57,6 +60,53 @@ def test_every_file_is_listed_and_data_and_scans_are_named_again(tmp_path):
     assert lines[5] == "data files (1): dots/data/rows.jsonl"
     assert lines[6].startswith("DICOM files (2): dots/data/a1 (DICOM with PatientName, PatientID), ")
     assert "name no patient" in lines[7]
+
+
+def write_words(folder):
+    """A file of each kind with the name of a person beside its pixels, and one of each without."""
+    exif, gray, name = Image.Exif(), Image.new("L", (4, 4)), "Patient Jane Doe"
+    exif[0x010E] = name
+    exif.get_ifd(0x8769)[0x9286] = name
+    text = PngImagePlugin.PngInfo()
+    text.add_text("Patient", name)
+    for suffix in ("jpg", "tif", "webp", "png"):
+        words = {"pnginfo": text} if suffix == "png" else {"exif": exif}
+        gray.save(folder / f"plain.{suffix}")
+        gray.save(folder / f"words.{suffix}", **words)
+    gray.save(folder / "xmp.jpg", xmp=f"<x>{name}</x>".encode(), comment=name)
+    gray.save(folder / "exif.png", exif=exif)
+    late = (folder / "plain.png").read_bytes()  # behind the pixels
+    end = late.index(b"IEND") - 4
+    chunk = b"tEXtPatient\0" + name.encode()
+    crc = zlib.crc32(chunk).to_bytes(4, "big")
+    (folder / "late.png").write_bytes(late[:end] + (len(chunk) - 4).to_bytes(4, "big") + chunk + crc + late[end:])
+    head = "NDims = 2\n{}DimSize = 1 1\nElementType = MET_UCHAR\nElementDataFile = LOCAL\nComment = x"
+    (folder / "words.mha").write_text(head.format(f"Comment = {name}\n"))
+    (folder / "plain.mha").write_text(head.format(""))
+    (folder / "words.nrrd").write_text(f"NRRD0004\n# {name}\npatient:={name}\ntype: uint8\n\n# x")
+    (folder / "plain.nrrd").write_text("NRRD0004\ntype: uint8\n\n# x")
+    volume = nibabel.Nifti1Image(np.zeros((2, 2, 2), np.uint8), np.eye(4))
+    nibabel.save(volume, folder / "plain.nii")
+    volume.header["descrip"] = name
+    nibabel.save(volume, folder / "words.nii.gz")
+    write_scan(folder / "dicom", PatientName=name)
+    (folder / "IM0001").write_bytes((folder / "dicom").read_bytes()[132:])  # without preamble and suffix
+
+
+def test_what_says_words_beside_its_pixels_is_named(tmp_path):
+    write_words(tmp_path)
+    notes = {file.path: file.note for file in list_files(tmp_path)}
+    assert notes.pop("IM0001") == notes.pop("dicom") == "DICOM with PatientName"
+    assert {path: note for path, note in notes.items() if not path.startswith("plain")} == {
+        "words.jpg": "data with EXIF ImageDescription, EXIF UserComment",
+        "words.tif": "data with EXIF ImageDescription",
+        "xmp.jpg": "data with comment, xmp", "words.png": "data with tEXt", "late.png": "data with tEXt",
+        "exif.png": "data with eXIf", "words.webp": "data with EXIF", "words.mha": "data with Comment",
+        "words.nrrd": "data with patient, comment", "words.nii.gz": "data with descrip",
+    }  # fmt: skip
+    assert {note for path, note in notes.items() if path.startswith("plain")} == {"data"}
+    assert "words beside pixels (10): " in (said := "\n".join(describe(tmp_path)))
+    assert "name no patient" in said
 
 
 def test_a_broken_scan_is_named_and_ends_nothing(tmp_path):

@@ -152,6 +152,50 @@ def test_the_file_that_a_header_names_travels_under_a_name_of_nobody(tmp_path, m
     assert not any(b"Doe" in path.name.encode() + path.read_bytes() for path in copied)
 
 
+SECRET = "machine example.com login jane password s3cr3t-of-the-lab"
+# A file with the secret in it, and the image of a row that names it
+NAMED = [
+    *((name, "a.mhd") for name in (
+        ".netrc", ".env", "id_rsa", "credentials.json", ".bash_history", "secrets.yaml", "diary.txt", ".pgpass",
+        "secret.raw", ".hidden.raw", "linked.raw", "diary", "passwords.gz",
+    )),
+    (".netrc", "a.nhdr"), ("diary.txt", "tail.mhd"), (".private/b.mha", ".private/b.mha"),
+    ("deep/.private/b.mha", "deep/.private/b.mha"), (".b.mha", ".b.mha"), (".private/b.mha", "link.mha"),
+    ("token_b.mha", "token_b.mha"), (".private/b.mha", "ABSOLUTE"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("secret", "image"), NAMED)
+def test_no_image_takes_a_hidden_file_or_a_secret_along(tmp_path, secret, image):
+    scans = tmp_path / ".scans"  # the folder of images itself may be anywhere
+    (scans / secret).parent.mkdir(parents=True)
+    (scans / "deep").mkdir(exist_ok=True)
+    pixels = np.frombuffer(SECRET.encode(), np.uint8).reshape(1, 1, -1)
+    head = f"NDims = 2\nDimSize = {pixels.size} 1\nElementType = MET_UCHAR\nElementDataFile = "
+    if secret.endswith(".mha"):
+        (scans / secret).write_bytes((head + "LOCAL\n").encode() + SECRET.encode())
+        (scans / "link.mha").symlink_to(secret)
+        image = str(scans / secret) if image == "ABSOLUTE" else image
+    elif image.endswith(".nhdr"):
+        lines = f"NRRD0004\ntype: uint8\ndimension: 2\nsizes: {pixels.size} 1\nencoding: raw\ndata file: {secret}\n\n"
+        (scans / image).write_text(lines)
+    else:
+        skip = "HeaderSize = -1\n" if image == "tail.mhd" else ""
+        (scans / image).write_text(head.replace("ElementData", f"{skip}ElementData") + secret + "\n")
+    if secret == "linked.raw":
+        (scans / ".netrc").write_text(SECRET)
+        (scans / secret).symlink_to(".netrc")
+    elif not secret.endswith(".mha"):
+        (scans / secret).write_text("before " * (image == "tail.mhd") + SECRET)
+    (tmp_path / "rows.jsonl").write_text(json.dumps({"image": image, "question": "?", "answer": "yes"}) + "\n")
+    columns = {name: name for name in ("image", "question", "answer")}
+    env = make("vqa", data={"source": str(tmp_path / "rows.jsonl"), "images": str(scans), "columns": columns})
+    (tmp_path / "package").mkdir()
+    with pytest.raises(ConfigError, match="would be published"):
+        write_tasks(env, tmp_path / "package")
+    assert not any(SECRET.encode() in path.read_bytes() for path in (tmp_path / "package").rglob("*") if path.is_file())
+
+
 def test_of_a_folder_whose_stack_is_chosen_that_stack_alone_travels(tmp_path):
     folder = odd_images.series(tmp_path / "scans" / "s", odd_images.flat(range(3)))
     turned = {"rows": [1, 0, 0, 0, 0, -1], "step": (0, 5, 0), "SeriesNumber": 1}

@@ -84,7 +84,7 @@ def _check_written(config: Config) -> None:
 def _check(config: Config) -> tuple[Config, dict[str, Any]]:
     from ...engines.hf.architectures import get_architecture
     from ..grpo.curriculum import build_curriculum
-    from ..reporting.tracking import check_trackers, check_uploads
+    from ..reporting.tracking import check_trackers, check_uploads, list_sources
     from ..trainer_args import build_trainer_arguments
     from .optimizer import check_optimizer
     from .outline import count_parameters, describe_filters, outline_run
@@ -107,7 +107,8 @@ def _check(config: Config) -> tuple[Config, dict[str, Any]]:
     _check_reward_fields(config.reward, env, "reward")
     arguments = build_trainer_arguments(config, "runs")
     check_optimizer(arguments, config.train.arguments)
-    check_uploads(config.log, env, arguments)
+    for source in list_sources(config, env, held_out):
+        check_uploads(config.log, source, arguments)
     beta = getattr(arguments, "beta", 0.0)
     if config.model.tiny is not None and config.lora is None and beta != 0:
         _refuse([("train.beta", f" = {beta}: model.tiny has no saved weights as a reference; allowed: 0, or add lora")])

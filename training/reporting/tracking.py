@@ -9,16 +9,18 @@ import sys
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 from urllib.parse import urlsplit
 
 from transformers import TrainerCallback, TrainerState, TrainingArguments
 
+from ...configs.schema import Config
 from ...configs.sections import LogSection
-from ...core.base import BaseMultiTurnEnv
 from ...errors import ConfigError, describe_unknown
-from ...network.data_policy import check_may_leave
+from ...network.data_policy import HasData, check_may_leave
 from ...records import Episode
+from ...rollouts.scoring.restriction import find_in_saved
 from ...rollouts.scoring.summary import ABOUT
 from ...utils.files import read_regular, write_atomically
 from ...viewer.contact_sheet import draw_episode
@@ -99,7 +101,7 @@ def has_api_key() -> bool:
         return False
 
 
-def check_images(log: LogSection, env: BaseMultiTurnEnv) -> None:
+def check_images(log: LogSection, env: HasData) -> None:
     """Raise `ConfigError` if `log.send_images` is set, but images must stay here or no tracker takes them."""
     if not log.send_images:
         return
@@ -109,7 +111,13 @@ def check_images(log: LogSection, env: BaseMultiTurnEnv) -> None:
         raise ConfigError("log.send_images: only W&B takes images; allowed only with log.report_to: [wandb]", key=key)
 
 
-def check_uploads(log: LogSection, env: BaseMultiTurnEnv, arguments: TrainingArguments) -> None:
+def list_sources(config: Config, *envs: HasData) -> list[HasData]:
+    """Return all that a run has data of: its environments, and what it learns from if that is restricted."""
+    saved = config.train.episodes
+    return [*envs, *([SimpleNamespace(name=saved, restricted=True)] if find_in_saved(saved) else [])]
+
+
+def check_uploads(log: LogSection, env: HasData, arguments: TrainingArguments) -> None:
     """Raise `ConfigError` if more than figures would be uploaded from a run on a restricted environment."""
     check_images(log, env)
     if arguments.push_to_hub:

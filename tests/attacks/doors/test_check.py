@@ -79,7 +79,23 @@ def test_no_file_of_a_wheel_leads_out_of_its_folder(tmp_path, name):
     assert not Path("/x.py").exists()
 
 
-@pytest.mark.parametrize("name", ["a.pth", "sitecustomize.py"])
+def test_scripts_are_counted_before_they_are_written(tmp_path):
+    lines = "".join(f"x{number} = demo:main\n" for number in range(1001))
+    with pytest.raises(Failed, match="1,001 scripts; allowed: 1,000"):
+        unpack(write_wheel(tmp_path / "demo.whl", f"[console_scripts]\n{lines}"))
+    assert not list((tmp_path / "fresh" / "bin").iterdir())
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "a.pth", "sitecustomize.py", "./sitecustomize.py", "//sitecustomize.py", "sitecustomize.pyc",
+        "SiteCustomize.PY",
+        ".\\sitecustomize.py", "sitecustomize/__init__.py", "usercustomize.cpython-311-x86_64-linux-gnu.so", "./a.pth",
+        "../sitecustomize.py", "demo-1.data/purelib/x.pth", "demo-1.data/platlib/x.PTH", "demo-1.data/./purelib//x.pth",
+        "demo-1.data/data/lib/python3.11/site-packages/x.pth", "./Demo-1.DATA/purelib/sitecustomize.py", "x.egg-link",
+    ],
+)  # fmt: skip
 def test_no_file_of_a_wheel_runs_by_itself(tmp_path, name):
     with pytest.raises(Failed, match="whenever it starts"):
         unpack(write_wheel(tmp_path / "demo.whl", **{name: "1"}))

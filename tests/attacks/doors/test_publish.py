@@ -11,7 +11,7 @@ from tests.support.publishing import copy_little, leave_out_check
 from viewbox.errors import ConfigError
 from viewbox.publish import publish, vendor
 from viewbox.publish.author_code import find_environment
-from viewbox.publish.author_files import CODE, list_author_files
+from viewbox.publish.author_files import CODE, check_file, list_author_files
 
 ENV = '''
 """A dot on a plain field."""
@@ -319,6 +319,14 @@ def test_a_file_that_holds_a_key_is_refused_and_the_key_is_not_shown(home):
             list_author_files(home, [name] if name != "dots.py" else [])
         assert text not in str(caught.value)
         (home / name).write_bytes(before)
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "latin-1", "utf-16", "utf-16-le", "utf-16-be", "utf-32", "utf-32-be"])
+@pytest.mark.parametrize("before", [b"", b"\0", b"abc"])
+def test_a_key_is_found_in_every_encoding_wherever_it_begins(tmp_path, encoding, before):
+    (tmp_path / "words.bin").write_bytes(before + f" # {KEYS[0]}\n".encode(encoding))
+    with pytest.raises(ConfigError, match="holds what looks like"):
+        check_file(tmp_path / "words.bin")
 
 
 def test_a_single_module_is_read_too(tmp_path, monkeypatch):

@@ -5,32 +5,43 @@ Each way is also tried with an environment that is not restricted, to show that 
 """
 
 import asyncio
+import contextlib
 import functools
 import importlib.metadata
 import json
 import os
+import re
 import signal
 import socket
 import sys
+from types import SimpleNamespace
 
 import pytest
 import yaml
+from msgspec.structs import replace
 
 from tests.support.servers import make_completion, serve
 from viewbox.configs.sections import LogSection
 from viewbox.engines.generator import Conversation
 from viewbox.engines.openai.client import OpenAIGenerator
+from viewbox.envs import make
 from viewbox.envs.digits import Digits, viewer
 from viewbox.errors import ConfigError, ToolFault
 from viewbox.network.data_policy import check_may_leave, check_sending, guard_sending, keep_on_this_machine
 from viewbox.plugins import ENVIRONMENTS
 from viewbox.publish import publish
-from viewbox.records import Message, Reply, ToolCall
+from viewbox.publish.model import publish_model
+from viewbox.records import Episode, Message, Reply, Task, ToolCall
 from viewbox.rewards import BrierReward, CombinedReward, ExactMatchReward, build
 from viewbox.rewards.imported import AnswerFunction, EpisodeFunction
+from viewbox.rollouts.exchange.export import check_push, export_run
+from viewbox.rollouts.exchange.importing import import_file
 from viewbox.rollouts.judge.reward import JudgeReward
 from viewbox.rollouts.play import play_many
+from viewbox.rollouts.runs.pack import pack_run
 from viewbox.rollouts.scoring.rescore import score_run
+from viewbox.rollouts.scoring.reward_source import build_sharing_check
+from viewbox.rollouts.store.reader import load
 from viewbox.rollouts.store.writer import EpisodeWriter
 from viewbox.training.reporting import tracking
 from viewbox.utils.frozen import FrozenDict
@@ -239,6 +250,130 @@ def test_a_config_cannot_lift_the_restriction(viewbox, hospital, elsewhere, wher
     assert elsewhere.connections == []
 
 
+# ---------------------------------------------------------------------- runs as scripts and other tools leave them
+CSV = "id,question,answer,kind\n1,What?,one,open\n"
+ROWS = {"source": "rows.csv", "columns": {"question": "question", "answer": "answer"}}
+MIXED = {"part": {"name": "vqa", "data": {**ROWS, "restricted": True}}, "digits": {}}
+HELD_OUT = {"name": "vqa", "data": ROWS, "eval": {"data": {"restricted": True}}}
+HELD_OUT_PART = {"digits": {"data": {"restricted": 1}}}
+CONFIGS = {  # of a run whose data nothing but the config or its lines declares restricted
+    "none": None, "empty": "", "without env": "log: {}\n", "a list": "- env\n", "free": "env: {name: digits}\n",
+    "env without a name": "env: {max_turns: 3}\n",
+}  # fmt: skip
+DECLARED = {  # of a run of digits
+    "held out": {"name": "digits", "eval": {"data": {"restricted": True}}},
+    "held out part": {"environments": {"digits": {}}, "eval": {"environments": HELD_OUT_PART}},
+    "other held out part": {"environments": {"digits": {}}, "eval": {"environments": MIXED}},
+    "part": {"name": "mixture", "environments": MIXED},
+    "not a mapping": {"name": "digits", "eval": ["data"]},
+}
+
+
+def store(folder, *episodes, config=None):
+    with EpisodeWriter(folder / "episodes") as writer:
+        for episode in episodes:
+            writer.append(episode)
+    if config is not None:
+        (folder / "config.yaml").write_text(config if isinstance(config, str) else yaml.safe_dump({"env": config}))
+    return folder
+
+
+def list_refusals(run):
+    """Which of the ways out of this machine are refused."""
+    folder = run / "episodes"
+    first = next(iter(load(folder)))
+    ways = {
+        "push": lambda: check_push(run, folder, "me/x"),
+        "pack": lambda: pack_run(run, run.with_suffix(".tar.gz")),
+        "judge": lambda: build_sharing_check(None, run, folder)(first, "https://judge.example/v1"),
+        "weights": lambda: publish_model(run, run.with_suffix(".out"), to="dir", id="m"),
+    }
+    refused = set()
+    for name, way in ways.items():
+        with contextlib.suppress(ConfigError):
+            way()
+            continue
+        with pytest.raises(ConfigError) as caught:
+            way()
+        refused |= {name} if re.search("(is|be) restricted", str(caught.value)) else set()
+    return refused
+
+
+@pytest.fixture
+def played(tmp_path, monkeypatch):
+    """Episodes by how their data are declared, and one of each that no longer says it."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "rows.csv").write_text(CSV)
+    monkeypatch.setattr("viewbox.publish.model.find_weights", lambda path: (path, path))
+    monkeypatch.setattr("viewbox.rollouts.exchange.export.import_hub", lambda extra: None)
+
+    def play_first(env):
+        return env.play(env.tasks[0], lambda messages: '{"answer": "one"}')
+
+    free, restricted = (play_first(make("vqa", data={**ROWS, "restricted": one})) for one in (False, True))
+    mixed = play_first(make("mixture", environments=MIXED))
+    mute = replace(free, info={name: value for name, value in free.info.items() if name != "restricted"})
+    digits, own, kept = map(play_first, (Digits(), Free(), Scans()))  # the last two are registered nowhere
+    return SimpleNamespace(
+        free=free,
+        restricted=restricted,
+        mixed=mixed,
+        mute=mute,
+        digits=digits,
+        own=own,
+        kept=kept,
+        imported=Episode(Task("a")),
+    )
+
+
+ALL = {"push", "pack", "judge", "weights"}
+
+
+@pytest.mark.parametrize("config", CONFIGS)
+def test_a_run_that_is_restricted_or_may_be_leaves_by_no_door(played, config, tmp_path):
+    for name in ("restricted", "mixed", "mute", "kept", *(["imported"] if config != "free" else [])):
+        run = store(tmp_path / name, getattr(played, name), config=CONFIGS[config])
+        assert list_refusals(run) == ALL, name
+    both = store(tmp_path / "both", played.free, played.digits, config=CONFIGS[config])
+    with EpisodeWriter(both / "episodes") as writer:  # another writer, later
+        writer.append(played.restricted)
+    assert list_refusals(both) >= {"push", "pack", "weights"}
+    for name in ("free", "digits", "own"):
+        assert list_refusals(store(tmp_path / name, getattr(played, name), config=CONFIGS[config])) == set(), name
+
+
+def test_a_class_that_is_restricted_now_keeps_the_episodes_that_it_played_before(played, tmp_path, monkeypatch):
+    run = store(tmp_path / "run", played.digits)
+    assert list_refusals(run) == set()
+    monkeypatch.setattr(Digits, "restricted", True)
+    assert list_refusals(run) == ALL
+
+
+@pytest.mark.parametrize("section", DECLARED)
+def test_what_any_part_of_a_config_declares_counts(played, section, tmp_path):
+    assert list_refusals(store(tmp_path / "run", played.digits, config=DECLARED[section])) == ALL
+
+
+@pytest.mark.parametrize("form", ["openai", "inspect", "parquet"])
+def test_a_run_that_is_exported_and_imported_says_the_same(played, form, tmp_path):
+    for name, expected in (("restricted", ALL), ("free", set()), ("mute", ALL)):
+        run = store(tmp_path / name, getattr(played, name), config={"name": "vqa", "data": {"source": "rows.csv"}})
+        export_run(run, form, tmp_path / f"{name}.{form}")
+        import_file(tmp_path / f"{name}.{form}", form, tmp_path / f"{name}-again")
+        assert list_refusals(tmp_path / f"{name}-again") == expected, name
+
+
+def test_what_cannot_be_stored_or_was_held_out_says_it_too(played, tmp_path):
+    run = store(tmp_path / "run", config={"name": "digits"})
+    with EpisodeWriter(run / "episodes") as writer:
+        writer.append_or_error(replace(played.restricted, answer={"a": object()}))
+    assert list_refusals(run) == ALL
+    run = store(tmp_path / "held", played.free, config={"name": "vqa"})
+    store(run / "held_out" / "4", played.restricted)
+    os.rename(run / "held_out" / "4" / "episodes", run / "held_out" / "5")
+    assert list_refusals(run) >= {"push", "pack", "weights"}
+
+
 # ---------------------------------------------------------------------- tools and simulated users that ask a model
 def ask(elsewhere, text):
     async def reply():
@@ -417,6 +552,21 @@ def test_training_uploads_figures_only():
             tracking.check_uploads(LogSection(**log), Free(), Arguments(**arguments))
 
 
+def test_what_is_held_out_or_learned_from_counts_as_what_is_trained_on(tmp_path):
+    kept = store(tmp_path / "kept", Scans().play(Scans().tasks[0], lambda messages: RIGHT))
+    free = store(tmp_path / "free", ENV.play(ENV.tasks[0], lambda messages: RIGHT))
+    for saved, envs, expected in (
+        (None, (Free(), Free()), [False, False]), (None, (Free(), Scans()), [False, True]),
+        (free, (Free(), Free()), [False, False]), (kept, (Free(), Free()), [False, False, True]),
+        (free / "no such", (Free(),), [False]),
+    ):  # fmt: skip
+        config = SimpleNamespace(train=SimpleNamespace(episodes=saved and str(saved)))
+        found = tracking.list_sources(config, *envs)
+        assert [bool(source.restricted) for source in found] == expected
+        refused = [attempt(tracking.check_uploads, LogSection(), one, Arguments(push_to_hub=True)) for one in found]
+        assert refused == expected
+
+
 def test_figures_may_be_tracked_but_not_what_is_printed(monkeypatch):
     monkeypatch.setenv("WANDB_CONSOLE", "auto")
     tracking.check_uploads(LogSection(report_to=["wandb"]), Free(), Arguments())
@@ -427,9 +577,14 @@ def test_figures_may_be_tracked_but_not_what_is_printed(monkeypatch):
 
 @pytest.mark.parametrize(
     "more",
-    [["train.push_to_hub=true"], ["log.send_images=true", "log.report_to=[wandb]"]],
+    [
+        ["train.push_to_hub=true"],
+        ["log.send_images=true", "log.report_to=[wandb]"],
+        ["train.push_to_hub=true", f"env={json.dumps(HELD_OUT)}"],
+    ],
 )
 def test_the_command_to_train_says_so_before_anything_is_loaded(viewbox, hospital, more):
+    (hospital / "rows.csv").write_text(CSV)
     raw = {"model": {"name": "package:tiny_viewer"}, "env": {"name": "hospital:Env"}}
     (hospital / "run.yaml").write_text(yaml.safe_dump(raw))
     more = ["rollout.max_completion_tokens=2000", "train.use_cpu=true", "train.bf16=false", *more]
@@ -441,6 +596,10 @@ def test_the_command_to_train_says_so_before_anything_is_loaded(viewbox, hospita
 def test_it_is_not_published(hospital):
     assert attempt(publish, "hospital:Env", hospital / "out")
     assert attempt(publish, "hospital:Env", hospital / "out", dry_run=True)
+    (hospital / "rows.csv").write_text(CSV)
+    for section in (HELD_OUT, {**HELD_OUT, "data": {**ROWS, "restricted": True}}, DECLARED["part"]):
+        (hospital / "study.yaml").write_text(yaml.safe_dump({"model": {"name": "m"}, "env": section}))
+        assert attempt(publish, "study.yaml", hospital / "out")
     assert not (hospital / "out").exists()
 
 

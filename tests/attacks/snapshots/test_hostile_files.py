@@ -250,6 +250,18 @@ def test_damaged_pages_end_in_results_or_named_errors_and_never_in_a_crash(good,
     assert (found.returncode, found.stdout) == (0, "done\n"), found.stderr
 
 
+@pytest.mark.parametrize(
+    ("place", "error"), [("connection._check_version", ConfigError), ("source.limit_steps", ToolFault)]
+)
+def test_a_damaged_page_that_asks_for_memory_is_named(path, monkeypatch, place, error):
+    def ask(*_):
+        raise MemoryError  # as sqlite3 does
+
+    monkeypatch.setattr(f"viewbox.tools.search.snapshot.{place}", ask)
+    with pytest.raises(error, match="damaged"):
+        find(path)
+
+
 def test_a_file_that_is_replaced_while_it_is_used_is_not_mixed_with_the_old_one(path, tmp_path):
     source = SnapshotSource(path)
     assert source.find_articles(ArticleQuery(EVERYTHING))

@@ -17,6 +17,7 @@ from viewbox.integrations.verl.export import (
     VerlExport,
     build_trainer_config,
     check_config,
+    choose_numbers,
     describe_left_out,
     export_verl,
     write_readme,
@@ -82,6 +83,9 @@ REFUSED = [
     ("rollout.repetition_penalty=1.1", "rollout.repetition_penalty = 1.1"),
     ("train.loss_type=cispo", "allowed: dapo, bnpo, grpo, dr_grpo"),
     ("train.scale_rewards=batch", "train.scale_rewards = 'batch'"),
+    ("train.max_steps=0", "train.max_steps = 0: verl cannot do this; allowed: a whole number from 1, or -1"),
+    ("train.max_steps=-2", "train.max_steps = -2"),
+    ("train.max_steps=1.5", "train.max_steps = 1.5"),
     ("model.revision=main", "model.revision = 'main'"),
     ("lora={quantize: 4bit}", "lora.quantize = '4bit'"),
     ("env.history={last_images: 1}", "training uses the sampled tokens and removes none"),
@@ -99,8 +103,11 @@ def test_what_verl_cannot_run_is_refused_with_its_setting(tmp_path):
         check_config(config)
 
 
+CONFIG = {"model": {"name": "m"}, "env": {"name": "digits"}}
+
+
 def build(**train):
-    config = parse({"model": {"name": "m"}, "env": {"name": "digits"}, "train": {"method": "grpo", **train}})
+    config = parse({**CONFIG, "train": {"method": "grpo", **train}})
     check_config(config)
     return build_trainer_config(config, Digits(), prompt_length=128, pixels={}), describe_left_out(config)
 
@@ -122,6 +129,13 @@ def test_the_settings_of_training_become_verls():
     assert settings["algorithm"]["norm_adv_by_std_in_grpo"] is False
     assert settings["algorithm"]["rollout_correction"] == {"rollout_is": "token", "rollout_is_threshold": 3.0}
     assert left_out == ["train.logging_steps = 5"]
+    for steps, expected in ((-1, None), (7, 7)):  # -1 is TRL's word for "as many as the epochs have"
+        settings, _ = build(max_steps=steps, num_train_epochs=2)
+        trainer = settings["trainer"]
+        assert (trainer["total_training_steps"], trainer["total_epochs"]) == (expected, 2)
+        assert len(choose_numbers(parse(CONFIG), settings, 500)) == (
+            7 * settings["data"]["train_batch_size"] if expected else 500
+        )
     settings, _ = build(importance_sampling_cap=None, micro_batch_tokens=100)
     assert settings["algorithm"]["rollout_correction"]["rollout_is"] is None
     assert settings["actor_rollout_ref"]["actor"]["ppo_max_token_len_per_gpu"] == 128 + 4096  # the longest episode fits

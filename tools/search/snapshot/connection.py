@@ -20,7 +20,7 @@ NO_SNAPSHOT: Final = "it is not a snapshot; allowed: a file that examples/snapsh
 _STEPS_TO_OPEN: Final = 5_000_000  # reading the schema is one of the things that take steps
 _STEPS_AT_ONCE: Final = 100_000
 # What reading a damaged file raises; Python decodes SQLite's messages strictly, and they may quote the file.
-READ_ERRORS: Final = (sqlite3.Error, UnicodeDecodeError)
+READ_ERRORS: Final = (sqlite3.Error, UnicodeDecodeError, MemoryError)
 _PRAGMAS: Final = ("trusted_schema=OFF", "query_only=ON", "cell_size_check=ON", "mmap_size=0", "temp_store=MEMORY")
 
 
