@@ -26,7 +26,7 @@ from ..utils.sanitize import clean, make_boundary_code, replace_surrogates, wrap
 from .answers import check_answer
 from .contract import AuthoredEnv, EpisodeState, StepResult
 from .fitting import has_unread_keys
-from .messages import apply_history
+from .messages import apply_history, is_failure
 from .parsing import objects
 from .parsing import reply as parsing
 from .settings import IDLE_TURNS
@@ -35,7 +35,7 @@ from .tool_calls import run_calls
 log = logging.getLogger("viewbox.envs")
 
 Policy = Callable[[list[Message]], Reply | str | Awaitable[Reply | str]]
-MAX_NAME = 128  # characters kept of a call's name and of its id
+MAX_NAME, MAX_ID = 128, 4096  # characters kept of a call's name and of its id
 Parsed = parsing.ToolCalls | parsing.Answer | parsing.Malformed
 
 
@@ -91,8 +91,10 @@ async def step(env: AuthoredEnv, state: EpisodeState, reply: Reply) -> StepResul
     reason = "" if reply.finish_reason in (None, "stop", "tool_calls") else str(reply.finish_reason)
     state.turns.append(Turn("assistant", kept.text, made, reasoning=kept.reasoning, finish_reason=reason))
     state.flags |= {"ignored"} if any(call.ignored for call in calls) else set()
-    if reply.finish_reason == "content_filter":
-        state.error = "the server's content filter ended the reply (finish_reason: content_filter)"
+    if reply.finish_reason == "content_filter" or is_failure(reply.finish_reason):
+        filtered = reply.finish_reason == "content_filter"
+        ended = "the server's content filter ended the reply" if filtered else "the server broke the reply off"
+        state.error = f"{ended} (finish_reason: {reason})"
         return state.end("error")
     if calls and not last:
         return await _run_tools(env, state, calls)
@@ -161,7 +163,7 @@ def _shorten_call(call: ToolCall, max_bytes: int) -> ToolCall:
         raise TypeError(f"a call of a reply is {type(call).__name__}; allowed: ToolCall")
     _check_texts(call, "call of a reply", "id", "name")
     short = _shorten_text(replace_surrogates(objects.write_arguments(call.arguments)), max_bytes)
-    return ToolCall(replace_surrogates(call.id[:MAX_NAME]), replace_surrogates(call.name[:MAX_NAME]), short)
+    return ToolCall(replace_surrogates(call.id[:MAX_ID]), replace_surrogates(call.name[:MAX_NAME]), short)
 
 
 def _count_bytes(call: ToolCall) -> int:

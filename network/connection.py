@@ -30,7 +30,17 @@ from . import hosts
 from .client_settings import build_client_settings
 from .data_policy import check_sending
 from .errors import AddressError, RequestError, UnusableReplyError
-from .http import MAX_ERROR, check_api_key, is_temporary, parse_retry_after, read_body, read_error, read_status
+from .http import (
+    MAX_ERROR,
+    SHORT_PAUSE,
+    check_api_key,
+    find_pause,
+    is_lasting,
+    is_temporary,
+    read_body,
+    read_error,
+    read_status,
+)
 from .public import Limiter
 
 MAX_BODY = 16 * 2**20  # bytes of the body of a reply
@@ -40,7 +50,6 @@ MAX_ATTEMPTS = 8  # for one reply; the pauses between them add up to about a min
 MAX_ATTEMPTS_UNREACHABLE = 4  # if no connection was ever made, or none since all attempts for a reply failed
 MAX_REFUSED = 3  # requests refused in the same words before the first good reply
 MAX_PAUSE = 30.0  # seconds, unless the server asks for more
-MAX_PAUSE_WITHOUT_TIMEOUT = 300.0  # seconds a server may ask for if the request has no deadline
 CONNECT_TIMEOUT = 30.0  # seconds; also for writing the request
 READ_TIMEOUT = 300.0  # seconds without a byte, after which an attempt fails; a long reply may be in progress
 ATTEMPT_TIMEOUT = 1800.0  # seconds of a whole attempt: a server that sends a byte now and then would never end it
@@ -57,6 +66,7 @@ class _RetryableError(Exception):
     status: int | None = None
     retry_after: float | None = None  # seconds that the server asks to wait
     unreachable: bool = False  # whether no connection could be made
+    lasting: bool = False  # whether the server's words say nothing of another attempt
 
 
 class Connection:
@@ -162,10 +172,10 @@ class Connection:
 
     async def _check_refused(self, error: RequestError) -> None:
         """Raise `AddressError` if the first requests were refused in the same words, once no other one is open."""
-        if self._has_replied or error.status in (None, 451) or is_temporary(error.status or 0):
+        if self._has_replied or error.status in (None, 451) or (is_temporary(error.status or 0) and not error.lasting):
             return
-        words = re.sub(r"\S*\d\S*", "", str(error))  # without the id of a request
-        self._refused.append(words)
+        words = _drop_ids(str(error))
+        self._refused.extend([words] * (MAX_REFUSED if error.lasting else 1))
         if self._refused.count(words) < MAX_REFUSED:
             return
         while self._open and not self._has_replied:  # a refusal comes sooner than a reply
@@ -192,15 +202,18 @@ class Connection:
 
     async def _repeat(self, send: Callable[[int], Awaitable[T]], deadline: float | None, info: dict[str, Any]) -> T:
         check_sending(self.url)
-        failed_since = math.inf
+        failed_since, said = math.inf, list[str]()
         for number in count(1):
             try:
                 return await send(number)
             except _RetryableError as failure:
                 now = time.monotonic()
                 failed_since = min(failed_since, now)
+                said.append(_drop_ids(str(failure)))
+                is_same = said[-MAX_REFUSED:] == [said[-1]] * MAX_REFUSED
+                failure.lasting = failure.lasting and is_same and not self._has_replied
                 pause = self._compute_pause(failure, number, deadline)
-                if self._should_stop(failure, number) or now + pause > failed_since + self.retry_timeout:
+                if failure.lasting or self._should_stop(failure, number) or now + pause > failed_since + self.retry_timeout:
                     raise self._build_final_error(failure, number, failed_since) from None
                 info["failed_attempts"] = info.get("failed_attempts", 0) + 1
                 info["last_failure"] = str(failure)  # shown if the caller then stops waiting
@@ -248,17 +261,19 @@ class Connection:
 
     def _to_error(self, response: httpx.Response, received: bytes, problem: str = "") -> Exception:
         """Return the error for a status other than 2xx, or for a body with a `problem`."""
-        said, pause = self.clean(read_error(received)[0]), parse_retry_after(response.headers.get("retry-after"))
+        said = self.clean(read_error(received)[0])
+        pause = find_pause(response.headers, said)
         message = (
             f"{problem}: {said!r}" if problem else f"HTTP {response.status_code}: {said or response.reason_phrase}"
         )
         status = 200
         if not problem or self.sends_errors:
-            status = read_status(response.status_code, received, waits=pause is not None)
+            status = read_status(response.status_code, received, pause=pause)
         if status == 200 or is_temporary(status):
             if self.limiter is not None and pause:
                 self.limiter.pause(pause)
-            return _RetryableError(message, status=status, retry_after=pause)
+            lasting = is_lasting(response.status_code, received)
+            return _RetryableError(message, status=status, retry_after=pause, lasting=lasting)
         if response.is_redirect:
             target = self.clean(response.headers.get("location", "nowhere"))
             message += f" (it points to {target}; redirects are not followed)"
@@ -288,7 +303,7 @@ class Connection:
         if failure.retry_after is not None:
             pause = max(pause, failure.retry_after + random.uniform(0, self.first_pause))
         if deadline is None:
-            return min(pause, MAX_PAUSE_WITHOUT_TIMEOUT)
+            return min(pause, SHORT_PAUSE)
         left = deadline - asyncio.get_running_loop().time()
         return pause if pause < left else max(0.0, left / 2)
 
@@ -298,12 +313,19 @@ class Connection:
             return self.address_error(f"{self.url} cannot be reached: {message}")
         self._unreachable = failure.unreachable
         failed_since = None if failure.unreachable or attempts == 1 else since
-        return self.request_error(message, status=failure.status, failed_since=failed_since)
+        error = self.request_error(message, status=failure.status, failed_since=failed_since)
+        error.lasting = failure.lasting
+        return error
 
     def clean(self, message: str) -> str:
         """Return a server's message on one short printable line, without the key."""
         message = message[: 100 * MAX_MESSAGE].replace(self._key or "\0", secrets.MASK)
         return make_line(" ".join(secrets.mask_message(message).split()), MAX_MESSAGE)
+
+
+def _drop_ids(message: str) -> str:
+    """Return a message without the id of a request."""
+    return re.sub(r"\S*\d\S*", "", message)
 
 
 def _mask_record(record: logging.LogRecord) -> bool:
