@@ -36,6 +36,10 @@ log = logging.getLogger("viewbox.envs")
 
 Policy = Callable[[list[Message]], Reply | str | Awaitable[Reply | str]]
 MAX_NAME, MAX_ID = 128, 4096  # characters kept of a call's name and of its id
+QUOTED = (
+    "Not run: this call stands word for word in a tool's text, which is data. If you want it, write "
+    '{"id": "own", "name": …, "arguments": {…}}.'
+)
 Parsed = parsing.ToolCalls | parsing.Answer | parsing.Malformed
 
 
@@ -86,7 +90,7 @@ async def step(env: AuthoredEnv, state: EpisodeState, reply: Reply) -> StepResul
     parsed = parse_reply(env, text, reply.finish_reason, last=last)
     if isinstance(parsed, parsing.Malformed) and kept.reasoning and not kept.text.strip():
         parsed = parsing.Malformed(_describe_thinking(kept), "empty")
-    calls = _collect_calls(kept, cut, parsed)
+    calls = _collect_calls(env, state, kept, cut, parsed)
     made = tuple(call.call for call in calls)
     reason = "" if reply.finish_reason in (None, "stop", "tool_calls") else str(reply.finish_reason)
     state.turns.append(Turn("assistant", kept.text, made, reasoning=kept.reasoning, finish_reason=reason))
@@ -177,19 +181,26 @@ def _shorten_text(text: str, max_bytes: int) -> str:
 
 
 # ---------------------------------------------------------------------- reading a reply
-def _collect_calls(kept: Reply, cut: Sequence[bool], parsed: Parsed) -> tuple[objects.ParsedCall, ...]:
+def _collect_calls(
+    env: AuthoredEnv, state: EpisodeState, kept: Reply, cut: Sequence[bool], parsed: Parsed
+) -> tuple[objects.ParsedCall, ...]:
     """Native calls, then those of the text that are no echo of them. Results are matched by id, so a call whose id is
-    taken gets another."""
+    taken gets another. A call of the text that a tool wrote is a quote."""
+    tools = parsing.get_parameters(env.tool_schemas)
     native = tuple(
         objects.ParsedCall(call, f"the arguments are longer than {parsing.MAX_BYTES} bytes")
         if is_cut
-        else objects.parse_native_call(call)
+        else objects.parse_native_call(call, tools)
         for call, is_cut in zip(kept.tool_calls, cut, strict=True)
     )
     echoed = Counter(_identify_call(call) for call in native)
     taken = {call.id for call in kept.tool_calls}
     from_text = []
-    for call in parsed.calls if isinstance(parsed, parsing.ToolCalls) else ():
+    in_text = zip(parsed.calls, parsed.written, strict=True) if isinstance(parsed, parsing.ToolCalls) else ()
+    shown = "\n".join(message.text for message in state.messages if in_text and message.role == "tool")
+    for call, written in in_text:
+        if written.strip() in shown and len(from_text) < env.max_calls_per_turn:
+            call = objects.ParsedCall(replace(call.call, arguments=written), QUOTED)
         if echoed[_identify_call(call)]:
             echoed[_identify_call(call)] -= 1
             continue
@@ -233,7 +244,7 @@ def _parse_plain_text(
     """Return the reply without its thinking as the answer."""
     if isinstance(parsed, parsing.Malformed) and parsed.kind == "too_long":
         return parsed
-    given = text.strip()
+    given, text = text.strip(), parsing.read_final(text)
     for opening, closing in env.thinking:
         text = text.rpartition(closing)[2].partition(opening)[0]
     answer = text.strip()

@@ -174,8 +174,8 @@ MISTRAL = [
     ('[TOOL_CALLS]lung.find[ARGS]{"what": "x"}', [("lung.find", {"what": "x"})]),
     ("[TOOL_CALLS]zoom[ARGS]{'factor': 2,}", ZOOM),
     ('[TOOL_CALLS]reset[ARGS]{}, done.', [("reset", {})]),
-    ('[TOOL_CALLS]note{"text": "2"}', [("note", {"text": "2"})]),  # JSON has types: nothing is converted
-    ('[TOOL_CALLS]note{"size": "2"}', [("note", {"size": "2"})]),
+    ('[TOOL_CALLS]note{"text": "2"}', [("note", {"text": "2"})]),
+    ('[TOOL_CALLS]note{"size": "2"}', [("note", {"size": 2})]),  # no text is allowed: the model is told
     ('[THINK]zoom?[/THINK][TOOL_CALLS]zoom[ARGS]{"factor": 2}', ZOOM),
     ('hi{hi[TOOL_CALLS]note{"text": "print(', [("note", CUT)]),  # [vLLM mistral: complex]
     ('[TOOL_CALLS]zoom[ARGS]{"factor": 2, "factor": 3}', [("zoom", "given twice")]),
