@@ -390,8 +390,9 @@ def _is_call(value: Any, answer_fields: AnswerFields | None, tools: Collection[s
         is_tool = find_tool(shape.name, tools) in tools
         if answer_fields is None:
             return is_tool and bool(shape.sets)
-        is_free = not answer_fields.is_in(value) and "continue" not in value  # neither an answer nor notes
-        return is_free and (is_tool or bool(shape.name and shape.sets) or _names_tool(value, tools))
+        if "continue" in value or not value.keys().isdisjoint(fields):  # notes, or an answer
+            return False
+        return is_tool or _names_tool(value, tools) or (bool(shape.sets) and not answer_fields.is_in(value))
     if key == "arguments" or (key is not None and isinstance(inner[key], Mapping | str)):
         return not {names[0], key} <= fields
     if answer_fields is not None and names[0] not in fields and any(_is_misnamed(*item) for item in inner.items()):
@@ -401,7 +402,7 @@ def _is_call(value: Any, answer_fields: AnswerFields | None, tools: Collection[s
 
 
 def _names_tool(value: Mapping[str, Any], tools: Collection[str]) -> bool:
-    """Return whether a text in an object is the name of a tool."""
+    """Return whether a text in an object, or in one in it, is the name of a tool."""
     inside = (one for item in value.values() for one in (item.values() if isinstance(item, dict) else [item]))
     return any(isinstance(one, str) and one in tools for one in inside)
 

@@ -57,7 +57,7 @@ _FENCED_CALL = r"```[ \t]*+(?:tool(?:_calls?+|_code|_use)?+|function_calls?+)\b"
 _FENCE = re.compile(r"```")
 _QUOTE = r"\[data (?P<code>[0-9a-f]{8})\]"  # what a tool wrote, as the model was shown it
 # Thinking of gpt-oss, up to the next channel or message; without its marks if a server has removed them.
-_ANALYSIS = r"<\|channel\|>analysis(?!\s*+to=)|(?<=[^\s])assistant(?=final|commentary)"
+_ANALYSIS = r"(?P<analysis><\|channel\|>analysis(?!\s*+to=))|(?<=[^\s])assistant(?=final|commentary)"
 _NEXT_CHANNEL = re.compile(r"<\|(?:end|start|channel|return|call)\|>")
 _LABEL = re.compile(r"(`{3,}+|~{3,}+)([ \t]*+)([\w+-]*+)")  # of a fenced block: the language
 _OPENING = (re.compile(r"\s*+(?:```\w*+\s*+)?+"), re.compile(r"\s*+"))  # before what a block, or a fence, holds
@@ -236,7 +236,7 @@ class _Scanner:
             end = self.text.find(closing, start.end())
             self.items.think_tag, self.items.think_open = closing, end < 0
             return len(self.text) if end < 0 else end + len(closing)
-        if opening.startswith("<|channel|>analysis"):
+        if start["analysis"] is not None:
             after = _NEXT_CHANNEL.search(self.text, start.end())
             self.items.think_tag, self.items.think_open = "<|end|>", after is None
             return len(self.text) if after is None else after.start()
@@ -252,7 +252,7 @@ class _Scanner:
         if start["mark"] is not None:
             return self._read_block(start.end(), self._tags, closes=opening != "[TOOL_CALLS]")
         if start["unmarked"] is not None:
-            name = start["bare_call"] or start["listed_call"] or start["last_call"]
+            name = start["bare_call"] or start["listed_call"] or start["line_call"] or start["last_call"]
             is_call = not name or find_tool(name, self._tools) in self._tools
             is_call = is_call and (start["last_call"] is None or start.start() >= self._last_lines)
             return (self._read_spelled(start.start(), self._tags, False) if is_call else None) or start.start() + 1

@@ -35,6 +35,7 @@ CLOSE = rf"</{_CALL}>|<[|｜]?/?{_CALL}(?:[_▁]end)?[|｜]>"
 MARK = f"{OPEN}|{CLOSE}"
 _NAME = r"[A-Za-z_][\w./-]*+"
 _SPACE = r"(?:[^\s<>/]{1,24}[:|｜])?"  # a namespace of tags
+_FUNCTION = "(?:function<[|｜]tool[▁_ ]sep[|｜]>)"
 # What may stand between a name and its arguments: marks, each with a word, the language of a fence.
 _SIGNS = (
     r"(?:\s|:\d++|\[CALL_ID\]\s*+\w*+|\[ARGS\]|<[|｜][^<>\n]{1,40}[|｜]>(?:\w{1,16}+)?|```(?:json)?+|Action Input:"
@@ -44,15 +45,16 @@ _SIGNS = (
 UNMARKED = "|".join((
     "<function=", rf"<{_SPACE}invoke\s++name=", rf"(?<![\w:])call:(?P<bare_call>{_NAME})(?=\{{)",
     rf"^[ \t]*+\[(?P<listed_call>{_NAME})\([^\n]*\)\][ \t]*+$", rf"^[ \t]*+(?:print\()?(?P<last_call>{_NAME})\(",
+    rf"^(?:>>>)?[ \t]*+(?P<line_call>{_NAME})[ \t]*+\n[ \t]*+(?=\{{)",
     rf"(?:\bto=|(?<![\w.]))functions\.{_NAME}{_SIGNS}(?=[({{])",
     rf"(?:commentary|<[|｜]channel[|｜]>\w++)\s++to={_NAME}{_SIGNS}(?=\{{)",
-    rf"(?:\bfunction<[|｜]tool[▁_ ]sep[|｜]>|(?<![\w.])(?={_NAME}(?::\d++)?+<[|｜]tool[▁_ ](?:sep|call_argument_begin)[|｜]>))",
+    rf"(?:\b{_FUNCTION}|(?<![\w.])(?={_NAME}(?::\d++)?+<[|｜]tool[▁_ ](?:sep|call_argument_begin)[|｜]>))",
     rf"^[ \t]*+Action:[ \t]*+{_NAME}\s*+Action Input:\s*+(?=\{{)",
 ))  # fmt: skip
 _PYTHON_LINE = re.compile(rf"\s*+(?:(?:print\()?{_NAME}\(.*\)|```\w*+)?\s*+")
 _HEAD = re.compile(
-    rf"<function=((?:<\|\w*+\|>|[^>\n])*+)>(?:\s*+(?=\{{))?+|<{_SPACE}invoke\s++name=[\"']?([^\"'>\n]*+)[^>\n]*+>"
-    rf"|(?:(?:<[|｜]channel[|｜]>)?\w*+\s*+to=|function<[|｜]tool[▁_ ]sep[|｜]>|Action:[ \t]*+|:?(?:call:)?)({_NAME}){_SIGNS}"
+    rf"<function=((?:<\|\w*+\|>|[^>\n]){{0,200}}+)>(?:\s*+(?=\{{))?+|{_FUNCTION}?<{_SPACE}invoke\s++name=[\"']?([^\"'>\n]*+)[^>\n]*+>"
+    rf"|(?:(?:<[|｜]channel[|｜]>)?\w*+\s*+to=|{_FUNCTION}|Action:[ \t]*+|>>>[ \t]*+|:?(?:call:)?)({_NAME}){_SIGNS}"
     r"(?=[({]|<arg_key>|</tool_call>)"
 )
 _OPENING = re.compile(r"\s*+\[?+\s*+(?:print\()?+")
