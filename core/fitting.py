@@ -16,6 +16,7 @@ import re
 import sys
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from functools import cache
 from re import Pattern
 from typing import Any
@@ -24,7 +25,7 @@ from pydantic import AliasChoices, AliasPath, BaseModel, ValidationError
 
 from ..errors import ConfigError, ToolError, describe_unknown, find_nearest, show_json
 from ..tools.arguments import is_number_list
-from ..utils.box_paths import BoxPath
+from ..utils.box_paths import BoxPath, convert_at
 from ..utils.frozen import thaw
 from ..utils.json_schema import Violation, check_schema, describe_allowed, find_violation, list_types, write_path
 from .contract import AuthoredEnv
@@ -117,19 +118,13 @@ def _unfold_boxes(env: AuthoredEnv, answer: dict[str, Any]) -> dict[str, Any]:
     """Return the answer with its boxes as lists of four numbers, if a model wrote them in another form that has one
     reading: under a common name, by the names of the sides, as two corners, or as the only box of a list."""
     names = (env.answer_format.schema or {}).get("properties", {})
-    for field, is_list, key in map(BoxPath.parse, env.boxes):
-        others = [name for name in _BOX_KEYS if name in answer and name not in names]
-        if not is_list and field not in answer and len(others) == len(env.boxes) == 1:
-            answer[field] = answer.pop(others[0])
-        if not is_list:
-            answer |= {field: _unfold_box(answer[field])} if field in answer else {}
-        elif isinstance(answer.get(field), list):
-            answer[field] = [
-                item | ({key: _unfold_box(item[key])} if key in item else {})
-                if isinstance(item, dict) and key
-                else _unfold_box(item)
-                for item in answer[field]
-            ]
+    field, is_list, _ = BoxPath.parse(env.boxes[0] if len(env.boxes) == 1 else "[]")
+    others = [name for name in _BOX_KEYS if name in answer and name not in names]
+    if not is_list and field not in answer and len(others) == 1:
+        answer = {field if name == others[0] else name: item for name, item in answer.items()}
+    for path in env.boxes:
+        with suppress(ToolError):  # the schema says it better
+            answer = convert_at(answer, path, lambda box, name: _unfold_box(box))
     return answer
 
 

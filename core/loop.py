@@ -244,10 +244,10 @@ def _parse_plain_text(
     """Return the reply without its thinking as the answer."""
     if isinstance(parsed, parsing.Malformed) and parsed.kind == "too_long":
         return parsed
-    given, text = text.strip(), parsing.read_final(text)
-    for opening, closing in env.thinking:
+    given = text.strip()
+    for opening, closing in (*env.thinking, *parsing.CHANNELS):
         text = text.rpartition(closing)[2].partition(opening)[0]
-    answer = text.strip()
+    answer = text.removesuffix("<|return|>").strip()
     if not answer:
         reason = "there is no text but the thinking, which is not read" if given else "the reply is empty"
         return parsing.Malformed(reason, "empty")

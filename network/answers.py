@@ -78,11 +78,8 @@ class AnswerCache:
         return value if kept is None else kept
 
     def drop(self, key: str) -> None:
-        """Forget an answer, which is of no use."""
-        with self._lock:
-            self._memory.pop(key, None)
-        if self.path is not None:
-            self._run(lambda file: (file.execute("DELETE FROM answers WHERE key = ?", (key,)), file.commit()))
+        """Forget an answer of the file, which is of no use."""
+        self._run(lambda file: (file.execute("DELETE FROM answers WHERE key = ?", (key,)), file.commit()))
 
     def _read(self, file: sqlite3.Connection, key: str) -> bytes | None:
         now = self.clock()

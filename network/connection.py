@@ -49,6 +49,7 @@ MAX_MESSAGE = 300  # characters kept of a server's message
 MAX_ATTEMPTS = 8  # for one reply; the pauses between them add up to about a minute
 MAX_ATTEMPTS_UNREACHABLE = 4  # if no connection was ever made, or none since all attempts for a reply failed
 MAX_REFUSED = 3  # requests refused in the same words before the first good reply
+LASTING = 501  # the status of a server that failed in the same words so often, and promised nothing
 MAX_PAUSE = 30.0  # seconds, unless the server asks for more
 CONNECT_TIMEOUT = 30.0  # seconds; also for writing the request
 READ_TIMEOUT = 300.0  # seconds without a byte, after which an attempt fails; a long reply may be in progress
@@ -172,10 +173,10 @@ class Connection:
 
     async def _check_refused(self, error: RequestError) -> None:
         """Raise `AddressError` if the first requests were refused in the same words, once no other one is open."""
-        if self._has_replied or error.status in (None, 451) or (is_temporary(error.status or 0) and not error.lasting):
+        if self._has_replied or error.status in (None, 451) or is_temporary(error.status or 0):
             return
         words = _drop_ids(str(error))
-        self._refused.extend([words] * (MAX_REFUSED if error.lasting else 1))
+        self._refused.extend([words] * (MAX_REFUSED if error.status == LASTING else 1))
         if self._refused.count(words) < MAX_REFUSED:
             return
         while self._open and not self._has_replied:  # a refusal comes sooner than a reply
@@ -210,10 +211,10 @@ class Connection:
                 now = time.monotonic()
                 failed_since = min(failed_since, now)
                 said.append(_drop_ids(str(failure)))
-                is_same = said[-MAX_REFUSED:] == [said[-1]] * MAX_REFUSED
-                failure.lasting = failure.lasting and is_same and not self._has_replied
+                if failure.lasting and said[-MAX_REFUSED:] == [said[-1]] * MAX_REFUSED and not self._has_replied:
+                    failure.status = LASTING
                 pause = self._compute_pause(failure, number, deadline)
-                if failure.lasting or self._should_stop(failure, number) or now + pause > failed_since + self.retry_timeout:
+                if self._should_stop(failure, number) or now + pause > failed_since + self.retry_timeout:
                     raise self._build_final_error(failure, number, failed_since) from None
                 info["failed_attempts"] = info.get("failed_attempts", 0) + 1
                 info["last_failure"] = str(failure)  # shown if the caller then stops waiting
@@ -261,8 +262,7 @@ class Connection:
 
     def _to_error(self, response: httpx.Response, received: bytes, problem: str = "") -> Exception:
         """Return the error for a status other than 2xx, or for a body with a `problem`."""
-        said = self.clean(read_error(received)[0])
-        pause = find_pause(response.headers, said)
+        pause = find_pause(response.headers, said := self.clean(read_error(received)[0]))
         message = (
             f"{problem}: {said!r}" if problem else f"HTTP {response.status_code}: {said or response.reason_phrase}"
         )
@@ -272,8 +272,9 @@ class Connection:
         if status == 200 or is_temporary(status):
             if self.limiter is not None and pause:
                 self.limiter.pause(pause)
-            lasting = is_lasting(response.status_code, received)
-            return _RetryableError(message, status=status, retry_after=pause, lasting=lasting)
+            return _RetryableError(
+                message, status=status, retry_after=pause, lasting=is_lasting(response.status_code, received)
+            )
         if response.is_redirect:
             target = self.clean(response.headers.get("location", "nowhere"))
             message += f" (it points to {target}; redirects are not followed)"
@@ -295,7 +296,7 @@ class Connection:
     def _should_stop(self, failure: _RetryableError, attempts: int) -> bool:
         unreachable = (self._unreachable and failure.unreachable) or (failure.status == 200 and not self._has_replied)
         most = min(MAX_ATTEMPTS_UNREACHABLE, self.attempts) if unreachable else self.attempts
-        return not self.is_up() or attempts >= most
+        return not self.is_up() or attempts >= most or failure.status == LASTING
 
     def _compute_pause(self, failure: _RetryableError, attempts: int, deadline: float | None) -> float:
         """Return the seconds until the next attempt; a pause that exceeds the time left becomes half of that time."""
@@ -313,9 +314,7 @@ class Connection:
             return self.address_error(f"{self.url} cannot be reached: {message}")
         self._unreachable = failure.unreachable
         failed_since = None if failure.unreachable or attempts == 1 else since
-        error = self.request_error(message, status=failure.status, failed_since=failed_since)
-        error.lasting = failure.lasting
-        return error
+        return self.request_error(message, status=failure.status, failed_since=failed_since)
 
     def clean(self, message: str) -> str:
         """Return a server's message on one short printable line, without the key."""

@@ -7,11 +7,8 @@ class RequestError(ViewboxError):
     """There is no reply to this request; others may still be answered.
 
     `status` is the HTTP status that said so, if one did. `failed_since` is the time (`time.monotonic`) of the first of
-    several attempts, all of which failed at a server that could be reached. `lasting` says that these were the first
-    ones, and that the server failed in the same words each time.
+    several attempts, all of which failed at a server that could be reached.
     """
-
-    lasting = False
 
     def __init__(self, message: str, *, status: int | None = None, failed_since: float | None = None) -> None:
         super().__init__(message)

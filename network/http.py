@@ -40,18 +40,14 @@ def find_pause(headers: Mapping[str, str], said: str) -> float | None:
     >>> find_pause({"retry-after-ms": "700"}, ""), find_pause({}, "Please try again in 1m2.5s."), find_pause({}, "later")
     (0.7, 62.5, None)
     """
-    if (pause := parse_retry_after(headers.get("retry-after-ms"))) is not None:
-        return pause / 1000
-    if (pause := parse_retry_after(headers.get("retry-after"))) is not None:
-        return pause
-    if (found := _IN_WORDS.search(said)) is not None:
-        return parse_retry_after(found[1])
-    used_up = [
-        parse_retry_after(value)
-        for name, value in headers.items()
-        if "ratelimit-reset" in name.lower() and headers.get(name.lower().replace("reset", "remaining"), "0") == "0"
-    ]
-    return max((pause for pause in used_up if pause is not None and pause <= SHORT_PAUSE), default=None)
+    thousandths, found = parse_retry_after(headers.get("retry-after-ms")), _IN_WORDS.search(said)
+    if thousandths is not None:
+        return thousandths / 1000
+    if "retry-after" in headers or found is not None:
+        return parse_retry_after(headers.get("retry-after") or (found and found[1]))
+    resets = [(name.replace("reset", "remaining"), headers[name]) for name in headers if "ratelimit-reset" in name]
+    pauses = [parse_retry_after(reset) for left, reset in resets if headers.get(left, "0") == "0"]
+    return max((pause for pause in pauses if pause is not None and pause <= SHORT_PAUSE), default=None)
 
 
 def parse_retry_after(header: str | None) -> float | None:
@@ -146,9 +142,8 @@ def is_lasting(status: int, body: bytes) -> bool:
     >>> is_lasting(500, b'{"error": "start me with --jinja"}'), is_lasting(500, b'{"error": "Internal Server Error"}')
     (True, False)
     """
-    message = read_error(body)[0]
-    is_json = body.lstrip().startswith(b"{") and message.encode("utf-8", "replace") != body
-    return status == 500 and is_json and re.search(_PASSES, message, re.IGNORECASE) is None
+    message, named, _ = read_error(body)
+    return status == 500 and named not in (200, 401) and re.search(_PASSES, message, re.IGNORECASE) is None
 
 
 def find_compression(header: str | None) -> str | None:

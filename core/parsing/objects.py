@@ -171,15 +171,10 @@ def _iter_objects(
 
 # ---------------------------------------------------------------------- calls
 TagPairs = tuple[tuple[str, str], ...]  # the tags that open and close the thinking
+_TAGS = ("think", "thinking", "thought", "reasoning", "seed:think")
 THINKING: TagPairs = (  # if a model's own tags are not known
-    ("<think>", "</think>"),
-    ("<thinking>", "</thinking>"),
-    ("<thought>", "</thought>"),
-    ("<reasoning>", "</reasoning>"),
-    ("[THINK]", "[/THINK]"),
-    ("◁think▷", "◁/think▷"),
-    ("<seed:think>", "</seed:think>"),
-    ("<|channel>thought", "<channel|>"),
+    *((f"<{name}>", f"</{name}>") for name in _TAGS),
+    *(("[THINK]", "[/THINK]"), ("◁think▷", "◁/think▷"), ("<|channel>thought", "<channel|>")),
 )
 Tools = Mapping[str, Mapping[str, Any]]  # the parameters of each tool, as JSON Schema
 
@@ -188,7 +183,7 @@ _NAMES = ("name", "tool")
 _OTHER_NAMES = ("tool_name", "function", "function_name", "action", "recipient_name")  # of a tool, or of anything else
 _ARGUMENTS = ("arguments", "parameters")
 _MISNAMED = (*_ARGUMENTS, "args", "kwargs", "params", "input", "tool_input", "action_input")
-_WRAPPERS = ("function", "tool_call", "function_call", "tool_use", "tool", "action")
+_WRAPPERS = ("function", "tool_call", "function_call", "tool_use", "tool", "action", "command")
 _LISTS = ("tool_calls", "function_calls", "tool_uses")
 _REASONS = ("thought", "thoughts", "reasoning", "reason", "explanation", "rationale")  # which nothing reads
 _IGNORED_KEYS = frozenset({"id", "call_id", "tool_call_id", "type", "continue", *_REASONS})
@@ -392,19 +387,15 @@ def _is_call(value: Any, answer_fields: AnswerFields | None, tools: Collection[s
             return is_tool and bool(shape.sets)
         if "continue" in value or not value.keys().isdisjoint(fields):  # notes, or an answer
             return False
-        return is_tool or _names_tool(value, tools) or (bool(shape.sets) and not answer_fields.is_in(value))
+        if is_tool or any(isinstance(item, str) and item in tools for item in value.values()):
+            return True
+        return bool(shape.sets) and not answer_fields.is_in(value)
     if key == "arguments" or (key is not None and isinstance(inner[key], Mapping | str)):
         return not {names[0], key} <= fields
     if answer_fields is not None and names[0] not in fields and any(_is_misnamed(*item) for item in inner.items()):
         return True
     has_only_tool = answer_fields is not None or inner.keys() <= _IGNORED_KEYS | {"tool"}
     return "tool" in names and "tool" not in fields and has_only_tool
-
-
-def _names_tool(value: Mapping[str, Any], tools: Collection[str]) -> bool:
-    """Return whether a text in an object, or in one in it, is the name of a tool."""
-    inside = (one for item in value.values() for one in (item.values() if isinstance(item, dict) else [item]))
-    return any(isinstance(one, str) and one in tools for one in inside)
 
 
 def _parse_arguments(name: str, arguments: Any) -> tuple[Mapping[str, Any], str | None]:

@@ -58,6 +58,7 @@ _FENCE = re.compile(r"```")
 _QUOTE = r"\[data (?P<code>[0-9a-f]{8})\]"  # what a tool wrote, as the model was shown it
 # Thinking of gpt-oss, up to the next channel or message; without its marks if a server has removed them.
 _ANALYSIS = r"(?P<analysis><\|channel\|>analysis(?!\s*+to=))|(?<=[^\s])assistant(?=final|commentary)"
+CHANNELS: TagPairs = (("<|channel|>analysis", "<|channel|>final<|message|>"),)
 _NEXT_CHANNEL = re.compile(r"<\|(?:end|start|channel|return|call)\|>")
 _LABEL = re.compile(r"(`{3,}+|~{3,}+)([ \t]*+)([\w+-]*+)")  # of a fenced block: the language
 _OPENING = (re.compile(r"\s*+(?:```\w*+\s*+)?+"), re.compile(r"\s*+"))  # before what a block, or a fence, holds
@@ -433,18 +434,6 @@ def parse_reply(
 def get_parameters(tools: Iterable[Mapping[str, Any]]) -> Tools:
     """Return the parameters of each tool, as JSON Schema, of schemas in the OpenAI function format."""
     return {tool["function"]["name"]: tool["function"].get("parameters") or {} for tool in tools}
-
-
-def read_final(text: str) -> str:
-    """Return what gpt-oss says to the user, of a reply that holds its channels; any other text as it is.
-
-    >>> read_final("<|channel|>analysis<|message|>Left?<|end|><|start|>assistant<|channel|>final<|message|>Right.<|return|>")
-    'Right.'
-    """
-    final = "assistantfinal" if text.startswith("analysis") else "<|channel|>final<|message|>"
-    if final in text:
-        return _NEXT_CHANNEL.split(text.rpartition(final)[2])[0]
-    return _NEXT_CHANNEL.split(text)[0] if "<|channel|>analysis" in text else text
 
 
 def split_calls(text: str, tools: Iterable[Mapping[str, Any]]) -> tuple[str, tuple[ToolCall, ...]]:

@@ -51,7 +51,8 @@ UNMARKED = "|".join((
     rf"(?:\b{_FUNCTION}|(?<![\w.])(?={_NAME}(?::\d++)?+<[|｜]tool[▁_ ](?:sep|call_argument_begin)[|｜]>))",
     rf"^[ \t]*+Action:[ \t]*+{_NAME}\s*+Action Input:\s*+(?=\{{)",
 ))  # fmt: skip
-_PYTHON_LINE = re.compile(rf"\s*+(?:(?:print\()?{_NAME}\(.*\)|```\w*+)?\s*+")
+_PYTHON_CALL = rf"{_NAME}\([^()]*+(?:\([^()]*+\)[^()]*+)*+\)"
+_PYTHON_LINE = re.compile(rf"\s*+(?:{_PYTHON_CALL}|print\({_PYTHON_CALL}\)|```\w*+)?\s*+")
 _HEAD = re.compile(
     rf"<function=((?:<\|\w*+\|>|[^>\n]){{0,200}}+)>(?:\s*+(?=\{{))?+|{_FUNCTION}?<{_SPACE}invoke\s++name=[\"']?([^\"'>\n]*+)[^>\n]*+>"
     rf"|(?:(?:<[|｜]channel[|｜]>)?\w*+\s*+to=|{_FUNCTION}|Action:[ \t]*+|>>>[ \t]*+|:?(?:call:)?)({_NAME}){_SIGNS}"
@@ -79,11 +80,7 @@ class SpelledCall(NamedTuple):
 
 
 def find_last_lines(text: str) -> int:
-    """Return where the lines of Python calls begin that end a text.
-
-    >>> find_last_lines("I look.\\nzoom(factor=2)\\nreset()\\n"), find_last_lines("I call zoom(2) here.")
-    (8, 20)
-    """
+    """Return where the lines of Python calls begin that end a text."""
     begin = len(text)
     for line in reversed(text.splitlines(keepends=True)):
         if not _PYTHON_LINE.fullmatch(line):

@@ -365,9 +365,7 @@ def test_arguments_in_fractions_are_refused_where_thousandths_are_asked(call, wo
 
 def edit_call(call, words):
     """Do what a hint says, to the letter."""
-    if found := re.search(r'write "(\w+)" instead of "(\w+)"', words):
-        call[found[1]] = call.pop(found[2])
-    elif found := re.search(r'put (.+) in "arguments": \{…\}', words):
+    if found := re.search(r'put (.+) in "arguments": \{…\}', words):
         call["arguments"] = {key: call.pop(key) for key in json.loads(f"[{found[1]}]")}
     elif found := re.search(r'unknown argument of \w+ "(\w+)".*did you mean "(\w+)"', words):
         call["arguments"][found[2]] = call["arguments"].pop(found[1])
@@ -382,10 +380,8 @@ def edit_call(call, words):
 @pytest.mark.parametrize(
     "call",
     [
-        {"name": "zoom", "args": {"factor": 2}}, {"name": "zoom", "params": '{"factor": 2}'},
-        {"name": "zoom", "input": {"factor": 2}}, {"name": "zoom", "ARGUMENTS": {"factor": 2}},
         {"name": "zoom", "factor": 2, "center": [0.1, 0.2]}, {"name": "zoom", "arguments": {"Factor": 2}},
-        {"name": "Zoom", "arguments": {"factor": 2}}, {"name": "zoom", "arguments": {"factor": 40}},
+        {"name": "zom", "arguments": {"factor": 2}}, {"name": "zoom", "arguments": {"factor": 40}},
         {"name": "zoom", "arguments": {"factor": True}},
     ],
 )  # fmt: skip
