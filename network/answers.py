@@ -79,7 +79,7 @@ class AnswerCache:
 
     def drop(self, key: str) -> None:
         """Forget an answer of the file, which is of no use."""
-        self._run(lambda file: (file.execute("DELETE FROM answers WHERE key = ?", (key,)), file.commit()))
+        self._run(lambda file: (file.execute("DELETE FROM answers WHERE key = ?", (key,)), file.execute("COMMIT")))
 
     def _read(self, file: sqlite3.Connection, key: str) -> bytes | None:
         now = self.clock()

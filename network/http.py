@@ -24,14 +24,15 @@ _PASSES = (
 )
 _MONEY = "(?<!check )quota|billing|credit|payment"
 _EXHAUSTED = "insufficient.{0,3}(quota|balance|credit|fund)|balance.{0,20}too low|budget.{0,20}exceeded|out of credit"
-_LONG = "per.?day|\\bdaily\\b|\\b[rt]pd\\b|per.?month|\\bmonthly\\b|per.?week|\\bweekly\\b"  # unless the server names a short pause
+_LONG = "per.?(day|week|month)|\\b(daily|weekly|monthly|[rt]pd)\\b"  # unless the server asks for a short pause
 SHORT_PAUSE = 300.0  # seconds
 _FILTERED = "content.?(filter|policy|management|moderat)|moderation|flagged|data_inspection|safety system"
 
 
 _SPAN = re.compile(r"(\d{1,9}(?:\.\d{1,9})?)\s*(ms|milli|[smhd])[a-z]*[\s,]*", re.IGNORECASE)
 _UNITS = {"ms": 0.001, "milli": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
-_IN_WORDS = re.compile(rf"(?:again|retry|wait|resets?)\s+(?:(?:in|after|for)\s+)?((?:{_SPAN.pattern})+)", re.IGNORECASE)
+_SPANS = re.compile(rf"(?:{_SPAN.pattern})+", re.IGNORECASE)
+_ASKS = re.compile(rf"(?:again|retry|wait|resets?)\s+(?:(?:in|after|for)\s+)?({_SPANS.pattern})", re.I)
 
 
 def find_pause(headers: Mapping[str, str], said: str) -> float | None:
@@ -40,7 +41,7 @@ def find_pause(headers: Mapping[str, str], said: str) -> float | None:
     >>> find_pause({"retry-after-ms": "700"}, ""), find_pause({}, "Please try again in 1m2.5s."), find_pause({}, "later")
     (0.7, 62.5, None)
     """
-    thousandths, found = parse_retry_after(headers.get("retry-after-ms")), _IN_WORDS.search(said)
+    thousandths, found = parse_retry_after(headers.get("retry-after-ms")), _ASKS.search(said)
     if thousandths is not None:
         return thousandths / 1000
     if "retry-after" in headers or found is not None:
@@ -59,7 +60,7 @@ def parse_retry_after(header: str | None) -> float | None:
     """
     if header is None:
         return None
-    if re.fullmatch(rf"(?:{_SPAN.pattern})+", header, re.IGNORECASE):
+    if _SPANS.fullmatch(header):
         return sum(float(number) * _UNITS[unit.lower()] for number, unit in _SPAN.findall(header))
     try:
         seconds = float(header)

@@ -338,9 +338,7 @@ def mend_name(name: str) -> str:
     return name if mended is None else mended[1]
 
 
-def find_calls(
-    value: object, answer_fields: AnswerFields | None, tools: Collection[str] = ()
-) -> list[Any] | None:
+def find_calls(value: object, answer_fields: AnswerFields | None, tools: Collection[str] = ()) -> list[Any] | None:
     """Return the calls in an object or a list outside any tag; None if it is something else.
 
     >>> find_calls({"tool": "zoom", "arguments": {"factor": 2}}, None)

@@ -1,10 +1,11 @@
 """The text of one model reply, parsed: tool calls, an answer, or what is wrong with it.
 
 A policy may write anything, so no text makes this raise, and the work is linear in its length: a reply over 64 KB is
-refused unread, and what strict decoding has read in vain is counted. `scan` says what a text holds, `decide` what that means. Strict JSON is tried first; common mistakes
-are repaired if only one reading is possible, and flagged, so that a reward can see them. Nothing is filled in. Every
-format of tool calls is read, whichever the prompt taught: `<tool_call>{…}</tool_call>`, a fenced ```tool block, a JSON
-object with `tool` or `name` and `arguments`, and what chat templates teach instead (`spelled`).
+refused unread, and what strict decoding reads in vain is bounded. `scan` says what a text holds, `decide` what that
+means. Strict JSON is tried first; common mistakes are repaired if only one reading is possible, and flagged, so that a
+reward can see them. Nothing is filled in. Every format of tool calls is read, whichever the prompt taught:
+`<tool_call>{…}</tool_call>`, a fenced ```tool block, a JSON object with `tool` or `name` and `arguments`, what other
+interfaces write, and what chat templates teach instead (`spelled`).
 """
 
 import json
@@ -243,7 +244,9 @@ class _Scanner:
             return len(self.text) if after is None else after.start()
         if opening == "assistant" and not self.text.startswith("analysis"):
             return start.end()
-        if opening == "assistant" or opening in self._lone_closing_tags:  # the prompt opened it: all before was thinking
+        if (
+            opening == "assistant" or opening in self._lone_closing_tags
+        ):  # the prompt opened it: all before was thinking
             self.items = Items(self.text, self._cut, self.items.count, think_tag=opening)
             return start.end()
         self.items.count += 1

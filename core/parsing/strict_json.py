@@ -18,8 +18,8 @@ MAX_DIGITS = 308  # of an integer: a float can still hold it
 
 
 class StrictJson(NamedTuple):
-    """The value at a position: `value` is None if there is no JSON; `complaint` says why it cannot be used. `end` is where
-    the value ends, or where it could not be read further."""
+    """The value at a position: `value` is None if there is no JSON; `complaint` says why it cannot be used; it ends, or
+    cannot be read further, at `end`."""
 
     value: Any
     end: int

@@ -35,12 +35,6 @@ log = logging.getLogger("viewbox.judge")
 FILE = "judge.sqlite"
 MAX_SHOWN = 200  # characters of a reply
 REFUSALS = ("content_filter", "refusal")  # finish reasons that are about the text
-EFFECTS = (
-    "gave no verdict on an answer, which scores 0",
-    "refused an answer, which scores 0",
-    "gave no verdict, so the episode has no score",
-    "gave no reply, so the episode has no score",
-)
 COOLDOWN = 30.0  # seconds without requests after no connection could be made
 COUNTED = ("calls", "cached", "unreachable", "unreadable", "refused")
 # Statuses that are about the key, the quota, the load or the network. Every other 4xx is about what the request says.
@@ -163,18 +157,17 @@ class JudgeClient:
         try:
             reply = background.run(self._generate_reply(conversation))
         except Exception as error:  # a failure concerns only this judgment
-            last, late = conversation.info.get("last_failure"), f"not within {self.timeout:g} s"
-            late += f"; the last failure: {last}" if last else ""
-            return self._fail(
-                late if isinstance(error, TimeoutError) else str(error) or type(error).__name__, self._is_refusal(error)
-            )
+            last = conversation.info.get("last_failure")
+            late = f"not within {self.timeout:g} s" + (f"; the last failure: {last}" if last else "")
+            reason = late if isinstance(error, TimeoutError) else str(error) or type(error).__name__
+            return self._fail(reason, self._is_refusal(error))
         self._has_replied, self._last_reply = True, time.monotonic()
         text, reason = replace_surrogates(reply.text), reply.finish_reason
         if reason not in ("stop", "tool_calls"):
             advice = f"; max_tokens = {self._judge.max_tokens} may be too small" if reason == "length" else ""
             return self._fail(f"its reply ended early (finish_reason: {reason}{advice})", reason in REFUSALS)
         if not is_verdict(text):
-            self._log(EFFECTS[0 if self.has_judged else 2], repr(text[:MAX_SHOWN]))
+            self._log("gave no verdict", self.has_judged, repr(text[:MAX_SHOWN]))
             return text
         self.has_judged = True
         if kept is not None:
@@ -183,7 +176,7 @@ class JudgeClient:
 
     def _fail(self, reason: str, refused: bool) -> RequestRefusedError | None:
         """Log and return that there is no reply, or that the request was refused."""
-        self._log(EFFECTS[1 if refused else 3], reason)
+        self._log("refused the request" if refused else "gave no reply", refused, reason)
         if refused:
             return RequestRefusedError(f"the judge refused the request: {reason}")
         self.count("unreachable")
@@ -201,11 +194,12 @@ class JudgeClient:
             return since is not None and self._last_reply > since
         return self._has_replied or status not in ABOUT_THE_ADDRESS
 
-    def _log(self, effect: str, reason: str) -> None:
+    def _log(self, event: str, is_zero: bool, reason: str) -> None:
         """Log why there was no verdict, at most every `COOLDOWN` seconds, because a judge that is down fails often."""
         if time.monotonic() >= self._last_logged + COOLDOWN:
             self._last_logged = time.monotonic()
-            log.warning("the judge %s %s: %s", self._generator.url, effect, reason)
+            effect = "an answer scores 0" if is_zero else "the episode has no score"
+            log.warning("the judge %s %s, so %s: %s", self._generator.url, event, effect, reason)
 
     async def _generate_reply(self, conversation: Conversation) -> Reply:
         async with self._semaphore:

@@ -156,9 +156,9 @@ class JudgeReward:
     whole reference and answer. Each is text of at most `max_characters`, between marks that the answer cannot forge.
     The judge sees no image, and its temperature is 0. A missing or empty answer scores 0 without a request. The score
     is 0, too, if the judge refuses the request (HTTP 400, 403, …), or if its reply is not {"score": 0..1, …} while
-    another one was. It is `None` if there is no reference. Without a whole reply within `timeout` seconds and `attempts`
-    attempts, and if no reply was a verdict so far, the judge raises `JudgeUnreachableError`; a combined reward then has
-    no total.
+    another one was. It is `None` if there is no reference. Without a whole reply within `timeout` seconds and
+    `attempts` attempts, and if no reply was a verdict so far, the judge raises `JudgeUnreachableError`; a combined
+    reward then has no total.
 
     Verdicts are stored by the hash of the whole request in the folder `cache` (None: in memory): scoring again sends no
     requests. Text names a folder in the user's cache folder (`$XDG_CACHE_HOME/viewbox/judge`), a `Path` any folder. At
