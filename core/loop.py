@@ -245,7 +245,7 @@ def _parse_plain_text(
     if isinstance(parsed, parsing.Malformed) and parsed.kind == "too_long":
         return parsed
     given = text.strip()
-    for opening, closing in (*env.thinking, *parsing.CHANNELS):
+    for opening, closing in (*env.thinking, *parsing.OTHER_THINKING, *parsing.CHANNELS):
         text = text.rpartition(closing)[2].partition(opening)[0]
     answer = text.removesuffix("<|return|>").strip()
     if not answer:

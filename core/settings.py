@@ -22,7 +22,6 @@ from ..images.coordinates import Coordinates
 from ..tools import to_tool_names
 from ..tools.builtin.windows import WindowName, WindowPreset
 from ..utils.frozen import FrozenDict
-from .parsing.objects import THINKING
 
 NonNegative = Annotated[int, Field(ge=0)]
 ToolName = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_-]{0,63}$")]  # text that is no path and no address
@@ -123,7 +122,7 @@ class LoopSettings:
     thinking: Annotated[
         tuple[tuple[str, str], ...],
         Field(
-            THINKING,
+            (("<think>", "</think>"),),
             description="pairs of tags around thinking, which is never read. Default in a run: the model's own",
         ),
     ]

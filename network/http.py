@@ -38,8 +38,8 @@ _ASKS = re.compile(rf"(?:again|retry|wait|resets?)\s+(?:(?:in|after|for)\s+)?({_
 def find_pause(headers: Mapping[str, str], said: str) -> float | None:
     """Return the seconds that a server asks to wait, in a header or in the words of its error.
 
-    >>> find_pause({"retry-after-ms": "700"}, ""), find_pause({}, "Please try again in 1m2.5s."), find_pause({}, "later")
-    (0.7, 62.5, None)
+    >>> find_pause({"retry-after-ms": "700"}, ""), find_pause({}, "Please try again in 1m2.5s.")
+    (0.7, 62.5)
     """
     thousandths, found = parse_retry_after(headers.get("retry-after-ms")), _ASKS.search(said)
     if thousandths is not None:

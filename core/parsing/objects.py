@@ -171,11 +171,6 @@ def _iter_objects(
 
 # ---------------------------------------------------------------------- calls
 TagPairs = tuple[tuple[str, str], ...]  # the tags that open and close the thinking
-_TAGS = ("think", "thinking", "thought", "reasoning", "seed:think")
-THINKING: TagPairs = (  # if a model's own tags are not known
-    *((f"<{name}>", f"</{name}>") for name in _TAGS),
-    *(("[THINK]", "[/THINK]"), ("◁think▷", "◁/think▷"), ("<|channel>thought", "<channel|>")),
-)
 Tools = Mapping[str, Mapping[str, Any]]  # the parameters of each tool, as JSON Schema
 
 _GLUED_NAME = re.compile(r"([\w./:-]++)\s*+(?:<[|/]\w+\|?>.*+|\(\s*+\))", re.DOTALL)

@@ -25,7 +25,6 @@ from ...utils.frozen import Record
 from ...utils.sanitize import replace_surrogates
 from .lenient_json import parse_lenient_json
 from .objects import (
-    THINKING,
     AnswerFields,
     ParsedCall,
     TagPairs,
@@ -40,6 +39,11 @@ from .spelled import CLOSE, MARK, OPEN, UNMARKED, find_last_lines, read_calls
 from .strict_json import StrictJson, decode_json
 
 MAX_BYTES = 64 * 1024  # of UTF-8
+THINKING: TagPairs = (("<think>", "</think>"),)
+OTHER_THINKING: TagPairs = (  # whatever the model's own tags are
+    *((f"<{name}>", f"</{name}>") for name in ("think", "thinking", "thought", "reasoning", "seed:think")),
+    *(("[THINK]", "[/THINK]"), ("◁think▷", "◁/think▷"), ("<|channel>thought", "<channel|>")),
+)
 _BOOLEANS = {"true": True, "yes": True, "false": False, "no": False}
 _PLACEHOLDERS = ("…", "...")
 
@@ -207,6 +211,7 @@ class _Scanner:
         self.text = text
         self.items = Items(text, cut)
         self._answer_fields, self._cut, self._tools = answer_fields, cut, tools
+        thinking = (*thinking, *OTHER_THINKING) if thinking else ()
         start, tags = _build_patterns(thinking)
         self._closing_tags = {opening: closing for opening, closing in thinking if opening}
         self._lone_closing_tags = {closing for _, closing in thinking if closing}
