@@ -355,11 +355,8 @@ def _unwrap_call(value: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return the call in {"type": "function", "function": {…}} or {"tool_call": {…}}; else `value`."""
     if any(isinstance(value.get(name), str) for name in _NAMES):
         return value
-    return next((inner for key, inner in value.items() if _flatten(key) in _WRAPPERS and _has_name(inner)), value)
-
-
-def _has_name(value: object) -> bool:
-    return isinstance(value, Mapping) and not value.keys().isdisjoint(_NAMES)
+    inside = [one for key, one in value.items() if isinstance(one, Mapping) and _flatten(key) in _WRAPPERS]
+    return next((one for one in inside if not one.keys().isdisjoint(_NAMES)), value)
 
 
 def _is_call(value: Any, answer_fields: AnswerFields | None, tools: Collection[str] = ()) -> bool:
@@ -368,12 +365,11 @@ def _is_call(value: Any, answer_fields: AnswerFields | None, tools: Collection[s
         return False
     shape = _read_shape(value, tools)
     inner = shape.value
-    if inner is not value and not value.keys().isdisjoint(fields - _IGNORED_KEYS):
+    is_beside = inner is not value and not value.keys().isdisjoint(fields - _IGNORED_KEYS)
+    if is_beside or is_schema(inner.get("parameters")):
         return False
     names = [key for key in _NAMES if isinstance(inner.get(key), str)]
     key = next((key for key in _ARGUMENTS if key in inner), None)
-    if is_schema(inner.get("parameters")):
-        return False
     if not names:
         is_tool = find_tool(shape.name, tools) in tools
         if answer_fields is None:

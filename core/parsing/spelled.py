@@ -31,6 +31,7 @@ _CALL = r"(?:[\w-]+:)?(?:tool[_▁]?call|function_calls?)"
 # Marks that open calls, as <tool_call>, <|tool_call_begin|> or <minimax:tool_call>, and that close them. Without a
 # closing mark a call ends with its bracket.
 OPEN = rf"<{_CALL}>|<[|｜]{_CALL}(?:[_▁](?:begin|start))?[|｜]?>|\[TOOL_CALLS\]"
+OPEN += r"|<\|channel\|>commentary(?:\s++json)?+<\|message\|>(?=\s*+\{)"  # a call without its recipient
 CLOSE = rf"</{_CALL}>|<[|｜]?/?{_CALL}(?:[_▁]end)?[|｜]>"
 MARK = f"{OPEN}|{CLOSE}"
 _NAME = r"[A-Za-z_][\w./-]*+"

@@ -223,6 +223,7 @@ FINISH_REASONS = {
     "spii sensitive image_safety image_prohibited_content guardrail_intervened",
     "refusal": "refusal",
 }
+REASONS = ("finish_reason", "finishReason", "stop_reason", "done_reason")  # which the first of them names
 COUNTS = ("prompt_tokens", "completion_tokens")
 
 # What a server refuses if it wants calls and results in another form than `to_openai_messages` gives them.
@@ -261,8 +262,9 @@ def parse_completion(body: bytes) -> Completion:
         raise UnusableReplyError("the reply is not JSON") from None
     choices = data.get("choices") if isinstance(data, dict) else None
     choice = choices[0] if isinstance(choices, list) and choices else None
-    reason = _read_finish_reason(choice.get("finish_reason")) if isinstance(choice, dict) else ""
-    _check_whole(data, choice)
+    named = [choice[name] for name in REASONS if choice.get(name)] if isinstance(choice, dict) else []
+    reason = _read_finish_reason(named[0] if named else None)
+    _check_whole(data, choice, reason)
     message = choice.get("message", {} if reason == "content_filter" else None) if isinstance(choice, dict) else None
     if not isinstance(choice, dict) or not isinstance(message, dict):
         raise UnusableReplyError(f"the reply has no {'message' if isinstance(choice, dict) else 'choices'}")
@@ -281,16 +283,17 @@ def parse_completion(body: bytes) -> Completion:
     return Completion(_clean(text), calls, reason, _read_usage(data), data, _clean(thought))
 
 
-def _check_whole(data: Any, choice: Any) -> None:
+def _check_whole(data: Any, choice: Any, reason: str) -> None:
     """Raise `UnusableReplyError` if a server says that it failed, whatever text stands beside that."""
     parts = (data, choice, choice.get("message")) if isinstance(choice, dict) else ()
     for part in (one for one in parts if isinstance(one, dict)):
         error = part.get("error")
         if any(error.values()) if isinstance(error, dict) else error:
             raise UnusableReplyError("the reply ended in an error")
-        for name in ("finish_reason", "native_finish_reason", "status"):
-            if is_failure(reason := _read_finish_reason(part.get(name))):
-                raise UnusableReplyError(f"the reply was broken off ({name} {reason!a})")
+        said = [part.get(name) for name in ("native_finish_reason", "status")]
+        for word in (reason, *(said if reason == "stop" else ())):
+            if isinstance(word, str) and is_failure(word):
+                raise UnusableReplyError(f"the reply was broken off ({word[:MAX_REASON]!a})")
 
 
 def _read_finish_reason(given: object) -> str:

@@ -951,6 +951,10 @@ for word in ("network_error", "insufficient_system_resource", "abort", "aborted"
              "OTHER", "MALFORMED_FUNCTION_CALL", "function_call_filter: MALFORMED_FUNCTION_CALL", "server error"):
     row(f"E9-{word}", completion(HALF_AN_ANSWER, finish=word), again, AGAIN, "DeepSeek, GLM, vLLM, Gemini: their words",
         "genkit-ai/genkit#6259")
+row("E9-status-length", completion(GOOD, finish="length") | {"status": "incomplete"}, again, [[1], 1],
+    "the budget ended it", "BerriAI/litellm#37710")
+row("E9-stop-reason", choose(completion(HALF_AN_ANSWER, finish=None), stop_reason="error"), again, AGAIN,
+    "Anthropic, by a proxy")
 for word in ("stop", "end_turn", "length", "model_context_window_exceeded", "model_paused"):
     row(f"E9-{word}", completion(GOOD, finish=word), again, [[1], 1], "the model ended it, or its budget")
 row("E9-always", completion(HALF_AN_ANSWER, finish="error"), seen(lambda one: [reasons(one), totals(one)], tasks=1),

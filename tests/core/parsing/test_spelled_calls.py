@@ -310,6 +310,7 @@ HARMONY = [  # [openai/harmony: docs/format.md; lablup/mlxcel 654]
     ('<|start|>assistant to=functions.zoom<|channel|>commentary json<|message|>{"factor": 2}<|call|>', ZOOM),
     ('<|channel|>analysis to=functions.zoom code<|message|>{"factor": 2}<|call|>', ZOOM),
     ('<|channel|>commentary to=other <|constrain|>json<|message|>{"label": "x"}<|call|>', [("other", {"label": "x"})]),
+    ('<|channel|>commentary<|message|>{"label": "x"}<|end|>', [("", 'no "name"')]),  # [NVIDIA/TensorRT-LLM 9256]
     ('commentary to=functions.zoom json{"factor": 2}', ZOOM),
     ('analysisLook closer {"label": "x"}.assistantcommentary to=functions.zoom json{"factor": 2}', ZOOM),
 ]  # fmt: skip
