@@ -199,11 +199,11 @@ def _collect_calls(
     in_text = zip(parsed.calls, parsed.written, strict=True) if isinstance(parsed, parsing.ToolCalls) else ()
     shown = "\n".join(message.text for message in state.messages if in_text and message.role == "tool")
     for call, written in in_text:
-        if written.strip() in shown and len(from_text) < env.max_calls_per_turn:
-            call = objects.ParsedCall(replace(call.call, arguments=written), QUOTED)
         if echoed[_identify_call(call)]:
             echoed[_identify_call(call)] -= 1
             continue
+        if written.strip() in shown and len(from_text) < env.max_calls_per_turn:
+            call = objects.ParsedCall(replace(call.call, arguments=written), QUOTED)
         call_id = call.call.id
         while call_id in taken:
             call_id = f"text_{call_id}"
