@@ -49,7 +49,6 @@ MAX_MESSAGE = 300  # characters kept of a server's message
 MAX_ATTEMPTS = 8  # for one reply; the pauses between them add up to about a minute
 MAX_ATTEMPTS_UNREACHABLE = 4  # if no connection was ever made, or none since all attempts for a reply failed
 MAX_REFUSED = 3  # requests refused in the same words before the first good reply
-LASTING = 501  # the status of a server that failed in the same words so often, and promised nothing
 MAX_PAUSE = 30.0  # seconds, unless the server asks for more
 CONNECT_TIMEOUT = 30.0  # seconds; also for writing the request
 READ_TIMEOUT = 300.0  # seconds without a byte, after which an attempt fails; a long reply may be in progress
@@ -120,6 +119,7 @@ class Connection:
         self._has_replied = self._has_connected = is_known
         self._unreachable = True  # never connected, or not since all attempts for a reply failed
         self._refused: deque[str] = deque(maxlen=MAX_REFUSED)  # the last refusals before the first good reply
+        self._lasts = False  # whether a request failed MAX_REFUSED times in the same words, which promise nothing
         self._open = 0  # calls of `post` that may still be answered
         self._key = secrets.remember(check_api_key(api_key))
         if secrets.remember_settings(dict(extra or {})):
@@ -173,10 +173,11 @@ class Connection:
 
     async def _check_refused(self, error: RequestError) -> None:
         """Raise `AddressError` if the first requests were refused in the same words, once no other one is open."""
-        if self._has_replied or error.status in (None, 451) or is_temporary(error.status or 0):
+        lasts = self._lasts and error.status == 500
+        if self._has_replied or error.status in (None, 451) or (is_temporary(error.status or 0) and not lasts):
             return
         words = _drop_ids(str(error))
-        self._refused.extend([words] * (MAX_REFUSED if error.status == LASTING else 1))
+        self._refused.extend([words] * (MAX_REFUSED if lasts else 1))
         if self._refused.count(words) < MAX_REFUSED:
             return
         while self._open and not self._has_replied:  # a refusal comes sooner than a reply
@@ -211,8 +212,7 @@ class Connection:
                 now = time.monotonic()
                 failed_since = min(failed_since, now)
                 said.append(_drop_ids(str(failure)))
-                if failure.lasting and said[-MAX_REFUSED:] == [said[-1]] * MAX_REFUSED and not self._has_replied:
-                    failure.status = LASTING
+                self._lasts |= failure.lasting and said[-MAX_REFUSED:] == [said[-1]] * MAX_REFUSED
                 pause = self._compute_pause(failure, number, deadline)
                 if self._should_stop(failure, number) or now + pause > failed_since + self.retry_timeout:
                     raise self._build_final_error(failure, number, failed_since) from None
@@ -296,7 +296,7 @@ class Connection:
     def _should_stop(self, failure: _RetryableError, attempts: int) -> bool:
         unreachable = (self._unreachable and failure.unreachable) or (failure.status == 200 and not self._has_replied)
         most = min(MAX_ATTEMPTS_UNREACHABLE, self.attempts) if unreachable else self.attempts
-        return not self.is_up() or attempts >= most or failure.status == LASTING
+        return not self.is_up() or attempts >= most or (failure.lasting and self._lasts and not self._has_replied)
 
     def _compute_pause(self, failure: _RetryableError, attempts: int, deadline: float | None) -> float:
         """Return the seconds until the next attempt; a pause that exceeds the time left becomes half of that time."""
