@@ -195,10 +195,10 @@ def _collect_calls(
     )
     echoed = Counter(_identify_call(call) for call in native)
     taken = {call.id for call in kept.tool_calls}
-    from_text = []
-    in_text = zip(parsed.calls, parsed.written, strict=True) if isinstance(parsed, parsing.ToolCalls) else ()
-    shown = "\n".join(message.text for message in state.messages if in_text and message.role == "tool")
-    for call, written in in_text:
+    from_text: list[objects.ParsedCall] = []
+    in_text = parsed if isinstance(parsed, parsing.ToolCalls) else parsing.ToolCalls(())
+    shown = "\n".join(message.text for message in state.messages if in_text.calls and message.role == "tool")
+    for call, written in zip(in_text.calls, in_text.written, strict=True):
         if echoed[_identify_call(call)]:
             echoed[_identify_call(call)] -= 1
             continue

@@ -95,12 +95,12 @@ def read_error(body: bytes) -> tuple[str, int | None, str]:
     """
     text = body.decode("utf-8", "replace")
     try:
-        value, codes = json.loads(text), ""
+        value: Any = json.loads(text)
     except (ValueError, RecursionError):  # a page, a stream of events; or torn JSON
         return text, 401 if text.lstrip("\ufeff \t\r\n").startswith(("<", "data:", "event:")) else 200, ""
-    choices = value.get("choices") if isinstance(value, dict) else None
-    is_half = isinstance(choices, list) and bool(choices)  # a reply, and an error in it or beside it
-    value = choices[0] if is_half and not value.get("error") else value
+    codes, choices = "", value.get("choices") if isinstance(value, dict) else None
+    halves = choices if isinstance(choices, list) else []  # of a reply, with an error in it or beside it
+    value = halves[0] if halves and not value.get("error") else value
     for key in ("error", "errors", "detail", "message", "msg"):
         value = value[0] if isinstance(value, list) and value else value
         if isinstance(value, dict):
@@ -109,7 +109,7 @@ def read_error(body: bytes) -> tuple[str, int | None, str]:
     found = re.search(r"\b[45][0-9][0-9]\b", codes)
     if not isinstance(value, str):
         return text, 200, codes
-    return value, 200 if is_half else int(found[0]) if found else None, codes
+    return value, 200 if halves else int(found[0]) if found else None, codes
 
 
 def read_status(status: int, body: bytes, *, pause: float | None = None) -> int:

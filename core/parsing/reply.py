@@ -331,11 +331,11 @@ class _Scanner:
             reason = (text.startswith(_BRACKETS) and complaint) or _FORMAT
             self.items.refuse_call("", text, f"the tool call is not valid JSON: {reason}")
         elif complaint is None and (rest is None or rest.end() < stop):
-            error = "a tool call block must hold one JSON object and nothing after it"
-            self.items.add_call(value, text, error, self._tools)
+            more = "a tool call block must hold one JSON object and nothing after it"
+            self.items.add_call(value, text, more, self._tools)
         else:
             error = None if complaint is None else f"the tool call is not valid JSON: {complaint}"
-            for call in find_calls(value, None) or ([value] if value != [] else []):  # [] calls no tool
+            for call in find_calls(value, None, self._tools) or ([value] if value != [] else []):  # [] calls no tool
                 self.items.add_call(call, text, error, self._tools)
         return after if closed else stop
 

@@ -125,10 +125,10 @@ def parse_verdict(reply: str) -> Verdict:
     text = reply.strip() if len(reply) <= _MAX_REPLY else ""
     said = text.rpartition("</think>")[2].strip()
     fenced = said.removesuffix("```").rpartition("```")[2].removeprefix("json") if said.endswith("```") else said
-    verdict = None
-    for one in (text, fenced):
+    verdict: Any = {}
+    for written in (text, fenced):
         with suppress(ValueError, RecursionError):
-            verdict = verdict or json.loads(one, object_pairs_hook=build_object)
+            verdict = verdict or json.loads(written, object_pairs_hook=build_object)
     score = to_finite_float(verdict.get("score")) if isinstance(verdict, dict) else None
     if score is None or not 0 <= score <= 1:
         return Verdict(None, f"the judge's reply has no score from 0 to 1: {_to_line(reply)!r}")
