@@ -262,7 +262,8 @@ class Connection:
 
     def _to_error(self, response: httpx.Response, received: bytes, problem: str = "") -> Exception:
         """Return the error for a status other than 2xx, or for a body with a `problem`."""
-        pause = find_pause(response.headers, said := self.clean(read_error(received)[0]))
+        said = self.clean(read_error(received)[0])
+        pause = find_pause(response.headers, "" if problem else said, response.status_code)
         message = (
             f"{problem}: {said!r}" if problem else f"HTTP {response.status_code}: {said or response.reason_phrase}"
         )

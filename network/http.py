@@ -35,8 +35,9 @@ _SPANS = re.compile(rf"(?:{_SPAN.pattern})+", re.IGNORECASE)
 _ASKS = re.compile(rf"(?:again|retry|wait|resets?)\s+(?:(?:in|after|for)\s+)?({_SPANS.pattern})", re.I)
 
 
-def find_pause(headers: Mapping[str, str], said: str) -> float | None:
-    """Return the seconds that a server asks to wait, in a header or in the words of its error.
+def find_pause(headers: Mapping[str, str], said: str, status: int = 429) -> float | None:
+    """Return the seconds that a server asks to wait, in a header or in the words of its error; with a 429 also those
+    after which a limit of it is reset.
 
     >>> find_pause({"retry-after-ms": "700"}, ""), find_pause({}, "Please try again in 1m2.5s.")
     (0.7, 62.5)
@@ -46,7 +47,8 @@ def find_pause(headers: Mapping[str, str], said: str) -> float | None:
         return thousandths / 1000
     if "retry-after" in headers or found is not None:
         return parse_retry_after(headers.get("retry-after") or (found and found[1]))
-    resets = [(name.replace("reset", "remaining"), headers[name]) for name in headers if "ratelimit-reset" in name]
+    names = [name for name in headers if status == 429 and "ratelimit-reset" in name]
+    resets = [(name.replace("reset", "remaining"), headers[name]) for name in names]
     pauses = [parse_retry_after(reset) for left, reset in resets if headers.get(left, "0") == "0"]
     return max((pause for pause in pauses if pause is not None and pause <= SHORT_PAUSE), default=None)
 

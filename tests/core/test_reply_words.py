@@ -278,10 +278,11 @@ def test_thinking_beside_a_reply_and_its_end_are_kept_with_the_turn():
     assert (turn.reasoning, turn.finish_reason) == ("hm \ufffd", "length")
 
 
-def test_a_reply_that_a_filter_ended_is_an_error_without_a_score():
-    episode = play(Reply("half of", (), "content_filter"))
+@pytest.mark.parametrize("reason", ["content_filter", "error", "abort"])
+def test_a_reply_that_a_filter_ended_is_an_error_without_a_score(reason):
+    episode = play(Reply(RIGHT, (), reason))
     assert (episode.end_reason, episode.scores.total, len(episode.turns)) == ("error", None, 2)
-    assert "content_filter" in episode.explain_missing_score()
+    assert reason in episode.explain_missing_score()
 
 
 # ---- words that can be followed
