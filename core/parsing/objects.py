@@ -17,13 +17,12 @@ from msgspec.structs import replace
 from ...errors import find_nearest, show_json
 from ...records import ToolCall
 from ...utils.frozen import FrozenDict, Record, thaw
-from .lenient_json import parse_lenient_json
+from .lenient_json import parse_lenient_json, read_by_schema
 from .strict_json import decode_json
 
 _TYPES = frozenset({"string", "number", "integer", "boolean", "array", "object", "null"})
 _KEYWORDS = frozenset({"type", "$ref", "enum", "anyOf", "allOf", "oneOf", "const", "items", "properties"})
 _MAX_REFERENCES = 8  # followed in a row
-_FORM = '{"name": …, "arguments": {…}}'
 EMPTY: Mapping[str, Any] = FrozenDict()
 
 
@@ -307,7 +306,7 @@ def parse_call(outer: object, text: str, identity: str, tools: Tools = EMPTY) ->
     if error is not None:
         return ParsedCall(ToolCall(identity, find_tool(name, tools), text), error)
     written = [key for key, _ in sets if key not in _ARGUMENTS] + [key for key in names if key not in (*_NAMES, name)]
-    notes = [f"{', '.join(map(show_json, written))}: write {_FORM}"] if written else []
+    notes = [", ".join(map(show_json, written)) + ': write {"name": …, "arguments": {…}}'] if written else []
     return replace(_fit_call(identity, name, arguments, tools, *notes), ignored=bool(others))
 
 
@@ -318,8 +317,7 @@ def _is_misnamed(key: str, value: object) -> bool:
 
 
 def get_call_name(value: object, tools: Collection[str] = ()) -> str:
-    """Return the name in a call, which may be beyond a limit: nothing else of it is read. Empty if there is none, or
-    two."""
+    """Return the name in a call, of which another part may be beyond a limit; empty if there is none, or two."""
     return find_tool(_read_shape(value, tools).name, tools) if isinstance(value, Mapping) else ""
 
 
@@ -333,7 +331,7 @@ def mend_name(name: str) -> str:
     return name if mended is None else mended[1]
 
 
-def find_calls(value: object, answer_fields: AnswerFields | None, tools: Collection[str] = ()) -> list[Any] | None:
+def find_calls(value: Any, answer_fields: AnswerFields | None, tools: Collection[str] = ()) -> list[Any] | None:
     """Return the calls in an object or a list outside any tag; None if it is something else.
 
     >>> find_calls({"tool": "zoom", "arguments": {"factor": 2}}, None)
@@ -341,14 +339,11 @@ def find_calls(value: object, answer_fields: AnswerFields | None, tools: Collect
     >>> find_calls({"answer": "left"}, None)
     """
     names = answer_fields.names if answer_fields is not None else frozenset()
-    if isinstance(value, list):
-        return value if value and all(_is_call(item, answer_fields, tools) for item in value) else None
-    if not isinstance(value, dict):
-        return None
-    listed = next((value[key] for key in value if _flatten(key) in _LISTS and key not in names), None)
-    if isinstance(listed, list):
-        return listed if listed and all(_is_call(item, answer_fields, tools) for item in listed) else None
-    return [value] if _is_call(value, answer_fields, tools) else None
+    if isinstance(value, dict):
+        listed = next((value[key] for key in value if _flatten(key) in _LISTS and key not in names), None)
+        value = listed if isinstance(listed, list) else [value]
+    is_list = isinstance(value, list) and bool(value)
+    return value if is_list and all(_is_call(item, answer_fields, tools) for item in value) else None
 
 
 def _unwrap_call(value: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -403,34 +398,3 @@ def _parse_arguments(name: str, arguments: Any) -> tuple[Mapping[str, Any], str 
         if complaint is not None:
             return {}, f'the "arguments" of {show_json(name[:64])} must be a JSON object: {complaint}'
     return {}, f'the "arguments" of {show_json(name[:64])} must be a JSON object, not {show_json(arguments)}'
-
-
-def read_by_schema(text: str, schema: object) -> object:
-    """Return the value that a parameter's schema makes of a text.
-
-    >>> read_by_schema("2", {"type": "integer"}), read_by_schema("2", {"type": "string"}), read_by_schema("2", None)
-    (2, '2', '2')
-    >>> read_by_schema("two", {"type": "integer"}), read_by_schema("['a', True]", {"type": "array"})
-    ('two', ['a', True])
-    >>> read_by_schema("500, 500", {"type": "array"}), read_by_schema("500, 500", {"type": "number"})
-    ([500, 500], '500, 500')
-    """
-    if _allows_text(schema):
-        return text
-    listed = f"[{text}]"
-    value, end, complaint = decode_json(listed)
-    if value is None:
-        value, end, complaint = parse_lenient_json(listed, 0, len(listed)).to_strict()
-    if complaint is not None or end != len(listed) or not value:
-        return text
-    is_list = isinstance(schema, Mapping) and schema.get("type") == "array" and len(value) > 1
-    if is_list and all(type(item) in (int, float) for item in value):
-        return value
-    return value[0] if len(value) == 1 else text
-
-
-def _allows_text(schema: object) -> bool:
-    if not isinstance(schema, Mapping):
-        return True
-    kinds, options = schema.get("type"), [*(schema.get("anyOf") or ()), *(schema.get("oneOf") or ())]
-    return any(map(_allows_text, options)) if kinds is None and options else kinds is None or "string" in kinds

@@ -22,8 +22,8 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
-from .lenient_json import parse_lenient_json
-from .objects import Tools, find_tool, mend_name, read_by_schema
+from .lenient_json import parse_lenient_json, read_by_schema
+from .objects import Tools, find_tool, mend_name
 from .strict_json import StrictJson, describe_duplicate
 
 MAX_CALLS = 256  # read between two marks
