@@ -42,7 +42,10 @@ FAMILIES = {
     "GLM": "<tool_call>a<arg_key>k</arg_key><arg_value>", "Mistral": "[TOOL_CALLS]a[ARGS]{", "Python": "a(b=1), ",
     "Python lists": "[a(b)]\n", "open Python": "<|tool_call_start|>[a(b='", "Gemma": '<|tool_call>call:a{b:<|"|>',
     "bare Gemma": "call:a{b:", "surrogates": "\ud800", "accents": "é",
-    "prose": "The lesion is on the left. ",
+    "prose": "The lesion is on the left. ", "thoughts in lists": '{"a":["</think>","",', "Kimi": "functions.a:0{",
+    "DeepSeek": "a<｜tool▁sep｜>{", "gpt-oss": "<|channel|>commentary to=a {", "analysis": "<|channel|>analysis",
+    "Claude": '<invoke name="a"><parameter name="b">', "ReAct": "Action: a\nAction Input: {", "last lines": "a(b)\n",
+    "quotes of tools": "[data 01234567]", "other keys": '{"a": {"name": {', "tools as keys": '{"zoom": {"a": ',
 }  # fmt: skip
 SETTINGS: tuple[tuple[str, dict[str, Any]], ...] = (
     ("{}", {}),

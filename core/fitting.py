@@ -2,8 +2,8 @@
 
 One rule is for values of another JSON type than the answer's. A string that is exactly how JSON writes a number, true,
 false or null is that value, where the schema allows the value and no such string: "3.5" is 3.5, while "3.50", "95%" and
-"Yes" stay strings. A whole float is an integer where only integers are allowed. Nothing else is converted: true is no
-number, and 1 is not true.
+"Yes" stay strings. A whole float is an integer where only integers are allowed, and a word in another case the only
+choice that it can be. Nothing else is converted: true is no number, and 1 is not true.
 
 A key that is not declared is refused if it is near one that is missing. Any other is allowed, and told to the caller.
 
@@ -16,6 +16,7 @@ import re
 import sys
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence, Set
+from contextlib import suppress
 from functools import cache
 from re import Pattern
 from typing import Any
@@ -23,6 +24,8 @@ from typing import Any
 from pydantic import AliasChoices, AliasPath, BaseModel, ValidationError
 
 from ..errors import ConfigError, ToolError, describe_unknown, find_nearest, show_json
+from ..tools.arguments import is_number_list
+from ..utils.box_paths import BoxPath, convert_at
 from ..utils.docstrings import restore_docstring
 from ..utils.frozen import sort_set, thaw
 from ..utils.json_schema import Violation, check_schema, describe_allowed, find_violation, list_types, write_path
@@ -44,7 +47,7 @@ def fit_schema(env: AuthoredEnv, answer: dict[str, Any]) -> dict[str, Any]:
     schema = env.answer_format.schema
     if schema is None:
         return answer
-    answer = _Coercion(schema, env.answer).convert(answer, [schema])
+    answer = _Coercion(schema, env.answer).convert(_unfold_boxes(env, answer), [schema])
     if isinstance(env.answer, type):
         return _fit_model(env.answer, answer, schema)
     problem = find_violation(answer, schema)
@@ -59,7 +62,7 @@ def has_unread_keys(env: AuthoredEnv, answer: Mapping[str, object]) -> bool:
     if (schema := env.answer_format.schema) is None:
         return False
     coercion = _Coercion(schema, env.answer)
-    coercion.convert(thaw(answer), [schema])
+    coercion.convert(_unfold_boxes(env, thaw(answer)), [schema])
     return bool(coercion.unknown - (set() if isinstance(env.answer, type) else {"confidence"}))  # which is kept
 
 
@@ -117,6 +120,32 @@ def check_finite(value: object, *path: object) -> None:
             check_finite(item, *path, key)
     elif isinstance(value, int | float) and not abs(value) <= sys.float_info.max:
         raise ToolError(f"{write_path(path)[:120]}: must be a finite number")
+
+
+_BOX_KEYS = ("bbox_2d", "bbox", "box", "bounding_box")  # of models, where an answer has another name for its box
+_SIDES = (("x1", "y1", "x2", "y2"), ("xmin", "ymin", "xmax", "ymax"), ("x_min", "y_min", "x_max", "y_max"))
+
+
+def _unfold_boxes(env: AuthoredEnv, answer: dict[str, Any]) -> dict[str, Any]:
+    """Return the answer with its boxes as lists of four numbers, if a model wrote them in another form that has one
+    reading: under a common name, by the names of the sides, as two corners, or as the only box of a list."""
+    names = (env.answer_format.schema or {}).get("properties", {})
+    field, is_list, _ = BoxPath.parse(env.boxes[0] if len(env.boxes) == 1 else "[]")
+    others = [name for name in _BOX_KEYS if name in answer and name not in names]
+    if not is_list and field not in answer and len(others) == 1:
+        answer = {field if name == others[0] else name: item for name, item in answer.items()}
+    for path in env.boxes:
+        with suppress(ToolError):  # the schema says it better
+            answer = convert_at(answer, path, lambda box, name: _unfold_box(box))
+    return answer
+
+
+def _unfold_box(box: Any) -> Any:
+    if isinstance(box, dict):
+        return next(([box[side] for side in sides] for sides in _SIDES if set(sides) == box.keys()), box)
+    if isinstance(box, list) and len(box) in (1, 2) and all(is_number_list(part, 4 // len(box)) for part in box):
+        return [side for part in box for side in part]
+    return box
 
 
 # ---------------------------------------------------------------------- values of another type
@@ -240,7 +269,9 @@ def _settle(value: Any, options: Options) -> tuple[bool, Any]:
                 return True, int(value)
             if (kind == "number" and is_number) or isinstance(value, _TYPES.get(kind, ())):
                 return True, value
-    return False, value
+    words = [choice for option in options for choice in _get_choices(option) or () if isinstance(choice, str)]
+    same = {word for word in words if isinstance(value, str) and word.casefold() == value.casefold()}
+    return (True, same.pop()) if len(same) == 1 else (False, value)
 
 
 # ---------------------------------------------------------------------- what an environment declares

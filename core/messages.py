@@ -35,6 +35,13 @@ _NO_TEXT = re.compile(  # fields of a message that are read elsewhere, or hold n
     r"|(?:^|_)(?:role|name|id|type|object|model|status|signature|reason|channel)$"
 )
 SHOWN = "The image of tool call {id}:"
+# What a server says of a reply that it, and not the model, ended.
+_FAILED = re.compile(
+    "error|fail|abort|cancel|time_?d?_?out|interrupt|insufficient|unavailable|exceeded|overload|malformed|unexpected"
+    "|incomplete|disconnect|exception|missing|too_many|preempt|rate_?limit|^other$",
+    re.IGNORECASE,
+)
+_CALL_NAME = re.compile("[A-Za-z0-9_-]{1,64}")  # that every server takes
 CALLS: dict[ReplyFormat, str] = {  # how a reply's text writes a call
     "native": "<tool_call>\n{}\n</tool_call>",
     "hermes": "<tool_call>\n{}\n</tool_call>",
@@ -92,7 +99,7 @@ def to_openai_messages(
     """Return the messages as chat-completion dicts; text alone stays a string.
 
     With `text_calls`, as servers take them: a tool message that answers no native call of the reply before it becomes a
-    user message, and an empty reply says that it is none.
+    user message, so does one of a call whose name no server takes back, and an empty reply says that it is none.
 
     >>> to_openai_messages([Message("system", ("Look.",)), Message("user", ("What is it?",))])
     [{'role': 'system', 'content': 'Look.'}, {'role': 'user', 'content': 'What is it?'}]
@@ -161,6 +168,15 @@ def read_tool_calls(message: Mapping[str, object]) -> tuple[ToolCall, ...]:
     return tuple(found)
 
 
+def is_failure(finish_reason: str | None) -> bool:
+    """Return whether a reply with this finish reason is a part of one: its server failed, and the model did not end it.
+
+    >>> is_failure("network_error"), is_failure("OTHER"), is_failure("stop"), is_failure("length")
+    (True, True, False, False)
+    """
+    return _FAILED.search((finish_reason or "").replace(" ", "_").replace("-", "_")) is not None
+
+
 def read_reasoning(message: Mapping[str, Any]) -> str:
     """Return the thinking in an assistant message: parts of its content, and what other fields of it hold as text.
 
@@ -218,11 +234,17 @@ def join_texts(content: Iterable[str | ImageRef]) -> list[str | ImageRef]:
 
 
 def _answered(messages: Iterable[Message]) -> Iterator[Message]:
-    """Yield the messages with results of calls from the text as user messages, one message per round."""
+    """Yield the messages with results of calls from the text as user messages, one message per round.
+
+    A call whose name a model made up of other letters than servers take becomes text of its reply.
+    """
     native: set[str] = set()
     round_: list[str | ImageRef] = []
     for message in messages:
-        if message.role == "tool" and message.tool_call_id not in native:
+        if message.role == "tool" and message.tool_call_id in native:
+            yield message
+            continue
+        if message.role == "tool":
             opening = "\n<tool_response>\n" if round_ else "<tool_response>\n"
             round_ = join_texts([*round_, opening, *message.content, "\n</tool_response>"])  # servers join differently
             continue
@@ -230,7 +252,12 @@ def _answered(messages: Iterable[Message]) -> Iterator[Message]:
             yield Message("user", tuple(round_))
             round_ = []
         if message.role == "assistant":
-            native = {call.id for call in message.tool_calls}
+            taken = tuple(call for call in message.tool_calls if _CALL_NAME.fullmatch(call.name))
+            native = {call.id for call in taken}
+            odd = [write_call(one.name, json.loads(_arguments(one))) for one in message.tool_calls if one not in taken]
+            if odd:
+                parts = (*message.content, *(f"\n{text}" for text in odd))
+                message = replace(message, content=parts, tool_calls=taken)
         yield message
     if round_:
         yield Message("user", tuple(round_))

@@ -80,7 +80,7 @@ async def run_calls(env: AuthoredEnv, state: EpisodeState, calls: Sequence[Parse
     finished = []
     for one in all_calls:
         assert one.result is not None
-        result = _add_found_images(state, one.result, one.found)
+        result = _add_note(_add_found_images(state, one.result, one.found), one.parsed.note)
         result = _add_view_number(env, state, clip_result(result, env.max_tool_chars), one.view)
         finished.append(replace(result, call_id=one.parsed.call.id))
     return finished
@@ -244,6 +244,13 @@ def _add_found_images(state: EpisodeState, result: ToolResult, found: Sequence[S
     own = state.images.count_own()
     those = f"{list_names(own)} {'is the image' if own == 1 else 'are the images'} of the task"
     note = f"To zoom in, call open_image first: {names}; {those}."
+    return _add_note(result, note)
+
+
+def _add_note(result: ToolResult, note: str) -> ToolResult:
+    """Return a result whose text ends with a note to the model."""
+    if not note or not result.success:
+        return result
     if result.formatted_results is not None:
         return replace(result, formatted_results=f"{result.formatted_results}\n{note}")
     return replace(result, description=f"{result.description}. {note}")

@@ -219,7 +219,7 @@ def _read_reply(output: ModelOutput) -> Reply:
         arguments = next(texts, "") if call.parse_error else json.dumps(call.arguments)
         calls.append(ToolCall(call.id, call.function, arguments))
     parts = [] if isinstance(message.content, str) else [part.model_dump() for part in message.content]
-    reason = STOPS.get(output.stop_reason, "stop")
+    reason = "error" if output.error else STOPS.get(output.stop_reason, "stop")
     return Reply(message.text, tuple(calls), reason, reasoning=read_reasoning({"content": parts}))
 
 

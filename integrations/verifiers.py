@@ -31,7 +31,7 @@ from pydantic import Field
 from ..core.base import BaseMultiTurnEnv, get_offered_tools
 from ..core.contract import EpisodeState
 from ..core.loop import play_to_end, shorten_reply
-from ..core.messages import ToolImages, read_reasoning, read_tool_calls, render_tools, to_openai_messages
+from ..core.messages import ToolImages, is_failure, read_reasoning, read_tool_calls, render_tools, to_openai_messages
 from ..envs import make
 from ..errors import ConfigError, ViewboxError
 from ..network.data_policy import check_may_leave, check_sending, keep_on_this_machine
@@ -114,8 +114,10 @@ class ViewboxSession(HarnessSession):
             ) as response:
                 text = await response.text()
                 if response.status < 300:
-                    return (await response.json())["choices"][0]["message"], ""
-                if not is_temporary(response.status):
+                    choice = (await response.json())["choices"][0]
+                    if not (choice.get("error") or is_failure(choice.get("finish_reason"))):
+                        return choice["message"], ""
+                elif not is_temporary(response.status):
                     break
         return None, f"HTTP {response.status}: {text[:2000]}"
 

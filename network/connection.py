@@ -30,7 +30,17 @@ from . import hosts
 from .client_settings import build_client_settings
 from .data_policy import check_sending
 from .errors import AddressError, RequestError, UnusableReplyError
-from .http import MAX_ERROR, check_api_key, is_temporary, parse_retry_after, read_body, read_error, read_status
+from .http import (
+    MAX_ERROR,
+    SHORT_PAUSE,
+    check_api_key,
+    find_pause,
+    is_lasting,
+    is_temporary,
+    read_body,
+    read_error,
+    read_status,
+)
 from .public import Limiter
 
 MAX_BODY = 16 * 2**20  # bytes of the body of a reply
@@ -40,7 +50,6 @@ MAX_ATTEMPTS = 8  # for one reply; the pauses between them add up to about a min
 MAX_ATTEMPTS_UNREACHABLE = 4  # if no connection was ever made, or none since all attempts for a reply failed
 MAX_REFUSED = 3  # requests refused in the same words before the first good reply
 MAX_PAUSE = 30.0  # seconds, unless the server asks for more
-MAX_PAUSE_WITHOUT_TIMEOUT = 300.0  # seconds a server may ask for if the request has no deadline
 CONNECT_TIMEOUT = 30.0  # seconds; also for writing the request
 READ_TIMEOUT = 300.0  # seconds without a byte, after which an attempt fails; a long reply may be in progress
 ATTEMPT_TIMEOUT = 1800.0  # seconds of a whole attempt: a server that sends a byte now and then would never end it
@@ -57,6 +66,7 @@ class _RetryableError(Exception):
     status: int | None = None
     retry_after: float | None = None  # seconds that the server asks to wait
     unreachable: bool = False  # whether no connection could be made
+    lasting: bool = False  # whether the server's words say nothing of another attempt
 
 
 class Connection:
@@ -109,6 +119,7 @@ class Connection:
         self._has_replied = self._has_connected = is_known
         self._unreachable = True  # never connected, or not since all attempts for a reply failed
         self._refused: deque[str] = deque(maxlen=MAX_REFUSED)  # the last refusals before the first good reply
+        self._lasts = False  # whether a request failed MAX_REFUSED times in the same words, which promise nothing
         self._open = 0  # calls of `post` that may still be answered
         self._key = secrets.remember(check_api_key(api_key))
         if secrets.remember_settings(dict(extra or {})):
@@ -162,10 +173,11 @@ class Connection:
 
     async def _check_refused(self, error: RequestError) -> None:
         """Raise `AddressError` if the first requests were refused in the same words, once no other one is open."""
-        if self._has_replied or error.status in (None, 451) or is_temporary(error.status or 0):
+        lasts = self._lasts and error.status == 500
+        if self._has_replied or error.status in (None, 451) or (is_temporary(error.status or 0) and not lasts):
             return
-        words = re.sub(r"\S*\d\S*", "", str(error))  # without the id of a request
-        self._refused.append(words)
+        words = _drop_ids(str(error))
+        self._refused.extend([words] * (MAX_REFUSED if lasts else 1))
         if self._refused.count(words) < MAX_REFUSED:
             return
         while self._open and not self._has_replied:  # a refusal comes sooner than a reply
@@ -192,13 +204,15 @@ class Connection:
 
     async def _repeat(self, send: Callable[[int], Awaitable[T]], deadline: float | None, info: dict[str, Any]) -> T:
         check_sending(self.url)
-        failed_since = math.inf
+        failed_since, said = math.inf, list[str]()
         for number in count(1):
             try:
                 return await send(number)
             except _RetryableError as failure:
                 now = time.monotonic()
                 failed_since = min(failed_since, now)
+                said.append(_drop_ids(str(failure)))
+                self._lasts |= failure.lasting and said[-MAX_REFUSED:] == [said[-1]] * MAX_REFUSED
                 pause = self._compute_pause(failure, number, deadline)
                 if self._should_stop(failure, number) or now + pause > failed_since + self.retry_timeout:
                     raise self._build_final_error(failure, number, failed_since) from None
@@ -248,17 +262,20 @@ class Connection:
 
     def _to_error(self, response: httpx.Response, received: bytes, problem: str = "") -> Exception:
         """Return the error for a status other than 2xx, or for a body with a `problem`."""
-        said, pause = self.clean(read_error(received)[0]), parse_retry_after(response.headers.get("retry-after"))
+        said = self.clean(read_error(received)[0])
+        pause = find_pause(response.headers, "" if problem else said, response.status_code)
         message = (
             f"{problem}: {said!r}" if problem else f"HTTP {response.status_code}: {said or response.reason_phrase}"
         )
         status = 200
         if not problem or self.sends_errors:
-            status = read_status(response.status_code, received, waits=pause is not None)
+            status = read_status(response.status_code, received, pause=pause)
         if status == 200 or is_temporary(status):
             if self.limiter is not None and pause:
                 self.limiter.pause(pause)
-            return _RetryableError(message, status=status, retry_after=pause)
+            return _RetryableError(
+                message, status=status, retry_after=pause, lasting=is_lasting(response.status_code, received)
+            )
         if response.is_redirect:
             target = self.clean(response.headers.get("location", "nowhere"))
             message += f" (it points to {target}; redirects are not followed)"
@@ -280,7 +297,7 @@ class Connection:
     def _should_stop(self, failure: _RetryableError, attempts: int) -> bool:
         unreachable = (self._unreachable and failure.unreachable) or (failure.status == 200 and not self._has_replied)
         most = min(MAX_ATTEMPTS_UNREACHABLE, self.attempts) if unreachable else self.attempts
-        return not self.is_up() or attempts >= most
+        return not self.is_up() or attempts >= most or (failure.lasting and self._lasts and not self._has_replied)
 
     def _compute_pause(self, failure: _RetryableError, attempts: int, deadline: float | None) -> float:
         """Return the seconds until the next attempt; a pause that exceeds the time left becomes half of that time."""
@@ -288,7 +305,7 @@ class Connection:
         if failure.retry_after is not None:
             pause = max(pause, failure.retry_after + random.uniform(0, self.first_pause))
         if deadline is None:
-            return min(pause, MAX_PAUSE_WITHOUT_TIMEOUT)
+            return min(pause, SHORT_PAUSE)
         left = deadline - asyncio.get_running_loop().time()
         return pause if pause < left else max(0.0, left / 2)
 
@@ -304,6 +321,11 @@ class Connection:
         """Return a server's message on one short printable line, without the key."""
         message = message[: 100 * MAX_MESSAGE].replace(self._key or "\0", secrets.MASK)
         return make_line(" ".join(secrets.mask_message(message).split()), MAX_MESSAGE)
+
+
+def _drop_ids(message: str) -> str:
+    """Return a message without the id of a request."""
+    return re.sub(r"\S*\d\S*", "", message)
 
 
 def _mask_record(record: logging.LogRecord) -> bool:

@@ -4,6 +4,7 @@ import json
 import math
 import re
 import time
+from collections.abc import Mapping
 from email.utils import parsedate_to_datetime
 from typing import Any
 
@@ -22,22 +23,51 @@ _PASSES = (
     "|unavailable"
 )
 _MONEY = "(?<!check )quota|billing|credit|payment"
-_EXHAUSTED = (
-    "insufficient.{0,3}(quota|balance|credit|fund)|balance.{0,20}too low|budget.{0,20}exceeded|out of credit|per.?day"
-)
+_EXHAUSTED = "insufficient.{0,3}(quota|balance|credit|fund)|balance.{0,20}too low|budget.{0,20}exceeded|out of credit"
+_LONG = "per.?(day|week|month)|\\b(daily|weekly|monthly|[rt]pd)\\b"  # unless the server asks for a short pause
+SHORT_PAUSE = 300.0  # seconds
 _FILTERED = "content.?(filter|policy|management|moderat)|moderation|flagged|data_inspection|safety system"
 
 
+_SPAN = re.compile(r"(\d{1,9}(?:\.\d{1,9})?)\s*(ms|milli|[smhd])[a-z]*[\s,]*", re.IGNORECASE)
+_UNITS = {"ms": 0.001, "milli": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+_SPANS = re.compile(rf"(?:{_SPAN.pattern})+", re.IGNORECASE)
+_ASKS = re.compile(rf"(?:again|retry|wait|resets?)\s+(?:(?:in|after|for)\s+)?({_SPANS.pattern})", re.I)
+
+
+def find_pause(headers: Mapping[str, str], said: str, status: int = 429) -> float | None:
+    """Return the seconds that a server asks to wait, in a header or in the words of its error; with a 429 also those
+    after which a limit of it is reset.
+
+    >>> find_pause({"retry-after-ms": "700"}, ""), find_pause({}, "Please try again in 1m2.5s.")
+    (0.7, 62.5)
+    """
+    thousandths, found = parse_retry_after(headers.get("retry-after-ms")), _ASKS.search(said)
+    if thousandths is not None:
+        return thousandths / 1000
+    if "retry-after" in headers or found is not None:
+        return parse_retry_after(headers.get("retry-after") or (found and found[1]))
+    names = [name for name in headers if status == 429 and "ratelimit-reset" in name]
+    resets = [(name.replace("reset", "remaining"), headers[name]) for name in names]
+    pauses = [parse_retry_after(reset) for left, reset in resets if headers.get(left, "0") == "0"]
+    return max((pause for pause in pauses if pause is not None and pause <= SHORT_PAUSE), default=None)
+
+
 def parse_retry_after(header: str | None) -> float | None:
-    """Return the seconds a `Retry-After` header asks for, as a number or an HTTP date (RFC 9110, section 10.2.3).
+    """Return the seconds a `Retry-After` header asks for, as a number or an HTTP date (RFC 9110, section 10.2.3); or,
+    as other headers say it, with units, or as the time (of Unix) itself.
 
     >>> parse_retry_after("2"), parse_retry_after("Thu, 01 Jan 1970 00:00:00 GMT"), parse_retry_after("soon")
     (2.0, 0.0, None)
     """
     if header is None:
         return None
+    if _SPANS.fullmatch(header):
+        return sum(float(number) * _UNITS[unit.lower()] for number, unit in _SPAN.findall(header))
     try:
         seconds = float(header)
+        if seconds > 1.5e9:  # of Unix, or thousandths of them
+            seconds = (seconds if seconds < 1e11 else seconds / 1000) - time.time()
     except ValueError:
         try:
             seconds = parsedate_to_datetime(header).timestamp() - time.time()
@@ -55,49 +85,68 @@ def is_temporary(status: int) -> bool:
     return status in (408, 409, 425, 429) or (status >= 500 and status not in (501, 505, 511))
 
 
-def read_error(body: bytes) -> tuple[str, int | None]:
-    """Return the message in the body of an error, under any of the usual keys, otherwise the body; and the status that
-    it names: None if it names none, 401 of a page, 200 of what is no error.
+def read_error(body: bytes) -> tuple[str, int | None, str]:
+    """Return the message in the body of an error, under any of the usual keys, otherwise the body; the status that it
+    names: None if it names none, 401 of a page, 200 of what is no error, or only of this reply; and the codes beside
+    the message. Nothing else is read: servers repeat the question in their errors.
 
-    >>> read_error(b'{"error": {"message": "full", "code": 429}}'), read_error(b'{"detail": "no"}')
+    >>> read_error(b'{"error": {"message": "full", "code": 429}}')[:2], read_error(b'{"detail": "no"}')[:2]
     (('full', 429), ('no', None))
-    >>> read_error(b"<p>Sign in"), read_error(b'{"choi')
+    >>> read_error(b"<p>Sign in")[:2], read_error(b'{"choi')[:2]
     (('<p>Sign in', 401), ('{"choi', 200))
     """
     text = body.decode("utf-8", "replace")
     try:
-        value, codes = json.loads(text), ""
+        value: Any = json.loads(text)
     except (ValueError, RecursionError):  # a page, a stream of events; or torn JSON
-        return text, 401 if text.lstrip("\ufeff \t\r\n").startswith(("<", "data:", "event:")) else 200
+        return text, 401 if text.lstrip("\ufeff \t\r\n").startswith(("<", "data:", "event:")) else 200, ""
+    codes, choices = "", value.get("choices") if isinstance(value, dict) else None
+    halves = choices if isinstance(choices, list) else []  # of a reply, with an error in it or beside it
+    value = halves[0] if halves and not value.get("error") else value
     for key in ("error", "errors", "detail", "message", "msg"):
         value = value[0] if isinstance(value, list) and value else value
         if isinstance(value, dict):
-            codes += f" {value.get('code')} {value.get('status')} {value.get('status_code')}"
+            codes += " ".join(str(value.get(name, "")) for name in ("", "code", "status", "status_code", "type"))
             value = value.get(key) or value
     found = re.search(r"\b[45][0-9][0-9]\b", codes)
-    return (value, int(found[0]) if found else None) if isinstance(value, str) else (text, 200)
+    if not isinstance(value, str):
+        return text, 200, codes
+    return value, 200 if halves else int(found[0]) if found else None, codes
 
 
-def read_status(status: int, body: bytes, *, waits: bool = False) -> int:
+def read_status(status: int, body: bytes, *, pause: float | None = None) -> int:
     """Return the status that a response of no use stands for: 402 if no money or quota is left, 451 if the prompt was
-    refused for what it says, that of the error in a 2xx. `waits`: whether the server asks to wait.
+    refused for what it says, that of the error in a 2xx. `pause`: seconds
+    that the server asks to wait.
 
     >>> read_status(429, b"quota of a minute: try again"), read_status(429, b'{"code": "insufficient_quota"}')
     (429, 402)
     >>> read_status(200, b'{"error": "no such model"}'), read_status(200, b'{"error": "busy"}')
     (404, 200)
     """
-    text = body.decode("utf-8", "replace")
+    message, named, codes = read_error(body)
 
     def says(words: str) -> bool:
-        return re.search(words, text, re.IGNORECASE) is not None
+        return re.search(words, f"{message} {codes}", re.IGNORECASE) is not None
 
     if status < 300:
-        status = read_error(body)[1] or (200 if says(_PASSES) else 404)
-    may_pay = status == 429 and not waits and says(_MONEY) and not says(_PASSES)
-    if may_pay or status == 402 or (status in (400, 403, 429) and says(_EXHAUSTED)):
+        status = named or (200 if says(_PASSES) else 404)
+    passes = pause is not None and pause <= SHORT_PAUSE
+    may_pay = status == 429 and not passes and says(_MONEY) and not says(_PASSES)
+    exhausted = says(_EXHAUSTED) or (not passes and says(_LONG))
+    if may_pay or status == 402 or (status in (400, 403, 429) and exhausted):
         return 402
-    return 451 if 400 <= status < 500 and text.lstrip().startswith("{") and says(_FILTERED) else status
+    return 451 if 400 <= status < 500 and body.lstrip().startswith(b"{") and says(_FILTERED) else status
+
+
+def is_lasting(status: int, body: bytes) -> bool:
+    """Return whether a failure of a server may come from how it was started: words of JSON that promise nothing.
+
+    >>> is_lasting(500, b'{"error": "start me with --jinja"}'), is_lasting(500, b'{"error": "Internal Server Error"}')
+    (True, False)
+    """
+    message, named, _ = read_error(body)
+    return status == 500 and named not in (200, 401) and re.search(_PASSES, message, re.IGNORECASE) is None
 
 
 def find_compression(header: str | None) -> str | None:

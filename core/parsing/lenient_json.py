@@ -13,13 +13,22 @@ Python's literals nor missing brackets. This reader is a pass of one regular exp
 """
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from json.decoder import scanstring  # type: ignore[attr-defined]
 from typing import Any
 
 from ...errors import show_json
 from ...utils.sanitize import replace_surrogates
-from .strict_json import MAX_DEPTH, MAX_VALUES, StrictJson, describe_duplicate, parse_float, parse_integer
+from .strict_json import (
+    MAX_DEPTH,
+    MAX_VALUES,
+    StrictJson,
+    decode_json,
+    describe_duplicate,
+    parse_float,
+    parse_integer,
+)
 
 # No alternative reads beyond its token, except an unclosed " or ': at most one of each can run to the end.
 _TOKEN = re.compile(
@@ -320,3 +329,34 @@ def _is_worth_keeping(inner: Any, *, is_field: bool) -> bool:
     if isinstance(inner, dict) or is_field:
         return bool(inner)
     return any(not isinstance(item, int | float) or isinstance(item, bool) for item in inner)
+
+
+def read_by_schema(text: str, schema: object) -> object:
+    """Return the value that a parameter's schema makes of a text.
+
+    >>> read_by_schema("2", {"type": "integer"}), read_by_schema("2", {"type": "string"}), read_by_schema("2", None)
+    (2, '2', '2')
+    >>> read_by_schema("two", {"type": "integer"}), read_by_schema("['a', True]", {"type": "array"})
+    ('two', ['a', True])
+    >>> read_by_schema("500, 500", {"type": "array"}), read_by_schema("500, 500", {"type": "number"})
+    ([500, 500], '500, 500')
+    """
+    if _allows_text(schema):
+        return text
+    listed = f"[{text}]"
+    value, end, complaint = decode_json(listed)
+    if value is None:
+        value, end, complaint = parse_lenient_json(listed, 0, len(listed)).to_strict()
+    if complaint is not None or end != len(listed) or not value:
+        return text
+    is_list = isinstance(schema, Mapping) and schema.get("type") == "array" and len(value) > 1
+    if is_list and all(type(item) in (int, float) for item in value):
+        return value
+    return value[0] if len(value) == 1 else text
+
+
+def _allows_text(schema: object) -> bool:
+    if not isinstance(schema, Mapping):
+        return True
+    kinds, options = schema.get("type"), [*(schema.get("anyOf") or ()), *(schema.get("oneOf") or ())]
+    return any(map(_allows_text, options)) if kinds is None and options else kinds is None or "string" in kinds

@@ -7,20 +7,23 @@ cannot be run as written keeps its raw text and the reason, so that it gets an e
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
+
+from msgspec.structs import replace
 
 from ...errors import find_nearest, show_json
 from ...records import ToolCall
-from ...utils.frozen import Record, thaw
-from .lenient_json import parse_lenient_json
+from ...utils.frozen import FrozenDict, Record, thaw
+from .lenient_json import parse_lenient_json, read_by_schema
 from .strict_json import decode_json
 
 _TYPES = frozenset({"string", "number", "integer", "boolean", "array", "object", "null"})
 _KEYWORDS = frozenset({"type", "$ref", "enum", "anyOf", "allOf", "oneOf", "const", "items", "properties"})
 _MAX_REFERENCES = 8  # followed in a row
+EMPTY: Mapping[str, Any] = FrozenDict()
 
 
 @dataclass(frozen=True)
@@ -167,27 +170,34 @@ def _iter_objects(
 
 # ---------------------------------------------------------------------- calls
 TagPairs = tuple[tuple[str, str], ...]  # the tags that open and close the thinking
+Tools = Mapping[str, Mapping[str, Any]]  # the parameters of each tool, as JSON Schema
 
 _GLUED_NAME = re.compile(r"([\w./:-]++)\s*+(?:<[|/]\w+\|?>.*+|\(\s*+\))", re.DOTALL)
 _NAMES = ("name", "tool")
+_OTHER_NAMES = ("tool_name", "function", "function_name", "action", "recipient_name")  # of a tool, or of anything else
 _ARGUMENTS = ("arguments", "parameters")
 _MISNAMED = (*_ARGUMENTS, "args", "kwargs", "params", "input", "tool_input", "action_input")
-_WRAPPERS = ("function", "tool_call", "function_call")
-_IGNORED_KEYS = frozenset({"id", "call_id", "type", "continue", "thought", "thoughts", "reasoning", "reason"})
+_WRAPPERS = ("function", "tool_call", "function_call", "tool_use", "tool", "action", "command", "params")
+_LISTS = ("tool_calls", "function_calls", "tool_uses")
+_REASONS = ("thought", "thoughts", "reasoning", "reason", "explanation", "rationale")  # which nothing reads
+_IGNORED_KEYS = frozenset({"id", "call_id", "tool_call_id", "type", "continue", *_REASONS})
+_NAMESPACE = re.compile(r"(?:functions?|tools?|default_api)[.:/]")
+_HUMP = re.compile(r"(?<=[a-z])(?=[A-Z])")
 
 
 class ParsedCall(Record, frozen=True):
     """A tool call and, if it cannot be run as written, the reason; `call.arguments` is then the raw text.
 
-    `ignored` says that it has a key that nothing reads.
+    `ignored` says that it has a key that nothing reads; `note` tells the model what was read otherwise than written.
     """
 
     call: ToolCall
     error: str | None = None
     ignored: bool = False
+    note: str = ""
 
 
-def parse_native_call(call: ToolCall) -> ParsedCall:
+def parse_native_call(call: ToolCall, tools: Tools = EMPTY) -> ParsedCall:
     """Return a call that an API or a policy returned, its arguments as `write_arguments` writes them, parsed.
 
     >>> parse_native_call(ToolCall("c1", "zoom", '{"factor": 2,}')).call.arguments
@@ -195,7 +205,38 @@ def parse_native_call(call: ToolCall) -> ParsedCall:
     """
     written, name = write_arguments(call.arguments), mend_name(call.name)
     arguments, error = _parse_arguments(name, written)
-    return ParsedCall(ToolCall(call.id, name, written if error is not None else arguments), error)
+    if error is not None:
+        return ParsedCall(ToolCall(call.id, find_tool(name, tools), written), error)
+    return _fit_call(call.id, name, arguments, tools)
+
+
+def _fit_call(identity: str, name: str, arguments: Mapping[str, Any], tools: Tools, *notes: str) -> ParsedCall:
+    """Return a call as its tool's schema wants it, as far as one reading is possible, and notes of what was changed."""
+    tool = find_tool(name, tools)
+    fitted, changes = dict(arguments), list(notes)
+    if not name.endswith(tool):
+        changes.append(f"{show_json(name[:64])} was read as {tool}")
+    properties = tools.get(tool, {}).get("properties", {})
+    for key, value in arguments.items() if tool in tools else ():
+        if key in _REASONS and key not in properties:
+            del fitted[key]
+            changes.append(f"{tool} has no argument {show_json(key)}: it was not read")
+        elif key in properties and isinstance(value, str):
+            fitted[key] = read_by_schema(value, properties[key])
+            if not isinstance(fitted[key], str | None):
+                changes.append(f"{key} = {show_json(value)} was read as {show_json(fitted[key])}")
+    return ParsedCall(ToolCall(identity, tool, fitted), note="; ".join(changes))
+
+
+def find_tool(name: str, tools: Collection[str]) -> str:
+    """Return the only tool that a name can mean, whatever its case and the namespace before it; else the name.
+
+    >>> find_tool("functions.Zoom", ["zoom", "crop"]), find_tool("zoo", ["zoom", "crop"])
+    ('zoom', 'zoo')
+    """
+    plain = _NAMESPACE.sub("", name, 1) if _NAMESPACE.match(name) else name
+    found = [tool for tool in tools if tool.casefold() == plain.casefold()] if name not in tools else []
+    return found[0] if len(found) == 1 else name
 
 
 def write_arguments(given: object) -> str:
@@ -214,54 +255,70 @@ def write_arguments(given: object) -> str:
         return "[…not JSON…]"
 
 
-def parse_call(value: object, text: str, identity: str) -> ParsedCall:
-    """Return the call in the JSON `value` of a block; `text` is the text of the block."""
-    outer = value
-    if isinstance(value, Mapping):
-        value = _unwrap_call(value)
-    if not isinstance(value, Mapping) or not isinstance(outer, Mapping):
+class _Shape(NamedTuple):
+    """What the keys of an object would be if it is a call: those of its name, its sets of arguments, and the others."""
+
+    value: Mapping[str, Any]
+    name: str
+    names: Sequence[str]
+    sets: Sequence[tuple[str, Any]]
+    others: Sequence[str]
+
+
+def _read_shape(outer: Mapping[str, Any], tools: Collection[str]) -> _Shape:
+    value = _unwrap_call(outer)
+    around = [] if outer is value else [item for item in outer.items() if value is not item[1]]
+    beside = [item for item in (*around, *value.items()) if item[0] not in _IGNORED_KEYS]
+    if len(beside) == 1 and isinstance(beside[0][1], Mapping) and beside[0][0] in tools:  # {"zoom": {"factor": 2}}
+        return _Shape(value, beside[0][0], (beside[0][0],), [("arguments", beside[0][1])], ())
+    names = [key for key in _NAMES if key in value]
+    names = names or [key for key, item in value.items() if _flatten(key) in _OTHER_NAMES and isinstance(item, str)]
+    said = [value[key] for key in names]
+    name = mend_name(said[0]) if said and isinstance(said[0], str) and said.count(said[0]) == len(said) else ""
+    rest = [item for item in beside if item[0] not in names]
+    sets = [item for item in rest if (item[0] in _ARGUMENTS and item[1] is not None) or (name and _is_misnamed(*item))]
+    return _Shape(value, name, names, sets, [key for key, _ in rest if key not in (*dict(sets), *_ARGUMENTS)])
+
+
+def _flatten(key: str) -> str:
+    """Return a key as snake_case: functionCall is function_call."""
+    return _HUMP.sub("_", key[:32]).lower()
+
+
+def parse_call(outer: object, text: str, identity: str, tools: Tools = EMPTY) -> ParsedCall:
+    """Return the call in the JSON value of a block; `text` is the text of the block."""
+    if not isinstance(outer, Mapping):
         return ParsedCall(ToolCall(identity, "", text), 'a tool call is one JSON object {"name": …, "arguments": {…}}')
-    name = get_call_name(value)
+    value, name, names, sets, others = _read_shape(outer, tools)
     arguments: Mapping[str, Any] = {}
-    around = [] if outer is value else [item for item in outer.items() if item[0] not in _WRAPPERS]
-    beside = [item for item in (*around, *value.items()) if item[0] not in (*_IGNORED_KEYS, *_NAMES)]
-    sets = [item for item in beside if (item[0] in _ARGUMENTS and item[1] is not None) or _is_misnamed(*item)]
-    others = [key for key, _ in beside if key not in (*dict(sets), *_ARGUMENTS)]
     error, call = describe_echo(value, None), f"the call of {show_json(name[:64])}"
     if error is None and not name:
-        has_two = all(key in value for key in _NAMES)
-        error = 'the "name" and the "tool" of the call differ' if has_two else 'the tool call has no "name"'
+        keys = " and the ".join(map(show_json, names))
+        error = f"the {keys} of the call differ" if len(names) > 1 else 'the tool call has no "name"'
         error += ': write {"name": …, "arguments": {…}}'
     elif error is None and len(sets) > 1:
         keys = " and ".join(show_json(key) for key, _ in sets)
         error = f'{call} has two sets of arguments, {keys}: write one, as "arguments"'
-    elif error is None and sets and sets[0][0] in _ARGUMENTS:
-        arguments, error = _parse_arguments(name, sets[0][1])
     elif error is None and sets:
-        error = f'{call} has no "arguments": write "arguments" instead of {show_json(sets[0][0])}'
+        arguments, error = _parse_arguments(name, sets[0][1])
     elif error is None and others:
         error = f'{call} has no "arguments": put {", ".join(map(show_json, others))[:200]} in "arguments": {{…}}'
-    is_refused = error is not None
-    return ParsedCall(
-        ToolCall(identity, name, text if is_refused else arguments), error, bool(others) and not is_refused
-    )
+    if error is not None:
+        return ParsedCall(ToolCall(identity, find_tool(name, tools), text), error)
+    written = [key for key, _ in sets if key not in _ARGUMENTS] + [key for key in names if key not in (*_NAMES, name)]
+    notes = [", ".join(map(show_json, written)) + ': write {"name": …, "arguments": {…}}'] if written else []
+    return replace(_fit_call(identity, name, arguments, tools, *notes), ignored=bool(others))
 
 
 def _is_misnamed(key: str, value: object) -> bool:
-    """Return whether a key of a call holds its arguments under a name that is not read."""
+    """Return whether a key of a call holds its arguments under another name."""
     is_object = isinstance(value, Mapping) or (isinstance(value, str) and value.lstrip().startswith("{"))
-    return is_object and find_nearest(key, _MISNAMED, cutoff=0.8) is not None
+    return is_object and len(key) < 32 and find_nearest(_flatten(key), _MISNAMED, cutoff=0.8) is not None
 
 
-def get_call_name(value: object) -> str:
-    """Return the name in a call, which may be beyond a limit: nothing else of it is read. Empty if there is none, or
-    two."""
-    if isinstance(value, Mapping):
-        value = _unwrap_call(value)
-    if not isinstance(value, Mapping):
-        return ""
-    names = [value[key] for key in _NAMES if key in value]
-    return mend_name(names[0]) if names and isinstance(names[0], str) and names.count(names[0]) == len(names) else ""
+def get_call_name(value: object, tools: Collection[str] = ()) -> str:
+    """Return the name in a call, of which another part may be beyond a limit; empty if there is none, or two."""
+    return find_tool(_read_shape(value, tools).name, tools) if isinstance(value, Mapping) else ""
 
 
 def mend_name(name: str) -> str:
@@ -274,7 +331,7 @@ def mend_name(name: str) -> str:
     return name if mended is None else mended[1]
 
 
-def find_calls(value: object, answer_fields: AnswerFields | None) -> list[Any] | None:
+def find_calls(value: Any, answer_fields: AnswerFields | None, tools: Collection[str] = ()) -> list[Any] | None:
     """Return the calls in an object or a list outside any tag; None if it is something else.
 
     >>> find_calls({"tool": "zoom", "arguments": {"factor": 2}}, None)
@@ -282,36 +339,41 @@ def find_calls(value: object, answer_fields: AnswerFields | None) -> list[Any] |
     >>> find_calls({"answer": "left"}, None)
     """
     names = answer_fields.names if answer_fields is not None else frozenset()
-    if isinstance(value, list):
-        return value if value and all(_is_call(item, answer_fields) for item in value) else None
-    if not isinstance(value, dict):
-        return None
-    listed = value.get("tool_calls")
-    if "tool_calls" not in names and isinstance(listed, list):
-        return listed if listed and all(_is_call(item, answer_fields) for item in listed) else None
-    return [value] if _is_call(value, answer_fields) else None
+    if isinstance(value, dict):
+        listed = next((value[key] for key in value if _flatten(key) in _LISTS and key not in names), None)
+        value = listed if isinstance(listed, list) else [value]
+    is_list = isinstance(value, list) and bool(value)
+    return value if is_list and all(_is_call(item, answer_fields, tools) for item in value) else None
 
 
 def _unwrap_call(value: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return the call in {"type": "function", "function": {…}} or {"tool_call": {…}}; else `value`."""
-    for key in _WRAPPERS:
-        inner = value.get(key)
-        if isinstance(inner, Mapping) and not any(name in value for name in _NAMES):
-            return inner
-    return value
+    if any(isinstance(value.get(name), str) for name in _NAMES):
+        return value
+    inside = [one for key, one in value.items() if isinstance(one, Mapping) and _flatten(key) in _WRAPPERS]
+    return next((one for one in inside if not one.keys().isdisjoint(_NAMES)), value)
 
 
-def _is_call(value: Any, answer_fields: AnswerFields | None) -> bool:
+def _is_call(value: Any, answer_fields: AnswerFields | None, tools: Collection[str] = ()) -> bool:
     fields = answer_fields.names if answer_fields is not None else frozenset()
     if not isinstance(value, dict):
         return False
-    inner = _unwrap_call(value)
-    if inner is not value and not value.keys().isdisjoint(fields - _IGNORED_KEYS):
+    shape = _read_shape(value, tools)
+    inner = shape.value
+    is_beside = inner is not value and not value.keys().isdisjoint(fields - _IGNORED_KEYS)
+    if is_beside or is_schema(inner.get("parameters")):
         return False
     names = [key for key in _NAMES if isinstance(inner.get(key), str)]
     key = next((key for key in _ARGUMENTS if key in inner), None)
-    if not names or is_schema(inner.get("parameters")):
-        return False
+    if not names:
+        is_tool = find_tool(shape.name, tools) in tools
+        if answer_fields is None:
+            return is_tool and bool(shape.sets)
+        if "continue" in value or not value.keys().isdisjoint(fields):  # notes, or an answer
+            return False
+        if is_tool or any(isinstance(item, str) and item in tools for item in value.values()):
+            return True
+        return bool(shape.sets) and not answer_fields.is_in(value)
     if key == "arguments" or (key is not None and isinstance(inner[key], Mapping | str)):
         return not {names[0], key} <= fields
     if answer_fields is not None and names[0] not in fields and any(_is_misnamed(*item) for item in inner.items()):

@@ -1,10 +1,11 @@
 """The text of one model reply, parsed: tool calls, an answer, or what is wrong with it.
 
 A policy may write anything, so no text makes this raise, and the work is linear in its length: a reply over 64 KB is
-refused unread. `scan` says what a text holds, `decide` what that means. Strict JSON is tried first; common mistakes
-are repaired if only one reading is possible, and flagged, so that a reward can see them. Nothing is filled in. Every
-format of tool calls is read, whichever the prompt taught: `<tool_call>{…}</tool_call>`, a fenced ```tool block, a JSON
-object with `tool` or `name` and `arguments`, and what chat templates teach instead (`spelled`).
+refused unread, and what strict decoding reads in vain is bounded. `scan` says what a text holds, `decide` what that
+means. Strict JSON is tried first; common mistakes are repaired if only one reading is possible, and flagged, so that a
+reward can see them. Nothing is filled in. Every format of tool calls is read, whichever the prompt taught:
+`<tool_call>{…}</tool_call>`, a fenced ```tool block, a JSON object with `tool` or `name` and `arguments`, what other
+interfaces write, and what chat templates teach instead (`spelled`).
 """
 
 import json
@@ -16,22 +17,39 @@ from functools import lru_cache
 from itertools import islice
 from typing import Any
 
+from msgspec.structs import replace
+
 from ...errors import show_json
 from ...records import ToolCall
 from ...utils.frozen import Record
 from ...utils.sanitize import replace_surrogates
 from .lenient_json import parse_lenient_json
-from .objects import AnswerFields, ParsedCall, TagPairs, describe_echo, find_calls, get_call_name, parse_call
-from .spelled import MARK, MARKS, UNMARKED, Tools, read_calls
-from .strict_json import decode_json
+from .objects import (
+    AnswerFields,
+    ParsedCall,
+    TagPairs,
+    Tools,
+    describe_echo,
+    find_calls,
+    find_tool,
+    get_call_name,
+    parse_call,
+)
+from .spelled import CLOSE, MARK, OPEN, UNMARKED, find_last_lines, read_calls
+from .strict_json import StrictJson, decode_json
 
 MAX_BYTES = 64 * 1024  # of UTF-8
 THINKING: TagPairs = (("<think>", "</think>"),)
+OTHER_THINKING: TagPairs = (  # whatever the model's own tags are
+    *((f"<{name}>", f"</{name}>") for name in ("think", "thinking", "thought", "reasoning", "seed:think")),
+    *(("[THINK]", "[/THINK]"), ("◁think▷", "◁/think▷"), ("<|channel>thought", "<channel|>")),
+)
 _BOOLEANS = {"true": True, "yes": True, "false": False, "no": False}
 _PLACEHOLDERS = ("…", "...")
 
 MAX_ITEMS = 256  # tool calls and top-level objects in one reply
 MAX_BRACKETS = 10_000  # read in search of the end of a broken object
+MAX_DECODED = 4  # times a reply's length: characters that strict decoding reads in vain; then all is read leniently
 
 
 # An object with its first key (or none at all); `bare` if the key has no quotes, so that it may be only prose.
@@ -42,9 +60,16 @@ _OBJECT = (
 _LIST = r"[\[［]\s*+[{｛]\s*+(?:[\"'“”‘’「}｝]|[^\W\d]\w{0,63}+\s*+[:：])"
 _FENCED_CALL = r"```[ \t]*+(?:tool(?:_calls?+|_code|_use)?+|function_calls?+)\b"
 _FENCE = re.compile(r"```")
+_QUOTE = r"\[data (?P<code>[0-9a-f]{8})\]"  # what a tool wrote, as the model was shown it
+# Thinking of gpt-oss, up to the next channel or message; without its marks if a server has removed them.
+_ANALYSIS = r"(?P<analysis><\|channel\|>analysis(?!\s*+to=))|(?<=[^\s])assistant(?=final|commentary)"
+CHANNELS: TagPairs = (("<|channel|>analysis", "<|channel|>final<|message|>"),)
+_NEXT_CHANNEL = re.compile(r"<\|(?:end|start|channel|return|call)\|>")
 _LABEL = re.compile(r"(`{3,}+|~{3,}+)([ \t]*+)([\w+-]*+)")  # of a fenced block: the language
-_OPENING = {"": re.compile(r"\s*+(?:```\w*+\s*+)?+"), "```": re.compile(r"\s*+")}  # before what a block holds
-_CLOSING = re.compile(r"[\s,;}\])]*+(?:```\s*+)?+")  # after it: space, and brackets that close nothing
+_OPENING = (re.compile(r"\s*+(?:```\w*+\s*+)?+"), re.compile(r"\s*+"))  # before what a block, or a fence, holds
+Mark = tuple[int, int, bool]  # where it begins and ends, and whether it closes
+# After it: space, and brackets that close nothing.
+_CLOSING = re.compile(r"[\s,;}\])]*+(?:```\s*+|</(?:[^\s<>]{1,24}[:|｜])?(?:function|invoke)>\s*+)?+")
 # A string (perhaps unclosed), or brackets.
 _BRACKET = re.compile(r'"[^"\\]*+(?:\\.[^"\\]*+)*+"?|[{\[]++|[}\]]++', re.DOTALL)
 _CALL_START = re.compile(
@@ -65,6 +90,7 @@ class ToolCalls(Record, frozen=True):
     calls: tuple[ParsedCall, ...]
     answer: Mapping[str, Any] | None = None
     flags: frozenset[str] = frozenset()
+    written: tuple[str, ...] = ()  # the text of each call, with its marks
 
     @property
     def errors(self) -> tuple[str, ...]:
@@ -100,8 +126,8 @@ class Malformed(Record, frozen=True):
 def _build_patterns(thinking: TagPairs) -> tuple[re.Pattern[str], re.Pattern[str]]:
     """Patterns of the beginning of an item, and of the tags at which lenient reading stops."""
     tags = "|".join(re.escape(tag) for pair in thinking for tag in pair if tag)
-    marks = "|".join(map(re.escape, MARKS))
-    start = "|".join(filter(None, (tags, marks, _FENCED_CALL, f"(?P<unmarked>{UNMARKED})", _LIST, _OBJECT)))
+    marks = (_ANALYSIS, _QUOTE, f"(?P<mark>{OPEN})", _FENCED_CALL, f"(?P<unmarked>{UNMARKED})")
+    start = "|".join(filter(None, (tags, *marks, _LIST, _OBJECT)))
     return re.compile(start, re.DOTALL | re.MULTILINE), re.compile("|".join(filter(None, (tags, MARK))))
 
 
@@ -127,7 +153,7 @@ class Items:
     cut: bool
     count: int = 0  # of calls, objects and whatever else was read
     calls: list[ParsedCall] = field(default_factory=list)
-    spans: list[tuple[int, int]] = field(default_factory=list)  # where calls stand, with their marks
+    spans: list[tuple[int, int, int]] = field(default_factory=list)  # where calls stand, with marks, and how many
     objects: list[ReplyObject] = field(default_factory=list)
     lists: list[list[Any]] = field(default_factory=list)
     partial: ReplyObject | None = None  # the complete part of an object that the end of the text cut off
@@ -137,12 +163,12 @@ class Items:
     think_tag: str | None = None  # that closes the thinking, if there is any
     think_open: bool = False  # it is missing
 
-    def add_call(self, value: object, text: str, error: str | None) -> None:
+    def add_call(self, value: object, text: str, error: str | None, tools: Tools) -> None:
         """Add a call as it was read; with an `error` it is kept but not run."""
         if error is None:
-            self.calls.append(parse_call(value, text, f"call_{len(self.calls)}"))
+            self.calls.append(parse_call(value, text, f"call_{len(self.calls)}", tools))
         else:
-            self.refuse_call(get_call_name(value), text, error)
+            self.refuse_call(get_call_name(value, tools), text, error)
 
     def refuse_call(self, name: str, text: str, error: str) -> None:
         """Add a call that cannot be run as written."""
@@ -185,18 +211,29 @@ class _Scanner:
         self.text = text
         self.items = Items(text, cut)
         self._answer_fields, self._cut, self._tools = answer_fields, cut, tools
+        thinking = (*thinking, *OTHER_THINKING) if thinking else ()
         start, tags = _build_patterns(thinking)
         self._closing_tags = {opening: closing for opening, closing in thinking if opening}
         self._lone_closing_tags = {closing for _, closing in thinking if closing}
-        self._tags = [(tag.start(), tag.end(), tag[0]) for tag in tags.finditer(text)]
-        self._fences = [(fence.start(), fence.end(), "```") for fence in _FENCE.finditer(text)]
+        closes = re.compile(CLOSE)
+        self._tags = [(tag.start(), tag.end(), bool(closes.fullmatch(tag[0]))) for tag in tags.finditer(text)]
+        self._fences = [(fence.start(), fence.end(), True) for fence in _FENCE.finditer(text)]
         self._languages = _list_languages(text)
+        self._last_lines, self._left = find_last_lines(text), MAX_DECODED * len(text)
         position = 0
         while self.items.count <= MAX_ITEMS and (match := start.search(text, position)):
             known = len(self.items.calls)
             position = self._read_item(match)
-            if len(self.items.calls) > known:
-                self.items.spans.append((match.start(), position))
+            if (added := len(self.items.calls) - known) > 0:
+                self.items.spans.append((match.start(), position, added))
+
+    def _decode(self, begin: int) -> StrictJson:
+        """Return the JSON at a place, if any and if not too much was read in vain before."""
+        if self._left < 0:
+            return StrictJson(None, begin, "the reply holds too much that is no JSON")
+        found = decode_json(self.text, begin)
+        self._left -= found.end - begin if found.value is None else 0
+        return found
 
     def _read_item(self, start: re.Match[str]) -> int:
         """Read the item that begins at `start`; return the position after it."""
@@ -206,23 +243,35 @@ class _Scanner:
             end = self.text.find(closing, start.end())
             self.items.think_tag, self.items.think_open = closing, end < 0
             return len(self.text) if end < 0 else end + len(closing)
-        if opening in self._lone_closing_tags:  # the prompt opened it: everything before was thinking
+        if start["analysis"] is not None:
+            after = _NEXT_CHANNEL.search(self.text, start.end())
+            self.items.think_tag, self.items.think_open = "<|end|>", after is None
+            return len(self.text) if after is None else after.start()
+        if opening == "assistant" and not self.text.startswith("analysis"):
+            return start.end()
+        if (
+            opening == "assistant" or opening in self._lone_closing_tags
+        ):  # the prompt opened it: all before was thinking
             self.items = Items(self.text, self._cut, self.items.count, think_tag=opening)
             return start.end()
         self.items.count += 1
-        if opening in MARKS:
-            return self._read_block(start.end(), self._tags, MARKS[opening])
+        if start["code"] is not None:
+            end = self.text.find(closing := f"[/data {start['code']}]", start.end())
+            return start.end() if end < 0 else end + len(closing)
+        if start["mark"] is not None:
+            return self._read_block(start.end(), self._tags, closes=opening != "[TOOL_CALLS]")
         if start["unmarked"] is not None:
-            name = start["bare_call"] or start["listed_call"]
-            is_call = not name or name in self._tools
-            return (self._read_spelled(start.start(), self._tags, "") if is_call else None) or start.start() + 1
+            name = start["bare_call"] or start["listed_call"] or start["line_call"] or start["last_call"]
+            is_call = not name or find_tool(name, self._tools) in self._tools
+            is_call = is_call and (start["last_call"] is None or start.start() >= self._last_lines)
+            return (self._read_spelled(start.start(), self._tags, False) if is_call else None) or start.start() + 1
         if opening.startswith("```"):
-            return self._read_block(start.end(), self._fences, "```")
+            return self._read_block(start.end(), self._fences, closes=True)
         return self._read_value(start.start(), bare=start["bare"] is not None)
 
     def _read_value(self, begin: int, bare: bool) -> int:
         """Read an object or a list outside any tag."""
-        value, end, complaint = decode_json(self.text, begin)
+        value, end, complaint = self._decode(begin)
         repaired = value is None
         if repaired:
             limit = self._find_next_mark(self._tags, begin)[0]
@@ -234,10 +283,10 @@ class _Scanner:
                 if not lenient.complete and isinstance(lenient.value, dict):
                     self.items.partial = ReplyObject(lenient.value, None, True)
                 return end
-        calls = find_calls(value, self._answer_fields)
+        calls = find_calls(value, self._answer_fields, self._tools)
         if calls is not None:
             for call in calls:
-                self.items.add_call(call, self.text[begin:end], complaint)
+                self.items.add_call(call, self.text[begin:end], complaint, self._tools)
         elif isinstance(value, dict):
             index = bisect_left(self._languages, (begin + 1,))
             language = self._languages[index - 1][1] if index else ""
@@ -261,43 +310,45 @@ class _Scanner:
         elif not self.items.objects:  # {x: …} is a broken object only if there is no other
             self.items.broken = self.items.broken or complaint
 
-    def _read_block(self, begin: int, marks: list[tuple[int, int, str]], closing: str) -> int:
-        """Read a tool call between marks; return the position after it."""
-        begin = _OPENING.get(closing, _OPENING[""]).match(self.text, begin).end()  # type: ignore[union-attr]
-        if (end := self._read_spelled(begin, marks, closing)) is not None:
+    def _read_block(self, begin: int, marks: list[Mark], closes: bool) -> int:
+        """Read a tool call between marks; return the position after it. `closes`: whether there is a closing mark."""
+        begin = _OPENING[marks is self._fences].match(self.text, begin).end()  # type: ignore[union-attr]
+        if (end := self._read_spelled(begin, marks, closes)) is not None:
             return end
-        value, end, complaint = decode_json(self.text, begin)
+        value, end, complaint = self._decode(begin)
         stop, after, mark = self._find_next_mark(marks, begin if value is None else end)
-        closed = bool(closing) and mark == closing
+        closed = closes and mark is True
         if value is None and self.text.startswith(_BRACKETS, begin):
-            value, end, complaint = parse_lenient_json(self.text, begin, stop, cut=self._cut and not mark).to_strict()
+            cut = self._cut and mark is None
+            value, end, complaint = parse_lenient_json(self.text, begin, stop, cut=cut).to_strict()
         if value is not None and not closed:
             stop = after = end  # complete, only its closing mark is missing
         text = self.text[begin:stop].strip()
         rest = _CLOSING.match(self.text, end, stop)
-        if value is None and not mark and (closing or self._cut):
+        if value is None and mark is None and (closes or self._cut):
             self.items.refuse_call("", text, _CUT_OFF_CALL)
         elif value is None:
             reason = (text.startswith(_BRACKETS) and complaint) or _FORMAT
             self.items.refuse_call("", text, f"the tool call is not valid JSON: {reason}")
         elif complaint is None and (rest is None or rest.end() < stop):
-            self.items.add_call(value, text, "a tool call block must hold one JSON object and nothing after it")
+            more = "a tool call block must hold one JSON object and nothing after it"
+            self.items.add_call(value, text, more, self._tools)
         else:
             error = None if complaint is None else f"the tool call is not valid JSON: {complaint}"
-            for call in find_calls(value, None) or ([value] if value != [] else []):  # [] calls no tool
-                self.items.add_call(call, text, error)
+            for call in find_calls(value, None, self._tools) or ([value] if value != [] else []):  # [] calls no tool
+                self.items.add_call(call, text, error, self._tools)
         return after if closed else stop
 
-    def _read_spelled(self, begin: int, marks: list[tuple[int, int, str]], closing: str) -> int | None:
+    def _read_spelled(self, begin: int, marks: list[Mark], closes: bool) -> int | None:
         """Read calls that are not JSON objects; return the position after them, None if there are none."""
         limit, after, mark = self._find_next_mark(marks, begin)
-        calls = read_calls(self.text, begin, limit, self._tools, cut=self._cut, is_open=not closing)
+        calls = read_calls(self.text, begin, limit, self._tools, self._decode, cut=self._cut, is_open=not closes)
         if not calls:
             return None
         last = calls[-1]
         if last.end > limit:  # the mark stands in a string
             limit, after, mark = self._find_next_mark(marks, last.end)
-        closed = bool(closing) and mark == closing
+        closed = closes and mark is True
         rest = _CLOSING.match(self.text, last.end, limit)
         error = last.complaint and f"the call of {show_json(last.value['name'][:64])} cannot be read: {last.complaint}"
         if error is None and closed and (rest is None or rest.end() < limit):
@@ -305,13 +356,14 @@ class _Scanner:
         self.items.count += len(calls) - 1
         for call in calls:
             stop = limit if call is last and (closed or error) else call.end
-            self.items.add_call(call.value, self.text[call.begin : stop].strip(), error if call is last else None)
+            text = self.text[call.begin : stop].strip()
+            self.items.add_call(call.value, text, error if call is last else None, self._tools)
         return after if closed else limit if error else last.end
 
-    def _find_next_mark(self, marks: list[tuple[int, int, str]], position: int) -> tuple[int, int, str]:
-        """Return the first of `marks` from `position` on; the end of the text if there is none."""
+    def _find_next_mark(self, marks: list[Mark], position: int) -> tuple[int, int, bool | None]:
+        """Return the first of `marks` from `position` on; the end of the text, and None, if there is none."""
         index = bisect_left(marks, (position,))
-        return marks[index] if index < len(marks) else (len(self.text), len(self.text), "")
+        return marks[index] if index < len(marks) else (len(self.text), len(self.text), None)
 
     def _find_end(self, begin: int, depth: int, limit: int) -> int:
         """Return where an object ends that became unreadable at `begin`, `depth` brackets deep."""
@@ -383,11 +435,12 @@ def parse_reply(
     """
     if len(text) > MAX_BYTES or len((text := replace_surrogates(text)).encode()) > MAX_BYTES:
         return Malformed(f"the reply is longer than {MAX_BYTES} bytes", "too_long")
-    items = scan(text, tuple(thinking), answer_fields, finish_reason == "length", _get_parameters(tools))
+    items = scan(text, tuple(thinking), answer_fields, finish_reason == "length", get_parameters(tools))
     return decide(items, answer_fields, last)
 
 
-def _get_parameters(tools: Iterable[Mapping[str, Any]]) -> Tools:
+def get_parameters(tools: Iterable[Mapping[str, Any]]) -> Tools:
+    """Return the parameters of each tool, as JSON Schema, of schemas in the OpenAI function format."""
     return {tool["function"]["name"]: tool["function"].get("parameters") or {} for tool in tools}
 
 
@@ -397,10 +450,10 @@ def split_calls(text: str, tools: Iterable[Mapping[str, Any]]) -> tuple[str, tup
     >>> split_calls('Closer. <tool_call>{"name": "zoom", "arguments": {"factor": 2}}</tool_call>', ())
     ('Closer.', (ToolCall(id='call_0', name='zoom', arguments={'factor': 2}),))
     """
-    items = scan(text, THINKING, None, False, _get_parameters(tools))
+    items = scan(text, THINKING, None, False, get_parameters(tools))
     if not items.calls or any(call.error is not None for call in items.calls):
         return text, ()
-    borders = [0, *(border for span in items.spans for border in span), len(text)]
+    borders = [0, *(border for span in items.spans for border in span[:2]), len(text)]
     parts = (text[begin:end].strip() for begin, end in zip(borders[::2], borders[1::2], strict=True))
     return "\n".join(filter(None, parts)), tuple(call.call for call in items.calls)
 
@@ -414,7 +467,9 @@ def decide(items: Items, fields: AnswerFields | None, last: bool) -> ParsedReply
     if not calls:
         assert answer is not None
         return answer
-    return ToolCalls(calls, answer.value, answer.flags) if isinstance(answer, Answer) else ToolCalls(calls)
+    written = tuple(items.text[begin:end] for begin, end, count in items.spans for _ in range(count))
+    found = ToolCalls(calls, written=written)
+    return replace(found, answer=answer.value, flags=answer.flags) if isinstance(answer, Answer) else found
 
 
 def _find_answer(items: Items, fields: AnswerFields | None, last: bool) -> Answer | Malformed:

@@ -18,7 +18,8 @@ MAX_DIGITS = 308  # of an integer: a float can still hold it
 
 
 class StrictJson(NamedTuple):
-    """The value at a position: `value` is None if there is no JSON; `complaint` says why it cannot be used."""
+    """The value at a position: `value` is None if there is no JSON; `complaint` says why it cannot be used; it ends, or
+    cannot be read further, at `end`."""
 
     value: Any
     end: int
@@ -64,9 +65,9 @@ def decode_json(text: str, begin: int = 0) -> StrictJson:
     try:
         value, end = _THREAD.decoder.raw_decode(text, begin)
     except json.JSONDecodeError as error:
-        return StrictJson(None, begin, f"{error.msg} at character {error.pos}")
+        return StrictJson(None, error.pos, f"{error.msg} at character {error.pos}")
     except RecursionError:
-        return StrictJson(None, begin, f"nested more than {MAX_DEPTH} deep")
+        return StrictJson(None, len(text), f"nested more than {MAX_DEPTH} deep")
     excess = _describe_excess(value) if isinstance(value, dict | list) else None
     complaint = _THREAD.complaints[0] if _THREAD.complaints else excess
     if complaint is None and text.find("\\u", begin, end) >= 0:  # an escape may be half of a surrogate pair

@@ -17,6 +17,7 @@ from ...configs.sections import FilePath, SamplingParams, Section
 from ...core.messages import (
     ToolImages,
     collect_text,
+    is_failure,
     list_parts,
     read_reasoning,
     read_text,
@@ -141,12 +142,17 @@ class OpenAIGenerator(Generator):
         if check is not None:
             request["return_token_ids"] = True
             expected = await asyncio.to_thread(check.expect, conversation)
-        completion = await self.connection.post(
-            lambda attempt: encode_request(request, attempt),
-            parse_completion,
-            deadline=conversation.deadline,
-            info=conversation.info,
-        )
+        try:
+            completion = await self.connection.post(
+                lambda attempt: encode_request(request, attempt),
+                parse_completion,
+                deadline=conversation.deadline,
+                info=conversation.info,
+            )
+        except (ReplyError, EndpointError) as error:
+            if error.status in MAY_BE_THE_CALLS and "tools" in request and _ABOUT_CALLS.search(str(error)):
+                error.args = (f"{error} ({ADVICE})",)
+            raise
         if check is not None:
             await asyncio.to_thread(check.compare, conversation, expected, completion.body)
         self._add_usage(conversation.info, completion.usage)
@@ -212,14 +218,20 @@ MAX_COUNT = 2**53  # tokens: a larger number is not a count
 MAX_REASON = 64  # characters of a server's own word for why a reply ended
 FINISH_REASONS = {
     "stop": "stop eos eos_token end_turn stop_sequence complete tool_calls tool_call tool_use function_call",
-    "length": "length max_tokens max_output_tokens model_length",
+    "length": "length max_tokens max_output_tokens model_length model_context_window_exceeded context_length_exceeded",
     "content_filter": "content_filter content_filtered contentfilter safety recitation blocklist prohibited_content "
     "spii sensitive image_safety image_prohibited_content guardrail_intervened",
     "refusal": "refusal",
 }
+REASONS = ("finish_reason", "finishReason", "stop_reason", "done_reason")  # which the first of them names
 COUNTS = ("prompt_tokens", "completion_tokens")
 
-_CALL_ID = re.compile(r"[\w.:|/+=-]{1,128}", re.ASCII)
+# What a server refuses if it wants calls and results in another form than `to_openai_messages` gives them.
+MAY_BE_THE_CALLS = frozenset({400, 422, 500, 501})
+_ABOUT_CALLS = re.compile("reasoning|thinking|thought|signature|encrypted|tool|function|role|alternat", re.IGNORECASE)
+ADVICE = "if it is about calls or their results: endpoint.native_tools=false writes both as text"
+
+_CALL_ID = re.compile(r"[\w.:|/+=-]{1,4096}", re.ASCII)  # some servers put what they want back into the id
 _OWN_ID = re.compile(r"call_\d{1,3}")
 
 
@@ -239,7 +251,7 @@ def parse_completion(body: bytes) -> Completion:
     """Return the reply in a body, without API keys and lone surrogates.
 
     Raises:
-        UnusableReplyError: it is not JSON, or has no message.
+        UnusableReplyError: it is not JSON, has no message, or its server failed before the reply was whole.
 
     >>> parse_completion(b'{"choices": [{"message": {"content": "Hi"}, "finish_reason": ["stop"]}]}').finish_reason
     'stop'
@@ -250,7 +262,9 @@ def parse_completion(body: bytes) -> Completion:
         raise UnusableReplyError("the reply is not JSON") from None
     choices = data.get("choices") if isinstance(data, dict) else None
     choice = choices[0] if isinstance(choices, list) and choices else None
-    reason = _read_finish_reason(choice.get("finish_reason")) if isinstance(choice, dict) else ""
+    named = [choice[name] for name in REASONS if choice.get(name)] if isinstance(choice, dict) else []
+    reason = _read_finish_reason(named[0] if named else None)
+    _check_whole(data, choice, reason)
     message = choice.get("message", {} if reason == "content_filter" else None) if isinstance(choice, dict) else None
     if not isinstance(choice, dict) or not isinstance(message, dict):
         raise UnusableReplyError(f"the reply has no {'message' if isinstance(choice, dict) else 'choices'}")
@@ -265,10 +279,21 @@ def parse_completion(body: bytes) -> Completion:
     if refusal.strip():
         reason = "refusal" if reason == "stop" else reason
         text, thought = (text, f"{thought}\n{refusal}".strip()) if text.strip() else (refusal, thought)
-    if choice.get("error") and not (text.strip() or calls):
-        raise UnusableReplyError("the reply ended in an error")
     reason = "tool_calls" if calls and reason == "stop" else reason
     return Completion(_clean(text), calls, reason, _read_usage(data), data, _clean(thought))
+
+
+def _check_whole(data: Any, choice: Any, reason: str) -> None:
+    """Raise `UnusableReplyError` if a server says that it failed, whatever text stands beside that."""
+    parts = (data, choice, choice.get("message")) if isinstance(choice, dict) else ()
+    for part in (one for one in parts if isinstance(one, dict)):
+        error = part.get("error")
+        if any(error.values()) if isinstance(error, dict) else error:
+            raise UnusableReplyError("the reply ended in an error")
+        said = [part.get(name) for name in ("native_finish_reason", "status")]
+        for word in (reason, *(said if reason == "stop" else ())):
+            if isinstance(word, str) and is_failure(word):
+                raise UnusableReplyError(f"the reply was broken off ({word[:MAX_REASON]!a})")
 
 
 def _read_finish_reason(given: object) -> str:

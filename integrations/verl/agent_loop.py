@@ -14,6 +14,7 @@ from uuid import uuid4
 from PIL import Image
 from verl.experimental.agent_loop.agent_loop import AgentLoopBase, AgentLoopMetrics, AgentLoopOutput
 
+from ...core.messages import is_failure
 from ...engines.generator import GeneratorError, ReplyError
 from ...engines.hf.chat_tokens import build_stand_in, describe_problem
 from ...engines.vllm.generator import SampledTokens, TokenRequest, TokenServerGenerator
@@ -150,7 +151,7 @@ class _Server:
         except Exception as error:
             raise GeneratorError(f"verl's server failed: {describe_error(error, MAX_REASON)}") from error
         self.seconds += time.monotonic() - started
-        if output.stop_reason in ("aborted", "abort"):
+        if is_failure(output.stop_reason):
             raise ReplyError("verl's server gave the reply up (its weights changed)")
         if output.num_preempted is not None:
             self.num_preempted = max(0, self.num_preempted) + output.num_preempted

@@ -130,7 +130,10 @@ def _build_trace(trace: Any, number: int, file: Path, report: Report) -> Episode
         data = trace["task"].get("data") or {}
         messages = _read_messages([node["message"] for node in _find_branch(nodes)], file)
         identity = data.get("id") or data.get("idx") or f"{file.name}:{number + 1}"
-        return _build_episode(messages, str(identity), scores=scores)
+        episode = _build_episode(messages, str(identity), scores=scores)
+        if trace.get("errors"):
+            return replace(episode, end_reason="error", terminated=False, truncated=True, scores=None)
+        return episode
     shown = _read_messages([node["message"] for node in nodes], file) if nodes else []
     episode = _restore(record, shown, report, compare=False)
     recorded = episode.scores

@@ -12,7 +12,7 @@ import math
 import os
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from pathlib import Path
 from threading import Lock
@@ -26,13 +26,15 @@ from ...network import background
 from ...network.answers import AnswerCache
 from ...network.data_policy import check_sending
 from ...network.hosts import read_api_key
-from ...records import Message
+from ...records import Message, Reply
 from ...utils.files import expand_path, get_cache_folder
 from ...utils.sanitize import replace_surrogates
 
 log = logging.getLogger("viewbox.judge")
 
 FILE = "judge.sqlite"
+MAX_SHOWN = 200  # characters of a reply
+REFUSALS = ("content_filter", "refusal")  # finish reasons that are about the text
 COOLDOWN = 30.0  # seconds without requests after no connection could be made
 COUNTED = ("calls", "cached", "unreachable", "unreadable", "refused")
 # Statuses that are about the key, the quota, the load or the network. Every other 4xx is about what the request says.
@@ -99,6 +101,7 @@ class JudgeClient:
         self._semaphore = asyncio.Semaphore(self.concurrency)
         self._pending: dict[str, Future[str | RequestRefusedError | None]] = {}  # by the hash of the request
         self._has_replied = False
+        self.has_judged = False  # whether any reply was a verdict
         self._last_reply = 0.0  # when it came (`time.monotonic`)
         self._counts: Counter[str] = Counter()
         self._lock = Lock()
@@ -107,10 +110,11 @@ class JudgeClient:
         self._process = os.getpid()
 
     # ------------------------------------------------------------------ asking
-    def ask(self, messages: Sequence[Message]) -> str | None:
-        """Return the reply to `messages`, from the cache if possible; None if the judge cannot be reached.
+    def ask(self, messages: Sequence[Message], is_verdict: Callable[[str], bool]) -> str | None:
+        """Return the reply to `messages`, from the cache if possible; None if the judge cannot be reached, or its reply
+        was cut off.
 
-        Equal requests that are made at the same time are sent once.
+        Equal requests that are made at the same time are sent once. Only replies that are a verdict are kept.
 
         Raises:
             RequestRefusedError: the judge works, but refuses this request.
@@ -132,7 +136,7 @@ class JudgeClient:
         else:
             reply = None
             try:
-                reply = self._get_or_generate(key, conversation)
+                reply = self._get_or_generate(key, conversation, is_verdict)
             finally:
                 with self._lock:
                     del self._pending[key]
@@ -142,22 +146,41 @@ class JudgeClient:
             raise reply
         return reply
 
-    def _get_or_generate(self, key: str, conversation: Conversation) -> str | RequestRefusedError | None:
+    def _get_or_generate(
+        self, key: str, conversation: Conversation, is_verdict: Callable[[str], bool]
+    ) -> str | RequestRefusedError | None:
         kept = self._cache.get(key)
-        if kept is not None:
+        if kept is not None and is_verdict(kept.decode()):
+            self.has_judged = True
             self.count("cached")
             return kept.decode()
         try:
             reply = background.run(self._generate_reply(conversation))
         except Exception as error:  # a failure concerns only this judgment
-            refused = self._is_refusal(error)
-            self._log_failure(error, conversation.info.get("last_failure"), refused)
-            if refused:
-                return RequestRefusedError(f"the judge refused the request: {error}")
-            self.count("unreachable")
-            return None
+            last = conversation.info.get("last_failure")
+            late = f"not within {self.timeout:g} s" + (f"; the last failure: {last}" if last else "")
+            reason = late if isinstance(error, TimeoutError) else str(error) or type(error).__name__
+            return self._fail(reason, self._is_refusal(error))
         self._has_replied, self._last_reply = True, time.monotonic()
-        return self._cache.put(key, replace_surrogates(reply).encode()).decode()
+        text, reason = replace_surrogates(reply.text), reply.finish_reason
+        if reason not in ("stop", "tool_calls"):
+            advice = f"; max_tokens = {self._judge.max_tokens} may be too small" if reason == "length" else ""
+            return self._fail(f"its reply ended early (finish_reason: {reason}{advice})", reason in REFUSALS)
+        if not is_verdict(text):
+            self._log("gave no verdict", self.has_judged, repr(text[:MAX_SHOWN]))
+            return text
+        self.has_judged = True
+        if kept is not None:
+            self._cache.drop(key)
+        return self._cache.put(key, text.encode()).decode()
+
+    def _fail(self, reason: str, refused: bool) -> RequestRefusedError | None:
+        """Log and return that there is no reply, or that the request was refused."""
+        self._log("refused the request" if refused else "gave no reply", refused, reason)
+        if refused:
+            return RequestRefusedError(f"the judge refused the request: {reason}")
+        self.count("unreachable")
+        return None
 
     def _is_refusal(self, error: Exception) -> bool:
         """Return whether an error is about what the request says, and so about what the policy wrote."""
@@ -171,17 +194,14 @@ class JudgeClient:
             return since is not None and self._last_reply > since
         return self._has_replied or status not in ABOUT_THE_ADDRESS
 
-    def _log_failure(self, error: Exception, last: str | None, refused: bool) -> None:
-        """Log why there was no reply, at most every `COOLDOWN` seconds, because a judge that is down fails often."""
-        if time.monotonic() < self._last_logged + COOLDOWN:
-            return
-        self._last_logged = time.monotonic()
-        late = f"not within {self.timeout:g} s" + (f"; the last failure: {last}" if last else "")
-        reason = late if isinstance(error, TimeoutError) else str(error) or type(error).__name__
-        effect = "refused an answer, which scores 0" if refused else "gave no reply, so the episode has no score"
-        log.warning("the judge %s %s: %s", self._generator.url, effect, reason)
+    def _log(self, event: str, is_zero: bool, reason: str) -> None:
+        """Log why there was no verdict, at most every `COOLDOWN` seconds, because a judge that is down fails often."""
+        if time.monotonic() >= self._last_logged + COOLDOWN:
+            self._last_logged = time.monotonic()
+            effect = "an answer scores 0" if is_zero else "the episode has no score"
+            log.warning("the judge %s %s, so %s: %s", self._generator.url, event, effect, reason)
 
-    async def _generate_reply(self, conversation: Conversation) -> str:
+    async def _generate_reply(self, conversation: Conversation) -> Reply:
         async with self._semaphore:
             if time.monotonic() < self._unusable_until:
                 raise EndpointError("it could not be used a moment ago")
@@ -189,7 +209,7 @@ class JudgeClient:
             conversation.deadline = asyncio.get_running_loop().time() + self.timeout
             try:
                 async with asyncio.timeout_at(conversation.deadline):
-                    return (await self._generator.reply(conversation)).text
+                    return await self._generator.reply(conversation)
             except EndpointError as error:
                 if error.status is None:  # no connection; a status may be about this request alone
                     self._unusable_until = time.monotonic() + COOLDOWN

@@ -2,9 +2,9 @@
 
 Use it for what no formula can compare, such as two reports. A formula is exact and free, and cannot be persuaded. The
 judge is here and not in `rewards` because it does I/O; it registers itself as `type: judge`. If there is no verdict,
-the score is 0 where the answer may be the cause (an unreadable verdict, a refused request), so that no policy is paid
-for making its judge fail. Where the network failed, the judge raises, and the episode has no score; every case is
-counted.
+the score is 0 where the answer may be the cause (a refused request, a reply without a verdict from a judge that gives
+some), so that no policy is paid for making its judge fail. Where the network failed, the reply was cut off, or no reply
+was a verdict so far, the judge raises, and the episode has no score; every case is counted.
 
 The answer was written by a policy that the judge rewards. It is put between marks whose code is a hash of the texts,
 which the policy could not know, and anything in it that looks like a mark is defused (`viewbox.utils.sanitize`). The
@@ -15,6 +15,7 @@ import dataclasses
 import hashlib
 import json
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import KW_ONLY, dataclass
 from functools import cached_property
 from pathlib import Path
@@ -111,7 +112,8 @@ def build_messages(rubric: str, texts: Mapping[str, str], limit: int) -> tuple[M
 
 
 def parse_verdict(reply: str) -> Verdict:
-    """Parse a judge's reply: one JSON object, optionally in a code fence or after a `<think>` block; else no score.
+    """Parse a judge's reply: one JSON object, which may stand after thinking, and in a code fence at the end; else no
+    score.
 
     >>> parse_verdict('{"score": 0.5, "why": "half of it"}')
     Verdict(score=0.5, why='half of it')
@@ -121,14 +123,12 @@ def parse_verdict(reply: str) -> Verdict:
     True
     """
     text = reply.strip() if len(reply) <= _MAX_REPLY else ""
-    if text.startswith("<think>"):
-        text = text.rpartition("</think>")[2].strip()
-    if text.startswith("```") and text.endswith("```"):
-        text = text.removeprefix("```").removeprefix("json").removesuffix("```")
-    try:
-        verdict = json.loads(text, object_pairs_hook=build_object)
-    except (ValueError, RecursionError):
-        verdict = None
+    said = text.rpartition("</think>")[2].strip()
+    fenced = said.removesuffix("```").rpartition("```")[2].removeprefix("json") if said.endswith("```") else said
+    verdict: Any = {}
+    for written in (text, fenced):
+        with suppress(ValueError, RecursionError):
+            verdict = verdict or json.loads(written, object_pairs_hook=build_object)
     score = to_finite_float(verdict.get("score")) if isinstance(verdict, dict) else None
     if score is None or not 0 <= score <= 1:
         return Verdict(None, f"the judge's reply has no score from 0 to 1: {_to_line(reply)!r}")
@@ -155,11 +155,12 @@ class JudgeReward:
     `rubric`, the reference's field (unless `show_reference` is false) and the answer's field; if `field` is None, the
     whole reference and answer. Each is text of at most `max_characters`, between marks that the answer cannot forge.
     The judge sees no image, and its temperature is 0. A missing or empty answer scores 0 without a request. The score
-    is 0, too, if the reply is not {"score": 0..1, …} or the judge refuses the request (HTTP 400, 403, …). It is `None`
-    if there is no reference. Without a reply within `timeout` seconds and `attempts` attempts the judge raises
-    `JudgeUnreachableError`; a combined reward then has no total.
+    is 0, too, if the judge refuses the request (HTTP 400, 403, …), or if its reply is not {"score": 0..1, …} while
+    another one was. It is `None` if there is no reference. Without a whole reply within `timeout` seconds and
+    `attempts` attempts, and if no reply was a verdict so far, the judge raises `JudgeUnreachableError`; a combined
+    reward then has no total.
 
-    Replies are stored by the hash of the whole request in the folder `cache` (None: in memory): scoring again sends no
+    Verdicts are stored by the hash of the whole request in the folder `cache` (None: in memory): scoring again sends no
     requests. Text names a folder in the user's cache folder (`$XDG_CACHE_HOME/viewbox/judge`), a `Path` any folder. At
     most `concurrency` requests are in flight. The key is read from the environment variable `api_key_env` and stored
     nowhere else. `extra` is merged into every request; a value of None removes a field.
@@ -256,23 +257,28 @@ class JudgeReward:
         if not texts["answer"].strip():
             return Verdict(0.0, "there is no answer")
         try:
-            reply = self._client.ask(build_messages(self.rubric, texts, self.max_characters))
+            reply = self._client.ask(
+                build_messages(self.rubric, texts, self.max_characters),
+                lambda reply: parse_verdict(reply).score is not None,
+            )
         except RequestRefusedError as error:
             return Verdict(0.0, str(error))
         if reply is None:
             raise JudgeUnreachableError("the judge could not be reached")
         verdict = parse_verdict(reply)
-        if verdict.score is None:  # an answer that talks the judge out of a verdict must not gain by it
-            self._client.count("unreadable")
-            return Verdict(0.0, verdict.why)
-        return verdict
+        if verdict.score is not None:
+            return verdict
+        self._client.count("unreadable")
+        if not self._client.has_judged:
+            raise JudgeUnreachableError(verdict.why)
+        return Verdict(0.0, verdict.why)  # an answer that talks the judge out of a verdict must not gain by it
 
     def take_counts(self) -> dict[str, int]:
         """Return the counts since the last call, under the names that training and scoring show.
 
         `judge/calls`: requests; `judge/cached`: judgments taken from the cache; `judge/unreachable`: judgments that
-        failed because there was no reply; `judge/unreadable` and `judge/refused`: judgments that are 0 because the
-        reply held no score, or the judge refused the request (HTTP 400 or 403, for example by a content filter).
+        failed because there was no whole reply; `judge/unreadable`: those whose reply held no score; `judge/refused`:
+        those that are 0 because the judge refused the request (HTTP 400 or 403, for example by a content filter).
         """
         return {f"judge/{name}": count for name, count in self._client.take_counts().items()}
 

@@ -7,6 +7,7 @@ file. Many rows stand for a bug report of other software.
 
 import json
 import os
+import re
 import shutil
 import unicodedata
 from contextlib import chdir, contextmanager
@@ -917,6 +918,124 @@ row("E7-calls", by_request(lambda body, number: completion(GOOD) if any(one.get(
 row("E7-stored", strict(completion("")), seen(lambda one: one.episodes[0].turns[1].content, tasks=1), "",
     "the record keeps what the model said: nothing")
 
+# ---- E9: half a reply
+HALF_AN_ANSWER = 'It is. {"answer": "no"}'
+AGAIN = [[1], 2]
+
+
+def choose(whole, **more):
+    """A completion, whose choice has more fields."""
+    whole["choices"][0] |= more
+    return whole
+
+
+def again(given, folder):
+    """The score of one task, and how many requests it took, where the first reply is `given`."""
+    one = roll(by_request(lambda body, number: completion(GOOD) if number else given), folder, tasks=1)
+    return [totals(one), len(one.bodies)]
+
+
+WENT = {"code": 502, "message": "the model went away"}
+row("E9-choice-error", choose(completion(HALF_AN_ANSWER, finish="error"), error=WENT), again, AGAIN,
+    "OpenRouter: the choice says so", "earendil-works/pi#9002")
+row("E9-error-stop", choose(completion(HALF_AN_ANSWER), error=WENT), again, AGAIN, "the same, with `stop`")
+row("E9-error-beside", completion(HALF_AN_ANSWER) | {"error": {"message": "stream broke"}}, again, AGAIN,
+    "an error beside the choices")
+row("E9-error-401", completion(HALF_AN_ANSWER) | {"error": {"message": "upstream", "code": 401}}, again, AGAIN,
+    "an error beside half a text is about this reply")
+row("E9-native", choose(completion(HALF_AN_ANSWER), native_finish_reason="MALFORMED_FUNCTION_CALL"), again, AGAIN,
+    "OpenRouter: the provider's own word")
+row("E9-status", completion(HALF_AN_ANSWER) | {"status": "incomplete"}, again, AGAIN, "OpenAI's Responses")
+row("E9-no-error", choose(completion(GOOD), error=None) | {"error": {"message": None}}, again, [[1], 1], "no error")
+for word in ("network_error", "insufficient_system_resource", "abort", "aborted", "cancelled", "timeout", "failed",
+             "OTHER", "MALFORMED_FUNCTION_CALL", "function_call_filter: MALFORMED_FUNCTION_CALL", "server error"):
+    row(f"E9-{word}", completion(HALF_AN_ANSWER, finish=word), again, AGAIN, "DeepSeek, GLM, vLLM, Gemini: their words",
+        "genkit-ai/genkit#6259")
+row("E9-status-length", completion(GOOD, finish="length") | {"status": "incomplete"}, again, [[1], 1],
+    "the budget ended it", "BerriAI/litellm#37710")
+row("E9-stop-reason", choose(completion(HALF_AN_ANSWER, finish=None), stop_reason="error"), again, AGAIN,
+    "Anthropic, by a proxy")
+for word in ("stop", "end_turn", "length", "model_context_window_exceeded", "model_paused"):
+    row(f"E9-{word}", completion(GOOD, finish=word), again, [[1], 1], "the model ended it, or its budget")
+row("E9-always", completion(HALF_AN_ANSWER, finish="error"), seen(lambda one: [reasons(one), totals(one)], tasks=1),
+    either([["error"], [None]], [[], []]), "it is never the model's answer")
+
+# ---- E10: a limit that passes, and one that does not
+for name, message, headers in (
+    ("again", "Too many requests per day (10000 of 10000). Please try again in 0.1s.", {}),
+    ("ms", "Limit 500 requests per day. Please retry in 60ms.", {}),
+    ("after", "requests per day", {"Retry_After": "0.1"}), ("header-ms", "daily limit", {"retry_after_ms": "60"}),
+    ("reset", "requests per day", {"x_ratelimit_reset_requests": "60ms"}),
+    ("minute", "Quota of 15 requests per minute exceeded; retry in 0.1s. The free tier has 1500 requests per day.", {}),
+):
+    row(f"E10-{name}", refuse(429, message, **headers), again, AGAIN, "the server names a pause",
+        "google-gemini/gemini-cli#8437")
+for name, message, headers in (
+    ("day", "The 50 free requests per day are used up; credits buy more", {}), ("daily", "Daily quota exceeded", {}),
+    ("tomorrow", "Too many requests per day. Please try again in 11h5m.", {}),
+    ("header", "You have used your requests per day", {"Retry_After": "40000"}),
+):
+    row(f"E10-{name}", refuse(429, message, **headers), soon("no pause helps"), SOON, "no pause of minutes helps")
+row("E10-echo", make_response(422, {"detail": [{"loc": ["body", "seed"], "msg": "Extra inputs are not permitted",
+    "input": "Which nodule was flagged by moderation? My quota per day"}]}), seen(why, tasks=1),
+    says("Extra inputs", without="content_filter|no pause"), "FastAPI repeats the question: the server does not say it")
+row("E10-echo-429", by_request(lambda body, number: completion(GOOD) if number else make_response(429, {"detail":
+    [{"msg": "slow down", "input": "insufficient quota"}]})), seen(totals, tasks=1), [1], "the same with a limit")
+
+# ---- E11: a server that wants calls in another form
+ZOOM = ("c1", "zoom", '{"factor": 2}')
+
+
+def wanting(said, status=400):
+    """A server that refuses the results of native calls with these words."""
+    return by_request(lambda body, number: completion(None, ZOOM) if number == 0 and "tools" in body else
+        completion(GOOD) if not any(one.get("tool_calls") for one in body["messages"]) else refuse(status, said))
+
+
+for name, said in (("reasoning", "message 2 has a call and no reasoning_content"), ("order",
+    "Unexpected role 'user' after role 'tool'"), ("details", "reasoning_details must be sent back"), ("signature",
+    "Function call is missing a thought_signature")):
+    row(f"E11-{name}", wanting(said), seen(why, tasks=1), says("endpoint.native_tools=false"),
+        "the error names the setting that helps", "cloudwego/eino-ext#700")
+row("E11-jinja", refuse(500, "start me with --jinja to use tools"), rolled(tasks=1), ends(2, says=["--jinja",
+    "endpoint.native_tools=false"]), "so does that of a server without tools")
+row("E11-helps", wanting("no"), lambda given, folder: totals(roll(given, folder, "endpoint.native_tools=false",
+    tasks=1)), [1], "calls and results as text")
+
+
+def named(name, identity="c1"):
+    """The score against a server that takes only its own ids, and names of letters, of the calls that it made."""
+    def takes(body):
+        calls = [one for message in body["messages"] for one in message.get("tool_calls") or ()]
+        results = [message["tool_call_id"] for message in body["messages"] if message["role"] == "tool"]
+        names = all(re.fullmatch("[a-zA-Z0-9_-]{1,64}", one["function"]["name"]) for one in calls)
+        return names and [one["id"] for one in calls] == results and set(results) <= {identity, "c2"}
+
+    made = completion(None, (identity, name, "{}"), ("c2", "reset", "{}"))
+    return by_request(lambda body, number: made if number == 0 else completion(GOOD) if takes(body) else
+        refuse(400, "a call has another name or id"))
+
+
+for name in ("zoom in!", "", "functions.zoom", "z" * 80, "größe"):
+    row(f"E11-name-{name[:9]}", named(name), seen(totals, tasks=1), [1], "a made-up name is no part of the history",
+        "can1357/oh-my-pi#3458")
+row("E11-long-id", named("zoom", "call_ab12__thought__" + "QUJDREVG" * 400), seen(totals, tasks=1), [1],
+    "Gemini, by a proxy: the signature is in the id", "securo-finance/securo#884")
+
+# ---- E12: a server that fails for ever
+FOR_EVER = "CUDA was not compiled"
+row("E12-ends", refuse(500, FOR_EVER), soon(FOR_EVER), SOON, "the same words three times before any reply")
+row("E12-ids", by_request(lambda body, number: refuse(500, f"{FOR_EVER} (request a{number}b)")), soon(FOR_EVER), SOON,
+    "servers put an id into every message")
+row("E12-words", by_request(lambda body, number: completion(GOOD) if number > 3 else refuse(500, "abcd"[number])),
+    seen(totals, tasks=1), [1], "other words each time")
+row("E12-loading", by_request(lambda body, number: completion(GOOD) if number > 4 else refuse(503, "Loading model")),
+    seen(totals, tasks=1), [1], "llama.cpp: it starts")
+row("E12-internal", by_request(lambda body, number: completion(GOOD) if number > 4 else refuse(500,
+    "Internal server error")), seen(totals, tasks=1), [1], "these words say nothing")
+row("E12-later", by_request(lambda body, number: completion(GOOD) if number in (0, 5) else refuse(500, FOR_EVER)),
+    seen(totals, tasks=2), [1, 1], "after a reply it may be this request")
+
 # ---- E8: numbers that JSON does not have
 
 
@@ -1138,7 +1257,7 @@ row("N1-like", "numpy-games", new, [ends(0), True], "a name of one's own")
 
 
 def test_every_kind_has_rows_of_names_of_their_own():
-    kinds = [*(f"D{number}" for number in range(1, 14)), *(f"E{number}" for number in range(1, 9))]
+    kinds = [*(f"D{number}" for number in range(1, 14)), *(f"E{number}" for number in range(1, 13))]
     assert sorted(row.kinds) == sorted([*kinds, *["Y1", "Y2", "V1", "F1", "O2", "O3", "P1", "N1"]])
     row.check_names()
 

@@ -150,8 +150,8 @@ def read_object(content: bytes, what: str) -> Mapping[str, object]:
         raise UnusableReplyError(f"the answer of {what} is not JSON") from None
     if not isinstance(value, Mapping):
         raise UnusableReplyError(f"the answer of {what} is not an object of JSON")
-    if isinstance(value.get("error"), str):
-        raise UnusableReplyError(f"{what} failed: {value['error'][:200]}")
+    if value.get("error"):
+        raise UnusableReplyError(f"{what} failed: {value['error']!s:.200}")
     return value
 
 

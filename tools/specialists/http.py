@@ -182,6 +182,8 @@ def _parse(body: bytes) -> dict[str, Any]:
         raise UnusableReplyError("the reply is not JSON") from None
     if not isinstance(reply, dict):
         raise UnusableReplyError("the reply is not a JSON object")
+    if isinstance(error := reply.get("error"), str | dict) and error:
+        raise UnusableReplyError("the reply is an error")
     return reply
 
 

@@ -70,6 +70,8 @@ FAULTS = {
     "is not there": (make_response(404, "no such model"), "look refused the call: HTTP 404: no such model"),
     "fails": (make_response(500, {"error": "/home/dr.who/model.py: line 3"}), "look failed with HTTP 500"),
     "is overloaded for an hour": (make_response(503, Retry_After=3600), "look failed with HTTP 503"),
+    "sends an error": (body('{"error": "out of memory", "label": "mass"}'), UNUSABLE),
+    "sends an error in a field": (body('{"error": {"code": 7}}'), UNUSABLE),
     "sends HTML": (body("<html><body>Sign in</body></html>", Content_Type="text/html"), UNUSABLE),
     "sends nothing": (body(""), UNUSABLE),
     "sends NaN": (body('{"ratio": NaN}'), UNUSABLE),

@@ -4,6 +4,7 @@ Every generated text is read whole and broken off at seven places, as token budg
 """
 
 import json
+import time
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -117,6 +118,16 @@ def test_any_reply_has_one_of_three_outcomes(texts):
 @pytest.mark.parametrize("scrap", ["{", "[", '{"a":', "{a:", "<tool_call>", "```", '"', "\\"])
 def test_megabytes_are_malformed_by_name_before_anything_is_read(scrap):
     assert parse_reply(scrap * 3_000_000).kind == "too_long"
+
+
+@pytest.mark.parametrize(
+    "text",
+    ['{"a":["</think>","",' * 250 + "[]," * 19_000, "<function=" * 6_500, "[tool(a)\n" * 6_500, "a(b)\n" * 13_000],
+)
+def test_what_strict_decoding_reads_in_vain_is_bounded(text):
+    began = time.process_time()
+    parse_reply(text[: 64 * 1024], tools=[{"function": {"name": "a"}}])
+    assert time.process_time() - began < 0.5  # 0.04 s here; without a bound, 2 s for the first
 
 
 @settings(max_examples=100, deadline=None)

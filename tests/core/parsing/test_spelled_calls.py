@@ -174,8 +174,8 @@ MISTRAL = [
     ('[TOOL_CALLS]lung.find[ARGS]{"what": "x"}', [("lung.find", {"what": "x"})]),
     ("[TOOL_CALLS]zoom[ARGS]{'factor': 2,}", ZOOM),
     ('[TOOL_CALLS]reset[ARGS]{}, done.', [("reset", {})]),
-    ('[TOOL_CALLS]note{"text": "2"}', [("note", {"text": "2"})]),  # JSON has types: nothing is converted
-    ('[TOOL_CALLS]note{"size": "2"}', [("note", {"size": "2"})]),
+    ('[TOOL_CALLS]note{"text": "2"}', [("note", {"text": "2"})]),
+    ('[TOOL_CALLS]note{"size": "2"}', [("note", {"size": 2})]),  # no text is allowed: the model is told
     ('[THINK]zoom?[/THINK][TOOL_CALLS]zoom[ARGS]{"factor": 2}', ZOOM),
     ('hi{hi[TOOL_CALLS]note{"text": "print(', [("note", CUT)]),  # [vLLM mistral: complex]
     ('[TOOL_CALLS]zoom[ARGS]{"factor": 2, "factor": 3}', [("zoom", "given twice")]),
@@ -287,7 +287,53 @@ GEMMA = [
     ("<|tool_call>call:zoom{fac", [("zoom", CUT)]),
     ("<|tool_call>call:zo", [("", CUT)]),
 ]  # fmt: skip
-FAMILIES = {"qwen": QWEN, "glm": GLM, "mistral": MISTRAL, "lfm": LFM, "gemma": GEMMA}
+KIMI = [  # [moonshotai/Kimi-K2-Instruct: tool_call_guidance.md]
+    ('<|tool_calls_section_begin|><|tool_call_begin|>functions.zoom:0<|tool_call_argument_begin|>{"factor": 2}<|tool_call_end|><|tool_calls_section_end|>', ZOOM),
+    ('<|tool_call_begin|>functions.zoom:0<|tool_call_argument_begin|>{"factor": 2}<|tool_call_end|><|tool_call_begin|>functions.reset:1<|tool_call_argument_begin|>{}<|tool_call_end|>', [*ZOOM, ("reset", {})]),
+    ('<|tool_call_begin|>zoom<|tool_call_argument_begin|>{"factor": 2}<|tool_call_end|>', ZOOM),
+    ('functions.zoom:0{"factor": 2}', ZOOM),  # a server that removes special tokens
+    ('<|tool_call_begin|>functions.nothing:0<|tool_call_argument_begin|>{"label": "x"}<|tool_call_end|>', [("functions.nothing", {"label": "x"})]),
+    ('<|tool_call_begin|>functions.zoom:0<|tool_call_argument_begin|>2<|tool_call_end|>', [("", "not valid JSON")]),
+    ('<|tool_call_begin|>functions.zoom:0<|tool_call_argument_begin|>{"factor"', [("zoom", CUT)]),
+]  # fmt: skip
+DEEPSEEK = [  # [chat templates of DeepSeek-V3, V3.1 and V3.2; google/adk-python PR 5654]
+    ('<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>function<｜tool▁sep｜>zoom\n```json\n{"factor": 2}\n```<｜tool▁call▁end｜><｜tool▁calls▁end｜>', ZOOM),
+    ('<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>zoom<｜tool▁sep｜>{"factor": 2}<｜tool▁call▁end｜><｜tool▁call▁begin｜>reset<｜tool▁sep｜>{}<｜tool▁call▁end｜><｜tool▁calls▁end｜>', [*ZOOM, ("reset", {})]),
+    ('<|tool_call_begin|>function<|tool_sep|>zoom\n```json\n{"factor": 2}\n```<|tool_call_end|>', ZOOM),
+    ('function<｜tool▁sep｜>zoom\n```json\n{"factor": 2}\n```', ZOOM),
+    ('zoom<｜tool▁sep｜>{"factor": 2}', ZOOM),
+    ('<｜DSML｜function_calls>\n<｜DSML｜invoke name="note">\n<｜DSML｜parameter name="size" string="false">2</｜DSML｜parameter>\n<｜DSML｜parameter name="text" string="true">2</｜DSML｜parameter>\n</｜DSML｜invoke>\n</｜DSML｜function_calls>', [("note", {"size": 2, "text": "2"})]),
+    ('<｜tool▁call▁begin｜>zoom<｜tool▁sep｜>two<｜tool▁call▁end｜>', [("", "not valid JSON")]),
+]  # fmt: skip
+HARMONY = [  # [openai/harmony: docs/format.md; lablup/mlxcel 654]
+    ('<|channel|>analysis<|message|>{"label": "x"}<|end|><|start|>assistant<|channel|>commentary to=functions.zoom <|constrain|>json<|message|>{"factor": 2}<|call|>', ZOOM),
+    ('<|start|>assistant to=functions.zoom<|channel|>commentary json<|message|>{"factor": 2}<|call|>', ZOOM),
+    ('<|channel|>analysis to=functions.zoom code<|message|>{"factor": 2}<|call|>', ZOOM),
+    ('<|channel|>commentary to=other <|constrain|>json<|message|>{"label": "x"}<|call|>', [("other", {"label": "x"})]),
+    ('<|channel|>commentary<|message|>{"label": "x"}<|end|>', [("", 'no "name"')]),  # [NVIDIA/TensorRT-LLM 9256]
+    ('commentary to=functions.zoom json{"factor": 2}', ZOOM),
+    ('analysisLook closer {"label": "x"}.assistantcommentary to=functions.zoom json{"factor": 2}', ZOOM),
+]  # fmt: skip
+CLAUDE = [  # [Anthropic's prompt of 2023; the template of MiniMax-M2]
+    ('<function_calls>\n<invoke name="zoom">\n<parameter name="factor">2</parameter>\n</invoke>\n</function_calls>', ZOOM),
+    ('<minimax:tool_call>\n<invoke name="zoom">\n<parameter name="factor">2</parameter>\n</invoke>\n<invoke name="reset">\n</invoke>\n</minimax:tool_call>', [*ZOOM, ("reset", {})]),
+    ('<invoke name="note"><parameter name="text">a < b</parameter><parameter name="size">3</parameter></invoke>', [("note", {"text": "a < b", "size": 3})]),
+    ('<function_calls><invoke name="zoom">factor=2</invoke></function_calls>', [("zoom", "not between its tags")]),
+    ('<function=zoom>{"factor": 2}</function>', ZOOM),  # Llama 3.1
+]  # fmt: skip
+LINES = [
+    ('Thought: closer\nAction: zoom\nAction Input: {"factor": 2}\nObservation: it is large', ZOOM),  # ReAct (Yao et al. 2023), as LangChain writes it
+    ('Action: nothing\nAction Input: {"label": "x"}', [("nothing", {"label": "x"})]),
+    ('zoom\n{"factor": 2}', ZOOM),  # ChatGLM 3
+    ('>>>zoom\n{"factor": 2}', ZOOM),  # Functionary
+    ("I look.\nzoom(factor=2)\nreset()", [*ZOOM, ("reset", {})]),
+    ("print(zoom(factor=2))", ZOOM),
+    ("```tool_code\nprint(zoom(factor=2))\n```", ZOOM),  # Gemma
+    ("```tool_code\nprint(default_api.zoom(factor=2))\nprint(reset())\n```", [*ZOOM, ("reset", {})]),  # Gemini
+    ("```python\nzoom(factor=2)\n```", ZOOM),
+]  # fmt: skip
+FAMILIES = {"qwen": QWEN, "glm": GLM, "mistral": MISTRAL, "lfm": LFM, "gemma": GEMMA, "kimi": KIMI}
+FAMILIES |= {"deepseek": DEEPSEEK, "harmony": HARMONY, "claude": CLAUDE, "lines": LINES}
 ROWS = [(family, *row) for family, rows in FAMILIES.items() for row in rows]
 THINKING = (("<think>", "</think>"), ("[THINK]", "[/THINK]"), ("<|channel>thought", "<channel|>"))
 
@@ -310,7 +356,8 @@ def test_a_call_is_read_as_its_syntax_is_documented(family, text, wanted):
 
 NO_CALLS = [
     "[lung(x)] is what I see", "see [zoom(factor=2)] in the list", "[other(factor=2)]", "a phone call:home{now}",
-    "I would call zoom(2) here.", "f(x) = {1}",
+    "I would call zoom(2) here.", "f(x) = {1}", "zoom(2)\nis what I would do", "zoom(2) or reset()", "other(2)",
+    "Action: zoom in", "set it to=left", "<|channel|>analysis<|message|>zoom{1}<|end|>",
 ]  # fmt: skip
 
 

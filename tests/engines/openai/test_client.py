@@ -259,7 +259,7 @@ def test_thinking_in_any_field_is_kept_apart_from_the_text(message, text, reason
         ({"content": "6"}, None, ("6", "", "stop")),
         ({"content": "6"}, ["stop"], ("6", "", "stop")),
         ({"content": "6"}, "eos", ("6", "", "stop")),
-        ({"content": "6"}, "aborted\nby\x1b[1m us", ("6", "", "aborted by\\x1b[1m us")),
+        ({"content": "6"}, "paused\nby\x1b[1m us", ("6", "", "paused by\\x1b[1m us")),
         ({"content": "6"}, "z" * 10**6, ("6", "", "z" * 63 + "…")),
     ],
 )

@@ -201,14 +201,16 @@ def test_a_trace_of_verifiers_keeps_its_messages_and_rewards(tmp_path):
         "metrics": {"turns": 1.0},
     }
     circle = {**trace, "nodes": [{**trace["nodes"][0], "parent": 0}]}
-    (tmp_path / "traces.jsonl").write_text(json.dumps({"traces": [trace, circle, 3]}))
+    failed = {**trace, "errors": [{"type": "ProviderError"}]}
+    (tmp_path / "traces.jsonl").write_text(json.dumps({"traces": [trace, circle, 3, failed]}))
     report = import_file(tmp_path / "traces.jsonl", "verifiers", tmp_path / "out")
-    assert (report.kept, report.left_out["broken"]) == (1, 2)
-    (episode,) = load(tmp_path / "out")
+    assert (report.kept, report.left_out["broken"]) == (2, 2)
+    episode, broken_off = load(tmp_path / "out")
+    assert (broken_off.end_reason, broken_off.scores) == ("error", None)
     assert (episode.task.id, episode.turns[-1].content) == ("t1", "this")
     assert episode.scores.total == 0.75
     assert dict(episode.scores.components) == {"right": 1.0, "short": 0.25, "turns": 1.0}
-    assert report.not_held["messages beside the last branch"] == 1
+    assert report.not_held["messages beside the last branch"] == 2
 
 
 def test_a_file_of_which_no_row_can_be_read_is_refused_with_the_first_reason(tmp_path, viewbox):

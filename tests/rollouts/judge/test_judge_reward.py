@@ -6,9 +6,11 @@ import multiprocessing
 import os
 import pickle
 import re
+import sqlite3
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from functools import partial
 
 import pytest
@@ -176,6 +178,12 @@ def test_a_missing_reference_does_not_apply(served):
         ('  {"score": 1}\n', 1.0),
         ('```json\n{"score": 0.25, "why": "some"}\n```', 0.25),
         ('<think>{"score": 1} perhaps? No.</think>\n{"score": 0.25}', 0.25),
+        ('They agree.</think>\n\n{"score": 0.25}', 0.25),  # smg-project/smg#1873
+        ('<think>a</think>b</think>```json\n{"score": 0.25}\n```', 0.25),
+        ('My grading:\n```json\n{"score": 0.25}\n```', 0.25),
+        ('```json\n{"score": 1}\n```\nRather:\n```\n{"score": 0.25}\n```', 0.25),
+        ('{"score": 0.25, "why": "ends with </think>"}', 0.25),
+        ('It claims\n```json\n{"score": 1}\n```\nand is wrong.', None),
         ('{"score": 1.01}', None),
         ('{"score": -0.01}', None),
         ('{"score": NaN}', None),
@@ -201,10 +209,36 @@ def test_a_reply_is_one_object_with_a_score_from_0_to_1_or_no_score_at_all(reply
     assert parse_verdict(reply).score == score
 
 
-def test_a_reply_without_a_score_scores_0_and_is_counted(served):
-    judge, _ = served(make_completion("It deserves 1.0"))
-    assert judged(judge) == 0.0
-    assert counts(judge) == {"calls": 1, "unreadable": 1}
+def test_a_reply_without_a_score_is_counted_and_scores_0_once_the_judge_has_judged(served, caplog):
+    judge, _ = served(make_completion("It deserves 1.0"), HALF, make_completion("It deserves 1.0"))
+    assert [judged(judge, text) for text in "abc"] == [None, 0.5, 0.0]
+    assert counts(judge) == {"calls": 3, "unreadable": 2}
+    assert [record.message.count("no score: 'It deserves 1.0'") for record in caplog.records] == [1]
+
+
+CUT = [make_completion('{"score": 1}', finish=word) for word in ("length", "max_tokens", "model_paused")]
+
+
+@each("cut", [*CUT, make_completion("<think>Let me", finish="length"), make_completion('{"sco', finish="length")])
+def test_a_reply_that_was_cut_off_is_no_verdict_and_is_not_kept(served, cut):
+    judge, _ = served(HALF, cut, HALF)
+    assert [judged(judge, text) for text in "abb"] == [0.5, None, 0.5]
+    assert counts(judge) == {"calls": 3, "unreachable": 1}
+
+
+@each("broken", [make_completion(end, finish="error") for end in ("", '{"score": 1}')])
+def test_a_judge_whose_server_failed_is_asked_again(served, broken):
+    judge, _ = served(broken, HALF)
+    assert judged(judge) == 0.5
+
+
+def test_a_reply_that_was_kept_and_is_no_verdict_is_asked_for_again(served, tmp_path):
+    judge, server = served(HALF, make_completion('{"score": 1}'), cache=tmp_path)
+    judged(judge)
+    with closing(sqlite3.connect(tmp_path / FILE)) as file, file:
+        file.execute("UPDATE answers SET value = ?", (b"It deserves 1.0",))
+    assert [judged(judge), judged(judge)] == [1.0, 1.0]
+    assert len(server.requests) == 2
 
 
 def test_the_explanation_is_the_judges_reason(served):
