@@ -1,24 +1,20 @@
 """An episode as messages, and messages as an episode.
 
-Both directions agree: the messages of an episode made of messages are the same ones. `read_message` reads one of the
-OpenAI chat interface that somebody else wrote.
+Both directions agree: the messages of an episode made of messages are the same ones. `chat_rows.py` reads messages that
+somebody else wrote.
 """
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from pathlib import Path
 from typing import Any
 
-from ...core.messages import THINKING, list_parts, read_reasoning, read_tool_calls, to_openai_messages, write_call
-from ...errors import ImageError, StoreError, describe_unknown
-from ...images.files import open_picture
+from ...core.messages import to_openai_messages, write_call
 from ...images.ref import ImageRef
 from ...records import Episode, Message, ToolCall, ToolResult, Turn
 from ...utils.frozen import thaw
 
 RESPONSE = "<tool_response>\n", "\n</tool_response>"
-ROLES = {"system": "system", "developer": "system", "user": "user", "assistant": "assistant", "tool": "tool"}
 
 
 def list_messages(episode: Episode) -> list[Message]:
@@ -146,56 +142,3 @@ def split_images(messages: Sequence[Message]) -> tuple[list[dict[str, Any]], lis
                 parts.append({"type": "text", "text": to_openai_messages([part])[0]["content"]})
         rows.append({"role": message.role, "content": parts})
     return rows, images
-
-
-def read_message(given: object, open_url: Callable[[str], ImageRef]) -> Message:
-    """Return one message; raise `StoreError` if it has another form, and `ImageError` for an image that cannot be
-    opened.
-
-    >>> read_message({"role": "user", "content": [{"type": "text", "text": "What is it?"}]}, ImageRef.of).text
-    'What is it?'
-    """
-    if not isinstance(given, dict) or not isinstance(given.get("role"), str):
-        raise StoreError(f"a message is {json.dumps(given, default=str):.80}; allowed: an object with a role")
-    role: Any = ROLES.get(given["role"])
-    if role is None:
-        raise StoreError(describe_unknown("role", given["role"], ROLES))
-    content = given.get("content") or given.get("refusal")
-    parts = [content] if isinstance(content, str) else _read_parts(content or [], open_url)
-    call_id, name = given.get("tool_call_id"), given.get("name")
-    return Message(
-        role,
-        tuple(parts),
-        tool_call_id=call_id if isinstance(call_id, str) else None,
-        name=name if role == "tool" and isinstance(name, str) else None,
-        tool_calls=read_tool_calls(given) if role == "assistant" else (),
-        reasoning=read_reasoning(given) if role == "assistant" else "",
-    )
-
-
-def _read_parts(content: Any, open_url: Callable[[str], ImageRef]) -> Sequence[str | ImageRef]:
-    if not isinstance(content, list):
-        raise StoreError(f"content is a {type(content).__name__}; allowed: text or a list of parts")
-    parts: list[str | ImageRef] = []
-    for part in content:
-        kind = part.get("type") if isinstance(part, dict) else None
-        if kind == "text" and isinstance(part.get("text"), str):
-            parts.append(part["text"])
-            continue
-        if list_parts([part], *THINKING):
-            continue
-        url = part.get(kind) if kind in ("image_url", "image") else None
-        url = url.get("url") if isinstance(url, dict) else url
-        if not isinstance(url, str):
-            raise StoreError(f"a part is {json.dumps(part, default=str):.80}; allowed: text, image_url, image")
-        parts.append(open_url(url))
-    return parts
-
-
-def open_reference(url: str, folder: Path) -> ImageRef:
-    """Return the image of a data URL or of a file in `folder`; raise `ImageError` for any other, and fetches
-    nothing."""
-    scheme = url.partition(":")[0].lower()
-    if scheme != "data" and "://" in url:
-        raise ImageError(f"image {url[:80]!r}: is not fetched; allowed: data URLs, and files beside this one")
-    return ImageRef.of(open_picture(url, None if scheme == "data" else folder))
