@@ -14,10 +14,11 @@ from ...configs.sections import ModelSection
 from ...core.base import BaseMultiTurnEnv
 from ...envs.from_config import build_envs
 from ...errors import ConfigError, ModelError, suggest_nearest
+from ...utils.model_folder import describe_danger, describe_tokens, take_template
 from ...utils.terminal import describe_error
 from . import tiny_model
 from .architectures import get_architecture
-from .picture_settings import get_side, loses_border, show_whole
+from .picture_settings import describe_misfit
 from .picture_settings import get_view_settings as get_view_settings
 from .picture_settings import set_max_pixels as set_max_pixels
 from .quantization import Quantization, build_quantization_config, keep_weights
@@ -92,25 +93,27 @@ def load_processor(section: ModelSection) -> "tuple[PretrainedConfig, Any]":
     assert section.name is not None
     name = str(find_model_folder(section.name) or section.name)
     silence_transformers()
+    failure = "cannot be loaded"
     try:
         config = AutoConfig.from_pretrained(name, revision=section.revision, **SAFE)
-        get_architecture(config)
-        processor = AutoProcessor.from_pretrained(name, revision=section.revision, **SAFE)
-        if (Path(name) / "generation_config.json").is_file():  # a damaged one is taken for none later
-            GenerationConfig.from_pretrained(name)
+        if (problem := describe_danger(config, name)) is None:
+            get_architecture(config)
+            processor = AutoProcessor.from_pretrained(name, revision=section.revision, **SAFE)
+            if (Path(name) / "generation_config.json").is_file():  # a damaged one is taken for none later
+                GenerationConfig.from_pretrained(name)
+            take_template(processor)
+            problem = describe_tokens(config, processor.tokenizer)
+            failure = f"its {type(processor.image_processor).__name__} cannot show a picture as its settings say"
+            problem = problem or describe_misfit(config, processor)
+        if problem is None:
+            get_view_settings(config, processor)
     except ModelError:
         raise
     except Exception as error:  # of a damaged file, transformers raises many kinds
         reason = str(error).splitlines()[0] if isinstance(error, OSError) else describe_error(error, 300)
-        raise _refuse(section, f"cannot be loaded: {reason}") from error
-    images, vision = processor.image_processor, getattr(config, "vision_config", None)
-    for name, own in (("patch_size", "patch_size"), ("merge_size", "spatial_merge_size")):
-        given, needed = (get_side(getattr(*one, None)) for one in ((images, name), (vision, own)))
-        if None not in (given, needed) and given != needed:
-            raise _refuse(section, f"its processor has {name} = {given}, its config.json {needed}; allowed: the same")
-    show_whole(images)
-    if loses_border(get_architecture(config, processor)):
-        raise _refuse(section, "its processor cuts off the borders of pictures; allowed: one that shows all of them")
+        raise _refuse(section, f"{failure}: {reason}") from error
+    if problem is not None:
+        raise _refuse(section, problem)
     return config, processor
 
 

@@ -18,6 +18,7 @@ from ....assets import resolve_model_path
 from ....configs.sections import FilePath, Section
 from ....errors import ConfigError, ModelError, describe_unknown, suggest_nearest
 from ....images.ref import ImageRef
+from ....utils.model_folder import describe_danger, describe_tokens, take_template
 from ..serving import ModelServer, OutOfMemory, Request, ServingSettings, get_server
 from ..spec import Specialist
 
@@ -106,12 +107,18 @@ class ModelRunner:
         options = {"revision": spec.revision, "local_files_only": spec.local_files_only, "trust_remote_code": False}
         try:
             self.config = transformers.AutoConfig.from_pretrained(name, **options)
-            check_attention(self.config, spec)
+            if (danger := describe_danger(self.config, name)) is not None:
+                raise spec.refuse("model", danger)
             dtype: Any = getattr(torch, spec.dtype) if spec.dtype != "auto" else "auto"
             if spec.dtype == "auto" and self.device.type == "cpu":
                 dtype = torch.float32
             missing = self.load(name, dtype, options)
             self.processor = getattr(transformers, self.processor_class).from_pretrained(name, **options)
+            if hasattr(tokenizer := getattr(self.processor, "tokenizer", self.processor), "get_vocab"):
+                if (problem := describe_tokens(self.config, tokenizer)) is not None:
+                    raise spec.refuse("model", problem)
+                if tokenizer is not self.processor:
+                    take_template(self.processor)
         except ConfigError:
             raise
         except Exception as error:  # transformers, tokenizers and safetensors fail in many ways
@@ -263,17 +270,6 @@ def find_model(name: str) -> str:
             key="model",
         )
     return name
-
-
-def check_attention(config: Any, spec: ModelSettings) -> None:
-    """Raise `ConfigError` if a config names attention code of a hub repository, which transformers would run."""
-    parts = [config, *(getattr(config, name, None) for name in getattr(config, "sub_configs", ()))]
-    for part in parts:
-        named = getattr(part, "_attn_implementation", None)
-        names = named.values() if isinstance(named, dict) else (named,)
-        if any("/" in str(name) for name in names):
-            problem = f"its config.json has attn_implementation = {named!r}, which is code of a hub repository"
-            raise spec.refuse("model", f"{problem}; allowed: one that is part of transformers (eager, sdpa)")
 
 
 def describe_first_line(error: Exception) -> str:
