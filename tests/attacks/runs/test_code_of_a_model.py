@@ -106,7 +106,7 @@ FOLDERS = {  # what is other than in the shipped model → words of the refusal,
     "a patch in words": (show(patch_size="a"), "Qwen2VLImageProcessor cannot show a picture"),
     "another's pictures": (show(image_processor_type="CLIPImageProcessor"), "CLIPImageProcessor cannot show a picture"),
     "a template in the tokenizer": (move_template(str), None),  # sgl-project/SpecForge PR 480
-    "several": (move_template(lambda own: [{"name": "a", "template": "x"}, {"name": "default", "template": own}]), None),
+    "many": (move_template(lambda own: [{"name": "a", "template": "x"}, {"name": "default", "template": own}]), None),
     "several by name": (move_template(lambda own: {"rag": "x", "default": own}), None),
     "none of several": (move_template(lambda own: {"rag": own}), "the chat template cannot render"),
     "a template in its old file": (move_template(str, "chat_template.json"), None),
