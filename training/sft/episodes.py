@@ -28,6 +28,7 @@ from ...images.ref import ImageRef
 from ...images.view import View
 from ...records import Episode, EpisodeTokens, Message, Task, ToolCall, Turn
 from ...rollouts.exchange.chat_rows import LABELS, ChatRow, find_folder, list_lines, read_chat_row
+from ...rollouts.exchange.conversation import list_messages
 from ...rollouts.exchange.importing import list_table
 from ...rollouts.store.reader import load
 from ...utils.frozen import thaw
@@ -205,58 +206,14 @@ def tokenize_episode(
 
 
 def rebuild_messages(episode: Episode, env: BaseMultiTurnEnv) -> list[Message]:
-    """Return the messages of an episode from its turns."""
-    messages = [Message("system", (episode.system_prompt,))]
-    for number, turn in enumerate(episode.turns):
-        if turn.role == "assistant":
-            messages.append(_rebuild_reply(turn, env))
-        elif turn.role == "tool_result":
-            messages += _rebuild_results(turn)
-        else:  # the first message shows its image first
-            parts: tuple[str | ImageRef, ...]
-            parts = (*turn.images, turn.content) if number == 0 else (turn.content, *turn.images)
-            messages.append(Message("user", parts))
-    return messages
+    """Return the messages of an episode from its turns. Raise `StoreError` if they do not tell them."""
 
+    def count_written(turn: Turn) -> int:
+        parsed = parse_reply(env, turn.content)
+        return len(parsed.calls) if isinstance(parsed, ToolCalls) else 0
 
-def _rebuild_reply(turn: Turn, env: BaseMultiTurnEnv) -> Message:
-    """Return the reply; its native calls are those that are not in the text, and come first among the turn's calls."""
-    parsed = parse_reply(env, turn.content)
-    in_text = len(parsed.calls) if isinstance(parsed, ToolCalls) else 0
-    native = turn.tool_calls[: len(turn.tool_calls) - in_text]
-    return Message("assistant", (turn.content,), tool_calls=native)
-
-
-def _rebuild_results(turn: Turn) -> list[Message]:
-    """Return one message for each result. The turn has their texts joined, so they are found again one after the
-    other."""
-    texts = _split_texts(turn.content, [result.text for result in turn.tool_results])
-    pictures = list(turn.images)
-    messages = []
-    for text, result in zip(texts, turn.tool_results, strict=True):
-        parts: list[str | ImageRef] = [text]
-        if result.image is not None and pictures:
-            parts.append(pictures.pop(0))
-        messages.append(Message("tool", tuple(parts), tool_call_id=result.call_id, name=result.tool_name))
-    if pictures:  # the original, shown again before the last turn
-        messages[-1] = replace(messages[-1], content=(*messages[-1].content, *pictures))
-    return messages
-
-
-def _split_texts(joined: str, results: Sequence[str]) -> list[str]:
-    """Return the texts whose lines `joined` holds; each begins with a boundary mark, or is the text of its result."""
-    starts = [0]
-    for number, text in enumerate(results[1:], 1):
-        after = joined.find(results[number - 1], starts[-1])
-        start = -1 if after < 0 else joined.find(text, after + len(results[number - 1]))
-        mark = joined.rfind("\n[data ", starts[-1] + 1, start) if start > 0 else -1
-        if mark >= 0 and joined.find("]\n", mark) + 2 == start:
-            start = mark + 1
-        if start < 1 or joined[start - 1] != "\n":
-            raise StoreError("the texts of several tool results cannot be told apart")
-        starts.append(start)
-    ends = [start - 1 for start in starts[1:]] + [len(joined)]
-    return [joined[start:end] for start, end in zip(starts, ends, strict=True)]
+    messages = list_messages(episode, count_written)
+    return messages if episode.system_prompt else [Message("system", ("",)), *messages]
 
 
 # ---------------------------------------------------------------------- transcripts

@@ -19,6 +19,7 @@ from ....configs.sections import FilePath, Section
 from ....errors import ConfigError, ModelError, describe_unknown, suggest_nearest
 from ....images.ref import ImageRef
 from ....utils.model_folder import describe_danger, describe_tokens, take_template
+from ....utils.terminal import describe_error
 from ..serving import ModelServer, OutOfMemory, Request, ServingSettings, get_server
 from ..spec import Specialist
 
@@ -122,7 +123,7 @@ class ModelRunner:
         except ConfigError:
             raise
         except Exception as error:  # transformers, tokenizers and safetensors fail in many ways
-            raise spec.refuse("model", f"cannot be loaded: {describe_first_line(error)}") from error
+            raise spec.refuse("model", f"cannot be loaded: {describe_error(error, 300)}") from error
         self._check_weights(missing)
         self.model.eval().requires_grad_(False)
         self.move_to(self.device)
@@ -270,12 +271,6 @@ def find_model(name: str) -> str:
             key="model",
         )
     return name
-
-
-def describe_first_line(error: Exception) -> str:
-    """Return the first line of an exception that says something, or its type."""
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return lines[0] if lines else type(error).__name__
 
 
 BYTES = {"F64": 8, "F32": 4, "BF16": 2, "F16": 2, "I64": 8, "I32": 4, "I16": 2, "I8": 1, "U8": 1, "BOOL": 1}
