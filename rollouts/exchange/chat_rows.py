@@ -32,7 +32,7 @@ LABELS = (  # keys that say where a row or a message is from, and hold nothing o
     *("id", "idx", "index", "uuid", "name", "conversation_id", "prompt_id", "date", "timestamp", "created", "metadata"),
     *("source", "dataset", "split", "category", "task", "model", "language", "license", "parallel_tool_calls"),
 )
-EMPTY = None, "", [], {}
+EMPTY: tuple[object, ...] = (None, "", [], {})
 OpenPicture = Callable[[str | bytes], ImageRef]
 
 
