@@ -123,7 +123,7 @@ class ModelRunner:
         except ConfigError:
             raise
         except Exception as error:  # transformers, tokenizers and safetensors fail in many ways
-            raise spec.refuse("model", f"cannot be loaded: {describe_error(error, 300)}") from error
+            raise spec.refuse("model", f"cannot be loaded: {describe_error(error, 600)}") from error
         self._check_weights(missing)
         self.model.eval().requires_grad_(False)
         self.move_to(self.device)
