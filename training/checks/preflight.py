@@ -255,7 +255,7 @@ def _check_episodes(folder: str, env: BaseMultiTurnEnv) -> None:
             shown: dict[str, Any] = {"max_pixels": env.max_pixels, "multiple": env.pixel_multiple}
             if next(read_transcripts(Path(folder), **shown, left_out=problems), None) is None:
                 reason = next(iter(problems), "it is empty")
-                raise ConfigError(f"{folder}: no row of it can be learned from; the first: {reason:.300}")
+                raise ConfigError(f"{folder}: no row of it can be learned from; {reason:.300}")
             return
         first = next(load(folder), None)
     except ViewboxError as error:

@@ -49,7 +49,7 @@ def read_episodes(
     if not Path(saved).is_file():
         # sorted by task: episodes are stored in the order in which they end
         return sorted(load(saved, tokens=True), key=lambda episode: episode.info.get("index", 0))
-    episodes, problems, unread = [], Counter[str](), Counter[str]()
+    episodes, problems, unread, firsts = [], Counter[str](), Counter[str](), dict[str, str]()
     shown: dict[str, Any] = {"max_pixels": env.max_pixels, "multiple": env.pixel_multiple}
     for number, (place, row) in enumerate(read_transcripts(Path(saved), **shown, left_out=problems)):
         try:
@@ -63,7 +63,7 @@ def read_episodes(
                 max_completion_tokens=max_completion_tokens,
             )
         except (StoreError, ImageError, ReplyError) as error:
-            problems[str(error)] += 1
+            problems[firsts.setdefault(str(error), f"{place}: {error}")] += 1
             continue
         unread.update([*row.unread, *[THINKING] * any(message.reasoning for message in row.messages)])
         task = Task(f"{Path(saved).name}, {place}")
@@ -236,6 +236,7 @@ def read_transcripts(
         return View.of(source, max_pixels=max_pixels, multiple=multiple).to_ref()
 
     left_out = Counter() if left_out is None else left_out
+    firsts: dict[str, str] = {}  # where a reason came first
     is_table = path.suffix.lower() == ".parquet"
     try:
         for place, given, problem in list_table((), "--to sft", path) if is_table else list_lines(path):
@@ -247,7 +248,7 @@ def read_transcripts(
                 if unread:
                     raise StoreError(f"{', '.join(unread)}: not read; allowed: {ALLOWED}")
             except (StoreError, ImageError, ValueError, RecursionError) as error:
-                left_out[str(error)] += 1
+                left_out[firsts.setdefault(str(error), f"{place}: {error}")] += 1
                 log.warning("%s, %s: left out: %.300s", path, place, error)
                 continue
             yield place, row
