@@ -4,6 +4,7 @@ A function returns what is wrong, or None; its caller names the setting.
 """
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -25,16 +26,14 @@ def describe_danger(config: Any, folder: str) -> str | None:
     return None
 
 
-def describe_tokens(config: Any, tokenizer: Any) -> str | None:
-    """Return that a tokenizer has tokens without a row in the embedding: what they stand for is not known."""
+def describe_tokens(config: Any, tokenizer: Any, get_embedding: Callable[[], Any]) -> str | None:
+    """Return that a tokenizer has tokens without a row in the embedding, which is asked if the config has too few."""
     rows = getattr(config.get_text_config(decoder=True), "vocab_size", None)
     largest = max(tokenizer.get_vocab().values())
-    if rows is None or largest < rows:
+    if rows is None or largest < rows or largest < (rows := get_embedding().num_embeddings):
         return None
-    return (
-        f"its tokenizer has tokens up to {largest}, its embedding {rows} rows (config.json: vocab_size); allowed: "
-        f"tokens up to {rows - 1}, as of the tokenizer it was trained with, or after model.resize_token_embeddings"
-    )
+    problem = f"its tokenizer has tokens up to {largest}, its embedding {rows} rows (config.json: vocab_size)"
+    return f"{problem}; allowed: the tokenizer it was trained with, or weights after model.resize_token_embeddings"
 
 
 def take_template(processor: Any) -> None:

@@ -102,7 +102,7 @@ def load_processor(section: ModelSection) -> "tuple[PretrainedConfig, Any]":
             if (Path(name) / "generation_config.json").is_file():  # a damaged one is taken for none later
                 GenerationConfig.from_pretrained(name)
             take_template(processor)
-            problem = describe_tokens(config, processor.tokenizer)
+            problem = describe_tokens(config, processor.tokenizer, lambda: _build_embedding(config))
             failure = f"its {type(processor.image_processor).__name__} cannot show a picture as its settings say"
             problem = problem or describe_misfit(config, processor)
         if problem is None:
@@ -115,6 +115,14 @@ def load_processor(section: ModelSection) -> "tuple[PretrainedConfig, Any]":
     if problem is not None:
         raise _refuse(section, problem)
     return config, processor
+
+
+def _build_embedding(config: "PretrainedConfig") -> Any:
+    """Return the embedding of a config's model, without numbers."""
+    from transformers import AutoModelForImageTextToText
+
+    with torch.device("meta"):
+        return AutoModelForImageTextToText.from_config(config).get_input_embeddings()
 
 
 def find_changed_settings(section: ModelSection, image_processor: Any) -> dict[str, Any]:

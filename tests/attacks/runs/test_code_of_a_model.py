@@ -5,15 +5,18 @@ import io
 import json
 import shutil
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
+from transformers import MllamaConfig
 
 from tests.support.tables import each
 from viewbox.assets import resolve_model_path
 from viewbox.configs.sections import ModelSection
 from viewbox.engines.hf.chat_tokens import ChatTokens
-from viewbox.engines.hf.loading import load_model, load_processor
+from viewbox.engines.hf.loading import _build_embedding, load_model, load_processor
 from viewbox.errors import ModelError
+from viewbox.utils.model_folder import describe_tokens
 
 pytestmark = pytest.mark.timeout(120)
 CODE = "from pathlib import Path\nPath({ran!r}).touch()\nclass Thing: pass\n"
@@ -126,3 +129,10 @@ def test_a_folder_plays_or_is_refused_by_name(tmp_path, name):
         found = f"{error.key}: {error}"
     assert (words or "<|im_end|>") in found
     assert found.startswith("model.name: " if words else "<|im_end|>")
+
+
+@pytest.mark.parametrize(("token", "plays"), [(128_256, True), (128_263, True), (128_264, False)])
+def test_the_embedding_says_how_many_rows_it_has(token, plays):
+    """Llama 3.2 Vision has vocab_size 128,256 and 128,264 rows: <|image|> is token 128,256."""
+    config, tokenizer = MllamaConfig(), SimpleNamespace(get_vocab=lambda: {"<|image|>": token})
+    assert (describe_tokens(config, tokenizer, lambda: _build_embedding(config)) is None) == plays
