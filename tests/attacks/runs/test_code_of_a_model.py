@@ -4,6 +4,7 @@ together is refused by name before it costs memory."""
 import io
 import json
 import shutil
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -16,6 +17,7 @@ from viewbox.configs.sections import ModelSection
 from viewbox.engines.hf.chat_tokens import ChatTokens
 from viewbox.engines.hf.loading import _build_embedding, load_model, load_processor
 from viewbox.errors import ModelError
+from viewbox.training.memory.workload import find_model_shapes
 from viewbox.utils.model_folder import describe_tokens
 
 pytestmark = pytest.mark.timeout(120)
@@ -125,6 +127,7 @@ def test_a_folder_plays_or_is_refused_by_name(tmp_path, name):
     try:
         config, processor = load_processor(section)
         found = ChatTokens(processor, config).template.end
+        load_model(section, with_numbers=False)
     except ModelError as error:
         found = f"{error.key}: {error}"
     assert (words or "<|im_end|>") in found
@@ -136,3 +139,11 @@ def test_the_embedding_says_how_many_rows_it_has(token, plays):
     """Llama 3.2 Vision has vocab_size 128,256 and 128,264 rows: <|image|> is token 128,256."""
     config, tokenizer = MllamaConfig(), SimpleNamespace(get_vocab=lambda: {"<|image|>": token})
     assert (describe_tokens(config, tokenizer, lambda: _build_embedding(config)) is None) == plays
+
+
+@pytest.mark.parametrize("load", [load_model, partial(find_model_shapes, max_pixels=64 * 64)])
+def test_every_reader_of_a_config_refuses_code_of_a_hub(tmp_path, load):
+    shutil.copytree(resolve_model_path("package:tiny_viewer"), tmp_path / "model")
+    edit("config.json", _attn_implementation="evil/kernel")(tmp_path / "model")
+    with pytest.raises(ModelError, match=CODE_OF_HUB):
+        load(ModelSection(name=str(tmp_path / "model")))
