@@ -101,10 +101,10 @@ def load_processor(section: ModelSection) -> "tuple[PretrainedConfig, Any]":
         if (Path(name) / "generation_config.json").is_file():  # a damaged one is taken for none later
             GenerationConfig.from_pretrained(name)
         take_template(processor)
-        problem = describe_tokens(config, processor.tokenizer, lambda: _build_embedding(config))
         failure = f"its {type(processor.image_processor).__name__} cannot show a picture as its settings say"
-        if (problem := problem or describe_misfit(config, processor)) is None:
+        if (problem := describe_misfit(config, processor)) is None:
             get_view_settings(config, processor)
+            problem = describe_tokens(config, processor.tokenizer, lambda: _build_embedding(config))
     except ModelError:
         raise
     except Exception as error:  # of a damaged file, transformers raises many kinds
