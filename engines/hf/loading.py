@@ -123,7 +123,7 @@ def load_config(section: ModelSection, **options: Any) -> "PretrainedConfig":
     config = AutoConfig.from_pretrained(name, revision=section.revision, **SAFE, **options)
     if (danger := describe_danger(config, name)) is not None:
         raise _refuse(section, danger)
-    return config  # type: ignore[no-any-return]
+    return config
 
 
 def _build_embedding(config: "PretrainedConfig") -> Any:
