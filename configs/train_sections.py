@@ -111,7 +111,7 @@ class TrainSection(BaseModel):
     )
     episodes: FilePath | None = Field(
         default=None,
-        description="sft: a folder of saved episodes, or a .jsonl file of conversations as the OpenAI chat interface "
+        description="sft: a folder of saved episodes, or conversations (.jsonl, .parquet) as the OpenAI chat interface "
         "writes them",
     )
     demonstrations: Demonstrations | None = Field(

@@ -9,11 +9,12 @@ compares what the engine plays with a plain forward of the model (`engines/hf/pa
 import copy
 import functools
 import inspect
+import itertools
 import re
 import sys
 import warnings
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -133,8 +134,8 @@ def merge(given: dict[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
     return given
 
 
-def build_config(config_class: Any, tokenizer: Any, image_id: int) -> Any:
-    """Return a tiny config; its tokens are the tokenizer's."""
+def build_config(config_class: Any, tokenizer: Any, image_id: int, marks: Sequence[int] = ()) -> Any:
+    """Return a tiny config; its tokens are the tokenizer's, and a list of tokens those that stand around a picture."""
     given = config_class().to_dict()
     vision = getattr(config_class, "sub_configs", {}).get("vision_config")
     if "vision_config" in given and not given["vision_config"] and hasattr(vision, "model_type"):
@@ -164,6 +165,8 @@ def build_config(config_class: Any, tokenizer: Any, image_id: int) -> Any:
                 part[name] = tokenizer.pad_token_id
             elif name.endswith(("_token_id", "_token_index")) and isinstance(value, int):
                 part[name] = min(value, next(special))
+            elif name.endswith("_token_ids") and isinstance(value, list | tuple):
+                part[name] = [around for around, _ in zip(itertools.chain(marks, special), value, strict=False)]
 
     set_ids(made)
     if "vocabulary_map" in given:  # the codes of pictures are words
@@ -219,6 +222,7 @@ def build_tokenizer(processor_class: Any) -> Any:
     tokenizer = copy.deepcopy(get_base_tokenizer())
     source = Path(inspect.getfile(processor_class)).read_text(encoding="utf-8") if processor_class else ""
     texts = re.findall(r"[\"'](<[^\"'\s{}]{1,40}>|\[[A-Z_]+\]|\|[A-Z_]+\|)[\"']", source)
+    texts += re.findall(r"<[A-Z]+_[A-Z]+>", source)
     names = sorted(set(re.findall(r"tokenizer\.(\w+_token)\b", source)))
     own = ("bos_token", "eos_token", "pad_token", "unk_token", "mask_token", "sep_token")
     named = {name: f"<{name}>" for name in names if name not in own and not name.startswith("add_")}
@@ -309,15 +313,18 @@ class StandIn:
 
     def __call__(self, text: Any, images: Any, **settings: Any) -> Any:
         inputs = dict(self.image_processor(images=images, return_tensors="pt"))
-        shown = text[0].replace(self.image_token, self.image_token * self.count(inputs))
+        first, last = (
+            self.tokenizer.decode([i]) for i in (START["vision_start_token_id"], START["vision_end_token_id"])
+        )
+        shown = text[0].replace(self.image_token, f"{first}{self.image_token * self.count(inputs)}{last}")
         return {**self.tokenizer([shown], return_tensors="pt", add_special_tokens=False), **inputs}
 
     def apply_chat_template(self, messages: Any, **settings: Any) -> Any:
         return self.tokenizer.apply_chat_template(messages, chat_template=self.chat_template, **settings)
 
 
-def find_placeholder(processor: Any) -> tuple[str, int]:
-    """Return the text for a picture, and the token that stands for its features."""
+def find_placeholder(processor: Any) -> tuple[str, int, list[int]]:
+    """Return the text for a picture, the token that stands for its features, and those around and between these."""
     tokenizer = processor.tokenizer
     tokens = [
         getattr(o, n, None)
@@ -330,7 +337,7 @@ def find_placeholder(processor: Any) -> tuple[str, int]:
         found = tokenizer.convert_tokens_to_ids(text)
     image = Image.linear_gradient("L").resize((48, 40)).convert("RGB")
     problem: Exception | None = None
-    results: list[tuple[int, str, int]] = []
+    results: list[tuple[int, str, int, list[int]]] = []
     for one in dict.fromkeys(t for t in tokens if isinstance(t, str)):
         try:
             output = processor(text=[one], images=[image], return_tensors="pt", add_special_tokens=False)
@@ -340,7 +347,7 @@ def find_placeholder(processor: Any) -> tuple[str, int]:
         ids = output["input_ids"][0].tolist()
         special = [i for i in ids if i in tokenizer.added_tokens_decoder]
         image_id = found if ids.count(found) > 1 else max(special, key=special.count)
-        results.append((ids.count(image_id), one, image_id))
+        results.append((ids.count(image_id), one, image_id, [i for i in dict.fromkeys(special) if i != image_id]))
     if not results:
         raise problem or LookupError("no placeholder")
     return max(results, key=lambda result: result[0])[1:]
@@ -399,7 +406,7 @@ def try_type(config_class: Any) -> Row:
 def refuse(row: Row, error: ModelError) -> Row:
     """Return a row with the reason why a run would end."""
     row.result, row.reason = "refused", str(error).removeprefix(f"model_type {row.kind!r}").lstrip(": ")
-    row.reason = row.reason.partition("; allowed")[0]
+    row.reason = re.split("; allowed|; docs/", row.reason)[0]
     return row
 
 
@@ -430,17 +437,17 @@ def fit_processor(config_class: Any, tokenizer: Any, config: Any, row: Row) -> t
     try:
         count = count_features(config)
         processor = build_processor(config_class, tokenizer, config, count)
-        placeholder, image_id = find_placeholder(processor)
+        placeholder, image_id, marks = find_placeholder(processor)
         if len(tokenizer) > config.get_text_config().vocab_size:
             raise ValueError("it adds tokens")
     except Exception as error:
         row.processor = f"stand-in: {describe_error(error, 70)}"
-        placeholder, image_id = "<image>", tokenizer.convert_tokens_to_ids("<image>")
+        placeholder, image_id, marks = "<image>", tokenizer.convert_tokens_to_ids("<image>"), [*START.values()][:2]
         changes = PROCESSORS.get(config_class.model_type, {})
         image_class = changes.get("image_class") or find_class(IMAGE_PROCESSOR_MAPPING, config_class)
         images = build_image_processor(image_class or transformers.Qwen2VLImageProcessor, changes.get("images", {}))
         processor = StandIn(tokenizer, images, "<image>", functools.partial(count_inputs, build_model(config)))
-    config = build_config(config_class, tokenizer, image_id)
+    config = build_config(config_class, tokenizer, image_id, marks)
     template = TEMPLATE.replace("PLACEHOLDER", placeholder)
     processor.chat_template = tokenizer.chat_template = template
     return processor, config
@@ -480,14 +487,15 @@ type's own config class (`python docs/architectures_page.py`). Your own model:
 
 - *exact*: on the engine's cache, turn by turn, image features computed once. *with states*: its layers carry a state
   from token to token. *last resort*: by the model's own forward and its own cache, the whole conversation again at each
-  turn: slower.
+  turn: slower; so does a model at which the engine fails and its own forward does not.
 - *differs by*: the largest total variation between the engine's distribution of a next token and that of a plain
   forward of the whole conversation (two turns, three pictures), in float32. All that is exact stays below 1e-5.
 - *refused*: a run ends when it starts, with this reason. *could not be built*: here, as a tiny model; nothing is said
   about the type.
 - *processor*: that of the type, of its own classes with small sizes and a small vocabulary. A stand-in has the type's
   image processor, and repeats the image token as often as its tower gives features. The chat template is one for all;
-  those of released models are in `tests/support/families`.
+  those of released models are in `tests/support/families`. Ids in a config are those of tokens that its processor
+  writes, so that what a model does at them is played.
 
 SUMMARY
 

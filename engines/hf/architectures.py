@@ -13,7 +13,7 @@ Used of transformers here, in `attention_masks.py` and in `model_parts.py`, and 
 | `MODEL_MAPPING` | the same without it |
 | `processor(text=…, images=…)` | repeats its placeholder for an image as often as its features need |
 | `get_rope_index` of the latter | the positions of an image's tokens; it reads the config and no weights |
-| `get_image_features(…, return_dict=True)` | `pooler_output`, and perhaps `deepstack_features` |
+| `get_image_features(…, return_dict=True)` | `pooler_output`, perhaps `deepstack_features`, and tensors of its own |
 | `forward(mm_encoder_outputs={"image": …})` | takes these features instead of pixels |
 | `forward(attention_mask={kind: …})` | a mask for each of `layer_types`, as the base model gives its decoder |
 | `get_decoder()` | the language model: the other children of `model.model` are the vision tower |
@@ -28,6 +28,7 @@ from typing import Any
 import torch
 from PIL import Image
 from transformers import MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING, MODEL_MAPPING, PretrainedConfig
+from transformers.modeling_outputs import BaseModelOutputWithPooling
 
 from ...errors import ModelError
 from ...images.source import render_picture
@@ -37,6 +38,7 @@ from .model_parts import get_base_model, list_vision_parts
 
 MAX_SIZES = 4096  # of images, whose texts are remembered
 PLACEHOLDERS = "image_token", "boi_token", "image_placeholder_token"  # of processors and tokenizers
+USUAL = BaseModelOutputWithPooling.__annotations__  # tensors of a tower's output, of which forwards read the pooled one
 STATES = "linear_attention", "conv"  # kinds of layers that carry a state and attend to nothing
 
 
@@ -76,12 +78,15 @@ class Pixels:
 class Architecture:
     """The models of one config, with their processor if texts and pixels are needed.
 
+    Args:
+        failure: why the engine cannot play a model that seems to have all that it needs (`parity.py` finds out).
+
     Raises:
         ModelError: such a model cannot be played; the message says what it lacks.
     """
 
-    def __init__(self, config: PretrainedConfig, processor: Any = None) -> None:
-        self.config, self.processor = config, processor
+    def __init__(self, config: PretrainedConfig, processor: Any = None, failure: str | None = None) -> None:
+        self.config, self.processor, self.failure = config, processor, failure
         self.model_type = str(getattr(config, "model_type", "none"))
         if type(config) not in MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING or type(config) not in MODEL_MAPPING:
             raise self.refuse(
@@ -98,7 +103,7 @@ class Architecture:
         self._blocks: dict[tuple[int, ...], tuple[torch.Tensor, int]] = {}  # positions of an image, by its grid
         self._shown: dict[Any, tuple[int, str]] = {}  # tokens and text of an image, by its size and what the tower gets
         self.masks = AttentionMasks(config.get_text_config(), self.image_id)
-        self._output: tuple[type, list[tuple[int, ...] | None]] | None = None  # of the tower; shapes, of lists None
+        self._output: tuple[type, list[tuple[int, ...] | None], list[str]] | None = None  # of the tower: see below
 
     def refuse(self, reason: str) -> ModelError:
         """Return the error that says why such a model cannot be played."""
@@ -113,7 +118,7 @@ class Architecture:
     @property
     def takes_features(self) -> bool:
         """Whether the model's forward takes image features in place of pixels, in the order of the image tokens."""
-        return "mm_encoder_outputs" in self._forward
+        return "mm_encoder_outputs" in self._forward and self.failure is None
 
     @property
     def has_backbone(self) -> bool:
@@ -155,7 +160,7 @@ class Architecture:
     def find_lack(self) -> str | None:
         """Return what the model lacks to be played on the engine's own cache; None if nothing is missing."""
         if not self.takes_features:
-            return "its forward takes no `mm_encoder_outputs`"
+            return self.failure or "its forward takes no `mm_encoder_outputs`"
         if not self.has_backbone:
             return "its output layer is part of its language model"
         if unknown := self.masks.kinds - {FULL, SLIDING, CHUNKED, *STATES}:
@@ -314,7 +319,8 @@ class Architecture:
         return dtype if dtype.is_floating_point and dtype.itemsize == 2 else torch.float32
 
     def encode_images(self, model: Any, pixels: Sequence[Pixels]) -> list[tuple[torch.Tensor, ...]]:
-        """Return the features of each image: (tokens, width), then one more such tensor for each DeepStack layer.
+        """Return the features of each image: (tokens, width), then one more such tensor for each DeepStack layer, then
+        the tensors of the tower's output that have a name of their own and are the same for every image.
 
         Raises:
             ModelError: the tower gives another number of features than the image has tokens.
@@ -324,7 +330,9 @@ class Architecture:
         inputs = self.build_vision_inputs(pixels, model.device, model.dtype)
         output = get_base_model(model).model.get_image_features(**inputs, return_dict=True)
         layers = [output.pooler_output, *(getattr(output, "deepstack_features", None) or [])]
-        self._output = type(output), [None if isinstance(layer, list | tuple) else layer.shape[1:] for layer in layers]
+        own = [name for name in output if name not in USUAL and isinstance(output[name], torch.Tensor)]
+        shapes = [None if isinstance(layer, list | tuple) else layer.shape[1:] for layer in layers]
+        self._output = type(output), shapes, own  # no shape of a list
         flat = [
             torch.cat([one.flatten(0, -2) for one in (layer if isinstance(layer, list | tuple) else [layer])])
             for layer in layers
@@ -332,7 +340,8 @@ class Architecture:
         counts = [image.tokens for image in pixels]
         if any(len(layer) != sum(counts) for layer in flat):
             raise self.refuse(f"gives {len(flat[0])} features for {sum(counts)} image tokens")
-        return list(zip(*(torch.split(layer, counts) for layer in flat), strict=True))
+        shared = tuple(output[name] for name in own)
+        return [(*one, *shared) for one in zip(*(torch.split(layer, counts) for layer in flat), strict=True)]
 
     def count_feature_bytes(self, features: tuple[torch.Tensor, ...]) -> int:
         return sum(layer.nbytes for layer in features)
@@ -340,10 +349,11 @@ class Architecture:
     def build_feature_inputs(self, features: Sequence[tuple[torch.Tensor, ...]]) -> dict[str, object]:
         """Return the model's keyword arguments for images whose features `encode_images` gave, in order."""
         assert self._output is not None
-        kind, shapes = self._output
-        layers = zip(zip(*features, strict=True), shapes, strict=True)
+        kind, shapes, own = self._output
+        layers = zip(zip(*(one[: len(shapes)] for one in features), strict=True), shapes, strict=True)
         pooled, *deep = [layer if shape is None else torch.cat(layer).reshape(-1, *shape) for layer, shape in layers]
-        more: dict[str, Any] = {"deepstack_features": deep} if deep else {}
+        more: dict[str, Any] = dict(zip(own, features[0][len(shapes) :], strict=True))
+        more |= {"deepstack_features": deep} if deep else {}
         return {"mm_encoder_outputs": {"image": kind(pooler_output=pooled, **more)}}
 
     def build_vision_inputs(

@@ -15,10 +15,11 @@ from ...configs.sections import ModelSection
 from ...core.base import BaseMultiTurnEnv
 from ...envs.from_config import build_envs
 from ...errors import ConfigError, ModelError, suggest_nearest
+from ...utils.model_folder import describe_danger, describe_tokens, take_template
 from ...utils.terminal import describe_error
 from . import tiny_model
 from .architectures import get_architecture
-from .picture_settings import get_side, loses_border, show_whole
+from .picture_settings import describe_misfit
 from .picture_settings import get_view_settings as get_view_settings
 from .picture_settings import set_max_pixels as set_max_pixels
 from .quantization import Quantization, build_quantization_config, keep_weights
@@ -88,31 +89,50 @@ def load_processor(section: ModelSection) -> "tuple[PretrainedConfig, Any]":
         ConfigError: there is no such folder.
         ModelError: they cannot be loaded, or the architecture is not supported.
     """
-    from transformers import AutoConfig, AutoProcessor, GenerationConfig
+    from transformers import AutoProcessor, GenerationConfig
 
     assert section.name is not None
     name = str(find_model_folder(section.name) or section.name)
     silence_transformers()
+    failure = "cannot be loaded"
     try:
-        config = AutoConfig.from_pretrained(name, revision=section.revision, **SAFE)
+        config = load_config(section)
         get_architecture(config)
         processor = AutoProcessor.from_pretrained(name, revision=section.revision, **SAFE)
         if (Path(name) / "generation_config.json").is_file():  # a damaged one is taken for none later
             GenerationConfig.from_pretrained(name)
+        take_template(processor)
+        failure = f"its {type(processor.image_processor).__name__} cannot show a picture as its settings say"
+        if (problem := describe_misfit(config, processor)) is None:
+            get_view_settings(config, processor)
+            problem = describe_tokens(config, processor.tokenizer, lambda: _build_embedding(config))
     except ModelError:
         raise
     except Exception as error:  # of a damaged file, transformers raises many kinds
         reason = str(error).splitlines()[0] if isinstance(error, OSError) else describe_error(error, 300)
-        raise _refuse(section, f"cannot be loaded: {reason}") from error
-    images, vision = processor.image_processor, getattr(config, "vision_config", None)
-    for name, own in (("patch_size", "patch_size"), ("merge_size", "spatial_merge_size")):
-        given, needed = (get_side(getattr(*one, None)) for one in ((images, name), (vision, own)))
-        if None not in (given, needed) and given != needed:
-            raise _refuse(section, f"its processor has {name} = {given}, its config.json {needed}; allowed: the same")
-    show_whole(images)
-    if loses_border(get_architecture(config, processor)):
-        raise _refuse(section, "its processor cuts off the borders of pictures; allowed: one that shows all of them")
+        raise _refuse(section, f"{failure}: {reason}") from error
+    if problem is not None:
+        raise _refuse(section, problem)
     return config, processor
+
+
+def load_config(section: ModelSection, **options: Any) -> "PretrainedConfig":
+    """Return the config of a named model; raise `ModelError` if it asks for code, or its folder for files elsewhere."""
+    from transformers import AutoConfig
+
+    name = resolve_model_path(str(section.name))
+    config = AutoConfig.from_pretrained(name, revision=section.revision, **SAFE, **options)
+    if (danger := describe_danger(config, name)) is not None:
+        raise _refuse(section, danger)
+    return config
+
+
+def _build_embedding(config: "PretrainedConfig") -> Any:
+    """Return the embedding of a config's model, without numbers."""
+    from transformers import AutoModelForImageTextToText
+
+    with torch.device("meta"):
+        return AutoModelForImageTextToText.from_config(config).get_input_embeddings()
 
 
 def find_changed_settings(section: ModelSection, image_processor: Any) -> dict[str, Any]:
@@ -154,21 +174,24 @@ def load_model(
         ModelError: they cannot be loaded, are not all of the model's, or are not finite.
         ConfigError: bitsandbytes is not installed, which `quantize` needs.
     """
-    from transformers import AutoConfig, AutoModelForImageTextToText
+    from transformers import AutoModelForImageTextToText
 
     assert section.name is not None
     name = resolve_model_path(section.name)
     device: Any = torch.device("cuda", torch.cuda.current_device()) if torch.cuda.is_available() else "cpu"
     more: dict[str, Any] = {} if with_numbers else {"device_map": "meta"}
-    if quantize is not None and with_numbers:  # such weights are moved while they are loaded, not afterward
-        dtype = torch.bfloat16 if section.dtype == "auto" else getattr(torch, section.dtype)
-        config = AutoConfig.from_pretrained(name, revision=section.revision, **SAFE)
-        more = {"quantization_config": build_quantization_config(quantize, dtype, config), "device_map": {"": device}}
-    more |= {"output_loading_info": True, "ignore_mismatched_sizes": True}  # which is then refused here
     try:
+        config = load_config(section)
+        if quantize is not None and with_numbers:  # such weights are moved while they are loaded, not afterward
+            dtype = torch.bfloat16 if section.dtype == "auto" else getattr(torch, section.dtype)
+            more = {"quantization_config": build_quantization_config(quantize, dtype, config)}
+            more["device_map"] = {"": device}
+        more |= {"output_loading_info": True, "ignore_mismatched_sizes": True}  # which is then refused here
         model, report = AutoModelForImageTextToText.from_pretrained(
             name, revision=section.revision, dtype=section.dtype, attn_implementation=section.attention, **SAFE, **more
         )
+    except (ModelError, ConfigError):
+        raise
     except Exception as error:  # safetensors, pickle and torch fail in many ways
         damage = describe_damage(Path(name)) or describe_error(error, 300)
         raise _refuse(section, f"cannot be loaded: {damage}") from error

@@ -6,6 +6,7 @@ The model's own forward is the measure: of the whole conversation at once, with 
 differs from itself, when it reads only the tokens up to a place, is rounding, and `compare` allows a multiple of it.
 """
 
+import logging
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -20,7 +21,7 @@ from ...utils.terminal import describe_error
 from ..generator import Conversation, TokenRecord
 from . import loading
 from .architectures import Architecture, Pixels
-from .chat_tokens import ChatTokens
+from .chat_tokens import ChatTokens, PixelCache
 from .model_runner import use_eval_mode
 from .plain import build_runner, compute_logits
 from .scheduler import Sequence, Stats
@@ -31,6 +32,7 @@ SHARE = 4  # of the model's own rounding that is allowed on top
 SIZES = (224, 168), (140, 336), (140, 336)  # of the pictures; two of the same are told apart by what they show
 SHOWN = (224, 224), (640, 480), (1024, 1024)  # of the pictures whose tokens are told
 
+log = logging.getLogger("viewbox.engine")
 Step = tuple[list[int], list[Pixels]]  # tokens that a turn adds, and the pictures among them
 
 
@@ -61,19 +63,43 @@ def check_parity(model: PreTrainedModel, tokens: ChatTokens) -> None:
     compare(model, tokens).check(tokens)
 
 
-@torch.no_grad()
 def compare(model: PreTrainedModel, tokens: ChatTokens) -> Comparison:
-    """Play a prompt with a picture, a token of a reply, a second turn with two more pictures, and a token more."""
+    """Play a prompt with a picture, a token of a reply, a second turn with two more pictures, and a token more.
+
+    If the engine fails and the model's own forward and cache do not, `tokens` have it played by these from now on.
+
+    Raises:
+        ModelError: the conversation cannot be played.
+    """
     try:
-        steps = build_steps(tokens)
-        with use_eval_mode(model):
-            ours = _run_engine(model, tokens, steps)
-            parts = [_run_model(model, tokens, steps[: count + 1]) for count in range(len(steps))]
+        return _compare(model, tokens)
     except (ViewboxError, torch.OutOfMemoryError):
         raise
     except Exception as error:  # models fail in many ways
         words = f"fails in a conversation of two turns: {describe_error(error, 300)}"
-        raise tokens.architecture.refuse(words) from error
+        engines = tokens.architecture
+        if engines.find_lack() is None:
+            try:
+                _use(tokens, Architecture(engines.config, engines.processor, f"the engine {words}"))
+                found = _compare(model, tokens)
+                found.check(tokens)
+                log.warning("model_type %r plays %s", engines.model_type, describe_way(tokens.architecture))
+                return found
+            except Exception:
+                _use(tokens, engines)
+        raise engines.refuse(words) from error
+
+
+def _use(tokens: ChatTokens, architecture: Architecture) -> None:
+    tokens.architecture, tokens.pixel_cache = architecture, PixelCache(architecture)
+
+
+@torch.no_grad()
+def _compare(model: PreTrainedModel, tokens: ChatTokens) -> Comparison:
+    steps = build_steps(tokens)
+    with use_eval_mode(model):
+        ours = _run_engine(model, tokens, steps)
+        parts = [_run_model(model, tokens, steps[: count + 1]) for count in range(len(steps))]
     noise = _measure_variation(torch.stack([part[-1] for part in parts]), parts[-1])
     allowed = FLOOR[min(4, max(2, model.dtype.itemsize))] + SHARE * noise
     return Comparison(_measure_variation(ours, parts[-1]), noise, allowed)
@@ -154,6 +180,8 @@ def describe_model(section: ModelSection) -> Iterator[str]:
         return
     model = loading.load_model(section)
     found = compare(model, tokens)
+    if tokens.architecture.failure:
+        yield f"note: plays {describe_way(tokens.architecture)}"
     yield (
         f"weights        {str(model.dtype).removeprefix('torch.')}; engine and the model's own forward differ by "
         f"{found.difference:.1e} of the probability of a token (allowed {found.allowed:.1e}; its own forward differs "

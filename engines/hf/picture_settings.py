@@ -17,6 +17,7 @@ from .architectures import Architecture, Pixels, get_architecture
 if TYPE_CHECKING:
     from transformers import PretrainedConfig
 
+MAX_SIDE, MAX_FRAMES = 512, 16  # of what an image token stands for
 SOFT_TOKENS = (1120, 560, 280, 140, 70)  # what a processor with `max_soft_tokens` takes; it says so only when it fails
 TURNED = (
     *("size", "max_image_size", "min_patches", "max_patches", "max_soft_tokens"),
@@ -41,17 +42,39 @@ def find_pixel_multiple(architecture: Architecture) -> int | None:
     None if the processor makes squares or tiles of all pictures, or scales them up. It is asked: a picture of 4 x 3
     such sides has then 12 tokens.
     """
-    owners = (architecture.processor.image_processor, architecture.processor)
-    patch, merged = (
-        next((side for owner in owners for name in names if (side := get_side(getattr(owner, name, None)))), None)
-        for names in (("patch_size", "encoder_patch_size"), ("merge_size", "downsample_factor", "spatial_merge_size"))
-    )
+    patch, merged = _find_sides(architecture.processor)
     if patch is None or merged is None:
         return None
     for columns, rows in ((10, 8), (4, 3), (2, 1)):  # the first may be too large for it, the last too small
         picture = Image.new("RGB", (columns * patch * merged, rows * patch * merged))
         if architecture.preprocess(picture).tokens == columns * rows:
             return patch * merged
+    return None
+
+
+def _find_sides(processor: Any) -> list[int | None]:
+    """Return the side of a patch in pixels, and of an image token in patches."""
+    owners = (processor.image_processor, processor)
+    return [
+        next((side for owner in owners for name in names if (side := get_side(getattr(owner, name, None)))), None)
+        for names in (("patch_size", "encoder_patch_size"), ("merge_size", "downsample_factor", "spatial_merge_size"))
+    ]
+
+
+def describe_misfit(config: "PretrainedConfig", processor: Any) -> str | None:
+    """Return why the pictures that a processor makes are not those of a model; None if they are. It crops no more."""
+    images, vision = processor.image_processor, getattr(config, "vision_config", None)
+    for name, own in (("patch_size", "patch_size"), ("merge_size", "spatial_merge_size")):
+        given, needed = (get_side(getattr(*one, None)) for one in ((images, name), (vision, own)))
+        if None not in (given, needed) and given != needed:
+            return f"its processor has {name} = {given}, its config.json {needed}; allowed: the same"
+    side, frames = math.prod(one or 1 for one in _find_sides(processor)), getattr(images, "temporal_patch_size", 1)
+    if side > MAX_SIDE or frames > MAX_FRAMES:
+        limits = f"at most {MAX_SIDE} pixels and {MAX_FRAMES} frames"
+        return f"its processor makes image tokens of {side} pixels a side and {frames} frames; allowed: {limits}"
+    show_whole(images)
+    if loses_border(get_architecture(config, processor)):
+        return "its processor cuts off the borders of pictures; allowed: one that shows all of them"
     return None
 
 

@@ -1,39 +1,41 @@
 """An episode as messages, and messages as an episode.
 
-Both directions agree: the messages of an episode made of messages are the same ones. `read_message` reads one of the
-OpenAI chat interface that somebody else wrote.
+Both directions agree: the messages of an episode made of messages are the same ones. `chat_rows.py` reads messages that
+somebody else wrote.
 """
 
 import json
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from pathlib import Path
 from typing import Any
 
-from ...core.messages import THINKING, list_parts, read_reasoning, read_tool_calls, to_openai_messages, write_call
-from ...errors import ImageError, StoreError, describe_unknown
-from ...images.files import open_picture
+from ...core.messages import to_openai_messages, write_call
+from ...errors import StoreError
 from ...images.ref import ImageRef
 from ...records import Episode, Message, ToolCall, ToolResult, Turn
 from ...utils.frozen import thaw
 
 RESPONSE = "<tool_response>\n", "\n</tool_response>"
-ROLES = {"system": "system", "developer": "system", "user": "user", "assistant": "assistant", "tool": "tool"}
 
 
-def list_messages(episode: Episode) -> list[Message]:
+def list_messages(episode: Episode, count_written: Callable[[Turn], int] | None = None) -> list[Message]:
     """Return the messages of an episode, as far as its turns tell them; native calls stand beside the text.
 
-    A call whose name stands in quotes in its reply was written in the text. If the texts of several results cannot be
-    told apart in a turn, each result has its own text, without the marks around it.
+    Args:
+        count_written: how many calls a reply has in its text: its last ones. Then `StoreError` is raised if the texts
+            of several results cannot be told apart. Default: a call whose name stands in quotes in its reply is in the
+            text, and such results have each its own text, without the marks around it.
     """
     messages = [Message("system", (episode.system_prompt,))] if episode.system_prompt else []
     for number, turn in enumerate(episode.turns):
         if turn.role == "assistant":
-            native = tuple(call for call in turn.tool_calls if json.dumps(call.name) not in turn.content)
+            if count_written is None:
+                native = tuple(call for call in turn.tool_calls if json.dumps(call.name) not in turn.content)
+            else:
+                native = turn.tool_calls[: len(turn.tool_calls) - count_written(turn)]
             messages.append(Message("assistant", (turn.content,), tool_calls=native, reasoning=turn.reasoning))
         elif turn.role == "tool_result" and turn.tool_results:
-            messages += _list_results(turn)
+            messages += _list_results(turn, exact=count_written is not None)
         elif number == 0 and turn.images:
             messages.append(Message("user", _drop_empty((*turn.images, turn.content))))
         else:
@@ -45,22 +47,40 @@ def _drop_empty(parts: Sequence[str | ImageRef]) -> tuple[str | ImageRef, ...]:
     return tuple(part for part in parts if part != "") or ("",)
 
 
-def _list_results(turn: Turn) -> list[Message]:
+def _list_results(turn: Turn, exact: bool) -> list[Message]:
     results, pictures = turn.tool_results, list(turn.images)
     texts = [result.text for result in results]
-    if len(results) == 1:
+    if exact:
+        texts = _split_texts(turn.content, texts)
+    elif len(results) == 1:
         texts = [turn.content or texts[0]]
     elif turn.content != "\n".join(texts):
         texts[-1] += turn.content.rpartition(texts[-1])[2] if texts[-1] in turn.content else ""
     messages = []
     for text, result in zip(texts, results, strict=True):
         parts: list[str | ImageRef] = [text]
-        if result.image is not None:
+        if result.image is not None and (pictures or not exact):
             parts.append(pictures.pop(0) if pictures else result.image)
         if result is results[-1]:
             parts += pictures  # the original, shown again before the last turn
         messages.append(Message("tool", _drop_empty(parts), tool_call_id=result.call_id or None, name=result.tool_name))
     return messages
+
+
+def _split_texts(joined: str, results: Sequence[str]) -> list[str]:
+    """Return the texts whose lines `joined` holds; each begins with a boundary mark, or is the text of its result."""
+    starts = [0]
+    for number, text in enumerate(results[1:], 1):
+        after = joined.find(results[number - 1], starts[-1])
+        start = -1 if after < 0 else joined.find(text, after + len(results[number - 1]))
+        mark = joined.rfind("\n[data ", starts[-1] + 1, start) if start > 0 else -1
+        if mark >= 0 and joined.find("]\n", mark) + 2 == start:
+            start = mark + 1
+        if start < 1 or joined[start - 1] != "\n":
+            raise StoreError("the texts of several tool results cannot be told apart")
+        starts.append(start)
+    ends = [start - 1 for start in starts[1:]] + [len(joined)]
+    return [joined[start:end] for start, end in zip(starts, ends, strict=True)]
 
 
 def build_turns(messages: Sequence[Message]) -> tuple[str, tuple[Turn, ...]]:
@@ -146,56 +166,3 @@ def split_images(messages: Sequence[Message]) -> tuple[list[dict[str, Any]], lis
                 parts.append({"type": "text", "text": to_openai_messages([part])[0]["content"]})
         rows.append({"role": message.role, "content": parts})
     return rows, images
-
-
-def read_message(given: object, open_url: Callable[[str], ImageRef]) -> Message:
-    """Return one message; raise `StoreError` if it has another form, and `ImageError` for an image that cannot be
-    opened.
-
-    >>> read_message({"role": "user", "content": [{"type": "text", "text": "What is it?"}]}, ImageRef.of).text
-    'What is it?'
-    """
-    if not isinstance(given, dict) or not isinstance(given.get("role"), str):
-        raise StoreError(f"a message is {json.dumps(given, default=str):.80}; allowed: an object with a role")
-    role: Any = ROLES.get(given["role"])
-    if role is None:
-        raise StoreError(describe_unknown("role", given["role"], ROLES))
-    content = given.get("content") or given.get("refusal")
-    parts = [content] if isinstance(content, str) else _read_parts(content or [], open_url)
-    call_id, name = given.get("tool_call_id"), given.get("name")
-    return Message(
-        role,
-        tuple(parts),
-        tool_call_id=call_id if isinstance(call_id, str) else None,
-        name=name if role == "tool" and isinstance(name, str) else None,
-        tool_calls=read_tool_calls(given) if role == "assistant" else (),
-        reasoning=read_reasoning(given) if role == "assistant" else "",
-    )
-
-
-def _read_parts(content: Any, open_url: Callable[[str], ImageRef]) -> Sequence[str | ImageRef]:
-    if not isinstance(content, list):
-        raise StoreError(f"content is a {type(content).__name__}; allowed: text or a list of parts")
-    parts: list[str | ImageRef] = []
-    for part in content:
-        kind = part.get("type") if isinstance(part, dict) else None
-        if kind == "text" and isinstance(part.get("text"), str):
-            parts.append(part["text"])
-            continue
-        if list_parts([part], *THINKING):
-            continue
-        url = part.get(kind) if kind in ("image_url", "image") else None
-        url = url.get("url") if isinstance(url, dict) else url
-        if not isinstance(url, str):
-            raise StoreError(f"a part is {json.dumps(part, default=str):.80}; allowed: text, image_url, image")
-        parts.append(open_url(url))
-    return parts
-
-
-def open_reference(url: str, folder: Path) -> ImageRef:
-    """Return the image of a data URL or of a file in `folder`; raise `ImageError` for any other, and fetches
-    nothing."""
-    scheme = url.partition(":")[0].lower()
-    if scheme != "data" and "://" in url:
-        raise ImageError(f"image {url[:80]!r}: is not fetched; allowed: data URLs, and files beside this one")
-    return ImageRef.of(open_picture(url, None if scheme == "data" else folder))

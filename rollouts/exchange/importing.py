@@ -5,38 +5,32 @@ Nothing in the file is trusted: no address is fetched, no file outside its folde
 
 import base64
 import json
-from codecs import BOM_UTF8
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import starmap
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from msgspec.structs import force_setattr, replace
 
 from ...core.messages import to_openai_messages
 from ...errors import ConfigError, ImageError, StoreError, describe_unknown
+from ...images.files import open_picture
+from ...images.ref import ImageRef
 from ...records import EndReason, Episode, Message, RunConfig, Scores, Task
-from ...utils.files import create_whole, open_regular
-from ..store.layout import IMPORTED, MAX_FILE, iter_image_dicts, iter_images
-from ..store.lines import MAX_LINE, parse_line, read_lines
+from ...utils.files import create_whole
+from ..store.layout import IMPORTED, iter_image_dicts, iter_images
+from ..store.lines import parse_line
 from ..store.writer import EpisodeWriter, UnstorableError
-from .conversation import build_turns, list_messages, open_reference, read_message
+from .chat_rows import OpenPicture, Row, find_folder, list_lines, read_chat_row, read_message
+from .conversation import build_turns, list_messages
 from .inspect_log import RECORD, list_samples, to_openai
-from .parquet import list_rows as list_table
+from .parquet import list_rows
 from .selection import Report
 
 HELD = {"id", "epoch", "input", "target", "messages", "output", "scores", "metadata", "error", "limit", "attachments"}
 LIMITS: dict[str, EndReason] = {"token": "max_tokens", "time": "timeout", "working": "timeout", "operator": "cancelled"}
 BAD = (StoreError, ImageError, ValueError, LookupError, TypeError, AttributeError, RecursionError, OverflowError)
-
-
-class Row(NamedTuple):
-    """One recorded episode: its place in the file, and what stands there or the reason why it cannot be read."""
-
-    place: str
-    given: Any
-    problem: str = ""
 
 
 def import_file(file: str | Path, source: str, out: str | Path) -> Report:
@@ -76,20 +70,8 @@ def _explain(error: Exception, source: str) -> str:
 
 
 # ---------------------------------------------------------------------- lines of JSON
-def _list_lines(file: Path) -> Iterator[Row]:
-    with open_regular(file, limit=MAX_FILE) as lines:
-        for number, line in enumerate(read_lines(lines), 1):
-            if line is None:
-                yield Row(f"line {number}", None, f"longer than {MAX_LINE:,} bytes")
-            elif line.strip():
-                try:
-                    yield Row(f"line {number}", parse_line(line.removeprefix(BOM_UTF8)))
-                except ValueError as error:
-                    yield Row(f"line {number}", None, f"not JSON: {error}")
-
-
 def _list_traces(file: Path) -> Iterator[Row]:
-    for row in _list_lines(file):
+    for row in list_lines(file):
         traces = row.given.get("traces", [row.given]) if row.given is not None else None
         if not isinstance(traces, list):
             yield row if row.problem else Row(row.place, None, '"traces" is not a list')
@@ -103,10 +85,12 @@ def _build_openai(row: Any, number: int, file: Path, report: Report) -> Episode:
         raise StoreError(
             'a line of a batch; allowed: {"messages": […]}, those of its request and the reply, joined by custom_id'
         )
-    messages = _read_messages(row.get("messages"), file)
-    record, score = row.get(RECORD), row.get("score")
-    held = {"messages", RECORD} if record is not None else {"messages", "id", "reference"}
-    for name in sorted(set(row) - held - ({"score"} if isinstance(score, int | float) else set())):
+    read = read_chat_row(row, _open_beside(file))
+    messages, record, score = read.messages, row.get(RECORD), row.get("score")
+    kept = {"id", "reference"} if record is None else set()
+    kept |= {"score"} if record is None and isinstance(score, int | float) else set()
+    unread = [name for name in read.unread if name not in kept]
+    for name in (*unread, *["tools"] * bool(read.tools), *["weight of a reply"] * bool(read.skipped)):
         report.not_held[f"field {name[:80]!r}"] += 1
     if record is not None:
         return _restore(record, messages, report)
@@ -167,8 +151,9 @@ def _read_rewards(trace: Any) -> Scores | None:
 
 
 # ---------------------------------------------------------------------- TRL and inspect
-def _list_table(needed: tuple[str, ...], writer: str, file: Path) -> Iterator[Row]:
-    for number, row in enumerate(list_table(file, needed, writer), 1):
+def list_table(needed: tuple[str, ...], writer: str, file: Path) -> Iterator[Row]:
+    """Yield the rows of a Parquet file; raise `ConfigError` if it is none, or lacks a column that `writer` writes."""
+    for number, row in enumerate(list_rows(file, needed, writer), 1):
         yield Row(f"row {number}", row)
 
 
@@ -242,10 +227,14 @@ def _build_sample(sample: Any, number: int, file: Path, report: Report) -> Episo
 
 
 # ---------------------------------------------------------------------- episodes
+def _open_beside(file: Path) -> OpenPicture:
+    return lambda where: ImageRef.of(open_picture(where, find_folder(where, file.parent)))
+
+
 def _read_messages(given: Any, file: Path) -> list[Message]:
     if not isinstance(given, list) or not given:
         raise StoreError('allowed: an object with a list of "messages"')
-    return [read_message(message, partial(open_reference, folder=file.parent)) for message in given]
+    return [read_message(message, _open_beside(file)) for message in given]
 
 
 def _build_episode(
@@ -314,8 +303,8 @@ def _drop_missing(data: Any, shown: set[str]) -> int:
 Build = Callable[[Any, int, Path, Report], Episode]
 SOURCES: dict[str, tuple[Callable[[Path], Iterator[Row]], Build]] = {
     "verifiers": (_list_traces, _build_trace),
-    "trl": (partial(_list_table, ("prompt", "completion"), "TRL's log_completions"), _build_completion),
-    "openai": (_list_lines, _build_openai),
+    "trl": (partial(list_table, ("prompt", "completion"), "TRL's log_completions"), _build_completion),
+    "openai": (list_lines, _build_openai),
     "inspect": (lambda file: starmap(Row, list_samples(file)), _build_sample),
-    "parquet": (partial(_list_table, ("record", "images"), "viewbox export --to parquet"), _build_exported),
+    "parquet": (partial(list_table, ("record", "images"), "viewbox export --to parquet"), _build_exported),
 }

@@ -3,6 +3,7 @@
 import json
 import re
 import string
+from codecs import BOM_UTF8
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple, NoReturn, cast
@@ -102,7 +103,8 @@ def _write_out(match: re.Match[str]) -> str:
 
 
 def parse_line(line: bytes) -> dict[str, object]:
-    """Return the JSON object in a line; raise `ValueError` if it is none, or holds NaN or an infinity.
+    """Return the JSON object in a line; raise `ValueError` if it is none, or holds NaN or an infinity. A mark of the
+    byte order before it is passed over.
 
     >>> parse_line(b'{"a": [1, 2.5]}')
     {'a': [1, 2.5]}
@@ -112,7 +114,7 @@ def parse_line(line: bytes) -> dict[str, object]:
     """
     check_values(line)
     try:
-        data = _DECODER.decode(line.decode("utf-8", "surrogatepass"))
+        data = _DECODER.decode(line.removeprefix(BOM_UTF8).decode("utf-8", "surrogatepass"))
     except RecursionError:
         raise ValueError(f"nested more than {MAX_DEPTH} deep") from None
     if not isinstance(data, dict):

@@ -1,6 +1,7 @@
 """Checks before any weights are loaded whether the settings, the tasks and the model of a run fit together."""
 
 import json
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -278,9 +279,11 @@ def _check_episodes(folder: str, env: BaseMultiTurnEnv) -> None:
     key = "train.episodes"
     try:
         if Path(folder).is_file():
-            transcripts = read_transcripts(Path(folder), max_pixels=env.max_pixels, multiple=env.pixel_multiple)
-            if next(transcripts, None) is None:
-                raise ConfigError(f'{folder}: no line of it is a conversation; allowed: lines of {{"messages": [...]}}')
+            problems = Counter[str]()
+            shown: dict[str, Any] = {"max_pixels": env.max_pixels, "multiple": env.pixel_multiple}
+            if next(read_transcripts(Path(folder), **shown, left_out=problems), None) is None:
+                reason = next(iter(problems), "it is empty")
+                raise ConfigError(f"{folder}: no row of it can be learned from; {reason:.300}")
             return
         first = next(load(folder), None)
     except ViewboxError as error:

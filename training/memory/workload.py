@@ -17,7 +17,7 @@ from ...configs.sections import ModelSection
 from ...engines import model_profiles
 from ...engines.hf.architectures import Pixels, get_architecture
 from ...engines.hf.chat_tokens import ChatTokens
-from ...engines.hf.loading import SAFE, build_tiny_config, check_weights, get_view_settings, set_max_pixels
+from ...engines.hf.loading import SAFE, build_tiny_config, check_weights, get_view_settings, load_config, set_max_pixels
 from ...engines.hf.picture_settings import find_largest_view, show_whole
 from ...envs.from_config import build_envs
 from ...errors import ModelError
@@ -178,7 +178,9 @@ def find_model_shapes(section: ModelSection, max_pixels: int) -> tuple[Pretraine
         return build_tiny_config(section, max_pixels)
     name, here = resolve_model_path(section.name), {"revision": section.revision, "local_files_only": True, **SAFE}
     try:
-        config = AutoConfig.from_pretrained(name, **here)
+        config = load_config(section, local_files_only=True)
+    except ModelError:
+        raise
     except (OSError, ValueError) as error:
         if (known := read_known_models().get(section.name)) is None:
             raise ModelError(_explain_missing(section.name), key="model.name") from error

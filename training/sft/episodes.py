@@ -8,8 +8,7 @@ everything else.
 import json
 import logging
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -28,13 +27,14 @@ from ...images.files import open_image
 from ...images.ref import ImageRef
 from ...images.view import View
 from ...records import Episode, EpisodeTokens, Message, Task, ToolCall, Turn
-from ...rollouts.exchange.conversation import read_message
-from ...rollouts.store.lines import parse_line, read_lines
+from ...rollouts.exchange.chat_rows import LABELS, ChatRow, find_folder, list_lines, read_chat_row
+from ...rollouts.exchange.conversation import list_messages
+from ...rollouts.exchange.importing import list_table
 from ...rollouts.store.reader import load
-from ...utils.files import open_regular
-from ...utils.frozen import FrozenDict, thaw
+from ...utils.frozen import thaw
 
-MAX_FILE = 2**40  # bytes of a file, which is read a line at a time
+ALLOWED = "messages, tools, system, images; take out what is not to be learned from"
+THINKING = "thinking of replies: reasoning_content"
 
 log = logging.getLogger("viewbox.train")
 
@@ -42,31 +42,34 @@ log = logging.getLogger("viewbox.train")
 def read_episodes(
     saved: str, env: BaseMultiTurnEnv, tokens: ChatTokens, max_completion_tokens: int, print_line: Callable[[str], None]
 ) -> list[Episode]:
-    """Return the episodes of a folder, or one for each conversation of a JSONL file (`read_transcripts`).
+    """Return the episodes of a folder, or one for each conversation of a file (`read_transcripts`).
 
     Those of a folder come as they were stored, by task; `add_tokens` gives tokens to those that have none.
     """
     if not Path(saved).is_file():
         # sorted by task: episodes are stored in the order in which they end
         return sorted(load(saved, tokens=True), key=lambda episode: episode.info.get("index", 0))
-    episodes, problems = [], Counter[str]()
+    episodes, problems, unread, firsts = [], Counter[str](), Counter[str](), dict[str, str]()
     shown: dict[str, Any] = {"max_pixels": env.max_pixels, "multiple": env.pixel_multiple}
-    for transcript in read_transcripts(Path(saved), **shown, left_out=problems):
+    for number, (place, row) in enumerate(read_transcripts(Path(saved), **shown, left_out=problems)):
         try:
             found = tokenize_conversation(
-                transcript.messages,
+                row.messages,
                 tokens,
-                tools=transcript.tools,
+                tools=row.tools,
+                skipped=row.skipped,
                 reply_format=env.reply_format,
                 prompts=env.prompts,
                 max_completion_tokens=max_completion_tokens,
             )
         except (StoreError, ImageError, ReplyError) as error:
-            problems[str(error)] += 1
+            problems[firsts.setdefault(str(error), f"{place}: {error}")] += 1
             continue
-        task = Task(f"{Path(saved).name}:{transcript.line}")
-        episodes.append(Episode(task, environment="transcript", info={"index": transcript.line}, tokens=found))
+        unread.update([*row.unread, *[THINKING] * any(message.reasoning for message in row.messages)])
+        task = Task(f"{Path(saved).name}, {place}")
+        episodes.append(Episode(task, environment="transcript", info={"index": number}, tokens=found))
     _tell(f"{saved}: conversations left out", problems, print_line)
+    _tell(f"{saved}: conversations of which a part is not learned from", unread, print_line)
     return episodes
 
 
@@ -79,9 +82,10 @@ def add_tokens(
 ) -> list[Episode]:
     """Return the episodes, those without tokens tokenized here; those that cannot be are left out, and the reasons
     told."""
-    complete, problems = [], Counter[str]()
+    complete, problems, unread = [], Counter[str](), Counter[str]()
     for episode in episodes:
         if episode.tokens is None:
+            unread.update([THINKING] * any(turn.reasoning for turn in episode.turns))
             try:
                 found = tokenize_episode(episode, env, tokens, max_completion_tokens)
             except (StoreError, ImageError, ReplyError) as error:
@@ -90,6 +94,7 @@ def add_tokens(
             episode = replace(episode, tokens=found)
         complete.append(episode)
     _tell("episodes without tokens left out", problems, print_line)
+    _tell("episodes of which a part is not learned from", unread, print_line)
     return complete
 
 
@@ -103,6 +108,7 @@ def tokenize_conversation(
     tokens: ChatTokens,
     *,
     tools: Sequence[Mapping[str, object]] = (),
+    skipped: Collection[int] = (),
     reply_format: ReplyFormat = "hermes",
     prompts: Prompts | None = None,
     max_completion_tokens: int = 4096,
@@ -113,30 +119,37 @@ def tokenize_conversation(
         messages: as a model was shown them, and its replies. Native tool calls are written in `reply_format`,
             and with "native" as the chat template writes them.
         tools: the schemas that the prompt lists.
+        skipped: places of the replies that are not to be learned from.
         reply_format, prompts: how the prompt teaches calls, as in `ChatTokens.encode_prompt`.
 
     Raises:
         StoreError: there is no reply, nothing before the first one, or the conversation is too long.
         ImageError: an image cannot be opened.
     """
-    if not any(message.role == "assistant" for message in messages):
+    if any(message.images for message in messages if message.role in ("system", "assistant")):
+        raise StoreError("a message of the system or the assistant shows a picture; allowed: of the user and of tools")
+    learned = [message.role == "assistant" and place not in skipped for place, message in enumerate(messages)]
+    if not any(learned):
         raise StoreError("no message of the assistant to learn from")
     if messages[0].role == "assistant":
         raise StoreError("begins with the assistant; allowed: a system or user message before the first reply")
     if tools and messages[0].role != "system":
-        messages = [Message("system", ("",)), *messages]  # the list of tools stands in it
+        messages, learned = [Message("system", ("",)), *messages], [False, *learned]  # the list of tools stands in it
     conversation = Conversation(
         [], tools, seed=0, index=0, reply_format=reply_format, prompts=Prompts() if prompts is None else prompts
     )
     record = conversation.record
-    for message in messages:
+    for message, is_learned in zip(messages, learned, strict=True):
         if message.role == "assistant":
             fits = tokens.observe(conversation, max_completion_tokens)
             ids = tokens.encode_reply(write_reply(message, reply_format), conversation) if fits else []
             room = tokens.get_room(record, max_completion_tokens)
             if not fits or len(record.completion_ids) + len(ids) > room:
                 raise StoreError(f"longer than {room} tokens (rollout.max_completion_tokens, the model's context)")
-            record.add_sampled(ids, [0.0] * len(ids))
+            if is_learned:
+                record.add_sampled(ids, [0.0] * len(ids))
+            else:
+                record.add_observation(ids)
         conversation.messages.append(message)
     found = record.to_episode_tokens()
     assert found is not None
@@ -193,115 +206,51 @@ def tokenize_episode(
 
 
 def rebuild_messages(episode: Episode, env: BaseMultiTurnEnv) -> list[Message]:
-    """Return the messages of an episode from its turns."""
-    messages = [Message("system", (episode.system_prompt,))]
-    for number, turn in enumerate(episode.turns):
-        if turn.role == "assistant":
-            messages.append(_rebuild_reply(turn, env))
-        elif turn.role == "tool_result":
-            messages += _rebuild_results(turn)
-        else:  # the first message shows its image first
-            parts: tuple[str | ImageRef, ...]
-            parts = (*turn.images, turn.content) if number == 0 else (turn.content, *turn.images)
-            messages.append(Message("user", parts))
-    return messages
+    """Return the messages of an episode from its turns. Raise `StoreError` if they do not tell them."""
 
+    def count_written(turn: Turn) -> int:
+        parsed = parse_reply(env, turn.content)
+        return len(parsed.calls) if isinstance(parsed, ToolCalls) else 0
 
-def _rebuild_reply(turn: Turn, env: BaseMultiTurnEnv) -> Message:
-    """Return the reply; its native calls are those that are not in the text, and come first among the turn's calls."""
-    parsed = parse_reply(env, turn.content)
-    in_text = len(parsed.calls) if isinstance(parsed, ToolCalls) else 0
-    native = turn.tool_calls[: len(turn.tool_calls) - in_text]
-    return Message("assistant", (turn.content,), tool_calls=native)
-
-
-def _rebuild_results(turn: Turn) -> list[Message]:
-    """Return one message for each result. The turn has their texts joined, so they are found again one after the
-    other."""
-    texts = _split_texts(turn.content, [result.text for result in turn.tool_results])
-    pictures = list(turn.images)
-    messages = []
-    for text, result in zip(texts, turn.tool_results, strict=True):
-        parts: list[str | ImageRef] = [text]
-        if result.image is not None and pictures:
-            parts.append(pictures.pop(0))
-        messages.append(Message("tool", tuple(parts), tool_call_id=result.call_id, name=result.tool_name))
-    if pictures:  # the original, shown again before the last turn
-        messages[-1] = replace(messages[-1], content=(*messages[-1].content, *pictures))
-    return messages
-
-
-def _split_texts(joined: str, results: Sequence[str]) -> list[str]:
-    """Return the texts whose lines `joined` holds; each begins with a boundary mark, or is the text of its result."""
-    starts = [0]
-    for number, text in enumerate(results[1:], 1):
-        after = joined.find(results[number - 1], starts[-1])
-        start = -1 if after < 0 else joined.find(text, after + len(results[number - 1]))
-        mark = joined.rfind("\n[data ", starts[-1] + 1, start) if start > 0 else -1
-        if mark >= 0 and joined.find("]\n", mark) + 2 == start:
-            start = mark + 1
-        if start < 1 or joined[start - 1] != "\n":
-            raise StoreError("the texts of several tool results cannot be told apart")
-        starts.append(start)
-    ends = [start - 1 for start in starts[1:]] + [len(joined)]
-    return [joined[start:end] for start, end in zip(starts, ends, strict=True)]
+    messages = list_messages(episode, count_written)
+    return messages if episode.system_prompt else [Message("system", ("",)), *messages]
 
 
 # ---------------------------------------------------------------------- transcripts
-@dataclass(frozen=True)
-class Transcript:
-    """One conversation: its line number, messages and tool schemas."""
-
-    line: int
-    messages: tuple[Message, ...]
-    tools: tuple[Mapping[str, Any], ...] = ()
-
-
 def read_transcripts(
     path: Path, *, max_pixels: int, multiple: int = 1, left_out: Counter[str] | None = None
-) -> Iterator[Transcript]:
-    """Yield the conversations of a file, `{"messages": [...], "tools": [...]}` a line; log each that cannot be read.
-
-    They have the form of the OpenAI chat interface: a message has a role (system, developer, user, assistant or tool)
-    and content, text or parts of text and images. An image is a data URL, or the path of a file beside the transcripts.
-    `tools` may be left out.
+) -> Iterator[tuple[str, ChatRow]]:
+    """Yield the conversations of a JSONL or Parquet file (`rollouts/exchange/chat_rows.py`), each with its place; log
+    each that cannot be read, or holds something that is not learned from.
 
     Args:
         max_pixels, multiple: images are shown as an environment with these settings shows them.
 
     Raises:
         StoreError: the file cannot be read.
+        ConfigError: it is no Parquet file.
     """
 
-    def open_url(url: str) -> ImageRef:
-        source = open_image(url, None if url.startswith("data:") else path.parent)
+    def open_picture(where: str | bytes) -> ImageRef:
+        source = open_image(where, find_folder(where, path.parent))
         return View.of(source, max_pixels=max_pixels, multiple=multiple).to_ref()
 
+    left_out = Counter() if left_out is None else left_out
+    firsts: dict[str, str] = {}  # where a reason came first
+    is_table = path.suffix.lower() == ".parquet"
     try:
-        file = open_regular(path, limit=MAX_FILE, inside=path.parent)
+        for place, given, problem in list_table((), "--to sft", path) if is_table else list_lines(path):
+            try:
+                if problem:
+                    raise StoreError(problem)
+                row = read_chat_row(given, open_picture)
+                unread = [key for key in row.unread if key.rpartition(".")[2] not in LABELS]
+                if unread:
+                    raise StoreError(f"{', '.join(unread)}: not read; allowed: {ALLOWED}")
+            except (StoreError, ImageError, ValueError, RecursionError) as error:
+                left_out[firsts.setdefault(str(error), f"{place}: {error}")] += 1
+                log.warning("%s, %s: left out: %.300s", path, place, error)
+                continue
+            yield place, row
     except OSError as error:
         raise StoreError(f"{path}: cannot be read ({error.strerror or error})") from error
-    with file:
-        for number, line in enumerate(read_lines(file), 1):
-            if line is not None and not line.strip():
-                continue
-            try:
-                yield _parse(number, line, open_url)
-            except (StoreError, ImageError, ValueError, RecursionError) as error:
-                if left_out is not None:
-                    left_out["could not be read; see the warnings above"] += 1
-                log.warning("%s, line %d: left out: %.300s", path, number, error)
-
-
-def _parse(number: int, line: bytes | None, open_url: Callable[[str], ImageRef]) -> Transcript:
-    if line is None:
-        raise StoreError("the line is too long")
-    data = parse_line(line)
-    given = data.get("messages") if isinstance(data, dict) else None
-    if not isinstance(given, list) or not given:
-        raise StoreError('allowed: an object with a list of "messages"')
-    messages = tuple(read_message(message, open_url) for message in given)
-    tools = data.get("tools") or []
-    if not isinstance(tools, list) or not all(isinstance(tool, dict) for tool in tools):
-        raise StoreError('"tools": allowed: a list of function schemas')
-    return Transcript(number, messages, tuple(FrozenDict(tool) for tool in tools))

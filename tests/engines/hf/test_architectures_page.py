@@ -11,7 +11,9 @@ from viewbox.engines.hf.architectures import Architecture
 from viewbox.training.grpo.logprobs import build_head
 
 PAGE = Path(__file__).parents[3] / "docs" / "architectures.md"
-QUICK = ("qwen2_vl", "mllama", "blip")  # played, refused for how it reads, refused for what its config lacks
+QUICK = (  # played, with further tensors of its tower, refused for how it reads, refused for what its config lacks
+    *("qwen2_vl", "ovis2", "mllama", "blip"),
+)
 
 
 @pytest.fixture(scope="module")

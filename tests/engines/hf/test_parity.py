@@ -8,6 +8,9 @@ from viewbox.engines.hf.architectures import Architecture
 from viewbox.engines.hf.attention_masks import AttentionMasks
 from viewbox.engines.hf.chat_tokens import ChatTokens
 from viewbox.engines.hf.model_runner import ModelRunner
+from viewbox.engines.hf.plain import PlainRunner, build_runner
+from viewbox.engines.hf.scheduler import Stats
+from viewbox.engines.hf.vision_cache import VisionCache
 from viewbox.errors import ModelError
 from viewbox.tests.support.families import build_family
 
@@ -84,6 +87,16 @@ def test_a_model_that_fails_is_refused_with_its_words(monkeypatch):
     monkeypatch.setattr(type(model.model), "get_image_features", lambda *given, **inputs: inputs["nothing"])
     with pytest.raises(ModelError, match=r"model_type 'qwen2_5_vl' fails in a conversation of two turns: KeyError"):
         parity.check_parity(model, tokens)
+
+
+def test_a_model_at_which_only_the_engine_fails_plays_by_its_own_forward(monkeypatch, caplog):
+    model, tokens = open_family("qwen2_5_vl")
+    monkeypatch.setattr(Architecture, "build_feature_inputs", lambda self, features: features["nothing"])
+    parity.check_parity(model, tokens)
+    assert "by its own forward and its own cache, slower (last resort): the engine fails" in caplog.text
+    assert not tokens.architecture.has_backbone  # the loss plays it so, too
+    runner = build_runner(model, tokens, VisionCache(model, tokens.architecture), 1, Stats())
+    assert isinstance(runner, PlainRunner)
 
 
 def test_numbers_that_are_none_end_the_run():

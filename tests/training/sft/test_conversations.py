@@ -7,14 +7,25 @@ import pytest
 from msgspec.structs import replace
 from PIL import Image
 
+from tests.support.tables import each
 from viewbox.core.messages import to_openai_messages
 from viewbox.engines.hf import Settings
 from viewbox.engines.hf.engine import HFGenerator
 from viewbox.engines.scripted import ScriptedGenerator
 from viewbox.envs.digits import Digits, viewer
 from viewbox.errors import StoreError
+from viewbox.images.ref import ImageRef
 from viewbox.records import Message, Reply, ToolCall
-from viewbox.training.sft.episodes import read_transcripts, rebuild_messages, tokenize_conversation, tokenize_episode
+from viewbox.rollouts.exchange.conversation import split_images
+from viewbox.rollouts.exchange.export import encode_image
+from viewbox.rollouts.exchange.parquet import write_parquet
+from viewbox.training.sft.episodes import (
+    read_episodes,
+    read_transcripts,
+    rebuild_messages,
+    tokenize_conversation,
+    tokenize_episode,
+)
 
 ENV = Digits(max_turns=4)
 ZOOM = viewer.write_zoom(ENV, 2, 0.4, 0.6)
@@ -130,30 +141,117 @@ def test_a_transcript_of_an_episode_has_the_tokens_of_the_episode(qwen3, play, t
     path.write_text("".join(json.dumps(line, default=dict) + "\n" for line in lines))
     transcripts, skipped = read(path)
     assert (len(transcripts), skipped) == (4, 0)
-    for transcript, episode in zip(transcripts, episodes, strict=True):
-        found = tokenize_conversation(transcript.messages, qwen3.tokens, tools=transcript.tools)
+    for (_, row), episode in zip(transcripts, episodes, strict=True):
+        found = tokenize_conversation(row.messages, qwen3.tokens, tools=row.tools)
         assert found.mask == episode.tokens.mask
         assert found.completion_ids == episode.tokens.completion_ids
         assert [image.width for image in found.images] == [image.width for image in episode.tokens.images]
 
 
-def test_an_image_may_be_a_file_beside_the_transcripts_but_no_other(tmp_path, caplog):
-    Image.new("RGB", (40, 30), "red").save(tmp_path / "red.png")
+PICTURE = Image.new("RGB", (40, 30), "red")
+URL = ImageRef.of(PICTURE).to_data_url()
+TEXT, ANSWER = {"type": "text", "text": "Color?"}, {"role": "assistant", "content": "red"}
+USER = {"role": "user", "content": "Color?"}
+MARKED = [{"role": "user", "content": "<image>Color?"}, ANSWER]
+TURNS = [{"from": "human", "value": "<image>Color?"}, {"from": "gpt", "value": "red"}]
+
+
+def ask(*parts, **more):
+    return {"messages": [{"role": "user", "content": [*parts, TEXT]}, ANSWER], **more}
+
+
+def say(reply=ANSWER, user=USER, **more):
+    return {"messages": [user, reply], **more}
+
+
+def weigh(**more):
+    return {"messages": [USER, ANSWER | more, USER, ANSWER]}
+
+
+SHOWN = "Shown"  # the red picture, then the question
+# fmt: off
+ROWS = {  # a row → what is learned from, or words of the refusal; of TRL, LLaMA-Factory, axolotl, OpenAI and ShareGPT
+    "a file beside": (ask({"type": "image_url", "image_url": {"url": "red.png"}}), SHOWN),
+    "the same as an image": (ask({"type": "image", "image": "red.png"}), SHOWN),
+    "a path in a part": (ask({"type": "image", "path": "red.png", "text": None}), SHOWN),
+    "a file outside": (ask({"type": "image", "image": "../red.png"}), "leads out of"),
+    "TRL": (ask({"type": "image"}, images=["red.png"]), SHOWN),
+    "datasets": (ask({"type": "image", "text": None}, images=[{"bytes": None, "path": "red.png"}]), SHOWN),
+    "datasets as JSON": ({"messages": MARKED, "images": [{"bytes": URL.partition(",")[2], "path": None}]}, SHOWN),
+    "LLaMA-Factory": ({"messages": MARKED, "images": ["red.png"], "videos": []}, SHOWN),
+    "one image": ({"messages": MARKED, "image": URL}, SHOWN),
+    "ShareGPT": ({"conversations": TURNS, "image": "red.png"}, SHOWN),
+    "more marks": ({"messages": MARKED, "images": []}, "<image>, without images"),
+    "fewer marks": (say(images=["red.png"]), "images: 1 for 0 marks"),
+    "other marks": (ask({"type": "image"}, {"type": "image"}, images=["red.png"]), "images: 1 for 2 marks"),
+    "an address": ({"messages": MARKED, "image": "https://127.0.0.1/red.png"}, "is not fetched"),
+    "a picture of a reply": (say({"role": "assistant", "content": [{"type": "image", "image": URL}]}), "shows a pict"),
+    "videos": (say(videos=["a.mp4"]), "videos: not read"),
+    "no messages": ({}, 'allowed: an object with a list of "messages"'),
+    "a completion": ({"prompt": "Color?", "completion": "red"}, "given: completion, prompt"),
+    "a pair": (say(chosen=[ANSWER], rejected=[ANSWER]), "chosen, rejected: not read"),
+    "an unknown key": (say(picture_of_case="red.png"), "picture_of_case: not read"),
+    "an unknown key of a message": (say(ANSWER | {"mask": 0}), "messages.mask: not read"),
+    "sound": (say(ANSWER | {"audio": {"id": "a"}}), "messages.audio: not read"),
+    "two replies in one": (say(ANSWER | {"refusal": "no"}), "messages.refusal: not read"),
+    "a call of another form": (say({"role": "assistant", "tool_calls": [{"name": "zoom"}]}), "tool_calls is"),
+    "labels": (say(id=1, source="x", split=None), "red"),
+    "half a weight": (weigh(weight=0.5), "messages.weight = 0.5 of the assistant; allowed: 0"),
+    "a weight of the user": (say(user=USER | {"train": True}), "messages.train = True of the user"),
+    "no weight": (say(ANSWER | {"weight": 0}), "no message of the assistant to learn from"),
+    **{key: (weigh(**{key: value}), [0, 1])
+       for key, value in (("weight", 0), ("train", False), ("train_on_turn", False), ("loss", 0.0))},
+    "every weight": (weigh(weight=1), [1, 1]),
+    "a system message beside": (say(system="Look."), "Look."),
+    "tools as text": (say(tools=json.dumps([{"type": "function", "function": {"name": "zoom"}}])), '"zoom"'),
+}
+# fmt: on
+
+
+def learn(tokens, path):
+    """What is learned from a file: one conversation, or why it is left out."""
+    printed = []
+    episodes = read_episodes(str(path), ENV, tokens, 2000, printed.append)
+    return episodes[0].tokens if episodes else "\n".join(printed)
+
+
+@each("name", [*ROWS])
+def test_what_a_row_holds_is_learned_from_or_named(qwen3, tmp_path, name):
     (tmp_path / "inner").mkdir()
+    for folder in (tmp_path, tmp_path / "inner"):
+        PICTURE.save(folder / "red.png")
+    row, right = ROWS[name]
     path = tmp_path / "inner" / "chats.jsonl"
-    Image.new("RGB", (40, 30), "red").save(tmp_path / "inner" / "red.png")
+    path.write_bytes(b"\xef\xbb\xbf" + json.dumps(row).encode())  # as Windows' editors begin a file
+    found = learn(qwen3.tokens, path)
+    if right == SHOWN:
+        message = Message("user", (ImageRef.of(PICTURE), "Color?"))
+        shown = tokenize_conversation([message, Message("assistant", ("red",))], qwen3.tokens)
+        assert (found.completion_ids, found.mask) == (shown.completion_ids, shown.mask)
+        assert qwen3.tokenizer.decode(found.prompt_ids).index("<|vision_end|>Color?") > 0
+        assert found.images[0].open().getpixel((0, 0)) == (255, 0, 0)
+    elif isinstance(right, list):
+        reply = [*qwen3.tokenizer("red")["input_ids"], qwen3.tokens.end_id]
+        assert get_runs(found, 1) == [reply] * sum(right)
+        assert (found.mask[: len(reply)] == (1,) * len(reply)) == right[0]
+    else:
+        assert not isinstance(found, str) or "(line 1: " in found
+        text = found if isinstance(found, str) else qwen3.tokenizer.decode([*found.prompt_ids, *found.completion_ids])
+        assert right in text
 
-    def write(image):
-        user = {"role": "user", "content": [image, {"type": "text", "text": "Color?"}]}
-        return json.dumps({"messages": [user, {"role": "assistant", "content": "red"}]})
 
-    by_url = {"type": "image_url", "image_url": {"url": "red.png"}}
-    outside = {"type": "image", "image": "../red.png"}
-    path.write_text("\n".join([write(by_url), write({"type": "image", "image": "red.png"}), write(outside), "{}"]))
-    transcripts, skipped = read(path)
-    assert [transcript.line for transcript in transcripts] == [1, 2]
-    assert transcripts[0].messages == transcripts[1].messages
-    assert transcripts[0].messages[0].images[0].open().getpixel((0, 0))[0] > 200
-    assert skipped == 2
-    assert "line 3: left out: " in caplog.text
-    assert 'line 4: left out: allowed: an object with a list of "messages"' in caplog.text
+def test_what_is_not_learned_from_is_said(qwen3, tmp_path):
+    (tmp_path / "a.jsonl").write_text(json.dumps(say(ANSWER | {"reasoning_content": "It glows."}, source="x")))
+    printed = []
+    read_episodes(str(tmp_path / "a.jsonl"), ENV, qwen3.tokens, 2000, printed.append)
+    assert [one.rpartition("not learned from: ")[2] for one in printed] == [
+        "1 (source)",
+        "1 (thinking of replies: reasoning_content)",
+    ]
+
+
+def test_a_table_of_our_own_export_is_learned_from(qwen3, tmp_path):
+    messages, images = split_images([Message("user", (ImageRef.of(PICTURE), "Color?")), Message("assistant", ("red",))])
+    write_parquet([{"messages": messages, "images": [*map(encode_image, images)]}], "sft", tmp_path / "a.parquet")
+    (tmp_path / "b.jsonl").write_text(json.dumps({"messages": MARKED, "image": URL}))
+    assert learn(qwen3.tokens, tmp_path / "a.parquet") == learn(qwen3.tokens, tmp_path / "b.jsonl")

@@ -18,6 +18,7 @@ from ....assets import resolve_model_path
 from ....configs.sections import FilePath, Section
 from ....errors import ConfigError, ModelError, describe_unknown, suggest_nearest
 from ....images.ref import ImageRef
+from ....utils.model_folder import describe_danger, describe_tokens, take_template
 from ....utils.terminal import describe_error
 from ..serving import ModelServer, OutOfMemory, Request, ServingSettings, get_server
 from ..spec import Specialist
@@ -107,16 +108,22 @@ class ModelRunner:
         options = {"revision": spec.revision, "local_files_only": spec.local_files_only, "trust_remote_code": False}
         try:
             self.config = transformers.AutoConfig.from_pretrained(name, **options)
-            check_attention(self.config, spec)
+            if (danger := describe_danger(self.config, name)) is not None:
+                raise spec.refuse("model", danger)
             dtype: Any = getattr(torch, spec.dtype) if spec.dtype != "auto" else "auto"
             if spec.dtype == "auto" and self.device.type == "cpu":
                 dtype = torch.float32
             missing = self.load(name, dtype, options)
             self.processor = getattr(transformers, self.processor_class).from_pretrained(name, **options)
+            if hasattr(tokenizer := getattr(self.processor, "tokenizer", self.processor), "get_vocab"):
+                if (problem := describe_tokens(self.config, tokenizer, self._get_embedding)) is not None:
+                    raise spec.refuse("model", problem)
+                if tokenizer is not self.processor:
+                    take_template(self.processor)
         except ConfigError:
             raise
         except Exception as error:  # transformers, tokenizers and safetensors fail in many ways
-            raise spec.refuse("model", f"cannot be loaded: {describe_first_line(error)}") from error
+            raise spec.refuse("model", f"cannot be loaded: {describe_error(error, 600)}") from error
         self._check_weights(missing)
         self.model.eval().requires_grad_(False)
         self.move_to(self.device)
@@ -139,6 +146,9 @@ class ModelRunner:
             problem = describe_unknown("model_type", self.config.model_type, types)
             raise self.spec.refuse("model", f"kind {self.spec.kind}: {problem}")
         return fitting[0]
+
+    def _get_embedding(self) -> Any:
+        return self.model.get_input_embeddings()
 
     def _check_weights(self, missing: Sequence[str]) -> None:
         if missing:
@@ -264,25 +274,6 @@ def find_model(name: str) -> str:
             key="model",
         )
     return name
-
-
-def check_attention(config: Any, spec: ModelSettings) -> None:
-    """Raise `ConfigError` if a config names attention code of a hub repository, which transformers would run."""
-    parts = [config, *(getattr(config, name, None) for name in getattr(config, "sub_configs", ()))]
-    for part in parts:
-        named = getattr(part, "_attn_implementation", None)
-        names = named.values() if isinstance(named, dict) else (named,)
-        if any("/" in str(name) for name in names):
-            problem = f"its config.json has attn_implementation = {named!r}, which is code of a hub repository"
-            raise spec.refuse("model", f"{problem}; allowed: one that is part of transformers (eager, sdpa)")
-
-
-def describe_first_line(error: Exception) -> str:
-    """Return the first line of an exception that says something, or its type."""
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    if "trust_remote_code" in str(error):
-        return describe_error(error, 300)
-    return lines[0] if lines else type(error).__name__
 
 
 BYTES = {"F64": 8, "F32": 4, "BF16": 2, "F16": 2, "I64": 8, "I32": 4, "I16": 2, "I8": 1, "U8": 1, "BOOL": 1}

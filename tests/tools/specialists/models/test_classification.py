@@ -121,7 +121,16 @@ def cut_off(folder):
     path.write_bytes(path.read_bytes()[:5000])
 
 
+def index(name):
+    def write(folder):
+        (folder / "model.safetensors.index.json").write_text(json.dumps({"weight_map": {"a": name}}))
+
+    return write
+
+
 DAMAGE = {
+    "weights above": (index("../x.safetensors"), "model", "allowed: files .safetensors in its folder"),
+    "pickled weights": (index("pytorch_model.bin"), "model", "allowed: files .safetensors in its folder"),
     "no config": (remove("config.json"), "model", "config.json"),
     "no weights": (remove("model.safetensors"), "model", "model.safetensors"),
     "no processor": (remove("preprocessor_config.json"), "model", "preprocessor_config.json"),

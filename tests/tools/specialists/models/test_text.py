@@ -1,12 +1,15 @@
 """`kind: text` on a real tiny model, compared with a plain `generate`."""
 
+import json
+import shutil
+
 import pytest
 import torch
 from transformers import AutoModelForImageTextToText, AutoProcessor
 
 from tests.support.specialist_env import Clinic, call, get_results
 from tests.support.tiny_specialists import save_gemma3
-from viewbox.errors import ToolFault
+from viewbox.errors import ConfigError, ToolFault
 
 
 @pytest.fixture(scope="module")
@@ -48,6 +51,27 @@ def test_a_model_built_as_medgemma_answers(tmp_path):
     (result,) = get_results(env, call("look", question="is it left"))
     assert result.text == write(folder, env, "is it left")
     assert len(result.text) > 5
+
+
+def test_a_chat_template_in_the_tokenizer_is_used(folder, tmp_path):
+    """https://github.com/sgl-project/SpecForge/pull/480"""
+    shutil.copytree(folder, tmp_path / "model")
+    template, config = tmp_path / "model" / "chat_template.jinja", tmp_path / "model" / "tokenizer_config.json"
+    config.write_text(json.dumps(json.loads(config.read_text()) | {"chat_template": template.read_text()}))
+    template.unlink()
+    (result,) = get_results(make(str(tmp_path / "model")), call("look", question="which digit is it"))
+    assert result.text == write(folder, make(folder), "which digit is it")
+
+
+def test_tokens_without_a_row_in_the_embedding_are_refused(folder, tmp_path):
+    shutil.copytree(folder, tmp_path / "model")
+    tokenizer = AutoProcessor.from_pretrained(folder).tokenizer
+    rows = json.loads((tmp_path / "model" / "config.json").read_text())["text_config"]["vocab_size"]
+    tokenizer.add_tokens([f"<loc{number}>" for number in range(rows)])
+    tokenizer.save_pretrained(tmp_path / "model")
+    with pytest.raises(ConfigError, match=f"tokenizer has tokens up to \\d+, its embedding {rows} rows") as caught:
+        make(str(tmp_path / "model")).prepare()
+    assert caught.value.key == "specialists.look.model"
 
 
 def test_a_caption_and_a_report_need_no_question(folder):
