@@ -21,7 +21,7 @@ from functools import cache
 from re import Pattern
 from typing import Any
 
-from pydantic import AliasChoices, AliasPath, BaseModel, ValidationError
+from pydantic import AliasChoices, AliasPath, BaseModel, RootModel, ValidationError
 
 from ..errors import ConfigError, ToolError, describe_unknown, find_nearest, show_json
 from ..tools.arguments import is_number_list
@@ -87,6 +87,12 @@ def _fit_model(model: type[BaseModel], answer: dict[str, Any], schema: Mapping[s
 
 def _sort_sets(value: Any, written: Any) -> Any:
     """Return what pydantic wrote of a value with the items of every set in the same order in every process."""
+    if isinstance(value, RootModel):
+        return _sort_sets(value.root, written)
+    if isinstance(value, BaseModel):
+        fields = type(value).model_fields.items()
+        named = {alias: name for name, field in fields for alias in (field.alias, field.serialization_alias) if alias}
+        return {name: _sort_sets(getattr(value, named.get(name, name), None), item) for name, item in written.items()}
     if isinstance(written, dict):
         inner = value.values() if isinstance(value, Mapping) else [getattr(value, name, None) for name in written]
         return {name: _sort_sets(one, item) for (name, item), one in zip(written.items(), inner, strict=False)}

@@ -55,7 +55,7 @@ def choose_inside(mask: Source) -> Inside:
     colored = mask.color and bool((pixels != pixels[..., :1]).any())
     if colored and (pixels == VOID).all(axis=-1).any():
         return Inside(f"every color but black and {VOID}, which is taken as void, as in PASCAL VOC", void=max(VOID))
-    if values.dtype.kind == "u" and (by_levels := _choose_by_levels(values, few=FEW * 4 if colored else FEW)):
+    if by_levels := _choose_by_levels(values, few=FEW * 4 if colored else FEW):
         return by_levels
     if mask.ground is not None:
         return Inside("all that is not transparent")
@@ -72,11 +72,13 @@ def _get_values(pixels: np.ndarray, mask: Source) -> np.ndarray:
     return pixels.max(axis=-1) if mask.color else pixels
 
 
-def _choose_by_levels(values: np.ndarray, few: int) -> Inside | None:
-    """Return what is inside of gray levels of 8 or 16 bits; None if they are labels only."""
-    full = int(np.iinfo(values.dtype).max)
+def _choose_by_levels(values: np.ndarray, few: float) -> Inside | None:
+    """Return what is inside of whole gray levels of 8 or 16 bits; None if they are labels only."""
+    if values.dtype != np.uint8 and values.min() >= 0 and values.max() <= 255:  # labels of wider types may be many
+        values, few = values.astype(np.uint8), np.inf
+    full = int(np.iinfo(values.dtype).max) if values.dtype.kind == "u" else 0
     half = (full + 1) // 2
-    if values.max() < (half if full == 255 else 0.9 * full):  # labels of 16 bits number instances
+    if not full or values.max() < (half if full == 255 else 0.9 * full):  # labels of 16 bits number instances
         return None
     found = count_values(values)[0]
     between = found[found > 0][:-1]
@@ -85,7 +87,10 @@ def _choose_by_levels(values: np.ndarray, few: int) -> Inside | None:
     square = values[..., 1:, 1:]  # a label fills a square somewhere; what lies on edges only does not
     same = (square == values[..., :-1, :-1]) & (square == values[..., 1:, :-1]) & (square == values[..., :-1, 1:])
     soft, many = not np.isin(between, square[same]).any(), len(between) >= few
-    if found[-1] == full and not soft and between[-1] < half and (many or between[-1] <= LABELS):
+    if found[-1] == full and between[-1] < half and (many and not soft or between[-1] <= (FEW if soft else LABELS)):
         return Inside(f"labels up to {between[-1]}; {full} is taken as void, and is outside", void=float(full))
+    middle = (square > full // 16) & (square < full - full // 16)  # JPEG leaves flat parts of nearly 0 and nearly full
+    if many and len(between) * 4 <= np.ptp(between) and same[middle].mean() > 0.5:  # a smooth map has all levels
+        return None
     why = "as edges are soft" if soft else "as there are many"
     return Inside(f"gray levels from {half} of {full}, {why}", half) if soft or many else None

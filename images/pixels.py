@@ -234,23 +234,24 @@ def lay_on_ground(pixels: np.ndarray, *, associated: bool = False) -> tuple[np.n
 
 def choose_ground(parts: Iterable[np.ndarray]) -> int | None:
     """Return what lies under the parts of a transparent picture: white, as the processors of VLMs have it, or black if
-    all that can be seen is lighter than mid gray and would vanish on white.
+    all that can be seen is lighter than mid gray and would vanish on white, or if nothing is transparent.
 
     None if nothing can be seen although colors differ: some programs leave opacity empty.
     """
-    lightest, ends = math.inf, list[np.ndarray]()
+    lightest, clear, ends = math.inf, False, list[np.ndarray]()
     for pixels in parts:
         full = _get_full(pixels.dtype)
         for _, part in _split(pixels):
             light = part[:, :, :-1] @ LIGHTNESS[part.shape[2]]
             darkest = light.min(where=part[:, :, -1] > FAINT * full, initial=math.inf) / full
-            if darkest <= 0.5:
+            clear = clear or bool(part[:, :, -1].min() < full)
+            if darkest <= 0.5 and clear:
                 return 1
             lightest = min(lightest, darkest)
             if lightest == math.inf:
                 ends += [end(part[:, :, :-1], axis=(0, 1)) for end in (np.min, np.max)]
     if lightest < math.inf:
-        return 0
+        return int(clear and lightest <= 0.5)
     return None if np.ptp(ends, axis=0).any() else 1
 
 

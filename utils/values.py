@@ -38,12 +38,13 @@ _SPACED_MINUS = re.compile(r"([^\w-]*)-\s+(?=\+?\.?\d)")
 _SPACED_SIGN = re.compile(  # "< 5", "28 %", "37 ° C"; "ER +, PR +"
     r"(<=|>=|[<>~±↑↓])\s+(?=\S)|(?<=\d)\s+(?=[%‰°](?!\w))|(?<=°)\s+(?=[cf]\b)|(?<=[^\W_])\s+(?=[+-](?:[.,;:)\]]|$))"
 )
+_BRACKETED_SIGN = re.compile(r"(?<=\w) ?[([{] ?([+-]+) ?[)\]}]")  # "ER (+), PR (-)"
 _ARROWS = tuple(re.compile(rf"(?<![^\W_])([^\W_]+){gap}([↑↓]+)(?!\w)") for gap in ("", " ?"))  # "CRP↑" is "↑CRP"
 _LETTERED = re.compile(r"([^\W\d_])(?: ?[.):\]、]{1,2} ?| - )(?=\S)")  # "B) right", "B: right" and "B - right" are one
 _UNDERSCORE = re.compile(r"(?<=[^\W\d_])_+(?=[^\W_])|(?<=\d)_+(?=[^\W\d_])")  # not 1_000
 _GROUPS = re.compile(r"(?<![\w.,])[1-9]\d{0,2}(?:,\d{3})+(?![\d,]|\.\d*[.,]\d)")  # 12,000: English, as prompts are
-# "L4 - L5", "3 + 4"; "5x3"
-_BETWEEN = re.compile(r"(?<=\d) - (?=[^\W\d_]{0,2}\d)|(?<=\d) \+ (?=\d)|(?<=\d) ?[x×] ?(?=\d)|(?<=\d)(?=±)")
+# "L4 - L5", "3 + 4 = 7"; "5x3"
+_BETWEEN = re.compile(r"(?<=\d) - (?=[^\W\d_]{0,2}\d)|(?<=\d) ?[+=] ?(?=\d)|(?<=\d) ?[x×] ?(?=\d)|(?<=\d)(?=±)")
 _WITH_UNIT = re.compile(r"(?<![\w.^])(\d+(?:\.\d+)?)(?=[^\W\d_])(?!e[+-]?\d)")  # "5mm" and "5 mm"
 _MEASURE = re.compile(
     r"(<=|>=|[<>~±↑↓])?"
@@ -311,7 +312,7 @@ def join_numbers(text: str) -> str:
     if not _DIGIT.search(text):
         return text
     text = _GROUPS.sub(lambda found: found[0].replace(",", ""), text) if "," in text else text
-    text = _BETWEEN.sub(lambda found: {" - ": "-", " + ": "+", "": " "}.get(found[0], " x "), text)
+    text = _BETWEEN.sub(lambda found: {"-": "-", "+": "+", "=": "=", "": " "}.get(found[0].strip(), " x "), text)
     return _WITH_UNIT.sub(r"\1 ", text)
 
 
@@ -329,6 +330,8 @@ def attach_signs(text: str) -> str:
 
 def _attach_last_sign(text: str) -> str:
     """Folded text with the minus of a number, and the plus or minus that ends a label, beside what they belong to."""
+    if "+" in text or "-" in text:
+        text = _BRACKETED_SIGN.sub(r"\1", text)
     if "-" in text:
         text = _SPACED_MINUS.sub(r"\1-", text, count=1) if _SPACED_MINUS.match(text) else text
     elif "+" not in text:

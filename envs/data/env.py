@@ -97,8 +97,8 @@ class DataEnv(BaseMultiTurnEnv):
         numbers, bad, _ = self._selected
         stop = data.bad_rows == "stop"
         numbers, skipped = check_tasks(numbers, self._check_row, bad, dataset=rows.name, limit=data.limit, stop=stop)
-        if self.data.group is None and not rows.starts and len(numbers) <= selection.MAX_CHECKED:
-            self._check_contradictions([int(number) for number in numbers])
+        if self.data.group is None:
+            self._check_contradictions([int(number) for number in numbers[: selection.MAX_CHECKED]])
         return DataTasks(numbers, self._make_task, skipped, name=self._name_task, stop=stop)
 
     def images(self, task: Task) -> Sequence[TaskImage]:

@@ -10,7 +10,7 @@ from functools import partial
 from typing import NamedTuple
 
 from ...errors import BadRow
-from ...utils.values import fold_text, identify, normalize_label, read_number, to_text
+from ...utils.values import fold_text, identify, normalize, normalize_label, read_number, to_text
 from .columns import ColumnMap, ExpressionError, compile_path
 from .fields import TaskField
 from .images import IMAGE_FIELDS, get_location, list_images
@@ -65,6 +65,15 @@ def _fold(value: object) -> str:
     return fold_text(identify(value))
 
 
+def _normalize(value: object) -> object:
+    """Return a right answer in the form in which rewards compare it; the order of labels and of boxes does not count."""
+    if not isinstance(value, list | tuple):
+        return normalize(value).text
+    items = [_normalize(item) for item in value]
+    is_box = bool(items) and all(isinstance(item, int | float) for item in value)
+    return items if is_box else sorted(items, key=repr)
+
+
 def _is_part(value: object) -> bool:
     """Return whether a right answer may be one of several: a label or boxes, and no number, yes or no."""
     return read_number(value) is None and normalize_label(to_text(value)) not in ("yes", "no", "maybe")
@@ -89,12 +98,15 @@ def find_contradictions(
         for place in ("prompt", "reference")
     }
     found, chosen, seen = list[Contradiction](), set(numbers), dict[int, tuple[int, list[object]]]()
+    last = max(chosen, default=-1)
     for number, row in enumerate(rows.scan(sorted(columns.get_used([*IMAGE_FIELDS, *fields])))):
+        if number > last:
+            break
         if number not in chosen or isinstance(row, BadRow) or not (pictures := list_pictures(columns, row)):
             continue
         with suppress(ExpressionError):
             prompt, gold = ([columns.read(name, row) for name in names] for names in parts.values())
-            first, known = seen.setdefault(hash((*pictures, *map(_fold, prompt))), (number, gold))
-            if [*map(_fold, known)] != [*map(_fold, gold)]:
+            first, known = seen.setdefault(hash((*pictures, *map(repr, map(_normalize, prompt)))), (number, gold))
+            if [*map(_normalize, known)] != [*map(_normalize, gold)]:
                 found.append(Contradiction(first, number, all(map(_is_part, (*known, *gold)))))
     return found

@@ -48,7 +48,8 @@ def read(file: BinaryIO, reserve: Reserve) -> Source:
     limits.check_size(shape, itemsize, frames=frames)
     reserve(limits.estimate_size(shape, itemsize, frames=frames))
     notes += _describe_axes(page, frames)
-    parts = [_join_channels(page, values, notes) for values in _decode(file, pages, stacked)]
+    decoded = zip(_decode(file, pages, stacked), pages, strict=True)
+    parts, grounds = zip(*[_join_channels(page, values, notes) for values, page in decoded], strict=True)
     stored = parts[0] if len(parts) == 1 else np.concatenate(parts)
     missing = _find_missing(page, stored)
     if missing is not None and stored.dtype.kind == "f" and not missing.all():
@@ -64,7 +65,8 @@ def read(file: BinaryIO, reserve: Reserve) -> Source:
         display = min(0.0, display[0]), display[1]
     fields: dict[str, Any] = {"blank": blank, "notes": tuple(dict.fromkeys(notes))}
     if len(pixels) == 1:
-        return Source(pixels[0], display, **fields)
+        full = float(np.iinfo(stored.dtype).max) if stored.dtype.kind == "u" else 1.0
+        return Source(pixels[0], display, ground=full if any(grounds) else None, **fields)
     return Volume(pixels, display, planes=False, **fields).get_slice(0)
 
 
@@ -219,23 +221,26 @@ def _refuse(page: Any) -> ImageError:
     return ImageError(f"TIFF pixels that cannot be read ({what}); allowed: gray or RGB, integers or floats, no loss")
 
 
-def _join_channels(page: Any, values: np.ndarray, notes: list[str]) -> np.ndarray:
-    """Return frames, gray (n, height, width) or RGB (n, height, width, 3), of values (n, height, width, channels)."""
+def _join_channels(page: Any, values: np.ndarray, notes: list[str]) -> tuple[np.ndarray, bool]:
+    """Return frames, gray (n, height, width) or RGB (n, height, width, 3), of values (n, height, width, channels), and
+    whether one was laid on white."""
+    white = False
     colors = 3 if page.photometric >= RGB and values.shape[3] >= 3 else 1
     extra, kinds = values.shape[3] - colors, page.extrasamples
     unnamed = not kinds and colors + extra == 4 and values.dtype.str[1:] in ("u1", "u2")  # OpenCV does not name opacity
     if extra and (unnamed or kinds[:1] in ((1,), (2,))):
         laid = [lay_on_ground(frame[:, :, : colors + 1], associated=kinds[:1] == (1,)) for frame in values]
         notes += [note for _, _, said in laid for note in said]
+        white = any(ground for _, ground, _ in laid)
         values, extra = np.stack([frame for frame, _, _ in laid]).reshape(*values.shape[:3], colors), extra - 1
     elif extra and colors == 1:
         notes.append(f"the {values.shape[3]} channels of a pixel follow one another as frames")
-        return np.moveaxis(values, 3, 1).reshape(-1, *values.shape[1:3])
+        return np.moveaxis(values, 3, 1).reshape(-1, *values.shape[1:3]), white
     if extra:
         notes.append(f"channels left out, whose meaning the file does not say: {extra}")
     values, said = to_srgb(values[:, :, :, 0] if colors == 1 else values[:, :, :, :3], page.tags.valueof(PROFILE))
     notes += said
-    return values
+    return values, white
 
 
 def _find_missing(page: Any, stored: np.ndarray) -> np.ndarray | None:

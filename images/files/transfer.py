@@ -204,7 +204,7 @@ def _order_as_in_memory(array: np.ndarray) -> tuple[np.ndarray, list[int], list[
 
 def pack_picture(image: Image.Image) -> tuple[Message, memoryview]:
     """Return a Pillow image as a message and the bytes behind it; of its facts only palette, transparency and
-    rotation. RGB is converted to sRGB."""
+    rotation. RGB and RGBA are converted to sRGB."""
     message: Message = {"dtype": "bytes", "mode": image.mode, "size": image.size}
     if image.palette is not None and image.mode in ("P", "PA"):
         kind = "RGBA" if image.palette.mode == "RGBA" else "RGB"
@@ -213,8 +213,11 @@ def pack_picture(image: Image.Image) -> tuple[Message, memoryview]:
     if transparency is not None:
         message["transparency"] = list(transparency) if isinstance(transparency, bytes | tuple) else transparency
     message["rotation"] = image.getexif().get(ORIENTATION, 1)
-    profile = image.info.get("icc_profile") if image.mode == "RGB" else None
-    content = to_srgb(np.asarray(image), profile)[0].tobytes() if profile else image.tobytes()
+    content = image.tobytes()
+    if (profile := image.info.get("icc_profile")) and image.mode in ("RGB", "RGBA"):
+        pixels = np.array(image)
+        pixels[..., :3] = to_srgb(pixels[..., :3], profile)[0]
+        content = pixels.tobytes()
     return message | {"shape": [len(content)]}, memoryview(content)
 
 
