@@ -66,7 +66,7 @@ def _fold(value: object) -> str:
 
 
 def _normalize(value: object) -> object:
-    """Return a right answer in the form in which rewards compare it; the order of labels and of boxes does not count."""
+    """Return a right answer as rewards compare it; the order of labels and of boxes does not count."""
     if not isinstance(value, list | tuple):
         return normalize(value).text
     items = [_normalize(item) for item in value]

@@ -16,6 +16,7 @@ import numpy as np
 from PIL import Image
 from pydantic import BaseModel
 
+from tests.support.loop_kit import run_in_two_processes
 from viewbox.core.base import BaseMultiTurnEnv
 from viewbox.core.messages import to_openai_messages
 from viewbox.images.ref import ImageRef
@@ -138,3 +139,40 @@ def test_the_plays_that_are_compared_hold_all_that_could_differ():
 
 if __name__ == "__main__":
     print("\n".join(played()))
+
+
+SETS = """
+import dataclasses, json, viewbox
+from PIL import Image
+from pydantic import BaseModel, ConfigDict, Field, RootModel
+
+class Names(RootModel[set[str]]):
+    pass
+
+@dataclasses.dataclass
+class Part:
+    names: set[str]
+
+class Found(BaseModel):
+    model_config = ConfigDict(serialize_by_alias=True)
+    plain: set[str]
+    other: set[str] = Field(alias="renamed")
+    root: Names
+    part: Part
+
+class Sets(viewbox.BaseMultiTurnEnv):
+    "Names sets."
+    name, answer, max_turns, tools, reward = "sets", Found, 1, (), viewbox.LabelSetF1Reward("plain")
+    def system_prompt(self, task):
+        return "Name them."
+
+names = ["nodule", "cyst", "mass", "effusion", "edema"]
+reply = json.dumps({"plain": names, "renamed": names, "root": names, "part": {"names": names}})
+task = viewbox.Task("t", images=(viewbox.ImageRef.of(Image.new("L", (64, 64))),), reference={"plain": names})
+line = json.dumps(dict(Sets().play(task, lambda messages: reply).answer), default=dict)
+"""
+
+
+def test_the_items_of_sets_stand_in_one_order_in_every_process(tmp_path):
+    there, here = run_in_two_processes(SETS, tmp_path, hash_seed=2)
+    assert there == here

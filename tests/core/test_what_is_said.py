@@ -528,7 +528,10 @@ for answer, gold, right in (
     row(f"S9-case {answer}|{gold}", (answer, gold), exact(), right, CASE)
 row("S9-case-words", ("dose 5 mBq", "dose 5 MBq"), words(), Below(1), CASE)
 row("S9-case-labels", (["5 mSv"], ["5 MSv"]), labels(), 0, CASE)
-row("S9-score", ("Gleason 3 + 4", "Gleason 3+4"), exact(), 1, "a sum of two numbers, as a range")
+for gold in ("Gleason 3+4", "Gleason 3 +4", "Gleason 3+ 4"):
+    row(f"S9-score {gold}", ("Gleason 3 + 4", gold), exact(), 1, "a sum of two numbers, as a range")
+row("S9-sum", ("3 + 4 = 7", "3+4=7"), exact(), 1, "as pathologists write it")
+row("S9-receptors", ("ER (+), PR (-)", "ER+, PR-"), exact(), 1, "a bracketed sign is the sign")
 for sign in "٪‱′″":
     row(f"S9-sign-behind-{ord(sign):x}", (f"5{sign}", "5"), exact(), 0, "a sign that makes another value")
 row("S9-arabic-percent", ("5٪", "5%"), exact(), 1, "Unicode: ARABIC PERCENT SIGN")

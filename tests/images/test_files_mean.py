@@ -1477,6 +1477,18 @@ inside(VOIDED, source="255 beside labels is void", report="CAMMA-public/Endoscap
 inside(VOIDED, TOLD, says("255 is taken as void"))
 inside(np.where(VOIDED[..., None] == 255, (224, 224, 192), VOIDED[..., None] // 15 * (128, 0, 128)).astype(np.uint8),
     source="PASCAL VOC: void is (224, 224, 192)")
+WHITE = np.dstack([PATCHED * 255] * 3 + [PATCHED * 0 + 255])
+inside(WHITE, source="nothing is transparent: black is outside")
+inside(lambda f: bmp(f / "b.bmp", WHITE), source="32 bits alike")
+inside(lambda f: tiff(f / "b.tif", np.dstack([PATCHED * 0] * 3 + [PATCHED * 255]), photometric="rgb",
+    extrasamples=["unassalpha"]), source="a mask that stands in its opacity")
+for wide in (np.int64, np.uint16, np.float32):
+    inside(VOIDED.astype(wide), source="255 is void in other types, as of PyTorch")
+inside(np.where(np.arange(32)[:, None] == 16, 1, np.where(np.arange(32) < 8, 255, 0)).astype(np.uint8),
+    right=Near(1 / 32, 1e-6), source="a label of one pixel's width beside void")
+inside(SOFT.astype(np.int16), source="soft edges in a wider type")
+inside(np.kron(np.arange(0, 256, 16).reshape(4, 4), np.ones((8, 8))).astype(np.uint8), right=Near(15 / 16, 1e-6),
+    source="many classes of flat parts are labels", report="CSAILVision/semantic-segmentation-pytorch#164")
 inside(np.dstack([PATCHED * 200, PATCHED * 0, PATCHED * 0, SOFT]), source="soft opacity from one half")
 inside(np.stack([PATCHED] * 3), TOLD, refused("shape"), "three channels before rows are no picture")
 inside(lambda f: nifti(f / "b.nii", np.stack([PATCHED] * 6, 2).reshape(32, 32, 3, 2)), TOLD,

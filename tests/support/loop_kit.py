@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import os
 import subprocess
 import sys
 from typing import ClassVar
@@ -105,7 +106,7 @@ def run_in_two_processes(script: str, folder, hash_seed: int) -> tuple[str, str]
         text=True,
         check=True,
         cwd=folder,
-        env={"PYTHONHASHSEED": str(hash_seed), "PYTHONUTF8": "1"},
+        env={"PYTHONHASHSEED": str(hash_seed), "PYTHONUTF8": "1", "PYTHONPATH": os.pathsep.join(sys.path)},
     ).stdout.removesuffix("\n")
     here: dict = {}
     exec(script, here)

@@ -154,6 +154,23 @@ def test_tasks_that_contradict_each_other_are_refused_with_the_key_that_joins_th
     assert "2 of 13 tasks ask the same of the same picture" in caplog.text
 
 
+@pytest.mark.parametrize(
+    ("kind", "column", "golds"),
+    [
+        ("vqa", "answer", ("Lung.", "lung")),
+        ("vqa", "answer", ("5 mm", "5mm")),
+        ("grounding", "boxes", ([[3, 2, 6, 4], [0, 0, 9, 9]], [[0.0, 0.0, 9.0, 9.0], [3.0, 2.0, 6.0, 4.0]])),
+    ],
+)
+def test_right_answers_that_are_equal_to_rewards_contradict_nothing(tmp_path, caplog, kind, column, golds):
+    write_images(tmp_path, 1)
+    rows = [{"n": str(n), "image": "0.png", "q": "What?", column: gold} for n, gold in enumerate(golds)]
+    columns = {"id": "n", "image": "image", "question": "q", column: column}
+    source = str(write_jsonl(tmp_path / "t.jsonl", rows))
+    assert len(viewbox.make(kind, data={"source": source, "columns": columns}).tasks) == 2
+    assert "ask the same" not in caplog.text
+
+
 # ---------------------------------------------------------------------- both sides of a cut
 def leak(folder, caplog, rows, hold_out=0.5, **columns):
     write_images(folder, 20)
