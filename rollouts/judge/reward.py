@@ -264,7 +264,7 @@ class JudgeReward:
         except RequestRefusedError as error:
             return Verdict(0.0, str(error))
         if reply is None:
-            raise JudgeUnreachableError("the judge could not be reached")
+            raise JudgeUnreachableError("the judge gave no whole reply: a warning says why")
         verdict = parse_verdict(reply)
         if verdict.score is not None:
             return verdict

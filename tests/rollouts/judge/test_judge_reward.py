@@ -384,7 +384,7 @@ def test_an_episode_whose_judge_is_away_has_no_score_rather_than_one_on_another_
     answer = {"label": "seven", "report": "a nodule"}
     assert reward.score(answer, {"label": "seven", **GOLD}) == (None, {"label": 1.0, "judge": None})
     scores = reward.score_episode(Episode(Task("a", reference={"label": "seven", **GOLD}), answer=answer))
-    assert scores.faults == {"judge": "raised JudgeUnreachableError: the judge could not be reached"}
+    assert scores.faults == {"judge": "raised JudgeUnreachableError: the judge gave no whole reply: a warning says why"}
 
 
 def test_no_more_requests_are_in_flight_than_allowed(served):
