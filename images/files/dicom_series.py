@@ -183,12 +183,8 @@ def _build_file(name: str, header: Header) -> tuple[SeriesKey, SeriesFile]:
     if header.frames > 1:
         one = replace(one, kind=f"{header.frames} frames", place=stacks.NOWHERE)
     elif not one.kind:
-        one = replace(
-            one,
-            kind="localizer"
-            if "LOCALIZER" in list_words(elements, "ImageType")
-            else photometric.removesuffix("MONOCHROME2"),
-        )
+        localizer = "LOCALIZER" in list_words(elements, "ImageType")
+        one = replace(one, kind="localizer" if localizer else photometric.removesuffix("MONOCHROME2"))
     instance, bare = get_text(elements, "SOPInstanceUID"), replace(header, elements=None)
     return key, SeriesFile(**vars(one), file=name, instance=instance, header=bare)
 

@@ -33,8 +33,6 @@ NEGATIVE = bytes(range(255, -1, -1))
 LEVELS = 2048  # of a sigmoid, over `REACH` widths: less than half a gray level is lost
 REACH = 4.0
 STEP = 1e-3  # the width of a window of one value, which is a threshold
-
-
 XRAY = "1.2.840.10008.5.1.4.1.1.12."  # begins the classes of angiography and fluoroscopy
 CT = ("1.2.840.10008.5.1.4.1.1.2", "1.2.840.10008.5.1.4.1.1.2.1", "1.2.840.10008.5.1.4.1.1.2.2")
 COLOR_SPACES = "its color space is not supported; allowed: MONOCHROME, RGB, YBR, PALETTE COLOR"
@@ -155,9 +153,8 @@ def get_unit(dataset: Any) -> Unit | None:
     sort = get_text(dataset, "SOPClassUID")
     tomography = sort in CT if sort else get_text(dataset, "Modality") == "CT"
     scaled = any(get_value(dataset, f"Rescale{part}") is not None for part in ("Slope", "Intercept"))
-    hounsfield = (
-        get_text(dataset, "RescaleType") or ("" if "LOCALIZER" in list_words(dataset, "ImageType") else "HU")
-    ) == "HU"
+    usual = "" if "LOCALIZER" in list_words(dataset, "ImageType") else "HU"
+    hounsfield = (get_text(dataset, "RescaleType") or usual) == "HU"
     return "HU" if tomography and scaled and hounsfield and not get_value(dataset, "ModalityLUTSequence") else None
 
 
@@ -387,8 +384,7 @@ def read_table(dataset: Any, item: Any, possible: Range) -> Table | None:
 
 
 def choose_display(wish: Display | None, measured: Range, usual: Range, *, inverted: bool) -> Display:
-    """Return how values are shown: as the file asks, if that tells any of those apart that were measured, or the usual
-    range.
+    """Return how values are shown: as the file asks, if that tells any that were measured apart, or the usual range.
 
     Inverted, the lowest value is white (MONOCHROME1).
     """

@@ -8,7 +8,8 @@ import base64
 import json
 import socket
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import fields
 from math import isfinite
 from typing import Any
@@ -24,7 +25,6 @@ from ..source import Source, Volume
 MAX_MESSAGE = 2**20  # bytes of JSON
 JOINED = 2**16  # bytes behind a message that are sent in one call with it
 AHEAD = 2**16  # bytes that are asked for when a message is expected: a short one comes whole, with what is behind it
-
 MAX_NOTES, MAX_NOTE = 50, 1000  # notes of a reader, and characters of each
 
 Message = dict[str, Any]
@@ -52,17 +52,12 @@ class Channel:
         first = len(head).to_bytes(4, "little") + head
         if payload and len(payload) <= JOINED:
             first, payload = first + payload, b""
-        try:
-            self._set_timeout()
+        with self._in_time():
             if descriptors:
                 first = first[socket.send_fds(self.sock, [first], descriptors) :]
             self.sock.sendall(first)
             if payload:
                 self.sock.sendall(payload)
-        except TimeoutError:
-            raise
-        except OSError:
-            raise ChannelClosed from None
 
     def receive(self) -> tuple[Message, list[int]]:
         """Return the next message and the files sent with it; raise `ChannelClosed` or `TimeoutError`."""
@@ -77,13 +72,8 @@ class Channel:
 
     def _read_ahead(self) -> list[int]:
         """Receive what has come, and the files sent with it."""
-        self._set_timeout()
-        try:
+        with self._in_time():
             start, descriptors, *_ = socket.recv_fds(self.sock, AHEAD, 1)
-        except TimeoutError:
-            raise
-        except OSError:
-            raise ChannelClosed from None
         if not start:
             raise ChannelClosed
         self.ahead = memoryview(start)
@@ -104,20 +94,23 @@ class Channel:
         room[:there], self.ahead = self.ahead[:there], self.ahead[there:]
         room = room[there:]
         while room:
-            self._set_timeout()
-            try:
+            with self._in_time():
                 count = self.sock.recv_into(room)
-            except TimeoutError:
-                raise
-            except OSError:
-                raise ChannelClosed from None
             if not count:
                 raise ChannelClosed
             room = room[count:]
 
-    def _set_timeout(self) -> None:
+    @contextmanager
+    def _in_time(self) -> Iterator[None]:
+        """Let the socket wait until the deadline; raise `ChannelClosed` if it fails, and `TimeoutError`."""
         if self.deadline is not None:
             self.sock.settimeout(max(0.001, self.deadline - time.monotonic()))
+        try:
+            yield
+        except TimeoutError:
+            raise
+        except OSError:
+            raise ChannelClosed from None
 
 
 def _to_plain(value: Any) -> Any:
@@ -190,12 +183,8 @@ def _check(source: Source) -> Source:
 
 def _order_as_in_memory(array: np.ndarray) -> tuple[np.ndarray, list[int], list[int]]:
     """Return the same values in one piece, without a copy if they are in one already; its axes in `array`, and those
-    turned.
-
-    The axes of a volume are views of its file: turned round and in another order.
+    turned: the axes of a volume are views of its file.
     """
-    if array.flags.c_contiguous:
-        return array, list(range(array.ndim)), []
     order = [int(axis) for axis in np.argsort([-abs(stride) for stride in array.strides], kind="stable")]
     inside = array.transpose(order)
     flipped = [axis for axis, stride in enumerate(inside.strides) if stride < 0]

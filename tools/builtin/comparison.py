@@ -73,7 +73,7 @@ def show_beside(
 def _find_part(view: View, other: Source, index: int | None, name: str) -> tuple[Source, Box, str]:
     """Return the slice of another image that is beside the shown one, which window of it, and that part in words."""
     here, there, part = view.source.volume, other.volume, f"the same part of {name}"
-    if other is view.source or (here is not None and there is not None and here.is_same_stack(there)):
+    if other is view.source or other.is_same_stack(view.source):
         return _find_slice(view.source, other, index), view.window, part
     if here is None or there is None or not _share_frame(here, there):
         part = f"{name} at the same proportions; it is not known whether this is the same place"
@@ -202,10 +202,7 @@ def _find_mask(shown: Source, mask: Source) -> tuple[Source, str]:
         raise _refuse(others, sides, "voxels")
     if volume.spacing and other.spacing and not np.allclose(volume.spacing, other.spacing, rtol=SAME, atol=0):
         raise _refuse(other.spacing[::-1], volume.spacing[::-1], "mm")
-    found = other.get_slice(volume.index, volume.plane)
-    if volume.affine is other.affine is None:
-        return found, ""
-    return found, LAID
+    return other.get_slice(volume.index, volume.plane), "" if volume.affine is other.affine is None else LAID
 
 
 def _refuse(given: Sequence[float], allowed: Sequence[float], unit: str) -> ArgumentError:
@@ -230,12 +227,10 @@ def _sample_mask(view: View, whole: np.ndarray) -> np.ndarray:
 
 def _sample_nearest(view: View, whole: np.ndarray) -> np.ndarray:
     (width, height), (rows, columns) = view.size, whole.shape
-    u, v = (np.arange(width) + 0.5) / width, (np.arange(height) + 0.5) / height
+    u, v = (np.arange(width) + 0.5) / width, (np.arange(height)[:, None] + 0.5) / height
     a, b, c, d, e, f = view.matrix
-    x, y = (b * v + c, d * u + f) if view.turned else (a * u + c, e * v + f)
-    column, row = (np.clip((part * side).astype(int), 0, side - 1) for part, side in ((x, columns), (y, rows)))
-    index = (row[None, :], column[:, None]) if view.turned else (row[:, None], column[None, :])
-    return np.asarray(whole[index])
+    places = (d * u + e * v + f, rows), (a * u + b * v + c, columns)
+    return np.asarray(whole[tuple(np.clip((part * side).astype(int), 0, side - 1) for part, side in places)])
 
 
 # ---- where slices of different volumes lie in the patient, in millimeters by `Volume.affine`

@@ -50,9 +50,8 @@ def adjust_sharpness(view: View, factor: Annotated[float, Range(0.1, 3)]) -> Too
 
     factor: above 1 sharpens, below 1 softens, 1 changes nothing
     """
-    return ToolOutput(
-        "sharpness adjusted", {"factor": factor, "size": list(view.size)}, view=view.apply(Sharpness(factor))
-    )
+    facts = {"factor": factor, "size": list(view.size)}
+    return ToolOutput("sharpness adjusted", facts, view=view.apply(Sharpness(factor)))
 
 
 @dataclass(frozen=True)
@@ -96,8 +95,7 @@ class LocalContrast:
             return pixels
         grid = (self.tiles, self.tiles)
         if math.ceil(width / self.tiles) * math.ceil(height / self.tiles) < SMALLEST_TILE:
-            grid = max(1, width // 4), max(1, height // 4)
-            grid = min(grid[0], self.tiles), min(grid[1], self.tiles)
+            grid = min(max(1, width // 4), self.tiles), min(max(1, height // 4), self.tiles)
         return cv2.createCLAHE(self.clip_limit, grid).apply(pixels)
 
 
@@ -150,8 +148,7 @@ def reduce_magnified(pixels: np.ndarray, view: View) -> np.ndarray:
 
 
 def iter_edge_strips(pixels: np.ndarray, method: str) -> Iterator[tuple[int, np.ndarray]]:
-    """Yield strips of the edges of uint8 pixels: (first row, strength, which may be negative). The border is
-    reflected."""
+    """Yield strips of the edges of uint8 pixels: (first row, strength, perhaps negative). The border is reflected."""
     framed = cv2.copyMakeBorder(pixels, 1, 1, 0, 0, cv2.BORDER_REFLECT_101)
     for start in range(0, len(pixels), STRIP):
         strip = framed[start : start + STRIP + 2]

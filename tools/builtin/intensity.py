@@ -99,6 +99,5 @@ def equalize_levels(pixels: np.ndarray, mask: np.ndarray | None = None) -> np.nd
 @tool
 def invert(view: View) -> ToolOutput:
     """Swap black and white. Drops color."""
-    return ToolOutput(
-        "inverted", {"size": list(view.size)}, view=view.apply(Table.from_levels("invert", 255 - LEVELS, grays=True))
-    )
+    table = Table.from_levels("invert", 255 - LEVELS, grays=True)
+    return ToolOutput("inverted", {"size": list(view.size)}, view=view.apply(table))
