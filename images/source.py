@@ -394,9 +394,7 @@ class Volume(Facts):
         return round(abs(float(np.linalg.det(self.affine[:3, :3]))) / area, 6)
 
 
-def build_volume(
-    values: np.ndarray, affine: np.ndarray, display: Range, *, known: bool = True, **fields: Any
-) -> Volume:
+def build_volume(values: np.ndarray, affine: np.ndarray, display: Range, *, known: bool = True, **more: Any) -> Volume:
     """Return the volume of a file's array, turned to the patient's axes, at its first time point.
 
     Oblique volumes are turned to the nearest axes, not resampled.
@@ -406,7 +404,7 @@ def build_volume(
         affine: (4, 4), from (x, y, z) of that array to millimeters in the patient (LPS).
         display: the native values shown as black and as white.
         known: whether the file says how the array lies in the patient; if not, only the sizes of the voxels count.
-        fields: of `Volume`.
+        more: fields of `Volume`.
     """
     sizes = np.linalg.norm(affine[:3, :3], axis=0)
     absolute = np.abs(affine[:3, :3] / sizes)
@@ -424,7 +422,7 @@ def build_volume(
     x, y, z = (round(float(sizes[axis]), 6) for axis in order)
     times = values if len(values) > 1 else None
     place: dict[str, Any] = {"affine": turned if known else None, "stored_axes": tuple(stored), "times": times}
-    return Volume(values[0], display, (z, y, x), **{**place, **fields})
+    return Volume(values[0], display, (z, y, x), **{**place, **more})
 
 
 def stretch(values: np.ndarray, low: float, high: float) -> np.ndarray:

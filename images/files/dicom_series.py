@@ -8,7 +8,7 @@ import hashlib
 import io
 import os
 import stat
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
@@ -130,12 +130,10 @@ def _decode_stack(
     joined = joined.reshape(some, count, *joined.shape[1:])
     whole = replace(first, pixels=joined, blank=blank, measured=measured, wishes=wishes)
     whole = replace(whole, usual=usual.pop() if len(usual) == 1 else None)
-    return dicom.build_stack(whole, affine, notes=notes, unread_times=len(times) - some)
+    return dicom.build_stack(whole, affine, notes=notes, unread=len(times) - some)
 
 
-def _choose_series(
-    groups: Mapping[SeriesKey, list[SeriesFile]], series: str | None, notes: Sequence[str]
-) -> list[SeriesFile]:
+def _choose_series(groups: dict[SeriesKey, list[SeriesFile]], series: str | None, notes: list[str]) -> list[SeriesFile]:
     """Return the files of the series that is asked for, or of the only one."""
     if not groups:
         raise ImageError("; ".join(["the folder holds no DICOM slices", *notes]))

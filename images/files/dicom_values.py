@@ -10,7 +10,7 @@ import numpy as np
 
 from ...errors import ImageError
 from ..colors import to_srgb
-from ..pixels import Native, Range, find_range, fit_integers, mark_blank, rescale, to_native_dtype
+from ..pixels import DEPTHS, Native, Range, find_range, fit_integers, mark_blank, rescale, to_native_dtype
 from ..source import Unit
 from .dicom_header import (
     MAGNIFICATION,
@@ -307,19 +307,9 @@ def _suggest_plugin(decoder: Any) -> str:
 
 
 def join_slices(slices: list[np.ndarray]) -> np.ndarray:
-    """Join slices of one size in one array, of a depth that holds them all; empties the list to save memory."""
-    depths = {part.dtype for part in slices}
-    if len(depths) == 1:
-        depth = depths.pop()
-    elif all(part.dtype.kind in "iu" for part in slices):
-        low, high = min(int(part.min()) for part in slices), max(int(part.max()) for part in slices)
-        depth = fit_integers(np.array([low, high]), low, high).dtype
-    else:
-        depth = np.dtype(np.float32)
-    whole = np.empty((len(slices), *slices[0].shape), depth)
-    for number in reversed(range(len(slices))):
-        whole[number] = slices.pop()
-    return whole
+    """Join slices of one size in one array, of a depth that holds them all."""
+    whole = np.stack(slices)
+    return whole if whole.dtype.name in DEPTHS else fit_integers(whole, int(whole.min()), int(whole.max()))
 
 
 # ---------------------------------------------------------------------- how a file wants to be shown (PS3.3 C.11.2)

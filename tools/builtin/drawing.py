@@ -90,13 +90,11 @@ def draw_grid(pixels: np.ndarray, divisions: int, labels: list[str]) -> np.ndarr
         marked[y : y + 1] = GRID
     letters = min(width, height) // divisions // 4
     for place, label in zip([(x, y) for y in rows for x in columns], labels, strict=True):
-        _write_label(marked, place, label, GRID, letters)
+        _write_label(marked, place, label, GRID, letters, above=False)
     return marked
 
 
-def _write_label(
-    marked: np.ndarray, at: tuple[int, int], text: str, color: Color, letters: int, above: bool = False
-) -> None:
+def _write_label(marked: np.ndarray, at: tuple[int, int], text: str, color: Color, letters: int, above: bool) -> None:
     """Write text on black, its corner at `at` (left, top), or above it if there is room; stays within the picture."""
     font = _load_font(min(max(letters, SMALLEST_LETTERS), LARGEST_LETTERS))
     bounds = ImageDraw.Draw(Image.new("RGB", (1, 1))).textbbox((0, 0), text, font=font, anchor="lt")

@@ -33,7 +33,7 @@ class Difference:
         if self.top == 0:
             return difference
         along = self.axis ^ view.turned  # of the view: 0 columns, 1 rows
-        first, last, other, measured = self.render_counterpart(pixels, view, along)
+        first, last, other, measured = self._mirror(pixels, view, along)
         part = np.s_[:, first:last] if along == 0 else np.s_[first:last]
         if last > first:
             difference[part] = cv2.convertScaleAbs(cv2.absdiff(pixels[part], other), alpha=255 / self.top)
@@ -41,9 +41,7 @@ class Difference:
                 difference[part][~measured] = 0
         return difference
 
-    def render_counterpart(
-        self, pixels: np.ndarray, view: View, along: int
-    ) -> tuple[int, int, np.ndarray, np.ndarray | None]:
+    def _mirror(self, pixels: np.ndarray, view: View, along: int) -> tuple[int, int, np.ndarray, np.ndarray | None]:
         """(first, last, mirror image, what was measured) of the columns (or rows) whose mirror image is inside."""
         low, high = view.window[self.axis], view.window[self.axis + 2]
         count, backwards = view.size[along], view.mirrored[along]
