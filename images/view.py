@@ -272,10 +272,9 @@ class View:
         there = self.source.measured
         if there is None:
             return None
-        kept = self._kept.get("measured")
-        if kept is None:
-            kept = self._kept["measured"] = self._sample(there.astype(np.float32)) >= 0.5
-        return kept
+        if "measured" not in self._kept:
+            self._kept["measured"] = self._sample(there.astype(np.float32)) >= 0.5
+        return self._kept["measured"]
 
     def to_uint8(self) -> np.ndarray:
         """Return the grid as it is shown: uint8, (height, width) or (height, width, 3)."""

@@ -114,11 +114,15 @@ def get_text(dataset: Any, keyword: str) -> str:
     return str(get_value(dataset, keyword) or "").strip()
 
 
+def list_values(value: Any) -> list[Any]:
+    """Return the values of an element, of which it may have one or several."""
+    return list(value) if isinstance(value, Sequence) and not isinstance(value, str | bytes) else [value]
+
+
 def parse_numbers(value: Any) -> list[float]:
     """Return the element as floats; [] if any value is missing or not finite."""
-    values = value if isinstance(value, Sequence) and not isinstance(value, str | bytes) else [value]
     try:
-        numbers = [float(part) for part in values]
+        numbers = [float(part) for part in list_values(value)]
     except (TypeError, ValueError):
         return []
     return numbers if all(map(math.isfinite, numbers)) else []

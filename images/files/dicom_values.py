@@ -2,7 +2,6 @@
 
 import hashlib
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -24,6 +23,7 @@ from .dicom_header import (
     get_frame_value,
     get_text,
     get_value,
+    list_values,
     parse_numbers,
 )
 from .dicom_marks import find_marks, list_regions, list_words
@@ -334,9 +334,9 @@ def get_display(dataset: Any, frame: int, possible: Range) -> Display | None:
             curve = np.rint(table.entries * (255 / table.highest)).clip(0, 255).astype(np.uint8).tobytes()
             return (float(table.first), float(table.first + len(curve) - 1)), curve
     function = str(get_value(dataset, "VOILUTFunction", frame) or "LINEAR").strip()
-    windows = (_list_numbers(dataset, f"Window{part}", frame) for part in ("Center", "Width"))
-    for center, width in zip(*windows, strict=False):
-        if center is None or width is None or width <= 0:
+    windows = (list_values(get_value(dataset, f"Window{part}", frame)) for part in ("Center", "Width"))
+    for center, width in filter(None, map(parse_numbers, zip(*windows, strict=False))):
+        if width <= 0:
             continue
         if function == "SIGMOID":  # C.11.2.1.3.1
             places = np.linspace(-REACH / 2, REACH / 2, LEVELS)
@@ -346,13 +346,6 @@ def get_display(dataset: Any, frame: int, possible: Range) -> Display | None:
             center, width = center - 0.5, max(width - 1, STEP)
         return (center - width / 2, center + width / 2), None
     return None
-
-
-def _list_numbers(dataset: Any, keyword: str, frame: int) -> list[float | None]:
-    """Return the numbers of an element, None for those that are blank."""
-    value = get_value(dataset, keyword, frame)
-    values = value if isinstance(value, Sequence) and not isinstance(value, str | bytes) else [value]
-    return [(*parse_numbers(part), None)[0] for part in values]
 
 
 def read_table(dataset: Any, item: Any, possible: Range) -> Table | None:
