@@ -270,10 +270,11 @@ def _is_transparent(image: Image.Image) -> bool:
 
 def _convert(image: Image.Image) -> Image.Image:
     """Return an image of a mode that an array can have."""
+    mode = image.mode
     if _is_transparent(image):
-        return image.convert("LA" if image.mode in ("1", "L", "LA", "La") else "RGBA")
-    if image.mode == "1":
-        return image.convert("L")
-    if image.mode not in ("L", "RGB", "I", "F") and not image.mode.startswith("I;16"):
-        return image.convert("RGB")
-    return image
+        mode = "LA" if mode in ("1", "L", "LA", "La") else "RGBA"
+    elif mode == "1":
+        mode = "L"
+    elif mode not in ("L", "RGB", "I", "F") and not mode.startswith("I;16"):
+        mode = "RGB"
+    return image if mode == image.mode else image.convert(mode)  # which copies

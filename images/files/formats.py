@@ -80,7 +80,7 @@ def read_picture(content: Content, reserve: Reserve, selection: Selection = WHOL
     """Return the first picture of a file as Pillow decodes it; the source of a deeper format."""
     if not isinstance(content, int):
         head = _read_head(content)
-        if is_picture(head) and not is_dicom(head):
+        if any(accepts(head) for accepts, _ in FORMATS.values()) and not is_dicom(head):
             with suppress(*((ImageError,) if head[:4] in TIFFS else ())):  # a kind that Pillow does not have
                 return _load(content, head, reserve)[0]
             content.seek(0)
@@ -111,11 +111,6 @@ def _read_head(content: BinaryIO) -> bytes:
 
 
 # ---------------------------------------------------------------------- pictures
-def is_picture(head: bytes) -> bool:
-    """Return whether a file that begins with `head` is one of `FORMATS`."""
-    return any(accepts(head) for accepts, _ in FORMATS.values())
-
-
 def read_pictures(file: BinaryIO, head: bytes, reserve: Reserve) -> Source:
     """Return the first frame of a file; if there are several, its volume has the others."""
     image, count = _load(file, head, reserve)

@@ -76,8 +76,7 @@ def split_selection(where: ImageLocation, folder: Folder | None = None) -> tuple
 
 
 def find_path(text: str, folder: Folder | None) -> Path:
-    """Return a path in a folder; a part that is not there as it is written, in the normal form of Unicode in which it
-    is: a Mac writes é as two letters."""
+    """Return a path in a folder; a part may have another normal form of Unicode: a Mac writes é as two letters."""
     path = Path(folder or "")
     for part in Path(text).parts:
         forms = [part] if part.isascii() else [part, *(unicodedata.normalize(form, part) for form in ("NFC", "NFD"))]

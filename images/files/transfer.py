@@ -23,7 +23,6 @@ from ..pixels import CODES, DEPTHS, ORIENTATION
 from ..source import Source, Volume
 
 MAX_MESSAGE = 2**20  # bytes of JSON
-JOINED = 2**16  # bytes behind a message that are sent in one call with it
 AHEAD = 2**16  # bytes that are asked for when a message is expected: a short one comes whole, with what is behind it
 MAX_NOTES, MAX_NOTE = 50, 1000  # notes of a reader, and characters of each
 
@@ -50,14 +49,11 @@ class Channel:
         """Send a message, the bytes behind it, and open files; raise `ChannelClosed` or `TimeoutError`."""
         head = json.dumps(message, separators=(",", ":"), default=_to_plain).encode()
         first = len(head).to_bytes(4, "little") + head
-        if payload and len(payload) <= JOINED:
-            first, payload = first + payload, b""
         with self._in_time():
             if descriptors:
                 first = first[socket.send_fds(self.sock, [first], descriptors) :]
             self.sock.sendall(first)
-            if payload:
-                self.sock.sendall(payload)
+            self.sock.sendall(payload)
 
     def receive(self) -> tuple[Message, list[int]]:
         """Return the next message and the files sent with it; raise `ChannelClosed` or `TimeoutError`."""
@@ -182,9 +178,7 @@ def _check(source: Source) -> Source:
 
 
 def _order_as_in_memory(array: np.ndarray) -> tuple[np.ndarray, list[int], list[int]]:
-    """Return the same values in one piece, without a copy if they are in one already; its axes in `array`, and those
-    turned: the axes of a volume are views of its file.
-    """
+    """Return the same values in one piece, if it can be without a copy; its axes in `array`, and those turned."""
     order = [int(axis) for axis in np.argsort([-abs(stride) for stride in array.strides], kind="stable")]
     inside = array.transpose(order)
     flipped = [axis for axis, stride in enumerate(inside.strides) if stride < 0]
@@ -192,8 +186,7 @@ def _order_as_in_memory(array: np.ndarray) -> tuple[np.ndarray, list[int], list[
 
 
 def pack_picture(image: Image.Image) -> tuple[Message, memoryview]:
-    """Return a Pillow image as a message and the bytes behind it; of its facts only palette, transparency and
-    rotation. RGB is converted to sRGB."""
+    """Return a Pillow image, RGB as sRGB, as a message and the bytes behind it; only some of its facts are kept."""
     message: Message = {"dtype": "bytes", "mode": image.mode, "size": image.size}
     if image.palette is not None and image.mode in ("P", "PA"):
         kind = "RGBA" if image.palette.mode == "RGBA" else "RGB"

@@ -179,11 +179,18 @@ def window_level(
     center: in the image's own values (CT: Hounsfield units)
     width: in the image's own values, above 0
     """
-    base = _remove_window(view)
+    only = len(view.operations) == 1 and _name_operation(view.operations[0]) == "window_level"
+    base = replace(view, operations=(), parent=None) if only else view  # windows do not accumulate
     chosen = None if preset is None else (windows.get(preset) or PRESETS[preset])
     if chosen is not None:
         _check_preset(base, str(preset), chosen, {**PRESETS, **windows})
-        center, width = _find_window(base, chosen)
+        center, width = chosen.center, chosen.width
+        if chosen.percentiles is not None:
+            low, high = find_percentiles(base.source, chosen.percentiles)
+            if low >= high:
+                what = f"all values of this volume are about {low:g}: there is no contrast to show"
+                raise ArgumentError(f"window_level: {what}")
+            center, width = (low + high) / 2, high - low
     if center is None or width is None:
         raise ArgumentError("window_level: give a preset, or both center and width")
     if width <= 0:
@@ -211,23 +218,6 @@ def add_windows(original: Tool, windows: Mapping[str, WindowPreset]) -> Tool:
     return replace(original, parameters={**original.parameters, "preset": preset})
 
 
-def _find_window(base: View, preset: WindowPreset) -> tuple[float, float]:
-    """Return the center and the width of a preset, for a view."""
-    if preset.percentiles is None:
-        assert preset.center is not None and preset.width is not None  # noqa: PT018
-        return preset.center, preset.width
-    low, high = find_percentiles(base.source, preset.percentiles)
-    if low >= high:
-        raise ArgumentError(f"window_level: all values of this volume are about {low:g}: there is no contrast to show")
-    return (low + high) / 2, high - low
-
-
-def _remove_window(view: View) -> View:
-    """Return the view without its window if that is its only change: windows do not accumulate."""
-    only = len(view.operations) == 1 and _name_operation(view.operations[0]) == "window_level"
-    return replace(view, operations=(), parent=None) if only else view
-
-
 def _check_preset(view: View, name: str, preset: WindowPreset, windows: Mapping[str, WindowPreset]) -> None:
     """Raise `ArgumentError` for a preset whose unit the view does not have."""
     purpose = {"HU": "Hounsfield units", "native": "the image's own values"}.get(preset.unit)
@@ -236,14 +226,9 @@ def _check_preset(view: View, name: str, preset: WindowPreset, windows: Mapping[
         others = ", ".join(name for name, other in windows.items() if other.unit != "HU")
         raise ArgumentError(f"{what} Hounsfield units, but this image has none; allowed: {others}")
     if purpose is not None and view.operations:
-        since = f"the picture is 8-bit since {_find_change(view)}. Call undo or reset first."
-        raise ArgumentError(f"{what} {purpose}, but {since}")
-
-
-def _find_change(view: View) -> str:
-    """Return the tool that made the picture 8-bit. A first window does not count if other changes follow it."""
-    names = [_name_operation(operation) for operation in view.operations]
-    return names[1] if names[0] == "window_level" and len(names) > 1 else names[0]
+        names = [_name_operation(operation) for operation in view.operations]
+        first = names[1] if names[0] == "window_level" and len(names) > 1 else names[0]  # a first window kept its depth
+        raise ArgumentError(f"{what} {purpose}, but the picture is 8-bit since {first}. Call undo or reset first.")
 
 
 def _name_operation(operation: object) -> str:
