@@ -68,9 +68,7 @@ def to_native_pixels(image: np.ndarray | Image.Image) -> Native:
         raise ImageError(f"array of shape {image.shape}: nothing to show")
     if image.ndim == 3 and image.shape[2] == 4:
         image, ground, notes = lay_on_ground(image)
-    native = to_native_dtype(image)._replace(notes=notes)
-    if ground:
-        native = native._replace(ground=float(_get_full(image.dtype)))
+    native = to_native_dtype(image)._replace(notes=notes, ground=float(_get_full(image.dtype)) if ground else None)
     if image.ndim == 3 and native.pixels.dtype != np.uint8:  # colors keep their hue
         native = native._replace(display=(min(0.0, native.display[0]), native.display[1]))
     return native

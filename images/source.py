@@ -181,8 +181,7 @@ class Source(Facts):
         labels = cv2.distanceTransformWithLabels((~there).astype(np.uint8), *how, labelType=cv2.DIST_LABEL_PIXEL)[1]
         nearest = np.empty((int(labels.max()) + 1, *self.pixels.shape[2:]), self.pixels.dtype)
         nearest[labels[there]] = self.pixels[there]
-        filled: np.ndarray = nearest[labels]
-        return filled
+        return np.asarray(nearest[labels])
 
     @property
     def limits(self) -> tuple[float, float]:
@@ -216,8 +215,7 @@ class Source(Facts):
         black, white = self.display
         steps = (values.astype(np.float32) - black) * ((len(self.curve) - 1) / (white - black))
         places = np.clip(np.rint(steps), 0, len(self.curve) - 1).astype(np.intp)
-        shown: np.ndarray = np.frombuffer(self.curve, np.uint8)[places]
-        return shown
+        return np.asarray(np.frombuffer(self.curve, np.uint8)[places])
 
     def paint(self, shown: np.ndarray, there: np.ndarray | None) -> np.ndarray:
         """Return a picture, uint8, that is black (white if high values are dark) where `there` is False."""

@@ -311,12 +311,10 @@ class View:
         pixels = self.source.to_uint8(self.get_values())
         if pixels.ndim == 2:
             return pixels
-        kept = self._kept.get("gray")
-        if kept is None:
-            kept = cv2.cvtColor(pixels, cv2.COLOR_RGB2GRAY)
-            kept.flags.writeable = False
-            self._kept["gray"] = kept
-        return kept
+        if "gray" not in self._kept:
+            self._kept["gray"] = gray = cv2.cvtColor(pixels, cv2.COLOR_RGB2GRAY)
+            gray.flags.writeable = False
+        return self._kept["gray"]
 
     def render(self) -> Image.Image:
         """`to_picture` as a Pillow image of mode L or RGB."""

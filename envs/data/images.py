@@ -108,12 +108,10 @@ def list_images(value: object) -> list[object]:
 def get_location(value: object) -> str | bytes | None:
     """Return where `open_image` finds an image; None if the value is no image."""
     if isinstance(value, dict):
-        content = value.get("bytes")
-        return get_location(content) if isinstance(content, _BYTES) and content else _get_path(value.get("path"))
-    return bytes(value) if isinstance(value, _BYTES) else _get_path(value)
-
-
-def _get_path(value: Any) -> str | None:
+        content, path = value.get("bytes"), value.get("path")
+        value = content if isinstance(content, _BYTES) and content else path if isinstance(path, str) else None
+    if isinstance(value, _BYTES):
+        return bytes(value)
     return value if isinstance(value, str) and value else None
 
 

@@ -57,7 +57,13 @@ class Channel:
 
     def receive(self) -> tuple[Message, list[int]]:
         """Return the next message and the files sent with it; raise `ChannelClosed` or `TimeoutError`."""
-        descriptors = [] if self.ahead else self._read_ahead()
+        descriptors: list[int] = []
+        if not self.ahead:
+            with self._in_time():
+                start, descriptors, *_ = socket.recv_fds(self.sock, AHEAD, 1)
+            if not start:
+                raise ChannelClosed
+            self.ahead = memoryview(start)
         length = int.from_bytes(self._read(4), "little")
         if length > MAX_MESSAGE:
             raise ChannelClosed
@@ -65,15 +71,6 @@ class Channel:
         if not isinstance(message, dict):
             raise ChannelClosed
         return message, descriptors
-
-    def _read_ahead(self) -> list[int]:
-        """Receive what has come, and the files sent with it."""
-        with self._in_time():
-            start, descriptors, *_ = socket.recv_fds(self.sock, AHEAD, 1)
-        if not start:
-            raise ChannelClosed
-        self.ahead = memoryview(start)
-        return descriptors
 
     def _read(self, count: int) -> memoryview:
         """Return the next bytes."""

@@ -304,8 +304,7 @@ def _map_points(source: Source, other: Volume, points: Sequence[tuple[float, flo
     right, down, first = _get_volume(source).get_directions()
     pixels = np.array(points) * source.size - 0.5
     places = first + pixels[:, :1] * right + pixels[:, 1:] * down
-    mapped: np.ndarray = np.linalg.solve(other.affine[:3, :3], (places - other.affine[:3, 3]).T).T
-    return mapped
+    return np.asarray(np.linalg.solve(other.affine[:3, :3], (places - other.affine[:3, 3]).T).T)
 
 
 def _get_volume(source: Source) -> Volume:

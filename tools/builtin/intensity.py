@@ -92,8 +92,7 @@ def equalize_levels(pixels: np.ndarray, mask: np.ndarray | None = None) -> np.nd
     lowest = counts[np.argmax(counts > 0)]
     if lowest == cumulative[-1]:
         return LEVELS
-    levels: np.ndarray = (cumulative - lowest) / (cumulative[-1] - lowest) * 255
-    return levels
+    return np.asarray((cumulative - lowest) / (cumulative[-1] - lowest) * 255)
 
 
 @tool
