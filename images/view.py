@@ -272,9 +272,10 @@ class View:
         there = self.source.measured
         if there is None:
             return None
-        if "measured" not in self._kept:
-            self._kept["measured"] = self._sample(there.astype(np.float32)) >= 0.5
-        return self._kept["measured"]
+        kept = self._kept.get("measured")
+        if kept is None:
+            kept = self._kept["measured"] = self._sample(there.astype(np.float32)) >= 0.5
+        return kept
 
     def to_uint8(self) -> np.ndarray:
         """Return the grid as it is shown: uint8, (height, width) or (height, width, 3)."""
@@ -311,10 +312,11 @@ class View:
         pixels = self.source.to_uint8(self.get_values())
         if pixels.ndim == 2:
             return pixels
-        if "gray" not in self._kept:
-            self._kept["gray"] = gray = cv2.cvtColor(pixels, cv2.COLOR_RGB2GRAY)
-            gray.flags.writeable = False
-        return self._kept["gray"]
+        kept = self._kept.get("gray")
+        if kept is None:
+            kept = self._kept["gray"] = cv2.cvtColor(pixels, cv2.COLOR_RGB2GRAY)
+            kept.flags.writeable = False
+        return kept
 
     def render(self) -> Image.Image:
         """`to_picture` as a Pillow image of mode L or RGB."""
