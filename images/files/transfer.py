@@ -183,7 +183,7 @@ def _order_as_in_memory(array: np.ndarray) -> tuple[np.ndarray, list[int], list[
 
 
 def pack_picture(image: Image.Image) -> tuple[Message, memoryview]:
-    """Return a Pillow image, RGB as sRGB, as a message and the bytes behind it; only some of its facts are kept."""
+    """Return a Pillow image (RGB as sRGB), with palette, transparency and rotation, as a message and its bytes."""
     message: Message = {"dtype": "bytes", "mode": image.mode, "size": image.size}
     if image.palette is not None and image.mode in ("P", "PA"):
         kind = "RGBA" if image.palette.mode == "RGBA" else "RGB"
