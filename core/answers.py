@@ -17,7 +17,7 @@ from typing import Any
 from ..errors import ConfigError, ImageError, ToolError, describe_unknown, show_json
 from ..images.coordinates import Coordinates, from_unit, needs_size, refuse_fractions, to_unit
 from ..images.source import Source
-from ..images.task_images import TaskImages, find_named, find_number, is_same_stack, list_names, name_image
+from ..images.task_images import TaskImages, find_named, find_number, list_names, name_image
 from ..images.view import View
 from ..records import Task
 from ..tools.arguments import is_number_list
@@ -142,7 +142,7 @@ def is_same_image(first_view: View, second_view: View) -> bool:
     """Return whether two views show the same image, or slices of one plane of the same volume."""
     first, second = first_view.source, second_view.source
     if first.volume is not None and second.volume is not None:
-        return is_same_stack(first, second) and first.volume.plane == second.volume.plane
+        return first.is_same_stack(second) and first.volume.plane == second.volume.plane
     return first is second
 
 

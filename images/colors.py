@@ -38,13 +38,11 @@ def to_srgb(pixels: np.ndarray, profile: Any) -> tuple[np.ndarray, tuple[str, ..
 
 
 def _convert(pixels: np.ndarray, transform: Any) -> np.ndarray:
-    from PIL import ImageCms
-
     converted = np.ascontiguousarray(pixels).reshape(-1, *pixels.shape[-2:]).copy()
     rows = max(1, STRIP // converted.shape[1])
     for top in range(0, len(converted), rows):
         strip = converted[top : top + rows]
-        strip[:] = np.asarray(ImageCms.applyTransform(Image.fromarray(strip), transform))
+        strip[:] = np.asarray(transform.apply(Image.fromarray(strip)))
     return converted.reshape(pixels.shape)
 
 

@@ -24,11 +24,8 @@ def get_limits(coordinates: Coordinates, size: tuple[int, int]) -> tuple[float, 
     >>> get_limits("per_mille", (640, 480)), get_limits("pixel", (640, 480))
     ((1000.0, 1000.0), (640.0, 480.0))
     """
-    if coordinates == "unit":
-        return 1.0, 1.0
-    if coordinates == "per_mille":
-        return 1000.0, 1000.0
-    return float(size[0]), float(size[1])
+    side = {"unit": 1.0, "per_mille": 1000.0}.get(coordinates)
+    return (float(size[0]), float(size[1])) if side is None else (side, side)
 
 
 def to_unit(values: Sequence[float], coordinates: Coordinates, size: tuple[int, int], what: str) -> tuple[float, ...]:
@@ -78,8 +75,4 @@ def from_unit(values: Sequence[float], coordinates: Coordinates, size: tuple[int
 
 def describe_unit(coordinates: Coordinates) -> str:
     """Return the unit of a convention, as schemas and errors describe it."""
-    return {
-        "unit": "fractions of the image",
-        "per_mille": "thousandths of the image",
-        "pixel": "pixels of the image",
-    }[coordinates]
+    return {"unit": "fractions", "per_mille": "thousandths", "pixel": "pixels"}[coordinates] + " of the image"

@@ -6,7 +6,7 @@ infinities are no measurement, nor is what a file calls padding.
 """
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -43,7 +43,7 @@ def to_native_pixels(image: np.ndarray | Image.Image) -> Native:
     """Convert an image in memory to native pixels and the range of values that is shown.
 
     8 bits are shown as they are, other depths from the lowest to the highest finite value, and colors from 0.
-    A fourth channel is opacity, up to 255, 65535, or 1.0 in floats: see `lay_over`.
+    A fourth channel is opacity, up to 255, 65535, or 1.0 in floats: see `lay_on_ground`.
 
     Args:
         image: of any Pillow mode, or an array of shape (h, w), (h, w, 1), (h, w, 3) or (h, w, 4) of booleans, integers
@@ -68,9 +68,7 @@ def to_native_pixels(image: np.ndarray | Image.Image) -> Native:
         raise ImageError(f"array of shape {image.shape}: nothing to show")
     if image.ndim == 3 and image.shape[2] == 4:
         image, ground, notes = lay_on_ground(image)
-    native = to_native_dtype(image)._replace(notes=notes)
-    if ground:
-        native = native._replace(ground=float(_get_full(image.dtype)))
+    native = to_native_dtype(image)._replace(notes=notes, ground=float(_get_full(image.dtype)) if ground else None)
     if image.ndim == 3 and native.pixels.dtype != np.uint8:  # colors keep their hue
         native = native._replace(display=(min(0.0, native.display[0]), native.display[1]))
     return native
@@ -85,7 +83,7 @@ def to_native_dtype(values: np.ndarray) -> Native:
     if values.dtype == np.uint8:
         return Native(values, (0.0, 255.0))
     if values.dtype.kind == "f":
-        return _to_finite_float32(values)
+        return _to_float32(values)
     low, high = int(values.min()), int(values.max())
     return Native(fit_integers(values, low, high), (float(low), float(high)))
 
@@ -131,7 +129,7 @@ def fit_integers(values: np.ndarray, low: int, high: int) -> np.ndarray:
     for depth in (np.int16, np.uint16):
         if np.iinfo(depth).min <= low and high <= np.iinfo(depth).max:
             return values.astype(depth)
-    return _to_float32(values, float(low), float(high))
+    return _to_float32(values).pixels
 
 
 def rescale(stored: np.ndarray, slope: float, intercept: float) -> Native:
@@ -171,27 +169,19 @@ def _split(values: np.ndarray) -> Iterator[tuple[tuple[slice, ...], np.ndarray]]
             yield place, values[place]
 
 
-def _to_finite_float32(values: np.ndarray) -> Native:
-    low, high = float(values.min()), float(values.max())  # NaN if any value is NaN
-    if np.isfinite(low) and np.isfinite(high):
-        return Native(_to_float32(values, low, high), (low, high))
-    finite = np.isfinite(values)
-    if not finite.any():
-        raise ImageError("no value is finite: nothing to show")
-    low, high = find_range(values, finite)
-    del finite
+def _to_float32(values: np.ndarray) -> Native:
+    """Convert floats; raise `ImageError` if float32 cannot tell them apart."""
+    low, high, blank = float(values.min()), float(values.max()), None  # NaN if any value is NaN
+    if not (np.isfinite(low) and np.isfinite(high)):
+        finite, blank = np.isfinite(values), math.nan
+        if not finite.any():
+            raise ImageError("no value is finite: nothing to show")
+        low, high = find_range(values, finite)
     _check_float32(values.dtype, low, high)
-    cleaned = np.empty(values.shape, np.float32)
-    for place, part in _split(values):
-        cleaned[place] = np.nan_to_num(part, nan=np.nan, neginf=np.nan, posinf=np.nan)
-    return Native(cleaned, (low, high), math.nan)
-
-
-def _to_float32(values: np.ndarray, low: float, high: float) -> np.ndarray:
-    if values.dtype == np.float32:
-        return values.astype(np.float32, copy=False)  # in this machine's byte order
-    _check_float32(values.dtype, low, high)
-    return values.astype(np.float32)
+    converted = values.astype(np.float32, copy=blank is not None)  # in this machine's byte order
+    if blank is not None:
+        converted[np.isinf(converted)] = blank
+    return Native(converted, (low, high), blank)
 
 
 def _check_float32(dtype: np.dtype[Any], low: float, high: float) -> None:
@@ -203,56 +193,43 @@ def _check_float32(dtype: np.dtype[Any], low: float, high: float) -> None:
         raise ImageError(f"{dtype} values from {low:g} to {high:g} are lost in float32; give them another scale")
 
 
-def lay_over(pixels: np.ndarray, ground: int | None, *, associated: bool = False) -> np.ndarray:
-    """Return pixels (h, w, 2) or (h, w, 4), whose last channel is opacity, as they look on a ground.
+def lay_on_ground(pixels: np.ndarray, *, associated: bool = False) -> tuple[np.ndarray, int | None, tuple[str, ...]]:
+    """Return transparent pixels as they look on their ground, the ground (see `_choose_ground`), and notes.
 
     Args:
-        pixels: of uint8, uint16, booleans, or floats from 0 to 1.
-        ground: 0 for black, 1 for white; None: opacity is left out (see `choose_ground`).
+        pixels: (h, w, 2) or (h, w, 4), whose last channel is opacity: uint8, uint16, booleans, or floats from 0 to 1.
         associated: whether the colors are stored times the opacity.
     """
-    full = _get_full(pixels.dtype)
-    if ground is None:
-        return pixels[:, :, 0] if pixels.shape[2] == 2 else pixels[:, :, :-1]
+    full, ground = _get_full(pixels.dtype), _choose_ground(pixels)
     depth = np.result_type(pixels.dtype, np.float32) if pixels.dtype.kind == "f" else pixels.dtype
     laid = np.empty((*pixels.shape[:2], pixels.shape[2] - 1), depth)
     for place, part in _split(pixels):
         color = part[:, :, :-1]
-        if part[:, :, -1].min() < full:
+        if ground is not None and part[:, :, -1].min() < full:
             opacity = part[:, :, -1:].astype(np.float32) / full
             mixed = color * (1 if associated else opacity) + (1 - opacity) * (ground * full)
             color = mixed if depth.kind == "f" else np.rint(mixed)
         laid[place] = color
-    return laid[:, :, 0] if laid.shape[2] == 1 else laid
+    return laid[:, :, 0] if laid.shape[2] == 1 else laid, ground, (OPAQUE,) * (ground is None)
 
 
-def lay_on_ground(pixels: np.ndarray, *, associated: bool = False) -> tuple[np.ndarray, int | None, tuple[str, ...]]:
-    """Return pixels laid over their ground, the ground, and notes: see `lay_over` and `choose_ground`."""
-    ground = choose_ground([pixels])
-    return lay_over(pixels, ground, associated=associated), ground, (OPAQUE,) * (ground is None)
-
-
-def choose_ground(parts: Iterable[np.ndarray]) -> int | None:
-    """Return what lies under the parts of a transparent picture: white, as the processors of VLMs have it, or black if
+def _choose_ground(pixels: np.ndarray) -> int | None:
+    """Return what lies under a transparent picture: 1 for white, as the processors of VLMs have it, or 0 for black if
     all that can be seen is lighter than mid gray and would vanish on white, or if nothing is transparent.
 
     None if nothing can be seen although colors differ: some programs leave opacity empty.
     """
-    lightest, clear, ends = math.inf, False, list[np.ndarray]()
-    for pixels in parts:
-        full = _get_full(pixels.dtype)
-        for _, part in _split(pixels):
-            light = part[:, :, :-1] @ LIGHTNESS[part.shape[2]]
-            darkest = light.min(where=part[:, :, -1] > FAINT * full, initial=math.inf) / full
-            clear = clear or bool(part[:, :, -1].min() < full)
-            if darkest <= 0.5 and clear:
-                return 1
-            lightest = min(lightest, darkest)
-            if lightest == math.inf:
-                ends += [end(part[:, :, :-1], axis=(0, 1)) for end in (np.min, np.max)]
+    full, lightest = _get_full(pixels.dtype), math.inf
+    if pixels[:, :, -1].min() >= full:
+        return 0
+    for _, part in _split(pixels):
+        light = part[:, :, :-1] @ LIGHTNESS[part.shape[2]]
+        lightest = min(lightest, light.min(where=part[:, :, -1] > FAINT * full, initial=math.inf) / full)
+        if lightest <= 0.5:
+            return 1
     if lightest < math.inf:
-        return int(clear and lightest <= 0.5)
-    return None if np.ptp(ends, axis=0).any() else 1
+        return 0
+    return None if (pixels[:, :, :-1] != pixels[:1, :1, :-1]).any() else 1
 
 
 def _get_full(dtype: np.dtype[Any]) -> int:
@@ -269,43 +246,22 @@ def pillow_to_array(image: Image.Image) -> tuple[np.ndarray, int | None, tuple[s
 
     Gray stays gray and deep stays deep; everything else is RGB.
     """
-    tags = getattr(image, "tag_v2", {})
-    pixels, ground, notes = _copy_in_strips(image)
-    if pixels.dtype.kind == "u" and pixels.dtype.itemsize == 2 and tags.get(WHITE_IS_ZERO[0]) == WHITE_IS_ZERO[1]:
+    pixels, ground, notes = np.asarray(_convert(image)), None, tuple[str, ...]()
+    if _is_transparent(image):
+        pixels, ground, notes = lay_on_ground(pixels)
+    deep = pixels.dtype.kind == "u" and pixels.dtype.itemsize == 2
+    if deep and getattr(image, "tag_v2", {}).get(WHITE_IS_ZERO[0]) == WHITE_IS_ZERO[1]:
         pixels = 65535 - pixels  # Pillow does this for 8 bits only
     pixels, said = to_srgb(pixels, image.info.get("icc_profile"))
     return turn_upright(pixels, image.getexif().get(ORIENTATION, 1)), ground, (*notes, *said, *name_space(image))
 
 
 def turn_upright(pixels: np.ndarray, orientation: int) -> np.ndarray:
-    """Return a view of pixels stored in an EXIF orientation, as they are shown; `ImageOps.exif_transpose` copies
-    them."""
+    """Return a view of pixels stored in an EXIF orientation as they are shown; `ImageOps.exif_transpose` copies."""
     turned = np.swapaxes(pixels, 0, 1) if orientation in (5, 6, 7, 8) else pixels
     if orientation in (2, 3, 6, 7):
         turned = turned[:, ::-1]
     return turned[::-1] if orientation in (3, 4, 7, 8) else turned
-
-
-def _copy_in_strips(image: Image.Image) -> tuple[np.ndarray, int | None, tuple[str, ...]]:
-    """Return the pixels as an array, their ground, and notes, a strip at a time: Pillow's own conversions copy the
-    whole image."""
-    rows = max(1, STRIP // image.width)
-    tops = range(0, image.height, rows)
-
-    def copy(top: int) -> np.ndarray:
-        box = (0, top, image.width, min(image.height, top + rows))
-        return np.asarray(_convert(image.crop(box) if len(tops) > 1 else image))
-
-    transparent = _is_transparent(image)
-    ground = choose_ground(map(copy, tops)) if transparent else None
-    strips = (lay_over(copy(top), ground) if transparent else copy(top) for top in tops)
-    pixels = next(strips)
-    if len(tops) > 1:
-        first, pixels = pixels, np.empty((image.height, *pixels.shape[1:]), pixels.dtype)
-        pixels[:rows] = first
-    for top, strip in zip(tops[1:], strips, strict=True):
-        pixels[top : top + rows] = strip
-    return pixels, ground, (OPAQUE,) * (transparent and ground is None)
 
 
 def _is_transparent(image: Image.Image) -> bool:
@@ -314,10 +270,11 @@ def _is_transparent(image: Image.Image) -> bool:
 
 def _convert(image: Image.Image) -> Image.Image:
     """Return an image of a mode that an array can have."""
+    mode = image.mode
     if _is_transparent(image):
-        return image.convert("LA" if image.mode in ("1", "L", "LA", "La") else "RGBA")
-    if image.mode == "1":
-        return image.convert("L")
-    if image.mode not in ("L", "RGB", "I", "F") and not image.mode.startswith("I;16"):
-        return image.convert("RGB")
-    return image
+        mode = "LA" if mode in ("1", "L", "LA", "La") else "RGBA"
+    elif mode == "1":
+        mode = "L"
+    elif mode not in ("L", "RGB", "I", "F") and not mode.startswith("I;16"):
+        mode = "RGB"
+    return image if mode == image.mode else image.convert(mode)  # which copies

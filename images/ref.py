@@ -105,10 +105,9 @@ class ImageRef(PlainRecord, frozen=True):
     def _check_pixels(self, picture: Image.Image) -> None:
         found = ImageRef.of(picture)
         if (found.hash, found.mode, *picture.size) != (self.hash, self.mode, self.width, self.height):
-            raise ImageError(
-                f"image {self.hash[:12]}: its file holds other pixels ({found.width}x{found.height}, "
-                f"{found.mode}, {found.hash[:12]}); it was changed after it was stored"
-            )
+            other = f"{found.width}x{found.height}, {found.mode}, {found.hash[:12]}"
+            reason = f"its file holds other pixels ({other}); it was changed after it was stored"
+            raise ImageError(f"image {self.hash[:12]}: {reason}")
 
     def render(self) -> "ImageRef":
         """Return what a model sees of the picture: itself if it is L or RGB, else RGB of 8 bits."""

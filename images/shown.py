@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from ..utils.frozen import Record
-from .view import WHOLE, View
+from .view import WHOLE, View, map_points
 
 DIGITS = 9  # decimals of a recorded fraction: exact to a thousandth of a pixel in any zoom of any image
 
@@ -46,7 +46,7 @@ class ShownView(Record, frozen=True):
         stack = {} if volume is None else {"slice": volume.index, "slices": volume.count_slices(volume.plane)}
         return cls(
             image,
-            tuple(round(value, DIGITS) for value in view.to_original((0.0, 0.0, 1.0, 1.0))),
+            tuple(round(value, DIGITS) for value in view.corners),
             view.turned,
             volume.plane if volume is not None and volume.planes else None,
             **stack,
@@ -57,22 +57,11 @@ class ShownView(Record, frozen=True):
 
     def to_original(self, points: Sequence[float]) -> tuple[float, ...]:
         """Map alternating x and y from fractions of the picture to fractions of the image."""
-        return self._map_points(points, self.area or WHOLE, self.corners)
+        return map_points(points, self.area or WHOLE, self.corners, turned=self.turned)
 
     def from_original(self, points: Sequence[float]) -> tuple[float, ...]:
         """Map alternating x and y from fractions of the image to fractions of the picture (outside: not shown)."""
-        return self._map_points(points, self.corners, self.area or WHOLE)
-
-    def _map_points(
-        self, points: Sequence[float], source: tuple[float, ...], target: tuple[float, ...]
-    ) -> tuple[float, ...]:
-        (x1, y1, x2, y2), (left, top, right, bottom) = source, target
-        moved: list[float] = []
-        for x, y in zip(points[::2], points[1::2], strict=True):
-            s, t = (x - x1) / (x2 - x1), (y - y1) / (y2 - y1)
-            u, v = (t, s) if self.turned else (s, t)
-            moved += (left + u * (right - left), top + v * (bottom - top))
-        return tuple(moved)
+        return map_points(points, self.corners, self.area or WHOLE, turned=self.turned)
 
     def to_dict(self) -> dict[str, object]:
         """Return the fields that differ from those of a whole single image: most pictures need two or three."""

@@ -8,7 +8,7 @@ C.7.6.2.1.1). Whole numbers are the centers of voxels.
 """
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from itertools import permutations
 from typing import Any, Literal
@@ -27,31 +27,48 @@ MAX_ASPECT = 100.0  # times as long as wide that a pixel may be drawn
 SQUARE = 1e-3  # difference of its sides, as a share, up to which a pixel counts as square
 SHEARED = 0.01  # cosine of the angle between rows and columns, up to which a plane is shown
 Unit = Literal["HU", "Gy"]
-ALIKE = ("unit", "blank", "full", "aspect", "at_detector", "notes", "sides", "regions")  # of a volume and its slices
 Region = tuple[float, float, float, float, float, float]  # left, top, right, bottom in pixels; mm of a pixel, 0: none
 StoredAxes = tuple[tuple[int, bool], tuple[int, bool], tuple[int, bool]]
 
 
-@dataclass(frozen=True, eq=False)
-class Source:
-    """One image, or one slice of a volume.
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Facts:
+    """What is known of one image or of all slices of a volume alike.
 
     Args:
-        pixels: (height, width), or (height, width, 3) for RGB, of a type in `DEPTHS`; never written to.
-        display: the native values shown as black and as white; the first is higher if high values are dark.
-        spacing: millimeters per pixel along x and y, if known.
         unit: "HU" for Hounsfield units, "Gy" for a dose.
-        volume: the stack of which this is a slice.
         curve: gray levels 0 to 255 at even steps from the first to the second of `display`; None: a straight line.
         blank: the value of pixels that were not measured (padding; NaN in floats); None if all were.
         aspect: height of a pixel by its width, if no spacing is known.
-        ground: the value on which transparent pixels were laid, if that was not black.
         full: of a segmentation by fractions: the value of what lies wholly in the segment.
         at_detector: whether the spacing is that at the detector of a radiograph, so that what is nearer is smaller.
         notes: what the reader of the file left out or took differently, as sentences.
         sides: the patient's sides at the left, right, top and bottom, if known: R, L, A (front), P (back), H and F
             (feet), as in DICOM PS3.3 C.7.6.1.1.1.
         regions: the only parts of the picture, of an ultrasound, in which lengths are known.
+    """
+
+    unit: Unit | None = None
+    curve: bytes | None = None
+    blank: float | None = None
+    full: float | None = None
+    aspect: float = 1.0
+    at_detector: bool = False
+    notes: tuple[str, ...] = ()
+    sides: str | None = None
+    regions: tuple[Region, ...] = ()
+
+
+@dataclass(frozen=True, eq=False)
+class Source(Facts):
+    """One image, or one slice of a volume. See `Facts` for more fields.
+
+    Args:
+        pixels: (height, width), or (height, width, 3) for RGB, of a type in `DEPTHS`; never written to.
+        display: the native values shown as black and as white; the first is higher if high values are dark.
+        spacing: millimeters per pixel along x and y, if known.
+        volume: the stack of which this is a slice.
+        ground: the value on which transparent pixels were laid, if that was not black.
 
     >>> source = Source.of(np.array([[0, 1000]], dtype=np.uint16))
     >>> source.size, source.display, source.to_uint8(source.pixels).tolist()
@@ -61,25 +78,14 @@ class Source:
     pixels: np.ndarray
     display: Range = (0.0, 255.0)
     spacing: tuple[float, float] | None = None
-    unit: Unit | None = None
     volume: "Volume | None" = None
-    curve: bytes | None = None
-    blank: float | None = None
     ground: float | None = None
-    full: float | None = None
-    aspect: float = 1.0
-    at_detector: bool = False
-    notes: tuple[str, ...] = ()
-    sides: str | None = None
-    regions: tuple[Region, ...] = ()
 
     def __post_init__(self) -> None:
         pixels = self.pixels
         if pixels.dtype.str[1:] not in CODES or not (pixels.ndim == 2 or (pixels.ndim == 3 and pixels.shape[2] == 3)):
-            raise ImageError(
-                f"pixels of shape {pixels.shape} and type {pixels.dtype}; allowed: {', '.join(DEPTHS)} of shape "
-                "(h, w), or uint8 (h, w, 3)"
-            )
+            allowed = f"{', '.join(DEPTHS)} of shape (h, w), or uint8 (h, w, 3)"
+            raise ImageError(f"pixels of shape {pixels.shape} and type {pixels.dtype}; allowed: {allowed}")
         if 0 in pixels.shape:
             raise ImageError(f"image of {pixels.shape[1]}x{pixels.shape[0]} pixels: nothing to show")
         if pixels.dtype == np.uint8 and (self.display != (0.0, 255.0) or self.curve is not None):
@@ -103,13 +109,10 @@ class Source:
             ImageError: something else, or pixels that cannot be shown.
         """
         if isinstance(image, np.ndarray | Image.Image):
-            native = to_native_pixels(image)._asdict()
-            return cls(**{**native, **fields})
+            return cls(**{**to_native_pixels(image)._asdict(), **fields})
         if not isinstance(image, Source):
-            raise ImageError(
-                f"{type(image).__name__} is not an image in memory; allowed: a Pillow image, a NumPy array, a Source "
-                "(`viewbox.open_image` opens a path)"
-            )
+            allowed = "a Pillow image, a NumPy array, a Source (`viewbox.open_image` opens a path)"
+            raise ImageError(f"{type(image).__name__} is not an image in memory; allowed: {allowed}")
         if image.volume is not None and "volume" not in fields and fields.keys() & {"display", "unit"}:
             common: dict[str, Any] = {name: fields[name] for name in ("display", "unit") if name in fields}
             if "display" in fields:
@@ -166,8 +169,7 @@ class Source:
 
     @cached_property
     def filled(self) -> np.ndarray:
-        """The pixels, with the nearest measured value where there is none: no resampling or filter sees an edge
-        there."""
+        """The pixels, with the nearest measured value where there is none, so that no filter sees an edge there."""
         there = self.measured
         if there is None:
             return self.pixels
@@ -179,13 +181,17 @@ class Source:
         labels = cv2.distanceTransformWithLabels((~there).astype(np.uint8), *how, labelType=cv2.DIST_LABEL_PIXEL)[1]
         nearest = np.empty((int(labels.max()) + 1, *self.pixels.shape[2:]), self.pixels.dtype)
         nearest[labels[there]] = self.pixels[there]
-        filled: np.ndarray = nearest[labels]
-        return filled
+        return np.asarray(nearest[labels])
 
     @property
     def limits(self) -> tuple[float, float]:
         """The lowest and the highest native value that was measured."""
         return float(self.filled.min()), float(self.filled.max())
+
+    def is_same_stack(self, other: "Source") -> bool:
+        """Return whether two sources are slices of one volume, at whatever time: a place is the same in both."""
+        one, two = self.volume, other.volume
+        return one is not None and two is not None and one.all_voxels is two.all_voxels
 
     def measure(self, x1: float, y1: float, x2: float, y2: float) -> float | None:
         """Return the millimeters between two points, in pixels; None if the size of a pixel is not known there."""
@@ -209,12 +215,10 @@ class Source:
         black, white = self.display
         steps = (values.astype(np.float32) - black) * ((len(self.curve) - 1) / (white - black))
         places = np.clip(np.rint(steps), 0, len(self.curve) - 1).astype(np.intp)
-        shown: np.ndarray = np.frombuffer(self.curve, np.uint8)[places]
-        return shown
+        return np.asarray(np.frombuffer(self.curve, np.uint8)[places])
 
     def paint(self, shown: np.ndarray, there: np.ndarray | None) -> np.ndarray:
-        """Return a picture, uint8, with black (white if high values are dark) where `there` says that nothing was
-        measured."""
+        """Return a picture, uint8, that is black (white if high values are dark) where `there` is False."""
         if there is None:
             return shown
         painted = shown.copy()
@@ -241,24 +245,23 @@ def render_picture(picture: Image.Image) -> Image.Image:
 
 
 @dataclass(frozen=True, eq=False)
-class Volume:
+class Volume(Facts):
     """A stack of slices (a series, a multi-frame file, a NIfTI volume) that is seen one slice at a time.
 
     Slices are shown as radiologists expect: axial and coronal with the patient's right on the left of the picture,
     sagittal with the face to the left, and the head up. All slices share one array: a slice that is contiguous
-    in memory is a view of it; any other slice is copied on demand.
+    in memory is a view of it; any other slice is copied on demand. See `Facts` for more fields; sides are those of the
+    slice.
 
     Args:
         voxels: (z, y, x), or frames (n, height, width[, 3]) if `planes` is False.
         display: the native values shown as black and as white.
         spacing: (z, y, x) in millimeters, if known; frames have no distance, their z spacing is 0.
-        unit: "HU" for Hounsfield units, "Gy" for a dose.
         planes: whether the stack can be cut along all three planes.
         plane, index: of the slice that a source shows.
         times: the stack at all its time points, (t, z, y, x), if there are several; `voxels` is one of them.
         time: which of them.
         unread_times: how many more time points the file has (`limits.MAX_TIMES`).
-        curve, blank, full, aspect, at_detector, notes, sides, regions: see `Source`; sides are those of the slice.
         affine: (4, 4), from indices (x, y, z) to millimeters in the patient (LPS), if known; only then do pictures name
             the patient's sides.
         frame_of_reference: what places in the patient count from, as a hash; two that are known and differ cannot be
@@ -276,25 +279,16 @@ class Volume:
     voxels: np.ndarray
     display: Range
     spacing: tuple[float, float, float] | None = None
-    unit: Unit | None = None
     planes: bool = True
     plane: Plane = "axial"
     index: int = 0
     times: np.ndarray | None = None
     time: int = 0
     unread_times: int = 0
-    curve: bytes | None = None
-    blank: float | None = None
     affine: np.ndarray | None = None
     frame_of_reference: str = ""
     stored_axes: StoredAxes = ((0, False), (1, False), (2, False))
     displays: tuple[tuple[Range, bytes | None], ...] | None = None
-    full: float | None = None
-    aspect: float = 1.0
-    at_detector: bool = False
-    notes: tuple[str, ...] = ()
-    sides: str | None = None
-    regions: tuple[Region, ...] = ()
 
     @property
     def stacked(self) -> Plane:
@@ -305,11 +299,6 @@ class Volume:
     def all_voxels(self) -> np.ndarray:
         """The voxels at all time points: `times`, or `voxels` if there is one."""
         return self.voxels if self.times is None else self.times
-
-    def is_same_stack(self, other: "Volume") -> bool:
-        """Return whether two slices are of one stack, at whatever time: a place in one is the same place in the
-        other."""
-        return self.voxels is other.voxels or (self.times is not None and self.times is other.times)
 
     def count_times(self) -> int:
         """Return how many time points there are."""
@@ -341,13 +330,11 @@ class Volume:
     def count_slices(self, plane: Plane = "axial") -> int:
         """Return how many slices there are along a plane; raise `ImageError` for a plane this stack does not have."""
         allowed = self.allowed_planes
+        if plane not in allowed and self.planes and plane in AXES:
+            tilt = abs(math.degrees(math.asin(self._get_shear(plane))))
+            ways = ", ".join(allowed) or "none, before it is resampled to axes at right tilts"
+            raise ImageError(f"plane {plane} is sheared by {tilt:.1f} degrees, as by a tilted scanner; allowed: {ways}")
         if plane not in allowed:
-            if self.planes and plane in AXES:
-                angle = abs(math.degrees(math.asin(self._get_shear(plane))))
-                ways = ", ".join(allowed) or "none, before it is resampled to axes at right angles"
-                raise ImageError(
-                    f"plane {plane} is sheared by {angle:.1f} degrees, as by a tilted scanner; allowed: {ways}"
-                )
             raise ImageError(describe_unknown("plane", plane, allowed))
         return int(self.voxels.shape[AXES[plane]])
 
@@ -365,16 +352,14 @@ class Volume:
             backwards = self.stored_axes[2 - AXES[plane]][1]
             display, curve = self.displays[count - 1 - index if backwards else index]
         sides = SIDES[plane] if self.affine is not None and self.planes else self.sides
-        volume, spacing = replace(self, plane=plane, index=index, sides=sides), self.get_spacing(plane)
-        fields: dict[str, Any] = {name: getattr(volume, name) for name in ALIKE}
-        return Source(pixels, display, spacing, volume=volume, curve=curve, **fields)
+        volume = replace(self, plane=plane, index=index, sides=sides)
+        alike: dict[str, Any] = {field.name: getattr(volume, field.name) for field in fields(Facts)}
+        return Source(pixels, display, self.get_spacing(plane), volume=volume, **{**alike, "curve": curve})
 
     def get_directions(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Return what one pixel to the right and one down are in the patient, and where the first pixel of the slice
-        lies.
+        """Return what a pixel to the right and one down are in the patient, and where the first pixel of the slice is.
 
-        All three are (3,), in millimeters (LPS); the slice is that of `plane` and `index`, as it is shown. The affine
-        must be known.
+        All three are (3,), in millimeters (LPS); the slice is that of `plane` and `index`, as it is shown.
         """
         assert self.affine is not None
         columns, origin = self.affine[:3, :3].T, self.affine[:3, 3]
@@ -407,9 +392,7 @@ class Volume:
         return round(abs(float(np.linalg.det(self.affine[:3, :3]))) / area, 6)
 
 
-def build_volume(
-    values: np.ndarray, affine: np.ndarray, display: Range, *, known: bool = True, **fields: Any
-) -> Volume:
+def build_volume(values: np.ndarray, affine: np.ndarray, display: Range, *, known: bool = True, **more: Any) -> Volume:
     """Return the volume of a file's array, turned to the patient's axes, at its first time point.
 
     Oblique volumes are turned to the nearest axes, not resampled.
@@ -419,7 +402,7 @@ def build_volume(
         affine: (4, 4), from (x, y, z) of that array to millimeters in the patient (LPS).
         display: the native values shown as black and as white.
         known: whether the file says how the array lies in the patient; if not, only the sizes of the voxels count.
-        fields: of `Volume`.
+        more: fields of `Volume`.
     """
     sizes = np.linalg.norm(affine[:3, :3], axis=0)
     absolute = np.abs(affine[:3, :3] / sizes)
@@ -437,7 +420,7 @@ def build_volume(
     x, y, z = (round(float(sizes[axis]), 6) for axis in order)
     times = values if len(values) > 1 else None
     place: dict[str, Any] = {"affine": turned if known else None, "stored_axes": tuple(stored), "times": times}
-    return Volume(values[0], display, (z, y, x), **{**place, **fields})
+    return Volume(values[0], display, (z, y, x), **{**place, **more})
 
 
 def stretch(values: np.ndarray, low: float, high: float) -> np.ndarray:

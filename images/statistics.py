@@ -8,16 +8,14 @@ STRIP = 2**20  # values that are counted at a time
 
 
 def to_luminance(pixels: np.ndarray) -> np.ndarray:
-    """Gray pixels as they are, RGB as 0.299 R + 0.587 G + 0.114 B (ITU-R BT.601), rounded if unsigned; (height,
-    width)."""
+    """Gray pixels as they are, RGB as 0.299 R + 0.587 G + 0.114 B (ITU-R BT.601), rounded if unsigned: (h, w)."""
     if pixels.ndim == 3 and pixels.dtype == np.int16:  # which OpenCV does not mix
         pixels = pixels.astype(np.float32)
     return cv2.cvtColor(np.ascontiguousarray(pixels), cv2.COLOR_RGB2GRAY) if pixels.ndim == 3 else pixels
 
 
 def count_values(pixels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the values that occur in uint8, uint16 or int16 pixels of any shape, ascending, and how often each
-    occurs.
+    """Return the values that occur in uint8, uint16 or int16 pixels of any shape, ascending, and how often each does.
 
     >>> values, often = count_values(np.array([[-3, 7, 7]], np.int16))
     >>> values.tolist(), often.tolist()

@@ -99,20 +99,13 @@ class TaskImages(Sequence[Source]):
         return self.opened[place]
 
 
-def is_same_stack(first: Source, second: Source) -> bool:
-    """Return whether two sources are slices of one volume."""
-    if first.volume is None or second.volume is None:
-        return False
-    return first.volume.is_same_stack(second.volume)
-
-
 def find_number(images: Sequence[Source], source: Source) -> int | None:
     """Return the number of the image that a source is, or a slice of; None if it is none of them.
 
     Of `TaskImages`, only those of the task that are open are looked at.
     """
     opened = images.opened if isinstance(images, TaskImages) else dict(enumerate(images))
-    return next((number for number, one in opened.items() if one is source or is_same_stack(one, source)), None)
+    return next((number for number, one in opened.items() if one is source or one.is_same_stack(source)), None)
 
 
 # Open sources: tasks and episodes that show the same image share one.

@@ -42,6 +42,19 @@ class Operation(Protocol):
     def __call__(self, pixels: np.ndarray, view: "View", /) -> np.ndarray: ...
 
 
+def map_points(
+    points: Sequence[float], source: Sequence[float], target: Sequence[float], *, turned: bool
+) -> tuple[float, ...]:
+    """Map alternating x and y by two corners, (x, y, x, y), of one box to those of another, in which it is `turned`."""
+    (x1, y1, x2, y2), (left, top, right, bottom) = source, target
+    moved: list[float] = []
+    for x, y in zip(points[::2], points[1::2], strict=True):
+        s, t = (x - x1) / (x2 - x1), (y - y1) / (y2 - y1)
+        u, v = (t, s) if turned else (s, t)
+        moved += ((1 - u) * left + u * right, (1 - v) * top + v * bottom)
+    return tuple(moved)
+
+
 @dataclass(frozen=True)
 class View:
     """What is shown of a source. Views are equal if they show the same, whatever the steps that led to them.
@@ -85,25 +98,19 @@ class View:
     # ------------------------------------------------------------------ coordinates
     def to_original(self, points: Sequence[float]) -> tuple[float, ...]:
         """Map alternating x and y from fractions of this view to fractions of the original."""
-        x1, y1, x2, y2 = self.window
-        moved: list[float] = []
-        for u, v in zip(points[::2], points[1::2], strict=True):
-            s, t = self._mirror_point(u, v)
-            s, t = (t, s) if self.turned else (s, t)
-            moved += ((1 - s) * x1 + s * x2, (1 - t) * y1 + t * y2)
-        return tuple(moved)
+        return map_points(points, WHOLE, self.corners, turned=self.turned)
 
     def from_original(self, points: Sequence[float]) -> tuple[float, ...]:
         """Map alternating x and y from fractions of the original to fractions of this view (outside [0, 1]: hidden)."""
-        x1, y1, x2, y2 = self.window
-        moved: list[float] = []
-        for x, y in zip(points[::2], points[1::2], strict=True):
-            s, t = (x - x1) / (x2 - x1), (y - y1) / (y2 - y1)
-            moved += self._mirror_point(t, s) if self.turned else self._mirror_point(s, t)
-        return tuple(moved)
+        return map_points(points, self.corners, WHOLE, turned=self.turned)
 
-    def _mirror_point(self, u: float, v: float) -> Point:
-        return (1 - u if self.mirrored[0] else u), (1 - v if self.mirrored[1] else v)
+    @property
+    def corners(self) -> Box:
+        """Where the upper left and the lower right corner of this view lie in the original."""
+        (x1, y1, x2, y2), (across, down) = self.window, self.mirrored[:: -1 if self.turned else 1]
+        x1, x2 = (x2, x1) if across else (x1, x2)
+        y1, y2 = (y2, y1) if down else (y1, y2)
+        return x1, y1, x2, y2
 
     def box_to_original(self, box: Sequence[float]) -> Box:
         """Map a box of this view to the original: (x1, y1, x2, y2) with x1 <= x2 and y1 <= y2, for any rotation."""
@@ -210,8 +217,7 @@ class View:
         return self._measure_extent(x2 - x1, y2 - y1)
 
     def _measure_extent(self, width: float, height: float) -> tuple[float, float]:
-        """Return the sides along x and y of this view, to scale, of a window of that size in fractions of the
-        original."""
+        """Return the sides along x and y of this view, to scale, of a window of that size (fractions of the image)."""
         extent = width * self.source.extent[0], height * self.source.extent[1]
         return extent[::-1] if self.turned else extent
 
@@ -308,9 +314,8 @@ class View:
             return pixels
         kept = self._kept.get("gray")
         if kept is None:
-            kept = cv2.cvtColor(pixels, cv2.COLOR_RGB2GRAY)
+            kept = self._kept["gray"] = cv2.cvtColor(pixels, cv2.COLOR_RGB2GRAY)
             kept.flags.writeable = False
-            self._kept["gray"] = kept
         return kept
 
     def render(self) -> Image.Image:
@@ -341,10 +346,8 @@ def draw_sides(pixels: np.ndarray, sides: str) -> np.ndarray:
     drawn, scale = pixels.copy(), max(1, min(height, width) // STEP)
     left, top = _draw_letter(sides[0], scale), _draw_letter(sides[2], scale)
     (high, wide), half = left.shape, (height - left.shape[0]) // 2
-    for letter, place in (
-        (left, drawn[half : half + high, :wide]),
-        (top, drawn[:high, (width - wide) // 2 : (width - wide) // 2 + wide]),
-    ):
+    middle = (width - wide) // 2
+    for letter, place in ((left, drawn[half : half + high, :wide]), (top, drawn[:high, middle : middle + wide])):
         place[letter == 0], place[letter == 1] = 0, 255
     return drawn
 
@@ -352,10 +355,6 @@ def draw_sides(pixels: np.ndarray, sides: str) -> np.ndarray:
 @cache
 def _draw_letter(name: str, scale: int) -> np.ndarray:
     """Return a letter of 1 with a rim of 0, so that it is legible on black and on white; 2 elsewhere."""
-    inked = np.array([[row >> (4 - column) & 1 for column in range(5)] for row in GLYPHS[name]], bool)
-    inked = np.pad(inked, 1)
-    rim = np.zeros_like(inked)
-    for down in (-1, 0, 1):
-        for across in (-1, 0, 1):
-            rim |= np.roll(inked, (down, across), (0, 1))
+    inked = np.pad(np.array([[row >> (4 - column) & 1 for column in range(5)] for row in GLYPHS[name]], np.uint8), 1)
+    rim = cv2.dilate(inked, np.ones((3, 3), np.uint8))
     return np.kron(np.where(inked, 1, np.where(rim, 0, 2)), np.ones((scale, scale), int))

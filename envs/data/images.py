@@ -20,6 +20,7 @@ FLAT = (".png", ".jpg", ".jpeg", ".bmp", ".webp")  # pictures that are never a s
 FLAT_CONTENT = (b"\x89PNG", b"\xff\xd8\xff", b"BM", b"RIFF")
 _BYTES = (bytes, bytearray, memoryview)
 IMAGE_FIELDS = ("image", "images")
+Place = Mapping[Part, str]  # the fields that say on which picture a box lies
 Refuse = Callable[[object, str], BadRow]  # (given, expected) -> the error that names the row
 
 
@@ -108,12 +109,10 @@ def list_images(value: object) -> list[object]:
 def get_location(value: object) -> str | bytes | None:
     """Return where `open_image` finds an image; None if the value is no image."""
     if isinstance(value, dict):
-        content = value.get("bytes")
-        return get_location(content) if isinstance(content, _BYTES) and content else _get_path(value.get("path"))
-    return bytes(value) if isinstance(value, _BYTES) else _get_path(value)
-
-
-def _get_path(value: Any) -> str | None:
+        content, path = value.get("bytes"), value.get("path")
+        value = content if isinstance(content, _BYTES) and content else path if isinstance(path, str) else None
+    if isinstance(value, _BYTES):
+        return bytes(value)
     return value if isinstance(value, str) and value else None
 
 
@@ -139,7 +138,7 @@ def measure_picture(
     row: MappedRow,
     field: str,
     images: RowImages | None,
-    place: Mapping[Part, str],
+    place: Place,
     known: Container[str],
     *,
     may_open: bool,
@@ -172,9 +171,7 @@ def measure_picture(
     return BoxFrame(tuple(sides[axis] for axis in range(len(axes))), axes)
 
 
-def turn_place(
-    row: MappedRow, reference: Mapping[str, Any], images: RowImages, place: Mapping[Part, str]
-) -> dict[str, Any]:
+def turn_place(row: MappedRow, reference: Mapping[str, Any], images: RowImages, place: Place) -> dict[str, Any]:
     """Return a reference whose slice along the third axis of the file is that which is shown, with its plane."""
     field = place["slice"]
     volume, index = _open_picture(row, field, reference, images, place).volume, row.read_index(field, reference[field])
@@ -191,9 +188,7 @@ def turn_place(
     return {**reference, **shown, **({place["plane"]: plane} if "plane" in place else {})}
 
 
-def _open_picture(
-    row: MappedRow, field: str, named: Mapping[str, Any], images: RowImages, place: Mapping[Part, str]
-) -> Source:
+def _open_picture(row: MappedRow, field: str, named: Mapping[str, Any], images: RowImages, place: Place) -> Source:
     """Return the picture that a row names by the fields of its place; in the frame of the file, one of its volume."""
     in_volume, in_voxels = row.boxes.format == "xyzxyz", row.boxes.frame == "voxel"
     parts = {part: name for part, name in place.items() if part == "image" or not in_voxels}
@@ -209,7 +204,7 @@ def _open_picture(
     return source
 
 
-def _read_place(row: MappedRow, place: Mapping[Part, str]) -> dict[str, Any]:
+def _read_place(row: MappedRow, place: Place) -> dict[str, Any]:
     """Return the place of a row's boxes, by the fields of the answer; of several slices the last."""
     named = {}
     for part, name in place.items():
@@ -220,7 +215,7 @@ def _read_place(row: MappedRow, place: Mapping[Part, str]) -> dict[str, Any]:
     return named
 
 
-def _ask_for_place(field: str, place: Mapping[Part, str], known: Container[str], *, in_voxels: bool) -> str:
+def _ask_for_place(field: str, place: Place, known: Container[str], *, in_voxels: bool) -> str:
     plane, index = (place.get(part, part) for part in PARTS[1:])
     if index in known:
         both = "" if in_voxels else f"data.columns.{plane} and "

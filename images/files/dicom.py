@@ -1,4 +1,4 @@
-"""DICOM files as sources: a picture, frames in the order of the file, or frames as a volume in the patient.
+"""DICOM files as sources: a picture, a slide of tiles, frames in the order of the file, or as a volume in the patient.
 
 Frames are placed by their functional groups (PS3.3 C.7.6.16), or by the offsets of a dose. Nothing that identifies the
 patient leaves the modules of DICOM (`dicom_header`).
@@ -7,6 +7,7 @@ patient leaves the modules of DICOM (`dicom_header`).
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
+from math import ceil
 from typing import Any, BinaryIO
 
 import numpy as np
@@ -21,8 +22,10 @@ from .dicom_header import (
     SEGMENTATIONS,
     SHARED,
     THICKNESS,
+    TILE,
     TIMES,
     Header,
+    get_frame_value,
     get_text,
     get_value,
     inflate,
@@ -31,8 +34,7 @@ from .dicom_header import (
     read_header,
 )
 from .dicom_marks import list_words
-from .dicom_tiles import assemble, list_tiles
-from .dicom_values import DecodedFrames, choose_display, decode_elements, get_pixel_size
+from .dicom_values import DecodedFrames, choose_display, decode_elements, get_pixel_size, mark
 from .paths import Reserve
 from .stacks import Slice
 
@@ -55,7 +57,7 @@ def read(file: BinaryIO, reserve: Reserve, stack: int | None = None, notes: Sequ
             raise
         notes = (*notes, f"the frames are no even stack and keep the order of the file: {error}")
     if header.matrix:
-        return _build_picture(_read_slide(file, header, header.matrix, stack, reserve), notes)
+        return _build_picture(_read_slide(file, header, stack, reserve), notes)
     reserve(max(header.size, limits.check_size(header.shape, 1, frames=found[2] if found else 1)))
     decoded = decode(file, header)
     if found is not None:
@@ -63,23 +65,6 @@ def read(file: BinaryIO, reserve: Reserve, stack: int | None = None, notes: Sequ
     if len({frame.spacing for frame in frames}) > 1:
         decoded.fields["spacing"] = None
     return _build_picture(decoded, notes)
-
-
-def _read_slide(
-    file: BinaryIO, header: Header, matrix: tuple[int, int], stack: int | None, reserve: Reserve
-) -> DecodedFrames:
-    """Return the pictures of a slide; of a segmentation, the one of its segments."""
-    tiles, labels = list_tiles(header, matrix), get_text(header.elements, "SOPClassUID") in SEGMENTATIONS
-    layers = list(dict.fromkeys(layer for layer, _, _ in tiles))
-    pixel = header.stored // (header.frames * header.shape[0] * header.shape[1])
-    reserve(max(header.size, limits.check_size(matrix, pixel, frames=len(layers))))
-    decoded = assemble(decode(file, header), tiles, matrix, labels=labels)
-    if not labels:
-        return decoded
-    numbers = [int(layer[-1]) if layer[-1].isdecimal() else 1 for layer in layers]
-    segments = [Slice("", matrix, stacks.NOWHERE, segment=number) for number in numbers]
-    whole = _merge_segments(header.elements, segments, np.zeros(len(layers), int), stack, decoded)
-    return replace(whole, pixels=whole.pixels[0])
 
 
 def _build_picture(decoded: DecodedFrames, notes: Sequence[str]) -> Source:
@@ -100,16 +85,14 @@ def decode(file: BinaryIO, header: Header) -> DecodedFrames:
     return decode_elements(parse(inflate(file, room, whole=True) if header.deflated else file), header)
 
 
-def build_stack(
-    decoded: DecodedFrames, affine: np.ndarray, *, notes: Sequence[str] = (), unread_times: int = 0
-) -> Source:
+def build_stack(decoded: DecodedFrames, affine: np.ndarray, *, notes: Sequence[str] = (), unread: int = 0) -> Source:
     """Return the middle slice, in its own plane, of the volume of slices that are decoded, in order, (t, n, h, w).
 
     The affine, (4, 4), is from column, row and slice to millimeters in the patient.
     """
     fields, displays = _list_fields(decoded, notes)
     known, _ = fields.pop("spacing") is not None, fields.pop("sides")  # its affine names the sides
-    volume = build_volume(decoded.pixels, affine, displays=displays, unread_times=unread_times, **fields)
+    volume = build_volume(decoded.pixels, affine, displays=displays, unread_times=unread, **fields)
     volume = volume if known else replace(volume, spacing=None, affine=None)  # of pixels of 1 mm
     return volume.get_middle_slice(volume.stacked)
 
@@ -129,7 +112,6 @@ def _list_fields(decoded: DecodedFrames, notes: Sequence[str]) -> tuple[dict[str
 
 
 # ---------------------------------------------------------------------- frames as a stack
-NO_PLACE = "without a place in the patient"
 WORDS = {"ComplexImageComponent": 0, "ImageType": 2}  # of `TIMES`, those of words, and the first that counts
 
 
@@ -142,7 +124,15 @@ def build_slice(header: Header, name: str, frame: int = 0) -> Slice:
     position, directions, segment, *thickness = (parse_numbers(get_value(elements, name, frame)) for name in names)
     place = stacks.build_place(position, directions)
     mosaic = "MOSAIC" in list_words(elements, "ImageType")
-    kind = "in color" if color else "a mosaic" if mosaic else NO_PLACE if place is stacks.NOWHERE else ""
+    kind = (
+        "in color"
+        if color
+        else "a mosaic"
+        if mosaic
+        else "without a place in the patient"
+        if place is stacks.NOWHERE
+        else ""
+    )
     times: dict[str, float | str] = {}
     for key in TIMES:
         numbers = parse_numbers(value := get_value(elements, key, frame))
@@ -216,3 +206,65 @@ def _merge_segments(
             raise ImageError(f"segments overlap in slice {place}; {listed}")
         np.copyto(before, number, where=wanted, casting="unsafe")
     return replace(decoded, pixels=whole, measured=(float(whole.min()), float(whole.max())))
+
+
+# ---------------------------------------------------------------------- slides (PS3.3 C.7.6.17.3, C.8.12.14)
+LAYERS = (TILE[2], "OpticalPathIdentifier", "ReferencedSegmentNumber")  # what tiles at one place differ in
+Tile = tuple[tuple[str, ...], int, int]  # its layer, row and column in the slide, from 0
+
+
+def _list_tiles(header: Header, matrix: tuple[int, int]) -> list[Tile]:
+    """Return where each frame lies in a slide; raise `ImageError` if it is not known, or if two lie at one place.
+
+    Frames that do not say it follow one another by rows, then by layers (TILED_FULL).
+    """
+    (height, width), (rows, columns), tiles = matrix, header.shape, list[Tile]()
+    across = ceil(width / columns)
+    whole = across * ceil(height / rows)
+    for frame in range(header.frames):
+        values = [get_frame_value(header.elements, name, frame) for name in (*TILE[:2], *LAYERS)]
+        row, column = (int((*parse_numbers(value), 0)[0]) - 1 for value in values[:2])
+        if values[0] is None:
+            layer, place = divmod(frame, whole)
+            row, column, values[2:] = place // across * rows, place % across * columns, [layer + 1]
+        tiles.append((tuple(map(str, values[2:])), row, column))
+    what = f"{header.frames} tiles of {columns}x{rows} pixels for a slide of {width}x{height}"
+    if get_frame_value(header.elements, TILE[0], 0) is None and header.frames % whole:
+        raise ImageError(f"{what}: they do not say where they lie, and {whole} would fill it")
+    if len(set(tiles)) < header.frames or not all(0 <= y < height and 0 <= x < width for _, y, x in tiles):
+        raise ImageError(f"{what}: two of them lie at one place, or one outside")
+    return tiles
+
+
+def _read_slide(file: BinaryIO, header: Header, stack: int | None, reserve: Reserve) -> DecodedFrames:
+    """Return a picture for each layer of a slide, or the one of the segments that its tiles are.
+
+    What no tile shows was not measured; of segments it is 0.
+    """
+    matrix, segments = header.matrix or header.shape, get_text(header.elements, "SOPClassUID") in SEGMENTATIONS
+    tiles = _list_tiles(header, matrix)
+    layers = list(dict.fromkeys(layer for layer, _, _ in tiles))
+    pixel = header.stored // (header.frames * header.shape[0] * header.shape[1])
+    reserve(max(header.size, limits.check_size(matrix, pixel, frames=len(layers))))
+    decoded = decode(file, header)
+    whole = np.zeros((len(layers), *matrix, *decoded.pixels.shape[3:]), decoded.pixels.dtype)
+    missing, blank = np.ones(whole.shape[:3], bool), None
+    for pixels, (layer, row, column) in zip(decoded.pixels, tiles, strict=True):
+        place = np.s_[layers.index(layer), row : row + len(pixels), column : column + pixels.shape[1]]
+        part = whole[place]
+        part[:] = pixels[: part.shape[0], : part.shape[1]]  # the last ones reach beyond the slide
+        missing[place] = decoded.blank is not None and (part == decoded.blank).reshape(*part.shape[:2], -1).any(2)
+    notes = [f"a slide of {matrix[1]}x{matrix[0]} pixels, of {len(tiles)} tiles"]
+    if len(layers) > 1 and not segments:
+        notes.append(f"its {len(layers)} layers (optical paths, focal planes) follow one another as frames")
+    if missing.any() and not segments:
+        notes.append(f"of the slide, {missing.mean():.1%} are in no tile: not measured")
+        whole, _, blank, *_ = mark(whole, missing)
+    fields = {**decoded.fields, "notes": (*decoded.fields.get("notes", ()), *notes)}
+    decoded = replace(decoded, pixels=whole, blank=blank, wishes=decoded.wishes[:1], fields=fields)
+    if not segments:
+        return decoded
+    numbers = [int(layer[-1]) if layer[-1].isdecimal() else 1 for layer in layers]
+    frames = [Slice("", matrix, stacks.NOWHERE, segment=number) for number in numbers]
+    merged = _merge_segments(header.elements, frames, np.zeros(len(layers), int), stack, decoded)
+    return replace(merged, pixels=merged.pixels[0])

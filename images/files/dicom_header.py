@@ -20,6 +20,7 @@ from typing import Any, BinaryIO
 
 from ...errors import ImageError
 from .. import limits
+from .paths import Inflater
 
 PIXELS = ("PixelData", "FloatPixelData", "DoubleFloatPixelData")
 COLORS = ("Red", "Green", "Blue")
@@ -113,11 +114,15 @@ def get_text(dataset: Any, keyword: str) -> str:
     return str(get_value(dataset, keyword) or "").strip()
 
 
+def list_values(value: Any) -> list[Any]:
+    """Return the values of an element, of which it may have one or several."""
+    return list(value) if isinstance(value, Sequence) and not isinstance(value, str | bytes) else [value]
+
+
 def parse_numbers(value: Any) -> list[float]:
     """Return the element as floats; [] if any value is missing or not finite."""
-    values = value if isinstance(value, Sequence) and not isinstance(value, str | bytes) else [value]
     try:
-        numbers = [float(part) for part in values]
+        numbers = [float(part) for part in list_values(value)]
     except (TypeError, ValueError):
         return []
     return numbers if all(map(math.isfinite, numbers)) else []
@@ -136,8 +141,7 @@ class NoPictureError(ImageError):
 
 
 def is_dicom(head: bytes) -> bool:
-    """Return whether a file begins like DICOM: with the DICM mark or, if that is missing, with an element of group 2 or
-    8.
+    """Return whether a file begins like DICOM: with the DICM mark, or with an element of group 2 or 8.
 
     >>> is_dicom(bytes(128) + b"DICM"), is_dicom(bytes(200))
     (True, False)
@@ -228,8 +232,7 @@ def _silence_pydicom() -> None:
 
 
 def is_deflated(file: BinaryIO) -> bool:
-    """Return whether the elements of a file are compressed; the file is then at the first of them, else at its
-    beginning."""
+    """Return whether the elements of a file are compressed; it is then at the first of them, else at its beginning."""
     from pydicom.filereader import read_dataset
     from pydicom.tag import Tag
 
@@ -258,10 +261,10 @@ def inflate(file: BinaryIO, room: int, *, whole: bool) -> BinaryIO:
     Raise `ImageError` if `whole` is asked for and there are more: pydicom would inflate all of it.
     """
     is_deflated(file)
-    inflater, plain = zlib.decompressobj(-zlib.MAX_WBITS), bytearray()
-    while len(plain) < room and not inflater.eof and (packed := inflater.unconsumed_tail or file.read(2**20)):
-        plain += inflater.decompress(packed, min(2**20, room - len(plain)))
-    if whole and len(plain) == room and inflater.decompress(inflater.unconsumed_tail or file.read(2**20), 1):
+    inflater, plain = Inflater(file, -zlib.MAX_WBITS), bytearray()
+    while len(plain) < room and (part := inflater.read(min(2**20, room - len(plain)))):
+        plain += part
+    if whole and len(plain) == room and inflater.read(1):
         raise ImageError(f"it inflates to more than the {room / 2**20:.1f} MiB that its header and pixels need")
     _check_group(bytes(plain[:2]))
     return io.BytesIO(INFLATED + plain)

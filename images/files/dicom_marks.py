@@ -7,7 +7,7 @@ import numpy as np
 
 from ...errors import ImageError
 from ..source import Region
-from .dicom_header import EDGES, OVERLAYS, SHUTTER, get_count, get_text, get_value, parse_numbers
+from .dicom_header import EDGES, OVERLAYS, SHUTTER, get_count, get_text, get_value, list_values, parse_numbers
 
 AXES = dict(zip("RLAPHF", "xxyyzz", strict=True))
 OPPOSITE = dict(zip("RLAPHF", "LRPAFH", strict=True))
@@ -17,8 +17,7 @@ MAX_REGIONS = 100
 
 def list_words(dataset: Any, keyword: str, frame: int = 0) -> list[str]:
     """Return an element that is one or several words."""
-    value = get_value(dataset, keyword, frame) or ()
-    return [str(word).strip().upper() for word in ([value] if isinstance(value, str) else value)]
+    return [str(word).strip().upper() for word in list_values(get_value(dataset, keyword, frame) or "")]
 
 
 def find_marks(

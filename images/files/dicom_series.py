@@ -8,10 +8,11 @@ import hashlib
 import io
 import os
 import stat
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -29,6 +30,7 @@ from .stacks import Slice
 
 MAX_NAMES = 100_000  # of the files in a folder
 MAX_LISTED = 20  # series that a message lists
+UNREAD = ("", "unread")  # in place of what names a series
 SeriesKey = tuple[str, str]  # what names a series: its UID, which no message quotes, and its number, or ""
 
 
@@ -38,7 +40,8 @@ class SeriesFile(Slice):
 
     file: str = ""  # its name
     instance: str = ""  # its SOPInstanceUID, which copies of it share
-    header: Header | None = None  # how its pixels are stored, without its elements
+    header: Any = None  # how its pixels are stored: a `Header` without its elements
+    series: SeriesKey = UNREAD
 
 
 def read(folder: int, reserve: Reserve, selection: Selection = WHOLE) -> Source:
@@ -66,15 +69,11 @@ def list_files(folder: Path, selection: Selection = WHOLE) -> list[str]:
 
 def _find_files(folder: int, selection: Selection) -> tuple[list[SeriesFile], list[str]]:
     """Return the files that are meant, and notes on what is left out."""
+    found = [file for name in _list_names(folder) if (file := _read_file(folder, name)) is not None]
     series: dict[SeriesKey, list[SeriesFile]] = {}
-    unread: list[Slice] = []
-    for name in _list_names(folder):
-        found = _read_file(folder, name)
-        if isinstance(found, Slice):
-            unread.append(found)
-        elif found is not None:
-            series.setdefault(found[0], []).append(found[1])
-    notes = stacks.describe_left_out(stacks.group(unread))
+    for file in found:
+        series.setdefault(file.series, []).append(file)
+    notes = stacks.describe_left_out(stacks.group(series.pop(UNREAD, [])))
     files = _choose_series(series, selection.series, notes)
     single = _drop_copies(folder, files)
     if copies := len(files) - len(single):
@@ -109,7 +108,7 @@ def _decode_stack(
     """Return the middle slice of the first of the stacks, each of which is sorted by position."""
     count = len(times[0])
     limits.check_size(times[0][0].shape, 2, frames=count)
-    once = sum(file.header.size for file in times[0] if file.header)
+    once = sum(file.header.size for file in times[0])
     some = min(len(times), max(1, limits.MAX_TIMES // once))
     reserve(min(limits.MAX_BYTES, some * once))
     decoded = [_decode(folder, file) for time in times[:some] for file in time]
@@ -130,12 +129,10 @@ def _decode_stack(
     joined = joined.reshape(some, count, *joined.shape[1:])
     whole = replace(first, pixels=joined, blank=blank, measured=measured, wishes=wishes)
     whole = replace(whole, usual=usual.pop() if len(usual) == 1 else None)
-    return dicom.build_stack(whole, affine, notes=notes, unread_times=len(times) - some)
+    return dicom.build_stack(whole, affine, notes=notes, unread=len(times) - some)
 
 
-def _choose_series(
-    groups: Mapping[SeriesKey, list[SeriesFile]], series: str | None, notes: Sequence[str]
-) -> list[SeriesFile]:
+def _choose_series(groups: dict[SeriesKey, list[SeriesFile]], series: str | None, notes: list[str]) -> list[SeriesFile]:
     """Return the files of the series that is asked for, or of the only one."""
     if not groups:
         raise ImageError("; ".join(["the folder holds no DICOM slices", *notes]))
@@ -159,10 +156,10 @@ def _list_names(folder: int) -> list[str]:
     return sorted(names)
 
 
-def _read_file(folder: int, name: str) -> tuple[SeriesKey, SeriesFile] | Slice | None:
-    """Return a file and what names its series, or why it cannot be read; None if it is not DICOM."""
+def _read_file(folder: int, name: str) -> SeriesFile | None:
+    """Return a file, or why it cannot be read; None if it is not DICOM."""
     if stat.S_ISDIR(os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode):
-        return Slice(name, (0, 0), stacks.NOWHERE, f"the folder {describe_location(name)}, not looked into")
+        return SeriesFile(name, (0, 0), stacks.NOWHERE, f"the folder {describe_location(name)}, not looked into")
     with open_in_folder(folder, name) as file:
         if file is None or not is_dicom(file.read(132)):
             return None
@@ -173,30 +170,25 @@ def _read_file(folder: int, name: str) -> tuple[SeriesKey, SeriesFile] | Slice |
             problem = "no picture"
         except Exception as error:  # pydicom raises anything for a damaged file
             problem = f"cannot be read ({describe_failure(error)})"
-    return Slice(name, (0, 0), stacks.NOWHERE, problem)
+    return SeriesFile(name, (0, 0), stacks.NOWHERE, problem)
 
 
-def _build_file(name: str, header: Header) -> tuple[SeriesKey, SeriesFile]:
+def _build_file(name: str, header: Header) -> SeriesFile:
     elements, number = header.elements, get_text(header.elements, "SeriesNumber")
     key = get_text(elements, "SeriesInstanceUID"), number if number.isdecimal() else ""
     one, photometric = build_slice(header, describe_location(name)), get_text(elements, "PhotometricInterpretation")
     if header.frames > 1:
         one = replace(one, kind=f"{header.frames} frames", place=stacks.NOWHERE)
     elif not one.kind:
-        one = replace(
-            one,
-            kind="localizer"
-            if "LOCALIZER" in list_words(elements, "ImageType")
-            else photometric.removesuffix("MONOCHROME2"),
-        )
+        localizer = "LOCALIZER" in list_words(elements, "ImageType")
+        one = replace(one, kind="localizer" if localizer else photometric.removesuffix("MONOCHROME2"))
     instance, bare = get_text(elements, "SOPInstanceUID"), replace(header, elements=None)
-    return key, SeriesFile(**vars(one), file=name, instance=instance, header=bare)
+    return SeriesFile(**vars(one), file=name, instance=instance, header=bare, series=key)
 
 
 def _decode(folder: int, file: SeriesFile) -> DecodedFrames:
     with open_in_folder(folder, file.file) as content:
         try:
-            assert file.header is not None
             decoded = dicom.decode(content or io.BytesIO(), file.header)
         except Exception as error:
             raise ImageError(f"file {file.name}: {describe_failure(error)}") from None

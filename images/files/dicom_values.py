@@ -2,7 +2,6 @@
 
 import hashlib
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -10,7 +9,7 @@ import numpy as np
 
 from ...errors import ImageError
 from ..colors import to_srgb
-from ..pixels import Native, Range, find_range, fit_integers, mark_blank, rescale, to_native_dtype
+from ..pixels import DEPTHS, Native, Range, find_range, fit_integers, mark_blank, rescale, to_native_dtype
 from ..source import Unit
 from .dicom_header import (
     MAGNIFICATION,
@@ -24,6 +23,7 @@ from .dicom_header import (
     get_frame_value,
     get_text,
     get_value,
+    list_values,
     parse_numbers,
 )
 from .dicom_marks import find_marks, list_regions, list_words
@@ -33,8 +33,6 @@ NEGATIVE = bytes(range(255, -1, -1))
 LEVELS = 2048  # of a sigmoid, over `REACH` widths: less than half a gray level is lost
 REACH = 4.0
 STEP = 1e-3  # the width of a window of one value, which is a threshold
-
-
 XRAY = "1.2.840.10008.5.1.4.1.1.12."  # begins the classes of angiography and fluoroscopy
 CT = ("1.2.840.10008.5.1.4.1.1.2", "1.2.840.10008.5.1.4.1.1.2.1", "1.2.840.10008.5.1.4.1.1.2.2")
 COLOR_SPACES = "its color space is not supported; allowed: MONOCHROME, RGB, YBR, PALETTE COLOR"
@@ -155,9 +153,8 @@ def get_unit(dataset: Any) -> Unit | None:
     sort = get_text(dataset, "SOPClassUID")
     tomography = sort in CT if sort else get_text(dataset, "Modality") == "CT"
     scaled = any(get_value(dataset, f"Rescale{part}") is not None for part in ("Slope", "Intercept"))
-    hounsfield = (
-        get_text(dataset, "RescaleType") or ("" if "LOCALIZER" in list_words(dataset, "ImageType") else "HU")
-    ) == "HU"
+    usual = "" if "LOCALIZER" in list_words(dataset, "ImageType") else "HU"
+    hounsfield = (get_text(dataset, "RescaleType") or usual) == "HU"
     return "HU" if tomography and scaled and hounsfield and not get_value(dataset, "ModalityLUTSequence") else None
 
 
@@ -310,19 +307,9 @@ def _suggest_plugin(decoder: Any) -> str:
 
 
 def join_slices(slices: list[np.ndarray]) -> np.ndarray:
-    """Join slices of one size in one array, of a depth that holds them all; empties the list to save memory."""
-    depths = {part.dtype for part in slices}
-    if len(depths) == 1:
-        depth = depths.pop()
-    elif all(part.dtype.kind in "iu" for part in slices):
-        low, high = min(int(part.min()) for part in slices), max(int(part.max()) for part in slices)
-        depth = fit_integers(np.array([low, high]), low, high).dtype
-    else:
-        depth = np.dtype(np.float32)
-    whole = np.empty((len(slices), *slices[0].shape), depth)
-    for number in reversed(range(len(slices))):
-        whole[number] = slices.pop()
-    return whole
+    """Join slices of one size in one array, of a depth that holds them all."""
+    whole = np.stack(slices)
+    return whole if whole.dtype.name in DEPTHS else fit_integers(whole, int(whole.min()), int(whole.max()))
 
 
 # ---------------------------------------------------------------------- how a file wants to be shown (PS3.3 C.11.2)
@@ -347,9 +334,9 @@ def get_display(dataset: Any, frame: int, possible: Range) -> Display | None:
             curve = np.rint(table.entries * (255 / table.highest)).clip(0, 255).astype(np.uint8).tobytes()
             return (float(table.first), float(table.first + len(curve) - 1)), curve
     function = str(get_value(dataset, "VOILUTFunction", frame) or "LINEAR").strip()
-    windows = (_list_numbers(dataset, f"Window{part}", frame) for part in ("Center", "Width"))
-    for center, width in zip(*windows, strict=False):
-        if center is None or width is None or width <= 0:
+    windows = (list_values(get_value(dataset, f"Window{part}", frame)) for part in ("Center", "Width"))
+    for center, width in filter(None, map(parse_numbers, zip(*windows, strict=False))):
+        if width <= 0:
             continue
         if function == "SIGMOID":  # C.11.2.1.3.1
             places = np.linspace(-REACH / 2, REACH / 2, LEVELS)
@@ -359,13 +346,6 @@ def get_display(dataset: Any, frame: int, possible: Range) -> Display | None:
             center, width = center - 0.5, max(width - 1, STEP)
         return (center - width / 2, center + width / 2), None
     return None
-
-
-def _list_numbers(dataset: Any, keyword: str, frame: int) -> list[float | None]:
-    """Return the numbers of an element, None for those that are blank."""
-    value = get_value(dataset, keyword, frame)
-    values = value if isinstance(value, Sequence) and not isinstance(value, str | bytes) else [value]
-    return [(*parse_numbers(part), None)[0] for part in values]
 
 
 def read_table(dataset: Any, item: Any, possible: Range) -> Table | None:
@@ -387,8 +367,7 @@ def read_table(dataset: Any, item: Any, possible: Range) -> Table | None:
 
 
 def choose_display(wish: Display | None, measured: Range, usual: Range, *, inverted: bool) -> Display:
-    """Return how values are shown: as the file asks, if that tells any of those apart that were measured, or the usual
-    range.
+    """Return how values are shown: as the file asks, if that tells any that were measured apart, or the usual range.
 
     Inverted, the lowest value is white (MONOCHROME1).
     """

@@ -80,7 +80,7 @@ def read_picture(content: Content, reserve: Reserve, selection: Selection = WHOL
     """Return the first picture of a file as Pillow decodes it; the source of a deeper format."""
     if not isinstance(content, int):
         head = _read_head(content)
-        if is_picture(head) and not is_dicom(head):
+        if any(accepts(head) for accepts, _ in FORMATS.values()) and not is_dicom(head):
             with suppress(*((ImageError,) if head[:4] in TIFFS else ())):  # a kind that Pillow does not have
                 return _load(content, head, reserve)[0]
             content.seek(0)
@@ -111,11 +111,6 @@ def _read_head(content: BinaryIO) -> bytes:
 
 
 # ---------------------------------------------------------------------- pictures
-def is_picture(head: bytes) -> bool:
-    """Return whether a file that begins with `head` is one of `FORMATS`."""
-    return any(accepts(head) for accepts, _ in FORMATS.values())
-
-
 def read_pictures(file: BinaryIO, head: bytes, reserve: Reserve) -> Source:
     """Return the first frame of a file; if there are several, its volume has the others."""
     image, count = _load(file, head, reserve)
@@ -148,9 +143,9 @@ def _load(file: BinaryIO, head: bytes, reserve: Reserve) -> tuple[Image.Image, i
     if opener is None:
         kinds = f"{', '.join(FORMATS)}, DICOM, NIfTI, MetaImage, NRRD, NumPy .npy"
         raise ImageError(f"this is not an image that can be opened; allowed: {kinds}")
-    scans = _count_scans(file) if opener is JpegImagePlugin.jpeg_factory else 1
+    scans = _count(file, SCAN) if opener is JpegImagePlugin.jpeg_factory else 1
     if opener is WebPImagePlugin.WebPImageFile:  # its canvas is allocated when it is opened
-        reserve(_measure_webp(file))
+        reserve(_measure_webp(file, head))
     try:
         image: Image.Image = opener(file, "")
         shape = image.height, image.width
@@ -190,37 +185,26 @@ def _read_bmp_colors(file: BinaryIO, head: bytes, image: Image.Image) -> None:
         image.info[NAMED] = "of a BMP header"
 
 
-def _count_scans(file: BinaryIO) -> int:
-    """Return how often the marker of a scan stands in a JPEG file."""
+def _count(file: BinaryIO, mark: bytes) -> int:
+    """Return how often a mark stands in a file."""
     count, last = 0, b""
     while part := file.read(2**20):
-        count += part.count(SCAN) + (last + part[:1] == SCAN)
-        last = part[-1:]
+        count += (last + part).count(mark)
+        last = part[1 - len(mark) :]
     file.seek(0)
     return count
 
 
-def _measure_webp(file: BinaryIO) -> int:
-    """Bytes of the canvas and all frames of a WebP file, from the headers of its chunks (RFC 9649, section 2)."""
-    width, height, frames, place = 1, 1, 0, 12
-    while frames <= limits.MAX_FRAMES:
-        file.seek(place)
-        chunk = file.read(18)
-        if len(chunk) < 18:
-            break
-        if chunk[:4] == b"VP8X":
-            width, height = (1 + int.from_bytes(chunk[at : at + 3], "little") for at in (12, 15))
-        elif place == 12 and chunk[:4] == b"VP8L":
-            bits = int.from_bytes(chunk[9:13], "little")
-            width, height = 1 + bits % 2**14, 1 + (bits >> 14) % 2**14
-        elif place == 12 and chunk[:4] == b"VP8 ":
-            width, height = (int.from_bytes(chunk[at : at + 2], "little") % 2**14 for at in (14, 16))
-        frames += chunk[:4] == b"ANMF"
-        size = int.from_bytes(chunk[4:8], "little")
-        place += 8 + size + size % 2
-    file.seek(0)
-    one = limits.check_size((height, width), 16)
-    return max(one, limits.check_size((height, width), 3, frames=max(1, frames)))
+def _measure_webp(file: BinaryIO, head: bytes) -> int:
+    """Bytes of the canvas and all frames of a WebP file, from the header of its first chunk (RFC 9649, section 2)."""
+    kind, (width, height) = head[12:16], (int.from_bytes(head[at : at + 2], "little") % 2**14 for at in (26, 28))
+    if kind == b"VP8X":
+        width, height = (1 + int.from_bytes(head[at : at + 3], "little") for at in (24, 27))
+    elif kind == b"VP8L":
+        bits = int.from_bytes(head[21:25], "little")
+        width, height = 1 + bits % 2**14, 1 + (bits >> 14) % 2**14
+    shape, frames = (max(1, height), max(1, width)), max(1, _count(file, b"ANMF"))
+    return max(limits.check_size(shape, 16), limits.check_size(shape, 3, frames=frames))
 
 
 def _is_deep_color(head: bytes) -> bool:

@@ -9,7 +9,6 @@ import gzip
 import io
 import math
 import re
-import zlib
 from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import replace
@@ -22,7 +21,7 @@ from ...errors import ImageError
 from .. import limits
 from ..pixels import Range, rescale, to_native_dtype
 from ..source import Source, Volume, build_volume
-from .paths import PART, Reserve, open_in_folder, read_exactly
+from .paths import Inflater, Reserve, open_in_folder, read_exactly
 
 SIZES = (348, 540)  # bytes of a header, version 1 and 2
 MM = {"mm": 1.0, "meter": 1000.0, "micron": 0.001, "unknown": 1.0}
@@ -32,8 +31,7 @@ BYTE_ORDERS: tuple[Literal["little", "big"], ...] = ("little", "big")
 
 
 def get_header_size(head: bytes) -> int | None:
-    """Return the size of the header of a NIfTI volume, of either byte order; None if the file does not begin with
-    one."""
+    """Return the size of the header of a NIfTI volume, of either byte order; None if the file begins with no such."""
     for order in BYTE_ORDERS:
         size = int.from_bytes(head[:4], order)
         if size in SIZES and (head[344:347] if size == 348 else head[4:7]) in (b"n+1", b"n+2", b"ni1", b"ni2"):
@@ -228,21 +226,6 @@ def get_data_name(header: bytes) -> str | None:
     if name in ("", ".", "..") or set(name) & set("/\\\0"):
         raise ImageError("ElementDataFile (or data file) leads out of the folder; allowed: a file beside the header")
     return None if name.lower() == "local" else name
-
-
-class Inflater:
-    """Reads what is deflated in a file (zlib or gzip), no more of it at a time than is asked for."""
-
-    def __init__(self, file: BinaryIO) -> None:
-        self.file, self.inflate = file, zlib.decompressobj(47)  # either kind of header
-
-    def read(self, count: int) -> bytes:
-        """Return up to `count` bytes; none at the end."""
-        part, waiting = b"", b"-"
-        while not part and waiting:
-            waiting = self.inflate.unconsumed_tail or self.file.read(PART)
-            part = self.inflate.decompress(waiting, count)
-        return part
 
 
 def _parse(header: bytes) -> dict[str, str]:

@@ -5,6 +5,7 @@ import os
 import re
 import stat
 import unicodedata
+import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -75,8 +76,7 @@ def split_selection(where: ImageLocation, folder: Folder | None = None) -> tuple
 
 
 def find_path(text: str, folder: Folder | None) -> Path:
-    """Return a path in a folder; a part that is not there as it is written, in the normal form of Unicode in which it
-    is: a Mac writes é as two letters."""
+    """Return a path in a folder; a part may have another normal form of Unicode: a Mac writes é as two letters."""
     path = Path(folder or "")
     for part in Path(text).parts:
         forms = [part] if part.isascii() else [part, *(unicodedata.normalize(form, part) for form in ("NFC", "NFD"))]
@@ -92,14 +92,11 @@ def open_location(where: ImageLocation, folder: Folder | None) -> Iterator[tuple
         The open file, its bytes if it has no path, or the descriptor of a folder. For a file of `DETACHED`, that of the
         folder in which it lies, and its name.
     """
-    if isinstance(where, bytes):
-        if len(where) > limits.MAX_FILE:
-            raise ImageError(_describe_size(len(where)))
-        yield where, None
-        return
-    text = os.fspath(where)
-    if is_data_url(text):
-        yield decode_data_url(text), None
+    text = "" if isinstance(where, bytes) else os.fspath(where)
+    if isinstance(where, bytes) or is_data_url(text):
+        content = where if isinstance(where, bytes) else decode_data_url(text)
+        _check_size(len(content))
+        yield content, None
         return
     path = resolve_inside(text, folder)
     _check_kind(path.stat())  # to open a device can have effects
@@ -117,12 +114,12 @@ def open_location(where: ImageLocation, folder: Folder | None) -> Iterator[tuple
 def _check_kind(kind: os.stat_result) -> None:
     if not stat.S_ISREG(kind.st_mode) and not stat.S_ISDIR(kind.st_mode):  # a pipe or a device may never end
         raise ImageError("this is not a regular file")
-    if stat.S_ISREG(kind.st_mode) and kind.st_size > limits.MAX_FILE:
-        raise ImageError(_describe_size(kind.st_size))
+    _check_size(kind.st_size if stat.S_ISREG(kind.st_mode) else 0)
 
 
-def _describe_size(size: int) -> str:
-    return f"the file has {size / 2**30:.1f} GiB; allowed: {limits.MAX_FILE / 2**30:.1f} GiB"
+def _check_size(size: int) -> None:
+    if size > limits.MAX_FILE:
+        raise ImageError(f"the file has {size / 2**30:.1f} GiB; allowed: {limits.MAX_FILE / 2**30:.1f} GiB")
 
 
 def resolve_inside(text: str, folder: Folder | None) -> Path:
@@ -191,6 +188,21 @@ def decode_data_url(url: str) -> bytes:
         return base64.b64decode(re.sub(r"[ \t\r\n]+", "", body), validate=True)  # RFC 2045 breaks its lines
     except ValueError:
         raise ImageError("the content of the data URL is not base64") from None
+
+
+class Inflater:
+    """Reads what is deflated in a file, no more of it at a time than is asked for; by default zlib or gzip."""
+
+    def __init__(self, file: BinaryIO, kind: int = 47) -> None:
+        self.file, self.inflate = file, zlib.decompressobj(kind)
+
+    def read(self, count: int) -> bytes:
+        """Return up to `count` bytes; none at the end."""
+        part, waiting = b"", b"-"
+        while not part and waiting and not self.inflate.eof:
+            waiting = self.inflate.unconsumed_tail or self.file.read(PART)
+            part = self.inflate.decompress(waiting, count)
+        return part
 
 
 def read_exactly(file: IO[bytes], count: int) -> np.ndarray:

@@ -174,8 +174,7 @@ class WorkerProcess:
                 file.seek(0)
                 self.channel.send(request, descriptors=[file.fileno()])
         else:
-            descriptor = content if isinstance(content, int) else content.fileno()
-            self.channel.send(request, descriptors=[descriptor])
+            self.channel.send(request, descriptors=[content if isinstance(content, int) else content.fileno()])
 
     def _receive(self) -> Message:
         answer, descriptors = self.channel.receive()

@@ -8,7 +8,8 @@ import base64
 import json
 import socket
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import fields
 from math import isfinite
 from typing import Any
@@ -22,9 +23,7 @@ from ..pixels import CODES, DEPTHS, ORIENTATION
 from ..source import Source, Volume
 
 MAX_MESSAGE = 2**20  # bytes of JSON
-JOINED = 2**16  # bytes behind a message that are sent in one call with it
 AHEAD = 2**16  # bytes that are asked for when a message is expected: a short one comes whole, with what is behind it
-
 MAX_NOTES, MAX_NOTE = 50, 1000  # notes of a reader, and characters of each
 
 Message = dict[str, Any]
@@ -50,23 +49,21 @@ class Channel:
         """Send a message, the bytes behind it, and open files; raise `ChannelClosed` or `TimeoutError`."""
         head = json.dumps(message, separators=(",", ":"), default=_to_plain).encode()
         first = len(head).to_bytes(4, "little") + head
-        if payload and len(payload) <= JOINED:
-            first, payload = first + payload, b""
-        try:
-            self._set_timeout()
+        with self._in_time():
             if descriptors:
                 first = first[socket.send_fds(self.sock, [first], descriptors) :]
             self.sock.sendall(first)
-            if payload:
-                self.sock.sendall(payload)
-        except TimeoutError:
-            raise
-        except OSError:
-            raise ChannelClosed from None
+            self.sock.sendall(payload)
 
     def receive(self) -> tuple[Message, list[int]]:
         """Return the next message and the files sent with it; raise `ChannelClosed` or `TimeoutError`."""
-        descriptors = [] if self.ahead else self._read_ahead()
+        descriptors: list[int] = []
+        if not self.ahead:
+            with self._in_time():
+                start, descriptors, *_ = socket.recv_fds(self.sock, AHEAD, 1)
+            if not start:
+                raise ChannelClosed
+            self.ahead = memoryview(start)
         length = int.from_bytes(self._read(4), "little")
         if length > MAX_MESSAGE:
             raise ChannelClosed
@@ -74,20 +71,6 @@ class Channel:
         if not isinstance(message, dict):
             raise ChannelClosed
         return message, descriptors
-
-    def _read_ahead(self) -> list[int]:
-        """Receive what has come, and the files sent with it."""
-        self._set_timeout()
-        try:
-            start, descriptors, *_ = socket.recv_fds(self.sock, AHEAD, 1)
-        except TimeoutError:
-            raise
-        except OSError:
-            raise ChannelClosed from None
-        if not start:
-            raise ChannelClosed
-        self.ahead = memoryview(start)
-        return descriptors
 
     def _read(self, count: int) -> memoryview:
         """Return the next bytes."""
@@ -104,20 +87,23 @@ class Channel:
         room[:there], self.ahead = self.ahead[:there], self.ahead[there:]
         room = room[there:]
         while room:
-            self._set_timeout()
-            try:
+            with self._in_time():
                 count = self.sock.recv_into(room)
-            except TimeoutError:
-                raise
-            except OSError:
-                raise ChannelClosed from None
             if not count:
                 raise ChannelClosed
             room = room[count:]
 
-    def _set_timeout(self) -> None:
+    @contextmanager
+    def _in_time(self) -> Iterator[None]:
+        """Let the socket wait until the deadline; raise `ChannelClosed` if it fails, and `TimeoutError`."""
         if self.deadline is not None:
             self.sock.settimeout(max(0.001, self.deadline - time.monotonic()))
+        try:
+            yield
+        except TimeoutError:
+            raise
+        except OSError:
+            raise ChannelClosed from None
 
 
 def _to_plain(value: Any) -> Any:
@@ -189,13 +175,7 @@ def _check(source: Source) -> Source:
 
 
 def _order_as_in_memory(array: np.ndarray) -> tuple[np.ndarray, list[int], list[int]]:
-    """Return the same values in one piece, without a copy if they are in one already; its axes in `array`, and those
-    turned.
-
-    The axes of a volume are views of its file: turned round and in another order.
-    """
-    if array.flags.c_contiguous:
-        return array, list(range(array.ndim)), []
+    """Return the same values in one piece, if it can be without a copy; its axes in `array`, and those turned."""
     order = [int(axis) for axis in np.argsort([-abs(stride) for stride in array.strides], kind="stable")]
     inside = array.transpose(order)
     flipped = [axis for axis, stride in enumerate(inside.strides) if stride < 0]
@@ -203,8 +183,8 @@ def _order_as_in_memory(array: np.ndarray) -> tuple[np.ndarray, list[int], list[
 
 
 def pack_picture(image: Image.Image) -> tuple[Message, memoryview]:
-    """Return a Pillow image as a message and the bytes behind it; of its facts only palette, transparency and
-    rotation. RGB and RGBA are converted to sRGB."""
+    """Return a Pillow image (RGB and RGBA as sRGB), with palette, transparency and rotation, as a message and its
+    bytes."""
     message: Message = {"dtype": "bytes", "mode": image.mode, "size": image.size}
     if image.palette is not None and image.mode in ("P", "PA"):
         kind = "RGBA" if image.palette.mode == "RGBA" else "RGB"

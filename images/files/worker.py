@@ -32,9 +32,7 @@ OPEN_FILES = 64
 
 
 def main(descriptor: int, watched: int) -> None:
-    """Decode the files that come through a socket, until it is closed; the parent holds the other end of the pipe
-    `watched`.
-    """
+    """Decode the files that come through a socket, until it is closed; the parent has the other end of `watched`."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal sends it to parent and worker
     silence(os.devnull)
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
@@ -151,10 +149,7 @@ class Worker:
 def get_size() -> int | None:
     """Bytes of this process's address space; None on a system that does not tell, and there memory has no limit."""
     try:
-        file = os.open("/proc/self/statm", os.O_RDONLY)
+        with open("/proc/self/statm") as file:
+            return int(file.read().split()[0]) * resource.getpagesize()
     except OSError:
         return None
-    try:
-        return int(os.read(file, 100).split()[0]) * resource.getpagesize()
-    finally:
-        os.close(file)

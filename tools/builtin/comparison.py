@@ -73,15 +73,15 @@ def show_beside(
 def _find_part(view: View, other: Source, index: int | None, name: str) -> tuple[Source, Box, str]:
     """Return the slice of another image that is beside the shown one, which window of it, and that part in words."""
     here, there, part = view.source.volume, other.volume, f"the same part of {name}"
-    if other is view.source or (here is not None and there is not None and here.is_same_stack(there)):
+    if other is view.source or other.is_same_stack(view.source):
         return _find_slice(view.source, other, index), view.window, part
     if here is None or there is None or not _share_frame(here, there):
         part = f"{name} at the same proportions; it is not known whether this is the same place"
         part += " in the patient" if here is not None and there is not None else ""
         return _find_slice(view.source, other, index), view.window, part
-    at, last = _find_index(view.source, there), there.voxels.shape[AXES[here.plane]] - 1
+    at, (x1, y1, x2, y2) = _map_window(view.source, there, view.window)
+    last = there.voxels.shape[AXES[here.plane]] - 1
     found = _find_slice(view.source, other, min(last, max(0, round(at))) if index is None else index)
-    x1, y1, x2, y2 = _map_window(view.source, found, view.window)
     window = max(x1, 0.0), max(y1, 0.0), min(x2, 1.0), min(y2, 1.0)
     if min(window[2] - window[0], window[3] - window[1]) <= SHARED:
         window, part = WHOLE, f"all of the slice of {name}, which does not hold this part"
@@ -202,10 +202,7 @@ def _find_mask(shown: Source, mask: Source) -> tuple[Source, str]:
         raise _refuse(others, sides, "voxels")
     if volume.spacing and other.spacing and not np.allclose(volume.spacing, other.spacing, rtol=SAME, atol=0):
         raise _refuse(other.spacing[::-1], volume.spacing[::-1], "mm")
-    found = other.get_slice(volume.index, volume.plane)
-    if volume.affine is other.affine is None:
-        return found, ""
-    return found, LAID
+    return other.get_slice(volume.index, volume.plane), "" if volume.affine is other.affine is None else LAID
 
 
 def _refuse(given: Sequence[float], allowed: Sequence[float], unit: str) -> ArgumentError:
@@ -222,20 +219,14 @@ def _sample_mask(view: View, whole: np.ndarray) -> np.ndarray:
     sampled = replace(view, source=Source(whole.astype(np.float32)), operations=(), parent=None)
     left, top, right, bottom = sampled.native
     if (right - left) * (bottom - top) <= view.size[0] * view.size[1]:
-        return _sample_nearest(view, whole)
+        (width, height), (rows, columns) = view.size, whole.shape
+        u, v = (np.arange(width) + 0.5) / width, (np.arange(height)[:, None] + 0.5) / height
+        a, b, c, d, e, f = view.matrix
+        places = (d * u + e * v + f, rows), (a * u + b * v + c, columns)
+        return np.asarray(whole[tuple(np.clip((part * side).astype(int), 0, side - 1) for part, side in places)])
     shares = sampled.sample_values()
     inside = shares >= 0.5
     return inside if inside.any() else shares > THIN
-
-
-def _sample_nearest(view: View, whole: np.ndarray) -> np.ndarray:
-    (width, height), (rows, columns) = view.size, whole.shape
-    u, v = (np.arange(width) + 0.5) / width, (np.arange(height) + 0.5) / height
-    a, b, c, d, e, f = view.matrix
-    x, y = (b * v + c, d * u + f) if view.turned else (a * u + c, e * v + f)
-    column, row = (np.clip((part * side).astype(int), 0, side - 1) for part, side in ((x, columns), (y, rows)))
-    index = (row[None, :], column[:, None]) if view.turned else (row[:, None], column[None, :])
-    return np.asarray(whole[index])
 
 
 # ---- where slices of different volumes lie in the patient, in millimeters by `Volume.affine`
@@ -247,23 +238,16 @@ def _share_frame(first: Volume, second: Volume) -> bool:
     return first.affine is not None and second.affine is not None and len(frames) < 2
 
 
-def _find_index(source: Source, other: Volume) -> float:
-    """Return where the middle of a slice lies among the slices of another volume along the same plane, not rounded.
-
-    Below -0.5, or at its number of slices less 0.5 and above, the other volume does not reach that place.
-    """
-    return float(_map_points(source, other, [(0.5, 0.5)])[0][2 - AXES[_get_volume(source).plane]])
-
-
-def _map_window(source: Source, other: Source, window: Sequence[float]) -> tuple[float, float, float, float]:
-    """Return where a window of a slice (fractions) lies in a slice of another volume in the same plane: the upright box
-    around its corners, in fractions, which may lie outside."""
-    volume, (x1, y1, x2, y2) = _get_volume(other), window
-    corners = _map_points(source, volume, [(x, y) for x in (x1, x2) for y in (y1, y2)])
-    columns, rows = ((np.delete(corners, 2 - AXES[volume.plane], axis=1) + 0.5) / other.size).T
-    if volume.plane != "axial":  # slices are shown with the head up
+def _map_window(source: Source, other: Volume, window: Box) -> tuple[float, Box]:
+    """Return where the middle of a slice lies among those of another volume along the same plane, not rounded, and
+    where a window of it (fractions) lies in them: the upright box around its corners. Both may lie outside."""
+    plane, (x1, y1, x2, y2) = _get_volume(source).plane, window
+    middle, *corners = _map_points(source, other, [(0.5, 0.5), *((x, y) for x in (x1, x2) for y in (y1, y2))])
+    columns, rows = np.delete((np.array(corners) + 0.5) / other.voxels.shape[2::-1], 2 - AXES[plane], axis=1).T
+    if plane != "axial":  # slices are shown with the head up
         rows = 1 - rows
-    return float(columns.min()), float(rows.min()), float(columns.max()), float(rows.max())
+    box = float(columns.min()), float(rows.min()), float(columns.max()), float(rows.max())
+    return float(middle[2 - AXES[plane]]), box
 
 
 def _measure_turn(source: Source, other: Source) -> float:
@@ -320,8 +304,7 @@ def _map_points(source: Source, other: Volume, points: Sequence[tuple[float, flo
     right, down, first = _get_volume(source).get_directions()
     pixels = np.array(points) * source.size - 0.5
     places = first + pixels[:, :1] * right + pixels[:, 1:] * down
-    mapped: np.ndarray = np.linalg.solve(other.affine[:3, :3], (places - other.affine[:3, 3]).T).T
-    return mapped
+    return np.asarray(np.linalg.solve(other.affine[:3, :3], (places - other.affine[:3, 3]).T).T)
 
 
 def _get_volume(source: Source) -> Volume:

@@ -47,8 +47,7 @@ def find_undrawn(text: str) -> str:
 def draw_outline(pixels: np.ndarray, box: Corners, color: str, label: str = "") -> np.ndarray:
     """Return a copy of uint8 `pixels`, (h, w) or (h, w, 3), in RGB with the outline of a box and the label above it.
 
-    `box` is (left, top, right, bottom) in pixels, right and bottom excluded; the outline, `OUTLINE` pixels wide, lies
-    inside.
+    `box` is (left, top, right, bottom) in pixels, right and bottom excluded; the outline lies inside.
     """
     marked = _to_color(pixels)
     left, top, right, bottom = box
@@ -61,8 +60,7 @@ def draw_outline(pixels: np.ndarray, box: Corners, color: str, label: str = "") 
 
 
 def draw_mask(pixels: np.ndarray, inside: np.ndarray, color: Color, opacity: float = 0.4) -> np.ndarray:
-    """Return a copy of uint8 `pixels`, (h, w) or (h, w, 3), in RGB with the color over all pixels `inside`, a bool (h,
-    w)."""
+    """Return a copy of uint8 `pixels`, (h, w) or (h, w, 3), in RGB with the color over all that is `inside` (bool)."""
     marked = _to_color(pixels)
     marked[inside] = np.rint(marked[inside] * (1 - opacity) + np.array(color) * opacity).astype(np.uint8)
     return marked
@@ -83,8 +81,7 @@ def find_mask_box(inside: np.ndarray) -> tuple[float, ...] | None:
 
 
 def draw_grid(pixels: np.ndarray, divisions: int, labels: list[str]) -> np.ndarray:
-    """Return a copy of uint8 `pixels` in RGB, cut by lines into divisions x divisions cells with labels, given row by
-    row."""
+    """Return a copy of uint8 `pixels` in RGB, cut by lines into divisions x divisions cells, labeled row by row."""
     marked = _to_color(pixels)
     height, width = marked.shape[:2]
     columns, rows = ([round(i * side / divisions) for i in range(divisions)] for side in (width, height))
@@ -93,13 +90,11 @@ def draw_grid(pixels: np.ndarray, divisions: int, labels: list[str]) -> np.ndarr
         marked[y : y + 1] = GRID
     letters = min(width, height) // divisions // 4
     for place, label in zip([(x, y) for y in rows for x in columns], labels, strict=True):
-        _write_label(marked, place, label, GRID, letters)
+        _write_label(marked, place, label, GRID, letters, above=False)
     return marked
 
 
-def _write_label(
-    marked: np.ndarray, at: tuple[int, int], text: str, color: Color, letters: int, above: bool = False
-) -> None:
+def _write_label(marked: np.ndarray, at: tuple[int, int], text: str, color: Color, letters: int, above: bool) -> None:
     """Write text on black, its corner at `at` (left, top), or above it if there is room; stays within the picture."""
     font = _load_font(min(max(letters, SMALLEST_LETTERS), LARGEST_LETTERS))
     bounds = ImageDraw.Draw(Image.new("RGB", (1, 1))).textbbox((0, 0), text, font=font, anchor="lt")

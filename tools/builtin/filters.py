@@ -6,7 +6,6 @@ after a zoom.
 """
 
 import math
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Annotated, ClassVar, Literal
 
@@ -20,7 +19,6 @@ from ..results import ToolOutput
 from ..tool import tool
 from .intensity import get_mask
 
-STRIP = 64  # rows in which edges are computed at a time: floats of a whole grid would not fit the cache
 SMALLEST_TILE = 16  # pixels: in a smaller tile, equalization turns any gray into white
 
 SMOOTH = np.array([[1, 1, 1], [1, 5, 1], [1, 1, 1]], np.float32) / 13  # Pillow's ImageFilter.SMOOTH
@@ -50,9 +48,8 @@ def adjust_sharpness(view: View, factor: Annotated[float, Range(0.1, 3)]) -> Too
 
     factor: above 1 sharpens, below 1 softens, 1 changes nothing
     """
-    return ToolOutput(
-        "sharpness adjusted", {"factor": factor, "size": list(view.size)}, view=view.apply(Sharpness(factor))
-    )
+    facts = {"factor": factor, "size": list(view.size)}
+    return ToolOutput("sharpness adjusted", facts, view=view.apply(Sharpness(factor)))
 
 
 @dataclass(frozen=True)
@@ -96,8 +93,7 @@ class LocalContrast:
             return pixels
         grid = (self.tiles, self.tiles)
         if math.ceil(width / self.tiles) * math.ceil(height / self.tiles) < SMALLEST_TILE:
-            grid = max(1, width // 4), max(1, height // 4)
-            grid = min(grid[0], self.tiles), min(grid[1], self.tiles)
+            grid = min(max(1, width // 4), self.tiles), min(max(1, height // 4), self.tiles)
         return cv2.createCLAHE(self.clip_limit, grid).apply(pixels)
 
 
@@ -132,10 +128,7 @@ class Edges:
 
     def __call__(self, pixels: np.ndarray, view: View) -> np.ndarray:
         pixels = reduce_magnified(to_luminance(view.source.to_uint8(pixels)), view)
-        edges = np.zeros_like(pixels)
-        if self.top > 0:
-            for start, strength in iter_edge_strips(pixels, self.method):
-                cv2.convertScaleAbs(strength, edges[start : start + len(strength)], 255 / self.top)
+        edges = cv2.convertScaleAbs(find_edges(pixels, self.method), alpha=255 / self.top if self.top > 0 else 0)
         return edges if edges.shape == view.size[::-1] else cv2.resize(edges, view.size)
 
 
@@ -149,17 +142,11 @@ def reduce_magnified(pixels: np.ndarray, view: View) -> np.ndarray:
     return cv2.resize(pixels, (width, height), interpolation=cv2.INTER_AREA)
 
 
-def iter_edge_strips(pixels: np.ndarray, method: str) -> Iterator[tuple[int, np.ndarray]]:
-    """Yield strips of the edges of uint8 pixels: (first row, strength, which may be negative). The border is
-    reflected."""
-    framed = cv2.copyMakeBorder(pixels, 1, 1, 0, 0, cv2.BORDER_REFLECT_101)
-    for start in range(0, len(pixels), STRIP):
-        strip = framed[start : start + STRIP + 2]
-        if method == "sobel":
-            x, y = (cv2.Sobel(strip, cv2.CV_32F, *order)[1:-1] for order in ((1, 0), (0, 1)))
-            yield start, cv2.magnitude(x, y)
-        else:
-            yield start, cv2.Laplacian(strip, cv2.CV_16S, ksize=1)[1:-1]
+def find_edges(pixels: np.ndarray, method: str) -> np.ndarray:
+    """Return the strength of the edges of uint8 pixels, which may be negative; the border is reflected."""
+    if method == "laplacian":
+        return cv2.Laplacian(pixels, cv2.CV_16S, ksize=1)
+    return cv2.magnitude(*(cv2.Sobel(pixels, cv2.CV_32F, *order) for order in ((1, 0), (0, 1))))
 
 
 @tool
@@ -171,8 +158,7 @@ def detect_edges(view: View, method: Literal["sobel", "laplacian"] = "sobel") ->
     pixels, mask = reduce_magnified(view.to_gray(), view), get_mask(view)
     if mask is not None:
         mask = cv2.resize(mask, pixels.shape[::-1], interpolation=cv2.INTER_NEAREST)
-    strips = iter_edge_strips(pixels, method)
-    top = max(cv2.norm(part, cv2.NORM_INF, mask if mask is None else mask[at : at + STRIP]) for at, part in strips)
+    top = cv2.norm(find_edges(pixels, method), cv2.NORM_INF, mask)
     return ToolOutput("edges shown", {"method": method, "size": list(view.size)}, view=view.apply(Edges(method, top)))
 
 

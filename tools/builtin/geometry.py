@@ -43,9 +43,8 @@ def crop(view: View, box: Box) -> ToolOutput:
     ox1, oy1, ox2, oy2 = view.box_to_original(box)
     width, height = (ox2 - ox1) * view.source.extent[0], (oy2 - oy1) * view.source.extent[1]
     if min(width, height) < SMALLEST_CROP - 1e-6:  # 0.7 - 0.6 is a little less than 0.1
-        raise ArgumentError(
-            f"crop: box is {width:.0f}x{height:.0f} pixels; allowed: at least {SMALLEST_CROP}x{SMALLEST_CROP}"
-        )
+        allowed = f"at least {SMALLEST_CROP}x{SMALLEST_CROP}"
+        raise ArgumentError(f"crop: box is {width:.0f}x{height:.0f} pixels; allowed: {allowed}")
     part = view.crop(box)
     share = 100 * (x2 - x1) * (y2 - y1)
     facts = {"original_size": list(view.size), "new_size": list(part.size), "area_percentage": share}
@@ -80,8 +79,7 @@ def flip_vertical(view: View) -> ToolOutput:
 
 
 def _compare_to_original(view: View, axis: int) -> str:
-    """Return whether left and right (axis 0) or top and bottom (1) are swapped; for a turned view, whether it is
-    mirrored."""
+    """Return whether left and right (axis 0) or top and bottom (1) are swapped; of a turned view, if it is mirrored."""
     swapped = view.is_mirror_image if view.turned else view.mirrored[axis]
     return "reversed" if swapped else "as in the original"
 

@@ -92,13 +92,11 @@ def equalize_levels(pixels: np.ndarray, mask: np.ndarray | None = None) -> np.nd
     lowest = counts[np.argmax(counts > 0)]
     if lowest == cumulative[-1]:
         return LEVELS
-    levels: np.ndarray = (cumulative - lowest) / (cumulative[-1] - lowest) * 255
-    return levels
+    return np.asarray((cumulative - lowest) / (cumulative[-1] - lowest) * 255)
 
 
 @tool
 def invert(view: View) -> ToolOutput:
     """Swap black and white. Drops color."""
-    return ToolOutput(
-        "inverted", {"size": list(view.size)}, view=view.apply(Table.from_levels("invert", 255 - LEVELS, grays=True))
-    )
+    table = Table.from_levels("invert", 255 - LEVELS, grays=True)
+    return ToolOutput("inverted", {"size": list(view.size)}, view=view.apply(table))

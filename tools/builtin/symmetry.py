@@ -2,7 +2,7 @@
 
 import math
 from dataclasses import dataclass, replace
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import cv2
 import numpy as np
@@ -33,7 +33,7 @@ class Difference:
         if self.top == 0:
             return difference
         along = self.axis ^ view.turned  # of the view: 0 columns, 1 rows
-        first, last, other, measured = self.render_counterpart(pixels, view, along)
+        first, last, other, measured = self._mirror(pixels, view, along)
         part = np.s_[:, first:last] if along == 0 else np.s_[first:last]
         if last > first:
             difference[part] = cv2.convertScaleAbs(cv2.absdiff(pixels[part], other), alpha=255 / self.top)
@@ -41,11 +41,8 @@ class Difference:
                 difference[part][~measured] = 0
         return difference
 
-    def render_counterpart(
-        self, pixels: np.ndarray, view: View, along: int
-    ) -> tuple[int, int, np.ndarray, np.ndarray | None]:
-        """(first, last, mirror image, what of it was measured) of the columns (or rows) whose mirror image lies inside
-        the original."""
+    def _mirror(self, pixels: np.ndarray, view: View, along: int) -> tuple[int, int, np.ndarray, np.ndarray | None]:
+        """(first, last, mirror image, what was measured) of the columns (or rows) whose mirror image is inside."""
         low, high = view.window[self.axis], view.window[self.axis + 2]
         count, backwards = view.size[along], view.mirrored[along]
         if abs(low + high - 2 * self.center) < 1e-9:  # the view is its own counterpart
@@ -63,10 +60,8 @@ class Difference:
         window[self.axis] = max(0.0, 2 * self.center - (low + stop * step))
         window[self.axis + 2] = min(1.0, 2 * self.center - (low + start * step))
         size[along], mirrored[along] = last - first, not backwards
-        x1, y1, x2, y2 = window
-        other = replace(
-            view, window=(x1, y1, x2, y2), size=(size[0], size[1]), mirrored=(mirrored[0], mirrored[1]), parent=None
-        )
+        changes: dict[str, Any] = {"window": tuple(window), "size": tuple(size), "mirrored": tuple(mirrored)}
+        other = replace(view, **changes, parent=None)
         return first, last, other.to_gray(), other.measured
 
 
@@ -80,6 +75,5 @@ def symmetry_diff(view: View) -> ToolOutput:
     center = (view.window[axis] + view.window[axis + 2]) / 2
     both = None if there is None else (there & there[:, ::-1]).astype(np.uint8)
     top = int(cv2.norm(cv2.absdiff(pixels, cv2.flip(pixels, 1)), cv2.NORM_INF, both))
-    return ToolOutput(
-        "mirror difference shown", {"size": list(view.size)}, view=view.apply(Difference(axis, center, top))
-    )
+    shown = view.apply(Difference(axis, center, top))
+    return ToolOutput("mirror difference shown", {"size": list(view.size)}, view=shown)

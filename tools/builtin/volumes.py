@@ -45,9 +45,8 @@ def list_slices(view: View) -> ToolOutput:
             facts[f"{name}_mm_apart"] = distance
     sheared = [plane for plane in AXES if volume.planes and plane not in volume.allowed_planes]
     if sheared:
-        facts["planes_not_shown"] = (
-            f"{', '.join(sheared)}: they would be sheared, because the axes of the scan are not at right angles"
-        )
+        reason = "they would be sheared, because the axes of the scan are not at right angles"
+        facts["planes_not_shown"] = f"{', '.join(sheared)}: {reason}"
     if volume.notes:
         facts["notes"] = list(volume.notes)
     facts["shown"] = f"{volume.plane} {volume.index}" if volume.planes else f"frame {volume.index}"

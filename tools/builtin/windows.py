@@ -63,34 +63,30 @@ class WindowPreset(Section):
         return self
 
 
-def _hounsfield(center: float, width: float) -> WindowPreset:
-    return WindowPreset(center=center, width=width, unit="HU")
-
-
-def _gray(center: float, width: float) -> WindowPreset:
-    return WindowPreset(center=center, width=width, unit="gray")
+def _window(center: float, width: float, unit: Literal["HU", "gray"] = "HU") -> WindowPreset:
+    return WindowPreset(center=center, width=width, unit=unit)
 
 
 PRESETS: Mapping[str, WindowPreset] = {
-    "brain": _gray(128, 230),
-    "flair": _gray(110, 200),
-    "t2": _gray(140, 220),
-    "stroke": _gray(100, 180),
-    "posterior_fossa": _gray(120, 210),
+    "brain": _window(128, 230, "gray"),
+    "flair": _window(110, 200, "gray"),
+    "t2": _window(140, 220, "gray"),
+    "stroke": _window(100, 180, "gray"),
+    "posterior_fossa": _window(120, 210, "gray"),
     "mri": WindowPreset(percentiles=(1, 99.5)),
     "mri_dark": WindowPreset(percentiles=(1, 80)),
     "mri_bright": WindowPreset(percentiles=(50, 99.9)),
-    "ct_brain": _hounsfield(40, 80),
-    "ct_subdural": _hounsfield(75, 215),
-    "ct_bone": _hounsfield(400, 1800),
-    "ct_soft_tissue": _hounsfield(40, 400),
-    "ct_stroke": _hounsfield(32, 80),
-    "ct_stroke_narrow": _hounsfield(40, 40),
-    "ct_posterior_fossa": _hounsfield(36, 120),
-    "ct_lung": _hounsfield(-600, 1500),
-    "ct_mediastinum": _hounsfield(50, 350),
-    "ct_liver": _hounsfield(30, 150),
-    "ct_angiography": _hounsfield(300, 600),
+    "ct_brain": _window(40, 80),
+    "ct_subdural": _window(75, 215),
+    "ct_bone": _window(400, 1800),
+    "ct_soft_tissue": _window(40, 400),
+    "ct_stroke": _window(32, 80),
+    "ct_stroke_narrow": _window(40, 40),
+    "ct_posterior_fossa": _window(36, 120),
+    "ct_lung": _window(-600, 1500),
+    "ct_mediastinum": _window(50, 350),
+    "ct_liver": _window(30, 150),
+    "ct_angiography": _window(300, 600),
 }
 
 
@@ -183,11 +179,18 @@ def window_level(
     center: in the image's own values (CT: Hounsfield units)
     width: in the image's own values, above 0
     """
-    base = _remove_window(view)
+    only = len(view.operations) == 1 and _name_operation(view.operations[0]) == "window_level"
+    base = replace(view, operations=(), parent=None) if only else view  # windows do not accumulate
     chosen = None if preset is None else (windows.get(preset) or PRESETS[preset])
     if chosen is not None:
         _check_preset(base, str(preset), chosen, {**PRESETS, **windows})
-        center, width = _find_window(base, chosen)
+        center, width = chosen.center, chosen.width
+        if chosen.percentiles is not None:
+            low, high = find_percentiles(base.source, chosen.percentiles)
+            if low >= high:
+                what = f"all values of this volume are about {low:g}: there is no contrast to show"
+                raise ArgumentError(f"window_level: {what}")
+            center, width = (low + high) / 2, high - low
     if center is None or width is None:
         raise ArgumentError("window_level: give a preset, or both center and width")
     if width <= 0:
@@ -196,10 +199,8 @@ def window_level(
     low, high, unit = center - width / 2, center + width / 2, _name_unit(base, native and _is_deep(base))
     darkest, brightest = cv2.minMaxLoc(to_luminance(base.get_values() if native else base.to_uint8()))[:2]
     if high < darkest or low > brightest:
-        raise ArgumentError(
-            f"window_level: the window {low:g} to {high:g} does not overlap the data: this view holds {darkest:g} to "
-            f"{brightest:g} ({unit})"
-        )
+        held = f"this view holds {darkest:g} to {brightest:g} ({unit})"
+        raise ArgumentError(f"window_level: the window {low:g} to {high:g} does not overlap the data: {held}")
     ends = (high, low) if native and base.source.inverted else (low, high)
     shown = replace(base.apply(Window("window_level", *ends, native, str(preset or ""))), parent=view)
     named = {} if preset is None else {"preset": preset}
@@ -213,48 +214,21 @@ def add_windows(original: Tool, windows: Mapping[str, WindowPreset]) -> Tool:
     The function receives them as its hidden argument `windows`.
     """
     names = [*PRESETS, *(name for name in windows if name not in PRESETS)]
-    return replace(
-        original, parameters={**original.parameters, "preset": {**original.parameters["preset"], "enum": names}}
-    )
-
-
-def _find_window(base: View, preset: WindowPreset) -> tuple[float, float]:
-    """Return the center and the width of a preset, for a view."""
-    if preset.percentiles is None:
-        assert preset.center is not None and preset.width is not None  # noqa: PT018
-        return preset.center, preset.width
-    low, high = find_percentiles(base.source, preset.percentiles)
-    if low >= high:
-        raise ArgumentError(f"window_level: all values of this volume are about {low:g}: there is no contrast to show")
-    return (low + high) / 2, high - low
-
-
-def _remove_window(view: View) -> View:
-    """Return the view without its window if that is its only change: windows do not accumulate."""
-    only = len(view.operations) == 1 and _name_operation(view.operations[0]) == "window_level"
-    return replace(view, operations=(), parent=None) if only else view
+    preset = {**original.parameters["preset"], "enum": names}
+    return replace(original, parameters={**original.parameters, "preset": preset})
 
 
 def _check_preset(view: View, name: str, preset: WindowPreset, windows: Mapping[str, WindowPreset]) -> None:
     """Raise `ArgumentError` for a preset whose unit the view does not have."""
     purpose = {"HU": "Hounsfield units", "native": "the image's own values"}.get(preset.unit)
+    what = f"window_level: preset {show_json(name)} is for"
     if preset.unit == "HU" and view.source.unit != "HU":
         others = ", ".join(name for name, other in windows.items() if other.unit != "HU")
-        raise ArgumentError(
-            f"window_level: preset {show_json(name)} is for Hounsfield units, but this image has none; "
-            f"allowed: {others}"
-        )
+        raise ArgumentError(f"{what} Hounsfield units, but this image has none; allowed: {others}")
     if purpose is not None and view.operations:
-        raise ArgumentError(
-            f"window_level: preset {show_json(name)} is for {purpose}, but the picture is 8-bit since "
-            f"{_find_change(view)}. Call undo or reset first."
-        )
-
-
-def _find_change(view: View) -> str:
-    """Return the tool that made the picture 8-bit. A first window does not count if other changes follow it."""
-    names = [_name_operation(operation) for operation in view.operations]
-    return names[1] if names[0] == "window_level" and len(names) > 1 else names[0]
+        names = [_name_operation(operation) for operation in view.operations]
+        first = names[1] if names[0] == "window_level" and len(names) > 1 else names[0]  # a first window kept its depth
+        raise ArgumentError(f"{what} {purpose}, but the picture is 8-bit since {first}. Call undo or reset first.")
 
 
 def _name_operation(operation: object) -> str:
