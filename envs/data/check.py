@@ -207,7 +207,7 @@ class CheckedRows:
             if error.expected.startswith(UNOPENED):  # "… (image 'a.png': why)": the name is said already
                 why = error.expected.removeprefix(UNOPENED).rpartition("': ")[2].removesuffix(")")
             line = make_line(f"{error.column} {describe_value(error.given)}: {why}", MAX_REASON)
-            places.setdefault(line, []).append(f"row {error.row}" if isinstance(error.row, int) else error.row)
+            places.setdefault(line, []).append(error.row)
         return [f"{line} ({_join(rows)})" for line, rows in places.items()]
 
 

@@ -1,6 +1,5 @@
 """`DataEnv`: the base of environments whose tasks are rows of a dataset."""
 
-import logging
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
@@ -21,16 +20,13 @@ from ...utils.terminal import describe_error
 from ...utils.values import identify
 from . import selection
 from .columns import ColumnMap, ExpressionError
-from .fields import BoxFrame, MappedRow, Measure, TaskField
+from .fields import BoxFrame, MappedRow, TaskField
 from .images import IMAGE_FIELDS, RowImages, check_path, get_location, list_images, measure_picture, turn_place
-from .overlap import find_contradictions
+from .overlap import check_contradictions
 from .rows import Rows
 from .selection import BAD_ROW, DataTasks, check_tasks
 from .settings import DataSettings
 from .sources import open_rows
-
-MAX_CONTRADICTING = 0.1  # share of tasks whose labels or boxes contradict an earlier one
-log = logging.getLogger("viewbox.envs")
 
 
 class DataEnv(BaseMultiTurnEnv):
@@ -98,8 +94,8 @@ class DataEnv(BaseMultiTurnEnv):
         stop = data.bad_rows == "stop"
         numbers, skipped = check_tasks(numbers, self._check_row, bad, dataset=rows.name, limit=data.limit, stop=stop)
         if self.data.group is None and not rows.starts and len(numbers) <= selection.MAX_CHECKED:
-            self._check_contradictions([int(number) for number in numbers])
-        return DataTasks(numbers, self._make_task, skipped, name=self._name_task, stop=stop)
+            check_contradictions(rows, self.columns, self.fields, numbers.tolist())
+        return DataTasks(numbers, self._make_task if stop else self._make_any, skipped)
 
     def images(self, task: Task) -> Sequence[TaskImage]:
         """Return the images of the task's row, each opened when it is shown. Raise `BadRow` if the row is bad."""
@@ -111,22 +107,6 @@ class DataEnv(BaseMultiTurnEnv):
         return self.get_images(number)
 
     # ------------------------------------------------------------------ rows
-    def _check_contradictions(self, numbers: Sequence[int]) -> None:
-        """Warn of tasks that contradict each other; raise `ConfigError` if they are more than a few."""
-        found = find_contradictions(self.rows, self.columns, self.fields, numbers)
-        if not found:
-            return
-        count, parted = len({one for pair in found for one in pair[:2]}), sum(one.is_parted for one in found)
-        first, last = (f"row {one}" if isinstance(one, int) else one for one in map(self.rows.locate, found[0][:2]))
-        text = (
-            f"{self.rows.name}: {count} of {len(numbers)} tasks ask the same of the same picture as another, and have "
-            f"other right answers, such as {first} and {last}; data.group: COLUMN makes rows with one value in it one "
-            "task: that of the picture joins their boxes and lists, and that of the ids keeps them apart"
-        )
-        if parted > MAX_CONTRADICTING * len(numbers):
-            raise ConfigError(f"data: {text}", key="data.group")
-        log.warning("%s", text)
-
     @cached_property
     def rows(self) -> Rows:
         """The rows of the source, whichever of them become tasks."""
@@ -249,31 +229,39 @@ class DataEnv(BaseMultiTurnEnv):
             images = self.get_images(number) if may_open or self._has_paths else None
             return measure_picture(row, field, images, self.place, self.fields, may_open=may_open)
 
-        members = [self._map_row(one, measure) for one in self.list_rows(number)]
-        for member in members if len(members) > 1 else ():
-            self.read_row(member)  # each is right by itself: as many labels as boxes
-        row = replace(members[0], others=tuple(members[1:])) if members[1:] else members[0]
+        first, *more = [
+            MappedRow(
+                self.rows.name,
+                self.rows.locate(one),
+                self.rows.read(one, self._own_columns),
+                self.columns,
+                self.data.boxes,
+                measure,
+                None if self.data.group is None else (),
+            )
+            for one in self.list_rows(number)
+        ]
+        for one in (first, *more) if more else ():
+            self.read_row(one)  # each is right by itself: as many labels as boxes
+        row = replace(first, others=tuple(more)) if more else first
         task = self.read_row(row)
         reference = task.reference
         if may_open and self.data.boxes.frame == "voxel" and reference.get(self.place.get("slice", "")) is not None:
             reference = turn_place(row, reference, self.get_images(number), self.place)
         if "id" in self.columns:
-            members[0].read("id", TaskField("metadata", "text"))
-        given = identify(members[0].get("id"))
-        metadata = {**task.metadata, "row": number}
-        return Task(given or f"row-{number}", task.images, task.prompt, reference, metadata)
+            first.read("id", TaskField("metadata", "text"))
+        name = identify(first.get("id")) or f"row-{number}"
+        return Task(name, task.images, task.prompt, reference, {**task.metadata, "row": number})
 
-    def _name_task(self, number: int) -> str:
-        """Return the id of a task that cannot be made; without one, the number of its row."""
-        given = None
-        with suppress(BadRow, ExpressionError):
-            given = self.columns.read("id", self.rows.read(number, self.columns.get_used(["id"])))
-        return identify(given) or f"row-{number}"
-
-    def _map_row(self, number: int, measure: Measure) -> MappedRow:
-        place, values = self.rows.locate(number), self.rows.read(number, self._own_columns)
-        others = None if self.data.group is None else ()
-        return MappedRow(self.rows.name, place, values, self.columns, self.data.boxes, measure, others)
+    def _make_any(self, number: int) -> Task:
+        """Make the task of a row; of a bad one, a task that has its id and ends as a fault."""
+        try:
+            return self._make_task(number)
+        except BadRow as error:
+            given = None
+            with suppress(BadRow, ExpressionError):
+                given = self.columns.read("id", self.rows.read(number, self.columns.get_used(["id"])))
+            return Task(identify(given) or f"row-{number}", metadata={"row": number, BAD_ROW: str(error)})
 
     @contextmanager
     def _blame_row(self, number: int) -> Iterator[None]:

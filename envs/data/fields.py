@@ -58,7 +58,7 @@ class MappedRow:
     """One row, read by the fields of a task. Every `read` raises `BadRow` for a value that cannot be used.
 
     Args:
-        place: of the row, for messages: a number, or text such as "line 7".
+        place: of the row, for messages, such as "line 7".
         row: the columns as they are stored.
         measure_image: takes the row and the field of a box, and returns the frame of the picture that the box lies on;
             None if it is not known and not needed. Raises `BadRow` if the row does not say which picture that is.
@@ -66,7 +66,7 @@ class MappedRow:
     """
 
     dataset: str
-    place: int | str
+    place: str
     row: Mapping[str, Any]
     columns: ColumnMap
     boxes: BoxForm
@@ -102,11 +102,8 @@ class MappedRow:
             if is_joined and more is not None:
                 value = [*(value or ()), *more]
             elif more != value and not is_joined:
-                raise other.refuse(name, more, f"that of {self._name_place()}, which is of its group: {value!r:.200}")
+                raise other.refuse(name, more, f"that of {self.place}, which is of its group: {value!r:.200}")
         return value
-
-    def _name_place(self) -> str:
-        return f"row {self.place}" if isinstance(self.place, int) else self.place
 
     def _read_own(self, name: str, field: TaskField) -> Any:
         value = self.get(name)

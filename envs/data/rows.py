@@ -51,9 +51,9 @@ class Rows(ABC):
             except BadRow as error:
                 yield error
 
-    def locate(self, number: int) -> int | str:
-        """Return the place of a row in messages: its number, or text such as "line 7"."""
-        return number
+    def locate(self, number: int) -> str:
+        """Return the place of a row in messages, such as "line 7"."""
+        return f"row {number}"
 
     def list_columns(self) -> tuple[str, ...]:
         """Return the names of all columns, also of those that begin late."""
@@ -161,7 +161,7 @@ class ListedRows(Rows):
     def read(self, number: int, columns: Collection[str]) -> Row:
         row: object = self._rows[number]
         if not isinstance(row, dict):
-            raise BadRow(self.name, number, "(the row)", row, "an object")
+            raise BadRow(self.name, self.locate(number), "(the row)", row, "an object")
         return row
 
 
@@ -183,8 +183,7 @@ class JoinedRows(Rows):
 
     def locate(self, number: int) -> str:
         part, inside = self._find(number)
-        place = part.locate(inside)
-        return f"{part.name}, {place if isinstance(place, str) else f'row {place}'}"
+        return f"{part.name}, {part.locate(inside)}"
 
     def list_columns(self) -> tuple[str, ...]:
         self.columns = tuple(dict.fromkeys(column for part in self._parts for column in part.list_columns()))

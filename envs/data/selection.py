@@ -5,10 +5,11 @@ import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple, overload
+from typing import Any, NamedTuple
 
 import numpy as np
 
+from ...core.tasks import ProceduralTasks
 from ...errors import BadRow, ConfigError
 from ...records import Task
 from ...utils.conditions import parse_condition
@@ -47,17 +48,15 @@ def select_rows(rows: Rows, data: DataSettings, columns: ColumnMap) -> Selection
     bad, groups = dict[int, BadRow](), dict[int, list[int]]()
     cut = None if data.cut is None else build_cut(rows, data, columns)
     tests = _build_tests(rows, data, columns, cut)
-    used = {column for needed, _ in tests for column in needed} | columns.get_used(["id"])
-    used |= {check_column(data.group, rows, "data.group")} if data.group is not None else set()
+    used, group = {column for needed, _ in tests for column in needed} | columns.get_used(["id"]), None
+    if data.group is not None:
+        used, group = used | {check_column(data.group, rows, "data.group")}, compile_path(data.group)
     kept = np.arange(len(rows))
-    if used and (
-        tests or data.group is not None or not any(used == {name} and rows.is_unique(name) for name in rows.columns)
-    ):
-        group = None if data.group is None else compile_path(data.group)
+    if used and (tests or group or not any(used == {name} and rows.is_unique(name) for name in rows.columns)):
         scanned = _scan(rows, sorted(used), [test for _, test in tests], columns, bad, group, groups)
         kept = np.fromiter(scanned, np.int64)
     if cut is not None:
-        cut.warn_if_missed(rows.name)
+        cut.warn_if_missed(rows)
     if not len(kept) and not bad:
         conditions = ", ".join((*data.conditions, *(["difficulty"] if data.difficulty else [])))
         problem = f"data: {rows.name}: none of its {len(rows)} rows is left of split {data.split!r}"
@@ -118,11 +117,8 @@ def _scan(
         if has_id and (name := identify(value := columns.read("id", row))):
             first = seen.setdefault(hash(name), number)
             if first != number:
-                place = rows.locate(first)
-                where = f"row {place}" if isinstance(place, int) else place
-                bad[number] = BadRow(
-                    rows.name, rows.locate(number), columns.described["id"], value, f"another id: {where} has this one"
-                )
+                expected = f"another id: {rows.locate(first)} has this one"
+                bad[number] = BadRow(rows.name, rows.locate(number), columns.described["id"], value, expected)
         yield number
 
 
@@ -190,42 +186,17 @@ BAD_ROW = "bad_row"  # the metadata of a task whose row is bad
 log = logging.getLogger("viewbox.envs")
 
 
-class DataTasks(Sequence[Task]):
-    """Tasks by number, each made from its row; a bad row raises (`stop`), or becomes a task that ends as a fault."""
+class DataTasks(ProceduralTasks):
+    """Tasks that are each made from its row; `skipped` are the bad rows that were left out."""
 
-    def __init__(
-        self,
-        numbers: np.ndarray,
-        make: Callable[[int], Task],
-        skipped: dict[int, BadRow],
-        *,
-        name: Callable[[int], str] = "row-{}".format,
-        stop: bool = False,
-    ) -> None:
-        self._numbers, self._make, self.skipped, self._name, self._stop = numbers, make, skipped, name, stop
-
-    def __len__(self) -> int:
-        return len(self._numbers)
+    def __init__(self, numbers: np.ndarray, make: Callable[[int], Task], skipped: dict[int, BadRow]) -> None:
+        super().__init__(len(numbers), lambda place: make(int(numbers[place])))
+        self._numbers, self.skipped = numbers, skipped
 
     @property
     def numbers(self) -> list[int]:
         """The rows of the tasks, in order."""
         return [int(number) for number in self._numbers]
-
-    @overload
-    def __getitem__(self, index: int) -> Task: ...
-    @overload
-    def __getitem__(self, index: slice) -> "DataTasks": ...
-    def __getitem__(self, index: int | slice) -> "Task | DataTasks":
-        if isinstance(index, slice):
-            return DataTasks(self._numbers[index], self._make, self.skipped, name=self._name, stop=self._stop)
-        number = int(self._numbers[index])
-        try:
-            return self._make(number)
-        except BadRow as error:
-            if self._stop:
-                raise
-            return Task(self._name(number), metadata={"row": number, BAD_ROW: str(error)})
 
 
 def check_tasks(

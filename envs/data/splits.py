@@ -3,8 +3,10 @@
 import hashlib
 import logging
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
+from functools import cache
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -27,29 +29,26 @@ class Cut:
     """The test of a row: whether it is in the chosen split. It counts the rows it has seen."""
 
     def __init__(
-        self, data: DataSettings, used: set[str], is_test: Callable[[Row], bool], shared: Mapping[str, Shared]
+        self, data: DataSettings, used: set[str], is_test: Callable[[Row], bool], shared: Sequence[Shared]
     ) -> None:
         self._data, self._is_test, self._shared = data, is_test, shared
-        self.used = used.union(*(one.used for one in shared.values()))
+        self.used = used.union(*(one.used for one in shared))
         self._seen = self._held_out = 0
-        self._trained: dict[str, set[int]] = {column: set() for column in shared}
-        self._measured: dict[str, list[list[int]]] = {column: [] for column in shared}
 
     def __call__(self, row: Row) -> bool:
         held_out = self._is_test(row)
         self._seen += 1
         self._held_out += held_out
-        for column, one in self._shared.items():
-            keys = one.read(row)
-            self._measured[column].append(keys) if held_out else self._trained[column].update(keys)
+        for one in self._shared:
+            one.measured.append(one.read(row)) if held_out else one.trained.update(one.read(row))
         return held_out == (self._data.split == "test")
 
-    def warn_if_missed(self, dataset: str) -> None:
+    def warn_if_missed(self, rows: Rows) -> None:
         """Warn if the rows held out are not about the share that was asked for, or show what is trained on."""
         cut = self._data.cut
         if cut is None or not self._seen:
             return
-        self._warn_if_shared(dataset, cut.share)
+        self._warn_if_shared(rows, cut.share)
         got, wanted = self._held_out / self._seen, cut.share
         if abs(got - wanted) <= min(MISSED, min(wanted, 1 - wanted) / 4) + 1e-9:
             return
@@ -59,26 +58,31 @@ class Cut:
             else f"no group of {cut.by!r} is parted, and their sizes or data.where allow no closer share"
         )
         text = f"{self._held_out} of {self._seen} rows are held out, {got:.1%} instead of {wanted:.1%}: {why}"
-        log.warning("data.hold_out: %s: %s", dataset, text)
+        _warn_once(rows.folder, f"{rows.name}: {text}")
 
-    def _warn_if_shared(self, dataset: str, share: float) -> None:
-        found = list[tuple[int, str, str]]()
-        for column, rows in self._measured.items():
-            trained = self._trained[column]
-            count, different = sum(not trained.isdisjoint(keys) for keys in rows), len(trained.union(*rows))
-            if count and different > 1:
-                what = f"{count} of {len(rows)} held-out rows {self._shared[column].what} that is also trained on"
-                found.append((different, column, what))
-        if found:
-            said, column = "; ".join(what for *_, what in found), min(found)[1]
-            log.warning("data.hold_out: %s: %s; {share: %g, by: %s} keeps them apart", dataset, said, share, column)
+    def _warn_if_shared(self, rows: Rows, share: float) -> None:
+        said, columns = list[str](), list[tuple[int, str]]()
+        for one in self._shared:
+            count = sum(not one.trained.isdisjoint(keys) for keys in one.measured)
+            if count and (different := len(one.trained.union(*one.measured))) > 1:
+                said.append(f"{count} of {len(one.measured)} held-out rows {one.what} that is also trained on")
+                columns.append((different, one.column))
+        if said:
+            way = f"{{share: {share:g}, by: {min(columns)[1]}}} keeps them apart"
+            _warn_once(rows.folder, f"{rows.name}: {'; '.join(said)}; {way}")
+
+
+@cache
+def _warn_once(folder: Path | None, text: str) -> None:
+    """Warn of a cut, of which a run opens both sides."""
+    log.warning("data.hold_out: %s", text)
 
 
 def build_cut(rows: Rows, data: DataSettings, columns: ColumnMap) -> Cut:
     """Return the cut of `hold_out`: by a hash of the id, or by groups that are packed. Raise `ConfigError`."""
     cut = data.cut
     assert cut is not None
-    shared = {column: one for column, one in list_shared(rows, columns).items() if column != cut.by}
+    shared = [one for one in list_shared(rows, columns) if one.column != cut.by]
     if cut.by is not None:
         column, read = check_column(cut.by, rows, "data.hold_out.by"), compile_path(cut.by)
         sizes = Counter(hash_group(read(row)) for row in rows.scan([column]) if not isinstance(row, BadRow))

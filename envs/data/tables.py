@@ -90,7 +90,7 @@ class TableRows(Rows):
                 row[name] = _read_value(row[name], labels.get(name), self._narrow[name])
             except IndexError:
                 expected = f"the number of a class, or -1 for none: {describe_value(labels[name])}"
-                return BadRow(self.name, number, name, row[name], expected)
+                return BadRow(self.name, self.locate(number), name, row[name], expected)
         return row
 
     def is_unique(self, column: str) -> bool:
