@@ -44,9 +44,7 @@ class Task(Record, frozen=True):
         super().__post_init__()
         for image in self.images if isinstance(self.images, tuple) else (self.images,):
             if not isinstance(image, ImageRef):
-                given = (
-                    f"Task {self.id!r:.80}: images holds {'text' if isinstance(image, str) else type(image).__name__}"
-                )
+                given = f"Task {self.id!r:.80}: images holds a value of type {type(image).__name__}"
                 way = "viewbox.ImageRef.of(picture); or let images(task) of the environment open files and pictures"
                 raise TypeError(f"{given}; allowed: {way}")
         if not is_decoding():

@@ -129,30 +129,25 @@ class MappedRow:
         numbers = [read_number(value) for value in box]
         if len(numbers) != 2 * half or None in numbers:
             raise self.refuse(name, box, f"a box of {'six' if half == 3 else 'four'} numbers, as {form}")
-        values = [float(number or 0) for number in numbers]
+        values = written = [float(number or 0) for number in numbers]
         if form == "xywh":
-            values[2:] = values[0] + values[2], values[1] + values[3]
+            values = [*written[:2], written[0] + written[2], written[1] + written[3]]
         if any(start >= end for start, end in zip(values[:half], values[half:], strict=True)):
             hint = " (perhaps data.boxes.format: xywh)" if form == "xyxy" and min(values) >= 0 < min(values[2:]) else ""
             raise self.refuse(name, box, f"a box with positive sides, as {form}{hint}")
-        sides: tuple[float, ...] = (1000.0 if unit == "per_mille" else 1.0,) * half
         frame = self.measure_image(self, name)
         if frame is None and unit == "pixel":  # the image is not opened yet
             return tuple(values)
         frame = frame or BoxFrame((), tuple((axis, False) for axis in range(half)))
-        if unit == "pixel":
-            sides = frame.sides
+        sides = frame.sides if unit == "pixel" else (1000.0 if unit == "per_mille" else 1.0,) * half
         fractions = [value / side for value, side in zip(values, (*sides, *sides), strict=True)]
         if min(fractions) < -TOLERANCE or max(fractions) > 1 + TOLERANCE:
             where = f"the {'volume' if half == 3 else 'image'} of {'x'.join(f'{side:g}' for side in sides)} pixels"
             where = where if unit == "pixel" else f"0 to {sides[0]:g}"
-            hint = (
-                "" if unit == "pixel" and max(fractions) < FAR else _suggest_unit(values, ("per_mille", "pixel"), unit)
-            )
-            corners = [float(number or 0) for number in numbers]
-            if form == "xywh" and all(
-                0 <= a < b <= side for a, b, side in zip(corners, corners[2:], sides, strict=False)
-            ):
+            is_near = unit == "pixel" and max(fractions) < FAR
+            hint = "" if is_near else _suggest_unit(values, ("per_mille", "pixel"), unit)
+            fits = (0 <= start < end <= side for start, end, side in zip(written, written[2:], sides, strict=False))
+            if form == "xywh" and all(fits):
                 hint = " (perhaps data.boxes.format: xyxy)"
             raise self.refuse(name, box, f"a box inside {where}, as {form}{hint}")
         fractions = [min(max(value, 0.0), 1.0) for value in fractions]

@@ -36,24 +36,18 @@ def open_rows(data: DataSettings) -> Rows:
     Raises:
         ConfigError: there is no such source or split, or it cannot be read.
     """
-    rows = _open_source(data)
-    if len(rows) > MAX_ROWS:
-        raise ConfigError(f"{KEY}: {rows.name}: says that it has {len(rows):,} rows; allowed: {MAX_ROWS:,}", key=KEY)
-    return rows
-
-
-def _open_source(data: DataSettings) -> Rows:
     source = data.source
     if source is None:
         raise ConfigError(f"{KEY}: is missing; allowed: {FORMS}", key=KEY)
+    is_hub = isinstance(source, str) and is_hub_name(source)
     if isinstance(source, Mapping):
-        return _open_path(_check_exists(source[_choose_split(data, source)]), data)
-    path = Path(source)
-    if is_hub_name(source):
-        return _open_hub(source, data)
-    if path.is_file():
+        source = source[_choose_split(data, source)]
+    elif Path(source).is_file():
         _choose_split(data, ["train"])
-    return _open_path(_check_exists(source), data)
+    rows = _open_hub(source, data) if is_hub else _open_path(_check_exists(source), data)
+    if len(rows) > MAX_ROWS:
+        raise ConfigError(f"{KEY}: {rows.name}: says that it has {len(rows):,} rows; allowed: {MAX_ROWS:,}", key=KEY)
+    return rows
 
 
 def is_hub_name(source: str) -> bool:
