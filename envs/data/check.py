@@ -5,6 +5,7 @@ import os
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -14,17 +15,18 @@ from ...core.base import BaseMultiTurnEnv
 from ...errors import BadRow, ConfigError, describe_value
 from ...utils.files import check_out, replace_atomically
 from ...utils.terminal import make_line
-from ...utils.values import to_text
+from ...utils.values import is_null, to_text
 from .cells import CellRow
-from .columns import check_column, compile_path
+from .columns import ExpressionError, check_column, compile_path
 from .env import DataEnv
 from .images import IMAGE_FIELDS
 from .rows import JsonLines
-from .splits import describe_split
+from .splits import hash_group
 from .tables import TableRows
 
 MAX_ROWS = 2000  # rows whose columns are compared, the first ones
 MAX_EXAMPLES, MAX_EXAMPLE = 3, 40  # values of a column that are shown, and characters of one
+MAX_LABELS = 20  # different values of a field that are counted one by one
 MAX_SHOWN = 5  # values that a finding names
 MAX_ROWS_NAMED = 3  # of the rows that one problem spoils
 UNOPENED = "an image that can be opened ("  # how `RowImages` begins what was expected
@@ -113,7 +115,7 @@ def describe_columns(env: DataEnv) -> Iterator[str]:
 
 
 def _list_values(value: Any, *, flat: bool) -> Iterator[Any]:
-    """Yield a value, or the values of a list that a path with `*` leads to; nothing for null."""
+    """Yield a value, or (`flat`) the values of a list and of the lists inside it; nothing for null."""
     if flat and isinstance(value, list | tuple):
         for item in value:
             yield from _list_values(item, flat=True)
@@ -175,11 +177,47 @@ def describe_splits(env: BaseMultiTurnEnv, held_out: BaseMultiTurnEnv, *, labels
             if labels and name in one.data.columns and field.kind in ("text", "list", "answers", "any")
         }
         try:
-            rows = {number: one.list_rows(number) for number in one.tasks.numbers}
-            told.append(describe_split(one.rows, one.data, one.columns, rows, fields))
+            told.append(_describe_split(one, fields))
         except ConfigError as error:
             told.append(f"{one.data.split}: {error}")
     return told
+
+
+def _describe_split(env: DataEnv, fields: Mapping[str, bool]) -> str:
+    """Describe a split by its tasks and groups, and by how often each label comes, in one line.
+
+    The values of `fields` may be labels; those of a prompt (false) are counted if they repeat.
+    """
+    by = env.data.cut.by if env.data.cut is not None else None
+    used = env.columns.get_used(fields)
+    if by is not None:
+        used.add(check_column(by, env.rows, "data.hold_out.by"))
+    chosen, groups, without = {one for number in env.tasks.numbers for one in env.list_rows(number)}, set(), 0
+    values: dict[str, Counter[str]] = {name: Counter() for name in fields}
+    for number, row in enumerate(env.rows.scan(sorted(used)) if used else ()):
+        if number not in chosen or isinstance(row, BadRow):
+            continue
+        if by is not None:
+            group = compile_path(by)(row)
+            groups.add(hash_group(group))
+            without += is_null(group)
+        for name, found in values.items():
+            if len(found) <= MAX_LABELS:
+                with suppress(ExpressionError):
+                    labels = _list_values(env.columns.read(name, row), flat=True)
+                    found.update(to_text(label)[:60] for label in labels if isinstance(label, str | int))
+    parts = [f"{env.data.split}: {len(env.tasks)} task{'s' * (len(env.tasks) != 1)}"]
+    if by is not None:
+        parts[0] += f", {len(groups)} group{'s' * (len(groups) != 1)} of {by}"
+        if without:
+            parts[0] += f" (one is the {without} rows that have none)"
+    for name, found in values.items():
+        repeats = 1 < len(found) <= found.total() / 2
+        if 0 < len(found) <= MAX_LABELS and (fields[name] or repeats):
+            parts.append(f"{name}: {', '.join(f'{value} {count}' for value, count in found.most_common())}")
+        elif len(found) > MAX_LABELS and fields[name]:
+            parts.append(f"{name}: more than {MAX_LABELS} values")
+    return "; ".join(parts)
 
 
 def list_splits(env: DataEnv, held_out: DataEnv) -> list[DataEnv]:
@@ -216,18 +254,11 @@ def _join(rows: list[str]) -> str:
     return ", ".join(rows[:MAX_ROWS_NAMED]) + (f" and {more} more" if more > 0 else "")
 
 
-def open_all_rows(env: DataEnv, on_row: Callable[[int], object]) -> CheckedRows:
-    """Open every image of every row of the source, whatever `hold_out`, `where`, `sample` and `limit` choose.
-
-    `on_row(1)` is called after each row.
-    """
-    return open_tasks(
-        env.change_data(hold_out=None, where=(), difficulty=None, sample=None, limit=None, bad_rows="skip"), on_row
-    )
-
-
-def open_tasks(env: DataEnv, on_row: Callable[[int], object], most: int | None = None) -> CheckedRows:
-    """Open every image of every task, or of the first `most`, and of the rows that are left out say why."""
+def open_all_rows(env: DataEnv, on_row: Callable[[int], object], most: int | None = None) -> CheckedRows:
+    """Open every image of every row of the source, whatever `hold_out`, `where`, `sample` and `limit` choose; or those
+    of the first `most` tasks. `on_row(1)` is called after each."""
+    if most is None:
+        env = env.change_data(hold_out=None, where=(), difficulty=None, sample=None, limit=None, bad_rows="skip")
     bad = dict(env.tasks.skipped)
     opened: dict[str, str] = {}
 

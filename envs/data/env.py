@@ -90,9 +90,8 @@ class DataEnv(BaseMultiTurnEnv):
         """The tasks, opened when they are first asked for. Raises `ConfigError` if the data block cannot be used."""
         rows, data = self.rows, self.data
         self._check_fields()
-        numbers, bad, _ = self._selected
-        stop = data.bad_rows == "stop"
-        numbers, skipped = check_tasks(numbers, self._check_row, bad, dataset=rows.name, limit=data.limit, stop=stop)
+        found, stop = self._selected, data.bad_rows == "stop"
+        numbers, skipped = check_tasks(found, self._check_row, dataset=rows.name, limit=data.limit, stop=stop)
         if self.data.group is None and not rows.starts and len(numbers) <= selection.MAX_CHECKED:
             check_contradictions(rows, self.columns, self.fields, numbers.tolist())
         return DataTasks(numbers, self._make_task if stop else self._make_any, skipped)

@@ -1,24 +1,21 @@
-"""Which rows are held out, so that no group is in two splits, and what each split holds."""
+"""Which rows are held out, so that no group is in two splits."""
 
 import hashlib
 import logging
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from ...errors import BadRow, ConfigError
-from ...utils.values import fold_text, identify, is_null, to_text
-from .columns import ColumnMap, ExpressionError, check_column, compile_path
+from ...utils.values import fold_text, identify
+from .columns import ColumnMap, check_column, compile_path
 from .overlap import Shared, list_shared
 from .rows import Row, Rows
 from .settings import DataSettings
 
-MAX_LABELS = 20  # different values of a field that are counted one by one
 SLACK = 0.005  # of all rows, by which packed groups may miss the share
 MISSED = 0.05  # of all rows: a share that is missed by more is warned of, or by a quarter of the smaller part
 
@@ -163,55 +160,3 @@ def hash_name(value: object) -> int:
     """Return a number from 0 to 2^64 - 1 that is the same on every machine."""
     text = identify(value).encode(errors="surrogatepass")
     return int.from_bytes(hashlib.blake2b(text, digest_size=8).digest(), "big")
-
-
-# ---------------------------------------------------------------------- what is in a split
-def describe_split(
-    rows: Rows,
-    data: DataSettings,
-    columns: ColumnMap,
-    tasks: Mapping[int, Iterable[int]],
-    fields: Mapping[str, bool],
-) -> str:
-    """Describe a split by its tasks and groups, and by how often each label comes, in one line.
-
-    Args:
-        tasks: the rows of each task, by its first one.
-        fields: the fields whose values may be labels; true for those of the reference. Of a prompt only values that
-            repeat are counted.
-    """
-    by = data.cut.by if data.cut is not None else None
-    used = columns.get_used(fields)
-    if by is not None:
-        used.add(check_column(by, rows, "data.hold_out.by"))
-    chosen, groups, without = {number for some in tasks.values() for number in some}, set(), 0
-    values: dict[str, Counter[str]] = {name: Counter() for name in fields}
-    for number, row in enumerate(rows.scan(sorted(used)) if used else ()):
-        if number not in chosen or isinstance(row, BadRow):
-            continue
-        if by is not None:
-            group = compile_path(by)(row)
-            groups.add(hash_group(group))
-            without += is_null(group)
-        for name, found in values.items():
-            if len(found) <= MAX_LABELS:
-                with suppress(ExpressionError):
-                    found.update(_list_labels(columns.read(name, row)))
-    parts = [f"{data.split}: {len(tasks)} task{'s' * (len(tasks) != 1)}"]
-    if by is not None:
-        parts[0] += f", {len(groups)} group{'s' * (len(groups) != 1)} of {by}"
-        if without:
-            parts[0] += f" (one is the {without} rows that have none)"
-    for name, found in values.items():
-        repeats = 1 < len(found) <= found.total() / 2
-        if 0 < len(found) <= MAX_LABELS and (fields[name] or repeats):
-            parts.append(f"{name}: {', '.join(f'{value} {count}' for value, count in found.most_common())}")
-        elif len(found) > MAX_LABELS and fields[name]:
-            parts.append(f"{name}: more than {MAX_LABELS} values")
-    return "; ".join(parts)
-
-
-def _list_labels(value: Any) -> list[str]:
-    if isinstance(value, list | tuple):
-        return [label for item in value for label in _list_labels(item)]
-    return [to_text(value)[:60]] if isinstance(value, str | int) else []

@@ -185,21 +185,18 @@ class _ParquetFile:
     def __init__(self, file: Any, name: str) -> None:
         from pyarrow import parquet
 
-        is_path, largest = isinstance(file, Path), 1
+        is_path = isinstance(file, Path)
         self.name = file.name if is_path else name
         with _blame_file(self.name):
             self._budget = MAX_DECODED + int((file.stat().st_size if is_path else getattr(file, "size", 0)) or 0)
             self._file = parquet.ParquetFile(file, memory_map=is_path)
             self.schema = self._file.schema_arrow
             groups = [self._file.metadata.row_group(number) for number in range(self._file.num_row_groups)]
-            for group in groups:
-                if group.num_rows * group.num_columns * 8 > self._budget:  # the numbers alone are too many
-                    raise _refuse_size(self.name)
-                sizes = (group.column(number).total_uncompressed_size for number in range(group.num_columns))
-                largest = max(largest, *sizes)
+            columns = [group.column(number) for group in groups for number in range(group.num_columns)]
+            largest = max((column.total_uncompressed_size for column in columns), default=1)
         self.group_rows = [group.num_rows for group in groups]
         self.unpacked = sum(group.total_byte_size for group in groups)
-        self._batch = max(1, min(BATCH, MAX_DECODED // largest))
+        self._batch = max(1, min(BATCH, MAX_DECODED // max(1, largest)))
 
     def iter_batches(self, columns: list[str] | None, groups: list[int] | None = None) -> Iterator[Any]:
         with _blame_file(self.name):
@@ -304,10 +301,8 @@ def _map_arrow(path: Path) -> Any:
                 if total_allocated_bytes() > most:
                     raise _refuse_size(path.name)
             return Table.from_batches(batches, schema=reader.schema)
-        except ArrowInvalid:
+        except (ArrowInvalid, OSError, MemoryError):
             continue
-        except (OSError, MemoryError):
-            break
     raise ConfigError(f"{KEY}: {path.name}: not an Arrow file that can be read", key=KEY)
 
 
