@@ -81,16 +81,15 @@ def check(
     yield from (say(line, 2000) for line in describe_splits(*both, labels=True))
     problems = [*(check_rows(env, write) if images else ()), *_open_splits(both, env.rows if images else None)]
     yield from map(say, problems)
-    unopened = 0
-    for answers in score_right_answers(env):
-        unopened += answers.unopened
+    right = score_right_answers(env)
+    for answers in right:
         yield say(f"right answers: {answers.describe()}", 2000)
         yield from (f"warning: {warning}" for warning in answers.warnings)
     count, shown = list_shown(env, 0, 3)
     yield f"{env.name}: {count} tasks"
     yield from _print_tasks(shown, out)
-    is_whole = report.fits and not unopened and not any(line.startswith("bad: ") for line in problems)
-    _end(env, is_whole=is_whole, shown=shown)
+    is_bad = any(line.startswith("bad: ") for line in problems) or any(answers.unopened for answers in right)
+    _end(env, is_whole=report.fits and not is_bad, shown=shown)
 
 
 def show(

@@ -121,7 +121,7 @@ def _score_part(env: BaseMultiTurnEnv, count: int) -> RightAnswers:
     elif played:
         warnings += _list_low(env, reward, played, means, _compute_means(one.exact for one in played))
     warnings += _list_commas(env, reward, drawn)
-    if isinstance(env, DataEnv) and env.data.unit and lows and min(lows) >= 0:
+    if lows and min(lows) >= 0:
         problem = f"no value of {len(lows)} pictures is below 0, and air has -1000 HU"
         warnings.append(f"data.unit = HU: {problem}; is it a CT, without its rescaling?")
     if isinstance(env, DataEnv) and (doubt := describe_doubtful_unit(env.data.boxes.unit, boxes)):

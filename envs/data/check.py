@@ -74,10 +74,8 @@ def compare_columns(env: DataEnv) -> DataReport:
     rows, features = env.rows, env.data.features
     columns: dict[str, str] = {}
     for path in features:
-        try:
+        with suppress(ConfigError):
             columns[path] = check_column(path, rows, "data.features")
-        except ConfigError:
-            continue
     first = list(islice(rows.scan(sorted(set(columns.values()))), MAX_ROWS)) if features else []
     values: dict[str, list[Any]] = {path: [] for path in features}
     for path in columns:

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Self
 from weakref import WeakValueDictionary
@@ -132,19 +132,14 @@ class DataEnv(BaseMultiTurnEnv):
     def get_images(self, number: int) -> RowImages:
         """Return the images of a row, none of them opened."""
         with self._blame_row(number):
-            values, *others = map(self._list_images, self.list_rows(number))
-            for place, images in zip(self.list_rows(number)[1:], others, strict=True):
-                if images != values:
-                    raise self._refuse_image(place, images, f"the images of {values!r:.200}, which is of its group")
+            values = self._list_images(number)
+            for other in self.list_rows(number)[1:]:
+                if (images := self._list_images(other)) != values:
+                    raise self._refuse_image(other, images, f"the images of {values!r:.200}, which is of its group")
             if self._must_have_images and not values:
                 raise self._refuse_image(number, None, "an image")
-            return RowImages(
-                values,
-                self.images_folder,
-                self._opened,
-                lambda given, expected: self._refuse_image(number, given, expected),
-                self.data.unit,
-            )
+            refuse = partial(self._refuse_image, number)
+            return RowImages(values, self.images_folder, self._opened, refuse, self.data.unit)
 
     def export_rows(self, task: Task) -> tuple[list[dict[str, Any]], list[str | bytes]]:
         """Return what a task is made of: the columns of its rows, without those of images alone, and where images are.
@@ -171,17 +166,15 @@ class DataEnv(BaseMultiTurnEnv):
         """
         images = self.get_images(number)
         for place, where in enumerate(images.list_locations()):
-            path = where if isinstance(where, str) else ""
-            if opened.get(path):
-                raise self._refuse_image(number, where, opened[path])
-            if path in opened:
-                continue
-            try:
-                _ = images[place]
-            except BadRow as error:
-                opened.update({path: error.expected} if path else {})
-                raise
-            opened.update({path: ""} if path else {})
+            expected = opened.get(where) if isinstance(where, str) else None
+            if expected is None:
+                try:
+                    _, expected = images[place], ""
+                except BadRow as error:
+                    expected = error.expected
+                opened.update({where: expected} if isinstance(where, str) else {})
+            if expected:
+                raise self._refuse_image(number, images.values[place] if where is None else where, expected)
         self._make_task(number)
 
     @cached_property
@@ -228,18 +221,12 @@ class DataEnv(BaseMultiTurnEnv):
             images = self.get_images(number) if may_open or self._has_paths else None
             return measure_picture(row, field, images, self.place, self.fields, may_open=may_open)
 
-        first, *more = [
-            MappedRow(
-                self.rows.name,
-                self.rows.locate(one),
-                self.rows.read(one, self._own_columns),
-                self.columns,
-                self.data.boxes,
-                measure,
-                None if self.data.group is None else (),
-            )
-            for one in self.list_rows(number)
-        ]
+        def map_row(place: int) -> MappedRow:
+            values, others = self.rows.read(place, self._own_columns), None if self.data.group is None else ()
+            name, where = self.rows.name, self.rows.locate(place)
+            return MappedRow(name, where, values, self.columns, self.data.boxes, measure, others)
+
+        first, *more = map(map_row, self.list_rows(number))
         for one in (first, *more) if more else ():
             self.read_row(one)  # each is right by itself: as many labels as boxes
         row = replace(first, others=tuple(more)) if more else first

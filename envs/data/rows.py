@@ -145,14 +145,12 @@ class ListedRows(Rows):
         self.name, self.folder = path.name, path.parent
         try:
             rows = parse_json(path.read_bytes())
+            problem = "" if isinstance(rows, list) else f"holds a {type(rows).__name__}"
         except (ValueError, RecursionError) as error:
-            problem = f"data.source: {path.name}: not JSON: {error!s:.200}"
-            allowed = "a list of objects; one object a line: in a .jsonl file"
-            raise ConfigError(f"{problem}; allowed: {allowed}", key="data.source") from error
-        if not isinstance(rows, list):
-            given = type(rows).__name__
+            problem = f"not JSON: {error!s:.200}"
+        if problem:
             allowed = "a list of objects, or one object a line in a .jsonl file"
-            raise ConfigError(f"data.source: {path.name}: holds a {given}; allowed: {allowed}", key="data.source")
+            raise ConfigError(f"data.source: {path.name}: {problem}; allowed: {allowed}", key="data.source")
         self._rows, self.columns = rows, _list_keys(rows)
 
     def __len__(self) -> int:

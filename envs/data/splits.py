@@ -84,10 +84,9 @@ def build_cut(rows: Rows, data: DataSettings, columns: ColumnMap) -> Cut:
         column, read = check_column(cut.by, rows, "data.hold_out.by"), compile_path(cut.by)
         sizes = Counter(hash_group(read(row)) for row in rows.scan([column]) if not isinstance(row, BadRow))
         if len(sizes) == 1:
+            key, allowed = "data.hold_out.by", "allowed: a column with several values"
             problem = f"all {sizes.total()} rows of {rows.name} have one value, and a group is never parted"
-            allowed = "a column with several values"
-            key = "data.hold_out.by"
-            raise ConfigError(f"{key} = {cut.by!r}: {problem}; allowed: {allowed}", key=key)
+            raise ConfigError(f"{key} = {cut.by!r}: {problem}; {allowed}", key=key)
         held_out = pack_groups(sizes, cut.share) if sizes else set()  # all rows are bad
         return Cut(data, {column}, lambda row: hash_group(read(row)) in held_out, shared)
     if "id" not in columns:
