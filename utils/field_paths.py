@@ -6,7 +6,11 @@ from typing import Any
 
 
 def list_heads(path: str) -> list[str]:
-    """Return the keys with which a path may begin, the longest first: a key may hold dots."""
+    """Return the keys with which a path may begin, the longest first: a key may hold dots.
+
+    >>> list_heads("a.b.c")
+    ['a.b.c', 'a.b', 'a']
+    """
     return [*accumulate(path.split("."), "{}.{}".format)][::-1]
 
 

@@ -150,8 +150,7 @@ def _name_type(value: Any) -> str:
 
 def _shorten(values: list[Any]) -> str:
     shown = ", ".join(f"{value!r:.60}" for value in values[:MAX_SHOWN])
-    more = f" and {len(values) - MAX_SHOWN} more" if len(values) > MAX_SHOWN else ""
-    return f"{shown}{more}"
+    return f"{shown} and {len(values) - MAX_SHOWN} more" if len(values) > MAX_SHOWN else shown
 
 
 # ---------------------------------------------------------------------- splits
@@ -248,8 +247,8 @@ class CheckedRows:
 
 
 def _join(rows: list[str]) -> str:
-    more = len(rows) - MAX_ROWS_NAMED
-    return ", ".join(rows[:MAX_ROWS_NAMED]) + (f" and {more} more" if more > 0 else "")
+    shown, more = ", ".join(rows[:MAX_ROWS_NAMED]), len(rows) - MAX_ROWS_NAMED
+    return f"{shown} and {more} more" if more > 0 else shown
 
 
 def open_all_rows(env: DataEnv, on_row: Callable[[int], object], most: int | None = None) -> CheckedRows:
