@@ -70,10 +70,10 @@ def check(
     check_picture_out(out)
     if write is not None and not images:
         raise ConfigError("--write: which rows are clean is known with --images only", key="write")
-    if write is not None:
-        check_out(write, "new", "--write")
     *both, conventions = open_data_envs(config, overrides, path)
     env = both[int(held_out)]
+    if write is not None:
+        checks.check_clean_path(env, Path(write))
     report = checks.compare_columns(env)
     yield report.describe()[:20_000]
     yield from (say(line, 500) for line in checks.describe_columns(env))
@@ -237,8 +237,6 @@ def open_data_envs(name: str, overrides: Sequence[str], path: str | None) -> tup
 
 def check_rows(env: DataEnv, write: str | None) -> Iterator[str]:
     """Open every image of the source; yield a line for each problem. Write the clean rows."""
-    if write is not None:
-        checks.check_clean_path(env, Path(write))
     checked = yield from _open_images(env)
     if write is not None:
         checks.write_clean_rows(env, Path(write), checked.bad)

@@ -202,10 +202,8 @@ def _list_low(
         faults = [play.scores.faults[name] for play in played if name in play.scores.faults]
         mean, key = means.get(name), f"reward component {name!r}"
         if faults:
-            why = _explain_fields(one, played)
-            yield f"{key} fails for {len(faults)} of {len(played)} right answers: {faults[0]}" + (
-                f"; {why}" if why else ""
-            )
+            reasons = "; ".join(filter(None, (faults[0], _explain_fields(one, played))))
+            yield f"{key} fails for {len(faults)} of {len(played)} right answers: {reasons}"
         elif mean is not None and mean < LEAST:
             scored = [play for play in played if play.scores.components.get(name) is not None]
             worst = min(scored, key=lambda play: play.scores.components[name] or 0.0)

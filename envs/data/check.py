@@ -83,10 +83,8 @@ def compare_columns(env: DataEnv) -> DataReport:
         for row in first:
             if not isinstance(row, BadRow):
                 written = row.written if isinstance(row, CellRow) else {}
-                given = (
-                    written if (written and features[path] == "text") or read(written) in tuple(features[path]) else row
-                )
-                values[path].extend(_list_values(read(given), flat="*" in path))
+                is_text = (written and features[path] == "text") or read(written) in tuple(features[path])
+                values[path].extend(_list_values(read(written if is_text else row), flat="*" in path))
     findings = [("missing", path) for path in features if not values[path] and first]
     findings += [finding for path, expected in features.items() for finding in _compare(path, expected, values[path])]
     findings += [("extra", column) for column in rows.list_columns() if first and column not in columns.values()]
@@ -126,11 +124,8 @@ def _compare(path: str, expected: str | tuple[str, ...], values: list[Any]) -> I
         allowed = (expected, "text") if expected == "image" else (expected,)  # a path is an image, too
         if strange := [value for value in values if _name_type(value) not in allowed]:
             kinds = ", ".join(sorted({_name_type(value) for value in strange}))
-            count = f"{len(strange)} of {len(values)} values"
-            yield (
-                "other type",
-                f"{path}: holds {kinds} ({count}, such as {_shorten(strange[:1])}); expected: {expected}",
-            )
+            held = f"{kinds} ({len(strange)} of {len(values)} values, such as {_shorten(strange[:1])})"
+            yield "other type", f"{path}: holds {held}; expected: {expected}"
         return
     occurring = {to_text(value) or str(value) for value in values}
     if labels := sorted(occurring - set(expected)):

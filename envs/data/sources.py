@@ -160,9 +160,8 @@ def _check_files(path: Path, files: Sequence[Path], *, is_told: bool) -> None:
             sets.setdefault((str(one.parent), shard[1], shard[3], shard[4]), {})[int(shard[2])] = shard[2]
     is_several = not is_told and len(files) > 1 and files[0].suffix.lower() in TEXTS
     if len(sets) > 1 or (sum(map(len, sets.values())) < len(files) if sets else is_several):
-        problem = (
-            f"holds {', '.join(str(one.relative_to(path)) for one in files):.200}, which are more than one dataset"
-        )
+        names = ", ".join(str(one.relative_to(path)) for one in files)
+        problem = f"holds {names:.200}, which are more than one dataset"
         raise _refuse_folder(path, problem, "one of these as the source, or a file by split")
     for (_, before, total, after), found in sets.items():
         start = 0 if 0 in found or (len(total) == 5 and int(total) not in found) else 1
