@@ -40,7 +40,7 @@ class BadRow(ViewboxError, ValueError):
 
     Args:
         dataset: the name of the dataset.
-        row: its number from 0, or its place as text ("line 7").
+        row: its place, such as "line 7".
         column: the column, or the field of the task that it was to fill.
         given: the value; a long one is cut, and bytes are only counted.
         expected: what would have been accepted.
@@ -51,11 +51,10 @@ class BadRow(ViewboxError, ValueError):
 
     ends_run = False  # set if a bad row is not to be skipped
 
-    def __init__(self, dataset: str, row: int | str, column: str, given: object, expected: str) -> None:
+    def __init__(self, dataset: str, row: str, column: str, given: object, expected: str) -> None:
         self.dataset, self.row, self.column, self.expected = dataset, row, column, expected
-        place = f"row {row}" if isinstance(row, int) else row
         what = f"the {column[5:-1]}" if column.startswith("(the ") else f"column {column!r}"
-        text = f"{dataset}: {place}: {what} is {describe_value(given)}; expected: {expected}"
+        text = f"{dataset}: {row}: {what} is {describe_value(given)}; expected: {expected}"
         super().__init__(text, key=column)
         self.given = given
 

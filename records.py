@@ -42,13 +42,10 @@ class Task(Record, frozen=True):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for image in self.images if isinstance(self.images, tuple) else (self.images,):
-            if not isinstance(image, ImageRef):
-                given = (
-                    f"Task {self.id!r:.80}: images holds {'text' if isinstance(image, str) else type(image).__name__}"
-                )
-                way = "viewbox.ImageRef.of(picture); or let images(task) of the environment open files and pictures"
-                raise TypeError(f"{given}; allowed: {way}")
+        images = self.images if isinstance(self.images, tuple) else (self.images,)
+        if strange := [type(image).__name__ for image in images if not isinstance(image, ImageRef)]:
+            way = "viewbox.ImageRef.of(picture); or let images(task) of the environment open files and pictures"
+            raise TypeError(f"Task {self.id!r:.80}: images holds a value of type {strange[0]}; allowed: {way}")
         if not is_decoding():
             force_setattr(self, "reference", freeze(list_arrays(self.reference)))
 

@@ -4,7 +4,7 @@ import html
 import json
 import os
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
@@ -14,7 +14,7 @@ import typer
 from ..configs import schema
 from ..core.base import BaseMultiTurnEnv
 from ..envs.data import check as checks
-from ..envs.data.check import describe_splits, open_all_rows
+from ..envs.data.check import describe_splits
 from ..envs.data.env import DataEnv
 from ..envs.data.rows import Rows
 from ..envs.from_config import build_envs, prepare_env
@@ -70,28 +70,26 @@ def check(
     check_picture_out(out)
     if write is not None and not images:
         raise ConfigError("--write: which rows are clean is known with --images only", key="write")
-    if write is not None:
-        check_out(write, "new", "--write")
     *both, conventions = open_data_envs(config, overrides, path)
     env = both[int(held_out)]
+    if write is not None:
+        checks.check_clean_path(env, Path(write))
     report = checks.compare_columns(env)
     yield report.describe()[:20_000]
     yield from (say(line, 500) for line in checks.describe_columns(env))
     yield conventions
     yield from (say(line, 2000) for line in describe_splits(*both, labels=True))
-    splits = [*checks.list_splits(*both)]
-    problems = [*(check_rows(env, write) if images else ()), *_open_splits(splits, env.rows if images else None)]
+    problems = [*(check_rows(env, write) if images else ()), *_open_splits(both, env.rows if images else None)]
     yield from map(say, problems)
-    unopened = 0
-    for answers in score_right_answers(env):
-        unopened += answers.unopened
+    right = score_right_answers(env)
+    for answers in right:
         yield say(f"right answers: {answers.describe()}", 2000)
         yield from (f"warning: {warning}" for warning in answers.warnings)
     count, shown = list_shown(env, 0, 3)
     yield f"{env.name}: {count} tasks"
     yield from _print_tasks(shown, out)
-    is_whole = report.fits and not unopened and not any(line.startswith("bad: ") for line in problems)
-    _end(env, is_whole=is_whole, shown=shown)
+    is_bad = any(line.startswith("bad: ") for line in problems) or any(answers.unopened for answers in right)
+    _end(env, is_whole=report.fits and not is_bad, shown=shown)
 
 
 def show(
@@ -162,25 +160,33 @@ def preview(
     _end(env, shown=shown)
 
 
-def _open_splits(splits: Sequence[DataEnv], opened: Rows | None) -> Iterator[str]:
-    """Open the images of the first tasks of each split, but not of rows that were opened before; yield a line for each
-    problem."""
-    for env in splits:
+def _open_splits(both: Sequence[DataEnv], opened: Rows | None) -> Iterator[str]:
+    """Open the images of the first tasks of each split, but not of rows that were opened before."""
+    for env in checks.list_splits(*both):
         if opened is not None and (env.rows.name, env.rows.folder) == (opened.name, opened.folder):
             continue
         split = env.data.split
         try:
             has_volumes = any(env.get_images(number).may_hold_volumes() for number in env.tasks.numbers[:1])
             most = _MAX_VOLUMES if has_volumes else _MAX_OPENED
-            with typer.progressbar(length=min(most, len(env.tasks)), label=f"opening {split}", file=sys.stderr) as bar:
-                found = checks.open_tasks(env, bar.update, most)
+            yield from _open_images(env, f"{split}: ", f" of {split}", most)
         except ConfigError as error:
             yield f"bad: {split}: {error}"
             continue
-        yield from (f"bad: {split}: {problem}" for problem in found.list_problems())
-        yield f"images of {split}: {found.total - len(found.bad)} of {found.total} rows can be shown"
         if len(env.tasks) > most:
             yield f"images of {split}: those of the first {most} tasks were opened; all: --images"
+
+
+def _open_images(
+    env: DataEnv, before: str = "", of: str = "", most: int | None = None
+) -> Generator[str, None, checks.CheckedRows]:
+    """Open the images of the source or of the first tasks, with progress on stderr; yield a line for each problem."""
+    length = len(env.rows) if most is None else min(most, len(env.tasks))
+    with typer.progressbar(length=length, label=f"opening images{of}", file=sys.stderr) as bar:
+        found = checks.open_all_rows(env, bar.update, most)
+    yield from (f"bad: {before}{problem}" for problem in found.list_problems())
+    yield f"images{of}: {found.total - len(found.bad)} of {found.total} rows can be shown"
+    return found
 
 
 def _end(env: BaseMultiTurnEnv, *, is_whole: bool = True, shown: "Sequence[ShownTask | Preview]") -> None:
@@ -230,13 +236,8 @@ def open_data_envs(name: str, overrides: Sequence[str], path: str | None) -> tup
 
 
 def check_rows(env: DataEnv, write: str | None) -> Iterator[str]:
-    """Open every image of the source, with progress on stderr; a line for each problem. Writes the clean rows."""
-    if write is not None:
-        checks.check_clean_path(env, Path(write))
-    with typer.progressbar(length=len(env.rows), label="opening images", file=sys.stderr) as bar:
-        checked = open_all_rows(env, bar.update)
-    yield from (f"bad: {problem}" for problem in checked.list_problems())
-    yield f"images: {checked.total - len(checked.bad)} of {checked.total} rows can be shown"
+    """Open every image of the source; yield a line for each problem. Write the clean rows."""
+    checked = yield from _open_images(env)
     if write is not None:
         checks.write_clean_rows(env, Path(write), checked.bad)
         folder = "" if env.data.images is not None or env.images_folder is None else f"; images: {env.images_folder}"

@@ -121,7 +121,7 @@ def _score_part(env: BaseMultiTurnEnv, count: int) -> RightAnswers:
     elif played:
         warnings += _list_low(env, reward, played, means, _compute_means(one.exact for one in played))
     warnings += _list_commas(env, reward, drawn)
-    if isinstance(env, DataEnv) and env.data.unit and lows and min(lows) >= 0:
+    if lows and min(lows) >= 0:
         problem = f"no value of {len(lows)} pictures is below 0, and air has -1000 HU"
         warnings.append(f"data.unit = HU: {problem}; is it a CT, without its rescaling?")
     if isinstance(env, DataEnv) and (doubt := describe_doubtful_unit(env.data.boxes.unit, boxes)):
@@ -202,10 +202,8 @@ def _list_low(
         faults = [play.scores.faults[name] for play in played if name in play.scores.faults]
         mean, key = means.get(name), f"reward component {name!r}"
         if faults:
-            why = _explain_fields(one, played)
-            yield f"{key} fails for {len(faults)} of {len(played)} right answers: {faults[0]}" + (
-                f"; {why}" if why else ""
-            )
+            reasons = "; ".join(filter(None, (faults[0], _explain_fields(one, played))))
+            yield f"{key} fails for {len(faults)} of {len(played)} right answers: {reasons}"
         elif mean is not None and mean < LEAST:
             scored = [play for play in played if play.scores.components.get(name) is not None]
             worst = min(scored, key=lambda play: play.scores.components[name] or 0.0)

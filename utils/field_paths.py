@@ -5,6 +5,15 @@ from itertools import accumulate
 from typing import Any
 
 
+def list_heads(path: str) -> list[str]:
+    """Return the keys with which a path may begin, the longest first: a key may hold dots.
+
+    >>> list_heads("a.b.c")
+    ['a.b.c', 'a.b', 'a']
+    """
+    return [*accumulate(path.split("."), "{}.{}".format)][::-1]
+
+
 def follow_path(value: Any, path: str) -> Any:
     """Return the value at a dotted path, whose keys may hold dots; a number is a place in a list, and `*` stands for
     all places. None if there is none.
@@ -16,8 +25,7 @@ def follow_path(value: Any, path: str) -> Any:
     if not path:
         return value
     if isinstance(value, Mapping):
-        heads = [path, *accumulate(path.split("."), "{}.{}".format)]
-        head = next((head for head in heads if head in value), None)
+        head = next((head for head in list_heads(path) if head in value), None)
         return None if head is None else follow_path(value[head], path[len(head) + 1 :])
     head, _, rest = path.partition(".")
     if not isinstance(value, list | tuple):

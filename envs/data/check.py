@@ -5,6 +5,7 @@ import os
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -14,17 +15,18 @@ from ...core.base import BaseMultiTurnEnv
 from ...errors import BadRow, ConfigError, describe_value
 from ...utils.files import check_out, replace_atomically
 from ...utils.terminal import make_line
-from ...utils.values import to_text
+from ...utils.values import is_null, to_text
 from .cells import CellRow
-from .columns import check_column, compile_path
+from .columns import ExpressionError, check_column, compile_path
 from .env import DataEnv
 from .images import IMAGE_FIELDS
 from .rows import JsonLines
-from .splits import describe_split
+from .splits import hash_group
 from .tables import TableRows
 
 MAX_ROWS = 2000  # rows whose columns are compared, the first ones
 MAX_EXAMPLES, MAX_EXAMPLE = 3, 40  # values of a column that are shown, and characters of one
+MAX_LABELS = 20  # different values of a field that are counted one by one
 MAX_SHOWN = 5  # values that a finding names
 MAX_ROWS_NAMED = 3  # of the rows that one problem spoils
 UNOPENED = "an image that can be opened ("  # how `RowImages` begins what was expected
@@ -72,10 +74,8 @@ def compare_columns(env: DataEnv) -> DataReport:
     rows, features = env.rows, env.data.features
     columns: dict[str, str] = {}
     for path in features:
-        try:
+        with suppress(ConfigError):
             columns[path] = check_column(path, rows, "data.features")
-        except ConfigError:
-            continue
     first = list(islice(rows.scan(sorted(set(columns.values()))), MAX_ROWS)) if features else []
     values: dict[str, list[Any]] = {path: [] for path in features}
     for path in columns:
@@ -83,10 +83,8 @@ def compare_columns(env: DataEnv) -> DataReport:
         for row in first:
             if not isinstance(row, BadRow):
                 written = row.written if isinstance(row, CellRow) else {}
-                given = (
-                    written if (written and features[path] == "text") or read(written) in tuple(features[path]) else row
-                )
-                values[path].extend(_list_values(read(given), flat="*" in path))
+                is_text = (written and features[path] == "text") or read(written) in tuple(features[path])
+                values[path].extend(_list_values(read(written if is_text else row), flat="*" in path))
     findings = [("missing", path) for path in features if not values[path] and first]
     findings += [finding for path, expected in features.items() for finding in _compare(path, expected, values[path])]
     findings += [("extra", column) for column in rows.list_columns() if first and column not in columns.values()]
@@ -113,7 +111,7 @@ def describe_columns(env: DataEnv) -> Iterator[str]:
 
 
 def _list_values(value: Any, *, flat: bool) -> Iterator[Any]:
-    """Yield a value, or the values of a list that a path with `*` leads to; nothing for null."""
+    """Yield a value, or (`flat`) the values of a list and of the lists inside it; nothing for null."""
     if flat and isinstance(value, list | tuple):
         for item in value:
             yield from _list_values(item, flat=True)
@@ -126,11 +124,8 @@ def _compare(path: str, expected: str | tuple[str, ...], values: list[Any]) -> I
         allowed = (expected, "text") if expected == "image" else (expected,)  # a path is an image, too
         if strange := [value for value in values if _name_type(value) not in allowed]:
             kinds = ", ".join(sorted({_name_type(value) for value in strange}))
-            count = f"{len(strange)} of {len(values)} values"
-            yield (
-                "other type",
-                f"{path}: holds {kinds} ({count}, such as {_shorten(strange[:1])}); expected: {expected}",
-            )
+            held = f"{kinds} ({len(strange)} of {len(values)} values, such as {_shorten(strange[:1])})"
+            yield "other type", f"{path}: holds {held}; expected: {expected}"
         return
     occurring = {to_text(value) or str(value) for value in values}
     if labels := sorted(occurring - set(expected)):
@@ -150,8 +145,7 @@ def _name_type(value: Any) -> str:
 
 def _shorten(values: list[Any]) -> str:
     shown = ", ".join(f"{value!r:.60}" for value in values[:MAX_SHOWN])
-    more = f" and {len(values) - MAX_SHOWN} more" if len(values) > MAX_SHOWN else ""
-    return f"{shown}{more}"
+    return f"{shown} and {len(values) - MAX_SHOWN} more" if len(values) > MAX_SHOWN else shown
 
 
 # ---------------------------------------------------------------------- splits
@@ -175,11 +169,47 @@ def describe_splits(env: BaseMultiTurnEnv, held_out: BaseMultiTurnEnv, *, labels
             if labels and name in one.data.columns and field.kind in ("text", "list", "answers", "any")
         }
         try:
-            rows = {number: one.list_rows(number) for number in one.tasks.numbers}
-            told.append(describe_split(one.rows, one.data, one.columns, rows, fields))
+            told.append(_describe_split(one, fields))
         except ConfigError as error:
             told.append(f"{one.data.split}: {error}")
     return told
+
+
+def _describe_split(env: DataEnv, fields: Mapping[str, bool]) -> str:
+    """Describe a split by its tasks and groups, and by how often each label comes, in one line.
+
+    The values of `fields` may be labels; those of a prompt (false) are counted if they repeat.
+    """
+    by = env.data.cut.by if env.data.cut is not None else None
+    used = env.columns.get_used(fields)
+    if by is not None:
+        used.add(check_column(by, env.rows, "data.hold_out.by"))
+    chosen, groups, without = {one for number in env.tasks.numbers for one in env.list_rows(number)}, set(), 0
+    values: dict[str, Counter[str]] = {name: Counter() for name in fields}
+    for number, row in enumerate(env.rows.scan(sorted(used)) if used else ()):
+        if number not in chosen or isinstance(row, BadRow):
+            continue
+        if by is not None:
+            group = compile_path(by)(row)
+            groups.add(hash_group(group))
+            without += is_null(group)
+        for name, found in values.items():
+            if len(found) <= MAX_LABELS:
+                with suppress(ExpressionError):
+                    labels = _list_values(env.columns.read(name, row), flat=True)
+                    found.update(to_text(label)[:60] for label in labels if isinstance(label, str | int))
+    parts = [f"{env.data.split}: {len(env.tasks)} task{'s' * (len(env.tasks) != 1)}"]
+    if by is not None:
+        parts[0] += f", {len(groups)} group{'s' * (len(groups) != 1)} of {by}"
+        if without:
+            parts[0] += f" (one is the {without} rows that have none)"
+    for name, found in values.items():
+        repeats = 1 < len(found) <= found.total() / 2
+        if 0 < len(found) <= MAX_LABELS and (fields[name] or repeats):
+            parts.append(f"{name}: {', '.join(f'{value} {count}' for value, count in found.most_common())}")
+        elif len(found) > MAX_LABELS and fields[name]:
+            parts.append(f"{name}: more than {MAX_LABELS} values")
+    return "; ".join(parts)
 
 
 def list_splits(env: DataEnv, held_out: DataEnv) -> list[DataEnv]:
@@ -207,27 +237,20 @@ class CheckedRows:
             if error.expected.startswith(UNOPENED):  # "… (image 'a.png': why)": the name is said already
                 why = error.expected.removeprefix(UNOPENED).rpartition("': ")[2].removesuffix(")")
             line = make_line(f"{error.column} {describe_value(error.given)}: {why}", MAX_REASON)
-            places.setdefault(line, []).append(f"row {error.row}" if isinstance(error.row, int) else error.row)
+            places.setdefault(line, []).append(error.row)
         return [f"{line} ({_join(rows)})" for line, rows in places.items()]
 
 
 def _join(rows: list[str]) -> str:
-    more = len(rows) - MAX_ROWS_NAMED
-    return ", ".join(rows[:MAX_ROWS_NAMED]) + (f" and {more} more" if more > 0 else "")
+    shown, more = ", ".join(rows[:MAX_ROWS_NAMED]), len(rows) - MAX_ROWS_NAMED
+    return f"{shown} and {more} more" if more > 0 else shown
 
 
-def open_all_rows(env: DataEnv, on_row: Callable[[int], object]) -> CheckedRows:
-    """Open every image of every row of the source, whatever `hold_out`, `where`, `sample` and `limit` choose.
-
-    `on_row(1)` is called after each row.
-    """
-    return open_tasks(
-        env.change_data(hold_out=None, where=(), difficulty=None, sample=None, limit=None, bad_rows="skip"), on_row
-    )
-
-
-def open_tasks(env: DataEnv, on_row: Callable[[int], object], most: int | None = None) -> CheckedRows:
-    """Open every image of every task, or of the first `most`, and of the rows that are left out say why."""
+def open_all_rows(env: DataEnv, on_row: Callable[[int], object], most: int | None = None) -> CheckedRows:
+    """Open every image of every row of the source, whatever `hold_out`, `where`, `sample` and `limit` choose; or those
+    of the first `most` tasks. `on_row(1)` is called after each."""
+    if most is None:
+        env = env.change_data(hold_out=None, where=(), difficulty=None, sample=None, limit=None, bad_rows="skip")
     bad = dict(env.tasks.skipped)
     opened: dict[str, str] = {}
 

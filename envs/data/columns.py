@@ -1,14 +1,13 @@
 """The mapping of columns to the fields of a task: dotted paths, constants, templates, and lists of these."""
 
 from collections.abc import Callable, Iterable, Mapping
-from itertools import accumulate
 from typing import Any
 
 from jinja2 import StrictUndefined, TemplateSyntaxError, meta
 
 from ...core.prompts.templates import JINJA
 from ...errors import ConfigError, describe_unknown
-from ...utils.field_paths import follow_path
+from ...utils.field_paths import follow_path, list_heads
 from .cells import CellRow
 from .rows import Row, Rows
 
@@ -98,13 +97,12 @@ class ColumnMap:
 
 def check_column(path: str, rows: Rows, key: str) -> str:
     """Return the column that a dotted path begins with. Raise `ConfigError` with the nearest and all columns."""
-    heads = [path, *reversed([*accumulate(path.split("."), "{}.{}".format)])]  # a column's own name may hold dots
-    found = next((head for head in heads if head in rows.columns), None)
-    if found is None:  # it may begin in a later row
-        found = next((head for head in heads if head in rows.list_columns()), None)
-    if found is not None:
-        return found
-    known = rows.list_columns()
+    heads = list_heads(path)
+    if found := [head for head in heads if head in rows.columns]:
+        return found[0]
+    known = rows.list_columns()  # it may begin in a later row
+    if found := [head for head in heads if head in known]:
+        return found[0]
     if not known:
         raise ConfigError(f"{key}: {rows.name} is empty: it has no row, and no column {path[:100]!r}", key=key)
     problem = describe_unknown("column", path[:100], [name[:100] for name in known])

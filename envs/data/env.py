@@ -1,10 +1,9 @@
 """`DataEnv`: the base of environments whose tasks are rows of a dataset."""
 
-import logging
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Self
 from weakref import WeakValueDictionary
@@ -21,16 +20,13 @@ from ...utils.terminal import describe_error
 from ...utils.values import identify
 from . import selection
 from .columns import ColumnMap, ExpressionError
-from .fields import BoxFrame, MappedRow, Measure, TaskField
+from .fields import BoxFrame, MappedRow, TaskField
 from .images import IMAGE_FIELDS, RowImages, check_path, get_location, list_images, measure_picture, turn_place
-from .overlap import find_contradictions
+from .overlap import check_contradictions
 from .rows import Rows
 from .selection import BAD_ROW, DataTasks, check_tasks
 from .settings import DataSettings
 from .sources import open_rows
-
-MAX_CONTRADICTING = 0.1  # share of tasks whose labels or boxes contradict an earlier one
-log = logging.getLogger("viewbox.envs")
 
 
 class DataEnv(BaseMultiTurnEnv):
@@ -94,12 +90,11 @@ class DataEnv(BaseMultiTurnEnv):
         """The tasks, opened when they are first asked for. Raises `ConfigError` if the data block cannot be used."""
         rows, data = self.rows, self.data
         self._check_fields()
-        numbers, bad, _ = self._selected
-        stop = data.bad_rows == "stop"
-        numbers, skipped = check_tasks(numbers, self._check_row, bad, dataset=rows.name, limit=data.limit, stop=stop)
+        found, stop = self._selected, data.bad_rows == "stop"
+        numbers, skipped = check_tasks(found, self._check_row, dataset=rows.name, limit=data.limit, stop=stop)
         if self.data.group is None:
-            self._check_contradictions([int(number) for number in numbers[: selection.MAX_CHECKED]])
-        return DataTasks(numbers, self._make_task, skipped, name=self._name_task, stop=stop)
+            check_contradictions(rows, self.columns, self.fields, numbers[: selection.MAX_CHECKED].tolist())
+        return DataTasks(numbers, self._make_task if stop else self._make_any, skipped)
 
     def images(self, task: Task) -> Sequence[TaskImage]:
         """Return the images of the task's row, each opened when it is shown. Raise `BadRow` if the row is bad."""
@@ -111,22 +106,6 @@ class DataEnv(BaseMultiTurnEnv):
         return self.get_images(number)
 
     # ------------------------------------------------------------------ rows
-    def _check_contradictions(self, numbers: Sequence[int]) -> None:
-        """Warn of tasks that contradict each other; raise `ConfigError` if they are more than a few."""
-        found = find_contradictions(self.rows, self.columns, self.fields, numbers)
-        if not found:
-            return
-        count, parted = len({one for pair in found for one in pair[:2]}), sum(one.is_parted for one in found)
-        first, last = (f"row {one}" if isinstance(one, int) else one for one in map(self.rows.locate, found[0][:2]))
-        text = (
-            f"{self.rows.name}: {count} of {len(numbers)} tasks ask the same of the same picture as another, and have "
-            f"other right answers, such as {first} and {last}; data.group: COLUMN makes rows with one value in it one "
-            "task: that of the picture joins their boxes and lists, and that of the ids keeps them apart"
-        )
-        if parted > MAX_CONTRADICTING * len(numbers):
-            raise ConfigError(f"data: {text}", key="data.group")
-        log.warning("%s", text)
-
     @cached_property
     def rows(self) -> Rows:
         """The rows of the source, whichever of them become tasks."""
@@ -153,19 +132,14 @@ class DataEnv(BaseMultiTurnEnv):
     def get_images(self, number: int) -> RowImages:
         """Return the images of a row, none of them opened."""
         with self._blame_row(number):
-            values, *others = map(self._list_images, self.list_rows(number))
-            for place, images in zip(self.list_rows(number)[1:], others, strict=True):
-                if images != values:
-                    raise self._refuse_image(place, images, f"the images of {values!r:.200}, which is of its group")
+            values = self._list_images(number)
+            for other in self.list_rows(number)[1:]:
+                if (images := self._list_images(other)) != values:
+                    raise self._refuse_image(other, images, f"the images of {values!r:.200}, which is of its group")
             if self._must_have_images and not values:
                 raise self._refuse_image(number, None, "an image")
-            return RowImages(
-                values,
-                self.images_folder,
-                self._opened,
-                lambda given, expected: self._refuse_image(number, given, expected),
-                self.data.unit,
-            )
+            refuse = partial(self._refuse_image, number)
+            return RowImages(values, self.images_folder, self._opened, refuse, self.data.unit)
 
     def export_rows(self, task: Task) -> tuple[list[dict[str, Any]], list[str | bytes]]:
         """Return what a task is made of: the columns of its rows, without those of images alone, and where images are.
@@ -192,17 +166,15 @@ class DataEnv(BaseMultiTurnEnv):
         """
         images = self.get_images(number)
         for place, where in enumerate(images.list_locations()):
-            path = where if isinstance(where, str) else ""
-            if opened.get(path):
-                raise self._refuse_image(number, where, opened[path])
-            if path in opened:
-                continue
-            try:
-                _ = images[place]
-            except BadRow as error:
-                opened.update({path: error.expected} if path else {})
-                raise
-            opened.update({path: ""} if path else {})
+            expected = opened.get(where) if isinstance(where, str) else None
+            if expected is None:
+                try:
+                    _, expected = images[place], ""
+                except BadRow as error:
+                    expected = error.expected
+                opened.update({where: expected} if isinstance(where, str) else {})
+            if expected:
+                raise self._refuse_image(number, images.values[place] if where is None else where, expected)
         self._make_task(number)
 
     @cached_property
@@ -249,31 +221,33 @@ class DataEnv(BaseMultiTurnEnv):
             images = self.get_images(number) if may_open or self._has_paths else None
             return measure_picture(row, field, images, self.place, self.fields, may_open=may_open)
 
-        members = [self._map_row(one, measure) for one in self.list_rows(number)]
-        for member in members if len(members) > 1 else ():
-            self.read_row(member)  # each is right by itself: as many labels as boxes
-        row = replace(members[0], others=tuple(members[1:])) if members[1:] else members[0]
+        def map_row(place: int) -> MappedRow:
+            values, others = self.rows.read(place, self._own_columns), None if self.data.group is None else ()
+            name, where = self.rows.name, self.rows.locate(place)
+            return MappedRow(name, where, values, self.columns, self.data.boxes, measure, others)
+
+        first, *more = map(map_row, self.list_rows(number))
+        for one in (first, *more) if more else ():
+            self.read_row(one)  # each is right by itself: as many labels as boxes
+        row = replace(first, others=tuple(more)) if more else first
         task = self.read_row(row)
         reference = task.reference
         if may_open and self.data.boxes.frame == "voxel" and reference.get(self.place.get("slice", "")) is not None:
             reference = turn_place(row, reference, self.get_images(number), self.place)
         if "id" in self.columns:
-            members[0].read("id", TaskField("metadata", "text"))
-        given = identify(members[0].get("id"))
-        metadata = {**task.metadata, "row": number}
-        return Task(given or f"row-{number}", task.images, task.prompt, reference, metadata)
+            first.read("id", TaskField("metadata", "text"))
+        name = identify(first.get("id")) or f"row-{number}"
+        return Task(name, task.images, task.prompt, reference, {**task.metadata, "row": number})
 
-    def _name_task(self, number: int) -> str:
-        """Return the id of a task that cannot be made; without one, the number of its row."""
-        given = None
-        with suppress(BadRow, ExpressionError):
-            given = self.columns.read("id", self.rows.read(number, self.columns.get_used(["id"])))
-        return identify(given) or f"row-{number}"
-
-    def _map_row(self, number: int, measure: Measure) -> MappedRow:
-        place, values = self.rows.locate(number), self.rows.read(number, self._own_columns)
-        others = None if self.data.group is None else ()
-        return MappedRow(self.rows.name, place, values, self.columns, self.data.boxes, measure, others)
+    def _make_any(self, number: int) -> Task:
+        """Make the task of a row; of a bad one, a task that has its id and ends as a fault."""
+        try:
+            return self._make_task(number)
+        except BadRow as error:
+            given = None
+            with suppress(BadRow, ExpressionError):
+                given = self.columns.read("id", self.rows.read(number, self.columns.get_used(["id"])))
+            return Task(identify(given) or f"row-{number}", metadata={"row": number, BAD_ROW: str(error)})
 
     @contextmanager
     def _blame_row(self, number: int) -> Iterator[None]:

@@ -58,7 +58,7 @@ class MappedRow:
     """One row, read by the fields of a task. Every `read` raises `BadRow` for a value that cannot be used.
 
     Args:
-        place: of the row, for messages: a number, or text such as "line 7".
+        place: of the row, for messages, such as "line 7".
         row: the columns as they are stored.
         measure_image: takes the row and the field of a box, and returns the frame of the picture that the box lies on;
             None if it is not known and not needed. Raises `BadRow` if the row does not say which picture that is.
@@ -66,7 +66,7 @@ class MappedRow:
     """
 
     dataset: str
-    place: int | str
+    place: str
     row: Mapping[str, Any]
     columns: ColumnMap
     boxes: BoxForm
@@ -102,11 +102,8 @@ class MappedRow:
             if is_joined and more is not None:
                 value = [*(value or ()), *more]
             elif more != value and not is_joined:
-                raise other.refuse(name, more, f"that of {self._name_place()}, which is of its group: {value!r:.200}")
+                raise other.refuse(name, more, f"that of {self.place}, which is of its group: {value!r:.200}")
         return value
-
-    def _name_place(self) -> str:
-        return f"row {self.place}" if isinstance(self.place, int) else self.place
 
     def _read_own(self, name: str, field: TaskField) -> Any:
         value = self.get(name)
@@ -132,30 +129,25 @@ class MappedRow:
         numbers = [read_number(value) for value in box]
         if len(numbers) != 2 * half or None in numbers:
             raise self.refuse(name, box, f"a box of {'six' if half == 3 else 'four'} numbers, as {form}")
-        values = [float(number or 0) for number in numbers]
+        values = written = [float(number or 0) for number in numbers]
         if form == "xywh":
-            values[2:] = values[0] + values[2], values[1] + values[3]
+            values = [*written[:2], written[0] + written[2], written[1] + written[3]]
         if any(start >= end for start, end in zip(values[:half], values[half:], strict=True)):
             hint = " (perhaps data.boxes.format: xywh)" if form == "xyxy" and min(values) >= 0 < min(values[2:]) else ""
             raise self.refuse(name, box, f"a box with positive sides, as {form}{hint}")
-        sides: tuple[float, ...] = (1000.0 if unit == "per_mille" else 1.0,) * half
         frame = self.measure_image(self, name)
         if frame is None and unit == "pixel":  # the image is not opened yet
             return tuple(values)
         frame = frame or BoxFrame((), tuple((axis, False) for axis in range(half)))
-        if unit == "pixel":
-            sides = frame.sides
+        sides = frame.sides if unit == "pixel" else (1000.0 if unit == "per_mille" else 1.0,) * half
         fractions = [value / side for value, side in zip(values, (*sides, *sides), strict=True)]
         if min(fractions) < -TOLERANCE or max(fractions) > 1 + TOLERANCE:
             where = f"the {'volume' if half == 3 else 'image'} of {'x'.join(f'{side:g}' for side in sides)} pixels"
             where = where if unit == "pixel" else f"0 to {sides[0]:g}"
-            hint = (
-                "" if unit == "pixel" and max(fractions) < FAR else _suggest_unit(values, ("per_mille", "pixel"), unit)
-            )
-            corners = [float(number or 0) for number in numbers]
-            if form == "xywh" and all(
-                0 <= a < b <= side for a, b, side in zip(corners, corners[2:], sides, strict=False)
-            ):
+            is_near = unit == "pixel" and max(fractions) < FAR
+            hint = "" if is_near else _suggest_unit(values, ("per_mille", "pixel"), unit)
+            fits = (0 <= start < end <= side for start, end, side in zip(written, written[2:], sides, strict=False))
+            if form == "xywh" and all(fits):
                 hint = " (perhaps data.boxes.format: xyxy)"
             raise self.refuse(name, box, f"a box inside {where}, as {form}{hint}")
         fractions = [min(max(value, 0.0), 1.0) for value in fractions]

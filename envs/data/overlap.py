@@ -2,14 +2,15 @@
 answers.
 """
 
+import logging
 import os
 import re
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import suppress
+from dataclasses import dataclass, field
 from functools import partial
-from typing import NamedTuple
 
-from ...errors import BadRow
+from ...errors import BadRow, ConfigError
 from ...utils.values import fold_text, identify, normalize, normalize_label, read_number, to_text
 from .columns import ColumnMap, ExpressionError, compile_path
 from .fields import TaskField
@@ -17,34 +18,38 @@ from .images import IMAGE_FIELDS, get_location, list_images
 from .rows import Row, Rows
 
 MAX_EMBEDDED = 2500  # rows whose pictures are compared if they are in the rows themselves
+MAX_CONTRADICTING = 0.1  # share of tasks whose labels or boxes contradict an earlier one
 _PERSON = re.compile(
     r"(patient|subject|participant|person|study|case|mrn|pid)([ _-]?((instance)?u?id|no|nr|number|name|key))?"
 )
 _COUNTED = ("kind", "category")  # fields that say how an answer is counted
+log = logging.getLogger("viewbox.envs")
 
 
-class Shared(NamedTuple):
-    """What rows on two sides of a cut should not share: in words, the columns that tell it, and what reads its keys."""
+@dataclass
+class Shared:
+    """What rows on two sides of a cut should not share: the column that tells it, in words, and its keys by side."""
 
+    column: str
     what: str
     used: set[str]
     read: Callable[[Row], list[int]]
+    trained: set[int] = field(default_factory=set)
+    measured: list[list[int]] = field(default_factory=list)  # of each row that is held out
 
 
-def list_shared(rows: Rows, columns: ColumnMap) -> dict[str, Shared]:
-    """Return the patients and pictures of rows, by the column that keeps them together."""
-    found = {name: _build_person(name) for name in rows.columns if _PERSON.fullmatch(name.lower())}
+def list_shared(rows: Rows, columns: ColumnMap) -> Iterator[Shared]:
+    """Yield the patients and pictures that rows have."""
+    for name in filter(lambda name: _PERSON.fullmatch(name.lower()), rows.columns):
+        yield Shared(name, f"have a {name}", {name}, partial(_list_persons, name))
     used = columns.get_used(IMAGE_FIELDS)
     if used and can_compare(rows, columns):
-        plain = (columns.plain.get(name) for name in IMAGE_FIELDS)
-        column = next(filter(None, plain), min(used))
-        found[column] = Shared("show a picture", used, partial(list_pictures, columns))
-    return found
+        column = next((columns.plain[name] for name in IMAGE_FIELDS if name in columns.plain), min(used))
+        yield Shared(column, "show a picture", used, partial(list_pictures, columns))
 
 
-def _build_person(name: str) -> Shared:
-    read = compile_path(name)
-    return Shared(f"have a {name}", {name}, lambda row: [hash(key)] if (key := _fold(read(row))) else [])
+def _list_persons(name: str, row: Row) -> list[int]:
+    return [hash(key)] if (key := _fold(compile_path(name)(row))) else []
 
 
 def can_compare(rows: Rows, columns: ColumnMap) -> bool:
@@ -79,25 +84,22 @@ def _is_part(value: object) -> bool:
     return read_number(value) is None and normalize_label(to_text(value)) not in ("yes", "no", "maybe")
 
 
-class Contradiction(NamedTuple):
-    """Two tasks that ask the same of the same pictures, and have other right answers."""
-
-    first: int
-    second: int
-    is_parted: bool  # labels or boxes, as of a table with a row for each
-
-
-def find_contradictions(
+def check_contradictions(
     rows: Rows, columns: ColumnMap, fields: Mapping[str, TaskField], numbers: Collection[int]
-) -> list[Contradiction]:
-    """Return each task that contradicts an earlier one, with that one; none if the pictures cannot be compared."""
+) -> None:
+    """Warn of tasks that ask the same of the same pictures, and have other right answers.
+
+    Raises:
+        ConfigError: more than a few have labels or boxes, as of a table with a row for each.
+    """
     if not can_compare(rows, columns):
-        return []
-    parts = {
-        place: [name for name, field in fields.items() if field.place == place and name not in _COUNTED]
+        return
+    parts = [
+        [name for name, field in fields.items() if field.place == place and name not in _COUNTED]
         for place in ("prompt", "reference")
-    }
-    found, chosen, seen = list[Contradiction](), set(numbers), dict[int, tuple[int, list[object]]]()
+    ]
+    pairs, parted = list[tuple[int, int]](), 0
+    chosen, seen = set(numbers), dict[int, tuple[int, list[object]]]()
     last = max(chosen, default=-1)
     for number, row in enumerate(rows.scan(sorted(columns.get_used([*IMAGE_FIELDS, *fields])))):
         if number > last:
@@ -105,8 +107,19 @@ def find_contradictions(
         if number not in chosen or isinstance(row, BadRow) or not (pictures := list_pictures(columns, row)):
             continue
         with suppress(ExpressionError):
-            prompt, gold = ([columns.read(name, row) for name in names] for names in parts.values())
+            prompt, gold = ([columns.read(name, row) for name in names] for names in parts)
             first, known = seen.setdefault(hash((*pictures, *map(repr, map(_normalize, prompt)))), (number, gold))
             if [*map(_normalize, known)] != [*map(_normalize, gold)]:
-                found.append(Contradiction(first, number, all(map(_is_part, (*known, *gold)))))
-    return found
+                pairs.append((first, number))
+                parted += all(map(_is_part, (*known, *gold)))
+    if not pairs:
+        return
+    text = (
+        f"{rows.name}: {len({one for pair in pairs for one in pair})} of {len(chosen)} tasks ask the same of the same "
+        f"picture as another, and have other right answers, such as {' and '.join(map(rows.locate, pairs[0]))}; "
+        "data.group: COLUMN makes rows with one value in it one task: that of the picture joins their boxes and lists, "
+        "and that of the ids keeps them apart"
+    )
+    if parted > MAX_CONTRADICTING * len(chosen):
+        raise ConfigError(f"data: {text}", key="data.group")
+    log.warning("%s", text)

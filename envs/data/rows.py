@@ -51,9 +51,9 @@ class Rows(ABC):
             except BadRow as error:
                 yield error
 
-    def locate(self, number: int) -> int | str:
-        """Return the place of a row in messages: its number, or text such as "line 7"."""
-        return number
+    def locate(self, number: int) -> str:
+        """Return the place of a row in messages, such as "line 7"."""
+        return f"row {number}"
 
     def list_columns(self) -> tuple[str, ...]:
         """Return the names of all columns, also of those that begin late."""
@@ -145,14 +145,12 @@ class ListedRows(Rows):
         self.name, self.folder = path.name, path.parent
         try:
             rows = parse_json(path.read_bytes())
+            problem = "" if isinstance(rows, list) else f"holds a {type(rows).__name__}"
         except (ValueError, RecursionError) as error:
-            problem = f"data.source: {path.name}: not JSON: {error!s:.200}"
-            allowed = "a list of objects; one object a line: in a .jsonl file"
-            raise ConfigError(f"{problem}; allowed: {allowed}", key="data.source") from error
-        if not isinstance(rows, list):
-            given = type(rows).__name__
+            problem = f"not JSON: {error!s:.200}"
+        if problem:
             allowed = "a list of objects, or one object a line in a .jsonl file"
-            raise ConfigError(f"data.source: {path.name}: holds a {given}; allowed: {allowed}", key="data.source")
+            raise ConfigError(f"data.source: {path.name}: {problem}; allowed: {allowed}", key="data.source")
         self._rows, self.columns = rows, _list_keys(rows)
 
     def __len__(self) -> int:
@@ -161,7 +159,7 @@ class ListedRows(Rows):
     def read(self, number: int, columns: Collection[str]) -> Row:
         row: object = self._rows[number]
         if not isinstance(row, dict):
-            raise BadRow(self.name, number, "(the row)", row, "an object")
+            raise BadRow(self.name, self.locate(number), "(the row)", row, "an object")
         return row
 
 
@@ -183,8 +181,7 @@ class JoinedRows(Rows):
 
     def locate(self, number: int) -> str:
         part, inside = self._find(number)
-        place = part.locate(inside)
-        return f"{part.name}, {place if isinstance(place, str) else f'row {place}'}"
+        return f"{part.name}, {part.locate(inside)}"
 
     def list_columns(self) -> tuple[str, ...]:
         self.columns = tuple(dict.fromkeys(column for part in self._parts for column in part.list_columns()))

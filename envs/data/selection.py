@@ -3,19 +3,21 @@
 import json
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple, overload
+from typing import Any
 
 import numpy as np
 
+from ...core.tasks import ProceduralTasks
 from ...errors import BadRow, ConfigError
 from ...records import Task
 from ...utils.conditions import parse_condition
 from ...utils.frozen import to_plain
 from ...utils.values import identify, is_canonical, reaches, read_number
 from .cells import CellRow
-from .columns import ColumnMap, check_column, compile_path
+from .columns import ColumnMap, Read, check_column, compile_path
 from .rows import Row, Rows
 from .settings import DataSettings, Difficulty
 from .splits import Cut, build_cut
@@ -26,13 +28,14 @@ MAX_REWARDS = 2**28  # bytes of a file of rewards
 Keep = Callable[[Row], bool]
 
 
-class Selection(NamedTuple):
+@dataclass
+class Selection:
     """The rows that become tasks: their numbers, in order, the bad ones among those that were read, and the rows of
     each group by its first one."""
 
     numbers: np.ndarray
-    bad: dict[int, BadRow]
-    groups: Mapping[int, Sequence[int]]
+    bad: dict[int, BadRow] = field(default_factory=dict)
+    groups: dict[int, list[int]] = field(default_factory=dict)
 
 
 def select_rows(rows: Rows, data: DataSettings, columns: ColumnMap) -> Selection:
@@ -44,21 +47,19 @@ def select_rows(rows: Rows, data: DataSettings, columns: ColumnMap) -> Selection
     Raises:
         ConfigError: an unknown column, a condition that cannot be read, or no row that is left.
     """
-    bad, groups = dict[int, BadRow](), dict[int, list[int]]()
+    found = Selection(np.arange(len(rows)))
     cut = None if data.cut is None else build_cut(rows, data, columns)
     tests = _build_tests(rows, data, columns, cut)
-    used = {column for needed, _ in tests for column in needed} | columns.get_used(["id"])
-    used |= {check_column(data.group, rows, "data.group")} if data.group is not None else set()
-    kept = np.arange(len(rows))
-    if used and (
-        tests or data.group is not None or not any(used == {name} and rows.is_unique(name) for name in rows.columns)
-    ):
-        group = None if data.group is None else compile_path(data.group)
-        scanned = _scan(rows, sorted(used), [test for _, test in tests], columns, bad, group, groups)
-        kept = np.fromiter(scanned, np.int64)
+    used, group = {column for needed, _ in tests for column in needed} | columns.get_used(["id"]), None
+    if data.group is not None:
+        used, group = used | {check_column(data.group, rows, "data.group")}, compile_path(data.group)
+    if used and (tests or group or not any(used == {name} and rows.is_unique(name) for name in rows.columns)):
+        scanned = _scan(rows, sorted(used), [test for _, test in tests], columns, group, found)
+        found.numbers = np.fromiter(scanned, np.int64)
     if cut is not None:
-        cut.warn_if_missed(rows.name)
-    if not len(kept) and not bad:
+        cut.warn_if_missed(rows)
+    kept = found.numbers
+    if not len(kept) and not found.bad:
         conditions = ", ".join((*data.conditions, *(["difficulty"] if data.difficulty else [])))
         problem = f"data: {rows.name}: none of its {len(rows)} rows is left of split {data.split!r}"
         raise ConfigError(f"{problem}{f' where {conditions}' if conditions else ''}", key="data")
@@ -66,8 +67,8 @@ def select_rows(rows: Rows, data: DataSettings, columns: ColumnMap) -> Selection
     if draw is not None:
         generator, starts = np.random.default_rng(draw.seed), rows.starts
         drawn = shuffle_nearby(kept, starts, generator) if len(starts) else generator.permutation(kept)
-        kept = drawn[: draw.count]
-    return Selection(kept, bad, groups)
+        found.numbers = drawn[: draw.count]
+    return found
 
 
 def shuffle_nearby(kept: np.ndarray, starts: Sequence[int], generator: np.random.Generator) -> np.ndarray:
@@ -91,13 +92,7 @@ def shuffle_nearby(kept: np.ndarray, starts: Sequence[int], generator: np.random
 
 
 def _scan(
-    rows: Rows,
-    used: list[str],
-    tests: list[Keep],
-    columns: ColumnMap,
-    bad: dict[int, BadRow],
-    group: Callable[[Row], Any] | None,
-    groups: dict[int, list[int]],
+    rows: Rows, used: list[str], tests: list[Keep], columns: ColumnMap, group: Read | None, found: Selection
 ) -> Iterator[int]:
     """Yield the numbers of the rows that pass every test, of a group the first. A row whose id was there before is
     bad. A row without the value of the group is a task of its own."""
@@ -105,24 +100,21 @@ def _scan(
     has_id = "id" in columns
     for number, row in enumerate(rows.scan(used)):
         if isinstance(row, BadRow):
-            bad[number] = row
+            found.bad[number] = row
             yield number
             continue
         if not all(test(row) for test in tests):
             continue
         if group is not None and (key := identify(group(row))):
-            members = groups.setdefault(firsts.setdefault(key, number), [])
+            members = found.groups.setdefault(firsts.setdefault(key, number), [])
             members.append(number)
             if len(members) > 1:
                 continue
         if has_id and (name := identify(value := columns.read("id", row))):
             first = seen.setdefault(hash(name), number)
             if first != number:
-                place = rows.locate(first)
-                where = f"row {place}" if isinstance(place, int) else place
-                bad[number] = BadRow(
-                    rows.name, rows.locate(number), columns.described["id"], value, f"another id: {where} has this one"
-                )
+                expected = f"another id: {rows.locate(first)} has this one"
+                found.bad[number] = BadRow(rows.name, rows.locate(number), columns.described["id"], value, expected)
         yield number
 
 
@@ -139,7 +131,7 @@ def _build_tests(rows: Rows, data: DataSettings, columns: ColumnMap, cut: Cut | 
     return tests
 
 
-def _passes(read: Callable[[Row], Any], test: Callable[[Any], bool], column: str, row: Row) -> bool:
+def _passes(read: Read, test: Callable[[Any], bool], column: str, row: Row) -> bool:
     value = to_plain(read(row))
     if isinstance(row, CellRow) and type(value) in (int, float) and is_canonical(row.written[column]):
         value = row.written[column]  # in a column of names, 1.10 is not 1.1
@@ -190,69 +182,38 @@ BAD_ROW = "bad_row"  # the metadata of a task whose row is bad
 log = logging.getLogger("viewbox.envs")
 
 
-class DataTasks(Sequence[Task]):
-    """Tasks by number, each made from its row; a bad row raises (`stop`), or becomes a task that ends as a fault."""
+class DataTasks(ProceduralTasks):
+    """Tasks that are each made from its row; `skipped` are the bad rows that were left out."""
 
-    def __init__(
-        self,
-        numbers: np.ndarray,
-        make: Callable[[int], Task],
-        skipped: dict[int, BadRow],
-        *,
-        name: Callable[[int], str] = "row-{}".format,
-        stop: bool = False,
-    ) -> None:
-        self._numbers, self._make, self.skipped, self._name, self._stop = numbers, make, skipped, name, stop
-
-    def __len__(self) -> int:
-        return len(self._numbers)
+    def __init__(self, numbers: np.ndarray, make: Callable[[int], Task], skipped: dict[int, BadRow]) -> None:
+        super().__init__(len(numbers), lambda place: make(int(numbers[place])))
+        self._numbers, self.skipped = numbers, skipped
 
     @property
     def numbers(self) -> list[int]:
         """The rows of the tasks, in order."""
         return [int(number) for number in self._numbers]
 
-    @overload
-    def __getitem__(self, index: int) -> Task: ...
-    @overload
-    def __getitem__(self, index: slice) -> "DataTasks": ...
-    def __getitem__(self, index: int | slice) -> "Task | DataTasks":
-        if isinstance(index, slice):
-            return DataTasks(self._numbers[index], self._make, self.skipped, name=self._name, stop=self._stop)
-        number = int(self._numbers[index])
-        try:
-            return self._make(number)
-        except BadRow as error:
-            if self._stop:
-                raise
-            return Task(self._name(number), metadata={"row": number, BAD_ROW: str(error)})
-
 
 def check_tasks(
-    numbers: np.ndarray,
-    check: Callable[[int], object],
-    bad: dict[int, BadRow],
-    *,
-    dataset: str,
-    limit: int | None,
-    stop: bool,
+    selected: Selection, check: Callable[[int], object], *, dataset: str, limit: int | None, stop: bool
 ) -> tuple[np.ndarray, dict[int, BadRow]]:
     """Return the rows of which a task can be made, at most `limit`, and the bad rows that were left out.
 
     Of more than `MAX_CHECKED` rows only the known bad ones are left out.
 
-    `check` reads a row and raises `BadRow`; `bad` are rows that are known to be bad, of which `stop` raises the first.
+    `check` reads a row and raises `BadRow`; of the rows that are bad, `stop` raises the first.
 
     Raises:
         ConfigError: no row is left.
     """
     good: list[int] = []
     skipped: dict[int, BadRow] = {}
-    every = min(len(numbers), limit or len(numbers)) <= MAX_CHECKED
-    for number in map(int, numbers):
+    every = min(len(selected.numbers), limit or len(selected.numbers)) <= MAX_CHECKED
+    for number in map(int, selected.numbers):
         if limit is not None and len(good) == limit:
             break
-        error = bad.get(number)
+        error = selected.bad.get(number)
         if error is None and every:
             try:
                 check(number)

@@ -36,24 +36,18 @@ def open_rows(data: DataSettings) -> Rows:
     Raises:
         ConfigError: there is no such source or split, or it cannot be read.
     """
-    rows = _open_source(data)
-    if len(rows) > MAX_ROWS:
-        raise ConfigError(f"{KEY}: {rows.name}: says that it has {len(rows):,} rows; allowed: {MAX_ROWS:,}", key=KEY)
-    return rows
-
-
-def _open_source(data: DataSettings) -> Rows:
     source = data.source
     if source is None:
         raise ConfigError(f"{KEY}: is missing; allowed: {FORMS}", key=KEY)
+    is_hub = isinstance(source, str) and is_hub_name(source)
     if isinstance(source, Mapping):
-        return _open_path(_check_exists(source[_choose_split(data, source)]), data)
-    path = Path(source)
-    if is_hub_name(source):
-        return _open_hub(source, data)
-    if path.is_file():
+        source = source[_choose_split(data, source)]
+    elif Path(source).is_file():
         _choose_split(data, ["train"])
-    return _open_path(_check_exists(source), data)
+    rows = _open_hub(source, data) if is_hub else _open_path(_check_exists(source), data)
+    if len(rows) > MAX_ROWS:
+        raise ConfigError(f"{KEY}: {rows.name}: says that it has {len(rows):,} rows; allowed: {MAX_ROWS:,}", key=KEY)
+    return rows
 
 
 def is_hub_name(source: str) -> bool:
@@ -166,9 +160,8 @@ def _check_files(path: Path, files: Sequence[Path], *, is_told: bool) -> None:
             sets.setdefault((str(one.parent), shard[1], shard[3], shard[4]), {})[int(shard[2])] = shard[2]
     is_several = not is_told and len(files) > 1 and files[0].suffix.lower() in TEXTS
     if len(sets) > 1 or (sum(map(len, sets.values())) < len(files) if sets else is_several):
-        problem = (
-            f"holds {', '.join(str(one.relative_to(path)) for one in files):.200}, which are more than one dataset"
-        )
+        names = ", ".join(str(one.relative_to(path)) for one in files)
+        problem = f"holds {names:.200}, which are more than one dataset"
         raise _refuse_folder(path, problem, "one of these as the source, or a file by split")
     for (_, before, total, after), found in sets.items():
         start = 0 if 0 in found or (len(total) == 5 and int(total) not in found) else 1

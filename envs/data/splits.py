@@ -1,22 +1,21 @@
-"""Which rows are held out, so that no group is in two splits, and what each split holds."""
+"""Which rows are held out, so that no group is in two splits."""
 
 import hashlib
 import logging
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
-from contextlib import suppress
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache
+from pathlib import Path
 
 import numpy as np
 
 from ...errors import BadRow, ConfigError
-from ...utils.values import fold_text, identify, is_null, to_text
-from .columns import ColumnMap, ExpressionError, check_column, compile_path
+from ...utils.values import fold_text, identify
+from .columns import ColumnMap, check_column, compile_path
 from .overlap import Shared, list_shared
 from .rows import Row, Rows
 from .settings import DataSettings
 
-MAX_LABELS = 20  # different values of a field that are counted one by one
 SLACK = 0.005  # of all rows, by which packed groups may miss the share
 MISSED = 0.05  # of all rows: a share that is missed by more is warned of, or by a quarter of the smaller part
 
@@ -27,29 +26,26 @@ class Cut:
     """The test of a row: whether it is in the chosen split. It counts the rows it has seen."""
 
     def __init__(
-        self, data: DataSettings, used: set[str], is_test: Callable[[Row], bool], shared: Mapping[str, Shared]
+        self, data: DataSettings, used: set[str], is_test: Callable[[Row], bool], shared: Sequence[Shared]
     ) -> None:
         self._data, self._is_test, self._shared = data, is_test, shared
-        self.used = used.union(*(one.used for one in shared.values()))
+        self.used = used.union(*(one.used for one in shared))
         self._seen = self._held_out = 0
-        self._trained: dict[str, set[int]] = {column: set() for column in shared}
-        self._measured: dict[str, list[list[int]]] = {column: [] for column in shared}
 
     def __call__(self, row: Row) -> bool:
         held_out = self._is_test(row)
         self._seen += 1
         self._held_out += held_out
-        for column, one in self._shared.items():
-            keys = one.read(row)
-            self._measured[column].append(keys) if held_out else self._trained[column].update(keys)
+        for one in self._shared:
+            one.measured.append(one.read(row)) if held_out else one.trained.update(one.read(row))
         return held_out == (self._data.split == "test")
 
-    def warn_if_missed(self, dataset: str) -> None:
+    def warn_if_missed(self, rows: Rows) -> None:
         """Warn if the rows held out are not about the share that was asked for, or show what is trained on."""
         cut = self._data.cut
         if cut is None or not self._seen:
             return
-        self._warn_if_shared(dataset, cut.share)
+        self._warn_if_shared(rows, cut.share)
         got, wanted = self._held_out / self._seen, cut.share
         if abs(got - wanted) <= min(MISSED, min(wanted, 1 - wanted) / 4) + 1e-9:
             return
@@ -59,34 +55,38 @@ class Cut:
             else f"no group of {cut.by!r} is parted, and their sizes or data.where allow no closer share"
         )
         text = f"{self._held_out} of {self._seen} rows are held out, {got:.1%} instead of {wanted:.1%}: {why}"
-        log.warning("data.hold_out: %s: %s", dataset, text)
+        _warn_once(rows.folder, f"{rows.name}: {text}")
 
-    def _warn_if_shared(self, dataset: str, share: float) -> None:
-        found = list[tuple[int, str, str]]()
-        for column, rows in self._measured.items():
-            trained = self._trained[column]
-            count, different = sum(not trained.isdisjoint(keys) for keys in rows), len(trained.union(*rows))
-            if count and different > 1:
-                what = f"{count} of {len(rows)} held-out rows {self._shared[column].what} that is also trained on"
-                found.append((different, column, what))
-        if found:
-            said, column = "; ".join(what for *_, what in found), min(found)[1]
-            log.warning("data.hold_out: %s: %s; {share: %g, by: %s} keeps them apart", dataset, said, share, column)
+    def _warn_if_shared(self, rows: Rows, share: float) -> None:
+        said, columns = list[str](), list[tuple[int, str]]()
+        for one in self._shared:
+            count = sum(not one.trained.isdisjoint(keys) for keys in one.measured)
+            if count and (different := len(one.trained.union(*one.measured))) > 1:
+                said.append(f"{count} of {len(one.measured)} held-out rows {one.what} that is also trained on")
+                columns.append((different, one.column))
+        if said:
+            way = f"{{share: {share:g}, by: {min(columns)[1]}}} keeps them apart"
+            _warn_once(rows.folder, f"{rows.name}: {'; '.join(said)}; {way}")
+
+
+@cache
+def _warn_once(folder: Path | None, text: str) -> None:
+    """Warn of a cut, of which a run opens both sides."""
+    log.warning("data.hold_out: %s", text)
 
 
 def build_cut(rows: Rows, data: DataSettings, columns: ColumnMap) -> Cut:
     """Return the cut of `hold_out`: by a hash of the id, or by groups that are packed. Raise `ConfigError`."""
     cut = data.cut
     assert cut is not None
-    shared = {column: one for column, one in list_shared(rows, columns).items() if column != cut.by}
+    shared = [one for one in list_shared(rows, columns) if one.column != cut.by]
     if cut.by is not None:
         column, read = check_column(cut.by, rows, "data.hold_out.by"), compile_path(cut.by)
         sizes = Counter(hash_group(read(row)) for row in rows.scan([column]) if not isinstance(row, BadRow))
         if len(sizes) == 1:
+            key, allowed = "data.hold_out.by", "allowed: a column with several values"
             problem = f"all {sizes.total()} rows of {rows.name} have one value, and a group is never parted"
-            allowed = "a column with several values"
-            key = "data.hold_out.by"
-            raise ConfigError(f"{key} = {cut.by!r}: {problem}; allowed: {allowed}", key=key)
+            raise ConfigError(f"{key} = {cut.by!r}: {problem}; {allowed}", key=key)
         held_out = pack_groups(sizes, cut.share) if sizes else set()  # all rows are bad
         return Cut(data, {column}, lambda row: hash_group(read(row)) in held_out, shared)
     if "id" not in columns:
@@ -159,55 +159,3 @@ def hash_name(value: object) -> int:
     """Return a number from 0 to 2^64 - 1 that is the same on every machine."""
     text = identify(value).encode(errors="surrogatepass")
     return int.from_bytes(hashlib.blake2b(text, digest_size=8).digest(), "big")
-
-
-# ---------------------------------------------------------------------- what is in a split
-def describe_split(
-    rows: Rows,
-    data: DataSettings,
-    columns: ColumnMap,
-    tasks: Mapping[int, Iterable[int]],
-    fields: Mapping[str, bool],
-) -> str:
-    """Describe a split by its tasks and groups, and by how often each label comes, in one line.
-
-    Args:
-        tasks: the rows of each task, by its first one.
-        fields: the fields whose values may be labels; true for those of the reference. Of a prompt only values that
-            repeat are counted.
-    """
-    by = data.cut.by if data.cut is not None else None
-    used = columns.get_used(fields)
-    if by is not None:
-        used.add(check_column(by, rows, "data.hold_out.by"))
-    chosen, groups, without = {number for some in tasks.values() for number in some}, set(), 0
-    values: dict[str, Counter[str]] = {name: Counter() for name in fields}
-    for number, row in enumerate(rows.scan(sorted(used)) if used else ()):
-        if number not in chosen or isinstance(row, BadRow):
-            continue
-        if by is not None:
-            group = compile_path(by)(row)
-            groups.add(hash_group(group))
-            without += is_null(group)
-        for name, found in values.items():
-            if len(found) <= MAX_LABELS:
-                with suppress(ExpressionError):
-                    found.update(_list_labels(columns.read(name, row)))
-    parts = [f"{data.split}: {len(tasks)} task{'s' * (len(tasks) != 1)}"]
-    if by is not None:
-        parts[0] += f", {len(groups)} group{'s' * (len(groups) != 1)} of {by}"
-        if without:
-            parts[0] += f" (one is the {without} rows that have none)"
-    for name, found in values.items():
-        repeats = 1 < len(found) <= found.total() / 2
-        if 0 < len(found) <= MAX_LABELS and (fields[name] or repeats):
-            parts.append(f"{name}: {', '.join(f'{value} {count}' for value, count in found.most_common())}")
-        elif len(found) > MAX_LABELS and fields[name]:
-            parts.append(f"{name}: more than {MAX_LABELS} values")
-    return "; ".join(parts)
-
-
-def _list_labels(value: Any) -> list[str]:
-    if isinstance(value, list | tuple):
-        return [label for item in value for label in _list_labels(item)]
-    return [to_text(value)[:60]] if isinstance(value, str | int) else []

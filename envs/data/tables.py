@@ -90,7 +90,7 @@ class TableRows(Rows):
                 row[name] = _read_value(row[name], labels.get(name), self._narrow[name])
             except IndexError:
                 expected = f"the number of a class, or -1 for none: {describe_value(labels[name])}"
-                return BadRow(self.name, number, name, row[name], expected)
+                return BadRow(self.name, self.locate(number), name, row[name], expected)
         return row
 
     def is_unique(self, column: str) -> bool:
@@ -140,19 +140,12 @@ class ParquetRows(TableRows):
     """Parquet files read where they are: a row costs its row group, the last groups stay in memory."""
 
     def __init__(self, name: str, files: Sequence[Any], folder: Path | None) -> None:
-        from pyarrow import parquet
-
-        self._files = [parquet.ParquetFile(file, memory_map=isinstance(file, str | Path)) for file in files]
-        sizes = (file.stat().st_size if isinstance(file, Path) else getattr(file, "size", 0) for file in files)
-        self._budgets = {file: MAX_DECODED + int(size or 0) for file, size in zip(self._files, sizes, strict=True)}
-        self._batch = {file: _choose_batch(file, name, budget) for file, budget in self._budgets.items()}
-        firsts = accumulate((file.metadata.num_rows for file in self._files), initial=0)
-        self.schemas = list(zip(firsts, (file.schema_arrow for file in self._files), strict=False))
+        self._files = [_ParquetFile(file, name) for file in files]
+        firsts = accumulate((sum(file.group_rows) for file in self._files), initial=0)
+        self.schemas = list(zip(firsts, (file.schema for file in self._files), strict=False))
         super().__init__(name, self.schemas, folder)
-        self._groups = [(file, group) for file in self._files for group in range(file.num_row_groups)]
-        self.starts = [0]
-        for file, group in self._groups:
-            self.starts.append(self.starts[-1] + file.metadata.row_group(group).num_rows)
+        self._groups = [(file, group) for file in self._files for group in range(len(file.group_rows))]
+        self.starts = list(accumulate((file.group_rows[group] for file, group in self._groups), initial=0))
         self._open: LRUCache[Any, Any] = LRUCache(KEPT_GROUPS, getsizeof=lambda table: table.nbytes)
         self._lock = Lock()  # episodes are opened in threads
 
@@ -166,46 +159,59 @@ class ParquetRows(TableRows):
             group = self._open.get(key)
             if group is None:
                 file, inside = self._groups[place]
-                group = self._read_groups(file, [inside], columns)
+                group = file.read(columns, [inside])
                 if group.nbytes <= self._open.maxsize:
                     self._open[key] = group
         return group.slice(number - self.starts[place], 1)
 
     def _list_batches(self, columns: list[str]) -> Iterable[Any]:
-        with _blame_file(self.name):
-            for file in self._files:
-                yield from file.iter_batches(batch_size=self._batch[file], columns=columns)
+        return (batch for file in self._files for batch in file.iter_batches(columns))
 
     def read_all(self) -> Any:
-        """Return the table of all files; raise `ConfigError` for one that takes much more memory than its size."""
+        """Return the table of all files, or None if it is larger than what is read into memory."""
         from pyarrow import concat_tables
 
-        tables = [self._read_groups(file, range(file.num_row_groups), None) for file in self._files]
-        return concat_tables(tables, promote_options="permissive")
+        if sum(file.unpacked for file in self._files) > IN_MEMORY:
+            return None
+        return concat_tables([file.read() for file in self._files], promote_options="permissive")
 
-    def _read_groups(self, file: Any, groups: Iterable[int], columns: list[str] | None) -> Any:
+
+class _ParquetFile:
+    """A Parquet file. What cannot be read, or takes much more memory than the size of the file, raises `ConfigError`.
+
+    It is read in batches of so many rows that each may be as long as the longest column of a group.
+    """
+
+    def __init__(self, file: Any, name: str) -> None:
+        from pyarrow import parquet
+
+        is_path = isinstance(file, Path)
+        self.name = file.name if is_path else name
+        with _blame_file(self.name):
+            self._budget = MAX_DECODED + int((file.stat().st_size if is_path else getattr(file, "size", 0)) or 0)
+            self._file = parquet.ParquetFile(file, memory_map=is_path)
+            self.schema = self._file.schema_arrow
+            groups = [self._file.metadata.row_group(number) for number in range(self._file.num_row_groups)]
+            columns = [group.column(number) for group in groups for number in range(group.num_columns)]
+            largest = max((column.total_uncompressed_size for column in columns), default=1)
+        self.group_rows = [group.num_rows for group in groups]
+        self.unpacked = sum(group.total_byte_size for group in groups)
+        self._batch = max(1, min(BATCH, MAX_DECODED // max(1, largest)))
+
+    def iter_batches(self, columns: list[str] | None, groups: list[int] | None = None) -> Iterator[Any]:
+        with _blame_file(self.name):
+            yield from self._file.iter_batches(batch_size=self._batch, row_groups=groups, columns=columns)
+
+    def read(self, columns: list[str] | None = None, groups: list[int] | None = None) -> Any:
         from pyarrow import Table
 
-        batches, left = [], self._budgets[file]
-        with _blame_file(self.name):
-            for batch in file.iter_batches(batch_size=self._batch[file], row_groups=list(groups), columns=columns):
-                batches.append(batch)
-                left -= batch.nbytes
-                if left < 0:
-                    raise _refuse_size(self.name)
-            return Table.from_batches(batches, schema=batches[0].schema if batches else file.schema_arrow)
-
-
-def _choose_batch(file: Any, name: str, budget: int) -> int:
-    """Return how many rows of a Parquet file are read together, of which each may be as long as the longest column of a
-    group. Raise `ConfigError` if the numbers of a group alone are too many."""
-    groups, largest = [file.metadata.row_group(number) for number in range(file.num_row_groups)], 1
-    for group in groups:
-        if group.num_rows * group.num_columns * 8 > budget:
-            raise _refuse_size(name)
-        sizes = [group.column(number).total_uncompressed_size for number in range(group.num_columns)]
-        largest = max(largest, *sizes, 1)
-    return max(1, min(BATCH, MAX_DECODED // largest))
+        batches, left = [], self._budget
+        for batch in self.iter_batches(columns, groups):
+            batches.append(batch)
+            left -= batch.nbytes
+            if left < 0:
+                raise _refuse_size(self.name)
+        return Table.from_batches(batches, schema=batches[0].schema if batches else self.schema)
 
 
 def _refuse_size(name: str) -> ConfigError:
@@ -214,14 +220,12 @@ def _refuse_size(name: str) -> ConfigError:
 
 
 @contextmanager
-def _blame_file(name: str, paths: Sequence[Path] = ()) -> Iterator[None]:
-    """Raise `ConfigError` if a file cannot be read; it names the first damaged one of several."""
+def _blame_file(name: str) -> Iterator[None]:
     from pyarrow import ArrowInvalid
 
     try:
         yield
     except (ArrowInvalid, OSError, MemoryError) as error:  # an OSError is also a type that is nested too deep
-        name = next((path.name for path in paths if not _is_readable(path)), name)
         raise ConfigError(f"{KEY}: {name}: not a Parquet file that can be read: {error!s:.200}", key=KEY) from error
 
 
@@ -231,30 +235,19 @@ def open_parquet(paths: Sequence[Path], name: str, *, streaming: bool) -> TableR
     Raises:
         ConfigError: a file that is damaged, or has other columns than the first.
     """
-    with _blame_file(name, paths):
-        rows = ParquetRows(name, paths, paths[0].parent)
-        _check_schemas(paths, [schema for _, schema in rows.schemas])
-        if streaming:
-            return rows
-        if sum(file.metadata.row_group(group).total_byte_size for file, group in rows._groups) <= IN_MEMORY:
-            table = rows.read_all()
-        else:
+    rows = ParquetRows(name, paths, paths[0].parent)
+    _check_schemas(paths, [schema for _, schema in rows.schemas])
+    if streaming:
+        return rows
+    with _blame_file(name):
+        table = rows.read_all()
+        if table is None:
             from datasets import Dataset
 
-            files = [str(path) for path in paths]
             cache = get_cache_folder() / "arrow"
             cache.mkdir(parents=True, exist_ok=True, mode=0o700)  # readable by this user only
-            table = Dataset.from_parquet(files, cache_dir=str(cache)).data.table
+            table = Dataset.from_parquet([str(path) for path in paths], cache_dir=str(cache)).data.table
     return ArrowRows(name, table, paths[0].parent, rows.schemas)
-
-
-def _is_readable(path: Path) -> bool:
-    try:
-        with _blame_file(path.name):
-            ParquetRows(path.name, [path], path.parent).read_all()
-    except ConfigError:
-        return False
-    return True
 
 
 def check_columns(files: Sequence[tuple[str, Sequence[str]]]) -> None:
@@ -308,10 +301,8 @@ def _map_arrow(path: Path) -> Any:
                 if total_allocated_bytes() > most:
                     raise _refuse_size(path.name)
             return Table.from_batches(batches, schema=reader.schema)
-        except ArrowInvalid:
+        except (ArrowInvalid, OSError, MemoryError):
             continue
-        except (OSError, MemoryError):
-            break
     raise ConfigError(f"{KEY}: {path.name}: not an Arrow file that can be read", key=KEY)
 
 

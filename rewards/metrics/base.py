@@ -195,16 +195,15 @@ class AccuracyBy(PairMetric):
         return kind if len(kind) <= LONGEST_LABEL else "", None if score is None else float(reaches(score, 1.0))
 
     def prepare(self, rows: Sequence[tuple[str, float | None]], groups: np.ndarray) -> PreparedMetric:
-        spelled: dict[str, list[str]] = {}  # "Brain" and "brain" are one group, under its first spelling
+        spelled: dict[str, str] = {}  # "Brain" and "brain" are one group, under its first spelling
         for kind in sorted({kind for kind, score in rows if kind and score is not None}):
-            spelled.setdefault(normalize_label(kind), []).append(kind)
-        kinds = [names[0] for names in spelled.values()][:MAX_KINDS]
-        column = {kind: number for number, names in enumerate(spelled.values(), 1) for kind in names}
-        column = {kind: number for kind, number in column.items() if number <= MAX_KINDS}
+            spelled.setdefault(normalize_label(kind), kind)
+        kinds = list(spelled.values())[:MAX_KINDS]
+        column = {label: number for number, label in enumerate(list(spelled)[:MAX_KINDS], 1)}
         width = len(kinds) + 1
         stats = np.zeros((len(rows), 2 * width))  # right answers in all and by kind, then pairs
         for stat, (kind, score) in zip(stats, rows, strict=True):
-            for place in {0, column.get(kind, 0)} if score is not None else ():
+            for place in {0, column.get(normalize_label(kind), 0)} if score is not None else ():
                 stat[place], stat[width + place] = score, 1
         names, first = ["all", *kinds], 0 if self.total else 1
         sums = sum_by_group(stats, groups)

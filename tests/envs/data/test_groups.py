@@ -187,6 +187,7 @@ def test_a_picture_or_a_patient_on_both_sides_of_a_cut_is_told_with_the_key_that
     assert f"{count} of {count} held-out rows have a patient that is also trained on" in said
     assert "held-out rows show a picture that is also trained on" in said
     assert "{share: 0.5, by: patient}" in said
+    assert leak(tmp_path, caplog, rows)[1] == []  # said once, whichever sides are opened
     [said] = leak(tmp_path, caplog, rows, {"share": 0.5, "by": "image"})[1]
     assert "picture" not in said
     assert not leak(tmp_path, caplog, rows, {"share": 0.5, "by": "patient"})[1]
