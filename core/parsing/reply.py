@@ -25,6 +25,7 @@ from ...utils.frozen import Record
 from ...utils.sanitize import replace_surrogates
 from .lenient_json import parse_lenient_json
 from .objects import (
+    EMPTY,
     AnswerFields,
     ParsedCall,
     TagPairs,
@@ -32,7 +33,6 @@ from .objects import (
     describe_echo,
     find_calls,
     find_tool,
-    get_call_name,
     parse_call,
 )
 from .spelled import CLOSE, MARK, OPEN, UNMARKED, find_last_lines, read_calls
@@ -163,16 +163,9 @@ class Items:
     think_tag: str | None = None  # that closes the thinking, if there is any
     think_open: bool = False  # it is missing
 
-    def add_call(self, value: object, text: str, error: str | None, tools: Tools) -> None:
+    def add_call(self, value: object, text: str, error: str | None, tools: Tools = EMPTY) -> None:
         """Add a call as it was read; with an `error` it is kept but not run."""
-        if error is None:
-            self.calls.append(parse_call(value, text, f"call_{len(self.calls)}", tools))
-        else:
-            self.refuse_call(get_call_name(value, tools), text, error)
-
-    def refuse_call(self, name: str, text: str, error: str) -> None:
-        """Add a call that cannot be run as written."""
-        self.calls.append(ParsedCall(ToolCall(f"call_{len(self.calls)}", name, text), error))
+        self.calls.append(parse_call(value, text, f"call_{len(self.calls)}", tools, error))
 
 
 def scan(text: str, thinking: TagPairs, answer_fields: AnswerFields | None, cut: bool, tools: Tools) -> Items:
@@ -247,12 +240,9 @@ class _Scanner:
             after = _NEXT_CHANNEL.search(self.text, start.end())
             self.items.think_tag, self.items.think_open = "<|end|>", after is None
             return len(self.text) if after is None else after.start()
-        if opening == "assistant" and not self.text.startswith("analysis"):
-            return start.end()
-        if (
-            opening == "assistant" or opening in self._lone_closing_tags
-        ):  # the prompt opened it: all before was thinking
-            self.items = Items(self.text, self._cut, self.items.count, think_tag=opening)
+        if opening == "assistant" or opening in self._lone_closing_tags:
+            if opening != "assistant" or self.text.startswith("analysis"):  # the prompt opened it
+                self.items = Items(self.text, self._cut, self.items.count, think_tag=opening)  # all before was thinking
             return start.end()
         self.items.count += 1
         if start["code"] is not None:
@@ -301,14 +291,13 @@ class _Scanner:
 
     def _note_unreadable(self, begin: int, end: int, complaint: str, bare: bool) -> None:
         start = _CALL_START.match(self.text, begin, end)
-        if start is not None and find_calls({"name": start[1], "arguments": {}}, self._answer_fields):
+        call = {"name": start[1], "arguments": {}} if start is not None else None
+        if find_calls(call, self._answer_fields):
             complaint = _CUT_OFF_CALL if self._cut and end == len(self.text) else complaint
-            self.items.refuse_call(start[1], self.text[begin:end], complaint)
-        elif not bare:
+            self.items.add_call(call, self.text[begin:end], complaint)
+        elif not bare or not self.items.objects:  # {x: …} is a broken object only if there is no other
             self.items.broken = self.items.broken or complaint
-            self.items.broken_last = True
-        elif not self.items.objects:  # {x: …} is a broken object only if there is no other
-            self.items.broken = self.items.broken or complaint
+            self.items.broken_last |= not bare
 
     def _read_block(self, begin: int, marks: list[Mark], closes: bool) -> int:
         """Read a tool call between marks; return the position after it. `closes`: whether there is a closing mark."""
@@ -323,20 +312,19 @@ class _Scanner:
             value, end, complaint = parse_lenient_json(self.text, begin, stop, cut=cut).to_strict()
         if value is not None and not closed:
             stop = after = end  # complete, only its closing mark is missing
-        text = self.text[begin:stop].strip()
+        text, calls = self.text[begin:stop].strip(), [value]
         rest = _CLOSING.match(self.text, end, stop)
+        if value is None and not text.startswith(_BRACKETS):
+            complaint = _FORMAT
+        error = complaint and f"the tool call is not valid JSON: {complaint}"
         if value is None and mark is None and (closes or self._cut):
-            self.items.refuse_call("", text, _CUT_OFF_CALL)
-        elif value is None:
-            reason = (text.startswith(_BRACKETS) and complaint) or _FORMAT
-            self.items.refuse_call("", text, f"the tool call is not valid JSON: {reason}")
-        elif complaint is None and (rest is None or rest.end() < stop):
-            more = "a tool call block must hold one JSON object and nothing after it"
-            self.items.add_call(value, text, more, self._tools)
-        else:
-            error = None if complaint is None else f"the tool call is not valid JSON: {complaint}"
-            for call in find_calls(value, None, self._tools) or ([value] if value != [] else []):  # [] calls no tool
-                self.items.add_call(call, text, error, self._tools)
+            error = _CUT_OFF_CALL
+        elif error is None and (rest is None or rest.end() < stop):
+            error = "a tool call block must hold one JSON object and nothing after it"
+        elif value is not None:
+            calls = find_calls(value, None, self._tools) or ([value] if value != [] else [])  # [] calls no tool
+        for call in calls:
+            self.items.add_call(call, text, error, self._tools)
         return after if closed else stop
 
     def _read_spelled(self, begin: int, marks: list[Mark], closes: bool) -> int | None:
