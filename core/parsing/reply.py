@@ -450,17 +450,15 @@ def decide(items: Items, fields: AnswerFields | None, last: bool) -> ParsedReply
     """Return what the items of a reply mean; `last` as in `parse_reply`."""
     if items.count > MAX_ITEMS:
         return Malformed(f"the reply holds more than {MAX_ITEMS} tool calls and JSON objects", "invalid")
-    calls = tuple(items.calls)
-    answer = _find_answer(items, fields, last) if items.objects or items.lists or items.partial or not calls else None
-    if not calls:
-        assert answer is not None
+    answer = _find_answer(items, fields or AnswerFields(), last)
+    if not items.calls:
         return answer
     written = tuple(items.text[begin:end] for begin, end, count in items.spans for _ in range(count))
-    found = ToolCalls(calls, written=written)
+    found = ToolCalls(tuple(items.calls), written=written)
     return replace(found, answer=answer.value, flags=answer.flags) if isinstance(answer, Answer) else found
 
 
-def _find_answer(items: Items, fields: AnswerFields | None, last: bool) -> Answer | Malformed:
+def _find_answer(items: Items, fields: AnswerFields, last: bool) -> Answer | Malformed:
     echoes = [describe_echo(item.value, fields) for item in items.objects]
     candidates = [item for item, echo in zip(items.objects, echoes, strict=True) if echo is None]
     chosen = _select_object(candidates, items.lists, fields)
@@ -472,22 +470,17 @@ def _find_answer(items: Items, fields: AnswerFields | None, last: bool) -> Answe
         if others or items.broken_before or (items.lists and candidates):
             flags.add("ignored")
         return _read_answer(chosen.value, flags | {"repaired"} if chosen.repaired else flags, fields, last)
-    echo = next((echo for echo in echoes if echo is not None), None)
-    if echo is not None:
-        return Malformed(echo, "schema_echoed")
+    if echoed := list(filter(None, echoes)):
+        return Malformed(echoed[0], "schema_echoed")
     if last and items.partial is not None:
-        kept = items.partial.value if fields is None else fields.drop_short_lists(items.partial.value)
-        return _read_answer(kept, {"salvaged"}, fields, last)
+        return _read_answer(fields.drop_short_lists(items.partial.value), {"salvaged"}, fields, last)
     return _describe_no_answer(items)
 
 
-def _select_object(
-    objects: list[ReplyObject], lists: list[list[Any]], fields: AnswerFields | None
-) -> ReplyObject | None:
+def _select_object(objects: list[ReplyObject], lists: list[list[Any]], fields: AnswerFields) -> ReplyObject | None:
     """Return the object that is the answer."""
     filled = [item for item in objects if item.value] or objects
-    if fields is not None:
-        filled = [item for item in filled if fields.is_in(item.value)] or filled
+    filled = [item for item in filled if fields.is_in(item.value)] or filled
     strict = [item for item in filled if not item.repaired and not item.is_code]
     if any(item.language and item.complaint is None for item in strict):
         filled = strict
@@ -495,20 +488,17 @@ def _select_object(
         filled = [item for item in filled if not (item.repaired and item.is_code)]
     if filled:
         return filled[-1]
-    only = fields.unwrap_list(lists[0]) if fields is not None and len(lists) == 1 else None
+    only = fields.unwrap_list(lists[0]) if len(lists) == 1 else None
     return None if only is None else ReplyObject(only, None, True)
 
 
-def _read_answer(value: dict[str, Any], flags: set[str], fields: AnswerFields | None, last: bool) -> Answer | Malformed:
+def _read_answer(value: dict[str, Any], flags: set[str], fields: AnswerFields, last: bool) -> Answer | Malformed:
     """Return the chosen object as an answer; `flags` are the flags known so far."""
-    if fields is not None:
-        inner = fields.unwrap(value)
-        if inner is not value:
-            flags.add("repaired")
-        value = fields.wrap(inner) if last else inner
-        if value is not inner:
-            flags.add("salvaged")
-    value = dict(value)
+    inner = fields.unwrap(value)
+    wrapped = fields.wrap(inner) if last else inner
+    flags |= {"repaired"} if inner is not value else set()
+    flags |= {"salvaged"} if wrapped is not inner else set()
+    value = dict(wrapped)
     wants_more = _parse_continue(given := value.pop("continue", None))
     if wants_more is None:
         return Malformed(f'"continue" must be true or false, not {show_json(given)}', "bad_continue")
