@@ -285,9 +285,7 @@ def _flatten(key: str) -> str:
     return _HUMP.sub("_", key[:32]).lower()
 
 
-def parse_call(
-    outer: object, text: str, identity: str, tools: Tools = EMPTY, error: str | None = None
-) -> ParsedCall:
+def parse_call(outer: object, text: str, identity: str, tools: Tools = EMPTY, error: str | None = None) -> ParsedCall:
     """Return the call in the JSON value of a block, whose text is `text`; `error`: what is wrong with the block."""
     if not isinstance(outer, Mapping):
         error = error or 'a tool call is one JSON object {"name": …, "arguments": {…}}'

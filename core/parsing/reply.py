@@ -158,8 +158,7 @@ class Items:
     lists: list[list[Any]] = field(default_factory=list)
     partial: ReplyObject | None = None  # the complete part of an object that the end of the text cut off
     broken: str | None = None  # the first thing that cannot be read
-    broken_last: bool = False  # the last object is broken
-    broken_before: bool = False  # an object before it is
+    broken_after: list[int] = field(default_factory=list)  # for each broken object, how many whole ones are before it
     think_tag: str | None = None  # that closes the thinking, if there is any
     think_open: bool = False  # it is missing
 
@@ -187,9 +186,8 @@ def _read_encoded(text: str, answer_fields: AnswerFields | None) -> Items | None
         inside = json.loads(text).strip()
     except ValueError:
         return None
-    if not (inside.startswith("{") and inside.endswith("}")):
-        return None
-    objects = _Scanner(inside, (), answer_fields, False, {}).items.objects
+    is_object = inside.startswith("{") and inside.endswith("}")
+    objects = _Scanner(inside, (), answer_fields, False, {}).items.objects if is_object else []
     if len(objects) != 1:
         return None
     return Items(text, False, 1, objects=[ReplyObject(objects[0].value, objects[0].complaint, True)])
@@ -281,8 +279,6 @@ class _Scanner:
             index = bisect_left(self._languages, (begin + 1,))
             language = self._languages[index - 1][1] if index else ""
             self.items.objects.append(ReplyObject(value, complaint, repaired, language))
-            self.items.broken_before |= self.items.broken_last
-            self.items.broken_last = False
         elif complaint is None:
             self.items.lists.append(value)
         else:
@@ -297,7 +293,7 @@ class _Scanner:
             self.items.add_call(call, self.text[begin:end], complaint)
         elif not bare or not self.items.objects:  # {x: …} is a broken object only if there is no other
             self.items.broken = self.items.broken or complaint
-            self.items.broken_last |= not bare
+            self.items.broken_after += [] if bare else [len(self.items.objects)]
 
     def _read_block(self, begin: int, marks: list[Mark], closes: bool) -> int:
         """Read a tool call between marks; return the position after it. `closes`: whether there is a closing mark."""
@@ -465,9 +461,9 @@ def _find_answer(items: Items, fields: AnswerFields, last: bool) -> Answer | Mal
     if chosen is not None:
         if chosen.complaint is not None:
             return Malformed(chosen.complaint, "invalid")
-        flags = {"salvaged"} if items.cut or items.broken_last else set()
+        flags = {"salvaged"} if items.cut or len(items.objects) in items.broken_after else set()
         others = [item.value for item in candidates if item.value and item.value != chosen.value]
-        if others or items.broken_before or (items.lists and candidates):
+        if others or any(place < len(items.objects) for place in items.broken_after) or (items.lists and candidates):
             flags.add("ignored")
         return _read_answer(chosen.value, flags | {"repaired"} if chosen.repaired else flags, fields, last)
     if echoed := list(filter(None, echoes)):
