@@ -36,7 +36,7 @@ _MAX_OPTIONS = 64  # readings of a value; of those, and of references inside eac
 _MAX_REFERENCES = 8
 _MAX_UNKNOWN, _MAX_NAME = 32, 80  # keys of an object that may be misspelt ones, and characters of each
 _OUTER = ("$ref", "allOf", "anyOf", "oneOf")
-_SCALAR = re.compile(r"true|false|null|-?[0-9]{1,40}(?:[.][0-9]{1,40})?(?:e[-+]?[0-9]{1,3})?")
+_SCALAR = re.compile(r"true|false|null|-?(?:0|[1-9][0-9]{0,39})(?:[.][0-9]{1,40})?(?:e[-+]?[0-9]{1,3})?")
 _TYPES = {"string": str, "boolean": bool, "null": type(None), "array": list, "object": dict}
 
 Options = Sequence[Mapping[str, Any]]
@@ -190,7 +190,7 @@ class _Coercion:
             ]
         fits, settled = _settle(value, options)
         if not fits and isinstance(value, str) and _SCALAR.fullmatch(value):
-            decoded = json.loads(value) if value.lstrip("-")[:2] not in _LEADING_ZERO else None
+            decoded = json.loads(value)
             if json.dumps(decoded) == value:
                 fits, settled = _settle(decoded, options)
         if not fits and value in (0, 1) and _settle(int(value) if isinstance(value, bool) else value == 1, options)[0]:
@@ -223,9 +223,6 @@ class _Coercion:
                 inner = [option for choice in choices for option in self._expand(choice, depth + 1)]
                 options = [_merge(one, other) for other in options for one in inner][:_MAX_OPTIONS]
         return options
-
-
-_LEADING_ZERO = frozenset(f"0{digit}" for digit in range(10))
 
 
 def _merge(inner: Mapping[str, Any], outer: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -146,7 +146,7 @@ def shorten_reply(reply: Reply, max_bytes: int = parsing.MAX_BYTES) -> Reply:
         if left <= 0:
             break
         calls.append(_shorten_call(call, left))
-        left -= _count_bytes(calls[-1])
+        left -= 64 + len(f"{calls[-1].id}{calls[-1].name}{calls[-1].arguments}".encode())
     return dataclasses.replace(reply, text=text, reasoning=reasoning, tool_calls=tuple(calls))
 
 
@@ -168,10 +168,6 @@ def _shorten_call(call: ToolCall, max_bytes: int) -> ToolCall:
     _check_texts(call, "call of a reply", "id", "name")
     short = _shorten_text(replace_surrogates(objects.write_arguments(call.arguments)), max_bytes)
     return ToolCall(replace_surrogates(call.id[:MAX_ID]), replace_surrogates(call.name[:MAX_NAME]), short)
-
-
-def _count_bytes(call: ToolCall) -> int:
-    return 64 + len(f"{call.id}{call.name}{call.arguments}".encode())
 
 
 def _shorten_text(text: str, max_bytes: int) -> str:

@@ -163,7 +163,10 @@ class _Reader:
         unfinished = self.state == "next" and self._ends_in_bare_token(end, cut)
         if unfinished:
             inside = self.containers[-1].value
-            inside.popitem() if isinstance(inside, dict) else inside.pop()
+            if isinstance(inside, dict):
+                inside.popitem()
+            else:
+                inside.pop()
         complete = not cut and not unfinished and self.state == "next" and not self._crossed
         while len(self.containers) > 1:
             inner = self.containers.pop().value
