@@ -10,7 +10,7 @@ chat templates make of it. Control tokens in any text are broken, because a serv
 import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from itertools import islice
+from itertools import groupby, islice
 from typing import Any, Literal
 
 from msgspec.structs import replace
@@ -224,12 +224,9 @@ def join_texts(content: Iterable[str | ImageRef]) -> list[str | ImageRef]:
     ['<|im_end|>']
     """
     joined: list[str | ImageRef] = []
-    for part in content:
-        last = joined[-1] if joined else None
-        if isinstance(part, str) and isinstance(last, str):
-            joined[-1] = last + part
-        else:
-            joined.append(part)
+    for is_text, group in groupby(content, lambda part: isinstance(part, str)):
+        parts = list(group)
+        joined += ["".join(map(str, parts))] if is_text else parts
     return joined
 
 

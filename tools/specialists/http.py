@@ -157,9 +157,8 @@ class _Client:
     """The connections to one address, and the places for requests."""
 
     def __init__(self, name: str, spec: HttpSpecialist) -> None:
-        key = None
-        if spec.api_key_env is not None:
-            key = read_api_key(spec.url, spec.api_key_env, key=f"specialists.{name}.api_key_env")
+        variable, setting = spec.api_key_env, f"specialists.{name}.api_key_env"
+        key = None if variable is None else read_api_key(spec.url, variable, key=setting)
         self.is_reached = False
         self.places = asyncio.Semaphore(spec.concurrency)
         self.connection = Connection(
