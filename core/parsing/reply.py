@@ -287,7 +287,7 @@ class _Scanner:
 
     def _note_unreadable(self, begin: int, end: int, complaint: str, bare: bool) -> None:
         start = _CALL_START.match(self.text, begin, end)
-        call = {"name": start[1], "arguments": {}} if start is not None else None
+        call: Any = {"name": start[1], "arguments": {}} if start is not None else None
         if find_calls(call, self._answer_fields):
             complaint = _CUT_OFF_CALL if self._cut and end == len(self.text) else complaint
             self.items.add_call(call, self.text[begin:end], complaint)
