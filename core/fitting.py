@@ -36,7 +36,7 @@ _MAX_OPTIONS = 64  # readings of a value; of those, and of references inside eac
 _MAX_REFERENCES = 8
 _MAX_UNKNOWN, _MAX_NAME = 32, 80  # keys of an object that may be misspelt ones, and characters of each
 _OUTER = ("$ref", "allOf", "anyOf", "oneOf")
-_SCALAR = re.compile(r"true|false|null|-?[0-9]{1,40}(?:[.][0-9]{1,40})?(?:e[-+]?[0-9]{1,3})?")
+_SCALAR = re.compile(r"true|false|null|-?(?:0|[1-9][0-9]{0,39})(?:[.][0-9]{1,40})?(?:e[-+]?[0-9]{1,3})?")
 _TYPES = {"string": str, "boolean": bool, "null": type(None), "array": list, "object": dict}
 
 Options = Sequence[Mapping[str, Any]]
@@ -196,7 +196,7 @@ class _Coercion:
             ]
         fits, settled = _settle(value, options)
         if not fits and isinstance(value, str) and _SCALAR.fullmatch(value):
-            decoded = json.loads(value) if value.lstrip("-")[:2] not in _LEADING_ZERO else None
+            decoded = json.loads(value)
             if json.dumps(decoded) == value:
                 fits, settled = _settle(decoded, options)
         if not fits and value in (0, 1) and _settle(int(value) if isinstance(value, bool) else value == 1, options)[0]:
@@ -229,9 +229,6 @@ class _Coercion:
                 inner = [option for choice in choices for option in self._expand(choice, depth + 1)]
                 options = [_merge(one, other) for other in options for one in inner][:_MAX_OPTIONS]
         return options
-
-
-_LEADING_ZERO = frozenset(f"0{digit}" for digit in range(10))
 
 
 def _merge(inner: Mapping[str, Any], outer: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -294,14 +291,14 @@ def runs_code(env: Any) -> bool:
     """Return whether an author's code sees an answer: `validate_answer`, a validator, or a serializer."""
     replaced: bool = env.validate_answer is not AuthoredEnv.validate_answer
     answer: Any = env.answer
-    return replaced or (isinstance(answer, type) and any(map(_is_code, _iter_core_parts(_get_core_schema(answer)))))
+    return replaced or (isinstance(answer, type) and any(map(_is_code, _iter_core_parts(answer))))
 
 
 @cache
 def _list_other_names(answer: type[BaseModel]) -> frozenset[str]:
     """Return the keys that a model reads besides those of its JSON Schema: further aliases, fields by their names."""
     names: list[Any] = []
-    for part in _iter_core_parts(_get_core_schema(answer)):
+    for part in _iter_core_parts(answer):
         model: Any = part.get("cls") if part.get("type") == "model" else None
         for name, field in getattr(model, "model_fields", {}).items():
             alias, config = field.validation_alias, model.model_config
@@ -312,19 +309,20 @@ def _list_other_names(answer: type[BaseModel]) -> frozenset[str]:
 
 @cache
 def _check_model(model: type[BaseModel]) -> None:
-    if any(map(_is_backtracking, _iter_core_parts(_get_core_schema(model)))):
+    if any(map(_is_backtracking, _iter_core_parts(model))):
         raise ConfigError(
             f"{model.__name__}: a pattern is matched by Python's `re`, which may never end; allowed: a pattern given "
             "as text, without regex_engine='python-re'",
             key="answer",
         )
-    for part in _iter_core_parts(_get_core_schema(model)):
+    for part in _iter_core_parts(model):
         restore_docstring(part.get("cls"))
         if isinstance(part.get("pattern"), str):
             check_schema({"pattern": part["pattern"]})
     definitions = model.model_json_schema().get("$defs", {})
     for name, part in definitions.items():
-        if any(_branches_into(name, union, definitions) for union in _iter_unions(part)):
+        unions = [one["anyOf"] for one in _iter_parts(part) if isinstance(one.get("anyOf"), list)]
+        if any(_branches_into(name, union, definitions) for union in unions):
             raise ConfigError(
                 f"{model.__name__}: two members of a union in {name} hold {name} again, so the time to check an answer "
                 "doubles with each level; allowed: Field(discriminator=...), or one such member",
@@ -332,21 +330,20 @@ def _check_model(model: type[BaseModel]) -> None:
             )
 
 
-def _get_core_schema(model: type) -> Any:
-    model.model_json_schema()  # type: ignore[attr-defined]  # completes a model with forward references
-    return model.__pydantic_core_schema__  # type: ignore[attr-defined]
+def _iter_core_parts(model: Any) -> Iterator[Mapping[str, Any]]:
+    """Yield every part of a model's pydantic core schema."""
+    model.model_json_schema()  # completes a model with forward references
+    return _iter_parts(model.__pydantic_core_schema__, "metadata", "config")
 
 
-def _iter_core_parts(schema: Any) -> Iterator[Mapping[str, Any]]:
-    """Yield every part of a pydantic core schema."""
+def _iter_parts(schema: Any, *skipped: str) -> Iterator[Mapping[str, Any]]:
+    """Yield every mapping in a schema, but what is under the keys `skipped`."""
     if isinstance(schema, Mapping):
         yield schema
-        for key, item in schema.items():
-            if key not in ("metadata", "config"):
-                yield from _iter_core_parts(item)
-    elif isinstance(schema, list | tuple):
+        schema = [item for key, item in schema.items() if key not in skipped]
+    if isinstance(schema, list | tuple):
         for item in schema:
-            yield from _iter_core_parts(item)
+            yield from _iter_parts(item, *skipped)
 
 
 def _is_backtracking(part: Mapping[str, Any]) -> bool:
@@ -359,17 +356,6 @@ def _is_code(part: Mapping[str, Any]) -> bool:
     kind = part.get("type")
     is_function = isinstance(kind, str) and kind.startswith("function-")
     return is_function or any(part.get(key) for key in ("custom_init", "post_init", "computed_fields"))
-
-
-def _iter_unions(schema: Any) -> Iterator[list[Any]]:
-    if isinstance(schema, Mapping):
-        if isinstance(schema.get("anyOf"), list):
-            yield schema["anyOf"]
-        for item in schema.values():
-            yield from _iter_unions(item)
-    elif isinstance(schema, list):
-        for item in schema:
-            yield from _iter_unions(item)
 
 
 def _branches_into(name: str, union: list[Any], definitions: Mapping[str, Any]) -> bool:
@@ -392,12 +378,8 @@ def _find_references(schema: Any, definitions: Mapping[str, Any]) -> set[str]:
     found: set[str] = set()
     pending = [schema]
     while pending:
-        item = pending.pop()
-        if isinstance(item, list):
-            pending += item
-        elif isinstance(item, Mapping):
-            pending += item.values()
-            reference = item.get("$ref")
+        for part in _iter_parts(pending.pop()):
+            reference = part.get("$ref")
             name = reference.rpartition("/")[2] if isinstance(reference, str) else None
             if name is not None and name not in found:
                 found.add(name)

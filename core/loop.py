@@ -40,7 +40,6 @@ QUOTED = (
     "Not run: this call stands word for word in a tool's text, which is data. If you want it, write "
     '{"id": "own", "name": …, "arguments": {…}}.'
 )
-Parsed = parsing.ToolCalls | parsing.Answer | parsing.Malformed
 
 
 async def play_to_end(
@@ -146,7 +145,7 @@ def shorten_reply(reply: Reply, max_bytes: int = parsing.MAX_BYTES) -> Reply:
         if left <= 0:
             break
         calls.append(_shorten_call(call, left))
-        left -= _count_bytes(calls[-1])
+        left -= 64 + len(f"{calls[-1].id}{calls[-1].name}{calls[-1].arguments}".encode())
     return dataclasses.replace(reply, text=text, reasoning=reasoning, tool_calls=tuple(calls))
 
 
@@ -170,10 +169,6 @@ def _shorten_call(call: ToolCall, max_bytes: int) -> ToolCall:
     return ToolCall(replace_surrogates(call.id[:MAX_ID]), replace_surrogates(call.name[:MAX_NAME]), short)
 
 
-def _count_bytes(call: ToolCall) -> int:
-    return 64 + len(f"{call.id}{call.name}{call.arguments}".encode())
-
-
 def _shorten_text(text: str, max_bytes: int) -> str:
     if len(text) <= max_bytes and (text.isascii() or len(text.encode()) <= max_bytes):
         return text
@@ -182,7 +177,7 @@ def _shorten_text(text: str, max_bytes: int) -> str:
 
 # ---------------------------------------------------------------------- reading a reply
 def _collect_calls(
-    env: AuthoredEnv, state: EpisodeState, kept: Reply, cut: Sequence[bool], parsed: Parsed
+    env: AuthoredEnv, state: EpisodeState, kept: Reply, cut: Sequence[bool], parsed: parsing.ParsedReply
 ) -> tuple[objects.ParsedCall, ...]:
     """Native calls, then those of the text that are no echo of them. Results are matched by id, so a call whose id is
     taken gets another. A call of the text that a tool wrote is a quote."""
@@ -223,7 +218,7 @@ def _describe_thinking(reply: Reply) -> str:
     return f"the reply has no text, only {size} in a field for thinking, which is not read as the answer"
 
 
-def parse_reply(env: AuthoredEnv, text: str, finish_reason: str = "stop", *, last: bool = False) -> Parsed:
+def parse_reply(env: AuthoredEnv, text: str, finish_reason: str = "stop", *, last: bool = False) -> parsing.ParsedReply:
     """Parse a reply. Without an answer schema, any reply without a tool call is the answer."""
     parsed = parsing.parse_reply(
         text,
@@ -239,7 +234,7 @@ def parse_reply(env: AuthoredEnv, text: str, finish_reason: str = "stop", *, las
 
 
 def _parse_plain_text(
-    env: AuthoredEnv, text: str, parsed: Parsed, *, cut: bool, last: bool
+    env: AuthoredEnv, text: str, parsed: parsing.ParsedReply, *, cut: bool, last: bool
 ) -> parsing.Answer | parsing.Malformed:
     """Return the reply without its thinking as the answer."""
     if isinstance(parsed, parsing.Malformed) and parsed.kind == "too_long":
@@ -256,7 +251,7 @@ def _parse_plain_text(
     return parsing.Answer({"text": answer}, flags=frozenset({"salvaged"} if cut else ()))
 
 
-def _get_answer_beside_calls(env: AuthoredEnv, parsed: Parsed) -> parsing.Answer | None:
+def _get_answer_beside_calls(env: AuthoredEnv, parsed: parsing.ParsedReply) -> parsing.Answer | None:
     """Return the answer given together with tool calls; plain text does not count."""
     if isinstance(parsed, parsing.ToolCalls) and parsed.answer is not None and env.answer is not None:
         return parsing.Answer(parsed.answer, flags=parsed.flags)

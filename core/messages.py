@@ -10,7 +10,7 @@ chat templates make of it. Control tokens in any text are broken, because a serv
 import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from itertools import islice
+from itertools import groupby, islice
 from typing import Any, Literal
 
 from msgspec.structs import replace
@@ -18,7 +18,7 @@ from msgspec.structs import replace
 from ..images.ref import ImageRef
 from ..records import Message, ToolCall
 from ..utils.frozen import thaw
-from ..utils.sanitize import CONTROL_TOKENS, break_control_tokens
+from ..utils.sanitize import break_control_tokens, map_texts
 from .contract import AuthoredEnv
 from .parsing.objects import write_arguments
 from .prompts.templates import Prompts
@@ -224,12 +224,9 @@ def join_texts(content: Iterable[str | ImageRef]) -> list[str | ImageRef]:
     ['<|im_end|>']
     """
     joined: list[str | ImageRef] = []
-    for part in content:
-        last = joined[-1] if joined else None
-        if isinstance(part, str) and isinstance(last, str):
-            joined[-1] = last + part
-        else:
-            joined.append(part)
+    for is_text, group in groupby(content, lambda part: isinstance(part, str)):
+        parts = list(group)
+        joined += ["".join(map(str, parts))] if is_text else parts
     return joined
 
 
@@ -272,20 +269,11 @@ def _arguments(call: ToolCall) -> str:
     try:
         value = json.loads(written) if isinstance(written, str) and written else thaw(written or {})
         if isinstance(value, dict):
-            safe = break_texts(value)
+            safe = map_texts(value, break_control_tokens)
             return written if isinstance(written, str) and written and safe == value else json.dumps(safe)
     except (ValueError, RecursionError):
         pass
     return json.dumps({"malformed": break_control_tokens(str(written))})
-
-
-def break_texts(value: Any, tokens: re.Pattern[str] = CONTROL_TOKENS) -> Any:
-    """Return a JSON value, the control tokens in its texts broken."""
-    if isinstance(value, str):
-        return break_control_tokens(value, tokens)
-    if isinstance(value, dict):
-        return {break_control_tokens(key, tokens): break_texts(item, tokens) for key, item in value.items()}
-    return [break_texts(item, tokens) for item in value] if isinstance(value, list) else value
 
 
 def _one(message: Message, content: Sequence[str | ImageRef]) -> dict[str, Any]:

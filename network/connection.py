@@ -189,11 +189,7 @@ class Connection:
 
     async def request(self, method: str, url: str, parse: Callable[[bytes], T]) -> T:
         """Return the same for another address of the same server, such as its list of models."""
-
-        async def send(attempt: int) -> T:
-            return await self._send(method, url, None, parse)
-
-        return await self._repeat(send, None, {})
+        return await self._repeat(lambda attempt: self._send(method, url, None, parse), None, {})
 
     async def reach(self) -> None:
         """Connect once, without data. Any status will do."""

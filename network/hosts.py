@@ -188,6 +188,19 @@ this server under a name of its own, such as JUDGE_API_KEY
         )
 
 
+def check_settings(url: str, api_key_env: str | None, key: str, *, private: bool = False) -> None:
+    """Raise `ConfigError` for a URL that is none, or can be read on its way where it must be `private`, and for a
+    variable that `check_key_name` refuses. `key` is where `url` and `api_key_env` stand."""
+    try:
+        is_open = is_read_by_others(url)
+    except ConfigError as error:
+        raise ConfigError(f"{key}.url: {error}", key=f"{key}.url") from error
+    if private and is_open:
+        raise ConfigError(f"{key}.url = {url!r}; allowed: https, or an address on localhost", key=f"{key}.url")
+    if api_key_env is not None:
+        check_key_name(api_key_env, f"{key}.api_key_env")
+
+
 def read_api_key(url: str, variable: str | None, *, chosen: bool = False, key: str = "api_key_env") -> str | None:
     """Return the key to send to a server, from the environment. It is masked in everything written from now on.
 

@@ -8,7 +8,8 @@ marks that contain a code. The author of the text cannot know this code and ther
 
 import hashlib
 import re
-from typing import Final
+from collections.abc import Callable, Mapping
+from typing import Any, Final
 
 SCAN_FACTOR: Final = 16  # of a long text, `clean` reads this many times the limit …
 MIN_SCANNED: Final = 4096  # … but at least this many characters
@@ -84,6 +85,15 @@ def break_control_tokens(text: str, tokens: re.Pattern[str] = CONTROL_TOKENS) ->
 def replace_surrogates(text: str) -> str:
     """Return the text with U+FFFD for each lone surrogate, which no UTF-8 file can hold."""
     return text if text.isascii() else _SURROGATES.sub("\ufffd", text)
+
+
+def map_texts(value: Any, change: Callable[[str], str]) -> Any:
+    """Return plain nested values, all their texts changed, keys included."""
+    if isinstance(value, str):
+        return change(value)
+    if isinstance(value, Mapping):
+        return {change(key) if isinstance(key, str) else key: map_texts(item, change) for key, item in value.items()}
+    return [map_texts(item, change) for item in value] if isinstance(value, list | tuple) else value
 
 
 def make_boundary_code(seed: int, turn: int, call: int) -> str:

@@ -10,6 +10,8 @@ from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any
 
+from .sanitize import map_texts
+
 MASK = "***"
 MIN_SECRET = 8  # letters and digits; shorter keys ("EMPTY") are placeholders
 
@@ -133,7 +135,7 @@ def mask_override(text: str) -> str:
 
 def mask_values(value: object) -> Any:
     """Plain nested values, all their texts masked by `mask_text`; the value itself if no key is known."""
-    return _map_texts(value, mask_text) if _known else value
+    return map_texts(value, mask_text) if _known else value
 
 
 def mask_settings(value: object) -> Any:
@@ -142,7 +144,7 @@ def mask_settings(value: object) -> Any:
     >>> mask_settings({"hub_token": "abc", "extra": {"api_key": "x", "top_k": 3}, "api_key_env": "MY_API_KEY"})
     {'hub_token': '***', 'extra': {'api_key': '***', 'top_k': 3}, 'api_key_env': 'MY_API_KEY'}
     """
-    return _mask_fields(_map_texts(value, mask_message))
+    return _mask_fields(map_texts(value, mask_message))
 
 
 def _mask_fields(value: Any) -> Any:
@@ -155,16 +157,6 @@ def _mask_fields(value: Any) -> Any:
 
 def _is_hidden(name: object, value: Any) -> bool:
     return value not in (None, "", [], {}) and not isinstance(value, bool) and is_secret_name(name)
-
-
-def _map_texts(value: Any, change: Any) -> Any:
-    if isinstance(value, str):
-        return change(value)
-    if isinstance(value, Mapping):
-        return {change(key) if isinstance(key, str) else key: _map_texts(item, change) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_map_texts(item, change) for item in value]
-    return value
 
 
 def _mask_one(text: str, secret: str) -> str:

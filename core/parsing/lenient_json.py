@@ -140,20 +140,18 @@ class _Reader:
         """Read one more token; what is wrong with it becomes the `complaint`."""
         if self.state == "key":
             self._read_key(kind, token[0], token.start())
+        elif self.state == "colon" and kind == "colon":
+            self.state = "value"
         elif self.state == "colon":
-            self._expect(
-                kind == "colon",
-                "value",
-                f"the key {show_json(self.containers[-1].key[:64])} is not followed by a colon",
-            )
+            self.complaint = f"the key {show_json(self.containers[-1].key[:64])} is not followed by a colon"
         elif self.state == "value":
             self._read_value(kind, token[0])
         elif self.state == "next":
             self._read_after_value(kind, token[0])
         elif kind == "close":  # after an ellipsis
             self._close_bracket(token[0])
-        else:
-            self._expect(kind == "comma", "elided", "a part is left out (...): write all of it")
+        elif kind != "comma":
+            self.complaint = "a part is left out (...): write all of it"
         if self.complaint is not None:
             near = self.text[token.start() : token.start() + 24].partition("\n")[0]
             self.complaint = f"{self.complaint}, before '{near}'"
@@ -164,7 +162,11 @@ class _Reader:
         """Return the text ended before the last bracket closed: complete if only closing brackets are missing."""
         unfinished = self.state == "next" and self._ends_in_bare_token(end, cut)
         if unfinished:
-            self._drop_last_value()
+            inside = self.containers[-1].value
+            if isinstance(inside, dict):
+                inside.popitem()
+            else:
+                inside.pop()
         complete = not cut and not unfinished and self.state == "next" and not self._crossed
         while len(self.containers) > 1:
             inner = self.containers.pop().value
@@ -190,12 +192,6 @@ class _Reader:
         if self._crossed and _CONTINUES.match(self.text, end, limit):
             return LenientJson(None, end, _CROSSED)
         return LenientJson(self.root, end)
-
-    def _expect(self, right: bool, state: str, otherwise: str) -> None:
-        if right:
-            self.state = state
-        else:
-            self.complaint = otherwise
 
     def _read_key(self, kind: str, word: str, begin: int = 0) -> None:
         if kind == "close":
@@ -281,13 +277,6 @@ class _Reader:
             self.complaint = f"holds more than {MAX_VALUES} values"
         self.containers[-1].add(value)
         self.state = "next"
-
-    def _drop_last_value(self) -> None:
-        inside = self.containers[-1].value
-        if isinstance(inside, dict):
-            inside.popitem()
-        else:
-            inside.pop()
 
     def _parse_string(self, quoted: str) -> str:
         if quoted[0] == "<":  # Gemma's quotes: nothing inside is escaped

@@ -285,13 +285,14 @@ def _flatten(key: str) -> str:
     return _HUMP.sub("_", key[:32]).lower()
 
 
-def parse_call(outer: object, text: str, identity: str, tools: Tools = EMPTY) -> ParsedCall:
-    """Return the call in the JSON value of a block; `text` is the text of the block."""
+def parse_call(outer: object, text: str, identity: str, tools: Tools = EMPTY, error: str | None = None) -> ParsedCall:
+    """Return the call in the JSON value of a block, whose text is `text`; `error`: what is wrong with the block."""
     if not isinstance(outer, Mapping):
-        return ParsedCall(ToolCall(identity, "", text), 'a tool call is one JSON object {"name": …, "arguments": {…}}')
+        error = error or 'a tool call is one JSON object {"name": …, "arguments": {…}}'
+        return ParsedCall(ToolCall(identity, "", text), error)
     value, name, names, sets, others = _read_shape(outer, tools)
     arguments: Mapping[str, Any] = {}
-    error, call = describe_echo(value, None), f"the call of {show_json(name[:64])}"
+    error, call = error or describe_echo(value, None), f"the call of {show_json(name[:64])}"
     if error is None and not name:
         keys = " and the ".join(map(show_json, names))
         error = f"the {keys} of the call differ" if len(names) > 1 else 'the tool call has no "name"'
@@ -314,11 +315,6 @@ def _is_misnamed(key: str, value: object) -> bool:
     """Return whether a key of a call holds its arguments under another name."""
     is_object = isinstance(value, Mapping) or (isinstance(value, str) and value.lstrip().startswith("{"))
     return is_object and len(key) < 32 and find_nearest(_flatten(key), _MISNAMED, cutoff=0.8) is not None
-
-
-def get_call_name(value: object, tools: Collection[str] = ()) -> str:
-    """Return the name in a call, of which another part may be beyond a limit; empty if there is none, or two."""
-    return find_tool(_read_shape(value, tools).name, tools) if isinstance(value, Mapping) else ""
 
 
 def mend_name(name: str) -> str:

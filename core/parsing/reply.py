@@ -25,6 +25,7 @@ from ...utils.frozen import Record
 from ...utils.sanitize import replace_surrogates
 from .lenient_json import parse_lenient_json
 from .objects import (
+    EMPTY,
     AnswerFields,
     ParsedCall,
     TagPairs,
@@ -32,7 +33,6 @@ from .objects import (
     describe_echo,
     find_calls,
     find_tool,
-    get_call_name,
     parse_call,
 )
 from .spelled import CLOSE, MARK, OPEN, UNMARKED, find_last_lines, read_calls
@@ -158,21 +158,13 @@ class Items:
     lists: list[list[Any]] = field(default_factory=list)
     partial: ReplyObject | None = None  # the complete part of an object that the end of the text cut off
     broken: str | None = None  # the first thing that cannot be read
-    broken_last: bool = False  # the last object is broken
-    broken_before: bool = False  # an object before it is
+    broken_after: list[int] = field(default_factory=list)  # for each broken object, how many whole ones are before it
     think_tag: str | None = None  # that closes the thinking, if there is any
     think_open: bool = False  # it is missing
 
-    def add_call(self, value: object, text: str, error: str | None, tools: Tools) -> None:
+    def add_call(self, value: object, text: str, error: str | None, tools: Tools = EMPTY) -> None:
         """Add a call as it was read; with an `error` it is kept but not run."""
-        if error is None:
-            self.calls.append(parse_call(value, text, f"call_{len(self.calls)}", tools))
-        else:
-            self.refuse_call(get_call_name(value, tools), text, error)
-
-    def refuse_call(self, name: str, text: str, error: str) -> None:
-        """Add a call that cannot be run as written."""
-        self.calls.append(ParsedCall(ToolCall(f"call_{len(self.calls)}", name, text), error))
+        self.calls.append(parse_call(value, text, f"call_{len(self.calls)}", tools, error))
 
 
 def scan(text: str, thinking: TagPairs, answer_fields: AnswerFields | None, cut: bool, tools: Tools) -> Items:
@@ -194,9 +186,8 @@ def _read_encoded(text: str, answer_fields: AnswerFields | None) -> Items | None
         inside = json.loads(text).strip()
     except ValueError:
         return None
-    if not (inside.startswith("{") and inside.endswith("}")):
-        return None
-    objects = _Scanner(inside, (), answer_fields, False, {}).items.objects
+    is_object = inside.startswith("{") and inside.endswith("}")
+    objects = _Scanner(inside, (), answer_fields, False, {}).items.objects if is_object else []
     if len(objects) != 1:
         return None
     return Items(text, False, 1, objects=[ReplyObject(objects[0].value, objects[0].complaint, True)])
@@ -247,12 +238,9 @@ class _Scanner:
             after = _NEXT_CHANNEL.search(self.text, start.end())
             self.items.think_tag, self.items.think_open = "<|end|>", after is None
             return len(self.text) if after is None else after.start()
-        if opening == "assistant" and not self.text.startswith("analysis"):
-            return start.end()
-        if (
-            opening == "assistant" or opening in self._lone_closing_tags
-        ):  # the prompt opened it: all before was thinking
-            self.items = Items(self.text, self._cut, self.items.count, think_tag=opening)
+        if opening == "assistant" or opening in self._lone_closing_tags:
+            if opening != "assistant" or self.text.startswith("analysis"):  # the prompt opened it
+                self.items = Items(self.text, self._cut, self.items.count, think_tag=opening)  # all before was thinking
             return start.end()
         self.items.count += 1
         if start["code"] is not None:
@@ -291,8 +279,6 @@ class _Scanner:
             index = bisect_left(self._languages, (begin + 1,))
             language = self._languages[index - 1][1] if index else ""
             self.items.objects.append(ReplyObject(value, complaint, repaired, language))
-            self.items.broken_before |= self.items.broken_last
-            self.items.broken_last = False
         elif complaint is None:
             self.items.lists.append(value)
         else:
@@ -301,14 +287,13 @@ class _Scanner:
 
     def _note_unreadable(self, begin: int, end: int, complaint: str, bare: bool) -> None:
         start = _CALL_START.match(self.text, begin, end)
-        if start is not None and find_calls({"name": start[1], "arguments": {}}, self._answer_fields):
+        call: Any = {"name": start[1], "arguments": {}} if start is not None else None
+        if find_calls(call, self._answer_fields):
             complaint = _CUT_OFF_CALL if self._cut and end == len(self.text) else complaint
-            self.items.refuse_call(start[1], self.text[begin:end], complaint)
-        elif not bare:
+            self.items.add_call(call, self.text[begin:end], complaint)
+        elif not bare or not self.items.objects:  # {x: …} is a broken object only if there is no other
             self.items.broken = self.items.broken or complaint
-            self.items.broken_last = True
-        elif not self.items.objects:  # {x: …} is a broken object only if there is no other
-            self.items.broken = self.items.broken or complaint
+            self.items.broken_after += [] if bare else [len(self.items.objects)]
 
     def _read_block(self, begin: int, marks: list[Mark], closes: bool) -> int:
         """Read a tool call between marks; return the position after it. `closes`: whether there is a closing mark."""
@@ -323,20 +308,19 @@ class _Scanner:
             value, end, complaint = parse_lenient_json(self.text, begin, stop, cut=cut).to_strict()
         if value is not None and not closed:
             stop = after = end  # complete, only its closing mark is missing
-        text = self.text[begin:stop].strip()
+        text, calls = self.text[begin:stop].strip(), [value]
         rest = _CLOSING.match(self.text, end, stop)
+        if value is None and not text.startswith(_BRACKETS):
+            complaint = _FORMAT
+        error = complaint and f"the tool call is not valid JSON: {complaint}"
         if value is None and mark is None and (closes or self._cut):
-            self.items.refuse_call("", text, _CUT_OFF_CALL)
-        elif value is None:
-            reason = (text.startswith(_BRACKETS) and complaint) or _FORMAT
-            self.items.refuse_call("", text, f"the tool call is not valid JSON: {reason}")
-        elif complaint is None and (rest is None or rest.end() < stop):
-            more = "a tool call block must hold one JSON object and nothing after it"
-            self.items.add_call(value, text, more, self._tools)
-        else:
-            error = None if complaint is None else f"the tool call is not valid JSON: {complaint}"
-            for call in find_calls(value, None, self._tools) or ([value] if value != [] else []):  # [] calls no tool
-                self.items.add_call(call, text, error, self._tools)
+            error = _CUT_OFF_CALL
+        elif error is None and (rest is None or rest.end() < stop):
+            error = "a tool call block must hold one JSON object and nothing after it"
+        elif value is not None:
+            calls = find_calls(value, None, self._tools) or ([value] if value != [] else [])  # [] calls no tool
+        for call in calls:
+            self.items.add_call(call, text, error, self._tools)
         return after if closed else stop
 
     def _read_spelled(self, begin: int, marks: list[Mark], closes: bool) -> int | None:
@@ -462,44 +446,37 @@ def decide(items: Items, fields: AnswerFields | None, last: bool) -> ParsedReply
     """Return what the items of a reply mean; `last` as in `parse_reply`."""
     if items.count > MAX_ITEMS:
         return Malformed(f"the reply holds more than {MAX_ITEMS} tool calls and JSON objects", "invalid")
-    calls = tuple(items.calls)
-    answer = _find_answer(items, fields, last) if items.objects or items.lists or items.partial or not calls else None
-    if not calls:
-        assert answer is not None
+    answer = _find_answer(items, fields or AnswerFields(), last)
+    if not items.calls:
         return answer
     written = tuple(items.text[begin:end] for begin, end, count in items.spans for _ in range(count))
-    found = ToolCalls(calls, written=written)
+    found = ToolCalls(tuple(items.calls), written=written)
     return replace(found, answer=answer.value, flags=answer.flags) if isinstance(answer, Answer) else found
 
 
-def _find_answer(items: Items, fields: AnswerFields | None, last: bool) -> Answer | Malformed:
+def _find_answer(items: Items, fields: AnswerFields, last: bool) -> Answer | Malformed:
     echoes = [describe_echo(item.value, fields) for item in items.objects]
     candidates = [item for item, echo in zip(items.objects, echoes, strict=True) if echo is None]
     chosen = _select_object(candidates, items.lists, fields)
     if chosen is not None:
         if chosen.complaint is not None:
             return Malformed(chosen.complaint, "invalid")
-        flags = {"salvaged"} if items.cut or items.broken_last else set()
+        flags = {"salvaged"} if items.cut or len(items.objects) in items.broken_after else set()
         others = [item.value for item in candidates if item.value and item.value != chosen.value]
-        if others or items.broken_before or (items.lists and candidates):
+        if others or any(place < len(items.objects) for place in items.broken_after) or (items.lists and candidates):
             flags.add("ignored")
         return _read_answer(chosen.value, flags | {"repaired"} if chosen.repaired else flags, fields, last)
-    echo = next((echo for echo in echoes if echo is not None), None)
-    if echo is not None:
-        return Malformed(echo, "schema_echoed")
+    if echoed := list(filter(None, echoes)):
+        return Malformed(echoed[0], "schema_echoed")
     if last and items.partial is not None:
-        kept = items.partial.value if fields is None else fields.drop_short_lists(items.partial.value)
-        return _read_answer(kept, {"salvaged"}, fields, last)
+        return _read_answer(fields.drop_short_lists(items.partial.value), {"salvaged"}, fields, last)
     return _describe_no_answer(items)
 
 
-def _select_object(
-    objects: list[ReplyObject], lists: list[list[Any]], fields: AnswerFields | None
-) -> ReplyObject | None:
+def _select_object(objects: list[ReplyObject], lists: list[list[Any]], fields: AnswerFields) -> ReplyObject | None:
     """Return the object that is the answer."""
     filled = [item for item in objects if item.value] or objects
-    if fields is not None:
-        filled = [item for item in filled if fields.is_in(item.value)] or filled
+    filled = [item for item in filled if fields.is_in(item.value)] or filled
     strict = [item for item in filled if not item.repaired and not item.is_code]
     if any(item.language and item.complaint is None for item in strict):
         filled = strict
@@ -507,20 +484,17 @@ def _select_object(
         filled = [item for item in filled if not (item.repaired and item.is_code)]
     if filled:
         return filled[-1]
-    only = fields.unwrap_list(lists[0]) if fields is not None and len(lists) == 1 else None
+    only = fields.unwrap_list(lists[0]) if len(lists) == 1 else None
     return None if only is None else ReplyObject(only, None, True)
 
 
-def _read_answer(value: dict[str, Any], flags: set[str], fields: AnswerFields | None, last: bool) -> Answer | Malformed:
+def _read_answer(value: dict[str, Any], flags: set[str], fields: AnswerFields, last: bool) -> Answer | Malformed:
     """Return the chosen object as an answer; `flags` are the flags known so far."""
-    if fields is not None:
-        inner = fields.unwrap(value)
-        if inner is not value:
-            flags.add("repaired")
-        value = fields.wrap(inner) if last else inner
-        if value is not inner:
-            flags.add("salvaged")
-    value = dict(value)
+    inner = fields.unwrap(value)
+    wrapped = fields.wrap(inner) if last else inner
+    flags |= {"repaired"} if inner is not value else set()
+    flags |= {"salvaged"} if wrapped is not inner else set()
+    value = dict(wrapped)
     wants_more = _parse_continue(given := value.pop("continue", None))
     if wants_more is None:
         return Malformed(f'"continue" must be true or false, not {show_json(given)}', "bad_continue")

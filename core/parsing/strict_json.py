@@ -10,7 +10,7 @@ from threading import local
 from typing import Any, NamedTuple
 
 from ...errors import show_json
-from ...utils.sanitize import replace_surrogates
+from ...utils.sanitize import map_texts, replace_surrogates
 
 MAX_DEPTH = 64  # objects and lists inside each other
 MAX_VALUES = 3_000  # in one object, at any depth: a schema checks so many in about 30 ms
@@ -71,17 +71,8 @@ def decode_json(text: str, begin: int = 0) -> StrictJson:
     excess = _describe_excess(value) if isinstance(value, dict | list) else None
     complaint = _THREAD.complaints[0] if _THREAD.complaints else excess
     if complaint is None and text.find("\\u", begin, end) >= 0:  # an escape may be half of a surrogate pair
-        value = _replace_lone_surrogates(value)
+        value = map_texts(value, replace_surrogates)
     return StrictJson(value, end, complaint)
-
-
-def _replace_lone_surrogates(value: object) -> object:
-    """Return a JSON value with U+FFFD for each lone surrogate in its texts and keys, which no UTF-8 file can hold."""
-    if isinstance(value, str):
-        return replace_surrogates(value)
-    if isinstance(value, dict):
-        return {_replace_lone_surrogates(key): _replace_lone_surrogates(item) for key, item in value.items()}
-    return [_replace_lone_surrogates(item) for item in value] if isinstance(value, list) else value
 
 
 def parse_integer(digits: str) -> tuple[int, str | None]:

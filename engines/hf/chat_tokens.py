@@ -11,7 +11,7 @@ import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from functools import cached_property
+from functools import cached_property, partial
 from threading import Lock
 from typing import Any
 
@@ -20,7 +20,7 @@ from cachetools import LRUCache
 from PIL import Image
 from transformers import GenerationConfig, PretrainedConfig
 
-from ...core.messages import break_texts, join_texts, render_tools
+from ...core.messages import join_texts, render_tools
 from ...core.parsing.reply import split_calls
 from ...core.prompts.templates import Prompts
 from ...core.settings import ReplyFormat
@@ -28,7 +28,7 @@ from ...errors import ConfigError, ImageError, ModelError
 from ...images.ref import ImageRef
 from ...records import Episode, EpisodeTokens, Message
 from ...utils.frozen import thaw
-from ...utils.sanitize import break_control_tokens
+from ...utils.sanitize import break_control_tokens, map_texts
 from ..generator import Conversation, ReplyError, TokenRecord
 from .architectures import Architecture, Pixels, get_architecture
 from .chat_template import PICTURE, ChatTemplate
@@ -219,7 +219,8 @@ class ChatTokens:
 
     def _split_calls(self, text: str, tools: Sequence[Mapping[str, object]]) -> tuple[str, list[Any]]:
         rest, calls = split_calls(text, tools)
-        return rest, [break_texts([call.name, thaw(call.arguments)], self._control) for call in calls]
+        mend = partial(break_control_tokens, tokens=self._control)
+        return rest, [map_texts([call.name, thaw(call.arguments)], mend) for call in calls]
 
     @cached_property
     def _call_end(self) -> int:

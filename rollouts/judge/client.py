@@ -187,10 +187,8 @@ class JudgeClient:
         status = getattr(error, "status", None)
         if status in NOT_ABOUT_THE_TEXT:
             return False
-        if (
-            status is None or status >= 500
-        ):  # of a judge that failed on this request, answered another, and failed again
-            since = getattr(error, "failed_since", None)
+        if status is None or status >= 500:
+            since = getattr(error, "failed_since", None)  # here, while the judge answered another request
             return since is not None and self._last_reply > since
         return self._has_replied or status not in ABOUT_THE_ADDRESS
 

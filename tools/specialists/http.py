@@ -29,7 +29,7 @@ from ...network import background
 from ...network.connection import Connection
 from ...network.data_policy import check_sending
 from ...network.errors import AddressError, RequestError, UnusableReplyError
-from ...network.hosts import check_key_name, parse_url, read_api_key
+from ...network.hosts import check_settings, read_api_key
 from ...network.http import parse_body
 from ...utils import concurrency
 from ...utils.frozen import FrozenDict, freeze
@@ -78,12 +78,7 @@ class HttpSpecialist(Specialist):
 
     def build_tools(self, name: str) -> Sequence[Tool]:
         path = f"specialists.{name}"
-        try:
-            parse_url(self.url)
-        except ConfigError as error:
-            raise ConfigError(f"{path}.url: {error}", key=f"{path}.url") from error
-        if self.api_key_env is not None:
-            check_key_name(self.api_key_env, f"{path}.api_key_env")
+        check_settings(self.url, self.api_key_env, path)
         parameters = read_parameters(self.parameters, f"{path}.parameters")
         check_places(parameters, self.returns, path)
         function = HttpTool(name, self, parameters)
@@ -162,9 +157,8 @@ class _Client:
     """The connections to one address, and the places for requests."""
 
     def __init__(self, name: str, spec: HttpSpecialist) -> None:
-        key = None
-        if spec.api_key_env is not None:
-            key = read_api_key(spec.url, spec.api_key_env, key=f"specialists.{name}.api_key_env")
+        variable, setting = spec.api_key_env, f"specialists.{name}.api_key_env"
+        key = None if variable is None else read_api_key(spec.url, variable, key=setting)
         self.is_reached = False
         self.places = asyncio.Semaphore(spec.concurrency)
         self.connection = Connection(

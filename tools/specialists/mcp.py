@@ -27,7 +27,7 @@ from ...errors import ConfigError, ToolError, ToolFault
 from ...images.view import View
 from ...network import background
 from ...network.data_policy import check_sending
-from ...network.hosts import check_key_name, is_read_by_others
+from ...network.hosts import check_settings
 from ...network.http import parse_body
 from ...utils import concurrency
 from ...utils.frozen import FrozenDict, freeze
@@ -112,7 +112,7 @@ class McpSpecialist(ServerSettings, Specialist):
     def build_tools(self, name: str) -> Sequence[Tool]:
         path = f"specialists.{name}"
         if self.url is not None:
-            self._check_url(path, self.url)
+            check_settings(self.url, self.api_key_env, path, private=True)
         prefix = f"{name}_" if self.prefix is None else self.prefix
         tools = []
         for tool, spec in self.tools.items():
@@ -124,17 +124,6 @@ class McpSpecialist(ServerSettings, Specialist):
             words = clean_note(spec.description, MAX_DESCRIPTION)
             tools.append(build_remote_tool(shown, function, parameters, words, self.max_calls))
         return tools
-
-    def _check_url(self, path: str, url: str) -> None:
-        key = f"{path}.url"
-        try:
-            open_to_others = is_read_by_others(url)
-        except ConfigError as error:
-            raise ConfigError(f"{key}: {error}", key=key) from error
-        if open_to_others:
-            raise ConfigError(f"{key} = {url!r}; allowed: https, or an address on localhost", key=key)
-        if self.api_key_env is not None:
-            check_key_name(self.api_key_env, f"{path}.api_key_env")
 
 
 @dataclass(frozen=True)
