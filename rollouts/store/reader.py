@@ -153,7 +153,6 @@ class EpisodeReader(Sequence[Episode]):
         """Return the number of the line of each episode, and the byte where it begins."""
         if self._places is None:
             numbers, places = array("q"), array("q")
-            kept = self.line, self._content, self.skipped, self.unreadable
             with open_lines(self.folder) as file:
                 place = 0
                 for number, line in enumerate(read_lines(file), 1):
@@ -161,7 +160,6 @@ class EpisodeReader(Sequence[Episode]):
                         numbers.append(number)
                         places.append(place)
                     place = file.tell()
-            self.line, self._content, self.skipped, self.unreadable = kept
             self._places = numbers, places
         return self._places
 
