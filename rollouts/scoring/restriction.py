@@ -21,7 +21,7 @@ from .trust import MIXTURE
 
 IS = "its data is restricted to this machine"
 MAY_BE = "so its data may be restricted"
-UNKNOWN = f'{MAY_BE}; an episode with info={{"{RESTRICTED}": False}}, or with the name of its environment, says more'
+UNKNOWN = f'{MAY_BE} (episodes say if it is: info={{"{RESTRICTED}": False}}, or the name of a registered environment)'
 
 
 def find_restriction(run: Path, episodes: Path) -> str | None:
