@@ -43,13 +43,9 @@ class ToolGain:
     faults: tuple[int, int]  # episodes with tools, and without, that a fault ended: they say nothing about the policy
 
     def explain(self) -> str:
-        reward = self.gains.get(TOTAL)
-        faults = ""
-        if any(self.faults):
-            faults = (
-                f" Faults ended {self.faults[0]} episodes with tools and {self.faults[1]} without; they are left out."
-            )
-        return self._find(reward) + faults
+        aided, bare = self.faults
+        faults = f" Faults ended {aided} episodes with tools and {bare} without; they are left out."
+        return self._find(self.gains.get(TOTAL)) + faults * any(self.faults)
 
     def _find(self, reward: Difference | None) -> str:
         if reward is None:

@@ -160,15 +160,10 @@ class EpisodeWriter:
             else:
                 os.ftruncate(self._fd, end - len(last))
                 self.count -= bool(last.strip())
-        if alone:
-            self._remove_drafts()
-        try_lock(self._fd, shared=True)  # held until the file is closed: tells other writers that this one is alive
-
-    def _remove_drafts(self) -> None:
-        """Remove the files that a killed process had begun, and had not yet renamed."""
-        for name in (TOKENS, IMAGES):
-            for draft in (self.path / name).rglob("*.tmp"):
+        for name in (TOKENS, IMAGES) if alone else ():
+            for draft in (self.path / name).rglob("*.tmp"):  # begun, and not yet renamed
                 draft.unlink(missing_ok=True)
+        try_lock(self._fd, shared=True)  # held until the file is closed: tells other writers that this one is alive
 
     def _encode_images(self, episode: Episode) -> dict[Path, bytes]:
         """Return the files of the images that are not stored yet."""
