@@ -170,13 +170,13 @@ def to_openai(sample: dict[str, Any], not_held: Counter[str]) -> list[dict[str, 
         parts = content if isinstance(content, list) else [{"type": "text", "text": content or ""}]
         kept = []
         for part in parts:
-            kind = part.get("type")
+            kind = str(part.get("type"))
             key = "summary" if kind == "reasoning" and part.get("redacted") else kind
             if kind in ("text", "image", "reasoning"):
                 held = "image" if kind == "image" else "text"
                 kept.append({"type": kind, held: _resolve(part.get(key), attachments)})
             else:
-                not_held[f"parts of type {str(kind)[:40]!r}"] += 1
+                not_held[f"parts of type {kind[:40]!r}"] += 1
         one = {"role": message["role"], "content": kept}
         if message.get("tool_calls"):
             one["tool_calls"] = [
