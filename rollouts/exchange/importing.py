@@ -103,7 +103,7 @@ def _build_openai(row: Any, number: int, file: Path, report: Report) -> Episode:
 def _build_trace(trace: Any, number: int, file: Path, report: Report) -> Episode:
     if "nodes" not in trace:
         raise StoreError('no "nodes", as in an older results.jsonl; allowed: traces.jsonl, as verifiers 0.4 writes it')
-    nodes = trace["nodes"]
+    nodes = [{**node, "message": _nest_calls(node["message"])} for node in trace["nodes"]]
     scores = _read_rewards(trace)
     record = (trace.get("info") or {}).get(RECORD)
     if len(_find_branch(nodes)) < len(nodes):
@@ -119,6 +119,12 @@ def _build_trace(trace: Any, number: int, file: Path, report: Report) -> Episode
     episode = _restore(record, shown, report, compare=False)
     is_same = episode.scores is not None and scores is not None and episode.scores.total == scores.total
     return episode if is_same else replace(episode, scores=scores)
+
+
+def _nest_calls(message: Any) -> Any:
+    """Return a message with its calls as OpenAI writes them, where verifiers has name and arguments beside the id."""
+    calls = message.get("tool_calls") or []
+    return {**message, "tool_calls": [one if "function" in one else {**one, "function": one} for one in calls]}
 
 
 def _find_branch(nodes: Sequence[Any]) -> list[Any]:
