@@ -107,12 +107,10 @@ def describe_release(release: Release, place: str, *, every: bool = True) -> lis
     scans = [file for file in release.files if file.is_dicom]
     about = f"{release.name} {release.version}, {len(release.files)} files, {release.size / 1000:,.0f} kB"
     lines += [f"{about}; to {place}"] if every else []
-    if data:
-        lines.append(f"data files ({len(data)}): {_list_some([file.path for file in data])}")
-    if worded := [f"{file.path} ({file.note})" for file in data if file.note != "data"]:
-        lines.append(f"words beside pixels ({len(worded)}): {_list_some(worded)}")
-    if scans:
-        lines.append(f"DICOM files ({len(scans)}): {_list_some([f'{file.path} ({file.note})' for file in scans])}")
+    worded = [file for file in data if file.note != "data"]
+    for kind, files in (("data files", data), ("words beside pixels", worded), ("DICOM files", scans)):
+        names = [file.path if files is data else f"{file.path} ({file.note})" for file in files]
+        lines += [f"{kind} ({len(files)}): {_list_some(names)}"] * bool(files)
     if scans or worded:
         lines.append("their headers travel as they are: make sure that they name no patient")
     return lines

@@ -8,7 +8,7 @@ import math
 import re
 from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
@@ -314,16 +314,14 @@ def build_tokens(tokens: EpisodeTokens, advantage: object) -> list[dict[str, Any
     """Return every token, prompt first: its id, whether the policy sampled it, its log-prob, the episode's
     advantage."""
     value = to_finite_float(advantage)
-    rows: list[dict[str, Any]] = [
-        {"id": token, "mask": 0, "logprob": None, "advantage": None} for token in tokens.prompt_ids[:MAX_TOKENS]
-    ]
+    prompt = ((token, 0, None) for token in tokens.prompt_ids)
     sampled = zip(tokens.completion_ids, tokens.mask, tokens.logprobs, strict=True)
-    for (token, mask, logprob), _ in zip(sampled, range(MAX_TOKENS - len(rows)), strict=False):
-        own = (
-            {"logprob": to_finite_float(logprob), "advantage": value} if mask else {"logprob": None, "advantage": None}
-        )
-        rows.append({"id": token, "mask": int(bool(mask)), **own})
-    return rows
+    return [
+        {"id": token, "mask": 1, "logprob": to_finite_float(logprob), "advantage": value}
+        if mask
+        else {"id": token, "mask": 0, "logprob": None, "advantage": None}
+        for token, mask, logprob in islice(chain(prompt, sampled), MAX_TOKENS)
+    ]
 
 
 # ---------------------------------------------------------------------- reasons of scores

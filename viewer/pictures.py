@@ -287,10 +287,8 @@ def encode_picture(ref: ImageRef) -> bytes:
         picture: Any = replace(ref).open()  # `ref`, which the episode holds, would keep the pixels
     except (ValueError, OSError) as error:
         raise ImageError(str(error)) from error
-    if picture.mode in ("CMYK", "YCbCr"):
-        bare = picture.convert("RGB")
-    else:
-        bare = picture.copy() if picture.mode in PLAIN else _stretch(picture)
+    picture = picture.convert("RGB") if picture.mode in ("CMYK", "YCbCr") else picture
+    bare = picture.copy() if picture.mode in PLAIN else _stretch(picture)
     bare.info = {}  # none of the file's own metadata
     buffer = io.BytesIO()
     bare.save(buffer, "PNG", compress_level=1)

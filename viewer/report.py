@@ -4,6 +4,7 @@ import base64
 import os
 from collections.abc import Sequence
 from io import TextIOWrapper
+from itertools import permutations
 from pathlib import Path
 from typing import IO
 
@@ -58,10 +59,8 @@ def _write(sets: Sequence[EpisodeSet], file: IO[str]) -> dict[str, str]:
                 _write_pictures(one, line, written, file)
             if file.tell() > MAX_BYTES:
                 raise ConfigError(f"more than {MAX_BYTES // 2**20} MB are too much for one file; serve them: --serve")
-    for a in range(min(len(sets), MAX_COMPARED)):
-        for b in range(min(len(sets), MAX_COMPARED)):
-            if a != b:
-                file.write(build_data(f"compare-{a}-{b}", compare_sets(sets[a], sets[b])))
+    for a, b in permutations(range(min(len(sets), MAX_COMPARED)), 2):
+        file.write(build_data(f"compare-{a}-{b}", compare_sets(sets[a], sets[b])))
     file.write(build_end())
     return written
 

@@ -84,11 +84,10 @@ class Viewer:
     async def get_selection(self, request: Request) -> Response:
         """Return the lines of the episodes that meet the filters."""
         one = self._find(request.path_params["number"])
+        if one is None:
+            return _refuse("no such rows")
         try:
-            where = request.query_params.getlist("where")
-            return (
-                _refuse("no such rows") if one is None else _to_json(await asyncio.to_thread(one.index.select, where))
-            )
+            return _to_json(await asyncio.to_thread(one.index.select, request.query_params.getlist("where")))
         except ConfigError as error:
             return _refuse(str(error))
 

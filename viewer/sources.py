@@ -173,13 +173,13 @@ class EpisodeIndex:
     def select(self, where: Sequence[str]) -> list[int]:
         """Return the lines of the episodes that meet all conditions, which are those of `--where`; raise
         `ConfigError`."""
-        fields = [filters.expand_field(parse_condition(text, "filter", "reward<0.5").field) for text in where]
+        bare = [parse_condition(text, "filter", "reward<0.5") for text in where]
         tests = [filters.parse_filter(text, "filter") for text in where]
+        fields = [filters.expand_field(one.field) for one in bare]
         if all(field in EXACT for field in fields):
-            bare = [parse_condition(text, "filter", "reward<0.5").test for text in where]
             columns = [self.columns.get(field, [None] * len(self)) for field in fields]
             rows = zip(self.columns["line"], *columns, strict=True)
-            return [line for line, *cells in rows if all(test(cell) for test, cell in zip(bare, cells, strict=True))]
+            return [line for line, *cells in rows if all(one.test(cell) for one, cell in zip(bare, cells, strict=True))]
         reader, lines = load(self.folder, errors="skip"), self._search_lines(where)
         few = len(lines) < len(self) / 10  # else reading all at once is quicker
         parts = [LinePart(self._places[line], 1, line) for line in lines] if few else [LinePart()]

@@ -195,6 +195,5 @@ def describe_way(architecture: Architecture) -> str:
     if (lack := architecture.find_lack()) is not None:
         return f"by its own forward and its own cache, slower (last resort): {lack}"
     kinds = ", ".join(sorted(architecture.masks.kinds))
-    if architecture.has_states:
-        return f"on the engine's cache, with states at the end of each turn ({kinds})"
-    return f"on the engine's cache ({kinds})"
+    states = ", with states at the end of each turn" if architecture.has_states else ""
+    return f"on the engine's cache{states} ({kinds})"

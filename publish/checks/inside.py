@@ -239,9 +239,9 @@ def check_gold(env: Any, project: Mapping[str, Any]) -> str:
             raise Failed(str(error)) from error
         episode = played.play(task, script_policy([*played.oracle(task), answer]))
         if episode.scores.total is None:
-            mend: str | None = "the reward raised: score(answer, task.reference) must work for `gold_answer(task)`"
-            mend = mend if episode.scores.faults else None
-            raise Failed(f"task {task.id}: no score: {episode.explain_missing_score()}", mend)
+            mend = "the reward raised: score(answer, task.reference) must work for `gold_answer(task)`"
+            problem = f"task {task.id}: no score: {episode.explain_missing_score()}"
+            raise Failed(problem, mend if episode.scores.faults else None)
         totals.append(episode.scores.total)
         for name, part in played.reward.components.items():
             has_boxes = isinstance(part.reward, rewards.IoUReward) or played.boxes or played.boxes_3d

@@ -7,6 +7,7 @@ somebody else wrote.
 import json
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from itertools import chain, groupby
 from typing import Any
 
 from ...core.messages import to_openai_messages, write_call
@@ -90,44 +91,31 @@ def build_turns(messages: Sequence[Message]) -> tuple[str, tuple[Turn, ...]]:
     >>> system, [turn.content for turn in turns]
     ('Look.', ['What?'])
     """
-    system, turns, results = "", [], list[Message]()
+    system, turns = "", list[Turn]()
     names: dict[str, str] = {}
-    for message in [*messages, None]:
-        if results and (message is None or message.role != "tool"):
-            turns.append(_build_results(results, names))
-            results = []
-        if message is None:
-            break
-        if message.role == "tool":
-            results.append(message)
-        elif message.role == "system" and not turns and not system:
-            system = message.text
-        elif message.role == "assistant":
-            names |= {call.id: call.name for call in message.tool_calls}
-            said = Turn(
-                "assistant", message.text, message.tool_calls, images=message.images, reasoning=message.reasoning
-            )
-            turns.append(said)
-        else:
-            turns.append(Turn("user", message.text, images=message.images))
+    for is_result, group in groupby(messages, lambda message: message.role == "tool"):
+        if is_result:
+            turns.append(_build_results([*group], names))
+            continue
+        for message in group:
+            if message.role == "system" and not turns and not system:
+                system = message.text
+            elif message.role == "assistant":
+                names |= {call.id: call.name for call in message.tool_calls}
+                said = message.text, message.tool_calls
+                turns.append(Turn("assistant", *said, images=message.images, reasoning=message.reasoning))
+            else:
+                turns.append(Turn("user", message.text, images=message.images))
     return system, tuple(turns)
 
 
 def _build_results(messages: Sequence[Message], names: Mapping[str, str]) -> Turn:
-    results: list[ToolResult] = []
-    images: list[ImageRef] = []
+    results = []
     for message in messages:
-        pictures = message.images
-        images += pictures
-        name = message.name or names.get(message.tool_call_id or "", "")
-        picture = pictures[0] if pictures else None
+        name, picture = message.name or names.get(message.tool_call_id or "", ""), next(iter(message.images), None)
         results.append(ToolResult(name, formatted_results=message.text, image=picture, call_id=message.tool_call_id))
-    return Turn(
-        "tool_result",
-        "\n".join(message.text for message in messages),
-        tool_results=tuple(results),
-        images=tuple(images),
-    )
+    text, images = "\n".join(message.text for message in messages), [message.images for message in messages]
+    return Turn("tool_result", text, tool_results=tuple(results), images=tuple(chain(*images)))
 
 
 def to_plain_messages(messages: Sequence[Message]) -> list[Message]:
@@ -156,13 +144,13 @@ def split_images(messages: Sequence[Message]) -> tuple[list[dict[str, Any]], lis
     """Messages with a placeholder for each image, and the images in order: the form of TRL's datasets."""
     rows, images = [], []
     for message in to_plain_messages(messages):
-        bare = [Message(message.role, (part,)) if isinstance(part, str) else part for part in message.content]
         parts = []
-        for part in bare:
+        for part in message.content:
             if isinstance(part, ImageRef):
                 images.append(part)
                 parts.append({"type": "image", "text": None})
             else:
-                parts.append({"type": "text", "text": to_openai_messages([part])[0]["content"]})
+                text = to_openai_messages([Message(message.role, (part,))])[0]["content"]
+                parts.append({"type": "text", "text": text})
         rows.append({"role": message.role, "content": parts})
     return rows, images

@@ -103,7 +103,7 @@ def _build_openai(row: Any, number: int, file: Path, report: Report) -> Episode:
 def _build_trace(trace: Any, number: int, file: Path, report: Report) -> Episode:
     if "nodes" not in trace:
         raise StoreError('no "nodes", as in an older results.jsonl; allowed: traces.jsonl, as verifiers 0.4 writes it')
-    nodes = trace["nodes"]
+    nodes = [{**node, "message": _nest_calls(node["message"])} for node in trace["nodes"]]
     scores = _read_rewards(trace)
     record = (trace.get("info") or {}).get(RECORD)
     if len(_find_branch(nodes)) < len(nodes):
@@ -114,16 +114,17 @@ def _build_trace(trace: Any, number: int, file: Path, report: Report) -> Episode
         data = trace["task"].get("data") or {}
         messages = _read_messages([node["message"] for node in _find_branch(nodes)], file)
         identity = data.get("id") or data.get("idx") or f"{file.name}:{number + 1}"
-        episode = _build_episode(messages, str(identity), scores=scores)
-        if trace.get("errors"):
-            return replace(episode, end_reason="error", terminated=False, truncated=True, scores=None)
-        return episode
+        return _build_episode(messages, str(identity), scores, end="error" if trace.get("errors") else None)
     shown = _read_messages([node["message"] for node in nodes], file) if nodes else []
     episode = _restore(record, shown, report, compare=False)
-    recorded = episode.scores
-    if recorded is not None and scores is not None and recorded.total == scores.total:
-        return episode
-    return replace(episode, scores=scores)
+    is_same = episode.scores is not None and scores is not None and episode.scores.total == scores.total
+    return episode if is_same else replace(episode, scores=scores)
+
+
+def _nest_calls(message: Any) -> Any:
+    """Return a message with its calls as OpenAI writes them, where verifiers has name and arguments beside the id."""
+    calls = message.get("tool_calls") or []
+    return {**message, "tool_calls": [one if "function" in one else {**one, "function": one} for one in calls]}
 
 
 def _find_branch(nodes: Sequence[Any]) -> list[Any]:
@@ -178,18 +179,14 @@ def _build_completion(row: Any, number: int, file: Path, report: Report) -> Epis
     messages = _read_messages(parts, file)
     prompt = next((message.text for message in messages if message.role == "user"), "")
     rest = {key: value for key, value in row.items() if key not in ("prompt", "completion")}
-    rewards = {
-        key: value
-        for key, value in rest.items()
-        if key not in ("step", "advantage") and isinstance(value, float | None)
-    }
+    names = [key for key in rest if key not in ("step", "advantage") and isinstance(rest[key], float | None)]
+    rewards = {name: None if rest[name] != rest[name] else rest[name] for name in names}
     info = {key: value for key, value in rest.items() if key not in rewards}
-    known = [value for value in rewards.values() if value is not None and value == value]
-    components = {key: None if value != value else value for key, value in rewards.items()}
+    known = [value for value in rewards.values() if value is not None]
     report.not_held["weights of the rewards: the total is their sum"] += len(rewards) > 1
     report.not_held["the right answer of the task"] += 1
-    scores = Scores(float(sum(known)) if known else None, components)
-    return replace(_build_episode(messages, prompt[:200] or f"row {number + 1}", scores=scores), info=info)
+    scores = Scores(float(sum(known)) if known else None, rewards)
+    return _build_episode(messages, prompt[:200] or f"row {number + 1}", scores, info=info)
 
 
 def _build_sample(sample: Any, number: int, file: Path, report: Report) -> Episode:
@@ -211,19 +208,14 @@ def _build_sample(sample: Any, number: int, file: Path, report: Report) -> Episo
     total = held.get("reward", next(iter(held.values()), None))
     target = sample.get("target")
     found = Scores(total, {name: value for name, value in held.items() if name != "reward"}) if held else None
-    episode = _build_episode(messages, str(sample.get("id")), scores=found, reference={"target": target})
     info = {"sample": max(0, int(sample.get("epoch") or 1) - 1), "metadata": metadata}
     model = RunConfig(model_name=str((sample.get("output") or {}).get("model") or ""))
-    episode = replace(episode, info=info, run_config=model)
     failure, limit = sample.get("error"), (sample.get("limit") or {}).get("type")
+    end = LIMITS.get(limit, "max_turns") if limit else None
     if failure:
-        said = str(failure.get("message") if isinstance(failure, dict) else failure)
-        return replace(
-            episode, end_reason="error", terminated=False, truncated=True, scores=None, info={**info, "error": said}
-        )
-    if limit:
-        return replace(episode, end_reason=LIMITS.get(limit, "max_turns"), terminated=False, truncated=True)
-    return episode
+        end, info["error"] = "error", str(failure.get("message") if isinstance(failure, dict) else failure)
+    identity, reference = str(sample.get("id")), {"target": target}
+    return replace(_build_episode(messages, identity, found, reference, end=end, info=info), run_config=model)
 
 
 # ---------------------------------------------------------------------- episodes
@@ -238,20 +230,28 @@ def _read_messages(given: Any, file: Path) -> list[Message]:
 
 
 def _build_episode(
-    messages: Sequence[Message], task: str, scores: Scores | None = None, reference: Mapping[str, Any] | None = None
+    messages: Sequence[Message],
+    task: str,
+    scores: Scores | None,
+    reference: Mapping[str, Any] | None = None,
+    *,
+    end: EndReason | None = None,
+    info: Mapping[str, Any] = {},
 ) -> Episode:
+    """`end`: why it stopped; None: its last message says it."""
     system, turns = build_turns(messages)
     images = next((turn.images for turn in turns if turn.role == "user"), ())
-    answered = bool(turns) and turns[-1].role == "assistant"
+    answered = end is None and bool(turns) and turns[-1].role == "assistant"
     return Episode(
         Task(task, images, reference=reference or {}),
         turns,
-        end_reason="answered" if answered else "max_turns",
+        end_reason="answered" if answered else end or "max_turns",
         terminated=answered,
         truncated=not answered,
-        scores=scores,
+        scores=None if end == "error" else scores,
         environment=IMPORTED,
         system_prompt=system,
+        info=info,
     )
 
 

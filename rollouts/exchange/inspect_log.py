@@ -170,15 +170,13 @@ def to_openai(sample: dict[str, Any], not_held: Counter[str]) -> list[dict[str, 
         parts = content if isinstance(content, list) else [{"type": "text", "text": content or ""}]
         kept = []
         for part in parts:
-            if part.get("type") == "reasoning":
-                said = part.get("summary") if part.get("redacted") else part.get("reasoning")
-                kept.append({"type": "reasoning", "text": _resolve(said, attachments)})
-            elif part.get("type") == "text":
-                kept.append({"type": "text", "text": _resolve(part.get("text"), attachments)})
-            elif part.get("type") == "image":
-                kept.append({"type": "image", "image": _resolve(part.get("image"), attachments)})
+            kind = str(part.get("type"))
+            key = "summary" if kind == "reasoning" and part.get("redacted") else kind
+            if kind in ("text", "image", "reasoning"):
+                held = "image" if kind == "image" else "text"
+                kept.append({"type": kind, held: _resolve(part.get(key), attachments)})
             else:
-                not_held[f"parts of type {str(part.get('type'))[:40]!r}"] += 1
+                not_held[f"parts of type {kind[:40]!r}"] += 1
         one = {"role": message["role"], "content": kept}
         if message.get("tool_calls"):
             one["tool_calls"] = [

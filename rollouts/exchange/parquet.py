@@ -70,12 +70,8 @@ def write_dataset(rows: Iterable[dict[str, Any]], kind: str, out: Path) -> None:
     is_quiet = datasets.are_progress_bars_disabled()
     datasets.disable_progress_bars()
     try:
-        if write_parquet(rows, kind, source):
-            dataset = datasets.Dataset.from_parquet(str(source), cache_dir=str(cache))
-        else:  # `from_parquet` refuses a file without rows
-            features = datasets.Features.from_dict(FEATURES[kind])
-            dataset = datasets.Dataset.from_dict({name: [] for name in FEATURES[kind]}, features)
-        dataset.save_to_disk(out)
+        if write_parquet(rows, kind, source):  # without rows, nothing is exported
+            datasets.Dataset.from_parquet(str(source), cache_dir=str(cache)).save_to_disk(out)
     finally:
         if not is_quiet:
             datasets.enable_progress_bars()

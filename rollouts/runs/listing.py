@@ -119,8 +119,7 @@ def _read_figures(run: Path) -> RunFigures:
     reader = load(episodes, errors="skip") if os.path.lexists(episodes / LINES) else None
     found = _Stored(() if reader is None else reader)
     if first is None and steps is None and found.count:
-        first, scored = found.reward, found.scored
-        last = first
+        first, last, scored = found.reward, found.reward, found.scored
     elif first is None:
         first = last = _get_number(summary.get("metrics"), "reward")
         scored = _get_number(summary.get("metrics"), "episodes/scored")
@@ -172,9 +171,7 @@ def _read_metrics(path: Path) -> tuple[int | None, float | None, float | None, f
     """Return the last step, the rewards of the first and the last step that have one, and the share of the episodes
     that the last is the mean of."""
     step, first, last, scored = None, None, None, None
-    if not os.path.lexists(path):
-        return step, first, last, scored
-    for data in read_metrics(path):
+    for data in read_metrics(path) if os.path.lexists(path) else ():
         number, reward = data.get("step"), _get_number(data, "reward")
         step = number if type(number) is int else step
         if reward is not None:

@@ -23,6 +23,7 @@ from ...images.ref import ImageRef
 from ...utils.files import check_out, create_whole, open_regular, replace_atomically
 from ..scoring.restriction import find_restriction
 from ..store.layout import IMAGES, LINES, MAX_FILE, build_image_path, find_damage, find_episodes_folder, iter_images
+from ..store.lines import read_lines
 from ..store.reader import load
 
 WEIGHTS = ("checkpoints", "model")  # folders of a run that are left out unless asked for
@@ -162,25 +163,12 @@ def _add_file(archive: tarfile.TarFile, run: Path, name: str) -> int:
     info = tarfile.TarInfo(name)
     with open_regular(run / name, limit=MAX_FILE, inside=run) as source:
         info.size = os.fstat(source.fileno()).st_size  # what is appended meanwhile is not packed
-        if PurePosixPath(name).name == LINES:
-            info.size = _find_last_end(source, info.size)
+        if PurePosixPath(name).name == LINES:  # up to the last complete one
+            ends = (source.tell() for line in read_lines(source) if line and line.endswith(b"\n"))
+            info.size = max((end for end in ends if end <= info.size), default=0)
+            source.seek(0)
         archive.addfile(info, source)
     return info.size
-
-
-def _find_last_end(file: BinaryIO, size: int) -> int:
-    """Return where the last complete line ends; the file is left at its beginning."""
-    place = size
-    while place > 0:
-        start = max(0, place - _BLOCK)
-        file.seek(start)
-        end = file.read(place - start).rfind(b"\n")
-        if end >= 0:
-            place = start + end + 1
-            break
-        place = start
-    file.seek(0)
-    return place
 
 
 def _unpack(pack: Path, folder: Path) -> tuple[int, int, dict[str, str]]:

@@ -210,7 +210,7 @@ class _SideReader:
         self.lines: dict[str, list[int]] = {}  # by task
         self.groups: dict[str, str] = {}  # by task
         self.names: dict[str, set[str]] = {}  # of components, by task
-        self.episodes = self.without_score = 0
+        self.without_score = 0
         self.environments: Counter[str] = Counter()
         self._all_tasks: set[str] = set()
         self.stored = load(run, errors="skip")
@@ -218,7 +218,6 @@ class _SideReader:
         check = build_sharing_check(source and source.reward, run, self.stored.folder, trust)
         for line, _, episode, scores in score_episodes(self.stored, conditions, source, check):
             task = episode.task.id
-            self.episodes += 1
             self.environments[episode.environment] += 1
             self._all_tasks.add(task)
             if scores is not None and not episode.is_fault:
@@ -235,7 +234,7 @@ class _SideReader:
     def describe(self, paired: Sequence[str]) -> Side:
         return Side(
             str(self.run),
-            self.episodes,
+            self.environments.total(),
             len(self._all_tasks),
             self.without_score,
             len(self._all_tasks.difference(paired)),

@@ -21,6 +21,7 @@ from .trust import MIXTURE
 
 IS = "its data is restricted to this machine"
 MAY_BE = "so its data may be restricted"
+UNKNOWN = f'{MAY_BE} (episodes say if it is: info={{"{RESTRICTED}": False}}, or the name of a registered environment)'
 
 
 def find_restriction(run: Path, episodes: Path) -> str | None:
@@ -42,7 +43,7 @@ def find_restriction(run: Path, episodes: Path) -> str | None:
                 is_known = True
         except StoreError:  # none was stored
             continue
-    return None if is_known else f"nothing says what data it holds, {MAY_BE}"
+    return None if is_known else f"nothing says what data it holds, {UNKNOWN}"
 
 
 def find_in_saved(episodes: str | None) -> str | None:
@@ -70,7 +71,7 @@ def find_in_episode(episode: Episode, own: str | None) -> str | None:
         return None
     if name:
         return _find_in_class(name, may_differ=True)
-    return f"the episode of task {episode.task.id!r:.80} names no environment, {MAY_BE}"
+    return f"the episode of task {episode.task.id!r:.80} names no environment, {UNKNOWN}"
 
 
 def find_in_section(
@@ -83,9 +84,10 @@ def find_in_section(
     """
     if not isinstance(section, Mapping):
         return f"{place} is no mapping, {MAY_BE}"
-    data = section.get("data", {})
-    if not isinstance(data, Mapping):
-        return f"{place}.data is no mapping, {MAY_BE}"
+    data, parts = section.get("data", {}), section.get("environments", {})
+    for key_, held in (("data", data), ("environments", parts)):
+        if not isinstance(held, Mapping):
+            return f"{place}.{key_} is no mapping, {MAY_BE}"
     if data.get(RESTRICTED):
         return f"{IS} ({place}.data.{RESTRICTED})"
     name = section.get("name", key)
@@ -94,9 +96,6 @@ def find_in_section(
             return f"{place} names no environment, {MAY_BE}"
         if why := _find_in_class(name):
             return why
-    parts = section.get("environments", {})
-    if not isinstance(parts, Mapping):
-        return f"{place}.environments is no mapping, {MAY_BE}"
     for one, part in parts.items():
         inner = None if one in known else str(one)
         if why := find_in_section(part, f"{place}.environments.{one}", inner, classes=classes):
@@ -111,10 +110,10 @@ def _find_in_class(name: str, *, may_differ: bool = False, settled: bool = False
     `may_differ` if its settings are not known; `settled` if only what the class itself declares counts.
     """
     if name not in ENVIRONMENTS:
-        return None if settled else f"its environment {name:.100} is not registered here, {MAY_BE}"
+        return None if settled else f"its environment {name:.100} is not registered here, {UNKNOWN}"
     declared = getattr(load_class(name), RESTRICTED, None)
     if declared is True:
         return f"the data of its environment {name} is restricted to this machine"
     if settled or declared is False or (declared is DataEnv.restricted and not may_differ):
         return None
-    return f"nothing says which data its environment {name} had, {MAY_BE}"
+    return f"nothing says which data its environment {name} had, {UNKNOWN}"

@@ -102,10 +102,8 @@ class Table:
         rows, columns = self.rows, self._columns
         for name, value in values.items():
             column = columns.get(name)
-            if column is None:
-                column = self._get_column(name)
-                if column is None:
-                    continue
+            if column is None and (column := self._add_column(name)) is None:
+                continue
             if len(column) < rows:
                 self._pad_column(column)
             column.append(_NAN if value is None else value)
@@ -133,9 +131,7 @@ class Table:
         rows = ([None if value != value else value for value in row] for row in means.tolist())
         return {task: dict(zip(columns, row, strict=True)) for task, row in zip(self._tasks, rows, strict=True)}
 
-    def _get_column(self, name: str) -> "array[float] | None":
-        if name in self._columns:
-            return self._columns[name]
+    def _add_column(self, name: str) -> "array[float] | None":
         if len(self._columns) == MAX_COLUMNS:
             if len(self._dropped) < MAX_COLUMNS:
                 self._dropped[name] = None

@@ -43,13 +43,9 @@ class ToolGain:
     faults: tuple[int, int]  # episodes with tools, and without, that a fault ended: they say nothing about the policy
 
     def explain(self) -> str:
-        reward = self.gains.get(TOTAL)
-        faults = ""
-        if any(self.faults):
-            faults = (
-                f" Faults ended {self.faults[0]} episodes with tools and {self.faults[1]} without; they are left out."
-            )
-        return self._find(reward) + faults
+        aided, bare = self.faults
+        faults = f" Faults ended {aided} episodes with tools and {bare} without; they are left out."
+        return self._find(self.gains.get(TOTAL)) + faults * any(self.faults)
 
     def _find(self, reward: Difference | None) -> str:
         if reward is None:
@@ -99,25 +95,22 @@ def compare_tools(
     >>> str(gain.gains["reward"].difference), gain.tools["zoom"].calls
     ('0.500 [0.448, 0.552]', 0)
     """
-    count = faults = 0
     calls, successes, users = Counter[str](), Counter[str](), Counter[str]()
     aided, bare = Table(), Table()
+    faults = bare_faults = unanswered = 0
     for episode in with_tools:
         if episode.is_fault:
             faults += 1
             continue
-        count += 1
         results = [result for turn in episode.turns for result in turn.tool_results]
         calls.update(result.tool_name for result in results)
         successes.update(result.tool_name for result in results if result.success)
         users.update({result.tool_name for result in results})
         aided.add(episode.task.id, list_scores(episode.scores or Scores(None)))
-    unanswered = total = bare_faults = 0
     for episode in without_tools:
         if episode.is_fault:
             bare_faults += 1
             continue
-        total += 1
         unanswered += episode.answer is None
         bare.add(episode.task.id, list_scores(episode.scores or Scores(None)))
     gains = compare_scores(pair_tasks(bare, aided), intervals)
@@ -125,12 +118,12 @@ def compare_tools(
     uses = {
         name: ToolUse(
             calls[name],
-            calls[name] / max(1, count),
-            users[name] / max(1, count),
+            calls[name] / max(1, aided.rows),
+            users[name] / max(1, aided.rows),
             successes[name] / calls[name] if calls[name] else None,
         )
         for name in used
     }
-    share = unanswered / max(1, total)
+    share = unanswered / max(1, bare.rows)
     paired = gains[TOTAL].difference.tasks if TOTAL in gains else 0
     return ToolGain(paired, gains, uses, share, (faults, bare_faults))

@@ -8,6 +8,7 @@ import sys
 import zlib
 from array import array
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from itertools import islice
 from pathlib import Path
@@ -153,24 +154,19 @@ class EpisodeReader(Sequence[Episode]):
         """Return the number of the line of each episode, and the byte where it begins."""
         if self._places is None:
             numbers, places = array("q"), array("q")
-            kept = self.line, self._content, self.skipped, self.unreadable
             with open_lines(self.folder) as file:
-                place = 0
+                end = 0
                 for number, line in enumerate(read_lines(file), 1):
-                    if not is_passed_over(line) and (not self._skip or self._is_readable(line)):
+                    start, end = end, file.tell()
+                    if is_passed_over(line):
+                        continue
+                    with suppress(StoreError):
+                        if self._skip:
+                            self._parse_episode(line, None)
                         numbers.append(number)
-                        places.append(place)
-                    place = file.tell()
-            self.line, self._content, self.skipped, self.unreadable = kept
+                        places.append(start)
             self._places = numbers, places
         return self._places
-
-    def _is_readable(self, line: bytes | None) -> bool:
-        try:
-            self._parse_episode(line, None)
-        except StoreError:
-            return False
-        return True
 
     def _read_at(self, number: int, place: int) -> Episode:
         if self._scores is not None and self._column is None:

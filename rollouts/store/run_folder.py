@@ -59,10 +59,8 @@ def remove_unused(folder: Path, *, new: bool = True) -> Iterator[None]:
     try:
         yield
     except BaseException:
-        if not new:
-            raise
-        files = [path for path in folder.rglob("*") if path.is_file() and path.name not in _SETTINGS]
-        if not any(path.stat().st_size for path in files):
+        files = (path for path in folder.rglob("*") if path.is_file() and path.name not in _SETTINGS)
+        if new and not any(path.stat().st_size for path in files):
             shutil.rmtree(folder, ignore_errors=True)
         raise
 

@@ -92,15 +92,13 @@ class EpisodeWriter:
             UnstorableError: this episode holds what no line can, or what could not be read again; others can be stored.
             StoreError: the folder cannot be written.
         """
+        failure = f"{self.path}: the episode of task {describe_object(episode.task.id)!r} was not stored"
         try:
             images = self._encode_images(episode)
             rows, place = (b"", None) if episode.tokens is None else self._place_tokens(episode.tokens)
             line = encode_episode(episode, place)
         except Exception as error:  # whatever an author's objects raise when they are read
-            reason = (
-                f"the episode of task {describe_object(episode.task.id)!r} was not stored: {describe_object(error)}"
-            )
-            raise UnstorableError(f"{self.path}: {reason}") from error
+            raise UnstorableError(f"{failure}: {describe_object(error)}") from error
         try:
             for path, content in images.items():
                 self._make_image_folder(path.parent)
@@ -109,8 +107,7 @@ class EpisodeWriter:
                 self._shard.write(rows, place.offset)
             self._append_line(line)
         except (OSError, ValueError) as error:
-            reason = f"the episode of task {describe_object(episode.task.id)!r} was not stored: {error}"
-            raise StoreError(f"{self.path}: {reason}") from error
+            raise StoreError(f"{failure}: {error}") from error
         self._stored.update(map(str, images))
 
     def append_or_error(self, episode: Episode) -> Episode:
@@ -163,15 +160,10 @@ class EpisodeWriter:
             else:
                 os.ftruncate(self._fd, end - len(last))
                 self.count -= bool(last.strip())
-        if alone:
-            self._remove_drafts()
-        try_lock(self._fd, shared=True)  # held until the file is closed: tells other writers that this one is alive
-
-    def _remove_drafts(self) -> None:
-        """Remove the files that a killed process had begun, and had not yet renamed."""
-        for name in (TOKENS, IMAGES):
-            for draft in (self.path / name).rglob("*.tmp"):
+        for name in (TOKENS, IMAGES) if alone else ():
+            for draft in (self.path / name).rglob("*.tmp"):  # begun, and not yet renamed
                 draft.unlink(missing_ok=True)
+        try_lock(self._fd, shared=True)  # held until the file is closed: tells other writers that this one is alive
 
     def _encode_images(self, episode: Episode) -> dict[Path, bytes]:
         """Return the files of the images that are not stored yet."""

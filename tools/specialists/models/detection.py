@@ -8,6 +8,7 @@ Boxes are fractions of the named picture; the policy reads them in the environme
 """
 
 import inspect
+import math
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar
@@ -117,7 +118,8 @@ def collect(
 
     results: list[Any] = []
     for place, (request, one, names) in enumerate(zip(requests, found, labels, strict=True)):
-        if not (torch.isfinite(outputs.pred_boxes[place]).all() and _is_usable(outputs.logits[place])):
+        logits = outputs.logits[place]  # -inf is the score of a token that is masked
+        if not torch.isfinite(outputs.pred_boxes[place]).all() or (logits.isnan() | (logits == math.inf)).any():
             results.append(ToolFault(NOT_FINITE))
             continue
         size = request.picture.width, request.picture.height
@@ -125,13 +127,6 @@ def collect(
         every = [Found.of(label, score, box, size) for label, score, box in boxes]
         results.append(tuple(sorted(every, key=lambda item: (-item.score, item.label, item.box))))
     return results
-
-
-def _is_usable(logits: Any) -> bool:
-    """Return whether no score is NaN or +inf; -inf is the score of a token that is masked."""
-    import torch
-
-    return not bool((torch.isnan(logits) | (logits == float("inf"))).any())
 
 
 def describe(found: Sequence[Found], most: int) -> ToolOutput:

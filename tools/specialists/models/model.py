@@ -116,7 +116,9 @@ class ModelRunner:
             missing = self.load(name, dtype, options)
             self.processor = getattr(transformers, self.processor_class).from_pretrained(name, **options)
             if hasattr(tokenizer := getattr(self.processor, "tokenizer", self.processor), "get_vocab"):
-                if (problem := describe_tokens(self.config, tokenizer, self._get_embedding)) is not None:
+                if (
+                    problem := describe_tokens(self.config, tokenizer, lambda: self.model.get_input_embeddings())
+                ) is not None:
                     raise spec.refuse("model", problem)
                 if tokenizer is not self.processor:
                     take_template(self.processor)
@@ -146,9 +148,6 @@ class ModelRunner:
             problem = describe_unknown("model_type", self.config.model_type, types)
             raise self.spec.refuse("model", f"kind {self.spec.kind}: {problem}")
         return fitting[0]
-
-    def _get_embedding(self) -> Any:
-        return self.model.get_input_embeddings()
 
     def _check_weights(self, missing: Sequence[str]) -> None:
         if missing:

@@ -146,32 +146,27 @@ class SegmentationRunner(ModelRunner):
         if "threshold" in inspect.signature(read).parameters:
             given["threshold"] = self.threshold  # type: ignore[assignment]
         found = read(outputs, **given)
-        build = self._build_semantic if self.task == "semantic" else self._build_instances
         return [
-            build_segmented(build, one, request) if good else ToolFault(NOT_FINITE)
+            build_segmented(self._build, one, request) if good else ToolFault(NOT_FINITE)
             for one, request, good in zip(found, requests, usable, strict=True)
         ]
 
+    def _build(self, found: Any, request: Request) -> Segmented:
+        is_semantic = self.task == "semantic"  # then `found` is the map itself
+        numbers = check_map((found if is_semantic else found["segmentation"]).cpu().numpy() + 1, request)  # 0: none
+        segments = (
+            [(int(number), int(number) - 1, None) for number in np.unique(numbers)]
+            if is_semantic
+            else [(int(one["id"]) + 1, one["label_id"], float(one["score"])) for one in found["segments_info"]]
+        )
+        named = [
+            Segment(number, self.config.id2label.get(label, str(label)), score) for number, label, score in segments
+        ]
+        wanted = (one for one in named if self._is_wanted(one.label))
+        return Segmented(numbers, tuple(wanted))
+
     def _is_wanted(self, label: str) -> bool:
         return label in self.labels if self.labels else label.lower() not in BACKGROUND
-
-    def _build_semantic(self, found: Any, request: Request) -> Segmented:
-        numbers = check_map(found.cpu().numpy() + 1, request)  # 0: none
-        segments = [
-            Segment(int(number), label)
-            for number in np.unique(numbers)
-            if self._is_wanted(label := self.config.id2label.get(int(number) - 1, str(int(number) - 1)))
-        ]
-        return Segmented(numbers, tuple(segments))
-
-    def _build_instances(self, found: Any, request: Request) -> Segmented:
-        numbers = check_map(found["segmentation"].cpu().numpy() + 1, request)  # -1: no object
-        segments = [
-            Segment(int(one["id"]) + 1, label, float(one["score"]))
-            for one in found["segments_info"]
-            if self._is_wanted(label := self.config.id2label.get(one["label_id"], str(one["label_id"])))
-        ]
-        return Segmented(numbers, tuple(segments))
 
 
 def build_segmented(
