@@ -37,8 +37,9 @@ _NO_TEXT = re.compile(  # fields of a message that are read elsewhere, or hold n
 SHOWN = "The image of tool call {id}:"
 # What a server says of a reply that it, and not the model, ended.
 _FAILED = re.compile(
-    "error|fail|abort|cancel|time_?d?_?out|interrupt|insufficient|unavailable|exceeded|overload|malformed|unexpected"
-    "|incomplete|disconnect|exception|missing|too_many|preempt|rate_?limit|^other$",
+    "error|fail|abort|cancel|time_?d?_?(?:out|limit)|interrupt|insufficient|unavailable|exceeded|overload|malformed|unexpected"
+    "|incomplete|disconnect|exception|missing|too_many|preempt|rate_?limit|(?:^|[._])other$"
+    "|not_?finished|terminat|kill|crash|evict|memory|shut_?down|dropp|stall|expired|capacity",
     re.IGNORECASE,
 )
 _CALL_NAME = re.compile("[A-Za-z0-9_-]{1,64}")  # that every server takes

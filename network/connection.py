@@ -173,7 +173,7 @@ class Connection:
 
     async def _check_refused(self, error: RequestError) -> None:
         """Raise `AddressError` if the first requests were refused in the same words, once no other one is open."""
-        lasts = self._lasts and error.status == 500
+        lasts = self._lasts and error.status in (500, 502, 503)
         if self._has_replied or error.status in (None, 451) or (is_temporary(error.status or 0) and not lasts):
             return
         words = _drop_ids(str(error))

@@ -40,8 +40,10 @@ from .strict_json import StrictJson, decode_json
 
 MAX_BYTES = 64 * 1024  # of UTF-8
 THINKING: TagPairs = (("<think>", "</think>"),)
+_THOUGHTS = ("think", "thinking", "thought", "reasoning")
 OTHER_THINKING: TagPairs = (  # whatever the model's own tags are
-    *((f"<{name}>", f"</{name}>") for name in ("think", "thinking", "thought", "reasoning", "seed:think")),
+    *((f"<{name}>", f"</{name}>") for name in (*_THOUGHTS, *map(str.title, _THOUGHTS), "seed:think")),
+    *((f"<|{begin}|>", f"<|{end}|>") for begin, end in (("START_THINKING", "END_THINKING"), ("think", "/think"))),
     *(("[THINK]", "[/THINK]"), ("◁think▷", "◁/think▷"), ("<|channel>thought", "<channel|>")),
 )
 _BOOLEANS = {"true": True, "yes": True, "false": False, "no": False}

@@ -36,30 +36,34 @@ CLOSE = rf"</{_CALL}>|<[|｜]?/?{_CALL}(?:[_▁]end)?[|｜]>"
 MARK = f"{OPEN}|{CLOSE}"
 _NAME = r"[A-Za-z_][\w./-]*+"
 _SPACE = r"(?:[^\s<>/]{1,24}[:|｜])?"  # a namespace of tags
+_ACTION = r"(?:\*\*)?+Action:(?:\*\*)?+[ \t]*+`?+"
 _FUNCTION = "(?:function<[|｜]tool[▁_ ]sep[|｜]>)"
 # What may stand between a name and its arguments: marks, each with a word, the language of a fence.
 _SIGNS = (
-    r"(?:\s|:\d++|\[CALL_ID\]\s*+\w*+|\[ARGS\]|<[|｜][^<>\n]{1,40}[|｜]>(?:\w{1,16}+)?|```(?:json)?+|Action Input:"
+    r"(?:\s|:\d++|\*\*|[\"'`](?=[\s*<])|\[CALL_ID\]\s*+\w*+|\[ARGS\]|<[|｜][^<>\n]{1,40}[|｜]>(?:\w{1,16}+)?|```(?:json)?+"
+    r"|Action Input:|✿ARGS✿:"
     r"|(?:json|code|commentary)(?=[\s{<]))*+"
 )
 # Calls without a mark: those whose name is a group must name a tool, since prose may look alike; a list fills its line.
 UNMARKED = "|".join((
     "<function=", rf"<{_SPACE}invoke\s++name=", rf"(?<![\w:])call:(?P<bare_call>{_NAME})(?=\{{)",
     rf"^[ \t]*+\[(?P<listed_call>{_NAME})\([^\n]*\)\][ \t]*+$", rf"^[ \t]*+(?:print\()?(?P<last_call>{_NAME})\(",
-    rf"^(?:>>>)?[ \t]*+(?P<line_call>{_NAME})[ \t]*+\n[ \t]*+(?=\{{)",
-    rf"(?:\bto=|(?<![\w.]))functions\.{_NAME}{_SIGNS}(?=[({{])",
-    rf"(?:commentary|<[|｜]channel[|｜]>\w++)\s++to={_NAME}{_SIGNS}(?=\{{)",
+    rf"(?:^|<\|assistant\|>)(?:>>>)?[ \t]*+(?P<line_call>{_NAME})[ \t]*+\n[ \t]*+(?=\{{)",
+    rf"(?:\bto=[\"']?+|(?<![\w.]))functions\.{_NAME}{_SIGNS}(?=[({{])",
+    rf"(?:commentary|<[|｜]channel[|｜]>\w++)\s++to=[\"']?+{_NAME}{_SIGNS}(?=\{{)",
     rf"(?:\b{_FUNCTION}|(?<![\w.])(?={_NAME}(?::\d++)?+<[|｜]tool[▁_ ](?:sep|call_argument_begin)[|｜]>))",
-    rf"^[ \t]*+Action:[ \t]*+{_NAME}\s*+Action Input:\s*+(?=\{{)",
+    rf"^[ \t]*+{_ACTION}{_NAME}{_SIGNS}(?=\{{)",
+    rf"✿FUNCTION✿:\s*+{_NAME}{_SIGNS}(?=\{{)",
 ))  # fmt: skip
 _PYTHON_CALL = rf"{_NAME}\([^()]*+(?:\([^()]*+\)[^()]*+)*+\)"
 _PYTHON_LINE = re.compile(rf"\s*+(?:{_PYTHON_CALL}|print\({_PYTHON_CALL}\)|```\w*+)?\s*+")
 _HEAD = re.compile(
     rf"<function=((?:<\|\w*+\|>|[^>\n]){{0,200}}+)>(?:\s*+(?=\{{))?+|{_FUNCTION}?<{_SPACE}invoke\s++name=[\"']?([^\"'>\n]*+)[^>\n]*+>"
-    rf"|(?:(?:<[|｜]channel[|｜]>)?\w*+\s*+to=|{_FUNCTION}|Action:[ \t]*+|>>>[ \t]*+|:?(?:call:)?)({_NAME}){_SIGNS}"
+    rf"|(?:(?:<[|｜]channel[|｜]>)?\w*+\s*+to=[\"']?+|{_FUNCTION}|{_ACTION}|✿FUNCTION✿:\s*+|>>>[ \t]*+|:?(?:call:)?)"
+    rf"({_NAME}){_SIGNS}"
     r"(?=[({]|<arg_key>|</tool_call>)"
 )
-_OPENING = re.compile(r"\s*+\[?+\s*+(?:print\()?+")
+_OPENING = re.compile(r"\s*+(?:<\|assistant\|>)?+\s*+\[?+\s*+(?:print\()?+")
 _BETWEEN = re.compile(r"\s*+\)?+\s*+([,;]?+)\s*+(?:print\()?+")
 _PARAMETER, _ENDS = rf"<{_SPACE}parameter[=\s]", rf"</{_SPACE}(?:function|invoke)>"
 _ARGUMENT = re.compile(

@@ -223,12 +223,17 @@ FINISH_REASONS = {
     "spii sensitive image_safety image_prohibited_content guardrail_intervened",
     "refusal": "refusal",
 }
+_LENGTH = re.compile("tokens?_limit|max_?(?:new_|completion_|output_)?tokens|length|context_window|error_limit|^limit$")
 REASONS = ("finish_reason", "finishReason", "stop_reason", "done_reason")  # which the first of them names
 COUNTS = ("prompt_tokens", "completion_tokens")
 
 # What a server refuses if it wants calls and results in another form than `to_openai_messages` gives them.
 MAY_BE_THE_CALLS = frozenset({400, 422, 500, 501})
-_ABOUT_CALLS = re.compile("reasoning|thinking|thought|signature|encrypted|tool|function|role|alternat", re.IGNORECASE)
+_ABOUT_CALLS = re.compile(
+    "reasoning|thinking|thought|signature|encrypted|tool|function|role|alternat|content|messages\\W|prefill"
+    "|invalid argument|untagged",
+    re.IGNORECASE,
+)
 ADVICE = "if it is about calls or their results: endpoint.native_tools=false writes both as text"
 
 _CALL_ID = re.compile(r"[\w.:|/+=-]{1,4096}", re.ASCII)  # some servers put what they want back into the id
@@ -263,7 +268,9 @@ def parse_completion(body: bytes) -> Completion:
     choices = data.get("choices") if isinstance(data, dict) else None
     choice = choices[0] if isinstance(choices, list) and choices else None
     named = [choice[name] for name in REASONS if choice.get(name)] if isinstance(choice, dict) else []
-    reason = _read_finish_reason(named[0] if named else None)
+    named = [value.get("type") if isinstance(value, dict) else value for value in named]
+    reasons = [_read_finish_reason(value) for value in named] or ["stop"]
+    reason = next((reason for reason in reasons if is_failure(reason)), reasons[0])
     _check_whole(data, choice, reason)
     message = choice.get("message", {} if reason == "content_filter" else None) if isinstance(choice, dict) else None
     if not isinstance(choice, dict) or not isinstance(message, dict):
@@ -287,8 +294,9 @@ def _check_whole(data: Any, choice: Any, reason: str) -> None:
     """Raise `UnusableReplyError` if a server says that it failed, whatever text stands beside that."""
     parts = (data, choice, choice.get("message")) if isinstance(choice, dict) else ()
     for part in (one for one in parts if isinstance(one, dict)):
-        error = part.get("error")
-        if any(error.values()) if isinstance(error, dict) else error:
+        error = part.get("error") or part.get("errors")
+        refused = part.get("base_resp", {}) if isinstance(part.get("base_resp"), dict) else {}  # of MiniMax
+        if (any(error.values()) if isinstance(error, dict) else error) or refused.get("status_code"):
             raise UnusableReplyError("the reply ended in an error")
         said = [part.get(name) for name in ("native_finish_reason", "status")]
         for word in (reason, *(said if reason == "stop" else ())):
@@ -299,9 +307,11 @@ def _check_whole(data: Any, choice: Any, reason: str) -> None:
 def _read_finish_reason(given: object) -> str:
     """Return why a reply ended, in our words; the server's own word if there is none of ours."""
     word = given if isinstance(given, str) else ""
-    plain = re.sub("[^a-z]+", "_", word[:MAX_REASON].lower()).strip("_")
+    plain = re.sub("[^a-z]+", "_", word[:MAX_REASON].lower()).strip("_").removeprefix("finish_reason_")
+    plain = plain.removeprefix("finishreason_")
     known = next((ours for ours, words in FINISH_REASONS.items() if plain in words.split()), "")
     known = "content_filter" if plain.startswith("content_filter") else known
+    known = known or ("length" if _LENGTH.search(plain) and not re.search("invalid|malformed|rate", plain) else "")
     own = make_line(_clean(word), MAX_REASON).strip()
     return known or (own if own not in ("", "budget") else "stop")  # which only engines of ours may say
 

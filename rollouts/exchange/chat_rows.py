@@ -129,9 +129,11 @@ def read_message(given: object, open_picture: OpenPicture) -> Message:
 def _to_openai(given: object) -> dict[str, Any]:
     """Return a copy of a message, with a role and content."""
     if isinstance(given, dict) and "role" not in given:
-        speaker, value = given.get("from"), given.get("value")
-        given = {key: one for key, one in given.items() if key not in ("from", "value")}
-        given |= {"role": SPEAKERS.get(str(speaker), speaker), "content": value}
+        speaker, said = given.get("from"), given.get("value", given.get("content"))
+        if said is None:
+            raise StoreError(f'a message of {speaker!s:.40} without "value"; allowed: {{"from": …, "value": …}}')
+        given = {key: value for key, value in given.items() if key not in ("from", "value")}
+        given |= {"role": SPEAKERS.get(str(speaker), speaker), "content": said}
     if not isinstance(given, dict) or not isinstance(given["role"], str):
         raise StoreError(f"a message is {json.dumps(given, default=str):.80}; allowed: an object with a role")
     return {"content": None, **given}

@@ -137,8 +137,8 @@ def _list_batches(opened: BinaryIO, metadata: Any) -> Iterator[Any]:
 
 
 def _is_plain(column: Any) -> bool:
-    """Return whether all values are written out, as DuckDB writes them, and cannot be read as a dictionary."""
-    return "DELTA_LENGTH_BYTE_ARRAY" in column.encodings and not any("DICT" in one for one in column.encodings)
+    """Return whether values are written out, as by DuckDB and Spark, and cannot be read as a dictionary."""
+    return any(encoding.startswith("DELTA") for encoding in column.encodings)
 
 
 def _list_bounded(path: Path, batches: Iterable[Any]) -> Iterator[dict[str, Any]]:

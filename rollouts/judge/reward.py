@@ -14,6 +14,7 @@ same texts always give the same prompt, so replies can be cached.
 import dataclasses
 import hashlib
 import json
+import re
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import KW_ONLY, dataclass
@@ -111,6 +112,11 @@ def build_messages(rubric: str, texts: Mapping[str, str], limit: int) -> tuple[M
     )
 
 
+_THOUGHT = re.compile(r"</think(?:ing)?>|\[/THINK\]|<\|message\|>", re.IGNORECASE)  # what stands behind is said
+_FENCE = re.compile(r"```\w*\n(.*?)\n[ \t]*```(?!`)", re.DOTALL)
+_TOKENS = re.compile(r"\A\ufeff|(?:<\|(?:im_end|return|end|eot_id|endoftext)\|>|</s>)\s*\Z")
+
+
 def parse_verdict(reply: str) -> Verdict:
     """Parse a judge's reply: one JSON object, which may stand after thinking, and in a code fence at the end; else no
     score.
@@ -122,11 +128,10 @@ def parse_verdict(reply: str) -> Verdict:
     >>> parse_verdict('{"score": 0, "score": 1}').score is None
     True
     """
-    text = reply.strip() if len(reply) <= _MAX_REPLY else ""
-    said = text.rpartition("</think>")[2].strip()
-    fenced = said.removesuffix("```").rpartition("```")[2].removeprefix("json") if said.endswith("```") else said
+    text = _TOKENS.sub("", reply).strip() if len(reply) <= _MAX_REPLY else ""
+    said = _THOUGHT.split(text)[-1].strip()
     verdict: Any = {}
-    for written in (text, fenced):
+    for written in (text, *_FENCE.findall(text)[-1:], said, *_FENCE.findall(said)[-1:]):
         with suppress(ValueError, RecursionError):
             verdict = verdict or json.loads(written, object_pairs_hook=build_object)
     score = to_finite_float(verdict.get("score")) if isinstance(verdict, dict) else None

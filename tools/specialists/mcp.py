@@ -172,13 +172,15 @@ class McpTool:
 
     def _read(self, result: "CallToolResult", view: View | None) -> ToolOutput:
         parts = result.content[:MAX_PARTS]
-        texts = [part.text for part in parts if part.type == "text"]
+        held: list[Any] = [getattr(part, "resource", part) for part in parts]
+        texts = [text for part in held if isinstance(text := getattr(part, "text", None), str)]
         images = [part.data for part in parts if part.type == "image"]
         others = len(result.content) - len(texts) - len(images)
-        if result.is_error:
-            raise ToolError(f"{self.name}: {clean_text(' '.join(texts))[:MAX_WORDS] or 'the server gives no reason'}")
-        returns = self.specialist.tools[self.tool].returns
         structured = result.structured_content
+        if result.is_error:
+            said = " ".join(texts).strip() or (json.dumps(structured) if structured else "the server gives no reason")
+            raise ToolError(f"{self.name}: {clean_text(said)[:MAX_WORDS]}")
+        returns = self.specialist.tools[self.tool].returns
         facts: dict[str, Any] = structured if isinstance(structured, dict) else {}
         if not facts and returns != Returns():  # of servers that write their JSON as text only
             facts, texts = self._parse(texts), []
