@@ -18,8 +18,8 @@ GONE = {
     "run --where 'reward>=0.8' --best 1 --per-task --out KEPT`, and set train.method: sft and train.episodes: KEPT",
     "curriculum": "use env.name: mixture with weights, or a second run whose model.name is the folder model/ of the "
     "first",
-    "dynamic_sampling_rounds": "leave it out: a group of equal rewards changes no weight; verl plays others instead "
-    "(its algorithm.filter_groups)",
+    "dynamic_sampling_rounds": "leave it out: a group of equal rewards teaches nothing, and stays; verl replaces it "
+    "(algorithm.filter_groups)",
 }
 GONE_DEFAULTS = {"dynamic_sampling_rounds": 0}  # what their runs wrote into config.yaml all the same
 
