@@ -16,7 +16,6 @@ Width = Annotated[int, Field(ge=16, strict=True)]
 NonNegativeInt = Annotated[int, Field(ge=0, strict=True)]
 PositiveFloat = Annotated[float, Field(gt=0, strict=True)]
 NonNegativeFloat = Annotated[float, Field(ge=0, strict=True)]
-Probability = Annotated[float, Field(ge=0, le=1, strict=True)]
 FilePath = Annotated[str, AfterValidator(expand_path)]  # a file or folder, or a name that may stand in its place
 Bytes = Annotated[ByteSize, Field(ge=1024)]
 Freeze = Literal["none", "vision", "projector"]

@@ -55,7 +55,7 @@ REWARD = """A reward is chosen by its `type`; the other keys are those of its cl
 has two more:"""
 
 TRAIN = """Every other key is an argument of TRL's `GRPOConfig` (`method: grpo`) or of transformers'
-`TrainingArguments` (the other methods), checked by name and type. viewbox has defaults of its own for these:"""
+`TrainingArguments` (`method: sft`), checked by name and type. viewbox has defaults of its own for these:"""
 
 LEARNING_RATE = """The default learning rate depends on what is trained. LoRA learns best at about ten times the rate of
 full fine-tuning (Schulman et al. 2025, *LoRA Without Regret*). The rates for every weight are the defaults of TRL's

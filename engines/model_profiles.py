@@ -164,8 +164,3 @@ def find_model_defaults(name: str) -> ModelDefaults:
     """
     plain = name.lower().replace("_", "-")
     return next((model for model in MODELS if re.search(model.names, plain)), ModelDefaults())
-
-
-def get_model_settings(env: object) -> dict[str, object]:
-    """Return the settings of an environment that follow from the model it was made for."""
-    return {name: getattr(env, name) for name in MODEL_SETTINGS}

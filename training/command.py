@@ -232,7 +232,7 @@ def _prepare_folder(location: "RunLocation", config: Config, *, changed: bool) -
 
     path = location.folder / "config.yaml"
     if path.is_file():
-        resume.rewind(location, config, has_changed=changed)
+        resume.rewind(location)
         if changed:
             path.replace(path.with_name(f"config-until-step-{location.step}.yaml"))
     run_folder.write_config(location.folder, _resolve(config))

@@ -57,7 +57,7 @@ class Sampler:
         return self.rollout.timeout or (SERVER_TIMEOUT if self.weights else None)
 
     def prepare(
-        self, model: PreTrainedModel, key: Hashable = None, *, slots: int | None = None, sends: bool = True
+        self, model: PreTrainedModel, key: Hashable = None, *, slots: int | None = None
     ) -> Callable[[], Generator]:
         """Return what makes the generator of a batch, inside `use_for_generation`; all processes call it together.
 
@@ -66,11 +66,8 @@ class Sampler:
         Args:
             key: see `WeightSender.send`.
             slots: episodes at once, at most; None: as many as `rollout` says.
-            sends: False: the server still has these weights, and this process may be the only one that calls.
         """
-        source: Any = model
-        if self.weights is not None:
-            source = self.weights.send(model, key) if sends else self.weights.latest
+        source: Any = model if self.weights is None else self.weights.send(model, key)
         rollout = self.rollout
         if slots is not None:
             rollout = rollout.model_copy(update={"slots": min(rollout.slots, slots)})

@@ -17,7 +17,7 @@ from trl import GRPOConfig
 
 from ..configs import yaml_reader
 from ..configs.schema import Config
-from ..configs.train_sections import RejectionSampling
+from ..configs.train_sections import GONE_DEFAULTS
 from ..core.base import BaseMultiTurnEnv
 from ..envs.data.fingerprint import fingerprint_data, list_changed
 from ..errors import ConfigError
@@ -74,9 +74,8 @@ def _locate_newest(folder: Path) -> RunLocation:
     return RunLocation(folder, checkpoints.check_resumable(found[-1]) if found else None)
 
 
-def rewind(location: RunLocation, config: Config, *, has_changed: bool) -> None:
-    """Put a run's folder back to the checkpoint: remove later metrics, set later checkpoints and episodes aside, and
-    later rounds of rejection sampling if the config has changed, since they would be played otherwise now."""
+def rewind(location: RunLocation) -> None:
+    """Put a run's folder back to the checkpoint: remove later metrics, set later checkpoints and episodes aside."""
     metrics = location.folder / "metrics.jsonl"
     if os.path.lexists(metrics):
         write_atomically(metrics, "".join(f"{json.dumps(line)}\n" for line in _read_until(metrics, location.step)))
@@ -87,11 +86,6 @@ def rewind(location: RunLocation, config: Config, *, has_changed: bool) -> None:
     ]
     for later in saved_after + played_after:
         later.rename(_find_free(later.with_name(f"superseded-{later.name}")))
-    rounds = (config.train.rejection_sampling or RejectionSampling()).rounds
-    for played in (location.folder / "rollouts").glob("round-*") if has_changed else ():
-        first = -(-(int(played.name.removeprefix("round-")) - 1) * config.train.arguments["max_steps"] // rounds)
-        if first >= location.step:
-            played.rename(_find_free(played.with_name(f"superseded-{played.name}")))
 
 
 def _set_episodes_aside(folder: Path, step: int) -> None:
@@ -140,8 +134,7 @@ REFUSED = {
         for name in (
             "seed", "per_device_train_batch_size", "gradient_accumulation_steps", "num_generations",
             "steps_per_generation", "generation_batch_size", "num_iterations", "shuffle_dataset",
-            "dataloader_drop_last", "episodes", "demonstrations", "where", "best_of_group", "rejection_sampling",
-            "curriculum.levels",
+            "dataloader_drop_last", "episodes", "demonstrations", "where", "best_of_group",
         )
     },
 }  # fmt: skip
@@ -159,8 +152,6 @@ def find_rule(rules: Mapping[str, str], key: str) -> str | None:
 
 def _find_recorded(config: Mapping[str, object], key: str) -> str | None:
     """Return why a key cannot change after what a run learns from was recorded; None if it can."""
-    if key == "train.max_steps" and config.get("train.method") == "rejection_sampling":
-        return "it divides the steps among the rounds"
     is_of_tasks = key.startswith("env.") and not key.startswith("env.eval.")
     return "its demonstrations are recorded" if is_of_tasks and "train.demonstrations.count" in config else None
 
@@ -201,7 +192,7 @@ def _get_default(key: str, config: Mapping[str, object]) -> object:
     adapts = any(one.startswith("lora.") for one in config)
     rate = LEARNING_RATES["grpo" if config.get("train.method", "grpo") == "grpo" else "sft", adapts]
     gpu = torch.cuda.is_available() and not config.get("train.use_cpu")
-    own = {**get_defaults(gpu), "learning_rate": rate}
+    own = {**get_defaults(gpu), "learning_rate": rate, **GONE_DEFAULTS}
     field = GRPOConfig.__dataclass_fields__.get(name)
     return own.get(name, None if field is None or field.default is MISSING else field.default)
 

@@ -23,7 +23,6 @@ from ..engines.hf.chat_tokens import ChatTokens
 from ..engines.hf.parity import check_parity
 from ..engines.hf.quantization import merge_adapters
 from ..engines.hf.threads import choose_threads
-from ..engines.model_profiles import get_model_settings
 from ..engines.table import get_server_engine
 from ..engines.vllm.weights import WeightSender
 from ..envs.from_config import build_envs
@@ -35,7 +34,6 @@ from .checkpoints import SKIPPED, Best
 from .checks.outline import count_parameters, describe_filters, describe_overlap, outline_run
 from .evaluate import PREFIX, HeldOutEvaluation, evaluate, store_episodes
 from .generation import TINY, Sampler, use_for_generation
-from .grpo.curriculum import build_curriculum
 from .grpo.trainer import EpisodeGRPOTrainer
 from .precision import build_lora_config, freeze_parts, resolve_dtype
 from .reporting import report, tracking
@@ -43,7 +41,6 @@ from .reporting.callbacks import Alarms, Interrupt, MetricsFile, ProgressPrinter
 from .reporting.model_card import write_card
 from .resume import RunLocation, fingerprint_held_out, record_data, set_held_out_aside
 from .sft.episodes import add_tokens, read_episodes
-from .sft.rejection_sampling import RejectionSamplingTrainer
 from .sft.selection import require_episodes, select_episodes
 from .sft.trainer import SFTTrainer, build_corpus, record_demonstrations, select_usable
 from .trainer_args import build_trainer_arguments
@@ -121,9 +118,8 @@ class Run:
         self._print_outline()
         self.interrupt.set_handlers()
         self.trainer = trainer = self._build_trainer()
-        levels = getattr(getattr(trainer, "curriculum", None), "levels", ())
         if trainer.is_world_process_zero():
-            record_data(self.folder, [self.env, self.held_out, *levels], self.printer.print_line)
+            record_data(self.folder, [self.env, self.held_out], self.printer.print_line)
         trainer.held_out_of = fingerprint_held_out(self.config, self.held_out)
         held_out, section = self._evaluate_before(), self.config.log
         self.alarms.on_log(
@@ -291,10 +287,7 @@ class Run:
         return arguments
 
     def _build_trainer(self) -> EpisodeGRPOTrainer | SFTTrainer:
-        method = self.config.train.method
-        if method == "grpo":
-            return self.build_grpo_trainer()
-        return self.build_sft_trainer() if method == "sft" else self.build_rejection_sampling_trainer()
+        return self.build_grpo_trainer() if self.config.train.method == "grpo" else self.build_sft_trainer()
 
     def build_grpo_trainer(self) -> EpisodeGRPOTrainer:
         for note in [*describe_filters(self.config.rollout, self.config.train.method), *self.tokens.template.notes]:
@@ -314,9 +307,7 @@ class Run:
             episodes_folder=self.folder / "episodes",
             episodes_per_step=self.config.log.episodes_per_step,
             importance_sampling_cap=self.config.train.importance_sampling_cap,
-            dynamic_sampling_rounds=self.config.train.dynamic_sampling_rounds,
             micro_batch_tokens=self.config.train.micro_batch_tokens,
-            curriculum=build_curriculum(self.config, self.env, get_model_settings(self.env)),
             weights=self.weights,
         )
         trainer.player.on_episode = lambda done, total: self._show_once(
@@ -344,35 +335,21 @@ class Run:
             say(f"note: {saved}: {selection.describe()}")
         require_episodes(selection, saved)
         usable = select_usable(add_tokens(selection.kept, self.env, self.tokens, limit, say), self.tokens)
-        return self.sft_trainer(**self._build_sft_settings(every=20), train_dataset=usable)
+        lora = build_lora_config(self.config.lora, self.model, self.config.model.freeze)
+        return self.sft_trainer(
+            model=self.model if lora is None else get_peft_model(self.model, lora),
+            processing_class=self.processor,
+            args=self._build_arguments(),
+            callbacks=self._build_callbacks(every=20),
+            tokens=self.tokens,
+            informative_weight=section.informative_weight,
+            train_dataset=usable,
+        )
 
     def _print_once(self, line: str) -> None:
         """Print a line on the first process."""
         if PartialState().is_main_process:
             self.printer.print_line(line)
-
-    def build_rejection_sampling_trainer(self) -> RejectionSamplingTrainer:
-        """Return the trainer of this run that learns from the policy's own best episodes."""
-        return RejectionSamplingTrainer(
-            **self._build_sft_settings(every=1),
-            env=self.env,
-            section=self.config.train,
-            folder=self.folder / "rollouts",
-            sampler=self.sampler,
-            print_line=self.printer.print_line,
-        )
-
-    def _build_sft_settings(self, every: int) -> dict[str, Any]:
-        """Return what both supervised trainers take; a line is printed every so many steps."""
-        lora = build_lora_config(self.config.lora, self.model, self.config.model.freeze)
-        return {
-            "model": self.model if lora is None else get_peft_model(self.model, lora),
-            "processing_class": self.processor,
-            "args": self._build_arguments(),
-            "callbacks": self._build_callbacks(every),
-            "tokens": self.tokens,
-            "informative_weight": self.config.train.informative_weight,
-        }
 
     def save_model(self, summary: Mapping[str, object]) -> None:
         """Save the weights, processor and card into the run's folder, and into `log.export` if it is set."""

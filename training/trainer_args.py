@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 from pydantic import TypeAdapter, ValidationError
 
 from ..configs.schema import Config
-from ..configs.train_sections import TrainSection
+from ..configs.train_sections import GONE, TrainSection
 from ..configs.validation import describe_errors, suggest_switch
 from ..errors import ConfigError, describe_unknown, suggest_nearest
 from ..utils.secrets import remember
@@ -183,7 +183,7 @@ def pass_hub_token(config: Config) -> None:
 
 
 def build_trainer_arguments(config: Config, output: Path | str) -> "TrainingArguments":
-    """Return the `GRPOConfig` (grpo) or `TrainingArguments` (other methods) of a run.
+    """Return the `GRPOConfig` (grpo) or `TrainingArguments` (sft) of a run.
 
     Args:
         output: the folder of the checkpoints.
@@ -282,7 +282,7 @@ GROUP = {
 
 def list_problems(config: Config) -> Iterator[ConfigError]:
     """Yield what is wrong with the keys of `train` that are TRL's or transformers'."""
-    from .grpo.rules import check_additive_loss, check_whole_groups
+    from .grpo.rules import check_additive_loss
 
     found, train = set[str](), config.train
     for name, problem in _list_problems(train.method, train.arguments):
@@ -291,8 +291,7 @@ def list_problems(config: Config) -> Iterator[ConfigError]:
     if found & GROUP or train.method != "grpo":
         return
     try:
-        batch, group = _check_group(train.arguments, int(os.environ.get("WORLD_SIZE", "1")))
-        check_whole_groups(train.dynamic_sampling_rounds, batch, group)
+        _check_group(train.arguments, int(os.environ.get("WORLD_SIZE", "1")))
         check_additive_loss(train.micro_batch_tokens, train.arguments)
     except ConfigError as error:
         yield error
@@ -338,9 +337,8 @@ def _list_problems_of_value(name: str, value: Any, hint: str) -> Iterator[tuple[
         yield name, f" = {value}; allowed: {f'at least {least}' if least in (0, 1, 2) else 'above 0'}"
 
 
-def _check_group(given: Mapping[str, Any], processes: int) -> tuple[int, int]:
-    """Return (episodes that a process plays together, size of a group). Raise `ConfigError` if they are not whole
-    groups."""
+def _check_group(given: Mapping[str, Any], processes: int) -> None:
+    """Raise `ConfigError` if the episodes of a generation are not whole groups."""
     group, device_batch = given.get("num_generations", 8), given.get("per_device_train_batch_size", 8)
     steps = given.get("steps_per_generation") or given.get("gradient_accumulation_steps", 1)
     batch = given.get("generation_batch_size") or device_batch * steps * processes
@@ -351,7 +349,6 @@ def _check_group(given: Mapping[str, Any], processes: int) -> tuple[int, int]:
             f"device x {steps} steps x {processes} processes); allowed: {', '.join(divisors[:20]) or 'a larger batch'}",
             key="train.num_generations",
         )
-    return batch // processes, group
 
 
 def explain_refusal(name: str, method: str) -> str | None:
@@ -362,5 +359,5 @@ def explain_refusal(name: str, method: str) -> str | None:
     """
     if name in OWNED:
         return f"cannot be set here; it is decided by {OWNED[name]}"
-    reason = REFUSED.get(name) or (USED_BY_SFT.get(name) if method == "grpo" else None)
+    reason = GONE.get(name) or REFUSED.get(name) or (USED_BY_SFT.get(name) if method == "grpo" else None)
     return f"cannot be used; {reason}" if reason else None

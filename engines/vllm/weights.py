@@ -111,7 +111,6 @@ class WeightSender:
         self.process, self.sleeps = process, sleeps
         self.num_sent = 0
         self.kept_change = math.nan  # of the adapters, in the weights that were sent last; see `KeptChange`
-        self.latest: Served | None = None  # what the last call of `send` returned
         self._run = uuid4().hex[:8]
         self._served: Served | None = None
         self._key: Hashable = None
@@ -129,9 +128,7 @@ class WeightSender:
             GeneratorError: the server was away for too long.
             ConfigError: the server cannot be sent weights as it was started.
         """
-        served = do_once(lambda: self._send_patiently(model, key))
-        self.latest = served
-        return served
+        return do_once(lambda: self._send_patiently(model, key))
 
     def release(self) -> None:
         """Says that no episode needs the server until the next weights; all processes call it together."""

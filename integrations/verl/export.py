@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...configs import schema, yaml_reader
 from ...configs.schema import Config
+from ...configs.train_sections import GONE
 from ...core.base import BaseMultiTurnEnv
 from ...core.tasks import to_sequence
 from ...envs.from_config import build_envs, check_turns
@@ -233,10 +234,8 @@ def check_config(config: Config) -> None:
         refuse("model.revision", config.model.revision, "none; download it and name its folder")
     if config.model.freeze != "none":  # its `actor.freeze_vision_tower` counts another set of parts
         refuse("model.freeze", config.model.freeze, "none; see verl's actor.freeze_vision_tower")
-    if train.curriculum is not None:
-        refuse("train.curriculum", "a curriculum", "none; every step plays `env` as it is")
-    if train.dynamic_sampling_rounds:
-        refuse("train.dynamic_sampling_rounds", train.dynamic_sampling_rounds, "0; see verl's algorithm.filter_groups")
+    for name in GONE.keys() & arguments.keys():
+        raise ConfigError(f"train.{name}: cannot be used; {GONE[name]}", key=f"train.{name}")
     if config.lora is not None and config.lora.quantize:
         refuse("lora.quantize", config.lora.quantize, "none")
     if rollout.temperature == 0:

@@ -98,7 +98,7 @@ REFUSED = [
     (["rollout.stop=['']"], ["rollout.stop.0 = ''", "allowed: text that is not empty"]),
     (["rollout.kv_cache_bytes=2 boxes"], ["rollout.kv_cache_bytes = '2 boxes'", "text such as 2GiB or 500MB"]),
     (["rollout=3"], ["rollout = 3", "allowed: a mapping with the keys temperature, top_p"]),
-    (["train.method=ppo"], ["train.method = 'ppo'", "'grpo', 'sft' or 'rejection_sampling'"]),
+    (["train.method=ppo"], ["train.method = 'ppo'", "'grpo' or 'sft'"]),
     (["model.dtype=fp16"], ["model.dtype = 'fp16'", "'float16'"]),
     (["train.demonstrations.habits.guess=often"], ["train.demonstrations.habits.guess = 'often'", "number"]),
     (["env=null"], ["env = None"]),

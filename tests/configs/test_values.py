@@ -104,7 +104,6 @@ NOT_FINITE = {  # an override: the key that is named
     "train.adam_beta1=-.inf": "train.adam_beta1",
     "train.lr_scheduler_kwargs={min_lr: .nan}": "train.lr_scheduler_kwargs.min_lr",
     "train.demonstrations={habits: {guess: .inf}}": "train.demonstrations.habits.guess",
-    "train.curriculum={levels: [{env: {noise: .inf}}]}": "train.curriculum.levels.0.env.noise",
     "train.seed=.inf": "train.seed",
     "rollout.temperature=.inf": "rollout.temperature",
     "env.noise=.inf": "env.noise",

@@ -26,10 +26,6 @@ FEW = "env.num_tasks=64"  # so that what looks at all tasks is done soon
 SMALL = ("train.per_device_train_batch_size=8", "train.num_generations=4", "log.eval_tasks=0", "rollout.slots=8", FEW)
 STEADY = ("train.warmup_steps=0", "train.lr_scheduler_type=constant", "train.learning_rate=4e-4")
 SFT = ("train={method: sft, demonstrations: {count: 8}, max_steps: 2, save_steps: 1, per_device_train_batch_size: 4}",)
-REJECTION = (
-    "train={method: rejection_sampling, rejection_sampling: {tasks: 4, samples: 2}, best_of_group: true, "
-    "max_steps: 2, save_steps: 1, per_device_train_batch_size: 4}",
-)
 LORA = ("lora.r=4",)
 # Runs that cases resume or look at, by name: their overrides, and their last step
 RUNS: Mapping[str, tuple[Sequence[str], int]] = {
@@ -38,7 +34,6 @@ RUNS: Mapping[str, tuple[Sequence[str], int]] = {
     "lora": ((*SMALL, *STEADY, *LORA, "train.save_steps=1"), 1),
     "sft": ((*SFT, "log.eval_tasks=0", FEW), 2),
     "sft and lora": ((*SFT, *LORA, "log.eval_tasks=0", FEW), 2),
-    "rejection": ((*REJECTION, "log.eval_tasks=0", "rollout.slots=8", FEW), 2),
 }
 
 

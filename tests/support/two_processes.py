@@ -1,4 +1,4 @@
-"""One of two processes that train with dynamic sampling: their groups need other numbers of rounds."""
+"""One of two processes that train by GRPO with the model's own engine."""
 
 import json
 from pathlib import Path
@@ -9,17 +9,8 @@ from transformers import AutoModelForImageTextToText, AutoProcessor
 from trl import GRPOConfig
 
 from viewbox.engines.hf import Settings
-from viewbox.envs.digits import Digits, viewer
-from viewbox.records import Reply
+from viewbox.envs.digits import Digits
 from viewbox.training.grpo.trainer import EpisodeGRPOTrainer
-
-
-class Thirds(Digits):
-    """Half a group fails on every third task; on the others all are right."""
-
-    async def step(self, state, reply_):
-        fails = state.task.metadata["seed"] % 3 == 0 and state.seed % 2
-        return await super().step(state, Reply("nothing" if fails else viewer.write_answer(self, state.task)))
 
 
 class Recording(EpisodeGRPOTrainer):
@@ -34,7 +25,6 @@ class Recording(EpisodeGRPOTrainer):
 def main(argv):
     """`argv`: the folder of a model, the episodes of a batch, and a folder for what each process found."""
     folder, batch, out = argv
-    env = Thirds(num_tasks=60, max_turns=1)
     settings = {"use_cpu": True, "bf16": False, "report_to": "none", "disable_tqdm": True, "save_strategy": "no"}
     settings |= {"logging_steps": 1, "max_steps": 2}
     settings |= {"gradient_checkpointing": False, "remove_unused_columns": False, "dataloader_pin_memory": False}
@@ -43,9 +33,8 @@ def main(argv):
         args=GRPOConfig(out, per_device_train_batch_size=int(batch), num_generations=4, **settings),
         train_dataset=Dataset.from_dict({"prompt": [""] * 60, "task": list(range(60))}),
         processing_class=AutoProcessor.from_pretrained(folder),
-        env=env,
+        env=Digits(num_tasks=60, max_turns=1),
         rollout=Settings(slots=8, max_reply_tokens=3, max_completion_tokens=200),
-        dynamic_sampling_rounds=3,
     )
     trainer.train()
     line = trainer.state.log_history[0]

@@ -20,12 +20,14 @@ def main(argv):
     playing.sample_seed = lambda seed, index: seed + index
     out, wait, *arguments = argv
     sender.WeightSender.__init__.__kwdefaults__["wait"] = float(wait)
-    batches, play = [], BatchPlayer.play
+    batches, play, served = [], BatchPlayer.play, []
+    send = sender.WeightSender.send
+    sender.WeightSender.send = lambda *given: served.append(send(*given)) or served[-1]
 
     def record(self, *given):
         episodes = play(self, *given)
         played = [(e.info["number"], e.task.id, e.tokens.completion_ids, e.end_reason) for e in episodes]
-        sent = {"version": self.weights.latest.version, "sent": self.weights.num_sent}
+        sent = {"version": served[-1].version, "sent": self.weights.num_sent}
         batches.append({"played": played, **sent})
         return episodes
 

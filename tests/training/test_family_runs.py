@@ -33,17 +33,7 @@ DEMONSTRATED = {
     "env": {"name": "digits", "max_turns": 3},
     "train": {"method": "sft", "demonstrations": {"count": 4}, "per_device_train_batch_size": 4, **TRAIN},
 }
-CHOSEN = {
-    **GRPO,
-    "train": {
-        "method": "rejection_sampling",
-        "rejection_sampling": {"tasks": 4, "samples": 2},
-        "best_of_group": True,
-        "per_device_train_batch_size": 4,
-        **TRAIN,
-    },
-}
-RUNS = {"grpo": (GRPO, ()), "lora": (GRPO, ("lora.r=4",)), "sft": (DEMONSTRATED, ()), "rejection": (CHOSEN, ())}
+RUNS = {"grpo": (GRPO, ()), "lora": (GRPO, ("lora.r=4",)), "sft": (DEMONSTRATED, ())}
 
 
 @pytest.fixture(scope="module")

@@ -114,19 +114,15 @@ def test_the_episodes_of_a_step_are_those_that_it_learned_from_not_those_of_an_e
     "settings",
     [
         {"logging_steps": 4, "num_iterations": 2},
-        {"dynamic_sampling_rounds": 2, "num_generations": 2},
         {"gradient_accumulation_steps": 2, "per_device_train_batch_size": 4, "steps_per_generation": 4},
     ],
-    ids=["sums not logged yet, several updates a batch", "groups resampled", "one batch over several steps"],
+    ids=["sums not logged yet, several updates a batch", "one batch over several steps"],
 )
 def test_a_run_with_something_pending_is_resumed_alike(config, settings, capsys):
     """Within the second epoch, and of two of them where it begins."""
-    tasks = {"num_tasks": 8 if "dynamic_sampling_rounds" in settings else 4}
-    path = config(env=tasks, train={**settings, "max_steps": 4, "save_total_limit": None})
+    path = config(env={"num_tasks": 4}, train={**settings, "max_steps": 4, "save_total_limit": None})
     folder = run(path)
     reference = shutil.copytree(folder, folder.with_name("reference"))
-    if "dynamic_sampling_rounds" in settings:
-        assert sum(line["dynamic_sampling/groups"] > 0 for line in read_steps(reference)) > 1
     resumes_alike(path, folder, reference, [1] if "gradient_accumulation_steps" in settings else [3, 2], capsys)
 
 

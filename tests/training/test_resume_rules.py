@@ -19,16 +19,16 @@ from viewbox.errors import ConfigError
 from viewbox.plugins import list_plugins
 from viewbox.rollouts.store.run_folder import read_json
 from viewbox.training import resume
-from viewbox.training.resume import KEPT, REFUSED, RunLocation, find_rule, list_changes
+from viewbox.training.resume import KEPT, REFUSED, find_rule, list_changes
 from viewbox.training.trainer_args import explain_refusal
 
 # What a checkpoint holds cannot change under it; every other key takes effect.
 STAYS = """
     env.name lora.alpha lora.quantize lora.r lora.target_modules model.freeze model.name model.revision model.tiny
-    train.best_of_group train.curriculum.levels train.dataloader_drop_last train.demonstrations train.episodes
+    train.best_of_group train.dataloader_drop_last train.demonstrations train.episodes
     train.generation_batch_size train.gradient_accumulation_steps train.method train.num_generations
     train.num_iterations train.optim train.optim_args train.optim_target_modules train.per_device_train_batch_size
-    train.rejection_sampling train.seed train.shuffle_dataset train.steps_per_generation train.where
+    train.seed train.shuffle_dataset train.steps_per_generation train.where
 """
 SUPERVISED = {
     "env": {"name": "digits", "max_turns": 3},
@@ -50,7 +50,7 @@ def list_keys():
     for kind, method in ((GRPOConfig, "grpo"), (TrainingArguments, "sft")):
         taken = (field.name for field in fields(kind) if field.init and not explain_refusal(field.name, method))
         keys |= {f"train.{name}" for name in taken}
-    return keys | {"reward", "train.curriculum.levels", "train.curriculum.reward_weights"}
+    return keys | {"reward"}
 
 
 def test_every_key_has_one_rule_and_every_rule_a_key():
@@ -81,6 +81,8 @@ def test_a_default_that_is_written_out_is_no_change(tmp_path):
     assert list_changes(tmp_path, {"train": {"seed": 0, "num_iterations": 1, "shuffle_dataset": True}}) == []
     own = {"seed": 0, "logging_steps": 1, "save_steps": 50, "learning_rate": 1e-6, "gradient_checkpointing": False}
     assert list_changes(tmp_path, {"train": own}) == []  # viewbox's own, where TRL has others
+    (tmp_path / "config.yaml").write_text("train: {seed: 0, dynamic_sampling_rounds: 0}")  # of an older version
+    assert list_changes(tmp_path, {"train": {"seed": 0}}) == []
     assert list_changes(tmp_path, {"train": {"seed": 0, "logging_steps": 10}}) == [
         "changed: train.logging_steps: 1 → 10"
     ]
@@ -88,7 +90,7 @@ def test_a_default_that_is_written_out_is_no_change(tmp_path):
         list_changes(tmp_path, {"train": {"seed": 0, "num_iterations": 2}})
 
 
-def test_what_was_recorded_is_of_the_tasks_and_rounds_of_the_start(tmp_path):
+def test_what_was_recorded_is_of_the_tasks_of_the_start(tmp_path):
     method = {"method": "sft", "demonstrations": {"count": 8}}
     saved = "env: {noise: 1, eval: {noise: 2}}\ntrain: {method: sft, demonstrations: {count: 8}}"
     (tmp_path / "config.yaml").write_text(saved)
@@ -96,9 +98,6 @@ def test_what_was_recorded_is_of_the_tasks_and_rounds_of_the_start(tmp_path):
         list_changes(tmp_path, {"env": {"noise": 40, "eval": {"noise": 2}}, "train": method})
     changes = list_changes(tmp_path, {"env": {"noise": 1, "eval": {"noise": 40}}, "train": method})
     assert changes == ["changed: env.eval.noise: 2 → 40"]
-    (tmp_path / "config.yaml").write_text("train: {method: rejection_sampling, max_steps: 4}")
-    with pytest.raises(ConfigError, match=r"train\.max_steps = 8: .* divides the steps among the rounds"):
-        list_changes(tmp_path, {"train": {"method": "rejection_sampling", "max_steps": 8}})
 
 
 def read_settings(folder: Path, step: int):
@@ -158,18 +157,6 @@ def test_a_batch_that_still_serves_updates_is_made_again_with_other_settings(tin
             kept = (folder / "episodes" / "episodes.jsonl").read_text().splitlines()
             # steps 1 and 2 share a batch unless step 2 has to make its own
             assert {json.loads(line)["info"]["step"] for line in kept} == ({1, 3} if name == "same" else {1, 2, 3})
-
-
-def test_rounds_that_had_not_begun_are_set_aside_if_the_config_has_changed(tmp_path):
-    sampling = {"method": "rejection_sampling", "rejection_sampling": {"rounds": 3}, "max_steps": 6}
-    config = parse({"model": {"name": "m"}, "env": {"name": "digits"}, "train": sampling})
-    for step, changed, left in ((3, False, {1, 2, 3}), (3, True, {1, 2}), (2, True, {1})):
-        folder = tmp_path / f"{step}-{changed}"
-        for number in (1, 2, 3):  # rounds begin after 0, 2 and 4 steps
-            (folder / "rollouts" / f"round-{number}").mkdir(parents=True)
-        resume.rewind(RunLocation(folder, folder / "checkpoints" / f"checkpoint-{step}"), config, has_changed=changed)
-        assert {int(one.name[6:]) for one in (folder / "rollouts").glob("round-*")} == left
-        assert len(list((folder / "rollouts").iterdir())) == 3
 
 
 def test_greedy_held_out_play_is_other_play_than_sampled():

@@ -551,8 +551,6 @@ RESUME_ROWS = [
                       "rollout.max_completion_tokens=2000", says=("env.name",)),
     refuses_to_resume("T05 filter", "other episodes", "", "train.where=scores.total>=0.5", run="sft",
                       says=("train.where",)),
-    refuses_to_resume("T05 rounds", "more rounds", "", "train.rejection_sampling.rounds=2", run="rejection",
-                      says=("train.max_steps", "rounds")),
     *[
         refuses_to_resume(
             f"T05 {word} {name}", f"a checkpoint whose {name} is {word}",
@@ -625,18 +623,16 @@ ADAPTER_ROWS = [
 
 # ---------------------------------------------------------------------- T08, T09, T18: numbers
 LOST = "https://github.com/modelscope/ms-swift/issues/3136"
-CURRICULUM = "train.curriculum={reward_weights: [{from_step: 1, weights: {label: .nan, box: 0.5}}]}"
 
 
-def bad(id, given, value, *, key="", more=(), source=LOST):
-    key = key or given.partition("=")[0]
+def bad(id, given, value, *, more=(), source=LOST):
+    key = given.partition("=")[0]
     return refuses(id, f"{key} came out as {value}", source, given, *more, says=(key, value))
 
 
 NUMBER_ROWS = [
     bad("T08", "train.beta=.nan", "nan"),
     bad("T08 reward weight", "reward.components.label.weight=.nan", "nan"),
-    bad("T08 curriculum", CURRICULUM, "nan", key="train.curriculum"),
     ends("T08 diverged", "a rate that is far too large", "https://github.com/MakazhanAlpamys/Soup/issues/342", *STEADY,
         "train.learning_rate=1e30", "train.max_steps=8", "train.save_steps=1", says=("diverged", "last good step",
         "train.learning_rate"), holds=both(all_finite, nothing_saved)),
@@ -1110,9 +1106,6 @@ SAVED_ROWS = [
           "checkpoints/checkpoint-1",
           "adapter", "model"),
     looks("T17 lora", "looked at an adapter of GRPO", EASY, "lora", "checkpoints/checkpoint-1", "adapter", "model"),
-    looks("T17 rejection", "looked at a checkpoint of rejection sampling", EASY, "rejection",
-          "checkpoints/checkpoint-1",
-          "model"),
     looks("T17 grpo", "looked at a checkpoint of GRPO", EASY, "plain", "checkpoints/checkpoint-2", "model"),
 ]
 # fmt: on

@@ -18,7 +18,7 @@ from viewbox.rollouts.store.run_folder import read_metrics
 from viewbox.training import command as train
 
 SHIPPED = (
-    "quickstart", "tiny_warmstart", "rejection_sampling", "qwen3_vl_4b_lora", "qwen3_vl_4b_qlora", "qwen2_5_vl_3b",
+    "quickstart", "tiny_warmstart", "qwen3_vl_4b_lora", "qwen3_vl_4b_qlora", "qwen2_5_vl_3b",
 )  # fmt: skip
 
 SFT = {
@@ -243,8 +243,7 @@ def test_every_shipped_config_passes_a_dry_run_that_loads_no_weights(name, tiny_
     said = json.loads(capsys.readouterr().out)
     assert said["config"]["env"]["name"] == "digits"
     assert said["resolved"]["environment"]["name"] == "digits"
-    supervised = name in ("tiny_warmstart", "rejection_sampling")
-    assert said["resolved"]["trainer"] == ("TrainingArguments" if supervised else "GRPOConfig")
+    assert said["resolved"]["trainer"] == ("TrainingArguments" if name == "tiny_warmstart" else "GRPOConfig")
 
 
 def test_the_help_lists_every_section_with_its_keys(capsys):

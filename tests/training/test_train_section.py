@@ -1,4 +1,4 @@
-"""viewbox's own keys of `train`: ranges, refusals, and a written config that says the same; how groups give way."""
+"""viewbox's own keys of `train`: ranges, refusals, and a written config that says the same."""
 
 import pytest
 import yaml
@@ -7,16 +7,9 @@ from viewbox.configs import schema as configs
 from viewbox.configs.train_sections import GRPO_ONLY
 from viewbox.errors import ConfigError
 from viewbox.training.checks.preflight import check
-from viewbox.training.grpo.groups import draw_other_tasks, find_uniform_groups, replace_uniform_groups
 from viewbox.training.trainer_args import build_trainer_arguments
 
-CURRICULUM = {"levels": [{"env": {"noise": 4}}, {"env": {"noise": 12}}]}
-GIVEN = {
-    "importance_sampling_cap": 3.0,
-    "dynamic_sampling_rounds": 2,
-    "micro_batch_tokens": 4096,
-    "curriculum": CURRICULUM,
-}
+GIVEN = {"importance_sampling_cap": 3.0, "micro_batch_tokens": 4096}
 SFT = {"method": "sft", "demonstrations": {"count": 5}}
 
 
@@ -33,8 +26,6 @@ def written_and_read(config):
     [
         ("importance_sampling_cap", 0.5, "a number of at least 1 or null"),
         ("importance_sampling_cap", True, "a number of at least 1 or null"),
-        ("dynamic_sampling_rounds", -1, "a whole number of at least 0"),
-        ("dynamic_sampling_rounds", None, "a whole number of at least 0"),
         ("micro_batch_tokens", 1e4, "a whole number of at least 1 or null"),
     ],
 )
@@ -57,6 +48,23 @@ def test_a_warm_start_refuses_what_only_grpo_reads():
         with pytest.raises(ConfigError, match=rf"train\.{key}: only with train\.method = grpo; given: sft"):
             check(parsed(**SFT, **{key: GIVEN[key] if value is None else value}))
     assert check(written_and_read(parsed(**SFT)))[1]["trainer"] == "TrainingArguments"
+
+
+GONE = {
+    "method": ("rejection_sampling", " = 'rejection_sampling': cannot be used; play with `viewbox rollout`"),
+    "rejection_sampling": ({"rounds": 2}, ": cannot be used; .* --best 1 --per-task .*train.episodes"),
+    "curriculum": ({"levels": []}, ": cannot be used; use env.name: mixture"),
+    "dynamic_sampling_rounds": (2, ": cannot be used; leave it out"),
+}
+
+
+@pytest.mark.parametrize("key", GONE)
+def test_what_older_versions_had_is_refused_with_what_to_use_instead(key):
+    value, words = GONE[key]
+    with pytest.raises(ConfigError, match=f"train.{key}{words}") as caught:
+        check(parsed(**{key: value}))
+    assert caught.value.key == f"train.{key}"
+    assert parsed(dynamic_sampling_rounds=0) == parsed()  # as every older run wrote
 
 
 FEW = {"name": "digits", "eval": {"num_tasks": 12}}
@@ -91,16 +99,6 @@ def test_a_default_that_nobody_wrote_is_fitted_and_named_and_what_was_written_is
             check(configs.parse(raw | sections))
 
 
-def test_parts_of_groups_on_a_process_cannot_be_resampled(monkeypatch):
-    monkeypatch.setenv("WORLD_SIZE", "2")
-    with pytest.raises(ConfigError) as caught:
-        build_trainer_arguments(
-            parsed(num_generations=4, per_device_train_batch_size=2, dynamic_sampling_rounds=1), "out"
-        )
-    assert "train.dynamic_sampling_rounds = 1: a process plays 2 episodes" in str(caught.value)
-    assert "train.num_generations = 4; allowed: 0, or a multiple of 4 episodes" in str(caught.value)
-
-
 @pytest.mark.parametrize(
     ("key", "value"), [("entropy_coef", 0.01), ("use_adaptive_entropy", True), ("top_entropy_quantile", 0.8)]
 )
@@ -110,27 +108,3 @@ def test_micro_batches_refuse_a_loss_that_looks_at_a_whole_batch(key, value):
         build_trainer_arguments(parsed(micro_batch_tokens=400, **{key: value}), "out")
     build_trainer_arguments(parsed(**{key: value}), "out")
     build_trainer_arguments(parsed(micro_batch_tokens=400), "out")
-
-
-# ---------------------------------------------------------------------- how groups give way, by itself
-def test_rewards_that_differ_by_rounding_only_and_a_single_usable_one_have_no_spread():
-    assert find_uniform_groups([None, None, None, 1.0, 0.0, 1.0], group=3) == [0]
-    assert find_uniform_groups([0.1 + 0.2, 0.3, 0.3, 0.4], group=2) == [0]
-
-
-def test_a_task_that_stands_in_several_rows_is_drawn_once():
-    assert sorted(draw_other_tasks([0, 1, 1, 2, 2, 2], {0}, 6, seed=0)) == [1, 2]
-
-
-def test_a_round_plays_only_as_many_groups_as_there_are_tasks_left():
-    rounds = []
-
-    def play(tasks):
-        rounds.append(list(tasks))
-        return [(task, 0.0) for task in tasks]
-
-    batch = [(task, 0.0) for task in (0, 0, 1, 1, 2, 2)]
-    kept, replaced = replace_uniform_groups(batch, 2, 9, [7, 8, 9, 10], lambda one: one[1], play)
-    assert rounds == [[7, 7, 8, 8, 9, 9], [10, 10]]
-    assert [task for task, _ in kept] == [10, 10, 8, 8, 9, 9]
-    assert replaced == 4

@@ -17,7 +17,6 @@ from ...envs.right_answers import score_right_answers
 from ...errors import BadRow, ImageError, ModelError, ViewboxError
 from ...utils.frozen import thaw
 from ...utils.secrets import mask_settings
-from ..grpo.curriculum import build_curriculum
 from . import prompt_page
 from .outline import make_tasks
 from .preflight import LocalModel, find_model, open_first_task
@@ -33,11 +32,7 @@ def inspect(config: Config) -> dict[str, Any]:
     """
     with locate_errors(config):
         model = find_model(config.model)
-        view_settings = model.view_settings if model else {}
-        env, held_out = build_envs(config, view_settings)
-        curriculum = build_curriculum(config, env, view_settings)
-        levels = curriculum.levels if curriculum else [env]
-        played = {"env" if len(levels) == 1 else f"level {number}": level for number, level in enumerate(levels)}
+        env, held_out = build_envs(config, model.view_settings if model else {})
         opened = {"env": env}
         if config.log.eval_tasks:
             opened["env.eval" if config.env.eval else "held out"] = held_out
@@ -45,7 +40,7 @@ def inspect(config: Config) -> dict[str, Any]:
         shown: dict[str, Any] = {"images": images, "prompt": str(write_prompt(config, env, model))}
         if splits := describe_splits(env, held_out):
             shown["splits"] = splits
-        answers = [(key, one) for key, some in {**played, **opened}.items() for one in score_right_answers(some)]
+        answers = [(key, one) for key, some in opened.items() for one in score_right_answers(some)]
         shown["right answers"] = [f"{key}: {one.describe()}" for key, one in answers]
         found = reversed([(warning, key) for key, one in answers for warning in one.warnings])
         warnings = [f"{key}: {warning}" for warning, key in reversed(dict(found).items())]

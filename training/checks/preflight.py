@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...configs.schema import Config, locate_errors
 from ...configs.sections import ModelSection
-from ...configs.train_sections import METHODS_OF, TrainSection
+from ...configs.train_sections import METHOD_OF, TrainSection
 from ...core.base import BaseMultiTurnEnv, count_shown
 from ...core.contract import EpisodeState
 from ...core.tasks import to_sequence
@@ -25,7 +25,7 @@ from ...records import Task
 from ...rewards.explain import describe_reward
 from ...utils.secrets import mask_assignments
 from ..precision import resolve_dtype
-from ..sft.selection import check_rounds, check_selection
+from ..sft.selection import check_selection
 from ..trainer_args import list_problems
 from .disk import check_folders, check_launch, check_space, estimate_bytes
 
@@ -84,7 +84,6 @@ def _check_written(config: Config) -> None:
 
 def _check(config: Config) -> tuple[Config, dict[str, Any]]:
     from ...engines.hf.architectures import get_architecture
-    from ..grpo.curriculum import build_curriculum
     from ..reporting.tracking import check_trackers, check_uploads, list_sources
     from ..trainer_args import build_trainer_arguments
     from .optimizer import check_optimizer
@@ -96,8 +95,6 @@ def _check(config: Config) -> tuple[Config, dict[str, Any]]:
     if (most := config.rollout.max_completion_tokens) < config.rollout.max_reply_tokens:
         config = _fit(config, "rollout.max_reply_tokens", most, f"an episode has {CONTEXT_KEY} = {most}", notes)
     check_selection(config.train)
-    if config.train.method == "rejection_sampling":
-        check_rounds(config.train)
     check_trackers(config.log.report_to)
     resolve_dtype(config)
     if config.lora is not None and config.lora.quantize is not None:
@@ -123,9 +120,6 @@ def _check(config: Config) -> tuple[Config, dict[str, Any]]:
         prepare_env(held_out, "env.eval" if "specialists" in config.env.eval else "env")
     get_engine(config.rollout.engine).check(config, (env, held_out))
     task = open_first_task(env, "env")
-    curriculum = build_curriculum(config, env, model.view_settings if model else {})
-    for number, level in enumerate(curriculum.levels if curriculum else ()):
-        _check_may_train(level, f"train.curriculum.levels.{number}.env")
     if config.log.eval_tasks:
         open_first_task(held_out, "env.eval" if config.env.eval else "env")
         number = len(to_sequence(held_out.tasks, held_out.name))
@@ -187,11 +181,11 @@ def _list_contradictions(config: Config) -> Iterator[tuple[str, str]]:
     rollout, train, log = config.rollout, config.train, config.log
     if rollout.temperature == 0 and train.method != "sft":
         yield "rollout.temperature", f" = 0: {train.method} needs samples that differ; allowed: above 0"
-    for name, methods in METHODS_OF.items():
-        written = methods == ("grpo",) and name in train.model_fields_set  # a saved config has none of these
+    for name, method in METHOD_OF.items():
+        written = method == "grpo" and name in train.model_fields_set  # a saved config has none of these
         is_given = written or getattr(train, name) != TrainSection.model_fields[name].default
-        if train.method not in methods and is_given:
-            yield f"train.{name}", f": only with train.method = {' or '.join(methods)}; given: {train.method}"
+        if train.method != method and is_given:
+            yield f"train.{name}", f": only with train.method = {method}; given: {train.method}"
     if log.eval_patience is not None and log.eval_steps is None:
         given = f" = {log.eval_patience}: counts evaluations during training"
         yield "log.eval_patience", f"{given}; allowed: only with log.eval_steps"
@@ -200,13 +194,13 @@ def _list_contradictions(config: Config) -> Iterator[tuple[str, str]]:
         yield "log.eval_steps", f"{given}; allowed: log.eval_tasks of at least 1"
 
 
-def _check_may_train(env: BaseMultiTurnEnv, section: str = "env") -> None:
+def _check_may_train(env: BaseMultiTurnEnv) -> None:
     """Raise `ConfigError` if an environment, or one of a mixture, allows no training."""
-    check_turns(env, section)
+    check_turns(env, "env")
     try:
         env.check_may_train()
     except ConfigError as error:
-        raise ConfigError(f"{section}.{error}", key=f"{section}.{error.key}") from error
+        raise ConfigError(f"env.{error}", key=f"env.{error.key}") from error
 
 
 def open_first_task(env: BaseMultiTurnEnv, section: str) -> Task:

@@ -1,21 +1,12 @@
-"""What a group of episodes of one task teaches: advantages within it, and other tasks in place of a group without any.
+"""What a group of episodes of one task teaches: the advantages within it.
 
 An episode is compared with the others of its task (GRPO, arXiv 2402.03300). If all rewards of a group are the same, its
-advantages are zero; dynamic sampling (DAPO, arXiv 2503.14476) replaces such uniform groups in at most
-`train.dynamic_sampling_rounds` rounds. Those left after the last round stay, so the work of a step is bounded. Which
-tasks are drawn depends only on the seed that is given.
+advantages are zero.
 """
-
-import math
-import random
-from collections.abc import Callable, Collection, Iterable, Sequence
-from itertools import islice
-from typing import TypeVar
 
 import torch
 from trl.trainer.utils import nanstd
 
-T = TypeVar("T")
 SAME_REWARD = 1e-6  # rewards this close are the same, as in frac_reward_zero_std
 _EPSILON = 1e-4  # added to the deviation, as TRL does
 
@@ -75,59 +66,3 @@ def _compute_group_deviation(grouped: torch.Tensor) -> torch.Tensor:
         return torch.zeros_like(grouped)
     spread: torch.Tensor = nanstd(grouped, dim=1, keepdim=True)
     return spread
-
-
-# ---------------------------------------------------------------------- dynamic sampling
-def find_uniform_groups(rewards: Sequence[float | None], group: int) -> list[int]:
-    """Return the numbers of the groups whose rewards are all the same; None (an episode that cannot be used) does not
-    count.
-
-    >>> find_uniform_groups([0.5, 0.5, 0.0, 1.0, None, 1.0], group=2)
-    [0, 2]
-    """
-    values = torch.tensor([math.nan if reward is None else reward for reward in rewards], dtype=torch.float64)
-    numbers: list[int] = _find_uniform(values.view(-1, group)).nonzero()[:, 0].tolist()
-    return numbers
-
-
-def draw_other_tasks(tasks: Sequence[int], taken: Collection[int], count: int, seed: int) -> list[int]:
-    """Up to `count` of `tasks` that are not `taken`, each once, in an order that `seed` decides.
-
-    >>> draw_other_tasks(range(5), {0, 1}, 9, seed=0) == draw_other_tasks(range(5), {0, 1}, 9, seed=0)
-    True
-    >>> sorted(draw_other_tasks(range(5), {0, 1}, 9, seed=0))
-    [2, 3, 4]
-    """
-    taken = set(taken)
-    drawn = random.Random(seed).sample(range(len(tasks)), min(len(tasks), count + len(taken)))
-    distinct = dict.fromkeys(tasks[row] for row in drawn)
-    return list(islice((task for task in distinct if task not in taken), count))
-
-
-def replace_uniform_groups(
-    batch: Sequence[T],
-    group: int,
-    rounds: int,
-    others: Iterable[int],
-    reward: Callable[[T], float | None],
-    play: Callable[[list[int]], Sequence[T]],
-) -> tuple[list[T], int]:
-    """Return the batch with its uniform groups replaced, and how many groups were played to replace them.
-
-    Args:
-        batch: episodes, those of a group next to each other.
-        rounds: the maximum number of rounds; it ends earlier if no uniform group or no other task is left.
-        others: the tasks to take, in this order.
-        play: plays an episode for each task of a list, once a round.
-    """
-    episodes, replaced, remaining = list(batch), 0, iter(others)
-    for _ in range(rounds):
-        uniform = find_uniform_groups([reward(episode) for episode in episodes], group)
-        drawn = list(islice(remaining, len(uniform)))
-        if not drawn:
-            break
-        played = play([task for task in drawn for _ in range(group)])
-        for i, number in enumerate(uniform[: len(drawn)]):
-            episodes[number * group : (number + 1) * group] = played[i * group : (i + 1) * group]
-        replaced += len(drawn)
-    return episodes, replaced

@@ -4,7 +4,7 @@ TRL asks for a batch with `_generate_and_score_completions`. Its own version can
 its own tool loop, and drops the pixels of a whole batch if one sample does not fit. Here a batch takes five stages:
 
     sample_tasks          the tasks that this process plays
-    play_episodes         the engine plays them (`player.py`); groups that teach nothing are replaced
+    play_episodes         the engine plays them (`player.py`)
     score_episodes        one reward an episode
     compute_advantages    each reward relative to its group (`groups.py`)
     build_loss_tensors    sampled tokens, masks and pixels, as TRL's loss reads them (`batch.py`)
@@ -47,11 +47,10 @@ from .batch import (
     select,
     split_by_tokens,
 )
-from .curriculum import Curriculum
 from .groups import group_advantages, summarize_rewards
 from .logprobs import BatchLogProbs, add_compute_argument
 from .player import BatchPlayer
-from .rules import check_additive_loss, check_whole_groups
+from .rules import check_additive_loss
 
 # Every private name of TRL 1.16 that viewbox uses; only this file uses them. `training/checkpoints.py` lists those of
 # transformers, and `tests/training/grpo/test_private_names.py` checks both lists.
@@ -94,9 +93,7 @@ class EpisodeGRPOTrainer(Checkpoints, GRPOTrainer):
         episodes_folder: Path | None = None,
         episodes_per_step: int | None = None,
         importance_sampling_cap: float | None = None,
-        dynamic_sampling_rounds: int = 0,
         micro_batch_tokens: int | None = None,
-        curriculum: Curriculum | None = None,
         weights: WeightSender | None = None,
         **kwargs: Any,
     ) -> None:
@@ -104,10 +101,8 @@ class EpisodeGRPOTrainer(Checkpoints, GRPOTrainer):
         self.aux_loss_enabled = False  # a mixture of experts: no loss of its routers, whose logits are not computed
         use_float32_adapters(self.model)
         check_additive_loss(micro_batch_tokens, vars(self.args))
-        batch_size = self.args.per_device_train_batch_size * self.args.steps_per_generation
-        check_whole_groups(dynamic_sampling_rounds, batch_size, self.args.num_generations)
         self.importance_sampling_cap, self.micro_batch_tokens = importance_sampling_cap, micro_batch_tokens
-        self.env, self.curriculum = env, curriculum
+        self.env = env
         policy = self.accelerator.unwrap_model(self.model)
         self.tokens = ChatTokens(self.processing_class, policy.config, policy.generation_config)
         self._vision_cache = VisionCache(policy, self.tokens.architecture)
@@ -115,8 +110,6 @@ class EpisodeGRPOTrainer(Checkpoints, GRPOTrainer):
             self.accelerator,
             Sampler(self.tokens, rollout, model_name, weights, self._vision_cache),
             seed=self.args.seed,
-            candidates=self.train_dataset["task"],
-            dynamic_sampling_rounds=dynamic_sampling_rounds,
             folder=episodes_folder,
             episodes_per_step=episodes_per_step,
         )
@@ -138,7 +131,6 @@ class EpisodeGRPOTrainer(Checkpoints, GRPOTrainer):
             "metrics": {name: list(values) for name, values in self._metrics["train"].items()},
             "batch": self._buffered_inputs if pending else None,
             "made_with": self._list_batch_settings(),
-            "curriculum": self.curriculum and self.curriculum.state_dict(),
             "reference": self._get_reference().state_dict() if self.args.sync_ref_model else None,
             "pixels": {k: (dict(p.inputs), p.tokens, p.text) for k, p in self.log_probs.pixels.items() if pending},
         }
@@ -147,8 +139,6 @@ class EpisodeGRPOTrainer(Checkpoints, GRPOTrainer):
         super().restore_state(state)
         self._step, self.player.num_played = state["step"], state["played"]
         self._metrics["train"].update(state["metrics"])
-        if self.curriculum is not None and state.get("curriculum") is not None:
-            self.curriculum.load_state_dict(state["curriculum"])
         if self.args.sync_ref_model and state["reference"] is not None:
             self._get_reference().load_state_dict(state["reference"])
         # a batch that was made with other settings is made again: TRL does so if there is none
@@ -170,9 +160,6 @@ class EpisodeGRPOTrainer(Checkpoints, GRPOTrainer):
     # ------------------------------------------------------------------ a batch, in five stages
     def _generate_and_score_completions(self, inputs: list[dict[str, Any]]) -> dict[str, Any]:
         started = time.perf_counter()
-        if self.curriculum is not None:
-            self.env = self.curriculum.get_env(self.state.global_step)
-            self.add_figures({"curriculum/level": self.curriculum.get_level(self.state.global_step)})
         tasks = self.sample_tasks(inputs)
         with self.tokens.pixel_cache.hold():
             episodes = self.play_episodes(tasks)
@@ -191,40 +178,30 @@ class EpisodeGRPOTrainer(Checkpoints, GRPOTrainer):
         return [row["task"] for row in inputs]
 
     def play_episodes(self, tasks: Sequence[int]) -> list[Episode]:
-        """Stage 2: an episode for each task; groups that teach nothing may be replaced by groups of other tasks."""
+        """Stage 2: an episode for each task."""
         started = time.perf_counter()
-        episodes, replaced = self._play_tasks(tasks), 0
-        resampled = self.player.dynamic_sampling_rounds
-        if resampled:
-            episodes, replaced = self.player.replace_uniform_groups(
-                episodes, tasks, self.num_generations, self._get_reward, self._play_tasks
-            )
+        episodes = self._play_tasks(tasks)
         self.player.sampler.release()
-        played, processes = len(episodes) + replaced * self.num_generations, self.accelerator.num_processes
-        seconds = time.perf_counter() - started
-        self.figures.add_mean("time/episodes_per_second", played * processes / seconds)
-        self.figures.add_mean("episodes/played", played, processes)
+        played, seconds = len(episodes) * self.accelerator.num_processes, time.perf_counter() - started
+        self.figures.add_mean("time/episodes_per_second", played / seconds)
+        self.figures.add({"episodes/played": played})
         self.figures.add_mean("sampling/adapters_kept", self.player.kept_change)
-        if resampled:
-            self.figures.add_mean("dynamic_sampling/groups", replaced, processes)
         return episodes
 
     def score_episodes(self, episodes: Sequence[Episode]) -> torch.Tensor:
         """Stage 3: (B,) rewards; NaN for an episode that teaches nothing: it leaves its group, with a warning."""
-        problems = [problem for episode in episodes if (problem := self._describe_problem(episode)) is not None]
-        for problem, count in Counter(problems).items():
+        problems = [describe_problem(episode, self.tokens) for episode in episodes]
+        for problem, count in Counter(filter(None, problems)).items():
             self._problem = problem
             log.warning("%d of %d episodes teach nothing: %s", count, len(episodes), problem)
-        rewards = [self._get_reward(episode) for episode in episodes]
-        values = [math.nan if reward is None else reward for reward in rewards]
-        return torch.tensor(values, device=self.accelerator.device)
+        usable = [e.scores if problem is None else None for e, problem in zip(episodes, problems, strict=True)]
+        rewards = [math.nan if scores is None or scores.total is None else scores.total for scores in usable]
+        return torch.tensor(rewards, device=self.accelerator.device)
 
     def compute_advantages(self, rewards: torch.Tensor) -> torch.Tensor:
         """Stage 4: (B,) group-relative advantages; a group may be spread over processes."""
         everyone = self.accelerator.gather(rewards)
         self._require_scores(everyone)
-        if self.curriculum is not None:
-            self.curriculum.add_reward(everyone.nanmean().item())
         self.add_figures(summarize_rewards(everyone, self.num_generations))
         first = self.accelerator.process_index * len(rewards)
         return group_advantages(everyone, self.num_generations, self.scale_rewards)[first : first + len(rewards)]
@@ -266,18 +243,9 @@ class EpisodeGRPOTrainer(Checkpoints, GRPOTrainer):
             fixed["ref_per_token_logps"] = self.log_probs.compute_reference(self.model, self.ref_model, batch, size)
         return fixed
 
-    def _play_tasks(self, indices: Sequence[int], num_seeds: int | None = None) -> list[Episode]:
+    def _play_tasks(self, indices: Sequence[int]) -> list[Episode]:
         known, step = to_sequence(self.env.tasks, self.env.name), self.state.global_step + 1
-        tasks = [known[index % len(known)] for index in indices]  # a level of a curriculum may have fewer
-        return self.player.play(self.model, self.env, tasks, step, num_seeds, self.num_generations)
-
-    def _get_reward(self, episode: Episode) -> float | None:
-        if self._describe_problem(episode) is not None:
-            return None
-        return episode.scores.total if episode.scores else None
-
-    def _describe_problem(self, episode: Episode) -> str | None:
-        return describe_problem(episode, self.tokens)
+        return self.player.play(self.model, self.env, [known[index] for index in indices], step, self.num_generations)
 
     # ------------------------------------------------------------------ the loss
     def _get_per_token_logps_and_entropies(self, model: Any, *args: Any, **kwargs: Any) -> tuple[Any, ...]:

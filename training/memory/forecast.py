@@ -385,8 +385,6 @@ class Shapes:
         if config.train.method == "grpo":
             played = self.arguments.per_device_train_batch_size * self.arguments.steps_per_generation
             prompts = -(-played // self.arguments.num_generations)
-        elif (section := config.train.rejection_sampling) is not None:
-            played, prompts = section.tasks * section.samples, section.tasks
         return max(played, evaluated), max(prompts, evaluated)
 
 

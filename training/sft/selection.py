@@ -81,24 +81,6 @@ def check_selection(section: TrainSection) -> None:
         raise
 
 
-def check_rounds(section: TrainSection) -> None:
-    """Raise `ConfigError` if rejection sampling would reject nothing, or has fewer steps than rounds."""
-    if not section.filters and not section.best_of_group:
-        raise ConfigError(
-            "train.method = rejection_sampling: every episode would be kept; allowed: train.where (such as "
-            "scores.total>=0.9), train.best_of_group = true, or both",
-            key="train.method",
-        )
-    rounds = 1 if section.rejection_sampling is None else section.rejection_sampling.rounds
-    steps = section.arguments.get("max_steps", -1)
-    if not isinstance(steps, int) or steps < rounds:
-        raise ConfigError(
-            f"train.max_steps = {steps}: are divided among {rounds} round{'s' * (rounds > 1)} of rejection sampling; "
-            f"allowed: at least {rounds}",
-            key="train.max_steps",
-        )
-
-
 def require_episodes(selection: Selection, what: str) -> None:
     """Raise `StoreError` with the counts if no episode is kept."""
     if not selection.kept:

@@ -127,7 +127,7 @@ class SFTTrainer(Checkpoints, Trainer):
     def __init__(self, *, tokens: ChatTokens, informative_weight: float = 1.0, **kwargs: Any) -> None:
         self.tokens, self.informative_weight = tokens, informative_weight
         self._figures: dict[str, float] = {}
-        super().__init__(**{"data_collator": self._collate} | kwargs)
+        super().__init__(data_collator=self._collate, **kwargs)
 
     loss_is_scaled_for_ga = True  # transformers would divide the loss by the accumulation steps
 
@@ -154,13 +154,10 @@ class SFTTrainer(Checkpoints, Trainer):
     ) -> tuple[list[Any], torch.Tensor | None]:
         """Return the batches of a window of this process, and the sum of the weights of the whole window."""
         window, _ = super().get_batch_samples(epoch_iterator, num_batches, device)
-        return window, self._sum_window(window, device)
-
-    def _sum_window(self, window: Sequence[dict[str, Any]], device: torch.device) -> torch.Tensor:
         own = [batch for inputs in window for batch in inputs["batches"]]
         total = sum_weights(own) if own else torch.zeros(())
         gathered: torch.Tensor = self.accelerator.gather(total.to(device))
-        return gathered.sum().clamp(min=1.0)
+        return window, gathered.sum().clamp(min=1.0)
 
     def compute_loss(
         self, model: Any, inputs: dict[str, Any], return_outputs: bool = False, num_items_in_batch: Any = None

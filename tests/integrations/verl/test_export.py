@@ -75,8 +75,8 @@ def test_options_of_the_other_kind_of_export_are_refused(viewbox, tmp_path, argu
 
 
 REFUSED = [
-    ("train.method=rejection_sampling", "train.method = 'rejection_sampling': verl cannot do this; allowed: grpo"),
-    ("train.curriculum={levels: [{env: {noise: 1}}]}", "train.curriculum"),
+    ("train={method: sft, episodes: x}", "train.method = 'sft': verl cannot do this; allowed: grpo"),
+    ("train.curriculum={levels: [{env: {noise: 1}}]}", "train.curriculum: cannot be used; use env.name: mixture"),
     ("train.dynamic_sampling_rounds=2", "algorithm.filter_groups"),
     ("rollout.temperature=0", "rollout.temperature = 0"),
     ("rollout.top_p=0.9", "rollout.top_p = 0.9"),

@@ -1,4 +1,4 @@
-"""GRPO's settings with a real tiny model and the real TRL: importance correction, masked episodes, resampled groups."""
+"""GRPO's settings with a real tiny model and the real TRL: importance correction, masked episodes."""
 
 from itertools import cycle
 
@@ -35,17 +35,14 @@ def guessing(strips):
     """Plays whose rewards are known while every token is the policy's own: see `Guessing`."""
 
     class Guessing(type(strips)):
-        """Half the group is right where a task's number is a multiple of `telling` (0: nowhere); elsewhere all are."""
-
-        telling: int = 1
+        """Half of a group is right."""
 
         async def step(self, state, reply_):
             if state.turn < state.seed % 3:
                 return await super().step(state, Reply(viewer.write_zoom(self, 2, 0.3, 0.6)))
-            tells = self.telling and state.task.metadata["seed"] % self.telling == 0
             wrong = LABELS[(LABELS.index(state.task.reference["label"]) + 1) % 10]
             return await super().step(
-                state, Reply(viewer.write_answer(self, state.task, wrong if tells and state.seed % 2 else None))
+                state, Reply(viewer.write_answer(self, state.task, wrong if state.seed % 2 else None))
             )
 
     def make(**settings):
@@ -173,63 +170,3 @@ def test_a_masked_episode_has_no_part_in_the_gradient(trainer, guessing):
     torch.testing.assert_close(
         compute_gradient(one, one._compute_loss(one.model, {**inputs, "advantages": other})), whole
     )
-
-
-# ---------------------------------------------------------------------- resampling
-def numbers(one):
-    return [episode.task.metadata["seed"] for episode in one.player.latest_episodes]
-
-
-def test_groups_without_spread_are_replaced_until_none_is_left(trainer, guessing):
-    env = guessing(telling=3)  # tasks 0, 3, 6 and 9 of 12
-    one = trainer(env, own={"dynamic_sampling_rounds": 8})
-    inputs = generate_batch(one)
-    kept = numbers(one)
-    assert kept[:4] == [0] * 4
-    assert kept[4:] == [kept[4]] * 4
-    assert kept[4] in (3, 6, 9)
-    assert inputs["advantages"].view(2, 4).std(dim=1).min() > 0.1
-    found = one._metrics["train"]
-    assert found["frac_reward_zero_std"] == [0.0]
-    assert found["dynamic_sampling/groups"][0] >= 1
-    assert found["episodes/played"] == [8 + 4 * found["dynamic_sampling/groups"][0]]
-
-
-class Recording(EpisodeGRPOTrainer):
-    """Keeps the tasks and seeds of every round."""
-
-    def _play_tasks(self, tasks, *args):
-        episodes = super()._play_tasks(tasks, *args)
-        self.rounds = [*getattr(self, "rounds", []), episodes]
-        return episodes
-
-    @property
-    def plays(self):
-        return [[(e.task.id, e.run_config.seed, e.info["number"]) for e in episodes] for episodes in self.rounds]
-
-
-def test_the_rounds_are_bounded_and_what_then_has_no_spread_stays(trainer, guessing):
-    one = trainer(guessing(telling=0), Recording, own={"dynamic_sampling_rounds": 2})
-    inputs = generate_batch(one)
-    assert [len(play) for play in one.plays] == [8, 8, 8]
-    assert [episode.info["number"] for episode in one.player.latest_episodes] == [
-        number for *_, number in one.plays[-1]
-    ]
-    assert (inputs["advantages"] == 0).all()
-    assert one._metrics["train"]["dynamic_sampling/groups"] == [4]
-    assert one._metrics["train"]["episodes/played"] == [24]
-    assert one.player.num_played == 24
-    generate_batch(one)
-    _, seeds, places = zip(*[sample for play in one.plays for sample in play], strict=True)
-    assert len(set(seeds)) == len(set(places)) == 2 * 3 * 8  # every sample has its own over rounds and steps
-
-
-def test_a_group_of_samples_that_cannot_be_used_is_replaced(trainer, guessing):
-    class Damaged(Recording):
-        def _describe_problem(self, episode):
-            return "for the test" if episode.task.metadata["seed"] == 1 else super()._describe_problem(episode)
-
-    one = trainer(guessing(), Damaged, own={"dynamic_sampling_rounds": 1})
-    generate_batch(one)
-    assert 1 not in numbers(one)
-    assert one._metrics["train"]["episodes/dropped"] == [0.0]

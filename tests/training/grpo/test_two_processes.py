@@ -1,4 +1,4 @@
-"""GRPO in two real processes: rounds of resampling that differ between them neither wait, nor share tasks or seeds."""
+"""GRPO in two real processes, which share no task and no seed."""
 
 import json
 import socket
@@ -25,14 +25,12 @@ def launched(tmp_path, tiny_folder):
     return run
 
 
-def test_processes_resample_their_own_groups_with_tasks_and_seeds_of_their_own(launched):
+def test_processes_play_tasks_and_seeds_of_their_own(launched):
     found, said = launched(8)
     assert len(found) == 2, said
-    assert found[0]["given"] == found[1]["given"] == 2 * (1 + 3) * 16
-    numbers = [number for one in found for play in one["rounds"] for _, number in play]
-    assert len(numbers) == len(set(numbers))
-    sizes = [[len(play) for play in one["rounds"]] for one in found]
-    assert sizes[0] != sizes[1]  # or this says nothing
-    assert found[0]["played"] == found[1]["played"] == sum(number < 64 for number in numbers)
-    tasks = [play[k][0] for one in found for play in one["rounds"] if play[0][1] < 64 for k in range(0, len(play), 4)]
-    assert len(tasks) == len(set(tasks))
+    plays = [play for one in found for play in one["rounds"]]
+    assert sorted(number for play in plays for _, number in play) == list(range(2 * 16))
+    assert [(one["given"], one["played"]) for one in found] == [(2 * 16, 16)] * 2
+    groups = [{task for task, _ in play[start : start + 4]} for play in plays for start in (0, 4)]
+    assert [len(group) for group in groups] == [1] * 8
+    assert len(set().union(*groups)) == 8

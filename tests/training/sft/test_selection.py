@@ -2,10 +2,12 @@
 
 import pytest
 
+from tests.support.runs import on_path, read_steps, run, write_config
 from viewbox.configs.train_sections import TrainSection
 from viewbox.errors import ConfigError, StoreError
 from viewbox.records import Episode, Scores, Task
-from viewbox.training.sft.selection import check_rounds, require_episodes, select_episodes
+from viewbox.rollouts.store.reader import load
+from viewbox.training.sft.selection import require_episodes, select_episodes
 
 
 def episode(task, total, end="answered"):
@@ -61,14 +63,22 @@ def test_if_nothing_is_left_the_counts_say_why():
         require_episodes(select(where="scores.total>2"), "x")
 
 
-@pytest.mark.parametrize(
-    ("settings", "words"),
-    [
-        ({"max_steps": 4}, r"every episode would be kept; allowed: train\.where"),
-        ({"best_of_group": True}, r"train\.max_steps = -1: are divided among 1 round of"),
-        ({"best_of_group": True, "max_steps": 2, "rejection_sampling": {"rounds": 3}}, r"among 3 rounds.*at least 3"),
-    ],
-)
-def test_rounds_that_reject_nothing_or_have_no_step_are_refused(settings, words):
-    with pytest.raises(ConfigError, match=words):
-        check_rounds(TrainSection(method="rejection_sampling", **settings))
+def test_a_policy_learns_from_its_own_best_episodes_in_three_commands(viewbox, tmp_path, tiny_folder, monkeypatch):
+    """Rejection sampling, as docs/how_it_works.md shows it."""
+    monkeypatch.chdir(tmp_path)
+    with on_path(tmp_path):
+        path = write_config(tmp_path, tiny_folder, log={"eval_tasks": 0})
+        few = ("--tasks", 6, "--temperature", 1.0)
+        assert viewbox("rollout", "--config", path, *few, "--group", 4, "--out", "played")[0] == 0
+        played = list(load("played"))
+        best = {one.task.id: max(e.scores.total for e in played if e.task.id == one.task.id) for one in played}
+        least = sorted(best.values())[2]  # half of the tasks or more
+        choice = ("--where", f"reward>={least}", "--best", 1, "--per-task")
+        assert viewbox("export", "played", "--to", "run", *choice, "--out", "kept")[0] == 0
+        kept = {one.task.id: one.scores.total for one in load("kept")}
+        assert (len(played), kept) == (24, {task: total for task, total in best.items() if total >= least})
+        sft = (
+            "train={method: sft, episodes: kept, max_steps: 4, per_device_train_batch_size: 3, learning_rate: 0.01}",
+        )
+        losses = [line["loss"] for line in read_steps(run(path, *sft))]
+    assert losses[-1] < losses[0]

@@ -42,17 +42,6 @@ def test_a_run_that_is_stopped_leaves_no_process_of_its_server(start, write_conf
     fake.check_ended()
 
 
-def test_rounds_of_resampling_that_differ_between_two_processes_do_not_hang(launch, write_config, served):
-    with served.serve() as server:
-        train_section = {"max_steps": 2, "per_device_train_batch_size": 4, "dynamic_sampling_rounds": 3}
-        path = write_config("rounds", train=train_section | {"num_generations": 2}, rollout={"url": server.url})
-        found = launch(path)
-    assert found.statuses == [0, 0], found.said
-    rounds = [len(batches) for batches in found.batches]
-    assert rounds[0] != rounds[1]  # or this says nothing
-    assert served.calls.count("/finish_weight_update") == 2
-
-
 def test_two_processes_start_one_server(launch, write_config, fake):
     found = launch(write_config(train={"max_steps": 2, "per_device_train_batch_size": 4}))
     assert found.statuses == [0, 0], found.said
