@@ -334,7 +334,7 @@ def _fit_context(model: LocalModel, config: Config, env: BaseMultiTurnEnv, notes
         with suppress(BadRow, ImageError, ConfigError):
             if _measure_prompt(model, config, env, task)[0] + budget <= context:
                 return config
-    room = context - length
+    room = int(context - length)
     why = f"with a prompt of {length} tokens an episode does not fit the model's context of {context}"
     if room <= 0:
         allowed = "a shorter prompt, or fewer and smaller images"
@@ -343,7 +343,7 @@ def _fit_context(model: LocalModel, config: Config, env: BaseMultiTurnEnv, notes
     return config if reply <= room else _fit(config, "rollout.max_reply_tokens", room, why, notes)
 
 
-def _measure_prompt(model: LocalModel, config: Config, env: BaseMultiTurnEnv, task: Task) -> tuple[int, int]:
+def _measure_prompt(model: LocalModel, config: Config, env: BaseMultiTurnEnv, task: Task) -> tuple[int, float]:
     """Return the tokens of a task's prompt and those of the model's context. Raise `ConfigError` if an image does not
     fit an episode."""
     state = env.for_task(task).reset(task, seed=0)
