@@ -223,7 +223,9 @@ FINISH_REASONS = {
     "spii sensitive image_safety image_prohibited_content guardrail_intervened",
     "refusal": "refusal",
 }
-_LENGTH = re.compile("tokens?_limit|max_?(?:new_|completion_|output_)?tokens|length|context_window|error_limit|^limit$")
+_LENGTH = re.compile(
+    "tokens?_limit|max(?:imum)?_?(?:new_|completion_|output_)?tokens|length|context_window|error_limit|^limit$"
+)
 REASONS = ("finish_reason", "finishReason", "stop_reason", "done_reason")  # which the first of them names
 COUNTS = ("prompt_tokens", "completion_tokens")
 

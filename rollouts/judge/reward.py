@@ -113,7 +113,7 @@ def build_messages(rubric: str, texts: Mapping[str, str], limit: int) -> tuple[M
 
 
 _THOUGHT = re.compile(r"</think(?:ing)?>|\[/THINK\]|<\|message\|>", re.IGNORECASE)  # what stands behind is said
-_FENCE = re.compile(r"```\w*\n(.*?)\n[ \t]*```(?!`)", re.DOTALL)
+_FENCE = re.compile(r"(?:\A|\n)```\w*\n")  # the one that ends a reply: before more words it may be a quote
 _TOKENS = re.compile(r"\A\ufeff|(?:<\|(?:im_end|return|end|eot_id|endoftext)\|>|</s>)\s*\Z")
 
 
@@ -130,8 +130,9 @@ def parse_verdict(reply: str) -> Verdict:
     """
     text = _TOKENS.sub("", reply).strip() if len(reply) <= _MAX_REPLY else ""
     said = _THOUGHT.split(text)[-1].strip()
+    fenced = [_FENCE.split(part.removesuffix("```"))[-1] for part in (text, said) if part.endswith("```")]
     verdict: Any = {}
-    for written in (text, *_FENCE.findall(text)[-1:], said, *_FENCE.findall(said)[-1:]):
+    for written in (text, *(fenced[:1] if text.startswith("```") else ()), said, *fenced[-1:]):
         with suppress(ValueError, RecursionError):
             verdict = verdict or json.loads(written, object_pairs_hook=build_object)
     score = to_finite_float(verdict.get("score")) if isinstance(verdict, dict) else None
