@@ -40,6 +40,7 @@ def model(tmp_path_factory):
     tokenizer.add_tokens(["<think>", "</think>"])
     tokenizer.save_pretrained(folder)
     config, _ = loading.load_processor(ModelSection(name="package:tiny_viewer"))
+    config.get_text_config().vocab_size = len(tokenizer)
     config.save_pretrained(folder)
     return folder
 
