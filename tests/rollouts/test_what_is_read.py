@@ -948,6 +948,7 @@ row("E9-native", choose(completion(HALF_AN_ANSWER), native_finish_reason="MALFOR
 row("E9-status", completion(HALF_AN_ANSWER) | {"status": "incomplete"}, again, AGAIN, "OpenAI's Responses")
 row("E9-no-error", choose(completion(GOOD), error=None) | {"error": {"message": None}}, again, [[1], 1], "no error")
 for word in ("network_error", "insufficient_system_resource", "abort", "aborted", "cancelled", "timeout", "failed",
+             "FinishReason.OTHER", "time_limit", "not_finished", "evicted", "out_of_memory", "terminated",
              "OTHER", "MALFORMED_FUNCTION_CALL", "function_call_filter: MALFORMED_FUNCTION_CALL", "server error"):
     row(f"E9-{word}", completion(HALF_AN_ANSWER, finish=word), again, AGAIN, "DeepSeek, GLM, vLLM, Gemini: their words",
         "genkit-ai/genkit#6259")
@@ -955,6 +956,13 @@ row("E9-status-length", completion(GOOD, finish="length") | {"status": "incomple
     "the budget ended it", "BerriAI/litellm#37710")
 row("E9-stop-reason", choose(completion(HALF_AN_ANSWER, finish=None), stop_reason="error"), again, AGAIN,
     "Anthropic, by a proxy")
+for name, more in (("errors", {"errors": [{"message": "gone"}]}), ("base", {"base_resp": {"status_code": 1013}})):
+    row(f"E9-{name}", completion(HALF_AN_ANSWER) | more, again, AGAIN, "an error beside the choices")
+row("E9-second-reason", choose(completion(HALF_AN_ANSWER), stop_reason="error"), again, AGAIN, "any of its reasons")
+for word in ("max_tokens_exceeded", "context_window_exceeded", "ERROR_LIMIT", "token_limit", "MAX_TOKENS",
+             "FinishReason.MAX_TOKENS", "max_new_tokens", "max_length"):
+    row(f"E9-{word}", completion(GOOD, finish=word), seen(lambda found: [turn.finish_reason for turn in
+        found.episodes[0].turns if turn.role == "assistant"], tasks=1), ["length"], "watsonx, Cohere: the budget")
 for word in ("stop", "end_turn", "length", "model_context_window_exceeded", "model_paused"):
     row(f"E9-{word}", completion(GOOD, finish=word), again, [[1], 1], "the model ended it, or its budget")
 row("E9-always", completion(HALF_AN_ANSWER, finish="error"), seen(lambda one: [reasons(one), totals(one)], tasks=1),
@@ -973,7 +981,8 @@ for name, message, headers in (
 for name, message, headers in (
     ("day", "The 50 free requests per day are used up; credits buy more", {}), ("daily", "Daily quota exceeded", {}),
     ("tomorrow", "Too many requests per day. Please try again in 11h5m.", {}),
-    ("header", "You have used your requests per day", {"Retry_After": "40000"}),
+    ("header", "You have used your requests per day", {"Retry_After": "40000"}), ("days", "Resets in 3 days", {}),
+    ("today", "You used up all requests for today", {}), ("arrears", "您的账户已欠费", {}),
 ):
     row(f"E10-{name}", refuse(429, message, **headers), soon("no pause helps"), SOON, "no pause of minutes helps")
 row("E10-echo", make_response(422, {"detail": [{"loc": ["body", "seed"], "msg": "Extra inputs are not permitted",
@@ -992,9 +1001,12 @@ def wanting(said, status=400):
         completion(GOOD) if not any(one.get("tool_calls") for one in body["messages"]) else refuse(status, said))
 
 
-for name, said in (("reasoning", "message 2 has a call and no reasoning_content"), ("order",
-    "Unexpected role 'user' after role 'tool'"), ("details", "reasoning_details must be sent back"), ("signature",
-    "Function call is missing a thought_signature")):
+for name, said in (
+    ("reasoning", "message 2 has a call and no reasoning_content"),
+    ("order", "Unexpected role 'user' after role 'tool'"), ("content", "Invalid value for 'content': got null"),
+    ("prefill", "does not support assistant message prefill"), ("details", "reasoning_details must be sent back"),
+    ("signature", "Function call is missing a thought_signature"),
+):
     row(f"E11-{name}", wanting(said), seen(why, tasks=1), says("endpoint.native_tools=false"),
         "the error names the setting that helps", "cloudwego/eino-ext#700")
 row("E11-jinja", refuse(500, "start me with --jinja to use tools"), rolled(tasks=1), ends(2, says=["--jinja",

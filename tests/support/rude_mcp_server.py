@@ -77,6 +77,11 @@ def fail(number, how):
     elif how == "NaN":
         data = '{"content": [], "structuredContent": {"ratio": NaN, "more": [-Infinity]}}'
         write(b'{"jsonrpc": "2.0", "id": %d, "result": %s}\n' % (number, data.encode()))
+    elif how == "a refusal in structure":
+        send(number, result={"content": [], "isError": True, "structuredContent": {"code": "RATE_LIMITED"}})
+    elif how == "an embedded text":
+        resource = {"uri": "file:///r.txt", "mimeType": "text/plain", "text": "a nodule of 7 mm"}
+        send(number, result={"content": [{"type": "resource", "resource": resource}]})
     elif how == "a picture that is none":
         send(number, result={"content": [{"type": "image", "data": "AAAA", "mimeType": "image/png"}]})
     elif how == "no reply":

@@ -90,6 +90,13 @@ def test_numbers_that_json_does_not_have_are_words():
     assert get_result(episode).facts == {"ratio": "nan", "more": ("-inf",)}
 
 
+def test_words_that_stand_in_structure_or_in_a_resource_are_read():
+    told = [get_result(one) for one in play(make_env(), make_tasks(
+        ("h_fail", {"how": "a refusal in structure"}), ("h_fail", {"how": "an embedded text"})))]  # fmt: skip
+    assert (told[0].success, "RATE_LIMITED" in told[0].error) == (False, True)
+    assert told[1].description == "a nodule of 7 mm"
+
+
 def test_after_its_death_it_is_started_again(clean):
     env = make_env()
     for _ in range(2):

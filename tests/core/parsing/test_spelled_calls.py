@@ -324,6 +324,12 @@ CLAUDE = [  # [Anthropic's prompt of 2023; the template of MiniMax-M2]
 LINES = [
     ('Thought: closer\nAction: zoom\nAction Input: {"factor": 2}\nObservation: it is large', ZOOM),  # ReAct (Yao et al. 2023), as LangChain writes it
     ('Action: nothing\nAction Input: {"label": "x"}', [("nothing", {"label": "x"})]),
+    ('Action: zoom\nAction Input:\n```json\n{"factor": 2}\n```', ZOOM),
+    ('**Action:** zoom\n**Action Input:** {"factor": 2}', ZOOM),
+    ('Action: `zoom`\nAction Input: {"factor": 2}', ZOOM),
+    ('✿FUNCTION✿: zoom\n✿ARGS✿: {"factor": 2}', ZOOM),  # Qwen-Agent
+    ('<|assistant|>zoom\n{"factor": 2}', ZOOM),  # GLM-4
+    ('commentary to="functions.zoom" <|constrain|>json<|message|>{"factor": 2}', ZOOM),
     ('zoom\n{"factor": 2}', ZOOM),  # ChatGLM 3
     ('>>>zoom\n{"factor": 2}', ZOOM),  # Functionary
     ("I look.\nzoom(factor=2)\nreset()", [*ZOOM, ("reset", {})]),

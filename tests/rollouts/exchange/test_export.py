@@ -116,8 +116,9 @@ def test_a_table_that_another_tool_wrote_again_is_read(run, tmp_path):  # noqa: 
         "use_dictionary": False,
         "column_encoding": {"record": "DELTA_LENGTH_BYTE_ARRAY"},
     }  # DuckDB's second version
-    tables = {"4": table, "3": large, "1": named, "20": table, "6": table}
-    options = {"20": duck, "6": {"use_dictionary": False, "data_page_version": "2.0"}}
+    spark = duck | {"column_encoding": {"record": "DELTA_BYTE_ARRAY"}}  # parquet-mr's second version
+    tables = {"4": table, "3": large, "1": named, "20": table, "6": table, "5": table}
+    options = {"20": duck, "6": {"use_dictionary": False, "data_page_version": "2.0"}, "5": spark}
     for size, one in tables.items():
         with parquet.ParquetWriter(tmp_path / f"{size}.parquet", one.schema, **options.get(size, {})) as writer:
             writer.write_table(one.slice(0, 0))  # a group without rows

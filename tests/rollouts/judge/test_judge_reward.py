@@ -183,6 +183,12 @@ def test_a_missing_reference_does_not_apply(served):
         ('My grading:\n```json\n{"score": 0.25}\n```', 0.25),
         ('```json\n{"score": 1}\n```\nRather:\n```\n{"score": 0.25}\n```', 0.25),
         ('{"score": 0.25, "why": "ends with </think>"}', 0.25),
+        ('```json\n{"score": 0.25, "why": "ends with </think>"}\n```', 0.25),
+        ('```JSON\n{"score": 0.25, "why": "as ``` says"}\n```', 0.25),
+        ('<thinking>{"score": 1}</thinking>{"score": 0.25}<|im_end|>', 0.25),
+        ('\ufeff[THINK]Agree.[/THINK]{"score": 0.25}</s>', 0.25),
+        ('<|channel|>analysis<|message|>Yes.<|end|><|channel|>final<|message|>{"score": 0.25}<|return|>', 0.25),
+        ('<think>```json\n{"score": 1}\n```</think>', None),
         ('It claims\n```json\n{"score": 1}\n```\nand is wrong.', None),
         ('{"score": 1.01}', None),
         ('{"score": -0.01}', None),
@@ -224,6 +230,11 @@ def test_a_reply_that_was_cut_off_is_no_verdict_and_is_not_kept(served, cut):
     judge, _ = served(HALF, cut, HALF)
     assert [judged(judge, text) for text in "abb"] == [0.5, None, 0.5]
     assert counts(judge) == {"calls": 3, "unreachable": 1}
+
+
+def test_a_judge_whose_server_failed_says_nothing_of_an_answer_although_it_has_judged_others(served):
+    judge, _ = served(HALF, *[make_completion('{"score": 1}', finish="error")] * 9)
+    assert [judged(judge, text) for text in "ab"] == [0.5, None]
 
 
 @each("broken", [make_completion(end, finish="error") for end in ("", '{"score": 1}')])
