@@ -7,6 +7,14 @@ import sys
 import textwrap
 from typing import Any
 
+from ..errors import ConfigError
+
+
+def check_kept(library: str) -> None:
+    """Raise `ConfigError` if Python has taken out the docstrings that a library reads."""
+    if sys.flags.optimize > 1:
+        raise ConfigError(f"python -OO takes out the docstrings that {library} reads; allowed: python, or python -O")
+
 
 def read_docstring(thing: Any) -> str:
     """Return the docstring of a module, of a class, without those above it, or of a function; "" if there is none.

@@ -15,6 +15,7 @@ from ...configs.sections import ModelSection
 from ...core.base import BaseMultiTurnEnv
 from ...envs.from_config import build_envs
 from ...errors import ConfigError, ModelError, suggest_nearest
+from ...utils.docstrings import check_kept
 from ...utils.model_folder import describe_danger, describe_tokens, take_template
 from ...utils.terminal import describe_error
 from . import tiny_model
@@ -89,6 +90,7 @@ def load_processor(section: ModelSection) -> "tuple[PretrainedConfig, Any]":
         ConfigError: there is no such folder.
         ModelError: they cannot be loaded, or the architecture is not supported.
     """
+    check_kept("transformers")
     from transformers import AutoProcessor, GenerationConfig
 
     assert section.name is not None

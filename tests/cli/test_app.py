@@ -84,6 +84,15 @@ def test_the_help_is_the_same_without_docstrings():
     assert said[0].lower().count("usage: ") == len(commands) + 1
 
 
+def test_what_needs_transformers_says_so_without_docstrings():
+    words = ("train", "quickstart", "--dry-run"), ("rollout", "--config", "quickstart", "--tasks", "2")
+    code = "import sys; from viewbox.cli.app import main; sys.argv = ['viewbox', *sys.argv[1:]]; main()"
+    for given in words:
+        ended = subprocess.run([sys.executable, "-OO", "-c", code, *given], capture_output=True, text=True)
+        assert (ended.returncode, ended.stderr.count("\n")) == (2, 1), ended.stderr
+        assert "transformers reads; allowed: python, or python -O" in ended.stderr
+
+
 def test_there_are_at_most_eighteen_commands():
     assert len(COMMANDS) <= 18
 
