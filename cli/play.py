@@ -137,7 +137,7 @@ def evaluate(
         tasks: number of tasks to play, beginning with the first.
         refuse: without tools: offer them all the same, and refuse every call. For a policy that has learned to call
             before it answers.
-        resamples: 0: no 95 % intervals; any other number: those of means, which need no bootstrap draws.
+        resamples: no 95 % intervals if this is 0; those of means need no bootstrap draws.
         json_line: also print the comparison as one JSON object, on the last line.
     """
     from ..rollouts.job import build_job, remove_tools_of_job

@@ -29,7 +29,7 @@ from ..utils.terminal import make_line
 from . import hosts
 from .client_settings import build_client_settings
 from .data_policy import check_sending
-from .errors import AddressError, RequestError, UnusableReplyError
+from .errors import AddressError, BrokenReplyError, RequestError, UnusableReplyError
 from .http import (
     MAX_ERROR,
     SHORT_PAUSE,
@@ -173,7 +173,7 @@ class Connection:
 
     async def _check_refused(self, error: RequestError) -> None:
         """Raise `AddressError` if the first requests were refused in the same words, once no other one is open."""
-        lasts = self._lasts and error.status in (500, 502, 503)
+        lasts = self._lasts and error.status == 500
         if self._has_replied or error.status in (None, 451) or (is_temporary(error.status or 0) and not lasts):
             return
         words = _drop_ids(str(error))
@@ -254,17 +254,17 @@ class Connection:
         try:
             return await asyncio.to_thread(parse, received) if len(received) > LARGE else parse(received)
         except UnusableReplyError as error:
-            raise self._to_error(response, received[:MAX_ERROR], str(error)) from None
+            broken = isinstance(error, BrokenReplyError)
+            raise self._to_error(response, received[:MAX_ERROR], str(error), status=502 if broken else 200) from None
 
-    def _to_error(self, response: httpx.Response, received: bytes, problem: str = "") -> Exception:
-        """Return the error for a status other than 2xx, or for a body with a `problem`."""
+    def _to_error(self, response: httpx.Response, received: bytes, problem: str = "", status: int = 200) -> Exception:
+        """Return the error for a status other than 2xx, or for a body with a `problem`, which stands for a status."""
         said = self.clean(read_error(received)[0])
         pause = find_pause(response.headers, "" if problem else said, response.status_code)
         message = (
             f"{problem}: {said!r}" if problem else f"HTTP {response.status_code}: {said or response.reason_phrase}"
         )
-        status = 200
-        if not problem or self.sends_errors:
+        if not problem or (self.sends_errors and status == 200):
             status = read_status(response.status_code, received, pause=pause)
         if status == 200 or is_temporary(status):
             if self.limiter is not None and pause:

@@ -23,3 +23,7 @@ class AddressError(ViewboxError):
 
 class UnusableReplyError(ValueError):
     """A reply that does not say what was asked for; another attempt may help."""
+
+
+class BrokenReplyError(UnusableReplyError):
+    """A reply of which its server says that it failed: it says nothing of the request."""

@@ -27,7 +27,8 @@ _EXHAUSTED = "insufficient.{0,3}(quota|balance|credit|fund)|balance.{0,20}too lo
 _EXHAUSTED += "|欠费|余额不足"  # of Zhipu and others
 # unless the server asks for a short pause
 _LONG = "per.?(day|week|month)|\\b(daily|weekly|monthly|today|[rt]pd)\\b|usage limit"
-SHORT_PAUSE = 300.0  # seconds
+SHORT_PAUSE, LONG_PAUSE = 300.0, 3600.0  # seconds
+MAX_PAUSE = 32 * 86400.0  # that a server may mean
 _FILTERED = "content.?(filter|policy|management|moderat)|moderation|flagged|data_inspection|safety system"
 
 
@@ -136,7 +137,7 @@ def read_status(status: int, body: bytes, *, pause: float | None = None) -> int:
     passes = pause is not None and pause <= SHORT_PAUSE
     may_pay = status == 429 and not passes and says(_MONEY) and not says(_PASSES)
     exhausted = says(_EXHAUSTED) or (not passes and says(_LONG))
-    may_pay = may_pay or (status == 429 and pause is not None and pause > 3600)
+    may_pay = may_pay or (status == 429 and pause is not None and LONG_PAUSE < pause < MAX_PAUSE)
     if may_pay or status == 402 or (status in (400, 403, 429) and exhausted):
         return 402
     return 451 if 400 <= status < 500 and body.lstrip().startswith(b"{") and says(_FILTERED) else status
@@ -149,7 +150,7 @@ def is_lasting(status: int, body: bytes) -> bool:
     (True, False)
     """
     message, named, _ = read_error(body)
-    return status in (500, 502, 503) and named not in (200, 401) and re.search(_PASSES, message, re.IGNORECASE) is None
+    return status == 500 and named not in (200, 401) and re.search(_PASSES, message, re.IGNORECASE) is None
 
 
 def find_compression(header: str | None) -> str | None:

@@ -28,7 +28,7 @@ from ...core.messages import (
 from ...errors import ConfigError
 from ...network.connection import Connection as AnyConnection
 from ...network.data_policy import check_sending
-from ...network.errors import AddressError, UnusableReplyError
+from ...network.errors import AddressError, BrokenReplyError, UnusableReplyError
 from ...network.hosts import ALLOWED_URL, parse_url
 from ...network.http import parse_body
 from ...records import Reply, RunConfig, ToolCall
@@ -293,17 +293,17 @@ def parse_completion(body: bytes) -> Completion:
 
 
 def _check_whole(data: Any, choice: Any, reason: str) -> None:
-    """Raise `UnusableReplyError` if a server says that it failed, whatever text stands beside that."""
+    """Raise `BrokenReplyError` if a server says that it failed, whatever text stands beside that."""
     parts = (data, choice, choice.get("message")) if isinstance(choice, dict) else ()
     for part in (one for one in parts if isinstance(one, dict)):
         error = part.get("error") or part.get("errors")
         refused = part.get("base_resp", {}) if isinstance(part.get("base_resp"), dict) else {}  # of MiniMax
         if (any(error.values()) if isinstance(error, dict) else error) or refused.get("status_code"):
-            raise UnusableReplyError("the reply ended in an error")
+            raise BrokenReplyError("the reply ended in an error")
         said = [part.get(name) for name in ("native_finish_reason", "status")]
         for word in (reason, *(said if reason == "stop" else ())):
             if isinstance(word, str) and is_failure(word):
-                raise UnusableReplyError(f"the reply was broken off ({word[:MAX_REASON]!a})")
+                raise BrokenReplyError(f"the reply was broken off ({word[:MAX_REASON]!a})")
 
 
 def _read_finish_reason(given: object) -> str:

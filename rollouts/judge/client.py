@@ -187,7 +187,7 @@ class JudgeClient:
         status = getattr(error, "status", None)
         if status in NOT_ABOUT_THE_TEXT:
             return False
-        if status in (None, 200) or status >= 500:
+        if status is None or status >= 500:
             since = getattr(error, "failed_since", None)  # here, while the judge answered another request
             return since is not None and self._last_reply > since
         return self._has_replied or status not in ABOUT_THE_ADDRESS

@@ -147,7 +147,7 @@ def compare_runs(
             Default: as stored.
         where: only episodes with FIELD OP VALUE, such as end_reason=answered; may be repeated.
         by: also compare for each value of this field of the first run's episodes, such as reference.kind.
-        resamples: 0: no intervals; any other number: those of means, which need no bootstrap draws.
+        resamples: no intervals if this is 0; those of means need no bootstrap draws.
         trust: import and run code that a reward inside a run names. Only for runs you trust.
         ask_judge: ask the judge that a reward inside a run names.
 

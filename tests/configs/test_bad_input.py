@@ -216,7 +216,7 @@ FILES = [
     case("no config", "the following arguments are required: config; see --help", arguments=["--dry-run"]),
     case("folder without episodes", "line 19: train.episodes: nowhere: no episodes here",
          lines={**SFT, 19: "  episodes: nowhere"}),
-    case("no conversation in a file", "line 19: train.episodes: run.yaml: no line of it is a conversation",
+    case("no conversation in a file", "line 19: train.episodes: run.yaml: no row of it can be learned from",
          lines={**SFT, 19: "  episodes: run.yaml"}),
 ]  # fmt: skip
 MODELS = [

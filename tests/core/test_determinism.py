@@ -16,7 +16,6 @@ import numpy as np
 from PIL import Image
 from pydantic import BaseModel
 
-from tests.support.loop_kit import run_in_two_processes
 from viewbox.core.base import BaseMultiTurnEnv
 from viewbox.core.messages import to_openai_messages
 from viewbox.images.ref import ImageRef
@@ -174,5 +173,7 @@ line = json.dumps(dict(Sets().play(task, lambda messages: reply).answer), defaul
 
 
 def test_the_items_of_sets_stand_in_one_order_in_every_process(tmp_path):
+    from tests.support.loop_kit import run_in_two_processes  # not where this file is a script
+
     there, here = run_in_two_processes(SETS, tmp_path, hash_seed=2)
     assert there == here

@@ -81,6 +81,7 @@ def test_training_and_held_out_evaluation_generate_with_the_section(temperature,
     config = config.model_copy(update={"log": config.log.model_copy(update={"eval_temperature": temperature})})
     run = module.Run.__new__(module.Run)
     run.config, run.held_out, run.sampler = config, None, Sampler(None, config.rollout)
+    run.interrupt = SimpleNamespace(requested=False, in_held_out_play=False)
     run.trainer = SimpleNamespace(accelerator=bf16_accelerator, model=torch.nn.Identity())
     run.evaluate(oracle=True)
     assert asked["bf16"]  # the precision of training

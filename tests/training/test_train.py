@@ -216,7 +216,7 @@ def test_a_warm_start_from_conversations_says_which_it_leaves_out(run, workplace
     (workplace / "chats.jsonl").write_text("\n".join(map(json.dumps, [good, bad, good])))
     folder = run("chats", SFT, f"train.episodes={workplace}/chats.jsonl", UNWATCHED)
     said = run.said[folder].replace("\n", "")
-    assert "chats.jsonl: conversations left out: 1 (no message of the assistant to learn from)" in said
+    assert "chats.jsonl: conversations left out: 1 (line 2: no message of the assistant to learn from)" in said
     assert losses(folder)[-1] < losses(folder)[0]
 
 

@@ -52,7 +52,7 @@ BAD = {
     "a PNG": b"\x89PNG\r\x1a",
     "half a line": b'{"task": {"id": "t9", "imag',
     "another schema": b'{"episode": 1, "steps": []}',
-    "a byte order mark": b'\xef\xbb\xbf{"task": {"id": "a"}}',
+    "a byte order mark of UTF-16": b'\xff\xfe{"task": {"id": "a"}}',
     "3 MB of brackets": b"[" * 3_000_000,
     "invalid UTF-8": b'{"task": {"id": "\xff\xfe"}}',
     "UTF-16": '{"task": {"id": "a"}}'.encode("utf-16"),

@@ -83,7 +83,7 @@ def test_a_template_that_lists_tools_and_drops_the_system_message_is_not_asked_t
         ("{{ call.function.name }}{{ call.function.arguments | tojson }}", {"native"}),
         ("{{ call.function.name }} with {{ call.function.arguments | tojson }}", set()),  # not read
         ("{{ call.function.name }}{}", set()),  # the arguments are dropped
-        ("{{ call.function.name | upper }}{{ call.function.arguments | tojson }}", set()),
+        ("{{ call.function.name | reverse }}{{ call.function.arguments | tojson }}", set()),
     ],
 )
 def test_a_template_lists_the_tools_where_the_call_it_writes_is_read_back(asked, written, taught):
