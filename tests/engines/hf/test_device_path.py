@@ -13,7 +13,7 @@ from tests.support.families import FAMILIES
 from viewbox.engines.hf.architectures import Architecture
 from viewbox.engines.hf.attention_masks import AttentionMasks
 from viewbox.engines.hf.kv_cache import KVCache
-from viewbox.engines.hf.parity import _compare
+from viewbox.engines.hf.parity import _compare, compare
 from viewbox.errors import ModelError
 from viewbox.training.grpo.batch import collate, collect_pixels
 from viewbox.training.grpo.logprobs import EpisodeLogProbs
