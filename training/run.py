@@ -78,7 +78,6 @@ class Run:
         self.sampler = Sampler(self.tokens, config.rollout, config.model.name or TINY, self.weights)
 
     def close(self) -> None:
-        self.interrupt.restore_handlers()
         if self.weights is not None:
             self.weights.close()
 
@@ -114,9 +113,15 @@ class Run:
 
         The summary is `{"stopped_at": step}` if the run was interrupted, and empty on all processes but the first.
         """
+        self.interrupt.set_handlers()
+        try:
+            return self._execute()
+        finally:
+            self.interrupt.restore_handlers()
+
+    def _execute(self) -> dict[str, object]:
         tracking.prepare_wandb(self.config.log, self.folder, self.printer.print_line)
         self._print_outline()
-        self.interrupt.set_handlers()
         self.trainer = trainer = self._build_trainer()
         if trainer.is_world_process_zero():
             record_data(self.folder, [self.env, self.held_out], self.printer.print_line)

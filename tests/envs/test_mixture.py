@@ -1,6 +1,7 @@
 """Several environments in one run: which task is whose, who plays and scores it, and each one's own metrics."""
 
 import json
+import signal
 from collections import Counter
 from itertools import islice
 
@@ -170,7 +171,9 @@ def test_a_mixture_trains_with_metrics_of_each_and_resumes_bit_for_bit(tiny_fold
 
     def run(folder, checkpoint=None):
         folder.mkdir()
+        handler = signal.getsignal(signal.SIGINT)
         summary = Run(parse(settings), RunLocation(folder, checkpoint)).execute()
+        assert signal.getsignal(signal.SIGINT) is handler  # of who called it
         lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
         return summary, {line["step"]: line for line in lines if "loss" in line}
 
