@@ -108,8 +108,8 @@ def check_contradictions(
             continue
         with suppress(ExpressionError):
             prompt, gold = ([columns.read(name, row) for name in names] for names in parts)
-            first, known = seen.setdefault(hash((*pictures, *map(repr, map(_normalize, prompt)))), (number, gold))
-            if [*map(_normalize, known)] != [*map(_normalize, gold)]:
+            first, known = seen.setdefault(hash((*pictures, *map(_fold, prompt))), (number, gold))
+            if first != number and [*map(_normalize, known)] != [*map(_normalize, gold)]:
                 pairs.append((first, number))
                 parted += all(map(_is_part, (*known, *gold)))
     if not pairs:
