@@ -179,8 +179,12 @@ def read_config(
             raise ConfigError("--held-out: plays the tasks of `env.eval`; give a --config that has it")
         if held_out is not False and isinstance(changes, Mapping):
             section |= merge_settings(section, changes)
-    if model is not None:
-        raw["model"] = {"name": model}
+    if model is not None:  # what the config says of loading holds for another model, too, but not where it was found
+        given = raw.get("model")
+        kept = dict(given) if isinstance(given, Mapping) else {}
+        for found in ("tiny", *(["revision"] if kept.get("name") != model else [])):
+            kept.pop(found, None)
+        raw["model"] = {**kept, "name": model}
     configs.apply_overrides(document, overrides)
     _check_sections(document, (*SECTIONS, "endpoint"))
     for part in ("env", "model"):

@@ -198,7 +198,6 @@ def write_readme(config: Config, env: BaseMultiTurnEnv, report: VerlExport) -> s
         Path(__file__).with_name("readme_template.md"),
         environment=_quote(env.name),
         model=_quote(config.model.name),
-        run=_quote(config.log.name or env.name),
         lora=config.lora is not None,
         restricted=env.restricted,
         train=f"{report.tasks[0]:,}",

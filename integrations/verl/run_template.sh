@@ -11,6 +11,7 @@ exec python3 -m verl.trainer.main_ppo --config-path "$here" --config-name traine
   "data.train_files='$path/train.parquet'" \
   "data.val_files='$path/held_out.parquet'" \
   "actor_rollout_ref.rollout.agent.agent_loop_config_path='$path/agent_loop.yaml'" \
+  "trainer.default_local_dir='$path/checkpoints'" \
 {% if model %}
   "actor_rollout_ref.model.path='$path/{{ model }}'" \
 {% endif %}

@@ -167,3 +167,18 @@ def test_an_override_can_restrict_data(load):
     config = load(PLAIN, "env.data.restricted=true", "env.data.evaluation_only=a reason")
     assert config.env.settings["data"] == {"restricted": True, "evaluation_only": "a reason"}
     assert load(RESTRICTED, "env.data.restricted=true", "env.data.split=test").env.settings["data"]["restricted"]
+
+
+LOADED = "dtype: float32, attention: eager, max_pixels: 4096, freeze: vision"
+
+
+@pytest.mark.parametrize(
+    ("section", "revision"),
+    [(f"name: old, {LOADED}, revision: v1", None), (f"name: new, {LOADED}, revision: v1", "v1"), (f"tiny: {{}}, {LOADED}", None)],
+)
+def test_another_model_is_loaded_as_the_config_says(tmp_path, section, revision):
+    path = tmp_path / "run.yaml"
+    path.write_text(f"model: {{{section}}}\nenv: {{name: digits}}\n")
+    model = read_config(str(path), model="new", overrides=["model.attention=sdpa"])[0].model
+    assert (model.name, model.tiny, model.revision) == ("new", None, revision)
+    assert (model.dtype, model.attention, model.max_pixels, model.freeze) == ("float32", "sdpa", 4096, "vision")

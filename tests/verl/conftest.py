@@ -11,7 +11,7 @@ pytest.importorskip("verl")
 
 from verl.experimental.agent_loop.agent_loop import AgentLoopWorker
 
-from tests.support.verl_server import StubServer, compose_trainer
+from tests.support.verl.server import StubServer, compose_trainer
 from viewbox.integrations.verl.export import export_verl
 
 OVERRIDES = ["env.max_turns=4", "env.max_malformed=2", "rollout.max_reply_tokens=400", "log.eval_tasks=6"]

@@ -15,7 +15,8 @@ from verl.protocol import DataProto
 from verl.trainer.ppo.metric_utils import process_validation_metrics
 from verl.utils.dataset.rl_dataset import RLHFDataset, collate_fn
 
-from tests.support.verl_server import (
+from tests.support.verl import environment
+from tests.support.verl.server import (
     PLANS,
     StubServer,
     compose_trainer,
@@ -297,6 +298,15 @@ def test_an_episode_out_of_time_teaches_nothing(export, config, dataset, recorde
     out = run_row(worker, dataset[0])
     assert out.extra_fields["reward_extra_info"]["end/timeout"] == 1.0
     assert out.response_mask.sum() == 0
+
+
+def test_a_tool_that_sleeps_keeps_no_other_episode_waiting(export, dataset, monkeypatch):
+    folder = export(f"env.name={environment.__name__}:Slow")
+    monkeypatch.setattr(environment, "PLAYED", [])
+    worker = AgentLoopWorker(compose_trainer(folder), StubServer(folder / "model", ["look"]))
+    output = asyncio.run(worker.generate_sequences(build_batch(dataset[0], range(6))))
+    assert output.non_tensor_batch["episodes/faults"].tolist() == [0.0] * 6
+    assert any(later < end for (_, end), (later, _) in pairwise(sorted(environment.PLAYED)))
 
 
 def test_an_episode_that_was_cancelled_teaches_nothing(other, monkeypatch):

@@ -14,7 +14,7 @@ from verl.trainer.ppo.core_algos import agg_loss, compute_grpo_outcome_advantage
 from verl.utils.config import omega_conf_to_dataclass, validate_config
 from verl.utils.dataset.rl_dataset import RLHFDataset
 
-from tests.support.verl_server import StubServer, compose_trainer, run_row
+from tests.support.verl.server import StubServer, compose_trainer, run_row
 from viewbox.errors import ConfigError
 from viewbox.integrations.verl import stage
 from viewbox.integrations.verl.export import export_verl

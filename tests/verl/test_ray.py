@@ -15,7 +15,7 @@ from verl.utils.tokenizer import hf_processor, hf_tokenizer
 from verl.workers.rollout.llm_server import LLMServerClient
 from verl.workers.rollout.router import GlobalRequestLoadBalancer
 
-from tests.support.verl_server import StubServer, compose_trainer, compute_response_logprobs, list_replies
+from tests.support.verl.server import StubServer, compose_trainer, compute_response_logprobs, list_replies
 
 pytestmark = pytest.mark.timeout(2400)  # ray's processes have a low priority: on a busy machine they take minutes
 PLANS = ("free", "look", "look twice", "abort")

@@ -16,9 +16,9 @@ GLM = ("<|endoftext|>", "<|user|>", "<|observation|>")
 # fmt: off
 ROWS = (  # name, released, build, template_source, ends, written_end
     Family("qwen2_vl", "Qwen/Qwen2-VL-2B-Instruct", build_qwen2_vl,
-           "trl: qwen2_5_vl.jinja", QWEN, "<|im_end|>\n"),
+           "templates/qwen2_5_vl.jinja", QWEN, "<|im_end|>\n"),
     Family("qwen2_5_vl", "Qwen/Qwen2.5-VL-7B-Instruct", build_qwen2_5_vl,
-           "trl: qwen2_5_vl.jinja", QWEN, "<|im_end|>\n"),
+           "templates/qwen2_5_vl.jinja", QWEN, "<|im_end|>\n"),
     Family("qwen3_vl", "Qwen/Qwen3-VL-4B-Instruct", build_qwen3_vl,
            "trl: qwen3_vl.jinja", QWEN, "<|im_end|>\n"),
     Family("qwen3_vl_moe", "Qwen/Qwen3-VL-30B-A3B-Instruct", build_qwen3_vl_moe,
