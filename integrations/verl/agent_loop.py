@@ -69,7 +69,7 @@ class ViewboxAgentLoop(AgentLoopBase):
         # Not in verl's older trainer, which has no sessions, nor under a filter of groups, which ends at an empty one
         may_leave_out = row["extra_info"]["split"] == TRAIN and "session_id" in row
         if problem is not None and may_leave_out and not self.config.algorithm.filter_groups.enable:
-            log.info(make_line(f"task {task.id}: left out of its group: {problem}"))
+            log.warning(make_line(f"task {task.id}: left out of its group: {problem}"))
             return []
         output = self._build_output(episode, server, problem is None)
         output.metrics.tool_calls = max(0.0, time.monotonic() - started - server.seconds)

@@ -5,6 +5,7 @@ What verl cannot run is refused.
 """
 
 import json
+import logging
 import math
 import random
 import shutil
@@ -24,12 +25,12 @@ from ...records import Task
 from ...utils.files import check_out, create_whole
 from ...utils.secrets import mask_message, mask_settings
 from ...utils.templates import fill_template
-from ...utils.terminal import make_line
+from ...utils.terminal import describe_error, make_line
 
 if TYPE_CHECKING:  # it imports torch
     from ...engines.hf.chat_tokens import ChatTokens
 
-
+log = logging.getLogger("viewbox.rollouts")
 CONFIG, LOOP, TRAINER = "viewbox.yaml", "agent_loop.yaml", "trainer.yaml"
 MODEL = "model"  # a shipped model is copied: verl does not know its name
 MEASURED = 64  # tasks of each split whose prompts are measured
@@ -147,14 +148,22 @@ def _write(config: Config, out: Path) -> VerlExport:
 
 
 def measure_prompts(tokens: "ChatTokens", env: BaseMultiTurnEnv, tasks: Sequence[Task]) -> int:
-    """Return the tokens of the longest prompt among `MEASURED` tasks, evenly spaced."""
-
-    def measure(task: Task) -> int:
+    """Return the tokens of the longest prompt among `MEASURED` tasks, evenly spaced; one that fails costs itself."""
+    lengths, problem = [], ""
+    for number in range(0, len(tasks), max(1, len(tasks) // MEASURED)):
+        task = tasks[number]
         played = env.for_task(task)
-        state = played.reset(task, seed=0)
-        return len(tokens.encode_prompt(state.messages, state.tool_schemas, played.reply_format, played.prompts)[0])
-
-    return max(measure(tasks[number]) for number in range(0, len(tasks), max(1, len(tasks) // MEASURED)))
+        try:
+            state = played.reset(task, seed=0)
+            ids = tokens.encode_prompt(state.messages, state.tool_schemas, played.reply_format, played.prompts)[0]
+        except Exception as error:  # an author's code, or a picture that is away: such an episode will end as a fault
+            problem = f"task {task.id}: {describe_error(error, MAX_SHOWN)}"
+            log.warning("%s; its prompt is not measured", problem)
+        else:
+            lengths.append(len(ids))
+    if not lengths:
+        raise ConfigError(f"env: no prompt could be made; {problem}", key="env")
+    return max(lengths)
 
 
 # ---------------------------------------------------------------------- files

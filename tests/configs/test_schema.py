@@ -174,7 +174,11 @@ LOADED = "dtype: float32, attention: eager, max_pixels: 4096, freeze: vision"
 
 @pytest.mark.parametrize(
     ("section", "revision"),
-    [(f"name: old, {LOADED}, revision: v1", None), (f"name: new, {LOADED}, revision: v1", "v1"), (f"tiny: {{}}, {LOADED}", None)],
+    [
+        (f"name: old, {LOADED}, revision: v1", None),
+        (f"name: new, {LOADED}, revision: v1", "v1"),
+        (f"tiny: {{}}, {LOADED}", None),
+    ],
 )
 def test_another_model_is_loaded_as_the_config_says(tmp_path, section, revision):
     path = tmp_path / "run.yaml"

@@ -11,7 +11,7 @@ from transformers import AutoModelForImageTextToText
 from vllm import LLM, SamplingParams
 from vllm.config import WeightTransferConfig
 
-from tests.support.families import build_family, parts
+from tests.support.families import build_wide_family
 from tests.support.vllm_process import ENVIRONMENT, save_as_released
 from viewbox.engines.vllm.weights import iterate_weights
 
@@ -20,15 +20,9 @@ PICTURES = [Image.radial_gradient("L").resize(size).convert("RGB") for size in (
 
 
 def save_wide(name, folder):
-    """Save a family with heads of 32, the smallest that vLLM's attention on a CPU has."""
-    model, processor = build_family(name)
-    text = model.config.get_text_config()
-    rope = getattr(text, "rope_parameters", None) or {}
-    if "mrope_section" in rope:  # parts of half a head
-        rope["mrope_section"] = [2 * n for n in rope["mrope_section"]]
-        model = parts.build_weights(type(model), model.config, 0)
+    model, processor = build_wide_family(name)
     if name == "aya_vision":  # vLLM applies it, transformers' class does not
-        text.logit_scale = 1.0
+        model.config.get_text_config().logit_scale = 1.0
     save_as_released(name, model, processor, folder)
     if name.startswith("llava"):  # released weights of CLIP and SigLIP have these names, without which vLLM finds none
         weights = load_file(folder / "model.safetensors")
@@ -50,9 +44,6 @@ def test_log_probs_are_those_of_a_plain_forward_and_follow_the_weights(name, tmp
         pytest.importorskip("num2words")
     for key, value in {**ENVIRONMENT, "VLLM_LOGGING_LEVEL": "ERROR"}.items():
         monkeypatch.setenv(key, value)
-    heads = {} if name == "llava" else {"num_attention_heads": 2, "num_key_value_heads": 1}  # LLaVA's are as many
-    for key, value in {**heads, "head_dim": 32}.items():
-        monkeypatch.setitem(parts.TEXT, key, value)
     processor = save_wide(name, tmp_path)
     model = AutoModelForImageTextToText.from_pretrained(tmp_path, dtype=torch.float32).eval()
     asked = [{"type": "image"}, {"type": "image"}, {"type": "text", "text": "What is it?"}]

@@ -8,11 +8,12 @@ A family is a function that builds it (or a dict of sizes) and a row of `FAMILIE
 
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
-from .parts import Family
+from .parts import TEXT, Family, build_weights
 from .table import FAMILIES
 
-__all__ = ["FAMILIES", "Family", "build_family", "save_family"]
+__all__ = ["FAMILIES", "Family", "build_family", "build_wide_family", "save_family"]
 
 
 def build_family(name: str, seed: int = 0) -> tuple[Any, Any]:
@@ -22,6 +23,18 @@ def build_family(name: str, seed: int = 0) -> tuple[Any, Any]:
     settings.eos_token_id = tokenizer.convert_tokens_to_ids(list(FAMILIES[name].ends))
     settings.pad_token_id, settings.bos_token_id = tokenizer.pad_token_id, tokenizer.bos_token_id
     settings.do_sample, settings.top_k = True, 0  # other servers then sample as in training
+    return model, processor
+
+
+def build_wide_family(name: str) -> tuple[Any, Any]:
+    """Return a new model with heads of 32, the smallest that vLLM's attention on a CPU has, and its processor."""
+    heads = {} if name == "llava" else {"num_attention_heads": 2, "num_key_value_heads": 1}  # LLaVA's are as many
+    with patch.dict(TEXT, {**heads, "head_dim": 32}):
+        model, processor = build_family(name)
+    rope = getattr(model.config.get_text_config(), "rope_parameters", None) or {}
+    if "mrope_section" in rope:  # parts of half a head
+        rope["mrope_section"] = [2 * n for n in rope["mrope_section"]]
+        model = build_weights(type(model), model.config, 0)
     return model, processor
 
 

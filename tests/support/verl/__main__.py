@@ -1,8 +1,8 @@
 """verl's own trainer on this machine's CPU: `python -m tests.support.verl FOLDER [--nodes N] [SETTING=VALUE ...]`.
 
 FOLDER is what `viewbox export CONFIG --to verl --out FOLDER` wrote. Everything is verl's: main_ppo, ray, TransferQueue,
-FSDP2 (over gloo), vLLM (its build for CPUs), weights sent after each update, checkpoints. ray is told of GPUs that are not
-there. Each line of SETTINGS says what refuses a CPU without it.
+FSDP2 (over gloo), vLLM (its build for CPUs), weights sent after each update, checkpoints. ray is told of GPUs that are
+not there.
 """
 
 import argparse
@@ -15,7 +15,7 @@ ROOT = Path(__file__).parents[3]
 MODULE = "tests.support.verl"
 ENVIRONMENT = {
     "VERL_USE_EXTERNAL_MODULES": f"{MODULE}.platform",
-    "VERL_ENGINE_DEVICE": "cuda",  # verl registers its FSDP engine for "cuda" and "npu" (`fsdp/transformer_impl.py:1143`)
+    "VERL_ENGINE_DEVICE": "cuda",  # for which verl registers its FSDP engine (`fsdp/transformer_impl.py:1143`)
     "VLLM_CPU_KVCACHE_SPACE": "1",
     "VLLM_CPU_OMP_THREADS_BIND": "nobind",
     "VLLM_NO_USAGE_STATS": "1",

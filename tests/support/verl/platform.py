@@ -61,8 +61,8 @@ class PlatformCPU(PlatformBase):
     def communication_backend_name(self):
         """gloo; a worker of the trainer has its process group open when it has asked.
 
-        verl would open it as f"cpu:gloo,{device}:{backend}" (`utils/distributed.py:89`), and torch refuses a device that
-        is named twice.
+        verl would open it as f"cpu:gloo,{device}:{backend}" (`utils/distributed.py:89`), and torch refuses a device
+        that is named twice.
         """
         if {"MASTER_ADDR", "WG_BACKEND"} <= os.environ.keys() and not torch.distributed.is_initialized():
             rank, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])

@@ -1,7 +1,7 @@
 """verl's own worker extension of vLLM, on a CPU.
 
 vLLM on a CPU packs the weights of linear layers for oneDNN and leaves an empty tensor in their place
-(`model_executor/layers/linear.py:215` of 0.24), into which verl's `load_weights` cannot write. Without oneDNN they stay.
+(`model_executor/layers/linear.py:215` of 0.24), into which verl's `load_weights` cannot write. Without it they stay.
 """
 
 import vllm._custom_ops
