@@ -27,6 +27,8 @@ UV := $(shell command -v uv)
 TICK = (seconds=0; while sleep 8; do seconds=$$((seconds + 8)); echo "  installing: $$seconds s" >&2; done) & ticker=$$!; trap "kill $$ticker" EXIT;
 INSTALL = @test -x $(@D)/bin/python || $(PYTHON) -m venv $(@D) || exit 1; $(TICK) \
 	$(if $(UV),$(UV) pip install --python $(@D)/bin/python,$(@D)/bin/python -m pip install) --quiet
+# uv leaves compiling to the first import, which must keep what it compiled: importing vLLM takes half as long then.
+unexport PYTHONDONTWRITEBYTECODE
 
 setup: $(VENV)/.installed
 
