@@ -181,6 +181,25 @@ def test_a_key_that_the_agent_loop_would_miss_is_refused(tmp_path):
     assert "my-secret-key" not in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    ("failing", "says"),
+    [("task.id == 'digits-test-0'", None), ("True", "no prompt could be made; task digits-train-.*: the disk is away")],
+)
+def test_a_task_that_fails_costs_itself_and_all_of_them_the_export(tmp_path, caplog, failing, says):
+    (tmp_path / "bad.py").write_text(
+        "from viewbox.envs.digits import Digits\n\n\nclass Bad(Digits):\n    name = 'bad'\n\n"
+        "    def images(self, task):\n"
+        f"        if {failing}:\n            raise OSError('the disk is away')\n        return super().images(task)\n"
+    )
+    changes = (f"env.name={tmp_path}/bad.py:Bad", "log.eval_tasks=4", "train.max_steps=1")
+    if says is None:
+        assert export_verl("quickstart", tmp_path / "run", changes).longest_prompt > 0
+        assert "task digits-test-0: OSError: the disk is away; its prompt is not measured" in caplog.text
+    else:
+        with pytest.raises(ConfigError, match=says):
+            export_verl("quickstart", tmp_path / "run", changes)
+
+
 @pytest.mark.parametrize("name", ["it's here; touch hacked", '$HOME `id` $(id) "b"', "a=b,ü"])
 def test_the_script_starts_verl_with_its_own_paths_wherever_it_lies(tmp_path, name):
     folder, out = tmp_path / name, tmp_path / "said"
@@ -198,6 +217,7 @@ def test_the_script_starts_verl_with_its_own_paths_wherever_it_lies(tmp_path, na
         f"data.train_files='{quoted}/train.parquet'",
         f"data.val_files='{quoted}/held_out.parquet'",
         f"actor_rollout_ref.rollout.agent.agent_loop_config_path='{quoted}/agent_loop.yaml'",
+        f"trainer.default_local_dir='{quoted}/checkpoints'",  # verl goes on from what it finds there
         f"actor_rollout_ref.model.path='{quoted}/model'",
         "a.b='c d'",
     ]

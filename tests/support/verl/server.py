@@ -97,9 +97,6 @@ class StubServer:
             extra_fields={"global_steps": 7, "min_global_steps": 7, "max_global_steps": 7},
         )
 
-    async def get_requests(self):
-        return self.requests
-
     @torch.no_grad()
     def sample(self, prompt_ids, images, mm_processor_kwargs, params, text):
         ids, vision = self.expand(prompt_ids, images, mm_processor_kwargs)
