@@ -133,13 +133,16 @@ class KVAndStateLayer(KVCacheLayer, StateLayer):
 
 
 LayerFactory = Callable[[CacheIndex, int], Any]  # of the index and the number of slots
-LAYERS: dict[type, Any] = {  # ours for each that transformers may choose
-    cache_utils.DynamicLayer: KVCacheLayer,
-    cache_utils.DynamicSlidingWindowLayer: KVCacheLayer,  # all tokens are kept; the mask hides those out of the window
-    cache_utils.DummyLayer: KVCacheLayer,  # is never written
-    cache_utils.LinearAttentionLayer: StateLayer,
-    cache_utils.LinearAttentionAndFullAttentionLayer: KVAndStateLayer,
-    cache_utils.LinearAttentionAndSlidingWindowAttentionLayer: KVAndStateLayer,
+_NAMES: dict[str, Any] = {  # ours for each that transformers may choose; some are not in 5.9, which verl[vllm] pins
+    "DynamicLayer": KVCacheLayer,
+    "DynamicSlidingWindowLayer": KVCacheLayer,  # all tokens are kept; the mask hides those out of the window
+    "DummyLayer": KVCacheLayer,  # is never written
+    "LinearAttentionLayer": StateLayer,
+    "LinearAttentionAndFullAttentionLayer": KVAndStateLayer,
+    "LinearAttentionAndSlidingWindowAttentionLayer": KVAndStateLayer,
+}
+LAYERS: dict[type, Any] = {
+    getattr(cache_utils, name): ours for name, ours in _NAMES.items() if hasattr(cache_utils, name)
 }
 
 
