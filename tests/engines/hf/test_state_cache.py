@@ -397,6 +397,12 @@ def test_transformers_chooses_which_layers_keep_what():
         find_layers(config)
 
 
+def test_a_transformers_that_lists_no_layers_is_named(monkeypatch):
+    monkeypatch.delattr(cache_utils, "get_layer_types_and_kwargs")  # as in 5.9
+    with pytest.raises(ModelError, match="layers that this transformers does not list"):
+        find_layers(hf.Qwen3Config(num_hidden_layers=1))
+
+
 def test_transformers_changes_states_in_place():
     """So a decode step of the first slots needs no copy of their states."""
     layer = cache_utils.LinearAttentionLayer(number_of_states=2)
