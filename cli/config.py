@@ -3,6 +3,7 @@
 import json
 import logging
 from collections.abc import Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -40,6 +41,7 @@ def memory(
     overrides: Annotated[Sequence[str], typer.Argument(metavar="KEY.PATH=VALUE", show_default=False)] = (),
     *,
     device_memory: str | None = None,
+    gpus: Annotated[int | None, typer.Option(min=1)] = None,
     measure: bool = False,
     as_json: Annotated[bool, typer.Option("--json")] = False,
 ) -> None:
@@ -52,30 +54,34 @@ def memory(
         config: YAML config, or the name of a shipped one.
         overrides: settings that override the config's.
         device_memory: memory of the device, such as 24GiB. Default: that of this machine's GPU.
+        gpus: predict an update by verl that is divided among so many GPUs; its server of the model is not counted.
         measure: also run two updates on the longest batch here, with random weights.
         as_json: print the forecast as JSON.
     """
     logging.getLogger("bitsandbytes").setLevel(logging.ERROR)  # as in `train`
     from ..configs import schema
+    from ..integrations.verl.export import check_config
     from ..training.memory.forecast import GIB, find_changes, find_device_memory, predict
 
     size = _parse_size(device_memory) if device_memory else find_device_memory()
-    given = list(overrides)
+    given, forecast_run = list(overrides), partial(predict, device_memory=size, gpus=gpus or 0)
     run = schema.load(config, given)
     with schema.locate_errors(run):
-        forecast = predict(run, size)
+        if gpus:
+            check_config(run)
+        forecast = forecast_run(run)
         measured = _measure(run) if measure else None
     if as_json:
         phases = {phase.name: {"peak": phase.peak, "parts": phase.parts} for phase in forecast.phases}
         report = {"slots": forecast.slots, "device_memory": size, "fits": forecast.fits, "phases": phases}
-        report |= {"measured": measured} if measure else {}
-        typer.echo(json.dumps({"episode": forecast.workload.describe(), **report}, indent=2))
+        more = {"step": forecast.step, **({"measured": measured} if measure else {})}
+        typer.echo(json.dumps({"episode": forecast.workload.describe(), **report, **more}, indent=2))
     else:
         typer.echo(format_table(forecast))
         if measured is not None:
             typer.echo(f"measured here: update {measured / GIB:.2f} GiB")
     if forecast.fits is False and not as_json:
-        changes, changed = find_changes(run, forecast, lambda more: predict(schema.load(config, [*given, *more]), size))
+        changes, changed = find_changes(run, forecast, lambda more: forecast_run(schema.load(config, [*given, *more])))
         result = "fits" if changed.fits else "still does not fit"
         if changes:
             typer.echo(f"with {' '.join(changes)} it {result}: {changed.peak.peak / GIB:.1f} GiB")
@@ -122,6 +128,8 @@ def format_table(forecast: "Forecast") -> str:
         sizes = {**large, **({"other": other} if other else {}), "peak": phase.peak}
         lines += ["", f"{phase.name}{slots}"]
         lines += [f"  {name:<24}{size / GIB:>9.2f} GiB" for name, size in sizes.items()]
+    if forecast.step:
+        lines += ["", "a step, at most", *(f"  {name:<24}{n:>14,}" for name, n in forecast.step.items())]
     peak, memory = forecast.peak, forecast.device_memory
     need = f"needs {peak.peak / GIB:.1f}"
     if memory is None:

@@ -42,12 +42,19 @@ def test_every_setting_is_one_of_verls(exported, tmp_path):
     assert unknown == {f"data.mm_processor_kwargs.{name}" for name in ("min_pixels", "max_pixels")}
 
 
-@pytest.mark.parametrize("gpus", [1, 8])
-def test_verls_own_checks_accept_the_settings(exported, gpus):
-    trainer = compose_trainer(exported, f"trainer.n_gpus_per_node={gpus}")
+LARGE = ["trainer.nnodes=4", "actor_rollout_ref.rollout.tensor_model_parallel_size=4"]  # 32 B: docs/scaling.md
+LARGE += ["actor_rollout_ref.rollout.gpu_memory_utilization=0.6", "data.train_batch_size=64"]
+
+
+@pytest.mark.parametrize(("gpus", "more"), [(1, []), (8, []), (8, LARGE)])
+def test_verls_own_checks_accept_the_settings(exported, gpus, more):
+    trainer = compose_trainer(exported, f"trainer.n_gpus_per_node={gpus}", *more)
     validate_config(config=trainer, use_reference_policy=False, use_critic=False)
     actor = omega_conf_to_dataclass(trainer.actor_rollout_ref.actor)
     assert actor.strategy == actor.engine.strategy == "fsdp2"
+    # What `viewbox config memory --gpus` counts with
+    assert (actor.engine.model_dtype, actor.engine.fsdp_size) == ("fp32", -1)
+    assert not actor.engine.use_no_sync_for_gradient_accumulation
     rollout = omega_conf_to_dataclass(trainer.actor_rollout_ref.rollout)
     assert (rollout.name, rollout.n, rollout.calculate_log_probs) == ("vllm", 8, True)
     assert rollout.logprobs_mode == "processed_logprobs"

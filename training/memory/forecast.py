@@ -8,7 +8,6 @@ compares both on the widths of real models.
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from copy import deepcopy
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,7 +16,7 @@ import torch
 
 from ...configs.schema import Config
 from ...engines.hf.architectures import STATES, Pixels, get_architecture
-from ...engines.hf.kv_cache import CPU_SHARE, GPU_SHARE, GROWTH, measure_slot
+from ...engines.hf.kv_cache import CPU_SHARE, GPU_SHARE, GROWTH
 from ...engines.hf.model_parts import get_base_model
 from ...engines.hf.quantization import list_kept
 from ...engines.hf.settings import Settings
@@ -33,24 +32,27 @@ from ..grpo.packing import MAX_MASKED_TOKENS, MAX_TOKENS
 from ..precision import build_model
 from ..sft.trainer import SFT_BATCHES
 from ..trainer_args import build_trainer_arguments
-from .workload import Workload, build_batch, count_bytes, find_model_shapes, find_workload
+from .workload import (
+    Workload,
+    build_batch,
+    count_bytes,
+    count_step,
+    find_model_shapes,
+    find_products,
+    find_workload,
+    measure_conversation,
+    measure_kept,
+)
 
 GIB, MIB = 2**30, 2**20
 FOUR_BIT_BYTES = 0.5 + 1 / 64 + 4 / (64 * 256)  # a weight in NF4, its share of a block's scale, and that scale's own
 USABLE = 0.9  # of a device's memory: the rest is for the driver, and for blocks that the allocator cannot use
-OPTIMIZER_BYTES = {  # for each byte of a trained weight; what is not listed keeps two numbers like Adam
-    "sgd": 0.0,
-    "adafactor": 0.01,
-    "lion": 1.0,
-    "adamw_bnb_8bit": 0.5,
-    "adamw_8bit": 0.5,
-    "paged_adamw_8bit": 0.5,
-}
+OPTIMIZER_BYTES = {"sgd": 0.0, "adafactor": 0.01, "lion": 1.0}  # of a byte of a trained weight; else two, like Adam
+OPTIMIZER_BYTES |= dict.fromkeys(("adamw_bnb_8bit", "adamw_8bit", "paged_adamw_8bit"), 0.5)
 LOGIT_BYTES = 12  # of a logit in the loss: log-probs, probabilities, and a gradient, in float32
 SAMPLED_BYTES = 28  # of a logit while a token is drawn: three in float32, two in float64
 CASTS = "weights in two bytes"  # which autocast makes of those in float32, and keeps until its end
 FIRST_LAYERS = (torch.nn.Linear, torch.nn.Conv2d, torch.nn.Conv3d)  # of a vision tower: the first takes one patch
-MEASURED = 2048  # tokens, at most, that a layer with a state is tried with
 PART_TOKENS = (16_384, 8192, 4096, 2048)
 
 
@@ -74,6 +76,7 @@ class Forecast:
         phases: generation and update; without generation if the run plays no episode.
         slots: episodes that the engine holds at once.
         device_memory: bytes of the device; None: not known.
+        step: what an update of GRPO takes, by name; see `count_step`.
         left_out: what is not counted, since the shapes of the model do not tell it.
     """
 
@@ -81,6 +84,7 @@ class Forecast:
     phases: tuple[Phase, ...]
     slots: int
     device_memory: int | None
+    step: Mapping[str, int]
     left_out: str = ""
 
     @property
@@ -110,11 +114,12 @@ def find_device_memory() -> int | None:
     return torch.cuda.mem_get_info()[1] if torch.cuda.is_available() else None
 
 
-def predict(config: Config, device_memory: int | None = None) -> Forecast:
+def predict(config: Config, device_memory: int | None = None, gpus: int = 0) -> Forecast:
     """Return the forecast of a run.
 
     Args:
         device_memory: bytes of the device; None: keys and values are limited by this machine's memory.
+        gpus: among which verl divides an update; 0: a run without verl.
 
     Raises:
         ViewboxError: the model's config is not on this machine, or a setting is wrong.
@@ -124,8 +129,8 @@ def predict(config: Config, device_memory: int | None = None) -> Forecast:
     arguments, gpu = build_trainer_arguments(config, "runs"), device_memory is not None
     if gpu and not {"bf16", "fp16"} & config.train.arguments.keys():
         arguments.bf16 = True  # the default on a GPU, which may be elsewhere
-    specialists = count_specialists(config, gpu=gpu)
-    return predict_workload(config, arguments, model_config, workload, device_memory, specialists)
+    specialists = (0, 0) if gpus else count_specialists(config, gpu=gpu)  # verl's players have no GPU
+    return predict_workload(config, arguments, model_config, workload, device_memory, specialists, gpus)
 
 
 def predict_workload(
@@ -135,22 +140,27 @@ def predict_workload(
     workload: Workload,
     device_memory: int | None = None,
     specialists: tuple[int, int] = (0, 0),
+    gpus: int = 0,
 ) -> Forecast:
     """Return the forecast of a run whose longest episode is known.
 
     Args:
         specialists: bytes of the models of tools while the policy plays, and while it learns.
     """
-    shapes = Shapes(config, arguments, build_model(config, model_config), workload)
+    given = config, arguments, build_model(config, model_config), workload
+    shapes = ShardedShapes(*given, gpus) if gpus else Shapes(*given)
     held, (playing, learning) = shapes.count_held(), specialists
-    phases, slots = [Phase("update", _sort(shapes.predict_update() + held + Counter(specialists=learning)))], 0
-    if isinstance(config.rollout, Settings) and (config.train.method != "sft" or config.log.eval_tasks):
+    name = f"update by verl, on each of {gpus} GPUs" if gpus else "update"
+    phases, slots = [Phase(name, _sort(shapes.predict_update() + held + Counter(specialists=learning)))], 0
+    plays = config.train.method != "sft" or config.log.eval_tasks > 0
+    if isinstance(config.rollout, Settings) and plays and not gpus:
         held["specialists"] = playing
         slots, parts = shapes.predict_generation(_find_cache_bytes(config.rollout, device_memory, held.total()))
         phases.insert(0, Phase("generation", _sort(parts + held)))
     left_out = [] if shapes.blocks else ["what the vision tower computes"]
     left_out += ["what layers with a state keep for their backward pass"] if shapes.kept_state is None else []
-    return Forecast(workload, tuple(phases), slots, device_memory, " and ".join(left_out))
+    step = count_step(*given, verl=gpus > 0) if config.train.method == "grpo" else {}
+    return Forecast(workload, tuple(phases), slots, device_memory, step, " and ".join(left_out))
 
 
 def _sort(parts: Counter[str]) -> dict[str, int]:
@@ -184,7 +194,8 @@ class Shapes:
         self.held = next(weight for name, weight in weights.items() if ".lora_" not in name).itemsize
         self.computed = 2 if arguments.bf16 or arguments.fp16 else self.held
         self.layers, self.hidden = text.num_hidden_layers, base.get_input_embeddings().weight.shape[1]
-        self.vocabulary = base.get_output_embeddings().weight.shape[0]
+        self.output = base.get_output_embeddings().weight
+        self.vocabulary = self.output.shape[0]
         sizes = {name: layer.weight.shape for name, layer in find_products(decoder)}
         self.query, self.key = (
             max((size[0] for name, size in sizes.items() if name.endswith(part)), default=self.hidden)
@@ -193,14 +204,14 @@ class Shapes:
         self.inner = max((into for name, (_, into) in sizes.items() if "attn" not in name), default=0)
         if experts := getattr(text, "num_experts_per_tok", None):  # each reads its own copy of the states
             self.inner = max(self.inner, experts * (text.moe_intermediate_size + self.hidden // 2))
-        layers = max((part for part in decoder.modules() if isinstance(part, torch.nn.ModuleList)), key=len)
-        own = [weight for child in layers[0].children() for weight in child.parameters(recurse=False)]
+        self.stack: Any = max((part for part in decoder.modules() if isinstance(part, torch.nn.ModuleList)), key=len)
+        own = [weight for child in self.stack[0].children() for weight in child.parameters(recurse=False)]
         self.norms = sum(weight.shape == (self.hidden,) for weight in own)
         self.norms_queries = any(".layers.0." in name and ".q_norm." in name for name in weights)
         self.shares = architecture.shares_prompts
         kinds = [kind in STATES for kind in getattr(text, "layer_types", None) or ()]
         self.with_state = sum(kinds) / max(1, len(kinds))  # share of the layers
-        self.kept_state = measure_kept(layers, kinds, self.hidden, self.computed, workload) if any(kinds) else 0.0
+        self.kept_state = measure_kept(self.stack, kinds, self.hidden, self.computed, workload) if any(kinds) else 0.0
         self.masks = 0 if not self.shares or is_causal(architecture, model) else len(architecture.masks.kinds)
         self.row = MAX_MASKED_TOKENS if self.masks else MAX_TOKENS
         lists = [part for part in tower.modules() if isinstance(part, torch.nn.ModuleList) and find_products(part[0])]
@@ -269,7 +280,7 @@ class Shapes:
         states = self.layers * kept + tokens * 4 * self.hidden
         backward = tokens * (2 * self.computed + (4 if self.computed < 4 else 0)) * self.inner  # of the widest states
         again = round(share * ((max(one, other) if checkpointed else 0) + backward))
-        head = 0 if self.adapted else self.model.get_output_embeddings().weight.nbytes
+        head = 0 if self.adapted else self.output.nbytes
         output = 2 * self.computed * head // self.held  # the head as it is computed with, and its gradient
         several = self.arguments.gradient_accumulation_steps > 1 or self.config.train.micro_batch_tokens is not None
         start = self.trained if several else 0
@@ -388,47 +399,34 @@ class Shapes:
         return max(played, evaluated), max(prompts, evaluated)
 
 
-def measure_conversation(model: Any) -> tuple[int, int]:
-    """Return the bytes of a token in the cache and of a conversation's states, of a model without numbers."""
-    try:
-        return measure_slot(model)
-    except RuntimeError:  # products of experts exist without numbers in two bytes only
-        model.to(torch.bfloat16)
-        each, state = measure_slot(model)
-        model.to(torch.float32)
-        return 2 * each, 2 * state
+class ShardedShapes(Shapes):
+    """Those of an update by verl, which divides weights, gradients and optimizer states, in float32, among GPUs.
 
-
-def measure_kept(layers: Any, kinds: Sequence[bool], hidden: int, computed: int, workload: Workload) -> float | None:
-    """Return the bytes of a token that a layer with a state keeps for its backward pass, beside what all layers keep;
-    None if it cannot be tried. What stands there in place of attention (`kinds`: true) is run, without numbers.
+    As verl 0.9.1 does it (`workers/engine/fsdp/transformer_impl.py`, `strategy: fsdp2`): a layer is gathered in two
+    bytes for its turn, and its gradient is reduced in float32. Whole episodes go through side by side, without sharing
+    their prompts, and each of their tokens has logits, of two bytes. `trained` and `tower` are those of one GPU.
     """
-    plain = {name for layer, kind in zip(layers, kinds, strict=True) if not kind for name, _ in layer.named_children()}
-    own = [part for name, part in layers[kinds.index(True)].named_children() if name not in plain]
-    if len(own) != 1 or not plain:
-        return None
-    mixer = deepcopy(own[0]).to(torch.bfloat16 if computed == 2 else torch.float32)
-    weights, saved = list(mixer.parameters()), dict[int, torch.UntypedStorage]()
-    tokens = min(workload.prompt + workload.completion, MEASURED)
-    states = weights[0].new_empty(1, tokens, hidden).requires_grad_()
 
-    def keep(tensor: torch.Tensor) -> torch.Tensor:
-        saved[tensor.untyped_storage()._cdata] = tensor.untyped_storage()
-        return tensor
+    def __init__(self, config: Config, arguments: Any, model: Any, workload: Workload, gpus: int) -> None:
+        super().__init__(config, arguments, model.to(torch.bfloat16), workload)
+        self.gpus, self.trained, self.tower = gpus, 2 * self.trained // gpus, 2 * self.tower // gpus
 
-    try:
-        with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
-            mixer(states)
-    except (RuntimeError, TypeError, ValueError):
-        return None
-    held = {weight.untyped_storage()._cdata for weight in weights}
-    return sum(storage.nbytes() for name, storage in saved.items() if name not in held) / tokens
+    def count_held(self) -> Counter[str]:
+        """Return this GPU's share, and what is gathered: this layer and the next, and what belongs to none."""
+        heads = {id(weight): weight for weight in (self.model.get_input_embeddings().weight, self.output)}
+        units = [count_bytes(unit.parameters()) for unit in (*self.stack, *self.blocks)]
+        units += [weight.nbytes for weight in heads.values()] if len(heads) > 1 else []  # tied ones are of no unit
+        layer, whole = count_bytes(self.stack[0].parameters()), count_bytes(self.model.parameters())
+        rest = whole - sum(units)
+        gradients = 0 if self.adapted else rest + layer + 2 * max(units)  # whole ones, and one reduced in float32
+        gathered = rest + 2 * layer + gradients
+        return Counter(weights=2 * whole // self.gpus, optimizer=2 * self.trained, gathered=gathered)
 
-
-def find_products(model: torch.nn.Module) -> list[tuple[str, torch.nn.Linear]]:
-    """Return the linear layers of a model by name, adapters left out."""
-    layers = [(name.removesuffix(".base_layer"), one) for name, one in model.named_modules() if ".lora_" not in name]
-    return [(name, layer) for name, layer in layers if isinstance(layer, torch.nn.Linear)]
+    def _find_part(self) -> tuple[int, int, int, tuple[Pixels, ...], float]:
+        workload, longest = self.workload, self.workload.prompt + self.workload.completion
+        tokens = max(self.config.train.micro_batch_tokens or 16_384, longest)  # as in an export
+        images = (workload.images + workload.result_images) * (tokens // longest)
+        return tokens, tokens, tokens * self.vocabulary * self.computed, images, 1.0
 
 
 def count_specialists(config: Config, *, gpu: bool) -> tuple[int, int]:

@@ -3,6 +3,7 @@
 import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from copy import deepcopy
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -17,6 +18,7 @@ from ...configs.sections import ModelSection
 from ...engines import model_profiles
 from ...engines.hf.architectures import Pixels, get_architecture
 from ...engines.hf.chat_tokens import ChatTokens
+from ...engines.hf.kv_cache import measure_slot
 from ...engines.hf.loading import SAFE, build_tiny_config, check_weights, get_view_settings, load_config, set_max_pixels
 from ...engines.hf.picture_settings import find_largest_view, show_whole
 from ...envs.from_config import build_envs
@@ -25,6 +27,7 @@ from ..checks.preflight import open_crowded_task
 
 CHARACTERS_PER_TOKEN = 3.5  # of English text and JSON, where the tokenizer is not here
 RESULT_TEXT = 64  # tokens of text that the environment writes between two replies
+MEASURED = 2048  # tokens, at most, that a layer with a state is tried with
 
 
 @dataclass(frozen=True)
@@ -168,7 +171,7 @@ def find_model_shapes(section: ModelSection, max_pixels: int) -> tuple[Pretraine
     """Return the (config, processor) of a model, from this machine alone; the processor is None if it is not here.
 
     A folder needs no weights; those in it must be the model's. A hub name is looked up among downloaded files, then
-    among the models of the shipped configs.
+    among the known models.
 
     Raises:
         ModelError: the config is not on this machine, or the architecture is not supported; or what it makes of a
@@ -214,7 +217,7 @@ def _explain_missing(name: str) -> str:
 
 @cache
 def read_known_models() -> dict[str, Any]:
-    """Return the config.json of the models of the shipped configs, with its source, by hub name."""
+    """Return the config.json of models of shipped configs and of docs/scaling.md, with its source, by hub name."""
     known: dict[str, Any] = json.loads(Path(__file__).with_name("known_models.json").read_bytes())
     return known
 
@@ -222,3 +225,64 @@ def read_known_models() -> dict[str, Any]:
 def count_bytes(tensors: Iterable[torch.Tensor]) -> int:
     """Return the bytes of tensors; one that is given twice counts once."""
     return sum({id(tensor): tensor.nbytes for tensor in tensors}.values())
+
+
+def count_step(config: Config, arguments: Any, model: Any, workload: Workload, *, verl: bool = False) -> dict[str, int]:
+    """Return what an update of GRPO takes at most, by name; pictures in float32, each episode with its own.
+
+    A server is sent all weights before it samples; by verl in float32, and of LoRA the adapters alone.
+    """
+    episodes = arguments.per_device_train_batch_size * arguments.gradient_accumulation_steps * arguments.world_size
+    patches = sum(image.numbers for image in (*workload.images, *workload.result_images))
+    adapters = verl and config.lora is not None
+    weights = [weight for name, weight in model.state_dict().items() if (".lora_" in name) == adapters]
+    return {
+        "episodes": episodes,
+        "sampled tokens": episodes * workload.sampled,
+        "tokens": episodes * (workload.prompt + workload.completion),
+        "bytes of pictures": episodes * 4 * patches,
+        "bytes of weights sent": sum(4 * weight.numel() if verl else weight.nbytes for weight in weights),
+    }
+
+
+def find_products(model: torch.nn.Module) -> list[tuple[str, torch.nn.Linear]]:
+    """Return the linear layers of a model by name, adapters left out."""
+    layers = [(name.removesuffix(".base_layer"), one) for name, one in model.named_modules() if ".lora_" not in name]
+    return [(name, layer) for name, layer in layers if isinstance(layer, torch.nn.Linear)]
+
+
+def measure_conversation(model: Any) -> tuple[int, int]:
+    """Return the bytes of a token in the cache and of a conversation's states, of a model without numbers."""
+    try:
+        return measure_slot(model)
+    except RuntimeError:  # products of experts exist without numbers in two bytes only
+        model.to(torch.bfloat16)
+        each, state = measure_slot(model)
+        model.to(torch.float32)
+        return 2 * each, 2 * state
+
+
+def measure_kept(layers: Any, kinds: Sequence[bool], hidden: int, computed: int, workload: Workload) -> float | None:
+    """Return the bytes of a token that a layer with a state keeps for its backward pass, beside what all layers keep;
+    None if it cannot be tried. What stands there in place of attention (`kinds`: true) is run, without numbers.
+    """
+    plain = {name for layer, kind in zip(layers, kinds, strict=True) if not kind for name, _ in layer.named_children()}
+    own = [part for name, part in layers[kinds.index(True)].named_children() if name not in plain]
+    if len(own) != 1 or not plain:
+        return None
+    mixer = deepcopy(own[0]).to(torch.bfloat16 if computed == 2 else torch.float32)
+    weights, saved = list(mixer.parameters()), dict[int, torch.UntypedStorage]()
+    tokens = min(workload.prompt + workload.completion, MEASURED)
+    states = weights[0].new_empty(1, tokens, hidden).requires_grad_()
+
+    def keep(tensor: torch.Tensor) -> torch.Tensor:
+        saved[tensor.untyped_storage()._cdata] = tensor.untyped_storage()
+        return tensor
+
+    try:
+        with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
+            mixer(states)
+    except (RuntimeError, TypeError, ValueError):
+        return None
+    held = {weight.untyped_storage()._cdata for weight in weights}
+    return sum(storage.nbytes() for name, storage in saved.items() if name not in held) / tokens

@@ -1,17 +1,22 @@
 """The forecast of memory against the bytes that are alive while a tiny model plays and learns."""
 
+import json
 import math
 import re
+import socket
 
 import pytest
 from peft import LoraConfig
+from transformers import AutoConfig
 
+from tests.support import forks, sharded_update
 from tests.support.grpo_kit import make_trainer
 from tests.support.tiny_models import Strips
 from tests.test_benchmarks import load as load_benchmark
 from viewbox.configs.schema import parse
 from viewbox.training.memory.forecast import predict_workload
-from viewbox.training.memory.workload import Workload, count_bytes
+from viewbox.training.memory.workload import Workload, count_bytes, read_known_models
+from viewbox.training.trainer_args import build_trainer_arguments
 
 LiveBytes = load_benchmark("update_cost").LiveBytes
 TOLERANCE = 0.15
@@ -75,3 +80,37 @@ def test_the_forecast_is_near_the_measured_peak(kits, tmp_path, family, lora, se
     )
     forecast = predict_workload(config, trainer.args, model.config, workload)
     assert math.isclose(forecast.peak.peak, peak, rel_tol=TOLERANCE), (forecast.peak.peak / peak, forecast)
+
+
+@pytest.mark.parametrize(("tokens", "images", "vocabulary"), [(1024, 3, 4096), (1024, 1, 32_768)])
+def test_the_share_of_a_gpu_is_near_what_one_of_two_processes_keeps(tmp_path, tokens, images, vocabulary):
+    """FSDP2 on a CPU, with gloo. Collective calls make copies there that a GPU makes in other places."""
+    known = read_known_models()["Qwen/Qwen3-VL-8B-Instruct"]["config"]
+    text = {"num_hidden_layers": 4, "hidden_size": 512, "intermediate_size": 1536, "vocab_size": vocabulary}
+    heads = {"num_attention_heads": 8, "num_key_value_heads": 2, "head_dim": 64}
+    tower = {"depth": 3, "hidden_size": 256, "intermediate_size": 1024, "out_hidden_size": 512, "num_heads": 4}
+    rope = known["text_config"]["rope_parameters"] | {"mrope_section": [12, 10, 10]}
+    config = AutoConfig.for_model(
+        **known
+        | {"image_token_id": 1, "text_config": known["text_config"] | text | heads | {"rope_parameters": rope}}
+        | {"vision_config": known["vision_config"] | tower | {"deepstack_visual_indexes": [0, 1, 2]}},
+    )
+    config.save_pretrained(tmp_path)
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = str(free.getsockname()[1])
+    found = tmp_path / "found.json"
+    place = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "WORLD_SIZE": "2"}
+    given = (sharded_update.main, tmp_path, tokens, images, found)
+    for process in [forks.start(*given, folder=tmp_path, RANK=str(rank), **place) for rank in range(2)]:
+        status, output = process.wait()
+        assert status == 0, output
+    measured = json.loads(found.read_text())
+    train = {"gradient_checkpointing": True, "micro_batch_tokens": tokens, "use_cpu": True}
+    run = parse({"model": {"name": "tiny"}, "env": {"name": "digits"}, "train": train})
+    workload = sharded_update.build_workload(config, tokens, images)
+    forecast = predict_workload(run, build_trainer_arguments(run, "runs"), config, workload, gpus=2)
+    parts = forecast.peak.parts
+    assert parts["weights"] + parts["optimizer"] == pytest.approx(measured["held"], rel=1e-3)
+    assert parts["gradients"] == pytest.approx(measured["held"] / 3, rel=1e-3)
+    assert math.isclose(forecast.peak.peak, measured["peak"], rel_tol=TOLERANCE), (measured, forecast)

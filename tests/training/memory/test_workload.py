@@ -11,17 +11,23 @@ from viewbox.training.memory.workload import find_model_shapes, read_known_model
 from viewbox.training.precision import build_model
 
 
-@pytest.mark.parametrize(("name", "parameters"), [("qwen3_vl_4b_lora", 4.438e9), ("qwen2_5_vl_3b", 3.755e9)])
-def test_the_shipped_configs_name_models_whose_shapes_are_known(name, parameters):
-    config = load(name)
-    assert config.model.name in read_known_models()
+@pytest.mark.parametrize(
+    ("name", "model", "size"),  # `total_size` of the model's index of safetensors, in bytes
+    [
+        ("qwen3_vl_4b_lora", "Qwen/Qwen3-VL-4B-Instruct", 8_875_631_616),
+        ("qwen3_vl_4b_lora", "Qwen/Qwen3-VL-8B-Instruct", 17_534_247_392),
+        ("qwen3_vl_4b_lora", "Qwen/Qwen3-VL-32B-Instruct", 66_714_780_128),
+        ("qwen2_5_vl_3b", "Qwen/Qwen2.5-VL-3B-Instruct", 7_509_245_952),
+    ],
+)
+def test_the_shapes_of_known_models_are_those_that_are_released(name, model, size):
+    assert load(name).model.name in read_known_models()
+    config = load(name, [f"model.name={model}"])
     model_config, processor = find_model_shapes(config.model, 512 * 512)
-    model = build_model(config, model_config)
+    weights = {name: w for name, w in build_model(config, model_config).named_parameters() if ".lora_" not in name}
     assert processor is None
-    assert sum(w.numel() for name, w in model.named_parameters() if ".lora_" not in name) == pytest.approx(
-        parameters, rel=1e-3
-    )
-    assert {w.dtype for name, w in model.named_parameters() if ".lora_" not in name} == {torch.bfloat16}
+    assert 2 * sum(w.numel() for w in weights.values()) == size
+    assert {w.dtype for w in weights.values()} == {torch.bfloat16}
 
 
 def test_a_folder_needs_no_weights(tmp_path):
