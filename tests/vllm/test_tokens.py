@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+from types import SimpleNamespace
 
 import httpx
 import pytest
@@ -72,7 +73,8 @@ def test_log_probs_of_samples_are_those_of_a_plain_forward(server, measure_misma
     tokens = job.generator.tokens
     assert all(describe_mismatch(episode.tokens, tokens) is None for episode in episodes)
     assert sum(sum(episode.tokens.mask) for episode in episodes) > 500
-    assert measure_mismatch(model, tokens, episodes) <= TOLERANCE
+    kit = SimpleNamespace(tokens=tokens, processor=tokens.processor)
+    assert measure_mismatch(model, kit, episodes) <= TOLERANCE
 
 
 def test_a_seed_gives_the_same_episode_again(server):
