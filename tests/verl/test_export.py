@@ -1,9 +1,5 @@
 """What an export to verl writes, against verl's own settings, data set and checks."""
 
-import os
-import stat
-import subprocess
-
 import numpy as np
 import pytest
 import torch
@@ -70,21 +66,6 @@ def test_the_lora_of_a_config_becomes_verls(own_model, exported, tmp_path):
     assert (model.lora_rank, model.lora_alpha, model.target_modules) == (32, 64, ".*language_model.*_proj")
     assert trainer.actor_rollout_ref.rollout.load_format == "safetensors"
     assert trainer.actor_rollout_ref.actor.ppo_max_token_len_per_gpu == 8192
-
-
-def test_the_script_starts_verls_trainer_with_the_files_beside_it(exported, tmp_path):
-    script = exported / "run.sh"
-    assert script.stat().st_mode & stat.S_IXUSR
-    (tmp_path / "python3").write_text('#!/bin/sh\nprintf "%s\\n" "$@"\n')
-    (tmp_path / "python3").chmod(0o755)
-    there = {**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}"}
-    said = subprocess.run([script, "trainer.nnodes=2"], env=there, capture_output=True, text=True, check=True).stdout
-    lines = said.splitlines()
-    assert lines[:2] == ["-m", "verl.trainer.main_ppo"]
-    assert lines[lines.index("--config-path") + 1] == str(exported)
-    assert f"data.train_files='{exported}/train.parquet'" in lines
-    assert f"actor_rollout_ref.model.path='{exported}/model'" in lines
-    assert lines[-1] == "trainer.nnodes=2"
 
 
 def test_the_rows_hold_no_images_and_no_answers(exported, config, worker):

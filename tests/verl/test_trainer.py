@@ -140,7 +140,5 @@ def test_restricted_data_train_on_one_machine_and_what_is_lost_of_a_killed_worke
     assert status != 0
     assert "ActorDiedError" in (folder / "log.txt").read_text()
     assert figures[-1]["training/global_step"] == 1
-    # A model that knows nothing gives the tokens that are never sampled their share of 1 %, not 1e-5
-    assert figures[-1]["training/rollout_probs_diff_mean"] < 1e-3
     assert (folder / "run" / "checkpoints" / "latest_checkpointed_iteration.txt").read_text() == "1"
     assert all(episode.info["restricted"] for episode in viewbox.load(str(folder / "record" / "episodes")))

@@ -14,6 +14,7 @@ from viewbox.configs import schema
 from viewbox.rollouts.job import build_job
 from viewbox.rollouts.session import create_rollout_folder, open_session
 from viewbox.training.grpo import groups
+from viewbox.training.grpo.batch import add_pixels, build_model_inputs, collate
 from viewbox.training.resume import RunLocation
 from viewbox.training.run import Run
 
@@ -75,11 +76,28 @@ def update(request, tmp_path, monkeypatch):
     batch = trainer._generate_and_score_completions([{"task": 0, "prompt": ""}] * len(episodes))
     trainer._compute_loss(trainer.model, batch).backward()
     gradient = {name: value.grad for name, value in trainer.model.named_parameters() if value.grad is not None}
-    return ranks, episodes, gradient
+    return ranks, episodes, gradient, trainer
+
+
+def test_vllm_sampled_with_the_weights_before_the_update(update):
+    """Its log-probs are those of a plain forward in which tokens that no reply may have share no probability."""
+    _, episodes, _, trainer = update
+    tokens, gaps = trainer.tokens, []
+    banned = sorted({*tokens.never_sampled, tokens.image_id, trainer.model.config.video_token_id})
+    for episode in (episode for episode in episodes if not episode.is_fault):
+        own = episode.tokens
+        inputs = build_model_inputs(add_pixels(collate([own], tokens), [own], tokens))
+        with torch.no_grad():
+            logps = trainer.model(**inputs).logits[0, len(own.prompt_ids) - 1 : -1].float().log_softmax(-1)
+        share = logps[:, banned].logsumexp(-1).exp()
+        plain = logps.gather(1, torch.tensor(own.completion_ids)[:, None])[:, 0] - torch.log1p(-share)
+        gaps.append((torch.tensor(own.logprobs) - plain)[torch.tensor(own.mask).bool()].abs())
+    print(json.dumps({"largest gap of a log-prob": torch.cat(gaps).max().item()}))
+    assert torch.cat(gaps).max() < 5e-5  # as for vLLM by itself: tests/vllm
 
 
 def test_the_gradient_is_that_of_our_trainer(update):
-    ranks, episodes, ours = update
+    ranks, episodes, ours, _ = update
     for rank in ranks:
         theirs = rank["gradient"]
         assert theirs.keys() == ours.keys()
@@ -91,7 +109,7 @@ def test_the_gradient_is_that_of_our_trainer(update):
 
 
 def test_an_episode_that_a_fault_ended_is_no_row(update):
-    ranks, episodes, _ = update
+    ranks, episodes, *_ = update
     own = [(*e.tokens.prompt_ids, *e.tokens.completion_ids) for e in episodes if not e.is_fault]
     assert sorted(ids for rank in ranks for ids in read_rows(rank)) == sorted(own)
 
