@@ -5,7 +5,6 @@ environment plays thousands of episodes at once. One step is one reply of the mo
 exception: it becomes an observation or a named end.
 """
 
-import asyncio
 from collections.abc import Mapping, Sequence
 from functools import lru_cache, partial
 from typing import Any
@@ -205,7 +204,7 @@ class BaseMultiTurnEnv(AuthoredEnv):
 
     def play(self, task: Task, policy: loop.Policy, *, seed: int = 0) -> Episode:
         """`play_async` without an event loop of one's own, as in scripts and notebooks."""
-        return asyncio.run(self.play_async(task, policy, seed=seed))
+        return concurrency.run(self.play_async(task, policy, seed=seed))
 
     # ------------------------------------------------------------------ answers
     def read_answer(self, text: str, task: Task) -> dict[str, Any] | None:
