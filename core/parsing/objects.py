@@ -16,14 +16,13 @@ from msgspec.structs import replace
 
 from ...errors import find_nearest, show_json
 from ...records import ToolCall
-from ...utils.frozen import FrozenDict, Record, thaw
-from .lenient_json import parse_lenient_json, read_by_schema
-from .strict_json import decode_json
+from ...utils.frozen import Record, thaw
+from .json_text import decode_json, parse_lenient_json, read_by_schema
+from .scan import EMPTY, Tools, find_tool, mend_name
 
 _TYPES = frozenset({"string", "number", "integer", "boolean", "array", "object", "null"})
 _KEYWORDS = frozenset({"type", "$ref", "enum", "anyOf", "allOf", "oneOf", "const", "items", "properties"})
 _MAX_REFERENCES = 8  # followed in a row
-EMPTY: Mapping[str, Any] = FrozenDict()
 
 
 @dataclass(frozen=True)
@@ -169,10 +168,6 @@ def _iter_objects(
 
 
 # ---------------------------------------------------------------------- calls
-TagPairs = tuple[tuple[str, str], ...]  # the tags that open and close the thinking
-Tools = Mapping[str, Mapping[str, Any]]  # the parameters of each tool, as JSON Schema
-
-_GLUED_NAME = re.compile(r"([\w./:-]++)\s*+(?:<[|/]\w+\|?>.*+|\(\s*+\))", re.DOTALL)
 _NAMES = ("name", "tool")
 _OTHER_NAMES = ("tool_name", "function", "function_name", "action", "recipient_name")  # of a tool, or of anything else
 _ARGUMENTS = ("arguments", "parameters")
@@ -181,7 +176,6 @@ _WRAPPERS = ("function", "tool_call", "function_call", "tool_use", "tool", "acti
 _LISTS = ("tool_calls", "function_calls", "tool_uses")
 _REASONS = ("thought", "thoughts", "reasoning", "reason", "explanation", "rationale")  # which nothing reads
 _IGNORED_KEYS = frozenset({"id", "call_id", "tool_call_id", "type", "continue", *_REASONS})
-_NAMESPACE = re.compile(r"(?:functions?|tools?|default_api)[.:/]")
 _HUMP = re.compile(r"(?<=[a-z])(?=[A-Z])")
 
 
@@ -226,17 +220,6 @@ def _fit_call(identity: str, name: str, arguments: Mapping[str, Any], tools: Too
             if not isinstance(fitted[key], str | None):
                 changes.append(f"{key} = {show_json(value)} was read as {show_json(fitted[key])}")
     return ParsedCall(ToolCall(identity, tool, fitted), note="; ".join(changes))
-
-
-def find_tool(name: str, tools: Collection[str]) -> str:
-    """Return the only tool that a name can mean, whatever its case and the namespace before it; else the name.
-
-    >>> find_tool("functions.Zoom", ["zoom", "crop"]), find_tool("zoo", ["zoom", "crop"])
-    ('zoom', 'zoo')
-    """
-    plain = _NAMESPACE.sub("", name, 1) if _NAMESPACE.match(name) else name
-    found = [tool for tool in tools if tool.casefold() == plain.casefold()] if name not in tools else []
-    return found[0] if len(found) == 1 else name
 
 
 def write_arguments(given: object) -> str:
@@ -315,16 +298,6 @@ def _is_misnamed(key: str, value: object) -> bool:
     """Return whether a key of a call holds its arguments under another name."""
     is_object = isinstance(value, Mapping) or (isinstance(value, str) and value.lstrip().startswith("{"))
     return is_object and len(key) < 32 and find_nearest(_flatten(key), _MISNAMED, cutoff=0.8) is not None
-
-
-def mend_name(name: str) -> str:
-    """Return the name of a call without the control token that a model ran into it, or the ( ) of a Python call.
-
-    >>> mend_name("zoom<|end|>"), mend_name("invert()"), mend_name("no name")
-    ('zoom', 'invert', 'no name')
-    """
-    mended = _GLUED_NAME.fullmatch(name)
-    return name if mended is None else mended[1]
 
 
 def find_calls(value: Any, answer_fields: AnswerFields | None, tools: Collection[str] = ()) -> list[Any] | None:
