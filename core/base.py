@@ -18,15 +18,23 @@ from ..images.task_images import list_names, name_image
 from ..network.data_policy import RESTRICTED, check_may_leave, keep_on_this_machine
 from ..records import Episode, EpisodeTokens, Message, Reply, RunConfig, Scores, Task, Turn
 from ..rewards import to_combined
-from ..rewards.remote import check_reward_may_ask, is_blocking
+from ..rewards.remote import check_reward_may_ask
 from ..tools import TOOLS, Tool, collect_tools
 from ..tools.builtin.windows import add_windows
 from ..tools.specialists.spec import build_specialists, declare_tools, find_hook
 from ..utils import concurrency
 from ..utils.frozen import FrozenDict
-from . import answers, loop, settings
-from .contract import PARTS, AuthoredEnv, EpisodeState, Part, StepResult, Toolbox
-from .fitting import check_declaration, runs_code
+from . import answers, loop, places, settings
+from .contract import (
+    PARTS,
+    AuthoredEnv,
+    EpisodeState,
+    Part,
+    StepResult,
+    Toolbox,
+    check_declaration,
+    runs_code,
+)
 from .messages import apply_history
 from .prompts.answer_format import AnswerFormat
 from .prompts.templates import Prompts
@@ -130,7 +138,7 @@ class BaseMultiTurnEnv(AuthoredEnv):
             turns=[Turn("user", question, images=first.images, views=views)],
             tools=offered,
             tool_schemas=self.toolbox.build_schemas(offered),
-            images=answers.open_images(self, task) or (),
+            images=self._overviews.open_images(task) or (),
             views=list(overview.views),
         )
 
@@ -216,14 +224,14 @@ class BaseMultiTurnEnv(AuthoredEnv):
         return None if problem else answer
 
     def write_answer(self, task: Task) -> str:
-        """Return the right answer as a model would write it, as JSON text: see `answers.py`. Raise `ConfigError`.
+        """Return the right answer as a model would write it, as JSON text: see `places.py`. Raise `ConfigError`.
 
         >>> from viewbox.envs.digits import Digits
         >>> env = Digits()
         >>> env.read_answer(env.write_answer(env.tasks[0]), env.tasks[0])["label"] == env.tasks[0].reference["label"]
         True
         """
-        return answers.write_gold_answer(self, task)
+        return places.write_gold_answer(self, task)
 
     def write_box(self, box: Sequence[float], task: Task, place: Mapping[Part, object] | None = None) -> list[float]:
         """Return a box of the original image (fractions) in the coordinates that the model writes, for gold answers.
@@ -235,7 +243,7 @@ class BaseMultiTurnEnv(AuthoredEnv):
         >>> Digits(coordinates="per_mille").write_box([0.25, 0.25, 0.5, 0.5], Task("t"))
         [250, 250, 500, 500]
         """
-        return answers.write_box(self, box, task, place)
+        return places.write_box(self, box, task, place)
 
     # ------------------------------------------------------------------ tools and prompts
     def _check_can_see(self, task: Task, count: int) -> None:
@@ -282,6 +290,7 @@ class BaseMultiTurnEnv(AuthoredEnv):
         self.tool_schemas = self.toolbox.build_schemas(self.tools)
         check_declaration(self.answer)
         schema = self.answer.model_json_schema() if isinstance(self.answer, type) else self.answer
+        self._coercion = answers.Coercion(schema or {}, self.answer)
         self._check_place((schema or {}).get("properties", {}))
         self.answer_format = AnswerFormat.of(
             schema, self.boxes, self.boxes_3d, image_field=self.place.get("image"), turns=self.max_turns > 1
@@ -361,7 +370,7 @@ async def build_episode_async(
 ) -> Episode:
     """`env.build_episode` on an event loop: in a thread if the reward waits for a service, such as a judge."""
     build = partial(env.build_episode, state, run_config, tokens=tokens, info=info)
-    return await concurrency.run_in_thread(build) if is_blocking(env.reward) else build()
+    return await concurrency.run_in_thread(build) if env.reward.is_blocking else build()
 
 
 # ---------------------------------------------------------------------- what is offered and shown of a task

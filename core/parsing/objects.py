@@ -10,6 +10,7 @@ import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import islice, starmap
 from typing import Any, NamedTuple
 
 from msgspec.structs import replace
@@ -23,6 +24,7 @@ from .scan import EMPTY, Tools, find_tool, mend_name
 _TYPES = frozenset({"string", "number", "integer", "boolean", "array", "object", "null"})
 _KEYWORDS = frozenset({"type", "$ref", "enum", "anyOf", "allOf", "oneOf", "const", "items", "properties"})
 _MAX_REFERENCES = 8  # followed in a row
+_MAX_KEYS = 64  # of a call, of which one may be a misspelt "arguments"
 
 
 @dataclass(frozen=True)
@@ -259,7 +261,11 @@ def _read_shape(outer: Mapping[str, Any], tools: Collection[str]) -> _Shape:
     said = [value[key] for key in names]
     name = mend_name(said[0]) if said and isinstance(said[0], str) and said.count(said[0]) == len(said) else ""
     rest = [item for item in beside if item[0] not in names]
-    sets = [item for item in rest if (item[0] in _ARGUMENTS and item[1] is not None) or (name and _is_misnamed(*item))]
+    sets = [
+        item
+        for number, item in enumerate(rest)
+        if (item[0] in _ARGUMENTS and item[1] is not None) or (name and number < _MAX_KEYS and _is_misnamed(*item))
+    ]
     return _Shape(value, name, names, sets, [key for key, _ in rest if key not in (*dict(sets), *_ARGUMENTS)])
 
 
@@ -275,18 +281,19 @@ def parse_call(outer: object, text: str, identity: str, tools: Tools = EMPTY, er
         return ParsedCall(ToolCall(identity, "", text), error)
     value, name, names, sets, others = _read_shape(outer, tools)
     arguments: Mapping[str, Any] = {}
-    error, call = error or describe_echo(value, None), f"the call of {show_json(name[:64])}"
+    error = error or describe_echo(value, None)
     if error is None and not name:
         keys = " and the ".join(map(show_json, names))
         error = f"the {keys} of the call differ" if len(names) > 1 else 'the tool call has no "name"'
         error += ': write {"name": …, "arguments": {…}}'
     elif error is None and len(sets) > 1:
         keys = " and ".join(show_json(key) for key, _ in sets)
-        error = f'{call} has two sets of arguments, {keys}: write one, as "arguments"'
+        error = f'the call of {show_json(name[:64])} has two sets of arguments, {keys}: write one, as "arguments"'
     elif error is None and sets:
         arguments, error = _parse_arguments(name, sets[0][1])
     elif error is None and others:
-        error = f'{call} has no "arguments": put {", ".join(map(show_json, others))[:200]} in "arguments": {{…}}'
+        keys = ", ".join(map(show_json, others))[:200]
+        error = f'the call of {show_json(name[:64])} has no "arguments": put {keys} in "arguments": {{…}}'
     if error is not None:
         return ParsedCall(ToolCall(identity, find_tool(name, tools), text), error)
     written = [key for key, _ in sets if key not in _ARGUMENTS] + [key for key in names if key not in (*_NAMES, name)]
@@ -345,7 +352,11 @@ def _is_call(value: Any, answer_fields: AnswerFields | None, tools: Collection[s
         return bool(shape.sets) and not answer_fields.is_in(value)
     if key == "arguments" or (key is not None and isinstance(inner[key], Mapping | str)):
         return not {names[0], key} <= fields
-    if answer_fields is not None and names[0] not in fields and any(_is_misnamed(*item) for item in inner.items()):
+    if (
+        answer_fields is not None
+        and names[0] not in fields
+        and any(starmap(_is_misnamed, islice(inner.items(), _MAX_KEYS)))
+    ):
         return True
     has_only_tool = answer_fields is not None or inner.keys() <= _IGNORED_KEYS | {"tool"}
     return "tool" in names and "tool" not in fields and has_only_tool

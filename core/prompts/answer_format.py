@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from ...images.task_images import name_image
-from ...utils.box_paths import BoxPath
+from ...utils.field_paths import BoxPath
 from ...utils.json_schema import describe_range
 from ..parsing.objects import AnswerFields, find_reference
 
@@ -67,7 +67,7 @@ def describe_answer_format(
 ) -> str:
     """Return the answer format of a JSON Schema, with the schema's examples, or else placeholders.
 
-    `boxes` are the paths of boxes (`box_paths.py`), `boxes_3d` those of boxes of a volume. `turns` adds the key
+    `boxes` are the paths of boxes (`field_paths.py`), `boxes_3d` those of boxes of a volume. `turns` adds the key
     `continue`, for episodes of several turns.
 
     >>> fields = {"label": {"enum": ["cat", "dog"]}, "where": {"type": "array"}}

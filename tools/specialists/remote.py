@@ -22,7 +22,7 @@ from ...images.masks import choose_inside
 from ...images.ref import ImageRef
 from ...images.source import Source
 from ...images.view import View
-from ...utils.box_paths import convert_at
+from ...utils.field_paths import convert_at
 from ...utils.sanitize import replace_surrogates
 from ...utils.secrets import mask_text, mask_values
 from ...utils.values import to_finite_float
