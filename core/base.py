@@ -5,9 +5,9 @@ environment plays thousands of episodes at once. One step is one reply of the mo
 exception: it becomes an observation or a named end.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache, partial
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 from msgspec.structs import replace
 
@@ -82,20 +82,20 @@ class BaseMultiTurnEnv(AuthoredEnv):
             ConfigError: a tool cannot be prepared; it names the missing package, file or address.
         """
         with keep_on_this_machine(self):
-            for name in self.tools:
-                prepare = find_hook(self.toolbox[name], "prepare")
-                if prepare is not None:
-                    prepare()
+            for prepare in self._list_hooks("prepare"):
+                prepare()
 
     def release(self) -> None:
         """Give back what the tools hold and the next episode can take again, such as memory on the GPU.
 
         Training calls it between playing and learning; `prepare` takes it back.
         """
-        for name in self.tools:
-            release = find_hook(self.toolbox[name], "release")
-            if release is not None:
-                release()
+        for release in self._list_hooks("release"):
+            release()
+
+    def _list_hooks(self, name: Literal["prepare", "release"]) -> list[Callable[[], None]]:
+        hooks = (find_hook(self.toolbox[tool], name) for tool in self.tools)
+        return [hook for hook in hooks if hook is not None]
 
     def reset(self, task: Task, *, seed: int) -> EpisodeState:
         """Start a play.
@@ -203,7 +203,8 @@ class BaseMultiTurnEnv(AuthoredEnv):
         """Play one episode. `policy` is a function, or a coroutine function, of the messages."""
         env = self.for_task(task)
         with keep_on_this_machine(env):
-            await concurrency.run_in_thread(env.prepare)
+            if type(env).prepare is not BaseMultiTurnEnv.prepare or env._list_hooks("prepare"):
+                await concurrency.run_in_thread(env.prepare)
             state = env.reset(task, seed=seed)
 
             async def get_reply() -> Reply:
