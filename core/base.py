@@ -5,7 +5,7 @@ environment plays thousands of episodes at once. One step is one reply of the mo
 exception: it becomes an observation or a named end.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import lru_cache, partial
 from typing import Any, Literal, TypeVar
 
@@ -40,6 +40,7 @@ from .prompts.answer_format import AnswerFormat
 from .prompts.templates import Prompts
 from .tasks import OverviewCache
 
+HOOKS: tuple[Literal["prepare"], Literal["release"]] = ("prepare", "release")
 Env = TypeVar("Env", bound="BaseMultiTurnEnv")
 
 
@@ -82,7 +83,7 @@ class BaseMultiTurnEnv(AuthoredEnv):
             ConfigError: a tool cannot be prepared; it names the missing package, file or address.
         """
         with keep_on_this_machine(self):
-            for prepare in self._list_hooks("prepare"):
+            for prepare in self._hooks["prepare"]:
                 prepare()
 
     def release(self) -> None:
@@ -90,12 +91,8 @@ class BaseMultiTurnEnv(AuthoredEnv):
 
         Training calls it between playing and learning; `prepare` takes it back.
         """
-        for release in self._list_hooks("release"):
+        for release in self._hooks["release"]:
             release()
-
-    def _list_hooks(self, name: Literal["prepare", "release"]) -> list[Callable[[], None]]:
-        hooks = (find_hook(self.toolbox[tool], name) for tool in self.tools)
-        return [hook for hook in hooks if hook is not None]
 
     def reset(self, task: Task, *, seed: int) -> EpisodeState:
         """Start a play.
@@ -203,7 +200,7 @@ class BaseMultiTurnEnv(AuthoredEnv):
         """Play one episode. `policy` is a function, or a coroutine function, of the messages."""
         env = self.for_task(task)
         with keep_on_this_machine(env):
-            if type(env).prepare is not BaseMultiTurnEnv.prepare or env._list_hooks("prepare"):
+            if type(env).prepare is not BaseMultiTurnEnv.prepare or env._hooks["prepare"]:
                 await concurrency.run_in_thread(env.prepare)
             state = env.reset(task, seed=seed)
 
@@ -290,6 +287,8 @@ class BaseMultiTurnEnv(AuthoredEnv):
         self.toolbox = self._build_toolbox({name: tool for one in listed for name, tool in collect_tools(one).items()})
         self.prompts = Prompts(self.templates)
         self._check_tools()
+        hooks = {kind: [find_hook(self.toolbox[name], kind) for name in self.tools] for kind in HOOKS}
+        self._hooks = {kind: [hook for hook in found if hook is not None] for kind, found in hooks.items()}
         self.tool_schemas = self.toolbox.build_schemas(self.tools)
         check_declaration(self.answer)
         schema = self.answer.model_json_schema() if isinstance(self.answer, type) else self.answer
