@@ -79,7 +79,8 @@ async def step(env: AuthoredEnv, state: EpisodeState, reply: Reply) -> StepResul
         raise RuntimeError(f"step() on an episode that has ended ({state.end_reason})")
     last = state.last_turn
     kept = shorten_reply(reply)
-    cut = _find_cut_calls(reply, kept)
+    pairs = zip(reply.tool_calls or (), kept.tool_calls, strict=False)
+    cut = [len(str(short.arguments)) < len(objects.write_arguments(call.arguments)) for call, short in pairs]
     if len(kept.text) < len(reply.text) or len(kept.tool_calls) < len(reply.tool_calls or ()) or any(cut):
         state.flags.add("reply_cut")
     state.messages.append(kept.to_message())
@@ -152,12 +153,6 @@ def _check_texts(given: object, kind: str, *fields: str) -> None:
     for field in fields:
         if not isinstance(value := getattr(given, field), str):
             raise TypeError(f"the {field} of a {kind} is {type(value).__name__}; allowed: str")
-
-
-def _find_cut_calls(reply: Reply, kept: Reply) -> list[bool]:
-    """For each call that is kept, whether a part of its arguments was left out."""
-    pairs = zip(reply.tool_calls or (), kept.tool_calls, strict=False)
-    return [len(str(short.arguments)) < len(objects.write_arguments(call.arguments)) for call, short in pairs]
 
 
 def _shorten_call(call: ToolCall, max_bytes: int) -> ToolCall:

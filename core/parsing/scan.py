@@ -37,8 +37,7 @@ TagPairs = tuple[tuple[str, str], ...]  # the tags that open and close the think
 Tools = Mapping[str, Mapping[str, Any]]  # the parameters of each tool, as JSON Schema
 EMPTY: Mapping[str, Any] = FrozenDict()
 
-MAX_ITEMS = 256  # tool calls and top-level objects in one reply
-MAX_CALLS = 256  # read between two marks
+MAX_ITEMS = 256  # tool calls and top-level objects in one reply, and calls between two marks
 MAX_BRACKETS = 10_000  # read in search of the end of a broken object
 MAX_DECODED = 4  # times a reply's length: characters that strict decoding reads in vain; then all is read leniently
 
@@ -169,18 +168,13 @@ def scan(text: str, thinking: TagPairs, cut: bool, tools: Tools) -> Scan:
     [('calls', {'name': 'reset', 'arguments': {}}), ('value', {'side': 'left'})]
     """
     found = _Scanner(text, thinking, cut, tools).found
-    inside = "" if cut else _read_string(text)
+    try:
+        inside = json.loads(text).strip() if text.lstrip().startswith('"') and not cut else ""
+    except ValueError:
+        inside = ""
     if inside.startswith("{") and inside.endswith("}"):
         found.quoted = _Scanner(inside, (), False, {}).found.spans
     return found
-
-
-def _read_string(text: str) -> str:
-    """Return what a text that is one JSON string says; empty for any other."""
-    try:
-        return json.loads(text).strip() if text.lstrip().startswith('"') else ""
-    except ValueError:
-        return ""
 
 
 @lru_cache(maxsize=32)
@@ -328,7 +322,7 @@ class _Scanner:
         """
         calls: list[Span] = []
         head = _HEAD.match(self.text, _BEFORE_CALLS.match(self.text, begin).end())  # type: ignore[union-attr]
-        while head is not None and len(calls) <= MAX_CALLS:
+        while head is not None and len(calls) <= MAX_ITEMS:
             name = mend_name((head[1] or head[2] or head[3] or "").strip())
             properties = self._tools.get(find_tool(name, self._tools), {}).get("properties", {})
             is_bracket = self.text.startswith(("{", "("), head.end())

@@ -197,22 +197,17 @@ class _Shape:
         for name, one in spec.fields.items():
             field, here = self.resolve(one), f"{path}.{name}" if path else name
             words = [
-                *_describe_meaning(field),
+                " ".join(str(field.own.get("description") or "").split()).rstrip("."),
                 *_describe_presence(field, name, spec.own.get("required")),
-                *(_describe_choices(field) or filter(None, [describe_range(field.own)])),
+                *(_describe_choices(field) or [describe_range(field.own)]),
             ]
-            if words:
-                yield f"{here}: {'; '.join(words)}"
+            if any(words):
+                yield f"{here}: {'; '.join(filter(None, words))}"
             yield from self.build_notes(one, here, inside)
 
 
 def _are_strings(values: Sequence[Any]) -> bool:
     return all(isinstance(value, str) for value in values)
-
-
-def _describe_meaning(field: _Spec) -> list[str]:
-    words = field.own.get("description")
-    return [" ".join(str(words).split()).rstrip(".")] if words else []
 
 
 def _describe_presence(field: _Spec, name: str, required: Sequence[str] | None) -> list[str]:

@@ -73,10 +73,9 @@ def test_an_author_may_say_it_in_words_of_their_own():
 # ---- boxes
 
 
-@pytest.mark.parametrize(
-    ("coordinates", "box"),
-    [("unit", [0.25, 0.5, 0.5, 1]), ("per_mille", [250, 500, 500, 1000]), ("pixel", [10, 10, 20, 20])],
-)
+@each("coordinates, box", [
+    ("unit", [0.25, 0.5, 0.5, 1]), ("per_mille", [250, 500, 500, 1000]), ("pixel", [10, 10, 20, 20]),
+])  # fmt: skip
 def test_boxes_are_stored_as_fractions_of_the_original_in_every_convention(coordinates, box):
     env = Find(coordinates=coordinates, max_pixels=800)  # the overview is 40x20 pixels
     for before in ((), (write_call(factor=4),)):
@@ -169,13 +168,10 @@ def test_a_reward_may_read_the_whole_episode():
 # ---- reading an answer apart from a play
 
 
-@pytest.mark.parametrize(
-    ("text", "label"),
-    [
-        (write_answer(), "left"), ("I see " + write_answer(), "left"), (write_call() + write_answer(), "left"),
-        (NOTES, "left"), (write_call(), None), ("hm", None), ("", None), (write_answer(bbox=[0, 0, 2, 2]), None),
-    ],
-)  # fmt: skip
+@each("text, label", [
+    (write_answer(), "left"), ("I see " + write_answer(), "left"), (write_call() + write_answer(), "left"),
+    (NOTES, "left"), (write_call(), None), ("hm", None), ("", None), (write_answer(bbox=[0, 0, 2, 2]), None),
+])  # fmt: skip
 def test_read_answer_gives_what_a_last_reply_would_give(text, label):
     read = Find().read_answer(text, TASK)
     assert (read and read["label"]) == label

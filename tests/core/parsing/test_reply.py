@@ -2,8 +2,6 @@
 
 import json
 
-import pytest
-
 from tests.support.tables import each
 from viewbox.core.parsing.objects import AnswerFields, ParsedCall, parse_native_call
 from viewbox.core.parsing.reply import MAX_BYTES, MAX_ITEMS, Answer, Malformed, ToolCalls, parse_reply
@@ -101,14 +99,11 @@ def test_what_just_fits_is_read_and_what_is_beside_an_answer_is_kept():
     assert AnswerFields.from_schema(schema).objects == ()  # a reference to itself
 
 
-@pytest.mark.parametrize(
-    "scrap",
-    [
-        "{", '{"', '{"\\', '{"":', '{"":x', "{}", "[{", "[{}[", "<tool_call>", "<tool_call>{", "<think>", '"\\',
-        "```\n", "\ud800", "{'", "{a:", "{a: “}", "{a: \\'", "{/*}", "{//\n", "'a': 1, ", "```tool\n{", "{“", "a-",
-        "a/", "/functions.a", '"args":{},',
-    ],
-)  # fmt: skip
+@each("scrap", [
+    "{", '{"', '{"\\', '{"":', '{"":x', "{}", "[{", "[{}[", "<tool_call>", "<tool_call>{", "<think>", '"\\', "```\n",
+    "\ud800", "{'", "{a:", "{a: “}", "{a: \\'", "{/*}", "{//\n", "'a': 1, ", "```tool\n{", "{“", "a-", "a/",
+    "/functions.a", '"args":{},',
+])  # fmt: skip
 def test_text_that_would_make_a_careless_parser_quadratic_is_read(scrap):
     # A quadratic scan of these takes minutes, so no clock is needed to tell.
     text = scrap * (MAX_BYTES // len(scrap.encode("utf-8", "surrogatepass")))
