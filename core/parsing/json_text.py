@@ -18,7 +18,6 @@ import json
 import math
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from json.decoder import scanstring  # type: ignore[attr-defined]
 from threading import local
 from typing import Any, NamedTuple
@@ -31,13 +30,19 @@ MAX_VALUES = 3_000  # in one object, at any depth: a schema checks so many in ab
 MAX_DIGITS = 308  # of an integer: a float can still hold it
 
 
-class StrictJson(NamedTuple):
+class ReadJson(NamedTuple):
     """The value at a position: `value` is None if there is no JSON; `complaint` says why it cannot be used; it ends, or
-    cannot be read further, at `end`."""
+    cannot be read further, at `end`, `depth` brackets deep.
+
+    If the text ended inside the value, `complete` is False and `written` is the part that was written completely.
+    """
 
     value: Any
     end: int
     complaint: str | None
+    depth: int = 0
+    complete: bool = True
+    written: Any = None
 
 
 class _Decoder(local):
@@ -67,11 +72,11 @@ class _Decoder(local):
 _THREAD = _Decoder()
 
 
-def decode_json(text: str, begin: int = 0) -> StrictJson:
+def decode_json(text: str, begin: int = 0) -> ReadJson:
     """Return the JSON value at `begin` of `text`, where it ends, and what is wrong with it; never raises.
 
-    >>> decode_json('so: {"a": 1} yes', 4)
-    StrictJson(value={'a': 1}, end=12, complaint=None)
+    >>> decode_json('so: {"a": 1} yes', 4)[:3]
+    ({'a': 1}, 12, None)
     >>> decode_json('{"a": NaN}').complaint
     'NaN is not a JSON number'
     """
@@ -79,14 +84,14 @@ def decode_json(text: str, begin: int = 0) -> StrictJson:
     try:
         value, end = _THREAD.decoder.raw_decode(text, begin)
     except json.JSONDecodeError as error:
-        return StrictJson(None, error.pos, f"{error.msg} at character {error.pos}")
+        return ReadJson(None, error.pos, f"{error.msg} at character {error.pos}")
     except RecursionError:
-        return StrictJson(None, len(text), f"nested more than {MAX_DEPTH} deep")
+        return ReadJson(None, len(text), f"nested more than {MAX_DEPTH} deep")
     excess = _describe_excess(value) if isinstance(value, dict | list) else None
     complaint = _THREAD.complaints[0] if _THREAD.complaints else excess
     if complaint is None and text.find("\\u", begin, end) >= 0:  # an escape may be half of a surrogate pair
         value = map_texts(value, replace_surrogates)
-    return StrictJson(value, end, complaint)
+    return ReadJson(value, end, complaint)
 
 
 def parse_integer(digits: str) -> tuple[int, str | None]:
@@ -165,26 +170,7 @@ _QUOTE_OR_ESCAPE = re.compile(r'\\.|"', re.DOTALL)
 _CONTINUES = re.compile(r"\s*+[,:}\])]")
 
 
-@dataclass(frozen=True, slots=True)
-class LenientJson:
-    """What was read: `value` up to `end`, or a `complaint` and the `depth` in brackets at which reading stopped.
-
-    If the text ended inside the value, `complete` is False and `value` is the part that was written completely (None:
-    nothing).
-    """
-
-    value: Any
-    end: int
-    complaint: str | None = None
-    complete: bool = True
-    depth: int = 0
-
-    def to_strict(self) -> StrictJson:
-        """Return the same as a `StrictJson`: an incomplete value becomes None."""
-        return StrictJson(self.value if self.complete else None, self.end, self.complaint)
-
-
-def parse_lenient_json(text: str, begin: int, limit: int, *, cut: bool = False) -> LenientJson:
+def parse_lenient_json(text: str, begin: int, limit: int, *, cut: bool = False) -> ReadJson:
     """Return the object, list or ( ) of a call from `begin` to `limit`; `cut`: the token budget ended it there.
 
     >>> text = "{'side': “left”, seen: True, box: [0.1, .5,], // sure\\n}"
@@ -207,7 +193,7 @@ def parse_lenient_json(text: str, begin: int, limit: int, *, cut: bool = False) 
         else:
             reader.read_token(str(kind), token)
             if reader.complaint is not None:
-                return LenientJson(None, token.start(), reader.complaint, depth=len(reader.containers))
+                return ReadJson(None, token.start(), reader.complaint, len(reader.containers))
             if not reader.containers:
                 return reader.finish_closed(token.end(), limit)
     return reader.finish_unclosed(limit, cut=cut)
@@ -266,7 +252,7 @@ class _Reader:
         self._last = token
         self.after_newline = False
 
-    def finish_unclosed(self, end: int, *, cut: bool, complaint: str | None = None) -> LenientJson:
+    def finish_unclosed(self, end: int, *, cut: bool, complaint: str | None = None) -> ReadJson:
         """Return the text ended before the last bracket closed: complete if only closing brackets are missing."""
         unfinished = self.state == "next" and self._ends_in_bare_token(end, cut)
         if unfinished:
@@ -282,8 +268,8 @@ class _Reader:
                 self.containers[-1].add(inner)
         value = self.containers[0].value if self.containers else None
         if complete:
-            return LenientJson(value, end)
-        return LenientJson(value or None, end, complaint or "it is not finished", complete=False)
+            return ReadJson(value, end, None)
+        return ReadJson(None, end, complaint or "it is not finished", 0, False, value)
 
     def _ends_in_bare_token(self, end: int, cut: bool) -> bool:
         """Return whether the text ends right after a number or a bare word, so that the token may be cut off.
@@ -295,11 +281,11 @@ class _Reader:
             return False
         return cut or (end == len(self.text) and last[0] not in _LITERALS)
 
-    def finish_closed(self, end: int, limit: int) -> LenientJson:
+    def finish_closed(self, end: int, limit: int) -> ReadJson:
         """Return the last bracket closed."""
         if self._crossed and _CONTINUES.match(self.text, end, limit):
-            return LenientJson(None, end, _CROSSED)
-        return LenientJson(self.root, end)
+            return ReadJson(None, end, _CROSSED)
+        return ReadJson(self.root, end, None)
 
     def _read_key(self, kind: str, word: str, begin: int = 0) -> None:
         if kind == "close":
@@ -441,9 +427,9 @@ def read_by_schema(text: str, schema: object) -> object:
     if _allows_text(schema):
         return text
     listed = f"[{text}]"
-    value, end, complaint = decode_json(listed)
+    value, end, complaint, *_ = decode_json(listed)
     if value is None:
-        value, end, complaint = parse_lenient_json(listed, 0, len(listed)).to_strict()
+        value, end, complaint, *_ = parse_lenient_json(listed, 0, len(listed))
     if complaint is not None or end != len(listed) or not value:
         return text
     is_list = isinstance(schema, Mapping) and schema.get("type") == "array" and len(value) > 1

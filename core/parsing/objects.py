@@ -370,9 +370,9 @@ def _parse_arguments(name: str, arguments: Any) -> tuple[Mapping[str, Any], str 
         return arguments, None
     if isinstance(arguments, str):
         text = arguments.strip()
-        value, end, complaint = decode_json(text)
+        value, end, complaint, *_ = decode_json(text)
         if value is None and text[0] in "{｛":
-            value, end, complaint = parse_lenient_json(text, 0, len(text)).to_strict()
+            value, end, complaint, *_ = parse_lenient_json(text, 0, len(text))
         if isinstance(value, dict) and complaint is None and not text[end:].strip():
             return value, None
         if complaint is not None:

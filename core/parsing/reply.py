@@ -199,7 +199,7 @@ class _Contents:
         elif span.kind == "broken" or not self.objects:  # {x: …} is a broken object only if there is no other
             self.broken = self.broken or span.complaint
             self.broken_after += [len(self.objects)] if span.kind == "broken" else []
-        self.partial = span.value if isinstance(span.value, dict) else self.partial
+        self.partial = span.value if span.value and isinstance(span.value, dict) else self.partial
 
 
 def _find_answer(contents: _Contents, fields: AnswerFields, last: bool) -> Answer | Malformed:

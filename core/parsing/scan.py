@@ -31,7 +31,7 @@ from typing import Any, Literal, NamedTuple
 
 from ...errors import show_json
 from ...utils.frozen import FrozenDict
-from .json_text import StrictJson, decode_json, describe_duplicate, parse_lenient_json, read_by_schema
+from .json_text import ReadJson, decode_json, describe_duplicate, parse_lenient_json, read_by_schema
 
 TagPairs = tuple[tuple[str, str], ...]  # the tags that open and close the thinking
 Tools = Mapping[str, Mapping[str, Any]]  # the parameters of each tool, as JSON Schema
@@ -210,10 +210,10 @@ class _Scanner:
         self.found.spans += [call._replace(begin=begin, end=end) for call in calls]
         return end
 
-    def _decode(self, begin: int) -> StrictJson:
+    def _decode(self, begin: int) -> ReadJson:
         """Return the JSON at a place, if any and if not too much was read in vain before."""
         if self._left < 0:
-            return StrictJson(None, begin, "the reply holds too much that is no JSON")
+            return ReadJson(None, begin, "the reply holds too much that is no JSON")
         found = decode_json(self.text, begin)
         self._left -= found.end - begin if found.value is None else 0
         return found
@@ -252,17 +252,15 @@ class _Scanner:
 
     def _read_value(self, begin: int, bare: bool) -> int:
         """Read an object or a list outside any tag."""
-        value, end, complaint = self._decode(begin)
+        value, end, complaint, *_ = self._decode(begin)
         repaired = value is None
         if repaired:
             limit = self._find_next_mark(self._tags, begin)[0]
             lenient = parse_lenient_json(self.text, begin, limit, cut=self._cut and limit == len(self.text))
-            value, end, complaint = lenient.to_strict()
+            value, end, complaint, depth, _, written = lenient
             if value is None:
-                end = self._find_end(lenient.end, lenient.depth, limit)
-                part = None if lenient.complete else lenient.value
-                complaint = f"the JSON cannot be read: {complaint}"
-                self.found.spans.append(Span("prose" if bare else "broken", begin, end, part, complaint, True))
+                end, complaint = self._find_end(end, depth, limit), f"the JSON cannot be read: {complaint}"
+                self.found.spans.append(Span("prose" if bare else "broken", begin, end, written, complaint, True))
                 return end
         index = bisect_left(self._languages, (begin + 1,))
         language = self._languages[index - 1][1] if index else ""
@@ -274,12 +272,12 @@ class _Scanner:
         begin = _OPENING[marks is self._fences].match(self.text, start.end()).end()  # type: ignore[union-attr]
         if (end := self._read_spelled(start.start(), begin, marks, closes)) >= 0:
             return end
-        value, end, complaint = self._decode(begin)
+        value, end, complaint, *_ = self._decode(begin)
         stop, after, mark = self._find_next_mark(marks, begin if value is None else end)
         closed = closes and mark is True
         if value is None and self.text.startswith(_BRACKETS, begin):
             cut = self._cut and mark is None
-            value, end, complaint = parse_lenient_json(self.text, begin, stop, cut=cut).to_strict()
+            value, end, complaint, *_ = parse_lenient_json(self.text, begin, stop, cut=cut)
         if value is not None and not closed:
             stop = after = end  # complete, only its closing mark is missing
         text, rest = self.text[begin:stop].strip(), _CLOSING.match(self.text, end, stop)
@@ -327,7 +325,7 @@ class _Scanner:
             properties = self._tools.get(find_tool(name, self._tools), {}).get("properties", {})
             is_bracket = self.text.startswith(("{", "("), head.end())
             read = self._read_brackets if is_bracket else self._read_tags
-            value, end, complaint = read(head.end(), limit, properties)
+            value, end, complaint, *_ = read(head.end(), limit, properties)
             text = self.text[head.start() : end].strip()
             calls.append(Span("call", head.start(), end, {"name": name, "arguments": value}, complaint, False, text))
             between = _BETWEEN.match(self.text, end)
@@ -338,24 +336,24 @@ class _Scanner:
                 break  # a name alone is a call only if the block holds nothing else
         return calls
 
-    def _read_brackets(self, begin: int, limit: int, properties: Mapping[str, Any]) -> StrictJson:
+    def _read_brackets(self, begin: int, limit: int, properties: Mapping[str, Any]) -> ReadJson:
         """Return arguments in JSON, or those of a Python call."""
-        value, end, complaint = self._decode(begin)
+        value, end, complaint, *_ = self._decode(begin)
         if value is None:
-            found = parse_lenient_json(self.text, begin, limit, cut=self._cut and limit == len(self.text))
-            value, end, complaint = found.to_strict()
-            if not found.complete and limit == len(self.text):
+            read = parse_lenient_json(self.text, begin, limit, cut=self._cut and limit == len(self.text))
+            value, end, complaint, _, complete, _ = read
+            if not complete and limit == len(self.text):
                 complaint = "it is cut off"
         if complaint is not None:
-            return StrictJson({}, end, complaint)
+            return ReadJson({}, end, complaint)
         names, count = list(properties), sum(isinstance(key, int) for key in value)  # the keys of values without a name
         if count > len(names) or any(isinstance(key, str) for key in list(value)[:count]):
-            return StrictJson({}, end, "a value has no name: write each as name=value")
+            return ReadJson({}, end, "a value has no name: write each as name=value")
         twice = next((name for name in names[:count] if name in value), None)
         named = {names[key] if isinstance(key, int) else key: item for key, item in value.items()}
-        return StrictJson(named, end, None if twice is None else describe_duplicate(twice))
+        return ReadJson(named, end, None if twice is None else describe_duplicate(twice))
 
-    def _read_tags(self, begin: int, limit: int, properties: Mapping[str, Any]) -> StrictJson:
+    def _read_tags(self, begin: int, limit: int, properties: Mapping[str, Any]) -> ReadJson:
         """Return arguments that are text between tags."""
         value: dict[str, Any] = {}
         end, complaint, is_last = begin, None, limit == len(self.text)
@@ -369,11 +367,11 @@ class _Scanner:
             end = pair.end()
         closing = _END.match(self.text, end, limit)
         if is_last and (closing is None or (self._cut and closing.end() == limit and not closing[0].endswith(">"))):
-            return StrictJson(value, end, "it is cut off")
+            return ReadJson(value, end, "it is cut off")
         if closing is None:
             near = self.text[end:limit].strip()[:24].partition("\n")[0]
-            return StrictJson(value, end, complaint or f"an argument is not between its tags, before '{near}'")
-        return StrictJson(value, closing.end(), complaint)
+            return ReadJson(value, end, complaint or f"an argument is not between its tags, before '{near}'")
+        return ReadJson(value, closing.end(), complaint)
 
     def _find_next_mark(self, marks: list[Mark], position: int) -> tuple[int, int, bool | None]:
         """Return the first of `marks` from `position` on; the end of the text, and None, if there is none."""
