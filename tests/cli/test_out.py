@@ -19,8 +19,6 @@ COMMANDS = {  # the words before the path
     "export": ("export", "{run}", "--to", "openai", "--out"),
     "filter": ("export", "{run}", "--to", "run", "--out"),
     "import": ("import", "{run}/episodes/episodes.jsonl", "--from", "openai", "--out"),
-    "pack": ("runs", "pack", "{run}", "--out"),
-    "unpack": ("runs", "unpack", "{pack}", "--out"),
     "score": ("score", "{run}", "--task-rewards"),
     "picture": ("tools", "try", "{scan}", "--out"),
     "draw": ("view", "{run}#1", "--out"),
@@ -50,7 +48,7 @@ def places(tmp_path, viewbox):
     run = written(tmp_path / "run" / "episodes", *(made(n) for n in range(3))).parent
     (tmp_path / "file").touch()
     (tmp_path / "broken").symlink_to(tmp_path / "missing")
-    return {"run": run, "tmp": tmp_path, "pack": tmp_path / "file", "scan": tmp_path / "file"}
+    return {"run": run, "tmp": tmp_path, "scan": tmp_path / "file"}
 
 
 @pytest.mark.parametrize("name", COMMANDS)
@@ -99,7 +97,6 @@ def test_the_file_that_is_read_is_not_replaced(viewbox, tmp_path, places):
     status, _, err = viewbox("tools", "try", tmp_path / "scan.png", "rotate", "--out", tmp_path / "scan.png")
     assert (status, "is what the command reads" in err) == (2, True)
     assert (tmp_path / "scan.png").read_bytes() == before
-    assert viewbox("runs", "pack", places["run"], "--out", places["run"] / "x.tgz")[0] == 2
 
 
 # ---- the status
@@ -126,7 +123,6 @@ NOTHING = [
     "compare {run} {run} --where reward>5",
     "runs {nothing}",
     "runs list {nothing} --format json",
-    "runs pack {empty} --out {tmp}/out",
     "view {empty} --out {tmp}/out",
     "view {empty} --out {tmp}/out.png",
 ]
@@ -142,7 +138,6 @@ def test_nothing_is_2_and_nothing_is_written(line, places, empty, viewbox):
 
 SKIPPED = {
     "view {run} --out {tmp}/out.html": "1 lines cannot be read",
-    "runs pack {run} --out {tmp}/out.tgz": "1 lines cannot be read",
     "runs list {tmp}": "1 lines of its episodes cannot be read",
     "export {run} --to run --out {tmp}/out": "1 (broken)",
     "export {run} --to openai --out {tmp}/out": "1 (broken)",
@@ -162,7 +157,6 @@ def test_a_line_that_cannot_be_read_is_counted_and_1(line, places, viewbox):
 LOST = {
     "view {run} --out {tmp}/out.html": "{n} of {all} pictures are missing or damaged",
     "view {run}#2 --out {tmp}/out.png": "pictures are missing or damaged",
-    "runs pack {run} --out {tmp}/out.tgz": "{n} pictures are missing or damaged",
 }
 
 

@@ -38,7 +38,6 @@ from viewbox.rollouts.exchange.export import check_push, export_run
 from viewbox.rollouts.exchange.importing import import_file
 from viewbox.rollouts.judge.reward import JudgeReward
 from viewbox.rollouts.play import play_many
-from viewbox.rollouts.runs.pack import pack_run
 from viewbox.rollouts.scoring.rescore import score_run
 from viewbox.rollouts.scoring.reward_source import build_sharing_check
 from viewbox.rollouts.store.reader import load
@@ -284,7 +283,6 @@ def list_refusals(run):
     first = next(iter(load(folder)))
     ways = {
         "push": lambda: check_push(run, folder, "me/x"),
-        "pack": lambda: pack_run(run, run.with_suffix(".tar.gz")),
         "judge": lambda: build_sharing_check(None, run, folder)(first, "https://judge.example/v1"),
         "weights": lambda: publish_model(run, run.with_suffix(".out"), to="dir", id="m"),
     }
@@ -326,7 +324,7 @@ def played(tmp_path, monkeypatch):
     )
 
 
-ALL = {"push", "pack", "judge", "weights"}
+ALL = {"push", "judge", "weights"}
 
 
 @pytest.mark.parametrize("config", CONFIGS)
@@ -337,7 +335,7 @@ def test_a_run_that_is_restricted_or_may_be_leaves_by_no_door(played, config, tm
     both = store(tmp_path / "both", played.free, played.digits, config=CONFIGS[config])
     with EpisodeWriter(both / "episodes") as writer:  # another writer, later
         writer.append(played.restricted)
-    assert list_refusals(both) >= {"push", "pack", "weights"}
+    assert list_refusals(both) >= {"push", "weights"}
     for name in ("free", "digits", "own"):
         assert list_refusals(store(tmp_path / name, getattr(played, name), config=CONFIGS[config])) == set(), name
 
@@ -371,7 +369,7 @@ def test_what_cannot_be_stored_or_was_held_out_says_it_too(played, tmp_path):
     run = store(tmp_path / "held", played.free, config={"name": "vqa"})
     store(run / "held_out" / "4", played.restricted)
     os.rename(run / "held_out" / "4" / "episodes", run / "held_out" / "5")
-    assert list_refusals(run) >= {"push", "pack", "weights"}
+    assert list_refusals(run) >= {"push", "weights"}
 
 
 # ---------------------------------------------------------------------- tools and simulated users that ask a model

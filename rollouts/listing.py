@@ -8,13 +8,13 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from ...errors import ConfigError, ViewboxError
-from ...records import Episode
-from ...utils.values import to_finite_float
-from ..scoring.table import Table
-from ..store.layout import LINES
-from ..store.reader import load
-from ..store.run_folder import read_config, read_json, read_metrics
+from ..errors import ConfigError, ViewboxError
+from ..records import Episode
+from ..utils.values import to_finite_float
+from .scoring.table import Table
+from .store.layout import LINES
+from .store.reader import load
+from .store.run_folder import read_config, read_json, read_metrics
 
 MAX_DEPTH = 3  # folders between the folder that is listed and a run
 MAX_FOLDERS = 10_000

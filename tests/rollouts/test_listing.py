@@ -2,13 +2,19 @@
 
 import json
 import os
+import re
+import subprocess
+from pathlib import Path
 
 import pytest
 import yaml
 
 from tests.support.forged_runs import forge_run, make_line
 from viewbox.errors import ConfigError
-from viewbox.rollouts.runs.listing import list_runs
+from viewbox.rollouts.listing import list_runs
+from viewbox.rollouts.store.reader import load
+
+ROOT = Path(__file__).parents[2]
 
 
 def make_run(folder, days=0, **config):
@@ -38,12 +44,8 @@ def test_runs_are_listed_newest_first_with_their_figures(runs):
     assert (played.path, trained.path) == (str(runs / "group" / "played"), str(runs / "trained"))
     assert (trained.environment, trained.model, trained.method) == ("digits", "Qwen/Qwen3-VL-4B", "grpo")
     assert (trained.steps, trained.episodes, trained.first_reward, trained.last_reward) == (4, 2, 0.25, 0.75)
-    assert (played.model, played.method, played.steps, played.first_reward) == (
-        "gpt",
-        "rollout",
-        None,
-        1.0,
-    )  # of its lines
+    of_lines = 1.0
+    assert (played.model, played.method, played.steps, played.first_reward) == ("gpt", "rollout", None, of_lines)
     assert trained.modified == "2023-11-14T22:13:20+00:00"
     assert trained.size == sum(path.stat().st_size for path in (runs / "trained").rglob("*") if path.is_file())
 
@@ -78,17 +80,8 @@ def test_the_command_prints_a_table_markdown_or_json(runs, viewbox, monkeypatch)
     status, out, _ = viewbox("runs", runs)
     assert status == 0
     heading, first, second = out.splitlines()
-    assert heading.split() == [
-        "run",
-        "environment",
-        "model",
-        "method",
-        "steps",
-        "episodes",
-        *["reward", "(mean", "over", "tasks)"],
-        "date",
-        "size",
-    ]
+    heads = "run environment model method steps episodes reward (mean over tasks) date size"
+    assert " ".join(heading.split()) == heads
     assert "played" in first
     assert "0.250 → 0.750" in second
     _, out, _ = viewbox("runs", runs, "--format", "markdown")
@@ -99,6 +92,22 @@ def test_the_command_prints_a_table_markdown_or_json(runs, viewbox, monkeypatch)
     assert [run["episodes"] for run in json.loads(out)["runs"]] == [2, 2]
     monkeypatch.chdir(runs.parent)
     assert "runs/trained" in viewbox("runs")[1]
+
+
+def test_a_run_that_tar_packed_as_the_docs_say_is_the_same_without_weights(runs, tmp_path):
+    run = (runs / "trained").rename(runs / "quickstart-seed0")
+    for name in ("model", "checkpoints/checkpoint-1", "wandb"):
+        (run / name).mkdir(parents=True)
+        (run / name / "weights").touch()
+    text = (ROOT / "docs" / "rollouts.md").read_text()
+    subprocess.run("\n".join(re.findall("^.*tar -.*$", text, re.M)), shell=True, check=True, cwd=tmp_path)
+    packed = tmp_path / "theirs" / run.name
+    assert list(load(packed)) == list(load(run))
+    assert {path.name for path in run.iterdir()} - {path.name for path in packed.iterdir()} == {
+        "model",
+        "checkpoints",
+        "wandb",
+    }
 
 
 def test_what_a_run_says_does_not_act_on_the_terminal(tmp_path, viewbox):
