@@ -40,7 +40,7 @@ COMMANDS: dict[str, Command | Group] = {
     ),
     "view": Command(
         "cli.episodes:view",
-        "viewbox view runs/quickstart-seed0\nviewbox view runs/quickstart-seed0#3 --out third.png",
+        "viewbox view runs/quickstart-seed0\nviewbox view quickstart env.noise=3",
     ),
     "compare": Command(
         "rollouts.scoring.compare:compare_runs",
@@ -102,7 +102,6 @@ COMMANDS: dict[str, Command | Group] = {
         {
             "check": Command("cli.data:check", "viewbox data check vqa_rad --path data/vqa-rad"),
             "show": Command("cli.data:show", "viewbox data show quickstart --tasks 4"),
-            "preview": Command("cli.data:preview", "viewbox data preview quickstart --tasks 1"),
         },
     ),
     "new": Command("cli.publish:new", "viewbox new bright-discs && viewbox check bright-discs"),

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
-from ..errors import ConfigError
+from ..errors import ConfigError, StoreError
 from ..utils.files import read_regular
 
 if TYPE_CHECKING:
@@ -92,11 +92,18 @@ def _parse_object(option: str, text: str) -> dict[str, Any] | None:
 def _load_episode(place: str, reward: Any, trust: "Trust") -> "Episode":
     """Return the episode RUN#LINE, if the reward may see it."""
     from ..rollouts.scoring.reward_source import build_sharing_check
-    from .episodes import NAME, load_episode, split_name
+    from ..rollouts.store.layout import LINES
+    from ..rollouts.store.reader import load
 
-    run, line = split_name(place, "--episode")
-    if line is None:
-        raise ConfigError(f"--episode {place!r}; allowed: {NAME}")
-    episode, folder = load_episode(run, line)
-    build_sharing_check(reward, Path(run), folder, trust)(episode)
-    return episode
+    run, _, line = place.rpartition("#")
+    if not run or not line.isdecimal() or len(line) > 12 or int(line) < 1:
+        raise ConfigError(f"--episode {place!r}; allowed: RUN#LINE, a run folder and a line of its episodes, from 1")
+    episodes = load(run, errors="skip")
+    for episode in episodes:
+        if episodes.line == int(line):
+            build_sharing_check(reward, Path(run), episodes.folder, trust)(episode)
+            return episode
+        if episodes.line > int(line):
+            break
+    why = episodes.unreadable.get(int(line), f"there is no episode in this line; allowed: 1 to {episodes.line}")
+    raise StoreError(f"{episodes.folder / LINES}, line {line}: {why}")

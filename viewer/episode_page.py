@@ -27,6 +27,7 @@ from ..utils.values import to_finite_float
 from .marks import CLOSE, Mark, place_on
 from .page import to_plain, to_text
 from .pictures import Picture, Pictures
+from .unplayed import UNPLAYED
 
 
 def build_episode_page(episode: Episode, *, line: int, reward: CombinedReward | None = None) -> dict[str, Any]:
@@ -65,7 +66,7 @@ def build_episode_page(episode: Episode, *, line: int, reward: CombinedReward | 
         "question": attempt("question", lambda: _get_question(episode), ""),
         "prompt": attempt("prompt", lambda: to_plain(episode.task.prompt), {}),
         "metadata": attempt("metadata", lambda: to_plain(episode.task.metadata), {}),
-        "end_reason": to_plain(episode.end_reason),
+        "end_reason": None if UNPLAYED in episode.info else to_plain(episode.end_reason),
         "flags": attempt("flags", lambda: to_plain(episode.flags), []),
         "system_prompt": to_plain(episode.system_prompt),
         "answer": attempt("answer", lambda: to_plain(episode.answer), None),

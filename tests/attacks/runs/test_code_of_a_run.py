@@ -245,7 +245,7 @@ def test_an_environment_in_its_episodes_runs_no_code(gift, viewbox, name, comman
     elif command == "load":
         assert len(list(package.load("gift"))) == 2
     elif command == "picture":
-        assert viewbox("view", "gift", "--out", "a.png")[0] == 0
+        assert viewbox("view", "gift", "--out", "a.html")[0] == 0
     elif command == "score_run":
         with pytest.raises(ConfigError, match="trust=True"):
             score_run("gift")
