@@ -321,12 +321,6 @@ def _list_fields(episode: Episode) -> Iterator[tuple[str, Any]]:
 
 
 def _write_value(value: Any) -> str:
-    return value if isinstance(value, str) else str(_round(thaw(value)))
-
-
-def _round(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {key: _round(item) for key, item in value.items()}
-    if isinstance(value, list):
-        return [_round(item) for item in value]
-    return round(value, 4) if isinstance(value, float) else value
+    """Return a value with four decimals at most."""
+    plain = json.dumps(thaw(value), default=str)
+    return value if isinstance(value, str) else str(json.loads(plain, parse_float=lambda text: round(float(text), 4)))

@@ -23,36 +23,21 @@ _MARKS = ("config.yaml", LINES, os.path.join("episodes", LINES))  # a folder wit
 
 @dataclass(frozen=True)
 class RunFigures:
-    """What `viewbox runs` shows of a run; None: its files do not say.
-
-    Args:
-        path: its folder.
-        environment, model: their names.
-        method: "grpo", "sft", or "rollout" for a run that was only played.
-        steps: of training.
-        episodes: that are stored.
-        first_reward, last_reward: the mean of the first and of the last step, over tasks; of a rollout, both are that
-            of all episodes.
-        modified: when its files were last written, in UTC.
-        size: bytes of all its files.
-        skipped: lines of its episodes that cannot be read.
-        saved: what part of the episodes of a step is stored, such as "8 of 64"; None: all.
-        scored: the share of the episodes that `last_reward` is the mean of.
-    """
+    """What `viewbox runs` shows of a run; None: its files do not say."""
 
     path: str
     environment: str | None = None
     model: str | None = None
-    method: str | None = None
+    method: str | None = None  # "grpo", "sft", or "rollout" for a run that was only played
     steps: int | None = None
-    episodes: int | None = None
-    first_reward: float | None = None
+    episodes: int | None = None  # that are stored
+    first_reward: float | None = None  # the mean over tasks of the first step; of a rollout that of all episodes
     last_reward: float | None = None
-    modified: str | None = None
-    size: int = 0
-    skipped: int = 0
-    saved: str | None = None
-    scored: float | None = None
+    modified: str | None = None  # when its files were last written, in UTC
+    size: int = 0  # bytes
+    skipped: int = 0  # lines of its episodes that cannot be read
+    saved: str | None = None  # what part of the episodes of a step is stored, such as "8 of 64"; None: all
+    scored: float | None = None  # the share of the episodes that `last_reward` is the mean of
 
 
 @dataclass(frozen=True)

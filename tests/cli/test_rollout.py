@@ -21,8 +21,7 @@ from viewbox.cli import app as cli
 from viewbox.configs import schema
 from viewbox.envs.digits import Digits, viewer
 from viewbox.rewards import build
-from viewbox.rollouts.job import build_job
-from viewbox.rollouts.session import create_rollout_folder, open_session
+from viewbox.rollouts.job import build_job, create_rollout_folder, open_session
 from viewbox.rollouts.store.reader import load
 
 ENV = Digits()
@@ -169,8 +168,7 @@ def test_against_an_endpoint_no_torch_is_loaded(tmp_path):
         code = f"""
 import sys
 from viewbox.cli.play import play_job
-from viewbox.rollouts.job import build_job
-from viewbox.rollouts.session import create_rollout_folder
+from viewbox.rollouts.job import build_job, create_rollout_folder
 job = build_job(env="digits", endpoint={server.url!r}, model="m", tasks=2)
 play_job(job, create_rollout_folder(job), retry_failed=False)
 print(sorted({{"torch", "transformers"}} & set(sys.modules)))

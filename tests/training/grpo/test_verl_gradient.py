@@ -11,8 +11,7 @@ import torch
 import viewbox
 from tests.support.verl.rows import read_rows
 from viewbox.configs import schema
-from viewbox.rollouts.job import build_job
-from viewbox.rollouts.session import create_rollout_folder, open_session
+from viewbox.rollouts.job import build_job, create_rollout_folder, open_session
 from viewbox.training.grpo import groups
 from viewbox.training.grpo.batch import add_pixels, build_model_inputs, collate
 from viewbox.training.resume import RunLocation
