@@ -53,7 +53,7 @@ def viewbox(monkeypatch, capsys, tmp_path):
 
 def started(*arguments, **settings):
     """The command as a process of its own."""
-    line = [sys.executable, "-m", "viewbox.cli", "rollout", *map(str, arguments)]
+    line = [sys.executable, "-m", "viewbox", "rollout", *map(str, arguments)]
     return subprocess.Popen(line, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, **settings)
 
 

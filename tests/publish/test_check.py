@@ -276,7 +276,7 @@ def test_what_is_wrong_is_said_in_one_line(viewbox, demo, monkeypatch):
 
 def test_rows_come_as_they_are_known_and_an_interrupted_check_ends_at_once_with_all_that_it_started(demo):
     edit(demo, ENV, ("SIZE, CELL", "__import__('subprocess').run(['sleep', '600.25'])\nSIZE, CELL"))
-    command = [sys.executable, "-u", "-m", "viewbox.cli", "check", demo]
+    command = [sys.executable, "-u", "-m", "viewbox", "check", demo]
     check = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, start_new_session=True)
     lines = iter(check.stdout.readline, "")
     assert next(line for line in lines if "dependencies" in line)

@@ -160,7 +160,7 @@ def test_a_server_that_does_not_start_is_an_error_with_the_end_of_its_log(fake, 
 
 
 def test_a_rollout_that_is_stopped_while_the_server_loads_leaves_no_process(fake, tmp_path):
-    command = [sys.executable, "-m", "viewbox.cli", "rollout", *GIVEN, OWN, "--tasks", "1", "--out", "out"]
+    command = [sys.executable, "-m", "viewbox", "rollout", *GIVEN, OWN, "--tasks", "1", "--out", "out"]
     with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
         deadline = time.monotonic() + 120
         while not fake.read_starts():
