@@ -248,7 +248,7 @@ def test_failed_episodes_are_kept_and_played_again_only_on_request(viewbox):
     assert [json.loads(line)["info"]["error"] for line in retried] == ["HTTP 400: full"] * 2
 
 
-@pytest.mark.parametrize("moment", [3, 70])
+@pytest.mark.parametrize("moment", [3, pytest.param(70, marks=pytest.mark.nightly)])
 def test_a_killed_command_run_again_plays_exactly_what_is_missing(tmp_path, moment):
     def slowly(body, number):
         time.sleep(0.02)
