@@ -92,7 +92,7 @@ SAID = [  # the reward, the answer, the status, a line that is printed
     (YAML, "null", 0, "combined: 0"),
     (YAML, NAN, 0, "box           0.3      0        bbox: the answer does not hold a box"),
     ("env: {name: digits}\nreward: {type: exact_match, field: label}", GOLD, 0, "exact_match: 1"),
-    ("env: {name: vqa}\n", '{"answer": "a"}', 0, "combined: 0"),  # that of its family
+    ("env: {name: vqa}\n", '{"answer": "a"}', 0, "combined: 1"),  # that of its family
     ("{type: tool_use, at_least: 1}", GOLD, 0, "tool_use: does not apply, as no component does"),
     ("mine.py:half", GOLD, 0, "half: 0.5"),
     ("mine.py:Mine", "{}", 0, "mine            1      1        two lines \\x1b[31m"),
@@ -106,7 +106,9 @@ def test_what_is_printed_of_a_reward(viewbox, tmp_path, monkeypatch):
     for reward, answer, status, line in SAID:
         (tmp_path / "a.yaml").write_text(reward)
         given = reward if reward.startswith("mine.py") else "a.yaml"
-        found, out, err = viewbox("reward", "try", given, "--answer", answer, "--reference", GOLD)
+        found, out, err = viewbox(
+            "reward", "try", given, "--answer", answer, "--reference", GOLD[:-1] + ', "answer": "A."}'
+        )
         assert (found, line in out.splitlines()) == (status, True), out
         assert ("raised KeyError: 'nothing'" in err) == bool(status)
 
