@@ -23,7 +23,7 @@ if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:  # as in a shell that star
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # Every run tries the same generated cases; `pytest --hypothesis-profile=default` tries new ones
-settings.register_profile("repeatable", derandomize=True)
+settings.register_profile("repeatable", derandomize=True, deadline=None)
 settings.load_profile("repeatable")
 
 TESTS = Path(__file__).parent
