@@ -81,6 +81,7 @@ def test_engine_and_loss_compute_on_a_device_what_they_compute_on_the_cpu(family
     assert {kind for kind, _ in drawing} == {"copy to the host"}
 
 
+@pytest.mark.nightly
 def test_two_byte_weights_and_autocast_leave_nothing_on_the_cpu(family, play_mixed, on_cpu):
     half, model = family.model(ends=0.0).to(torch.bfloat16), family.model()
     with PretendedDevice() as device:
