@@ -4,7 +4,7 @@ import pytest
 import torch
 from peft import get_peft_model
 
-from tests.support.families import NAMES, build_family
+from tests.support.families import FAMILIES, build_family
 from tests.support.grpo_kit import generate_batch, make_trainer
 from viewbox.configs.schema import parse
 from viewbox.errors import ConfigError
@@ -42,7 +42,7 @@ def list_weights(model, parts):
     return {name for name, _ in model.named_parameters() if name.removeprefix("model.").startswith(tuple(parts))}
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", FAMILIES)
 def test_the_tower_or_all_beside_the_language_model_is_frozen(name):
     tower, projector = PARTS.get(name, OTHERS)
     for freeze, parts in (("none", ()), ("vision", tower), ("projector", tower | projector)):
@@ -53,7 +53,7 @@ def test_the_tower_or_all_beside_the_language_model_is_frozen(name):
         assert ("; frozen: " in line) == bool(parts)
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", FAMILIES)
 def test_adapters_on_all_linear_layers_stay_out_of_what_is_frozen(name):
     model, _ = build_family(name)
     language = {id(layer) for layer in model.get_decoder().modules() if isinstance(layer, torch.nn.Linear)}

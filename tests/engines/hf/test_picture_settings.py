@@ -7,7 +7,7 @@ that `FAMILIES` names.
 import pytest
 from PIL import Image
 
-from tests.support.families import NAMES, build_family
+from tests.support.families import FAMILIES, build_family
 from viewbox.engines.hf.architectures import get_architecture
 from viewbox.engines.hf.picture_settings import find_pixel_multiple, loses_border, set_max_pixels, show_whole
 
@@ -138,7 +138,7 @@ def test_sides_of_views_are_multiples_of_an_image_token_where_pictures_keep_thei
     assert find_pixel_multiple(release(name)) == MULTIPLES.get(name)
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", FAMILIES)
 def test_no_border_of_a_picture_is_lost(name):
     model, processor = build_family(name)
     architecture = get_architecture(model.config, processor)

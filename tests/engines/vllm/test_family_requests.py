@@ -10,7 +10,7 @@ from PIL import Image
 from safetensors.torch import load_file
 from transformers import AutoModelForImageTextToText
 
-from tests.support.families import NAMES, build_family, save_family
+from tests.support.families import FAMILIES, build_family, save_family
 from viewbox.engines.generator import ReplyError
 from viewbox.engines.hf.adapters import use_merged_adapters
 from viewbox.engines.hf.chat_tokens import ChatTokens
@@ -26,7 +26,7 @@ PICTURES = tuple(
 )
 
 
-@pytest.fixture(scope="module", params=NAMES)
+@pytest.fixture(scope="module", params=FAMILIES)
 def tokens(request):
     model, processor = build_family(request.param)
     return ChatTokens(processor, model.config, model.generation_config)
@@ -84,7 +84,7 @@ def test_the_probe_has_a_small_and_a_large_picture(tokens):
     )
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", FAMILIES)
 def test_weights_are_sent_under_the_names_and_in_the_layout_of_the_models_file(name, tmp_path):
     """Also after adapters were merged, which are added as the weights are sent."""
     model = AutoModelForImageTextToText.from_pretrained(save_family(name, tmp_path / "start"))

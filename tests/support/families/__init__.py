@@ -3,8 +3,8 @@
     model, processor = build_family("gemma3")
     save_family("gemma3", folder)  # what `model.name: folder` of a run takes
 
-A family is a function that builds it (or a dict of sizes) and a row of `FAMILIES`. Tests of all of them take
-`NAMES`: those that differ most are tried by day, the others only in `make nightly`.
+A family is a function that builds it (or a dict of sizes) and a row of `FAMILIES`. Tests that compute with all
+of them take `NAMES`: those that differ most are tried by day, the others only in `make nightly`.
 """
 
 from pathlib import Path

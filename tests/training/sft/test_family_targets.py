@@ -14,7 +14,7 @@ from viewbox.engines.scripted import ScriptedGenerator
 from viewbox.envs.digits import Digits, viewer
 from viewbox.images.ref import ImageRef
 from viewbox.records import Message, ToolCall
-from viewbox.tests.support.families import NAMES, build_family
+from viewbox.tests.support.families import FAMILIES, build_family
 from viewbox.training.sft.episodes import tokenize_conversation, tokenize_episode
 from viewbox.training.sft.trainer import compute_token_weights
 from viewbox.utils.frozen import thaw
@@ -46,7 +46,7 @@ DIFFERENT = {  # what the template writes, and what a row has
 UNWRITTEN = ("llava", "glm4v", "glm46v")  # after the last reply these templates write no end token
 
 
-@pytest.fixture(scope="module", params=NAMES)
+@pytest.fixture(scope="module", params=FAMILIES)
 def family(request):
     model, processor = build_family(request.param)
     return request.param, ChatTokens(processor, model.config, model.generation_config)
