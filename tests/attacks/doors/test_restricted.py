@@ -208,8 +208,7 @@ WAYS = [*((place, "play_many") for place in JUDGES), *(("in a closure", driver) 
 @pytest.mark.parametrize(("place", "driver"), WAYS)
 def test_a_judge_elsewhere_is_not_asked(cls, place, driver, elsewhere):
     attempt(DRIVERS[driver], cls, JUDGES[place](judge(elsewhere)))
-    if cls.restricted or "brier" not in place:  # which does not apply
-        arrives(elsewhere, cls)
+    arrives(elsewhere, cls)
 
 
 @BOTH
