@@ -85,16 +85,7 @@ class Problem(NamedTuple):
 
 
 def describe_errors(error: ValidationError, expected: object, given: object) -> list[Problem]:
-    """Return every mistake that pydantic found in `given`, in words; only the first one of a key.
-
-    >>> class Size(BaseModel):
-    ...     width: int
-    >>> try:
-    ...     Size.model_validate({"width": "wide"})
-    ... except ValidationError as error:
-    ...     print(*describe_errors(error, Size, {"width": "wide"}))
-    width = 'wide'; allowed: a whole number
-    """
+    """Return every mistake that pydantic found in `given`, in words; only the first one of a key."""
     problems: dict[str, Problem] = {}
     for detail in sorted(error.errors(), key=lambda detail: detail["type"] != "value_error"):  # our own words first
         problem = _describe_error(expected, detail, given)

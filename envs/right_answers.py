@@ -288,14 +288,9 @@ def _find_boxes(value: Any) -> Iterator[Sequence[float]]:
 
 
 def describe_doubtful_unit(unit: str, boxes: Iterable[tuple[Sequence[float], tuple[int, int]]]) -> str | None:
-    """Return why `data.boxes.unit` is probably another one; None if nothing says so.
-
-    If all boxes also fit a smaller unit, they lie in one corner of their images. That is by chance with the product of
-    the shares of that corner.
-
-    Args:
-        unit: pixel, unit or per_mille.
-        boxes: (x1, y1, x2, y2) as fractions, with the (width, height) of their image in pixels.
+    """Return why `data.boxes.unit` is probably another one; None if nothing says so. If all boxes (with the size of
+    their image) also fit a smaller unit, they lie in one corner: by chance with the product of the shares of that
+    corner.
 
     >>> describe_doubtful_unit("per_mille", [((0.01, 0.02, 0.05, 0.04), (64, 48))])
     'all boxes (1) lie in the top left 0.05 x 0.04 of their images, and would also fit as pixel; is it the right unit?'

@@ -100,10 +100,8 @@ def get_first(gold: object) -> object:
 
 # ---------------------------------------------------------------------- kinds and choices
 def read_kind(row: MappedRow, name: str, value: str | None, answers: Sequence[object], choices: Sequence[str]) -> str:
-    """Return the kind of a question: as the dataset says, else from its choices and answers. Raise `BadRow`.
-
-    `close-ended`, `Single-choice question` and the like are understood.
-    """
+    """Return the kind of a question: as the dataset says (also `close-ended`, `Single-choice question` and the like),
+    else from its choices and answers. Raise `BadRow`."""
     if value is None:
         is_closed = all(normalize_label(to_text(answer)) in CLOSED for answer in answers)
         return "choice" if choices else "closed" if is_closed else "open"
@@ -160,9 +158,8 @@ def accept_choices(row: MappedRow, name: str, answers: Sequence[object], choices
 
 
 def list_spellings(numbers: Sequence[int], choices: Sequence[str]) -> list[str]:
-    """Return how the choices of these numbers may be written: the text, its letter, and both.
-
-    "B) right lung" and "(B) right lung" have the normal form of "B. right lung".
+    """Return how the choices of these numbers may be written: the text, its letter, and both. "B) right lung" and "(B)
+    right lung" have the normal form of "B. right lung".
 
     >>> list_spellings([1], ["left lung", "right lung"])
     ['right lung', 'B', 'B. right lung']

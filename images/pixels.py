@@ -194,12 +194,8 @@ def _check_float32(dtype: np.dtype[Any], low: float, high: float) -> None:
 
 
 def lay_on_ground(pixels: np.ndarray, *, associated: bool = False) -> tuple[np.ndarray, int | None, tuple[str, ...]]:
-    """Return transparent pixels as they look on their ground, the ground (see `_choose_ground`), and notes.
-
-    Args:
-        pixels: (h, w, 2) or (h, w, 4), whose last channel is opacity: uint8, uint16, booleans, or floats from 0 to 1.
-        associated: whether the colors are stored times the opacity.
-    """
+    """Return transparent pixels, (h, w, 2) or (h, w, 4) with opacity last, as they look on their ground, the ground
+    (see `_choose_ground`), and notes. `associated`: the colors are stored times the opacity."""
     full, ground = _get_full(pixels.dtype), _choose_ground(pixels)
     depth = np.result_type(pixels.dtype, np.float32) if pixels.dtype.kind == "f" else pixels.dtype
     laid = np.empty((*pixels.shape[:2], pixels.shape[2] - 1), depth)
@@ -241,11 +237,9 @@ def _get_full(dtype: np.dtype[Any]) -> int:
 
 
 def pillow_to_array(image: Image.Image) -> tuple[np.ndarray, int | None, tuple[str, ...]]:
-    """Return a Pillow image of any mode as (h, w) or (h, w, 3), turned upright by EXIF, in sRGB; the ground on which it
-    was laid (0 for black, 1 for white, None if nothing is transparent); and notes.
-
-    Gray stays gray and deep stays deep; everything else is RGB.
-    """
+    """Return a Pillow image of any mode as (h, w) if it is gray, else (h, w, 3), turned upright by EXIF, in sRGB;
+    the ground on which it was laid (0 for black, 1 for white, None if nothing is transparent); and notes. Deep stays
+    deep."""
     pixels, ground, notes = np.asarray(_convert(image)), None, tuple[str, ...]()
     if _is_transparent(image):
         pixels, ground, notes = lay_on_ground(pixels)

@@ -357,10 +357,8 @@ class Volume(Facts):
         return Source(pixels, display, self.get_spacing(plane), volume=volume, **{**alike, "curve": curve})
 
     def get_directions(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Return what a pixel to the right and one down are in the patient, and where the first pixel of the slice is.
-
-        All three are (3,), in millimeters (LPS); the slice is that of `plane` and `index`, as it is shown.
-        """
+        """Return what a pixel to the right and one down are in the patient, and where the first pixel of the slice is,
+        as it is shown: (3,) each, in millimeters (LPS)."""
         assert self.affine is not None
         columns, origin = self.affine[:3, :3].T, self.affine[:3, 3]
         if self.plane == "axial":

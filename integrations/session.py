@@ -28,20 +28,8 @@ T = TypeVar("T")
 
 
 class Session:
-    """An environment and its episode in progress; `open` starts another.
-
-    An exception of the environment's code ends the episode as `error`, as in viewbox's own driver.
-
-    >>> from viewbox.envs.digits import Digits
-    >>> env = Digits()
-    >>> session = Session(env)
-    >>> [message.role for message in session.open(env.tasks[0], seed=0)]
-    ['system', 'user']
-    >>> session.step(env.write_answer(env.tasks[0])).end_reason
-    'answered'
-    >>> session.build_episode().scores.components["label"]
-    1.0
-    """
+    """An environment and its episode in progress; `open` starts another. An exception of the environment's code ends
+    the episode as `error`, as in viewbox's own driver."""
 
     def __init__(self, env: BaseMultiTurnEnv) -> None:
         self.env = env  # of all tasks
@@ -122,15 +110,9 @@ def check_served(env: BaseMultiTurnEnv) -> None:
 
 
 def check_installed(package: str, wanted: str, supported: str | None = None, replaces: str | None = None) -> None:
-    """Raise `ConfigError` unless a package is installed, and in the minor version `supported` if one is given.
-
-    `wanted` is what pip is told to install. `replaces` is the package's former name: both would write their files into
-    the same folder, so it has to go first.
-
-    >>> check_installed("numpy", "viewbox[gym]", "0.1")  # doctest: +ELLIPSIS
-    Traceback (most recent call last):
-    viewbox.errors.ConfigError: numpy ... is installed; numpy 0.1 is needed: pip install 'viewbox[gym]'
-    """
+    """Raise `ConfigError` unless a package is installed, and in the minor version `supported` if one is given. `wanted`
+    is what pip is told to install. `replaces` is the package's former name, which has to go first: both write into the
+    same folder."""
     needed = f"{package} {supported or ''}".strip() + f" is needed: pip install '{wanted}'"
     if replaces is not None and (old := _find_version(replaces)) is not None:
         again = f"pip uninstall -y {replaces} {package} && pip install '{wanted}'"
@@ -152,11 +134,7 @@ def _find_version(package: str) -> str | None:
 
 
 def run_on_loop(work: Coroutine[Any, Any, T]) -> T:
-    """Return the result of a coroutine, on an event loop that this process keeps in a thread.
-
-    >>> run_on_loop(asyncio.sleep(0, "done"))
-    'done'
-    """
+    """Return the result of a coroutine, on an event loop that this process keeps in a thread."""
     return asyncio.run_coroutine_threadsafe(work, _start_loop(os.getpid())).result()
 
 

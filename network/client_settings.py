@@ -20,25 +20,11 @@ from .http import check_api_key
 
 
 def build_client_settings(url: str, api_key: str | None = None) -> dict[str, Any]:
-    """Arguments of a client of `httpx` or `httpx2`, for requests to one server.
+    """Return arguments of a client of `httpx` or `httpx2`, for requests to one server. Raise `ConfigError` if the URL
+    is none, the key cannot be sent, or not safely, or proxies or certificates of the environment cannot be used.
 
     Redirects are not followed, so neither key nor data go where a server points. Cookies are not kept: they would tie
     episodes together. Compressed replies are not asked for. Requests to this machine use no proxy of the environment.
-
-    Args:
-        url: of the server.
-        api_key: sent as a bearer token; it is masked in everything written from now on.
-
-    Raises:
-        ConfigError: the URL is none, the key cannot be sent, or not safely, or the proxies or certificates of the
-            environment cannot be used.
-
-    >>> build_client_settings("http://127.0.0.1:8000/v1", "abc")["headers"]
-    {'Accept-Encoding': 'identity', 'Authorization': 'Bearer abc'}
-    >>> build_client_settings("http://example.org/v1", "abc")
-    Traceback (most recent call last):
-    viewbox.errors.ConfigError: endpoint: http://example.org/v1: an API key is not sent over http to another machine, \
-where others can read it; allowed: https, or a tunnel that ends on localhost
     """
     is_local = hosts.is_loopback(url)
     headers = {"Accept-Encoding": "identity"}  # no decompression bombs

@@ -191,12 +191,8 @@ async def read_body(response: httpx.Response, limit: int) -> bytes:
 
 
 def parse_body(body: bytes, *, finite: bool = True) -> Any:
-    r"""Return the JSON in a body; bytes that are no text are replaced.
-
-    Raises:
-        ValueError: it is not JSON, or holds NaN or an infinity. With `finite=False` these are numbers, for callers that
-            check each number they need.
-        RecursionError: it is nested too deep.
+    r"""Return the JSON in a body; bytes that are no text are replaced. Raise `ValueError` if it is not JSON, or holds
+    NaN or an infinity (unless not `finite`), and `RecursionError` if it is nested too deep.
 
     >>> parse_body(b'\xef\xbb\xbf{"a": 1}')
     {'a': 1}

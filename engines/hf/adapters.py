@@ -108,7 +108,7 @@ def measure_kept_change(model: Any) -> float:
 
 
 def round_stochastically(exact: torch.Tensor, dtype: torch.dtype, generator: torch.Generator) -> torch.Tensor:
-    """float32 numbers in bfloat16 or float16, up or down by chance, so that the expected value is the exact one.
+    """Round float32 to bfloat16 or float16, up or down by chance, so that the expected value is the exact one.
 
     >>> ones = torch.full((10_000,), 1 + 2**-10)
     >>> rounded = round_stochastically(ones, torch.bfloat16, torch.Generator().manual_seed(0))

@@ -44,12 +44,8 @@ STATES = "linear_attention", "conv"  # kinds of layers that carry a state and at
 
 @dataclass(frozen=True)
 class Pixels:
-    """One preprocessed image: `inputs` of the vision tower, by the processor's names, each (…) of one image.
-
-    Args:
-        tokens: image tokens that stand for it in a prompt.
-        text: what stands for it in the text of a prompt: these tokens, and marks around and between them.
-    """
+    """One preprocessed image, `tokens` image tokens in a prompt: `inputs` of the vision tower, by the processor's
+    names. In the text of a prompt, `text` stands for it: these tokens, and marks around and between them."""
 
     inputs: Mapping[str, torch.Tensor]
     tokens: int
@@ -76,14 +72,8 @@ class Pixels:
 
 
 class Architecture:
-    """The models of one config, with their processor if texts and pixels are needed.
-
-    Args:
-        failure: why the engine cannot play a model that seems to have all that it needs (`parity.py` finds out).
-
-    Raises:
-        ModelError: such a model cannot be played; the message says what it lacks.
-    """
+    """The models of one config, with their processor if texts and pixels are needed. Raise `ModelError` for what a
+    model lacks; `failure` is what `parity.py` found out about one that seems to lack nothing."""
 
     def __init__(self, config: PretrainedConfig, processor: Any = None, failure: str | None = None) -> None:
         self.config, self.processor, self.failure = config, processor, failure
@@ -206,11 +196,8 @@ class Architecture:
         return str(candidates[0])
 
     def preprocess(self, image: Image.Image) -> Pixels:
-        """Return one image as the vision tower takes it, alone. Raise what the processor raises, and `ModelError`.
-
-        What stands for it depends on its size. Once a size is known, the image processor alone is asked, which takes
-        half the time, if it gave the same at first.
-        """
+        """Return one image as the vision tower takes it, alone. Raise what the processor raises, and `ModelError`. Once
+        a size is known, the image processor alone is asked, which takes half the time."""
         image = render_picture(image)
         alone = self._select(self.processor.image_processor(images=[image], return_tensors="pt"))
         key = image.size, *(values.shape for values in alone.values())  # also of the settings of the processor
@@ -251,17 +238,11 @@ class Architecture:
 
     # ------------------------------------------------------------------ positions
     def compute_positions(self, ids: list[int], images: Sequence[Pixels], start: int) -> tuple[torch.Tensor, int]:
-        """Return the positions of consecutive tokens, as the model counts them.
+        """Return the positions of consecutive tokens from `start`, (axes, len(ids)), and the position of the next
+        token.
 
         Text advances all axes together. With three axes (M-RoPE, arXiv 2409.12191, section 2.1) the tokens of an image
         share the time axis and count rows and columns; the text after it continues at the largest of them + 1.
-
-        Args:
-            images: those among `ids`, in order.
-            start: position of the first token.
-
-        Returns:
-            The positions, (axes, len(ids)), and the position of the next token.
         """
         if self.axes == 1 or not images:
             return torch.arange(start, start + len(ids)).expand(self.axes, -1), start + len(ids)
@@ -319,12 +300,9 @@ class Architecture:
         return dtype if dtype.is_floating_point and dtype.itemsize == 2 else torch.float32
 
     def encode_images(self, model: Any, pixels: Sequence[Pixels]) -> list[tuple[torch.Tensor, ...]]:
-        """Return the features of each image: (tokens, width), then one more such tensor for each DeepStack layer, then
-        the tensors of the tower's output that have a name of their own and are the same for every image.
-
-        Raises:
-            ModelError: the tower gives another number of features than the image has tokens.
-        """
+        """Return the features of each image: (tokens, width), one more such tensor for each DeepStack layer, then the
+        tensors of the tower's output that have a name of their own. Raise `ModelError` if there are more or fewer than
+        image tokens."""
         if sum(image.tokens for image in pixels) == 1:  # Mistral 3 squeezes the axis of a single feature away
             return self.encode_images(model, [*pixels, *pixels])[: len(pixels)]
         inputs = self.build_vision_inputs(pixels, model.device, model.dtype)
@@ -359,10 +337,8 @@ class Architecture:
     def build_vision_inputs(
         self, pixels: Sequence[Pixels], device: torch.device | str, dtype: torch.dtype
     ) -> dict[str, torch.Tensor]:
-        """Return the model's keyword arguments for images given as pixels, in order; {} for no images.
-
-        Smaller ones are padded with zeros, which every tower leaves out by sizes, masks or as an empty tile.
-        """
+        """Return the model's keyword arguments for images given as pixels, in order. Smaller ones are padded with
+        zeros, which every tower leaves out by sizes, masks or as an empty tile."""
         images = [image.to(dtype).inputs for image in pixels]
         axes = self._joined if len(images) > 1 and self.processor is not None else {}
         names = images[0] if images else ()

@@ -43,15 +43,12 @@ def refuse(reason: str) -> ModelError:
 
 
 class ChatTemplate:
-    """A processor's chat template.
+    """A processor's chat template. Raise `ModelError` if it cannot be used.
 
     Args:
         image: the placeholder the template writes for an image.
         ends: the texts of the tokens that end a reply, the preferred one first.
-        others: those of other control tokens: one may stand after a reply though no config says that it ends one.
-
-    Raises:
-        ModelError: the template cannot be used; the message says why.
+        others: other control tokens: one may stand after a reply though no config says that it ends one.
     """
 
     def __init__(self, processor: Any, image: str, ends: Sequence[str], others: Sequence[str] = ()) -> None:

@@ -38,12 +38,7 @@ log = logging.getLogger("viewbox.engine")
 
 
 class HFGenerator(Generator):
-    """Replies from a local model.
-
-    Args:
-        model: a model of a supported architecture (`architectures.py`).
-        vision_cache: the cache of image features, if other generators of the same model share it.
-    """
+    """Replies from a local model; generators of the same model may share the cache of image features."""
 
     def __init__(
         self,
@@ -106,7 +101,7 @@ class HFGenerator(Generator):
         return Load(self.cache.num_used, len(self.cache.owners), waiting, self.stats.tokens)
 
     async def close(self) -> None:
-        """End all conversations and frees the cache; the generator can be used again."""
+        """End all conversations and free the cache; the generator can be used again."""
         task, self._loop_task = self._loop_task, None
         if task is not None and not task.done():
             task.cancel()
@@ -159,14 +154,9 @@ class HFGenerator(Generator):
         return [sequence for sequence in waiting if sequence.slot is not None]
 
     def _has_room(self, sequence: Sequence, new: list[Sequence]) -> bool:
-        """Return whether a sequence may take a slot now.
-
-        Each slot may become as long as the longest of the `new` sequences. If `kv_cache_bytes` cannot hold so many
-        slots of that length, the sequence waits until the cache is empty; then fewer, longer slots are allocated.
-
-        Raises:
-            ModelError: `kv_cache_bytes` cannot hold a single episode.
-        """
+        """Return whether a sequence may take a slot now. If `kv_cache_bytes` cannot hold all slots at the length of the
+        longest of the `new` sequences, it waits until the cache is empty; then fewer, longer slots are allocated. Raise
+        `ModelError` if a single episode does not fit."""
         records = [one.conversation.record for one in (sequence, *new)]
         limit = self.max_completion_tokens
         lengths = [len(one.prompt_ids) + self.tokens.get_room(one, limit) for one in records]

@@ -59,22 +59,16 @@ class KVCache(Cache):
             self.owners[sequence.slot], sequence.slot = None, None
 
     def allocate(self, slots: int, max_len: int) -> None:
-        """Replace the contents by empty slots; memory is taken when they are written.
-
-        Args:
-            max_len: tokens a slot may hold; one more column takes the padding. 0: no limit.
-        """
+        """Replace the contents by empty slots of up to `max_len` tokens (0: no limit); memory is taken when they are
+        written."""
         self.owners: list[Sequence | None] = [None] * slots
         self.max_len, self.index = max_len, CacheIndex()
         self.layers = [build(self.index, slots) for build in self.factories]
         self._state_layers = [layer for layer in self.layers if isinstance(layer, StateLayer)]
 
     def compact(self, running: Collection[Sequence]) -> int:
-        """Move the running sequences into the first slots if too much of a decode step would be wasted.
-
-        Returns:
-            How many of the first slots a decode step must read.
-        """
+        """Move the running sequences into the first slots if too much of a decode step would be wasted; return how many
+        of the first slots it must read."""
         width = 1 + max(sequence.held_slot for sequence in running)
         if width - len(running) <= (0 if self.has_states else MAX_WASTE * width):
             return width
@@ -98,17 +92,9 @@ class KVCache(Cache):
     def prepare(
         self, slots: Collection[int], lengths: Iterable[int], width: int, num_read: int, device: torch.device
     ) -> torch.Tensor:
-        """Set what the next forward writes and read, and grows the cache if needed.
-
-        Args:
-            slots: the slot of each row of the forward.
-            lengths: tokens already in each of these slots; the forward writes after them.
-            width: columns written in each slot. Columns beyond the capacity are padding and go to the last column.
-            num_read: columns read of each slot.
-
-        Returns:
-            The columns written, (rows, width).
-        """
+        """Set what the next forward writes and reads, and grow the cache if needed; return the columns written, (rows,
+        width). Each row writes behind the `lengths` of its slot; columns beyond the capacity are padding and go to the
+        last column."""
         self.reserve(num_read)
         lengths = list(lengths)
         columns = to_device(lengths, device)[:, None] + torch.arange(width, device=device)
@@ -127,7 +113,7 @@ class KVCache(Cache):
             layer.store_states()
 
     def reserve(self, num_read: int) -> None:
-        """Grows the cache until it has more than `num_read` columns; the last one takes padding."""
+        """Grow the cache until it has more than `num_read` columns; the last one takes padding."""
         capacity = self.index.capacity
         if num_read >= capacity:
             larger = max(num_read + GROWTH, capacity + capacity // 2)
@@ -185,11 +171,8 @@ class KVCache(Cache):
 
 @torch.no_grad()
 def measure_slot(model: PreTrainedModel) -> tuple[int, int]:
-    """Return the bytes that a conversation takes: for each token, and for its states whatever its length.
-
-    They are those of one token that goes through the language model, also of a model without weights (`meta`): heads
-    and sizes differ between layers of some models, and no config says what a state takes.
-    """
+    """Return the bytes that a conversation takes: for each token, and for its states whatever its length. One token
+    goes through the language model, also on `meta`: layers differ, and no config says what a state takes."""
     cache = KVCache(find_layers(model.config.get_text_config()), 1)
     cache.prepare([0], [0], 1, 1, model.device)
     ids = torch.zeros(1, 1, dtype=torch.long, device=model.device)
@@ -200,11 +183,7 @@ def measure_slot(model: PreTrainedModel) -> tuple[int, int]:
 
 
 def find_kv_cache_bytes(device: torch.device) -> int:
-    """Bytes that keys and values may take on a device, from the memory that is free now.
-
-    >>> find_kv_cache_bytes(torch.device("cpu")) > 0
-    True
-    """
+    """Return the bytes that keys and values may take on a device, from the memory that is free now."""
     if device.type != "cuda":
         return int(CPU_SHARE * psutil.virtual_memory().available)
     free, _ = torch.cuda.mem_get_info(device)

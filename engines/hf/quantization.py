@@ -44,11 +44,7 @@ def list_kept(model: Any) -> list[str]:
 
 
 def build_quantization_config(quantize: Quantization, dtype: "torch.dtype", config: Any) -> "BitsAndBytesConfig":
-    """Return how transformers loads a model of a config, whose 4-bit layers compute in `dtype`.
-
-    Raises:
-        ConfigError: bitsandbytes is not installed.
-    """
+    """Return how transformers loads a model of a config, whose 4-bit layers compute in `dtype`. Raise `ConfigError`."""
     import torch
     from transformers import AutoModelForImageTextToText, BitsAndBytesConfig
 
@@ -81,11 +77,8 @@ def is_quantized(model: object) -> bool:
 
 
 def merge_adapters(model: Any) -> "PreTrainedModel":
-    """Return the model of a peft model with its adapters added, in float32 and in main memory.
-
-    In two bytes, a change that is small beside a weight would be rounded away. Weights of 4 bits are dequantized to the
-    precision they compute in, and then added to. The peft model cannot be used afterward.
-    """
+    """Return the model of a peft model with its adapters added, in float32 and in main memory: in two bytes, a small
+    change would be rounded away. Weights of 4 bits are dequantized first. The peft model cannot be used afterward."""
     from peft.tuners.lora import LoraLayer
 
     layers = {name: layer for name, layer in model.get_base_model().named_modules() if isinstance(layer, LoraLayer)}

@@ -18,12 +18,8 @@ MARGIN = 0.9  # more threads are taken if they need less than this part of the t
 
 
 def choose_threads(model: "PreTrainedModel", given: int | None = None) -> str | None:
-    """Set the threads of this process, and return what was chosen; None if nothing was to choose.
-
-    Args:
-        model: on a GPU, nothing is chosen.
-        given: their number; None takes OMP_NUM_THREADS, and measures where that is not set.
-    """
+    """Set the threads of this process: `given`, OMP_NUM_THREADS, or the fastest number that is measured; return what
+    was chosen, None if nothing was to choose, as on a GPU."""
     most = torch.get_num_threads()
     if model.device.type != "cpu":
         return None

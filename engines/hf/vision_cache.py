@@ -28,11 +28,7 @@ INTEGERS = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}  # by
 
 
 class VisionCache:
-    """Image features of one model, by the hash of the image.
-
-    Args:
-        max_bytes: limit of the stored features; default: `MAX_HOST_BYTES` if the tower is frozen now, else `MAX_BYTES`.
-    """
+    """Image features of one model, by the hash of the image; at most `max_bytes` of them."""
 
     def __init__(self, model: PreTrainedModel, architecture: Architecture, max_bytes: int | None = None) -> None:
         architecture.check_forward()

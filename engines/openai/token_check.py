@@ -49,13 +49,8 @@ class TokenCheck:
         return [*record.prompt_ids, *record.completion_ids]
 
     def compare(self, conversation: Conversation, expected: list[int], reply: Mapping[str, Any]) -> None:
-        """Count one prompt.
-
-        Args:
-            conversation: whose prompt it is.
-            expected: what `expect` returned.
-            reply: the body of the server's reply, of which `prompt_token_ids` and the choice's `token_ids` are read.
-        """
+        """Count one prompt: what `expect` returned, beside `prompt_token_ids` and the choice's `token_ids` of the
+        server's reply."""
         prompt, sampled = _read_ids(reply, "prompt_token_ids"), _read_ids(reply["choices"][0], "token_ids") or None
         record = self._records[conversation]
         with self._lock:

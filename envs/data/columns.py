@@ -21,15 +21,8 @@ class ExpressionError(Exception):
 
 
 class ColumnMap:
-    """The values of a task's fields, each read from a row.
-
-    Args:
-        columns: field -> column path, {value: constant}, {template: source}, a list of these, or (for `metadata`) a
-            mapping of names to these.
-
-    Raises:
-        ConfigError: an unknown column, or an expression that cannot be used; its key is `data.columns.<field>`.
-    """
+    """The values of a task's fields, each read from a row by the setting `data.columns`. Raise `ConfigError` for an
+    unknown column, or an expression that cannot be used; its key is `data.columns.<field>`."""
 
     def __init__(self, columns: Mapping[str, Any], rows: Rows) -> None:
         self._rows = rows

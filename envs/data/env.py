@@ -44,10 +44,8 @@ class DataEnv(BaseMultiTurnEnv):
 
     # ------------------------------------------------------------------ written by a family
     def read_row(self, row: MappedRow) -> Task:
-        """Make the task of a row. Raise `BadRow` (`row.refuse`) for a row that has none.
-
-        The base class adds the row's number to the metadata, and the id.
-        """
+        """Make the task of a row; its number and its id are added later. Raise `BadRow` (`row.refuse`) for a row that
+        has none."""
         metadata = row.get("metadata") or {}
         if not isinstance(metadata, Mapping):
             raise row.refuse("metadata", metadata, "an object, with a value by name")
@@ -142,10 +140,8 @@ class DataEnv(BaseMultiTurnEnv):
             return RowImages(values, self.images_folder, self._opened, refuse, self.data.unit)
 
     def export_rows(self, task: Task) -> tuple[list[dict[str, Any]], list[str | bytes]]:
-        """Return what a task is made of: the columns of its rows, without those of images alone, and where images are.
-
-        An image is a path inside `images_folder`, a data URL, or the content of a file.
-        """
+        """Return what a task is made of: the columns of its rows, without those of images alone, and where images are:
+        paths inside `images_folder`, data URLs, or the content of files."""
         number = int(task.metadata["row"])
         images = [where for value in self._list_images(number) if (where := get_location(value)) is not None]
         rows = [self.rows.read(one, self._own_columns) for one in self.list_rows(number)]
@@ -160,10 +156,8 @@ class DataEnv(BaseMultiTurnEnv):
         return copy
 
     def open_row(self, number: int, opened: dict[str, str]) -> None:
-        """Make the task of a row and open all its images. Raise `BadRow`.
-
-        `opened` holds what was expected of each path that cannot be opened, or "", and is filled.
-        """
+        """Make the task of a row and open all its images. Raise `BadRow`. `opened` is filled with what was expected of
+        each path that cannot be opened, or ""."""
         images = self.get_images(number)
         for place, where in enumerate(images.list_locations()):
             expected = opened.get(where) if isinstance(where, str) else None

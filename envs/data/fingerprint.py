@@ -11,11 +11,9 @@ PARTS, PART = 256, 2**20  # of a larger file: how many places are read, evenly s
 
 
 def fingerprint_data(env: object) -> dict[str, str]:
-    """Return what the files of an environment's rows hold, by the path that its settings name: size and a short hash.
-
-    It is the same on every machine. Images, and datasets of the hub, are not looked at. An environment whose tasks are
-    no rows has none; a mixture has those of all its environments.
-    """
+    """Return what the files of an environment's rows hold, by the path that its settings name: size and a short
+    hash, the same on every machine. Images, and datasets of the hub, are not looked at. A mixture has those of all
+    its parts."""
     parts = getattr(env, "parts", None)
     if isinstance(parts, Mapping):
         return {path: found for part in parts.values() for path, found in fingerprint_data(part).items()}

@@ -87,11 +87,8 @@ def _is_part(value: object) -> bool:
 def check_contradictions(
     rows: Rows, columns: ColumnMap, fields: Mapping[str, TaskField], numbers: Collection[int]
 ) -> None:
-    """Warn of tasks that ask the same of the same pictures, and have other right answers.
-
-    Raises:
-        ConfigError: more than a few have labels or boxes, as of a table with a row for each.
-    """
+    """Warn of tasks that ask the same of the same pictures, and have other right answers. Raise `ConfigError` if more
+    than a few have labels or boxes, as of a table with a row for each."""
     if not can_compare(rows, columns):
         return
     parts = [

@@ -31,11 +31,8 @@ _SHARD = re.compile(r"(.*?)(\d+)-of-(\d+)(.*)")
 
 
 def open_rows(data: DataSettings) -> Rows:
-    """Open the rows of a data block's split; with `hold_out`, those of all its rows that are to be cut.
-
-    Raises:
-        ConfigError: there is no such source or split, or it cannot be read.
-    """
+    """Open the rows of a data block's split; with `hold_out`, those of all its rows that are to be cut. Raise
+    `ConfigError`."""
     source = data.source
     if source is None:
         raise ConfigError(f"{KEY}: is missing; allowed: {FORMS}", key=KEY)

@@ -119,11 +119,8 @@ def write_advice(
     terse: bool = False,
     sure: bool = False,
 ) -> str:
-    """Return an answer that recommends these names with their grades, or gives the reason if nothing is suitable.
-
-    A number of `numbers` stands for its name. A `terse` answer lacks what may be left out; one that is `sure` states an
-    accuracy of 100, whatever the grades are.
-    """
+    """Return an answer that recommends these names (or their `numbers`) with their grades, or gives the reason if
+    nothing is suitable. A `terse` one lacks what may be left out; one that is `sure` states an accuracy of 100."""
     ends: dict[str, Any] = {"continue": False} if env.max_turns > 1 else {}
     if "reason" in task.reference:
         return json.dumps({"choices": [], "reason": task.reference["reason"], **ends})

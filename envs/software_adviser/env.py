@@ -236,7 +236,7 @@ class SoftwareAdviser(BaseMultiTurnEnv):
 
     # ------------------------------------------------------------------ answers
     def validate_answer(self, answer: Any, task: Task) -> str | None:
-        """Refuse what contradicts itself, and makes the rest regular: see `answer.py`."""
+        """Reject contradictory answers and normalize the rest: see `answer.py`."""
         problem = find_problem(answer, task.prompt["choices"]) if "choices" in task.prompt else None
         if problem is None:
             regular = normalize_answer(answer)

@@ -117,10 +117,8 @@ class ReasonReward:
 # ---------------------------------------------------------------------- what happened in the episode
 @dataclass(frozen=True)
 class GroundedReward:
-    """1 if every choice was returned by a search of this episode; without choices, if there was a search at all.
-
-    A file that is no image needs no search.
-    """
+    """1 if every choice was returned by a search of this episode; without choices, if there was a search at all (a file
+    that is no image needs none)."""
 
     name: str = "grounded"
 
@@ -143,10 +141,8 @@ class GroundedReward:
 
 @dataclass(frozen=True)
 class QuestionReward:
-    """1 if the user was asked exactly what was needed.
-
-    An ambiguous request takes one question, and it must bring the hidden fact to light; any other takes none.
-    """
+    """1 if the user was asked exactly what was needed: of an ambiguous request one question, which brings the hidden
+    fact to light; of any other none."""
 
     name: str = "question"
 

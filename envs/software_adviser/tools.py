@@ -98,11 +98,7 @@ ADVISER_TOOLS: Final = (SEARCH_TOOLS, SEARCH_ALTERNATIVE, REPO_INFO_BATCH)
 
 
 def write_found(words: str, found: Sequence[SoftwareTool], max_chars: int) -> tuple[str, int]:
-    """Return the text of a search, and how many of the tools are in it.
-
-    >>> write_found("fly", [], 100)
-    ("No tool found for 'fly'. Try other words.", 0)
-    """
+    """Return the text of a search, and how many of the tools are in it."""
     if not found:
         return f"No tool found for {make_line(words, 80)!r}. Try other words.", 0
     return join_items("tool", [f"[{number}] {write_tool(tool)}" for number, tool in enumerate(found, 1)], max_chars)

@@ -45,11 +45,9 @@ class SeriesFile(Slice):
 
 
 def read(folder: int, reserve: Reserve, selection: Selection = WHOLE) -> Source:
-    """Return the middle slice, in the plane of the series, of the first time point.
-
-    Raise `ImageError` if the files are not an even stack, or one for each of several time points. Of many time points,
-    no more are read than `limits.MAX_TIMES` allows. A file without a place in the patient is opened if it is alone.
-    """
+    """Return the middle slice, in the plane of the series, of the first time point; of many, no more are read than
+    `limits.MAX_TIMES` allows. A file without a place in the patient is opened if it is alone. Raise `ImageError` if the
+    files are not an even stack, or one for each of several time points."""
     files, notes = _find_files(folder, selection)
     if len(files) == 1 and not files[0].placed:
         with open_in_folder(folder, files[0].file) as content:

@@ -40,10 +40,7 @@ def get_header_size(head: bytes) -> int | None:
 
 
 def read_nifti(file: BinaryIO, reserve: Reserve, *, zipped: bool) -> Source:
-    """Return the middle axial slice of a volume; if there are several volumes in time, of the first.
-
-    Of many volumes in time, no more are read than `limits.MAX_TIMES` allows.
-    """
+    """Return the middle axial slice of a volume, of several in time of the first; see `read_stack`."""
     import nibabel
 
     stream: IO[bytes] = gzip.GzipFile(fileobj=file) if zipped else file  # type: ignore[assignment]
@@ -71,9 +68,7 @@ def read_nifti(file: BinaryIO, reserve: Reserve, *, zipped: bool) -> Source:
 
 def read_stack(stream: Any, reserve: Reserve, sides: Sequence[int], dtype: np.dtype[Any]) -> tuple[np.ndarray, int]:
     """Return the values (t, z, y, x) of an array, and how many time points `limits.MAX_TIMES` does not allow to read.
-
-    `sides` are those of the array, the fastest axis first; all axes beyond the third count as time.
-    """
+    `sides` are those of the array, the fastest axis first; all axes beyond the third count as time."""
     shape = (*sides, 1, 1)[2::-1]
     limits.check_size(shape, dtype.itemsize)
     once, count = limits.estimate_size(shape, dtype.itemsize), math.prod(sides[3:])

@@ -86,12 +86,8 @@ def find_path(text: str, folder: Folder | None) -> Path:
 
 @contextmanager
 def open_location(where: ImageLocation, folder: Folder | None) -> Iterator[tuple[BinaryIO | bytes | int, str | None]]:
-    """Open the file at `where` for reading; raise `ImageError` if it may not be read.
-
-    Yields:
-        The open file, its bytes if it has no path, or the descriptor of a folder. For a file of `DETACHED`, that of the
-        folder in which it lies, and its name.
-    """
+    """Open the file at `where`; raise `ImageError` if it may not be read. Yield the open file, its bytes if it has no
+    path, or the descriptor of a folder; for a file of `DETACHED`, that of its folder, and its name."""
     text = "" if isinstance(where, bytes) else os.fspath(where)
     if isinstance(where, bytes) or is_data_url(text):
         content = where if isinstance(where, bytes) else decode_data_url(text)

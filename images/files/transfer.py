@@ -34,11 +34,8 @@ class ChannelClosed(Exception):
 
 
 class Channel:
-    """One end of a pair of sockets.
-
-    `deadline` is the time (`time.monotonic`) until which the other side must have answered; None waits for ever.
-    `ahead` are the bytes that have come and are not read.
-    """
+    """One end of a pair of sockets, whose other side must have answered until `deadline` (`time.monotonic`). `ahead`
+    are the bytes that have come and are not read."""
 
     def __init__(self, sock: socket.socket) -> None:
         self.sock = sock
