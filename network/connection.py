@@ -27,12 +27,12 @@ from ..errors import ViewboxError
 from ..utils import secrets
 from ..utils.terminal import make_line
 from . import hosts
-from .client_settings import build_client_settings
 from .data_policy import check_sending
 from .errors import AddressError, BrokenReplyError, RequestError, UnusableReplyError
 from .http import (
     MAX_ERROR,
     SHORT_PAUSE,
+    build_client_settings,
     check_api_key,
     find_pause,
     is_lasting,

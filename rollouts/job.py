@@ -26,7 +26,7 @@ from ..engines import model_profiles
 from ..engines.generator import Generator
 from ..engines.openai.client import EndpointSettings, OpenAIGenerator, build_completions_url
 from ..engines.table import get_engine, get_server_engine
-from ..envs.data.fingerprint import fingerprint_data
+from ..envs.data.sources import fingerprint_data
 from ..envs.from_config import build_envs, merge_settings, prepare_env
 from ..errors import ConfigError, describe_unknown
 from ..network.data_policy import check_may_leave

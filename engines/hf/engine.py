@@ -25,13 +25,13 @@ from ...records import Reply, RunConfig
 from ...utils import concurrency
 from ...version import get_versions
 from ..generator import Conversation, Generator, Load
+from . import Settings
 from .chat_tokens import ChatTokens
 from .kv_cache import find_kv_cache_bytes, to_device
 from .model_runner import use_eval_mode
 from .plain import build_runner
 from .sampler import draw_uniform, sample_tokens
 from .scheduler import Scheduler, Sequence, Stats
-from .settings import Settings
 from .vision_cache import VisionCache
 
 log = logging.getLogger("viewbox.engine")

@@ -13,6 +13,9 @@ Used of peft and bitsandbytes, and checked by `tests/engines/hf/test_quantizatio
 | `PeftModel.unload` | the base model, without adapters |
 """
 
+import sys
+from functools import partial
+from importlib.machinery import ModuleSpec, PathFinder
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -47,8 +50,6 @@ def build_quantization_config(quantize: Quantization, dtype: "torch.dtype", conf
     """Return how transformers loads a model of a config, whose 4-bit layers compute in `dtype`. Raise `ConfigError`."""
     import torch
     from transformers import AutoModelForImageTextToText, BitsAndBytesConfig
-
-    from .bare_peft import find_bitsandbytes
 
     check_bitsandbytes(quantize)
     find_bitsandbytes()
@@ -91,3 +92,47 @@ def merge_adapters(model: Any) -> "PreTrainedModel":
         for adapter in layer.active_adapters:
             weight.data += layer.get_delta_weight(adapter).float().to(weight.device)
     return merged
+
+
+# ---------------------------------------------------------------------- bitsandbytes only where it is asked for
+# It asks the hub for code when it is imported, and peft and TRL import it wherever it is installed. From
+# `hide_bitsandbytes` on they find none while they are imported, and peft none for its layers until `find_bitsandbytes`.
+NAME = "bitsandbytes"
+
+
+class _Finder:
+    @staticmethod
+    def find_spec(name: str, path: Any = None, target: object = None) -> ModuleSpec | None:
+        if name not in ("peft", "trl.generation.vllm_generation") or NAME in sys.modules:
+            return None
+        spec: Any = PathFinder.find_spec(name, path)
+        if spec is not None:
+            spec.loader.exec_module = partial(_execute_without, spec.loader.exec_module)
+        return spec  # type: ignore[no-any-return]
+
+
+def _execute_without(execute: Any, module: Any) -> None:
+    from transformers.utils import is_bitsandbytes_available
+
+    is_bitsandbytes_available.cache_clear()
+    sys.modules[NAME] = None  # type: ignore[assignment]
+    try:
+        execute(module)
+        if module.__name__ == "peft":
+            module.import_utils.is_bnb_4bit_available()  # remembers that there is none
+    finally:
+        del sys.modules[NAME]
+        is_bitsandbytes_available.cache_clear()
+
+
+def hide_bitsandbytes() -> None:
+    if _Finder not in sys.meta_path:
+        sys.meta_path.insert(0, _Finder)
+
+
+def find_bitsandbytes() -> None:
+    """Let peft look for bitsandbytes again."""
+    from peft import import_utils
+
+    import_utils.is_bnb_available.cache_clear()
+    import_utils.is_bnb_4bit_available.cache_clear()

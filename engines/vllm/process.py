@@ -32,11 +32,11 @@ import httpx
 
 from ...configs.sections import ModelSection
 from ...errors import ConfigError
-from ...network.client_settings import build_client_settings
+from ...network.http import build_client_settings
 from ...utils.secrets import mask_message
 from ...utils.terminal import make_line, make_printable
 from ..generator import GeneratorError
-from .settings import Settings
+from . import Settings
 
 LOG = "server.log"  # its name in the folder of a run
 START = 1800.0  # seconds that a start may take; large weights may be downloaded in it

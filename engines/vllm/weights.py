@@ -26,9 +26,8 @@ from transformers.core_model_loading import revert_weight_conversion
 
 from ...configs.sections import ModelSection
 from ...errors import ConfigError
-from ...network.client_settings import build_client_settings
 from ...network.data_policy import check_sending
-from ...network.http import parse_body, read_error
+from ...network.http import build_client_settings, parse_body, read_error
 from ...utils.terminal import make_line
 from ..generator import GeneratorError
 from ..hf.adapters import KeptChange, get_factors, round_stochastically
@@ -36,8 +35,8 @@ from ..hf.chat_tokens import ChatTokens
 from ..hf.model_parts import get_base_model
 from ..openai.client import EndpointError
 from ..processes import do_once
+from . import Settings
 from .process import FLAGS, ServerProcess, build_server
-from .settings import Settings
 from .vllm import Served, VLLMGenerator, clean_url
 
 WAIT = 900.0  # seconds that a server may be away

@@ -22,11 +22,11 @@ from . import selection
 from .columns import ColumnMap, ExpressionError
 from .fields import BoxFrame, MappedRow, TaskField
 from .images import IMAGE_FIELDS, RowImages, check_path, get_location, list_images, measure_picture, turn_place
-from .overlap import check_contradictions
 from .rows import Rows
 from .selection import BAD_ROW, DataTasks, check_tasks
 from .settings import DataSettings
 from .sources import open_rows
+from .splits import check_contradictions
 
 
 class DataEnv(BaseMultiTurnEnv):

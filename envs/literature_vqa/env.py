@@ -32,11 +32,22 @@ from ..phantom import anatomy
 from ..phantom.anatomy import ORGAN_VALUES
 from ..phantom.env import DISPLAY, WINDOW_WIDTH
 from ..vqa import list_spellings, write_choices
-from . import cases
-from .world import QUESTIONS, Question, Split, write_query
+from .world import (
+    KINDS,
+    QUESTIONS,
+    UNITS,
+    UNKNOWN,
+    Case,
+    Question,
+    Split,
+    draw_case_film,
+    draw_case_slice,
+    plan_case,
+    write_query,
+)
 
 MAX_NUMBER = 40  # characters of a number with its unit
-UNITS: Mapping[str, tuple[str, ...]] = {
+SPELLINGS: Mapping[str, tuple[str, ...]] = {
     "mg": ("mg", "mg a day", "mg/day", "mg per day", "mg daily"),
     "%": ("%", "percent"),
     "minutes": ("minutes", "min", "minute"),
@@ -79,7 +90,7 @@ class LiteratureAnswerReward:
     def _read_number(self, text: str, unit: str) -> float | None:
         """Return the number of a text that is one number, alone or with the unit."""
         match = _NUMBER.fullmatch(normalize_label(text)) if len(text) <= MAX_NUMBER else None
-        if match is None or (match[2] and " ".join(match[2].split()) not in UNITS.get(unit, (unit,))):
+        if match is None or (match[2] and " ".join(match[2].split()) not in SPELLINGS.get(unit, (unit,))):
             return None
         return float(match[1])
 
@@ -182,7 +193,7 @@ class LiteratureVQA(BaseMultiTurnEnv):
     answer: ClassVar[Any] = FrozenDict(
         type="object",
         properties={
-            "answer": {"type": ["string", "number"], "description": f'the answer, or "{cases.UNKNOWN}"'},
+            "answer": {"type": ["string", "number"], "description": f'the answer, or "{UNKNOWN}"'},
             "evidence": {
                 "type": "array",
                 "items": {"type": ["string", "integer"]},
@@ -223,29 +234,29 @@ class LiteratureVQA(BaseMultiTurnEnv):
         first = self.first_seed + (TEST_SEEDS if self.split == "test" else 0)
         return ProceduralTasks(self.num_tasks, self._make_task, first)
 
-    def plan(self, task: Task) -> cases.Case:
+    def plan(self, task: Task) -> Case:
         """Return the case of a task."""
         return self._plan(task.metadata["seed"], task.metadata["question"])
 
-    def _plan(self, seed: int, question: Question) -> cases.Case:
-        return cases.plan_case(seed, question, self.split, self.unanswerable, self.difficulty)
+    def _plan(self, seed: int, question: Question) -> Case:
+        return plan_case(seed, question, self.split, self.unanswerable, self.difficulty)
 
     def _make_task(self, seed: int) -> Task:
         question = self.kinds[seed % len(self.kinds)]
         case = self._plan(seed, question)
-        answerable = case.answer != cases.UNKNOWN
+        answerable = case.answer != UNKNOWN
         answer: Any = case.answer
         if case.choices and answerable:
             answer = list_spellings([case.choices.index(str(case.answer))], case.choices)
         reference = {
             "answer": answer,
-            "kind": cases.KINDS[question],
+            "kind": KINDS[question],
             "evidence": case.evidence,
             "about": case.fact.topic.key,
             "category": question if answerable else "unanswerable",
         }
-        if question in cases.UNITS:
-            reference["unit"] = cases.UNITS[question]
+        if question in UNITS:
+            reference["unit"] = UNITS[question]
         prompt: dict[str, Any] = {"question": case.question}
         if case.choices:
             prompt["choices"] = case.choices
@@ -259,9 +270,9 @@ class LiteratureVQA(BaseMultiTurnEnv):
         """Return the patient's film, or a slice in Hounsfield units."""
         seed = task.metadata["seed"]
         if task.metadata["question"] == "class":
-            drawn = cases.draw_case_slice(seed, self.difficulty)
+            drawn = draw_case_slice(seed, self.difficulty)
             return [Source.of(drawn.pixels, unit="HU", spacing=(anatomy.SPACING,) * 2, display=DISPLAY)]
-        film = cases.draw_case_film(self.plan(task), seed, self.difficulty)
+        film = draw_case_film(self.plan(task), seed, self.difficulty)
         return [Source.of(film.pixels, spacing=(FILM_SPACING,) * 2, display=radiographs.DISPLAY)]
 
     # ------------------------------------------------------------------ what the model reads
@@ -271,7 +282,7 @@ class LiteratureVQA(BaseMultiTurnEnv):
             "You answer a question about a patient's picture with the help of the literature. The diseases, drugs and "
             "devices are invented, so search for them. A newer article replaces an older one. Ignore retracted "
             'articles. In "evidence", cite the PMIDs of the articles that support your answer. If no article supports '
-            f'one, answer "{cases.UNKNOWN}" and cite nothing. {seen}'
+            f'one, answer "{UNKNOWN}" and cite nothing. {seen}'
         )
 
     def user_message(self, task: Task) -> str:
@@ -307,7 +318,7 @@ class LiteratureVQA(BaseMultiTurnEnv):
             other = self._make_task(task.metadata["seed"] + len(self.kinds) * int(rng.integers(1, 1000)))
             return [self.write_answer(other)]
         if draw < guess + abstain:
-            nothing = json.dumps({"answer": cases.UNKNOWN, "evidence": [], "continue": False})
+            nothing = json.dumps({"answer": UNKNOWN, "evidence": [], "continue": False})
             return [*self.oracle(task), nothing]
         return [*self.oracle(task), self.write_answer(task)]
 
@@ -316,7 +327,7 @@ NEEDS_PICTURE = ("shows", "dose", "cause", "class")  # questions whose answer al
 SLICE_ZOOM, FILM_ZOOM = 4.0, 2.0
 
 
-def write_looks(env: BaseMultiTurnEnv, task: Task, case: cases.Case) -> tuple[str, ...]:
+def write_looks(env: BaseMultiTurnEnv, task: Task, case: Case) -> tuple[str, ...]:
     """Return a search in the literature, if a tool can; then a look at the finding, if the answer depends on it."""
     offered = get_offered_tools(env, task)
     replies = []
@@ -329,14 +340,14 @@ def write_looks(env: BaseMultiTurnEnv, task: Task, case: cases.Case) -> tuple[st
     return tuple(replies)
 
 
-def _look(env: BaseMultiTurnEnv, task: Task, case: cases.Case) -> dict[str, dict[str, Any]]:
+def _look(env: BaseMultiTurnEnv, task: Task, case: Case) -> dict[str, dict[str, Any]]:
     seed, difficulty = task.metadata["seed"], getattr(env, "difficulty", 0.0)
     if task.metadata["question"] == "class":
-        lesion = cases.draw_case_slice(seed, difficulty).lesion
+        lesion = draw_case_slice(seed, difficulty).lesion
         assert lesion is not None
         window = {"center": ORGAN_VALUES[lesion.organ], "width": WINDOW_WIDTH}
         return {"window_level": window, "zoom": {"factor": SLICE_ZOOM, "center": _find_center(env, task, lesion.box)}}
-    [shown] = cases.draw_case_film(case, seed, difficulty).findings
+    [shown] = draw_case_film(case, seed, difficulty).findings
     return {"zoom": {"factor": FILM_ZOOM, "center": _find_center(env, task, shown.box)}}
 
 

@@ -15,8 +15,18 @@ from PIL import BmpImagePlugin, GifImagePlugin, Image, JpegImagePlugin, PngImage
 
 from ...errors import ImageError
 from .. import limits
-from ..colors import NAMED, name_space, to_srgb
-from ..pixels import ORIENTATION, SHAPES, lay_on_ground, mark_blank, pillow_to_array, to_native_dtype, turn_upright
+from ..pixels import (
+    NAMED,
+    ORIENTATION,
+    SHAPES,
+    lay_on_ground,
+    mark_blank,
+    name_space,
+    pillow_to_array,
+    to_native_dtype,
+    to_srgb,
+    turn_upright,
+)
 from ..source import Source, Volume
 from .dicom_header import is_dicom
 from .paths import WHOLE, Reserve, Selection, open_in_folder, read_exactly

@@ -18,8 +18,7 @@ import numpy as np
 from PIL import Image
 
 from ...errors import ImageError
-from ..colors import to_srgb
-from ..pixels import CODES, DEPTHS, ORIENTATION
+from ..pixels import CODES, DEPTHS, ORIENTATION, to_srgb
 from ..source import Source, Volume
 
 MAX_MESSAGE = 2**20  # bytes of JSON
