@@ -176,7 +176,6 @@ def _step_into(annotation: Any, part: Any, given: Any) -> tuple[Any, Any] | None
 
 
 def _get_members(annotation: Any) -> list[Any]:
-    """Return the members of a union, without None."""
     annotation, _ = _strip_annotated(annotation)
     if get_origin(annotation) not in (Union, UnionType):
         return []
@@ -194,12 +193,10 @@ def _get_tags(member: Any, field: str) -> tuple[Any, ...]:
 
 
 def _find_member(annotation: Any, tag: Any) -> Any:
-    """Return the member of a union that its `type` names; None if `annotation` is not such a union."""
     return next((member for member in _get_members(annotation) if tag in _get_tags(member, "type")), None)
 
 
 def _get_keys(annotation: Any) -> Iterable[str]:
-    """Return the keys of a model or dataclass, also of one in a union."""
     if is_dataclass(annotation):
         return [field.name for field in fields(annotation)]
     return getattr(get_section_model(annotation), "model_fields", {})

@@ -38,7 +38,6 @@ class TokenRecord:
         self.logprobs += [0.0] * len(ids)
 
     def add_sampled(self, ids: Sequence[int], logprobs: Sequence[float]) -> None:
-        """Add the tokens that the policy sampled."""
         self.completion_ids += ids
         self.mask += [1] * len(ids)
         self.logprobs += logprobs
@@ -77,7 +76,6 @@ class Conversation:
 
     @property
     def visible_messages(self) -> list[Message]:
-        """The messages that the model sees."""
         return self.history(self.messages)
 
 

@@ -62,7 +62,6 @@ class ScriptedGenerator(Generator):
 
     @property
     def failure(self) -> Exception | None:
-        """Why the model cannot go on; None if it can."""
         return getattr(self.model, "failure", None)
 
     async def reply(self, conversation: Conversation) -> Reply:

@@ -133,7 +133,6 @@ class Mixture(BaseMultiTurnEnv):
         return self.parts[key]
 
     def metrics_of(self, environment: str) -> Mapping[str, Metric]:
-        """Return the metrics of one of its environments, by its key."""
         part = self.parts.get(environment)
         return {} if part is None else part.metrics
 

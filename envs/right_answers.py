@@ -166,7 +166,6 @@ def _leave_out(reward: CombinedReward, left_out: dict[str, str], prefix: str = "
 
 
 def _write_answer(env: BaseMultiTurnEnv, task: Task) -> str:
-    """Return the right answer; of an environment whose answer is plain text, the only text of the reference."""
     texts = [value for value in task.reference.values() if isinstance(value, str)]
     if env.answer is None and len(texts) == 1 and not hasattr(env, "gold_answer"):
         return texts[0]

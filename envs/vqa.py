@@ -89,12 +89,10 @@ class VQA(DataEnv):
         return f"{question}\nAnswer in as few words as possible; with yes or no if the question asks for it."
 
     def perfect_answer(self, task: Task) -> dict[str, object]:
-        """Return the right answer; the first if several are accepted."""
         return {"answer": get_first(task.reference["answer"])}
 
 
 def get_first(gold: object) -> object:
-    """Return an answer, or the first of several that are accepted."""
     return gold[0] if isinstance(gold, list | tuple) else gold
 
 
@@ -172,7 +170,6 @@ def list_spellings(numbers: Sequence[int], choices: Sequence[str]) -> list[str]:
 
 
 def write_choices(choices: Sequence[str]) -> str:
-    """Return the choices as lines, with their letters."""
     letters = get_letters(choices)
     marks = [f"{letter}." for letter in letters] or ["-"] * len(choices)
     return "\n".join(f"{mark} {text}" for mark, text in zip(marks, choices, strict=True))

@@ -171,7 +171,6 @@ def _split(values: np.ndarray) -> Iterator[tuple[tuple[slice, ...], np.ndarray]]
 
 
 def _to_float32(values: np.ndarray) -> Native:
-    """Convert floats; raise `ImageError` if float32 cannot tell them apart."""
     low, high, blank = float(values.min()), float(values.max()), None  # NaN if any value is NaN
     if not (np.isfinite(low) and np.isfinite(high)):
         finite, blank = np.isfinite(values), math.nan
@@ -264,7 +263,6 @@ def _is_transparent(image: Image.Image) -> bool:
 
 
 def _convert(image: Image.Image) -> Image.Image:
-    """Return an image of a mode that an array can have."""
     mode = image.mode
     if _is_transparent(image):
         mode = "LA" if mode in ("1", "L", "LA", "La") else "RGBA"

@@ -47,7 +47,6 @@ class Session:
         return list(self.state.messages)
 
     def step(self, reply: Reply | str) -> StepResult:
-        """`step_async` for code without an event loop."""
         return run_on_loop(self.step_async(reply))
 
     async def step_async(self, reply: Reply | str) -> StepResult:
@@ -63,13 +62,11 @@ class Session:
             return state.end("error")
 
     def get_state(self) -> EpisodeState:
-        """Return the episode in progress. Raise `RuntimeError` if none was opened."""
         if self.state is None:
             raise RuntimeError("no episode is open; call reset() first")
         return self.state
 
     def describe_tools(self) -> str:
-        """Return the text that teaches the tools of the episode, for the end of its system message."""
         return render_tools(self.get_state().tool_schemas, self.played.reply_format, self.played.prompts)
 
     def build_episode(self) -> Episode:
@@ -87,7 +84,6 @@ def make_cached(name: str, settings: str) -> BaseMultiTurnEnv:
 
 
 def list_tasks(env: BaseMultiTurnEnv) -> Sequence[Task]:
-    """Return the tasks of an environment by number. Raise `ConfigError` if there are none."""
     tasks = to_sequence(env.tasks, env.name)
     if not len(tasks):
         raise ConfigError(f"{env.name}: it has no tasks", key="environment")
@@ -95,7 +91,6 @@ def list_tasks(env: BaseMultiTurnEnv) -> Sequence[Task]:
 
 
 def pick_task(tasks: Sequence[Task], number: object, name: str = "task") -> Task:
-    """Return the task of a number that somebody gave as `name`. Raise `ConfigError` if there is none."""
     if not isinstance(number, Integral) or not 0 <= int(number) < len(tasks):
         raise ConfigError(f"{name}: {number!r}; allowed: 0 to {len(tasks) - 1}", key="task")
     return tasks[int(number)]

@@ -100,7 +100,6 @@ class TRLRollouts:
 
     @property
     def arguments(self) -> dict[str, Any]:
-        """The arguments of `GRPOTrainer`: the environment factory and the reward."""
         return {"environment_factory": self.make_rollout, "reward_funcs": self.compute_rewards}
 
     def make_rollout(self) -> "_Rollout":

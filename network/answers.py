@@ -72,7 +72,6 @@ class AnswerCache:
         return value if kept is None else kept
 
     def drop(self, key: str) -> None:
-        """Forget an answer of the file, which is of no use."""
         self._run(lambda file: (file.execute("DELETE FROM answers WHERE key = ?", (key,)), file.execute("COMMIT")))
 
     def _read(self, file: sqlite3.Connection, key: str) -> bytes | None:

@@ -310,7 +310,6 @@ class Connection:
 
 
 def _drop_ids(message: str) -> str:
-    """Return a message without the id of a request."""
     return re.sub(r"\S*\d\S*", "", message)
 
 

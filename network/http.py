@@ -215,7 +215,6 @@ def parse_body(body: bytes, *, finite: bool = True) -> Any:
 
 
 def check_api_key(key: str | None) -> str | None:
-    """Return the key without surrounding spaces; None if it is empty."""
     key = (key or "").strip()
     if not re.fullmatch(r"[!-~]*", key):
         raise ConfigError("the API key contains characters that an HTTP header cannot carry; allowed: printable ASCII")

@@ -89,7 +89,6 @@ class KeptChange:
         return self.kept / self.whole if self.whole else math.nan
 
     def add(self, kept: torch.Tensor, exact: torch.Tensor) -> None:
-        """Add what a weight was changed by, and what it should have been changed by."""
         self.kept += (kept * exact).sum().item()
         self.whole += (exact * exact).sum().item()
 

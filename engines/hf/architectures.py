@@ -58,7 +58,6 @@ class Pixels:
 
     @property
     def numbers(self) -> int:
-        """Return how many numbers the vision tower takes of it."""
         return max(values.numel() for values in self.inputs.values())
 
     @property
@@ -66,7 +65,6 @@ class Pixels:
         return sum(values.nbytes for values in self.inputs.values())
 
     def to(self, dtype: torch.dtype) -> "Pixels":
-        """Return it with its floating-point numbers in another type."""
         values = {name: x.to(dtype) if x.is_floating_point() else x for name, x in self.inputs.items()}
         return Pixels(values, self.tokens, self.text)
 
@@ -96,7 +94,6 @@ class Architecture:
         self._output: tuple[type, list[tuple[int, ...] | None], list[str]] | None = None  # of the tower: see below
 
     def refuse(self, reason: str) -> ModelError:
-        """Return the error that says why such a model cannot be played."""
         return ModelError(f"model_type {self.model_type!r:.80} {reason}", key="model.name")
 
     # ------------------------------------------------------------------ what the model is
@@ -265,7 +262,6 @@ class Architecture:
         return self._blocks[image.grid]
 
     def _select_rope(self, **given: torch.Tensor) -> dict[str, torch.Tensor]:
-        """Return the arguments of `get_rope_index` that it has."""
         given = {
             "attention_mask": torch.ones_like(given["input_ids"]),
             "mm_token_type_ids": 0 * given["input_ids"],
@@ -274,7 +270,6 @@ class Architecture:
         return {name: values for name, values in given.items() if name in known}
 
     def to_position_ids(self, positions: torch.Tensor) -> torch.Tensor:
-        """Return the model's `position_ids` for positions of shape (axes, rows, width)."""
         return positions if self.axes > 1 else positions[0]
 
     def build_token_types(self, ids: torch.Tensor) -> dict[str, torch.Tensor]:
@@ -371,5 +366,4 @@ def _join(values: Sequence[torch.Tensor], axis: int) -> torch.Tensor:
 
 
 def get_architecture(model_config: PretrainedConfig, processor: Any = None) -> Architecture:
-    """Return the architecture of a transformers config. Raise `ModelError`: see `Architecture`."""
     return Architecture(model_config, processor)

@@ -22,7 +22,6 @@ class AttentionMasks:
 
     @cached_property
     def kinds(self) -> frozenset[str]:
-        """The kinds of layers, by transformers' names."""
         kinds = getattr(self._config, "layer_types", None)
         if kinds is None:
             chunked = getattr(self._config, "attention_chunk_size", None)

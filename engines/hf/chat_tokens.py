@@ -173,7 +173,6 @@ class ChatTokens:
 
     # ------------------------------------------------------------------ replies
     def decode(self, ids: Sequence[int]) -> str:
-        """Return the text of a reply, without its end token."""
         kept = [i for i in ids if i not in self.stop_ids]
         return str(self.tokenizer.decode(kept, skip_special_tokens=False, clean_up_tokenization_spaces=False))
 
@@ -205,11 +204,9 @@ class ChatTokens:
 
     # ------------------------------------------------------------------ pixels
     def get_pixels(self, image: ImageRef) -> Pixels:
-        """Return the image as the model's vision tower takes it. Any thread may call this. Raise `ImageError`."""
         return self.pixel_cache.get(image)
 
     def count_image_tokens(self, image: ImageRef) -> int:
-        """Return the image's tokens in a prompt. Any thread may call this. Raise `ImageError`."""
         return self.pixel_cache.describe(image)[0]
 
 
@@ -327,7 +324,6 @@ class PixelCache:
         return shown
 
     def get(self, image: ImageRef) -> Pixels:
-        """Return the pixels of an image. Raise `ImageError` if it cannot be opened or preprocessed."""
         with self._locks[int(image.hash[:8], 16) % len(self._locks)]:
             with self._guard:
                 pixels = self._find(image.hash)

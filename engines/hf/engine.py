@@ -70,7 +70,6 @@ class HFGenerator(Generator):
 
     @property
     def sequences(self) -> dict[Conversation, Sequence]:
-        """The sequences in the engine, by conversation."""
         return self.scheduler.sequences
 
     # ------------------------------------------------------------------ the Generator protocol
@@ -213,7 +212,6 @@ class HFGenerator(Generator):
             yield batch
 
     def _get_shape(self, group: list[Sequence]) -> tuple[int, bool]:
-        """Return the new tokens of a group, and whether it has states already."""
         return len(group[0].new_ids), self.cache.has_states and group[0].length > 0
 
     def _prefill(self, batch: list[list[Sequence]]) -> None:
@@ -248,7 +246,6 @@ class HFGenerator(Generator):
         self.running += self._sample(sequences, torch.stack(rows))
 
     def _find_same_prompt(self, sequence: Sequence) -> Sequence | None:
-        """Return a sequence in the cache with the same prompt as this new one, to copy it from."""
         if sequence.prompt is None or sequence.length:
             return None
         owners = (owner for owner in self.cache.owners if owner is not None and owner.after_prompt is not None)
@@ -256,7 +253,6 @@ class HFGenerator(Generator):
 
     # ------------------------------------------------------------------ sampling
     def _draw(self, sequences: list[Sequence], logits: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return the next token of each sequence and its log-prob, (sequences,)."""
         uniform = to_device([sequence.uniform[len(sequence.output_ids)] for sequence in sequences], logits.device)
         seen = self._mark_seen(sequences, logits)
         return sample_tokens(self.sampling, logits, uniform, self.tokens.never_sampled, seen)

@@ -46,11 +46,9 @@ class KVCache(Cache):
 
     @property
     def num_used(self) -> int:
-        """How many slots have an owner."""
         return len(self.owners) - self.owners.count(None)
 
     def take_slot(self, sequence: Sequence) -> None:
-        """Give a sequence the first free slot."""
         sequence.slot = self.owners.index(None)
         self.owners[sequence.slot] = sequence
 
@@ -108,7 +106,6 @@ class KVCache(Cache):
         return columns
 
     def store_states(self) -> None:
-        """Put the states of the forward's rows back into their slots, when it is done."""
         for layer in self._state_layers:
             layer.store_states()
 
@@ -122,15 +119,12 @@ class KVCache(Cache):
             self._grow(larger)
 
     def list_tensors(self) -> list[torch.Tensor]:
-        """Return the keys and values of all layers that hold any."""
         return [states for layer in self._get_initialized_layers() for states in (layer.keys, layer.values)]
 
     def list_states(self) -> list[torch.Tensor]:
-        """Return the states of all slots, each (slots, …)."""
         return [states for layer in self._state_layers for states in layer.stored.values()]
 
     def copy_states(self, slot: int) -> list[torch.Tensor]:
-        """Return a copy of the states that a slot has now."""
         return [states[slot].clone() for states in self.list_states()]
 
     def copy_prefix(
@@ -183,7 +177,6 @@ def measure_slot(model: PreTrainedModel) -> tuple[int, int]:
 
 
 def find_kv_cache_bytes(device: torch.device) -> int:
-    """Return the bytes that keys and values may take on a device, from the memory that is free now."""
     if device.type != "cuda":
         return int(CPU_SHARE * psutil.virtual_memory().available)
     free, _ = torch.cuda.mem_get_info(device)

@@ -46,8 +46,6 @@ class LoadedPolicy(NamedTuple):
 
 
 def open_policy(config: Config) -> LoadedPolicy:
-    """Load the model that `model.name` names, and build the environments for it. Raise `ModelError` or
-    `ConfigError`."""
     model_config, processor = load_processor(config.model)
     env, held_out = build_envs(config, get_view_settings(model_config, processor))
     set_max_pixels(processor, config.model.max_pixels or env.max_pixels)
@@ -115,7 +113,6 @@ def load_config(section: ModelSection, **options: Any) -> "PretrainedConfig":
 
 
 def _build_embedding(config: "PretrainedConfig") -> Any:
-    """Return the embedding of a config's model, without numbers."""
     from transformers import AutoModelForImageTextToText
 
     with torch.device("meta"):
@@ -123,7 +120,6 @@ def _build_embedding(config: "PretrainedConfig") -> Any:
 
 
 def find_changed_settings(section: ModelSection, image_processor: Any) -> dict[str, Any]:
-    """Return the settings of an image processor that are not those of the model's folder."""
     from transformers import AutoProcessor
 
     saved = AutoProcessor.from_pretrained(resolve_model_path(str(section.name)), revision=section.revision, **SAFE)
@@ -267,7 +263,6 @@ def build_tiny_config(section: ModelSection, max_pixels: int) -> "tuple[Pretrain
 
 
 def _build_tiny_processor(section: ModelSection, corpus: Sequence[str], max_pixels: int) -> tuple[Any, dict[str, int]]:
-    """Return the processor of a section with `model.tiny`, and the sizes of the model."""
     assert section.tiny is not None
     sizes: dict[str, int] = section.tiny.model_dump()
     tokenizer = tiny_model.build_tokenizer(corpus, sizes.pop("vocab_size"))

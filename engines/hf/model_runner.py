@@ -99,11 +99,9 @@ class ModelRunner:
         return logits if slots == list(range(width)) else logits.index_select(0, to_device(slots, device))
 
     def measure_slot(self) -> tuple[int, int]:
-        """Return the bytes that a conversation takes: for each token, and for its states whatever its length."""
         return measure_slot(self.model)
 
     def collect_new_images(self, sequence: Sequence) -> list[tuple[str, Pixels]]:
-        """Return the (hash, pixels) of the images among a sequence's new tokens. Raise `ImageError`."""
         tokens = sequence.new_ids.count(self.tokens.image_id)
         images: list[tuple[str, Pixels]] = []
         for image in reversed(sequence.conversation.record.images):

@@ -117,7 +117,6 @@ def _measure_variation(ours: torch.Tensor, theirs: torch.Tensor) -> float:
 
 
 def _run_engine(model: PreTrainedModel, tokens: ChatTokens, steps: list[Step]) -> torch.Tensor:
-    """Return the logits after each step, (steps, vocabulary)."""
     sequence = Sequence(Conversation([], (), 0, 0, record=TokenRecord(prompt_ids=[])), due=0)
     runner = build_runner(model, tokens, VisionCache(model, tokens.architecture), 1, Stats())
     runner.cache.take_slot(sequence)
@@ -180,7 +179,6 @@ def describe_model(section: ModelSection) -> Iterator[str]:
 
 
 def describe_way(architecture: Architecture) -> str:
-    """Return how the engine plays a model and the trainer learns from it."""
     if (lack := architecture.find_lack()) is not None:
         return f"by its own forward and its own cache, slower (last resort): {lack}"
     kinds = ", ".join(sorted(architecture.masks.kinds))

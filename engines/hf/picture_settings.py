@@ -50,7 +50,6 @@ def find_pixel_multiple(architecture: Architecture) -> int | None:
 
 
 def _find_sides(processor: Any) -> list[int | None]:
-    """Return the side of a patch in pixels, and of an image token in patches."""
     owners = (processor.image_processor, processor)
     return [
         next((side for owner in owners for name in names if (side := get_side(getattr(owner, name, None)))), None)

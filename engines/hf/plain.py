@@ -70,7 +70,6 @@ class PlainRunner(ModelRunner):
         return torch.stack([logits[sequence] for sequence in running])
 
     def collect_new_images(self, sequence: scheduler.Sequence) -> list[tuple[str, Pixels]]:
-        """Return the (hash, pixels) of all images of a conversation. Raise `ImageError`: one cannot be opened."""
         return [(image.hash, self.tokens.get_pixels(image)) for image in sequence.conversation.record.images]
 
     @torch.no_grad()

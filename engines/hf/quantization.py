@@ -30,7 +30,6 @@ KEY = "lora.quantize"
 
 
 def check_bitsandbytes(quantize: Quantization) -> None:
-    """Raise `ConfigError` if bitsandbytes is not installed."""
     if find_spec("bitsandbytes") is None:
         raise ConfigError(
             f"{KEY} = {quantize}: needs the package bitsandbytes; install it with pip install 'viewbox[qlora]'", key=KEY
@@ -73,7 +72,6 @@ def keep_weights(model: Any) -> Any:
 
 
 def is_quantized(model: object) -> bool:
-    """Return whether a model, with adapters or without, has weights of 4 bits."""
     return getattr(model, "is_loaded_in_4bit", False)
 
 

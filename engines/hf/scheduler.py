@@ -50,7 +50,6 @@ class Sequence:
 
     @property
     def new_ids(self) -> list[int]:
-        """The tokens of the conversation that are not in the cache yet."""
         record = self.conversation.record
         return [*record.prompt_ids, *record.completion_ids][self.length :]
 

@@ -54,7 +54,6 @@ class VisionCache:
         return tuple(torch.stack([one.to(sums[0].device) for one in sums]).tolist()), adapters
 
     def get_inputs(self, images: Iterable[tuple[str, Pixels]]) -> dict[str, object]:
-        """Return the model's keyword arguments for these (hash, pixels), in order; {} for no images."""
         named = [(name[:KEY_DIGITS], pixels) for name, pixels in images]
         if not named:
             return {}
@@ -86,7 +85,6 @@ class VisionCache:
 
 
 def sum_bits(weight: torch.Tensor) -> torch.Tensor:
-    """Return the sum of a tensor's numbers, each read as the integer of its bits."""
     bits = weight.detach().view(INTEGERS[weight.element_size()])
     # numpy takes a twentieth of torch's time on a CPU
     return torch.as_tensor(bits.numpy().sum()) if bits.device.type == "cpu" else bits.sum()

@@ -68,7 +68,6 @@ class TokenCheck:
         record.add_sampled(sampled, [0.0] * len(sampled))
 
     def forget(self, conversation: Conversation) -> None:
-        """Do what is due when a conversation has ended."""
         self._records.pop(conversation, None)
 
     def describe(self) -> list[str]:

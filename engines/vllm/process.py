@@ -117,7 +117,6 @@ class ServerProcess:
 
     @property
     def pid(self) -> int | None:
-        """The id of its process group; None before the first start."""
         return None if self._process is None else self._process.pid
 
     def is_running(self) -> bool:
@@ -125,7 +124,6 @@ class ServerProcess:
         return self._process is not None and self._process.poll() is None
 
     def is_ready(self) -> bool:
-        """Return whether it runs and has answered."""
         return self._is_up and self.is_running()
 
     def poll(self) -> bool:
@@ -153,12 +151,10 @@ class ServerProcess:
         self._starts = 0
 
     def end(self) -> None:
-        """Stop all processes and wait for them to exit."""
         with self._lock:
             self._end()
 
     def describe_start(self) -> str:
-        """Return how long the start has taken, and the last line of the log."""
         lines = self._read_log(1)
         return f"the server starts: {time.monotonic() - self._began:.0f} s  {lines[-1] if lines else ''}".rstrip()
 

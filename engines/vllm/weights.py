@@ -133,7 +133,6 @@ class WeightSender:
             self.process.confirm()
 
     def close(self) -> None:
-        """End the server, if this process runs it."""
         if self.process is not None:
             self.process.end()
 
@@ -254,7 +253,6 @@ class WeightSender:
 
 
 def _get(value: Any, *keys: str) -> Any:
-    """Return what lies below keys of nested objects; None if it is not there."""
     for key in keys:
         value = value.get(key) if isinstance(value, dict) else None
     return value

@@ -143,7 +143,6 @@ class Chest:
 
     @property
     def ratio(self) -> float:
-        """The cardiothoracic ratio."""
         return self.heart_width / (2 * self.width)
 
 

@@ -218,7 +218,6 @@ class ConsultedReward:
         return min(1.0, self.at_most / len(results))
 
     def explain_episode(self, episode: Episode) -> str:
-        """Return why the episode got its score, in a sentence."""
         results = list(_list_results(episode))
         asked = sorted({result.tool_name for result in results if self._bears(episode, result)})
         return f"asked of the tools that bear on it: {', '.join(asked) or 'none'}; calls: {len(results)}"
@@ -250,7 +249,6 @@ class RepeatsReward:
         return 0.0 if episode.answer is None else 1.0 / (1 + count_repeats(episode))
 
     def explain_episode(self, episode: Episode) -> str:
-        """Return why the episode got its score, in a sentence."""
         return f"repeated calls: {count_repeats(episode)}"
 
 

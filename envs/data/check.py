@@ -47,11 +47,9 @@ class DataReport:
 
     @property
     def fits(self) -> bool:
-        """Whether every expected column is there with values as expected."""
         return not any(kind in KINDS[:3] for kind, _ in self.findings)
 
     def describe(self) -> str:
-        """Return the report, a line for each finding."""
         if not self.compared:
             return f"{self.rows} rows; no column is compared, because data.features names none"
         fits = f"it fits: the columns of data.features, in {self.compared} rows"

@@ -103,7 +103,6 @@ def check_column(path: str, rows: Rows, key: str) -> str:
 
 
 def compile_path(path: str) -> Read:
-    """Return a function that reads a path (`follow_path`) of a row."""
     return (lambda row: follow_path(row, path)) if "." in path else (lambda row: row.get(path))
 
 

@@ -58,11 +58,9 @@ class DataEnv(BaseMultiTurnEnv):
 
     @property
     def has_images(self) -> bool:
-        """Whether the mapping gives images."""
         return any(name in self.data.columns for name in IMAGE_FIELDS)
 
     def tools_of(self, task: Task) -> tuple[str, ...]:
-        """Return the tools; without images only those that work on none."""
         if self.has_images:
             return self.tools
         return tuple(
@@ -106,7 +104,6 @@ class DataEnv(BaseMultiTurnEnv):
     # ------------------------------------------------------------------ rows
     @cached_property
     def rows(self) -> Rows:
-        """The rows of the source, whichever of them become tasks."""
         return open_rows(self.data)
 
     @cached_property
@@ -119,7 +116,6 @@ class DataEnv(BaseMultiTurnEnv):
 
     @cached_property
     def columns(self) -> ColumnMap:
-        """The mapping of columns to fields."""
         return ColumnMap(self.data.columns, self.rows)
 
     @cached_property

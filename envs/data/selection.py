@@ -179,7 +179,6 @@ class DataTasks(ProceduralTasks):
 
     @property
     def numbers(self) -> list[int]:
-        """The rows of the tasks, in order."""
         return [int(number) for number in self._numbers]
 
 

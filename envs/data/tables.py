@@ -52,12 +52,10 @@ class TableRows(Rows):
         self._narrow = {name: _NARROW.get("".join(kinds)) for name, kinds in reals.items()}
 
     @abstractmethod
-    def _slice(self, number: int, columns: list[str]) -> Any:
-        """Return these columns of a row, as a table."""
+    def _slice(self, number: int, columns: list[str]) -> Any: ...
 
     @abstractmethod
-    def _list_batches(self, columns: list[str]) -> Iterable[Any]:
-        """Return these columns of all rows, in batches."""
+    def _list_batches(self, columns: list[str]) -> Iterable[Any]: ...
 
     def read(self, number: int, columns: Collection[str]) -> Row:
         [row] = self._list_rows(self._slice(number, list(columns)), number) if columns else [{}]

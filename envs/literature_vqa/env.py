@@ -84,11 +84,9 @@ class LiteratureAnswerReward:
         return float(said is not None and said in map(read_number, get_accepted_values(reference["answer"])))
 
     def explain(self, answer: Mapping[str, object] | None, reference: Mapping[str, object]) -> str:
-        """Return why the answer got its score, in a sentence."""
         return self._exact.explain(answer, reference)
 
     def _read_number(self, text: str, unit: str) -> float | None:
-        """Return the number of a text that is one number, alone or with the unit."""
         match = _NUMBER.fullmatch(normalize_label(text)) if len(text) <= MAX_NUMBER else None
         if match is None or (match[2] and " ".join(match[2].split()) not in SPELLINGS.get(unit, (unit,))):
             return None
@@ -226,7 +224,6 @@ class LiteratureVQA(BaseMultiTurnEnv):
     # ------------------------------------------------------------------ tasks
     @cached_property
     def kinds(self) -> tuple[Question, ...]:
-        """The kinds of questions that are asked."""
         return self.questions or QUESTIONS
 
     @property
@@ -235,7 +232,6 @@ class LiteratureVQA(BaseMultiTurnEnv):
         return ProceduralTasks(self.num_tasks, self._make_task, first)
 
     def plan(self, task: Task) -> Case:
-        """Return the case of a task."""
         return self._plan(task.metadata["seed"], task.metadata["question"])
 
     def _plan(self, seed: int, question: Question) -> Case:
@@ -298,7 +294,6 @@ class LiteratureVQA(BaseMultiTurnEnv):
         return CombinedReward({"answer": (LiteratureAnswerReward(), ANSWER_SHARE), "evidence": evidence})
 
     def perfect_answer(self, task: Task) -> dict[str, object]:
-        """Return the right answer and the articles that support it."""
         return {"answer": self.plan(task).answer, "evidence": list(task.reference["evidence"])}
 
     def oracle(self, task: Task) -> tuple[str, ...]:

@@ -40,7 +40,6 @@ class Topic:
 
     @property
     def key(self) -> str:
-        """The invented word of its name."""
         return self.name.split()[0]
 
 
@@ -75,7 +74,6 @@ class Fact:
 
 @lru_cache(maxsize=1)
 def read_facts() -> tuple[Fact, ...]:
-    """Return all facts of the world, topic by topic."""
     lines = Path(__file__).with_name("facts.jsonl").read_bytes()
     facts = msgspec.json.Decoder(Fact).decode_lines(lines)
     return tuple(replace(fact, right=freeze(fact.right), wrong=freeze(fact.wrong)) for fact in facts)
@@ -92,7 +90,6 @@ def find_facts(question: Question, split: Split, answerable: bool) -> tuple[Fact
 
 
 def ask(fact: Fact) -> str:
-    """Return the question about a fact."""
     return str(_SENTENCES["questions"][fact.question]).format(name=fact.topic.name, drug=fact.drug)
 
 
@@ -147,7 +144,6 @@ def plan_case(seed: int, question: Question, split: Split, unanswerable: float, 
 
 
 def draw_case_film(case: Case, seed: int, difficulty: float) -> Film:
-    """Return the film of a case."""
     return draw_film(seed, case.findings, difficulty=difficulty, device=case.device)
 
 

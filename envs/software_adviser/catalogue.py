@@ -134,7 +134,6 @@ class SoftwareTool(BaseModel):
         return tuple(facts)
 
     def list_unsourced(self) -> tuple[str, ...]:
-        """Return the facts that no source names."""
         sourced = {fact for source in self.sources for fact in source.facts}
         return tuple(fact for fact in self.list_facts() if fact not in sourced)
 

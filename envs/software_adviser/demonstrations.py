@@ -97,7 +97,6 @@ def rank_suitable(env: Adviser, task: Task) -> list[str]:
 
 
 def search(env: Adviser, task: Task, query: str) -> list[str]:
-    """Return the names that a search of the task returns."""
     request = env.get_request(task)
     exclude = (*request.exclude, *request.withheld)
     top_k = task.metadata["top_k"]
@@ -138,6 +137,5 @@ def write_advice(
 
 
 def write_question(kind: HiddenKind) -> str:
-    """Return a question back for a hidden fact."""
     said = {"status": NEEDS_CLARIFICATION, "question": QUESTIONS[kind]}
     return json.dumps({"conversation": said, "continue": False})

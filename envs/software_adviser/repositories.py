@@ -105,7 +105,6 @@ def _list(names: tuple[str, ...]) -> str:
 
 
 def read_facts() -> dict[str, RepositoryFacts]:
-    """Return the facts of the shipped snapshot by repository, in lower case."""
     lines = msgspec.json.Decoder(RepositoryFacts).decode_lines(SHIPPED.read_bytes())
     return {facts.repository.lower(): facts for facts in lines}
 

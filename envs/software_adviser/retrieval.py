@@ -73,7 +73,6 @@ class Retriever:
         return Retriever, (self.tools, self.settings)
 
     def prepare(self) -> None:
-        """Build the index and the vectors. Raise `ConfigError` if a model cannot be loaded."""
         self._get_parts()
 
     def search(
@@ -149,7 +148,6 @@ class _Parts:
 
 
 def write_record(tool: SoftwareTool) -> dict[str, str]:
-    """Return the texts of a tool by column of the index."""
     lists = {name: ", ".join(getattr(tool, name)) for name in ("tasks", "modalities", "dimensions", "formats")}
     return {"name": tool.name, **lists, "features": f"{tool.features} {', '.join(tool.interfaces)}"}
 
@@ -277,7 +275,6 @@ class LsaEncoder:
         return np.asarray(vectors / np.where(lengths > 0, lengths, 1), np.float32)
 
     def encode_query(self, words: str) -> np.ndarray:
-        """Return the vector of a query, (D,) float32."""
         vector: np.ndarray = self.encode([words])[0]
         return vector
 

@@ -56,7 +56,6 @@ class SuitableReward:
         return RankingReward("choices", "suitable", metric=self.metric, k=k, item_key="name")(answer, reference)
 
     def explain(self, answer: Mapping[str, Any] | None, reference: Mapping[str, Any]) -> str:
-        """Return why the answer got its score, in a sentence."""
         if _names_any(answer, reference.get("excluded", ())):
             return "choices: the user excluded one of them"
         reward = RankingReward("choices", "suitable", metric=self.metric, item_key="name")
@@ -110,7 +109,6 @@ class ReasonReward:
         return float(complete and get_field(answer, "reason") == reference.get("reason"))
 
     def explain(self, answer: Mapping[str, object] | None, reference: Mapping[str, object]) -> str:
-        """Return why the answer got its score, in a sentence."""
         return f"reason: {to_text(get_field(answer, 'reason')) or 'none'}; right: {reference.get('reason')}"
 
 
@@ -133,7 +131,6 @@ class GroundedReward:
         return float(all(_read_name(choice) in found for choice in choices))
 
     def explain_episode(self, episode: Episode) -> str:
-        """Return why the episode got its score, in a sentence."""
         found = {normalize_label(name) for names in list_found(episode.turns) for name in names}
         strange = [_read_name(choice) for choice in _list_choices(episode.answer) if _read_name(choice) not in found]
         return f"searches returned {len(found)} names; not among them: {', '.join(strange) or 'none'}"
@@ -155,7 +152,6 @@ class QuestionReward:
         return float(asked == 1 and all(any(fact in said for said in told) for fact in hidden))
 
     def explain_episode(self, episode: Episode) -> str:
-        """Return why the episode got its score, in a sentence."""
         return f"questions: {count_questions(episode)}; facts hidden: {len(episode.task.reference.get('hidden', ()))}"
 
 
@@ -226,7 +222,6 @@ def _names_any(answer: Mapping[str, Any] | None, names: Sequence[str]) -> bool:
 
 
 def list_found(turns: Iterable[Turn]) -> Iterator[Sequence[str]]:
-    """Yield the names that each successful search returned."""
     for turn in turns:
         for result in turn.tool_results:
             names = result.facts.get("names")

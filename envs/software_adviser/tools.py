@@ -146,7 +146,6 @@ class Answer:
     skipped: bool = False  # whether nothing was asked, because of the address
 
     def write(self) -> str:
-        """Return the answer as a line of the tool's text."""
         if self.problem:
             return f"{self.name}: {'skipped' if self.skipped else 'failed'} ({self.problem})"
         return f"{self.name} {self.text}"

@@ -66,7 +66,6 @@ def read(file: BinaryIO, reserve: Reserve, stack: int | None = None, notes: Sequ
 
 
 def _build_picture(decoded: DecodedFrames, notes: Sequence[str]) -> Source:
-    """Return the picture of a file, or the first of its frames in the order of the file."""
     fields, displays = _list_fields(decoded, notes)
     if len(decoded.pixels) == 1:
         del fields["frame_of_reference"]

@@ -115,7 +115,6 @@ def get_text(dataset: Any, keyword: str) -> str:
 
 
 def list_values(value: Any) -> list[Any]:
-    """Return the values of an element, of which it may have one or several."""
     return list(value) if isinstance(value, Sequence) and not isinstance(value, str | bytes) else [value]
 
 

@@ -16,7 +16,6 @@ MAX_REGIONS = 100
 
 
 def list_words(dataset: Any, keyword: str, frame: int = 0) -> list[str]:
-    """Return an element that is one or several words."""
     return [str(word).strip().upper() for word in list_values(get_value(dataset, keyword, frame) or "")]
 
 

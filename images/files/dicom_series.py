@@ -66,7 +66,6 @@ def list_files(folder: Path, selection: Selection = WHOLE) -> list[str]:
 
 
 def _find_files(folder: int, selection: Selection) -> tuple[list[SeriesFile], list[str]]:
-    """Return the files that are meant, and notes on what is left out."""
     found = [file for name in _list_names(folder) if (file := _read_file(folder, name)) is not None]
     series: dict[SeriesKey, list[SeriesFile]] = {}
     for file in found:
@@ -131,7 +130,6 @@ def _decode_stack(
 
 
 def _choose_series(groups: dict[SeriesKey, list[SeriesFile]], series: str | None, notes: list[str]) -> list[SeriesFile]:
-    """Return the files of the series that is asked for, or of the only one."""
     if not groups:
         raise ImageError("; ".join(["the folder holds no DICOM slices", *notes]))
     fitting = [key for key in groups if series is None or series in key]

@@ -303,14 +303,12 @@ def _check_boxes(content: bytes) -> None:
 
 
 def _suggest_plugin(decoder: Any) -> str:
-    """Return the packages with which pydicom would decode more, as the end of an error message."""
     if decoder is None or {"pydicom", "pylibjpeg"} & set(decoder.available_plugins) or not decoder.missing_dependencies:
         return ""
     return f"; install {decoder.missing_dependencies[-1].partition(' requires ')[2]}"
 
 
 def join_slices(slices: list[np.ndarray]) -> np.ndarray:
-    """Join slices of one size in one array, of a depth that holds them all."""
     whole = np.stack(slices)
     return whole if whole.dtype.name in DEPTHS else fit_integers(whole, int(whole.min()), int(whole.max()))
 

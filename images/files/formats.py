@@ -148,7 +148,6 @@ def read_pictures(file: BinaryIO, head: bytes, reserve: Reserve) -> Source:
 
 
 def _load(file: BinaryIO, head: bytes, reserve: Reserve) -> tuple[Image.Image, int]:
-    """Return the first picture, decoded, and how many frames the file has."""
     opener = next((opener for accepts, opener in FORMATS.values() if accepts(head)), None)
     if opener is None:
         kinds = f"{', '.join(FORMATS)}, DICOM, NIfTI, MetaImage, NRRD, NumPy .npy"
@@ -196,7 +195,6 @@ def _read_bmp_colors(file: BinaryIO, head: bytes, image: Image.Image) -> None:
 
 
 def _count(file: BinaryIO, mark: bytes) -> int:
-    """Return how often a mark stands in a file."""
     count, last = 0, b""
     while part := file.read(2**20):
         count += (last + part).count(mark)

@@ -204,7 +204,6 @@ def read(file: BinaryIO, reserve: Reserve, folder: int | None) -> Source:
 
 
 def read_header(file: BinaryIO) -> bytes:
-    """Return the bytes of a header, with the line that ends it."""
     content = file.read(MAX_HEADER)
     end = (NRRD_END if content.startswith(b"NRRD") else META_END).search(content)
     if end is None or (not end[0] and len(content) == MAX_HEADER):
@@ -224,7 +223,6 @@ def get_data_name(header: bytes) -> str | None:
 
 
 def _parse(header: bytes) -> dict[str, str]:
-    """Return the elements of a header; raise `ImageError` for what is not read."""
     nrrd = header.startswith(b"NRRD")
     lines = (line.partition(":" if nrrd else "=") for line in header.decode("latin1").splitlines())
     fields = {key.strip(): value.strip() for key, _, value in lines if not (nrrd and value.startswith("="))}

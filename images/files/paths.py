@@ -36,7 +36,6 @@ class Selection(NamedTuple):
     header: str | None = None  # the file of a folder that is opened, which may name another one in it
 
     def __str__(self) -> str:
-        """Return the selection as it stands at the end of a path."""
         parts = (("series", self.series), ("stack", self.stack))
         return "".join(f"#{name}={value}" for name, value in parts if value is not None)
 
@@ -165,7 +164,6 @@ def open_in_folder(folder: int, name: str) -> Iterator[BinaryIO | None]:
 
 
 def is_data_url(where: str) -> bool:
-    """Return whether a location is a `data:` URL, and no path."""
     return where[:5].lower() == "data:"
 
 

@@ -144,7 +144,6 @@ class WorkerProcess:
         raise ImageError(problem)
 
     def end(self) -> None:
-        """End the process, whatever it does."""
         self.process.kill()
         with suppress(subprocess.TimeoutExpired):  # the kernel may keep it in a read of a disk that is gone
             self.process.wait(1)
@@ -182,7 +181,6 @@ class WorkerProcess:
         return answer
 
     def _finish(self, answer: Message, room: int) -> Source | Image.Image:
-        """Return what the message and the bytes behind it, at most `room`, say."""
         if "error" in answer:
             self.stays = bool(answer["stays"])
             raise ImageError("".join(letter for letter in str(answer["error"]) if letter.isprintable())[:500])

@@ -40,12 +40,10 @@ class Slice:
 
     @property
     def placed(self) -> bool:
-        """Whether it can be stacked."""
         return self.place is not NOWHERE
 
     @property
     def normal(self) -> np.ndarray:
-        """The direction at right angles to its rows and columns."""
         return np.cross(self.place[1], self.place[2])
 
 

@@ -189,7 +189,6 @@ def _decompress(compression: int, content: bytes, out: int) -> bytes:
 
 
 def _seek_with_pillow(file: BinaryIO, page: Any, image: Any) -> Any:
-    """Return `image`, or the file as Pillow opens it, at a page."""
     try:
         if image is None:
             file.seek(0)

@@ -69,7 +69,6 @@ class Channel:
         return message, descriptors
 
     def _read(self, count: int) -> memoryview:
-        """Return the next bytes."""
         if len(self.ahead) < count:
             whole = memoryview(bytearray(count))
             self.read_into(whole)
