@@ -60,7 +60,8 @@ def describe_type(annotation: object, metadata: Iterable[object] = ()) -> str:
             return "a mapping by its `type`"
         return " or ".join(describe_type(one) for one in sorted(inner, key=lambda one: one is NoneType))
     if origin is Literal:
-        return _join_with_or([repr(one) for one in inner])
+        *words, last = map(repr, inner)
+        return f"{', '.join(words)} or {last}" if words else last
     if origin is tuple and inner[-1] is not Ellipsis:
         return f"a list of {len(inner)} {_pluralize(inner[0])}"
     if origin in (list, tuple, Sequence):
@@ -139,7 +140,7 @@ def _follow(annotation: Any, loc: Sequence[Any], given: Any) -> tuple[list[str],
     path: list[str] = []
     metadata: Any = ()
     for part in loc:
-        member = _find_member(annotation, part)
+        member = next((one for one in _get_members(annotation) if part in _get_tags(one, "type")), None)
         if member is not None:
             annotation, metadata = member, ()
             continue
@@ -192,10 +193,6 @@ def _get_tags(member: Any, field: str) -> tuple[Any, ...]:
     return get_args(annotation) if get_origin(annotation) is Literal else ()
 
 
-def _find_member(annotation: Any, tag: Any) -> Any:
-    return next((member for member in _get_members(annotation) if tag in _get_tags(member, "type")), None)
-
-
 def _get_keys(annotation: Any) -> Iterable[str]:
     if is_dataclass(annotation):
         return [field.name for field in fields(annotation)]
@@ -229,7 +226,3 @@ def _list_choices(annotation: Any) -> list[str]:
 def _pluralize(annotation: Any) -> str:
     words = describe_type(annotation)
     return _PLURALS.get(words, words.replace("a whole number of", "whole numbers of"))
-
-
-def _join_with_or(words: Sequence[str]) -> str:
-    return " or ".join([", ".join(words[:-1]), words[-1]]) if len(words) > 1 else words[0]

@@ -15,7 +15,7 @@ import numpy as np
 
 from ..core.answers import check_answer
 from ..core.base import BaseMultiTurnEnv
-from ..core.loop import Policy, get_final_value
+from ..core.loop import get_final_value
 from ..core.tasks import to_sequence
 from ..core.variants import vary
 from ..errors import ToolError, ViewboxError, suggest_nearest
@@ -142,7 +142,8 @@ def _play(env: BaseMultiTurnEnv, silent: BaseMultiTurnEnv, task: Task, stage: li
         raise ToolError(problem)
     stage.append("have a right answer that cannot be played")
     replies = [*env.oracle(task), text]
-    return silent.play(task, _follow(replies[-1:] if len(replies) > env.max_turns else replies))
+    replies = replies[-1:] if len(replies) > env.max_turns else replies
+    return silent.play(task, lambda messages: replies[sum(message.role == "assistant" for message in messages)])
 
 
 def _leave_out(reward: CombinedReward, left_out: dict[str, str], prefix: str = "") -> CombinedReward | None:
@@ -174,10 +175,6 @@ def _write_answer(env: BaseMultiTurnEnv, task: Task) -> str:
 
 def _say_nothing(answer: object, reference: object) -> None:
     """Stand for the reward of an environment of which every component is left out."""
-
-
-def _follow(replies: Sequence[str]) -> Policy:
-    return lambda messages: replies[sum(message.role == "assistant" for message in messages)]
 
 
 def _compute_means(scores: Iterable[Scores]) -> dict[str, float | None]:

@@ -116,7 +116,11 @@ class KVCache(Cache):
             larger = max(num_read + GROWTH, capacity + capacity // 2)
             if self.max_len:
                 larger = min(larger, self.max_len + 1)
-            self._grow(larger)
+            for layer in self._get_initialized_layers():
+                self.bytes_copied += layer.keys.nbytes + layer.values.nbytes
+                layer.keys = torch.nn.functional.pad(layer.keys, (0, 0, 0, larger - layer.keys.shape[2]))
+                layer.values = torch.nn.functional.pad(layer.values, (0, 0, 0, larger - layer.values.shape[2]))
+            self.index.capacity = larger  # last: if memory runs out, the cache can still be used
 
     def list_tensors(self) -> list[torch.Tensor]:
         return [states for layer in self._get_initialized_layers() for states in (layer.keys, layer.values)]
@@ -151,13 +155,6 @@ class KVCache(Cache):
             moving = tensor[old]
             tensor[new] = moving
             self.bytes_copied += moving.nbytes
-
-    def _grow(self, capacity: int) -> None:
-        for layer in self._get_initialized_layers():
-            self.bytes_copied += layer.keys.nbytes + layer.values.nbytes
-            layer.keys = torch.nn.functional.pad(layer.keys, (0, 0, 0, capacity - layer.keys.shape[2]))
-            layer.values = torch.nn.functional.pad(layer.values, (0, 0, 0, capacity - layer.values.shape[2]))
-        self.index.capacity = capacity  # last: if memory runs out, the cache can still be used
 
     def _get_initialized_layers(self) -> list[Any]:
         return [layer for layer in self.layers if isinstance(layer, KVCacheLayer) and layer.is_initialized]

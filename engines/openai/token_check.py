@@ -58,9 +58,10 @@ class TokenCheck:
                 self.counts["unknown"] += 1
                 self._records[conversation] = None
                 return
+            has_text = max(prompt, default=0) < len(self.tokens.tokenizer)
             if prompt == expected:
                 self.counts["equal"] += 1
-            elif self._has_known_ids(prompt) and self._decode(prompt) == self._decode(expected):
+            elif has_text and self._decode(prompt) == self._decode(expected):
                 self.counts["retokenized"] += 1  # sampled in other pieces than those in which text is tokenized
             else:
                 self.counts["different"] += 1
@@ -92,9 +93,6 @@ class TokenCheck:
     def passed(self) -> bool:
         """Whether every prompt could be compared, and had our text."""
         return self.counts.total() > 0 and not self.counts["different"] + self.counts["unknown"]
-
-    def _has_known_ids(self, ids: list[int]) -> bool:
-        return max(ids, default=0) < len(self.tokens.tokenizer)  # others have no text
 
     def _decode(self, ids: list[int]) -> str:
         return str(self.tokens.tokenizer.decode(ids, skip_special_tokens=False, clean_up_tokenization_spaces=False))
