@@ -113,8 +113,10 @@ class EvidenceReward:
         gold = set(get_accepted_values(get_field(episode.task.reference, self.field)))
         cited = read_citations(episode.answer.get(self.field))
         if not gold:
-            about = str(episode.task.reference.get("about", ""))
-            return 1.0 if not cited and about and _was_sought(episode, about) else 0.0
+            about = str(episode.task.reference.get("about", "")).casefold()
+            searches = [result.arguments or {} for result in _list_results(episode) if "pmids" in result.facts]
+            is_sought = any(about in str(one.get("query", "")).casefold() for one in searches)
+            return 1.0 if not cited and about and is_sought else 0.0
         if cited & set(_list_ids(episode, "retracted")):
             return 0.0
         hits = cited & gold & set(_list_ids(episode, "pmids"))
@@ -156,13 +158,6 @@ def _list_ids(episode: Episode, fact: str) -> Iterator[str]:
     for result in _list_results(episode):
         ids = result.facts.get(fact)
         yield from (one for one in (ids if isinstance(ids, list | tuple) else ()) if isinstance(one, str))
-
-
-def _was_sought(episode: Episode, about: str) -> bool:
-    asked = (
-        str((result.arguments or {}).get("query", "")) for result in _list_results(episode) if "pmids" in result.facts
-    )
-    return any(about.casefold() in query.casefold() for query in asked)
 
 
 TEST_SEEDS = 2**31  # seeds of the split test begin here
