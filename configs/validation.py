@@ -60,8 +60,8 @@ def describe_type(annotation: object, metadata: Iterable[object] = ()) -> str:
             return "a mapping by its `type`"
         return " or ".join(describe_type(one) for one in sorted(inner, key=lambda one: one is NoneType))
     if origin is Literal:
-        *words, last = map(repr, inner)
-        return f"{', '.join(words)} or {last}" if words else last
+        *others, last = (repr(word) for word in inner)
+        return f"{', '.join(others)} or {last}" if others else last
     if origin is tuple and inner[-1] is not Ellipsis:
         return f"a list of {len(inner)} {_pluralize(inner[0])}"
     if origin in (list, tuple, Sequence):

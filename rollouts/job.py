@@ -275,7 +275,7 @@ def _build_token_job(config: Config, count: int) -> RolloutJob:
         from ..engines.hf import loading
         from ..engines.hf.chat_tokens import ChatTokens
         from ..engines.hf.parity import check_parity
-        from ..engines.hf.threads import choose_threads
+        from ..engines.processes import choose_threads
     except ImportError as error:
         raise ConfigError(f"a local model needs more packages ({error}): pip install 'viewbox[train]'") from error
     model_config, processor = loading.load_processor(config.model)

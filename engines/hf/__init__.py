@@ -7,11 +7,9 @@ Here are the names that a module of the table `engines` has (`engines/table.py`)
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from pydantic import Field
-
 from ...configs.schema import Config
-from ...configs.sections import Bytes, NonNegativeFloat, RolloutSection
 from ...core.base import BaseMultiTurnEnv
+from ..settings import LocalSettings as Settings
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -19,19 +17,6 @@ if TYPE_CHECKING:
     from .chat_tokens import ChatTokens
     from .engine import HFGenerator
     from .vision_cache import VisionCache
-
-
-class Settings(RolloutSection):
-    """viewbox's own engine, in this process."""
-
-    kv_cache_bytes: Bytes | None = Field(
-        default=None,
-        description="memory for keys and values; fewer slots are used if they do not all fit; default: 80 % of a GPU's "
-        "free memory, half of a CPU's",
-    )
-    tool_wait_timeout: NonNegativeFloat = Field(
-        default=5.0, description="seconds the engine waits for a late tool before it continues without that episode"
-    )
 
 
 sends_weights = False

@@ -25,7 +25,7 @@ from ...records import Reply, RunConfig
 from ...utils import concurrency
 from ...version import get_versions
 from ..generator import Conversation, Generator, Load
-from . import Settings
+from ..settings import LocalSettings as Settings
 from .chat_tokens import ChatTokens
 from .kv_cache import find_kv_cache_bytes, to_device
 from .model_runner import use_eval_mode

@@ -6,44 +6,19 @@ are the names that a module of the table `engines` has (`engines/table.py`).
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Self
-
-from pydantic import Field, model_validator
+from typing import TYPE_CHECKING, Any
 
 from ...configs.schema import Config
-from ...configs.sections import ModelSection, RolloutSection
+from ...configs.sections import ModelSection
 from ...core.base import BaseMultiTurnEnv
 from ...errors import ConfigError
 from ...network.data_policy import check_may_leave
+from ..settings import ServerSettings as Settings
 
 if TYPE_CHECKING:
     from ..hf.chat_tokens import ChatTokens
     from .vllm import Served, VLLMGenerator
     from .weights import WeightSender
-
-
-class Settings(RolloutSection):
-    """A vLLM server: one that runs already, or one that viewbox starts on this machine and ends."""
-
-    url: str | None = Field(
-        default=None,
-        description="the server, such as http://127.0.0.1:8000; default: viewbox starts one on this machine, and ends "
-        "it",
-    )
-    gpu_memory: Annotated[float, Field(gt=0, le=1, strict=True)] | None = Field(
-        default=None,
-        description="without a url: the share of the GPU's memory for the server; default: 0.9, and 0.4 beside a "
-        "trainer",
-    )
-
-    @model_validator(mode="after")
-    def _check_share(self) -> Self:
-        if self.gpu_memory is not None and self.url is not None:
-            raise ValueError(
-                f"gpu_memory = {self.gpu_memory:g} is read with engine: vllm and no url only; the server at a url was "
-                "given its share when it was started"
-            )
-        return self
 
 
 sends_weights = True

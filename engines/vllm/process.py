@@ -36,7 +36,7 @@ from ...network.http import build_client_settings
 from ...utils.secrets import mask_message
 from ...utils.terminal import make_line, make_printable
 from ..generator import GeneratorError
-from . import Settings
+from ..settings import ServerSettings as Settings
 
 LOG = "server.log"  # its name in the folder of a run
 START = 1800.0  # seconds that a start may take; large weights may be downloaded in it

@@ -35,7 +35,7 @@ from ..hf.chat_tokens import ChatTokens
 from ..hf.model_parts import get_base_model
 from ..openai.client import EndpointError
 from ..processes import do_once
-from . import Settings
+from ..settings import ServerSettings as Settings
 from .process import FLAGS, ServerProcess, build_server
 from .vllm import Served, VLLMGenerator, clean_url
 
