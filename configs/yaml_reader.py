@@ -148,10 +148,8 @@ def write(values: object) -> str:
 
 @dataclass
 class Document:
-    """The values of a file with its overrides, and where each key path was written: a line, or an override.
-
-    Documents always compare equal, so that configs are compared by their values only.
-    """
+    """The values of a file with its overrides, and where each key path was written: a line, or an override. Documents
+    compare equal, so that configs are compared by their values only."""
 
     name: str = field(default="config", compare=False)
     values: Any = field(default_factory=dict, compare=False)

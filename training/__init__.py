@@ -4,6 +4,6 @@
 how much memory it will need; the other files load, evaluate, save and resume.
 """
 
-from ..engines.hf.bare_peft import hide_bitsandbytes
+from ..engines.hf.quantization import hide_bitsandbytes
 
 hide_bitsandbytes()

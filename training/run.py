@@ -22,7 +22,7 @@ from ..engines.hf import loading
 from ..engines.hf.chat_tokens import ChatTokens
 from ..engines.hf.parity import check_parity
 from ..engines.hf.quantization import merge_adapters
-from ..engines.hf.threads import choose_threads
+from ..engines.processes import choose_threads
 from ..engines.table import get_server_engine
 from ..engines.vllm.weights import WeightSender
 from ..envs.from_config import build_envs

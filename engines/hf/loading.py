@@ -46,12 +46,6 @@ class LoadedPolicy(NamedTuple):
 
 
 def open_policy(config: Config) -> LoadedPolicy:
-    """Load the model that `model.name` names, and builds the environments for it.
-
-    Raises:
-        ModelError: the model cannot be loaded, or its architecture is not supported.
-        ConfigError: the model's folder is not there, or a setting of the environment is invalid.
-    """
     model_config, processor = load_processor(config.model)
     env, held_out = build_envs(config, get_view_settings(model_config, processor))
     set_max_pixels(processor, config.model.max_pixels or env.max_pixels)
@@ -60,15 +54,8 @@ def open_policy(config: Config) -> LoadedPolicy:
 
 
 def find_model_folder(name: str) -> Path | None:
-    """Return the folder (or file) that a model's name leads to; None for a hub name.
-
-    Raises:
-        ConfigError: the name is a path, and nothing is there.
-        ModelError: no shipped model has this name, or the folder holds an adapter.
-
-    >>> find_model_folder("Qwen/Qwen3-VL-4B-Instruct") is None
-    True
-    """
+    """Return the folder (or file) that a model's name leads to; None for a hub name. Raise `ConfigError` for a path
+    where nothing is, and `ModelError` for an adapter or an unknown shipped model."""
     path = Path(resolve_model_path(name))
     if (path / "adapter_config.json").is_file():
         allowed = "the model that it was merged into (of a run: its folder model)"
@@ -84,12 +71,8 @@ def find_model_folder(name: str) -> Path | None:
 
 
 def load_processor(section: ModelSection) -> "tuple[PretrainedConfig, Any]":
-    """Return the (model config, processor) of a named model, without its weights.
-
-    Raises:
-        ConfigError: there is no such folder.
-        ModelError: they cannot be loaded, or the architecture is not supported.
-    """
+    """Return the (model config, processor) of a named model. Raise `ConfigError` if there is no such folder, and
+    `ModelError` if they cannot be loaded, or the architecture is not supported."""
     check_kept("transformers")
     from transformers import AutoProcessor, GenerationConfig
 
@@ -130,7 +113,6 @@ def load_config(section: ModelSection, **options: Any) -> "PretrainedConfig":
 
 
 def _build_embedding(config: "PretrainedConfig") -> Any:
-    """Return the embedding of a config's model, without numbers."""
     from transformers import AutoModelForImageTextToText
 
     with torch.device("meta"):
@@ -138,7 +120,6 @@ def _build_embedding(config: "PretrainedConfig") -> Any:
 
 
 def find_changed_settings(section: ModelSection, image_processor: Any) -> dict[str, Any]:
-    """Return the settings of an image processor that are not those of the model's folder."""
     from transformers import AutoProcessor
 
     saved = AutoProcessor.from_pretrained(resolve_model_path(str(section.name)), revision=section.revision, **SAFE)
@@ -168,14 +149,9 @@ def load_generation_config(section: ModelSection) -> "GenerationConfig | None":
 def load_model(
     section: ModelSection, quantize: Quantization | None = None, *, with_numbers: bool = True
 ) -> "PreTrainedModel":
-    """Return the weights of a named model, on the GPU if there is one; `quantize`: see `quantization.py`.
-
-    Without numbers, only the names and shapes in the files are read, and the weights are on the device "meta".
-
-    Raises:
-        ModelError: they cannot be loaded, are not all of the model's, or are not finite.
-        ConfigError: bitsandbytes is not installed, which `quantize` needs.
-    """
+    """Return the weights of a named model, on the GPU if there is one; `quantize`: see `quantization.py`. Without
+    numbers, only the names and shapes in the files are read. Raise `ModelError` if they cannot be loaded, are not all
+    of the model's, or not finite."""
     from transformers import AutoModelForImageTextToText
 
     assert section.name is not None
@@ -272,11 +248,7 @@ def describe_damage(folder: Path) -> str | None:
 def build_tiny_model(
     section: ModelSection, corpus: Sequence[str], max_pixels: int, seed: int
 ) -> "tuple[PreTrainedModel, Any]":
-    """Return the (model, processor) of a section with `model.tiny`.
-
-    Args:
-        corpus: texts that the tokenizer is trained on.
-    """
+    """Return the (model, processor) of a section with `model.tiny`, its tokenizer trained on the texts of `corpus`."""
     processor, sizes = _build_tiny_processor(section, corpus, max_pixels)
     return tiny_model.build_model(processor.tokenizer, seed=seed, **sizes), processor
 
@@ -291,7 +263,6 @@ def build_tiny_config(section: ModelSection, max_pixels: int) -> "tuple[Pretrain
 
 
 def _build_tiny_processor(section: ModelSection, corpus: Sequence[str], max_pixels: int) -> tuple[Any, dict[str, int]]:
-    """Return the processor of a section with `model.tiny`, and the sizes of the model."""
     assert section.tiny is not None
     sizes: dict[str, int] = section.tiny.model_dump()
     tokenizer = tiny_model.build_tokenizer(corpus, sizes.pop("vocab_size"))

@@ -111,7 +111,6 @@ class Digits(BaseMultiTurnEnv):
         return [Image.fromarray(draw_canvas(task.metadata["seed"], task.metadata["split"], self.difficulty))]
 
     def gold_answer(self, task: Task) -> dict[str, object]:
-        """Return the correct answer as a model would write it."""
         box = self.write_box(task.reference["bbox"], task)
         return {"label": task.reference["label"], "bbox": box, "continue": False}
 

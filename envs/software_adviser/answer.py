@@ -22,16 +22,7 @@ OVER_QUOTA: Final = "The tool calls of this task were used up before an answer w
 
 
 def normalize_answer(answer: Mapping[str, Any]) -> dict[str, object]:
-    """Return an answer that fits the schema, with all its fields, its choices in the order of their ranks.
-
-    >>> said = {"choices": [{"name": "B", "accuracy": 70, "rank": 2}, {"name": "A", "accuracy": 90, "rank": 1}]}
-    >>> answer = normalize_answer(said)
-    >>> answer["conversation"]["status"], [choice["name"] for choice in answer["choices"]]
-    ('complete', ['A', 'B'])
-    >>> asked = normalize_answer({"conversation": {"question": "Which format?", "status": "complete"}})
-    >>> asked["conversation"]["status"]
-    'needs_clarification'
-    """
+    """Return an answer that fits the schema, with all its fields, its choices in the order of their ranks."""
     said = answer.get("conversation") or {}
     given = answer.get("choices") or ()
     ranked = sorted(enumerate(given, 1), key=lambda item: (item[1].get("rank") or item[0], item[0]))

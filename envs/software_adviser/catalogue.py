@@ -92,24 +92,19 @@ class FactSource(BaseModel):
 
 
 class SoftwareTool(BaseModel):
-    """A tool of the catalogue; it cannot be changed.
+    """A tool of the catalogue; it cannot be changed. The modality "any" stands for all.
 
-    name: unique in its catalogue.
-    repository: https URL of its source; of its home page if the source is elsewhere or closed.
-    tasks, modalities, dimensions, formats, interfaces: words of the lists above. The modality "any" stands for all.
-    license: SPDX ids, or `LicenseRef-NAME`; None if unknown.
-    demo: a page that shows the tool at work without installing it; None if none is known.
-    gpu: whether a graphics card is needed.
-    features: what it does, in a sentence.
-    sources: where the facts come from.
+    name: unique in its catalogue. repository: https URL of its source; of its home page if the source is elsewhere or
+    closed. license: SPDX ids, or `LicenseRef-NAME`; None if unknown. demo: a page that shows the tool at work without
+    installing it. gpu: whether a graphics card is needed. features: what it does, in a sentence. sources: where the
+    facts come from.
 
-    Example:
-        >>> tool = SoftwareTool(
-        ...     name="Cellpose", repository="https://github.com/MouseLand/cellpose", tasks=("segmentation",),
-        ...     modalities=("fluorescence",), dimensions=("2D", "3D"), formats=("TIFF",), interfaces=("Python",),
-        ...     features="Outlines cells.")
-        >>> tool.gpu, tool.list_unsourced()[:3]
-        ('unknown', ('name', 'repository', 'tasks.segmentation'))
+    >>> tool = SoftwareTool(
+    ...     name="Cellpose", repository="https://github.com/MouseLand/cellpose", tasks=("segmentation",),
+    ...     modalities=("fluorescence",), dimensions=("2D", "3D"), formats=("TIFF",), interfaces=("Python",),
+    ...     features="Outlines cells.")
+    >>> tool.gpu, tool.list_unsourced()[:3]
+    ('unknown', ('name', 'repository', 'tasks.segmentation'))
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -139,7 +134,6 @@ class SoftwareTool(BaseModel):
         return tuple(facts)
 
     def list_unsourced(self) -> tuple[str, ...]:
-        """Return the facts that no source names."""
         sourced = {fact for source in self.sources for fact in source.facts}
         return tuple(fact for fact in self.list_facts() if fact not in sourced)
 
@@ -155,24 +149,15 @@ class SoftwareTool(BaseModel):
 # ---------------------------------------------------------------------- the file
 @dataclass(frozen=True)
 class Catalogue:
-    """The tools of a file, in its order, with unique names and repositories; and what is wrong in it, and where.
-
-    problems: rows that cannot be used, duplicates, and facts without a source.
-    """
+    """The tools of a file, in its order, with unique names and repositories; and its problems: rows that cannot be
+    used, duplicates, and facts without a source."""
 
     tools: tuple[SoftwareTool, ...]
     problems: tuple[str, ...]
 
 
 def read_catalogue(path: str | Path = SHIPPED) -> tuple[SoftwareTool, ...]:
-    """Read the tools of a catalogue.
-
-    Raises:
-        ConfigError: the file cannot be read, or no row of it can be used.
-
-    >>> len(read_catalogue()) >= 150
-    True
-    """
+    """Read the tools of a catalogue. Raise `ConfigError` if the file cannot be read, or no row of it can be used."""
     found = check_catalogue(path)
     if not found.tools:
         first = f"; the first problem: {found.problems[0]}" if found.problems else ""
@@ -181,14 +166,8 @@ def read_catalogue(path: str | Path = SHIPPED) -> tuple[SoftwareTool, ...]:
 
 
 def check_catalogue(path: str | Path = SHIPPED) -> Catalogue:
-    """Read a catalogue, a tool a line of a JSONL file, and find what is wrong in it.
-
-    Raises:
-        ConfigError: the file cannot be read at all.
-
-    >>> check_catalogue().problems
-    ()
-    """
+    """Read a catalogue, a tool a line of a JSONL file, and find what is wrong in it. Raise `ConfigError` if it cannot
+    be read."""
     path = Path(path)
     if path.suffix.lower() not in SUFFIXES:
         text = f"catalogue = {str(path)!r:.200}: a file of another kind; allowed: {', '.join(SUFFIXES)}"

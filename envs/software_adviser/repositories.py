@@ -42,16 +42,11 @@ class AddressError(ValueError):
 
 
 def read_repository(address: str) -> str:
-    """Return the repository of an address as "owner/name", in lower case: addresses of one repository read the same.
-
-    Raises:
-        AddressError: it is on another host (`NON_GITHUB_URL`), or no address of a repository (`INVALID_URL`).
+    """Return the repository of an address as "owner/name", in lower case. Raise `AddressError` if it is on another host
+    (`NON_GITHUB_URL`), or no address of a repository (`INVALID_URL`).
 
     >>> read_repository("https://github.com/Owner/Name.git"), read_repository("github.com/owner/name/tree/main#use")
     ('owner/name', 'owner/name')
-    >>> read_repository("https://gitlab.com/owner/name")
-    Traceback (most recent call last):
-    viewbox.envs.software_adviser.repositories.AddressError: NON_GITHUB_URL
     """
     text = address.strip().strip("<>").partition("#")[0]
     if not text or len(text) > MAX_ADDRESS:
@@ -110,7 +105,6 @@ def _list(names: tuple[str, ...]) -> str:
 
 
 def read_facts() -> dict[str, RepositoryFacts]:
-    """Return the facts of the shipped snapshot by repository, in lower case."""
     lines = msgspec.json.Decoder(RepositoryFacts).decode_lines(SHIPPED.read_bytes())
     return {facts.repository.lower(): facts for facts in lines}
 

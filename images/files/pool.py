@@ -33,10 +33,8 @@ from .transfer import Channel, ChannelClosed, Message
 
 
 class Budget:
-    """Threads hold parts of `total`, and wait until their part fits.
-
-    Only one of them waits for that, and the others behind it: small parts do not keep a large one waiting for ever.
-    """
+    """Threads hold parts of `total`, and wait until their part fits. One thread waits at a time, in order, so small
+    requests cannot starve a large one."""
 
     def __init__(self, total: int) -> None:
         self.total = self._free = total
@@ -146,7 +144,6 @@ class WorkerProcess:
         raise ImageError(problem)
 
     def end(self) -> None:
-        """End the process, whatever it does."""
         self.process.kill()
         with suppress(subprocess.TimeoutExpired):  # the kernel may keep it in a read of a disk that is gone
             self.process.wait(1)
@@ -184,7 +181,6 @@ class WorkerProcess:
         return answer
 
     def _finish(self, answer: Message, room: int) -> Source | Image.Image:
-        """Return what the message and the bytes behind it, at most `room`, say."""
         if "error" in answer:
             self.stays = bool(answer["stays"])
             raise ImageError("".join(letter for letter in str(answer["error"]) if letter.isprintable())[:500])
@@ -267,10 +263,8 @@ _pool = Pool()
 
 
 def decode(what: What, content: formats.Content | bytes, selection: Selection = WHOLE) -> Source | Image.Image:
-    """Decode a file (open, its bytes, or the descriptor of a folder) in a worker.
-
-    `what` is wanted: the source, or the first picture if the file is of a format that Pillow reads.
-    """
+    """Decode a file (open, its bytes, or the descriptor of a folder) in a worker. `what` is wanted: the source, or the
+    first picture if the file is of a format that Pillow reads."""
     while True:
         with suppress(IdleWorkerEnded), _pool.lend() as worker:
             return worker.decode(what, content, _pool.memory, selection)

@@ -26,9 +26,8 @@ from pydantic import AfterValidator, ByteSize, Field
 from ...configs.sections import Section
 from ...errors import ConfigError, ToolError, ToolFault, ViewboxError, describe_unknown
 from ...network import background
-from ...network.client_settings import build_client_settings
 from ...network.hosts import read_api_key
-from ...network.http import find_compression
+from ...network.http import build_client_settings, find_compression
 from ...utils.files import expand_path
 from ...utils.secrets import is_secret_name, mask_message, remember
 from ...utils.terminal import make_line

@@ -19,8 +19,8 @@ from ...engines.hf.architectures import STATES, Pixels, get_architecture
 from ...engines.hf.kv_cache import CPU_SHARE, GPU_SHARE, GROWTH
 from ...engines.hf.model_parts import get_base_model
 from ...engines.hf.quantization import list_kept
-from ...engines.hf.settings import Settings
 from ...engines.hf.vision_cache import MAX_BYTES, MAX_NUMBERS
+from ...engines.settings import LocalSettings as Settings
 from ...envs.from_config import build_envs
 from ...envs.mixture import Mixture
 from ...errors import ConfigError

@@ -1,13 +1,26 @@
-"""The vLLM engine's own keys of the section `rollout`."""
+"""The own keys that each engine has in the section `rollout`."""
 
 from typing import Annotated, Self
 
 from pydantic import Field, model_validator
 
-from ...configs.sections import RolloutSection
+from ..configs.sections import Bytes, NonNegativeFloat, RolloutSection
 
 
-class Settings(RolloutSection):
+class LocalSettings(RolloutSection):
+    """viewbox's own engine, in this process."""
+
+    kv_cache_bytes: Bytes | None = Field(
+        default=None,
+        description="memory for keys and values; fewer slots are used if they do not all fit; default: 80 % of a GPU's "
+        "free memory, half of a CPU's",
+    )
+    tool_wait_timeout: NonNegativeFloat = Field(
+        default=5.0, description="seconds the engine waits for a late tool before it continues without that episode"
+    )
+
+
+class ServerSettings(RolloutSection):
     """A vLLM server: one that runs already, or one that viewbox starts on this machine and ends."""
 
     url: str | None = Field(
