@@ -107,7 +107,7 @@ def test_only_what_the_model_needs_travels_and_no_path_of_this_machine(unchecked
     assert {"torch", "torchvision", "transformers"} <= needed
 
 
-def test_of_a_hub_model_the_name_travels_and_nothing_is_downloaded(quick, tmp_path):
+def test_of_a_hub_model_the_name_travels_and_nothing_is_downloaded(unchecked, tmp_path):
     spec = {"kind": "grounding", "model": "IDEA-Research/grounding-dino-tiny"}
     publish("chest_xray", tmp_path / "out", settings={**SETTINGS, "specialists": {"ground": spec}})
     home = tmp_path / "out" / "viewbox_chest_xray"
@@ -116,7 +116,7 @@ def test_of_a_hub_model_the_name_travels_and_nothing_is_downloaded(quick, tmp_pa
     assert "torch>=2.8" in (tmp_path / "out" / "pyproject.toml").read_text()
 
 
-def test_without_specialists_a_package_needs_no_torch(quick, tmp_path):
+def test_without_specialists_a_package_needs_no_torch(unchecked, tmp_path):
     publish("chest_xray", tmp_path / "out", settings=SETTINGS)
     assert "torch" not in (tmp_path / "out" / "pyproject.toml").read_text()
 
@@ -164,7 +164,7 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("how", REFUSED)
-def test_a_folder_that_cannot_travel_is_refused_and_nothing_is_written(quick, tmp_path, monkeypatch, how):
+def test_a_folder_that_cannot_travel_is_refused_and_nothing_is_written(unchecked, tmp_path, monkeypatch, how):
     damage, says = REFUSED[how]
     folder = tmp_path / "model"
     save_vit(folder)
@@ -178,7 +178,7 @@ def test_a_folder_that_cannot_travel_is_refused_and_nothing_is_written(quick, tm
     assert not (tmp_path / "out").exists()
 
 
-def test_a_part_of_a_mixture_with_a_folder_is_refused(quick, tmp_path):
+def test_a_part_of_a_mixture_with_a_folder_is_refused(unchecked, tmp_path):
     look = {"kind": "classification", "model": save_vit(tmp_path / "model")}
     parts = {"films": {"name": "chest_xray", **SETTINGS, "specialists": {"look": look}}, "digits": {"num_tasks": 2}}
     with pytest.raises(ConfigError, match=r"specialists\.look\.model = .*allowed: publish each by itself"):
@@ -194,7 +194,7 @@ def brightness(image: Picture) -> dict:
 """
 
 
-def test_a_function_in_a_file_and_a_program_in_a_file_do_not_travel(quick, tmp_path, monkeypatch):
+def test_a_function_in_a_file_and_a_program_in_a_file_do_not_travel(unchecked, tmp_path, monkeypatch):
     (tmp_path / "my_tools.py").write_text(TOOLS)
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)

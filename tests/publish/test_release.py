@@ -3,6 +3,7 @@
 import subprocess
 import sys
 import tomllib
+import zipfile
 import zlib
 from pathlib import Path
 
@@ -18,8 +19,9 @@ from tests.support.publishing import check_only
 from viewbox import __version__
 from viewbox.core.portable import check_portable, hide_paths, names_local_path
 from viewbox.errors import ConfigError
-from viewbox.publish import publish, vendor
-from viewbox.publish.release import Release, choose_version, compare_files, describe_release, list_files
+from viewbox.publish import contents, publish
+from viewbox.publish.hubs.base import Release
+from viewbox.publish.release import choose_version, compare_files, describe_file, describe_release, list_files
 
 
 def write_scan(path, **tags):
@@ -107,6 +109,23 @@ def test_what_says_words_beside_its_pixels_is_named(tmp_path):
     assert {note for path, note in notes.items() if path.startswith("plain")} == {"data"}
     assert "words beside pixels (10): " in (said := "\n".join(describe(tmp_path)))
     assert "name no patient" in said
+
+
+def test_what_lies_in_a_zip_file_is_looked_at_as_if_it_lay_beside_it(tmp_path):
+    write_scan(tmp_path / "scan.dcm", PatientName="Doe^Jane")
+    members = {
+        "a": {"scan": (tmp_path / "scan.dcm").read_bytes()},
+        "b": {"x/.env": b""},
+        "c": {"x": b"hf_" + b"a" * 20},
+    }
+    for name, files in members.items():
+        with zipfile.ZipFile(tmp_path / f"{name}.zip", "w", zipfile.ZIP_DEFLATED) as packed:
+            [packed.writestr(member, content) for member, content in files.items()]
+    assert describe_file(tmp_path / "a.zip", "a.zip") == "DICOM with PatientName"
+    contents.check_file(tmp_path / "a.zip")
+    for name, words in (("b", r"b\.zip/x/\.env: is named like"), ("c", r"c\.zip/x, line 1: .* Hugging Face")):
+        with pytest.raises(ConfigError, match=words):
+            contents.check_file(tmp_path / f"{name}.zip")
 
 
 def test_a_broken_scan_is_named_and_ends_nothing(tmp_path):
@@ -203,9 +222,9 @@ def test_a_package_with_a_path_in_its_settings_is_not_written(tmp_path):
 def test_a_package_that_depends_on_viewbox_carries_no_copy_and_plays(tmp_path, monkeypatch):
     check_only(monkeypatch, "verifiers")
     package = publish("digits", tmp_path / "out", settings={"split": "test", "num_tasks": 3}, viewbox="dependency")
-    assert not list(tmp_path.glob("out/*/_vendor/viewbox"))
+    assert not list(tmp_path.glob("out/*/_vendor"))
     needed = tomllib.loads((tmp_path / "out" / "pyproject.toml").read_text())["project"]["dependencies"]
-    assert set(needed) == {vendor.VERIFIERS, vendor.require_viewbox(__version__)}
+    assert set(needed) == {contents.VERIFIERS, contents.require_viewbox(__version__)}
     assert "pip installs with the package" in (tmp_path / "out" / "README.md").read_text()
     assert any(line.startswith("verifiers: ") for line in package.findings)
 

@@ -1,9 +1,9 @@
 """`publish` with less of its check, for tests of what else it does."""
 
+import zipfile
 from functools import partial
-from pathlib import Path
+from io import BytesIO
 
-from viewbox.publish import vendor
 from viewbox.publish.checks import check_package
 
 
@@ -26,11 +26,10 @@ def check_only(patch, *rows):
     patch.setattr("viewbox.publish.package.check_package", partial(check_package, rows=rows))
 
 
-def copy_little(patch):
-    """`publish` copies a few files of viewbox instead of hundreds.
-
-    Args:
-        patch: a `pytest.MonkeyPatch`, which undoes it.
-    """
-    few = ("LICENSE", "__init__.py", "errors.py", "py.typed", "records.py", "version.py")
-    patch.setattr(vendor, "list_library_files", lambda: tuple(map(Path, few)))
+def list_contents(files):
+    """Names and contents of files, and of those in the zip files among them."""
+    for name, content in files.items():
+        yield name, content
+        if zipfile.is_zipfile(BytesIO(content)):
+            with zipfile.ZipFile(BytesIO(content)) as packed:
+                yield from list_contents({f"{name}/{member}": packed.read(member) for member in packed.namelist()})

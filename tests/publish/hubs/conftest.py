@@ -63,9 +63,4 @@ def dots(tmp_path):
 @pytest.fixture
 def whole(monkeypatch, unchecked):
     """Neither the check before, which takes seconds, nor the fresh environment afterwards, which takes a minute."""
-    monkeypatch.setattr("viewbox.publish.deliver.install_and_open", lambda *given: "not installed")
-
-
-@pytest.fixture
-def quick(whole, quick):
-    """The same of a package with a few files of viewbox instead of hundreds."""
+    monkeypatch.setattr("viewbox.publish.release.install_and_open", lambda *given: "not installed")
