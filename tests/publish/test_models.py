@@ -135,31 +135,21 @@ def test_a_model_that_does_not_load_is_not_published(tmp_path, monkeypatch):
     assert not (tmp_path / "out").exists()
 
 
-def damage_no_weights(folder):
-    (folder / "model.safetensors").unlink()
-    (folder / "pytorch_model.bin").write_bytes(b"pickle")
-
-
-def damage_link(folder):
+def link_weights(folder):
     (folder / "model.safetensors").rename(folder.parent / "weights")
     (folder / "model.safetensors").symlink_to(folder.parent / "weights")
 
 
-def damage_secret(folder):
-    (folder / "README.md").write_text("Uploaded with hf_" + "aB3dE5gH7jK9mN1pQ3sT5vW7yZ9bC1dE3f")
-
-
-def damage_config(folder):
-    (folder / "config.json").write_text("{'not': JSON}")
-
-
 REFUSED = {
-    "no safetensors": (damage_no_weights, r"specialists\.look\.model = .*: holds no \.safetensors"),
-    "a link": (damage_link, r"model\.safetensors: is a link"),
-    "a key in its card": (damage_secret, r"README\.md, line 1: holds what looks like"),
-    "a config that is not JSON": (damage_config, r"config\.json: is not JSON"),
+    "no safetensors": (lambda folder: (folder / "model.safetensors").rename(folder / "pytorch_model.bin"),
+        r"specialists\.look\.model = .*: holds no \.safetensors"),
+    "a link": (link_weights, r"model\.safetensors: is a link"),
+    "a key in its card": (lambda folder: (folder / "README.md").write_text("hf_" + "aB3dE5gH7j" * 3),
+        r"README\.md, line 1: holds what looks like"),
+    "a config that is not JSON": (lambda folder: (folder / "config.json").write_text("{'not': JSON}"),
+        r"config\.json: is not JSON"),
     "too large": (None, r"specialists\.look\.model = .*: its files take 0 MiB.*allowed in a package: 0 MiB\. Push the "
-                        r"model to a hub \(`hf upload OWNER/NAME FOLDER`\), and name it"),
+        r"model to a hub \(`hf upload OWNER/NAME FOLDER`\), and name it"),
 }  # fmt: skip
 
 

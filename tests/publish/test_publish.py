@@ -16,7 +16,7 @@ import pytest
 import viewbox
 from tests.support import verifiers_server as scripted
 from tests.support.clean_python import run_clean, unpack_wheel
-from tests.support.publishing import check_only, leave_out_check
+from tests.support.publishing import check_only, leave_out_check, write_dots
 from viewbox.core.messages import to_openai_messages
 from viewbox.envs.digits import Digits, viewer
 from viewbox.errors import ConfigError
@@ -28,37 +28,6 @@ from viewbox.publish.checks.trial import Trial
 from viewbox.publish.hubs.directory import MANIFEST, replace_folder
 
 SETTINGS = {"split": "test", "num_tasks": 3}
-DOTS = '''
-"""A dot on a plain field."""
-from PIL import Image
-from viewbox import BaseMultiTurnEnv, Task
-from viewbox.rewards import ExactMatchReward
-{imports}
-
-class Dots(BaseMultiTurnEnv):
-    """How bright is the field?"""
-
-    name = "dots"
-    answer = {{"type": "object", "properties": {{"label": {{"type": "string"}}}}, "required": ["label"]}}
-    level: int = 7
-
-    @property
-    def tasks(self):
-        return [Task(f"dot-{{i}}", reference={{"label": str(self.level)}}) for i in range(2)]
-
-    def images(self, task):
-        return [Image.new("L", (32, 32), {level})]
-
-    def default_reward(self):
-        return ExactMatchReward(field="label")
-
-    def gold_answer(self, task):
-        return {{"label": {gold}}}
-'''
-
-
-def dots(imports="", level="self.level", gold="str(self.level)"):
-    return DOTS.format(imports=imports, level=level, gold=gold)
 
 
 @pytest.fixture(scope="module")
@@ -207,7 +176,7 @@ def read_library(folder):
 
 
 def test_a_package_is_a_few_files_and_one_of_them_is_viewbox(wheel, unchecked, tmp_path):
-    (tmp_path / "dots.py").write_text(dots())
+    (tmp_path / "dots.py").write_text(write_dots())
     publish(f"{tmp_path}/dots.py:Dots", tmp_path / "out")
     names = {path.as_posix() for path in files_in(tmp_path / "out")}
     library = f"viewbox_dots/_vendor/viewbox-{viewbox.__version__}.zip"
@@ -218,26 +187,32 @@ def test_a_package_is_a_few_files_and_one_of_them_is_viewbox(wheel, unchecked, t
 
 
 DECODE = """
-import sys, viewbox_digits, viewbox
+import json, sys, viewbox_digits, viewbox
 from PIL import Image
 Image.new("L", (32, 24), 7).save("a.png")
 print(viewbox.open_image("a.png").pixels.shape)  # in a process of its own
 for name in ("chest_xray", "digits", "phantom", "software_adviser"):
-    env = viewbox.make(name, num_tasks=1)
-    task = env.tasks[0]
-    replies = iter([*env.for_task(task).oracle(task), env.for_task(task).write_answer(task)])
-    assert env.for_task(task).play(task, lambda messages: next(replies)).scores.total > 0.9, name
+    env = viewbox.make(name, num_tasks=4)
+    for task in env.tasks:
+        played = env.for_task(task)
+        replies = iter([*played.oracle(task), played.write_answer(task)])
+        assert played.play(task, lambda messages: next(replies)).scores.total > 0.9, name
+urls = [software.repository for software in list(env.software.values())[:3]]
+look = json.dumps({"name": "repo_info_batch", "arguments": {"urls": urls}})
+replies = iter([f"<tool_call>{look}</tool_call>", '{"explanation": "none", "continue": false}'])
+episode = env.play(env.tasks[0], lambda messages: next(replies))  # of a snapshot of repositories
+print([len(turn.tool_results[0].facts["answered"]) for turn in episode.turns if turn.tool_results])
 print("torch" in sys.modules)
 """
 
 
 def test_what_is_in_the_zip_file_decodes_images_and_reads_its_own_data(wheel, tmp_path):
-    assert run_clean(["-c", DECODE], wheel, tmp_path) == "(24, 32)\nFalse\n"
+    assert run_clean(["-c", DECODE], wheel, tmp_path) == "(24, 32)\n[3]\nFalse\n"
 
 
 def publish_as(monkeypatch, version, folder, name):
     """A package with a viewbox of another version."""
-    (folder / f"{name}.py").write_text(dots())
+    (folder / f"{name}.py").write_text(write_dots())
     found = [(path, (contents.ROOT / path).read_bytes()) for path in contents.list_library_files()]
     with zipfile.ZipFile(packed := io.BytesIO(), "w") as file:
         for path, content in found:
@@ -274,7 +249,7 @@ CARRIED = [  # how the contents of the zip file are changed, and what the row sa
 
 
 def test_the_carried_viewbox_is_compared_by_the_contents_of_its_files(unchecked, tmp_path):
-    (tmp_path / "dots.py").write_text(dots())
+    (tmp_path / "dots.py").write_text(write_dots())
     publish(f"{tmp_path}/dots.py:Dots", tmp_path / "out")
     library = tmp_path / "out" / "viewbox_dots" / "_vendor" / contents.LIBRARY
 
@@ -301,10 +276,10 @@ def test_the_carried_viewbox_is_compared_by_the_contents_of_its_files(unchecked,
 
 
 def test_a_module_of_the_authors_own_moves_into_the_package(unchecked, tmp_path, monkeypatch):
-    (tmp_path / "dots.py").write_text(dots())
+    (tmp_path / "dots.py").write_text(write_dots())
     monkeypatch.chdir(tmp_path)
     publish(f"{tmp_path}/dots.py:Dots", tmp_path / "out", settings={"level": 3})
-    assert (tmp_path / "out" / "viewbox_dots" / "dots.py").read_text() == dots()
+    assert (tmp_path / "out" / "viewbox_dots" / "dots.py").read_text() == write_dots()
     publish("dots:Dots", tmp_path / "by-name", settings={"level": 3})
     assert files_in(tmp_path / "by-name") == files_in(tmp_path / "out")
     code = "import viewbox_dots as p; print(p.DotsTaskset.environment, p.DotsTaskset.settings)"
@@ -317,7 +292,7 @@ def test_a_package_of_the_authors_own_comes_along_whole(unchecked, tmp_path, mon
     home.mkdir(parents=True)
     (home / "__init__.py").write_text("")
     (home / "levels.py").write_text("LEVEL = 9\n")
-    (home / "field.py").write_text(dots("from my_dots.levels import LEVEL", level="LEVEL"))
+    (home / "field.py").write_text(write_dots("from my_dots.levels import LEVEL", level="LEVEL"))
     monkeypatch.syspath_prepend(home.parent)
     publish("my_dots.field:Dots", tmp_path / "out", id="bright")
     code = "import bright, my_dots.levels; print(my_dots.levels.__file__)"
@@ -362,9 +337,12 @@ def test_what_is_wrong_is_said_in_one_line_and_nothing_is_written(viewbox, unche
 @pytest.mark.parametrize(
     ("source", "words"),
     [
-        (dots(level="self.nothing"), r"environment: AttributeError: .* no attribute 'nothing' \(.*field.py, line 20\)"),
-        (dots("import shapes"), "imports 'shapes'"),
-        (dots().replace("    level:", "    restricted = True\n    level:"), "restricted to this machine"),
+        (
+            write_dots(level="self.nothing"),
+            r"environment: AttributeError: .* attribute 'nothing' \(.*field.py, line 20\)",
+        ),
+        (write_dots("import shapes"), "imports 'shapes'"),
+        (write_dots().replace("    level:", "    restricted = True\n    level:"), "restricted to this machine"),
     ],
 )
 def test_an_environment_that_cannot_be_played_elsewhere_is_not_written(tmp_path, monkeypatch, source, words):
@@ -470,8 +448,8 @@ def test_a_reward_of_the_authors_own_needs_no_name(unchecked, tmp_path, monkeypa
     home.mkdir()
     (home / "__init__.py").write_text("")
     default = '    def default_reward(self):\n        return ExactMatchReward(field="label")\n'
-    assert default in dots()
-    (home / "dots.py").write_text(REWARDS + dots().replace(default, f"    reward = {reward}\n"))
+    assert default in write_dots()
+    (home / "dots.py").write_text(REWARDS + write_dots().replace(default, f"    reward = {reward}\n"))
     monkeypatch.syspath_prepend(tmp_path)
     publish("own_dots.dots:Dots", tmp_path / "out")
     assert f"| reward | `{shown}` |" in (tmp_path / "out" / "README.md").read_text()
@@ -496,7 +474,7 @@ def test_a_license_in_words_is_refused_before_anything_is_built_and_its_name_is_
 
 
 def test_a_license_that_nothing_states_is_not_made_up_and_no_hub_gets_it(unchecked, tmp_path):
-    (tmp_path / "field.py").write_text(dots())
+    (tmp_path / "field.py").write_text(write_dots())
     publish(f"{tmp_path}/field.py:Dots", tmp_path / "out")
     assert "license" not in tomllib.loads((tmp_path / "out" / "pyproject.toml").read_text())["project"]
     assert "| license | not stated by the publisher of this package |" in (tmp_path / "out" / "README.md").read_text()

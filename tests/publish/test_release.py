@@ -16,6 +16,7 @@ from pydicom.dataset import FileMetaDataset
 from pydicom.uid import CTImageStorage, ExplicitVRLittleEndian, generate_uid
 
 from tests.support.publishing import check_only
+from tests.support.tables import each
 from viewbox import __version__
 from viewbox.core.portable import check_portable, hide_paths, names_local_path
 from viewbox.errors import ConfigError
@@ -213,9 +214,17 @@ def test_the_home_folder_is_found_inside_a_text():
     assert not names_local_path(f"https://x.org{Path.home()}/server.py")
 
 
-def test_a_package_with_a_path_in_its_settings_is_not_written(tmp_path):
-    with pytest.raises(ConfigError, match=r"env\.templates\.notes: '/data/a\.txt' is a path of this machine"):
-        publish("digits", tmp_path / "out", settings={"templates": {"notes": "/data/a.txt"}})
+PATHS = [
+    ("digits", {"templates": {"notes": "/data/a.txt"}}, r"env\.templates\.notes: '/data/a\.txt' is a path"),
+    ("mixture", {"environments": {"digits": {}, "software_adviser": {"catalogue": "/data/a.jsonl"}}},
+        "software_adviser: catalogue: a file of this machine"),
+]  # fmt: skip
+
+
+@each("name, settings, words", PATHS)
+def test_a_package_with_a_path_in_its_settings_is_not_written(tmp_path, name, settings, words):
+    with pytest.raises(ConfigError, match=words):
+        publish(name, tmp_path / "out", settings=settings)
     assert not (tmp_path / "out").exists()
 
 

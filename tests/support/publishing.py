@@ -6,6 +6,39 @@ from io import BytesIO
 
 from viewbox.publish.checks import check_package
 
+DOTS = '''
+"""A dot on a plain field."""
+from PIL import Image
+from viewbox import BaseMultiTurnEnv, Task
+from viewbox.rewards import ExactMatchReward
+{imports}
+
+class Dots(BaseMultiTurnEnv):
+    """How bright is the field?"""
+
+    name = "dots"
+    answer = {{"type": "object", "properties": {{"label": {{"type": "string"}}}}, "required": ["label"]}}
+    level: int = 7
+
+    @property
+    def tasks(self):
+        return [Task(f"dot-{{i}}", reference={{"label": str(self.level)}}) for i in range(2)]
+
+    def images(self, task):
+        return [Image.new("L", (32, 32), {level})]
+
+    def default_reward(self):
+        return ExactMatchReward(field="label")
+
+    def gold_answer(self, task):
+        return {{"label": {gold}}}
+'''
+
+
+def write_dots(imports="", level="self.level", gold="str(self.level)"):
+    """The source of an environment `Dots`."""
+    return DOTS.format(imports=imports, level=level, gold=gold)
+
 
 def leave_out_check(patch):
     """`publish` no longer checks the package in a fresh environment, which takes seconds.

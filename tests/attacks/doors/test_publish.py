@@ -7,41 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.publishing import leave_out_check, list_contents
+from tests.support.publishing import leave_out_check, list_contents, write_dots
 from viewbox.errors import ConfigError
 from viewbox.publish import contents, publish
 from viewbox.publish.author_code import find_environment
 from viewbox.publish.contents import CODE, check_file, list_author_files
 
-ENV = '''
-"""A dot on a plain field."""
-from PIL import Image
-from viewbox import BaseMultiTurnEnv, Task
-from viewbox.rewards import ExactMatchReward
-
-
-class Dots(BaseMultiTurnEnv):
-    """How bright is the field?"""
-
-    name = "dots"
-    answer = {"type": "object", "properties": {"label": {"type": "string"}}, "required": ["label"]}
-    level: int = 7
-    api_key: str = ""
-    note: str = ""
-
-    @property
-    def tasks(self):
-        return [Task("dot", reference={"label": "7"})]
-
-    def images(self, task):
-        return [Image.new("L", (32, 32), 7)]
-
-    def default_reward(self):
-        return ExactMatchReward(field="label")
-
-    def gold_answer(self, task):
-        return {"label": "7"}
-'''
 SECRET = "s3cr3t-of-the-lab"
 
 
@@ -52,7 +23,7 @@ def home(tmp_path, monkeypatch):
     home = tmp_path / "home" / "lab"
     home.mkdir(parents=True)
     (home / "__init__.py").write_text("")
-    (home / "dots.py").write_text(ENV)
+    (home / "dots.py").write_text(write_dots())
     outside = tmp_path / "outside"
     outside.mkdir()
     (outside / "notes.txt").write_text(SECRET)
@@ -331,7 +302,7 @@ def test_a_key_is_found_in_every_encoding_wherever_it_begins(tmp_path, encoding,
 
 def test_a_single_module_is_read_too(tmp_path, monkeypatch):
     leave_out_check(monkeypatch)
-    (tmp_path / "single_dots.py").write_text(f"{ENV}\n# hf_{'aBcD' * 8}\n")
+    (tmp_path / "single_dots.py").write_text(f"{write_dots()}\n# hf_{'aBcD' * 8}\n")
     with pytest.raises(ConfigError, match="a token of Hugging Face"):
         publish(f"{tmp_path}/single_dots.py:Dots", tmp_path / "out")
     assert not (tmp_path / "out").exists()

@@ -4,6 +4,7 @@ import pytest
 
 from tests.support.hf_hub import HfHub
 from tests.support.hub_server import serve_hub
+from tests.support.publishing import write_dots
 
 KEY = "hf_" + "Secret0" * 5
 
@@ -25,38 +26,10 @@ def hf(monkeypatch, tmp_path):
         yield hub
 
 
-DOTS = '''
-"""A dot on a plain field."""
-from PIL import Image
-from viewbox import BaseMultiTurnEnv, Task
-from viewbox.rewards import ExactMatchReward
-
-class Dots(BaseMultiTurnEnv):
-    """How bright is the field?"""
-
-    name = "dots"
-    answer = {"type": "object", "properties": {"label": {"type": "string"}}, "required": ["label"]}
-    level: int = 7
-
-    @property
-    def tasks(self):
-        return [Task(f"dot-{i}", reference={"label": str(self.level)}) for i in range(2)]
-
-    def images(self, task):
-        return [Image.new("L", (32, 32), self.level)]
-
-    def default_reward(self):
-        return ExactMatchReward(field="label")
-
-    def gold_answer(self, task):
-        return {"label": str(self.level)}
-'''
-
-
 @pytest.fixture
 def dots(tmp_path):
     """An environment in a file."""
-    (tmp_path / "spots.py").write_text(DOTS)
+    (tmp_path / "spots.py").write_text(write_dots())
     return f"{tmp_path}/spots.py:Dots"
 
 
