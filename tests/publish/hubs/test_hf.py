@@ -1,15 +1,12 @@
 """`--to hf` with the real client and a loopback hub: what is sent, and what becomes of faults and lies of the hub."""
 
 import json
-import venv
-from pathlib import Path
 
 import pytest
 import yaml
 from PIL import Image
 
 from tests.publish.hubs.conftest import KEY
-from tests.support.clean_python import link_libraries
 from tests.support.hub_server import HubServer, Status, cut, say, serve_hub
 from tests.support.publishing import list_contents
 from viewbox.errors import ConfigError
@@ -231,18 +228,8 @@ def test_what_is_no_name_of_a_repository_is_refused(dots):
             send(dots, id=id)
 
 
-def test_what_was_published_is_installed_from_the_hub_and_opens(hf, unchecked, tmp_path, monkeypatch):
-    """In a fresh environment that finds what is installed here, but viewbox; an index would take a minute or more."""
-    libraries = link_libraries(tmp_path)
-
-    class Linked(venv.EnvBuilder):
-        def post_setup(self, context):
-            [site] = Path(context.env_dir).glob("lib/python*/site-packages")
-            (site / "here.pth").write_text(f"{libraries}\n")
-
-    monkeypatch.setattr(venv, "EnvBuilder", Linked)
-    monkeypatch.setenv("PIP_NO_DEPS", "1")
-    monkeypatch.setenv("PIP_NO_BUILD_ISOLATION", "0")  # which means that there is none
+@pytest.mark.usefixtures("linked", "unchecked")
+def test_what_was_published_is_installed_from_the_hub_and_opens(hf):
     package, _ = send("digits", settings={"split": "test", "num_tasks": 3})
     assert package.findings[-1].endswith("verifiers finds it and opens its first task")
 

@@ -12,11 +12,10 @@ from tests.support.hub_server import HubServer, cut, say, serve_hub
 from tests.support.prime_hub import PrimeHub, read_archive, write_archive
 from tests.support.publishing import list_contents
 from viewbox.errors import ConfigError
-from viewbox.publish import publish, release
+from viewbox.publish import publish
 from viewbox.publish.new import write_project
 from viewbox.utils.secrets import find_key_form
 
-INSTALL = release.install_and_open  # before a fixture replaces it
 KEY = "pit_" + "Secret1" * 6
 NAME = "me/bright-dots"
 pytestmark = pytest.mark.skipif(shutil.which("prime") is None, reason="needs the command prime: make test-prime")
@@ -78,7 +77,8 @@ def test_source_and_wheel_arrive_as_listed_with_hashes_metadata_and_floors(prime
     assert any("downloaded again: all" in line for line in package.findings)
 
 
-def test_a_new_project_is_pushed_pulled_and_installed_with_its_license(prime, unchecked, tmp_path):
+@pytest.mark.usefixtures("linked", "unchecked")
+def test_a_new_project_is_pushed_pulled_and_installed_with_its_license(prime, tmp_path):
     demo = write_project("demo", tmp_path)
     package, listed = send(str(demo), license=None)
     license = (demo / "LICENSE").read_bytes()
@@ -175,8 +175,8 @@ def test_a_file_that_the_command_would_leave_out_is_refused(prime, tmp_path, dot
     assert not prime.find("^(POST|PUT)")
 
 
-@pytest.mark.usefixtures("whole")
-def test_another_wheel_than_was_sent_is_found(prime, dots, monkeypatch):
+@pytest.mark.usefixtures("linked", "unchecked")
+def test_another_wheel_than_was_sent_is_found(prime, dots):
     def swap(kind, content):
         if kind != "wheel":
             return content
@@ -188,11 +188,6 @@ def test_another_wheel_than_was_sent_is_found(prime, dots, monkeypatch):
             new.writestr("bright_dots-0.1.0.dist-info/RECORD", "")
         return out.getvalue()
 
-    def install(*given):
-        monkeypatch.setenv("PIP_NO_DEPS", "1")  # after the wheel was built
-        return INSTALL(*given)
-
     prime.change = swap
-    monkeypatch.setattr("viewbox.publish.release.install_and_open", install)
     with pytest.raises(ConfigError, match=r"installs something else than was sent: spots\.py has other content"):
         send(dots, public=True)
