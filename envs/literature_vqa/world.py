@@ -7,7 +7,7 @@ is in both splits. Its names are invented, so that no pretrained model can know 
 
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
-from pathlib import Path
+from importlib.resources import files
 from typing import Any, Literal, get_args
 
 import msgspec
@@ -26,7 +26,7 @@ ANSWERABLE: tuple[Status, ...] = ("known", "confirmed", "revised", "disputed")
 Split = Literal["train", "test"]
 TopicKind = Literal["disease", "exposure", "classification", "device"]
 FOCAL: tuple[Label, ...] = ("effusion", "pneumothorax", "consolidation", "nodule")
-_SENTENCES: Any = yaml_reader.read(Path(__file__).with_name("sentences.yaml")).values
+_SENTENCES: Any = yaml_reader.read_shipped(__package__, "sentences.yaml")
 CLASSES = ("class I", "class II", "class III", "class IV")
 
 
@@ -74,7 +74,7 @@ class Fact:
 
 @lru_cache(maxsize=1)
 def read_facts() -> tuple[Fact, ...]:
-    lines = Path(__file__).with_name("facts.jsonl").read_bytes()
+    lines = (files(__package__) / "facts.jsonl").read_bytes()
     facts = msgspec.json.Decoder(Fact).decode_lines(lines)
     return tuple(replace(fact, right=freeze(fact.right), wrong=freeze(fact.wrong)) for fact in facts)
 

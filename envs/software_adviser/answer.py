@@ -5,7 +5,6 @@ makes it `needs_clarification`.
 """
 
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any, Final
 
 from ...configs import yaml_reader
@@ -17,7 +16,7 @@ NEEDS_CLARIFICATION: Final = "needs_clarification"
 MAX_SHOWN: Final = 10  # ranks that a message repeats
 
 
-ANSWER: Final[Any] = freeze(yaml_reader.read(Path(__file__).with_name("answer.yaml")).values)
+ANSWER: Final[Any] = freeze(yaml_reader.read_shipped(__package__, "answer.yaml"))
 OVER_QUOTA: Final = "The tool calls of this task were used up before an answer was given."
 
 

@@ -6,6 +6,8 @@ A row that cannot be used costs itself, and is named with its file, line and key
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import date
+from importlib.resources import as_file, files
+from importlib.resources.abc import Traversable
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal, TypeVar, get_args
 from urllib.parse import urlsplit
@@ -18,7 +20,7 @@ from ...utils.values import fold_text
 from ..data.rows import JsonLines
 
 T = TypeVar("T")
-SHIPPED: Final = Path(__file__).with_name("catalogue.jsonl")
+SHIPPED: Final = files(__package__) / "catalogue.jsonl"
 SUFFIXES: Final = (".jsonl", ".ndjson")
 
 # ---------------------------------------------------------------------- the words of facts
@@ -156,18 +158,21 @@ class Catalogue:
     problems: tuple[str, ...]
 
 
-def read_catalogue(path: str | Path = SHIPPED) -> tuple[SoftwareTool, ...]:
+def read_catalogue(path: str | Path | Traversable = SHIPPED) -> tuple[SoftwareTool, ...]:
     """Read the tools of a catalogue. Raise `ConfigError` if the file cannot be read, or no row of it can be used."""
     found = check_catalogue(path)
     if not found.tools:
         first = f"; the first problem: {found.problems[0]}" if found.problems else ""
-        raise ConfigError(f"{Path(path).name}: holds no tool that can be used{first}", key="catalogue")
+        raise ConfigError(f"{Path(str(path)).name}: holds no tool that can be used{first}", key="catalogue")
     return found.tools
 
 
-def check_catalogue(path: str | Path = SHIPPED) -> Catalogue:
+def check_catalogue(path: str | Path | Traversable = SHIPPED) -> Catalogue:
     """Read a catalogue, a tool a line of a JSONL file, and find what is wrong in it. Raise `ConfigError` if it cannot
     be read."""
+    if not isinstance(path, str | Path):  # in a zip file
+        with as_file(path) as file:
+            return check_catalogue(file)
     path = Path(path)
     if path.suffix.lower() not in SUFFIXES:
         text = f"catalogue = {str(path)!r:.200}: a file of another kind; allowed: {', '.join(SUFFIXES)}"

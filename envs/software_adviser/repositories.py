@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from pathlib import Path
+from importlib.resources import files
 from typing import Final
 
 import msgspec
@@ -21,7 +21,7 @@ from ...network.hosts import UrlError, split_url
 from ...tools.search.wording import make_line
 from .catalogue import SoftwareTool
 
-SHIPPED: Final = Path(__file__).with_name("repositories.jsonl")
+SHIPPED: Final = files(__package__) / "repositories.jsonl"
 MAX_SHOWN: Final = 8  # names of a list that a summary holds
 HOSTS: Final = ("github.com", "www.github.com")
 MAX_ADDRESS: Final = 300  # characters

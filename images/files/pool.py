@@ -63,12 +63,13 @@ BOOT = """
 import json, sys
 from importlib import util
 root, descriptors, sys.path[:] = json.loads(sys.argv[1])
-spec = util.spec_from_file_location("viewbox", root + "/__init__.py", submodule_search_locations=[root])
-sys.modules["viewbox"] = module = util.module_from_spec(spec)
-spec.loader.exec_module(module)
+if root:
+    spec = util.spec_from_file_location("viewbox", root + "/__init__.py", submodule_search_locations=[root])
+    sys.modules["viewbox"] = module = util.module_from_spec(spec)
+    spec.loader.exec_module(module)
 from viewbox.images.files.worker import main
 main(*descriptors)
-"""  # the package may be installed in any way, in a folder of any name: it is loaded from where it is
+"""  # the package may lie in a folder of any name, or in a zip file (`root` is ""): it is loaded from where it is
 
 What = Literal["source", "picture"]
 
@@ -84,12 +85,14 @@ class WorkerProcess:
         if not sys.executable:
             raise ImageError("there is no Python (sys.executable) to start a process that decodes it")
         ours, theirs = socket.socketpair()
-        root = str(Path(__file__).resolve().parents[2])
-        paths = [os.path.abspath(path) for path in sys.path if path]
+        root = Path(__file__).resolve().parents[2]
+        is_folder = root.is_dir()
+        zipped = [] if is_folder else [str(root.parent)]  # a zip file is one of the places that Python searches
+        paths = [*zipped, *(os.path.abspath(path) for path in sys.path if path)]
         environment = {name: os.environ[name] for name in KEPT if name in os.environ}
         watched, self.held = os.pipe()  # nothing is ever written; it closes when this process ends, however it ends
         given = [theirs.fileno(), watched]
-        command = [sys.executable, "-I", "-S", "-c", BOOT, json.dumps([root, given, paths])]
+        command = [sys.executable, "-I", "-S", "-c", BOOT, json.dumps([str(root) * is_folder, given, paths])]
         problem = ""
         with theirs:
             try:
