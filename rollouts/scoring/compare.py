@@ -23,9 +23,8 @@ from ..store.layout import LINES
 from ..store.reader import load
 from ..store.run_folder import HELD_OUT, list_held_out
 from . import MIN_TASKS, RULE, filters
-from .reward_source import RewardArgument, build_sharing_check, find_reward, score_episodes
+from .saved_run import RewardArgument, SavedRun
 from .table import CONFIDENCE, MAX_GROUPS, Interval, Table, pair_tasks
-from .trust import Trust
 
 TOTAL = "reward"  # the name of the total among the scores
 SOLVED = 0.5  # a task is solved if its mean reward is at least this
@@ -132,7 +131,6 @@ def compare_runs(
     where: Sequence[str] = (),
     by: str | None = None,
     resamples: int = 1000,
-    trust: bool = False,
     ask_judge: bool = False,
 ) -> Comparison:
     """Compare two runs on the tasks that both played.
@@ -148,7 +146,6 @@ def compare_runs(
         where: only episodes with FIELD OP VALUE, such as end_reason=answered; may be repeated.
         by: also compare for each value of this field of the first run's episodes, such as reference.kind.
         resamples: no intervals if this is 0; those of means need no bootstrap draws.
-        trust: import and run code that a reward inside a run names. Only for runs you trust.
         ask_judge: ask the judge that a reward inside a run names.
 
     Raises:
@@ -160,9 +157,8 @@ def compare_runs(
     conditions = [filters.parse_filter(text) for text in where]
     if by is not None:
         filters.check_field(by)
-    allowed = Trust(code=trust, judge=ask_judge)
-    read_a = _SideReader(Path(a), reward, conditions, by, allowed)
-    read_b = _SideReader(Path(b), reward, conditions, None, allowed)
+    read_a = _SideReader(Path(a), reward, conditions, by, ask_judge)
+    read_b = _SideReader(Path(b), reward, conditions, None, ask_judge)
     pairs = pair_tasks(read_a.table, read_b.table, read_a.groups)
     rewards = _list_rewards(pairs, read_a, read_b)
     side_a, side_b = (read.describe([one.task for one in rewards]) for read in (read_a, read_b))
@@ -205,7 +201,7 @@ def find_held_out(run: str | Path) -> tuple[Path, Path]:
 class _SideReader:
     """Reads one run; keeps a few numbers of each episode that has a score."""
 
-    def __init__(self, run: Path, reward: RewardArgument, conditions: Sequence[Any], by: str | None, trust: Trust):
+    def __init__(self, run: Path, reward: RewardArgument, conditions: Sequence[Any], by: str | None, ask_judge: bool):
         self.run, self.table = run, Table()
         self.lines: dict[str, list[int]] = {}  # by task
         self.groups: dict[str, str] = {}  # by task
@@ -214,9 +210,8 @@ class _SideReader:
         self.environments: Counter[str] = Counter()
         self._all_tasks: set[str] = set()
         self.stored = load(run, errors="skip")
-        source = None if reward is None else find_reward(reward, run, self.stored.folder, trust)
-        check = build_sharing_check(source and source.reward, run, self.stored.folder, trust)
-        for line, _, episode, scores in score_episodes(self.stored, conditions, source, check):
+        saved = SavedRun(run, self.stored.folder, reward, ask_judge=ask_judge)
+        for line, _, episode, scores in saved.score(self.stored, conditions, stored=reward is None):
             task = episode.task.id
             self.environments[episode.environment] += 1
             self._all_tasks.add(task)
