@@ -11,7 +11,6 @@ from tests.support.served_models import forget_servers
 from viewbox.errors import ConfigError, ToolError, ToolFault
 from viewbox.images.ref import ImageRef
 from viewbox.tools.specialists.serving import (
-    MAX_HUNG,
     ModelServer,
     OutOfMemory,
     Request,
@@ -165,22 +164,6 @@ def test_a_hang_costs_its_call_and_the_others_go_on_in_another_thread():
         assert len(runner.ran) == before
     finally:
         release.set()
-
-
-def test_a_model_that_always_hangs_refuses_calls_until_a_thread_is_back():
-    release = threading.Event()
-    trouble = dict.fromkeys(range(MAX_HUNG), release.wait)
-    server = ModelServer(lambda: Mean(trouble=trouble), ServingSettings(max_batch=1, timeout=0.05))
-    try:
-        for value in range(MAX_HUNG):
-            assert ask_all(server, [value])[0].startswith("gave no result in time")
-        assert ask_all(server, [99])[0].startswith("is busy with calls that do not end")
-    finally:
-        release.set()
-    for future in server.worker.hung:
-        future.result(60)
-    server.settings = ServingSettings(max_batch=1, timeout=60.0)
-    assert ask_all(server, [98]) == [98]
 
 
 def test_a_call_that_is_cancelled_leaves_the_others_and_is_not_run():
