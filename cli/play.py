@@ -141,7 +141,7 @@ def evaluate(
         json_line: also print the comparison as one JSON object, on the last line.
     """
     from ..rollouts.job import build_job, remove_tools_of_job
-    from ..rollouts.scoring.tool_gain import MAX_UNANSWERED, compare_tools
+    from ..rollouts.scoring.compare import MAX_UNANSWERED, compare_tools
     from ..rollouts.session import create_rollout_folder
     from ..rollouts.store.reader import load
     from ..rollouts.store.run_folder import describe_view, remove_unused

@@ -121,7 +121,8 @@ def _check_section(name: object, settings: Mapping[str, Any], where: str) -> Non
         raise ConfigError(
             f"{where}env.name = {name!r:.200}; allowed in a run's own files: {known}; {USE_YOURS}", key="name"
         )
-    fields = model_of(load_class(name)).model_fields
+    cls: type = load_class(name)
+    fields = model_of(cls).model_fields
     for key, value in settings.items():
         if key in fields and _has_text(value) and not _has_choices(fields[key].annotation):
             raise ConfigError(
@@ -328,8 +329,8 @@ class SavedRun:
             return build_envs(load_config(self._env_name), {})[1]
         name, settings = self._section
         settings = settings if name == self._env_name else {}
-        changes = {} if self.reward is None else {"reward": ExactMatchReward()}  # it may have none by default
-        return make_environment(self._env_name, settings, "--env", is_yours=True, **changes)
+        reward = None if self.reward is None else ExactMatchReward()  # it may have none by default
+        return make_environment(self._env_name, settings, "--env", is_yours=True, reward=reward)
 
     def try_environment(self) -> BaseMultiTurnEnv | None:
         """Return the user's environment, or that of the config; None if there is none or it cannot be made."""

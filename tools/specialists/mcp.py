@@ -31,24 +31,27 @@ from ...network.hosts import check_settings
 from ...network.http import parse_body
 from ...utils import concurrency
 from ...utils.frozen import FrozenDict, freeze
-from ..results import ToolOutput
+from ..calling import ToolOutput
 from ..tool import Tool
 from .mcp_server import ServerSettings, find_difference, get_server, list_offered
 from .remote import (
     JPEG,
+    MAX_DESCRIPTION,
     PNG,
     Form,
+    Parameters,
     Returns,
     Unit,
     build_remote_tool,
     check_places,
+    clean_note,
     clean_text,
     encode_arguments,
     find_picture,
+    read_parameters,
     read_picture,
     read_reply,
 )
-from .schemas import MAX_DESCRIPTION, Parameters, clean_note, read_parameters
 from .spec import Specialist, register_specialist
 
 if TYPE_CHECKING:

@@ -30,7 +30,7 @@ from ...network.http import find_compression
 from ...utils.files import expand_path
 from ...utils.secrets import is_secret_name, mask_message, remember
 from ...utils.terminal import make_line
-from .schemas import MAX_DESCRIPTION, Parameters, clean_note, read_parameters
+from .remote import MAX_DESCRIPTION, Parameters, clean_note, read_parameters
 
 if TYPE_CHECKING:
     import httpx2
