@@ -13,7 +13,7 @@ from typing import Annotated, Final
 
 from ...errors import ArgumentError
 from ...tools import Hidden, Tool
-from ...tools.results import ToolOutput
+from ...tools.calling import ToolOutput
 from ...tools.search.wording import join_items, make_line
 from .catalogue import SoftwareTool
 from .repositories import AddressError, Repositories, read_repository
