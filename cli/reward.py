@@ -64,7 +64,7 @@ def _parse_reference(text: str) -> dict[str, Any]:
 
 def _parse_object(option: str, text: str) -> dict[str, Any] | None:
     """Return the JSON object of an option, or of the file it names; NaN and infinities can be tried too."""
-    from ..core.parsing.strict_json import build_object
+    from ..core.parsing.json_text import build_object
     from ..rollouts.store.lines import MAX_LINE
 
     place = f"--{option}"

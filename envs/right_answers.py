@@ -14,10 +14,9 @@ import msgspec
 import numpy as np
 
 from ..core.answers import check_answer
-from ..core.base import BaseMultiTurnEnv
+from ..core.base import BaseMultiTurnEnv, vary
 from ..core.loop import get_final_value
 from ..core.tasks import to_sequence
-from ..core.variants import vary
 from ..errors import ToolError, ViewboxError, suggest_nearest
 from ..images.coordinates import needs_size
 from ..records import Episode, Scores, Task

@@ -21,10 +21,9 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
-from ..core.base import BaseMultiTurnEnv, get_offered_tools
+from ..core.base import BaseMultiTurnEnv, get_offered_tools, vary
 from ..core.messages import read_reasoning, read_text, read_tool_calls
 from ..core.tasks import to_sequence
-from ..core.variants import vary
 from ..errors import ConfigError
 from ..images.ref import ImageRef
 from ..records import Episode, Message, Reply, ToolCall

@@ -27,6 +27,7 @@ from .declare import (
 )
 from .fields import Answer, Reference, get_field
 from .imported import adapt_reward
+from .remote import is_blocking
 
 log = logging.getLogger(__name__)
 Scored = tuple[float | None, dict[str, float | None]]  # the total, and the score of each component by name
@@ -98,6 +99,11 @@ class CombinedReward:
     def _order(self) -> tuple[str, ...]:
         """The names of the components, each after those it needs."""
         return tuple(_sort_by_needs(self.components))
+
+    @cached_property
+    def is_blocking(self) -> bool:
+        """Whether a reward inside waits for a network; then it must not be called on an event loop."""
+        return is_blocking(self)
 
     @cached_property
     def _logged(self) -> set[str]:

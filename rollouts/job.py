@@ -30,9 +30,8 @@ from ..configs.schema import Config
 from ..configs.sections import DEFAULT_ENGINE, EnvSection, RolloutSection
 from ..configs.validation import describe_errors
 from ..configs.yaml_reader import Document
-from ..core.base import BaseMultiTurnEnv
+from ..core.base import BaseMultiTurnEnv, remove_tools
 from ..core.tasks import to_sequence
-from ..core.variants import remove_tools
 from ..engines import model_profiles
 from ..engines.generator import Generator
 from ..engines.openai.client import EndpointSettings, OpenAIGenerator, build_completions_url

@@ -233,10 +233,11 @@ def test_a_family_of_the_tests_plays_the_case(engine, capsys):
 
 
 def test_a_traced_episode_runs_through_the_loop_and_no_file_outside_the_package():
-    calls = load("trace_episode").count_calls()
-    files = {path for path, _ in calls}
+    traced = load("trace_episode")
+    files = {path for path, _ in traced.count_calls()}
     assert {"core/base.py", "core/loop.py", "core/parsing/reply.py", "rewards/combined.py"} <= files
     assert all((FOLDER.parent / path).is_file() for path in files)
+    assert traced.main() == 0  # neither more files nor more calls than the bars
 
 
 def test_the_page_is_timed_in_a_browser_until_its_rows_have_changed(tmp_path, monkeypatch):

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from math import inf
 from typing import Any, Literal, NamedTuple
 
-from ...core.parsing.strict_json import MAX_DEPTH
+from ...core.parsing.json_text import MAX_DEPTH
 from ...errors import BadRow
 from ...rewards.fields import MAX_TEXT as LONGEST
 from ...utils.frozen import FrozenDict

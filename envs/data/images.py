@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any, Literal, overload
 from weakref import WeakValueDictionary
 
-from ...core.answers import find_slice
 from ...core.contract import PARTS, Part
+from ...core.places import find_slice
 from ...errors import BadRow, ImageError, ToolError
 from ...images.files import open_image
 from ...images.files.paths import find_path, is_data_url, split_selection

@@ -22,9 +22,8 @@ from ...core.tasks import to_sequence
 from ...envs.from_config import build_envs, check_turns
 from ...errors import ConfigError
 from ...records import Task
-from ...utils.files import check_out, create_whole
+from ...utils.files import check_out, create_whole, fill_template
 from ...utils.secrets import mask_message, mask_settings
-from ...utils.templates import fill_template
 from ...utils.terminal import describe_error, make_line
 
 if TYPE_CHECKING:  # it imports torch

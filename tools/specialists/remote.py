@@ -28,7 +28,7 @@ from ...images.masks import choose_inside
 from ...images.ref import ImageRef
 from ...images.source import Source
 from ...images.view import View
-from ...utils.box_paths import convert_at
+from ...utils.field_paths import convert_at
 from ...utils.frozen import thaw
 from ...utils.json_schema import check_schema
 from ...utils.sanitize import clean, replace_surrogates

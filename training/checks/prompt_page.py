@@ -9,8 +9,7 @@ from ...configs.schema import Config
 from ...core.base import BaseMultiTurnEnv
 from ...core.contract import EpisodeState
 from ...images.ref import ImageRef
-from ...utils.files import write_atomically
-from ...utils.templates import fill_template
+from ...utils.files import fill_template, write_atomically
 from .preflight import LocalModel
 
 

@@ -11,7 +11,7 @@ from tests.support import datasets
 from viewbox import check_rewards
 from viewbox.cli.data import open_data_envs
 from viewbox.configs import schema
-from viewbox.core.variants import remove_tools
+from viewbox.core.base import remove_tools
 from viewbox.engines.scripted import ScriptedPolicy
 from viewbox.envs.chest_xray.env import ChestXray
 from viewbox.errors import ConfigError

@@ -7,8 +7,7 @@ import pytest
 from msgspec.structs import replace
 
 from tests.support.tables import each
-from viewbox.core.base import get_offered_tools
-from viewbox.core.variants import remove_tools
+from viewbox.core.base import get_offered_tools, remove_tools
 from viewbox.envs.digits import Digits, viewer
 from viewbox.records import Episode, Scores, Task, ToolResult, Turn
 from viewbox.rollouts.scoring.compare import MAX_TOOLS, compare_tools

@@ -1,35 +1,148 @@
-"""Reads the faulty JSON that models write, if only one reading is possible.
+"""Reads JSON as the standard defines it, with limits on what one reply may hold, and the faulty JSON that models write.
 
-It accepts single, typographic, CJK and Gemma's quotes (<|"|>), CJK punctuation, = for a colon, keys and single words
-without quotes, the arguments of a Python call (those without a name have their place as key), Python's literals and
-tuples, comments, trailing commas, raw line breaks in strings, a comma missing at a line's end, a trailing
-ellipsis among the keys, closing brackets missing at the end. It refuses, with a reason, what could mean two things: a
-quote inside a string, a missing or omitted value (…), a bare word that may be text or a literal (yes, none, nan),
-crossing brackets. Nothing is filled in: if the text ends right after a bare word or a number, the value may be cut off,
-so it is dropped and the object counts as incomplete.
+`decode_json` is the standard library's decoder; what that accepts against the standard is refused: NaN, infinities and
+duplicate keys. `parse_lenient_json` reads what it cannot, if only one reading is possible. It accepts single,
+typographic, CJK and Gemma's quotes (<|"|>), CJK punctuation, = for a colon, keys and single words without quotes, the
+arguments of a Python call (those without a name have their place as key), Python's literals and tuples, comments,
+trailing commas, raw line breaks in strings, a comma missing at a line's end, a trailing ellipsis among the keys,
+closing brackets missing at the end. It refuses, with a reason, what could mean two things: a quote inside a string, a
+missing or omitted value (…), a bare word that may be text or a literal (yes, none, nan), crossing brackets. Nothing is
+filled in: if the text ends right after a bare word or a number, the value may be cut off, so it is dropped and the
+object counts as incomplete.
 
 The libraries are quadratic on adversarial text (json_repair), invent values (fast_json_repair), or read neither
 Python's literals nor missing brackets. This reader is a pass of one regular expression; benchmarks/reply.py times it.
 """
 
+import json
+import math
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from json.decoder import scanstring  # type: ignore[attr-defined]
-from typing import Any
+from threading import local
+from typing import Any, NamedTuple
 
 from ...errors import show_json
-from ...utils.sanitize import replace_surrogates
-from .strict_json import (
-    MAX_DEPTH,
-    MAX_VALUES,
-    StrictJson,
-    decode_json,
-    describe_duplicate,
-    parse_float,
-    parse_integer,
-)
+from ...utils.sanitize import map_texts, replace_surrogates
 
+MAX_DEPTH = 64  # objects and lists inside each other
+MAX_VALUES = 3_000  # in one object, at any depth: a schema checks so many in about 30 ms
+MAX_DIGITS = 308  # of an integer: a float can still hold it
+
+
+class ReadJson(NamedTuple):
+    """The value at a position: `value` is None if there is no JSON; `complaint` says why it cannot be used; it ends, or
+    cannot be read further, at `end`, `depth` brackets deep.
+
+    If the text ended inside the value, `complete` is False and `written` is the part that was written completely.
+    """
+
+    value: Any
+    end: int
+    complaint: str | None
+    depth: int = 0
+    complete: bool = True
+    written: Any = None
+
+
+class _Decoder(local):
+    """The decoder of a thread: making one takes as long as reading a short reply. It notes what it lets pass."""
+
+    def __init__(self) -> None:
+        self.complaints: list[str] = []
+        self.decoder = json.JSONDecoder(
+            object_pairs_hook=self._build_object,
+            parse_constant=lambda name: self.complaints.append(f"{name} is not a JSON number"),
+            parse_int=lambda digits: self._note(*parse_integer(digits)),
+            parse_float=lambda digits: self._note(*parse_float(digits)),
+        )
+
+    def _build_object(self, pairs: list[tuple[str, Any]]) -> Any:
+        try:
+            return build_object(pairs)
+        except ValueError as error:
+            return self._note(dict(pairs), str(error))
+
+    def _note(self, value: object, complaint: str | None) -> object:
+        if complaint is not None:
+            self.complaints.append(complaint)
+        return value
+
+
+_THREAD = _Decoder()
+
+
+def decode_json(text: str, begin: int = 0) -> ReadJson:
+    """Return the JSON value at `begin` of `text`, where it ends, and what is wrong with it; never raises.
+
+    >>> decode_json('so: {"a": 1} yes', 4)[:3]
+    ({'a': 1}, 12, None)
+    >>> decode_json('{"a": NaN}').complaint
+    'NaN is not a JSON number'
+    """
+    _THREAD.complaints.clear()
+    try:
+        value, end = _THREAD.decoder.raw_decode(text, begin)
+    except json.JSONDecodeError as error:
+        return ReadJson(None, error.pos, f"{error.msg} at character {error.pos}")
+    except RecursionError:
+        return ReadJson(None, len(text), f"nested more than {MAX_DEPTH} deep")
+    excess = _describe_excess(value) if isinstance(value, dict | list) else None
+    complaint = _THREAD.complaints[0] if _THREAD.complaints else excess
+    if complaint is None and text.find("\\u", begin, end) >= 0:  # an escape may be half of a surrogate pair
+        value = map_texts(value, replace_surrogates)
+    return ReadJson(value, end, complaint)
+
+
+def parse_integer(digits: str) -> tuple[int, str | None]:
+    """Return the integer, or 0 and why it cannot be used."""
+    if len(digits) <= MAX_DIGITS:
+        return int(digits), None
+    return 0, f"a number of {len(digits)} digits is too large"
+
+
+def parse_float(digits: str) -> tuple[float, str | None]:
+    """Return the finite number, or 0.0 and why it cannot be used."""
+    value = float(digits)
+    return (value, None) if math.isfinite(value) else (0.0, f"the number {digits[:32]} is too large")
+
+
+def build_object(pairs: list[tuple[str, Any]]) -> dict[str, object]:
+    """Return a JSON object from its pairs, as an `object_pairs_hook`; raise `ValueError` if a key is given twice.
+
+    >>> json.loads('{"a": 1, "a": 2}', object_pairs_hook=build_object)
+    Traceback (most recent call last):
+    ValueError: the key "a" is given twice
+    """
+    value = dict(pairs)
+    if len(value) != len(pairs):
+        seen: set[str] = set()
+        twice = next(key for key, _ in pairs if key in seen or seen.add(key))  # type: ignore[func-returns-value]
+        raise ValueError(describe_duplicate(twice))
+    return value
+
+
+def describe_duplicate(key: str) -> str:
+    """Return the complaint about a key that an object has twice."""
+    return f"the key {show_json(key[:64])} is given twice"
+
+
+def _describe_excess(value: Any) -> str | None:
+    """Return what exceeds a limit in `value`: its nesting, or the number of its values."""
+    layer, count, depth = [value], 1, 0
+    while layer:
+        if depth > MAX_DEPTH:
+            return f"nested more than {MAX_DEPTH} deep"
+        inner = [item for outer in layer for item in (outer.values() if isinstance(outer, dict) else outer)]
+        count += len(inner)
+        if count > MAX_VALUES:
+            return f"holds more than {MAX_VALUES} values"
+        layer = [item for item in inner if isinstance(item, dict | list)]
+        depth += 1
+    return None
+
+
+# ---------------------------------------------------------------------- what models get wrong
 # No alternative reads beyond its token, except an unclosed " or ': at most one of each can run to the end.
 _TOKEN = re.compile(
     r"""(?P<skip>[\s\ufeff]++|//[^\n]*+|\#[^\n]*+|/\*(?:[^*]|\*(?!/))*+(?:\*/)?)
@@ -57,26 +170,7 @@ _QUOTE_OR_ESCAPE = re.compile(r'\\.|"', re.DOTALL)
 _CONTINUES = re.compile(r"\s*+[,:}\])]")
 
 
-@dataclass(frozen=True, slots=True)
-class LenientJson:
-    """What was read: `value` up to `end`, or a `complaint` and the `depth` in brackets at which reading stopped.
-
-    If the text ended inside the value, `complete` is False and `value` is the part that was written completely (None:
-    nothing).
-    """
-
-    value: Any
-    end: int
-    complaint: str | None = None
-    complete: bool = True
-    depth: int = 0
-
-    def to_strict(self) -> StrictJson:
-        """Return the same as a `StrictJson`: an incomplete value becomes None."""
-        return StrictJson(self.value if self.complete else None, self.end, self.complaint)
-
-
-def parse_lenient_json(text: str, begin: int, limit: int, *, cut: bool = False) -> LenientJson:
+def parse_lenient_json(text: str, begin: int, limit: int, *, cut: bool = False) -> ReadJson:
     """Return the object, list or ( ) of a call from `begin` to `limit`; `cut`: the token budget ended it there.
 
     >>> text = "{'side': “left”, seen: True, box: [0.1, .5,], // sure\\n}"
@@ -99,7 +193,7 @@ def parse_lenient_json(text: str, begin: int, limit: int, *, cut: bool = False) 
         else:
             reader.read_token(str(kind), token)
             if reader.complaint is not None:
-                return LenientJson(None, token.start(), reader.complaint, depth=len(reader.containers))
+                return ReadJson(None, token.start(), reader.complaint, len(reader.containers))
             if not reader.containers:
                 return reader.finish_closed(token.end(), limit)
     return reader.finish_unclosed(limit, cut=cut)
@@ -158,7 +252,7 @@ class _Reader:
         self._last = token
         self.after_newline = False
 
-    def finish_unclosed(self, end: int, *, cut: bool, complaint: str | None = None) -> LenientJson:
+    def finish_unclosed(self, end: int, *, cut: bool, complaint: str | None = None) -> ReadJson:
         """Return the text ended before the last bracket closed: complete if only closing brackets are missing."""
         unfinished = self.state == "next" and self._ends_in_bare_token(end, cut)
         if unfinished:
@@ -174,8 +268,8 @@ class _Reader:
                 self.containers[-1].add(inner)
         value = self.containers[0].value if self.containers else None
         if complete:
-            return LenientJson(value, end)
-        return LenientJson(value or None, end, complaint or "it is not finished", complete=False)
+            return ReadJson(value, end, None)
+        return ReadJson(None, end, complaint or "it is not finished", 0, False, value)
 
     def _ends_in_bare_token(self, end: int, cut: bool) -> bool:
         """Return whether the text ends right after a number or a bare word, so that the token may be cut off.
@@ -187,11 +281,11 @@ class _Reader:
             return False
         return cut or (end == len(self.text) and last[0] not in _LITERALS)
 
-    def finish_closed(self, end: int, limit: int) -> LenientJson:
+    def finish_closed(self, end: int, limit: int) -> ReadJson:
         """Return the last bracket closed."""
         if self._crossed and _CONTINUES.match(self.text, end, limit):
-            return LenientJson(None, end, _CROSSED)
-        return LenientJson(self.root, end)
+            return ReadJson(None, end, _CROSSED)
+        return ReadJson(self.root, end, None)
 
     def _read_key(self, kind: str, word: str, begin: int = 0) -> None:
         if kind == "close":
@@ -333,9 +427,9 @@ def read_by_schema(text: str, schema: object) -> object:
     if _allows_text(schema):
         return text
     listed = f"[{text}]"
-    value, end, complaint = decode_json(listed)
+    value, end, complaint, *_ = decode_json(listed)
     if value is None:
-        value, end, complaint = parse_lenient_json(listed, 0, len(listed)).to_strict()
+        value, end, complaint, *_ = parse_lenient_json(listed, 0, len(listed))
     if complaint is not None or end != len(listed) or not value:
         return text
     is_list = isinstance(schema, Mapping) and schema.get("type") == "array" and len(value) > 1
