@@ -135,7 +135,7 @@ class CombinedReward:
 
     def _score(self, answer: Answer, reference: Reference, episode: Episode | None, faults: dict[str, str]) -> Scored:
         """Return what `score` returns; the components that fail are entered in `faults`."""
-        found: dict[str, dict[str, float | None]] = {}  # of each component, its own score and those inside it
+        inside: dict[str, dict[str, float | None]] = {}  # of each nested component, the scores of its own
         scores: dict[str, float | None] = {}
         total = weights = 0.0
         for name in self._order:
@@ -148,14 +148,18 @@ class CombinedReward:
             else:
                 value, inner = self._evaluate(name, component.reward, answer, reference, episode, faults)
             scores[name] = value
-            found[name] = {f"{name}.{key}": score for key, score in inner.items()} if inner else {}
+            if inner:
+                inside[name] = inner
             if value is not None:
                 total += value * component.weight
                 weights += component.weight
-        listed = {key: score for name in self.components for key, score in ((name, scores[name]), *found[name].items())}
+        if inside or self._order != (*self.components,):  # listed in the order of the components
+            nested = {name: [(f"{name}.{key}", score) for key, score in inside[name].items()] for name in inside}
+            listed = ((name, scores[name]) for name in self.components)
+            scores = dict(pair for own in listed for pair in (own, *nested.get(own[0], ())))
         if faults and any(self.components[name].weight > 0 for name in faults if name in self.components):
-            return None, listed
-        return (min(1.0, total / weights) if weights else None), listed
+            return None, scores
+        return (min(1.0, total / weights) if weights else None), scores
 
     def _evaluate(
         self,
@@ -187,11 +191,12 @@ class CombinedReward:
         except BaseException as error:  # a user's reward must not end a training run, not even with sys.exit
             self._report_fault(faults, name, f"raised {describe_error(error, MAX_REASON)}")
             return None, {}
-        return self._check_score(faults, name, score), {}
+        is_plain = type(score) is float and 0.0 <= score <= 1.0  # most are
+        return score if is_plain else self._check_score(faults, name, score), {}
 
     def _check_score(self, faults: dict[str, str], name: str, score: Any) -> float | None:
-        if score is None or (type(score) is float and 0.0 <= score <= 1.0):  # most are
-            return score
+        if score is None:
+            return None
         plain = to_number(score)
         number = float(plain) if isinstance(plain, bool) else to_finite_float(plain)
         if number is None or not (reaches(number, 0.0) and reaches(1.0, number)):

@@ -97,7 +97,7 @@ class TokenF1Reward:
         return frozenset(kept | {MARK + word for word in kept} | {MARK})
 
     def __call__(self, answer: Answer, reference: Reference) -> float:
-        return max((f1 for f1, _ in self.compare(answer, reference)), default=0.0)
+        return max(self.compare(answer, reference), default=(0.0, 0.0))[0]
 
     def compare(self, answer: Answer, reference: Reference) -> list[tuple[float, float]]:
         """Return the F1 with each accepted gold, and the share of the answer's words that this gold has."""
@@ -181,7 +181,9 @@ def _prepare_gold(text: str, scope: bool, ignored: frozenset[str]) -> _Gold:
         ignored = frozenset({MARK})
     counts = Counter([word for word in words if word not in ignored])
     flipped = (word[1:] if word[0] == MARK else MARK + word for word in counts)
-    opposites = frozenset(word for word in flipped if word.removeprefix(MARK) not in both_ways | STOP_WORDS)
+    opposites = frozenset(
+        word for word in flipped if (bare := word.removeprefix(MARK)) not in both_ways and bare not in STOP_WORDS
+    )
     return _Gold(counts, both_ways, opposites, ignored, "" if counts else normalize(text).text, counts.total())
 
 
@@ -189,9 +191,17 @@ def _split_text(text: str, scope: bool, ignored: frozenset[str]) -> tuple[list[s
     """Return the words in order, and those that are both affirmed and denied."""
     if not scope:
         return _TOKEN.findall(fold_text(text)), frozenset()
-    words, denies = split_words(_mark_names(text, ignored) if len(ignored) > 1 else text)
+    words, denies = split_words(text)
+    if not _list_letters(ignored).isdisjoint(words):
+        words, denies = split_words(_mark_names(text, ignored))
     both = {word[1:] for word in words if word[0] == MARK}.intersection(words) if denies else ()
     return words, frozenset(both)
+
+
+@lru_cache(maxsize=16)
+def _list_letters(ignored: frozenset[str]) -> frozenset[str]:
+    """Return the ignored words of one letter, affirmed and denied."""
+    return frozenset(word for word in ignored if len(word.removeprefix(MARK)) == 1)
 
 
 def _mark_names(text: str, ignored: frozenset[str]) -> str:
