@@ -109,7 +109,7 @@ class CombinedReward:
     def score(self, answer: Answer, reference: Reference, episode: Episode | None = None) -> Scored:
         """Return the total and every component's score by name; without `episode`, an `EpisodeReward` does not
         apply."""
-        return self.score_with_faults(answer, reference, episode)[:2]
+        return self._score(answer, reference, episode, {})
 
     def score_with_faults(
         self, answer: Answer, reference: Reference, episode: Episode | None = None

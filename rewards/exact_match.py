@@ -50,9 +50,8 @@ class ExactMatchReward:
         return build_spellings(self.aliases)
 
     def __call__(self, answer: Answer, reference: Reference) -> float:
-        golds = [
-            normalize(gold) for gold in get_accepted_values(get_field(reference, self.reference_field or self.field))
-        ]
+        values = get_accepted_values(get_field(reference, self.reference_field or self.field))
+        golds = [normalize(value) for value in values]
         accepted = {gold.text for gold in golds}
         if self._spellings:
             accepted = accepted.union(*(self._spellings.get(gold, ()) for gold in accepted))

@@ -92,9 +92,8 @@ def split_words(text: str) -> tuple[list[str], bool]:
     (['tumour', 'left', 'lung'], False)
     """
     plain = _PLAIN.fullmatch(text) is not None  # most texts
-    sentences = text.split(". ") if plain else [text]
-    if any(sentence[-3:].lower().endswith(("no", "neg")) for sentence in sentences[:-1]):  # "no. 2"
-        sentences = [text]
+    is_split = plain and "no. " not in (lower := text.lower()) and "neg. " not in lower  # "no. 2"
+    sentences = text.split(". ") if is_split else [text]
     read = _read_known_sentence if plain and len(text) < 1000 else _read_sentence
     words: list[str] = []
     denies = False

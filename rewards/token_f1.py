@@ -42,6 +42,7 @@ class _Gold(NamedTuple):
     """A prepared gold text."""
 
     counts: Counter[str]
+    words: frozenset[str]
     both_ways: frozenset[str]  # affirmed and denied
     opposites: frozenset[str]  # its words with the mark that would contradict them
     ignored: frozenset[str]
@@ -153,19 +154,18 @@ def _compute_f1(words: list[str], both_ways: frozenset[str], gold: _Gold, text: 
         same = float(gold.text != "" and normalize(text).text == gold.text)
         return same, same
     kept = [word for word in words if word not in gold.ignored]
-    counts = dict.fromkeys(kept, 1)
-    common = counts.keys() & gold.counts.keys()
+    distinct = set(kept)
+    common = distinct & gold.words
     if not common:
         return 0.0, 0.0
     shared: float = len(common)
-    if len(counts) < len(kept):  # a word is repeated
+    unequal = both_ways ^ gold.both_ways  # both affirmed and denied on one side only
+    if unequal or len(distinct) < len(kept):  # or a word is repeated
         counts = Counter(kept)
-        shared = sum(min(counts[word], gold.counts[word]) for word in common)
-    if unequal := both_ways ^ gold.both_ways:  # both affirmed and denied on one side only
-        partly = sum(min(counts[word], gold.counts[word]) for word in common if word.lstrip(MARK) in unequal)
-        shared = shared - partly + partly * _BOTH_WAYS
-    if not gold.opposites.isdisjoint(counts):
-        shared -= 2 * len(_find_contradictions(counts.keys(), both_ways, gold))
+        each = {word: min(counts[word], gold.counts[word]) for word in common}
+        shared = sum(count * (_BOTH_WAYS if word.lstrip(MARK) in unequal else 1) for word, count in each.items())
+    if not gold.opposites.isdisjoint(distinct):
+        shared -= 2 * len(_find_contradictions(distinct, both_ways, gold))
     return max(0.0, 2 * shared / (len(kept) + gold.total)), max(0.0, shared / len(kept))
 
 
@@ -184,7 +184,7 @@ def _prepare_gold(text: str, scope: bool, ignored: frozenset[str]) -> _Gold:
     opposites = frozenset(
         word for word in flipped if (bare := word.removeprefix(MARK)) not in both_ways and bare not in STOP_WORDS
     )
-    return _Gold(counts, both_ways, opposites, ignored, "" if counts else normalize(text).text, counts.total())
+    return _Gold(counts, frozenset(counts), both_ways, opposites, ignored, "" if counts else normalize(text).text, counts.total())
 
 
 def _split_text(text: str, scope: bool, ignored: frozenset[str]) -> tuple[list[str], frozenset[str]]:
