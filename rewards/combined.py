@@ -92,12 +92,15 @@ class CombinedReward:
         components = {name: _to_component(name, value) for name, value in self.components.items()}
         object.__setattr__(self, "components", components)
         _check_weights(components)
-        _ = self._order  # raises if needs are unknown or cyclic
+        _ = self._steps  # raises if needs are unknown or cyclic
 
     @cached_property
-    def _order(self) -> tuple[str, ...]:
-        """The names of the components, each after those it needs."""
-        return tuple(_sort_by_needs(self.components))
+    def _steps(self) -> tuple[tuple[str, Component, Callable[[Episode], Any] | None], ...]:
+        """The components with their names, each after those it needs, and what scores an episode."""
+        names = _sort_by_needs(self.components)
+        return tuple(
+            (name, self.components[name], getattr(self.components[name].reward, "of_episode", None)) for name in names
+        )
 
     @cached_property
     def _logged(self) -> set[str]:
@@ -138,22 +141,34 @@ class CombinedReward:
         inside: dict[str, dict[str, float | None]] = {}  # of each nested component, the scores of its own
         scores: dict[str, float | None] = {}
         total = weights = 0.0
-        for name in self._order:
-            component = self.components[name]
+        for name, component, of_episode in self._steps:
+            value: Any = None
             if component.needs and (need := find_unmet_need(component, scores)) is not None:
                 value = None if scores[need] is None else 0.0
-                inner = dict.fromkeys(list_component_names(component.reward))
+                inside[name] = dict.fromkeys(list_component_names(component.reward))
                 if need in faults:
                     faults[name] = f"{need}, which it needs, failed"
+            elif isinstance(component.reward, CombinedReward):
+                value, inside[name] = self._score_inside(name, component.reward, answer, reference, episode, faults)
             else:
-                value, inner = self._evaluate(name, component.reward, answer, reference, episode, faults)
+                try:
+                    if of_episode is None:
+                        value = component.reward(answer, reference)
+                    elif episode is not None:
+                        value = of_episode(episode)
+                except KeyboardInterrupt:
+                    raise
+                except Unmeasurable as error:
+                    self._report_fault(faults, name, make_line(f"cannot be measured: {error}", MAX_REASON))
+                except BaseException as error:  # a user's reward must not end a training run, not even with sys.exit
+                    self._report_fault(faults, name, f"raised {describe_error(error, MAX_REASON)}")
+                if not (type(value) is float and 0.0 <= value <= 1.0):  # most are
+                    value = self._check_score(faults, name, value)
             scores[name] = value
-            if inner:
-                inside[name] = inner
             if value is not None:
                 total += value * component.weight
                 weights += component.weight
-        if inside or self._order != (*self.components,):  # listed in the order of the components
+        if inside or tuple(scores) != tuple(self.components):  # listed in the order of the components
             nested = {name: [(f"{name}.{key}", score) for key, score in inside[name].items()] for name in inside}
             listed = ((name, scores[name]) for name in self.components)
             scores = dict(pair for own in listed for pair in (own, *nested.get(own[0], ())))
@@ -161,38 +176,21 @@ class CombinedReward:
             return None, scores
         return (min(1.0, total / weights) if weights else None), scores
 
-    def _evaluate(
+    def _score_inside(
         self,
         name: str,
-        reward: Any,
+        reward: "CombinedReward",
         answer: Answer,
         reference: Reference,
         episode: Episode | None,
         faults: dict[str, str],
     ) -> Scored:
-        """Return the checked score of a component, and the scores inside it."""
-        if isinstance(reward, CombinedReward):
-            inside: dict[str, str] = {}
-            value, inner = reward._score(answer, reference, episode, inside)
-            if inside and value is None:
-                faults[name] = f"{next(iter(inside))}, which is inside it, failed"
-            faults.update({f"{name}.{key}": reason for key, reason in inside.items()})
-            return value, inner
-        of_episode = getattr(reward, "of_episode", None)
-        if of_episode is not None and episode is None:
-            return None, {}
-        try:
-            score: Any = reward(answer, reference) if of_episode is None else of_episode(episode)
-        except KeyboardInterrupt:
-            raise
-        except Unmeasurable as error:
-            self._report_fault(faults, name, make_line(f"cannot be measured: {error}", MAX_REASON))
-            return None, {}
-        except BaseException as error:  # a user's reward must not end a training run, not even with sys.exit
-            self._report_fault(faults, name, f"raised {describe_error(error, MAX_REASON)}")
-            return None, {}
-        is_plain = type(score) is float and 0.0 <= score <= 1.0  # most are
-        return score if is_plain else self._check_score(faults, name, score), {}
+        inside: dict[str, str] = {}
+        value, inner = reward._score(answer, reference, episode, inside)
+        if inside and value is None:
+            faults[name] = f"{next(iter(inside))}, which is inside it, failed"
+        faults.update({f"{name}.{key}": reason for key, reason in inside.items()})
+        return value, inner
 
     def _check_score(self, faults: dict[str, str], name: str, score: Any) -> float | None:
         if score is None:

@@ -59,7 +59,9 @@ class ExactMatchReward:
         if len(raw) > min(MAX_TEXT, 4 * max(map(len, accepted), default=0) + 256):
             return 0.0
         said = normalize(raw)
-        return 1.0 if said.text and (said.text in accepted or any(self._is_near(said, gold) for gold in golds)) else 0.0
+        if said.text in accepted:
+            return 1.0 if said.text else 0.0
+        return float(self.tolerance is not None and any(self._is_near(said, gold) for gold in golds))
 
     def explain(self, answer: Answer, reference: Reference) -> str:
         """Return why the answer got its score, in a sentence."""
