@@ -94,7 +94,7 @@ def split_words(text: str) -> tuple[list[str], bool]:
     plain = _PLAIN.fullmatch(text) is not None  # most texts
     is_split = plain and "no. " not in (lower := text.lower()) and "neg. " not in lower  # "no. 2"
     sentences = text.split(". ") if is_split else [text]
-    read = _read_known_sentence if plain and len(text) < 1000 else _read_sentence
+    read = read_known_sentence if plain and len(text) < 1000 else _read_sentence
     words: list[str] = []
     denies = False
     start = 0  # of the clause before
@@ -136,7 +136,7 @@ def _read_sentence(text: str) -> tuple[list[_Clause], bool]:
     return clauses, denies
 
 
-_read_known_sentence = lru_cache(maxsize=4096)(_read_sentence)  # of plain text; the replies to one task share many
+read_known_sentence = lru_cache(maxsize=4096)(_read_sentence)  # of plain text; the replies to one task share many
 
 
 def _keep_sign(found: re.Match[str]) -> str:
