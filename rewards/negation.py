@@ -49,7 +49,7 @@ _GROUPS = _read_groups()
 FILLER, SEEN, NEGATIONS, _PLACES = (
     frozenset(_GROUPS[name].split("|")) for name in ("fillers", "seen", "negations", "places")
 )  # the negations are no stop words, and the words of a label that denies
-_CUE = re.compile(r"(?P<pseudo>\b(?:{pseudo})\b)|(?P<after>{after})|(?P<before>\b(?:{before})\b)".format_map(_GROUPS))
+_CUE = re.compile(r"\b(?:(?P<pseudo>(?:{pseudo})\b)|(?P<after>{after})|(?P<before>(?:{before})\b))".format_map(_GROUPS))
 _HINT, _END, _CROSSES = (re.compile(_GROUPS[name]) for name in ("hints", "ends", "crosses"))
 _PLAIN = re.compile(r"[A-Za-z1-9 .,;?]*")
 _ODD = re.compile(r"\bno{2,}\b|\bneg\.|\bno(?:\.|\s+)\s?\d|[a-z]{3}free\b")  # of a plain text, what `_SIGNS` may change
@@ -114,7 +114,7 @@ def split_words(text: str) -> tuple[list[str], bool]:
 def _read_sentence(text: str) -> tuple[list[_Clause], bool]:
     """Return the clauses of a text, and whether it may hold a negation."""
     lower = join_numbers(mark_case(text).lower()) if _PLAIN.fullmatch(text) else ""
-    if lower and not _END.search(lower) and not any(map(_is_hint, words := _TOKEN.findall(lower))):
+    if lower and not any(map(_is_hint, words := _TOKEN.findall(lower))) and not _END.search(lower):
         return [_Clause(words, [], None)], False
     if lower and not _ODD.search(lower):
         text = " ".join(lower.split())
@@ -128,9 +128,9 @@ def _read_sentence(text: str) -> tuple[list[_Clause], bool]:
         words, bare = _SIGNED_TOKEN.findall(clause), None
         cues = list(_CUE.finditer(clause)) if any(map(_is_hint, words)) else []
         if cues:
-            denies, words = True, _mark_clause(clause, cues)
-            if _is_bare(clause, cues[0]):
-                bare = [MARK if word in NEGATIONS else word for word in words]
+            denies = True
+            words, is_bare = _mark_clause(clause, cues)
+            bare = [MARK if word in NEGATIONS else word for word in words] if is_bare else None
         clauses.append(_Clause(words, _SIGNED_TOKEN.findall(end[0]) if end else [], bare))
         at = end.end() if end else at
     return clauses, denies
@@ -178,20 +178,15 @@ def _is_cross(sign: str) -> bool:
     return not sign.isascii() and not sign.isalpha() and bool(_CROSSES.search(unicodedata.name(sign, "")))
 
 
-def _is_bare(clause: str, cue: re.Match[str]) -> bool:
-    """Return whether a clause denies, and has no word of its own: "Not seen." """
-    rest = _SIGNED_TOKEN.findall(_CUE.sub(" ", clause))
-    return cue["pseudo"] is None and all(word in FILLER or word in SEEN or word.endswith("ly") for word in rest)
-
-
-def _mark_clause(clause: str, found: list[re.Match[str]]) -> list[str]:
-    """Return the words of a clause, with those that its negations deny marked."""
+def _mark_clause(clause: str, found: list[re.Match[str]]) -> tuple[list[str], bool]:
+    """Return the words of a clause, with those that its negations deny marked; and whether it has no others."""
     pieces = list(_PIECE.finditer(clause))
     words, starts = [piece[0] for piece in pieces], [piece.start() for piece in pieces]
-    marked = words[:]
+    marked, others = words[:], words[:]
     known = 0  # what stands before is settled
     cues = [(cue, bisect_left(starts, cue.start()), bisect_left(starts, cue.end())) for cue in found]
     for number, (cue, begin, end) in enumerate(cues):
+        others[begin:end] = [""] * (end - begin)
         if cue["pseudo"] is not None:
             continue
         until = cues[number + 1][1] if number + 1 < len(cues) else len(words)
@@ -210,7 +205,10 @@ def _mark_clause(clause: str, found: list[re.Match[str]]) -> list[str]:
         for place in (*range(first, begin), *range(end, last)):
             marked[place] = MARK + words[place]
         marked[begin:end] = [MARK] * (end - begin)
-    return [word for word in marked if not word.endswith(",")]
+    is_bare = found[0]["pseudo"] is None and all(
+        word in FILLER or word in SEEN or word in ("", ",") or word.endswith("ly") for word in others
+    )
+    return [word for word in marked if not word.endswith(",")], is_bare
 
 
 def _find_beginning(words: list[str], known: int, end: int, cue: str) -> int:
