@@ -20,11 +20,11 @@ FOLDER = Path(__file__).parent
 QUICK = {  # seconds
     "adviser_retrieval": "--requests 200 --tools 3000 --searches 300",
     "decode_operations": "",
-    "guessing": "100",
+    "guessing": "",
     "literature_without_search": "200",
     "negation_scope": "",
     "reply": "",
-    "rescore": "1000 2",
+    "rescore": "3000 2",
     "scoring": "3",
     "trace_episode": "",
 }
