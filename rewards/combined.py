@@ -3,57 +3,23 @@
 import logging
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from graphlib import CycleError, TopologicalSorter
 from typing import Annotated, Any
 
-from pydantic import Field, SkipValidation
+from pydantic import Field
 
 from ..errors import ConfigError, Unmeasurable, describe_unknown
 from ..records import Episode, Scores
 from ..utils.terminal import describe_error, make_line
 from ..utils.values import reaches, to_finite_float, to_number
-from .declare import (
-    AnyReward,
-    Name,
-    NonNegative,
-    RewardName,
-    Threshold,
-    create_validated,
-    get_reward_name,
-    register_reward,
-    validated_dataclass,
-)
+from .declare import Component, Name, RewardName, create_validated, get_reward_name, register_reward
 from .fields import Answer, Reference, get_field
-from .imported import adapt_reward
 
 log = logging.getLogger(__name__)
 Scored = tuple[float | None, dict[str, float | None]]  # the total, and the score of each component by name
 MAX_REASON = 500  # characters kept of why a component failed
-
-
-@validated_dataclass
-class Component:
-    """A part of a combined reward: a reward, its weight, and the scores it needs from other components.
-
-    If a score is below what is needed, this component counts 0.0. If the other component does not apply (`None`),
-    neither does this one; if the other fails, so does this one.
-
-    >>> from viewbox.rewards import ToolUseReward
-    >>> Component(ToolUseReward(at_least=1), 0.1, needs={"label": 1.0}).needs
-    {'label': 1.0}
-    """
-
-    reward: SkipValidation[AnyReward]
-    weight: Annotated[NonNegative, Field(description="its share of the combined reward; all weights sum to 1")]
-    needs: Annotated[
-        Mapping[Name, Threshold],
-        Field(description="least scores of other components, such as `{label: 1.0}`; if one is lower, this counts 0"),
-    ] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "reward", adapt_reward(self.reward))
 
 
 @register_reward("combined")

@@ -25,8 +25,7 @@ from ...network.data_policy import RESTRICTED, check_may_leave, guard_sending, i
 from ...plugins import ENVIRONMENTS, find_plugin
 from ...records import Episode, Scores
 from ...rewards import CombinedReward, ExactMatchReward, build, to_combined
-from ...rewards.declare import AnyReward
-from ...rewards.imported import load_reward
+from ...rewards.declare import AnyReward, load_reward
 from ...rewards.remote import count_threads, find_remote_address
 from ...utils.secrets import mask_assignments
 from ..store.layout import IMPORTED

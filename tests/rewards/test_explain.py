@@ -14,8 +14,8 @@ from viewbox.rewards import (
     build,
     explain_reward,
 )
+from viewbox.rewards.declare import load_reward
 from viewbox.rewards.explain import explain_score
-from viewbox.rewards.imported import load_reward
 
 
 @each(

@@ -9,7 +9,7 @@ import pytest
 from tests.support.tables import each
 from viewbox.errors import ConfigError
 from viewbox.rewards import CombinedReward, IoUReward, build, to_combined
-from viewbox.rewards.imported import load_reward
+from viewbox.rewards.declare import load_reward
 
 SOURCE = """
 from dataclasses import dataclass

@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 
 from tests.support.tables import each
 from viewbox.rewards import CombinedReward, ExactMatchReward
-from viewbox.rewards.imported import AnswerFunction, EpisodeFunction
+from viewbox.rewards.declare import AnswerFunction, EpisodeFunction
 from viewbox.rewards.remote import count_threads, is_blocking, take_counts
 
 
