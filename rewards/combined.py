@@ -26,15 +26,12 @@ MAX_REASON = 500  # characters kept of why a component failed
 class CombinedReward:
     """The weighted mean of named rewards: Σ w_i r_i / Σ w_i over the components that apply (are not `None`).
 
-    A component is (reward, weight) or a `Component`, which may need others: one with {"label": 1.0} counts 0.0 unless
-    `label` scores 1.0 (for example, a bonus for tools that only right answers earn). A component is evaluated after
-    those it needs. Cyclic needs are rejected. A component whose needs are unmet is not evaluated.
-
-    Weights are >= 0 and sum to 1 (±1e-6). The result is `None` if no component with a weight applies. A component that
-    raises (`Unmeasurable`: no answer can meet the reference), or returns anything but `None` or a number in [0, 1],
-    fails: its score is `None`, and if it has a weight, so is the result: a failed component says nothing about the
-    answer, and averaging the others would change the scale.
-    Each failing component is logged once. The components of a nested combined reward are listed as "outer.inner".
+    A component is (reward, weight) or a `Component`, which may need others: one with {"label": 1.0} counts 0.0, and is
+    not evaluated, unless `label` scores 1.0 (for example, a bonus for tools that only right answers earn). Weights are
+    >= 0 and sum to 1 (±1e-6). A component that raises (`Unmeasurable`: no answer can meet the reference), or returns
+    anything but `None` or a number in [0, 1], fails: its score is `None`, and if it has a weight, so is the result:
+    averaging the others would change the scale. Each failing component is logged once. The components of a nested
+    combined reward are listed as "outer.inner".
 
     Range: [0, 1], or `None`.
 

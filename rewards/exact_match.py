@@ -16,15 +16,12 @@ from .fields import MAX_TEXT, Answer, Reference, get_accepted_values, get_field,
 class ExactMatchReward:
     """1 if the answer's field equals the reference's field after normalization, else 0.
 
-    Both sides are compared in their normal form (`utils/values.py`): without case, compatibility forms (NFKC),
-    invisible characters, runs of whitespace and outer punctuation (the normalization of SQuAD, Rajpurkar et al. 2016,
-    but articles stay); a number is the same however it is written ("2", "2.0"), but not with another sign or unit; true
-    is yes. The gold is a string, number or bool, or a list of accepted values; `aliases` gives further spellings of a
-    gold. With a `tolerance`, numbers of one sign and unit are equal if |answer - gold| <= `tolerance`. The answer must
-    be a scalar: a list of labels scores 0, and so does a missing or empty answer, even if the gold is missing. An
-    answer longer than four times the longest accepted text plus 256 characters, or than 16,384 characters, scores 0
-    without being compared; a longer gold cannot be measured. The whole text must match, so a negated or hedged gold, or
-    a list of options, scores 0; look-alike letters of another script are different letters.
+    Both sides are compared in their normal form (`utils/values.py`; after SQuAD, Rajpurkar et al. 2016, but articles
+    stay). The gold is a string, number or bool, or a list of accepted values; `aliases` gives further spellings of a
+    gold. With a `tolerance`, numbers of one sign and unit are equal if |answer - gold| <= `tolerance`. The whole text
+    must match: a negated or hedged gold, or a list, scores 0, and so does a missing or empty answer. An answer longer
+    than four times the longest accepted text plus 256 characters, or than 16,384 characters, scores 0 without being
+    compared; a longer gold cannot be measured.
 
     Range: {0.0, 1.0}.
 

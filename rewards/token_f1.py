@@ -54,19 +54,11 @@ class _Gold(NamedTuple):
 class TokenF1Reward:
     """F1 of the multisets of lower-cased words: F1 = 2 |A ∩ G| / (|A| + |G|), the best over a list of accepted golds.
 
-    From SQuAD (Rajpurkar et al. 2016); here an empty or missing answer scores 0 even if the gold is empty too.
-    Repeating a word does not help, because the intersection counts a word at most as often as the gold has it.
-    `stop_words` are left out on both sides: True for a short English list, or your own list. Negations are never left
-    out, nor is a letter that is a name ("hepatitis A"), and a gold that holds only stop words is compared as it is. A
-    gold without any word ("+") is compared as a whole. An answer of more than 5,000 characters plus four times the
-    gold's, or of more than 16,384, scores 0; a longer gold cannot be measured.
-
-    A denied word matches only a denied word (`negation.py`, after NegEx). So "no tumour" against "tumour" scores 0, and
-    "No effusion. Nodule." is not "Effusion. No nodule.". A negation counts as a word only if it denies nothing. Each
-    word that one side affirms and the other denies takes two shared words away. A word that one side both affirms and
-    denies is worth a third. A sign that makes another value is part of its word: "<5" is not ">5", "28%" not "28",
-    "rh+" not "rh-". `negation_scope=False` compares bare words, as SQuAD does. Apart from that, the order of the words
-    does not matter; for labels use `ExactMatchReward`.
+    From SQuAD (Rajpurkar et al. 2016); here an empty or missing answer scores 0 even if the gold is empty too. A denied
+    word matches only a denied word (`negation.py`, after NegEx), and each word that one side affirms and the other
+    denies takes two shared words away. `stop_words` are left out on both sides (True: a short English list), but never
+    a negation, or a letter that is a name ("hepatitis A"). An answer of more than 5,000 characters plus four times the
+    gold's, or of more than 16,384, scores 0; a longer gold cannot be measured. For labels use `ExactMatchReward`.
 
     Range: [0, 1].
 
