@@ -47,7 +47,6 @@ LEFT_OUT = {
     "gpu_check": "needs a GPU",
     "gpu_families": "needs a GPU",
     "quickstart": "trains for ten minutes",
-    "reading": "needs a checkout to compare with",
     "snapshot": "millions of articles: ten minutes and gigabytes",
     "specialists": "calls a second by the clock: for a quiet machine",
     "store": "episodes a second by the clock: for a quiet machine",
