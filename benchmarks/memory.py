@@ -15,10 +15,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+from live_bytes import LiveBytes
 from peft import get_peft_model
 from scripted_case import PATCH, CaseSize, Stage
 from transformers import AutoConfig, AutoModelForImageTextToText
-from update_cost import LiveBytes
 
 from viewbox.configs.schema import Config, parse
 from viewbox.training.generation import use_for_generation

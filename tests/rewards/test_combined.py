@@ -38,7 +38,7 @@ from viewbox.rewards import (
     to_combined,
 )
 from viewbox.rewards.explain import explain_score
-from viewbox.rewards.imported import AnswerFunction, EpisodeFunction, load_reward
+from viewbox.rewards.declare import AnswerFunction, EpisodeFunction, load_reward
 from viewbox.rewards.remote import count_threads, is_blocking, take_counts
 
 NAN, INF = math.nan, math.inf

@@ -33,7 +33,7 @@ from viewbox.publish import publish
 from viewbox.publish.model import publish_model
 from viewbox.records import Episode, Message, Reply, Task, ToolCall
 from viewbox.rewards import BrierReward, CombinedReward, ExactMatchReward, build
-from viewbox.rewards.imported import AnswerFunction, EpisodeFunction
+from viewbox.rewards.declare import AnswerFunction, EpisodeFunction
 from viewbox.rollouts.exchange.export import check_push, export_run
 from viewbox.rollouts.exchange.importing import import_file
 from viewbox.rollouts.judge.reward import JudgeReward

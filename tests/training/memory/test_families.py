@@ -11,7 +11,7 @@ from viewbox.training.memory.workload import count_bytes, find_model_shapes, fin
 from viewbox.training.precision import build_model
 from viewbox.training.trainer_args import build_trainer_arguments
 
-LiveBytes = load_benchmark("update_cost").LiveBytes
+LiveBytes = load_benchmark("live_bytes").LiveBytes
 TOLERANCE = 0.2
 AT_DAY = ("gemma3", "internvl", "lfm2_vl")
 

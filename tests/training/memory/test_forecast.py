@@ -18,7 +18,7 @@ from viewbox.training.memory.forecast import predict_workload
 from viewbox.training.memory.workload import Workload, count_bytes, read_known_models
 from viewbox.training.trainer_args import build_trainer_arguments
 
-LiveBytes = load_benchmark("update_cost").LiveBytes
+LiveBytes = load_benchmark("live_bytes").LiveBytes
 TOLERANCE = 0.15
 LORA = {"r": 4, "target_modules": ".*language_model.*_proj"}
 
