@@ -20,7 +20,7 @@ from ..envs.data.rows import Rows
 from ..envs.from_config import build_envs, prepare_env
 from ..errors import ConfigError, ViewboxError
 from ..records import Task
-from ..training.checks.prompt_page import Prompt, build_prompt, render_parts, write_page
+from ..training.prompt_page import Prompt, build_prompt, render_parts, write_page
 from ..utils.files import check_out
 from ..utils.terminal import make_line
 from .commands import say

@@ -26,7 +26,7 @@ from ..viewer.contact_sheet import ACROSS, COLUMNS, Block, draw_blocks, fit_pict
 from ..viewer.marks import Mark, Views, find_marks, place_on
 
 if TYPE_CHECKING:
-    from ..training.checks.preflight import LocalModel
+    from ..training.plan import LocalModel
 
 TEXT_LINES = 7  # under a panel
 MAX_PICTURES = 4  # of a task that are drawn
@@ -54,7 +54,7 @@ class ShownTask:
 
 def load_config(name: str, overrides: Sequence[str]) -> "tuple[Config, LocalModel | None]":
     """Return a config, which may lack the section `model`, and its model if it is on this machine."""
-    from ..training.checks.preflight import find_model
+    from ..training.plan import find_model
 
     config = schema.load(name, overrides, needs_model=False)
     with schema.locate_errors(config):

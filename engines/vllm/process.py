@@ -268,7 +268,8 @@ def build_server(
     Raises:
         ConfigError: there is no vLLM.
     """
-    from ..hf.loading import find_changed_settings, find_model_folder
+    from ...assets import find_model_folder
+    from ..hf.loading import find_changed_settings
 
     changed = find_changed_settings(model, image_processor)
     flags = build_flags(model, settings, changed, dtype=dtype, gpu=gpu, trains=run is not None)

@@ -5,13 +5,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from ...configs.schema import Config
-from ...core.base import BaseMultiTurnEnv
-from ...core.contract import EpisodeState
-from ...images.ref import ImageRef
-from ...utils.files import write_atomically
-from ...utils.templates import fill_template
-from .preflight import LocalModel
+from ..configs.schema import Config
+from ..core.base import BaseMultiTurnEnv
+from ..core.contract import EpisodeState
+from ..images.ref import ImageRef
+from ..utils.files import write_atomically
+from ..utils.templates import fill_template
+from .plan import LocalModel
 
 
 class Prompt(NamedTuple):
