@@ -1073,7 +1073,7 @@ CODE_ROWS = [
     trains("T16 metric", "a metric that ends the process", EXITS, *world("HasMetric"), "log.eval_tasks=2", **CODE,
            holds=plays(8)),
     refuses("T16 environment", "an environment that ends the process when it is made", EXITS, *world("Refuses"),
-            says=("world.py", "SystemExit"), **CODE),
+            says=("world.py", "SystemExit"), is_dry=False, **CODE),
     refuses("T16 import", "a reward whose file ends the process", EXITS, mine("half"), ONE,
             says=("rewards.py", "SystemExit"), prepare=lambda folder: (folder / "rewards.py").write_text("exit(3)\n")),
     trains("T19", "a reward that returns the comparison of two arrays", "https://github.com/THUDM/slime/pull/2121",
