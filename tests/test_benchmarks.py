@@ -158,12 +158,13 @@ def test_a_reply_that_is_read_scores_as_the_answer_in_it():
 
 def test_the_two_runs_of_reward_hacking_differ_in_the_gate_only():
     from viewbox.configs import schema
-    from viewbox.training.checks.preflight import check
+    from viewbox.training.findings import check
+    from viewbox.training.plan import Plan
 
     found = {}
     for name in HACKING.RUNS:
         loaded = schema.load(str(FOLDER / "reward_hacking.yaml"), HACKING.build_overrides(name))
-        check(loaded)
+        check(Plan(loaded))
         found[name] = loaded.model_dump()
     assert found["gated"]["reward"]["components"]["bonus"].pop("needs") == {"label": 1.0}
     assert found["gated"] == found["naive"]

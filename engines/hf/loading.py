@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import torch
 from safetensors import safe_open
 
-from ...assets import resolve_model_path
+from ...assets import find_model_folder, resolve_model_path
 from ...configs.schema import Config
 from ...configs.sections import ModelSection
 from ...core.base import BaseMultiTurnEnv
 from ...envs.from_config import build_envs
-from ...errors import ConfigError, ModelError, suggest_nearest
+from ...errors import ConfigError, ModelError
 from ...utils.docstrings import check_kept
 from ...utils.model_folder import describe_danger, describe_tokens, take_template
 from ...utils.terminal import describe_error
@@ -51,23 +51,6 @@ def open_policy(config: Config) -> LoadedPolicy:
     set_max_pixels(processor, config.model.max_pixels or env.max_pixels)
     quantize = config.lora.quantize if config.lora else None
     return LoadedPolicy(env, held_out, load_model(config.model, quantize), processor)
-
-
-def find_model_folder(name: str) -> Path | None:
-    """Return the folder (or file) that a model's name leads to; None for a hub name. Raise `ConfigError` for a path
-    where nothing is, and `ModelError` for an adapter or an unknown shipped model."""
-    path = Path(resolve_model_path(name))
-    if (path / "adapter_config.json").is_file():
-        allowed = "the model that it was merged into (of a run: its folder model)"
-        raise ModelError(f"model.name = {name!r}: holds an adapter, no model; allowed: {allowed}", key="model.name")
-    if path.exists():
-        return path
-    if name.startswith(("/", ".", "~")) or name.count("/") > 1:
-        near = suggest_nearest(path, [str(folder) for folder in path.parent.glob("*/")])
-        raise ConfigError(
-            f"model.name = {name!r}: no such folder{near}; allowed: a model's folder or a hub name", key="model.name"
-        )
-    return None
 
 
 def load_processor(section: ModelSection) -> "tuple[PretrainedConfig, Any]":

@@ -15,6 +15,7 @@ import torch
 from PIL import Image
 from transformers import PreTrainedModel
 
+from ...assets import find_model_folder
 from ...configs.sections import ModelSection
 from ...errors import ModelError, ViewboxError
 from ...utils.terminal import describe_error
@@ -162,7 +163,7 @@ def describe_model(section: ModelSection) -> Iterator[str]:
     role = "in the tool's message" if template.tool_role else "in a user message"
     yield f"tool pictures  {role}" + (", consecutive ones merged" if template.merges else "")
     yield from (f"note: {note}" for note in template.notes)
-    folder = Path(loading.find_model_folder(str(section.name)) or "")
+    folder = Path(find_model_folder(str(section.name)) or "")
     if folder.is_dir() and not any(one for kind in ("safetensors", "bin") for one in folder.glob(f"*.{kind}")):
         yield "weights        none in the folder: only its config, processor and chat template were asked"
         return

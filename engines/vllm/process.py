@@ -237,7 +237,8 @@ def build_server(
 ) -> ServerProcess:
     """Return a server for a named model; it is not started yet. Settings of the image processor that are not those of
     the model's folder become the server's. `run` is the folder of a training run that sends it weights."""
-    from ..hf.loading import find_changed_settings, find_model_folder
+    from ...assets import find_model_folder
+    from ..hf.loading import find_changed_settings
 
     changed = find_changed_settings(model, image_processor)
     flags = build_flags(model, settings, changed, dtype=dtype, gpu=gpu, trains=run is not None)

@@ -93,7 +93,7 @@ def _write(config: Config, out: Path) -> VerlExport:
         import pyarrow
         from pyarrow import parquet
 
-        from ...assets import PACKAGE
+        from ...assets import PACKAGE, find_model_folder
         from ...engines.hf import loading
         from ...engines.hf.chat_tokens import ChatTokens
     except ImportError as error:
@@ -132,7 +132,7 @@ def _write(config: Config, out: Path) -> VerlExport:
         _dump(folder / LOOP, [{"name": NAME, "_target_": target, "config": CONFIG}])
         _dump(folder / TRAINER, mask_settings(settings))
         is_shipped = str(config.model.name).startswith(PACKAGE)
-        shipped = loading.find_model_folder(str(config.model.name)) if is_shipped else None
+        shipped = find_model_folder(str(config.model.name)) if is_shipped else None
         if shipped is not None:
             shutil.copytree(shipped, folder / MODEL, ignore=shutil.ignore_patterns("__pycache__", "*.py"))
         script = folder / "run.sh"

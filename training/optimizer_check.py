@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from transformers import Trainer, get_scheduler
 
-from ...errors import ConfigError
+from ..errors import ConfigError
 
 # Settings that some optimizers read, and another value of each
 OTHER = {"adam_beta1": 0.5, "adam_beta2": 0.5, "adam_epsilon": 0.5, "optim_target_modules": None}

@@ -1,24 +1,65 @@
-"""Which way a model takes, and what it makes of a picture: the lines of a dry run that depend on its family."""
+"""What is trained of a model, which way it takes, and what it makes of a picture: asked of its shapes."""
 
 import math
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 from PIL import Image
 
-from ...configs.schema import Config
-from ...core.base import BaseMultiTurnEnv
-from ...engines.hf import parity
-from ...engines.hf.architectures import Architecture, get_architecture
-from ...engines.hf.model_parts import get_base_model
-from ...engines.hf.picture_settings import find_largest_view, set_max_pixels
-from ..precision import build_model
+from ..configs.schema import Config
+from ..core.base import BaseMultiTurnEnv
+from ..engines.hf import parity
+from ..engines.hf.architectures import Architecture, get_architecture
+from ..engines.hf.model_parts import get_base_model
+from ..engines.hf.picture_settings import find_largest_view, set_max_pixels
+from .plan import LocalModel
+from .precision import list_untrained
 
 
-def describe_way(config: Config, model_config: Any) -> str:
-    """Return how a model plays and learns, in one line."""
-    architecture = get_architecture(model_config)
+@dataclass(frozen=True)
+class Parameters:
+    """The parameters of a run.
+
+    Args:
+        adapted: the number of adapted layers in each part of the model ("language", "vision").
+        untrained: the parts in which nothing is trained.
+    """
+
+    total: int
+    trained: int
+    adapted: dict[str, int]
+    untrained: Sequence[str] = ()
+
+    def describe(self) -> str:
+        """Return the parameters in one line.
+
+        >>> Parameters(4_000_000, 40_000, {"language": 14, "vision": 2}).describe()
+        '0.0 M of 4.0 M parameters: adapters on 14 language and 2 vision layers'
+        """
+        share = f"{self.trained / 1e6:.1f} M of {self.total / 1e6:.1f} M parameters"
+        parts, rest = (" and ".join(f"{n} {name}" for name, n in self.adapted.items())), ", ".join(self.untrained)
+        if self.adapted:
+            return f"{share}: adapters on {parts} layers{'; none in ' if rest else ''}{rest}"
+        return f"{share}; frozen: {rest}" if rest else f"all {self.total / 1e6:.1f} M parameters"
+
+
+def count_parameters(model: Any) -> Parameters:
+    """Return the parameters of a model with its adapters, which needs no numbers."""
+    sizes = {name: weight.numel() for name, weight in model.named_parameters() if ".lora_" not in name}
+    total = sum(sizes.values())
+    names = {name.partition(".lora_")[0] for name, _ in model.named_parameters() if ".lora_" in name}
+    tower = set(get_architecture(model.config).get_vision_tower(model).modules())
+    parts = Counter(sorted("vision" if model.get_submodule(name) in tower else "language" for name in names))
+    trained = sum(weight.numel() for weight in model.parameters() if weight.requires_grad)
+    return Parameters(total, trained, dict(parts), list_untrained(model))
+
+
+def describe_way(config: Config, model: Any) -> str:
+    """Return how a model without numbers plays and learns, in one line."""
+    architecture = get_architecture(model.config)
     several = "a mask for each kind of layer" if len(architecture.masks.kinds) > 1 else "a mask"
     if config.train.method != "grpo":
         learns = "padded rows, by its own forward"
@@ -26,22 +67,17 @@ def describe_way(config: Config, model_config: Any) -> str:
         learns = "one episode at a time, by its own forward"
     elif architecture.has_states:
         learns = "padded rows: no prompt is shared"
-    elif is_causal(architecture, build_model(config, model_config)):
+    elif is_causal(architecture, model):
         learns = "packed rows without a mask, in which a group shares its prompt"
     else:
         learns = f"packed rows with {several}, in which a group shares its prompt; masks grow with the square of a row"
     return f"plays {parity.describe_way(architecture)}; learns from {learns}"
 
 
-def describe_pictures(
-    config: Config, env: BaseMultiTurnEnv, architecture: Architecture, settings: Mapping[str, Any]
-) -> str:
-    """Return what a model's processor makes of the largest view and what it costs, in one line.
-
-    Args:
-        settings: those of an environment that follow from the model.
-    """
-    processor, multiple = architecture.processor, settings.get("pixel_multiple")
+def describe_pictures(config: Config, env: BaseMultiTurnEnv, model: LocalModel) -> str:
+    """Return what a model's processor makes of the largest view and what it costs, in one line."""
+    architecture = get_architecture(model.config, model.processor)
+    processor, multiple = model.processor, model.view_settings.get("pixel_multiple")
     allowed = config.model.max_pixels or env.max_pixels
     set_max_pixels(processor, env.max_pixels)
     (width, height), view = find_largest_view(architecture, env.max_pixels, env.pixel_multiple)

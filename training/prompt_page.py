@@ -5,12 +5,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from ...configs.schema import Config
-from ...core.base import BaseMultiTurnEnv
-from ...core.contract import EpisodeState
-from ...images.ref import ImageRef
-from ...utils.files import fill_template, write_atomically
-from .preflight import LocalModel
+from ..configs.schema import Config
+from ..core.base import BaseMultiTurnEnv
+from ..core.contract import EpisodeState
+from ..images.ref import ImageRef
+from ..utils.files import fill_template, write_atomically
+from .plan import LocalModel
 
 
 class Prompt(NamedTuple):
