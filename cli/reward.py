@@ -1,6 +1,7 @@
 """`viewbox reward try`: tries a reward on an answer from the command line or of a saved episode."""
 
 import json
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace

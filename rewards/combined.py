@@ -122,7 +122,7 @@ class CombinedReward:
             else:
                 try:
                     if of_episode is None:
-                        value = component.reward(answer, reference)
+                        value = component.reward(answer, reference)  # type: ignore[operator]
                     elif episode is not None:
                         value = of_episode(episode)
                 except KeyboardInterrupt:

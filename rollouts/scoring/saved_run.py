@@ -31,8 +31,7 @@ from ...network.data_policy import RESTRICTED, check_may_leave, guard_sending, i
 from ...plugins import ENVIRONMENTS, find_plugin
 from ...records import Episode, Scores
 from ...rewards import AnyReward, CombinedReward, ExactMatchReward, build, to_combined
-from ...rewards.declare import REWARD_TYPES, list_reward_types
-from ...rewards.declare import load_reward
+from ...rewards.declare import REWARD_TYPES, list_reward_types, load_reward
 from ...rewards.remote import count_threads, find_remote_address, iter_rewards
 from ...utils.concurrency import map_in_order
 from ...utils.secrets import mask_assignments
