@@ -38,12 +38,6 @@ class Export:
 def export_run(run: str | Path, to: str, out: str | Path, options: Export = Export()) -> Report:
     """Write a run in another form, whole or not at all; what cannot be read or said is counted in the report.
 
-    Args:
-        run: a run folder, or a folder of episodes. Nothing in it is changed.
-        to: one of `FORMS`.
-        out: the file, or for `hf` the folder; it must not exist.
-        options: which episodes, and how.
-
     Raises:
         ConfigError: an unknown form, a package is missing, `out` exists, or no episode is left.
     """
