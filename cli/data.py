@@ -32,7 +32,7 @@ from .commands import say
 
 if TYPE_CHECKING:
     from ..configs.schema import Config
-    from ..training.checks.preflight import LocalModel
+    from ..training.plan import LocalModel
 
 _WIDTH = 200  # characters of a field that are printed
 _MAX_OPENED, _MAX_VOLUMES = 1000, 50  # tasks of a split whose images are opened in any case
@@ -230,7 +230,7 @@ def relocate(data: Mapping[str, Any], path: str) -> list[str]:
 # ---------------------------------------------------------------- the tasks of a config
 def load_config(name: str, overrides: Sequence[str]) -> "tuple[Config, LocalModel | None]":
     """Return a config, which may lack the section `model`, and its model if it is on this machine."""
-    from ..training.checks.preflight import find_model
+    from ..training.plan import find_model
 
     config = schema.load(name, overrides, needs_model=False)
     with schema.locate_errors(config):
@@ -259,7 +259,7 @@ def store_tasks(
 
     What cannot be shown is appended to `problems`.
     """
-    from ..training.checks.prompt_page import build_prompt
+    from ..training.prompt_page import build_prompt
 
     config, model = load_config(name, overrides)
     with schema.locate_errors(config):

@@ -9,9 +9,8 @@ from .commands import Table, say
 if TYPE_CHECKING:
     from ..rewards.explain import ExplainedScore
     from ..rollouts.listing import RunFigures, RunList
-    from ..rollouts.scoring.compare import Comparison, Difference
+    from ..rollouts.scoring.compare import Comparison, Difference, ToolGain
     from ..rollouts.scoring.rescore import ScoreChange, ScoreReport
-    from ..rollouts.scoring.tool_gain import ToolGain
 
 MAX_LISTED = 5  # unreadable lines, and tasks that only one side solves
 SHORT = 40  # letters of a cell in a list of runs

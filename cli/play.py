@@ -139,7 +139,7 @@ def evaluate(
         json_line: also print the comparison as one JSON object, on the last line.
     """
     from ..rollouts.job import build_job, create_rollout_folder, remove_tools_of_job
-    from ..rollouts.scoring.tool_gain import MAX_UNANSWERED, compare_tools
+    from ..rollouts.scoring.compare import MAX_UNANSWERED, compare_tools
     from ..rollouts.store.reader import load
     from ..rollouts.store.run_folder import describe_view, remove_unused
     from .figures import show_gain

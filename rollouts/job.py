@@ -30,14 +30,13 @@ from ..configs.schema import Config
 from ..configs.sections import DEFAULT_ENGINE, EnvSection, RolloutSection
 from ..configs.validation import describe_errors
 from ..configs.yaml_reader import Document
-from ..core.base import BaseMultiTurnEnv
+from ..core.base import BaseMultiTurnEnv, remove_tools
 from ..core.tasks import to_sequence
-from ..core.variants import remove_tools
 from ..engines import model_profiles
 from ..engines.generator import Generator
 from ..engines.openai.client import EndpointSettings, OpenAIGenerator, build_completions_url
 from ..engines.table import get_engine, get_server_engine
-from ..envs.data.fingerprint import fingerprint_data
+from ..envs.data.sources import fingerprint_data
 from ..envs.from_config import build_envs, merge_settings, prepare_env
 from ..errors import ConfigError, describe_unknown
 from ..network.data_policy import check_may_leave
@@ -278,7 +277,7 @@ def _build_token_job(config: Config, count: int) -> RolloutJob:
         from ..engines.hf import loading
         from ..engines.hf.chat_tokens import ChatTokens
         from ..engines.hf.parity import check_parity
-        from ..engines.hf.threads import choose_threads
+        from ..engines.processes import choose_threads
     except ImportError as error:
         raise ConfigError(f"a local model needs more packages ({error}): pip install 'viewbox[train]'") from error
     model_config, processor = loading.load_processor(config.model)

@@ -20,8 +20,7 @@ from ..records import Episode, EpisodeTokens, ToolResult, Turn
 from ..rewards import CombinedReward
 from ..rewards.explain import explain_score
 from ..rewards.remote import is_blocking
-from ..rollouts.scoring.reward_source import find_reward
-from ..rollouts.scoring.trust import make_environment
+from ..rollouts.scoring.saved_run import SavedRun, make_environment
 from ..rollouts.store.layout import find_episodes_folder
 from ..utils.values import to_finite_float
 from .marks import CLOSE, Mark, place_on
@@ -337,7 +336,7 @@ def find_trusted_reward(run: str | Path, environment: str = "") -> CombinedRewar
     No code of the run is run.
     """
     try:
-        source = find_reward(None, Path(run), find_episodes_folder(run))
+        source = SavedRun(run, find_episodes_folder(run)).source
         reward = source.reward or make_environment(environment, {}, "").reward
     except (ViewboxError, OSError, ValueError, TypeError):
         return None

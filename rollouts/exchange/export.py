@@ -13,10 +13,9 @@ from ...core.messages import to_openai_messages
 from ...errors import ConfigError, ImageError, StoreError, describe_unknown
 from ...images.ref import ImageRef
 from ...records import Episode
-from ...utils.files import create_whole
+from ...utils.files import create_whole, fill_template
 from ...utils.frozen import thaw
 from ...utils.importing import import_hub
-from ...utils.templates import fill_template
 from ...utils.terminal import make_line
 from ..scoring.restriction import find_restriction
 from ..store.reader import EpisodeReader, load

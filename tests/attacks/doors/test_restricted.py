@@ -33,13 +33,13 @@ from viewbox.publish import publish
 from viewbox.publish.model import publish_model
 from viewbox.records import Episode, Message, Reply, Task, ToolCall
 from viewbox.rewards import BrierReward, CombinedReward, ExactMatchReward, build
-from viewbox.rewards.imported import AnswerFunction, EpisodeFunction
+from viewbox.rewards.declare import AnswerFunction, EpisodeFunction
 from viewbox.rollouts.exchange.export import check_push, export_run
 from viewbox.rollouts.exchange.importing import import_file
 from viewbox.rollouts.judge.reward import JudgeReward
 from viewbox.rollouts.play import play_many
 from viewbox.rollouts.scoring.rescore import score_run
-from viewbox.rollouts.scoring.reward_source import build_sharing_check
+from viewbox.rollouts.scoring.saved_run import SavedRun
 from viewbox.rollouts.store.reader import load
 from viewbox.rollouts.store.writer import EpisodeWriter
 from viewbox.training.reporting import tracking
@@ -208,15 +208,14 @@ WAYS = [*((place, "play_many") for place in JUDGES), *(("in a closure", driver) 
 @pytest.mark.parametrize(("place", "driver"), WAYS)
 def test_a_judge_elsewhere_is_not_asked(cls, place, driver, elsewhere):
     attempt(DRIVERS[driver], cls, JUDGES[place](judge(elsewhere)))
-    if cls.restricted or "brier" not in place:  # which does not apply
-        arrives(elsewhere, cls)
+    arrives(elsewhere, cls)
 
 
 @BOTH
 @pytest.mark.parametrize("place", ["combined", "of an episode"])
 def test_saved_episodes_are_not_sent_elsewhere(cls, place, elsewhere, tmp_path, monkeypatch):
     monkeypatch.setitem(ENVIRONMENTS, cls.name, f"{__name__}:{cls.__name__}")
-    monkeypatch.setattr("viewbox.rollouts.scoring.reward_source.make_environment", lambda name, *_, **__: cls())
+    monkeypatch.setattr("viewbox.rollouts.scoring.saved_run.make_environment", lambda name, *_, **__: cls())
     env = cls()
     with EpisodeWriter(tmp_path / "run") as writer:
         writer.append(env.play(env.tasks[0], lambda messages: ANSWER))
@@ -231,7 +230,7 @@ def test_an_episode_is_not_sent_because_the_config_names_another_environment(els
         writer.append(env.play(env.tasks[0], lambda messages: ANSWER))
     (tmp_path / "run" / "config.yaml").write_text(yaml.safe_dump({"env": {"name": "open_house:Env"}}))
     monkeypatch.setattr(
-        "viewbox.rollouts.scoring.reward_source.make_environment",
+        "viewbox.rollouts.scoring.saved_run.make_environment",
         lambda name, *_, **__: Digits(reward=ExactMatchReward()) if name == "digits" else Free(),
     )
     assert attempt(score_run, tmp_path / "run", reward=judge(elsewhere))
@@ -283,7 +282,7 @@ def list_refusals(run):
     first = next(iter(load(folder)))
     ways = {
         "push": lambda: check_push(run, folder, "me/x"),
-        "judge": lambda: build_sharing_check(None, run, folder)(first, "https://judge.example/v1"),
+        "judge": lambda: SavedRun(run, folder).check_sending(first, "https://judge.example/v1"),
         "weights": lambda: publish_model(run, run.with_suffix(".out"), to="dir", id="m"),
     }
     refused = set()
