@@ -62,7 +62,7 @@ def parse_lines(folder: Path) -> None:
 
 def run_command(folder: Path) -> None:
     """Run `viewbox score`; the start of the interpreter counts."""
-    arguments = [sys.executable, "-m", "viewbox.cli", "score", str(folder), "--name", "own", "--replace"]
+    arguments = [sys.executable, "-m", "viewbox", "score", str(folder), "--name", "own", "--replace"]
     arguments += ["--format", "json"]
     subprocess.run(arguments, check=True, stdout=subprocess.DEVNULL, cwd=folder)
 

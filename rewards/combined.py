@@ -16,6 +16,7 @@ from ..utils.terminal import describe_error, make_line
 from ..utils.values import reaches, to_finite_float, to_number
 from .declare import Component, Name, RewardName, create_validated, get_reward_name, register_reward
 from .fields import Answer, Reference, get_field
+from .remote import is_blocking
 
 log = logging.getLogger(__name__)
 Scored = tuple[float | None, dict[str, float | None]]  # the total, and the score of each component by name
@@ -64,6 +65,11 @@ class CombinedReward:
         return tuple(
             (name, self.components[name], getattr(self.components[name].reward, "of_episode", None)) for name in names
         )
+
+    @cached_property
+    def is_blocking(self) -> bool:
+        """Whether a reward inside waits for a network; then it must not be called on an event loop."""
+        return is_blocking(self)
 
     @cached_property
     def _logged(self) -> set[str]:

@@ -23,7 +23,7 @@ if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:  # as in a shell that star
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # Every run tries the same generated cases; `pytest --hypothesis-profile=default` tries new ones
-settings.register_profile("repeatable", derandomize=True)
+settings.register_profile("repeatable", derandomize=True, deadline=None)
 settings.load_profile("repeatable")
 
 TESTS = Path(__file__).parent
@@ -91,8 +91,46 @@ def pytest_collection_finish():
     gc.set_threshold(700, 10, 50)  # full ones stay as rare as they were among so many objects
 
 
-def pytest_sessionfinish():
+# ---- seconds of the processor: those of a clock say little of a busy machine
+SECONDS = {}  # of each case, with the fixtures that it is the first to ask for, and the processes that have ended
+
+
+def count_seconds():
+    """User and system, of this process and of its children that were waited for."""
+    return sum(os.times()[:4])
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item):
+    before = count_seconds()
+    result = yield
+    SECONDS[item.nodeid] = count_seconds() - before
+    return result
+
+
+def pytest_sessionfinish(session):
     gc.unfreeze()
+    if worker := getattr(session.config, "workeroutput", None):  # of a process that xdist started
+        worker["seconds"] = {"all": count_seconds(), **dict(find_dearest(SECONDS))}
+
+
+def find_dearest(seconds):
+    return sorted(seconds.items(), key=lambda row: row[1], reverse=True)[:10]
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node):
+    """Add up what the processes of xdist took; a session without them counts its own."""
+    for name, seconds in getattr(node, "workeroutput", {}).get("seconds", {}).items():
+        SECONDS[name] = SECONDS.get(name, 0) + seconds
+
+
+def pytest_terminal_summary(terminalreporter):
+    total = SECONDS.pop("all", 0) or count_seconds()
+    if total >= 60:
+        terminalreporter.section(f"processor: {total:,.0f} s, of which the dearest cases")
+        for name, seconds in find_dearest(SECONDS):
+            terminalreporter.line(f"{seconds:7.1f} s  {name}")
 
 
 @pytest.fixture(autouse=True)

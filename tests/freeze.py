@@ -133,7 +133,7 @@ def freeze_episodes(folder: Path) -> dict:
 def run_command(*arguments: str, folder: Path) -> str:
     environment = os.environ | {"COLUMNS": "120", "HOME": str(folder)}
     done = subprocess.run(
-        [sys.executable, "-m", "viewbox.cli", *arguments],
+        [sys.executable, "-m", "viewbox", *arguments],
         capture_output=True, text=True, cwd=folder, env=environment, check=False,
     )  # fmt: skip
     if done.returncode:
@@ -174,7 +174,7 @@ def ask_command(*arguments: str, folder: Path) -> dict:
     """What a command prints, and its exit status. Seconds and dates are left out."""
     environment = os.environ | {"COLUMNS": "120", "HOME": str(folder)}
     done = subprocess.run(
-        [sys.executable, "-m", "viewbox.cli", *arguments],
+        [sys.executable, "-m", "viewbox", *arguments],
         capture_output=True, text=True, cwd=folder, env=environment, check=False,
     )  # fmt: skip
     text = re.sub(r"\d{4}-\d\d-\d\d[ T]\d\d:\d\d(:\d\d)?|\d+(\.\d+)? (s|seconds)\b", "TIME", done.stdout)

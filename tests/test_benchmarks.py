@@ -158,12 +158,13 @@ def test_a_reply_that_is_read_scores_as_the_answer_in_it():
 
 def test_the_two_runs_of_reward_hacking_differ_in_the_gate_only():
     from viewbox.configs import schema
-    from viewbox.training.checks.preflight import check
+    from viewbox.training.findings import check
+    from viewbox.training.plan import Plan
 
     found = {}
     for name in HACKING.RUNS:
         loaded = schema.load(str(FOLDER / "reward_hacking.yaml"), HACKING.build_overrides(name))
-        check(loaded)
+        check(Plan(loaded))
         found[name] = loaded.model_dump()
     assert found["gated"]["reward"]["components"]["bonus"].pop("needs") == {"label": 1.0}
     assert found["gated"] == found["naive"]
@@ -266,10 +267,11 @@ def test_a_family_of_the_tests_plays_the_case(engine, capsys):
 
 
 def test_a_traced_episode_runs_through_the_loop_and_no_file_outside_the_package():
-    calls = load("trace_episode").count_calls()
-    files = {path for path, _ in calls}
+    traced = load("trace_episode")
+    files = {path for path, _ in traced.count_calls()}
     assert {"core/base.py", "core/loop.py", "core/parsing/reply.py", "rewards/combined.py"} <= files
     assert all((FOLDER.parent / path).is_file() for path in files)
+    assert traced.main() == 0  # neither more files nor more calls than the bars
 
 
 def test_the_page_is_timed_in_a_browser_until_its_rows_have_changed(tmp_path, monkeypatch):

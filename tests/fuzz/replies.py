@@ -5,18 +5,21 @@ import math
 import random
 from functools import cache
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 from pydantic import BaseModel
 
 from tests.fuzz.mutate import ODD_TEXTS, mutate_text, mutate_value, write_json
-from tests.support import chest_xray_stub, loop_kit, tool_play
+from tests.support import loop_kit, tool_play
+from tests.support.specialist_env import Clinic
 from viewbox.core.base import BaseMultiTurnEnv
+from viewbox.envs import make
 from viewbox.envs.digits import Digits
 from viewbox.records import Task
 from viewbox.rewards import ExactMatchReward
 from viewbox.rollouts.store.reader import load
 from viewbox.rollouts.store.writer import EpisodeWriter
+from viewbox.tools import Box, Picture, Range, ToolOutput, ViewFractions
 
 CPU_SECONDS = 5.0  # of up to six replies of 64 KiB and their tools
 OBJECTS: tuple[Any, ...] = (
@@ -31,6 +34,8 @@ OBJECTS: tuple[Any, ...] = (
     {"name": "reset", "arguments": {}},
     {"name": "ground", "arguments": {"image": "image_1", "phrase": "opacity", "within": [0, 0, 1, 1]}},
     {"name": "segment", "arguments": {"image": "image_1", "at_least": 100}},
+    {"answer": "no", "findings": ["cardiomegaly"], "bbox": [0, 0, 500, 500]},
+    {"ask": "What was found before?"},
 )
 FRAMES = (
     "{}", "<tool_call>{}</tool_call>", "```json\n{}\n```", "```tool\n{}\n```", "<think>so {}</think>{}",
@@ -56,15 +61,27 @@ class Measure(BaseMultiTurnEnv):
         return ExactMatchReward("score", tolerance=0.1)
 
 
+def segment(image: Picture, at_least: Annotated[int, Range(1, 255), "gray value"] = 128) -> ToolOutput:
+    """Shows what is bright."""
+    mask = image.to_gray() >= at_least
+    return ToolOutput("bright regions", {"area_percent": 100 * mask.mean()}, mask)
+
+
+async def ground(image: Picture, phrase: str, within: Box | None = None) -> ToolOutput:
+    """The box of what a phrase names."""
+    return ToolOutput(phrase, {"box": ViewFractions(within or (0.0, 0.0, 1.0, 1.0))})
+
+
 @cache
 def get_plays() -> tuple[tuple[BaseMultiTurnEnv, Task], ...]:
     digits = Digits()
     find = tool_play.FindInView(tools=("zoom", "crop", "rotate", "flip_horizontal", "undo", "reset", "window_level"))
-    chest = chest_xray_stub.ChestXrayStub()
+    clinic, chest = Clinic(tools=(segment, ground, "zoom")), make("chest_xray")  # with a user who is asked
     text = Task("text", prompt={"question": "?"}, reference={"label": "left", "score": 0.5})
     return (
         (digits, digits.tasks[0]), (find, tool_play.TASK), (find, tool_play.TWO), (loop_kit.Plain(), loop_kit.TASK),
-        (Measure(), text), (Measure(reply_format="native"), text), (chest, chest.tasks[0]),
+        (Measure(), text), (Measure(reply_format="native"), text), (clinic, clinic.tasks[0]),
+        (chest, chest.tasks[0]),
     )  # fmt: skip
 
 

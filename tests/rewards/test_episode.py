@@ -7,128 +7,78 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.support.scoring import call, played, refuse
 from tests.support.tables import each
-from viewbox.errors import ConfigError
 from viewbox.rewards import FormatReward, ToolUseReward
 
-
-def ended(answer=None, flags=(), malformed=0):
-    return SimpleNamespace(answer=answer, flags=frozenset(flags), info={"malformed": malformed}, end_reason="max_turns")
-
-
 ANSWER = {"label": "cyst"}
+LOOKS = [call(factor=factor) for factor in (2, 3, 4)]
+
+
+def ended(answer=ANSWER, flags=(), malformed=0):
+    return SimpleNamespace(answer=answer, flags=frozenset(flags), info={"malformed": malformed}, end_reason="max_turns")
 
 
 @each(
     ("episode", "expected"),
     [
-        (ended(ANSWER), 1.0),
-        (ended(ANSWER, ["salvaged"]), 0.5),
-        (ended(ANSWER, ["repaired"]), 0.5),
-        (ended(ANSWER, ["forced_final"]), 0.75),
-        (ended(ANSWER, ["something_else"]), 1.0),
-        (ended(ANSWER, malformed=1), 0.75),
-        (ended(ANSWER, ["repaired"], malformed=1), 0.25),
-        (ended(ANSWER, ["salvaged", "repaired"], malformed=3), 0.0),
-        (ended(ANSWER, malformed="many"), 1.0),
-        (ended(None), 0.0),
-        (ended(None, malformed=5), 0.0),
+        (ended(), 1.0), (ended(flags=["salvaged"]), 0.5), (ended(flags=["repaired"]), 0.5),
+        (ended(flags=["forced_final"]), 0.75), (ended(flags=["something_else"]), 1.0), (ended(malformed=1), 0.75),
+        (ended(flags=["repaired"], malformed=1), 0.25), (ended(flags=["salvaged", "repaired"], malformed=3), 0.0),
+        (ended(malformed="many"), 1.0), (ended(None), 0.0), (ended(None, malformed=5), 0.0),
         (SimpleNamespace(answer=ANSWER), 1.0),  # a record without flags
     ],
-)
+)  # fmt: skip
 def test_what_had_to_be_forgiven_lowers_the_format(episode, expected):
     assert FormatReward().of_episode(episode) == expected
 
 
-def test_the_penalties_can_be_set():
+def test_the_penalties_can_be_set_and_are_explained():
     reward = FormatReward(penalties={"salvaged": 0.1}, malformed=0.0)
-    assert reward.of_episode(ended(ANSWER, ["salvaged", "repaired"], malformed=3)) == 0.9
+    assert reward.of_episode(ended(flags=["salvaged", "repaired"], malformed=3)) == 0.9
+    episodes = [ended(flags=["repaired"], malformed=2), ended(), ended(None)]
+    assert [FormatReward().explain_episode(episode) for episode in episodes] == [
+        "repaired: -0.5; 2 malformed: -0.5", "the answer has the right format", "no answer; end reason: max_turns",
+    ]  # fmt: skip
 
 
-@each("options", [{"malformed": -1}, {"malformed": math.nan}, {"penalties": {"salvaged": 2}}])
-def test_a_penalty_that_is_no_share_is_refused(options):
-    with pytest.raises(
-        ConfigError,
-        match=r"FormatReward\.(penalties\.salvaged|malformed) = .*; allowed: a .*number of at least 0 and of at most 1",
-    ):
-        FormatReward(**options)
+SHARE = r"FormatReward\.(penalties\.salvaged|malformed) = .*; allowed: a .*number of at least 0 and of at most 1"
 
 
-def test_the_explanation_of_the_format_names_each_penalty():
-    assert FormatReward().explain_episode(ended(ANSWER, ["repaired"], 2)) == "repaired: -0.5; 2 malformed: -0.5"
-    assert FormatReward().explain_episode(ended(ANSWER)) == "the answer has the right format"
-    assert FormatReward().explain_episode(ended()) == "no answer; end reason: max_turns"
-
-
-def call(name, success=True, **arguments):
-    """One turn that calls, and its result; ids come again in every turn."""
-    asked = SimpleNamespace(id="a", name=name, arguments=arguments)
-    result = SimpleNamespace(tool_name=name, call_id="a", success=success)
-    return [
-        SimpleNamespace(tool_calls=(asked,), tool_results=()),
-        SimpleNamespace(tool_calls=(), tool_results=(result,)),
-    ]
-
-
-def played(*calls):
-    return SimpleNamespace(turns=[turn for one in calls for turn in one], answer=ANSWER)
-
-
-LOOKS = [call("zoom", factor=factor) for factor in (2, 3, 4)]
+@each(
+    ("make", "options", "words"),
+    [
+        *((FormatReward, bad, SHARE) for bad in ({"malformed": -1}, {"malformed": math.nan},
+            {"penalties": {"salvaged": 2}})),
+        *((ToolUseReward, bad, "at_least|at_most|tools") for bad in (
+            {}, {"at_least": -1}, {"at_most": 1.5}, {"at_least": True}, {"at_least": 3, "at_most": 2},
+            {"at_least": 1, "tools": "zoom"})),
+    ],
+)  # fmt: skip
+def test_an_option_without_a_meaning_is_refused(make, options, words):
+    refuse(words, make, **options)
 
 
 @each(
     ("calls", "options", "expected"),
     [
-        ([], {"at_least": 1}, 0.0),
-        (LOOKS[:1], {"at_least": 1}, 1.0),
-        (LOOKS[:1], {"at_least": 2}, 0.5),
-        (LOOKS, {"at_least": 1}, 1.0),
-        (LOOKS[:1] * 3, {"at_least": 3}, 1 / 3),  # the same look again is no other look
-        ([call("zoom", success=False, factor=2)], {"at_least": 1}, 0.0),
-        ([], {"at_most": 2}, 1.0),
-        (LOOKS, {"at_most": 2}, 2 / 3),
-        (LOOKS[:1] * 3, {"at_most": 2}, 2 / 3),
-        (LOOKS, {"at_most": 0}, 0.0),
-        (LOOKS, {"at_least": 2, "at_most": 3}, 1.0),
+        ([], {"at_least": 1}, 0.0), (LOOKS[:1], {"at_least": 1}, 1.0), (LOOKS[:1], {"at_least": 2}, 0.5),
+        (LOOKS, {"at_least": 1}, 1.0), (LOOKS[:1] * 3, {"at_least": 3}, 1 / 3),  # the same look again is no other look
+        ([call(success=False, factor=2)], {"at_least": 1}, 0.0), ([], {"at_most": 2}, 1.0),
+            (LOOKS, {"at_most": 2}, 2 / 3),
+        (LOOKS[:1] * 3, {"at_most": 2}, 2 / 3), (LOOKS, {"at_most": 0}, 0.0),
+            (LOOKS, {"at_least": 2, "at_most": 3}, 1.0),
         ([*LOOKS, call("crop")], {"at_least": 2, "tools": ["crop"]}, 0.5),
-    ],
-)
-def test_tool_use_is_enough_and_not_too_much(calls, options, expected):
-    assert ToolUseReward(**options).of_episode(played(*calls)) == pytest.approx(expected)
-
-
-@each(
-    "options",
-    [
-        {}, {"at_least": -1}, {"at_most": 1.5}, {"at_least": True}, {"at_least": 3, "at_most": 2},
-        {"at_least": 1, "tools": "zoom"},
+        # arguments written otherwise are the same call, and those that are no JSON are counted all the same
+        ([call(_given='{"factor": 2, "center": [0, 0]}'), call(center=[0, 0], factor=2)], {"at_least": 2}, 0.5),
+        *(([call(_given=odd)], {"at_least": 1}, 1.0) for odd in ("{", "[" * 100_000, {"a": {1: object()}})),
     ],
 )  # fmt: skip
-def test_an_option_without_a_meaning_is_refused(options):
-    with pytest.raises(ConfigError):
-        ToolUseReward(**options)
-
-
-@each("options", [{"at_least": 1}, {"at_most": 3}, {"at_least": 0, "at_most": 3}])
-def test_an_episode_without_an_answer_is_not_paid_for_its_calls(options):
-    episode = SimpleNamespace(turns=played(*LOOKS).turns, answer=None)
-    assert ToolUseReward(**options).of_episode(episode) == 0.0
-    assert ToolUseReward(**options).explain_episode(episode) == "there is no answer"
-
-
-def test_arguments_written_otherwise_are_the_same_call():
-    one, other = call("zoom"), call("zoom")
-    one[0].tool_calls[0].arguments = '{"factor": 2, "center": [0, 0]}'
-    other[0].tool_calls[0].arguments = {"center": [0, 0], "factor": 2}
-    assert ToolUseReward(at_least=2).of_episode(played(one, other)) == 0.5
-
-
-@each("arguments", ["{", "[" * 100_000, {"a": {1: object()}}, None])
-def test_arguments_that_are_no_json_are_counted_all_the_same(arguments):
-    odd = call("zoom")
-    odd[0].tool_calls[0].arguments = arguments
-    assert ToolUseReward(at_least=1).of_episode(played(odd)) == 1.0
+def test_tool_use_is_enough_and_not_too_much(calls, options, expected):
+    assert ToolUseReward(**options).of_episode(played(*calls)) == pytest.approx(expected)
+    silent = played(*calls, answer=None)  # an episode without an answer is not paid for its calls
+    assert ToolUseReward(**options).of_episode(silent) == 0.0
+    assert ToolUseReward(**options).explain_episode(silent) == "there is no answer"
 
 
 def test_the_explanation_of_tool_use_counts_the_calls():
@@ -139,5 +89,5 @@ def test_the_explanation_of_tool_use_counts_the_calls():
 @given(st.integers(0, 12), st.integers(0, 5), st.none() | st.integers(5, 8))
 def test_no_number_of_calls_beats_enough_of_them(count, at_least, at_most):
     reward = ToolUseReward(at_least=at_least, at_most=at_most)
-    scores = [reward.of_episode(played(*(call("zoom", factor=i) for i in range(n)))) for n in (count, at_least)]
+    scores = [reward.of_episode(played(*(call(factor=i) for i in range(n)))) for n in (count, at_least)]
     assert 0.0 <= scores[0] <= scores[1] == 1.0

@@ -2,11 +2,13 @@
 
 import functools
 import inspect
+import os
 import shutil
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+import pytest
 from _pytest._io.saferepr import saferepr
 
 Test = Callable[..., None]
@@ -19,6 +21,10 @@ def each(name: str | Iterable[str], rows: Mapping[Any, Any] | Iterable[Any]) -> 
     """
     table = dict(rows) if isinstance(rows, Mapping) else dict(enumerate(rows))
     names = name.replace(" ", "").split(",") if isinstance(name, str) else list(name)
+
+    if os.environ.get("EACH_ROW"):  # a test of each row, to see which rows are needed
+        rows = [pytest.param(*(row if len(names) > 1 else [row]), id=f"row {label}") for label, row in table.items()]
+        return pytest.mark.parametrize(names, rows)
 
     def decorate(test: Test) -> Test:
         parameters = inspect.signature(test).parameters

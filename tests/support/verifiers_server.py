@@ -3,13 +3,11 @@
 A conversation is known by the image in its first user message; its script is a list of replies, one a turn.
 """
 
-import asyncio
-import json
 import threading
 from collections import defaultdict
 from contextlib import contextmanager
 
-from aiohttp import web
+from tests.support import servers
 
 
 def make_reply(content, *calls, finish_reason=None, **more):
@@ -32,60 +30,40 @@ def get_first_image(messages):
     return next(part["image_url"]["url"] for part in parts if part["type"] == "image_url")
 
 
-class Server:
+class Scripts:
     """`scripts`: first image → replies. `requests`: first image → the bodies that were answered with a message."""
 
     def __init__(self, scripts):
         self.scripts = scripts
         self.requests = defaultdict(list)
         self.failed = defaultdict(int)
-        self.url = ""
+        self.lock = threading.Lock()
 
-    async def chat(self, request):
-        body = json.loads(await request.read())
+    def answer(self, body, number):
+        if body is None:  # no page but that of completions
+            return servers.make_response(404)
+        with self.lock:
+            status, content = self.reply(body)
+        return servers.make_response(status, content, Content_Type="application/json")
+
+    def reply(self, body):
         key = get_first_image(body["messages"])
         turn = sum(message["role"] == "assistant" for message in body["messages"])
         errors = [reply for reply in self.scripts[key] if "status" in reply]
         if self.failed[key] < len(errors) and self.scripts[key].index(errors[self.failed[key]]) <= turn:
             self.failed[key] += 1
-            return web.json_response({"error": {"message": "scripted"}}, status=errors[self.failed[key] - 1]["status"])
+            return errors[self.failed[key] - 1]["status"], {"error": {"message": "scripted"}}
         self.requests[key].append(body)
         reply = [reply for reply in self.scripts[key] if "status" not in reply][turn]
-        return web.json_response(
-            {
-                "id": f"chatcmpl-{turn}",
-                "object": "chat.completion",
-                "created": 1,
-                "model": body["model"],
-                "choices": [{"index": 0, **reply}],
-                "usage": {"prompt_tokens": 10, "completion_tokens": 5, "total_tokens": 15},
-            }
-        )
+        usage = {"prompt_tokens": 10, "completion_tokens": 5, "total_tokens": 15}
+        head = {"id": f"chatcmpl-{turn}", "object": "chat.completion", "created": 1, "model": body["model"]}
+        return 200, {**head, "choices": [{"index": 0, **reply}], "usage": usage}
 
 
 @contextmanager
 def serve(scripts):
-    """A running `Server`, in a thread with its own event loop."""
-    server = Server(scripts)
-    loop = asyncio.new_event_loop()
-
-    async def start():
-        app = web.Application(client_max_size=1 << 26)
-        app.router.add_post("/v1/chat/completions", server.chat)
-        runner = web.AppRunner(app)
-        await runner.setup()
-        site = web.TCPSite(runner, "127.0.0.1", 0)
-        await site.start()
-        server.url = f"http://127.0.0.1:{runner.addresses[0][1]}/v1"
-        return runner
-
-    thread = threading.Thread(target=loop.run_forever, daemon=True)
-    thread.start()
-    runner = asyncio.run_coroutine_threadsafe(start(), loop).result(30)
-    try:
-        yield server
-    finally:
-        asyncio.run_coroutine_threadsafe(runner.cleanup(), loop).result(30)
-        loop.call_soon_threadsafe(loop.stop)
-        thread.join(30)
-        loop.close()
+    """Runs a server in a thread; gives its `Scripts`, with the `url`."""
+    found = Scripts(scripts)
+    with servers.serve(found.answer) as server:
+        found.url = server.url
+        yield found

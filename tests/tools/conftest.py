@@ -5,7 +5,7 @@ import pytest
 from viewbox.tools import TOOLS
 
 
-@pytest.fixture
+@pytest.fixture(autouse=True)
 def scratch():
     """Tools of a test are gone after it."""
     before = dict(TOOLS)

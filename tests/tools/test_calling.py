@@ -1,22 +1,43 @@
-"""Stateless tools: what they are told of, how they are called, what they may return."""
+"""Tools as functions: what makes one, how it is called, what it may return, and what it may do wrong without harm."""
 
 import asyncio
+import inspect
+import json
 import threading
+from fractions import Fraction
 from typing import Annotated, Literal
 
 import numpy as np
 import pytest
+import torch
 from PIL import Image
 
+from tests.support.tables import each
 from viewbox import tools
 from viewbox.cli import tools as trial
-from viewbox.errors import ConfigError, ImageError, ToolError
+from viewbox.core import tool_calls
+from viewbox.errors import ConfigError, ImageError, ToolError, ToolFault, describe_value
 from viewbox.images.source import Source
 from viewbox.images.view import View
-from viewbox.tools import TOOLS, Box, Picture, Point, Range, Tool, ToolOutput, ViewFractions, call_stateless
+from viewbox.records import Episode, Task, ToolResult, Turn
+from viewbox.tools import (
+    TOOLS,
+    Box,
+    Picture,
+    Point,
+    Range,
+    Tool,
+    ToolOutput,
+    ViewFractions,
+    call_stateful,
+    call_stateless,
+    calling,
+)
+from viewbox.utils import concurrency
 
 GRAY = View.of(np.full((50, 100), 7, np.uint8))
 DEEP = View.of(np.linspace(-1000, 1000, 64 * 32, dtype=np.int16).reshape(32, 64), max_pixels=16 * 8)
+KINDS = ["stateful", "thread", "coroutine"]
 
 
 def pictures(name):
@@ -30,11 +51,13 @@ def pictures(name):
 def said(function, arguments=None, **how):
     """The result of one call of a function as a tool."""
     made = function if isinstance(function, Tool) else Tool.from_function(function)
-    return asyncio.run(call_stateless(made, {} if arguments is None else arguments, find_picture=pictures, **how))
+    return asyncio.run(
+        call_stateless(made, {} if arguments is None else arguments, **{"find_picture": pictures, **how})
+    )
 
 
-def properties(made, coordinates="unit"):
-    return made.build_schema(coordinates)["function"]["parameters"]["properties"]
+def properties(made):
+    return Tool.from_function(made).build_schema()["function"]["parameters"]["properties"]
 
 
 def mean(image: Picture) -> dict:
@@ -47,42 +70,32 @@ async def find(image: Picture, box: Box | None = None, what: Literal["nodule", "
     return ToolOutput(f"a {what}", {"box": ViewFractions(box or (0, 0, 0.5, 1))}, image.render())
 
 
-# ---- what is a stateless tool
+def darkest(image: Picture) -> str:
+    """The darkest."""
+    return f"{image.source.pixels.min()} of {image.source.size}, seen at {image.size}"
 
 
-def test_a_tool_whose_first_argument_is_the_view_is_stateful():
+def corner(box: Box, image: Picture) -> str:
+    """The corner."""
+    return str(box)
+
+
+# ---- what is a tool
+
+
+def test_a_tool_whose_first_argument_is_the_view_is_stateful_and_a_function_is_registered_or_named():
     def look(view: View, closer: bool = True) -> ToolOutput:
         """Looks."""
 
     def ask(words: str, view: int) -> str:
         """Asks."""
 
-    def now() -> str:
-        """Tells the time."""
-
-    assert [Tool.from_function(function).stateful for function in (look, ask, now)] == [True, False, False]
-
-
-def test_a_stateless_tool_is_registered_like_any_other():
-    try:
-
-        @tools.tool(max_calls=2)
-        async def search(words: str) -> str:
-            """Searches."""
-
-        assert (TOOLS["search"].stateful, TOOLS["search"].is_async, TOOLS["search"].max_calls) == (False, True, 2)
-    finally:
-        del TOOLS["search"]
-
-
-# ---- made without the decorator
-
-
-def test_a_tool_can_be_made_without_the_registry_and_named():
+    assert [Tool.from_function(function).stateful for function in (look, ask, find)] == [True, False, False]
+    tools.tool(max_calls=2)(find)
+    assert (TOOLS["find"].stateful, TOOLS["find"].is_async, TOOLS["find"].max_calls) == (False, True, 2)
     made = Tool.from_function(mean, "brightness", "How bright a picture is.", max_calls=3)
     assert (made.name, made.description, made.max_calls) == ("brightness", "How bright a picture is.", 3)
-    assert "brightness" not in TOOLS
-    assert "mean" not in TOOLS
+    assert {"brightness", "mean"}.isdisjoint(TOOLS)
 
 
 class Specialist:
@@ -95,208 +108,347 @@ class Specialist:
         """Classifies a picture."""
         return f"{self.weights} at {at_least}"
 
-    async def explain(self, image: Picture) -> str:
+    async def explain(self, image: Picture, prior: Annotated[Picture | None, "an older study"] = None) -> str:
         """Explains a picture."""
         return f"{self.weights} explains"
 
 
-def test_one_class_is_offered_twice_under_two_names():
-    first, second = (
-        Tool.from_function(Specialist("chexpert"), "chexpert"),
-        Tool.from_function(Specialist("mimic"), "mimic"),
-    )
+def test_one_class_is_offered_twice_under_two_names_and_a_method_is_a_tool():
+    first, second = (Tool.from_function(Specialist(name), name) for name in ("chexpert", "mimic"))
     assert first.build_schema()["function"]["description"] == "Classifies a picture."
-    assert list(properties(second)) == ["image", "at_least"]
     assert said(first, {"image": "image_1"}).text == "chexpert at 0.5"
     assert said(second, {"image": "image_1", "at_least": 1}).text == "mimic at 1.0"
-
-
-def test_a_method_is_a_tool():
-    assert said(Specialist("padchest").explain, {"image": "image_1"}).text == "padchest explains"
-
-
-def test_an_object_without_a_usable_name_is_the_authors_error():
-    for name in [None, "two words", "", "1st", "x" * 65]:
-        with pytest.raises(TypeError, match="is not a tool name"):
-            Tool.from_function(Specialist("a"), name)
-
-
-def test_declarations_that_could_not_be_called_are_the_authors_error():
-    async def awaited(view: View) -> ToolOutput: ...
-    def both(view: View, other: Picture) -> ToolOutput: ...
-    def boxless(box: Box) -> str: ...
-    def pointless(where: Point | None = None) -> str: ...
-    def defaulted(image: Picture = "image_1") -> str: ...
-    def unhinted(words) -> str: ...
-
-    for function, words in {
-        awaited: "a stateful tool is a plain function",
-        both: "'other' is a Picture, but a stateful tool works on the view",
-        boxless: "needs a Picture to refer to",
-        pointless: "needs a Picture to refer to",
-        defaulted: "a Picture can only have the default None",
-        unhinted: "argument 'words' has no type hint",
-    }.items():
-        with pytest.raises(TypeError, match=words):
-            Tool.from_function(function)
-
-
-# ---- what the model is told
-
-
-def test_a_picture_is_a_string_that_says_how_pictures_are_named():
-    spec = properties(Tool.from_function(mean))["image"]
-    assert spec["type"] == "string"
-    assert "image_1" in spec["description"]
-    assert "view_3" in spec["description"]
-    assert set(spec) == {"type", "description"}
-
-
-def test_the_note_of_a_picture_stands_before_how_it_is_written():
-    def compare(image: Picture, prior: Annotated[Picture | None, "an older study"] = None) -> str:
-        """Compares."""
-
-    made = Tool.from_function(compare)
-    assert properties(made)["prior"]["description"].startswith("an older study: a picture by name")
-    assert made.required == ("image",)
-
-
-# ---- arguments
-
-
-def test_the_function_is_given_the_view_that_the_model_named():
-    assert said(mean, {"image": "view_0"}).facts == {"mean": 7.0}
-
-
-def test_the_native_pixels_come_with_the_view():
-    def darkest(image: Picture) -> str:
-        """The darkest."""
-        return f"{image.source.pixels.min()} of {image.source.size}, seen at {image.size}"
-
-    assert said(darkest, {"image": "view_1"}).text == "-1000 of (64, 32), seen at (16, 8)"
-
-
-def test_a_picture_that_is_not_there_is_an_error_with_those_that_are():
-    assert said(mean, {"image": "view_9"}).error == (
-        "mean: image: there is no picture 'view_9'; allowed: image_1, view_0, view_1"
+    explain = Tool.from_function(Specialist("padchest").explain)
+    assert said(explain, {"image": "image_1"}).text == "padchest explains"
+    spec = properties(Specialist("a").explain)
+    assert (set(spec["image"]), spec["image"]["type"], explain.required) == (
+        {"type", "description"},
+        "string",
+        ("image",),
     )
+    assert all(name in spec["image"]["description"] for name in ("image_1", "view_3"))
+    assert spec["prior"]["description"].startswith("an older study: a picture by name")
 
 
-def test_a_picture_is_named_by_a_string():
-    assert said(mean, {"image": 1}).error == "mean: image = 1: allowed: a string"
+async def awaited(view: View) -> ToolOutput: ...
+def both(view: View, other: Picture) -> ToolOutput: ...
+def boxless(box: Box) -> str: ...
+def pointless(where: Point | None = None) -> str: ...
+def defaulted(image: Picture = "image_1") -> str: ...
+def unhinted(words) -> str: ...
 
 
-def test_a_box_is_of_the_picture_that_is_named_beside_it():
-    def corner(box: Box, image: Picture) -> str:
-        """The corner."""
-        return str(box)
-
-    given = {"box": [0, 0, 8, 4], "image": "view_1"}  # 16 x 8 pixels
-    assert said(corner, given, coordinates="pixel").text == "(0.0, 0.0, 0.5, 0.5)"
-    assert "out of range; allowed: 0 to 16" in said(corner, {**given, "box": [0, 0, 99, 4]}, coordinates="pixel").error
-
-
-# ---- what it returns
-
-
-def test_facts_alone_are_read_as_facts():
-    assert said(mean, {"image": "image_1"}).text == "found (mean: 7.0)"
-
-
-def test_a_box_among_the_facts_is_told_in_the_environments_coordinates():
-    for coordinates, box in [("unit", (0, 0, 0.5, 1)), ("per_mille", (0, 0, 500, 1000)), ("pixel", (0, 0, 50, 50))]:
-        assert said(find, {"image": "view_0"}, coordinates=coordinates).facts["box"] == box
+@each(
+    ("function", "name", "words"),
+    [
+        *((Specialist("a"), name, "is not a tool name") for name in (None, "two words", "", "1st", "x" * 65)),
+        (awaited, None, "a stateful tool is a plain function"),
+            (both, None, "'other' is a Picture, but a stateful tool works on the view"),
+        (boxless, None, "needs a Picture to refer to"), (pointless, None, "needs a Picture to refer to"),
+        (defaulted, None, "a Picture can only have the default None"),
+            (unhinted, None, "argument 'words' has no type hint"),
+    ],
+)  # fmt: skip
+def test_declarations_that_could_not_be_called_are_the_authors_error(function, name, words):
+    with pytest.raises(TypeError, match=words):
+        Tool.from_function(function, name)
 
 
-def test_words_facts_and_a_picture_come_together():
-    result = said(find, {"image": "view_0", "what": "tube"})
-    assert result.text == "a tube (box: [0.0, 0.0, 0.5, 1.0])"
-    assert (result.image.width, result.image.height, result.mime_type) == (100, 50, "image/png")
+# ---- arguments and results
+
+CORNER = {"box": [0, 0, 8, 4], "image": "view_1"}  # 16 x 8 pixels
 
 
-def test_a_picture_of_any_kind_is_shown_in_eight_bits():
-    for picture in [
-        np.zeros((6, 8), bool),
-        np.linspace(0, 1, 48).reshape(6, 8),
-        Image.new("P", (8, 6)),
-        Image.new("RGBA", (8, 6)),
-        Source.of(np.zeros((6, 8), np.uint16)),
-        View.of(np.zeros((6, 8), np.int16)),
-    ]:
+@each(
+    ("function", "arguments", "coordinates", "text"),
+    [
+        (mean, {"image": "view_0"}, "unit", "found (mean: 7.0)"),  # facts alone are read as facts
+        (darkest, {"image": "view_1"}, "unit", "-1000 of (64, 32), seen at (16, 8)"),
+            # the native pixels come with the view
+        (corner, CORNER, "pixel", "(0.0, 0.0, 0.5, 0.5)"), (corner, {**CORNER, "box": [0, 0, 99, 4]}, "pixel",
+            "out of range; allowed: 0 to 16"),
+        (mean, {"image": "view_9"}, "unit",
+            "mean: image: there is no picture 'view_9'; allowed: image_1, view_0, view_1"),
+        (mean, {"image": 1}, "unit", "mean: image = 1: allowed: a string"),
+        (find, {"image": "view_0", "what": "tube"}, "unit", "a tube (box: [0.0, 0.0, 0.5, 1.0])"),
+        (find, {"image": "view_0"}, "per_mille", "a nodule (box: [0, 0, 500, 1000])"),
+        (find, {"image": "view_0"}, "pixel", "a nodule (box: [0, 0, 50, 50])"),
+        (TOOLS["zoom"], {"factor": 2}, "unit",
+            "zoom is a stateful tool: it works on the view and never runs beside other calls"),
+    ],
+)  # fmt: skip
+def test_what_the_model_reads(function, arguments, coordinates, text):
+    result = said(function, arguments, coordinates=coordinates)
+    assert text in (result.error or result.text)
+    if function is find:
+        assert (result.image.width, result.image.height, result.mime_type) == (100, 50, "image/png")
 
-        def draw() -> ToolOutput:
-            """Draws."""
-            return ToolOutput(image=picture)  # noqa: B023
 
-        shown = said(draw).image
-        assert (shown.width, shown.height) == (8, 6)
-        assert shown.mode in ("L", "RGB")
+def test_a_stateless_tool_is_refused_on_a_view_in_words():
+    TOOLS["mean"] = Tool.from_function(mean)
+    for view, result in (
+        call_stateful(TOOLS["mean"], GRAY, {"image": "image_1"}),
+        tools.apply_tool("mean", GRAY, image="image_1"),
+    ):
+        assert (view, result.error) == (
+            GRAY, "mean is a stateless tool: it does not work on a view and can only be called in an episode",
+        )  # fmt: skip
+    with pytest.raises(ConfigError, match="mean is a stateless tool: it can only be called in an episode"):
+        trial.parse_calls(["zoom", "mean", "image=image_1"])
 
 
-def test_a_picture_is_no_larger_than_the_budget_and_on_the_models_grid():
+@each(
+    ("picture", "how", "grid"),
+    [
+        *((picture, {}, None) for picture in (
+            np.zeros((6, 8), bool), np.linspace(0, 1, 48).reshape(6, 8), Image.new("P", (8, 6)),
+                Image.new("RGBA", (8, 6)),
+            Source.of(np.zeros((6, 8), np.uint16)), View.of(np.zeros((6, 8), np.int16)))),
+        (np.zeros((3000, 2000, 3), np.uint8), {"max_pixels": 100 * 100, "multiple": 28}, 28),
+        (View.of(np.zeros((300, 200), np.uint8)), {"max_pixels": 100 * 100}, 1),
+    ],
+)  # fmt: skip
+def test_a_picture_of_any_kind_is_shown_in_eight_bits_within_the_budget_on_the_models_grid(picture, how, grid):
     def draw() -> ToolOutput:
         """Draws."""
-        return ToolOutput(image=np.zeros((3000, 2000, 3), np.uint8))
+        return ToolOutput(image=picture)
 
-    shown = said(draw, max_pixels=100 * 100, multiple=28).image
+    shown = said(draw, **how).image
+    assert shown.mode in ("L", "RGB")
+    assert grid or (shown.width, shown.height) == (8, 6)
     assert shown.width * shown.height <= 100 * 100
-    assert (shown.width % 28, shown.height % 28) == (0, 0)
+    assert not grid or (shown.width % grid, shown.height % grid) == (0, 0)
 
 
-def test_a_view_of_another_budget_is_no_larger_than_this_one():
-    def draw() -> ToolOutput:
-        """Draws."""
-        return ToolOutput(image=View.of(np.zeros((300, 200), np.uint8)))
+@each("function", [mean, find])
+def test_pictures_are_looked_up_away_from_the_event_loop_and_one_that_cannot_be_opened_is_no_error_of_the_model(
+    function,
+):
+    where = []
+    said(function, {"image": "image_1"}, find_picture=lambda name: where.append(threading.get_ident()) or GRAY)
+    assert where
+    assert threading.get_ident() not in where
 
-    shown = said(draw, max_pixels=100 * 100).image
-    assert shown.width * shown.height <= 100 * 100
-
-
-# ---- beside each other
-
-
-def test_pictures_are_looked_up_away_from_the_event_loop():
-    for function in [mean, find]:
-        where = []
-
-        def found(name):
-            where.append(threading.get_ident())  # noqa: B023
-            return GRAY
-
-        asyncio.run(call_stateless(Tool.from_function(function), {"image": "image_1"}, find_picture=found))
-        assert where
-        assert threading.get_ident() not in where
-
-
-def test_an_image_that_cannot_be_opened_is_no_error_of_the_model():
     def missing(name):
         raise ImageError("/data/patient_17/scan.dcm: no such file")
 
     with pytest.raises(ImageError, match="no such file"):
-        asyncio.run(call_stateless(Tool.from_function(mean), {"image": "image_1"}, find_picture=missing))
+        said(function, {"image": "image_1"}, find_picture=missing)
 
 
-# ---- the two kinds are kept apart
+# ---- tools that misbehave: the three kinds of them
 
 
-def test_a_stateless_tool_is_refused_on_a_view_in_words():
-    view, result = tools.call_stateful(Tool.from_function(mean), GRAY, {"image": "image_1"})
-    assert view is GRAY
-    assert result.error == "mean is a stateless tool: it does not work on a view and can only be called in an episode"
+def probe(kind, body):
+    """A tool called `probe` of one of the three kinds that does `body()`."""
+
+    def stateful(view: View) -> ToolOutput:
+        """Probes."""
+        return body()
+
+    def thread() -> str:
+        """Probes."""
+        return body()
+
+    async def coroutine() -> str:
+        """Probes."""
+        return body()
+
+    return Tool.from_function({"stateful": stateful, "thread": thread, "coroutine": coroutine}[kind], "probe")
 
 
-def test_a_stateful_tool_is_refused_beside_the_view_in_words():
-    assert (
-        said(TOOLS["zoom"], {"factor": 2}).error
-        == "zoom is a stateful tool: it works on the view and never runs beside other calls"
-    )
+async def run(made, limit=None):
+    """One call as the loop makes it: tried once more if the tool raises."""
+
+    async def once():
+        if made.stateful:
+            return (await concurrency.run_in_thread(call_stateful, made, GRAY, {}, timeout=limit))[1]
+        return await call_stateless(made, {}, find_picture=pictures, timeout=limit)
+
+    return await tool_calls._run_twice("probe", once, [])
 
 
-def test_the_command_line_refuses_a_stateless_tool_in_words():
-    TOOLS["mean"] = Tool.from_function(mean)
+def try_kind(kind, *outcomes):
+    """The result of a tool that raises, does or returns one outcome after the other (the last again), and its tries."""
+    tries = []
+
+    def body():
+        outcome = outcomes[min(len(tries), len(outcomes) - 1)]
+        tries.append(1)
+        if isinstance(outcome, BaseException):
+            raise outcome
+        return outcome() if inspect.isfunction(outcome) else outcome
+
+    return asyncio.run(asyncio.wait_for(run(probe(kind, body)), 60)), len(tries)
+
+
+def stored(result: ToolResult) -> str:
+    """The line of an episode that holds the result, as a store writes it."""
+    return Episode(Task("t"), (Turn("tool_result", tool_results=(result,)),)).to_json()
+
+
+class Strange(BaseException):
+    """Of nobody's hierarchy."""
+
+
+class Unspeakable(Exception):
+    def __str__(self):
+        raise RuntimeError("no words")
+
+
+RAISED = [
+    ValueError("/data/patient_17"), Unspeakable(), Strange(), SystemExit(3), StopIteration(), GeneratorExit(),
+        asyncio.CancelledError(),
+    MemoryError(), TimeoutError("the server did not answer"), RecursionError(),
+]  # fmt: skip
+
+
+@each("kind", KINDS)
+@each("error", RAISED)
+def test_whatever_a_tool_raises_is_tried_once_more_and_kept_as_raised(kind, error, caplog):
+    result, tries = try_kind(kind, error)
+    stops = isinstance(error, StopIteration)
+    name = "RuntimeError" if stops and kind == "coroutine" else type(error).__name__  # Python's own doing
+    # its message may hold a path or a name: only the log has it
+    assert (result.raised, result.error) == (name, f"probe failed ({name})")
+    assert tries == (1 if not isinstance(error, Exception) or (stops and kind != "coroutine") else 2)
+    assert not isinstance(error, ValueError) or "/data/patient_17" in caplog.text
+
+
+@each("kind", KINDS)
+def test_a_second_try_may_succeed_and_faults_and_errors_of_tools_are_not_tried_again(kind):
+    result, _ = try_kind(kind, ConnectionError("refused"), "seen")
+    assert (result.success, result.text, result.raised) == (True, "seen", "ConnectionError")
+    result, tries = try_kind(kind, ToolFault("probe: the scanner is off"))
+    assert (result.raised, tries) == ("probe: the scanner is off", 1)
+    result, tries = try_kind(kind, ToolError("probe: nothing is open; open an image first"))
+    assert (result.error, tries) == ("probe: nothing is open; open an image first", 1)
+    if kind != "coroutine":  # in a thread of its own
+        assert try_kind(kind, KeyboardInterrupt())[0].raised.startswith("KeyboardInterrupt")
+
+
+@each("notice", [True, False])
+def test_a_coroutine_that_hangs_is_cancelled_after_the_limit_and_holds_nobody_up(notice, monkeypatch):
+    monkeypatch.setattr(calling, "GRACE", 0.05)
+    ended, release = [], []
+
+    async def probe() -> str:
+        """Hangs, and takes notice of its cancellation or none."""
+        while not release:
+            try:
+                await asyncio.sleep(0.01)
+            except asyncio.CancelledError:
+                ended.append("tidied up")
+                if notice:
+                    raise
+
+    async def play():
+        result = await run(Tool.from_function(probe), limit=0.05)
+        release.append("now it may end")
+        return result, len(asyncio.all_tasks())
+
+    result, tasks = asyncio.run(asyncio.wait_for(play(), 30))
+    assert result.error == "probe took longer than 0.05 seconds and was stopped"
+    assert ended[:1] == ["tidied up"]
+    assert not notice or tasks == 2  # the play and its timeout
+
+
+def test_a_tool_whose_picture_takes_too_long_to_open_is_given_up():
+    gate = threading.Event()
     try:
-        with pytest.raises(ConfigError, match="mean is a stateless tool: it can only be called in an episode"):
-            trial.parse_calls(["zoom", "mean", "image=image_1"])
-        assert "mean is a stateless tool" in tools.apply_tool("mean", GRAY, image="image_1")[1].error
+        with pytest.raises(ToolFault, match=r"took longer than 0\.05 seconds"):
+            said(mean, {"image": "image_1"}, find_picture=lambda name: gate.wait(), timeout=0.05)
     finally:
-        del TOOLS["mean"]
+        gate.set()
+
+
+# ---- what they return
+
+NO_IMAGES = [
+    np.zeros((0, 0), np.uint8), np.zeros((0, 5, 3), np.uint8), np.full((4, 4), np.nan), np.array([[object(), None]]),
+        np.array([["a", "b"]]),
+    np.zeros((4, 4), complex), np.zeros((2, 4, 4, 3), np.uint8), np.zeros(16, np.uint8), np.zeros((4, 4, 5), np.uint8),
+        Image.new("L", (0, 0)),
+    7, {"pixels": []}, b"\x89PNG", "/etc/hostname",
+]  # fmt: skip
+
+
+@each("kind", KINDS)
+@each(
+    ("returned", "raised"),
+    [
+        *((odd, f"probe returned {describe_value(odd)}; allowed: ") for odd in (
+            None, 3, b"bytes", ["a", "b"], View, ToolOutput(text=3), ToolOutput(facts=[1]))),
+        *((ToolOutput("drawn", image=image), "probe returned an image that cannot be shown (") for image in NO_IMAGES),
+    ],
+)  # fmt: skip
+def test_what_is_neither_words_nor_facts_nor_a_picture_is_an_error_that_says_why(returned, raised, kind):
+    result, _ = try_kind(kind, returned)
+    assert result.raised.startswith(raised)
+    assert result.image is None
+
+
+@each("kind", KINDS)
+def test_tools_of_every_kind_return_text_facts_or_both_and_only_a_stateful_one_a_view(kind):
+    for returned in ("words", {"count": 2}, ToolOutput("words", {"count": 2})):
+        result, _ = try_kind(kind, returned)
+        assert (result.success, result.description in ("words", "found")) == (True, True)
+        assert dict(result.facts) in ({}, {"count": 2})
+    result, _ = try_kind(kind, ToolOutput("new", view=GRAY))
+    assert result.success == (kind == "stateful")
+    assert result.success or "probe returned ToolOutput(" in result.error
+    assert "probe returned ToolOutput(" in try_kind(kind, ToolOutput("new", view="no view"))[0].error
+    deep = try_kind(kind, ToolOutput("drawn", image=np.array([[0.0, np.nan], [0.5, 1.0]])))[0]  # shown all the same
+    assert np.asarray(deep.image.open()).shape == (2, 2)
+
+
+def test_a_coroutine_is_closed_a_path_is_never_opened_and_a_broken_view_is_a_fault(tmp_path):
+    async def later():
+        return "never"
+
+    coroutine = later()
+    assert "returned <coroutine" in try_kind("thread", lambda: coroutine)[0].raised
+    assert inspect.getcoroutinestate(coroutine) == inspect.CORO_CLOSED
+    Image.new("L", (4, 4)).save(tmp_path / "a.png")
+    assert "str is not an image" in try_kind("thread", ToolOutput(image=str(tmp_path / "a.png")))[0].error
+
+    def breaks(view: View) -> ToolOutput:
+        """Breaks the view."""
+        return ToolOutput("broken", view=view.apply(lambda pixels, before: np.zeros((0, 0), np.uint8)))
+
+    with pytest.raises(ToolFault, match="breaks returned an image that cannot be shown"):
+        call_stateful(Tool.from_function(breaks), GRAY, {})
+
+
+@pytest.mark.slow
+def test_millions_of_facts_are_bounded_and_facts_without_end_end():
+    assert len(try_kind("thread", lambda: {str(i): i for i in range(3_000_000)})[0].facts) < 200_000
+    many = {"numbers": list(range(3_000_000)), "pixels": np.zeros(3_000_000), "words": "x" * 10_000_000}
+    assert len(stored(try_kind("thread", many)[0])) < 2_000_000
+    endless, wide = {"self": None}, [0]
+    endless["self"] = endless
+    for _ in range(60):
+        wide = [wide, wide]  # 2 to the power of 60 values, held in 60 lists
+    assert try_kind("thread", {"loop": endless, "wide": wide})[0].success
+
+
+@each("kind", KINDS)
+@each(
+    ("given", "kept"),
+    [
+        (np.float32(0.25), 0.25), (np.True_, True), (np.longdouble(0.25), 0.25),
+            (torch.tensor(0.25, dtype=torch.bfloat16), 0.25),
+        (torch.tensor([0.25, 0.5], requires_grad=True), (0.25, 0.5)),
+            (torch.empty(100_001), "array of shape (100001,)"), (Fraction(1, 4), 0.25),
+        (np.array([[1, 2]]), ((1, 2),)), (float("nan"), "nan"), (np.float64("inf"), "inf"),
+            ({"b", "a", "c"}, ("a", "b", "c")),
+        ([ViewFractions((0, 0, 0.5, 1))], ((0.0, 0.0, 0.5, 1.0),)), (10**5000, "a number of 16610 bits"),
+            ("a\ud800b", "a?b"),
+        (complex(1, 2), "(1+2j)"), ({1: "x"}, {"1": "x"}),
+    ],
+)  # fmt: skip
+def test_facts_are_kept_as_json_can_hold_them(given, kept, kind):
+    result, _ = try_kind(kind, ToolOutput("read", {"fact": given}))
+    assert result.facts["fact"] == kept
+    assert Episode.from_json(stored(result)).turns[0].tool_results[0].facts == result.facts
+    json.loads(stored(result).encode())

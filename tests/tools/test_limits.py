@@ -7,96 +7,94 @@ from typing import ClassVar
 import pytest
 
 from tests.support.loop_kit import write_call
+from tests.support.scoring import refuse
+from tests.support.tables import each
 from tests.support.tool_play import TASK, Find, Play
 from viewbox.errors import ConfigError
-from viewbox.records import Task
+from viewbox.records import Reply, RunConfig, Task
+from viewbox.rollouts.play import play_many
 from viewbox.tools import TOOLS, Hidden, Picture, Tool, ToolOutput, tool
+
+ZOOM, RESET = write_call(), write_call("reset")
+
+
+def count(image: Picture) -> str:
+    """Counts."""
+    return f"{image.size[0]} columns"
+
+
+def glance(view) -> str:
+    """Reads."""
+    return "looked"
+
+
+def costly(view) -> ToolOutput:
+    """Costs much."""
+    return ToolOutput("paid")
+
 
 # ---- how often
 
 
-def test_a_tool_beyond_its_limit_is_refused_with_what_is_still_allowed():
-    play = Play(Find(tools=["zoom", "reset"], max_calls={"zoom": 2}))
-    assert "error" not in play.say_and_read(write_call(), write_call())
-    assert play.say_and_read(write_call()) == "error: zoom is used up (2 calls). You can still call: reset."
-    assert "error" not in play.say_and_read(write_call("reset"))
+@each(
+    ("settings", "said", "ends"),
+    [
+        ({"tools": ["zoom", "reset"], "max_calls": {"zoom": 2}}, [ZOOM, ZOOM, ZOOM],
+            "zoom is used up (2 calls). You can still call: reset."),
+        ({"max_calls": {"zoom": 2}}, [ZOOM, ZOOM, RESET], None),
+            ({"max_calls": {"zoom": 1}}, [ZOOM + ZOOM], "zoom is used up"),
+        # a call that is refused for its arguments does not count
+        ({"max_calls": {"zoom": 1}}, [write_call(factor=9), ZOOM], None),
+        ({"max_calls": {"zoom": 1}}, [write_call(factor=9), ZOOM, ZOOM], "is used up"),
+        ({"max_total_calls": 2}, [ZOOM, RESET], None),
+        ({"max_total_calls": 2}, [ZOOM, RESET, RESET],
+            "error: Tool budget used up (2 calls). Give your final answer now."),
+        ({"max_calls": {"zoom": 0}}, [ZOOM], "(0 calls)"),
+        # the limit a tool brings holds unless the environment says another
+        ({"tools": ["costly"]}, [write_call("costly")] * 2, "used up"),
+        ({"tools": ["costly"], "max_calls": {"costly": 2}}, [write_call("costly")] * 2, None),
+    ],
+)  # fmt: skip
+def test_a_tool_beyond_its_limit_is_refused_with_what_is_still_allowed(settings, said, ends):
+    tool(max_calls=1)(costly)
+    env = Find(**settings)
+    for _ in range(2):  # two plays do not share their calls
+        read = Play(env).say_and_read(*said)
+        assert ("error" in read) == (ends is not None)
+        assert ends is None or ends in read
 
 
 def test_a_refused_call_leaves_the_view_and_is_a_failed_call_of_the_record():
     play = Play(Find(max_calls={"zoom": 1}))
-    play.say_and_read(write_call())
+    play.say_and_read(ZOOM)
     before = play.state.view
-    play.say_and_read(write_call())
+    play.say_and_read(ZOOM)
     assert play.state.view is before
     results = [result for turn in play.env.build_episode(play.state).turns for result in turn.tool_results]
     assert [result.success for result in results] == [True, False]
 
 
-def test_the_limit_holds_within_one_reply():
-    play = Play(Find(max_calls={"zoom": 1}))
-    said = play.say_and_read(write_call() + write_call())
-    assert said.count("zoomed") == 1
-    assert said.count("is used up") == 1
-
-
-def test_a_call_that_is_refused_for_its_arguments_does_not_count():
-    play = Play(Find(max_calls={"zoom": 1}))
-    assert "zoomed" in play.say_and_read(write_call(factor=9), write_call())
-    assert "is used up" in play.say_and_read(write_call())
-
-
-def test_the_total_limits_all_tools_together():
-    play = Play(Find(max_total_calls=2))
-    assert "error" not in play.say_and_read(write_call(), write_call("reset"))
-    assert play.say_and_read(write_call("reset")) == "error: Tool budget used up (2 calls). Give your final answer now."
-
-
-def test_a_limit_of_none_at_all_is_a_limit():
-    assert "(0 calls)" in Play(Find(max_calls={"zoom": 0})).say_and_read(write_call())
-
-
-def test_two_plays_do_not_share_their_calls():
-    env = Find(max_calls={"zoom": 1})
-    Play(env).say_and_read(write_call())
-    assert "error" not in Play(env).say_and_read(write_call())
-
-
-def test_limits_are_told_before_the_first_call():
+def test_limits_are_told_before_the_first_call_and_only_where_there_are_any():
     state = Find(max_calls={"zoom": 2}, max_total_calls=5).reset(TASK, seed=0)
     described = {one["function"]["name"]: one["function"]["description"] for one in state.tool_schemas}
     assert described["zoom"].endswith(" At most 2 calls.")
     assert "At most" not in described["crop"]
     assert "You may make at most 5 tool calls in total." in state.messages[0].text
-
-
-def test_an_environment_without_limits_says_nothing_of_them():
     state = Find().reset(TASK, seed=0)
     assert "At most" not in state.messages[0].text + json.dumps([dict(one) for one in state.tool_schemas])
 
 
-def test_the_limit_a_tool_brings_holds_unless_the_environment_says_another(scratch):
-    @tool(max_calls=1)
-    def costly(view) -> ToolOutput:
-        """Costs much."""
-        return ToolOutput("paid")
-
-    assert "used up" in Play(Find(tools=["costly"])).say_and_read(write_call("costly"), write_call("costly"))
-    assert "used up" not in Play(Find(tools=["costly"], max_calls={"costly": 2})).say_and_read(
-        write_call("costly"), write_call("costly")
-    )
-
-
-def test_a_limit_that_cannot_be_is_refused_when_the_environment_is_made():
-    for settings, words in [
-        ({"max_calls": {"zom": 2}}, "did you mean 'zoom'"),
-        ({"max_calls": {"zoom": -1}}, "max_calls.zoom"),
-        ({"max_total_calls": -1}, "max_total_calls"),
-    ]:
-        with pytest.raises(ConfigError, match=words):
-            Find(**settings)
-
-
-def test_limits_cannot_be_changed():
+@each(
+    ("settings", "words"),
+    [
+        ({"max_calls": {"zom": 2}}, "did you mean 'zoom'"), ({"max_calls": {"zoom": -1}}, "max_calls.zoom"),
+        ({"max_total_calls": -1}, "max_total_calls"), ({"tools": ["count"]}, "unknown tool 'count'"),
+        ({"tools": [count, Tool.from_function(glance, "count")]}, "two different tools are named 'count'"),
+        *(({"tools": odd}, "tools") for odd in ("zoom", 3, [3], None)),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_is_refused_when_the_environment_is_made(settings, words):
+    refuse(words, Find, **settings)
     with pytest.raises(TypeError):
         Find(max_calls={"zoom": 2}).max_calls["zoom"] = 3
 
@@ -112,45 +110,36 @@ class FewerTools(Find):
 WITHOUT = Task("w", TASK.images, metadata={"without": ["crop", "zoom"]})
 
 
-def test_a_tool_that_is_off_for_a_task_is_not_offered_to_it():
+def test_a_tool_that_is_off_for_a_task_is_neither_offered_nor_known():
     env = FewerTools()
     assert [one["function"]["name"] for one in env.reset(WITHOUT, seed=0).tool_schemas] == ["adjust_contrast", "reset"]
     assert len(env.reset(TASK, seed=0).tool_schemas) == 4
-
-
-def test_a_tool_that_is_off_for_a_task_is_unknown_in_it():
-    said = Play(FewerTools(), WITHOUT).say_and_read(write_call())
+    said = Play(env, WITHOUT).say_and_read(ZOOM)
     assert said.startswith('error: unknown tool "zoom"; allowed: adjust_contrast, reset')
 
-
-def test_a_task_with_a_tool_that_the_environment_does_not_have_is_an_error():
     class Wrong(Find):
         def tools_of(self, task):
             return ("zom",)
 
-    with pytest.raises(ConfigError, match=r"find: task t: unknown tool 'zom'.*did you mean 'zoom'"):
+    with pytest.raises(ConfigError, match=r"find: task t:.*'zom'"):
         Wrong().reset(TASK, seed=0)
 
 
+class Listens:
+    run_config = RunConfig()
+    offered: ClassVar = {}
+
+    def join(self, conversation):
+        pass
+
+    leave = join
+
+    async def reply(self, conversation):
+        self.offered[conversation.task.id] = [one["function"]["name"] for one in conversation.tools]
+        return Reply('{"label": "left"}')
+
+
 def test_the_driver_offers_a_conversation_the_tools_of_its_task():
-    from viewbox.records import Reply, RunConfig
-    from viewbox.rollouts.play import play_many
-
-    class Listens:
-        run_config = RunConfig()
-        offered: ClassVar = {}
-
-        def join(self, conversation):
-            pass
-
-        def leave(self, conversation):
-            pass
-
-        async def reply(self, conversation):
-            names = [one["function"]["name"] for one in conversation.tools]
-            self.offered[conversation.task.id] = names
-            return Reply('{"label": "left"}')
-
     async def run():
         return [one async for one in play_many(FewerTools(), [TASK, WITHOUT], Listens())]
 
@@ -158,7 +147,7 @@ def test_the_driver_offers_a_conversation_the_tools_of_its_task():
     assert Listens.offered == {"t": ["zoom", "crop", "adjust_contrast", "reset"], "w": ["adjust_contrast", "reset"]}
 
 
-def test_what_the_environment_fills_in_reaches_the_tool_and_not_the_prompt(scratch):
+def test_what_the_environment_fills_in_reaches_the_tool_and_not_the_prompt():
     @tool
     def look_up(view, word: str, path: Hidden[str]) -> ToolOutput:
         """Looks a word up."""
@@ -177,50 +166,16 @@ def test_what_the_environment_fills_in_reaches_the_tool_and_not_the_prompt(scrat
 # ---- functions beside names
 
 
-def count(image: Picture) -> str:
-    """Counts."""
-    return f"{image.size[0]} columns"
-
-
-def glance(view) -> str:
-    """Reads."""
-    return "looked"
-
-
 class Mixed(Find):
     tools = (count, "zoom", Tool.from_function(glance, "look", max_calls=1))
 
 
 def test_functions_stand_in_tools_beside_names():
     env = Mixed()
-    assert env.tools == ("count", "zoom", "look")
-    assert [schema["function"]["name"] for schema in env.tool_schemas] == ["count", "zoom", "look"]
+    assert env.tools == tuple(schema["function"]["name"] for schema in env.tool_schemas) == ("count", "zoom", "look")
     assert Play(env).say_and_read(write_call("count", image="image_1") + write_call("look")) == "80 columns\nlooked"
     assert {"count", "look"}.isdisjoint(TOOLS)
-
-
-def test_a_run_names_the_functions_of_its_environment_and_a_program_gives_others():
-    assert Mixed(tools=["look"]).tools == ("look",)
+    assert Mixed(tools=["look"]).tools == ("look",)  # a run names them, and a program gives others
     assert Find(tools=["reset", count]).tools == ("reset", "count")
-    with pytest.raises(ConfigError, match="unknown tool 'count'"):
-        Find(tools=["count"])
-
-
-def test_a_registered_function_keeps_the_limit_of_its_registration(scratch):
-    @tool(max_calls=1)
-    def costly(view) -> str:
-        """Costs much."""
-        return "paid"
-
+    tool(max_calls=1)(costly)
     assert Find(tools=[costly]).toolbox.get_max_calls("costly") == 1
-
-
-def test_two_tools_of_one_name_are_refused():
-    with pytest.raises(ConfigError, match="two different tools are named 'count'"):
-        Find(tools=[count, Tool.from_function(glance, "count")])
-
-
-def test_what_lists_no_tools_is_refused_with_the_setting():
-    for given in ["zoom", 3, [3], None]:
-        with pytest.raises(ConfigError, match="tools"):
-            Find(tools=given)

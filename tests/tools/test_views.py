@@ -7,14 +7,14 @@ import pytest
 from PIL import Image
 
 from tests.support.loop_kit import write_call
+from tests.support.tables import each
 from tests.support.tool_play import GRAY, TASK, TWO, Find, FindInView, Play
-from viewbox.core.base import get_offered_tools
-from viewbox.core.variants import remove_tools
+from viewbox.core.base import get_offered_tools, remove_tools
 from viewbox.errors import ConfigError, ImageError, ToolFault
 from viewbox.images.ref import ImageRef
 from viewbox.images.source import Volume
 from viewbox.records import Task
-from viewbox.tools import ToolOutput, tool
+from viewbox.tools import ToolOutput
 
 # ---- over which images
 
@@ -42,23 +42,20 @@ def test_every_image_is_shown_at_the_start_and_a_tool_that_opens_them_is_offered
         assert state.tool_schemas == ()
 
 
+OPEN = write_call("open_image", image="image_2")
 GRAYS = [ImageRef.of(np.full((60, 120), shade, np.uint8)) for shade in range(20)]
 
 
-def test_the_pictures_share_four_times_the_pixels_of_one():
-    for count, size in [(1, (60, 30)), (2, (60, 30)), (4, (60, 30)), (8, (42, 21)), (16, (30, 15))]:
-        env = Find(max_pixels=60 * 30, coordinates="pixel")
-        task = Task("t", tuple(GRAYS[:count]), {"question": "Where?"})
-        play = Play(env, task)
-        first = play.state.messages[1]
-        assert [(image.width, image.height) for image in first.images] == [size] * count
-        assert ("reduced in size" in first.text) == (count > 4)
-        assert [view.image for view in play.state.turns[0].views] == list(range(count))
-        assert play.say_and_read(write_call("reset")).startswith(f"back to the original (size: {list(size)}")
-        play.say(
-            json.dumps({"label": "x", "bbox": [0, 0, size[0], size[1] / 2]})
-        )  # pixels of the picture as it is shown
-        assert play.state.answer["bbox"] == pytest.approx((0, 0, 1, 0.5))
+@each("count, size", [(1, (60, 30)), (2, (60, 30)), (4, (60, 30)), (8, (42, 21)), (16, (30, 15))])
+def test_the_pictures_share_four_times_the_pixels_of_one(count, size):
+    play = Play(Find(max_pixels=60 * 30, coordinates="pixel"), Task("t", tuple(GRAYS[:count]), {"question": "Where?"}))
+    first = play.state.messages[1]
+    assert [(image.width, image.height) for image in first.images] == [size] * count
+    assert ("reduced in size" in first.text) == (count > 4)
+    assert [view.image for view in play.state.turns[0].views] == list(range(count))
+    assert play.say_and_read(write_call("reset")).startswith(f"back to the original (size: {list(size)}")
+    play.say(json.dumps({"label": "x", "bbox": [0, 0, size[0], size[1] / 2]}))  # pixels of the picture as it is shown
+    assert play.state.answer["bbox"] == pytest.approx((0, 0, 1, 0.5))
 
 
 def test_of_too_many_images_the_first_are_shown_and_a_tool_opens_the_others():
@@ -71,17 +68,12 @@ def test_of_too_many_images_the_first_are_shown_and_a_tool_opens_the_others():
     assert play.state.messages[-1].images[0].open().getpixel((0, 0)) == 19
 
 
-def test_more_images_than_can_be_shown_are_refused_where_no_tool_opens_them():
-    for env in [
-        remove_tools(Find()),
-        remove_tools(Find(), refuse=True),
-        Find(tools=()),
-        Find(max_turns=1),
-        Find(max_total_calls=0),
-        Find(tools=["zoom", "open_image"], max_calls={"open_image": 0}),
-    ]:
-        with pytest.raises(ConfigError, match="task t has 17 images, and no tool to open those after the first 16"):
-            env.reset(Task("t", tuple(GRAYS[:17])), seed=0)
+@each("env", [remove_tools(Find()), remove_tools(Find(), refuse=True), Find(tools=()), Find(max_turns=1),
+    Find(max_total_calls=0),
+              Find(tools=["zoom", "open_image"], max_calls={"open_image": 0})])  # fmt: skip
+def test_more_images_than_can_be_shown_are_refused_where_no_tool_opens_them(env):
+    with pytest.raises(ConfigError, match="task t has 17 images, and no tool to open those after the first 16"):
+        env.reset(Task("t", tuple(GRAYS[:17])), seed=0)
 
 
 def test_a_volume_is_one_image_among_others():
@@ -97,25 +89,14 @@ def test_a_volume_is_one_image_among_others():
     assert "index: 3" in play.say_and_read(opened + write_call("select_slice", index=3))
 
 
-def test_another_image_is_shown_with_the_same_budget():
+def test_another_image_is_shown_with_the_same_budget_and_told_in_its_own_frame_and_boxes_are_of_the_first():
     play = Play(Find(tools=["zoom", "open_image"], max_pixels=300), TWO)
-    assert play.say_and_read(write_call("open_image", image="image_2")) == (
-        "opened (image: image_2, images: 2, size: [14, 21], shows: [0.0, 0.0, 1.0, 1.0])"
-    )
+    assert play.say_and_read(OPEN) == "opened (image: image_2, images: 2, size: [14, 21], shows: [0.0, 0.0, 1.0, 1.0])"
     shown = play.state.messages[-1].images[0]
-    assert (shown.width, shown.height) == (14, 21)
-    assert shown.open().getpixel((3, 3)) == 7
-
-
-def test_what_is_shown_is_told_in_the_frame_of_the_open_image():
+    assert (shown.width, shown.height, shown.open().getpixel((3, 3))) == (14, 21, 7)
     play = Play(Find(tools=["zoom", "open_image"], coordinates="pixel"), TWO)
-    said = play.say_and_read(write_call("open_image", image="image_2"), write_call("zoom", factor=2, center=[10, 15]))
-    assert said.endswith("shows: [5, 8, 15, 22])")
-
-
-def test_boxes_are_of_the_first_image_whatever_is_open():
-    play = Play(Find(tools=["open_image"], coordinates="pixel"), TWO)
-    play.say_and_read(write_call("open_image", image="image_2"), json.dumps({"bbox": [0, 0, 40, 20]}))
+    assert play.say_and_read(OPEN, write_call("zoom", factor=2, center=[10, 15])).endswith("shows: [5, 8, 15, 22])")
+    play.say_and_read(json.dumps({"bbox": [0, 0, 40, 20]}))
     assert play.state.answer["bbox"] == (0, 0, 0.5, 0.5)
 
 
@@ -138,75 +119,61 @@ def test_an_image_that_is_not_shown_at_the_start_is_opened_when_it_is_asked_for(
 # ---- in which view
 
 
-def test_every_picture_says_its_view_number():
+def test_every_picture_says_its_view_number_where_there_is_a_view_field():
     play = Play(FindInView())
     assert play.state.messages[1].text == "view: 0\nWhere?"
     assert play.say_and_read(write_call()).endswith(", view: 1)")
     assert play.say_and_read(write_call("reset")).endswith(", view: 2)")
     assert '"view"' in play.state.messages[0].text
+    plain = Play(Find())
+    assert "view:" not in "".join(message.text for message in plain.state.messages) + plain.say_and_read(write_call())
 
 
-def test_a_tool_that_shows_nothing_takes_no_number(scratch):
-    @tool
-    def look(view) -> ToolOutput:
-        """Reads."""
-        return ToolOutput("read")
+def look(view) -> ToolOutput:
+    """Reads."""
+    return ToolOutput("read")
 
-    play = Play(FindInView(tools=["zoom", "look"]))
+
+def turn(view) -> ToolOutput:
+    """Turns and mirrors."""
+    return ToolOutput("turned", view=view.rotate().flip_horizontal())
+
+
+def test_what_shows_nothing_and_a_failed_call_take_no_number():
+    play = Play(FindInView(tools=["zoom", look]))
     assert play.say_and_read(write_call("look")) == "read"
-    assert play.say_and_read(write_call()).endswith("view: 1)")
+    assert play.say_and_read(write_call(factor=9), write_call()).endswith("view: 1)")
 
 
-def test_a_failed_call_takes_no_number():
-    assert Play(FindInView()).say_and_read(write_call(factor=9), write_call()).endswith("view: 1)")
+@each(
+    ("settings", "said", "answer", "box"),
+    [
+        ({}, [write_call("crop", box=[0.5, 0, 1, 0.5]), write_call("reset")], {"bbox": [0, 0, 0.5, 1], "view": 1},
+            (0.5, 0, 0.75, 0.5)),
+        ({"coordinates": "pixel"}, [write_call("crop", box=[40, 0, 80, 20])], {"bbox": [0, 0, 40, 10], "view": 1},
+            (0.5, 0, 1, 0.25)),
+        # upright in the original, and without a view about the overview
+        ({"tools": ["zoom", turn]}, [write_call(factor=2), write_call("turn")],
+            {"bbox": [0.1, 0.2, 0.3, 0.8], "view": 2}, (0.35, 0.3, 0.65, 0.4)),
+        ({}, [write_call()], {"bbox": [0, 0, 0.5, 1]}, (0, 0, 0.5, 1)),
+    ],
+)  # fmt: skip
+def test_a_box_is_mapped_back_from_the_view_it_was_seen_in(settings, said, answer, box):
+    play = Play(FindInView(**settings))
+    play.say_and_read(*said, json.dumps(answer))
+    assert play.state.answer["bbox"] == pytest.approx(box)
 
 
-def test_without_a_view_field_no_number_is_told():
-    play = Play(Find())
-    assert "view:" not in "".join(message.text for message in play.state.messages) + play.say_and_read(write_call())
-
-
-def test_a_box_is_mapped_back_from_the_view_it_was_seen_in():
-    play = Play(FindInView())
-    play.say_and_read(
-        write_call("crop", box=[0.5, 0, 1, 0.5]), write_call("reset"), json.dumps({"bbox": [0, 0, 0.5, 1], "view": 1})
-    )
-    assert play.state.answer["bbox"] == (0.5, 0, 0.75, 0.5)
-
-
-def test_pixels_are_those_of_the_view_that_is_named():
-    play = Play(FindInView(coordinates="pixel"))
-    play.say_and_read(write_call("crop", box=[40, 0, 80, 20]), json.dumps({"bbox": [0, 0, 40, 10], "view": 1}))
-    assert play.state.answer["bbox"] == (0.5, 0, 1, 0.25)
-
-
-def test_a_box_seen_in_a_turned_and_mirrored_view_is_upright_in_the_original(scratch):
-    @tool
-    def turn(view) -> ToolOutput:
-        """Turns and mirrors."""
-        return ToolOutput("turned", view=view.rotate().flip_horizontal())
-
-    play = Play(FindInView(tools=["zoom", "turn"]))
-    play.say_and_read(write_call(factor=2), write_call("turn"), json.dumps({"bbox": [0.1, 0.2, 0.3, 0.8], "view": 2}))
-    assert play.state.answer["bbox"] == pytest.approx((0.35, 0.3, 0.65, 0.4))
-
-
-def test_an_answer_without_a_view_is_about_the_overview():
-    play = Play(FindInView())
-    play.say_and_read(write_call(), json.dumps({"bbox": [0, 0, 0.5, 1]}))
-    assert play.state.answer["bbox"] == (0, 0, 0.5, 1)
-
-
-def test_an_unknown_view_is_told_those_there_are():
-    for number in [2, -1, 99]:
-        said = Play(FindInView()).say_and_read(write_call(), json.dumps({"bbox": [0, 0, 1, 1], "view": number}))
-        assert f"view: unknown view {number}; allowed: 0 to 1" in said
-
-
-def test_a_view_of_another_image_is_refused_in_words():
-    play = Play(FindInView(tools=["open_image"]), TWO)
-    said = play.say_and_read(write_call("open_image", image="image_2"), json.dumps({"bbox": [0, 0, 1, 1], "view": 2}))
-    assert "view: view 2 shows another image; boxes must refer to image_1" in said
+@each(
+    ("env", "task", "said", "view", "words"),
+    [
+        *((FindInView(), TASK, write_call(), odd, f"view: unknown view {odd}; allowed: 0 to 1") for odd in (2, -1, 99)),
+        (FindInView(tools=["open_image"]), TWO, OPEN, 2,
+            "view: view 2 shows another image; boxes must refer to image_1"),
+    ],
+)  # fmt: skip
+def test_a_view_that_is_unknown_or_of_another_image_is_refused_in_words(env, task, said, view, words):
+    assert words in Play(env, task).say_and_read(said, json.dumps({"bbox": [0, 0, 1, 1], "view": view}))
 
 
 def test_an_answer_read_without_its_play_knows_the_overview_only():
@@ -236,16 +203,11 @@ class Slices(FindInView):
         return [self.volume.get_slice(2)]
 
 
-def test_a_box_may_be_in_another_slice_of_the_same_plane():
+def test_a_box_may_be_in_another_slice_of_the_same_plane_and_has_no_place_in_another_plane():
     play = Play(Slices(tools=["select_slice", "crop"]))
     play.say_and_read(write_call("select_slice", index=3), write_call("crop", box=[0, 0, 0.5, 1]))
     play.say_and_read(json.dumps({"bbox": [0, 0, 1, 0.5], "view": 2}))
     assert play.state.answer["bbox"] == (0, 0, 0.5, 0.5)
-
-
-def test_a_box_in_another_plane_has_no_place_in_the_original():
-    play = Play(Slices(tools=["select_slice"]))
-    said = play.say_and_read(
-        write_call("select_slice", index=3, plane="coronal"), json.dumps({"bbox": [0, 0, 1, 1], "view": 1})
-    )
+    coronal = write_call("select_slice", index=3, plane="coronal")
+    said = Play(Slices(tools=["select_slice"])).say_and_read(coronal, json.dumps({"bbox": [0, 0, 1, 1], "view": 1}))
     assert "view 1 shows another image" in said

@@ -11,15 +11,14 @@ from peft import PeftModel
 from safetensors.torch import load_file
 from transformers import AutoModelForImageTextToText, AutoProcessor, GenerationConfig
 
-from tests.support.families import FAMILIES, save_family
+from tests.support.families import list_names, save_family
 from tests.support.runs import have_equal_weights, on_path, read_steps, read_weights, run
 from viewbox.engines.hf.architectures import Architecture
 from viewbox.rollouts.job import build_job
 from viewbox.rollouts.play import play_many
 
 TOLERANCE = 1e-5  # fp32
-IN_EVERY_TEST_RUN = "gemma3"  # files have other names than memory; sliding layers; pictures that see themselves
-ALL = [name if name == IN_EVERY_TEST_RUN else pytest.param(name, marks=pytest.mark.nightly) for name in FAMILIES]
+ALL = list_names("gemma3")  # files have other names than memory; sliding layers; pictures that see themselves
 RENAMED = ("qwen2_vl", "qwen2_5_vl", "gemma3", "internvl", "llava", "llava_onevision", "mistral3", "aya_vision")
 TRAIN = {"max_steps": 2, "save_steps": 1, "learning_rate": 3e-2, "lr_scheduler_type": "constant"}
 LOOKS = {"name": "tests.support.looks:Looks", "max_turns": 4, "tools": ["zoom"], "num_tasks": 16}

@@ -2,12 +2,14 @@
 
 import json
 import os
+import time
 from urllib.parse import quote, unquote
 
 import pytest
 import yaml
 
 from tests.support.servers import make_completion, make_response, make_script, serve
+from tests.support.tables import each
 from viewbox.configs.schema import Config
 from viewbox.engines.openai.client import OpenAIGenerator
 from viewbox.envs.digits import Digits, viewer
@@ -27,21 +29,15 @@ def known(monkeypatch):
     monkeypatch.setattr(secrets, "_known", {KEY})
 
 
-FORMS = {
-    "as it is": KEY,
-    "as the header": f"Authorization: Bearer {KEY}",
-    "twice without a gap": KEY + KEY,
-    "in the middle of a word": f"x{KEY}x",
-    "after letters that change length": f"İİİ{KEY}",
-    "after a surrogate": f"\ud800{KEY}",
-    "in a URL": f"https://evil.com/?q={KEY}&x=1",
-    "percent-encoded": "".join(f"%{byte:02x}" for byte in KEY.encode()),
-    "percent-encoded, upper case, here and there": "".join(f"%{ord(c):02X}" if i % 3 else c for i, c in enumerate(KEY)),
-    "percent-encoded twice": "".join(f"%25{byte:02x}" for byte in KEY.encode()),
-    "in JSON in JSON": json.dumps(json.dumps({"k": KEY})),
-    "Unicode escapes": "".join(f"\\u{ord(c):04x}" for c in KEY),
-    "Unicode escapes in JSON in JSON": json.dumps(json.dumps("".join(f"\\u{ord(c):04X}" for c in KEY))),
-}
+FORMS = [
+    KEY, f"Authorization: Bearer {KEY}", KEY + KEY, f"x{KEY}x",
+    f"İİİ{KEY}", f"\ud800{KEY}",  # after letters that change length, after half of one
+    f"https://evil.com/?q={KEY}&x=1", "".join(f"%{byte:02x}" for byte in KEY.encode()),
+    "".join(f"%{ord(c):02X}" if i % 3 else c for i, c in enumerate(KEY)),
+    "".join(f"%25{byte:02x}" for byte in KEY.encode()),
+    json.dumps(json.dumps({"k": KEY})), "".join(f"\\u{ord(c):04x}" for c in KEY),
+    json.dumps(json.dumps("".join(f"\\u{ord(c):04X}" for c in KEY))),
+]  # fmt: skip
 
 
 def is_shown(text):
@@ -50,21 +46,25 @@ def is_shown(text):
     return any(KEY in one for one in (text, unquote(unquote(text)), plain))
 
 
-def test_a_key_is_masked_in_every_form():
-    for form, text in FORMS.items():
-        masked = secrets.mask_text(text)
-        assert secrets.MASK in masked, form
-        assert not is_shown(masked), form
-        assert "Zx91" not in masked, form
-        assert secrets.mask_text(masked) == masked, form
+@each("text", FORMS)
+def test_a_key_is_masked_in_every_form(text):
+    masked = secrets.mask_text(text)
+    assert secrets.MASK in masked
+    assert not is_shown(masked)
+    assert "Zx91" not in masked
+    assert secrets.mask_text(masked) == masked
 
 
-def test_a_key_with_special_characters_is_masked_as_json_and_urls_write_it(monkeypatch):
-    for key in ('pass"word/12345\\x', "Schlüssel mit Ümlaut 9", "a+b=c&d%25e12345", "𝐤𝐞𝐲-1234567890"):
-        monkeypatch.setattr(secrets, "_known", {key})
-        written = json.dumps(key), json.dumps(key, ensure_ascii=False), json.dumps(json.dumps(key)), quote(key, safe="")
-        for text in written:
-            assert secrets.mask_text(f"<{text}>").strip('<>\\"') == secrets.MASK, text
+@each("key", ['pass"word/12345\\x', "Schlüssel mit Ümlaut 9", "a+b=c&d%25e12345", "𝐤𝐞𝐲-1234567890"])
+def test_a_key_with_special_characters_is_masked_as_json_and_urls_write_it(monkeypatch, key):
+    monkeypatch.setattr(secrets, "_known", {key})
+    for text in (
+        json.dumps(key),
+        json.dumps(key, ensure_ascii=False),
+        json.dumps(json.dumps(key)),
+        quote(key, safe=""),
+    ):
+        assert secrets.mask_text(f"<{text}>").strip('<>\\"') == secrets.MASK
 
 
 PLAIN = [
@@ -86,8 +86,9 @@ def test_all_texts_of_a_value_are_masked():
     assert secrets.mask_values({KEY: [KEY, 1, None, True, (KEY,)]}) == {"***": ["***", 1, None, True, ["***"]]}
 
 
-@pytest.mark.timeout(30)
+@pytest.mark.timeout(60)
 def test_masking_is_quick_whatever_the_text():
+    start = time.process_time()
     for text in ("a=", "{a:", "'a':", "k", "sk-", "eyJ-", "\\", "\\u0073", "%25"):
         secrets.mask_assignments(text * 99_000)
         secrets.mask_settings({"a": text * 99_000})
@@ -96,16 +97,13 @@ def test_masking_is_quick_whatever_the_text():
             secrets.is_secret_name(name)
             secrets.mask_settings({name: "value"})
             secrets.mask_override(f"env.{name}=value")
+    assert time.process_time() - start < 20
 
 
 # ---------------------------------------------------------------------- a server that repeats the key
-def part(text):
-    return {"type": "text", "text": text}
-
-
 REPLIES = {
     "in prose": make_completion(f"Your key is {KEY}."),
-    "in two parts": make_completion([part(KEY[:20]), part(KEY[20:])]),
+    "in two parts": make_completion([{"type": "text", "text": text} for text in (KEY[:20], KEY[20:])]),
     "as the name of a tool": make_completion("", ("a", KEY, "{}")),
     "in arguments, escaped": make_completion(
         "", ("a", "zoom", '{"factor": "' + "".join(f"\\u{ord(c):04x}" for c in KEY) + '"}')
@@ -170,21 +168,15 @@ PLAIN_NAMES = [
 ]  # fmt: skip
 
 
-def test_settings_with_these_names_are_secrets():
-    for value in ("abc", "hunter 2", 12345, ["a", "b"], {"user": "me"}):
-        for name in SECRET_NAMES:
-            masked = secrets.mask_settings({"train": {name: value}, "list": [{name: value}]})
-            assert masked == {"train": {name: "***"}, "list": [{name: "***"}]}
-
-
-def test_settings_with_these_names_are_not():
-    plain = dict.fromkeys(PLAIN_NAMES, "abc")
+@each("value", ["abc", "hunter 2", 12345, ["a", "b"], {"user": "me"}])
+def test_settings_are_secrets_by_their_names(value):
+    for name in SECRET_NAMES:
+        masked = secrets.mask_settings({"train": {name: value}, "list": [{name: value}]})
+        assert masked == {"train": {name: "***"}, "list": [{name: "***"}]}
+    plain = dict.fromkeys(PLAIN_NAMES, value)
     assert secrets.mask_settings(plain) == plain
-
-
-def test_what_is_no_secret_stays():
-    for value in (None, "", [], {}, True, False):
-        assert secrets.mask_settings({"api_key": value}) == {"api_key": value}
+    for nothing in (None, "", [], {}, True, False):
+        assert secrets.mask_settings({"api_key": nothing}) == {"api_key": nothing}
 
 
 KEY_LIKE = [
@@ -208,10 +200,10 @@ KEY_LIKE = [
 ]
 
 
-def test_what_looks_like_a_key_is_masked_under_any_name():
-    for value in KEY_LIKE:
-        assert value not in json.dumps(secrets.mask_settings({"note": f"use {value} here", value: [value]}))
-        assert value not in secrets.mask_assignments(f"error: {value}")
+@each("value", KEY_LIKE)
+def test_what_looks_like_a_key_is_masked_under_any_name(value):
+    assert value not in json.dumps(secrets.mask_settings({"note": f"use {value} here", value: [value]}))
+    assert value not in secrets.mask_assignments(f"error: {value}")
 
 
 def config(**train):

@@ -15,16 +15,9 @@ from pydicom.dataset import Dataset
 from pydicom.encaps import encapsulate
 from pydicom.sequence import Sequence
 
-GRAY = np.arange(204, dtype=np.uint8).reshape(12, 17)
-COLOR = np.stack([GRAY, GRAY[::-1], GRAY[:, ::-1]], axis=2)
+from tests.support.image_files import COLOR, GRAY, saved
+
 BIG = 2**31 - 1
-
-
-def saved(picture, kind, **options):
-    picture = picture if isinstance(picture, Image.Image) else Image.fromarray(picture)
-    file = io.BytesIO()
-    picture.save(file, kind, **options)
-    return file.getvalue()
 
 
 # ---- PNG

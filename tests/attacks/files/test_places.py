@@ -1,6 +1,5 @@
 """Files that are no files, that change while they are read, and folders of them."""
 
-import io
 import os
 import socket
 import stat
@@ -11,6 +10,8 @@ import pytest
 from PIL import Image
 
 from tests.attacks.files import makers
+from tests.support.image_files import npy
+from tests.support.tables import each
 from viewbox.errors import ImageError
 from viewbox.images.files import open_image, open_picture, paths
 
@@ -31,67 +32,56 @@ def series(tmp_path):
     return folder
 
 
-def test_a_device_is_refused():
-    for path in ["/dev/zero", "/dev/null", "/dev/tty", "/dev/full", "/proc/self/mem"]:
-        with pytest.raises(ImageError):
-            open_image(path)
-
-
-def test_a_socket_is_refused(tmp_path):
-    with socket.socket(socket.AF_UNIX) as server:
+@each("path", ["/dev/zero", "/dev/null", "/dev/tty", "/dev/full", "/proc/self/mem", "{}/s.png", "{}/large.png"])
+def test_a_device_a_socket_and_a_file_of_3_gigabytes_are_refused(tmp_path, path):
+    with socket.socket(socket.AF_UNIX) as server, open(tmp_path / "large.png", "wb") as file:
         server.bind(str(tmp_path / "s.png"))
-        with pytest.raises(ImageError, match="not a regular file"):
-            open_image(tmp_path / "s.png")
-
-
-def test_a_file_of_3_gigabytes_is_refused(tmp_path):
-    with open(tmp_path / "large.png", "wb") as file:
         file.write(GOOD)
         file.truncate(3 * 2**30)
-    with pytest.raises(ImageError, match=r"the file has 3\.0 GiB; allowed: 2\.0 GiB"):
-        open_image(tmp_path / "large.png")
+        words = r"the file has 3\.0 GiB; allowed: 2\.0 GiB" if "large" in path else "not a regular file"
+        with pytest.raises(ImageError, match=words if "png" in path else "image "):
+            open_image(path.format(tmp_path))
 
 
-@pytest.mark.parametrize("kind", ["pipe", "link"])
-def test_what_takes_the_place_of_a_checked_file_is_not_opened(kind, tmp_path, monkeypatch):
+@contextmanager
+def meddle(before=lambda: None, after=lambda: None):
+    """Something happens between the check of a path and its opening, or between that and its reading."""
+    open_checked = paths.open_descriptor
+
+    @contextmanager
+    def open_changed(checked):
+        before()
+        with open_checked(checked) as descriptor:
+            after()
+            yield descriptor
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(paths, "open_descriptor", open_changed)
+        yield
+
+
+@each("kind", ["pipe", "link"])
+def test_what_takes_the_place_of_a_checked_file_is_not_opened(kind, tmp_path):
     path = tmp_path / "a.png"
     path.write_bytes(GOOD)
     (tmp_path / "secret.png").write_bytes(GOOD)
-    open_checked = paths.open_descriptor
 
-    @contextmanager
-    def open_changed(checked):
+    def change():
         path.unlink()
         os.mkfifo(path) if kind == "pipe" else path.symlink_to(tmp_path / "secret.png")
-        with open_checked(checked) as descriptor:
-            yield descriptor
 
-    monkeypatch.setattr(paths, "open_descriptor", open_changed)
-    with pytest.raises(ImageError, match="not a regular file" if kind == "pipe" else "cannot be read"):
+    said = "not a regular file" if kind == "pipe" else "cannot be read"
+    with meddle(change), pytest.raises(ImageError, match=said):
         open_image(path)
 
 
-@pytest.mark.parametrize("kind", ["PNG", "TIFF", "npy", "DICOM"])
-def test_a_file_that_shrinks_while_it_is_read_is_an_error(kind, tmp_path, monkeypatch):
-    array = np.zeros((3000, 3000), np.uint8)
-    path = tmp_path / "a"
-    if kind == "npy":
-        np.save(path.open("wb"), array)
-    elif kind == "DICOM":
-        path.write_bytes(makers.raw_dicom(rows=1000, columns=1000))
-    else:
-        Image.fromarray(array).save(path, kind)
+@each("kind", ["PNG", "TIFF", "npy", "DICOM"])
+def test_a_file_that_shrinks_while_it_is_read_is_an_error(kind, tmp_path):
+    array, path = np.zeros((3000, 3000), np.uint8), tmp_path / "a"
+    contents = {"npy": lambda: npy(array), "DICOM": lambda: makers.raw_dicom(rows=1000, columns=1000)}
+    path.write_bytes(contents.get(kind, lambda: makers.saved(array, kind))())
     half = path.stat().st_size // 2
-    open_checked = paths.open_descriptor
-
-    @contextmanager
-    def open_changed(checked):
-        with open_checked(checked) as descriptor:
-            os.truncate(path, half)
-            yield descriptor
-
-    monkeypatch.setattr(paths, "open_descriptor", open_changed)
-    with pytest.raises(ImageError):
+    with meddle(after=lambda: os.truncate(path, half)), pytest.raises(ImageError):
         open_image(path)
 
 
@@ -159,12 +149,10 @@ def test_a_folder_without_permission_is_an_error(series):
 
 def test_a_dicom_file_that_begins_like_a_tiff_is_dicom_both_ways():
     content = b"II*\0" + makers.raw_dicom()[4:]
-    assert open_image(content).size == (8, 8)
-    assert open_picture(content).size == (8, 8)
+    assert open_image(content).size == open_picture(content).size == (8, 8)
 
 
-def test_a_webp_of_any_size_opens():
-    for side, lossless in [(1, True), (1, False), (1024, True), (1024, False), (5000, True)]:
-        file = io.BytesIO()
-        Image.new("RGB", (side, side), (9, 9, 9)).save(file, "WEBP", lossless=lossless)
-        assert open_image(file.getvalue()).size == (side, side)
+@each("side, lossless", [(1, True), (1, False), (1024, True), (1024, False), (5000, True)])
+def test_a_webp_of_any_size_opens(side, lossless):
+    content = makers.saved(Image.new("RGB", (side, side), (9, 9, 9)), "WEBP", lossless=lossless)
+    assert open_image(content).size == (side, side)

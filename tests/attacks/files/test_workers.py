@@ -14,9 +14,10 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from PIL import Image
+from PIL import Image, ImageOps
 
 from tests.attacks.files import makers
+from tests.support.tables import each
 from viewbox.errors import ImageError
 from viewbox.images import limits
 from viewbox.images.files import open_image, open_picture, paths, pool
@@ -133,12 +134,11 @@ def test_a_file_that_takes_more_memory_than_its_size_explains_is_an_error(monkey
 
 
 @LINUX
-def test_an_ordinary_large_picture_opens_in_the_memory_that_its_size_explains(monkeypatch, own_pool):
-    for mode in ["1", "P", "RGBA", "F"]:
-        monkeypatch.setattr(limits, "SMALL", 2**20)
-        file = io.BytesIO()
-        Image.new(mode, (4000, 3000)).save(file, "TIFF", compression="tiff_lzw")
-        assert open_image(file.getvalue()).size == (4000, 3000)
+@each("mode", ["1", "P", "RGBA", "F"])
+def test_an_ordinary_large_picture_opens_in_the_memory_that_its_size_explains(monkeypatch, own_pool, mode):
+    monkeypatch.setattr(limits, "SMALL", 2**20)
+    content = makers.saved(Image.new(mode, (4000, 3000)), "TIFF", compression="tiff_lzw")
+    assert open_image(content).size == (4000, 3000)
 
 
 def test_a_picture_that_needs_more_than_all_memory_is_refused(own_pool, monkeypatch):
@@ -217,44 +217,36 @@ def test_a_worker_has_no_secret_of_its_parent(monkeypatch, own_pool):
     assert all(name == "/dev/null" or name.startswith(("socket:", "pipe:")) for name in opened)
 
 
-def test_an_answer_that_no_decoder_gives_is_an_error():
-    for change in [
-        {"dtype": "object"},
-        {"dtype": "float64"},
-        {"shape": [-1, 4]},
-        {"shape": [2**40, 4]},
-        {"shape": []},
-        {"unit": "x"},
-        {"display": [1]},
-        {"display": ["nan", 1]},
-        {"order": [5, 6]},
-        {"flipped": [9]},
-        {"dtype": None},
-        {"spacing": "ab"},
-        {"volume": {}},
-        {"volume": {"planes": True, "plane": "axial", "index": 10**9}},
-        {"shape": [1, 1, 1, 1, 1]},
-    ]:
-        answer = {"dtype": "uint8", "shape": [2, 2], "order": [0, 1], "flipped": [], "display": [0, 255]}
-        answer |= {"spacing": None, "unit": None, "stays": True}
-        worker = object.__new__(pool.WorkerProcess)
-        worker.channel = SimpleNamespace(read_into=lambda room: None)
-        with pytest.raises((ImageError, KeyError, TypeError, ValueError, IndexError)):
-            worker._finish(answer | change, 100)
+@each("change", [
+    {"dtype": "object"}, {"dtype": "float64"}, {"dtype": None}, {"shape": [-1, 4]}, {"shape": [2**40, 4]},
+    {"shape": []}, {"shape": [1, 1, 1, 1, 1]}, {"unit": "x"}, {"display": [1]}, {"display": ["nan", 1]},
+    {"order": [5, 6]}, {"flipped": [9]}, {"spacing": "ab"}, {"volume": {}},
+    {"volume": {"planes": True, "plane": "axial", "index": 10**9}},
+])  # fmt: skip
+def test_an_answer_that_no_decoder_gives_is_an_error(change):
+    answer = {"dtype": "uint8", "shape": [2, 2], "order": [0, 1], "flipped": [], "display": [0, 255]}
+    answer |= {"spacing": None, "unit": None, "stays": True}
+    worker = object.__new__(pool.WorkerProcess)
+    worker.channel = SimpleNamespace(read_into=lambda room: None)
+    with pytest.raises((ImageError, KeyError, TypeError, ValueError, IndexError)):
+        worker._finish(answer | change, 100)
 
 
-def test_words_that_no_worker_says_are_an_error(own_pool):
-    for said in [b"[" * 10**5, b"[]", b"{", b"7", b"\xff", b'{"stays": true}', b'{"memory": "x"}', b'{"memory": -1}']:
-        worker = pool.WorkerProcess()
-        worker.channel.sock.close()
-        worker.channel.sock, other = socket.socketpair()
-        other.sendall(len(said).to_bytes(4, "little") + said)
-        try:
-            with pytest.raises(ImageError):
-                worker.decode("source", GOOD, Budget(100))
-        finally:
-            worker.end()
-            other.close()
+WORDS = [b"[" * 10**5, b"[]", b"{", b"7", b"\xff", b'{"stays": true}', b'{"memory": "x"}', b'{"memory": -1}']
+
+
+@each("said", WORDS)
+def test_words_that_no_worker_says_are_an_error(own_pool, said):
+    worker = pool.WorkerProcess()
+    worker.channel.sock.close()
+    worker.channel.sock, other = socket.socketpair()
+    other.sendall(len(said).to_bytes(4, "little") + said)
+    try:
+        with pytest.raises(ImageError):
+            worker.decode("source", GOOD, Budget(100))
+    finally:
+        worker.end()
+        other.close()
 
 
 @LINUX
@@ -286,37 +278,33 @@ def test_what_is_open_is_closed_again(own_pool, tmp_path):
         assert len(os.listdir("/proc/self/fd")) == before
 
 
-def test_a_picture_is_the_one_that_pillow_decodes():
-    for mode in ["1", "L", "LA", "P", "PA", "RGB", "RGBA", "RGBX", "CMYK", "YCbCr", "I;16", "I", "F", "LAB"]:
-        kind = "PNG" if mode in ("1", "L", "LA", "P", "RGB", "RGBA", "I;16") else "TIFF"
-        picture = Image.fromarray(makers.COLOR)
-        picture = Image.new(mode, (5, 3), 1) if mode in ("PA", "LAB", "I;16") else picture.convert("L").convert(mode)
-        file = io.BytesIO()
-        picture.save(file, kind)
-        found, expected = open_picture(file.getvalue()), Image.open(io.BytesIO(file.getvalue()))
-        assert (found.mode, found.size, found.tobytes()) == (expected.mode, expected.size, expected.tobytes())
-        assert found.getpalette() == expected.getpalette()
+def draw(mode):
+    if mode in ("PA", "LAB", "I;16"):
+        return Image.new(mode, (5, 3), 1)
+    return Image.fromarray(makers.COLOR).convert("L").convert(mode)
 
 
-def test_a_picture_keeps_its_transparency():
-    for transparency in [3, bytes([0, 9, 255])]:
-        picture = Image.fromarray(makers.COLOR).convert("P")
-        file = io.BytesIO()
-        picture.save(file, "PNG", transparency=transparency)
-        found, expected = open_picture(file.getvalue()), Image.open(io.BytesIO(file.getvalue()))
+@each("content", [
+    *(makers.saved(draw(mode), "PNG") for mode in ("1", "L", "LA", "P", "RGB", "RGBA", "I;16")),
+    *(makers.saved(draw(mode), "TIFF") for mode in ("PA", "RGBX", "CMYK", "YCbCr", "I", "F", "LAB")),
+    *(makers.saved(draw("RGB").convert("P"), "PNG", transparency=kind) for kind in (3, bytes([0, 9, 255]))),
+])  # fmt: skip
+def test_a_picture_is_the_one_that_pillow_decodes(content):
+    found, expected = open_picture(content), Image.open(io.BytesIO(content))
+    assert (found.mode, found.size, found.tobytes()) == (expected.mode, expected.size, expected.tobytes())
+    assert found.getpalette() == expected.getpalette()
+    if "transparency" in expected.info:
         assert found.convert("RGBA").tobytes() == expected.convert("RGBA").tobytes()
 
 
-def test_every_exif_orientation_is_turned_as_pillow_does():
-    for orientation in range(1, 9):
-        from PIL import ImageOps
-
-        exif = Image.Exif()
-        exif[0x0112] = orientation
-        content = makers.saved(makers.COLOR, "PNG", exif=exif)
-        expected = np.asarray(ImageOps.exif_transpose(Image.open(io.BytesIO(content))))
-        assert np.array_equal(open_image(content).pixels, expected)
-        assert np.array_equal(Source.of(open_picture(content)).pixels, expected)
+@each("orientation", range(1, 9))
+def test_every_exif_orientation_is_turned_as_pillow_does(orientation):
+    exif = Image.Exif()
+    exif[0x0112] = orientation
+    content = makers.saved(makers.COLOR, "PNG", exif=exif)
+    expected = np.asarray(ImageOps.exif_transpose(Image.open(io.BytesIO(content))))
+    assert np.array_equal(open_image(content).pixels, expected)
+    assert np.array_equal(Source.of(open_picture(content)).pixels, expected)
 
 
 # ---- that nothing stays behind
@@ -394,24 +382,20 @@ print(*(worker.process.pid for worker in pool._pool._all), flush=True)
 @pytest.mark.parametrize("how", ["kill", "terminate", "exit", "os._exit"])
 def test_workers_end_with_their_parent_also_while_they_decode(how):
     end = {"exit": "", "os._exit": "import os; os._exit(0)"}.get(how, "time.sleep(600)")
-    environment = {**os.environ, "PYTHONPATH": PARENT}
-    parent = subprocess.Popen(
-        [sys.executable, "-c", HANG + end], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment
-    )
-    try:
-        assert parent.stdout.readline() == "(17, 12)\n"
-        workers = [int(pid) for pid in parent.stdout.readline().split()]
-        assert len(workers) == 2
-        if how in ("kill", "terminate"):
-            getattr(parent, how)()
-        parent.wait(60)
-        wait_until(lambda: not any(map(is_running, workers)))
-        assert parent.stderr.read() == ""
-    finally:
-        parent.kill()
-        parent.wait()
-        parent.stdout.close()
-        parent.stderr.close()
+    command = [sys.executable, "-c", HANG + end]
+    environment, pipe = {**os.environ, "PYTHONPATH": PARENT}, subprocess.PIPE
+    with subprocess.Popen(command, stdout=pipe, stderr=pipe, text=True, env=environment) as parent:
+        try:
+            assert parent.stdout.readline() == "(17, 12)\n"
+            workers = [int(pid) for pid in parent.stdout.readline().split()]
+            assert len(workers) == 2
+            if how in ("kill", "terminate"):
+                getattr(parent, how)()
+            parent.wait(60)
+            wait_until(lambda: not any(map(is_running, workers)))
+            assert parent.stderr.read() == ""
+        finally:
+            parent.kill()
 
 
 def test_an_interrupt_while_decoding_ends_the_worker_and_not_the_pool(own_pool):

@@ -4,11 +4,13 @@ import asyncio
 import json
 import re
 import time
+from functools import reduce
 from typing import Annotated, Any, ClassVar, Literal, Union
 
 import pytest
 from pydantic import BaseModel, ConfigDict, Field, computed_field, field_validator, model_validator
 
+from tests.support.tables import each
 from viewbox.core.answers import check_answer
 from viewbox.core.base import BaseMultiTurnEnv
 from viewbox.errors import ConfigError
@@ -24,13 +26,6 @@ def nest(depth, key="a", end=None):
     for _ in range(depth):
         value = {key: value}
     return value
-
-
-def nest_list(depth):
-    value: list[Any] = []
-    for _ in range(depth):
-        value = [value]
-    return {"a": value}
 
 
 def of_a(**schema):
@@ -61,55 +56,33 @@ SLOW = {
     "oneOf, twice itself": (nest(60), recursive(oneOf=[WITH_NODE, WITH_NODE])),
     "not, twice itself": (nest(60), recursive(properties={"a": {"not": NODE}}, anyOf=[{"not": WITH_NODE}, WITH_NODE])),
     "if and then": (nest(60), recursive(**{"if": WITH_NODE, "then": WITH_NODE, "properties": {"a": NODE}})),
-    "dependentSchemas": (
-        nest(60),
-        recursive(properties={"a": NODE}, dependentSchemas={"a": {"properties": {"a": NODE}}}),
-    ),
-    "$dynamicRef": (
-        nest(60),
-        {
-            "$dynamicAnchor": "n",
-            "minProperties": 1,
-            "properties": {"a": {"anyOf": [{"$dynamicRef": "#n"}, {"$dynamicRef": "#n"}]}},
-        },
-    ),
+    "dependentSchemas": (nest(60), recursive(properties={"a": NODE},
+        dependentSchemas={"a": {"properties": {"a": NODE}}})),
+    "$dynamicRef": (nest(60), {"$dynamicAnchor": "n", "minProperties": 1, **of_a(anyOf=[{"$dynamicRef": "#n"}] * 2)}),
     "1,000 properties": ({"a": [{}] * 2900}, of_a(items={"properties": {f"k{n}": {} for n in range(1000)}})),
     "$ref to itself": ({"a": 1}, {"$ref": "#"}),
-    "$ref in a circle": (
-        {"a": 1},
-        {"$defs": {"a": {"$ref": "#/$defs/b"}, "b": {"$ref": "#/$defs/a"}}, "$ref": "#/$defs/a"},
-    ),
+    "$ref in a circle": ({"a": 1}, {"$defs": {"a": {"$ref": "#/$defs/b"}, "b": {"$ref": "#/$defs/a"}},
+        "$ref": "#/$defs/a"}),
     "additionalProperties": (nest(60), recursive(anyOf=[{"additionalProperties": NODE, "minProperties": 1}] * 2)),
     "propertyNames": ({f"k{n}": 1 for n in range(2900)}, {"propertyNames": {"anyOf": [{"maxLength": 1}] * 50}}),
-    "contains": (nest_list(60), recursive(anyOf=[{"contains": NODE, "properties": {"a": NODE}, "maxItems": 0}] * 2)),
+    "contains": ({"a": reduce(lambda inner, _: [inner], range(60), [])},
+        recursive(anyOf=[{"contains": NODE, "properties": {"a": NODE}, "maxItems": 0}] * 2)),
     "unevaluatedProperties": (nest(60), recursive(properties={"a": {"allOf": [NODE], "unevaluatedProperties": False}})),
     "1,000 choices of a long list": ({"a": ["x" * 20] * 2900}, of_a(anyOf=[{"type": "object"}] * 1000)),
-    "another draft inside": (
-        nest(60),
-        {
-            "$schema": "http://json-schema.org/draft-07/schema#",
-            "minProperties": 1,
-            "properties": {"a": {"anyOf": [{"$ref": "#"}, {"$ref": "#"}]}},
-        },
-    ),
+    "another draft inside": (nest(60), {"$schema": "http://json-schema.org/draft-07/schema#", "minProperties": 1,
+        **of_a(anyOf=[{"$ref": "#"}] * 2)}),
     **{f"pattern: {name}": ({"a": text}, of_a(pattern=pattern)) for name, (pattern, text) in EVIL.items()},
-    **{
-        f"{place}: {name}": ({text: 1}, schema(pattern))
-        for name, (pattern, text) in EVIL.items()
-        if name == "words, long"
-        for place, schema in {
-            "patternProperties": lambda pattern: {"patternProperties": {pattern: {"type": "null"}}},
-            "additional": lambda pattern: {"patternProperties": {pattern: {}}, "additionalProperties": False},
-            "propertyNames": lambda pattern: {"propertyNames": {"pattern": pattern}},
-        }.items()
-    },
-}
+    **{f"words, long: {number}": ({EVIL["words, long"][1]: 1}, schema) for number, schema in enumerate([
+        {"patternProperties": {EVIL["words, long"][0]: {"type": "null"}}},
+            {"propertyNames": {"pattern": EVIL["words, long"][0]}},
+        {"patternProperties": {EVIL["words, long"][0]: {}}, "additionalProperties": False}])},
+}  # fmt: skip
 TOO_LARGE = {"pattern: a large count"}
 HOLDS = {"1,400 objects that differ", "10,000 choices, all right", "1,000 properties", "not, twice itself"}
 FAILS = {"10,000 choices for each", "anyOf, twice itself", "oneOf, twice itself", "$dynamicRef", "pattern: no anchor"}
 
 
-@pytest.mark.parametrize("name", sorted(SLOW.keys() - TOO_LARGE))
+@each("name", sorted(SLOW.keys() - TOO_LARGE))
 def test_a_check_ends_soon_with_a_verdict(name):
     began = time.process_time()
     problem = find_violation(*SLOW[name])
@@ -118,40 +91,39 @@ def test_a_check_ends_soon_with_a_verdict(name):
     assert (name in HOLDS) <= (problem is None) <= (name not in FAILS)
 
 
-@pytest.mark.parametrize("name", sorted(TOO_LARGE))
+@each("name", sorted(TOO_LARGE))
 def test_a_pattern_with_large_counts_is_refused_before_any_value(name):
     with pytest.raises(ConfigError, match="large counts"):
         find_violation(*SLOW[name])
 
 
 NULLABLE_LIST = {"anyOf": [{"type": "array", "items": {"type": "number"}}, {"type": "null"}]}
-WORDINGS = {
-    "type": ({"a": 3}, of_a(type="string"), "a = 3: allowed: a string"),
-    "unique": ({"a": [{"b": 1}, {"b": 1.0}]}, of_a(uniqueItems=True),
-        'a = [{"b": 1}, {"b": 1.0}]: allowed: items that all differ'),
-    "pattern": ({"a": "x"}, of_a(pattern="^y"), 'a = "x": allowed: text that matches "^y"'),
-    "enum": ({"a": "x"}, of_a(enum=["y", 1]), 'a = "x": allowed: "y", 1'),
-    "additional": ({"b": 1, "a": 2}, {"additionalProperties": False}, 'unknown key "b"; allowed: none'),
-    "required": ({}, {"required": ["a"]}, '"a" is missing'),
-    "an item": ({"a": [1, ["x"]]}, of_a(items={"items": {"type": "number"}}), 'a[1][0] = "x": allowed: a number'),
-    "a definition": (nest(3, end=1), recursive(type="object", properties={"a": NODE}),
-        "a.a.a = 1: allowed: an object"),
-    "the choice of its type": ({"a": [1, "x"]}, of_a(**NULLABLE_LIST), 'a[1] = "x": allowed: a number'),
-    "no choice": ({"a": "x"}, of_a(**NULLABLE_LIST), 'a = "x": allowed: a list or null'),
-    "if": ({"a": 1}, {"if": {}, "then": of_a(type="null")}, "a = 1: allowed: null"),
-    "not": ({"a": 1}, of_a(**{"not": {"type": "integer"}}), 'a = 1: does not fit "not": {"type": "integer"}'),
-    "half a surrogate pair": ({"a": "\ud800"}, of_a(pattern="x"),
-        "it holds half of a surrogate pair, which is no character"),
-    "too deep": (nest(300), {"enum": [1]}, "it is nested too deep"),
-}  # fmt: skip
 
 
-@pytest.mark.parametrize(("value", "schema", "words"), WORDINGS.values(), ids=WORDINGS)
+@each(
+    ("value", "schema", "words"),
+    [
+        ({"a": 3}, of_a(type="string"), "a = 3: allowed: a string"),
+            ({"a": "x"}, of_a(pattern="^y"), 'a = "x": allowed: text that matches "^y"'),
+        ({"a": [{"b": 1}, {"b": 1.0}]}, of_a(uniqueItems=True),
+            'a = [{"b": 1}, {"b": 1.0}]: allowed: items that all differ'),
+        ({"a": "x"}, of_a(enum=["y", 1]), 'a = "x": allowed: "y", 1'), ({}, {"required": ["a"]}, '"a" is missing'),
+        ({"b": 1, "a": 2}, {"additionalProperties": False}, 'unknown key "b"; allowed: none'),
+        ({"a": [1, ["x"]]}, of_a(items={"items": {"type": "number"}}), 'a[1][0] = "x": allowed: a number'),
+        (nest(3, end=1), recursive(type="object", properties={"a": NODE}), "a.a.a = 1: allowed: an object"),
+        ({"a": [1, "x"]}, of_a(**NULLABLE_LIST), 'a[1] = "x": allowed: a number'),
+            ({"a": "x"}, of_a(**NULLABLE_LIST), 'a = "x": allowed: a list or null'),
+        ({"a": 1}, {"if": {}, "then": of_a(type="null")}, "a = 1: allowed: null"),
+            (nest(300), {"enum": [1]}, "it is nested too deep"),
+        ({"a": 1}, of_a(**{"not": {"type": "integer"}}), 'a = 1: does not fit "not": {"type": "integer"}'),
+        ({"a": "\ud800"}, of_a(pattern="x"), "it holds half of a surrogate pair, which is no character"),
+    ],
+)  # fmt: skip
 def test_a_violation_names_its_place_and_what_is_wanted(value, schema, words):
     assert str(find_violation(value, schema)) == words
 
 
-@pytest.mark.parametrize(
+@each(
     ("items", "unique"),
     [
         ([1, True], True), ([0, False], True), ([1, 1.0], False), (["1", 1], True), ([[], {}], True),
@@ -170,22 +142,19 @@ def make_env(answer):
     return type("Made", (BaseMultiTurnEnv,), {"answer": answer, "tools": (), "reward": ExactMatchReward("a")})()
 
 
-SCHEMAS = {
-    "look-ahead": (of_a(pattern="^(?=a)b"), "look-around"),
-    "a back-reference": (of_a(pattern=r"(a)\1"), "back-references"),
-    "a pattern that is too large": (of_a(pattern=r"(\w{1000}){1000}"), "large counts"),
-    "a pattern that is none": (of_a(pattern="("), "pattern"),
-    "a pattern of names": ({"patternProperties": {"(?!x)y": {}}}, "look-around"),
-    "http": ({"$ref": "http://127.0.0.1:1/schema"}, "inside the schema"),
-    "a file": ({"$ref": "file:///etc/hostname"}, "inside the schema"),
-    "a dynamic one": ({"$dynamicRef": "http://127.0.0.1:1/#n"}, "inside the schema"),
-    "no such definition": ({"$ref": "#/$defs/none"}, "/$defs/none"),
-    "no type": ({"type": "strin"}, "strin"),
-    "nested without end": ({"not": nest(600, "not")}, "nested"),
-}
-
-
-@pytest.mark.parametrize(("schema", "words"), SCHEMAS.values(), ids=SCHEMAS)
+@each(
+    ("schema", "words"),
+    [
+        (of_a(pattern="^(?=a)b"), "look-around"), (of_a(pattern=r"(a)\1"), "back-references"),
+            (of_a(pattern=r"(\w{1000}){1000}"), "large counts"),
+        (of_a(pattern="("), "pattern"), ({"patternProperties": {"(?!x)y": {}}}, "look-around"),
+            ({"$ref": "#/$defs/none"}, "/$defs/none"),
+        *(({key: where}, "inside the schema") for key, where in [
+            ("$ref", "http://127.0.0.1:1/schema"), ("$ref", "file:///etc/hostname"),
+                ("$dynamicRef", "http://127.0.0.1:1/#n")]),
+        ({"type": "strin"}, "strin"), ({"not": nest(600, "not")}, "nested"),
+    ],
+)  # fmt: skip
 def test_a_schema_that_cannot_be_bounded_is_refused_by_name(schema, words):
     with pytest.raises(ConfigError, match=re.escape(words)):
         make_env({"type": "object", **schema})
@@ -235,7 +204,7 @@ for model in (Left, Right, Lists, Wrapped, LeftToRight):
     model.model_rebuild()
 
 
-@pytest.mark.parametrize("model", [Left, Right, Lists, LeftToRight, Backtracks, Compiled, Holds, Counts])
+@each("model", [Left, Right, Lists, LeftToRight, Backtracks, Compiled, Holds, Counts])
 def test_a_model_that_cannot_be_bounded_is_refused_by_name(model):
     with pytest.raises(ConfigError, match=r"allowed:"):
         make_env(model)
@@ -265,7 +234,7 @@ class Matches(BaseModel):
 Plus.model_rebuild()
 
 
-@pytest.mark.parametrize(
+@each(
     ("model", "value"),
     [(Tree, nest(50, "left")), (Tree, nest(50, "rest")), (Plus, nest(50, "of")), (Matches, {"a": "a" * 60_000 + "!"})],
 )
@@ -331,16 +300,10 @@ class Slow(BaseMultiTurnEnv):
         wait() if answer.get("a") == "slow" else None
 
 
-SLOW_ENVS = {
-    "validate_answer": (Slow, None), "a field validator": (Slow, ByField), "a model validator": (Slow, ByModel),
-    "model_post_init": (Slow, ByInit), "a computed field": (Slow, Computes), "inside": (Slow, Outer),
-}  # fmt: skip
-
-
-@pytest.mark.parametrize(("base", "model"), SLOW_ENVS.values(), ids=SLOW_ENVS)
-def test_code_that_hangs_costs_its_reply_and_stops_nobody(base, model):
+@each("model", [None, ByField, ByModel, ByInit, Computes, Outer])
+def test_code_that_hangs_costs_its_reply_and_stops_nobody(model):
     fields = {"validate_answer": BaseMultiTurnEnv.validate_answer, "answer": model} if model else {}
-    env = type("SlowEnv", (base,), fields)()
+    env = type("SlowEnv", (Slow,), fields)()
     slow = {"a": "slow"} if model is not Outer else {"a": "x", "inner": [{"a": "slow"}]}
 
     async def run():

@@ -11,6 +11,7 @@ import pytest
 from msgspec.structs import force_setattr, replace
 from PIL import Image
 
+from tests.support.tables import each
 from viewbox.core.base import BaseMultiTurnEnv
 from viewbox.errors import StoreError
 from viewbox.images.ref import ImageRef
@@ -53,80 +54,62 @@ def with_facts(facts):
     return make(turns=(Turn("tool_result", tool_results=(ToolResult("a", facts=facts),)),))
 
 
-def with_scores(**components):
-    return make(scores=Scores(1.0, components))
-
-
 def with_tokens(ids, logprobs=None):
     return make(tokens=EpisodeTokens((1,), ids, (1,) * len(ids), logprobs or (0.0,) * len(ids)))
 
 
-EPISODES = {
-    "an answer of NaN": make(answer={"a": NAN}),
-    "a deep infinity": make(answer={"a": [{"b": [INF]}]}),
-    "NaN as a key": make(answer={"a": {(1, 2): NAN}}),
-    "a tuple as a key": make(answer={"a": {(1, 2): 3}}),
-    "an object": make(answer={"a": object()}),
-    "a mute object": make(answer={"a": Mute()}),
-    "a mute key": make(info={**PLACES, "a": {Mute(): 1}}),
-    "a set of objects": make(answer={"a": {1, Mute()}}),
-    "bytes": make(info={**PLACES, "a": b"raw"}),
-    "a function": make(info={**PLACES, "a": print}),
-    "an exception": make(info={**PLACES, "a": ValueError("x")}),
-    "an array of NaN": make(info={**PLACES, "a": np.array([1.0, NAN])}),
-    "a NumPy infinity": make(info={**PLACES, "a": np.float32(INF)}),
-    "an array of objects": make(info={**PLACES, "a": np.array([object()])}),
-    "a path": make(info={**PLACES, "a": Path("x")}),
-    "nested 70 deep": make(answer={"a": nest(70)}),
-    "nested 300 deep": make(answer={"a": nest(300)}),
-    "nested 70 deep in info": make(info={**PLACES, "a": nest(70)}),
-    "too long": make(turns=(Turn("assistant", "x" * (2**25 + 1)),)),
-    "a huge integer": make(answer={"a": 10**5000}),
-    "facts of NaN": with_facts({"a": NAN}),
-    "facts with an object": with_facts({"a": object()}),
-    "a score that is an object": make(scores=object()),
-    "a score beyond all others": with_scores(a=1e300),
-    "a thousand scores": with_scores(**{f"a{number}": 0.0 for number in range(1000)}),
-    "a negative place": make(info={"index": -1, "sample": 0}),
-    "a place that is text": make(info={"index": "first", "sample": 0}),
-    "malformed that is text": make(info={**PLACES, "malformed": "many"}),
-    "flags that are numbers": make(flags=frozenset({1})),
-    "an end without a name": make(end_reason="bored"),
-    "a text that is none": make(turns=(Turn("assistant", 7),)),
-    "arguments that are a list": make(turns=(Turn("assistant", tool_calls=(ToolCall("a", "b", ["c"]),)),)),
-    "a turn that is text": make(turns=("hello",)),
-    "a token beyond 32 bits": with_tokens((2**40,)),
-    "a token that is text": with_tokens(("a",)),
-    "a task whose name is a number": replace(make(), task=Task(7)),
-    "a task whose name is mute": replace(make(), task=Task(Mute())),
-    "settings of a run that are an object": make(run_config=RunConfig(model_name=object())),
-    "settings and an answer": make(run_config=RunConfig(versions={"a": Mute()}), answer={"a": NAN}),
-    "an environment that is no name": make(environment=Mute()),
-    "an image without pixels": make(turns=(Turn("user", images=(ImageRef("0" * 64, 1, 1, "L"),)),)),
-    "an image with a path for a hash": make(turns=(Turn("user", images=(ImageRef("../a", 1, 1, "L"),)),)),
-    "an image of a missing file": make(turns=(Turn("user", images=(ImageRef("0" * 64, 1, 1, "L", uri="/no/x.png"),)),)),
-    "an image that is another": make(
-        turns=(Turn("user", images=(replace(ImageRef.of(Image.new("L", (2, 2))), hash="0" * 64),)),)
-    ),
-}
+def info(value):
+    return make(info={**PLACES, "a": value})
 
 
-@pytest.mark.parametrize("episode", EPISODES.values(), ids=EPISODES)
+def turn(*arguments, **fields):
+    return make(turns=(Turn(*arguments, **fields),))
+
+
+def image(**fields):
+    return turn("user", images=(ImageRef(fields.pop("hash", "0" * 64), 1, 1, "L", **fields),))
+
+
+EPISODES = [
+    # values that JSON does not have, and objects that say nothing of themselves
+    *(make(answer={"a": value}) for value in (
+        NAN, [{"b": [INF]}], {(1, 2): NAN}, {(1, 2): 3}, object(), Mute(), {1, Mute()}, nest(70), nest(300), 10**5000)),
+    *map(info, ({Mute(): 1}, b"raw", print, ValueError("x"), np.array([1.0, NAN]), np.float32(INF),
+        np.array([object()]), Path("x"), nest(70))),
+    with_facts({"a": NAN}), with_facts({"a": object()}),
+    # scores, places, tokens and settings that are none
+    make(scores=object()), make(scores=Scores(1.0, {"a": 1e300})),
+        make(scores=Scores(1.0, {f"a{n}": 0.0 for n in range(1000)})),
+    make(info={"index": -1, "sample": 0}), make(info={"index": "first", "sample": 0}),
+        make(info={**PLACES, "malformed": "many"}),
+    make(flags=frozenset({1})), make(end_reason="bored"), with_tokens((2**40,)), with_tokens(("a",)),
+        replace(make(), task=Task(7)),
+    replace(make(), task=Task(Mute())), make(run_config=RunConfig(model_name=object())), make(environment=Mute()),
+    make(run_config=RunConfig(versions={"a": Mute()}), answer={"a": NAN}),
+    # turns that are none, and images that are not there or another one
+    turn("assistant", "x" * (2**25 + 1)), turn("assistant", 7),
+        turn("assistant", tool_calls=(ToolCall("a", "b", ["c"]),)),
+    make(turns=("hello",)), image(), image(hash="../a"), image(uri="/no/x.png"),
+    turn("user", images=(replace(ImageRef.of(Image.new("L", (2, 2))), hash="0" * 64),)),
+]  # fmt: skip
+
+
+@each("episode", EPISODES)
 def test_it_is_stored_as_an_error_and_the_next_one_as_it_is(tmp_path, episode):
-    good = make(answer={"label": "x"})
-    with EpisodeWriter(tmp_path) as writer:
+    good, folder = make(answer={"label": "x"}), tmp_path / "run"
+    with EpisodeWriter(folder) as writer:
         with pytest.raises(UnstorableError, match="was not stored"):
             writer.append(episode)
-        assert not list((tmp_path / "tokens").iterdir())
+        assert not list((folder / "tokens").iterdir())
         stored = writer.append_or_error(episode)
         assert writer.append_or_error(good) is good
-    first, second = load(tmp_path)
+    first, second = load(folder)
     assert (first.end_reason, first.answer, first.scores, first.truncated) == ("error", None, None, True)
     assert first.info["error"] == stored.info["error"]
     assert "was not stored" in first.info["error"]
     assert first.info.get("sample", 0) == episode.info["sample"]
     assert second.answer == {"label": "x"}
-    (tmp_path / "episodes.jsonl").read_bytes().decode()
+    (folder / "episodes.jsonl").read_bytes().decode()
 
 
 def test_an_object_that_raises_what_a_full_disk_raises_is_still_the_episode(tmp_path):

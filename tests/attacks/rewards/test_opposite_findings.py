@@ -1,6 +1,8 @@
 """The opposite finding in ordinary English scores low, an honest paraphrase does not, and no hedge beats a guess."""
 
+import importlib.util
 import itertools
+import sys
 import time
 from pathlib import Path
 
@@ -37,13 +39,9 @@ def find_marks(text):
 
 
 @pytest.mark.parametrize("group", ["before", "after", "signs"])
-def test_the_opposite_finding_scores_low(group):
+def test_the_opposite_finding_scores_low_and_another_way_to_deny_keeps_its_score(group):
     assert [text for text in OPPOSITE[group] if max(score(text, FINDING)) > 1 / 3] == []
-
-
-@pytest.mark.parametrize("group", ["before", "after"])
-def test_another_way_to_deny_keeps_its_score(group):
-    scores = {text: score(text, DENIAL) for text in OPPOSITE[group]}
+    scores = {text: score(text, DENIAL) for text in OPPOSITE[group] if group != "signs"}
     assert [text for text, (bare, ignoring) in scores.items() if bare < 0.4 or ignoring < 0.5] == []
 
 
@@ -54,16 +52,12 @@ def test_a_negation_that_denies_something_else_leaves_the_finding():
 
 
 def test_phrases_that_deny_and_phrases_that_leave_the_finding():
-    """Phrases of radiologists and models."""
+    """Phrases of radiologists and models; one of the known errors that is read right by now belongs to the others."""
     for group, marks, opposite in (("denied", {True}, "nodule"), ("affirmed", {False}, "no nodule")):
         wrong = [text for text in PHRASES[group] if find_marks(text) - marks or score(text, opposite)[1] > 0]
         assert wrong == []
-
-
-def test_the_known_errors_are_still_errors():
-    """A phrase that is read right by now belongs to the others."""
-    assert all(find_marks(text) == {False} for text in PHRASES["denied, but read as affirmed"])
-    assert all(find_marks(text) == {True} for text in PHRASES["affirmed, but read as denied"])
+    for group, marks in (("denied, but read as affirmed", {False}), ("affirmed, but read as denied", {True})):
+        assert all(find_marks(text) == marks for text in PHRASES[group])
 
 
 def test_the_tables_are_as_large_as_promised():
@@ -73,26 +67,62 @@ def test_the_tables_are_as_large_as_promised():
     assert sum(len(group) for name, group in PHRASES.items() if "but" in name) <= 12
 
 
+# ---- sentences marked by hand, also those that the rules were not tuned on
+
+SCRIPT = Path(__file__).resolve().parents[3] / "benchmarks" / "negation_scope.py"
+SPEC = importlib.util.spec_from_file_location("viewbox_benchmark_negation_scope", SCRIPT)
+sys.modules[SPEC.name] = SCOPE = importlib.util.module_from_spec(SPEC)
+SPEC.loader.exec_module(SCOPE)
+
+
+@pytest.mark.parametrize("held_out", [False, True], ids=["tuned on", "held out"])
+def test_the_bar_is_reached(held_out):
+    chosen = [sentence for sentence in SCOPE.read_sentences() if sentence.held_out == held_out]
+    assert len(chosen) > 75
+    assert SCOPE.compute_figures(map(SCOPE.count_errors, chosen)).f1 >= SCOPE.BAR
+
+
+def test_marks_and_negex_lines_are_read_and_errors_counted(tmp_path):
+    sentence = SCOPE.parse_sentence("Large heart, <no> [edema in the lung].")
+    assert (sentence.text, sentence.words[:4]) == (
+        "Large heart, no edema in the lung.",
+        ["large", "heart", "no", "edema"],
+    )
+    assert sentence.denied == [False, False, None, True, True, True, True]
+    counted = [
+        SCOPE.count_errors(SCOPE.parse_sentence(text)) for text in ("<No> [mass]. Effusion.", "<No> mass. [Effusion].")
+    ]
+    assert counted == [(1, 0, 0), (0, 1, 1)]
+    assert SCOPE.compute_figures([(3, 1, 0), (0, 0, 3)]) == (3 / 4, 3 / 6, 3 / 5)
+    lines = ["number\tconcept\tsentence\tstatus", "1\tmass\tThere is no MASS.\tNegated", "2\tcyst\tA CYST.\tAffirmed"]
+    (tmp_path / "set.txt").write_text("\n".join([*lines, "3\tcyst\tNo CYST but pain.\tAffirmed"]))
+    assert SCOPE.compute_negex_figures(tmp_path / "set.txt") == (1 / 2, 1.0, 2 / 3)
+
+
+# ---- hedges
+
 WORDS = ["tumour", "mass", "no", "not", "without", ",", ".", "and", "-free", "❌", "(-)"]
 MORE = ["tumour", "the", "not", "isn't", "there is", "seen", "cannot", "excluded", ".", ",", "none", "0", "~~tumour~~"]
 LONG = [FINDING, "nodule", "lobe", "the", "no", "not", "without", ",", ".", "and", "-free", "❌", "is", "seen"]
 GOLDS = [
-    (["tumour", "no tumour"], WORDS, 3),
-    (["tumour", "no tumour"], MORE, 3),
-    (["tumour", "no tumour"], ["tumour", "no", "not", ".", ",", "and", "❌"], 4),
-    (["tumour", "without tumour"], WORDS, 3),
-    (["tumour", "tumour is absent"], MORE, 3),
+    (["tumour", "no tumour"], WORDS, 3), (["tumour is seen", "tumour is not seen"], MORE, 3),
+        ([FINDING, DENIAL], LONG, 3),
+    (["Nodule. No effusion.", "No nodule. Effusion."], ["nodule", "effusion", "no", ".", ",", "and", "not"], 3),
+]  # fmt: skip
+AT_LENGTH = [
+    (["tumour", "no tumour"], MORE, 3), (["tumour", "no tumour"], ["tumour", "no", "not", ".", ",", "and", "❌"], 4),
+    (["tumour", "without tumour"], WORDS, 3), (["tumour", "tumour is absent"], MORE, 3),
+        ([FINDING, "No nodule."], LONG, 3),
     (["tumour", "no evidence of tumour"], [*WORDS, "evidence"], 3),
-    (["tumour is seen", "tumour is not seen"], MORE, 3),
-    ([FINDING, DENIAL], LONG, 3),
-    ([FINDING, "No nodule."], LONG, 3),
     ([FINDING, "A nodule in the left upper lobe is not seen."], LONG, 3),
     (["Nodule. No effusion.", "No nodule. Effusion."], ["nodule", "effusion", "no", ".", ",", "and", "not"], 4),
-]
+]  # fmt: skip
 
 
 @pytest.mark.parametrize("reward", REWARDS, ids=["all words", "stop words"])
-@pytest.mark.parametrize(("golds", "words", "most"), GOLDS, ids=lambda value: str(value)[:40])
+@pytest.mark.parametrize(
+    ("golds", "words", "most"), [*GOLDS, *(pytest.param(*row, marks=pytest.mark.nightly) for row in AT_LENGTH)]
+)
 def test_no_hedge_has_a_higher_mean_than_the_best_guess(reward, golds, words, most):
     references = [{"report": gold} for gold in golds]
 
@@ -116,5 +146,5 @@ UNITS = [
 def test_the_time_is_linear():
     for unit in UNITS:
         began = time.process_time()
-        split_words("no " + unit * (60_000 // len(unit)))
-        assert time.process_time() - began < 10, unit
+        split_words("no " + unit * (30_000 // len(unit)))
+        assert time.process_time() - began < 2, unit

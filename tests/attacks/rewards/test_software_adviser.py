@@ -52,10 +52,6 @@ def play(task, *replies):
     return ENV.play(task, ScriptedPolicy(replies))
 
 
-def look_and_say(task, *answers):
-    return play(task, *ENV.oracle(task), *(json.dumps(answer) for answer in answers))
-
-
 def ask(text):
     return json.dumps({"conversation": {"question": text}})
 
@@ -64,105 +60,82 @@ def change(task, **fields):
     return {"choices": [{**choice, **fields} for choice in get_gold(task)]}
 
 
-# (name, task, answer after the oracle's looks, at most, why)
-ANSWERS = [
-    ("a name that nobody has", CLEAR, choose("UltraImage Pro"), 0.0, "hallucinated"),
-    ("a name that nobody has beside the right ones", CLEAR, choose("UltraImage Pro", *get_names(CLEAR)[:2]), 0.1,
-     "hallucinated"),
-    ("the right name in a sentence", CLEAR, choose(f"I recommend {get_names(CLEAR)[0]}"), 0.0, "no name"),
-    ("all right names in one", CLEAR, choose(", ".join(get_names(CLEAR))), 0.0, "no name"),
-    ("the right name of another task", CLEAR, choose(*get_names(VAGUE)[:1]), 0.1, "not returned, not suitable"),
-    ("what the search returned and does not fit", CLEAR, choose(*list_unsuitable(CLEAR)[:3], accuracy=0), 0.0,
-     "unsuitable"),
-    ("the worst first", CLEAR, choose(*list_unsuitable(CLEAR)[:2], get_names(CLEAR)[0]), 0.8, "ranking"),
-    ("all accuracies 0", CLEAR, change(CLEAR, accuracy=0), 0.85, "they are 100"),
-    ("all accuracies 50", CLEAR, change(CLEAR, accuracy=50), 0.95, "they are 100"),
-    ("accuracies 100 for what does not fit", CLEAR, choose(get_names(CLEAR)[0], *list_unsuitable(CLEAR)[:2]), 0.85,
-     "they do not"),
-    ("invented demo links", CLEAR, change(CLEAR, demo_link="https://demo.example.com"), 0.95, "no such page"),
-    ("the repository as demo link", CLEAR, change(CLEAR, demo_link=ENV.software[get_names(CLEAR)[0]].repository),
-     0.96, "no demo"),
-    ("a reason and no choice where there is one", CLEAR, {"reason": "no_suitable_tool"}, 0.0, "it can be answered"),
-    ("an explanation alone", CLEAR, {"explanation": "Fiji, napari and ITK-SNAP would be good choices."}, 0.0,
-     "no choice"),
-    ("the name in the explanation", CLEAR, {"explanation": " ".join(get_names(CLEAR))}, 0.0, "no choice"),
-    ("a question and a recommendation in its options", CLEAR,
-     {"conversation": {"question": "Which?", "options": get_names(CLEAR)}}, 0.0, "no choice"),
-    ("complete without a choice", CLEAR, {"conversation": {"status": "complete"}, "explanation": "done"}, 0.0,
-     "no choice"),
-    ("one of three", CLEAR, choose(get_names(CLEAR)[0]), 0.85, "the list is short"),
-    ("a choice where nothing fits", NOTHING, choose(*list_unsuitable(NOTHING)[:1], accuracy=0), 0.0, "nothing fits"),
-    ("a choice and the right reason", NOTHING, {**choose(*list_unsuitable(NOTHING)[:1]), "reason": "no_task_match"},
-     0.0, "both"),
-    ("another reason", NOTHING, {"reason": "no_suitable_tool"}, 0.0, "the wrong one"),
-    ("all reasons in the explanation", NOTHING, {"explanation": ", ".join(REASONS)}, 0.0, "none is given"),
-    ("a choice for a broken file", BROKEN, choose("Fiji"), 0.0, "nothing can be opened"),
-    ("no_suitable_tool for a broken file", BROKEN, {"reason": "no_suitable_tool"}, 0.0, "the wrong one"),
-]  # fmt: skip
+OTHERS, FIRST, RIGHT = list_unsuitable(CLEAR), get_names(CLEAR)[0], get_names(CLEAR)
+REPOSITORY = ENV.software[FIRST].repository
+HONEST = {task.id: play(task, *ENV.oracle(task), ENV.write_answer(task)) for task in (CLEAR, VAGUE, NOTHING, BROKEN)}
 
 
-@each(("name", "task", "answer", "most", "why"), ANSWERS)
-def test_a_trick_with_the_answer_earns_less_than_an_honest_one(name, task, answer, most, why):
-    honest = play(task, *ENV.oracle(task), ENV.write_answer(task))
-    assert honest.scores.total == pytest.approx(1.0)
-    episode = look_and_say(task, answer, *[json.loads(END)] * 3)
-    assert episode.scores.total <= most + 1e-9
-    assert ENV.score(episode) == episode.scores  # from the record alone
+def test_the_honest_answers_score_one_from_the_record_alone():
+    for episode in HONEST.values():
+        assert episode.scores.total == pytest.approx(1.0)
+        assert ENV.score(episode) == episode.scores
+
+
+@each(
+    ("task", "answer", "most"),  # an answer after the oracle's looks
+    [
+        *((CLEAR, answer, 0.0) for answer in (
+            # names that nobody has, and names that are none
+            choose("UltraImage Pro"), choose(f"I recommend {FIRST}"), choose(", ".join(RIGHT)),
+            choose(*OTHERS[:3], accuracy=0),  # returned, and unsuitable
+            # no choice
+            {"reason": "no_suitable_tool"}, {"explanation": "Fiji, napari and ITK-SNAP would be good choices."},
+            {"explanation": " ".join(RIGHT)}, {"conversation": {"question": "Which?", "options": RIGHT}},
+            {"conversation": {"status": "complete"}, "explanation": "done"})),
+        (CLEAR, choose("UltraImage Pro", *RIGHT[:2]), 0.1), (CLEAR, choose(*get_names(VAGUE)[:1]), 0.1),
+        # ranking, accuracies that are wrong, links that are no demos, a short list
+        (CLEAR, choose(*OTHERS[:2], FIRST), 0.8), (CLEAR, change(CLEAR, accuracy=0), 0.85),
+            (CLEAR, change(CLEAR, accuracy=50), 0.95),
+        (CLEAR, choose(FIRST, *OTHERS[:2]), 0.85), (CLEAR, change(CLEAR, demo_link="https://demo.example.com"), 0.95),
+        (CLEAR, change(CLEAR, demo_link=REPOSITORY), 0.96), (CLEAR, choose(FIRST), 0.85),
+        *((NOTHING, answer, 0.0) for answer in (
+            choose(*list_unsuitable(NOTHING)[:1], accuracy=0),
+                {**choose(*list_unsuitable(NOTHING)[:1]), "reason": "no_task_match"},
+            {"reason": "no_suitable_tool"}, {"explanation": ", ".join(REASONS)})),
+        *((BROKEN, answer, 0.0) for answer in (choose("Fiji"), {"reason": "no_suitable_tool"})),
+    ],
+)  # fmt: skip
+def test_a_trick_with_the_answer_earns_less_than_an_honest_one(task, answer, most):
+    assert play(task, *ENV.oracle(task), json.dumps(answer), *[END] * 3).scores.total <= most + 1e-9
 
 
 GOOD = ENV.write_answer(CLEAR)
 SEARCH = next(reply for reply in ENV.oracle(CLEAR) if "search_tools" in reply)
 FACTS = write_question(next(iter(ENV.get_request(VAGUE).hidden)))
-AFTER = [reply for reply in ENV.oracle(VAGUE) if "search" in reply]
-# (name, task, replies, at most, why)
-REPLIES = [
-    ("from memory", CLEAR, [GOOD], 0.1, "no search returned it"),
-    ("a search for nothing", CLEAR, [write_call("search_tools", {"query": " "}), GOOD], 0.1, "it failed"),
-    ("a search that finds others", CLEAR, [write_call("search_tools", {"query": "PACS server"}), GOOD], 0.1,
-     "not returned"),
-    ("names in a call of another tool", CLEAR, [write_call("repo_info_batch", {"urls": [
-        ENV.software[name].repository for name in get_names(CLEAR)]}), GOOD], 0.1, "no search"),
-    ("a needless question", CLEAR, [ask("Anything else?"), *ENV.oracle(CLEAR), GOOD], 0.86, "it was clear"),
-    ("questions only", CLEAR, [ask("Which format?")] * 4, 0.0, "no recommendation"),
-    ("two questions", VAGUE, [FACTS, FACTS, *AFTER, ENV.write_answer(VAGUE)], 0.0, "the second ends it"),
-    ("no question", VAGUE, [*AFTER, ENV.write_answer(VAGUE)], 0.86, "a fact was missing"),
-    ("a question for everything in general", VAGUE, [ask("Tell me all."), *AFTER, ENV.write_answer(VAGUE)], 0.86,
-     "not told"),
-    ("a question for something else", VAGUE, [ask("May I?"), *AFTER, ENV.write_answer(VAGUE)], 0.86, "not told"),
-    ("a reason without a search", NOTHING, [ENV.write_answer(NOTHING)], 0.81, "nobody looked"),
-    ("a reason after a question", NOTHING, [ask("Why?"), *ENV.oracle(NOTHING), ENV.write_answer(NOTHING)], 0.86,
-     "needless"),
-    ("three invalid answers first", CLEAR, [json.dumps(choose("a", "a"))] * 3 + [*ENV.oracle(CLEAR), GOOD], 0.99,
-     "format"),
-    ("four invalid answers", CLEAR, [json.dumps(choose("a", "a"))] * 4, 0.0, "three retries"),
-    ("the same rank for all", CLEAR, [*ENV.oracle(CLEAR), *[json.dumps(change(CLEAR, rank=1))] * 4], 0.0, "refused"),
-    ("twenty choices", CLEAR, [*ENV.oracle(CLEAR), *[json.dumps(choose(*NAMES[:20]))] * 4], 0.0, "refused"),
-    ("the whole catalogue", CLEAR, [*ENV.oracle(CLEAR), *[json.dumps(choose(*NAMES))] * 4], 0.0, "refused"),
-    ("one name three times", CLEAR, [*ENV.oracle(CLEAR), *[json.dumps(choose(*get_names(CLEAR)[:1] * 3))] * 4], 0.0,
-     "refused"),
-    ("one name in three writings", CLEAR, [*ENV.oracle(CLEAR), *[json.dumps(choose(
-        get_names(CLEAR)[0], get_names(CLEAR)[0].upper(), f" {get_names(CLEAR)[0]} "))] * 4], 0.0, "refused"),
-    ("calls without end", CLEAR, [SEARCH * 5] * 10, 0.0, "over quota"),
-    ("calls without end where nothing fits", NOTHING, [SEARCH * 5] * 10, 0.0, "an explanation is no reason"),
-]  # fmt: skip
+AFTER = [*(reply for reply in ENV.oracle(VAGUE) if "search" in reply), ENV.write_answer(VAGUE)]
 
 
-@each(("name", "task", "replies", "most", "why"), REPLIES)
-def test_a_trick_with_the_replies_earns_less_than_an_honest_episode(name, task, replies, most, why):
-    episode = ENV.play(task, ScriptedPolicy([*replies, *[END] * 12]))
-    assert episode.scores.total <= most + 1e-9
+def search(words):
+    return write_call("search_tools", {"query": words})
 
 
-def test_there_are_more_than_thirty_rows_and_every_row_says_why():
-    assert len(ANSWERS) + len(REPLIES) > 40
-    assert all(row[-1] for row in (*ANSWERS, *REPLIES))
+@each(
+    ("task", "replies", "most"),
+    [
+        # nothing that was returned: from memory, after a search for nothing or for others, by another tool
+        *((CLEAR, [*looks, GOOD], 0.1) for looks in (
+            [], [search(" ")], [search("PACS server")],
+            [write_call("repo_info_batch", {"urls": [ENV.software[name].repository for name in RIGHT]})])),
+        # a needless question, only questions, two of them; none where a fact was missing, and some that ask for another
+        (CLEAR, [ask("Anything else?"), *ENV.oracle(CLEAR), GOOD], 0.86), (CLEAR, [ask("Which format?")] * 4, 0.0),
+        (VAGUE, [FACTS, FACTS, *AFTER], 0.0), *((VAGUE, [*asked, *AFTER], 0.86)
+            for asked in ([], [ask("Tell me all.")], [ask("May I?")])),
+        (NOTHING, [ENV.write_answer(NOTHING)], 0.81), (NOTHING,
+            [ask("Why?"), *ENV.oracle(NOTHING), ENV.write_answer(NOTHING)], 0.86),
+        # invalid answers: three are forgiven, and these are refused
+        (CLEAR, [json.dumps(choose("a", "a"))] * 3 + [*ENV.oracle(CLEAR), GOOD], 0.99),
+            (CLEAR, [json.dumps(choose("a", "a"))] * 4, 0.0),
+        *((CLEAR, [*ENV.oracle(CLEAR), *[json.dumps(answer)] * 4], 0.0) for answer in (
+            change(CLEAR, rank=1), choose(*NAMES[:20]), choose(*NAMES), choose(*[FIRST] * 3),
+                choose(FIRST, FIRST.upper(), f" {FIRST} "))),
+        *((task, [SEARCH * 5] * 10, 0.0) for task in (CLEAR, NOTHING)),  # over quota
+    ],
+)  # fmt: skip
+def test_a_trick_with_the_replies_earns_less_than_an_honest_episode(task, replies, most):
+    assert play(task, *replies, *[END] * 12).scores.total <= most + 1e-9
 
 
-# ---------------------------------------------------------------------- whole policies
-
-
-def search_words(task):
-    return write_call("search_tools", {"query": task.prompt["words"]})
+# ---- whole policies
 
 
 def make_random(task, rng):
@@ -174,10 +147,10 @@ def make_random(task, rng):
     picked = [names[i] for i in rng.permutation(len(names))[: task.prompt["choices"]]]
     said = choose(*picked, accuracy=int(rng.integers(101))) if picked else json.loads(END)
     if state == 0:
-        return [search_words(task), json.dumps({"reason": str(rng.choice(REASONS))})]
+        return [search(task.prompt["words"]), json.dumps({"reason": str(rng.choice(REASONS))})]
     if state == 1:
-        return [write_question(str(rng.choice(list(QUESTIONS)))), search_words(task), json.dumps(said)]
-    return [search_words(task), json.dumps(said)]
+        return [write_question(str(rng.choice(list(QUESTIONS)))), search(task.prompt["words"]), json.dumps(said)]
+    return [search(task.prompt["words"]), json.dumps(said)]
 
 
 def first_hit(messages):
@@ -193,7 +166,7 @@ def play_heuristic(task, *, asks=False, names=None):
         if asks and said == 0:
             return ask("What do you want to do with the images, in which format and dimensions are they?")
         if said == int(asks):
-            return search_words(task)
+            return search(task.prompt["words"])
         return first_hit(messages) if names is None else json.dumps(choose(*names, accuracy=85))
 
     return ENV.play(task, policy)

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from tests.support.device import CUDA, DeviceTensor, PretendedDevice, get_host
-from tests.support.families import FAMILIES
+from tests.support.families import list_names
 from viewbox.engines.hf.architectures import Architecture
 from viewbox.engines.hf.attention_masks import AttentionMasks
 from viewbox.engines.hf.kv_cache import KVCache
@@ -18,14 +18,11 @@ from viewbox.errors import ModelError
 from viewbox.training.grpo.batch import collate, collect_pixels
 from viewbox.training.grpo.logprobs import EpisodeLogProbs
 
-ALWAYS = ("qwen3_vl", "gemma3")  # positions of three axes and DeepStack; masks by kind and token types
+BY_DAY = "gemma3"  # masks by kind and token types
+WITH_FAULTS = (BY_DAY, pytest.param("qwen3_vl", marks=pytest.mark.nightly))  # positions of three axes and DeepStack
 
 
-def name_families(names):
-    return [name if name in ALWAYS else pytest.param(name, marks=pytest.mark.nightly) for name in names]
-
-
-@pytest.fixture(scope="module", params=name_families(FAMILIES))
+@pytest.fixture(scope="module", params=list_names(BY_DAY))
 def family(request, kits):
     family = kits(request.param)
     if lack := family.tokens.architecture.find_lack():
@@ -84,6 +81,7 @@ def test_engine_and_loss_compute_on_a_device_what_they_compute_on_the_cpu(family
     assert {kind for kind, _ in drawing} == {"copy to the host"}
 
 
+@pytest.mark.nightly
 def test_two_byte_weights_and_autocast_leave_nothing_on_the_cpu(family, play_mixed, on_cpu):
     half, model = family.model(ends=0.0).to(torch.bfloat16), family.model()
     with PretendedDevice() as device:
@@ -134,7 +132,7 @@ PLANTED = {
 
 
 @pytest.mark.parametrize("fault", PLANTED)
-@pytest.mark.parametrize("name", ALWAYS)
+@pytest.mark.parametrize("name", WITH_FAULTS)
 def test_a_tensor_that_is_left_on_the_cpu_is_found(kits, name, fault, monkeypatch, play_mixed):
     family = kits(name)
     model = family.model(ends=0.0)

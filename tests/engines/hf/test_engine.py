@@ -85,7 +85,12 @@ CHANGES = {
 }
 
 
-@pytest.mark.parametrize("name", CHANGES)
+AT_LENGTH = ("AdamW", "SGD", "Adafactor", "AdamW in 8 bits", "numbers put in their place")  # as others above
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=pytest.mark.nightly if name in AT_LENGTH else ()) for name in CHANGES]
+)
 def test_pictures_that_come_again_are_encoded_anew_if_what_they_depend_on_has_changed(
     qwen3, play_mixed, measure_mismatch, name
 ):

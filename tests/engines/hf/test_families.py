@@ -3,12 +3,12 @@
 import pytest
 from PIL import Image
 
-from tests.support.families import FAMILIES
+from tests.support.families import NAMES
 from viewbox.core.messages import Message
 from viewbox.images.ref import ImageRef
 
 
-@pytest.fixture(scope="module", params=FAMILIES)
+@pytest.fixture(scope="module", params=NAMES)
 def family(request, kits):
     return kits(request.param)
 

@@ -79,11 +79,14 @@ def test_episodes_come_back_in_order_and_one_at_a_time(tmp_path):
     assert [item.task.id for item in stream] == ["t1", "t2", "t3", "t4"]
 
 
-def test_tokens_come_back_exactly(tmp_path):
-    (back,) = load(written(tmp_path, episode()), tokens=True)
+def test_tokens_come_back_exactly_also_of_a_store_that_was_loaded_stored_again_and_moved(tmp_path):
+    written(tmp_path / "again", *load(written(tmp_path / "first", episode()), tokens=True)).rename(tmp_path / "moved")
+    (back,) = load(tmp_path / "moved", tokens=True)
+    assert without_uris(back) == without_uris(episode())
     assert replace(back.tokens, images=()) == replace(episode().tokens, images=())
     assert [ref.hash for ref in back.tokens.images] == [ref.hash for ref in episode().tokens.images]
     assert back.tokens.images[1].open().tobytes() == picture(1000).tobytes()
+    assert back.task.images[0].open().tobytes() == picture(0, "L").tobytes()
 
 
 @settings(max_examples=50, deadline=None)
@@ -94,11 +97,6 @@ def test_any_log_probs_come_back_bit_for_bit(tmp_path_factory, logprobs):
     (back,) = load(written(tmp_path_factory.mktemp("store"), item), tokens=True)
     assert [math.copysign(1, x) for x in back.tokens.logprobs] == [math.copysign(1, x) for x in logprobs]
     assert back.tokens == item.tokens
-
-
-def test_an_episode_without_tokens_has_none_when_they_are_asked_for(tmp_path):
-    (back,) = load(written(tmp_path, Episode(Task("t"))), tokens=True)
-    assert back.tokens is None
 
 
 @each("mode", ["1", "L", "LA", "P", "RGB", "RGBA", "I;16", "I", "F", "CMYK", "YCbCr", "I;16B"])
@@ -116,48 +114,27 @@ def test_a_mode_that_no_file_holds_is_refused_by_name(tmp_path):
     assert list(load(tmp_path)) == []
 
 
-def test_the_same_pixels_are_stored_once(tmp_path):
-    written(tmp_path, episode("a"), episode("b"))
-    assert len(stored_images(tmp_path)) == 2
-
-
-def test_pixels_at_a_path_are_stored_too_and_the_path_is_not(tmp_path):
-    source = tmp_path / "scan.png"
-    picture().save(source)
-    ref = replace(ImageRef.of(picture(), uri=str(source)), pixels=None)
-    (back,) = load(written(tmp_path / "store", Episode(Task("t", (ref,)))))
-    source.unlink()
-    assert back.task.images[0].open().tobytes() == picture().tobytes()
-    assert str(tmp_path) not in (tmp_path / "store" / "episodes.jsonl").read_text()
-
-
-def test_a_file_whose_pixels_have_changed_is_refused(tmp_path):
-    source = tmp_path / "scan.png"
-    picture(1).save(source)
-    ref = replace(ImageRef.of(picture(0), uri=str(source)), pixels=None)
-    with pytest.raises(StoreError, match="no longer match its hash"):
-        written(tmp_path / "store", Episode(Task("t", (ref,))))
-
-
-def test_metadata_of_the_source_file_is_not_stored(tmp_path):
+def test_the_same_pixels_are_stored_once_and_without_what_their_file_said_beside_them(tmp_path):
+    written(tmp_path / "two", episode("a"), episode("b"))
+    assert len(stored_images(tmp_path / "two")) == 2
     image = picture()
-    image.info["PatientName"] = b"Doe"
-    image.info["icc_profile"] = b"Doe"
-    written(tmp_path, Episode(Task("t", (ImageRef.of(image),))))
-    (file,) = stored_images(tmp_path)
+    image.info |= {"PatientName": b"Doe", "icc_profile": b"Doe"}
+    written(tmp_path / "one", Episode(Task("t", (ImageRef.of(image),))))
+    (file,) = stored_images(tmp_path / "one")
     assert Image.open(file).info == {}
 
 
-def test_a_store_can_be_moved(tmp_path):
-    written(tmp_path / "here", episode()).rename(tmp_path / "there")
-    (back,) = load(tmp_path / "there", tokens=True)
-    assert back.task.images[0].open().tobytes() == picture(0, "L").tobytes()
-
-
-def test_loaded_episodes_can_be_stored_again(tmp_path):
-    written(tmp_path / "b", *load(written(tmp_path / "a", episode()), tokens=True))
-    (back,) = load(tmp_path / "b", tokens=True)
-    assert without_uris(back) == without_uris(episode())
+def test_pixels_at_a_path_are_stored_too_and_the_path_is_not_and_changed_ones_are_refused(tmp_path):
+    source = tmp_path / "scan.png"
+    picture().save(source)
+    first, second = (Episode(Task("t", (replace(ImageRef.of(picture(), uri=str(source)), pixels=None),))) for _ in "12")
+    (back,) = load(written(tmp_path / "store", first), tokens=True)
+    picture(1).save(source)
+    assert back.task.images[0].open().tobytes() == picture().tobytes()
+    assert back.tokens is None
+    assert str(tmp_path) not in (tmp_path / "store" / "episodes.jsonl").read_text()
+    with pytest.raises(StoreError, match="no longer match its hash"):
+        written(tmp_path / "other", second)
 
 
 def test_numpy_numbers_are_stored_as_numbers(tmp_path):
@@ -177,15 +154,6 @@ def test_an_episode_that_is_not_json_is_refused_and_adds_no_line(tmp_path):
 # ---- sessions and processes
 
 
-def test_a_later_session_adds_to_the_earlier_ones(tmp_path):
-    written(tmp_path, episode("a"))
-    with EpisodeWriter(tmp_path) as writer:
-        assert writer.count == 1
-        writer.append(episode("b"))
-        assert writer.count == 2
-    assert [item.task.id for item in load(tmp_path)] == ["a", "b"]
-
-
 def test_threads_share_a_writer(tmp_path):
     with EpisodeWriter(tmp_path) as writer, ThreadPoolExecutor(4) as pool:
         list(pool.map(lambda n: writer.append(episode(f"t{n}", seed=n % 3)), range(40)))
@@ -193,20 +161,24 @@ def test_threads_share_a_writer(tmp_path):
     assert {item.task.id for item in load(tmp_path, tokens=True)} == {f"t{n}" for n in range(40)}
 
 
-def test_a_closed_writer_refuses_to_append(tmp_path):
-    writer = EpisodeWriter(tmp_path)
-    writer.close()
+def test_a_later_session_adds_to_the_earlier_ones_and_a_closed_writer_refuses(tmp_path):
+    written(tmp_path, episode("a"))
+    with EpisodeWriter(tmp_path) as writer:
+        assert writer.count == 1
+        writer.append(episode("b"))
+        assert writer.count == 2
+    assert [item.task.id for item in load(tmp_path)] == ["a", "b"]
     with pytest.raises(StoreError, match="closed"):
         writer.append(episode())
 
 
-def test_a_torn_last_line_is_passed_over_and_cut_away_by_the_next_writer(tmp_path):
-    lines = written(tmp_path, episode("a")) / "episodes.jsonl"
-    with lines.open("a") as file:
-        file.write(lines.read_text()[:100])
-    assert [item.task.id for item in load(tmp_path)] == ["a"]
-    written(tmp_path, episode("b"))
-    assert [item.task.id for item in load(tmp_path)] == ["a", "b"]
+@each("end", [lambda text: text + text[:100], lambda text: text.rstrip("\n")])
+def test_a_torn_last_line_is_passed_over_and_one_that_lacks_its_newline_is_kept_also_by_the_next_writer(tmp_path, end):
+    lines = written(tmp_path / "run", episode("a")) / "episodes.jsonl"
+    lines.write_text(end(lines.read_text()))
+    assert [item.task.id for item in load(tmp_path / "run")] == ["a"]
+    written(tmp_path / "run", episode("b"))
+    assert [item.task.id for item in load(tmp_path / "run")] == ["a", "b"]
 
 
 def test_a_torn_line_of_a_killed_writer_costs_no_episode_of_one_that_lives(tmp_path):
@@ -239,14 +211,6 @@ def test_a_finished_run_that_was_cut_is_named_and_one_in_progress_is_not(tmp_pat
         list(load(tmp_path))
 
 
-def test_a_last_line_that_lacks_only_its_newline_is_kept(tmp_path):
-    lines = written(tmp_path, episode("a")) / "episodes.jsonl"
-    lines.write_text(lines.read_text().rstrip("\n"))
-    assert [item.task.id for item in load(tmp_path)] == ["a"]
-    written(tmp_path, episode("b"))
-    assert [item.task.id for item in load(tmp_path)] == ["a", "b"]
-
-
 def test_drafts_of_a_killed_process_are_cleared_away(tmp_path):
     (image, *_) = stored_images(written(tmp_path, episode()))
     drafts = [tmp_path / "images" / "0.tmp", image.with_name("1.tmp")]
@@ -260,12 +224,9 @@ def test_drafts_of_a_killed_process_are_cleared_away(tmp_path):
 # ---- what cannot be read
 
 
-def test_a_folder_without_episodes_is_named_with_what_is_expected(tmp_path):
+def test_a_folder_without_episodes_and_a_path_that_is_a_file_are_named_with_what_is_expected(tmp_path):
     with pytest.raises(StoreError, match=f"{tmp_path}: .*episodes.jsonl"):
         load(tmp_path)
-
-
-def test_a_path_that_is_a_file_is_refused(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(StoreError, match="file"):
         EpisodeWriter(tmp_path / "file")

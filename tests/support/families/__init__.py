@@ -3,17 +3,30 @@
     model, processor = build_family("gemma3")
     save_family("gemma3", folder)  # what `model.name: folder` of a run takes
 
-A family is a function that builds it (or a dict of sizes) and a row of `FAMILIES`.
+A family is a function that builds it (or a dict of sizes) and a row of `FAMILIES`. Tests that compute with all
+of them take `NAMES`: those that differ most are tried by day, the others only in `make nightly`.
 """
 
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
+import pytest
+
 from .parts import TEXT, Family, build_weights
 from .table import FAMILIES
 
-__all__ = ["FAMILIES", "Family", "build_family", "build_wide_family", "save_family"]
+__all__ = ["FAMILIES", "NAMES", "Family", "build_family", "build_wide_family", "list_names", "save_family"]
+
+
+def list_names(*by_day: str) -> list[Any]:
+    """Return the names of all families for `parametrize`: these by day, the others only nightly."""
+    return [name if name in by_day else pytest.param(name, marks=pytest.mark.nightly) for name in FAMILIES]
+
+
+# Positions of three axes and DeepStack; a state beside the cache; windows and pictures that see themselves; tiles; rows
+# with an end token; convolutions.
+NAMES = list_names("qwen3_vl", "qwen3_5", "gemma3", "internvl", "mistral3", "lfm2_vl")
 
 
 def build_family(name: str, seed: int = 0) -> tuple[Any, Any]:

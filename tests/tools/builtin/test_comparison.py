@@ -8,6 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
+from tests.support.tables import each
+from tests.support.tool_calls import after, read, refused
 from tests.support.tool_play import FindInView, Play
 from viewbox.core.answers import check_answer
 from viewbox.images.source import Source, Volume
@@ -45,9 +47,7 @@ def walk(view, chain):
 
 
 def beside(view, images=IMAGES, **arguments):
-    after, result = call_stateful("show_beside", view, {"image": "image_2", **arguments}, hidden={"images": images})
-    assert after is view
-    return result
+    return read("show_beside", view, {"image": "image_2", **arguments}, hidden={"images": images})
 
 
 # ---- side by side
@@ -80,27 +80,22 @@ def test_what_is_marked_in_the_prior_is_on_the_right_at_the_same_place():
     assert found == pytest.approx(expected, abs=1.01)
 
 
-def test_two_pictures_fit_or_the_reason_is_said():
-    for most, multiple in [(256, 16), (4096, 1), (4096, 28)]:
-        tall = Source.of(np.zeros((900, 3), np.uint8))
-        result = beside(View.of(tall, max_pixels=most, multiple=multiple), [tall, tall])
-        if most < 2 * multiple**2:
-            assert result.error == "show_beside: there is no room for two pictures in a view of this environment"
-        else:
-            width, height = result.image.open().size
-            assert 0 < width * height <= most
-            assert width % multiple == height % multiple == 0
-
-
-def test_the_view_fills_the_budget_before_and_its_halves_share_it():
-    view = View.of(np.zeros((512, 512), np.uint8), max_pixels=512 * 512)
-    assert beside(view, [view.source, view.source]).image.open().size == (724, 362)
+def test_two_pictures_fit_and_fill_the_budget_or_the_reason_is_said():
+    tall, square = Source.of(np.zeros((900, 3), np.uint8)), Source.of(np.zeros((512, 512), np.uint8))
+    for most, multiple in [(4096, 1), (4096, 28)]:
+        width, height = beside(View.of(tall, max_pixels=most, multiple=multiple), [tall] * 2).image.open().size
+        assert 0 < width * height <= most
+        assert width % multiple == height % multiple == 0
+    small, how = View.of(tall, max_pixels=256, multiple=16), {"hidden": {"images": [tall] * 2}}
+    said = refused("show_beside", small, {"image": "image_2"}, **how)
+    assert said == "show_beside: there is no room for two pictures in a view of this environment"
+    assert beside(View.of(square, max_pixels=512 * 512), [square] * 2).image.open().size == (724, 362)
 
 
 def test_a_window_holds_for_both_sides_if_their_values_mean_the_same():
     ct = Source(RNG.integers(-1000, 1000, (64, 64)).astype(np.int16), (-1000.0, 1000.0), unit="HU")
     other = Source(ct.pixels.copy(), (-160.0, 240.0), unit="HU")
-    bone, _ = call_stateful("window_level", View.of(ct), {"preset": "ct_bone"})
+    bone = after(ct, ("window_level", {"preset": "ct_bone"}))
     both = np.asarray(beside(bone, [ct, other]).image.open())
     assert np.array_equal(both[:, 2:62], both[:, 66:126])
     plain = beside(bone, [ct, IMAGES[1]])
@@ -111,22 +106,23 @@ def test_a_window_holds_for_both_sides_if_their_values_mean_the_same():
 
 
 def test_a_series_is_shown_in_the_same_plane_at_the_same_relative_place():
-    now, prior = stack(10), stack(20)
-    images = [now.get_slice(0), prior.get_slice(0)]
-    assert dict(beside(View.of(now.get_slice(4)), images).facts)["slice"] == 9
-    assert dict(beside(View.of(now.get_slice(4)), images, slice=3).facts)["slice"] == 3
-    coronal = beside(View.of(now.get_slice(5, "coronal")), images)
-    assert (coronal.facts["plane"], coronal.facts["slice"]) == ("coronal", 5)
-    assert beside(View.of(now.get_slice(4)), images, slice=20).error == "show_beside: axial slice 20; allowed: 0 to 19"
+    now, images = stack(10), [stack(10).get_slice(0), stack(20).get_slice(0)]
+    assert beside(View.of(now.get_slice(4)), images).facts["slice"] == 9
+    assert beside(View.of(now.get_slice(4)), images, slice=3).facts["slice"] == 3
+    coronal = beside(View.of(now.get_slice(5, "coronal")), images).facts
+    assert (coronal["plane"], coronal["slice"]) == ("coronal", 5)
 
 
-def test_a_picture_that_is_not_there_is_refused():
-    for arguments, said in [
-        ({"image": "image_4"}, 'unknown image "image_4"; allowed: image_1 to image_3'),
-        ({"image": "image_0"}, 'unknown image "image_0"'),
-        ({"slice": 1}, "that image is a single picture; allowed: none"),
-    ]:
-        assert said in beside(View.of(NOW), **arguments).error
+@each("arguments, words", [
+    ({"image": "image_4"}, 'unknown image "image_4"; allowed: image_1 to image_3'),
+    ({"image": "image_0"}, 'unknown image "image_0"'),
+    ({"slice": 1}, "that image is a single picture; allowed: none"),
+])  # fmt: skip
+def test_a_picture_that_is_not_there_is_refused(arguments, words):
+    assert words in refused("show_beside", View.of(NOW), {"image": "image_2", **arguments}, hidden={"images": IMAGES})
+    series, beyond = {"images": [stack(10).get_slice(0), stack(20).get_slice(0)]}, {"image": "image_2", "slice": 20}
+    said = refused("show_beside", View.of(stack(10).get_slice(4)), beyond, hidden=series)
+    assert said == "show_beside: axial slice 20; allowed: 0 to 19"
 
 
 def test_a_pair_is_not_a_picture_of_the_view_even_if_it_has_its_size():
@@ -151,9 +147,7 @@ def test_an_answer_cannot_refer_to_a_pair():
 
 
 def overlaid(view, mask=None, images=(), **arguments):
-    after, result = call_stateful("overlay_mask", view, arguments, hidden={"mask": mask, "images": images})
-    assert after is view
-    return result
+    return read("overlay_mask", view, arguments, hidden={"mask": mask, "images": images})
 
 
 @settings(max_examples=60, deadline=None)
@@ -182,10 +176,10 @@ def test_the_mask_of_a_volume_is_that_of_the_slice_and_plane():
     volume, voxels = stack(10), np.zeros((10, 20, 30), np.uint8)
     voxels[6, 3:8, 10:20] = 2
     mask = Volume(voxels, (0.0, 255.0), (3.0, 1.0, 1.0)).get_slice(0)
-    assert overlaid(View.of(volume.get_slice(6)), mask).facts["box"] == (0.333, 0.15, 0.667, 0.4)
-    assert overlaid(View.of(volume.get_slice(6)), mask).facts["share_of_view"] == pytest.approx(50 / 600)
-    assert overlaid(View.of(volume.get_slice(5)), mask).facts["share_of_view"] == 0
-    assert overlaid(View.of(volume.get_slice(5)), mask).text.startswith("nothing of the mask is in this view")
+    here, beyond = (overlaid(View.of(volume.get_slice(place)), mask) for place in (6, 5))
+    assert here.facts["box"] == (0.333, 0.15, 0.667, 0.4)
+    assert (here.facts["share_of_view"], beyond.facts["share_of_view"]) == (pytest.approx(50 / 600), 0)
+    assert beyond.text.startswith("nothing of the mask is in this view")
     coronal = overlaid(View.of(volume.get_slice(4, "coronal")), mask)
     assert coronal.facts["share_of_view"] == pytest.approx(10 / 300, abs=0.01)
 
@@ -193,8 +187,7 @@ def test_the_mask_of_a_volume_is_that_of_the_slice_and_plane():
 def test_a_structure_of_one_pixel_does_not_vanish_in_a_small_view():
     mask = np.zeros((640, 960), np.uint8)
     mask[300, 500] = 1
-    result = overlaid(View.of(np.zeros((640, 960), np.uint8), max_pixels=1000), mask)
-    assert result.facts["share_of_view"] > 0
+    assert overlaid(View.of(mask * 0, max_pixels=1000), mask).facts["share_of_view"] > 0
 
 
 def test_a_mask_is_one_of_the_images_or_a_file_or_an_array(tmp_path):
@@ -210,28 +203,25 @@ def test_a_mask_is_one_of_the_images_or_a_file_or_an_array(tmp_path):
     assert np.array_equal(np.asarray(shown[0].image.open())[0, :, 0], blended)
 
 
-def test_a_mask_that_does_not_fit_is_refused():
-    for mask, said in [
-        (None, "overlay_mask: this task has no mask of its own; give the name of an image"),
-        (np.zeros((64, 64), np.uint8), "the mask is of 64x64 pixels, the image of 96x64: they do not match"),
-        (stack(3).get_slice(0), "one of image and mask is a volume, the other a single picture"),
-    ]:
-        assert said in overlaid(View.of(NOW), mask).error
+SLICE = stack(10).get_slice(3)
+MISFITS = [
+    (NOW, None, "overlay_mask: this task has no mask of its own; give the name of an image"),
+    (NOW, np.zeros((64, 64), np.uint8), "the mask is of 64x64 pixels, the image of 96x64: they do not match"),
+    (NOW, stack(3).get_slice(0), "one of image and mask is a volume, the other a single picture"),
+    (SLICE, stack(11).get_slice(0), "mask: the mask is of 30x20x11 voxels, the image of 30x20x10: they do not match"),
+    (SLICE, stack(10, spacing=(4.0, 1.0, 1.0)).get_slice(0), "1x1x4 mm, the image of 1x1x3"),
+]
+UNREADABLE = [
+    ("/nowhere/lesion: left.png", "there is no such file"),
+    (b"text", "this is not an image"),
+    (np.stack([NOW, NOW]), "array of shape (2, 64, 96)"),
+    (np.where(NOW > 9, 3.3, -4.2), "values of -4.2 to 3.3, which are neither whole numbers nor within 0 to 1"),
+]
 
 
-def test_a_mask_that_cannot_be_shown_is_told_without_its_name():
-    for mask, said in [
-        ("/nowhere/lesion: left.png", "the mask cannot be shown: there is no such file"),
-        (b"text", "the mask cannot be shown: this is not an image"),
-        (np.stack([NOW, NOW]), "the mask cannot be shown: array of shape (2, 64, 96)"),
-        (np.where(NOW > 9, 3.3, -4.2), "values of -4.2 to 3.3, which are neither whole numbers nor within 0 to 1"),
-    ]:
-        assert overlaid(View.of(NOW), mask).error.startswith("overlay_mask: the mask cannot be shown: ")
-        assert said in overlaid(View.of(NOW), mask).error
-
-
-def test_a_mask_volume_of_another_shape_or_spacing_is_refused():
-    view = View.of(stack(10).get_slice(3))
-    said = overlaid(view, stack(11).get_slice(0)).error
-    assert said == "overlay_mask: the mask is of 30x20x11 voxels, the image of 30x20x10: they do not match"
-    assert "1x1x4 mm, the image of 1x1x3" in overlaid(view, stack(10, spacing=(4.0, 1.0, 1.0)).get_slice(0)).error
+@each("image, mask, words", [*MISFITS, *((NOW, mask, words) for mask, words in UNREADABLE)])
+def test_a_mask_that_does_not_fit_or_cannot_be_shown_is_refused(image, mask, words):
+    said = refused("overlay_mask", View.of(image), hidden={"mask": mask, "images": ()})
+    assert words in said
+    unreadable = any(words == reason for _, reason in UNREADABLE)
+    assert said.startswith("overlay_mask: the mask cannot be shown: ") == unreadable

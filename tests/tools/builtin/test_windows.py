@@ -1,6 +1,5 @@
 """Windows and thresholds: on native values where there are any, and refused in words where they make no sense."""
 
-import json
 from typing import get_args
 
 import numpy as np
@@ -9,180 +8,35 @@ import pytest
 from pydicom.data import get_testdata_file
 from pydicom.pixels import apply_windowing
 
+from tests.support.scoring import refuse
+from tests.support.tables import each
+from tests.support.tool_calls import after, call, refused
 from viewbox.core.base import BaseMultiTurnEnv
-from viewbox.errors import ConfigError
+from viewbox.core.messages import write_call
 from viewbox.images.source import Source, Volume
 from viewbox.images.view import View
 from viewbox.records import Task
-from viewbox.tools import call_stateful
 from viewbox.tools.builtin import windows as window_presets
 from viewbox.tools.builtin.windows import PRESETS, Preset, find_percentiles
 
 RAMP = np.arange(256, dtype=np.uint8).reshape(16, 16)
-CT_PRESETS = [name for name, preset in PRESETS.items() if preset.unit == "HU"]
-GRAY_PRESETS = [name for name, preset in PRESETS.items() if preset.unit == "gray"]
-MRI_PRESETS = [name for name, preset in PRESETS.items() if preset.percentiles is not None]
-
-
-@pytest.fixture(scope="module")
-def dataset():
-    return pydicom.dcmread(get_testdata_file("CT_small.dcm"))
-
-
-@pytest.fixture(scope="module")
-def hounsfield(dataset):
-    return dataset.pixel_array * float(dataset.RescaleSlope) + float(dataset.RescaleIntercept)
-
-
-@pytest.fixture
-def ct(hounsfield):
-    """A CT slice of 128 × 128 Hounsfield units, displayed from -160 to 240."""
-    return View.of(Source(hounsfield.astype(np.int16), display=(-160.0, 240.0), unit="HU"))
+WIDE = np.arange(4096, dtype=np.uint16).reshape(64, 64)
+CTS, GRAYS = ([name for name, preset in PRESETS.items() if preset.unit == unit] for unit in ("HU", "gray"))
+MRIS = [name for name, preset in PRESETS.items() if preset.percentiles is not None]
+DATASET = pydicom.dcmread(get_testdata_file("CT_small.dcm"))
+HU = DATASET.pixel_array * float(DATASET.RescaleSlope) + float(DATASET.RescaleIntercept)
+CT = View.of(Source(HU.astype(np.int16), display=(-160.0, 240.0), unit="HU"))  # displayed from -160 to 240
+INVERTED, BONE = after(CT, ("invert", {})), {"preset": "ct_bone"}
+INVERTED_WIDE = after(WIDE, ("invert", {}))
 
 
 def windowed(values, low, high):
     return np.clip((np.asarray(values, float) - low) / (high - low) * 255, 0, 255)
 
 
-def done(name, view, **arguments):
-    view, result = call_stateful(name, view, arguments)
-    assert result.success, result.error
-    return view, result
-
-
-def refused(name, view, **arguments):
-    now, result = call_stateful(name, view, arguments)
-    assert now is view
-    return result.error
-
-
-# ---- window_level
-
-
-def test_a_ct_preset_windows_hounsfield_units(ct, hounsfield):
-    for preset in CT_PRESETS:
-        center, width = PRESETS[preset].center, PRESETS[preset].width
-        view, result = done("window_level", ct, preset=preset)
-        expected = windowed(hounsfield, center - width / 2, center + width / 2)
-        assert abs(view.to_uint8() - expected).max() <= 0.5 + 1e-3
-        assert result.facts == {
-            "center": center, "width": width, "preset": preset, "unit": "HU", "size": (128, 128),
-            "shows": (0, 0, 1, 1),
-        }  # fmt: skip
-
-
-def test_a_window_is_the_linear_exact_function_of_dicom(ct, dataset, hounsfield):
-    dataset.VOILUTFunction, dataset.WindowCenter, dataset.WindowWidth = "LINEAR_EXACT", 50, 350
-    theirs = apply_windowing(hounsfield, dataset)
-    theirs = (theirs - theirs.min()) / (theirs.max() - theirs.min()) * 255
-    assert hounsfield.min() < -125  # so that both ends are reached
-    assert hounsfield.max() > 225
-    assert abs(done("window_level", ct, center=50, width=350)[0].to_uint8() - theirs).max() <= 0.51
-
-
-def test_a_window_finds_what_the_displayed_picture_has_lost(ct, hounsfield):
-    assert (ct.to_uint8()[hounsfield > 240] == 255).all()
-    bright = done("window_level", ct, preset="ct_bone")[0].to_uint8()[hounsfield > 240]
-    assert len(np.unique(bright)) > 20
-
-
-def test_the_other_presets_are_of_the_displayed_gray_levels(ct, hounsfield):
-    view, result = done("window_level", ct, preset="t2")
-    eight = np.round(windowed(hounsfield, -160, 240))
-    assert abs(view.to_uint8() - windowed(eight, 140 - 110, 140 + 110)).max() <= 0.5 + 1e-3
-    assert result.facts["unit"] == "gray level"
-
-
-def test_a_preset_of_gray_levels_works_on_any_8_bit_picture():
-    for preset in GRAY_PRESETS:
-        center, width = PRESETS[preset].center, PRESETS[preset].width
-        view, _ = done("window_level", View.of(RAMP), preset=preset)
-        assert abs(view.to_uint8() - windowed(RAMP, center - width / 2, center + width / 2)).max() <= 0.5
-
-
-def test_center_and_width_are_of_native_values():
-    deep = View.of(RAMP.astype(np.uint16) * 200)
-    view, result = done("window_level", deep, center=20_000, width=10_000)
-    assert abs(view.to_uint8() - windowed(RAMP * 200.0, 15_000, 25_000)).max() <= 0.51
-    assert result.facts["unit"] == "native value"
-
-
-def test_a_preset_wins_over_center_and_width(ct):
-    given, _ = done("window_level", ct, preset="ct_bone", center=0, width=50)
-    assert given == done("window_level", ct, preset="ct_bone")[0]
-
-
-def test_a_ct_preset_is_refused_with_the_reason_where_there_are_no_hounsfield_units():
-    for pixels in [RAMP, np.stack([RAMP] * 3, -1), RAMP.astype(np.uint16)]:
-        for preset in CT_PRESETS:
-            said = refused("window_level", View.of(pixels), preset=preset)
-            assert f'preset "{preset}" is for Hounsfield units, but this image has none' in said
-            assert said.endswith("allowed: brain, flair, t2, stroke, posterior_fossa, mri, mri_dark, mri_bright")
-
-
-def test_a_preset_has_one_name_and_the_old_one_is_answered_with_it():
-    for kept in ["brain", "flair", "t2"]:
-        assert f'(did you mean "{kept}"?)' in refused("window_level", View.of(RAMP), preset=f"mri_{kept}")
-
-
-def test_every_preset_is_in_the_schema_that_the_model_reads():
-    assert get_args(Preset) == tuple(PRESETS)
-    assert sorted([*CT_PRESETS, *GRAY_PRESETS, *MRI_PRESETS]) == sorted(PRESETS)
-    assert all(name.startswith("ct_") for name in CT_PRESETS)
-    assert all(name.startswith("mri") for name in MRI_PRESETS)
-
-
-def test_a_ct_preset_is_refused_once_the_picture_is_8_bit(ct):
-    for first in ["equalize_histogram", "invert"]:
-        view, _ = done(first, ct)
-        assert f"the picture is 8-bit since {first}. Call undo or reset first." in refused(
-            "window_level", view, preset="ct_bone"
-        )
-        assert call_stateful("window_level", view.undo(), {"preset": "ct_bone"})[1].success
-        assert call_stateful("window_level", view.reset(), {"preset": "ct_bone"})[1].success
-
-
-def test_a_window_takes_the_place_of_the_one_before(ct):
-    brain, _ = done("window_level", ct, preset="ct_brain")
-    bone, _ = done("window_level", brain.zoom(2), preset="ct_bone")
-    assert (bone.to_uint8() == done("window_level", ct.zoom(2), preset="ct_bone")[0].to_uint8()).all()
-    assert bone.undo() == brain.zoom(2)
-
-
-def test_a_window_does_not_take_the_place_of_anything_else(ct):
-    view, _ = done("threshold", ct, lower=0, upper=255)
-    assert "8-bit since threshold" in refused("window_level", view, preset="ct_bone")
-    view, _ = done("invert", done("window_level", ct, preset="ct_brain")[0])
-    assert "8-bit since invert" in refused("window_level", view, preset="ct_bone")
-
-
-def test_after_another_tool_center_and_width_are_gray_levels(ct, hounsfield):
-    view, _ = done("invert", ct)
-    later, result = done("window_level", view, center=100, width=100)
-    assert result.facts["unit"] == "gray level"
-    assert abs(later.to_uint8() - windowed(view.to_uint8(), 50, 150)).max() <= 0.5
-
-
-def test_a_window_that_misses_the_data_is_told_where_they_are(ct, hounsfield):
-    for center in [-5000, 9000]:
-        said = refused("window_level", ct, center=center, width=100)
-        assert f"the window {center - 50} to {center + 50} does not overlap the data" in said
-        assert f"holds {hounsfield.min():g} to {hounsfield.max():g} (HU)" in said
-
-
-def test_half_a_window_is_refused():
-    for arguments in [{}, {"center": 40}, {"width": 80}]:
-        assert "give a preset, or both center and width" in refused("window_level", View.of(RAMP), **arguments)
-
-
-def test_a_window_may_be_narrow_but_not_empty(ct, hounsfield):
-    view, _ = done("window_level", ct, center=32, width=8)
-    assert abs(view.to_uint8() - windowed(hounsfield, 28, 36)).max() <= 0.5 + 1e-3
-    assert refused("window_level", ct, center=40, width=0) == "window_level: width = 0; allowed: above 0"
-    assert "out of range; allowed: at least 0" in refused("window_level", ct, center=40, width=-1)
-
-
-# ---- presets that follow the volume
+def of_preset(name):
+    preset = PRESETS[name]
+    return preset.center - preset.width / 2, preset.center + preset.width / 2
 
 
 def mri(scale=1.0, dtype=np.uint16):
@@ -193,41 +47,132 @@ def mri(scale=1.0, dtype=np.uint16):
     return Volume(voxels, (0.0, float(voxels.max())), spacing=(1.0, 1.0, 1.0))
 
 
-def test_an_mri_preset_is_of_the_percentiles_inside_the_body():
-    for preset in MRI_PRESETS:
-        low, high = (100 + 10 * percent for percent in PRESETS[preset].percentiles)
-        view, result = done("window_level", View.of(mri().get_slice(4)), preset=preset)
-        assert result.facts["center"] - result.facts["width"] / 2 == pytest.approx(low, abs=3)
-        assert result.facts["center"] + result.facts["width"] / 2 == pytest.approx(high, abs=3)
-        assert abs(view.to_uint8() - windowed(mri().get_slice(4).pixels, low, high)).max() <= 2
+@each(
+    ("name", "image", "arguments", "expected", "facts"),
+    [
+        *(("window_level", CT, {"preset": name}, windowed(HU, *of_preset(name)),
+           {"center": PRESETS[name].center, "width": PRESETS[name].width, "preset": name,
+               "unit": "HU"}) for name in CTS),
+        # the other presets are of the displayed gray levels, and on any 8-bit picture
+        ("window_level", CT, {"preset": "t2"}, windowed(np.round(windowed(HU, -160, 240)), *of_preset("t2")),
+            {"unit": "gray level"}),
+        *(("window_level", RAMP, {"preset": name}, windowed(RAMP, *of_preset(name)), {}) for name in GRAYS),
+        # center and width are of native values, and after another tool of gray levels; a preset wins
+        ("window_level", RAMP.astype(np.uint16) * 200, {"center": 20_000, "width": 10_000},
+            windowed(RAMP * 200.0, 15_000, 25_000),
+         {"unit": "native value"}),
+        ("window_level", INVERTED, {"center": 100, "width": 100}, windowed(INVERTED.to_uint8(), 50, 150),
+            {"unit": "gray level"}),
+        ("window_level", CT, {"preset": "ct_bone", "center": 0, "width": 50}, windowed(HU, *of_preset("ct_bone")),
+            {"unit": "HU"}),
+        ("window_level", CT, {"center": 32, "width": 8}, windowed(HU, 28, 36), {"unit": "HU"}),
+        # a window takes the place of the one before
+        ("window_level", after(CT, ("window_level", {"preset": "ct_brain"})), BONE,
+            windowed(HU, *of_preset("ct_bone")), {"unit": "HU"}),
+        # a threshold clips and stretches: gray levels, or as many of the display range
+        ("threshold", RAMP, {"lower": 40, "upper": 140}, windowed(RAMP, 40, 140), {"lower": 40, "upper": 140}),
+        ("threshold", CT, {"lower": 51, "upper": 204}, windowed(HU, -80, 160), {"values": (-80, 160), "unit": "HU"}),
+        ("threshold", INVERTED_WIDE, {"lower": 100, "upper": 200}, windowed(INVERTED_WIDE.to_uint8(), 100, 200), {}),
+    ],
+)  # fmt: skip
+def test_a_window_shows_its_values_from_black_to_white(name, image, arguments, expected, facts):
+    view, result = call(name, image, arguments)
+    assert abs(view.to_uint8() - expected).max() <= 0.51
+    found = {key: value for key, value in result.facts.items() if key not in ("size", "shows")}
+    assert (
+        found.items()
+        >= {key: pytest.approx(value) if key == "values" else value for key, value in facts.items()}.items()
+    )
+    assert ("values" in found) == ("values" in facts)
 
 
-def test_an_mri_preset_shows_the_same_however_the_file_is_stretched():
-    for preset in MRI_PRESETS:
-        shown = [
-            done("window_level", View.of(mri(scale, np.float32).get_slice(5)), preset=preset)[0].to_uint8().astype(int)
-            for scale in (1.0, 0.001, 40.0)
-        ]
-        assert abs(shown[0] - shown[1]).max() <= 1
-        assert abs(shown[0] - shown[2]).max() <= 1
+def test_a_window_is_the_linear_exact_function_of_dicom():
+    DATASET.VOILUTFunction, DATASET.WindowCenter, DATASET.WindowWidth = "LINEAR_EXACT", 50, 350
+    theirs = apply_windowing(HU, DATASET)
+    theirs = (theirs - theirs.min()) / (theirs.max() - theirs.min()) * 255
+    assert HU.min() < -125 < 225 < HU.max()  # so that both ends are reached
+    assert abs(call("window_level", CT, {"center": 50, "width": 350})[0].to_uint8() - theirs).max() <= 0.51
 
 
-def test_an_mri_preset_is_the_same_for_every_slice_and_zoom():
-    volume = mri()
-    views = [
-        View.of(volume.get_slice(1)),
-        View.of(volume.get_slice(6, "coronal")),
-        View.of(volume.get_slice(4)).zoom(3),
-    ]
-    assert len({done("window_level", view, preset="mri")[1].facts["center"] for view in views}) == 1
+def test_a_window_finds_what_the_displayed_picture_has_lost_and_a_threshold_what_8_bits_merge():
+    assert (CT.to_uint8()[HU > 240] == 255).all()
+    assert len(np.unique(call("window_level", CT, BONE)[0].to_uint8()[HU > 240])) > 20
+    assert len(np.unique(call("threshold", WIDE, {"lower": 0, "upper": 50})[0].to_uint8())) == 256
 
 
-def test_an_mri_preset_works_on_plain_pictures_and_is_refused_where_it_has_no_meaning(ct):
-    assert done("window_level", View.of(RAMP), preset="mri")[1].facts["unit"] == "gray level"
-    assert "no contrast to show" in refused("window_level", View.of(np.full((20, 20), 7, np.uint8)), preset="mri")
-    inverted, _ = done("invert", ct)
-    said = refused("window_level", inverted, preset="mri")
-    assert "for the image's own values, but the picture is 8-bit since invert" in said
+LIST = "allowed: brain, flair, t2, stroke, posterior_fossa, mri, mri_dark, mri_bright"
+THRESHOLD = after(CT, ("threshold", {"lower": 0, "upper": 255}))
+BRAIN = after(CT, ("window_level", {"preset": "ct_brain"}), ("invert", {}))
+SINCE = "the picture is 8-bit since {}. Call undo or reset first."
+
+
+@each(
+    ("name", "image", "arguments", "words"),
+    [
+        *(("window_level", pixels, {"preset": name},
+           f'preset "{name}" is for Hounsfield units, but this image has none')
+          for pixels in (RAMP, np.stack([RAMP] * 3, -1), RAMP.astype(np.uint16)) for name in CTS),
+        ("window_level", RAMP, BONE, LIST),
+        *(("window_level", RAMP, {"preset": f"mri_{kept}"}, f'(did you mean "{kept}"?)')
+            for kept in ("brain", "flair", "t2")),
+        # once the picture is 8-bit, and a window takes the place of nothing else
+        *(("window_level", view, BONE, SINCE.format(name)) for view, name in [
+            (INVERTED, "invert"), (after(CT, ("equalize_histogram", {})), "equalize_histogram"),
+                (THRESHOLD, "threshold"), (BRAIN, "invert")]),
+        ("window_level", INVERTED, {"preset": "mri"}, "for the image's own values, but the picture is 8-bit since"),
+        *(("window_level", CT, {"center": center, "width": 100},
+            f"the window {center - 50} to {center + 50} does not overlap the data")
+          for center in (-5000, 9000)),
+        ("window_level", CT, {"center": 9000, "width": 100}, f"holds {HU.min():g} to {HU.max():g} (HU)"),
+        *(("window_level", RAMP, half, "give a preset, or both center and width")
+            for half in ({}, {"center": 40}, {"width": 80})),
+        ("window_level", CT, {"center": 40, "width": 0}, "window_level: width = 0; allowed: above 0"),
+        ("window_level", CT, {"center": 40, "width": -1}, "out of range; allowed: at least 0"),
+        ("window_level", np.full((20, 20), 7, np.uint8), {"preset": "mri"}, "no contrast to show"),
+        *(("threshold", RAMP, {"lower": low, "upper": high},
+           f"threshold: upper - lower = {high - low}; allowed: at least 50")
+          for low, high in ((100, 149), (200, 100), (100, 100))),
+    ],
+)  # fmt: skip
+def test_what_makes_no_sense_is_refused_with_the_reason(name, image, arguments, words):
+    assert words in refused(name, image, arguments)
+
+
+def test_undo_and_reset_bring_the_native_values_back():
+    for view in (INVERTED.undo(), INVERTED.reset()):
+        assert call("window_level", view, BONE)
+    brain = after(CT, ("window_level", {"preset": "ct_brain"})).zoom(2)
+    assert call("window_level", brain, BONE)[0].undo() == brain
+
+
+def test_every_preset_is_in_the_schema_that_the_model_reads():
+    assert get_args(Preset) == tuple(PRESETS)
+    assert sorted([*CTS, *GRAYS, *MRIS]) == sorted(PRESETS)
+    assert all(name.startswith("ct_") for name in CTS)
+    assert all(name.startswith("mri") for name in MRIS)
+
+
+# ---- presets that follow the volume
+
+
+@each("preset", MRIS)
+def test_an_mri_preset_is_of_the_percentiles_inside_the_body_however_the_file_is_stretched(preset):
+    low, high = (100 + 10 * percent for percent in PRESETS[preset].percentiles)
+    view, result = call("window_level", View.of(mri().get_slice(4)), {"preset": preset})
+    center, width = result.facts["center"], result.facts["width"]
+    assert (center - width / 2, center + width / 2) == pytest.approx((low, high), abs=3)
+    assert abs(view.to_uint8() - windowed(mri().get_slice(4).pixels, low, high)).max() <= 2
+    slices = [mri(scale, np.float32).get_slice(5) for scale in (1.0, 0.001, 40.0)]
+    one, two, three = (
+        call("window_level", View.of(one), {"preset": preset})[0].to_uint8().astype(int) for one in slices
+    )
+    assert max(abs(one - two).max(), abs(one - three).max()) <= 1
+
+
+def test_an_mri_preset_is_the_same_for_every_slice_and_zoom_and_works_on_plain_pictures():
+    views = [View.of(mri().get_slice(1)), View.of(mri().get_slice(6, "coronal")), View.of(mri().get_slice(4)).zoom(3)]
+    assert len({call("window_level", view, {"preset": "mri"})[1].facts["center"] for view in views}) == 1
+    assert call("window_level", RAMP, {"preset": "mri"})[1].facts["unit"] == "gray level"
 
 
 def test_percentiles_of_a_large_volume_are_taken_from_a_part_of_it(monkeypatch):
@@ -252,71 +197,28 @@ class Reader(BaseMultiTurnEnv):
         return [np.arange(4096, dtype=np.int16).reshape(64, 64)]
 
 
-def play_window(env, preset):
-    call = json.dumps({"name": "window_level", "arguments": {"preset": preset}})
-    replies = iter([f"<tool_call>\n{call}\n</tool_call>", "seen"])
+OWN = {"fat": {"center": 500, "width": 10}, "t2": {"center": 2000, "width": 1000}, "edema": {"percentiles": [50, 99]}}
+
+
+@each("preset, center", [("fat", 500), ("t2", 2000), ("edema", pytest.approx(4095 * 0.745, rel=0.01))])
+def test_a_run_has_windows_of_its_own_which_may_take_the_place_of_one(preset, center):
+    env, names = Reader(windows=OWN), []
+    for one in (env, Reader()):
+        names.append(tuple(one.tool_schemas[0]["function"]["parameters"]["properties"]["preset"]["enum"]))
+    assert names == [(*PRESETS, "fat", "edema"), tuple(PRESETS)]
+    replies = iter([write_call("window_level", {"preset": preset}), "seen"])
     episode = env.play(Task("t"), lambda messages: next(replies))
-    return next(result for turn in episode.turns for result in turn.tool_results)
+    assert next(result for turn in episode.turns for result in turn.tool_results).facts["center"] == center
 
 
-def test_a_run_has_windows_of_its_own():
-    windows = {
-        "fat": {"center": 500, "width": 10},
-        "t2": {"center": 2000, "width": 1000},
-        "edema": {"percentiles": [50, 99]},
-    }
-    env = Reader(windows=windows)
-    preset = env.tool_schemas[0]["function"]["parameters"]["properties"]["preset"]
-    assert tuple(preset["enum"]) == (*PRESETS, "fat", "edema")
-    assert tuple(play_window(env, "fat").facts[key] for key in ("center", "width")) == (500, 10)
-    assert play_window(env, "t2").facts["center"] == 2000  # in place of the built-in one
-    assert play_window(env, "edema").facts["center"] == pytest.approx(4095 * 0.745, rel=0.01)
-    assert "fat" not in Reader().tool_schemas[0]["function"]["parameters"]["properties"]["preset"]["enum"]
-
-
-def test_a_wrong_window_is_refused_by_name():
-    for window, wrong in [
-        ({"center": 40}, "needs center and width, or percentiles"),
-        ({"center": 40, "width": 0}, "width"),
-        ({"percentiles": [90, 10]}, "the first must be below the second"),
+@each(
+    ("window", "words"),
+    [
+        ({"center": 40}, "needs center and width, or percentiles"), ({"center": 40, "width": 0}, "width"),
+        ({"percentiles": [90, 10]}, "the first must be below the second"), ({"percentiles": [1, 101]}, "percentiles"),
         ({"percentiles": [1, 99], "center": 3, "width": 3}, "allowed beside them: nothing"),
-        ({"percentiles": [1, 101]}, "percentiles"),
         ({"center": 40, "width": 80, "unit": "mSv"}, "unit"),
-    ]:
-        with pytest.raises(ConfigError, match=wrong) as caught:
-            Reader(windows={"odd": window})
-        assert "windows" in str(caught.value)
-
-
-# ---- threshold
-
-
-def test_a_threshold_clips_and_stretches():
-    view, result = done("threshold", View.of(RAMP), lower=40, upper=140)
-    assert abs(view.to_uint8() - windowed(RAMP, 40, 140)).max() <= 0.5
-    assert result.facts == {"lower": 40, "upper": 140, "size": (16, 16), "shows": (0, 0, 1, 1)}
-
-
-def test_a_threshold_of_a_deep_image_is_of_its_display_range(ct, hounsfield):
-    view, result = done("threshold", ct, lower=51, upper=204)  # a fifth and four fifths of -160 to 240
-    assert abs(view.to_uint8() - windowed(hounsfield, -80, 160)).max() <= 0.5 + 1e-3
-    assert result.facts["values"] == pytest.approx((-80, 160))
-    assert result.facts["unit"] == "HU"
-
-
-def test_a_threshold_keeps_values_apart_that_8_bits_would_merge():
-    deep = np.arange(4096, dtype=np.uint16).reshape(64, 64)
-    assert len(np.unique(done("threshold", View.of(deep), lower=0, upper=50)[0].to_uint8())) == 256
-
-
-def test_a_threshold_after_another_tool_is_of_gray_levels():
-    view, _ = done("invert", View.of(np.arange(4096, dtype=np.uint16).reshape(64, 64)))
-    later, result = done("threshold", view, lower=100, upper=200)
-    assert abs(later.to_uint8() - windowed(view.to_uint8(), 100, 200)).max() <= 0.5
-    assert "values" not in result.facts
-
-
-def test_a_threshold_that_is_too_narrow_is_refused():
-    for lower, upper in [(100, 149), (200, 100), (100, 100)]:
-        said = refused("threshold", View.of(RAMP), lower=lower, upper=upper)
-        assert said == f"threshold: upper - lower = {upper - lower}; allowed: at least 50"
+    ],
+)  # fmt: skip
+def test_a_wrong_window_is_refused_by_name(window, words):
+    refuse(f"(?s)windows.*{words}|{words}.*windows", Reader, windows={"odd": window})

@@ -5,7 +5,7 @@ import torch
 from peft import LoraConfig, get_peft_model
 from transformers import masking_utils
 
-from tests.support.families import FAMILIES, build_family
+from tests.support.families import NAMES, build_family, list_names
 from tests.support.family_episodes import FamilyKit, compute_gradient
 from viewbox.engines.hf.architectures import Architecture
 from viewbox.training.grpo import logprobs, packing
@@ -13,7 +13,7 @@ from viewbox.training.grpo.batch import select, split_by_tokens
 from viewbox.training.grpo.logprobs import add_compute_argument
 
 TEMPERATURE = 0.7
-ALL = [name if name in ("gemma3", "qwen3_5") else pytest.param(name, marks=pytest.mark.nightly) for name in FAMILIES]
+ALL = list_names("gemma3", "qwen3_5")
 
 
 @pytest.fixture
@@ -41,7 +41,7 @@ def use_plain(kit, model, episodes, batch):
     return kit.score_plainly(model, episodes, batch["completion_ids"].shape[1], TEMPERATURE)
 
 
-@pytest.mark.parametrize("family", FAMILIES, indirect=True)
+@pytest.mark.parametrize("family", NAMES, indirect=True)
 def test_numbers_and_gradients_are_those_of_plain_forwards(family):
     episodes = family.make_episodes()
     batch = family.collate(episodes)

@@ -3,11 +3,11 @@
 import pytest
 import torch
 
-from tests.support.families import FAMILIES
+from tests.support.families import list_names
 from tests.support.family_episodes import FamilyKit
 from viewbox.training.sft.trainer import build_sft_batches, compute_sft_loss, compute_token_weights
 
-ALL = [name if name == "gemma3" else pytest.param(name, marks=pytest.mark.nightly) for name in FAMILIES]
+ALL = list_names("gemma3")
 SPOKEN = ([31], [[8], [47]])  # a group without a picture
 
 

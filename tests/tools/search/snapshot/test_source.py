@@ -12,6 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from tests.support.snapshots import ARTICLES, FIGURES, draw_png, write_snapshot
+from tests.support.tables import each
 from viewbox.errors import ToolError
 from viewbox.tools.search.records import Article, ArticleQuery, FoundImage, ImageQuery
 from viewbox.tools.search.snapshot import SnapshotSource
@@ -47,54 +48,38 @@ def test_a_figure_comes_back_with_its_picture(source):
     assert asyncio.run(source.load_image(found)) == draw_png(2)
 
 
-def test_words_find_titles_abstracts_and_headings_by_stem_and_synonym(source):
-    for words, found in [
-        ("nodule", ["11"]),  # stemmed
-        ("CT", ["11"]),  # a synonym of the words in the record
-        ("heart attacks", ["12"]),
-        ("MYOCARDIAL INFARCTION", ["12"]),
-        ("what is the aspirin", ["12"]),
-        ("neoplasm", ["11"]),  # a heading
-        ("xylophone", []),
-        ("the of and", ["12"]),  # there is nothing else to search for
-        ("", []),
-        ("...", []),
-    ]:
-        assert find(source, words) == found
+@each("words, found", [
+    ("nodule", ["11"]),  # stemmed
+    ("CT", ["11"]),  # a synonym of the words in the record
+    ("heart attacks", ["12"]), ("MYOCARDIAL INFARCTION", ["12"]), ("what is the aspirin", ["12"]),
+    ("neoplasm", ["11"]),  # a heading
+    ("the of and", ["12"]),  # there is nothing else to search for
+    ("xylophone", []), ("", []), ("...", []),
+    ("pneumonia", ["14", "15", "13"]),  # a word in the title counts more than one in the abstract
+])  # fmt: skip
+def test_words_find_titles_abstracts_and_headings_by_stem_and_synonym(source, words, found):
+    assert find(source, words) == found
 
 
-def test_a_word_in_the_title_counts_more_than_one_in_the_abstract(source):
-    assert find(source, "pneumonia") == ["14", "15", "13"]
-
-
-def test_a_search_type_filters(source):
-    for kind, found in [
-        ("all", ["13", "14", "15"]), ("review", []), ("trial", ["14"]), ("case_report", ["15"]), ("recent", ["13"]),
-        ("guideline", []),
-    ]:  # fmt: skip
-        assert sorted(find(source, "pneumonia", search_type=kind)) == found
-
-
-def test_a_search_type_without_words_finds_the_newest(source):
-    assert find(source, "", search_type="recent") == ["11", "13"]
-
-
-def test_an_unknown_search_type_is_refused_in_words_for_the_model(source):
+@each("words, kind, found", [
+    ("pneumonia", "all", ["13", "14", "15"]), ("pneumonia", "review", []), ("pneumonia", "trial", ["14"]),
+    ("pneumonia", "case_report", ["15"]), ("pneumonia", "recent", ["13"]), ("pneumonia", "guideline", []),
+    ("", "recent", ["11", "13"]),
+])  # fmt: skip
+def test_a_search_type_filters(source, words, kind, found):
+    assert sorted(find(source, words, search_type=kind)) == found
     with pytest.raises(ToolError, match=r'search type = "newest"; allowed: all, review'):
         source.find_articles(ArticleQuery("a", search_type="newest"))
 
 
-def test_figures_are_found_by_caption_modality_and_body_part(source):
-    for query, found in [
-        (ImageQuery("nodule"), {"f1", "f3"}),
-        (ImageQuery("nodule", modality="computed tomography"), {"f1"}),
-        (ImageQuery("nodule", body_part="Neck"), {"f3"}),
-        (ImageQuery("nodule", modality="MRI"), set()),
-        (ImageQuery("", modality="radiography"), {"f2"}),
-        (ImageQuery("", body_part="chest"), {"f1", "f2"}),
-        (ImageQuery("", modality="...", body_part='"'), set()),
-    ]:
-        assert {one.uid for one in source.find_images(query)} == found
+@each("query, found", [
+    (ImageQuery("nodule"), {"f1", "f3"}), (ImageQuery("nodule", modality="computed tomography"), {"f1"}),
+    (ImageQuery("nodule", body_part="Neck"), {"f3"}), (ImageQuery("nodule", modality="MRI"), set()),
+    (ImageQuery("", modality="radiography"), {"f2"}), (ImageQuery("", body_part="chest"), {"f1", "f2"}),
+    (ImageQuery("", modality="...", body_part='"'), set()),
+])  # fmt: skip
+def test_figures_are_found_by_caption_modality_and_body_part(source, query, found):
+    assert {figure.uid for figure in source.find_images(query)} == found
 
 
 def test_where_modality_and_body_part_are_not_known_caption_and_source_may_name_them(tmp_path):
@@ -121,28 +106,30 @@ def test_a_limit_is_kept_within_bounds(source):
     assert len(find(source, "pneumonia", limit=10**30)) == 3 <= MAX_LIMIT
 
 
-def test_a_figure_that_is_not_there_is_a_tool_error(source):
-    for uid in ["f9", "", "f1' OR 1=1 --", "\ud800", "\x00", "x" * 10**6]:
-        with pytest.raises(ToolError, match="holds no picture"):
-            asyncio.run(source.load_image(FoundImage(uid)))
+@each("uid", ["f9", "", "f1' OR 1=1 --", "\ud800", "\x00", "x" * 10**6])
+def test_a_figure_that_is_not_there_is_a_tool_error(source, uid):
+    with pytest.raises(ToolError, match="holds no picture"):
+        asyncio.run(source.load_image(FoundImage(uid)))
 
 
 # ---------------------------------------------------------------------- the same everywhere
 
 
-def test_the_answers_are_the_same_in_new_processes_with_other_hash_seeds(source):
-    code = (
-        "import sys; from tests.tools.search.snapshot.test_source import answer_all, SnapshotSource;"
-        "sys.stdout.buffer.write(answer_all(SnapshotSource(sys.argv[1])))"
-    )
-    for seed in ("0", "1"):
-        environment = {**os.environ, "PYTHONHASHSEED": seed, "PYTHONPATH": os.pathsep.join(sys.path)}
-        command = [sys.executable, "-c", code, str(source.path)]
-        assert subprocess.run(command, capture_output=True, check=True, env=environment).stdout == answer_all(source)
+CODE = (
+    "import sys; from tests.tools.search.snapshot.test_source import answer_all, SnapshotSource;"
+    "sys.stdout.buffer.write(answer_all(SnapshotSource(sys.argv[1])))"
+)
 
 
-def test_a_forked_process_answers_as_its_parent_with_connections_of_its_own(source):
+def _answer(source):
+    return answer_all(source)
+
+
+def test_threads_forks_and_new_processes_answer_alike_and_leave_the_file_as_it_is(source):
+    before = source.path.read_bytes(), source.path.stat().st_mtime_ns, sorted(source.path.parent.iterdir())
     expected = answer_all(source)
+    with ThreadPoolExecutor(8) as threads:
+        assert set(threads.map(lambda _: answer_all(source), range(40))) == {expected}
     context = multiprocessing.get_context("fork")
     with context.Pool(2) as pool:
         assert pool.map(_answer, [source] * 4) == [expected] * 4
@@ -151,20 +138,8 @@ def test_a_forked_process_answers_as_its_parent_with_connections_of_its_own(sour
     child.start()
     assert receiving.recv_bytes() == expected
     child.join()
+    environment = {**os.environ, "PYTHONHASHSEED": "1", "PYTHONPATH": os.pathsep.join(sys.path)}
+    command = [sys.executable, "-c", CODE, str(source.path)]
+    assert subprocess.run(command, capture_output=True, check=True, env=environment).stdout == expected
     assert answer_all(source) == expected
-
-
-def _answer(source):
-    return answer_all(source)
-
-
-def test_threads_may_search_at_the_same_time(source):
-    expected = answer_all(source)
-    with ThreadPoolExecutor(8) as threads:
-        assert set(threads.map(lambda _: answer_all(source), range(40))) == {expected}
-
-
-def test_searching_leaves_the_file_as_it_is(source):
-    before = source.path.read_bytes(), source.path.stat().st_mtime_ns, sorted(source.path.parent.iterdir())
-    answer_all(source)
     assert (source.path.read_bytes(), source.path.stat().st_mtime_ns, sorted(source.path.parent.iterdir())) == before
