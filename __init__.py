@@ -11,7 +11,7 @@ type checkers, and at run time as text.
 
 import ast
 from importlib import import_module
-from pathlib import Path
+from pkgutil import get_data
 from typing import TYPE_CHECKING, Any
 
 from .version import __version__ as __version__
@@ -67,7 +67,7 @@ if TYPE_CHECKING:
 
 def _read_homes() -> dict[str, str]:
     """Public name → the module that defines it, from the imports above."""
-    body = ast.parse(Path(__file__).read_bytes()).body
+    body = ast.parse(get_data(__name__, "__init__.py") or b"").body  # the package may lie in a zip file
     (block,) = (node for node in body if isinstance(node, ast.If))
     imports = (node for node in block.body if isinstance(node, ast.ImportFrom))
     return {alias.name: f"{__name__}.{node.module}" for node in imports for alias in node.names}

@@ -15,7 +15,7 @@ from msgspec.structs import force_setattr
 
 from .images.ref import ImageRef
 from .images.shown import ShownView
-from .utils.frozen import FrozenDict, Record, freeze, is_decoding, list_arrays, sort_set
+from .utils.frozen import FrozenDict, Record, freeze, is_decoding, sort_set, thaw
 
 EndReason = Literal["answered", "max_turns", "max_tokens", "malformed", "timeout", "error", "cancelled"]
 Nudge = Literal["", "malformed", "finalize", "notes"]
@@ -47,7 +47,7 @@ class Task(Record, frozen=True):
             way = "viewbox.ImageRef.of(picture); or let images(task) of the environment open files and pictures"
             raise TypeError(f"Task {self.id!r:.80}: images holds a value of type {strange[0]}; allowed: {way}")
         if not is_decoding():
-            force_setattr(self, "reference", freeze(list_arrays(self.reference)))
+            force_setattr(self, "reference", freeze(thaw(self.reference)))
 
 
 class ToolCall(Record, frozen=True):

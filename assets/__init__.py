@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from ..errors import ConfigError, ModelError, describe_unknown
+from ..errors import ConfigError, ModelError, describe_unknown, suggest_nearest
 
 PACKAGE = "package:"
 SNAPSHOT = "snapshot.sqlite"
@@ -25,6 +25,30 @@ def resolve_model_path(name: str) -> str:
         names = [path.parent.name for path in shipped.glob("*/config.json")]
         raise ModelError(f"model.name: {describe_unknown('shipped model', folder.name, names)}", key="model.name")
     return str(folder)
+
+
+def find_model_folder(name: str) -> Path | None:
+    """Return the folder (or file) that a model's name leads to; None for a hub name.
+
+    Raises:
+        ConfigError: the name is a path, and nothing is there.
+        ModelError: no shipped model has this name, or the folder holds an adapter.
+
+    >>> find_model_folder("Qwen/Qwen3-VL-4B-Instruct") is None
+    True
+    """
+    path = Path(resolve_model_path(name))
+    if (path / "adapter_config.json").is_file():
+        allowed = "the model that it was merged into (of a run: its folder model)"
+        raise ModelError(f"model.name = {name!r}: holds an adapter, no model; allowed: {allowed}", key="model.name")
+    if path.exists():
+        return path
+    if name.startswith(("/", ".", "~")) or name.count("/") > 1:
+        near = suggest_nearest(path, [str(folder) for folder in path.parent.glob("*/")])
+        raise ConfigError(
+            f"model.name = {name!r}: no such folder{near}; allowed: a model's folder or a hub name", key="model.name"
+        )
+    return None
 
 
 def resolve_snapshot_path(name: str) -> str:

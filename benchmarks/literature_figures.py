@@ -9,7 +9,7 @@ from literature_world import Written, write_articles
 
 from viewbox.envs.chest_xray import radiographs
 from viewbox.envs.chest_xray.radiographs import draw_film
-from viewbox.envs.literature_vqa.cases import draw_finding
+from viewbox.envs.literature_vqa.world import draw_finding
 from viewbox.envs.phantom.anatomy import ORGAN_VALUES, draw_slice
 from viewbox.tools.search.records import FoundImage
 

@@ -16,7 +16,7 @@ import numpy as np
 
 from viewbox import make
 from viewbox.envs.literature_vqa import LiteratureVQA
-from viewbox.envs.literature_vqa.cases import UNKNOWN
+from viewbox.envs.literature_vqa.world import UNKNOWN
 from viewbox.records import Episode, Task
 
 BAR = 0.4

@@ -15,17 +15,18 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+from live_bytes import LiveBytes
 from peft import get_peft_model
 from scripted_case import PATCH, CaseSize, Stage
 from transformers import AutoConfig, AutoModelForImageTextToText
-from update_cost import LiveBytes
 
 from viewbox.configs.schema import Config, parse
+from viewbox.training import precision
 from viewbox.training.generation import use_for_generation
 from viewbox.training.memory.forecast import GIB, predict_workload
 from viewbox.training.memory.measure import run_updates
-from viewbox.training.memory.workload import Workload, build_blank, count_bytes, read_known_models
-from viewbox.training.precision import build_lora_config
+from viewbox.training.memory.workload import Workload, build_blank, count_bytes
+from viewbox.training.plan import read_known_models
 from viewbox.training.trainer_args import build_trainer_arguments
 
 BAR = 0.15
@@ -114,7 +115,7 @@ def build_model(case: Case, run: Config, config: Any) -> Any:
     if not case.lora:
         return model
     model.requires_grad_(False)
-    return get_peft_model(model, build_lora_config(run.lora))
+    return get_peft_model(model, precision.build_lora_config(run.lora))
 
 
 def measure_update(run: Config, arguments: Any, model: Any, workload: Workload) -> int:
@@ -171,7 +172,7 @@ def compare(case: Case) -> dict[str, Any]:
         measured = measure_update(run, arguments, model, workload)
     weights = count_bytes([*model.parameters(), *model.buffers()])
     del model
-    forecast = predict_workload(run, arguments, config, workload)
+    forecast = predict_workload(run, arguments, precision.build_model(run, config), workload)
     predicted = next(phase.peak for phase in forecast.phases if phase.name == case.phase)
     if case.phase == "generation":  # the played engine belongs to no trainer
         predicted -= next(phase for phase in forecast.phases if phase.name == "generation").parts.get("optimizer", 0)

@@ -29,7 +29,8 @@ from viewbox.images.ref import ImageRef
 from viewbox.records import Episode
 from viewbox.rollouts.store.reader import load
 from viewbox.training import command
-from viewbox.training.checks.preflight import check
+from viewbox.training.findings import check
+from viewbox.training.plan import Plan
 from viewbox.training.run import Run
 from viewbox.training.sft.trainer import SFTTrainer
 from viewbox.utils.exit_status import guard
@@ -273,10 +274,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     settings = Settings(batch=given.batch, label=given.label, box=None if given.no_box else "bbox")
 
     def train() -> int:
-        config = schema.load(given.config, given.overrides)
-        check(config)
+        plan = Plan(schema.load(given.config, given.overrides))
+        check(plan)
         kind = partial(VisionRun, settings=settings)
-        summary = command.run(config, Path(given.config).stem, given.resume, build_run=kind)
+        summary = command.run(plan, Path(given.config).stem, given.resume, build_run=kind)
         return 130 if "stopped_at" in summary else 0
 
     return guard(train)

@@ -1,15 +1,15 @@
-"""One side of the pictures in `step_cost.py`: how often they are prepared in a GRPO step, and how many bytes are held.
+"""How often pictures are prepared in a GRPO step, and how many bytes of pixels are held. Bar: each picture once.
 
-    PYTHONPATH=FOLDER_OF_A_PACKAGE python benchmarks/picture_cost.py       (prints one JSON object)
+    python benchmarks/picture_cost.py       (prints one JSON object; exit code 1 if the bar is missed)
 
-Works with the package of this commit and with that of `step_cost.BEFORE`, whichever `import viewbox` finds. One step of
-the trainer plays 8 groups of 8 episodes with LoRA: a prompt's picture for each group, and 4 pictures of tools for each
-episode, all different. Replies are scripted (`scripted_case.py`). Pictures are small, and the limits of the pixel cache
-smaller by the same factor, so it holds as large a share of the batch as with pictures of 672 tokens.
+One step of the trainer plays 8 groups of 8 episodes with LoRA: a prompt's picture for each group, and 4 pictures of
+tools for each episode, all different. Replies are scripted (`scripted_case.py`). Pictures are small, and the limits of
+the pixel cache smaller by the same factor, so it holds as large a share of the batch as with pictures of 672 tokens.
 """
 
 import itertools
 import json
+import sys
 import tempfile
 from functools import partial
 from typing import Any
@@ -89,8 +89,7 @@ def measure() -> dict[str, int]:
 
         def count_bytes(*args: Any) -> dict[str, Any]:
             batch = build(*args)
-            kept = getattr(getattr(trainer, "log_probs", None), "pixels", {}).values()
-            values = [one.inputs["pixel_values"] if hasattr(one, "inputs") else one.values for one in kept]
+            values = [pixels.values for pixels in trainer.log_probs.pixels.values()]
             held.append(sum(tensor.nbytes for tensor in [*values, batch.get("pixel_values", torch.empty(0))]))
             return batch
 
@@ -101,4 +100,7 @@ def measure() -> dict[str, int]:
 
 if __name__ == "__main__":
     torch.set_num_threads(1)
-    print(json.dumps(measure()))
+    figures = measure()
+    met = figures["prepared"] == figures["distinct"]
+    print(json.dumps(figures | {"met": met}))
+    sys.exit(not met)

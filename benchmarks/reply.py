@@ -4,8 +4,9 @@
 
 Each family repeats a scrap of text. It is read alone, as the value of an object's first key, inside a tool call, and
 cut off on the last turn; the slowest of these counts. `exponent` is the slope of log(time) over log(size) from 1 to
-64 KB (1: linear). Each time is the best of five, which excludes other load on the machine. The bar is
-50 ms for any reply of 64 KB. The last line is one JSON object.
+64 KB (1: linear), and `ratio` the time of 64 KB over that of 32 KB. Each time is processor time, the best of five,
+which excludes other load on the machine. The bars are 50 ms for any reply of 64 KB, and a ratio of 2.5 for any that
+takes more than 5 ms. The last line is one JSON object; the status is 1 if a bar is missed.
 """
 
 import json
@@ -19,7 +20,8 @@ from viewbox.core.parsing.objects import AnswerFields
 from viewbox.core.parsing.reply import parse_reply
 
 SIZES = [1024 << power for power in range(7)]
-BAR = 0.050
+BAR, MAX_RATIO = 0.050, 2.5
+MEASURABLE = 0.005  # seconds: the ratio of shorter times says nothing
 SCHEMA = {
     "type": "object",
     "properties": {"a": {"type": "string"}, "box": {"type": "array", "items": {"type": "number"}}},
@@ -46,6 +48,8 @@ FAMILIES = {
     "DeepSeek": "a<｜tool▁sep｜>{", "gpt-oss": "<|channel|>commentary to=a {", "analysis": "<|channel|>analysis",
     "Claude": '<invoke name="a"><parameter name="b">', "ReAct": "Action: a\nAction Input: {", "last lines": "a(b)\n",
     "quotes of tools": "[data 01234567]", "other keys": '{"a": {"name": {', "tools as keys": '{"zoom": {"a": ',
+    "dashes": "a-", "slashes": "a/", "namespaces": "/functions.a", "tildes": "~~~ ",
+    "objects as arguments": '"k%d":{},', "misspelt arguments": '"paramete%d":{},',
 }  # fmt: skip
 SETTINGS: tuple[tuple[str, dict[str, Any]], ...] = (
     ("{}", {}),
@@ -55,6 +59,7 @@ SETTINGS: tuple[tuple[str, dict[str, Any]], ...] = (
     ("{{a: 'b', box: [{}.1]}}", {"answer_fields": FIELDS}),
     ("<tool_call>{{'name': 'zoom', 'arguments': {{{}", {}),
     ("<tool_call>\n<function=zoom>\n{}", {}),
+    ('{{"name": "zoom", {}"id": 1}}', {}),
     ("<|tool_call_start|>[{}", {}),
     ("{{a: 'b', {}", {"finish_reason": "length", "last": True, "answer_fields": FIELDS}),
 )
@@ -63,6 +68,8 @@ SETTINGS: tuple[tuple[str, dict[str, Any]], ...] = (
 def build_text(scrap: str, frame: str, size: int) -> str:
     """Return a reply of exactly `size` bytes or a few less."""
     room = size - len(frame.format("").encode())
+    if "%d" in scrap:
+        return frame.format("".join(scrap % number for number in range(room // (len(scrap) + 3))))
     return frame.format(scrap * (room // len(scrap.encode("utf-8", "surrogatepass"))))
 
 
@@ -76,35 +83,38 @@ def time_reply(text: str, options: dict[str, Any], repeats: int = 5) -> float:
     return best
 
 
-def measure_family(scrap: str) -> tuple[float, float, float]:
-    """Worst and median seconds of a family at the largest size, and its exponent."""
+def measure_family(scrap: str) -> tuple[float, float, float, float]:
+    """Worst and median seconds of a family at the largest size, its exponent, and the worst ratio of the last sizes."""
     times = [[time_reply(build_text(scrap, frame, size), options) for frame, options in SETTINGS] for size in SIZES]
     logs = [math.log(max(each)) for each in times]
     exponent = statistics.linear_regression([math.log(size) for size in SIZES], logs).slope
-    return max(times[-1]), statistics.median(times[-1]), exponent
+    ratios = [long / short for short, long in zip(*times[-2:], strict=True) if long > MEASURABLE]
+    return max(times[-1]), statistics.median(times[-1]), exponent, max(ratios, default=0.0)
 
 
 def main() -> int:
     """Print a line for each family, then the report."""
     rows = {}
     for family, scrap in FAMILIES.items():
-        worst, median, exponent = rows[family] = measure_family(scrap)
-        print(f"{family:20s} worst {worst * 1e3:6.2f} ms  median {median * 1e3:6.2f} ms  exponent {exponent:4.2f}")
+        worst, median, exponent, ratio = rows[family] = measure_family(scrap)
+        times = f"worst {worst * 1e3:6.2f} ms  median {median * 1e3:6.2f} ms"
+        print(f"{family:20s} {times}  exponent {exponent:4.2f}  ratio {ratio:4.2f}")
     slowest = max(rows, key=lambda family: rows[family][0])
-    steepest = max(rows, key=lambda family: rows[family][2])
+    steepest = max(rows, key=lambda family: rows[family][3])
     report = {
         "families": len(rows),
         "bytes": SIZES[-1],
         "worst_ms": round(rows[slowest][0] * 1e3, 2),
         "worst_family": slowest,
         "median_ms": round(statistics.median(each[1] for each in rows.values()) * 1e3, 2),
-        "largest_exponent": round(rows[steepest][2], 2),
+        "largest_exponent": round(max(each[2] for each in rows.values()), 2),
+        "largest_ratio": round(rows[steepest][3], 2),
         "steepest_family": steepest,
         "bar_ms": BAR * 1e3,
-        "passes": rows[slowest][0] < BAR,
+        "passed": rows[slowest][0] < BAR and rows[steepest][3] <= MAX_RATIO,
     }
     print(json.dumps(report))
-    return 0 if report["passes"] else 1
+    return 0 if report["passed"] else 1
 
 
 if __name__ == "__main__":

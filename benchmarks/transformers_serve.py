@@ -61,7 +61,7 @@ def play(url: str, folder: Path, episodes: int, concurrency: int) -> dict[str, o
     command = [
         sys.executable,
         "-m",
-        "viewbox.cli",
+        "viewbox",
         "rollout",
         "--config",
         "quickstart",

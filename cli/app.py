@@ -40,7 +40,7 @@ COMMANDS: dict[str, Command | Group] = {
     ),
     "view": Command(
         "cli.episodes:view",
-        "viewbox view runs/quickstart-seed0\nviewbox view runs/quickstart-seed0#3 --out third.png",
+        "viewbox view runs/quickstart-seed0\nviewbox view quickstart env.noise=3",
     ),
     "compare": Command(
         "rollouts.scoring.compare:compare_runs",
@@ -58,31 +58,16 @@ COMMANDS: dict[str, Command | Group] = {
     ),
     "import": Command("cli.episodes:import_", "viewbox import outputs/traces.jsonl --from verifiers --out runs/theirs"),
     "runs": Group(
-        "List runs with their figures; pack a run into one file to send, and unpack it.\n\n"
-        "Example: `viewbox runs`, or `viewbox runs FOLDER --format markdown`",
+        "List runs with their figures.\n\nExample: `viewbox runs`, or `viewbox runs FOLDER --format markdown`",
         {
             "list": Command(
-                "rollouts.runs.listing:list_runs",
+                "rollouts.listing:list_runs",
                 "viewbox runs list runs --format markdown",
                 figures.show_runs,
                 failed=lambda found: (
                     int(any([found.broken, *(run.skipped for run in found.runs)])) if found.runs or found.broken else 2
                 ),
                 form=True,
-            ),
-            "pack": Command(
-                "rollouts.runs.pack:pack_run",
-                "viewbox runs pack runs/quickstart --out quickstart.tar.gz",
-                figures.show_pack,
-                failed=lambda made: int(bool(made.damaged or made.skipped)),
-                options=("out",),
-            ),
-            "unpack": Command(
-                "rollouts.runs.pack:unpack_run",
-                "viewbox runs unpack quickstart.tar.gz --out runs/theirs",
-                figures.show_pack,
-                failed=lambda made: int(bool(made.left_out)),
-                options=("out",),
             ),
         },
         default="list",
@@ -117,7 +102,6 @@ COMMANDS: dict[str, Command | Group] = {
         {
             "check": Command("cli.data:check", "viewbox data check vqa_rad --path data/vqa-rad"),
             "show": Command("cli.data:show", "viewbox data show quickstart --tasks 4"),
-            "preview": Command("cli.data:preview", "viewbox data preview quickstart --tasks 1"),
         },
     ),
     "new": Command("cli.publish:new", "viewbox new bright-discs && viewbox check bright-discs"),

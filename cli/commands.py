@@ -1,6 +1,6 @@
 """Builds commands from functions: arguments, options and help come from a signature and its docstring.
 
-    COMMANDS = {"pack": Command("rollouts.runs.pack:pack_run", "viewbox runs pack runs/a --out a.tar.gz", show_pack)}
+    COMMANDS = {"runs": Command("rollouts.listing:list_runs", "viewbox runs FOLDER", show_runs)}
 
 A positional parameter is an argument, a keyword-only one an option; the section `Args:` explains both. What a function
 returns is shown by `Command.show` as sentences and tables, which one printer writes in four forms.
@@ -61,7 +61,6 @@ class Command(NamedTuple):
         example: a command line.
         show: the sentences and tables that show what the function returned.
         failed: the status with this result, as `utils/exit_status.py` has it.
-        options: positional parameters that are options all the same.
         names: of options that are called otherwise than their parameter.
         form: whether there is an option `--format`.
         context: settings of click's parser.
@@ -71,7 +70,6 @@ class Command(NamedTuple):
     example: str
     show: Callable[[Any], Iterable[Table | str] | None] = lambda result: result
     failed: Callable[[Any], int] = lambda result: 0
-    options: Sequence[str] = ()
     names: Mapping[str, str] = {}
     form: bool = False
     context: Mapping[str, Any] = {}
@@ -193,7 +191,7 @@ def _list_parameters(function: Callable[..., Any], row: Command) -> Iterator[ins
 def _build_parameter(one: inspect.Parameter, hint: Any, text: str, row: Command) -> inspect.Parameter:
     hint, given = get_args(hint) if get_origin(hint) is Annotated else (hint, None)
     kind, given = _simplify(hint), copy(given)
-    is_option = one.kind is inspect.Parameter.KEYWORD_ONLY or one.name in row.options
+    is_option = one.kind is inspect.Parameter.KEYWORD_ONLY
     if given is None:
         word = row.names.get(one.name, one.name).replace("_", "-")
         flag = f"--{word}/--no-{word}" if hint == bool | None else f"--{word}"

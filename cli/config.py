@@ -13,8 +13,8 @@ from ..utils.docstrings import read_docstring
 from .commands import say
 
 if TYPE_CHECKING:
-    from ..configs.schema import Config
     from ..training.memory.forecast import Forecast
+    from ..training.plan import Plan
 
 
 def read_page(name: str) -> str:
@@ -62,6 +62,7 @@ def memory(
     from ..configs import schema
     from ..integrations.verl.export import check_config
     from ..training.memory.forecast import GIB, find_changes, find_device_memory, predict
+    from ..training.plan import Plan
 
     size = _parse_size(device_memory) if device_memory else find_device_memory()
     given, forecast_run = list(overrides), partial(predict, device_memory=size, gpus=gpus or 0)
@@ -69,8 +70,9 @@ def memory(
     with schema.locate_errors(run):
         if gpus:
             check_config(run)
-        forecast = forecast_run(run)
-        measured = _measure(run) if measure else None
+        plan = Plan(run)
+        forecast = forecast_run(plan)
+        measured = _measure(plan) if measure else None
     if as_json:
         phases = {phase.name: {"peak": phase.peak, "parts": phase.parts} for phase in forecast.phases}
         report = {"slots": forecast.slots, "device_memory": size, "fits": forecast.fits, "phases": phases}
@@ -81,7 +83,9 @@ def memory(
         if measured is not None:
             typer.echo(f"measured here: update {measured / GIB:.2f} GiB")
     if forecast.fits is False and not as_json:
-        changes, changed = find_changes(run, forecast, lambda more: forecast_run(schema.load(config, [*given, *more])))
+        changes, changed = find_changes(
+            run, forecast, lambda more: forecast_run(Plan(schema.load(config, [*given, *more])))
+        )
         result = "fits" if changed.fits else "still does not fit"
         if changes:
             typer.echo(f"with {' '.join(changes)} it {result}: {changed.peak.peak / GIB:.1f} GiB")
@@ -91,14 +95,14 @@ def memory(
         raise typer.Exit(1)
 
 
-def _measure(run: "Config") -> int:
+def _measure(plan: "Plan") -> int:
     import torch
 
     from ..errors import ConfigError
     from ..training.memory.measure import measure
 
     try:
-        return measure(run)
+        return measure(plan)
     except torch.OutOfMemoryError as error:
         raise ConfigError(f"--measure: an update does not fit this device: {error}") from error
 

@@ -1,31 +1,38 @@
-"""`viewbox data`: looks at the tasks of a config: their data, their fields and pictures, and their prompts."""
+"""`viewbox data`: looks at the tasks of a config, and at the data that they are made of.
 
-import html
+`store_tasks` writes them, with their prompts, for the page of `viewbox view CONFIG`.
+"""
+
 import json
 import os
 import sys
 from collections.abc import Generator, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from ..configs import schema
 from ..core.base import BaseMultiTurnEnv
+from ..core.contract import EpisodeState
+from ..core.tasks import to_sequence
 from ..envs.data import check as checks
 from ..envs.data.check import describe_splits
 from ..envs.data.env import DataEnv
 from ..envs.data.rows import Rows
 from ..envs.from_config import build_envs, prepare_env
-from ..errors import ConfigError, ViewboxError
-from ..records import Task
-from ..training.checks.prompt_page import Prompt, build_prompt, render_parts, write_page
-from ..utils.files import check_out
+from ..errors import ConfigError
+from ..records import Episode, Task
+from ..rollouts.store.writer import EpisodeWriter
+from ..utils.frozen import thaw
 from ..utils.terminal import make_line
+from ..viewer.sources import EpisodeSet
+from ..viewer.unplayed import build_unplayed
 from .commands import say
-from .task_sheet import ShownTask, draw_sheet, list_shown, load_config, open_envs, pick_tasks
-from .tools import check_picture_out, save_picture
+
+if TYPE_CHECKING:
+    from ..configs.schema import Config
+    from ..training.plan import LocalModel
 
 _WIDTH = 200  # characters of a field that are printed
 _MAX_OPENED, _MAX_VOLUMES = 1000, 50  # tasks of a split whose images are opened in any case
@@ -42,7 +49,6 @@ def check(
     held_out: bool = False,
     images: bool = False,
     write: str | None = None,
-    out: str = "check.png",
 ) -> Iterator[str]:
     """Compare a dataset with what a config expects of it, and show three tasks.
 
@@ -59,7 +65,6 @@ def check(
         held_out: check the data of `env.eval`.
         images: open every image of the source, and list those that cannot be shown.
         write: with --images: a new JSONL file for the rows that can be shown.
-        out: PNG file for the three tasks.
     """
     from ..envs.right_answers import score_right_answers
     from ..envs.software_adviser.catalogue import SUFFIXES
@@ -67,7 +72,6 @@ def check(
     if Path(config).suffix.lower() in SUFFIXES:
         yield from _check_catalogue(config)
         return
-    check_picture_out(out)
     if write is not None and not images:
         raise ConfigError("--write: which rows are clean is known with --images only", key="write")
     *both, conventions = open_data_envs(config, overrides, path)
@@ -85,11 +89,9 @@ def check(
     for answers in right:
         yield say(f"right answers: {answers.describe()}", 2000)
         yield from (f"warning: {warning}" for warning in answers.warnings)
-    count, shown = list_shown(env, 0, 3)
-    yield f"{env.name}: {count} tasks"
-    yield from _print_tasks(shown, out)
+    are_opened = yield from _print_tasks(env, 0, 3)
     is_bad = any(line.startswith("bad: ") for line in problems) or any(answers.unopened for answers in right)
-    _end(env, is_whole=report.fits and not is_bad, shown=shown)
+    _end(env, is_whole=report.fits and not is_bad and are_opened)
 
 
 def show(
@@ -99,9 +101,8 @@ def show(
     tasks: Count = 8,
     first: int = 0,
     held_out: bool = False,
-    out: str = "tasks.png",
 ) -> Iterator[str]:
-    """Print the fields of some tasks, and draw their images with the boxes of the reference.
+    """Print the fields of some tasks. `viewbox view CONFIG` shows their images, boxes and prompts in a browser.
 
     A row of which no task can be made is printed with its reason.
 
@@ -111,53 +112,13 @@ def show(
         tasks: number of tasks to show.
         first: number of the first one.
         held_out: show the tasks of `env.eval`.
-        out: PNG file for the images and boxes.
     """
-    check_picture_out(out)
     *both, conventions = open_envs(config, overrides)
     env = both[int(held_out)]
-    count, shown = list_shown(env, first, tasks)
-    yield f"{env.name}: {count} tasks"
     yield conventions
     if splits := describe_splits(*both):
         yield say(f"splits: {'; '.join(splits)}", 2000)
-    yield from _print_tasks(shown, out)
-    _end(env, shown=shown)
-
-
-def preview(
-    config: str,
-    overrides: Overrides = (),
-    *,
-    tasks: Count = 3,
-    first: int = 0,
-    held_out: bool = False,
-    out: str = "preview.html",
-) -> Iterator[str]:
-    """Print the prompts of some tasks: what the model reads before its first reply.
-
-    If the model is on this machine, its own chat template writes them, and their tokens are counted. The HTML file
-    shows the images too, and the right answer if it is known.
-
-    Args:
-        config: a run's YAML, or the name of a shipped one.
-        overrides: settings to change.
-        tasks: number of tasks.
-        first: number of the first one.
-        held_out: preview the tasks of `env.eval`.
-        out: HTML file with the images in it.
-    """
-    check_out(out, "file")
-    env, shown = list_previews(config, overrides, first=first, count=tasks, held_out=held_out)
-    yield from (f"{one.to_text()[:20_000]}\n" for one in shown)
-    bodies = (
-        f"<h2>{html.escape(one.title)}</h2>{render_parts(one.prompt.parts)}\n<b>right answer: "
-        f"{html.escape(one.answer)}</b><hr>"
-        for one in shown
-    )
-    write_page(Path(out), "preview", "".join(bodies))
-    yield out
-    _end(env, shown=shown)
+    _end(env, is_whole=(yield from _print_tasks(env, first, tasks)))
 
 
 def _open_splits(both: Sequence[DataEnv], opened: Rows | None) -> Iterator[str]:
@@ -189,12 +150,14 @@ def _open_images(
     return found
 
 
-def _end(env: BaseMultiTurnEnv, *, is_whole: bool = True, shown: "Sequence[ShownTask | Preview]") -> None:
-    """End with status 1 if a task could not be shown, or rows of the data are bad and left out."""
-    parts = getattr(env, "parts", {"": env}).values()
-    is_whole = is_whole and not any(getattr(part.tasks, "skipped", ()) for part in parts)
-    if not is_whole or any(one.problem for one in shown):
+def _end(env: BaseMultiTurnEnv, *, is_whole: bool) -> None:
+    """End with status 1 if something cannot be shown, or rows of the data are bad and left out."""
+    if not is_whole or _count_skipped(env):
         raise typer.Exit(1)
+
+
+def _count_skipped(env: BaseMultiTurnEnv) -> int:
+    return sum(len(getattr(part.tasks, "skipped", ())) for part in getattr(env, "parts", {"": env}).values())
 
 
 def _check_catalogue(path: str) -> Iterator[str]:
@@ -208,15 +171,6 @@ def _check_catalogue(path: str) -> Iterator[str]:
     yield f"{say(Path(path).name, _WIDTH)}: {len(found.tools):,} tools, {len(problems):,} problems"
     if problems:
         raise typer.Exit(1)
-
-
-def _print_tasks(shown: Sequence[ShownTask], out: str) -> Iterator[str]:
-    for task in shown:
-        yield f"\n{make_line(task.id, _WIDTH)}"
-        for name, value in task.fields:
-            yield f"  {make_line(name, 30):<14} {make_line(value, _WIDTH)}"
-    save_picture(draw_sheet(shown), out)
-    yield f"\n{out}"
 
 
 # ---------------------------------------------------------------- a dataset and its report
@@ -273,57 +227,100 @@ def relocate(data: Mapping[str, Any], path: str) -> list[str]:
     ]
 
 
-# ---------------------------------------------------------------- prompts
-@dataclass(frozen=True)
-class Preview:
-    """The prompt of a task, or the problem; `answer` is the right one, or why it cannot be written."""
+# ---------------------------------------------------------------- the tasks of a config
+def load_config(name: str, overrides: Sequence[str]) -> "tuple[Config, LocalModel | None]":
+    """Return a config, which may lack the section `model`, and its model if it is on this machine."""
+    from ..training.plan import find_model
 
-    task: str
-    prompt: Prompt
-    tools: tuple[str, ...]
-    answer: str
-    problem: str = ""
-
-    @property
-    def title(self) -> str:
-        count = "" if self.prompt.tokens is None else f", {self.prompt.tokens} tokens"
-        return f"{self.task} (tools: {', '.join(self.tools) or 'none'}{count})"
-
-    def to_text(self) -> str:
-        """Return the prompt, with the size of each image in its place."""
-        parts = (
-            part if isinstance(part, str) else f"<{part.width} x {part.height} pixels>" for part in self.prompt.parts
-        )
-        return f"== {self.title}\n{''.join(parts).strip()}\n-- right answer: {self.answer}"
+    config = schema.load(name, overrides, needs_model=False)
+    with schema.locate_errors(config):
+        return config, find_model(config.model)
 
 
-def list_previews(
-    name: str, overrides: Sequence[str], *, first: int, count: int, held_out: bool
-) -> tuple[BaseMultiTurnEnv, list[Preview]]:
-    """Return an environment of a config, and the prompts of `count` of its tasks.
-
-    Raises:
-        ViewboxError: the config cannot be used, or has no task with the number `first`.
-    """
+def open_envs(name: str, overrides: Sequence[str]) -> tuple[BaseMultiTurnEnv, BaseMultiTurnEnv, str]:
+    """Return the training and the held-out environment of a config, and the conventions that they assume."""
     config, model = load_config(name, overrides)
     with schema.locate_errors(config):
-        env = build_envs(config, model.view_settings if model else {})[int(held_out)]
-        prepare_env(env)
-        _, tasks = pick_tasks(env, first, count)
-    shown = []
+        env, held_out = build_envs(config, model.view_settings if model else {})
+    why = f"{config.model.name} is not on this machine" if config.model.name else "the config names no model"
+    views = f"views of at most {env.max_pixels:,} pixels, sides in multiples of {env.pixel_multiple}"
+    assumed = f"conventions: coordinates {env.coordinates}; {views}" + ("" if model else f" ({why})")
+    if isinstance(env, DataEnv) and any(
+        env.fields[name].kind in ("box", "boxes") for name in env.fields.keys() & env.data.columns.keys()
+    ):
+        assumed += f"\n{env.data.boxes.describe()}"
+    return env, held_out, assumed
+
+
+def store_tasks(
+    name: str, overrides: Sequence[str], count: int, folder: Path, problems: list[str]
+) -> Iterator[EpisodeSet]:
+    """Write the first tasks of a config into `folder`, each with its prompt: those of training, and those held out.
+
+    What cannot be shown is appended to `problems`.
+    """
+    from ..training.prompt_page import build_prompt
+
+    config, model = load_config(name, overrides)
+    with schema.locate_errors(config):
+        envs = build_envs(config, model.view_settings if model else {})
+    for env, what in zip(envs, ("training", "held out"), strict=True):
+        with schema.locate_errors(config):
+            prepare_env(env)
+
+        def describe(state: EpisodeState, env: BaseMultiTurnEnv = env) -> Mapping[str, Any]:
+            prompt = build_prompt(config, env, model, state)
+            sizes = (
+                part if isinstance(part, str) else f"<{part.width} x {part.height} pixels>" for part in prompt.parts
+            )
+            return {"prompt": "".join(sizes).strip(), "prompt_tokens": prompt.tokens}
+
+        total, tasks = pick_tasks(env, 0, count)
+        with EpisodeWriter(folder / what) as writer:
+            for task in tasks:
+                writer.append(episode := build_unplayed(env, task, describe))
+                problems += [f"{task.id}: {error}" for error in [episode.info.get("error")] if error]
+        if bad := _count_skipped(env):
+            problems.append(f"{bad} rows of {what} make no task: `viewbox data check {name}` says why")
+        place = f"{name}: {len(tasks):,} of {total:,} tasks"
+        yield EpisodeSet(folder, folder / what, f"{Path(name).stem}, {what}", place)
+
+
+def pick_tasks(env: BaseMultiTurnEnv, first: int, count: int) -> tuple[int, list[Task]]:
+    """Return how many tasks there are, and `count` of them; raise `ConfigError` if there is none with this number."""
+    tasks = to_sequence(env.tasks, env.name)
+    if first >= len(tasks):
+        raise ConfigError(f"--first = {first}; allowed: 0 to {len(tasks) - 1}, the tasks of {env.name}", key="first")
+    return len(tasks), [tasks[number] for number in range(first, min(first + count, len(tasks)))]
+
+
+def _print_tasks(env: BaseMultiTurnEnv, first: int, count: int) -> Generator[str, None, bool]:
+    """Print the fields of tasks; return whether all can be opened."""
+    total, tasks = pick_tasks(env, first, count)
+    yield f"{env.name}: {total} tasks"
+    are_opened = True
     for task in tasks:
-        try:
-            state = env.for_task(task).reset(task, seed=0)
-        except ViewboxError as error:
-            shown.append(Preview(task.id, Prompt((f"cannot be opened: {error}",), None), (), "none", str(error)))
-            continue
-        shown.append(Preview(task.id, build_prompt(config, env, model, state), state.tools, _write_answer(env, task)))
-    return env, shown
+        episode = build_unplayed(env, task)
+        are_opened = are_opened and "error" not in episode.info
+        yield f"\n{make_line(task.id, _WIDTH)}"
+        for name, value in _list_fields(episode):
+            yield f"  {make_line(name, 30):<14} {make_line(_write_value(value), _WIDTH)}"
+    return are_opened
 
 
-def _write_answer(env: BaseMultiTurnEnv, task: Task) -> str:
-    env = env.for_task(task)
-    try:
-        return env.write_answer(task) if env.answer is not None else str(dict(task.reference))
-    except ViewboxError as error:
-        return f"unknown ({error})"
+def _list_fields(episode: Episode) -> Iterator[tuple[str, Any]]:
+    task, info = episode.task, episode.info
+    if "images" in info:
+        yield "images", info["images"]
+    if "question" not in task.prompt and episode.turns:
+        yield "question", episode.turns[0].content
+    for part in (task.prompt, task.reference, task.metadata):
+        yield from part.items()
+    if "error" in info:
+        yield "problem", info["error"]
+
+
+def _write_value(value: Any) -> str:
+    """Return a value with four decimals at most."""
+    plain = json.dumps(thaw(value), default=str)
+    return value if isinstance(value, str) else str(json.loads(plain, parse_float=lambda text: round(float(text), 4)))

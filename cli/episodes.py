@@ -1,9 +1,10 @@
-"""`viewbox view`, `viewbox export` and `viewbox import`: saved episodes for people and for other tools."""
+"""`viewbox view`, `viewbox export` and `viewbox import`: episodes for people and for other tools."""
 
 import secrets
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -14,10 +15,9 @@ from .commands import Status, say
 from .figures import warn
 
 if TYPE_CHECKING:
-    from ..records import Episode
     from ..rollouts.exchange.selection import Report
 
-NAME = "RUN#LINE, a run folder and the number of the episode's line in it, from 1"
+PICTURES, SUFFIXES = (".png", ".jpg", ".jpeg"), (".yaml", ".yml")
 MAX_LISTED = 20  # broken episodes
 
 
@@ -27,6 +27,7 @@ def view(
     out: str | None = None,
     serve: bool = False,
     port: Annotated[int, typer.Option(min=0, max=65535)] = 0,
+    tasks: Annotated[int, typer.Option(min=1)] = 24,
 ) -> Iterator[str]:
     """Show saved episodes in a browser: curves, a table, every turn with its pictures and boxes, two runs compared.
 
@@ -34,14 +35,14 @@ def view(
     until you stop the command; a run in progress updates itself. Held-out episodes of a run are sets of their own.
     The status is 1 if lines cannot be read or pictures cannot be shown.
 
-    `RUN#LINE`, or an --out that ends with .png, draws one episode as a picture. Above: the task and its question. Then
-    a panel for each picture that the model was shown, and for each failed tool call; below it the model's reply. Boxes
-    lie where each picture shows them: the reference green, the answer red, the arguments of the next tool call blue.
+    A config in place of runs shows its first tasks, those of training and those held out, before anybody plays them:
+    the pictures with the boxes of the right answers, and all that the model reads before its first reply.
 
     Args:
-        runs: run folders, or folders of saved episodes; several can be compared. RUN#LINE: one episode, by its line.
-        out: HTML file to write; default: report.html, for at most 2,000 episodes. PNG file: one episode; default:
-            episode.png, and without a line the best-scored that used a tool.
+        runs: run folders, or folders of saved episodes; several can be compared. Or a config, and settings of it as
+            KEY.PATH=VALUE.
+        out: HTML file to write; default: report.html, for at most 2,000 episodes.
+        tasks: of a config: the number of tasks of each kind.
         serve: serve the page on 127.0.0.1 instead: for large runs, and runs in progress.
         port: port of the server; 0: any free one.
     """
@@ -52,32 +53,56 @@ def view(
     if serve:  # says before it reads what is not installed
         from ..viewer import server  # noqa: F401
 
-    if "#" in runs[0] or (out or "").lower().endswith(".png"):
-        yield from draw(runs, "episode.png" if out is None else out)
-        return
-    path = check_out("report.html" if out is None else out, "file")
-    sets = find_sets(runs)
-    status = Status()
-    count = read_all(sets, lambda done: status.show(f"{done} episodes read"))
-    status.end()
-    for one in sets:
-        skipped = f"; {one.index.reader.skipped} lines cannot be read" if one.index.reader.skipped else ""
-        yield say(f"{one.name}: {len(one.index)} episodes{skipped}")
-    if not count and not serve:
-        raise StoreError(f"{', '.join(runs)}: no episodes to show")
-    if serve or (out is None and count > MAX_EPISODES):
-        from ..viewer.server import HOST, open_socket
-        from ..viewer.server import serve as serve_sets
+    path, problems = check_out("report.html" if out is None else out, "file"), list[str]()
+    if path.suffix.lower() in PICTURES:
+        raise ConfigError(f"--out {out!r}: the page is HTML, and a browser prints it; allowed: .html", key="out")
+    with TemporaryDirectory() as folder:
+        if is_config := _is_config(runs[0]):
+            from .data import store_tasks
 
-        opened, key = open_socket(port), secrets.token_urlsafe(16)  # so that nobody else can guess the address
-        yield f"open http://{HOST}:{opened.getsockname()[1]}/{key}/  (Ctrl-C ends it)"
-        serve_sets(sets, opened, key)
-        return
-    size, pictures = write_report(sets, path)
-    for reason in dict.fromkeys(why for one in sets if (why := find_restriction(one.run, one.index.folder))):
-        yield say(f"warning: {reason}: keep the file on this machine")
+            sets = list(store_tasks(runs[0], runs[1:], tasks, Path(folder), problems))
+        else:
+            sets = find_sets(runs)
+        status = Status()
+        count = read_all(sets, lambda done: status.show(f"{done} episodes read"))
+        status.end()
+        for one in sets:
+            skipped = f"; {one.index.reader.skipped} lines cannot be read" if one.index.reader.skipped else ""
+            yield say(f"{one.name}: {len(one.index)} {'tasks' if is_config else 'episodes'}{skipped}")
+        if not count and not serve:
+            raise StoreError(f"{', '.join(runs)}: no episodes to show")
+        yield from (say(f"warning: {problem}") for problem in problems)
+        if serve or (out is None and count > MAX_EPISODES):
+            from ..viewer.server import HOST, open_socket
+            from ..viewer.server import serve as serve_sets
+
+            opened, key = open_socket(port), secrets.token_urlsafe(16)  # so that nobody else can guess the address
+            yield f"open http://{HOST}:{opened.getsockname()[1]}/{key}/  (Ctrl-C ends it)"
+            serve_sets(sets, opened, key)
+            return
+        size, pictures = write_report(sets, path)
+        for reason in dict.fromkeys(why for one in sets if (why := find_restriction(one.run, one.index.folder))):
+            yield say(f"warning: {reason}: keep the file on this machine")
     yield say(f"wrote {path} ({size / 2**20:.1f} MB): open it in a browser")
     yield from _say_missing(pictures, sum(one.index.reader.skipped for one in sets))
+    if problems:
+        raise typer.Exit(1)
+
+
+def _is_config(name: str) -> bool:
+    """Return whether a name is that of a config, also of one that is not there; raise `ConfigError` for RUN#LINE."""
+    from ..configs.schema import find
+    from ..configs.yaml_reader import is_pipe
+
+    path, (run, mark, line) = Path(name), name.rpartition("#")
+    if mark and Path(run).is_dir():
+        raise ConfigError(f"{name}: give {run}; its page has the episode at report.html#/run/0/episode/{line}")
+    if path.exists():
+        return is_pipe(path) or (path.is_file() and path.suffix in SUFFIXES)
+    try:
+        return path.suffix in SUFFIXES or bool(find(name))
+    except ConfigError:
+        return False
 
 
 def _say_missing(pictures: Mapping[str, str], skipped: int = 0) -> Iterator[str]:
@@ -90,78 +115,6 @@ def _say_missing(pictures: Mapping[str, str], skipped: int = 0) -> Iterator[str]
         yield say(f"warning: {lost}; the first: {missing[0]}")
     if missing or skipped:
         raise typer.Exit(1)
-
-
-def draw(runs: Sequence[str], out: str) -> Iterator[str]:
-    """Draw one saved episode into a file; yields its name."""
-    from ..rollouts.store.layout import find_damage
-    from ..viewer.contact_sheet import draw_episode
-    from ..viewer.pictures import list_pictures
-    from .tools import check_picture_out, save_picture
-
-    check_picture_out(out)
-
-    if len(runs) > 1:
-        raise ConfigError(f"{runs[1]}: one episode is drawn; allowed: {NAME}")
-    run, line = split_name(runs[0], "RUN#LINE")
-    found, number = find_best_episode(run) if line is None else (load_episode(run, line)[0], line)
-    save_picture(draw_episode(found, line=number), out)
-    yield out
-    yield from _say_missing({name: find_damage(ref) for name, ref in list_pictures(found).items()})
-
-
-def split_name(name: str, option: str) -> tuple[str, int | None]:
-    """Return the run and the line that a name gives; the line is None for a name without one.
-
-    >>> split_name("runs/a#12", "RUN"), split_name("runs/a", "RUN")
-    (('runs/a', 12), ('runs/a', None))
-    """
-    run, mark, line = name.rpartition("#")
-    if not mark:
-        return name, None
-    if not run or not line.isdecimal() or len(line) > 12 or int(line) < 1:
-        raise ConfigError(f"{option} {name!r}; allowed: {NAME}")
-    return run, int(line)
-
-
-def load_episode(run: str, line: int) -> "tuple[Episode, Path]":
-    """Return the episode in this line, and the folder that holds it.
-
-    Raises:
-        StoreError: there are no episodes, the line does not exist, or it cannot be read.
-    """
-    from ..rollouts.store.layout import LINES
-    from ..rollouts.store.reader import load
-
-    episodes = load(run, errors="skip")
-    for episode in episodes:
-        if episodes.line == line:
-            return episode, episodes.folder
-        if episodes.line > line:
-            break
-    where = f"{episodes.folder / LINES}, line {line}"
-    if line in episodes.unreadable:
-        raise StoreError(f"{where}: {episodes.unreadable[line]}")
-    raise StoreError(f"{where}: there is no episode in this line; allowed: 1 to {episodes.line}")
-
-
-def find_best_episode(run: str) -> "tuple[Episode, int]":
-    """Return the episode with the highest reward among those that used a tool (if none did, among all), and its line.
-
-    Raises:
-        StoreError: no episode can be read.
-    """
-    from ..rollouts.store.reader import load
-
-    def rank(found: "tuple[Episode, int]") -> tuple[bool, float]:
-        total = found[0].scores.total if found[0].scores else None
-        return bool(found[0].tools_used()), -1.0 if total is None else total
-
-    episodes = load(run, errors="skip")
-    best = max(((episode, episodes.line) for episode in episodes), key=rank, default=None)
-    if best is None:
-        raise StoreError(f"{run} holds no readable episodes")
-    return best
 
 
 def export(

@@ -8,11 +8,9 @@ from .commands import Table, say
 
 if TYPE_CHECKING:
     from ..rewards.explain import ExplainedScore
-    from ..rollouts.runs.listing import RunFigures, RunList
-    from ..rollouts.runs.pack import PackedRun
-    from ..rollouts.scoring.compare import Comparison, Difference
+    from ..rollouts.listing import RunFigures, RunList
+    from ..rollouts.scoring.compare import Comparison, Difference, ToolGain
     from ..rollouts.scoring.rescore import ScoreChange, ScoreReport
-    from ..rollouts.scoring.tool_gain import ToolGain
 
 MAX_LISTED = 5  # unreadable lines, and tasks that only one side solves
 SHORT = 40  # letters of a cell in a list of runs
@@ -183,16 +181,6 @@ def _list_figures(run: "RunFigures") -> Sequence[Any]:
         (run.modified or "-")[:16].replace("T", " "),
         _format_size(run.size),
     )
-
-
-def show_pack(made: "PackedRun") -> Blocks:
-    """Yield a file or a folder that was written, with its size; what cannot be used in it goes to stderr."""
-    for name, reason in made.left_out.items():
-        warn(f"left out: {name}: {reason:.300}")
-    lost = [f"{len(made.damaged):,} pictures are missing or damaged"] if made.damaged else []
-    lost += [f"{made.skipped:,} lines cannot be read"] if made.skipped else []
-    yield say("; ".join([f"{made.path}: {made.files:,} files, {_format_size(made.size)} unpacked", *lost]))
-    yield from (say(f"  {name}: {reason:.300}") for name, reason in list(made.damaged.items())[:MAX_LISTED])
 
 
 def _format_size(size: float) -> str:

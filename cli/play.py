@@ -15,8 +15,7 @@ from ..utils.files import check_out, write_atomically
 from .commands import show
 
 if TYPE_CHECKING:
-    from ..rollouts.job import RolloutJob
-    from ..rollouts.session import RolloutSession
+    from ..rollouts.job import RolloutJob, RolloutSession
     from .progress import Progress
 
 INTERRUPTED = 130
@@ -80,8 +79,7 @@ def rollout(
         check_model: play nothing: print how a local model works here, and how far the engine differs from the model's
             own forward. Ends with status 2 if it cannot be played.
     """
-    from ..rollouts.job import build_job
-    from ..rollouts.session import create_rollout_folder
+    from ..rollouts.job import build_job, create_rollout_folder
     from ..rollouts.store.run_folder import remove_unused
 
     if check_model:
@@ -140,9 +138,8 @@ def evaluate(
         resamples: no 95 % intervals if this is 0; those of means need no bootstrap draws.
         json_line: also print the comparison as one JSON object, on the last line.
     """
-    from ..rollouts.job import build_job, remove_tools_of_job
-    from ..rollouts.scoring.tool_gain import MAX_UNANSWERED, compare_tools
-    from ..rollouts.session import create_rollout_folder
+    from ..rollouts.job import build_job, create_rollout_folder, remove_tools_of_job
+    from ..rollouts.scoring.compare import MAX_UNANSWERED, compare_tools
     from ..rollouts.store.reader import load
     from ..rollouts.store.run_folder import describe_view, remove_unused
     from .figures import show_gain
@@ -227,13 +224,9 @@ def play_folder(
 ) -> "dict[str, Any] | None":
     """Play the missing episodes of a folder and show the progress; return the figures, or None if interrupted.
 
-    Args:
-        job: what to play.
-        folder: where its episodes are stored.
-        retry_failed: play episodes again that ended as error, timeout or cancelled.
-        root: what `--out` must name to resume; default: the folder.
+    `root` is what `--out` must name to resume, if it is not the folder.
     """
-    from ..rollouts.session import open_session
+    from ..rollouts.job import open_session
     from .progress import Progress
 
     with open_session(job, folder, retry_failed=retry_failed) as session:

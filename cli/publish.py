@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Unpack
 
 import typer
 
-from ..publish.deliver import PublishedPackage, Target
+from ..publish.release import PublishedPackage, Target
 from ..utils.terminal import make_line, make_printable
 
 if TYPE_CHECKING:
@@ -52,8 +52,7 @@ def check(
 
     The package is copied elsewhere, built as a wheel and unpacked, where it finds what it declares and nothing else.
     There it is imported and played, in processes with limits on time and memory: its right answers must score 1, wrong
-    ones less, and the same seed must give the same episode in every process. The commands of its README are run, except
-    those that install, send, or need a model.
+    ones less, and the same seed must give the same episode in every process.
 
     **This runs the code of the package**, with your rights. Code that hangs, exits or takes too much costs its row, but
     nothing contains a program that means harm: read a stranger's code first.
@@ -131,9 +130,9 @@ def publish(
     from ..configs.yaml_reader import parse_key_values
     from ..errors import ConfigError
     from ..publish import publish as write_package
+    from ..publish.contents import DEFAULT, PROVISIONS
     from ..publish.model import is_model, publish_model
     from ..publish.package import check_staged
-    from ..publish.vendor import DEFAULT, PROVISIONS
 
     dry_run = target.get("dry_run", False)
 

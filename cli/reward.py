@@ -6,13 +6,12 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
-from ..errors import ConfigError
+from ..errors import ConfigError, StoreError
 from ..utils.files import read_regular
 
 if TYPE_CHECKING:
     from ..records import Episode
     from ..rewards.explain import ExplainedScore
-    from ..rollouts.scoring.trust import Trust
 
 _ALLOWED = "allowed: a JSON object, or @file.json"
 
@@ -23,7 +22,6 @@ def try_reward(
     answer: str | None = None,
     reference: str | None = None,
     episode: str | None = None,
-    trust: bool = False,
     ask_judge: bool = False,
 ) -> "ExplainedScore":
     """Print the score of one answer: every component, and why.
@@ -35,20 +33,17 @@ def try_reward(
         reference: reference of the task as a JSON object or @file.json.
         episode: a saved episode instead, as RUN#LINE: a run and a line in it, from 1. Its own answer and reference are
             used unless they are given as well.
-        trust: run code that a YAML file in a run's folder names. Only if you trust it.
         ask_judge: ask the judge that a YAML file in a run's folder names.
 
     Raises:
         ConfigError, StoreError: an argument is missing, cannot be read or is not allowed.
     """
     from ..rewards.explain import explain_score
-    from ..rollouts.scoring.reward_source import find_reward
-    from ..rollouts.scoring.trust import Trust
+    from ..rollouts.scoring.saved_run import find_reward
 
-    allowed = Trust(code=trust, judge=ask_judge)
-    source = find_reward(reward, trust=allowed)
+    source = find_reward(reward, ask_judge=ask_judge)
     if episode is not None:
-        saved = _load_episode(episode, source.reward, allowed)
+        saved = _load_episode(episode, source.reward)
         if answer is not None:
             saved = replace(saved, answer=_parse_object("answer", answer))
         if reference is not None:
@@ -70,7 +65,7 @@ def _parse_reference(text: str) -> dict[str, Any]:
 
 def _parse_object(option: str, text: str) -> dict[str, Any] | None:
     """Return the JSON object of an option, or of the file it names; NaN and infinities can be tried too."""
-    from ..core.parsing.strict_json import build_object
+    from ..core.parsing.json_text import build_object
     from ..rollouts.store.lines import MAX_LINE
 
     place = f"--{option}"
@@ -89,14 +84,22 @@ def _parse_object(option: str, text: str) -> dict[str, Any] | None:
     return value
 
 
-def _load_episode(place: str, reward: Any, trust: "Trust") -> "Episode":
+def _load_episode(place: str, reward: Any) -> "Episode":
     """Return the episode RUN#LINE, if the reward may see it."""
-    from ..rollouts.scoring.reward_source import build_sharing_check
-    from .episodes import NAME, load_episode, split_name
+    from ..rewards.remote import find_remote_address
+    from ..rollouts.scoring.saved_run import SavedRun
+    from ..rollouts.store.layout import LINES
+    from ..rollouts.store.reader import load
 
-    run, line = split_name(place, "--episode")
-    if line is None:
-        raise ConfigError(f"--episode {place!r}; allowed: {NAME}")
-    episode, folder = load_episode(run, line)
-    build_sharing_check(reward, Path(run), folder, trust)(episode)
-    return episode
+    run, _, line = place.rpartition("#")
+    if not run or not line.isdecimal() or len(line) > 12 or int(line) < 1:
+        raise ConfigError(f"--episode {place!r}; allowed: RUN#LINE, a run folder and a line of its episodes, from 1")
+    episodes = load(run, errors="skip")
+    for episode in episodes:
+        if episodes.line == int(line):
+            SavedRun(Path(run), episodes.folder).check_sending(episode, find_remote_address(reward))
+            return episode
+        if episodes.line > int(line):
+            break
+    why = episodes.unreadable.get(int(line), f"there is no episode in this line; allowed: 1 to {episodes.line}")
+    raise StoreError(f"{episodes.folder / LINES}, line {line}: {why}")

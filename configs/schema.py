@@ -96,13 +96,8 @@ def find(name: str) -> Path:
 
 
 def load(name: str, overrides: Sequence[str] = (), *, needs_model: bool = True) -> Config:
-    """Read a config with `key.path=value` overrides; raise `ConfigError` naming file, line, key and value.
-
-    Without `needs_model` the section `model` may be missing, as where only tasks are looked at.
-
-    >>> load("quickstart", ["train.learning_rate=1e-4", "env.noise=10"]).env.settings["noise"]
-    10
-    """
+    """Read a config with `key.path=value` overrides; raise `ConfigError` naming file, line, key and value. Without
+    `needs_model` the section `model` may be missing."""
     document = read(name)
     apply_overrides(document, overrides)
     if not needs_model:
@@ -187,13 +182,7 @@ def _check_exactly_one(label: str, section: BaseModel, names: Sequence[str], key
 
 @contextmanager
 def locate_errors(config: Config) -> Iterator[None]:
-    """Add to errors raised inside it the place in the file where their `key` is set.
-
-    >>> with locate_errors(parse({"model": {"name": "m"}, "env": {"name": "digits"}})):
-    ...     raise ConfigError("train.beta = 2; allowed: 0", key="train.beta")
-    Traceback (most recent call last):
-    viewbox.errors.ConfigError: config: train.beta = 2; allowed: 0
-    """
+    """Add to errors raised inside it the place in the file where their `key` is set."""
     try:
         yield
     except ViewboxError as error:

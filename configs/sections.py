@@ -98,11 +98,8 @@ class EnvSection(BaseModel):
 class SamplingParams(Section):
     """How the tokens of a reply are sampled. The engine, the endpoint client and the command line all take this object.
 
-    `top_p`: nucleus sampling (Holtzman et al. 2020, arXiv 1904.09751).
-    `repetition_penalty`: Keskar et al. 2019, arXiv 1909.05858.
-
-    >>> SamplingParams(temperature=0.7, stop=["</answer>"]).stop
-    ('</answer>',)
+    `top_p`: nucleus sampling (Holtzman et al. 2020, arXiv 1904.09751). `repetition_penalty`: Keskar et al. 2019, arXiv
+    1909.05858.
     """
 
     temperature: NonNegativeFloat = Field(default=1.0, description="softmax temperature; 0: greedy (not for grpo)")
@@ -121,11 +118,8 @@ class SamplingParams(Section):
     )
 
     def list_filters(self) -> dict[str, float]:
-        """Return the filters that are on, with their values: a filtered distribution is not the one that the loss sees.
-
-        >>> SamplingParams(top_k=5, temperature=0.5).list_filters()
-        {'top_k': 5}
-        """
+        """Return the filters that are on, with their values: a filtered distribution is not the one that the loss
+        sees."""
         names = ("top_p", "top_k", "repetition_penalty")
         fields = SamplingParams.model_fields
         return {name: getattr(self, name) for name in names if getattr(self, name) != fields[name].default}
@@ -168,11 +162,7 @@ class RolloutSection(SamplingParams):
 
     @classmethod
     def read(cls, values: object) -> Any:
-        """Return the section of an engine; null for a key of another engine counts as not given.
-
-        >>> type(RolloutSection.read({"engine": "vllm", "kv_cache_bytes": None})).__module__
-        'viewbox.engines.vllm.settings'
-        """
+        """Return the section of an engine; null for a key of another engine counts as not given."""
         if not isinstance(values, Mapping):
             return values
         found, kept = cls.find_class(values), dict(values)
@@ -191,11 +181,7 @@ class RolloutSection(SamplingParams):
 
     @property
     def sampling(self) -> SamplingParams:
-        """The sampling settings alone; its `model_fields_set` are those that this section was given.
-
-        >>> RolloutSection(top_k=5, slots=3).sampling.model_fields_set
-        {'top_k'}
-        """
+        """The sampling settings alone; its `model_fields_set` are those that this section was given."""
         names = SamplingParams.model_fields.keys() & self.model_fields_set
         return SamplingParams(**{name: getattr(self, name) for name in names})
 

@@ -100,7 +100,6 @@ class TrainSection(BaseModel):
 
     @property
     def filters(self) -> tuple[str, ...]:
-        """The conditions of `where`."""
         return (self.where,) if isinstance(self.where, str) else tuple(self.where)
 
     @model_serializer(mode="wrap")

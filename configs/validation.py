@@ -60,7 +60,8 @@ def describe_type(annotation: object, metadata: Iterable[object] = ()) -> str:
             return "a mapping by its `type`"
         return " or ".join(describe_type(one) for one in sorted(inner, key=lambda one: one is NoneType))
     if origin is Literal:
-        return _join_with_or([repr(one) for one in inner])
+        *others, last = (repr(word) for word in inner)
+        return f"{', '.join(others)} or {last}" if others else last
     if origin is tuple and inner[-1] is not Ellipsis:
         return f"a list of {len(inner)} {_pluralize(inner[0])}"
     if origin in (list, tuple, Sequence):
@@ -85,16 +86,7 @@ class Problem(NamedTuple):
 
 
 def describe_errors(error: ValidationError, expected: object, given: object) -> list[Problem]:
-    """Return every mistake that pydantic found in `given`, in words; only the first one of a key.
-
-    >>> class Size(BaseModel):
-    ...     width: int
-    >>> try:
-    ...     Size.model_validate({"width": "wide"})
-    ... except ValidationError as error:
-    ...     print(*describe_errors(error, Size, {"width": "wide"}))
-    width = 'wide'; allowed: a whole number
-    """
+    """Return every mistake that pydantic found in `given`, in words; only the first one of a key."""
     problems: dict[str, Problem] = {}
     for detail in sorted(error.errors(), key=lambda detail: detail["type"] != "value_error"):  # our own words first
         problem = _describe_error(expected, detail, given)
@@ -148,7 +140,7 @@ def _follow(annotation: Any, loc: Sequence[Any], given: Any) -> tuple[list[str],
     path: list[str] = []
     metadata: Any = ()
     for part in loc:
-        member = _find_member(annotation, part)
+        member = next((one for one in _get_members(annotation) if part in _get_tags(one, "type")), None)
         if member is not None:
             annotation, metadata = member, ()
             continue
@@ -185,7 +177,6 @@ def _step_into(annotation: Any, part: Any, given: Any) -> tuple[Any, Any] | None
 
 
 def _get_members(annotation: Any) -> list[Any]:
-    """Return the members of a union, without None."""
     annotation, _ = _strip_annotated(annotation)
     if get_origin(annotation) not in (Union, UnionType):
         return []
@@ -202,13 +193,7 @@ def _get_tags(member: Any, field: str) -> tuple[Any, ...]:
     return get_args(annotation) if get_origin(annotation) is Literal else ()
 
 
-def _find_member(annotation: Any, tag: Any) -> Any:
-    """Return the member of a union that its `type` names; None if `annotation` is not such a union."""
-    return next((member for member in _get_members(annotation) if tag in _get_tags(member, "type")), None)
-
-
 def _get_keys(annotation: Any) -> Iterable[str]:
-    """Return the keys of a model or dataclass, also of one in a union."""
     if is_dataclass(annotation):
         return [field.name for field in fields(annotation)]
     return getattr(get_section_model(annotation), "model_fields", {})
@@ -241,7 +226,3 @@ def _list_choices(annotation: Any) -> list[str]:
 def _pluralize(annotation: Any) -> str:
     words = describe_type(annotation)
     return _PLURALS.get(words, words.replace("a whole number of", "whole numbers of"))
-
-
-def _join_with_or(words: Sequence[str]) -> str:
-    return " or ".join([", ".join(words[:-1]), words[-1]]) if len(words) > 1 else words[0]

@@ -11,6 +11,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cache
+from importlib.resources import files
 from itertools import pairwise
 from numbers import Real
 from pathlib import Path
@@ -148,10 +149,8 @@ def write(values: object) -> str:
 
 @dataclass
 class Document:
-    """The values of a file with its overrides, and where each key path was written: a line, or an override.
-
-    Documents always compare equal, so that configs are compared by their values only.
-    """
+    """The values of a file with its overrides, and where each key path was written: a line, or an override. Documents
+    compare equal, so that configs are compared by their values only."""
 
     name: str = field(default="config", compare=False)
     values: Any = field(default_factory=dict, compare=False)
@@ -267,6 +266,11 @@ def _read_pipe(path: str) -> bytes:
     if len(content) > MAX_BYTES:
         raise ConfigError(f"{path}: more than {MAX_BYTES:,} bytes")
     return content
+
+
+def read_shipped(package: str, name: str) -> Any:
+    """Return the values of a file of viewbox, which may lie in a zip file."""
+    return parse((files(package) / name).read_text(encoding="utf-8"), name)[0]
 
 
 def check_finite(value: object, find_place: Callable[[str], str], key: str = "") -> None:

@@ -1,30 +1,53 @@
-"""The answer of a model, with boxes as fractions of the original; and the right answer, as a model writes it.
+"""The answer of a model as its schema wants it, with boxes as fractions of the original.
 
 The model writes boxes in the frame of the whole first image. If the environment has a `view_field`, the answer may name
-a view by number instead; its boxes are then mapped back exactly, through every operation that led to that view.
+a view by number instead; its boxes are then mapped back exactly, through every operation that led to that view. See
+`places.py` for boxes on other images, planes and slices.
 
-If it has a `place`, as {"image": "image", "plane": "plane", "slice": "slice"} or a part of it, boxes may lie on any
-image, plane and slice of the task. The model writes these fields, an image by its name (`image_2`; records hold the
-number 1), or names a picture by number, which says the same. Boxes of 3-D fields (`boxes_3d`) are [x1, y1, z1, x2, y2,
-z2]: x and y in axial slices, z1 and z2 the numbers of the first and last slice.
+One rule is for values of another JSON type than the answer's. A string that is exactly how JSON writes a number, true,
+false or null is that value, where the schema allows the value and no such string: "3.5" is 3.5, while "3.50", "95%" and
+"Yes" stay strings. A whole float is an integer where only integers are allowed, and a word in another case the only
+choice that it can be. Nothing else is converted: true is no number, and 1 is not true. A key that is not declared is
+refused if it is near one that is missing; any other is allowed, and told to the caller.
 """
 
 import json
-from collections.abc import Mapping, MutableMapping, Sequence
+import re
+import sys
+from collections.abc import Mapping, Sequence, Set
+from contextlib import suppress
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
-from ..errors import ConfigError, ImageError, ToolError, describe_unknown, show_json
-from ..images.coordinates import Coordinates, from_unit, needs_size, refuse_fractions, to_unit
-from ..images.source import Source
-from ..images.task_images import TaskImages, find_named, find_number, list_names, name_image
+from pydantic import BaseModel, RootModel, ValidationError
+
+from ..errors import ConfigError, ToolError, describe_unknown, find_nearest, show_json
+from ..images.coordinates import needs_size, refuse_fractions, to_unit
+from ..images.task_images import TaskImages
 from ..images.view import View
 from ..records import Task
-from ..tools.arguments import is_number_list
-from ..utils.box_paths import convert_at, has_box
-from ..utils.frozen import thaw
-from .contract import AuthoredEnv, Part
-from .fitting import check_finite, fit_schema
+from ..utils.field_paths import BoxPath, convert_at, has_box, is_number_list
+from ..utils.frozen import sort_set, thaw
+from ..utils.json_schema import Violation, describe_allowed, find_violation, list_types, write_path
+from .contract import AuthoredEnv, list_other_names
+from .parsing.objects import find_reference
+from .places import get_axial_size, read_box_3d, read_image_name, settle_place, show_whole
+
+_MAX_OPTIONS = 64  # readings of a value; of those, and of references inside each other, further ones are not looked at
+_MAX_REFERENCES = 8
+_MAX_UNKNOWN, _MAX_NAME = 32, 80  # keys of an object that may be misspelt ones, and characters of each
+_OUTER = ("$ref", "allOf", "anyOf", "oneOf")
+_SCALAR = re.compile(r"true|false|null|-?(?:0|[1-9][0-9]{0,39})(?:[.][0-9]{1,40})?(?:e[-+]?[0-9]{1,3})?")
+_TYPES = {"string": str, "boolean": bool, "null": type(None), "array": list, "object": dict}
+
+
+class ExaminedAnswer(NamedTuple):
+    """An answer with its boxes as fractions of the original, what is wrong with it (None: nothing), and whether it has
+    a key that nothing reads."""
+
+    answer: dict[str, Any]
+    problem: str | None = None
+    has_unread: bool = False
 
 
 def check_answer(
@@ -34,35 +57,40 @@ def check_answer(
     views: Sequence[View] | None = None,
     images: TaskImages | None = None,
 ) -> tuple[dict[str, Any], str | None]:
-    """Return an answer with its boxes as fractions of the original, and what is wrong with it (None: nothing).
+    """Return the first two of `examine_answer`: the answer, and what is wrong with it (None: nothing)."""
+    return examine_answer(env, value, task, views, images)[:2]
+
+
+def examine_answer(
+    env: AuthoredEnv,
+    value: Mapping[str, object],
+    task: Task,
+    views: Sequence[View] | None = None,
+    images: TaskImages | None = None,
+) -> ExaminedAnswer:
+    """Return what is known of an answer.
 
     `views` are those that the episode has shown (`EpisodeState.views`); the default is the overview alone. `images`
     (`EpisodeState.images`) are opened again by default, if boxes may lie on any of them.
     """
     if images is None and (env.place or env.boxes_3d):
-        images = open_images(env, task)
+        images = env._overviews.open_images(task)
     if views is None:  # only boxes in pixels need an image
         views = env._overviews.get(task).views if env.boxes and needs_size(env.coordinates) else ()
     try:
-        answer = convert_answer(env, value, views, images)
+        answer, has_unread = convert_answer(env, value, views, images)
         problem = env.validate_answer(answer, task)
         check_finite(answer if env._checks_in_thread else {})  # an author's code may have changed it
-        return answer, problem
+        return ExaminedAnswer(answer, problem, has_unread)
     except ToolError as error:
-        return {}, str(error)
-
-
-def open_images(env: AuthoredEnv, task: Task) -> TaskImages | None:
-    """Return a task's images, each opened when first used; None if it has none."""
-    overview = env._overviews.get(task)
-    opened = [view.source for view in overview.views]
-    return TaskImages(opened, overview.count, lambda: env.images(task)) if opened else None
+        return ExaminedAnswer({}, str(error))
 
 
 def convert_answer(
     env: AuthoredEnv, value: Mapping[str, object], views: Sequence[View], images: TaskImages | None = None
-) -> dict[str, Any]:
-    """Return the answer with its boxes as fractions (x1, y1, x2, y2) of the original image, or of the slice it names.
+) -> tuple[dict[str, Any], bool]:
+    """Return the answer with its boxes as fractions (x1, y1, x2, y2) of the original image, or of the slice it names,
+    and whether it has a key that nothing reads.
 
     Args:
         env: defines the answer schema, the box fields and the coordinates.
@@ -77,7 +105,7 @@ def convert_answer(
     answer = thaw(value)
     if env.place:
         answer = read_image_name(answer, env.place, images)
-    answer = fit_schema(env, answer)
+    answer, has_unread = fit_schema(env, answer)
     view = _find_view(answer.get(env.view_field), env.view_field, views) if env.view_field else None
     source = None
     if env.place or env.boxes_3d:
@@ -93,7 +121,7 @@ def convert_answer(
     for path in [path for path in env.boxes_3d if has_box(answer, path)]:
         convert = partial(read_box_3d, env, source=source, size=get_axial_size(env, source, views))
         answer = convert_at(answer, path, convert)
-    return answer
+    return answer, has_unread
 
 
 def convert_box(env: AuthoredEnv, value: Any, name: str, *, frame: View | None, is_whole: bool) -> list[float]:
@@ -111,18 +139,6 @@ def convert_box(env: AuthoredEnv, value: Any, name: str, *, frame: View | None, 
     if frame is None or is_whole:
         return [x1, y1, x2, y2]
     return [min(1.0, max(0.0, side)) for side in frame.box_to_original((x1, y1, x2, y2))]
-
-
-def show_whole(env: AuthoredEnv, source: Source, views: Sequence[View]) -> View:
-    """Return the whole of a source, on the grid that the views of its episode have."""
-    max_pixels = views[0].max_pixels if views else env.max_pixels
-    return View.of(source, max_pixels=max_pixels, multiple=env.pixel_multiple)
-
-
-def get_axial_size(env: AuthoredEnv, source: Source | None, views: Sequence[View]) -> tuple[int, int]:
-    """Return the size of an axial slice of a source's volume as it is shown; (1, 1) without a volume."""
-    volume = None if source is None else source.volume
-    return (1, 1) if volume is None else show_whole(env, volume.get_slice(0), views).size
 
 
 def _find_view(number: Any, field: str, views: Sequence[View]) -> View | None:
@@ -146,186 +162,252 @@ def is_same_image(first_view: View, second_view: View) -> bool:
     return first is second
 
 
-# ---------------------------------------------------------------------- where a box lies
-def settle_place(
-    answer: MutableMapping[str, Any], fields: Mapping[Part, str], view: View | None, images: TaskImages | None
-) -> Source | None:
-    """Check the place that an answer names, and fill in what the view it names says.
-
-    Returns:
-        The picture that the answer's boxes lie on, or a slice of its volume; None without images.
-    """
-    if images is None:
-        return None
-    known = {} if view is None else _get_place(view.source, images)
-    shown_image = known.get("image")
-    first = _get_place(images[shown_image or 0 if "image" in fields else 0], images)
-    for part, shown in known.items():
-        field = fields.get(part)
-        given = first.get(part) if field is None else answer.get(field)
-        if shown is None or (part != "slice" and field is None and shown != given):
-            raise ToolError("the view you name shows another image; boxes must refer to image_1, in its own plane")
-        if field is not None and given is not None and given != shown:
-            given, seen = (name_image(given), name_image(shown)) if part == "image" else (given, f"{part} {shown}")
-            raise ToolError(f"{field} = {show_json(given, 24)}: the view you name shows {seen}")
-        if field is not None:
-            answer[field] = shown
-    return find_slice(answer, fields, images)
+# ---------------------------------------------------------------------- the schema
+def fit_schema(env: AuthoredEnv, answer: dict[str, Any]) -> tuple[dict[str, Any], bool]:
+    """Return an answer as the schema wants it, and whether it has a key that nothing reads. Raise `ToolError`, written
+    for the model, if it does not fit."""
+    schema = env.answer_format.schema
+    if schema is None:
+        return answer, False
+    answer, unknown = env._coercion.convert(_unfold_boxes(env, answer))
+    if isinstance(env.answer, type):
+        return _fit_model(env.answer, answer, schema), bool(unknown)
+    problem = find_violation(answer, schema)
+    if problem is not None:
+        raise ToolError(str(problem))
+    check_finite(answer)
+    return answer, bool(unknown - {"confidence"})  # which is kept
 
 
-def read_image_name(answer: dict[str, Any], fields: Mapping[Part, str], images: TaskImages | None) -> dict[str, Any]:
-    """Return the answer with the number (from 0, as records hold it) of the image that it names; a number stays."""
-    field = fields.get("image")
-    name = None if field is None else answer.get(field)
-    if field is None or images is None or not isinstance(name, str):
-        return answer
+def _fit_model(model: type[BaseModel], answer: dict[str, Any], schema: Mapping[str, Any]) -> dict[str, Any]:
     try:
-        return {**answer, field: find_named(name, images.count_own())}
-    except ToolError as error:
-        raise ToolError(f"{field}: {error}") from None
-
-
-def _get_place(source: Source, images: TaskImages) -> dict[Part, Any]:
-    """Return the image (its number), plane and slice that a source is; the image is None if it is none of the
-    task's."""
-    number, volume = find_number(images, source), source.volume
-    return {"image": number} if volume is None else {"image": number, "plane": volume.plane, "slice": volume.index}
-
-
-def find_slice(answer: Mapping[Any, Any], fields: Mapping[Part, str], images: TaskImages) -> Source:
-    """Return the picture that an answer's place names; parts it does not name are those of the task's first picture."""
-    given = {part: answer.get(field) for part, field in fields.items()}
-    image = given.get("image")
-    if not _is_number_of(image, images.count_own()):
-        raise ToolError(f"{fields['image']} = {show_json(image, 24)}; allowed: {list_names(images.count_own())}")
-    image = int(image or 0)
+        checked = model.model_validate_json(json.dumps(answer), strict=True)  # it converts nothing: see `Coercion`
+    except ValidationError as error:
+        raise ToolError(_describe_refusal(error.errors(include_url=False), answer, schema)) from error
+    except RecursionError as error:
+        raise ToolError("the answer is nested too deep") from error
+    except UnicodeError as error:
+        raise ToolError(f"the answer is not Unicode: {error}") from error
     try:
-        source = images[image]
-    except ImageError as error:  # its message names the file, which the model must not learn
-        raise ToolError(f"{name_image(image)} cannot be opened") from error
-    volume, plane, index = source.volume, given.get("plane"), given.get("slice")
-    if volume is None:
-        for part in ("plane", "slice"):
-            if given.get(part) is not None:
-                raise ToolError(f"{fields[part]}: {name_image(image)} is a single picture; allowed: null")
-        return source
-    plane = volume.plane if plane is None else plane
-    if plane not in volume.allowed_planes:
-        raise ToolError(
-            f"{fields['plane']}: {describe_unknown('plane', str(plane)[:40], volume.allowed_planes, show_json)}"
-        )
-    index = _check_number(fields.get("slice", "slice"), index, volume.count_slices(plane))
-    if index is None:
-        index = volume.index if plane == volume.plane else volume.count_slices(plane) // 2
-    return volume.get_slice(index, plane)
+        written = _sort_sets(checked, checked.model_dump(mode="json"))
+    except (ValueError, RecursionError) as error:
+        raise ToolError(f"the answer cannot be written as JSON: {error}") from error
+    if not isinstance(written, dict):
+        raise ToolError("the answer must be an object")
+    check_finite(written)
+    return written
 
 
-def _check_number(field: str, value: Any, count: int) -> int | None:
-    if value is None:
-        return None
-    if not _is_number_of(value, count):
-        allowed = f"0 to {count - 1}" if count > 1 else "0"
-        raise ToolError(f"{field} = {show_json(value, 24)}; allowed: {allowed}")
-    return int(value)
+def _sort_sets(value: Any, written: Any) -> Any:
+    """Return what pydantic wrote of a value with the items of every set in the same order in every process."""
+    if isinstance(value, RootModel):
+        return _sort_sets(value.root, written)
+    if isinstance(value, BaseModel):
+        fields = type(value).model_fields.items()
+        named = {alias: name for name, field in fields for alias in (field.alias, field.serialization_alias) if alias}
+        return {name: _sort_sets(getattr(value, named.get(name, name), None), item) for name, item in written.items()}
+    if isinstance(written, dict):
+        inner = value.values() if isinstance(value, Mapping) else [getattr(value, name, None) for name in written]
+        return {name: _sort_sets(one, item) for (name, item), one in zip(written.items(), inner, strict=False)}
+    if not isinstance(written, list) or not isinstance(value, Sequence | Set):
+        return written
+    items = list(map(_sort_sets, value, written))
+    return sort_set(items) if isinstance(value, Set) else items
 
 
-def _is_number_of(value: Any, count: int) -> bool:
-    """Return whether a value counts one of so many things, from 0; None does."""
-    return value is None or (isinstance(value, int | float) and not isinstance(value, bool) and value in range(count))
+def _describe_refusal(problems: Sequence[Any], answer: dict[str, Any], schema: Mapping[str, Any]) -> str:
+    """Return what pydantic refuses in the words of the JSON Schema, or else in its own."""
+    about_keys = ("missing", "extra_forbidden")
+    places = [write_path(one["loc"][:-1] if one["type"] in about_keys else one["loc"]) for one in problems]
+    try:
+        violation = find_violation(answer, schema)
+    except ConfigError:  # a pattern of pydantic's own
+        violation = None
+    path = None if violation is None else violation.path
+    if path is not None and (path in places or (path and any(place.startswith(path) for place in places))):
+        return str(violation)
+    first = problems[0]
+    if first["type"] in ("value_error", "assertion_error"):  # an author's words
+        return str(Violation(places[0], "", first["msg"].partition(", ")[2]))
+    return str(Violation(places[0], "", first["msg"].replace("Input should be", "must be"), show_json(first["input"])))
 
 
-# ---------------------------------------------------------------------- boxes in a volume
-def read_box_3d(
-    env: AuthoredEnv, value: Any, name: str, *, source: Source | None, size: tuple[int, int]
-) -> list[float]:
-    """Return a box that a model wrote, as fractions (x1, y1, z1, x2, y2, z2) of the volume; z counts axial slices.
+def check_finite(value: object, *path: object) -> None:
+    """Raise `ToolError` with the field of a number that no file can hold: NaN, an infinity, or too many digits."""
+    if isinstance(value, Mapping | list | tuple):
+        for key, item in value.items() if isinstance(value, Mapping) else enumerate(value):
+            check_finite(item, *path, key)
+    elif isinstance(value, int | float) and not abs(value) <= sys.float_info.max:
+        raise ToolError(f"{write_path(path)[:120]}: must be a finite number")
 
-    `source` is a slice of the volume, and `size` that of an axial slice as it is shown. Raise `ToolError`.
+
+_BOX_KEYS = ("bbox_2d", "bbox", "box", "bounding_box")  # of models, where an answer has another name for its box
+_SIDES = (("x1", "y1", "x2", "y2"), ("xmin", "ymin", "xmax", "ymax"), ("x_min", "y_min", "x_max", "y_max"))
+
+
+def _unfold_boxes(env: AuthoredEnv, answer: dict[str, Any]) -> dict[str, Any]:
+    """Return the answer with its boxes as lists of four numbers, if a model wrote them in another form that has one
+    reading: under a common name, by the names of the sides, as two corners, or as the only box of a list."""
+    names = (env.answer_format.schema or {}).get("properties", {})
+    field, is_list, _ = BoxPath.parse(env.boxes[0] if len(env.boxes) == 1 else "[]")
+    others = [name for name in _BOX_KEYS if name in answer and name not in names]
+    if not is_list and field not in answer and len(others) == 1:
+        answer = {field if name == others[0] else name: item for name, item in answer.items()}
+    for path in env.boxes:
+        with suppress(ToolError):  # the schema says it better
+            answer = convert_at(answer, path, lambda box, name: _unfold_box(box))
+    return answer
+
+
+def _unfold_box(box: Any) -> Any:
+    if isinstance(box, dict):
+        return next(([box[side] for side in sides] for sides in _SIDES if set(sides) == box.keys()), box)
+    if isinstance(box, list) and len(box) in (1, 2) and all(is_number_list(part, 4 // len(box)) for part in box):
+        return [side for part in box for side in part]
+    return box
+
+
+# ---------------------------------------------------------------------- values of another type
+class Coercion:
+    """Gives an answer's scalars the types that a schema wants, by the rule above; it may still not fit.
+
+    >>> size, sure = {"type": ["number", "null"]}, {"type": "boolean"}
+    >>> schema = {"properties": {"size": size, "sure": sure, "names": {"items": {"type": "string"}}}}
+    >>> Coercion(schema).convert({"size": "3.5", "sure": "true", "names": ["3"]})
+    ({'size': 3.5, 'sure': True, 'names': ['3']}, set())
+    >>> Coercion(schema).convert({"size": "3.50"})
+    ({'size': '3.50'}, set())
     """
-    count = _count_axial(source, name)
-    if not is_number_list(value, 6):
-        raise ToolError(f"{name} = {show_json(value)}: a box in a volume is 6 numbers [x1, y1, z1, x2, y2, z2]")
-    sides = (*value[:2], *value[3:5])
-    refuse_fractions(sides, env.coordinates, size, name, value)
-    x1, y1, x2, y2 = to_unit(sides, env.coordinates, size, name)
-    first, last = (_check_number(f"{name}: z", value[i], count) for i in (2, 5))
-    assert first is not None and last is not None  # noqa: PT018
-    if x1 >= x2 or y1 >= y2 or first > last:
-        raise ToolError(f"{name} = {show_json(value)}: needs x1 < x2, y1 < y2 and z1 <= z2")
-    return [x1, y1, first / count, x2, y2, (last + 1) / count]
+
+    def __init__(self, root: Mapping[str, Any], declared: object = None) -> None:
+        self._root = root
+        self._other_names = list_other_names(declared) if isinstance(declared, type) else frozenset()
+        self._choices: dict[tuple[int, ...], _Choice] = {}  # by the schemas of which each is made
+
+    def convert(self, value: object) -> tuple[Any, set[str]]:
+        """Return a copy of the value as the schema wants it, and the paths of keys that it does not declare.
+
+        Raise `ToolError` for true, false or a number where only the other is allowed, and for a key that is near a
+        missing one.
+        """
+        unknown: set[str] = set()
+        return self._convert(value, [self._root], (), unknown), unknown
+
+    def _convert(self, value: Any, specs: Sequence[object], path: tuple[object, ...], unknown: set[str]) -> Any:
+        choice = self._choices.get(key := tuple(map(id, specs)))
+        if choice is None:
+            options = [option for spec in specs for option in self._expand(spec)][:_MAX_OPTIONS]
+            choice = self._choices[key] = _Choice(options)
+        if not choice.options:
+            return value
+        if isinstance(value, dict):
+            if choice.names is not None:
+                self._check_keys(value, choice, path, unknown)
+            return {
+                name: self._convert(item, choice.list_fields(name), (*path, name), unknown)
+                for name, item in value.items()
+            }
+        if isinstance(value, list):
+            return [
+                self._convert(item, choice.list_items(place), (*path, place), unknown)
+                for place, item in enumerate(value)
+            ]
+        fits, settled = choice.settle(value)
+        if not fits and isinstance(value, str) and _SCALAR.fullmatch(value):
+            decoded = json.loads(value)
+            if json.dumps(decoded) == value:
+                fits, settled = choice.settle(decoded)
+        if not fits and value in (0, 1) and choice.settle(int(value) if isinstance(value, bool) else value == 1)[0]:
+            allowed = " or ".join(dict.fromkeys(filter(None, map(describe_allowed, choice.options))))
+            raise ToolError(str(Violation(write_path(path), "type", f"allowed: {allowed}", show_json(value))))
+        return settled if fits else value
+
+    def _check_keys(
+        self, value: Mapping[str, Any], choice: "_Choice", path: tuple[object, ...], unknown: set[str]
+    ) -> None:
+        """Note the keys that no schema declares; raise `ToolError` for one that is near a missing one."""
+        names = choice.names or set()
+        strange = [key for key in value if key not in names and key not in self._other_names]
+        for key in strange[:_MAX_UNKNOWN]:  # of names that are open only another spelling is near
+            if find_nearest(key[:_MAX_NAME], names - value.keys(), cutoff=1.0 if choice.is_open else 0.7) is not None:
+                problem = describe_unknown("key", key[:_MAX_NAME], names - value.keys(), show_json)
+                raise ToolError(str(Violation(write_path(path), "properties", problem)))
+        unknown.update(write_path((*path, key)) for key in strange if not choice.is_open)
+
+    def _expand(self, spec: Any, depth: int = 0) -> list[Mapping[str, Any]]:
+        """Return the schemas that a value may fit, without references and compounds."""
+        if not isinstance(spec, Mapping) or depth > _MAX_REFERENCES:
+            return [{}]
+        options: list[Mapping[str, Any]] = [{key: item for key, item in spec.items() if key not in _OUTER}]
+        every = [find_reference(self._root, str(spec["$ref"]))] if "$ref" in spec else []
+        for choices in (*([part] for part in [*every, *spec.get("allOf", ())]), spec.get("anyOf"), spec.get("oneOf")):
+            if choices:
+                inner = [option for choice in choices for option in self._expand(choice, depth + 1)]
+                options = [_merge(one, other) for other in options for one in inner][:_MAX_OPTIONS]
+        return options
 
 
-def write_box_3d(
-    box: Sequence[float], source: Source | None, coordinates: Coordinates, size: tuple[int, int]
-) -> list[float]:
-    """Return a box of a volume (fractions) as a model writes it: the slices that it reaches at least half into."""
-    count = _count_axial(source, "box")
-    x1, y1, x2, y2 = from_unit((box[0], box[1], box[3], box[4]), coordinates, size)
-    first = min(count - 1, round(box[2] * count))
-    return [x1, y1, first, x2, y2, max(first, round(box[5] * count) - 1)]
+def _merge(inner: Mapping[str, Any], outer: Mapping[str, Any]) -> Mapping[str, Any]:
+    properties = {**inner.get("properties", {}), **outer.get("properties", {})}
+    return {**inner, **outer, **({"properties": properties} if properties else {})}
 
 
-def _count_axial(source: Source | None, name: str) -> int:
-    if source is None or source.volume is None:
-        raise ToolError(f"{name}: this image is a single picture, not a volume")
-    return source.volume.count_slices()
+class _Choice:
+    """The schemas of which a value must fit one, and what is asked of them again and again."""
 
+    def __init__(self, options: Sequence[Mapping[str, Any]]) -> None:
+        self.options = options
+        self._scalars = [
+            ([option["const"]] if "const" in option else option.get("enum"), list_types(option)) for option in options
+        ]
+        objects = [
+            option
+            for option, (values, kinds) in zip(options, self._scalars, strict=True)
+            if values is None and (not kinds or "object" in kinds)
+        ]
+        is_named = bool(objects) and all("properties" in option for option in objects)
+        self.names = {name for option in objects for name in option["properties"]} if is_named else None
+        self.is_open = any(option.get("additionalProperties") or "patternProperties" in option for option in objects)
 
-# ---------------------------------------------------------------------- the right answer
-def write_box(
-    env: AuthoredEnv, box: Sequence[float], task: Task, place: Mapping[Part, object] | None = None
-) -> list[float]:
-    """Return a box (fractions) in the coordinates that the model writes; one of 6 numbers is a box of a volume."""
-    overview = env._overviews.get(task) if len(box) == 6 or needs_size(env.coordinates) else None
-    views = () if overview is None else overview.views
-    if len(box) == 6:
-        source = _find_slice(env, task, {"image": (place or {}).get("image")})
-        return write_box_3d(box, source, env.coordinates, get_axial_size(env, source, views))
-    frame = next(iter(views), None)
-    if frame is not None and place and (source := _find_slice(env, task, place)) is not None:
-        frame = frame.show(source)
-    return list(from_unit(tuple(box), env.coordinates, frame.size if frame else (1, 1)))
+    def list_fields(self, name: str) -> list[Mapping[str, Any]]:
+        """Return the schemas of a field."""
+        specs = [
+            spec
+            for option in self.options
+            for spec in (
+                option.get("properties", {}).get(name, option.get("additionalProperties")),
+                *option.get("patternProperties", {}).values(),
+            )
+        ]
+        return [spec for spec in specs if isinstance(spec, Mapping)]
 
+    def list_items(self, place: int) -> list[Mapping[str, Any]]:
+        """Return the schemas of an item of a list."""
+        first = [option.get("prefixItems", ()) for option in self.options]
+        specs = [
+            items[place] if place < len(items) else option.get("items")
+            for option, items in zip(self.options, first, strict=True)
+        ]
+        return [spec for spec in specs if isinstance(spec, Mapping)]
 
-def _find_slice(env: AuthoredEnv, task: Task, place: Mapping[Part, Any]) -> Source | None:
-    images = open_images(env, task)
-    return None if images is None else find_slice(place, {part: part for part in place}, images)
-
-
-def write_gold_answer(env: AuthoredEnv, task: Task) -> str:
-    """Return the right answer as JSON text, boxes in the coordinates that the model writes.
-
-    It is `env.gold_answer(task)` if the environment has that method, which then writes its boxes itself (`write_box`).
-    Otherwise it is made of those fields that the answer has of `env.perfect_answer(task)`, whose boxes are fractions,
-    or without that method of `task.reference`.
-
-    Raises:
-        ConfigError: the reference lacks a field that the answer requires, or has none of its fields.
-    """
-    own = getattr(env, "gold_answer", None)
-    return json.dumps(thaw(_build_from_reference(env, task) if own is None else own(task)))
-
-
-def _build_from_reference(env: AuthoredEnv, task: Task) -> dict[str, Any]:
-    schema = env.answer_format.schema or {}
-    fields, required = schema.get("properties", {}), schema.get("required", [])
-    perfect_answer = getattr(env, "perfect_answer", None)
-    right = task.reference if perfect_answer is None else perfect_answer(task)
-    answer = {name: right[name] for name in fields if name in right}
-    place = {part: answer[field] for part, field in env.place.items() if answer.get(field) is not None}
-    if isinstance(place.get("slice"), list | tuple):  # the first and the last slice that count
-        answer[env.place["slice"]] = place["slice"] = sum(place["slice"]) // 2
-    if "image" in place:
-        answer[env.place["image"]] = name_image(place["image"])
-    if env.view_field is not None and not place:
-        answer[env.view_field] = 0  # boxes of a reference are those of the original image
-    missing = [name for name in required if name not in answer]
-    if missing or not answer:
-        what = f"lacks {', '.join(missing)}" if missing else "has no field of the answer"
-        raise ConfigError(
-            f"{env.name}: the reference of task {task.id} {what}, so that the right answer cannot be written; "
-            "allowed: a method gold_answer(task) of the environment"
-        )
-    for path in (*env.boxes, *env.boxes_3d):
-        answer = convert_at(answer, path, lambda box, name: write_box(env, box, task, place))
-    return answer | ({"continue": False} if env.max_turns > 1 else {})  # the form that the prompt states
+    def settle(self, value: Any) -> tuple[bool, Any]:
+        """Return whether a scalar fits one of the schemas, and the scalar as that schema writes it."""
+        for values, kinds in self._scalars:
+            if values is not None:
+                for allowed in values if value in values else ():
+                    if allowed == value and isinstance(allowed, bool) == isinstance(value, bool):
+                        return True, allowed
+                continue
+            if not kinds:
+                return True, value
+            for kind in kinds:
+                is_number = isinstance(value, int | float) and not isinstance(value, bool)
+                if kind == "integer" and is_number and value == value // 1 and abs(value) < float("inf"):
+                    return True, int(value)
+                if (kind == "number" and is_number) or isinstance(value, _TYPES.get(kind, ())):
+                    return True, value
+        if not isinstance(value, str):
+            return False, value
+        words = [word for values, _ in self._scalars for word in values or () if isinstance(word, str)]
+        same = {word for word in words if word.casefold() == value.casefold()}
+        return (True, same.pop()) if len(same) == 1 else (False, value)

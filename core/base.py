@@ -5,10 +5,9 @@ environment plays thousands of episodes at once. One step is one reply of the mo
 exception: it becomes an observation or a named end.
 """
 
-import asyncio
 from collections.abc import Mapping, Sequence
 from functools import lru_cache, partial
-from typing import Any
+from typing import Any, Literal, TypeVar
 
 from msgspec.structs import replace
 
@@ -19,19 +18,30 @@ from ..images.task_images import list_names, name_image
 from ..network.data_policy import RESTRICTED, check_may_leave, keep_on_this_machine
 from ..records import Episode, EpisodeTokens, Message, Reply, RunConfig, Scores, Task, Turn
 from ..rewards import to_combined
-from ..rewards.remote import check_reward_may_ask, is_blocking
+from ..rewards.remote import check_reward_may_ask
 from ..tools import TOOLS, Tool, collect_tools
 from ..tools.builtin.windows import add_windows
 from ..tools.specialists.spec import build_specialists, declare_tools, find_hook
 from ..utils import concurrency
 from ..utils.frozen import FrozenDict
-from . import answers, loop, settings
-from .contract import PARTS, AuthoredEnv, EpisodeState, Part, StepResult, Toolbox
-from .fitting import check_declaration, runs_code
+from . import answers, loop, places, settings
+from .contract import (
+    PARTS,
+    AuthoredEnv,
+    EpisodeState,
+    Part,
+    StepResult,
+    Toolbox,
+    check_declaration,
+    runs_code,
+)
 from .messages import apply_history
 from .prompts.answer_format import AnswerFormat
 from .prompts.templates import Prompts
 from .tasks import OverviewCache
+
+HOOKS: tuple[Literal["prepare"], Literal["release"]] = ("prepare", "release")
+Env = TypeVar("Env", bound="BaseMultiTurnEnv")
 
 
 class BaseMultiTurnEnv(AuthoredEnv):
@@ -73,20 +83,16 @@ class BaseMultiTurnEnv(AuthoredEnv):
             ConfigError: a tool cannot be prepared; it names the missing package, file or address.
         """
         with keep_on_this_machine(self):
-            for name in self.tools:
-                prepare = find_hook(self.toolbox[name], "prepare")
-                if prepare is not None:
-                    prepare()
+            for prepare in self._hooks["prepare"]:
+                prepare()
 
     def release(self) -> None:
         """Give back what the tools hold and the next episode can take again, such as memory on the GPU.
 
         Training calls it between playing and learning; `prepare` takes it back.
         """
-        for name in self.tools:
-            release = find_hook(self.toolbox[name], "release")
-            if release is not None:
-                release()
+        for release in self._hooks["release"]:
+            release()
 
     def reset(self, task: Task, *, seed: int) -> EpisodeState:
         """Start a play.
@@ -131,7 +137,7 @@ class BaseMultiTurnEnv(AuthoredEnv):
             turns=[Turn("user", question, images=first.images, views=views)],
             tools=offered,
             tool_schemas=self.toolbox.build_schemas(offered),
-            images=answers.open_images(self, task) or (),
+            images=self._overviews.open_images(task) or (),
             views=list(overview.views),
         )
 
@@ -194,7 +200,8 @@ class BaseMultiTurnEnv(AuthoredEnv):
         """Play one episode. `policy` is a function, or a coroutine function, of the messages."""
         env = self.for_task(task)
         with keep_on_this_machine(env):
-            await concurrency.run_in_thread(env.prepare)
+            if type(env).prepare is not BaseMultiTurnEnv.prepare or env._hooks["prepare"]:
+                await concurrency.run_in_thread(env.prepare)
             state = env.reset(task, seed=seed)
 
             async def get_reply() -> Reply:
@@ -205,7 +212,7 @@ class BaseMultiTurnEnv(AuthoredEnv):
 
     def play(self, task: Task, policy: loop.Policy, *, seed: int = 0) -> Episode:
         """`play_async` without an event loop of one's own, as in scripts and notebooks."""
-        return asyncio.run(self.play_async(task, policy, seed=seed))
+        return concurrency.run(self.play_async(task, policy, seed=seed))
 
     # ------------------------------------------------------------------ answers
     def read_answer(self, text: str, task: Task) -> dict[str, Any] | None:
@@ -217,14 +224,14 @@ class BaseMultiTurnEnv(AuthoredEnv):
         return None if problem else answer
 
     def write_answer(self, task: Task) -> str:
-        """Return the right answer as a model would write it, as JSON text: see `answers.py`. Raise `ConfigError`.
+        """Return the right answer as a model would write it, as JSON text: see `places.py`. Raise `ConfigError`.
 
         >>> from viewbox.envs.digits import Digits
         >>> env = Digits()
         >>> env.read_answer(env.write_answer(env.tasks[0]), env.tasks[0])["label"] == env.tasks[0].reference["label"]
         True
         """
-        return answers.write_gold_answer(self, task)
+        return places.write_gold_answer(self, task)
 
     def write_box(self, box: Sequence[float], task: Task, place: Mapping[Part, object] | None = None) -> list[float]:
         """Return a box of the original image (fractions) in the coordinates that the model writes, for gold answers.
@@ -236,7 +243,7 @@ class BaseMultiTurnEnv(AuthoredEnv):
         >>> Digits(coordinates="per_mille").write_box([0.25, 0.25, 0.5, 0.5], Task("t"))
         [250, 250, 500, 500]
         """
-        return answers.write_box(self, box, task, place)
+        return places.write_box(self, box, task, place)
 
     # ------------------------------------------------------------------ tools and prompts
     def _check_can_see(self, task: Task, count: int) -> None:
@@ -280,9 +287,12 @@ class BaseMultiTurnEnv(AuthoredEnv):
         self.toolbox = self._build_toolbox({name: tool for one in listed for name, tool in collect_tools(one).items()})
         self.prompts = Prompts(self.templates)
         self._check_tools()
+        hooks = {kind: [find_hook(self.toolbox[name], kind) for name in self.tools] for kind in HOOKS}
+        self._hooks = {kind: [hook for hook in found if hook is not None] for kind, found in hooks.items()}
         self.tool_schemas = self.toolbox.build_schemas(self.tools)
         check_declaration(self.answer)
         schema = self.answer.model_json_schema() if isinstance(self.answer, type) else self.answer
+        self._coercion = answers.Coercion(schema or {}, self.answer)
         self._check_place((schema or {}).get("properties", {}))
         self.answer_format = AnswerFormat.of(
             schema, self.boxes, self.boxes_3d, image_field=self.place.get("image"), turns=self.max_turns > 1
@@ -362,7 +372,7 @@ async def build_episode_async(
 ) -> Episode:
     """`env.build_episode` on an event loop: in a thread if the reward waits for a service, such as a judge."""
     build = partial(env.build_episode, state, run_config, tokens=tokens, info=info)
-    return await concurrency.run_in_thread(build) if is_blocking(env.reward) else build()
+    return await concurrency.run_in_thread(build) if env.reward.is_blocking else build()
 
 
 # ---------------------------------------------------------------------- what is offered and shown of a task
@@ -385,3 +395,31 @@ def count_shown(env: AuthoredEnv, task: Task) -> int:
         return min(env._overviews.max_shown, env.count_images(task) if count is None else count)
     except BadRow:
         return 0
+
+
+# ---------------------------------------------------------------------- variants
+def remove_tools(env: Env, *, refuse: bool = False) -> Env:
+    """Return an environment without tools; tasks, turns, answer and reward are those of `env`.
+
+    Args:
+        env: stays as it is.
+        refuse: the prompt still offers the tools, and every call is refused. A policy that has learned to call before
+            it answers may not answer at all if no tool is offered.
+
+    >>> from viewbox.envs.digits import Digits
+    >>> env = remove_tools(Digits())
+    >>> env.name, env.reset(env.tasks[0], seed=0).tools
+    ('digits', ())
+    """
+    if hasattr(env, "parts"):  # of a mixture
+        return vary(env, parts={key: remove_tools(part, refuse=refuse) for key, part in env.parts.items()})
+    change = {"toolbox": env.toolbox.refuse_all()} if refuse else {"tools_of": lambda task: ()}
+    return vary(env, prepare=lambda: None, **change)  # no tool is called, so none needs its model
+
+
+def vary(env: Env, **attributes: Any) -> Env:
+    """Return a copy with other attributes, such as `reward`. It shares the caches of `env`: both show the same images
+    and describe the same tools."""
+    copy = object.__new__(type(env))
+    vars(copy).update(vars(env) | attributes)
+    return copy

@@ -1,17 +1,19 @@
 """The author's half of an environment, and the state of a play: all that the turn loop reads.
 
 `AuthoredEnv` is what an author declares and the hooks to override; `BaseMultiTurnEnv` (`base.py`) adds the
-driver's half.
+driver's half. Pydantic checks an answer in one call that nothing can interrupt, so an answer's model that lets the time
+grow without bounds is refused.
 """
 
 from collections import Counter
-from collections.abc import Awaitable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Iterable, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import cache, lru_cache
+from re import Pattern
 from typing import Any, ClassVar, Literal
 
-from pydantic import BaseModel
+from pydantic import AliasChoices, AliasPath, BaseModel
 
 from ..errors import ConfigError
 from ..images.coordinates import Coordinates
@@ -20,7 +22,9 @@ from ..images.view import View
 from ..records import EndReason, Message, Task, Turn
 from ..rewards.metrics import Metric
 from ..tools import Tool
+from ..utils.docstrings import restore_docstring
 from ..utils.frozen import FrozenDict
+from ..utils.json_schema import check_schema
 from .prompts.answer_format import AnswerFormat
 from .prompts.templates import Prompts
 from .settings import LoopSettings, ViewSettings
@@ -152,7 +156,7 @@ class AuthoredEnv(ViewSettings, LoopSettings):
     restricted: ClassVar[bool] = False  # images must stay on this machine: no endpoint elsewhere, no tracker
     boxes: ClassVar[tuple[str, ...]] = ()  # where the answer has boxes (`bbox`, `boxes[]`, `items[].box`), in the
     # frame of the first original image
-    boxes_3d: ClassVar[tuple[str, ...]] = ()  # where the answer has boxes of a volume: see `answers.py`
+    boxes_3d: ClassVar[tuple[str, ...]] = ()  # where the answer has boxes of a volume: see `places.py`
     place: ClassVar[Mapping[Part, str]] = {}  # answer fields with image, plane, slice of the boxes: {"slice": "slice"}
     view_field: ClassVar[str | None] = None  # the answer field that names, by number, the view its boxes refer to
     metrics: ClassVar[Mapping[str, Metric]] = {}  # metrics over many episodes, by name: what a paper would report
@@ -163,6 +167,7 @@ class AuthoredEnv(ViewSettings, LoopSettings):
     toolbox: Toolbox
     tool_schemas: tuple[Mapping[str, Any], ...]  # of all its tools, in the OpenAI function format
     answer_format: AnswerFormat
+    _coercion: Any  # `answers.Coercion` of its schema
     _overviews: OverviewCache
     _checks_in_thread: bool  # an author's code checks answers, or an image may be opened
 
@@ -216,3 +221,113 @@ class AuthoredEnv(ViewSettings, LoopSettings):
     def oracle(self, task: Task) -> Sequence[str]:
         """Return the replies (looks) after which the model can read the answer best; empty if unknown."""
         return ()
+
+
+# ---------------------------------------------------------------------- checks of the answer that is declared
+def check_declaration(answer: type[BaseModel] | Mapping[str, Any] | None) -> None:
+    """Raise `ConfigError` for an answer that takes unbounded time to check, or a schema that cannot be used."""
+    if isinstance(answer, type):
+        _check_model(answer)
+    elif answer is not None:
+        check_schema(answer)
+
+
+@cache
+def runs_code(env: Any) -> bool:
+    """Return whether an author's code sees an answer: `validate_answer`, a validator, or a serializer."""
+    replaced: bool = env.validate_answer is not AuthoredEnv.validate_answer
+    answer: Any = env.answer
+    return replaced or (isinstance(answer, type) and any(map(_is_code, _iter_core_parts(answer))))
+
+
+@cache
+def list_other_names(answer: type[BaseModel]) -> frozenset[str]:
+    """Return the keys that a model reads besides those of its JSON Schema: further aliases, fields by their names."""
+    names: list[Any] = []
+    for part in _iter_core_parts(answer):
+        model: Any = part.get("cls") if part.get("type") == "model" else None
+        for name, declared in getattr(model, "model_fields", {}).items():
+            alias, config = declared.validation_alias, model.model_config
+            names += alias.choices if isinstance(alias, AliasChoices) else [alias]
+            names += [name] if config.get("populate_by_name") or config.get("validate_by_name") else []
+    return frozenset(str(one.path[0] if isinstance(one, AliasPath) else one) for one in names)
+
+
+@cache
+def _check_model(model: type[BaseModel]) -> None:
+    if any(map(_is_backtracking, _iter_core_parts(model))):
+        raise ConfigError(
+            f"{model.__name__}: a pattern is matched by Python's `re`, which may never end; allowed: a pattern given "
+            "as text, without regex_engine='python-re'",
+            key="answer",
+        )
+    for part in _iter_core_parts(model):
+        restore_docstring(part.get("cls"))
+        if isinstance(part.get("pattern"), str):
+            check_schema({"pattern": part["pattern"]})
+    definitions = model.model_json_schema().get("$defs", {})
+    for name, part in definitions.items():
+        unions = [one["anyOf"] for one in _iter_parts(part) if isinstance(one.get("anyOf"), list)]
+        if any(_branches_into(name, union, definitions) for union in unions):
+            raise ConfigError(
+                f"{model.__name__}: two members of a union in {name} hold {name} again, so the time to check an answer "
+                "doubles with each level; allowed: Field(discriminator=...), or one such member",
+                key="answer",
+            )
+
+
+def _iter_core_parts(model: Any) -> Iterator[Mapping[str, Any]]:
+    """Yield every part of a model's pydantic core schema."""
+    model.model_json_schema()  # completes a model with forward references
+    return _iter_parts(model.__pydantic_core_schema__, "metadata", "config")
+
+
+def _iter_parts(schema: Any, *skipped: str) -> Iterator[Mapping[str, Any]]:
+    """Yield every mapping in a schema, but what is under the keys `skipped`."""
+    if isinstance(schema, Mapping):
+        yield schema
+        schema = [item for key, item in schema.items() if key not in skipped]
+    if isinstance(schema, list | tuple):
+        for item in schema:
+            yield from _iter_parts(item, *skipped)
+
+
+def _is_backtracking(part: Mapping[str, Any]) -> bool:
+    config = part.get("config")
+    by_config = isinstance(config, Mapping) and config.get("regex_engine") == "python-re"
+    return by_config or part.get("regex_engine") == "python-re" or isinstance(part.get("pattern"), Pattern)
+
+
+def _is_code(part: Mapping[str, Any]) -> bool:
+    kind = part.get("type")
+    is_function = isinstance(kind, str) and kind.startswith("function-")
+    return is_function or any(part.get(key) for key in ("custom_init", "post_init", "computed_fields"))
+
+
+def _branches_into(name: str, union: list[Any], definitions: Mapping[str, Any]) -> bool:
+    """Return whether an answer can be read as two members of the union that both hold `name`: two objects, or two
+    lists."""
+    kinds = Counter(_get_kind(member, definitions) for member in union if name in _find_references(member, definitions))
+    return any(count > 1 for count in kinds.values())
+
+
+def _get_kind(member: Mapping[str, Any], definitions: Mapping[str, Any]) -> str:
+    seen: set[str] = set()
+    while isinstance(member.get("$ref"), str) and member["$ref"] not in seen:
+        seen.add(member["$ref"])
+        member = definitions.get(member["$ref"].rpartition("/")[2], {})
+    return str(member.get("type", "object"))
+
+
+def _find_references(schema: Any, definitions: Mapping[str, Any]) -> set[str]:
+    """Return the definitions that a part reaches."""
+    found: set[str] = set()
+    pending = [schema]
+    while pending:
+        for part in _iter_parts(pending.pop()):
+            reference = part.get("$ref")
+            name = reference.rpartition("/")[2] if isinstance(reference, str) else None
+            if name is not None and name not in found:
+                found.add(name)
+                pending.append(definitions.get(name))
+    return found

@@ -20,14 +20,13 @@ from ..images.task_images import list_names, name_image
 from ..records import Message, Nudge, Reply, ToolCall, Turn
 from ..rewards.episode import normalize_arguments
 from ..utils import concurrency
-from ..utils.box_paths import BoxPath
+from ..utils.field_paths import BoxPath
 from ..utils.frozen import FrozenDict
 from ..utils.sanitize import clean, make_boundary_code, replace_surrogates, wrap_in_boundary
-from .answers import check_answer
+from .answers import ExaminedAnswer, examine_answer
 from .contract import AuthoredEnv, EpisodeState, StepResult
-from .fitting import has_unread_keys
 from .messages import apply_history, is_failure
-from .parsing import objects
+from .parsing import objects, scan
 from .parsing import reply as parsing
 from .settings import IDLE_TURNS
 from .tool_calls import run_calls
@@ -80,7 +79,8 @@ async def step(env: AuthoredEnv, state: EpisodeState, reply: Reply) -> StepResul
         raise RuntimeError(f"step() on an episode that has ended ({state.end_reason})")
     last = state.last_turn
     kept = shorten_reply(reply)
-    cut = _find_cut_calls(reply, kept)
+    pairs = zip(reply.tool_calls or (), kept.tool_calls, strict=False)
+    cut = [len(str(short.arguments)) < len(objects.write_arguments(call.arguments)) for call, short in pairs]
     if len(kept.text) < len(reply.text) or len(kept.tool_calls) < len(reply.tool_calls or ()) or any(cut):
         state.flags.add("reply_cut")
     state.messages.append(kept.to_message())
@@ -111,7 +111,7 @@ async def step(env: AuthoredEnv, state: EpisodeState, reply: Reply) -> StepResul
     assert isinstance(parsed, parsing.Answer)
     if parsed.wants_more and not last and not state.finalized:
         return _save_notes(env, state, parsed.value)
-    answer, problem = await _check_answer(env, state, parsed.value)
+    answer, problem, has_unread = await _check_answer(env, state, parsed.value)
     if problem is not None:
         return _handle_malformed(env, state, problem)
     user_text = None if last else env.on_answer(state, answer)
@@ -123,7 +123,7 @@ async def step(env: AuthoredEnv, state: EpisodeState, reply: Reply) -> StepResul
         return _send_user_message(env, state, user_text)
     state.answer = FrozenDict(answer)
     state.flags |= parsed.flags | ({"forced_final"} if parsed.wants_more else set())
-    state.flags |= {"ignored"} if has_unread_keys(env, parsed.value) else set()
+    state.flags |= {"ignored"} if has_unread else set()
     return state.end("answered")
 
 
@@ -153,12 +153,6 @@ def _check_texts(given: object, kind: str, *fields: str) -> None:
     for field in fields:
         if not isinstance(value := getattr(given, field), str):
             raise TypeError(f"the {field} of a {kind} is {type(value).__name__}; allowed: str")
-
-
-def _find_cut_calls(reply: Reply, kept: Reply) -> list[bool]:
-    """For each call that is kept, whether a part of its arguments was left out."""
-    pairs = zip(reply.tool_calls or (), kept.tool_calls, strict=False)
-    return [len(str(short.arguments)) < len(objects.write_arguments(call.arguments)) for call, short in pairs]
 
 
 def _shorten_call(call: ToolCall, max_bytes: int) -> ToolCall:
@@ -240,7 +234,7 @@ def _parse_plain_text(
     if isinstance(parsed, parsing.Malformed) and parsed.kind == "too_long":
         return parsed
     given = text.strip()
-    for opening, closing in (*env.thinking, *parsing.OTHER_THINKING, *parsing.CHANNELS):
+    for opening, closing in (*env.thinking, *scan.OTHER_THINKING, *scan.CHANNELS):
         text = text.rpartition(closing)[2].partition(opening)[0]
     answer = text.removesuffix("<|return|>").strip()
     if not answer:
@@ -264,20 +258,20 @@ def get_final_value(env: AuthoredEnv, text: str) -> Mapping[str, object] | None:
     return None if answer is None else answer.value
 
 
-async def _check_answer(
-    env: AuthoredEnv, state: EpisodeState, value: Mapping[str, Any]
-) -> tuple[dict[str, Any], str | None]:
-    """`check_answer`; an author's code runs in a thread, which is abandoned after `tool_timeout` seconds."""
+async def _check_answer(env: AuthoredEnv, state: EpisodeState, value: Mapping[str, Any]) -> ExaminedAnswer:
+    """`examine_answer`; an author's code runs in a thread, which is abandoned after `tool_timeout` seconds."""
     images = (state.images or None,) if env.place or env.boxes_3d else ()
     if not env._checks_in_thread:
-        return check_answer(env, value, state.task, state.views, *images)
+        return examine_answer(env, value, state.task, state.views, *images)
     try:
         return await concurrency.run_in_thread(
-            check_answer, env, value, state.task, state.views, *images, timeout=env.tool_timeout
+            examine_answer, env, value, state.task, state.views, *images, timeout=env.tool_timeout
         )
     except concurrency.CallTimeout:
         log.warning("%s: checking an answer took longer than %s s", env.name, env.tool_timeout)
-        return {}, f"checking the answer took longer than {env.tool_timeout or 0:g} seconds; give another"
+        return ExaminedAnswer(
+            {}, f"checking the answer took longer than {env.tool_timeout or 0:g} seconds; give another"
+        )
 
 
 # ---------------------------------------------------------------------- the environment's messages

@@ -11,7 +11,7 @@ from cachetools import LRUCache, cached
 from ..errors import ConfigError
 from ..images.ref import ImageRef
 from ..images.resample import fit_size
-from ..images.task_images import TaskImage, open_source
+from ..images.task_images import TaskImage, TaskImages, open_source
 from ..images.view import View
 from ..records import Task
 
@@ -93,6 +93,12 @@ class OverviewCache:
         overviews: LRUCache[Any, Overview] = LRUCache(OVERVIEW_BYTES, getsizeof=_count_bytes)
         self.get = cached(overviews, condition=Condition())(self._open)  # Task -> Overview
         self.counts: WeakKeyDictionary[Task, int] = WeakKeyDictionary()  # images of tasks that were opened
+
+    def open_images(self, task: Task) -> TaskImages | None:
+        """Return a task's images, each opened when first used; None if it has none."""
+        overview = self.get(task)
+        opened = [view.source for view in overview.views]
+        return TaskImages(opened, overview.count, lambda: self._get_images(task)) if opened else None
 
     def _open(self, task: Task) -> Overview:
         images = self._get_images(task)

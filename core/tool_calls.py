@@ -26,9 +26,9 @@ from ..tools.calling import build_timeout
 from ..utils import concurrency
 from ..utils.sanitize import clean
 from ..utils.terminal import make_line
-from .answers import show_whole
 from .contract import AuthoredEnv, EpisodeState
 from .parsing.objects import ParsedCall
+from .places import show_whole
 
 log = logging.getLogger("viewbox.envs")
 

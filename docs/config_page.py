@@ -21,8 +21,7 @@ from viewbox.engines.table import get_engine
 from viewbox.envs import load_class
 from viewbox.plugins import ENGINES, ENVIRONMENTS
 from viewbox.rewards import Component, Reward
-from viewbox.rewards.declare import get_reward_class, list_reward_types
-from viewbox.rewards.spec import COMPONENT_KEYS
+from viewbox.rewards.declare import COMPONENT_KEYS, get_reward_class, list_reward_types
 from viewbox.tools import to_tool_names
 from viewbox.tools.specialists import get_specialist_class, list_kinds
 from viewbox.tools.specialists.models.model import ModelSpecialist

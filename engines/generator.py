@@ -38,7 +38,6 @@ class TokenRecord:
         self.logprobs += [0.0] * len(ids)
 
     def add_sampled(self, ids: Sequence[int], logprobs: Sequence[float]) -> None:
-        """Add the tokens that the policy sampled."""
         self.completion_ids += ids
         self.mask += [1] * len(ids)
         self.logprobs += logprobs
@@ -77,7 +76,6 @@ class Conversation:
 
     @property
     def visible_messages(self) -> list[Message]:
-        """The messages that the model sees."""
         return self.history(self.messages)
 
 
@@ -94,19 +92,15 @@ class Load:
 class Generator(Protocol):
     """Turns conversations into replies; a token generator also fills `conversation.record`.
 
-    A class that inherits it needs `run_config` and `reply` only. If it also has `get_load() -> Load`, `viewbox rollout`
-    shows tokens/s and the slots in use. If it holds an exception in `failure`, no conversation can go on: `reply`
-    raises it, and the run ends.
+    A class needs `run_config` and `reply` only. With `get_load() -> Load`, `viewbox rollout` shows tokens/s and the
+    slots in use. An exception held in `failure` ends the run: `reply` raises it for every conversation.
     """
 
     run_config: RunConfig
 
     async def reply(self, conversation: Conversation) -> Reply:
-        """Return the next assistant message. It is called after the environment's messages were appended.
-
-        An exception ends this episode as `error`. `GeneratorError`, `ConfigError`, `ModelError` and `failure` end the
-        run.
-        """
+        """Return the next assistant message, after the environment's messages were appended. An exception ends this
+        episode as `error`; `GeneratorError`, `ConfigError`, `ModelError` and `failure` end the run."""
         ...
 
     def join(self, conversation: Conversation) -> None:

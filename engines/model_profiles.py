@@ -146,13 +146,7 @@ MODELS = (
 
 
 def get_model_defaults(model_type: str) -> ModelDefaults:
-    """Return the conventions of a `model_type` (of a transformers config); all unknown if it is not in the table.
-
-    >>> get_model_defaults("qwen3_vl").to_settings()
-    {'coordinates': 'per_mille', 'reply_format': 'hermes', 'thinking': (('<think>', '</think>'),)}
-    >>> get_model_defaults("other").to_settings()
-    {}
-    """
+    """Return the conventions of a `model_type` (of a transformers config); all unknown if it is not in the table."""
     return next((model for model in MODELS if model_type in model.kinds), ModelDefaults())
 
 

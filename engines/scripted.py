@@ -39,10 +39,7 @@ class ScriptedPolicy:
 
 
 class PolicyGenerator(Generator):
-    """A function (or coroutine function) of the messages as a generator: what `env.play` takes, for many episodes.
-
-    An exception of the function ends its episode as `error`.
-    """
+    """A function (or coroutine function) of the messages as a generator: what `env.play` takes, for many episodes."""
 
     def __init__(self, policy: Policy) -> None:
         self.policy = policy
@@ -53,10 +50,8 @@ class PolicyGenerator(Generator):
 
 
 class ScriptedGenerator(Generator):
-    """A token generator that replies with the text of `script`, and asks `model` if the script returns None.
-
-    With a script of one zoom, the model replies to what that zoom shows, as if it had made the zoom itself.
-    """
+    """A token generator that replies with the text of `script`, and asks `model` if the script returns None: the model
+    then sees what a scripted zoom shows, as if it had made the zoom itself."""
 
     def __init__(
         self, tokens: "ChatTokens", script: Script, model: Generator | None = None, *, max_completion_tokens: int = 4096
@@ -67,7 +62,6 @@ class ScriptedGenerator(Generator):
 
     @property
     def failure(self) -> Exception | None:
-        """Why the model cannot go on; None if it can."""
         return getattr(self.model, "failure", None)
 
     async def reply(self, conversation: Conversation) -> Reply:

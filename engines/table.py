@@ -83,14 +83,7 @@ class ServerEngine(Engine, Protocol):
 
 
 def get_engine(name: str) -> Engine:
-    """Return the module of an engine.
-
-    Raises:
-        ConfigError: there is no such engine, or its module lacks a name.
-
-    >>> get_engine("hf").sends_weights, get_engine("vllm").sends_weights
-    (False, True)
-    """
+    """Return the module of an engine. Raise `ConfigError` if there is none, or if it lacks a name."""
     module = import_plugin("engines", name)
     if module is None:
         raise ConfigError(f"rollout.engine: {describe_unknown('engine', name, list_plugins('engines'))}")

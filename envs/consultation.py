@@ -74,7 +74,6 @@ class Consultation(DataEnv):
         return Task("", prompt=task.prompt, reference=reference, metadata=task.metadata)
 
     def tools_of(self, task: Task) -> tuple[str, ...]:
-        """Return the tools; those that answer from facts only if the task has them."""
         return tuple(name for name in super().tools_of(task) if FACTS.get(name, "answer") in task.reference)
 
     def hidden_arguments(self, task: Task, tool: str) -> Mapping[str, object]:
@@ -93,7 +92,6 @@ class Consultation(DataEnv):
         return CombinedReward({"exact": (ExactMatchReward("answer"), 0.8), "words": (TokenF1Reward("answer"), 0.2)})
 
     def perfect_answer(self, task: Task) -> dict[str, object]:
-        """Return the right answer; the first if several are accepted."""
         return {"answer": str(task.reference["answer"][0])}
 
 

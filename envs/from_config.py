@@ -20,15 +20,9 @@ _NOT_ENV_SETTINGS = {
 
 
 def build_envs(config: Config, defaults: Mapping[str, object]) -> tuple[BaseMultiTurnEnv, BaseMultiTurnEnv]:
-    """Return the (training, held-out) environments, with the reward of the config.
-
-    Args:
-        config: the run; `env.eval` overrides `env` for the held-out environment.
-        defaults: environment settings that follow from the model; settings in the config override them.
-
-    Raises:
-        ConfigError: a setting is invalid; the message begins with its key in the YAML.
-    """
+    """Return the (training, held-out) environments, with the reward of the config; `env.eval` overrides `env` for the
+    second, and the config the `defaults` that follow from the model. Raise `ConfigError`, which begins with a key in
+    the YAML."""
     from ..rewards import build
 
     try:
@@ -78,11 +72,8 @@ def check_turns(env: BaseMultiTurnEnv, section: str) -> None:
 
 
 def prepare_env(env: BaseMultiTurnEnv, section: str = "env") -> None:
-    """Load the models of an environment's tools and connects to their servers, before the first episode.
-
-    Raises:
-        ConfigError: one of them cannot be used; the message begins with its key in the YAML.
-    """
+    """Load the models of an environment's tools and connect to their servers. Raise `ConfigError`, which begins with a
+    key in the YAML, if one of them cannot be used."""
     try:
         env.prepare()
     except ConfigError as error:
@@ -92,11 +83,7 @@ def prepare_env(env: BaseMultiTurnEnv, section: str = "env") -> None:
 
 def merge_settings(settings: Mapping[str, object], held_out: Mapping[str, object]) -> dict[str, object]:
     """Return the settings of the held-out environment: those of `env.eval` replace others; `data` is merged, and so are
-    the settings of each environment of a mixture.
-
-    >>> merge_settings({"max_turns": 4, "data": {"source": "a.csv", "split": "train"}}, {"data": {"split": "test"}})
-    {'max_turns': 4, 'data': {'source': 'a.csv', 'split': 'test'}}
-    """
+    the settings of each environment of a mixture."""
     merged = {**settings, **held_out}
     for key, merge in (("data", merge_data), ("environments", _merge_parts)):
         before, after = settings.get(key), held_out.get(key)

@@ -36,7 +36,6 @@ class Grounding(DataEnv):
     # ------------------------------------------------------------------ what is mapped
     @property
     def is_labeled(self) -> bool:
-        """Whether boxes have labels."""
         return "labels" in self.data.columns
 
     @cached_property
@@ -83,7 +82,6 @@ class Grounding(DataEnv):
 
     @property
     def is_3d(self) -> bool:
-        """Whether boxes are of volumes, not of slices."""
         return self.data.boxes.format == "xyzxyz"
 
     @property
@@ -180,7 +178,6 @@ class Grounding(DataEnv):
         return metrics
 
     def perfect_answer(self, task: Task) -> dict[str, object]:
-        """Return the right answer, boxes as fractions; a text that the row lacks is empty."""
         gold = task.reference
         texts = {name: str(get_first(gold.get(name, ""))) for name in TEXTS if name in self.data.columns}
         return {**texts, **{name: gold.get(name) for name in self.place.values()}, "boxes": list(gold["boxes"])}

@@ -35,9 +35,8 @@ BLOCK = 100  # tasks in which the weights hold
 
 
 class MixtureTasks(Sequence[Task]):
-    """The tasks of several environments in turn, in proportion to their weights.
-
-    It ends when the tasks of every environment have come once; those of a smaller one come again before that.
+    """The tasks of several environments in turn, in proportion to their weights, until those of every environment have
+    come once; those of a smaller one come again before that.
 
     >>> tasks = MixtureTasks({"a": [Task("1"), Task("2")], "b": [Task("1")]}, {"a": 2, "b": 1})
     >>> [task.id for task in tasks]
@@ -134,7 +133,6 @@ class Mixture(BaseMultiTurnEnv):
         return self.parts[key]
 
     def metrics_of(self, environment: str) -> Mapping[str, Metric]:
-        """Return the metrics of one of its environments, by its key."""
         part = self.parts.get(environment)
         return {} if part is None else part.metrics
 

@@ -62,7 +62,6 @@ class Report(DataEnv):
     # ------------------------------------------------------------------ what is mapped
     @property
     def texts(self) -> tuple[str, ...]:
-        """The fields that hold the report."""
         return self.sections or ("report",)
 
     @cached_property
@@ -147,7 +146,6 @@ class Report(DataEnv):
         return metrics
 
     def perfect_answer(self, task: Task) -> dict[str, object]:
-        """Return the right answer, boxes as fractions; a text that the row lacks is empty."""
         extras = {name: list(task.reference.get(name, ())) for name in self._extras}
         if FIELD in extras:
             extras[FIELD] = extras[FIELD][:MAX_DIAGNOSES]

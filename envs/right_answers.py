@@ -14,10 +14,9 @@ import msgspec
 import numpy as np
 
 from ..core.answers import check_answer
-from ..core.base import BaseMultiTurnEnv
-from ..core.loop import Policy, get_final_value
+from ..core.base import BaseMultiTurnEnv, vary
+from ..core.loop import get_final_value
 from ..core.tasks import to_sequence
-from ..core.variants import vary
 from ..errors import ToolError, ViewboxError, suggest_nearest
 from ..images.coordinates import needs_size
 from ..records import Episode, Scores, Task
@@ -142,7 +141,8 @@ def _play(env: BaseMultiTurnEnv, silent: BaseMultiTurnEnv, task: Task, stage: li
         raise ToolError(problem)
     stage.append("have a right answer that cannot be played")
     replies = [*env.oracle(task), text]
-    return silent.play(task, _follow(replies[-1:] if len(replies) > env.max_turns else replies))
+    replies = replies[-1:] if len(replies) > env.max_turns else replies
+    return silent.play(task, lambda messages: replies[sum(message.role == "assistant" for message in messages)])
 
 
 def _leave_out(reward: CombinedReward, left_out: dict[str, str], prefix: str = "") -> CombinedReward | None:
@@ -166,7 +166,6 @@ def _leave_out(reward: CombinedReward, left_out: dict[str, str], prefix: str = "
 
 
 def _write_answer(env: BaseMultiTurnEnv, task: Task) -> str:
-    """Return the right answer; of an environment whose answer is plain text, the only text of the reference."""
     texts = [value for value in task.reference.values() if isinstance(value, str)]
     if env.answer is None and len(texts) == 1 and not hasattr(env, "gold_answer"):
         return texts[0]
@@ -175,10 +174,6 @@ def _write_answer(env: BaseMultiTurnEnv, task: Task) -> str:
 
 def _say_nothing(answer: object, reference: object) -> None:
     """Stand for the reward of an environment of which every component is left out."""
-
-
-def _follow(replies: Sequence[str]) -> Policy:
-    return lambda messages: replies[sum(message.role == "assistant" for message in messages)]
 
 
 def _compute_means(scores: Iterable[Scores]) -> dict[str, float | None]:
@@ -288,14 +283,9 @@ def _find_boxes(value: Any) -> Iterator[Sequence[float]]:
 
 
 def describe_doubtful_unit(unit: str, boxes: Iterable[tuple[Sequence[float], tuple[int, int]]]) -> str | None:
-    """Return why `data.boxes.unit` is probably another one; None if nothing says so.
-
-    If all boxes also fit a smaller unit, they lie in one corner of their images. That is by chance with the product of
-    the shares of that corner.
-
-    Args:
-        unit: pixel, unit or per_mille.
-        boxes: (x1, y1, x2, y2) as fractions, with the (width, height) of their image in pixels.
+    """Return why `data.boxes.unit` is probably another one; None if nothing says so. If all boxes (with the size of
+    their image) also fit a smaller unit, they lie in one corner: by chance with the product of the shares of that
+    corner.
 
     >>> describe_doubtful_unit("per_mille", [((0.01, 0.02, 0.05, 0.04), (64, 48))])
     'all boxes (1) lie in the top left 0.05 x 0.04 of their images, and would also fit as pixel; is it the right unit?'

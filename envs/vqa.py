@@ -89,21 +89,17 @@ class VQA(DataEnv):
         return f"{question}\nAnswer in as few words as possible; with yes or no if the question asks for it."
 
     def perfect_answer(self, task: Task) -> dict[str, object]:
-        """Return the right answer; the first if several are accepted."""
         return {"answer": get_first(task.reference["answer"])}
 
 
 def get_first(gold: object) -> object:
-    """Return an answer, or the first of several that are accepted."""
     return gold[0] if isinstance(gold, list | tuple) else gold
 
 
 # ---------------------------------------------------------------------- kinds and choices
 def read_kind(row: MappedRow, name: str, value: str | None, answers: Sequence[object], choices: Sequence[str]) -> str:
-    """Return the kind of a question: as the dataset says, else from its choices and answers. Raise `BadRow`.
-
-    `close-ended`, `Single-choice question` and the like are understood.
-    """
+    """Return the kind of a question: as the dataset says (also `close-ended`, `Single-choice question` and the like),
+    else from its choices and answers. Raise `BadRow`."""
     if value is None:
         is_closed = all(normalize_label(to_text(answer)) in CLOSED for answer in answers)
         return "choice" if choices else "closed" if is_closed else "open"
@@ -160,9 +156,8 @@ def accept_choices(row: MappedRow, name: str, answers: Sequence[object], choices
 
 
 def list_spellings(numbers: Sequence[int], choices: Sequence[str]) -> list[str]:
-    """Return how the choices of these numbers may be written: the text, its letter, and both.
-
-    "B) right lung" and "(B) right lung" have the normal form of "B. right lung".
+    """Return how the choices of these numbers may be written: the text, its letter, and both. "B) right lung" and "(B)
+    right lung" have the normal form of "B. right lung".
 
     >>> list_spellings([1], ["left lung", "right lung"])
     ['right lung', 'B', 'B. right lung']
@@ -175,7 +170,6 @@ def list_spellings(numbers: Sequence[int], choices: Sequence[str]) -> list[str]:
 
 
 def write_choices(choices: Sequence[str]) -> str:
-    """Return the choices as lines, with their letters."""
     letters = get_letters(choices)
     marks = [f"{letter}." for letter in letters] or ["-"] * len(choices)
     return "\n".join(f"{mark} {text}" for mark, text in zip(marks, choices, strict=True))

@@ -30,6 +30,7 @@ from typing import Any, Final
 from viewbox.errors import ConfigError, ToolError, ToolFault
 from viewbox.tools.search.live import FILE, LiveSource
 from viewbox.tools.search.records import (
+    RECENT_YEARS,
     SEARCH_TYPES,
     Article,
     ArticleQuery,
@@ -39,8 +40,7 @@ from viewbox.tools.search.records import (
     SearchType,
 )
 from viewbox.tools.search.snapshot import SnapshotSource, schema
-from viewbox.tools.search.snapshot.rows import (
-    RECENT_YEARS,
+from viewbox.tools.search.snapshot.schema import (
     BadRecord,
     check_picture,
     read_article,

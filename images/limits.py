@@ -24,18 +24,9 @@ WAIT = 6.0  # times as long a file may take by the clock: its disk may be slow, 
 
 
 def check_size(shape: Sequence[int], itemsize: int, *, frames: int = 1) -> int:
-    """Return the bytes of an array, which is not empty and not larger than `MAX_BYTES`.
+    """Return the bytes of `frames` arrays of a shape, (height, width[, 3]) or (z, y, x). Raise `ImageError` if a side
+    is 0, there are more than `MAX_FRAMES`, or together they are larger than `MAX_BYTES`.
 
-    Args:
-        shape: the sides in the order of the array: (height, width[, 3]) or (z, y, x).
-        itemsize: bytes of a value.
-        frames: how many arrays of that shape there are.
-
-    Raises:
-        ImageError: a side is 0, there are more than `MAX_FRAMES` frames, or together they are too large.
-
-    >>> check_size((1000, 2000), 3)
-    6000000
     >>> check_size((100_000, 100_000), 1)
     Traceback (most recent call last):
     viewbox.errors.ImageError: 100000x100000 pixels need 9.3 GiB; allowed: 1.0 GiB

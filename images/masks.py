@@ -22,7 +22,6 @@ class Inside(NamedTuple):
     void: float | None = None
 
     def find(self, mask: Source) -> np.ndarray:
-        """Return which pixels are inside; bool (height, width)."""
         values = _get_values(mask.filled, mask)
         inside = (values >= self.least if self.least else values > 0) & (self.void is None or values != self.void)
         return inside if mask.measured is None else inside & mask.measured

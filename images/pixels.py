@@ -5,15 +5,16 @@ If that would change a value by more than a thousandth of the range of all value
 infinities are no measurement, nor is what a file calls padding.
 """
 
+import io
 import math
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import Any, NamedTuple
 
 import numpy as np
-from PIL import Image
+from PIL import ExifTags, Image
 
 from ..errors import ImageError
-from .colors import name_space, to_srgb
 
 DEPTHS = ("uint8", "uint16", "int16", "float32")
 CODES = {np.dtype(name).str[1:]: name for name in DEPTHS}  # quicker to ask for than a name: "u2" of any byte order
@@ -170,7 +171,6 @@ def _split(values: np.ndarray) -> Iterator[tuple[tuple[slice, ...], np.ndarray]]
 
 
 def _to_float32(values: np.ndarray) -> Native:
-    """Convert floats; raise `ImageError` if float32 cannot tell them apart."""
     low, high, blank = float(values.min()), float(values.max()), None  # NaN if any value is NaN
     if not (np.isfinite(low) and np.isfinite(high)):
         finite, blank = np.isfinite(values), math.nan
@@ -194,12 +194,8 @@ def _check_float32(dtype: np.dtype[Any], low: float, high: float) -> None:
 
 
 def lay_on_ground(pixels: np.ndarray, *, associated: bool = False) -> tuple[np.ndarray, int | None, tuple[str, ...]]:
-    """Return transparent pixels as they look on their ground, the ground (see `_choose_ground`), and notes.
-
-    Args:
-        pixels: (h, w, 2) or (h, w, 4), whose last channel is opacity: uint8, uint16, booleans, or floats from 0 to 1.
-        associated: whether the colors are stored times the opacity.
-    """
+    """Return transparent pixels, (h, w, 2) or (h, w, 4) with opacity last, as they look on their ground, the ground
+    (see `_choose_ground`), and notes. `associated`: the colors are stored times the opacity."""
     full, ground = _get_full(pixels.dtype), _choose_ground(pixels)
     depth = np.result_type(pixels.dtype, np.float32) if pixels.dtype.kind == "f" else pixels.dtype
     laid = np.empty((*pixels.shape[:2], pixels.shape[2] - 1), depth)
@@ -241,11 +237,9 @@ def _get_full(dtype: np.dtype[Any]) -> int:
 
 
 def pillow_to_array(image: Image.Image) -> tuple[np.ndarray, int | None, tuple[str, ...]]:
-    """Return a Pillow image of any mode as (h, w) or (h, w, 3), turned upright by EXIF, in sRGB; the ground on which it
-    was laid (0 for black, 1 for white, None if nothing is transparent); and notes.
-
-    Gray stays gray and deep stays deep; everything else is RGB.
-    """
+    """Return a Pillow image of any mode as (h, w) if it is gray, else (h, w, 3), turned upright by EXIF, in sRGB;
+    the ground on which it was laid (0 for black, 1 for white, None if nothing is transparent); and notes. Deep stays
+    deep."""
     pixels, ground, notes = np.asarray(_convert(image)), None, tuple[str, ...]()
     if _is_transparent(image):
         pixels, ground, notes = lay_on_ground(pixels)
@@ -269,7 +263,6 @@ def _is_transparent(image: Image.Image) -> bool:
 
 
 def _convert(image: Image.Image) -> Image.Image:
-    """Return an image of a mode that an array can have."""
     mode = image.mode
     if _is_transparent(image):
         mode = "LA" if mode in ("1", "L", "LA", "La") else "RGBA"
@@ -278,3 +271,59 @@ def _convert(image: Image.Image) -> Image.Image:
     elif mode not in ("L", "RGB", "I", "F") and not mode.startswith("I;16"):
         mode = "RGB"
     return image if mode == image.mode else image.convert(mode)  # which copies
+
+
+# ---------------------------------------------------------------------- colors of another space than sRGB
+# Models and their processors take pixels for sRGB. 8-bit RGB with an ICC profile is converted. What else a file says of
+# its colors is not applied, and a note says so: values of deeper pixels and of gray ones stay as they are stored.
+ALIKE = 3  # gray levels by which a profile may differ from sRGB
+PRIMARIES = (0.3127, 0.329, 0.64, 0.33, 0.3, 0.6, 0.15, 0.06)  # of sRGB, in the order of a PNG's cHRM
+NAMED = (-1, -1)  # key of what a reader of ours adds to the info of a picture; no text of a file has it
+LATTICE = np.stack(np.meshgrid(*[np.arange(0, 256, 51, dtype=np.uint8)] * 3), -1).reshape(-1, 12, 3)
+
+
+def to_srgb(pixels: np.ndarray, profile: Any) -> tuple[np.ndarray, tuple[str, ...]]:
+    """Return pixels, which are converted by an ICC profile if they are uint8 (…, h, w, 3), and what is to be said."""
+    if not profile:
+        return pixels, ()
+    from PIL import ImageCms
+
+    try:
+        given = ImageCms.ImageCmsProfile(io.BytesIO(profile))
+        if (space := given.profile.xcolor_space.strip()) == "RGB":
+            transform = ImageCms.buildTransform(given, ImageCms.createProfile("sRGB"), "RGB", "RGB")
+            if np.abs(_transform_colors(LATTICE, transform).astype(int) - LATTICE).max() <= ALIKE:
+                return pixels, ()
+            if pixels.dtype == np.uint8 and pixels.ndim > 2 and pixels.shape[-1] == 3:
+                return _transform_colors(pixels, transform), (
+                    "colors are converted to sRGB by the color profile of the file",
+                )
+    except Exception as error:  # LittleCMS and Pillow raise anything for a damaged profile
+        space = f"damaged, {type(error).__name__}"
+    return pixels, (f"the color profile of the file ({space}) is not applied: values are as they are stored",)
+
+
+def _transform_colors(pixels: np.ndarray, transform: Any) -> np.ndarray:
+    converted = np.ascontiguousarray(pixels).reshape(-1, *pixels.shape[-2:]).copy()
+    rows = max(1, STRIP // converted.shape[1])
+    for top in range(0, len(converted), rows):
+        strip = converted[top : top + rows]
+        strip[:] = np.asarray(transform.apply(Image.fromarray(strip)))
+    return converted.reshape(pixels.shape)
+
+
+def name_space(image: Image.Image) -> tuple[str, ...]:
+    """Return a note on the color space that PNG, BMP or EXIF name, if that is not sRGB and there is no profile."""
+    info, named = image.info, ""
+    gamma, primaries = info.get("gamma"), info.get("chromaticity")  # or a text of that name
+    if isinstance(gamma, float) and abs(gamma - 1 / 2.2) > 0.01:
+        named = f"gamma {gamma:.4g}"
+    elif isinstance(primaries, tuple) and not np.allclose(primaries, PRIMARIES, atol=0.01):
+        named = "primaries of its own"
+    else:
+        with suppress(Exception):  # what EXIF holds may be damaged
+            exif = image.getexif()
+            space, index = exif.get_ifd(ExifTags.IFD.Exif).get(0xA001), exif.get_ifd(ExifTags.IFD.Interop).get(1)
+            named = "Adobe RGB" if space == 2 or index == "R03" else "uncalibrated" if space == 0xFFFF else ""
+    named = info.get(NAMED) or named * ("srgb" not in info and not info.get("icc_profile"))
+    return (f"the color space that the file names ({named}) is not sRGB, and is not applied",) if named else ()

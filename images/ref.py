@@ -68,9 +68,7 @@ class ImageRef(PlainRecord, frozen=True):
     @classmethod
     def _from_array(cls, pixels: np.ndarray, uri: str | None) -> "ImageRef":
         """Return the reference of uint8 (h, w) or (h, w, 3), which stay an array: most views are only ever encoded.
-
-        If equal pixels are already in memory, this is the reference that holds them.
-        """
+        Equal pixels share the reference that is in memory."""
         flat = np.ascontiguousarray(pixels)
         (height, width), mode = flat.shape[:2], "L" if flat.ndim == 2 else "RGB"
         digest = hashlib.sha256(f"{mode} {width} {height} ".encode())

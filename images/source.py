@@ -150,7 +150,6 @@ class Source(Facts):
 
     @property
     def color(self) -> bool:
-        """Whether the pixels are RGB."""
         return self.pixels.ndim == 3
 
     @property
@@ -185,7 +184,6 @@ class Source(Facts):
 
     @property
     def limits(self) -> tuple[float, float]:
-        """The lowest and the highest native value that was measured."""
         return float(self.filled.min()), float(self.filled.max())
 
     def is_same_stack(self, other: "Source") -> bool:
@@ -301,7 +299,6 @@ class Volume(Facts):
         return self.voxels if self.times is None else self.times
 
     def count_times(self) -> int:
-        """Return how many time points there are."""
         return 1 if self.times is None else int(self.times.shape[0])
 
     def at_time(self, time: int) -> "Volume":
@@ -357,10 +354,8 @@ class Volume(Facts):
         return Source(pixels, display, self.get_spacing(plane), volume=volume, **{**alike, "curve": curve})
 
     def get_directions(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Return what a pixel to the right and one down are in the patient, and where the first pixel of the slice is.
-
-        All three are (3,), in millimeters (LPS); the slice is that of `plane` and `index`, as it is shown.
-        """
+        """Return what a pixel to the right and one down are in the patient, and where the first pixel of the slice is,
+        as it is shown: (3,) each, in millimeters (LPS)."""
         assert self.affine is not None
         columns, origin = self.affine[:3, :3].T, self.affine[:3, 3]
         if self.plane == "axial":

@@ -30,10 +30,8 @@ def count_values(pixels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def describe_values(values: np.ndarray, often: np.ndarray | None = None) -> dict[str, float]:
-    """Mean, standard deviation (of the population), min and max of values, each of which occurs so `often` (once).
-
-    In float64 and in two passes: the mean of the squares less the square of the mean loses a small spread.
-    """
+    """Mean, standard deviation (of the population), min and max of values, each of which occurs so `often` (once). In
+    two passes: the mean of the squares less the square of the mean loses a small spread."""
     lowest, highest = float(values.min()), float(values.max())
     mean, std = lowest, 0.0  # a sum of equal floats is rounded
     if lowest < highest and often is None:
@@ -45,15 +43,8 @@ def describe_values(values: np.ndarray, often: np.ndarray | None = None) -> dict
 
 
 def describe_pixels(pixels: np.ndarray, measured: np.ndarray | None = None) -> dict[str, float | list[int]]:
-    """`describe_values` of all pixels, their median, and a histogram.
-
-    The histogram has `BINS` equal bins from the lowest to the highest value; the sixth holds all if there is one value.
-    `pixels` are (height, width); for RGB, (height, width, 3), their luminance is described. `measured`, bool (height,
-    width), says which pixels count.
-
-    >>> describe_pixels(np.array([[0, 10], [20, 70]], np.uint8))["median"]
-    15.0
-    """
+    """`describe_values` of all pixels that were `measured`, of RGB their luminance, their median, and a histogram of
+    `BINS` equal bins from the lowest to the highest value; the sixth holds all if there is one value."""
     pixels = to_luminance(pixels)
     pixels = pixels if measured is None else pixels[measured][None]
     middle = [(pixels.size - 1) // 2, pixels.size // 2]

@@ -100,10 +100,8 @@ class TaskImages(Sequence[Source]):
 
 
 def find_number(images: Sequence[Source], source: Source) -> int | None:
-    """Return the number of the image that a source is, or a slice of; None if it is none of them.
-
-    Of `TaskImages`, only those of the task that are open are looked at.
-    """
+    """Return the number of the image that a source is, or a slice of, among those that are open; None if it is none of
+    them."""
     opened = images.opened if isinstance(images, TaskImages) else dict(enumerate(images))
     return next((number for number, one in opened.items() if one is source or one.is_same_stack(source)), None)
 
@@ -113,10 +111,8 @@ _OPEN: WeakValueDictionary[tuple[str, str | None], Source] = WeakValueDictionary
 
 
 def open_source(image: TaskImage) -> Source:
-    """Return the source of an image in any form that `BaseMultiTurnEnv.images` may return.
-
-    References to the same image give the same `Source` object as long as it is in use.
-    """
+    """Return the source of an image in any form that `BaseMultiTurnEnv.images` may return; references to the same image
+    give the same `Source` as long as it is in use."""
     if not isinstance(image, ImageRef):
         return Source.of(image)
     key = image.hash, image.uri

@@ -305,10 +305,8 @@ class View:
         return ref
 
     def to_gray(self) -> np.ndarray:
-        """Return the grid in gray levels, (height, width): ITU-R BT.601 luma, not painted where nothing was measured.
-
-        It is kept like the grid.
-        """
+        """Return the grid in gray levels, (height, width): ITU-R BT.601 luma, not painted where nothing was measured;
+        kept."""
         pixels = self.source.to_uint8(self.get_values())
         if pixels.ndim == 2:
             return pixels

@@ -38,9 +38,8 @@ Info = dict[str, Any]
 
 
 class AnyText(spaces.Space[str]):
-    """Texts of at most `max_length` characters, of any alphabet; `sample` draws short ones.
-
-    `spaces.Text` lists every character that it allows, and a model may write any.
+    """Texts of at most `max_length` characters, of any alphabet, where `spaces.Text` lists every character that it
+    allows; `sample` draws short ones.
 
     >>> AnyText(5).contains("été"), AnyText(2).contains("été"), AnyText(5).contains(3)
     (True, False, False)
@@ -69,20 +68,16 @@ class AnyText(spaces.Space[str]):
 
 
 class ViewboxGymEnv(gymnasium.Env[Observation, str]):
-    """The environment `environment` with `settings` as a Gymnasium environment.
+    """The environment `environment`, a name that `viewbox.make` takes, with `settings`, as a Gymnasium environment.
 
     The reward is 0 until the episode ends, and then the environment's score. The last `info` has `end_reason` and
-    `record`, the `Episode`; an episode without a score has the reward 0 and says why in `info["no_score"]`.
+    `record`, the `Episode`; an episode without a score has the reward 0 and says why in `info["no_score"]`. Raise
+    `ConfigError`.
 
     Args:
-        environment: a name that `viewbox.make` takes.
         image_size: height and width of the pictures in observations; None: of the first task's, side by side. A smaller
             picture lies in the top left corner of a black frame, a larger one is made smaller.
         render_mode: `rgb_array`: `render` returns the newest picture.
-        settings: of the environment.
-
-    Raises:
-        ConfigError: an unknown name or setting, or no tasks.
     """
 
     metadata = {"render_modes": ["rgb_array"], "render_fps": 1}  # noqa: RUF012 (Gymnasium's own form)
@@ -113,11 +108,9 @@ class ViewboxGymEnv(gymnasium.Env[Observation, str]):
     def reset(
         self, *, seed: int | None = None, options: Mapping[str, object] | None = None
     ) -> tuple[Observation, Info]:
-        """Start an episode. `options={"task": n}` chooses the task; otherwise it is drawn, fixed by `seed`.
-
-        `info` has `messages` (system prompt and question), `tools` (schemas in the OpenAI format) and `task` (its id).
-        The text of the observation teaches the tools, because a step takes nothing but text.
-        """
+        """Start an episode. `options={"task": n}` chooses the task; otherwise it is drawn, fixed by `seed`. `info` has
+        `messages`, `tools` (schemas in the OpenAI format) and the id of the `task`. The text teaches the tools, because
+        a step takes nothing but text."""
         super().reset(seed=seed)
         drawn = int(self.np_random.integers(len(self.tasks)))
         task = pick_task(self.tasks, (options or {}).get("task", drawn), "options.task")

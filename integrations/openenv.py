@@ -168,14 +168,9 @@ def build_app(
     max_sessions: int = MAX_SESSIONS,
     session_timeout: float = SESSION_TIMEOUT,
 ) -> Any:
-    """Return the FastAPI application of an environment, for uvicorn.
-
-    A session in which nothing was asked for `session_timeout` seconds is freed: its client went away.
-
-    Raises:
-        ConfigError: an unknown name or setting, no tasks, or an environment whose data is restricted: whoever reaches
-            the server sees its images, web pages in a browser on this machine included.
-    """
+    """Return the FastAPI application of an environment, for uvicorn. A session without a request for `session_timeout`
+    seconds is freed. Raise `ConfigError` also for restricted data: whoever reaches the server sees its images, web
+    pages in a browser on this machine included."""
     env = make(environment, **(settings or {}))
     check_served(env)
     env.prepare()

@@ -28,20 +28,8 @@ T = TypeVar("T")
 
 
 class Session:
-    """An environment and its episode in progress; `open` starts another.
-
-    An exception of the environment's code ends the episode as `error`, as in viewbox's own driver.
-
-    >>> from viewbox.envs.digits import Digits
-    >>> env = Digits()
-    >>> session = Session(env)
-    >>> [message.role for message in session.open(env.tasks[0], seed=0)]
-    ['system', 'user']
-    >>> session.step(env.write_answer(env.tasks[0])).end_reason
-    'answered'
-    >>> session.build_episode().scores.components["label"]
-    1.0
-    """
+    """An environment and its episode in progress; `open` starts another. An exception of the environment's code ends
+    the episode as `error`, as in viewbox's own driver."""
 
     def __init__(self, env: BaseMultiTurnEnv) -> None:
         self.env = env  # of all tasks
@@ -59,7 +47,6 @@ class Session:
         return list(self.state.messages)
 
     def step(self, reply: Reply | str) -> StepResult:
-        """`step_async` for code without an event loop."""
         return run_on_loop(self.step_async(reply))
 
     async def step_async(self, reply: Reply | str) -> StepResult:
@@ -75,13 +62,11 @@ class Session:
             return state.end("error")
 
     def get_state(self) -> EpisodeState:
-        """Return the episode in progress. Raise `RuntimeError` if none was opened."""
         if self.state is None:
             raise RuntimeError("no episode is open; call reset() first")
         return self.state
 
     def describe_tools(self) -> str:
-        """Return the text that teaches the tools of the episode, for the end of its system message."""
         return render_tools(self.get_state().tool_schemas, self.played.reply_format, self.played.prompts)
 
     def build_episode(self) -> Episode:
@@ -99,7 +84,6 @@ def make_cached(name: str, settings: str) -> BaseMultiTurnEnv:
 
 
 def list_tasks(env: BaseMultiTurnEnv) -> Sequence[Task]:
-    """Return the tasks of an environment by number. Raise `ConfigError` if there are none."""
     tasks = to_sequence(env.tasks, env.name)
     if not len(tasks):
         raise ConfigError(f"{env.name}: it has no tasks", key="environment")
@@ -107,7 +91,6 @@ def list_tasks(env: BaseMultiTurnEnv) -> Sequence[Task]:
 
 
 def pick_task(tasks: Sequence[Task], number: object, name: str = "task") -> Task:
-    """Return the task of a number that somebody gave as `name`. Raise `ConfigError` if there is none."""
     if not isinstance(number, Integral) or not 0 <= int(number) < len(tasks):
         raise ConfigError(f"{name}: {number!r}; allowed: 0 to {len(tasks) - 1}", key="task")
     return tasks[int(number)]
@@ -122,15 +105,9 @@ def check_served(env: BaseMultiTurnEnv) -> None:
 
 
 def check_installed(package: str, wanted: str, supported: str | None = None, replaces: str | None = None) -> None:
-    """Raise `ConfigError` unless a package is installed, and in the minor version `supported` if one is given.
-
-    `wanted` is what pip is told to install. `replaces` is the package's former name: both would write their files into
-    the same folder, so it has to go first.
-
-    >>> check_installed("numpy", "viewbox[gym]", "0.1")  # doctest: +ELLIPSIS
-    Traceback (most recent call last):
-    viewbox.errors.ConfigError: numpy ... is installed; numpy 0.1 is needed: pip install 'viewbox[gym]'
-    """
+    """Raise `ConfigError` unless a package is installed, and in the minor version `supported` if one is given. `wanted`
+    is what pip is told to install. `replaces` is the package's former name, which has to go first: both write into the
+    same folder."""
     needed = f"{package} {supported or ''}".strip() + f" is needed: pip install '{wanted}'"
     if replaces is not None and (old := _find_version(replaces)) is not None:
         again = f"pip uninstall -y {replaces} {package} && pip install '{wanted}'"
@@ -152,11 +129,7 @@ def _find_version(package: str) -> str | None:
 
 
 def run_on_loop(work: Coroutine[Any, Any, T]) -> T:
-    """Return the result of a coroutine, on an event loop that this process keeps in a thread.
-
-    >>> run_on_loop(asyncio.sleep(0, "done"))
-    'done'
-    """
+    """Return the result of a coroutine, on an event loop that this process keeps in a thread."""
     return asyncio.run_coroutine_threadsafe(work, _start_loop(os.getpid())).result()
 
 

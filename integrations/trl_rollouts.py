@@ -21,10 +21,9 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
-from ..core.base import BaseMultiTurnEnv, get_offered_tools
+from ..core.base import BaseMultiTurnEnv, get_offered_tools, vary
 from ..core.messages import read_reasoning, read_text, read_tool_calls
 from ..core.tasks import to_sequence
-from ..core.variants import vary
 from ..errors import ConfigError
 from ..images.ref import ImageRef
 from ..records import Episode, Message, Reply, ToolCall
@@ -54,11 +53,9 @@ async def _async_function(**arguments: Any) -> Any:
 
 
 class _Tool(dict[str, Any]):
-    """A tool of one rollout: its JSON schema, which chat templates are given as it is, and callable.
-
-    TRL makes the schema of a function from its annotations, which say less than the environment's. It asks `inspect`
-    whether to await a tool; the attributes of a function answer that.
-    """
+    """A tool of one rollout: its JSON schema, which chat templates are given as it is (TRL would make a poorer one of a
+    function's annotations), and callable. TRL asks `inspect` whether to await it; the attributes of a function answer
+    that."""
 
     __code__ = _async_function.__code__
     __defaults__ = None
@@ -77,16 +74,9 @@ class _Tool(dict[str, Any]):
 class TRLRollouts:
     """What TRL's trainer needs of an environment; its limits that apply are logged as warnings.
 
-    Args:
-        env: the environment.
-        on_episode: called with every scored `Episode`, for example to store it.
-
-    Raises:
-        ConfigError: TRL cannot play the environment: a user answers its answers, it mixes environments, or it shortens
-            the history.
-
     Tool calls are native, whatever `reply_format` says: TRL parses them. A tool whose name TRL reserves, such as
-    `reset`, is called `reset_tool` there; the episode has its own name.
+    `reset`, is called `reset_tool` there; the episode has its own name. `on_episode` is called with every scored
+    `Episode`. Raise `ConfigError` if TRL cannot play the environment.
 
     >>> from viewbox.envs.digits import Digits
     >>> rollouts = TRLRollouts(Digits(max_turns=3, max_malformed=1))
@@ -109,7 +99,6 @@ class TRLRollouts:
 
     @property
     def arguments(self) -> dict[str, Any]:
-        """The arguments of `GRPOTrainer`: the environment factory and the reward."""
         return {"environment_factory": self.make_rollout, "reward_funcs": self.compute_rewards}
 
     def make_rollout(self) -> "_Rollout":
@@ -118,10 +107,8 @@ class TRLRollouts:
         return rollout
 
     def build_dataset(self, limit: int | None = None) -> "Dataset":
-        """Return the first `limit` tasks (None: all) as TRL's dataset: the system prompt, and the number of the task.
-
-        The question and the image come from `reset`, when a task is played.
-        """
+        """Return the first `limit` tasks (None: all) as TRL's dataset: system prompt and number of the task; `reset`
+        gives the rest."""
         from datasets import Dataset
 
         number = len(self.tasks) if limit is None else min(limit, len(self.tasks))
@@ -146,11 +133,8 @@ class TRLRollouts:
 
 
 class _Rollout:
-    """One rollout of TRL: `reset` opens a task, the tools step the environment, and the reward ends the episode.
-
-    TRL runs the calls of one reply at the same time, so all of them have come before the first is answered: they are
-    one reply of the environment's loop.
-    """
+    """One rollout of TRL: `reset` opens a task, the tools step the environment, and the reward ends the episode. TRL
+    runs the calls of one reply at the same time; together they are one reply of the environment's loop."""
 
     def __init__(self, owner: TRLRollouts) -> None:
         self._owner = owner

@@ -174,11 +174,8 @@ class ViewboxData(vf.TaskData):
 
 
 class ViewboxTask(vf.Task[ViewboxData, OfferedTools]):
-    """The reward is the environment's total. Its components are metrics, except those that do not apply.
-
-    An episode without a score (`Episode.explain_missing_score`) is an error of its trace, which verifiers leaves out of
-    training.
-    """
+    """The reward is the environment's total; its components are metrics, except those that do not apply. An episode
+    without a score is an error of its trace, which verifiers leaves out of training."""
 
     @vf.reward(weight=1.0)
     async def total(self, trace: vf.Trace) -> float:

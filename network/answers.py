@@ -30,14 +30,8 @@ CREATE INDEX IF NOT EXISTS by_age ON answers (at, size);
 
 
 class AnswerCache:
-    """Bytes by key; the first answer that any process keeps stays. Calls block for a moment; threads may share it.
-
-    Args:
-        path: the file; None: in memory only.
-        days: after which an answer is not used any more.
-        max_bytes: of the answers in the file.
-        max_memory: bytes in memory.
-        clock: of tests: seconds since 1970.
+    """Bytes by key, in a file (None: in memory) for some days; the first answer that any process keeps stays. Calls
+    block for a moment; threads may share it. `clock` gives the seconds since 1970.
 
     >>> cache = AnswerCache(None, days=1)
     >>> cache.put("a", b"1"), cache.put("a", b"2"), cache.get("a"), cache.get("b")
@@ -78,7 +72,6 @@ class AnswerCache:
         return value if kept is None else kept
 
     def drop(self, key: str) -> None:
-        """Forget an answer of the file, which is of no use."""
         self._run(lambda file: (file.execute("DELETE FROM answers WHERE key = ?", (key,)), file.execute("COMMIT")))
 
     def _read(self, file: sqlite3.Connection, key: str) -> bytes | None:

@@ -17,11 +17,7 @@ _loop: asyncio.AbstractEventLoop | None = None
 
 
 def run(coroutine: Coroutine[Any, Any, T]) -> T:
-    """Run a coroutine and return its result. Blocks the calling thread, which may have an event loop of its own.
-
-    >>> run(asyncio.sleep(0, "done"))
-    'done'
-    """
+    """Run a coroutine and return its result. Blocks the calling thread, which may have an event loop of its own."""
     future = asyncio.run_coroutine_threadsafe(coroutine, get_loop())
     try:
         return future.result()
@@ -31,13 +27,8 @@ def run(coroutine: Coroutine[Any, Any, T]) -> T:
 
 
 async def run_beside(coroutine: Coroutine[Any, Any, T]) -> T:
-    """Return the result of a coroutine that runs on the background's event loop; for callers on a loop of their own.
-
-    The coroutine has the caller's context variables. It is cancelled if the caller is.
-
-    >>> asyncio.run(run_beside(asyncio.sleep(0, "done")))
-    'done'
-    """
+    """Return the result of a coroutine that runs on the background's event loop, with the caller's context variables;
+    it is cancelled if the caller is."""
     return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(coroutine, get_loop()))
 
 

@@ -27,12 +27,12 @@ from ..errors import ViewboxError
 from ..utils import secrets
 from ..utils.terminal import make_line
 from . import hosts
-from .client_settings import build_client_settings
 from .data_policy import check_sending
 from .errors import AddressError, BrokenReplyError, RequestError, UnusableReplyError
 from .http import (
     MAX_ERROR,
     SHORT_PAUSE,
+    build_client_settings,
     check_api_key,
     find_pause,
     is_lasting,
@@ -70,25 +70,18 @@ class _RetryableError(Exception):
 
 
 class Connection:
-    """One address, its key, and what is known about it.
+    """One address, its key, and what is known about it. Raise `ConfigError` if the URL is none, or the key cannot be
+    sent.
 
     Args:
-        url: where requests are sent.
         subject: what is asked for, for messages, such as "model 'm'".
-        api_key: sent as a bearer token.
         extra: fields of every request; those that look like secrets are masked, too.
         attempts: attempts for one reply, the first included.
         first_pause: seconds before the second attempt.
-        max_body: limit of a reply's body, in bytes.
         is_known: whether the server has replied before; what fails then costs a reply, not the run.
         is_up: whether another attempt makes sense.
         attempt_timeout: seconds of a whole attempt.
         retry_timeout: seconds after the first failure within which there is another attempt.
-        limiter: of the requests to this server.
-        transport: what connects; None: httpx's own.
-
-    Raises:
-        ConfigError: the URL is none, or the key cannot be sent, or not safely.
     """
 
     request_error: ClassVar[type[RequestError]] = RequestError  # raised for one request
@@ -143,17 +136,14 @@ class Connection:
         deadline: float | None,
         info: dict[str, Any],
     ) -> T:
-        """Send a request until its reply can be used.
+        """Send a request until its reply can be used. Raise `RequestError` if there is none for this request,
+        `AddressError` if the address cannot be used at all.
 
         Args:
             encode: the body of attempt 1, 2, …
             parse: reads the body of a reply; `UnusableReplyError` is a temporary failure.
             deadline: when the caller stops waiting, on the event loop's clock; None: never.
             info: of the caller, in which failed attempts are counted.
-
-        Raises:
-            RequestError: no reply can be had for this request.
-            AddressError: the address cannot be used at all.
         """
 
         async def send(attempt: int) -> T:
@@ -320,7 +310,6 @@ class Connection:
 
 
 def _drop_ids(message: str) -> str:
-    """Return a message without the id of a request."""
     return re.sub(r"\S*\d\S*", "", message)
 
 

@@ -32,23 +32,9 @@ class HasData(Protocol):
 
 
 def check_may_leave(env: HasData, to: str | None, *, action: str, allowed: str, key: str | None = None) -> None:
-    """Raise `ConfigError` if data of a restricted environment would leave this machine.
-
-    Args:
-        env: the environment.
-        to: the URL they are sent to, or the name of a service; None: they stay on this machine.
-        action: how they would leave, as words in front of `to` in the message.
-        allowed: what the user can do instead.
-        key: the setting that decides it.
-
-    >>> class Scans:
-    ...     name, restricted = "scans", True
-    >>> check_may_leave(Scans(), "http://localhost:8000/v1", action="it is sent to", allowed="localhost")
-    >>> check_may_leave(Scans(), "https://judge.example", action="it is sent to", allowed="localhost")
-    Traceback (most recent call last):
-    viewbox.errors.ConfigError: scans: its data is restricted to this machine, but it is sent to \
-https://judge.example; allowed: localhost
-    """
+    """Raise `ConfigError` if data of a restricted environment would leave this machine: to a URL, or the name of a
+    service. `action` are the words in front of `to`, `allowed` is what the user can do instead, `key` the setting that
+    decides."""
     if to is None or not getattr(env, "restricted", False) or is_this_machine(to):
         return
     raise ConfigError(
@@ -65,10 +51,8 @@ def is_this_machine(to: str) -> bool:
 
 
 def keep_on_this_machine(env: HasData) -> AbstractContextManager[None]:
-    """Inside the block, nothing is sent to another machine if the environment is restricted.
-
-    It holds for the block's threads and tasks that copy its context variables, as those of viewbox do.
-    """
+    """Inside the block, also in threads and tasks that copy its context variables, nothing is sent to another machine
+    if the environment is restricted."""
     if not getattr(env, "restricted", False):
         return nullcontext()
     return guard_sending(

@@ -4,11 +4,9 @@ from ..errors import ViewboxError
 
 
 class RequestError(ViewboxError):
-    """There is no reply to this request; others may still be answered.
-
-    `status` is the HTTP status that said so, if one did. `failed_since` is the time (`time.monotonic`) of the first of
-    several attempts, all of which failed at a server that could be reached.
-    """
+    """There is no reply to this request; others may still be answered. `status` is the HTTP status that said so.
+    `failed_since` is the time (`time.monotonic`) of the first of several failed attempts at a server that could be
+    reached."""
 
     def __init__(self, message: str, *, status: int | None = None, failed_since: float | None = None) -> None:
         super().__init__(message)

@@ -63,16 +63,11 @@ class Address(NamedTuple):
 
 
 def split_url(url: object) -> Address:
-    """Return the parts of a URL of any scheme. Everything in viewbox that reads the host of a URL calls this.
-
-    Raises:
-        UrlError: it does not fit the grammar, such as one with a user name or a fragment.
+    """Return the parts of a URL of any scheme; all that reads the host of a URL calls this. Raise `UrlError` for what
+    does not fit the grammar, such as a user name or a fragment.
 
     >>> split_url("HTTPS://Example.org/a?b=c")
     Address(scheme='https', host='example.org', port=None, path='/a', query='?b=c')
-    >>> split_url("https://example.org@evil.example/")
-    Traceback (most recent call last):
-    viewbox.network.hosts.UrlError: it is not scheme://host[:port][/path][?query] in ASCII, without user name, fragment
     """
     parts = _URL.fullmatch(url) if isinstance(url, str) and len(url) <= MAX_URL else None
     name = None if parts is None else (parts["v6"] or parts["name"]).lower()
@@ -90,11 +85,7 @@ def split_url(url: object) -> Address:
 
 
 def parse_url(url: str) -> Address:
-    """Return the parts of the URL of a server: http or https, without a query.
-
-    >>> parse_url("HTTP://Localhost:8000/v1")
-    Address(scheme='http', host='localhost', port=8000, path='/v1', query='')
-    """
+    """Return the parts of the URL of a server: http or https, without a query."""
     try:
         address = split_url(url)
         if address.scheme not in ("http", "https"):
@@ -141,11 +132,7 @@ def read_address(host: str) -> IPv4Address | IPv6Address | None:
 
 
 def is_loopback(url: str) -> bool:
-    """Return whether a URL leads to this machine. Only `localhost` and loopback addresses do, no other name.
-
-    >>> is_loopback("http://127.0.0.1:8000/v1"), is_loopback("http://[::1]/"), is_loopback("http://localhost.org")
-    (True, True, False)
-    """
+    """Return whether a URL leads to this machine. Only `localhost` and loopback addresses do, no other name."""
     host = parse_url(url).host
     address = read_address(host)
     if address is None:
@@ -169,15 +156,7 @@ def check_key_travels_safely(url: str) -> None:
 
 
 def check_key_name(variable: str, key: str = "api_key_env") -> None:
-    """Raise `ConfigError` unless a variable's name says that it holds the key of a model's server.
-
-    >>> check_key_name("MY_API_KEY")
-    >>> check_key_name("GITHUB_TOKEN")
-    Traceback (most recent call last):
-    viewbox.errors.ConfigError: api_key_env = 'GITHUB_TOKEN': only a variable whose name ends with API_KEY, API_TOKEN \
-or JUDGE_KEY is sent to a server, and none of another service (AWS, GitHub, Hugging Face, W&B, …); store the key for \
-this server under a name of its own, such as JUDGE_API_KEY
-    """
+    """Raise `ConfigError` unless a variable's name says that it holds the key of a model's server."""
     service = variable.upper().partition("_")[0]
     if not _KEY_NAME.fullmatch(variable) or _OTHER_SERVICES.fullmatch(service):
         raise ConfigError(
@@ -202,22 +181,11 @@ def check_settings(url: str, api_key_env: str | None, key: str, *, private: bool
 
 
 def read_api_key(url: str, variable: str | None, *, chosen: bool = False, key: str = "api_key_env") -> str | None:
-    """Return the key to send to a server, from the environment. It is masked in everything written from now on.
+    """Return the key to send to a server, from the environment; it is masked in everything written from now on.
 
-    Args:
-        url: of the server.
-        variable: the name of the environment variable; None: `OPENAI_API_KEY`, for OpenAI's own host only.
-        chosen: whether a person named the variable on the command line; false if a file did.
-        key: the setting that names it.
-
-    Returns:
-        None if no variable is named and the default key is not for this host, or is not set.
-
-    Raises:
-        ConfigError: the variable is not set, not the key of a model's server, or of another provider; or the key would
-            travel unencrypted.
-
-    >>> read_api_key("https://example.org/v1", None)
+    Without a variable it is `OPENAI_API_KEY`, for OpenAI's own host only, or None. `chosen`: a person named the
+    variable on the command line. Raise `ConfigError` if the variable is not set, not the key of a model's server, or of
+    another provider, or if the key would travel unencrypted.
     """
     address = parse_url(url)
     if variable is None:

@@ -4,7 +4,7 @@ The package holds the author's code and the part of viewbox that plays and score
 installed. `docs/publishing.md` explains why.
 """
 
-from .deliver import PublishedPackage
 from .package import publish
+from .release import PublishedPackage
 
 __all__ = ["PublishedPackage", "publish"]

@@ -18,10 +18,10 @@ from ..core.base import BaseMultiTurnEnv
 from ..envs import make
 from ..errors import ConfigError
 from ..utils.files import read_regular
-from .author_files import MAX_FILE, AuthorFiles, check_file, is_license, list_author_files
 from .checks.process import Limits
 from .checks.project import Project, build_wheel, copy_project, is_project, open_wheel, read_toml
 from .checks.rows import Failed
+from .contents import MAX_FILE, AuthorFiles, check_file, is_license, list_author_files
 
 
 @dataclass(frozen=True)

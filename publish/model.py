@@ -19,9 +19,9 @@ from ..rollouts.store.run_folder import read_json
 from ..training.reporting.model_card import Base, build_card, find_license, read_front_matter
 from ..utils.secrets import mask_settings
 from ..version import __version__
-from .deliver import Confirm, Delivery, PublishedPackage, Target
+from .hubs.base import Release
 from .models import CONFIGS, VOCABULARY, WEIGHTS, copy_model_file
-from .release import Release, list_files, read_license
+from .release import Confirm, Delivery, PublishedPackage, Target, list_files, read_license
 
 ADAPTER = "adapter_config.json"
 MAX_SUMMARY = 2**24  # bytes
@@ -52,7 +52,7 @@ def publish_model(
         out: the folder to write, for "dir".
         base_model: the hub name of the base model, if it was a folder of this machine.
         confirm: as of `publish`.
-        target: where it goes (`deliver.Target`): "hf" or "dir", for which `id` is the title of the card; a version is a
+        target: where it goes (`release.Target`): "hf" or "dir", for which `id` is the title of the card; a version is a
             git tag on the hub; the license is by default that of the base model.
 
     Raises:

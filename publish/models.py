@@ -21,7 +21,7 @@ from ..tools.search.snapshot import SnapshotSource
 from ..tools.search.tools import LiteratureSpecialist
 from ..tools.specialists.models.model import ModelSpecialist, find_model
 from ..tools.specialists.spec import Specialist
-from .author_files import check_file
+from .contents import check_file
 
 FOLDER, SNAPSHOTS = "models", "snapshots"
 MAX_BYTES = 2**28  # of all models and snapshots of a package

@@ -23,18 +23,18 @@ from ..utils.docstrings import read_docstring
 from ..utils.importing import add_to_search_path
 from ..utils.secrets import mask_settings
 from ..version import __version__
-from . import author_code, models, task_data, vendor
+from . import author_code, contents, models, task_data
 from .author_code import EnvironmentSource
-from .author_files import check_file
 from .checks import Limits, Row, check_package
 from .checks.project import ENTRY_POINTS, is_project, list_left_words, read_project
-from .deliver import Confirm, Delivery, PublishedPackage, Target
+from .hubs.base import Release
 from .models import CarriedModels
-from .release import COPY, Release, list_files, read_license
+from .release import Confirm, Delivery, PublishedPackage, Target, list_files, read_license
 from .templates import fill
 
 MEND = "give a name that `viewbox publish` takes, or the folder of a package (`viewbox new NAME` writes one)"
 TAGS = ("viewbox", "vision", "multimodal", "multi-turn", "tool-use", "rl", "train", "eval")
+LICENSES = "licenses"  # in the module: of the top folder, `prime` sends README.md and code alone
 HUB_TAGS = ("rl-environment", "verifiers")  # by which the Hugging Face hub finds environments
 LICENSE = "Apache-2.0"  # of viewbox, and of its environments whose pictures it draws itself
 
@@ -44,7 +44,7 @@ def publish(
     out: str | Path | None = None,
     *,
     settings: Mapping[str, object] | None = None,
-    viewbox: vendor.Provision = vendor.DEFAULT,
+    viewbox: contents.Provision = contents.DEFAULT,
     data: Sequence[str] = (),
     confirm: Confirm | None = None,
     on_files: Callable[[Sequence[Path], Sequence[Path]], None] | None = None,
@@ -53,7 +53,7 @@ def publish(
 ) -> PublishedPackage:
     """Write an environment as a package, into a folder or onto a hub.
 
-    Of the author's package, its Python files and the declared data are published (`author_files.py`).
+    Of the author's package, its Python files and the declared data are published (`contents.py`).
 
     It is checked before, in a folder elsewhere, as `viewbox check` does it (`checks/`). Nothing is sent to a hub before
     `confirm` agreed; what the hub gives back is compared and installed afterwards.
@@ -69,7 +69,7 @@ def publish(
         confirm: gets the lines that list every file before it leaves, and agrees or not.
         on_files: called before anything is written, with the author's files that are published and those that are not.
         check: gives the rows of the written package, or raises; default: all of `checks/` must pass.
-        target: where it goes (`deliver.Target`). Without `license`, it is what the author's project states, Apache-2.0
+        target: where it goes (`release.Target`). Without `license`, it is what the author's project states, Apache-2.0
             of viewbox's own environments without others' data, or not stated, which a hub refuses.
 
     Raises:
@@ -115,8 +115,8 @@ def publish(
         for file in files:
             if any(part.startswith(".") for part in Path(file.path).parts):
                 raise ConfigError(f"{file.path}: is a hidden file, and would be published; allowed: none")
-            if COPY not in file.path:
-                check_file(staged / file.path)
+            if not contents.COPY.fullmatch(file.path):  # whose files were looked at when they were packed
+                contents.check_file(staged / file.path)
         findings = [*carried.lines, *(f"{row.name}: {row.finding}" for row in (check or check_staged)(staged))]
         about = {"id": name, "version": version, "environment": source.name, "viewbox": __version__}
         release = Release("environment", name, version, staged, files, about, module)
@@ -229,7 +229,8 @@ def _build_module_name(name: str, source: EnvironmentSource) -> str:
     module = name.replace("-", "_")
     taken = {"viewbox", "verifiers", *(path.stem for path in (source.module, source.package) if path)}
     if module in taken:
-        raise ConfigError(f"--id {name!r}: the package itself needs a module {module}; allowed: another id")
+        free = next(free for end in ("env", "package") if (free := f"{name}-{end}").replace("-", "_") not in taken)
+        raise ConfigError(f"--id {name!r}: the package itself needs a module {module}; allowed: another id, as {free}")
     return module
 
 
@@ -243,7 +244,7 @@ class PackagePlan:
     version: str
     license: str | None
     settings: dict[str, Any]
-    viewbox: vendor.Provision = vendor.DEFAULT
+    viewbox: contents.Provision = contents.DEFAULT
     front_matter: bool = False
 
 
@@ -254,18 +255,17 @@ def write_package(root: Path, source: EnvironmentSource, plan: PackagePlan) -> C
         ConfigError: a file or a setting cannot travel.
     """
     env, settings, module = source.env, plan.settings, plan.module
-    copies = root / module / "_vendor"
-    for path in vendor.list_library_files() if plan.viewbox == "copy" else ():
-        _copy_file(vendor.ROOT / path, copies / "viewbox" / path)
-    provides = [f'provide("viewbox", "{__version__}")']
+    copies, is_copied = root / module / "_vendor", plan.viewbox == "copy"
+    if is_copied:
+        copies.mkdir(parents=True)
+        (copies / contents.LIBRARY).write_bytes(contents.pack_library())
     if source.package:
         for path in source.chosen.taken:
             _copy_file(source.package / path, copies / source.package.name / path)
-        provides.append(f'provide("{source.package.name}")')
     if source.module:
         _copy_file(source.module, root / module / source.module.name)
     for name, path in source.wheel.licenses.items() if source.wheel else ():
-        _copy_file(path, root / name)
+        _copy_file(path, root / module / LICENSES / name)
     if task_data.is_local(env):
         settings = {**settings, "data": task_data.write_tasks(env, root / module)}
     carried = models.write_models(env, root / module)
@@ -278,27 +278,28 @@ def write_package(root: Path, source: EnvironmentSource, plan: PackagePlan) -> C
         "id": plan.id,
         "module": module,
         "viewbox": __version__,
+        "copy": contents.LIBRARY,
         "taskset": _build_class_name(plan.id),
         "license": f"{plan.license}, chosen" if plan.license else "not stated",
         "summary": summary,
     }
     shown = {**fields, **_describe_environment(env), "settings": _fence(json.dumps(settings))}
-    provided = "copied" if plan.viewbox == "copy" else "required"
+    provided = "copied" if is_copied else "required"
     card = fill("package/README.md", {**shown, "provided": fill(f"package/{provided}.md", fields).rstrip()})
     readme = source.wheel.readme if source.wheel else ""
     if source.wheel and not source.wheel.is_markdown and readme:
-        _write_text(root / "README.rst", readme + "\n")
-        card, readme = card + "\nThe author's description is in README.rst.\n", ""
+        _write_text(root / module / "README.rst", readme + "\n")
+        card, readme = card + f"\nThe author's description is in {module}/README.rst.\n", ""
     header, readme = _build_header(plan, readme) if plan.front_matter else ("", readme)
     _write_text(root / "README.md", header + (f"{readme}\n\n---\n\n" if readme else "") + card)
     code = {
         "description": summary.splitlines()[0].replace("\\", "").replace('"', "'"),  # in a docstring
-        "provides": "\n".join(provides),
+        "library": f'provide("viewbox", "{contents.LIBRARY}")' if is_copied else "",
+        "own": f'provide("{source.package.name}")' if source.package else "",
         "environment": repr(f"{module}.{source.name}" if source.module else source.name),
         "settings": repr(settings),
     }
     _write_text(root / module / "__init__.py", fill("package/__init__.py", {**fields, **code}))
-    _write_text(copies / "__init__.py", fill("package/vendor.py", {}))
     return carried
 
 
@@ -309,7 +310,7 @@ def _write_project(root: Path, source: EnvironmentSource, plan: PackagePlan) -> 
         "version": plan.version,
         "description": _get_summary(source.env).splitlines()[0],
         "tags": list(TAGS),
-        "dependencies": vendor.list_dependencies(
+        "dependencies": contents.list_dependencies(
             source.files,
             hub=task_data.is_on_hub(source.env),
             mcp=any(spec.kind == "mcp" for spec in specialists),
@@ -321,7 +322,8 @@ def _write_project(root: Path, source: EnvironmentSource, plan: PackagePlan) -> 
         "taskset": f"{plan.module}:{_build_class_name(plan.id)}",
     }
     toml = {key: json.dumps(value, ensure_ascii=False) for key, value in project.items()}
-    files = sorted(name.as_posix() for name in source.wheel.licenses) if source.wheel else []
+    names = source.wheel.licenses if source.wheel else ()
+    files = sorted(f"{plan.module}/{LICENSES}/{name.as_posix()}" for name in names)
     license = f"license = {json.dumps(plan.license)}\n" if plan.license else ""
     license += f"license-files = {json.dumps(files)}\n" if files else ""
     _write_text(root / "pyproject.toml", fill("package/pyproject.toml", {**toml, "license": license}))

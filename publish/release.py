@@ -1,64 +1,201 @@
-"""What leaves this machine: its version, and every file with its hash, so that it can be listed and found again."""
+"""A release on its way: each file is listed, a person agrees, the hub takes it, and what it gives back is tried.
 
-import hashlib
+A file is listed with what it says in words beside its pixels, which may name a person: headers are read, and nothing is
+decoded.
+"""
+
+import gzip
 import re
-from collections.abc import Collection, Mapping, Sequence
+import struct
+import subprocess
+import tempfile
+import venv
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from io import BytesIO
 from pathlib import Path
-from typing import Any, Literal
+from typing import BinaryIO, TypedDict
 
+import pydicom
 from packaging.licenses import InvalidLicenseExpression, canonicalize_license_expression
 from packaging.version import InvalidVersion, Version
+from PIL import ExifTags, JpegImagePlugin, TiffImagePlugin
 
 from ..errors import ConfigError
+from ..images.files.dicom_header import is_dicom
+from ..images.files.formats import TIFFS
+from ..images.files.headed import MAX_HEADER, get_header_size, is_headed
 from ..utils.terminal import make_line
-from .file_notes import find_words
+from .contents import COPY, read_members
+from .hubs import Hub, open_hub
+from .hubs.base import Kind, Release, SentFile, compute_hash
+from .hubs.hf import OF_THE_HUB
 
-Kind = Literal["environment", "model"]
 # What people read or Python runs, and the weights of models; everything else is data.
 TEXT = (".py", ".pyi", ".j2", ".toml", ".md")
 TEXT_NAMES = ("py.typed", "LICENSE", "NOTICE")
 WEIGHTS = ".safetensors"
-COPY = "_vendor/viewbox/"  # files of viewbox itself, no data of the author
 TITLE = re.compile(r"(?i)\b(?:the|licen[cs]e|version|public|software)\b|v(?=\d)|[\s,-]+")  # what no SPDX name has
 BUMPS = ("patch", "minor", "major")
 FIRST = "0.1.0"
+DICOM = (
+    "PatientName", "PatientID", "PatientBirthDate", "PatientAddress", "OtherPatientIDs", "AccessionNumber",
+    "InstitutionName", "ReferringPhysicianName", "StudyDate",
+)  # fmt: skip
+EXIF = re.compile("Description|Name|Artist|Copyright|Computer|DateTime|Comment|XP|GPSInfo|XMLPacket|IPTC")
+META = re.compile(rb"Comment|Name|Patient|Study|Series|Date|Time")  # keys with words as values
+PNG, CHUNKS = b"\x89PNG", (b"tEXt", b"zTXt", b"iTXt", b"eXIf", b"EXIF", b"XMP ")  # of PNG and WebP
+NIFTI = {"db_name": (14, 32), "descrip": (148, 228), "aux_file": (228, 252)}  # bytes
+# Imports the package as verifiers does, in the environment that it was installed into
+OPEN = """
+import importlib, sys
+
+module, name = sys.argv[1:]
+import verifiers.v1 as vf
+
+env_class, package = vf.environment_class(name), importlib.import_module(module)
+assert env_class is package.ViewboxEnv, f"verifiers resolves {name!r} to {env_class}"
+from viewbox.integrations.verifiers import ViewboxTasksetConfig
+
+taskset = getattr(package, package.__all__[0])(ViewboxTasksetConfig(id=name))
+data = next(iter(taskset)).data
+data.env().reset(data.task(), seed=0)
+"""
+MAX_LISTED = 5  # files that a message names
+VERSION = r"\d+(\.\d+)*((a|b|rc)\d+)?(\.post\d+)?(\.dev\d+)?"
+# Called with the lines that describe a release; False: nothing is sent.
+Confirm = Callable[[list[str]], bool]
+
+
+class Target(TypedDict, total=False):
+    """Where a release goes, and how.
+
+    Args:
+        to: where to: dir, a folder; prime, the Environments Hub of Prime Intellect; hf, the Hugging Face hub. Default:
+            dir.
+        id: name of the package, by default viewbox-NAME; on a hub OWNER/NAME.
+        version: version. Default: that of the folder, or 0.1.0.
+        bump: raise this part of the latest version there: patch, minor or major.
+        license: license (SPDX). Default: what the author's project states; for a model, its base model's.
+        public: let everybody read it on the hub. Default: private.
+        verify: download what was published, compare it, and install it into a fresh environment. Default: from a hub.
+        dry_run: check everything and list the files, without writing or sending them.
+        force: replace a package that was written to the folder before.
+    """
+
+    to: str
+    id: str | None
+    version: str | None
+    bump: str | None
+    license: str | None
+    public: bool
+    verify: bool | None
+    dry_run: bool
+    force: bool
 
 
 @dataclass(frozen=True)
-class SentFile:
-    """A file of a release; `note` names what a reader should look at: "data", "DICOM with PatientName"."""
+class PublishedPackage:
+    """A package that was written or sent, or would be; `place` is its folder or address, `bytes` its size.
 
-    path: str
-    size: int
-    sha256: str
-    note: str = ""
+    `findings` says what was checked and done.
+    """
 
-    @property
-    def is_dicom(self) -> bool:
-        return self.note.startswith("DICOM")
-
-
-@dataclass(frozen=True)
-class Release:
-    """A package or a model that is ready to leave."""
-
-    kind: Kind
-    name: str
+    id: str
     version: str
-    folder: Path
-    files: tuple[SentFile, ...]
-    about: Mapping[str, Any] = field(default_factory=dict)  # entries of the manifest: `environment`, …
-    module: str = ""
+    place: str
+    files: int
+    bytes: int
+    findings: tuple[str, ...]
 
-    @property
-    def size(self) -> int:
-        return sum(file.size for file in self.files)
 
-    @property
-    def hashes(self) -> dict[str, str]:
-        return {file.path: file.sha256 for file in self.files}
+class Delivery:
+    """The way of one release to its target; `confirm` is asked before anything leaves this machine."""
+
+    def __init__(self, kind: Kind, out: str | Path | None, target: Target, confirm: Confirm | None) -> None:
+        public, force = target.get("public", False), target.get("force", False)
+        self.hub = open_hub(target.get("to", "dir"), kind, target.get("id"), out, public=public, force=force)
+        self.target, self.confirm = target, confirm
+
+    def choose_version(self, stated: str | None = None) -> str:
+        """Choose the version of the release; `stated` is the one that its source has."""
+        version, bump = self.target.get("version"), self.target.get("bump")
+        version = version if version or bump else stated
+        if version is not None and not re.fullmatch(VERSION, version):
+            raise ConfigError(f"--version {version!r}; allowed: a release such as 0.1.0, 1.2, 1.0rc1 or 1.0.post1")
+        held = self.hub.list_versions() if bump or self.hub.keeps_versions else ()
+        return choose_version(version, bump, held, self.hub.describe())
+
+    def send(self, release: Release, findings: Sequence[str]) -> PublishedPackage:
+        """Send the release, or say what would be sent; `findings` is what was found before.
+
+        Raises:
+            ConfigError: nobody agreed, the hub refused, or what it gives back is not what was sent.
+        """
+        hub, dry_run, verify = self.hub, self.target.get("dry_run", False), self.target.get("verify")
+        findings = list(findings)
+        if not dry_run:
+            hub.check(release)
+            lines = describe_release(release, hub.describe())
+            if hub.asks and (self.confirm is None or not self.confirm(lines)):
+                raise ConfigError("nothing was sent", key="yes")
+            address = hub.push(release)
+            findings += [f"sent to {address}"] if hub.asks else []
+            findings += verify_release(hub, release) if (hub.asks if verify is None else verify) else []
+        if dry_run or not hub.asks:
+            findings += describe_release(release, hub.describe(), every=hub.asks)
+        place, files = hub.describe(), len(release.files)
+        return PublishedPackage(release.name, release.version, place, files, release.size, tuple(findings))
+
+
+def verify_release(hub: Hub, release: Release) -> list[str]:
+    """Download a release, compare each file with what was sent, and install a package into a fresh environment.
+
+    Raises:
+        ConfigError: a file differs, or the installed package does not open its first task.
+    """
+    with tempfile.TemporaryDirectory(prefix="viewbox-verify-", ignore_cleanup_errors=True) as temporary:
+        folder = Path(temporary).resolve() / "downloaded"
+        folder.mkdir()
+        hub.fetch(release, folder)
+        _refuse_changes(compare_files(release.hashes, folder, (*OF_THE_HUB, ".cache")), hub, "gives back")
+        findings = [f"downloaded again: all {len(release.files)} files are those that were sent"]
+        if release.kind == "environment":
+            findings.append(install_and_open(hub, release, folder))
+    return findings
+
+
+def install_and_open(hub: Hub, release: Release, folder: Path) -> str:
+    """Install a package from its hub into a fresh virtual environment, and open its first task there.
+
+    `folder` is what was downloaded.
+    """
+    place = folder.parent / "environment"
+    venv.EnvBuilder(with_pip=True, symlinks=True).create(place)
+    bin = place / "bin"
+    hub.install(release, folder, bin)
+    python = str(bin / "python")
+    query = "import sysconfig; print(sysconfig.get_paths()['purelib'])"
+    libraries = Path(subprocess.run([python, "-c", query], capture_output=True, text=True, check=True).stdout.strip())
+    inside = f"{release.module}/"
+    own = {name.removeprefix(inside): value for name, value in release.hashes.items() if name.startswith(inside)}
+    _refuse_changes(compare_files(own, libraries / release.module), hub, "installs")
+    command = [python, "-I", "-c", OPEN, release.module, release.name]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=folder.parent, check=False)
+    if done.returncode:
+        raise ConfigError(f"what was published does not work where it is installed:\n{done.stderr.strip()[-2000:]}")
+    return "installed from there into a fresh environment: verifiers finds it and opens its first task"
+
+
+def _refuse_changes(changes: list[str], hub: Hub, verb: str) -> None:
+    if changes:
+        more = f" and {len(changes) - MAX_LISTED} more" if len(changes) > MAX_LISTED else ""
+        raise ConfigError(
+            f"{hub.describe()} {verb} something else than was sent: {'; '.join(changes[:MAX_LISTED])}{more}. "
+            "Do not use it; delete it there, and ask the hub",
+            key="to",
+        )
 
 
 def list_files(folder: Path) -> tuple[SentFile, ...]:
@@ -79,18 +216,16 @@ def list_files(folder: Path) -> tuple[SentFile, ...]:
 
 def describe_file(path: Path, name: str) -> str:
     """Return what kind of file it is, for the list that a person reads; empty for code and text."""
-    if path.suffix in TEXT or path.name in TEXT_NAMES or COPY in name:
+    if path.suffix in TEXT or path.name in TEXT_NAMES or COPY.fullmatch(name):
         return ""
     if path.suffix == WEIGHTS:
         return "weights"
-    kind, words = find_words(path)
-    return f"{kind} with {', '.join(words)}" if words else kind
-
-
-def compute_hash(path: Path) -> str:
-    """Return the SHA-256 of a file."""
     with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+        found = [find_words(file, name)]
+    found += [find_words(BytesIO(content), member) for member, content in read_members(path)]
+    kind = min(kind for kind, _ in found)  # a scan among other data
+    words = dict.fromkeys(word for _, words in found for word in words)
+    return f"{kind} with {', '.join(words)}" if words else kind
 
 
 def describe_release(release: Release, place: str, *, every: bool = True) -> list[str]:
@@ -210,3 +345,47 @@ def is_version(text: str) -> bool:
     except InvalidVersion:
         return False
     return True
+
+
+def find_words(file: BinaryIO, name: str) -> tuple[str, list[str]]:
+    """Return "DICOM" and the tags that may name a person and have a value; of another file "data" and what holds words.
+
+    >>> find_words(BytesIO(b"words"), "words.txt")
+    ('data', [])
+    """
+    head = file.read(MAX_HEADER)
+    file.seek(0)
+    kind = "DICOM" if is_dicom(head) or name.lower().endswith((".dcm", ".dicom", ".ima")) else "data"
+    with suppress(Exception):  # pydicom and Pillow raise anything for a damaged file
+        if kind == "data":
+            return kind, list(dict.fromkeys(_iter_words(file, head)))
+        header = pydicom.dcmread(file, stop_before_pixels=True, specific_tags=list(DICOM), force=True)
+        return kind, [tag for tag in DICOM if str(header.get(tag, "") or "").strip()]
+    return kind, ["a header that cannot be read"]
+
+
+def _iter_words(file: BinaryIO, head: bytes) -> Iterator[str]:
+    if head.startswith((PNG, b"RIFF")):
+        form, place = (">I4s", 8) if head.startswith(PNG) else ("<4sI", 12)
+        while len(chunk := file.read(8) if file.seek(place) else b"") == 8:
+            size, name = sorted(struct.unpack(form, chunk), key=lambda part: isinstance(part, bytes))
+            place += 8 + size + (4 if form == ">I4s" else size % 2)
+            if name in CHUNKS:
+                yield name.decode().strip()
+    elif head.startswith(b"\xff\xd8\xff") or head[:4] in TIFFS:
+        image = (TiffImagePlugin.TiffImageFile if head[:4] in TIFFS else JpegImagePlugin.JpegImageFile)(file)
+        exif = image.getexif()
+        names = [ExifTags.TAGS.get(tag, "") for tag in (*exif, *exif.get_ifd(ExifTags.IFD.Exif))]
+        yield from (f"EXIF {name}" for name in names if EXIF.search(name))
+        yield from (name for name in ("comment", "photoshop", "xmp") if image.info.get(name))
+    elif is_headed(head):
+        header = re.split(rb"\r?\n\r?\n|\nElementDataFile", head, maxsplit=1)[0]
+        sign = b":=" if head.startswith(b"NRRD") else b"="
+        parts = [line.partition(sign) for line in header.splitlines()]
+        named = [key for key, _, value in parts if value.strip() and (sign == b":=" or META.search(key))]
+        yield from (key.decode("latin-1").strip() for key in named)
+        yield from ["comment"] * (sign == b":=" and re.search(rb"^(#|content:)", header, re.MULTILINE) is not None)
+    else:
+        start = gzip.GzipFile(fileobj=file).read(348) if head.startswith(b"\x1f\x8b") else head
+        if get_header_size(start) == 348:
+            yield from (name for name, (low, high) in NIFTI.items() if start[low:high].strip(b"\0 "))

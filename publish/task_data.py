@@ -24,7 +24,7 @@ from ..images.files import dicom_series, headed, open_image
 from ..images.files.paths import DETACHED, describe_location, is_data_url, resolve_inside, split_selection
 from ..utils.files import open_regular
 from ..utils.secrets import find_key_form
-from .author_files import check_file, check_name, is_license
+from .contents import check_file, check_name, is_license
 
 FOLDER, ROWS, IMAGES, COLUMN = "data", "tasks.jsonl", "images", "viewbox_images"
 GROUP = "viewbox_group"

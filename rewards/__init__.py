@@ -7,11 +7,13 @@ score.
 
 from .brier import BrierReward as BrierReward
 from .combined import CombinedReward as CombinedReward
-from .combined import Component as Component
 from .combined import to_combined as to_combined
 from .declare import AnyReward as AnyReward
+from .declare import Component as Component
 from .declare import EpisodeReward as EpisodeReward
 from .declare import Reward as Reward
+from .declare import RewardSpec as RewardSpec
+from .declare import build as build
 from .declare import register_reward as register_reward
 from .episode import FormatReward as FormatReward
 from .episode import ToolUseReward as ToolUseReward
@@ -24,6 +26,4 @@ from .iou import IoUReward as IoUReward
 from .iou import compute_iou as compute_iou
 from .lists import LabelSetF1Reward as LabelSetF1Reward
 from .lists import RankingReward as RankingReward
-from .spec import RewardSpec as RewardSpec
-from .spec import build as build
 from .token_f1 import TokenF1Reward as TokenF1Reward

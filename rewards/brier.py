@@ -18,12 +18,11 @@ from .fields import Answer, Reference, get_field, has_content, quote_value, read
 class BrierReward:
     """Correctness minus the Brier loss of the stated confidence: (1 + y - (c - y)²) / 2.
 
-    y is the score of the reward `of` (default: an exact match) and c the answer's confidence, a number in
-    [0, `scale`], divided by `scale`. The Brier score (1950) is proper: it is best to state the true probability p.
-    The expected reward is then (1 + p²) / 2, so being right more often always pays more (RLCR, Damani et al. 2025).
-    With the plain 1 - (c - y)² it does not: that pays 1.0 for nonsense with confidence 0. The reward is 0 if the
-    confidence is missing or out of range, or if there is no answer: the fields that `of` reads are missing or empty
-    (for a function: all fields but the confidence).
+    y is the score of the reward `of` (default: an exact match) and c the answer's confidence, a number in [0, `scale`],
+    divided by `scale`. The Brier score (1950) is proper: it is best to state the true probability p. The expected
+    reward is then (1 + p²) / 2, so being right more often always pays more (RLCR, Damani et al. 2025); the plain
+    1 - (c - y)² pays 1.0 for nonsense with confidence 0. The reward is 0 if the confidence is missing or out of range,
+    or if there is no answer: the fields that `of` reads are missing or empty (for a function: all but the confidence).
 
     Range: right and certain 1.0; right at confidence 0, or wrong at 0, 0.5; wrong and certain 0.0. `None` if `of`
     does not apply.

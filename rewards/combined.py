@@ -3,72 +3,36 @@
 import logging
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from graphlib import CycleError, TopologicalSorter
 from typing import Annotated, Any
 
-from pydantic import Field, SkipValidation
+from pydantic import Field
 
 from ..errors import ConfigError, Unmeasurable, describe_unknown
 from ..records import Episode, Scores
 from ..utils.terminal import describe_error, make_line
 from ..utils.values import reaches, to_finite_float, to_number
-from .declare import (
-    AnyReward,
-    Name,
-    NonNegative,
-    RewardName,
-    Threshold,
-    create_validated,
-    get_reward_name,
-    register_reward,
-    validated_dataclass,
-)
+from .declare import Component, Name, RewardName, create_validated, get_reward_name, register_reward
 from .fields import Answer, Reference, get_field
-from .imported import adapt_reward
+from .remote import is_blocking
 
 log = logging.getLogger(__name__)
 Scored = tuple[float | None, dict[str, float | None]]  # the total, and the score of each component by name
 MAX_REASON = 500  # characters kept of why a component failed
 
 
-@validated_dataclass
-class Component:
-    """A part of a combined reward: a reward, its weight, and the scores it needs from other components.
-
-    If a score is below what is needed, this component counts 0.0. If the other component does not apply (`None`),
-    neither does this one; if the other fails, so does this one.
-
-    >>> from viewbox.rewards import ToolUseReward
-    >>> Component(ToolUseReward(at_least=1), 0.1, needs={"label": 1.0}).needs
-    {'label': 1.0}
-    """
-
-    reward: SkipValidation[AnyReward]
-    weight: Annotated[NonNegative, Field(description="its share of the combined reward; all weights sum to 1")]
-    needs: Annotated[
-        Mapping[Name, Threshold],
-        Field(description="least scores of other components, such as `{label: 1.0}`; if one is lower, this counts 0"),
-    ] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "reward", adapt_reward(self.reward))
-
-
 @register_reward("combined")
 class CombinedReward:
     """The weighted mean of named rewards: Σ w_i r_i / Σ w_i over the components that apply (are not `None`).
 
-    A component is (reward, weight) or a `Component`, which may need others: one with {"label": 1.0} counts 0.0 unless
-    `label` scores 1.0 (for example, a bonus for tools that only right answers earn). A component is evaluated after
-    those it needs. Cyclic needs are rejected. A component whose needs are unmet is not evaluated.
-
-    Weights are >= 0 and sum to 1 (±1e-6). The result is `None` if no component with a weight applies. A component that
-    raises (`Unmeasurable`: no answer can meet the reference), or returns anything but `None` or a number in [0, 1],
-    fails: its score is `None`, and if it has a weight, so is the result: a failed component says nothing about the
-    answer, and averaging the others would change the scale.
-    Each failing component is logged once. The components of a nested combined reward are listed as "outer.inner".
+    A component is (reward, weight) or a `Component`, which may need others: one with {"label": 1.0} counts 0.0, and is
+    not evaluated, unless `label` scores 1.0 (for example, a bonus for tools that only right answers earn). Weights are
+    >= 0 and sum to 1 (±1e-6). A component that raises (`Unmeasurable`: no answer can meet the reference), or returns
+    anything but `None` or a number in [0, 1], fails: its score is `None`, and if it has a weight, so is the result:
+    averaging the others would change the scale. Each failing component is logged once. The components of a nested
+    combined reward are listed as "outer.inner".
 
     Range: [0, 1], or `None`.
 
@@ -92,12 +56,20 @@ class CombinedReward:
         components = {name: _to_component(name, value) for name, value in self.components.items()}
         object.__setattr__(self, "components", components)
         _check_weights(components)
-        _ = self._order  # raises if needs are unknown or cyclic
+        _ = self._steps  # raises if needs are unknown or cyclic
 
     @cached_property
-    def _order(self) -> tuple[str, ...]:
-        """The names of the components, each after those it needs."""
-        return tuple(_sort_by_needs(self.components))
+    def _steps(self) -> tuple[tuple[str, Component, Callable[[Episode], Any] | None], ...]:
+        """The components with their names, each after those it needs, and what scores an episode."""
+        names = _sort_by_needs(self.components)
+        return tuple(
+            (name, self.components[name], getattr(self.components[name].reward, "of_episode", None)) for name in names
+        )
+
+    @cached_property
+    def is_blocking(self) -> bool:
+        """Whether a reward inside waits for a network; then it must not be called on an event loop."""
+        return is_blocking(self)
 
     @cached_property
     def _logged(self) -> set[str]:
@@ -109,7 +81,7 @@ class CombinedReward:
     def score(self, answer: Answer, reference: Reference, episode: Episode | None = None) -> Scored:
         """Return the total and every component's score by name; without `episode`, an `EpisodeReward` does not
         apply."""
-        return self.score_with_faults(answer, reference, episode)[:2]
+        return self._score(answer, reference, episode, {})
 
     def score_with_faults(
         self, answer: Answer, reference: Reference, episode: Episode | None = None
@@ -135,63 +107,63 @@ class CombinedReward:
 
     def _score(self, answer: Answer, reference: Reference, episode: Episode | None, faults: dict[str, str]) -> Scored:
         """Return what `score` returns; the components that fail are entered in `faults`."""
-        found: dict[str, dict[str, float | None]] = {}  # of each component, its own score and those inside it
+        inside: dict[str, dict[str, float | None]] = {}  # of each nested component, the scores of its own
         scores: dict[str, float | None] = {}
         total = weights = 0.0
-        for name in self._order:
-            component = self.components[name]
+        for name, component, of_episode in self._steps:
+            value: Any = None
             if component.needs and (need := find_unmet_need(component, scores)) is not None:
                 value = None if scores[need] is None else 0.0
-                inner = dict.fromkeys(list_component_names(component.reward))
+                inside[name] = dict.fromkeys(list_component_names(component.reward))
                 if need in faults:
                     faults[name] = f"{need}, which it needs, failed"
+            elif isinstance(component.reward, CombinedReward):
+                value, inside[name] = self._score_inside(name, component.reward, answer, reference, episode, faults)
             else:
-                value, inner = self._evaluate(name, component.reward, answer, reference, episode, faults)
+                try:
+                    if of_episode is None:
+                        value = component.reward(answer, reference)  # type: ignore[operator]
+                    elif episode is not None:
+                        value = of_episode(episode)
+                except KeyboardInterrupt:
+                    raise
+                except Unmeasurable as error:
+                    self._report_fault(faults, name, make_line(f"cannot be measured: {error}", MAX_REASON))
+                except BaseException as error:  # a user's reward must not end a training run, not even with sys.exit
+                    self._report_fault(faults, name, f"raised {describe_error(error, MAX_REASON)}")
+                if not (type(value) is float and 0.0 <= value <= 1.0):  # most are
+                    value = self._check_score(faults, name, value)
             scores[name] = value
-            found[name] = {f"{name}.{key}": score for key, score in inner.items()} if inner else {}
             if value is not None:
                 total += value * component.weight
                 weights += component.weight
-        listed = {key: score for name in self.components for key, score in ((name, scores[name]), *found[name].items())}
+        if inside or tuple(scores) != tuple(self.components):  # listed in the order of the components
+            nested = {name: [(f"{name}.{key}", score) for key, score in inside[name].items()] for name in inside}
+            listed = ((name, scores[name]) for name in self.components)
+            scores = dict(pair for own in listed for pair in (own, *nested.get(own[0], ())))
         if faults and any(self.components[name].weight > 0 for name in faults if name in self.components):
-            return None, listed
-        return (min(1.0, total / weights) if weights else None), listed
+            return None, scores
+        return (min(1.0, total / weights) if weights else None), scores
 
-    def _evaluate(
+    def _score_inside(
         self,
         name: str,
-        reward: Any,
+        reward: "CombinedReward",
         answer: Answer,
         reference: Reference,
         episode: Episode | None,
         faults: dict[str, str],
     ) -> Scored:
-        """Return the checked score of a component, and the scores inside it."""
-        if isinstance(reward, CombinedReward):
-            inside: dict[str, str] = {}
-            value, inner = reward._score(answer, reference, episode, inside)
-            if inside and value is None:
-                faults[name] = f"{next(iter(inside))}, which is inside it, failed"
-            faults.update({f"{name}.{key}": reason for key, reason in inside.items()})
-            return value, inner
-        of_episode = getattr(reward, "of_episode", None)
-        if of_episode is not None and episode is None:
-            return None, {}
-        try:
-            score: Any = reward(answer, reference) if of_episode is None else of_episode(episode)
-        except KeyboardInterrupt:
-            raise
-        except Unmeasurable as error:
-            self._report_fault(faults, name, make_line(f"cannot be measured: {error}", MAX_REASON))
-            return None, {}
-        except BaseException as error:  # a user's reward must not end a training run, not even with sys.exit
-            self._report_fault(faults, name, f"raised {describe_error(error, MAX_REASON)}")
-            return None, {}
-        return self._check_score(faults, name, score), {}
+        inside: dict[str, str] = {}
+        value, inner = reward._score(answer, reference, episode, inside)
+        if inside and value is None:
+            faults[name] = f"{next(iter(inside))}, which is inside it, failed"
+        faults.update({f"{name}.{key}": reason for key, reason in inside.items()})
+        return value, inner
 
     def _check_score(self, faults: dict[str, str], name: str, score: Any) -> float | None:
-        if score is None or (type(score) is float and 0.0 <= score <= 1.0):  # most are
-            return score
+        if score is None:
+            return None
         plain = to_number(score)
         number = float(plain) if isinstance(plain, bool) else to_finite_float(plain)
         if number is None or not (reaches(number, 0.0) and reaches(1.0, number)):

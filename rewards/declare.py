@@ -1,23 +1,31 @@
-"""What a reward is, a function of an answer or of a whole episode; and how it is declared: as a frozen dataclass.
+"""What a reward is, a function of an answer or of a whole episode; how it is declared: as a frozen dataclass; and how
+one is made from YAML, or from an import path.
 
-The annotations and defaults of the class are also the keys, limits, descriptions and defaults of its YAML. pydantic
-checks a mapping from YAML and a call in Python alike. A mistake is a `ConfigError` that names the setting and what is
-allowed.
+The annotations and defaults of the class are also the keys, limits, descriptions and defaults of its YAML: a mapping
+with a `type`, and the settings of that reward's class. pydantic checks it and a call in Python alike. A mistake is a
+`ConfigError` that names the setting and what is allowed.
+
+    type: combined
+    components:
+      label: {type: exact_match, field: label, weight: 0.5}
+      box: {type: iou, field: bbox, weight: 0.5}
 """
 
 import dataclasses
 import inspect
+import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Annotated, Any, NoReturn, Protocol, TypeVar, cast, dataclass_transform, runtime_checkable
 
 import pydantic
-from pydantic import BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic import BeforeValidator, ConfigDict, Field, SkipValidation, ValidationError
 from pydantic_core import ArgsKwargs
 
 from .. import plugins
 from ..configs.validation import Problem, describe_errors
 from ..errors import ConfigError, describe_unknown
 from ..records import Episode
+from ..utils.importing import load_object
 from .fields import Answer, Reference
 
 C = TypeVar("C", bound=type)
@@ -35,6 +43,7 @@ Names = Annotated[
 ]
 ItemKey = Annotated[Name | None, Field(description="the key of the name in each object; default: a list of bare names")]
 
+COMPONENT_KEYS = ("weight", "needs")
 REWARD_TYPES: dict[str, type] = {}  # by the `type` in YAML
 
 
@@ -185,3 +194,229 @@ def _raise_config_error(error: ValidationError, cls: Any, settings: Mapping[str,
     problems = describe_errors(error, cls, settings)
     located = [Problem(f"{path}.{problem.key}", problem.text) for problem in problems]
     raise ConfigError("\n".join(map(str, located)), key=located[0].key) from error
+
+
+# ---------------------------------------------------------------------- by an import path
+ALLOWED = (
+    "a function of (answer, reference), a function of one argument named `episode`, a reward object, "
+    "or a class made without arguments"
+)
+
+
+@register_reward("python")
+class ImportedReward:
+    """A reward of your own, by its import path."""
+
+    function: Annotated[
+        str,
+        Field(
+            min_length=1,
+            description="`package.module:name` or `path/to/file.py:name`: a function of (answer, reference) or of one "
+            "episode, or a reward",
+        ),
+    ]
+    name: Annotated[Name | None, Field(description="the name in logs if it is not a component; default: its own")] = (
+        None
+    )
+
+
+@dataclasses.dataclass(frozen=True)
+class AnswerFunction:
+    """A plain function of (answer, reference) as a `Reward`."""
+
+    function: Callable[..., Any]
+    name: str
+
+    def __call__(self, answer: Answer, reference: Reference) -> float | None:
+        score: float | None = self.function(answer, reference)
+        return score
+
+
+@dataclasses.dataclass(frozen=True)
+class EpisodeFunction:
+    """A function of a whole episode as an `EpisodeReward`."""
+
+    function: Callable[..., Any]
+    name: str
+
+    def of_episode(self, episode: Episode) -> float | None:
+        score: float | None = self.function(episode)
+        return score
+
+
+def load_reward(path: str, name: str | None = None) -> AnyReward:
+    """Load the reward at an import path.
+
+    >>> load_reward("viewbox.rewards:ExactMatchReward").name
+    'exact_match'
+    >>> load_reward("operator:eq", name="same")(1, 1)
+    True
+    >>> load_reward("math:sqrt")
+    Traceback (most recent call last):
+    viewbox.errors.ConfigError: reward 'math:sqrt': takes (x, /), not (answer, reference); allowed: a function of \
+(answer, reference), a function of one argument named `episode`, a reward object, or a class made without arguments
+    """
+    loaded = load_object(path, kind="reward")
+    return _to_reward(loaded, path, name, re.split("[:.]", path)[-1])
+
+
+def _to_reward(loaded: Any, path: str, name: str | None, default: str) -> AnyReward:
+    if inspect.isclass(loaded):
+        try:
+            loaded = loaded()
+        except Exception as error:
+            raise ConfigError(
+                f"reward {path!r}: the class cannot be made without arguments: {type(error).__name__}: {error}"
+            ) from error
+    method = getattr(loaded, "of_episode", None)
+    if method is None and not callable(loaded):
+        raise ConfigError(f"reward {path!r}: is a {type(loaded).__name__}; allowed: {ALLOWED}")
+    own = getattr(loaded, "name", None)
+    name = name or (own if isinstance(own, str) and own else default)
+    if method is not None:
+        _check_signature(method, path, ("episode",))
+        kept: AnyReward = loaded if own == name else EpisodeFunction(method, name)
+        return kept
+    arguments = ("episode",) if _get_first_argument(loaded, path) == "episode" else ("answer", "reference")
+    _check_signature(loaded, path, arguments)
+    if arguments == ("episode",):
+        return EpisodeFunction(loaded, name)
+    reward: AnyReward = loaded if own == name else AnswerFunction(loaded, name)
+    return reward
+
+
+def adapt_reward(reward: object) -> object:
+    """Return a reward given in Python as one that can be called: a class is made, a function of `episode` reads
+    episodes.
+
+    >>> adapt_reward(lambda episode: 1.0).of_episode(None)
+    1.0
+    """
+    if inspect.isclass(reward) or (callable(reward) and not hasattr(reward, "of_episode")):
+        name = reward.__name__ if inspect.isclass(reward) else get_reward_name(reward)
+        if inspect.isclass(reward) or _get_first_argument(reward, name) == "episode":
+            return _to_reward(reward, name, None, name)
+        _check_signature(reward, name, ("answer", "reference"))
+    return reward
+
+
+def _get_signature(function: Callable[..., Any], path: str) -> inspect.Signature:
+    takes = getattr(getattr(function, "__code__", None), "co_argcount", 0)  # a wrapper that names none passes all on
+    try:
+        return inspect.signature(function, follow_wrapped=not takes)
+    except (TypeError, ValueError) as error:
+        raise ConfigError(f"reward {path!r}: its arguments cannot be read ({error}); allowed: {ALLOWED}") from error
+
+
+def _get_first_argument(function: Callable[..., Any], path: str) -> str:
+    return next(iter(_get_signature(function, path).parameters), "")
+
+
+def _check_signature(function: Callable[..., Any], path: str, arguments: tuple[str, ...]) -> None:
+    signature = _get_signature(function, path)
+    try:
+        signature.bind(*arguments)
+    except TypeError as error:
+        bare = signature.replace(return_annotation=inspect.Signature.empty)
+        raise ConfigError(f"reward {path!r}: takes {bare}, not ({', '.join(arguments)}); allowed: {ALLOWED}") from error
+    if inspect.iscoroutinefunction(function) or inspect.isgeneratorfunction(function):
+        raise ConfigError(f"reward {path!r}: is asynchronous or a generator; allowed: {ALLOWED}")
+
+
+# ---------------------------------------------------------------------- from YAML
+@validated_dataclass
+class Component:
+    """A part of a combined reward: a reward, its weight, and the scores it needs from other components.
+
+    If a score is below what is needed, this component counts 0.0. If the other component does not apply (`None`),
+    neither does this one; if the other fails, so does this one.
+
+    >>> from viewbox.rewards import ToolUseReward
+    >>> Component(ToolUseReward(at_least=1), 0.1, needs={"label": 1.0}).needs
+    {'label': 1.0}
+    """
+
+    reward: SkipValidation[AnyReward]
+    weight: Annotated[NonNegative, Field(description="its share of the combined reward; all weights sum to 1")]
+    needs: Annotated[
+        Mapping[Name, Threshold],
+        Field(description="least scores of other components, such as `{label: 1.0}`; if one is lower, this counts 0"),
+    ] = dataclasses.field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "reward", adapt_reward(self.reward))
+
+
+Check = Callable[[str, Mapping[str, Any], str], None]  # of (type, settings, path), before a reward is made
+
+
+def build(spec: object, path: str = "reward", *, check: Check | None = None) -> AnyReward:
+    """Build the reward that a mapping from YAML describes; a reward object is returned as it is.
+
+    Raises:
+        ConfigError: a key that is unknown, missing or out of range. It names the key, the value and what is allowed.
+
+    >>> build({"type": "exact_match", "field": "answer"})
+    ExactMatchReward(field='answer', reference_field=None, aliases={}, tolerance=None, name='exact_match')
+    >>> build({"type": "box"})
+    Traceback (most recent call last):
+    viewbox.errors.ConfigError: reward: unknown reward 'box'; allowed: brier, combined, exact_match, format, iou, \
+judge, label_set_f1, python, ranking, token_f1, tool_use
+    """
+    if isinstance(spec, Mapping):
+        for key in COMPONENT_KEYS:
+            if spec.get(key) is not None:
+                text = f"{path}.{key} = {spec[key]!r:.80}: allowed only in a component of a combined reward"
+                raise ConfigError(text, key=f"{path}.{key}")
+    elif isinstance(spec, Reward | EpisodeReward):
+        return spec
+    reward: AnyReward = _build_reward(spec, path, check)
+    return reward
+
+
+RewardSpec = Annotated[Any, BeforeValidator(build)]  # a field of a pydantic model: YAML becomes the reward
+
+
+def _build_reward(spec: Any, path: str, check: Check | None) -> Any:
+    if not isinstance(spec, Mapping):
+        raise ConfigError(f"{path} = {spec!r:.80}; allowed: a mapping with `type`", key=path)
+    if "type" not in spec:
+        types = list_reward_types()
+        text = f"{path}.type: is missing; allowed: {', '.join(types)}"
+        raise ConfigError(text, key=f"{path}.type")
+    if check is not None:
+        check(str(spec["type"]), spec, path)
+    try:
+        cls = get_reward_class(str(spec["type"]))
+    except ConfigError as error:
+        raise ConfigError(f"{path}: {error}", key=path) from error
+    settings = {
+        key: value
+        for key, value in spec.items()
+        if key not in ("type", *COMPONENT_KEYS) and (value is not None or key not in ("name", "of"))
+    }
+    _check_keys(settings, cls, path)
+    if spec["type"] == "combined" and isinstance(settings.get("components"), Mapping):
+        parts = settings["components"].items()
+        settings["components"] = {
+            name: _build_component(part, f"{path}.components.{name}", check) for name, part in parts
+        }
+    if spec["type"] == "brier" and "of" in settings:
+        settings["of"] = build(settings["of"], f"{path}.of", check=check)
+    reward = create_validated(cls, settings, path)
+    return load_reward(reward.function, reward.name) if isinstance(reward, ImportedReward) else reward
+
+
+def _build_component(spec: Any, path: str, check: Check | None) -> Component:
+    reward = _build_reward(spec, path, check)
+    keys = {key: spec[key] for key in COMPONENT_KEYS if spec.get(key) is not None}
+    component: Component = create_validated(Component, {"reward": reward, **keys}, path)
+    return component
+
+
+def _check_keys(settings: Mapping[str, Any], cls: Any, path: str) -> None:
+    fields = [field.name for field in dataclasses.fields(cls)]
+    for key, value in settings.items():
+        if key not in fields:
+            text = describe_unknown("key", str(key), ["type", *fields, *COMPONENT_KEYS])
+            raise ConfigError(f"{path}.{key} = {value!r:.80}: {text}", key=f"{path}.{key}")

@@ -16,15 +16,12 @@ from .fields import MAX_TEXT, Answer, Reference, get_accepted_values, get_field,
 class ExactMatchReward:
     """1 if the answer's field equals the reference's field after normalization, else 0.
 
-    Both sides are compared in their normal form (`utils/values.py`): without case, compatibility forms (NFKC),
-    invisible characters, runs of whitespace and outer punctuation (the normalization of SQuAD, Rajpurkar et al. 2016,
-    but articles stay); a number is the same however it is written ("2", "2.0"), but not with another sign or unit; true
-    is yes. The gold is a string, number or bool, or a list of accepted values; `aliases` gives further spellings of a
-    gold. With a `tolerance`, numbers of one sign and unit are equal if |answer - gold| <= `tolerance`. The answer must
-    be a scalar: a list of labels scores 0, and so does a missing or empty answer, even if the gold is missing. An
-    answer longer than four times the longest accepted text plus 256 characters, or than 16,384 characters, scores 0
-    without being compared; a longer gold cannot be measured. The whole text must match, so a negated or hedged gold, or
-    a list of options, scores 0; look-alike letters of another script are different letters.
+    Both sides are compared in their normal form (`utils/values.py`; after SQuAD, Rajpurkar et al. 2016, but articles
+    stay). The gold is a string, number or bool, or a list of accepted values; `aliases` gives further spellings of a
+    gold. With a `tolerance`, numbers of one sign and unit are equal if |answer - gold| <= `tolerance`. The whole text
+    must match: a negated or hedged gold, or a list, scores 0, and so does a missing or empty answer. An answer longer
+    than four times the longest accepted text plus 256 characters, or than 16,384 characters, scores 0 without being
+    compared; a longer gold cannot be measured.
 
     Range: {0.0, 1.0}.
 
@@ -50,9 +47,8 @@ class ExactMatchReward:
         return build_spellings(self.aliases)
 
     def __call__(self, answer: Answer, reference: Reference) -> float:
-        golds = [
-            normalize(gold) for gold in get_accepted_values(get_field(reference, self.reference_field or self.field))
-        ]
+        values = get_accepted_values(get_field(reference, self.reference_field or self.field))
+        golds = [normalize(value) for value in values]
         accepted = {gold.text for gold in golds}
         if self._spellings:
             accepted = accepted.union(*(self._spellings.get(gold, ()) for gold in accepted))
@@ -60,7 +56,9 @@ class ExactMatchReward:
         if len(raw) > min(MAX_TEXT, 4 * max(map(len, accepted), default=0) + 256):
             return 0.0
         said = normalize(raw)
-        return 1.0 if said.text and (said.text in accepted or any(self._is_near(said, gold) for gold in golds)) else 0.0
+        if said.text in accepted:
+            return 1.0 if said.text else 0.0
+        return float(self.tolerance is not None and any(self._is_near(said, gold) for gold in golds))
 
     def explain(self, answer: Answer, reference: Reference) -> str:
         """Return why the answer got its score, in a sentence."""

@@ -4,13 +4,13 @@
 that every environment should pass on its own tasks: a gold answer scores 1.0, a missing answer 0.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import MISSING, asdict, dataclass, fields
 from itertools import islice
-from typing import Any, Protocol
+from typing import Any
 
 from ..errors import Unmeasurable
-from ..records import Episode, Task
+from ..records import Episode
 from ..utils.concurrency import contain_exit
 from ..utils.values import reaches
 from .combined import CombinedReward, find_unmet_need, to_combined
@@ -149,17 +149,7 @@ def explain_reward(reward: Any, answer: Answer, reference: Reference, episode: E
 
 
 # ---------------------------------------------------------------------- gold scores 1.0, nothing scores 0
-class RewardedTasks(Protocol):
-    """The parts of an environment that the check reads. It may also have `perfect_answer(task)`."""
-
-    @property
-    def tasks(self) -> Iterable[Task]: ...
-
-    @property
-    def reward(self) -> CombinedReward: ...
-
-
-def check_rewards(env: RewardedTasks, num_tasks: int = 20) -> list[str]:
+def check_rewards(env: Any, num_tasks: int = 20) -> list[str]:
     """Check the reward of an environment on its first `num_tasks` tasks; returns a sentence for each problem.
 
     The gold answer is `env.perfect_answer(task)` if the environment has that method (boxes as fractions, nothing
@@ -168,6 +158,7 @@ def check_rewards(env: RewardedTasks, num_tasks: int = 20) -> list[str]:
     do not apply, because no episode is played.
 
     >>> from types import SimpleNamespace as Env
+    >>> from viewbox.records import Task
     >>> from viewbox.rewards import ExactMatchReward, to_combined
     >>> task = Task("t1", reference={"label": "cyst"})
     >>> check_rewards(Env(tasks=[task], reward=to_combined(ExactMatchReward("label"))))
@@ -175,20 +166,16 @@ def check_rewards(env: RewardedTasks, num_tasks: int = 20) -> list[str]:
     >>> check_rewards(Env(tasks=[task], reward=to_combined(ExactMatchReward("lable"))))
     ['task t1: gold scores 0.0 (exact_match: 0.0); expected 1.0']
     """
-    return [problem for task in islice(iter(env.tasks), num_tasks) for problem in _check_task(env, task)]
-
-
-def _check_task(env: RewardedTasks, task: Task) -> list[str]:
-    perfect_answer = getattr(env, "perfect_answer", None)
-    gold = task.reference if perfect_answer is None else perfect_answer(task)
-    total, scores = env.reward.score(gold, task.reference)
-    problems: list[str] = []
-    if total is None or not all(reaches(value, 1.0) for value in (total, *scores.values()) if value is not None):
-        listed = ", ".join(f"{name}: {value}" for name, value in scores.items())
-        problems.append(f"task {task.id}: gold scores {total} ({listed}); expected 1.0")
-    empty: list[Mapping[str, Any] | None] = [None, {}, dict.fromkeys(gold), dict.fromkeys(gold, "")]
-    for answer in empty:
-        score, _ = env.reward.score(answer, task.reference)
-        if score not in (None, 0.0):
-            problems.append(f"task {task.id}: the answer {answer} scores {score}; expected 0")
+    problems = []
+    for task in islice(iter(env.tasks), num_tasks):
+        perfect_answer = getattr(env, "perfect_answer", None)
+        gold = task.reference if perfect_answer is None else perfect_answer(task)
+        total, scores = env.reward.score(gold, task.reference)
+        if total is None or not all(reaches(value, 1.0) for value in (total, *scores.values()) if value is not None):
+            listed = ", ".join(f"{name}: {value}" for name, value in scores.items())
+            problems.append(f"task {task.id}: gold scores {total} ({listed}); expected 1.0")
+        for answer in (None, {}, dict.fromkeys(gold), dict.fromkeys(gold, "")):
+            score, _ = env.reward.score(answer, task.reference)
+            if score not in (None, 0.0):
+                problems.append(f"task {task.id}: the answer {answer} scores {score}; expected 0")
     return problems

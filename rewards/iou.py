@@ -48,26 +48,17 @@ def compute_iou(a: object, b: object) -> float:
 class IoUReward:
     """Intersection over union of the answer's boxes and the reference's, or the F1 of pairs that reach `threshold`.
 
-    A field holds one box, a list of boxes, or (with `box_key`) objects with a box at that key. With `label_key`, only
-    boxes with equal labels can match. Boxes are in `format`: xyxy, or xywh with the top left corner. If the answer and
-    the gold use different frames, `frame` and `reference_frame` name them ("unit": fractions, "per_mille": 0 to 1000,
-    "pixel": with [width, height] in the reference's `size_field`). Boxes are never clipped to the image. An item that
-    is not a box counts as a box, but never matches; if it is the gold's (reversed, without area, in pixels of a picture
-    of unknown size), the reward raises `Unmeasurable`. The format xyzxyz is for boxes in a volume, (x1, y1, z1, x2, y2,
-    z2); the IoU is then of their volumes.
+    A field holds one box, a list of boxes, or (with `box_key`) objects with a box at that key; with `label_key`, only
+    boxes with equal labels can match. Boxes are never clipped. An item that is not a box counts, but never matches; if
+    it is the gold's (reversed, without area, in pixels of a picture of unknown size), the reward raises `Unmeasurable`.
+    A volume's boxes are (x1, y1, z1, x2, y2, z2). In the fields `places` (image, plane, slice) that the reference has,
+    the answer must agree with it, or it scores 0.
 
-    `places` are fields, such as image, plane and slice, in which the answer must agree with the reference; otherwise it
-    scores 0. A field that the reference does not have is not demanded; [3, 5] in the reference allows 3 to 5.
-
-    One box: score s = IoU / (1 + `area_penalty` · max(0, A_answer / A_gold - 1)), so the penalty acts only beyond the
-    gold's own area and a perfect box scores 1.0 exactly, however large. IoU alone already punishes a box that is too
-    large: the penalty (default 0: off) makes that steeper. With `threshold`: 1.0 if s reaches it, else 0.0.
-
-    Many boxes: one-to-one matching of greatest Σ s (Kuhn 1955; as in DETR, Carion et al. 2020), Σ s / max(n_answer,
-    n_gold), continuous in every coordinate. Extra, repeated and missing boxes all lower the score. With `threshold`:
-    the F1 2 TP / (n_answer + n_gold) of the largest matching of pairs that reach it. If the gold is an empty list, an
-    empty list scores 1.0 and anything else 0.0. An answer with more than 4 n_gold + 100 boxes scores 0 without being
-    matched.
+    One box: s = IoU / (1 + `area_penalty` · max(0, A_answer / A_gold - 1)); with `threshold`, 1.0 if s reaches it, else
+    0.0. Many boxes: one-to-one matching of greatest Σ s (Kuhn 1955; DETR, Carion et al. 2020), Σ s / max(n_answer,
+    n_gold); with `threshold`, the F1 2 TP / (n_answer + n_gold) of the largest matching of pairs that reach it. If the
+    gold is an empty list, an empty list scores 1.0 and anything else 0.0. An answer with more than 4 n_gold + 100 boxes
+    scores 0 without being matched.
 
     Range: [0, 1]; {0.0, 1.0} for one box with a threshold.
 

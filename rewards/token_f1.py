@@ -42,6 +42,7 @@ class _Gold(NamedTuple):
     """A prepared gold text."""
 
     counts: Counter[str]
+    words: frozenset[str]
     both_ways: frozenset[str]  # affirmed and denied
     opposites: frozenset[str]  # its words with the mark that would contradict them
     ignored: frozenset[str]
@@ -53,19 +54,11 @@ class _Gold(NamedTuple):
 class TokenF1Reward:
     """F1 of the multisets of lower-cased words: F1 = 2 |A ∩ G| / (|A| + |G|), the best over a list of accepted golds.
 
-    From SQuAD (Rajpurkar et al. 2016); here an empty or missing answer scores 0 even if the gold is empty too.
-    Repeating a word does not help, because the intersection counts a word at most as often as the gold has it.
-    `stop_words` are left out on both sides: True for a short English list, or your own list. Negations are never left
-    out, nor is a letter that is a name ("hepatitis A"), and a gold that holds only stop words is compared as it is. A
-    gold without any word ("+") is compared as a whole. An answer of more than 5,000 characters plus four times the
-    gold's, or of more than 16,384, scores 0; a longer gold cannot be measured.
-
-    A denied word matches only a denied word (`negation.py`, after NegEx). So "no tumour" against "tumour" scores 0, and
-    "No effusion. Nodule." is not "Effusion. No nodule.". A negation counts as a word only if it denies nothing. Each
-    word that one side affirms and the other denies takes two shared words away. A word that one side both affirms and
-    denies is worth a third. A sign that makes another value is part of its word: "<5" is not ">5", "28%" not "28",
-    "rh+" not "rh-". `negation_scope=False` compares bare words, as SQuAD does. Apart from that, the order of the words
-    does not matter; for labels use `ExactMatchReward`.
+    From SQuAD (Rajpurkar et al. 2016); here an empty or missing answer scores 0 even if the gold is empty too. A denied
+    word matches only a denied word (`negation.py`, after NegEx), and each word that one side affirms and the other
+    denies takes two shared words away. `stop_words` are left out on both sides (True: a short English list), but never
+    a negation, or a letter that is a name ("hepatitis A"). An answer of more than 5,000 characters plus four times the
+    gold's, or of more than 16,384, scores 0; a longer gold cannot be measured. For labels use `ExactMatchReward`.
 
     Range: [0, 1].
 
@@ -97,12 +90,14 @@ class TokenF1Reward:
         return frozenset(kept | {MARK + word for word in kept} | {MARK})
 
     def __call__(self, answer: Answer, reference: Reference) -> float:
-        return max((f1 for f1, _ in self.compare(answer, reference)), default=0.0)
+        return max(self.compare(answer, reference), default=(0.0, 0.0))[0]
 
     def compare(self, answer: Answer, reference: Reference) -> list[tuple[float, float]]:
         """Return the F1 with each accepted gold, and the share of the answer's words that this gold has."""
         text, golds = self._read(answer, reference)
-        words, both_ways = _split_text(self._mark_names(text), self.negation_scope) if golds else ([], frozenset[str]())
+        if not golds:
+            return []
+        words, both_ways = _split_text(text, self.negation_scope, self._ignored)
         return [_compute_f1(words, both_ways, gold, text) for gold in golds]
 
     def explain(self, answer: Answer, reference: Reference) -> str:
@@ -113,7 +108,7 @@ class TokenF1Reward:
             if not text:
                 return f"{self.field}: no answer given; wanted {quote_value(gold)}"
             return f"{self.field}: {quote_value(text)} cannot be compared with {quote_value(gold)}"
-        words, both_ways = _split_text(self._mark_names(text), self.negation_scope)
+        words, both_ways = _split_text(text, self.negation_scope, self._ignored)
         best = max(golds, key=lambda gold: _compute_f1(words, both_ways, gold, text)[0])
         kept = [word for word in words if word not in best.ignored]
         shared = Counter(kept) & best.counts
@@ -131,28 +126,13 @@ class TokenF1Reward:
         golds = [self._read_text(value) for value in accepted]
         if not text or not golds or len(text) > min(MAX_TEXT, _EXTRA_LENGTH + 4 * max(map(len, golds))):
             return text, []
-        return text, [_prepare_gold(self._mark_names(gold), self.negation_scope, self._ignored) for gold in golds]
+        return text, [_prepare_gold(gold, self.negation_scope, self._ignored) for gold in golds]
 
     def _read_text(self, value: object) -> str:
         """Return the text of a value; true is yes, and false is no."""
         text = to_text(value)
         is_short = self.negation_scope and len(text) < 12
         return normal if is_short and (normal := normalize(text).text) in ("yes", "no") else text
-
-    def _mark_names(self, text: str) -> str:
-        """Return a text in which a letter that is a stop word, but stands here as a name, is none: at the end, before
-        another stop word, after words such as "type", and as a capital that opens no sentence."""
-        if not self.negation_scope or not self.stop_words:
-            return text
-
-        def mark(found: re.Match[str]) -> str:
-            letter, follows = found[0], (found["next"] or "the").lower()
-            before = text[max(0, found.start() - 20) : found.start()].rstrip()
-            opens = letter.islower() or before[-1:] in ("", *".!?:;\n") or text.isupper()
-            is_name = not opens or follows in STOP_WORDS or before.lower().rpartition(" ")[2] in _NAMED
-            return f"{letter}{_NAME}" if is_name and letter.lower() in self._ignored else letter
-
-        return _LETTER.sub(mark, text)
 
 
 def _list_words(words: Iterable[str]) -> str:
@@ -166,15 +146,18 @@ def _compute_f1(words: list[str], both_ways: frozenset[str], gold: _Gold, text: 
         same = float(gold.text != "" and normalize(text).text == gold.text)
         return same, same
     kept = [word for word in words if word not in gold.ignored]
-    counts = Counter(kept)
-    common = counts.keys() & gold.counts.keys()
+    distinct = set(kept)
+    common = distinct & gold.words
     if not common:
         return 0.0, 0.0
-    shared: float = sum(min(counts[word], gold.counts[word]) for word in common)
-    if unequal := both_ways ^ gold.both_ways:  # both affirmed and denied on one side only
-        partly = sum(min(counts[word], gold.counts[word]) for word in common if word.lstrip(MARK) in unequal)
-        shared = shared - partly + partly * _BOTH_WAYS
-    shared -= 2 * len(_find_contradictions(counts.keys(), both_ways, gold))
+    shared: float = len(common)
+    unequal = both_ways ^ gold.both_ways  # both affirmed and denied on one side only
+    if unequal or len(distinct) < len(kept):  # or a word is repeated
+        counts = Counter(kept)
+        each = {word: min(counts[word], gold.counts[word]) for word in common}
+        shared = sum(count * (_BOTH_WAYS if word.lstrip(MARK) in unequal else 1) for word, count in each.items())
+    if not gold.opposites.isdisjoint(distinct):
+        shared -= 2 * len(_find_contradictions(distinct, both_ways, gold))
     return max(0.0, 2 * shared / (len(kept) + gold.total)), max(0.0, shared / len(kept))
 
 
@@ -185,20 +168,48 @@ def _find_contradictions(words: Set[str], both_ways: frozenset[str], gold: _Gold
 
 @lru_cache(maxsize=4096)
 def _prepare_gold(text: str, scope: bool, ignored: frozenset[str]) -> _Gold:
-    words, both_ways = _split_text(text, scope)
+    words, both_ways = _split_text(text, scope, ignored)
     if ignored.issuperset(words):  # nothing but stop words: compared as it is
         ignored = frozenset({MARK})
     counts = Counter([word for word in words if word not in ignored])
     flipped = (word[1:] if word[0] == MARK else MARK + word for word in counts)
-    opposites = frozenset(word for word in flipped if word.removeprefix(MARK) not in both_ways | STOP_WORDS)
-    return _Gold(counts, both_ways, opposites, ignored, "" if counts else normalize(text).text, counts.total())
+    opposites = frozenset(
+        word for word in flipped if (bare := word.removeprefix(MARK)) not in both_ways and bare not in STOP_WORDS
+    )
+    return _Gold(
+        counts, frozenset(counts), both_ways, opposites, ignored, "" if counts else normalize(text).text, counts.total()
+    )
 
 
-def _split_text(text: str, scope: bool) -> tuple[list[str], frozenset[str]]:
+def _split_text(text: str, scope: bool, ignored: frozenset[str]) -> tuple[list[str], frozenset[str]]:
     """Return the words in order, and those that are both affirmed and denied."""
-    words, denies = split_words(text) if scope else (_TOKEN.findall(fold_text(text)), False)
+    if not scope:
+        return _TOKEN.findall(fold_text(text)), frozenset()
+    words, denies = split_words(text)
+    if not _list_letters(ignored).isdisjoint(words):
+        words, denies = split_words(_mark_names(text, ignored))
     both = {word[1:] for word in words if word[0] == MARK}.intersection(words) if denies else ()
     return words, frozenset(both)
+
+
+@lru_cache(maxsize=16)
+def _list_letters(ignored: frozenset[str]) -> frozenset[str]:
+    """Return the ignored words of one letter, affirmed and denied."""
+    return frozenset(word for word in ignored if len(word.removeprefix(MARK)) == 1)
+
+
+def _mark_names(text: str, ignored: frozenset[str]) -> str:
+    """Return a text in which a letter that is ignored, but stands here as a name, is not: at the end, before a stop
+    word, after words such as "type", and as a capital that opens no sentence."""
+
+    def mark(found: re.Match[str]) -> str:
+        letter, follows = found[0], (found["next"] or "the").lower()
+        before = text[max(0, found.start() - 20) : found.start()].rstrip()
+        opens = letter.islower() or before[-1:] in ("", *".!?:;\n") or text.isupper()
+        is_name = not opens or follows in STOP_WORDS or before.lower().rpartition(" ")[2] in _NAMED
+        return f"{letter}{_NAME}" if is_name and letter.lower() in ignored else letter
+
+    return _LETTER.sub(mark, text)
 
 
 # ---------------------------------------------------------------------- short answers

@@ -1,15 +1,26 @@
 """What `viewbox rollout` plays: the environment, its tasks and the generator, built from a config and overrides.
 
     job = build_job(env="digits", model="package:tiny_viewer", tasks=5)
+    with open_session(job, create_rollout_folder(job)) as session:
+        async for episode in session.play():
+            print(episode.scores)
+        session.write_summary()
 
-`viewbox.rollouts.session` plays a job into a folder. Nothing here imports torch unless the model is a local one.
+Every episode is stored as it ends, and a later session plays what is missing: the process can be killed at any moment.
+Nothing here imports torch unless the model is a local one.
 """
 
+import json
 import os
-from collections.abc import Callable, Mapping, Sequence
+import re
+import time
+from collections import Counter
+from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from itertools import islice
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pydantic import ValidationError
@@ -19,19 +30,29 @@ from ..configs.schema import Config
 from ..configs.sections import DEFAULT_ENGINE, EnvSection, RolloutSection
 from ..configs.validation import describe_errors
 from ..configs.yaml_reader import Document
-from ..core.base import BaseMultiTurnEnv
+from ..core.base import BaseMultiTurnEnv, remove_tools
 from ..core.tasks import to_sequence
-from ..core.variants import remove_tools
 from ..engines import model_profiles
 from ..engines.generator import Generator
 from ..engines.openai.client import EndpointSettings, OpenAIGenerator, build_completions_url
 from ..engines.table import get_engine, get_server_engine
-from ..envs.data.fingerprint import fingerprint_data
+from ..envs.data.sources import fingerprint_data
 from ..envs.from_config import build_envs, merge_settings, prepare_env
 from ..errors import ConfigError, describe_unknown
 from ..network.data_policy import check_may_leave
 from ..network.hosts import read_api_key
-from ..records import Task
+from ..records import Episode, Task
+from ..utils.exit_status import log_failures
+from ..utils.files import check_out, write_atomically
+from ..utils.secrets import mask_values
+from .play import play_many
+from .scoring import RULE
+from .scoring.metrics import compute_environment_metrics, drop_undefined
+from .scoring.summary import summarize
+from .store import run_folder
+from .store.lines import MAX_COUNT
+from .store.reader import load
+from .store.writer import EpisodeWriter
 
 if TYPE_CHECKING:
     from ..engines.vllm.process import ServerProcess
@@ -47,14 +68,11 @@ class RolloutJob:
 
     Args:
         config: the resolved config, with every setting of the environment.
-        env: the environment.
-        tasks: the tasks to play.
         build_generator: builds what gives the replies. It is used for one session, since a client that was closed
             cannot be used again; a job made with `replace` has another.
         concurrency: episodes in progress at once.
         timeout: seconds per episode; None for no limit.
         group: episodes per task.
-        seed: sampling seed.
         record: the settings of the command, saved in `rollout.json` (see `store/run_folder.py`).
         server: the server that belongs to this job, if there is one. It starts before the first reply at the latest,
             and ends with `close`, or with this process.
@@ -95,23 +113,9 @@ def build_job(
     seed: int = 0,
     check_tokens: bool = False,
 ) -> RolloutJob:
-    """Build a job; nothing is played yet.
+    """Build a job; nothing is played yet. The arguments are the options of `viewbox rollout`.
 
-    Args:
-        env: a registered environment, or `package.module:Class`; default: the config's.
-        model: the model's name at the endpoint; without one, a folder, hub name or `package:tiny_viewer`. Default: the
-            config's.
-        endpoint: URL of an OpenAI-compatible server; None plays a local model.
-        config: a run's YAML, of which `model`, `env`, `reward` and `rollout` are used.
-        held_out: apply the settings in `env.eval` of the config; None: if it has any.
-        overrides: `section.key=value`, applied last; see `SECTIONS`.
-        tasks: number of tasks, from the first.
-        group: episodes per task.
-        seed: sampling seed; each episode derives its own from it.
-        check_tokens: with an endpoint: compare the tokens of its prompts with those of our engine.
-
-    Raises:
-        ConfigError: an argument or a setting is invalid.
+    `held_out` None applies `env.eval` of the config if it has any; `overrides` are `section.key=value`, applied last.
     """
     for name, number in (("tasks", tasks), ("group", group)):
         if number < 1:
@@ -160,10 +164,8 @@ def read_config(
     held_out: bool | None = False,
     overrides: Sequence[str] = (),
 ) -> tuple[Config, EndpointSettings]:
-    """Return the sections of a config file that say what is played, with the arguments and then the overrides applied
-    once.
-
-    The arguments are those of `build_job`.
+    """Return the sections of a config file that say what is played, with the arguments of `build_job` and then the
+    overrides applied once.
     """
     document = Document("command line", {}) if name is None else configs.read(name)
     raw = document.values
@@ -275,7 +277,7 @@ def _build_token_job(config: Config, count: int) -> RolloutJob:
         from ..engines.hf import loading
         from ..engines.hf.chat_tokens import ChatTokens
         from ..engines.hf.parity import check_parity
-        from ..engines.hf.threads import choose_threads
+        from ..engines.processes import choose_threads
     except ImportError as error:
         raise ConfigError(f"a local model needs more packages ({error}): pip install 'viewbox[train]'") from error
     model_config, processor = loading.load_processor(config.model)
@@ -316,3 +318,102 @@ def _select_tasks(env: BaseMultiTurnEnv, count: int) -> Sequence[Task]:
     if count > len(tasks):
         raise ConfigError(f"--tasks = {count}; {env.name} has {len(tasks)} tasks", key="tasks")
     return tasks[:count]
+
+
+# ---------------------------------------------------------------- played into a folder
+@dataclass
+class RolloutSession:
+    """One process that plays a job into a folder."""
+
+    job: RolloutJob
+    folder: Path
+    writer: EpisodeWriter
+    retried: int = 0  # failed episodes that are played again
+    started: float = field(default_factory=time.monotonic)
+
+    @property
+    def total(self) -> int:
+        """How many episodes the job has."""
+        return len(self.job.tasks) * self.job.group
+
+    def load_saved(self) -> Iterator[Episode]:
+        yield from load(self.folder / run_folder.EPISODES)
+
+    async def play(self) -> AsyncGenerator[Episode, None]:
+        """Play what is missing; yields each episode after it is stored, and closes the generator at the end."""
+        job = self.job
+        episodes = play_many(
+            job.env,
+            job.tasks,
+            job.generator,
+            group=job.group,
+            concurrency=job.concurrency,
+            timeout=job.timeout,
+            seed=job.seed,
+            skip={(episode.info.get("index", -1), episode.info.get("sample", -1)) for episode in self.load_saved()},
+        )
+        try:
+            async for episode in episodes:
+                yield self.writer.append_or_error(episode)
+        finally:
+            await episodes.aclose()
+            await job.generator.close()
+
+    def write_summary(self) -> dict[str, Any]:
+        """Write summary.json, the figures of all stored episodes; returns its content."""
+        episodes = list(self.load_saved())
+        usage = [use for episode in episodes if isinstance(use := episode.info.get("usage"), Mapping)]
+        summary = {
+            "environment": self.job.env.name,
+            "model": self.job.config.model.name,
+            "episodes": len(episodes),
+            "average": RULE,
+            "faults": sum(episode.is_fault for episode in episodes),
+            "metrics": drop_undefined(compute_environment_metrics(episodes, self.job.env)),
+            "counts": summarize(episodes, {}, resamples=0).get_counts(),
+            "errors": count_failures(episodes),
+            "tokens": {
+                name: sum(_get_count(use, name) for use in usage) for name in ("prompt_tokens", "completion_tokens")
+            },
+            "seconds": time.monotonic() - self.started,
+        }
+        write_atomically(self.folder / "summary.json", json.dumps(mask_values(summary), indent=2) + "\n")
+        return summary
+
+
+@contextmanager
+def open_session(job: RolloutJob, folder: Path, *, retry_failed: bool = False) -> Iterator[RolloutSession]:
+    """Locks the folder and prepares it: a new one is started, an unfinished one is resumed.
+
+    Raises:
+        ConfigError: another process writes this folder, or it was started with other settings.
+    """
+    started = time.monotonic()
+    with run_folder.lock_folder(folder), log_failures(folder):
+        run_folder.start_rollout(folder, job.config.model_dump(mode="json", exclude_unset=True), job.record)
+        (folder / "summary.json").unlink(missing_ok=True)  # of what was stored before; the run has not ended
+        retried = run_folder.move_failed_episodes(folder) if retry_failed else 0
+        with EpisodeWriter(folder / run_folder.EPISODES) as writer:
+            yield RolloutSession(job, folder, writer, retried, started)
+
+
+def create_rollout_folder(job: RolloutJob, out: str | Path | None = None, *, kind: str = "rollout") -> Path:
+    """Return the folder `out`, or a new one in `runs/` named after its kind, environment and model."""
+    if out is not None:
+        folder = check_out(out, "folder")
+        folder.mkdir(parents=True, exist_ok=True)
+        return folder
+    model = (job.config.model.name or "").rstrip("/").rpartition("/")[2]
+    return run_folder.create_folder(Path("runs"), re.sub(r"[^\w.-]+", "-", f"{kind}-{job.config.env.name}-{model}"))
+
+
+def _get_count(usage: Mapping[str, Any], name: str) -> int:
+    value = usage.get(name, 0)
+    return value if isinstance(value, int) and 0 <= value <= MAX_COUNT else 0
+
+
+def count_failures(episodes: Sequence[Episode]) -> dict[str, int]:
+    """Return how many episodes ended as `error` or `timeout`, by reason; the five most frequent reasons."""
+    failed = (episode for episode in episodes if episode.end_reason in ("error", "timeout"))
+    reasons = Counter(str(e.info.get("error") or e.info.get("last_failure") or "out of time") for e in failed)
+    return dict(reasons.most_common(5))

@@ -1,11 +1,11 @@
 """What viewbox does, written down as JSON, so that a move or a deletion can be compared with what was before.
 
-    python -m tests.freeze build/before               # write it: two minutes; with --quickstart two more
+    python -m tests.freeze build/before               # write it: four minutes; with --quickstart two more
     python -m tests.freeze build/after --against build/before
 
 One file a part: twenty scripted episodes of every environment, `--help` of every command, the page of all settings and
-that of all tools, tokens, log-probs and gradients of the shipped model, figures of stored runs, and the quickstart's
-curve. Numbers are compared to 1e-6, all else exactly. It ends with status 1 if something differs.
+that of all tools, tokens, log-probs and gradients of the shipped model, every figure that is printed of ten saved runs,
+and the quickstart's curve. Numbers are compared to 1e-6, all else exactly. It ends with status 1 if something differs.
 """
 
 import argparse
@@ -133,12 +133,55 @@ def freeze_episodes(folder: Path) -> dict:
 def run_command(*arguments: str, folder: Path) -> str:
     environment = os.environ | {"COLUMNS": "120", "HOME": str(folder)}
     done = subprocess.run(
-        [sys.executable, "-m", "viewbox.cli", *arguments],
+        [sys.executable, "-m", "viewbox", *arguments],
         capture_output=True, text=True, cwd=folder, env=environment, check=False,
     )  # fmt: skip
     if done.returncode:
         raise SystemExit(f"viewbox {' '.join(arguments)} ended with {done.returncode}: {done.stderr[-2000:]}")
     return done.stdout
+
+
+def freeze_figures(folder: Path) -> dict:
+    """What `score`, `compare` and `runs` print of a run of each environment: all of stdout, the exit status."""
+    settings = make_settings(folder)
+    figures: dict[str, object] = {}
+    for name in sorted(ENVIRONMENTS):
+        config = folder / f"{name}.yaml"
+        config.write_text(
+            json.dumps({"model": {"name": "package:tiny_viewer"}, "env": {"name": name, **settings.get(name, {})}})
+        )
+        env = viewbox.make(name, **settings.get(name, {}))
+        for run, shift in (("first", 0), ("second", 7)):
+            with viewbox.EpisodeWriter(folder / "runs" / f"{name}-{run}") as writer:
+                for number in range(20):
+                    task = env.tasks[number % 4]
+                    script = ["no"] * 40 if shift and number % 3 else list_scripts(env, task)[(number + shift) % 20]
+                    writer.append(env.play(task, viewbox.ScriptedPolicy(script), seed=number))
+        first, second = (str(folder / "runs" / f"{name}-{run}") for run in ("first", "second"))
+        asked = {
+            "score": ["score", first, "--env", str(config), "--format", "json"],
+            "table": ["score", first, "--env", str(config), "--group-by", "end_reason", "--bootstrap", "100"],
+            "answered": ["score", first, "--env", str(config), "--where", "end_reason=answered", "--format", "csv"],
+            "its own": ["score", first, "--format", "json"],
+            "compare": ["compare", first, second, "--format", "json"],
+        }
+        figures[name] = {key: ask_command(*arguments, folder=folder) for key, arguments in asked.items()}
+    listed = ask_command("runs", "list", str(folder / "runs"), "--format", "json", folder=folder)
+    return figures | {"runs": listed}
+
+
+def ask_command(*arguments: str, folder: Path) -> dict:
+    """What a command prints, and its exit status. Seconds and dates are left out."""
+    environment = os.environ | {"COLUMNS": "120", "HOME": str(folder)}
+    done = subprocess.run(
+        [sys.executable, "-m", "viewbox", *arguments],
+        capture_output=True, text=True, cwd=folder, env=environment, check=False,
+    )  # fmt: skip
+    text = re.sub(r"\d{4}-\d\d-\d\d[ T]\d\d:\d\d(:\d\d)?|\d+(\.\d+)? (s|seconds)\b", "TIME", done.stdout)
+    try:
+        return {"status": done.returncode, "stdout": json.loads(text)}
+    except ValueError:
+        return {"status": done.returncode, "stdout": text}
 
 
 def freeze_texts(folder: Path) -> dict:
@@ -198,10 +241,12 @@ def main() -> int:
     parser.add_argument("folder", type=Path)
     parser.add_argument("--against", type=Path, help="a folder written before, to compare with")
     parser.add_argument("--quickstart", action="store_true", help="the curve of a whole quickstart, too")
-    parser.add_argument("--part", choices=("episodes", "texts", "model"), action="append", help="only this part")
+    parser.add_argument(
+        "--part", choices=("episodes", "figures", "texts", "model"), action="append", help="only this part"
+    )
     given = parser.parse_args()
     given.folder.mkdir(parents=True, exist_ok=True)
-    parts = {"episodes": freeze_episodes, "texts": freeze_texts, "model": freeze_model}
+    parts = {"episodes": freeze_episodes, "figures": freeze_figures, "texts": freeze_texts, "model": freeze_model}
     wanted = {name: parts[name] for name in given.part or parts}
     if given.quickstart:
         wanted["quickstart"] = lambda folder: {"curve": train(folder, 100, "curve")}

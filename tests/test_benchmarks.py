@@ -2,6 +2,7 @@
 
 import importlib.util
 import json
+import re
 import sys
 from pathlib import Path
 
@@ -29,7 +30,39 @@ def load(name):
 
 
 TIMED, VIEWS, STEP = load("tools"), load("views"), load("env_step")
-SCORING, HACKING = load("scoring"), load("reward_hacking")
+SCORING, HACKING, BARS = load("scoring"), load("reward_hacking"), load("bars")
+
+
+def test_every_benchmark_with_a_bar_is_run_or_left_out_with_a_reason():
+    with_bar = {path.stem for path in FOLDER.glob("*.py") if re.search(r"\bBARS?\b|\bbars?\b", path.read_text("utf-8"))}
+    assert with_bar - BARS.SHORT.keys() - BARS.LEFT_OUT.keys() == {"bars"}
+    assert not BARS.SHORT.keys() & BARS.LEFT_OUT.keys()
+    assert all((FOLDER / f"{name}.py").exists() for name in (*BARS.SHORT, *BARS.LEFT_OUT))
+
+
+@pytest.mark.parametrize(
+    ("figures", "missed"),
+    [
+        ({"met": True, "share": 0.0, "passed": None}, []),
+        ({"met": False}, ["met"]),
+        ({"rows": [{"memory_met": False}, {"passes": True}]}, ["rows.0.memory_met"]),
+        ({"missed": ["flops"], "below_bar": []}, ["missed"]),
+    ],
+)
+def test_a_missed_bar_is_found_at_any_depth(figures, missed):
+    assert list(BARS.find_missed(figures)) == missed
+
+
+@pytest.mark.parametrize(
+    ("script", "missed"), [("print('{\"met\": false}')", "a: met"), ("raise SystemExit(3)", "a: exit status 3")]
+)
+def test_a_benchmark_that_misses_its_bar_fails_the_command(tmp_path, monkeypatch, capsys, script, missed):
+    (tmp_path / "a.py").write_text(script)
+    monkeypatch.setattr(BARS, "FOLDER", tmp_path)
+    monkeypatch.setattr(BARS, "SHORT", {"a": ""})
+    monkeypatch.setattr(sys, "argv", ["bars.py"])
+    assert BARS.main() == 1
+    assert json.loads(capsys.readouterr().out.splitlines()[-1]) == {"benchmarks": 1, "missed": [missed]}
 
 
 def test_every_registered_tool_is_timed_or_known_to_have_no_counterpart():
@@ -125,12 +158,13 @@ def test_a_reply_that_is_read_scores_as_the_answer_in_it():
 
 def test_the_two_runs_of_reward_hacking_differ_in_the_gate_only():
     from viewbox.configs import schema
-    from viewbox.training.checks.preflight import check
+    from viewbox.training.findings import check
+    from viewbox.training.plan import Plan
 
     found = {}
     for name in HACKING.RUNS:
         loaded = schema.load(str(FOLDER / "reward_hacking.yaml"), HACKING.build_overrides(name))
-        check(loaded)
+        check(Plan(loaded))
         found[name] = loaded.model_dump()
     assert found["gated"]["reward"]["components"]["bonus"].pop("needs") == {"label": 1.0}
     assert found["gated"] == found["naive"]
@@ -233,10 +267,11 @@ def test_a_family_of_the_tests_plays_the_case(engine, capsys):
 
 
 def test_a_traced_episode_runs_through_the_loop_and_no_file_outside_the_package():
-    calls = load("trace_episode").count_calls()
-    files = {path for path, _ in calls}
+    traced = load("trace_episode")
+    files = {path for path, _ in traced.count_calls()}
     assert {"core/base.py", "core/loop.py", "core/parsing/reply.py", "rewards/combined.py"} <= files
     assert all((FOLDER.parent / path).is_file() for path in files)
+    assert traced.main() == 0  # neither more files nor more calls than the bars
 
 
 def test_the_page_is_timed_in_a_browser_until_its_rows_have_changed(tmp_path, monkeypatch):

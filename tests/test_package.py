@@ -14,7 +14,7 @@ import grimp
 import pytest
 
 import viewbox
-from viewbox.publish.vendor import get_distribution
+from viewbox.publish.contents import get_distribution, list_library_files
 
 # their examples load torch or verifiers
 HEAVY_ROOMS = ("viewbox.integrations", "viewbox.engines.hf", "viewbox.training")
@@ -131,6 +131,15 @@ def test_no_module_imports_another_by_its_full_or_bare_name():
 def test_no_room_without_torch_imports_a_training_library():
     for name in LIGHT:
         assert not imports(MODULES[name]) & HEAVY, name
+
+
+# Prefixes of frames, a worker that unpacks nothing, and shipped models, which do not travel
+NAME_THEIR_PLACE = {"assets/__init__.py", "images/files/pool.py", "utils/exit_status.py", "utils/importing.py"}
+
+
+def test_what_travels_in_a_zip_file_opens_its_data_by_importlib_resources():
+    found = {path.as_posix() for path in list_library_files() if b"__file__" in (ROOT / path).read_bytes()}
+    assert found == NAME_THEIR_PLACE
 
 
 # Of somebody else's process, or asked for by the error that says so.

@@ -8,8 +8,7 @@ import viewbox
 from viewbox import plugins
 from viewbox.errors import ConfigError
 from viewbox.rewards import build
-from viewbox.rollouts.scoring.reward_source import build_sharing_check
-from viewbox.rollouts.scoring.trust import Trust, make_environment
+from viewbox.rollouts.scoring.saved_run import SavedRun, make_environment
 from viewbox.tools.specialists import get_specialist_class
 
 CODE = """
@@ -72,19 +71,18 @@ def test_a_name_of_viewbox_stays_its_own(installed):
     assert type(viewbox.make("digits")).__module__ == "viewbox.envs.digits.env"
 
 
-def test_the_files_of_a_run_do_not_run_another_package_unless_they_are_trusted(installed):
-    with pytest.raises(ConfigError, match=r"would import and run spots_of_others; allowed in a run's own files"):
+def test_the_files_of_a_run_do_not_run_another_package(installed):
+    with pytest.raises(ConfigError, match=r"env.name = 'spots'; allowed in a run's own files: chest_xray, .*--env"):
         make_environment("spots", {}, "config.yaml")
-    assert make_environment("spots", {}, "config.yaml", trust=Trust(code=True)).name == "spots"
+    assert make_environment("spots", {}, "--env", is_yours=True).name == "spots"
 
 
 def test_an_episode_that_names_an_environment_of_others_is_sent_nowhere_unless_its_data_may_be(installed, tmp_path):
     (tmp_path / "config.yaml").write_text("env: {name: digits}\n")
-    check = build_sharing_check(None, tmp_path, tmp_path)
     episode = viewbox.Episode(viewbox.Task("one"), environment="spots")
     with pytest.raises(ConfigError, match="cannot be created, so it is unknown whether its data may go"):
-        check(episode, "https://judge.example/v1")
-    build_sharing_check(None, tmp_path, tmp_path, Trust(code=True))(episode, "https://judge.example/v1")
+        SavedRun(tmp_path, tmp_path).check_sending(episode, "https://judge.example/v1")
+    SavedRun(tmp_path, tmp_path, env="spots").check_sending(episode, "https://judge.example/v1")
 
 
 def test_every_name_of_the_tables_is_registered_by_its_module():

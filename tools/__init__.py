@@ -18,12 +18,12 @@ from .builtin import intensity as intensity
 from .builtin import symmetry as symmetry
 from .builtin import volumes as volumes
 from .builtin import windows as windows
+from .calling import ToolOutput as ToolOutput
 from .calling import apply_tool as apply_tool
 from .calling import apply_tools as apply_tools
 from .calling import call_stateful as call_stateful
 from .calling import call_stateless as call_stateless
 from .calling import open_view as open_view
-from .results import ToolOutput as ToolOutput
 from .tool import TOOLS as TOOLS
 from .tool import Tool as Tool
 from .tool import collect_tools as collect_tools

@@ -12,6 +12,7 @@ from typing import Annotated, Any, Literal, NamedTuple, TypeVar, get_args, get_o
 from ..errors import ArgumentError, show_json
 from ..images.coordinates import Coordinates, describe_unit, get_limits, needs_size, refuse_fractions, to_unit
 from ..images.view import View
+from ..utils.field_paths import is_number_list
 from ..utils.frozen import thaw
 from ..utils.json_schema import find_violation
 
@@ -165,11 +166,6 @@ def check_value(
     if spec.get("type") == "integer":
         return int(value)
     return float(value) if spec.get("type") == "number" else value
-
-
-def is_number_list(value: Any, count: int) -> bool:
-    """Return whether a value is a list of so many numbers."""
-    return isinstance(value, list) and len(value) == count and all(type(item) in (int, float) for item in value)
 
 
 def _is_finite(value: Any) -> bool:

@@ -1,9 +1,10 @@
-"""Turns episodes into weights: `run.Run` is one run, started by `train.py` after `checks.preflight.check`.
+"""Turns episodes into weights: `plan.Plan` is a run before it starts, `findings.check` asks whether it will run, and
+`run.Run` runs it.
 
-`grpo` and `sft` hold the methods, `checks` what is refused before a run, `reporting` what a run tells, `memory`
-how much memory it will need; the other files load, evaluate, save and resume.
+`grpo` and `sft` hold the methods, `reporting` what a run tells, `memory` how much memory it will need; the other files
+load, evaluate, save and resume.
 """
 
-from ..engines.hf.bare_peft import hide_bitsandbytes
+from ..engines.hf.quantization import hide_bitsandbytes
 
 hide_bitsandbytes()

@@ -24,7 +24,8 @@ from ..utils.exit_status import guard, log_failures
 from ..utils.files import expand_path
 from ..utils.secrets import mask_settings
 from ..utils.terminal import describe_error, make_line
-from .checks.preflight import check
+from .findings import check
+from .plan import Plan
 
 if TYPE_CHECKING:
     from ..engines.hf.loading import LoadedPolicy
@@ -85,22 +86,22 @@ def _main(argv: Sequence[str] | None) -> int:
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s")
     logging.getLogger("bitsandbytes").setLevel(logging.ERROR)  # it advises a package that loads code from the hub
     check_kept("transformers")
-    config, resolved = check(configs.load(arguments.config, arguments.overrides))
+    plan = check(Plan(configs.load(arguments.config, arguments.overrides)), shown=arguments.dry_run)
     name = "config" if is_pipe(arguments.config) else Path(arguments.config).stem
     if arguments.dry_run:
-        resolved |= {"resume": _find_run(config, name, arguments.resume)[1]}
-        _print_report(config, resolved, as_json=arguments.json)
+        plan.lines["resume"] = _find_run(plan.config, name, arguments.resume)[1]
+        _print_report(plan, as_json=arguments.json)
         return 0
-    summary = run(config, name, resume=arguments.resume, notes=resolved["notes"])
+    summary = run(plan, name, resume=arguments.resume)
     return 130 if "stopped_at" in summary else 0
 
 
-def _print_report(config: Config, resolved: dict[str, Any], *, as_json: bool) -> None:
-    from .checks import dry_run
+def _print_report(plan: Plan, *, as_json: bool) -> None:
+    from . import dry_run
 
-    resolved |= dry_run.inspect(config)
-    report = {"config": mask_settings(config.model_dump(exclude_none=True)), "resolved": resolved}
-    print(json.dumps(report, indent=2, default=list) if as_json else dry_run.render_report(config, resolved))
+    found = {**plan.lines, "notes": plan.notes, "warnings": plan.warnings}
+    report = {"config": mask_settings(plan.config.model_dump(exclude_none=True)), "resolved": found}
+    print(json.dumps(report, indent=2, default=list) if as_json else dry_run.render_report(plan))
 
 
 def format_sections() -> str:
@@ -122,18 +123,16 @@ def format_sections() -> str:
 
 
 def run(
-    config: Config,
+    plan: Plan,
     name: str = "run",
     resume: str | None = None,
-    notes: Sequence[str] = (),
-    build_run: "Callable[[Config, RunLocation, LoadedPolicy], Run] | None" = None,
+    build_run: "Callable[[Plan, RunLocation, LoadedPolicy], Run] | None" = None,
 ) -> dict[str, Any]:
-    """Train, and return the summary that is also saved as summary.json in the run's folder.
+    """Train what was checked, and return the summary that is also saved as summary.json in the run's folder.
 
     Args:
         name: the name of a new run unless `log.name` is set; the seed is appended.
         resume: "latest", a run's folder, or one of its checkpoints; None starts a new run.
-        notes: what the checks said, printed beside the run's folder.
         build_run: makes the run, for trainers of your own (`benchmarks/new_vision_tower.py`); default: `Run`.
 
     Raises:
@@ -146,18 +145,18 @@ def run(
     from ..engines.processes import do_once
     from ..rollouts.store import run_folder
     from .resume import RunLocation
-    from .run import Run, open_policy
-    from .trainer_args import build_trainer_arguments, pass_hub_token
+    from .run import Run
+    from .trainer_args import pass_hub_token
 
+    config = plan.config
     silence_transformers()
     logging.getLogger("viewbox").setLevel(logging.INFO)
     pass_hub_token(config)
     set_seed(config.train.seed)
-    device = build_trainer_arguments(config, "runs").device  # starts the processes as the trainer will
-    log.debug("training on %s", device)
+    log.debug("training on %s", plan.arguments.device)  # starts the processes as the trainer will
     found, said = do_once(lambda: _find_run(config, name, resume))
     with advise_on_memory():
-        policy = open_policy(config)  # before a folder is made or changed
+        policy = plan.load()  # before a folder is made or changed
 
     with ExitStack() as stack:
 
@@ -168,7 +167,7 @@ def run(
                 stack.enter_context(run_folder.remove_unused(folder))
             stack.enter_context(run_folder.lock_folder(folder))
             location = found or RunLocation(folder, None)
-            lines = (make_line(line, 500) for line in (*said, *notes))
+            lines = (make_line(line, 500) for line in (*said, *plan.notes))
             print("\n  ".join([f"run folder: {folder}", *lines]), flush=True)
             _prepare_folder(location, config, changed=len(said) > 1)
             return location
@@ -177,7 +176,7 @@ def run(
         with (
             log_failures(location.folder),
             advise_on_memory(),
-            closing((build_run or Run)(config, location, policy)) as running,
+            closing((build_run or Run)(plan, location, policy)) as running,
         ):
             return running.execute()
 

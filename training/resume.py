@@ -19,7 +19,7 @@ from ..configs import yaml_reader
 from ..configs.schema import Config
 from ..configs.train_sections import GONE_DEFAULTS
 from ..core.base import BaseMultiTurnEnv
-from ..envs.data.fingerprint import fingerprint_data, list_changed
+from ..envs.data.sources import fingerprint_data, list_changed
 from ..errors import ConfigError
 from ..rollouts.store import run_folder
 from ..rollouts.store.layout import LINES

@@ -12,49 +12,40 @@ from accelerate import PartialState
 from accelerate.utils import gather_object
 from datasets import Dataset
 from peft import get_peft_model
-from transformers import PrinterCallback, TrainerCallback, TrainingArguments
+from transformers import PrinterCallback, TrainerCallback
 
-from ..configs.schema import Config
 from ..configs.sections import MAX_THREADS
 from ..core.tasks import to_sequence
 from ..engines.generator import GeneratorError
-from ..engines.hf import loading
 from ..engines.hf.chat_tokens import ChatTokens
+from ..engines.hf.loading import LoadedPolicy
 from ..engines.hf.parity import check_parity
 from ..engines.hf.quantization import merge_adapters
-from ..engines.hf.threads import choose_threads
+from ..engines.processes import choose_threads
 from ..engines.table import get_server_engine
 from ..engines.vllm.weights import WeightSender
-from ..envs.from_config import build_envs
 from ..errors import ConfigError
 from ..rollouts.store import run_folder
 from ..utils.concurrency import contain_exit
 from ..utils.files import write_atomically
 from .checkpoints import SKIPPED, Best
-from .checks.outline import count_parameters, describe_filters, describe_overlap, outline_run
 from .evaluate import PREFIX, HeldOutEvaluation, evaluate, store_episodes
+from .findings import check
 from .generation import TINY, Sampler, use_for_generation
 from .grpo.trainer import EpisodeGRPOTrainer
-from .precision import build_lora_config, freeze_parts, resolve_dtype
+from .plan import Plan
+from .precision import build_lora_config, build_model, freeze_parts
 from .reporting import report, tracking
 from .reporting.callbacks import Alarms, Interrupt, MetricsFile, ProgressPrinter
 from .reporting.model_card import write_card
 from .resume import RunLocation, fingerprint_held_out, record_data, set_held_out_aside
 from .sft.episodes import add_tokens, read_episodes
 from .sft.selection import require_episodes, select_episodes
-from .sft.trainer import SFTTrainer, build_corpus, record_demonstrations, select_usable
+from .sft.trainer import SFTTrainer, record_demonstrations, select_usable
+from .shapes import count_parameters
 from .trainer_args import build_trainer_arguments
 
-
-def open_policy(config: Config) -> loading.LoadedPolicy:
-    """Return the model of a training run, loaded or built, and its environments. Raise as `loading.open_policy`."""
-    section = config.model
-    if section.tiny is None:
-        model = section.model_copy(update={"dtype": resolve_dtype(config)})
-        return loading.open_policy(config.model_copy(update={"model": model}))
-    env, held_out = build_envs(config, {"coordinates": "per_mille", "pixel_multiple": 2 * section.tiny.patch})
-    built = loading.build_tiny_model(section, build_corpus(env), env.max_pixels, config.train.seed)
-    return loading.LoadedPolicy(env, held_out, *built)
+OUTLINE = ("plan", "episodes", "weights", "learning rate", "held out", "threads", "parameters")  # a run's first lines
 
 
 class Run:
@@ -62,10 +53,11 @@ class Run:
 
     sft_trainer = SFTTrainer  # `benchmarks/new_vision_tower.py` takes another
 
-    def __init__(self, config: Config, location: RunLocation, policy: loading.LoadedPolicy | None = None) -> None:
-        self.config, self.folder = config, location.folder
+    def __init__(self, plan: Plan, location: RunLocation, policy: LoadedPolicy | None = None) -> None:
+        self.plan = plan if plan.lines else check(plan)
+        self.config, self.folder = (config := plan.config), location.folder
         self.checkpoint, self.step = location.checkpoint, location.step
-        self.env, self.held_out, self.model, self.processor = policy or open_policy(config)
+        self.env, self.held_out, self.model, self.processor = policy or plan.load()
         freeze_parts(self.model, config.model.freeze)
         self.threads = self._choose_threads()
         self.tokens = ChatTokens(self.processor, self.model.config, self.model.generation_config)
@@ -174,8 +166,7 @@ class Run:
         tracking.send_held_out(held_out)
         summary: dict[str, Any] = {"name": self.folder.name, "seed": self.config.train.seed, "held_out": held_out}
         summary |= {} if best is None else {"saved": {"step": best.step, "held_out_reward": best.reward}}
-        overlap = describe_overlap(self.config, self.env, self.held_out)
-        summary["warnings"] = [overlap] if overlap else []
+        summary["warnings"] = [line for topic, line in self.plan.lines.items() if topic == "held out"]
         fired = [*((step, SKIPPED) for step in trainer.skipped_steps), *self.alarms.fired]
         summary["warnings"] += [f"step {step}: {message}" for step, message in sorted(fired)]
         summary["seconds"] = {"training": training_seconds, "all": time.monotonic() - self.started}
@@ -187,13 +178,13 @@ class Run:
         return summary
 
     def _print_outline(self) -> None:
-        """Print what will be trained, on what and how. Raise `ConfigError` if that is nothing."""
-        outline = outline_run(self.config, self.env, self.held_out, self._build_arguments())
-        if self.threads:
-            outline["threads"] = self.threads
-        outline["parameters"] = count_parameters(self.model.config, self.config).describe()
-        for topic, line in outline.items():
-            self._print_once(f"{topic}: {line}")
+        """Print what will be trained, on what and how."""
+        shapes = self.plan.shapes if self.plan.model else build_model(self.config, self.model.config)
+        parameters = count_parameters(shapes).describe()
+        lines = {**self.plan.lines, "threads": self.threads, "parameters": parameters}
+        for topic in OUTLINE:
+            if lines.get(topic):
+                self._print_once(f"{topic}: {lines[topic]}")
 
     def evaluate(self, *, oracle: bool = False, step: int | None = None) -> dict[str, Any]:
         """Return the held-out figures of the model as it is now; store the episodes, unless an oracle helped.
@@ -285,23 +276,16 @@ class Run:
     def _build_callbacks(self, every: int) -> list[TrainerCallback]:
         return [MetricsFile(self.folder / "metrics.jsonl", self.printer, every), self.alarms, self.interrupt]
 
-    def _build_arguments(self) -> TrainingArguments:
-        arguments = build_trainer_arguments(self.config, self.folder / "checkpoints")
-        for source in tracking.list_sources(self.config, self.env, self.held_out):
-            tracking.check_uploads(self.config.log, source, arguments)
-        return arguments
-
     def _build_trainer(self) -> EpisodeGRPOTrainer | SFTTrainer:
         return self.build_grpo_trainer() if self.config.train.method == "grpo" else self.build_sft_trainer()
 
     def build_grpo_trainer(self) -> EpisodeGRPOTrainer:
-        for note in [*describe_filters(self.config.rollout, self.config.train.method), *self.tokens.template.notes]:
+        for note in self.tokens.template.notes:
             self._print_once(f"note: {note}")
-        arguments = self._build_arguments()
         count = len(to_sequence(self.env.tasks, self.env.name))
         trainer = EpisodeGRPOTrainer(
             model=self.model,
-            args=arguments,
+            args=build_trainer_arguments(self.config, self.folder / "checkpoints"),
             train_dataset=Dataset.from_dict({"prompt": [""] * count, "task": list(range(count))}),
             processing_class=self.processor,
             peft_config=build_lora_config(self.config.lora, self.model, self.config.model.freeze),
@@ -344,7 +328,7 @@ class Run:
         return self.sft_trainer(
             model=self.model if lora is None else get_peft_model(self.model, lora),
             processing_class=self.processor,
-            args=self._build_arguments(),
+            args=build_trainer_arguments(self.config, self.folder / "checkpoints"),
             callbacks=self._build_callbacks(every=20),
             tokens=self.tokens,
             informative_weight=section.informative_weight,

@@ -282,8 +282,6 @@ GROUP = {
 
 def list_problems(config: Config) -> Iterator[ConfigError]:
     """Yield what is wrong with the keys of `train` that are TRL's or transformers'."""
-    from .grpo.rules import check_additive_loss
-
     found, train = set[str](), config.train
     for name, problem in _list_problems(train.method, train.arguments):
         found.add(name)
@@ -349,6 +347,20 @@ def _check_group(given: Mapping[str, Any], processes: int) -> None:
             f"device x {steps} steps x {processes} processes); allowed: {', '.join(divisors[:20]) or 'a larger batch'}",
             key="train.num_generations",
         )
+
+
+def check_additive_loss(tokens: int | None, given: Mapping[str, Any]) -> None:
+    """Raise `ConfigError` if micro-batches are used (`tokens` is not None) and the loss is not a sum over them."""
+    if tokens is None:
+        return
+    neutral_values = {"entropy_coef": 0.0, "use_adaptive_entropy": False, "top_entropy_quantile": 1.0}
+    for name, neutral in neutral_values.items():
+        if given.get(name, neutral) != neutral:
+            raise ConfigError(
+                f"train.micro_batch_tokens = {tokens}: train.{name} = {given[name]} needs the "
+                f"whole batch at once; allowed: train.{name} = {neutral}, or no train.micro_batch_tokens",
+                key="train.micro_batch_tokens",
+            )
 
 
 def explain_refusal(name: str, method: str) -> str | None:

@@ -8,7 +8,9 @@ images at the same time. A call that runs longer than `LONG_CALL` waits for some
 
 import asyncio
 import os
-from collections.abc import Awaitable, Callable, Iterator
+from collections import deque
+from collections.abc import Awaitable, Callable, Iterable, Iterator
+from concurrent.futures import Future
 from contextlib import contextmanager, suppress
 from contextvars import Context, copy_context
 from queue import SimpleQueue
@@ -18,9 +20,11 @@ from weakref import WeakKeyDictionary
 
 P = ParamSpec("P")
 T = TypeVar("T")
+R = TypeVar("R")
 
 MAX_RUNNING = 32
 LONG_CALL = 1.0  # seconds
+AHEAD = 2  # pending results per thread of `map_in_order`
 
 
 class CallTimeout(TimeoutError):
@@ -29,6 +33,21 @@ class CallTimeout(TimeoutError):
 
 class ForeignError(RuntimeError):
     """The function raised what must not enter an event loop: SystemExit, KeyboardInterrupt, StopIteration, …"""
+
+
+def run(work: Awaitable[T]) -> T:
+    """`asyncio.run` without the text of the result, which Python 3.11 makes of a task that returns one, and drops.
+
+    >>> run(run_in_thread(divmod, 7, 2))
+    (3, 1)
+    """
+    results: list[T] = []
+
+    async def collect() -> None:
+        results.append(await work)
+
+    asyncio.run(collect())
+    return results[0]
 
 
 async def run_in_thread(
@@ -176,3 +195,46 @@ def _set_outcome(future: asyncio.Future[Any], result: Any, error: BaseException 
         future.set_result(result)
     else:
         future.set_exception(error)
+
+
+def map_in_order(function: Callable[[T], R], items: Iterable[T], *, threads: int) -> Iterator[R]:
+    """Like `map(function, items)`, but in `threads` threads; results come in the order of `items`.
+
+    `items` is read in the caller's thread, and only as far ahead as needed. The first exception, in the order of
+    `items`, is raised. The threads are daemons: an interrupted program does not wait for them.
+
+    >>> list(map_in_order(str, range(5), threads=3))
+    ['0', '1', '2', '3', '4']
+    """
+    if threads < 2:
+        yield from map(function, items)
+        return
+    jobs: SimpleQueue[tuple[Future[R], T] | None] = SimpleQueue()
+    for _ in range(threads):
+        Thread(target=_run_jobs, args=(function, jobs), daemon=True, name="viewbox-map").start()
+    waiting: deque[Future[R]] = deque()
+    try:
+        for item in items:
+            future: Future[R] = Future()
+            jobs.put((future, item))
+            waiting.append(future)
+            if len(waiting) >= AHEAD * threads:
+                yield waiting.popleft().result()
+        while waiting:
+            yield waiting.popleft().result()
+    finally:
+        for future in waiting:
+            future.cancel()
+        for _ in range(threads):
+            jobs.put(None)
+
+
+def _run_jobs(function: Callable[[T], R], jobs: SimpleQueue[tuple[Future[R], T] | None]) -> None:
+    while (job := jobs.get()) is not None:
+        future, item = job
+        if not future.set_running_or_notify_cancel():
+            continue
+        try:
+            future.set_result(function(item))
+        except BaseException as error:  # the caller raises it
+            future.set_exception(error)

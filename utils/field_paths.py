@@ -1,8 +1,13 @@
-"""The one grammar of a path to a value: of a dataset's column, and of a reward's field."""
+"""Paths to values: of a dataset's column, of a reward's field, and of an answer's boxes.
 
-from collections.abc import Mapping
+Boxes lie in a field (`bbox`), a list (`boxes[]`), or a list of objects (`items[].box`).
+"""
+
+from collections.abc import Callable, Mapping
 from itertools import accumulate
-from typing import Any
+from typing import Any, NamedTuple
+
+from ..errors import ToolError
 
 
 def list_heads(path: str) -> list[str]:
@@ -33,3 +38,61 @@ def follow_path(value: Any, path: str) -> Any:
     if head == "*":
         return [follow_path(item, rest) for item in value]
     return follow_path(value[int(head)], rest) if head.isdecimal() and int(head) < len(value) else None
+
+
+# ---------------------------------------------------------------------- boxes
+Convert = Callable[[Any, str], Any]  # (box, its name in messages) -> the converted box
+
+
+class BoxPath(NamedTuple):
+    """A path of `boxes`: the field, whether it holds a list, and the key of the box in each item ("": the item)."""
+
+    field: str
+    is_list: bool
+    key: str
+
+    @classmethod
+    def parse(cls, path: str) -> "BoxPath":
+        """
+        >>> BoxPath.parse("bbox"), BoxPath.parse("items[].box")
+        (BoxPath(field='bbox', is_list=False, key=''), BoxPath(field='items', is_list=True, key='box'))
+        """
+        field, brackets, key = path.partition("[]")
+        return cls(field, bool(brackets), key.removeprefix("."))
+
+
+def has_box(answer: Mapping[str, object], path: str) -> bool:
+    """Return whether the answer has the field of a path."""
+    return answer.get(BoxPath.parse(path).field) is not None
+
+
+def convert_at(answer: Mapping[str, object], path: str, convert: Convert) -> dict[str, Any]:
+    """Return the answer with the boxes at a path converted. Raise `ToolError` if the path does not fit.
+
+    >>> convert_at({"boxes": [[0, 1], [2, 3]]}, "boxes[]", lambda box, name: sum(box))
+    {'boxes': [1, 5]}
+    >>> convert_at({"items": [{"box": [0, 1], "label": "a"}]}, "items[].box", lambda box, name: (name, sum(box)))
+    {'items': [{'box': ('items[0].box', 1), 'label': 'a'}]}
+    """
+    field, is_list, key = BoxPath.parse(path)
+    value = answer.get(field)
+    if value is None:
+        return dict(answer)
+    if not is_list:
+        return {**answer, field: convert(value, field)}
+    if not isinstance(value, list | tuple):
+        raise ToolError(f"{field}: must be a list of boxes")
+    items = []
+    for number, item in enumerate(value):
+        if not key:
+            items.append(convert(item, f"{field}[{number}]"))
+        elif isinstance(item, Mapping):
+            items.append({**item, key: convert(item.get(key), f"{field}[{number}].{key}")})
+        else:
+            raise ToolError(f"{field}[{number}]: must be an object with the key {key}")
+    return {**answer, field: items}
+
+
+def is_number_list(value: Any, count: int) -> bool:
+    """Return whether a value is a list of so many numbers."""
+    return isinstance(value, list) and len(value) == count and all(type(item) in (int, float) for item in value)

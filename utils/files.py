@@ -279,3 +279,11 @@ def try_lock(descriptor: int, *, shared: bool = False) -> bool:
     except OSError:  # a file system without locks
         pass
     return True
+
+
+def fill_template(path: Path, **values: object) -> str:
+    """Return the text of a Jinja2 template beside the code: a card, a page, a script. It takes values as they are."""
+    from jinja2 import Environment, StrictUndefined
+
+    made = Environment(trim_blocks=True, keep_trailing_newline=True, undefined=StrictUndefined)
+    return made.from_string(path.read_text(encoding="utf-8")).render(values)

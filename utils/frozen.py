@@ -44,7 +44,7 @@ class FrozenDict(dict[Any, Any]):
     __setitem__ = __delitem__ = clear = pop = popitem = setdefault = update = __ior__ = _raise_frozen
 
     def __hash__(self) -> int:  # type: ignore[override]
-        return hash(frozenset(self.items()))
+        return hash(frozenset(self))
 
     def __reduce__(self) -> tuple[type, tuple[dict[Any, Any]]]:
         return FrozenDict, (dict(self),)
@@ -127,13 +127,6 @@ def sort_set(items: Iterable[Any]) -> list[Any]:
     )
 
 
-def list_arrays(value: object) -> Any:
-    """Return a frozen value whose arrays (NumPy, torch) are lists."""
-    if isinstance(value, FrozenDict):
-        return {key: list_arrays(item) for key, item in value.items()}
-    return [list_arrays(item) for item in value] if isinstance(value, tuple) else to_plain(value)
-
-
 class _Decoding(threading.local):
     active = False
 
@@ -156,17 +149,6 @@ def decode_unfrozen(decode: Callable[[T], R], given: T) -> R:
 def is_decoding() -> bool:
     """Return whether this thread is in `decode_unfrozen`."""
     return _decoding.active
-
-
-@cache
-def _list_dicts(record: type["PlainRecord"]) -> tuple[str, ...]:
-    """Return the fields that JSON gives a dict."""
-    fields = msgspec.structs.fields(record)
-    return tuple(field.name for field in fields if any(get_origin(one) is Mapping for one in _list_types(field.type)))
-
-
-def _list_types(annotation: Any) -> tuple[Any, ...]:
-    return get_args(annotation) if get_origin(annotation) in (Union, UnionType) else (annotation,)
 
 
 @cache
@@ -200,16 +182,13 @@ class PlainRecord(msgspec.Struct, frozen=True, eq=False, weakref=True):
         """Return the names of the fields in the JSON."""
         return [name for name in cls.__struct_fields__ if name not in cls._beside]
 
-    def _get_values(self) -> list[Any]:
-        return [getattr(self, name) for name in self.list_fields()]
-
     def __eq__(self, other: object) -> bool:
-        if type(other) is not type(self):
-            return NotImplemented
-        return self._get_values() == other._get_values()
+        if self is other or type(other) is not type(self):
+            return self is other or NotImplemented
+        return all(getattr(self, name) == getattr(other, name) for name in self.list_fields())
 
     def __hash__(self) -> int:
-        return hash(tuple(self._get_values()))
+        return hash(getattr(self, self.__struct_fields__[0]))  # its name, or what names it
 
     def __repr__(self) -> str:
         shown = ", ".join(f"{name}={getattr(self, name)!r}" for name in self.list_fields())
@@ -256,7 +235,7 @@ class Record(PlainRecord, frozen=True):
 
     def freeze_dicts(self) -> None:
         """Freeze what `decode_unfrozen` left."""
-        for name in _list_dicts(type(self)):
+        for name in _list_loose(type(self)):
             value = getattr(self, name)
             if type(value) is dict:
                 force_setattr(self, name, freeze(value))

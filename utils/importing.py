@@ -57,7 +57,8 @@ JSONEncoder, detect_encoding, dump, dumps, load, loads (did you mean 'loads'?)
     value: Any = module
     for part in name.split("."):
         if not hasattr(value, part):
-            public = _list_public_names(value)
+            held = getattr(value, "__dict__", {})  # not `getattr` for each: some attributes import what they name
+            public = [one for one in dir(value) if one[0] != "_" and not isinstance(held.get(one), ModuleType)]
             raise ConfigError(f"{where}: {describe_unknown('name', part, public)}", key=key)
         value = getattr(value, part)
     return value
@@ -87,11 +88,6 @@ def _load_file(path: Path) -> ModuleType:
         del sys.modules[name]
         raise
     return module
-
-
-def _list_public_names(owner: Any) -> list[str]:
-    values = getattr(owner, "__dict__", {})  # not `getattr` for each: some attributes import what they name
-    return [name for name in dir(owner) if name[0] != "_" and not isinstance(values.get(name), ModuleType)]
 
 
 def _explain_failure(name: str, error: BaseException) -> str:

@@ -20,13 +20,13 @@ from ..records import Episode, EpisodeTokens, ToolResult, Turn
 from ..rewards import CombinedReward
 from ..rewards.explain import explain_score
 from ..rewards.remote import is_blocking
-from ..rollouts.scoring.reward_source import find_reward
-from ..rollouts.scoring.trust import make_environment
+from ..rollouts.scoring.saved_run import SavedRun, make_environment
 from ..rollouts.store.layout import find_episodes_folder
 from ..utils.values import to_finite_float
 from .marks import CLOSE, Mark, place_on
 from .page import to_plain, to_text
 from .pictures import Picture, Pictures
+from .unplayed import UNPLAYED
 
 
 def build_episode_page(episode: Episode, *, line: int, reward: CombinedReward | None = None) -> dict[str, Any]:
@@ -65,7 +65,7 @@ def build_episode_page(episode: Episode, *, line: int, reward: CombinedReward | 
         "question": attempt("question", lambda: _get_question(episode), ""),
         "prompt": attempt("prompt", lambda: to_plain(episode.task.prompt), {}),
         "metadata": attempt("metadata", lambda: to_plain(episode.task.metadata), {}),
-        "end_reason": to_plain(episode.end_reason),
+        "end_reason": None if UNPLAYED in episode.info else to_plain(episode.end_reason),
         "flags": attempt("flags", lambda: to_plain(episode.flags), []),
         "system_prompt": to_plain(episode.system_prompt),
         "answer": attempt("answer", lambda: to_plain(episode.answer), None),
@@ -336,7 +336,7 @@ def find_trusted_reward(run: str | Path, environment: str = "") -> CombinedRewar
     No code of the run is run.
     """
     try:
-        source = find_reward(None, Path(run), find_episodes_folder(run))
+        source = SavedRun(run, find_episodes_folder(run)).source
         reward = source.reward or make_environment(environment, {}, "").reward
     except (ViewboxError, OSError, ValueError, TypeError):
         return None

@@ -30,25 +30,15 @@ class Place(NamedTuple):
 
 @dataclass(frozen=True)
 class Mark:
-    """A box, line or point of the original.
-
-    Args:
-        kind: whose it is.
-        label: what it is, in a few words.
-        corners: the points of its outline in order, fractions of the original: four, two (a line) or one (a point).
-        place: the picture it lies on.
-        depth: of a box of a volume: (x1, y1, z1, x2, y2, z2); `corners` are then those in an axial slice.
-        turn: of a tool: the number of the turn with its result.
-        on: of a tool: the id of the picture on which it was called.
-    """
+    """A box, line or point of the original."""
 
     kind: Kind
     label: str
-    corners: tuple[Point, ...]
+    corners: tuple[Point, ...]  # of its outline, fractions of the original: four, two (a line) or one (a point)
     place: Place = field(default=Place())
-    depth: Box | None = None
-    turn: int | None = None
-    on: str | None = None
+    depth: Box | None = None  # of a box of a volume: (x1, y1, z1, x2, y2, z2); `corners` are those in an axial slice
+    turn: int | None = None  # of a tool: the number of the turn with its result
+    on: str | None = None  # of a tool: the id of the picture on which it was called
 
 
 def to_corners(box: Sequence[float]) -> tuple[Point, ...]:
@@ -61,11 +51,7 @@ def to_corners(box: Sequence[float]) -> tuple[Point, ...]:
 def find_marks(value: object, kind: Kind, fields: Mapping[str, str], views: "Views") -> list[Mark]:
     """Return the boxes in a reference or an answer, each on the picture that the objects around it name.
 
-    Args:
-        value: the reference or the answer.
-        kind: which of them.
-        fields: the names of the fields for image, plane, slice and view.
-        views: what the pictures show: whatever is not named is that of the first picture.
+    `fields` names the fields for image, plane, slice and view. What is not named is that of the first picture.
     """
     found = []
     for box, label, around in islice(_walk(value, "", (), 0), MAX_MARKS):
@@ -110,17 +96,16 @@ def find_arguments(
     """Return the boxes and points among the arguments of a call, in fractions of the picture it refers to; two points
     are a line.
 
-    Args:
-        arguments: as the result records them.
-        kinds: of each argument of a known tool: "box", "point" or None; None: it is an author's tool, and four
-            fractions are a box, two a point if the name says so.
+    `kinds` says of each argument of a known tool whether it is a "box" or a "point". Of an author's tool (None) four
+    fractions are a box, two a point if the name says so.
     """
     boxes: list[tuple[str, tuple[Point, ...]]] = []
     points: list[Point] = []
     for name, value in islice(arguments.items(), MAX_MARKS):
         if not isinstance(value, list | tuple) or len(value) not in (2, 4) or not _are_fractions(value):
             continue
-        kind = kinds.get(name) if kinds is not None else _guess_kind(str(name), len(value))
+        named = "box" if len(value) == 4 else "point" if _POINT.search(str(name).lower()) else None
+        kind = named if kinds is None else kinds.get(name)
         if kind == "box" and len(value) == 4 and value[0] < value[2] and value[1] < value[3]:
             boxes.append((str(name), to_corners(value)))
         elif kind == "point" and len(value) == 2:
@@ -137,10 +122,6 @@ def find_named_picture(arguments: Mapping[str, object]) -> tuple[str, int] | Non
             kind, number = match[1].lower(), int(match[2])
             return (kind, number) if kind == "view" else (kind, number - 1)
     return None
-
-
-def _guess_kind(name: str, length: int) -> str | None:
-    return "box" if length == 4 else "point" if _POINT.search(name.lower()) else None
 
 
 def _are_fractions(values: Iterable[Any]) -> bool:

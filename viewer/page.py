@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from ..rollouts.scoring.filters import describe_fields
+from ..utils.files import fill_template
 from ..utils.frozen import PlainRecord
 from ..utils.sanitize import replace_surrogates
-from ..utils.templates import fill_template
 
 STATIC = Path(__file__).with_name("static")
 STYLES = ("uplot.css", "app.css")

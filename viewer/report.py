@@ -43,8 +43,7 @@ def write_report(sets: Sequence[EpisodeSet], out: Path) -> tuple[int, dict[str, 
 
 def _write(sets: Sequence[EpisodeSet], file: IO[str]) -> dict[str, str]:
     file.write(build_head(served=False))
-    about = [{"name": one.name, "path": str(one.index.folder), "curves": one.read_curves()} for one in sets]
-    file.write(build_data("sets", about))
+    file.write(build_data("sets", [one.describe() for one in sets]))
     written: dict[str, str] = {}
     for number, one in enumerate(sets):
         file.write(build_data(f"rows-{number}", one.index.to_dict()))

@@ -65,11 +65,7 @@ class Viewer:
         return HTMLResponse(text, headers={**HEADERS, "Content-Security-Policy": build_policy(served=True)})
 
     async def get_sets(self, request: Request) -> Response:
-        about = [
-            {"name": one.name, "path": str(one.index.folder), "curves": await asyncio.to_thread(one.read_curves)}
-            for one in self.sets
-        ]
-        return _to_json(about)
+        return _to_json([await asyncio.to_thread(one.describe) for one in self.sets])
 
     async def get_rows(self, request: Request) -> Response:
         """Return the rows from number `start` on, after a look for new ones."""

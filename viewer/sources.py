@@ -21,6 +21,7 @@ from ..rollouts.store.run_folder import list_held_out, read_metrics
 from ..utils.conditions import parse_condition
 from .episode_page import build_episode_page, find_trusted_reward
 from .page import to_plain
+from .unplayed import UNPLAYED
 
 METRICS = "metrics.jsonl"
 MAX_METRICS = 64 * 2**20  # bytes of metrics.jsonl
@@ -29,11 +30,18 @@ PLOTTED = ("reward", "held_out/reward", "tools/rate")
 
 
 class EpisodeSet:
-    """A set of episodes on the page: a run's own, its held-out ones, or one side of an evaluation."""
+    """A set of episodes on the page: a run's own, its held-out ones, or one side of an evaluation.
 
-    def __init__(self, run: Path, folder: Path, name: str) -> None:
-        self.run, self.name = run, name
-        self.index = EpisodeIndex(folder, name)
+    `place` is where the page says they come from, if that is not their folder.
+    """
+
+    def __init__(self, run: Path, folder: Path, name: str, place: str | None = None) -> None:
+        self.run, self.name, self.place = run, name, place or str(folder)
+        self.index = EpisodeIndex(folder)
+
+    def describe(self) -> dict[str, object]:
+        """Return what the page says of the whole set."""
+        return {"name": self.name, "path": self.place, "curves": self.read_curves()}
 
     def build_page(self, line: int) -> dict[str, object] | None:
         """Return the page of an episode; None if there is none in this line."""
@@ -133,13 +141,13 @@ class EpisodeIndex:
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     with EpisodeWriter(folder) as writer:
     ...         writer.append(Episode(Task("t1"), answer={"label": 3}))
-    ...     index = EpisodeIndex(Path(folder), "mine")
+    ...     index = EpisodeIndex(Path(folder))
     ...     index.refresh(), index.columns["task.id"], index.columns["answer.label"]
     (1, ['t1'], [3])
     """
 
-    def __init__(self, folder: Path, name: str) -> None:
-        self.reader, self.name = load(folder, errors="skip"), name
+    def __init__(self, folder: Path) -> None:
+        self.reader = load(folder, errors="skip")
         self.folder = self.reader.folder
         self.columns: dict[str, list[Any]] = {"line": []}
         self._places: dict[int, int] = {}  # the byte at which a line begins
@@ -232,11 +240,12 @@ def _list_cells(episode: Episode) -> Iterator[tuple[str, Any]]:
     """Yield the cells of a row, under the names of `--where`."""
     scores = episode.scores
     yield "task.id", _to_cell(episode.task.id)
-    yield "scores.total", None if scores is None else _to_cell(scores.total)
-    yield "end_reason", _to_cell(episode.end_reason)
-    yield "tools_used", _to_cell(episode.tools_used())
-    yield "num_turns", episode.num_turns
-    yield "tool_call_count", episode.tool_call_count
+    if UNPLAYED not in episode.info:
+        yield "scores.total", None if scores is None else _to_cell(scores.total)
+        yield "end_reason", _to_cell(episode.end_reason)
+        yield "tools_used", _to_cell(episode.tools_used())
+        yield "num_turns", episode.num_turns
+        yield "tool_call_count", episode.tool_call_count
     for name in INFO:
         if name in episode.info:
             yield f"info.{name}", _to_cell(episode.info[name])

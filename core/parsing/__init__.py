@@ -1,5 +1,4 @@
-"""Reads the text of a model's reply: `reply.parse_reply` returns tool calls, an answer, or what is wrong.
+"""Reads the text of a model's reply: `reply.parse_reply` returns tool calls, an answer, or what is wrong with it.
 
-In `reply`, `scan` finds what the text holds and `decide` what that means; `objects` says which objects are calls, which
-the answer. `strict_json` reads valid JSON; `lenient_json` repairs what models get wrong.
+`scan` finds what the text holds, `reply.decide` what that means; `objects` knows calls and the fields of an answer.
 """

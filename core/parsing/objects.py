@@ -10,20 +10,21 @@ import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import islice, starmap
 from typing import Any, NamedTuple
 
 from msgspec.structs import replace
 
 from ...errors import find_nearest, show_json
 from ...records import ToolCall
-from ...utils.frozen import FrozenDict, Record, thaw
-from .lenient_json import parse_lenient_json, read_by_schema
-from .strict_json import decode_json
+from ...utils.frozen import Record, thaw
+from .json_text import decode_json, parse_lenient_json, read_by_schema
+from .scan import EMPTY, Tools, find_tool, mend_name
 
 _TYPES = frozenset({"string", "number", "integer", "boolean", "array", "object", "null"})
 _KEYWORDS = frozenset({"type", "$ref", "enum", "anyOf", "allOf", "oneOf", "const", "items", "properties"})
 _MAX_REFERENCES = 8  # followed in a row
-EMPTY: Mapping[str, Any] = FrozenDict()
+_MAX_KEYS = 64  # of a call, of which one may be a misspelt "arguments"
 
 
 @dataclass(frozen=True)
@@ -169,10 +170,6 @@ def _iter_objects(
 
 
 # ---------------------------------------------------------------------- calls
-TagPairs = tuple[tuple[str, str], ...]  # the tags that open and close the thinking
-Tools = Mapping[str, Mapping[str, Any]]  # the parameters of each tool, as JSON Schema
-
-_GLUED_NAME = re.compile(r"([\w./:-]++)\s*+(?:<[|/]\w+\|?>.*+|\(\s*+\))", re.DOTALL)
 _NAMES = ("name", "tool")
 _OTHER_NAMES = ("tool_name", "function", "function_name", "action", "recipient_name")  # of a tool, or of anything else
 _ARGUMENTS = ("arguments", "parameters")
@@ -181,7 +178,6 @@ _WRAPPERS = ("function", "tool_call", "function_call", "tool_use", "tool", "acti
 _LISTS = ("tool_calls", "function_calls", "tool_uses")
 _REASONS = ("thought", "thoughts", "reasoning", "reason", "explanation", "rationale")  # which nothing reads
 _IGNORED_KEYS = frozenset({"id", "call_id", "tool_call_id", "type", "continue", *_REASONS})
-_NAMESPACE = re.compile(r"(?:functions?|tools?|default_api)[.:/]")
 _HUMP = re.compile(r"(?<=[a-z])(?=[A-Z])")
 
 
@@ -228,17 +224,6 @@ def _fit_call(identity: str, name: str, arguments: Mapping[str, Any], tools: Too
     return ParsedCall(ToolCall(identity, tool, fitted), note="; ".join(changes))
 
 
-def find_tool(name: str, tools: Collection[str]) -> str:
-    """Return the only tool that a name can mean, whatever its case and the namespace before it; else the name.
-
-    >>> find_tool("functions.Zoom", ["zoom", "crop"]), find_tool("zoo", ["zoom", "crop"])
-    ('zoom', 'zoo')
-    """
-    plain = _NAMESPACE.sub("", name, 1) if _NAMESPACE.match(name) else name
-    found = [tool for tool in tools if tool.casefold() == plain.casefold()] if name not in tools else []
-    return found[0] if len(found) == 1 else name
-
-
 def write_arguments(given: object) -> str:
     """Return a call's arguments as text, whatever they are: what they hold is checked in one place, the parser.
 
@@ -276,7 +261,11 @@ def _read_shape(outer: Mapping[str, Any], tools: Collection[str]) -> _Shape:
     said = [value[key] for key in names]
     name = mend_name(said[0]) if said and isinstance(said[0], str) and said.count(said[0]) == len(said) else ""
     rest = [item for item in beside if item[0] not in names]
-    sets = [item for item in rest if (item[0] in _ARGUMENTS and item[1] is not None) or (name and _is_misnamed(*item))]
+    sets = [
+        item
+        for number, item in enumerate(rest)
+        if (item[0] in _ARGUMENTS and item[1] is not None) or (name and number < _MAX_KEYS and _is_misnamed(*item))
+    ]
     return _Shape(value, name, names, sets, [key for key, _ in rest if key not in (*dict(sets), *_ARGUMENTS)])
 
 
@@ -292,18 +281,19 @@ def parse_call(outer: object, text: str, identity: str, tools: Tools = EMPTY, er
         return ParsedCall(ToolCall(identity, "", text), error)
     value, name, names, sets, others = _read_shape(outer, tools)
     arguments: Mapping[str, Any] = {}
-    error, call = error or describe_echo(value, None), f"the call of {show_json(name[:64])}"
+    error = error or describe_echo(value, None)
     if error is None and not name:
         keys = " and the ".join(map(show_json, names))
         error = f"the {keys} of the call differ" if len(names) > 1 else 'the tool call has no "name"'
         error += ': write {"name": …, "arguments": {…}}'
     elif error is None and len(sets) > 1:
         keys = " and ".join(show_json(key) for key, _ in sets)
-        error = f'{call} has two sets of arguments, {keys}: write one, as "arguments"'
+        error = f'the call of {show_json(name[:64])} has two sets of arguments, {keys}: write one, as "arguments"'
     elif error is None and sets:
         arguments, error = _parse_arguments(name, sets[0][1])
     elif error is None and others:
-        error = f'{call} has no "arguments": put {", ".join(map(show_json, others))[:200]} in "arguments": {{…}}'
+        keys = ", ".join(map(show_json, others))[:200]
+        error = f'the call of {show_json(name[:64])} has no "arguments": put {keys} in "arguments": {{…}}'
     if error is not None:
         return ParsedCall(ToolCall(identity, find_tool(name, tools), text), error)
     written = [key for key, _ in sets if key not in _ARGUMENTS] + [key for key in names if key not in (*_NAMES, name)]
@@ -315,16 +305,6 @@ def _is_misnamed(key: str, value: object) -> bool:
     """Return whether a key of a call holds its arguments under another name."""
     is_object = isinstance(value, Mapping) or (isinstance(value, str) and value.lstrip().startswith("{"))
     return is_object and len(key) < 32 and find_nearest(_flatten(key), _MISNAMED, cutoff=0.8) is not None
-
-
-def mend_name(name: str) -> str:
-    """Return the name of a call without the control token that a model ran into it, or the ( ) of a Python call.
-
-    >>> mend_name("zoom<|end|>"), mend_name("invert()"), mend_name("no name")
-    ('zoom', 'invert', 'no name')
-    """
-    mended = _GLUED_NAME.fullmatch(name)
-    return name if mended is None else mended[1]
 
 
 def find_calls(value: Any, answer_fields: AnswerFields | None, tools: Collection[str] = ()) -> list[Any] | None:
@@ -372,7 +352,11 @@ def _is_call(value: Any, answer_fields: AnswerFields | None, tools: Collection[s
         return bool(shape.sets) and not answer_fields.is_in(value)
     if key == "arguments" or (key is not None and isinstance(inner[key], Mapping | str)):
         return not {names[0], key} <= fields
-    if answer_fields is not None and names[0] not in fields and any(_is_misnamed(*item) for item in inner.items()):
+    if (
+        answer_fields is not None
+        and names[0] not in fields
+        and any(starmap(_is_misnamed, islice(inner.items(), _MAX_KEYS)))
+    ):
         return True
     has_only_tool = answer_fields is not None or inner.keys() <= _IGNORED_KEYS | {"tool"}
     return "tool" in names and "tool" not in fields and has_only_tool
@@ -386,9 +370,9 @@ def _parse_arguments(name: str, arguments: Any) -> tuple[Mapping[str, Any], str 
         return arguments, None
     if isinstance(arguments, str):
         text = arguments.strip()
-        value, end, complaint = decode_json(text)
+        value, end, complaint, *_ = decode_json(text)
         if value is None and text[0] in "{｛":
-            value, end, complaint = parse_lenient_json(text, 0, len(text)).to_strict()
+            value, end, complaint, *_ = parse_lenient_json(text, 0, len(text))
         if isinstance(value, dict) and complaint is None and not text[end:].strip():
             return value, None
         if complaint is not None:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from ...images.task_images import name_image
-from ...utils.box_paths import BoxPath
+from ...utils.field_paths import BoxPath
 from ...utils.json_schema import describe_range
 from ..parsing.objects import AnswerFields, find_reference
 
@@ -67,7 +67,7 @@ def describe_answer_format(
 ) -> str:
     """Return the answer format of a JSON Schema, with the schema's examples, or else placeholders.
 
-    `boxes` are the paths of boxes (`box_paths.py`), `boxes_3d` those of boxes of a volume. `turns` adds the key
+    `boxes` are the paths of boxes (`field_paths.py`), `boxes_3d` those of boxes of a volume. `turns` adds the key
     `continue`, for episodes of several turns.
 
     >>> fields = {"label": {"enum": ["cat", "dog"]}, "where": {"type": "array"}}
@@ -197,22 +197,17 @@ class _Shape:
         for name, one in spec.fields.items():
             field, here = self.resolve(one), f"{path}.{name}" if path else name
             words = [
-                *_describe_meaning(field),
+                " ".join(str(field.own.get("description") or "").split()).rstrip("."),
                 *_describe_presence(field, name, spec.own.get("required")),
-                *(_describe_choices(field) or filter(None, [describe_range(field.own)])),
+                *(_describe_choices(field) or [describe_range(field.own)]),
             ]
-            if words:
-                yield f"{here}: {'; '.join(words)}"
+            if any(words):
+                yield f"{here}: {'; '.join(filter(None, words))}"
             yield from self.build_notes(one, here, inside)
 
 
 def _are_strings(values: Sequence[Any]) -> bool:
     return all(isinstance(value, str) for value in values)
-
-
-def _describe_meaning(field: _Spec) -> list[str]:
-    words = field.own.get("description")
-    return [" ".join(str(words).split()).rstrip(".")] if words else []
 
 
 def _describe_presence(field: _Spec, name: str, required: Sequence[str] | None) -> list[str]:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from ...configs.schema import Config
 from ...core.base import BaseMultiTurnEnv
-from .settings import Settings
+from ..settings import LocalSettings as Settings
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel

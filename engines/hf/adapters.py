@@ -89,7 +89,6 @@ class KeptChange:
         return self.kept / self.whole if self.whole else math.nan
 
     def add(self, kept: torch.Tensor, exact: torch.Tensor) -> None:
-        """Add what a weight was changed by, and what it should have been changed by."""
         self.kept += (kept * exact).sum().item()
         self.whole += (exact * exact).sum().item()
 
@@ -108,7 +107,7 @@ def measure_kept_change(model: Any) -> float:
 
 
 def round_stochastically(exact: torch.Tensor, dtype: torch.dtype, generator: torch.Generator) -> torch.Tensor:
-    """float32 numbers in bfloat16 or float16, up or down by chance, so that the expected value is the exact one.
+    """Round float32 to bfloat16 or float16, up or down by chance, so that the expected value is the exact one.
 
     >>> ones = torch.full((10_000,), 1 + 2**-10)
     >>> rounded = round_stochastically(ones, torch.bfloat16, torch.Generator().manual_seed(0))

@@ -44,12 +44,8 @@ STATES = "linear_attention", "conv"  # kinds of layers that carry a state and at
 
 @dataclass(frozen=True)
 class Pixels:
-    """One preprocessed image: `inputs` of the vision tower, by the processor's names, each (…) of one image.
-
-    Args:
-        tokens: image tokens that stand for it in a prompt.
-        text: what stands for it in the text of a prompt: these tokens, and marks around and between them.
-    """
+    """One preprocessed image, `tokens` image tokens in a prompt: `inputs` of the vision tower, by the processor's
+    names. In the text of a prompt, `text` stands for it: these tokens, and marks around and between them."""
 
     inputs: Mapping[str, torch.Tensor]
     tokens: int
@@ -62,7 +58,6 @@ class Pixels:
 
     @property
     def numbers(self) -> int:
-        """Return how many numbers the vision tower takes of it."""
         return max(values.numel() for values in self.inputs.values())
 
     @property
@@ -70,20 +65,13 @@ class Pixels:
         return sum(values.nbytes for values in self.inputs.values())
 
     def to(self, dtype: torch.dtype) -> "Pixels":
-        """Return it with its floating-point numbers in another type."""
         values = {name: x.to(dtype) if x.is_floating_point() else x for name, x in self.inputs.items()}
         return Pixels(values, self.tokens, self.text)
 
 
 class Architecture:
-    """The models of one config, with their processor if texts and pixels are needed.
-
-    Args:
-        failure: why the engine cannot play a model that seems to have all that it needs (`parity.py` finds out).
-
-    Raises:
-        ModelError: such a model cannot be played; the message says what it lacks.
-    """
+    """The models of one config, with their processor if texts and pixels are needed. Raise `ModelError` for what a
+    model lacks; `failure` is what `parity.py` found out about one that seems to lack nothing."""
 
     def __init__(self, config: PretrainedConfig, processor: Any = None, failure: str | None = None) -> None:
         self.config, self.processor, self.failure = config, processor, failure
@@ -106,7 +94,6 @@ class Architecture:
         self._output: tuple[type, list[tuple[int, ...] | None], list[str]] | None = None  # of the tower: see below
 
     def refuse(self, reason: str) -> ModelError:
-        """Return the error that says why such a model cannot be played."""
         return ModelError(f"model_type {self.model_type!r:.80} {reason}", key="model.name")
 
     # ------------------------------------------------------------------ what the model is
@@ -206,11 +193,8 @@ class Architecture:
         return str(candidates[0])
 
     def preprocess(self, image: Image.Image) -> Pixels:
-        """Return one image as the vision tower takes it, alone. Raise what the processor raises, and `ModelError`.
-
-        What stands for it depends on its size. Once a size is known, the image processor alone is asked, which takes
-        half the time, if it gave the same at first.
-        """
+        """Return one image as the vision tower takes it, alone. Raise what the processor raises, and `ModelError`. Once
+        a size is known, the image processor alone is asked, which takes half the time."""
         image = render_picture(image)
         alone = self._select(self.processor.image_processor(images=[image], return_tensors="pt"))
         key = image.size, *(values.shape for values in alone.values())  # also of the settings of the processor
@@ -251,17 +235,11 @@ class Architecture:
 
     # ------------------------------------------------------------------ positions
     def compute_positions(self, ids: list[int], images: Sequence[Pixels], start: int) -> tuple[torch.Tensor, int]:
-        """Return the positions of consecutive tokens, as the model counts them.
+        """Return the positions of consecutive tokens from `start`, (axes, len(ids)), and the position of the next
+        token.
 
         Text advances all axes together. With three axes (M-RoPE, arXiv 2409.12191, section 2.1) the tokens of an image
         share the time axis and count rows and columns; the text after it continues at the largest of them + 1.
-
-        Args:
-            images: those among `ids`, in order.
-            start: position of the first token.
-
-        Returns:
-            The positions, (axes, len(ids)), and the position of the next token.
         """
         if self.axes == 1 or not images:
             return torch.arange(start, start + len(ids)).expand(self.axes, -1), start + len(ids)
@@ -284,7 +262,6 @@ class Architecture:
         return self._blocks[image.grid]
 
     def _select_rope(self, **given: torch.Tensor) -> dict[str, torch.Tensor]:
-        """Return the arguments of `get_rope_index` that it has."""
         given = {
             "attention_mask": torch.ones_like(given["input_ids"]),
             "mm_token_type_ids": 0 * given["input_ids"],
@@ -293,7 +270,6 @@ class Architecture:
         return {name: values for name, values in given.items() if name in known}
 
     def to_position_ids(self, positions: torch.Tensor) -> torch.Tensor:
-        """Return the model's `position_ids` for positions of shape (axes, rows, width)."""
         return positions if self.axes > 1 else positions[0]
 
     def build_token_types(self, ids: torch.Tensor) -> dict[str, torch.Tensor]:
@@ -319,12 +295,9 @@ class Architecture:
         return dtype if dtype.is_floating_point and dtype.itemsize == 2 else torch.float32
 
     def encode_images(self, model: Any, pixels: Sequence[Pixels]) -> list[tuple[torch.Tensor, ...]]:
-        """Return the features of each image: (tokens, width), then one more such tensor for each DeepStack layer, then
-        the tensors of the tower's output that have a name of their own and are the same for every image.
-
-        Raises:
-            ModelError: the tower gives another number of features than the image has tokens.
-        """
+        """Return the features of each image: (tokens, width), one more such tensor for each DeepStack layer, then the
+        tensors of the tower's output that have a name of their own. Raise `ModelError` if there are more or fewer than
+        image tokens."""
         if sum(image.tokens for image in pixels) == 1:  # Mistral 3 squeezes the axis of a single feature away
             return self.encode_images(model, [*pixels, *pixels])[: len(pixels)]
         inputs = self.build_vision_inputs(pixels, model.device, model.dtype)
@@ -359,10 +332,8 @@ class Architecture:
     def build_vision_inputs(
         self, pixels: Sequence[Pixels], device: torch.device | str, dtype: torch.dtype
     ) -> dict[str, torch.Tensor]:
-        """Return the model's keyword arguments for images given as pixels, in order; {} for no images.
-
-        Smaller ones are padded with zeros, which every tower leaves out by sizes, masks or as an empty tile.
-        """
+        """Return the model's keyword arguments for images given as pixels, in order. Smaller ones are padded with
+        zeros, which every tower leaves out by sizes, masks or as an empty tile."""
         images = [image.to(dtype).inputs for image in pixels]
         axes = self._joined if len(images) > 1 and self.processor is not None else {}
         names = images[0] if images else ()
@@ -395,5 +366,4 @@ def _join(values: Sequence[torch.Tensor], axis: int) -> torch.Tensor:
 
 
 def get_architecture(model_config: PretrainedConfig, processor: Any = None) -> Architecture:
-    """Return the architecture of a transformers config. Raise `ModelError`: see `Architecture`."""
     return Architecture(model_config, processor)

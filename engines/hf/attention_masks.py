@@ -13,12 +13,7 @@ LONGEST = 4096  # tokens of an image with which masks are tried
 
 
 class AttentionMasks:
-    """The masks of a model's layers.
-
-    Args:
-        text_config: of its language model.
-        image_id: the token that stands for a piece of an image.
-    """
+    """The masks of a model's layers; `image_id` is the token that stands for a piece of an image."""
 
     def __init__(self, text_config: Any, image_id: int) -> None:
         self._config, self._image_id = text_config, image_id
@@ -27,7 +22,6 @@ class AttentionMasks:
 
     @cached_property
     def kinds(self) -> frozenset[str]:
-        """The kinds of layers, by transformers' names."""
         kinds = getattr(self._config, "layer_types", None)
         if kinds is None:
             chunked = getattr(self._config, "attention_chunk_size", None)
@@ -48,9 +42,7 @@ class AttentionMasks:
     @torch.no_grad()
     def learn(self, model: Any, build_token_types: Callable[[torch.Tensor], dict[str, torch.Tensor]]) -> bool:
         """Learn from the masks that the model gives its decoder in which kinds of layers an image sees all of itself.
-
-        Return False if text sees what comes after it, so that a conversation cannot grow.
-        """
+        Return False if text sees what comes after it, so that a conversation cannot grow."""
         if self._mutual is not None:
             return True
         given: list[Any] = []
@@ -89,16 +81,8 @@ class AttentionMasks:
         return True
 
     def build(self, columns: torch.Tensor, num_read: int, ids: torch.Tensor) -> Any:
-        """Return which columns of the cache each new token reads, for each kind of layer.
-
-        Args:
-            columns: (rows, width) the column of each new token; columns count the tokens of a conversation.
-            num_read: columns read.
-            ids: (rows, width) new tokens; an image's are all among them.
-
-        Returns:
-            A (rows, 1, width, num_read) bool tensor; a dict of them by kind if there are several kinds.
-        """
+        """Return which columns of the cache new tokens read, (rows, 1, width, num_read) bool; a dict of them for
+        several kinds of layers. `columns` are those of the new tokens `ids`, (rows, width) each."""
         read, own = torch.arange(num_read, device=ids.device)[None, None, None, :], columns[:, None, :, None]
         causal, mutual = read <= own, None
         if self._mutual and ids.shape[1] > 1:
@@ -109,16 +93,9 @@ class AttentionMasks:
         return self._split_by_kind(causal, mutual, own, read)
 
     def build_packed(self, owners: torch.Tensor, prompts: torch.Tensor, index: torch.Tensor, ids: torch.Tensor) -> Any:
-        """Return the masks of a packed row of N tokens: each reads its own segment, and the prompt before it.
-
-        Args:
-            owners, prompts: (N,) the segment of each token, and the one that holds its prompt.
-            index: (N,) the place of each token in its conversation.
-            ids: (N,) tokens.
-
-        Returns:
-            A (1, 1, N, N) bool tensor; a dict of them by kind if there are several kinds.
-        """
+        """Return the masks of a packed row, (1, 1, N, N) bool; a dict of them for several kinds of layers. Each token
+        reads its own segment, `owners`, and the segment of its prompt, `prompts`; `index` is its place in its
+        conversation."""
         own = owners[:, None] == owners[None]
         seen = own | (owners[None] == prompts[:, None])
         causal, mutual = seen & (index[None] <= index[:, None]), None

@@ -58,14 +58,8 @@ class KVCacheLayer(CacheLayerMixin):
     def update(
         self, key_states: torch.Tensor, value_states: torch.Tensor, *args: object, **kwargs: object
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Write the states of this forward; return what attention reads.
-
-        Args:
-            key_states, value_states: (rows, heads, width, head size).
-
-        Returns:
-            Keys and values, each (rows, heads, `num_read`, head size).
-        """
+        """Write the states of this forward, (rows, heads, width, head size); return what attention reads: keys and
+        values, (rows, heads, `num_read`, head size) each."""
         key_states = key_states.to(value_states.dtype)  # autocast makes them wider than attention accepts
         if not self.is_initialized:
             self.lazy_initialization(key_states, value_states)
@@ -147,14 +141,8 @@ LAYERS: dict[type, Any] = {
 
 
 def find_layers(config: PretrainedConfig) -> list[LayerFactory]:
-    """Return what builds each layer of the cache of a model.
-
-    Args:
-        config: the text config.
-
-    Raises:
-        ModelError: a layer keeps something else.
-    """
+    """Return what builds each layer of the cache of a text config. Raise `ModelError` if a layer keeps something
+    else."""
     try:
         from transformers.cache_utils import DYNAMIC_LAYER_TYPE_MAPPING, get_layer_types_and_kwargs
     except ImportError as error:  # not in 5.9 and 5.10

@@ -37,21 +37,17 @@ TOOL = {"type": "function", "function": {"name": "probe_tool", "description": ""
 
 
 def refuse(reason: str) -> ModelError:
-    """Return the error that says why a template cannot be used, and what can be done."""
     way_out = "a template of yours can replace it: `chat_template.jinja` in the model's folder"
     return ModelError(f"the chat template {reason} ({way_out})", key="model.name")
 
 
 class ChatTemplate:
-    """A processor's chat template.
+    """A processor's chat template. Raise `ModelError` if it cannot be used.
 
     Args:
         image: the placeholder the template writes for an image.
         ends: the texts of the tokens that end a reply, the preferred one first.
-        others: those of other control tokens: one may stand after a reply though no config says that it ends one.
-
-    Raises:
-        ModelError: the template cannot be used; the message says why.
+        others: other control tokens: one may stand after a reply though no config says that it ends one.
     """
 
     def __init__(self, processor: Any, image: str, ends: Sequence[str], others: Sequence[str] = ()) -> None:
@@ -117,7 +113,6 @@ class ChatTemplate:
         return dropped + whole.removeprefix(prompt)
 
     def build_tool_result(self, parts: list[TemplateMessage]) -> TemplateMessage:
-        """Return the content of a tool result as a message."""
         return {"role": "tool", "content": parts} if self.tool_role else self._build_user_message(parts)
 
     def merge_user_messages(self, messages: list[TemplateMessage]) -> list[TemplateMessage]:
@@ -166,7 +161,6 @@ class ChatTemplate:
         return min(present, key=after.index) if present else ends[0]
 
     def _check_prompt(self) -> None:
-        """Check that a system message and a user's image are rendered."""
         if SYSTEM["content"] not in self._render_or_refuse("a system message", [SYSTEM, USER]):
             raise refuse("leaves out the system message")
         count = self._render_or_refuse("an image", [{"role": "user", "content": PICTURE}]).count(self.image)
@@ -189,13 +183,11 @@ class ChatTemplate:
         return frozenset({"native", "hermes"} if "<tool_call>" in reply and '"arguments"' in reply else {"native"})
 
     def _can_show_results(self, messages: list[TemplateMessage]) -> bool:
-        """Return whether messages after a reply are rendered as tool results with all their images."""
         text = self._get_text_after_reply(self._try_render([USER, ASSISTANT, *messages]))
         images = sum(part["type"] == "image" for message in messages for part in message["content"])
         return "<tool_response>" in text and text.count(self.image) == images
 
     def _check_text_after_replies(self) -> None:
-        """Check that the text after a reply does not depend on the turns before it."""
         turn = [ASSISTANT, *self.merge_user_messages([self.build_tool_result(PICTURE)])]
         once, twice = (self.render([USER, *turn * count], prompt=True) for count in (1, 2))
         if self._get_text_after_reply(once) != self._get_text_after_reply(twice):
@@ -205,7 +197,6 @@ class ChatTemplate:
             )
 
     def _describe_differences(self) -> list[str]:
-        """Return what the template would do to earlier turns, and viewbox does not."""
         prompt = self.render([USER], prompt=True)
         text = self.render([USER, ASSISTANT, *self.merge_user_messages([self.build_tool_result(PICTURE)])])
         thinking = {"role": "assistant", "content": f"<think>\n{THOUGHT}\n</think>\n\n{REPLY}"}

@@ -35,14 +35,8 @@ from .chat_template import PICTURE, ChatTemplate
 
 
 class ChatTokens:
-    """A processor's chat template, tokenizer and image processor.
-
-    Args:
-        generation_config: the model's, if there is one; it may name further end tokens.
-
-    Raises:
-        ModelError: the architecture is not supported, or the chat template cannot be used.
-    """
+    """A processor's chat template, tokenizer and image processor. Raise `ModelError` if the architecture is not
+    supported, or the chat template cannot be used."""
 
     def __init__(
         self, processor: Any, model_config: PretrainedConfig, generation_config: GenerationConfig | None = None
@@ -91,15 +85,12 @@ class ChatTokens:
         return {"role": message.role, "content": parts}
 
     def _encode(self, text: str, images: Sequence[ImageRef]) -> list[int]:
-        """Return the ids of a rendered text, each image placeholder replaced by what stands for its image.
-
-        The text is expanded, not the ids: a placeholder need not be the image token, and may merge with its neighbors.
-        A run of image tokens is tokenized as one of them, ten times as fast.
-        """
         return self.encode_text(text, [self.pixel_cache.describe(image)[1] for image in images])
 
     def encode_text(self, text: str, shown: Sequence[str]) -> list[int]:
-        """Return the ids of a rendered text, each image placeholder replaced by the next of `shown`."""
+        """Return the ids of a rendered text, each image placeholder replaced by the next of `shown`. The text is
+        expanded, not the ids: a placeholder may merge with its neighbors. A run of image tokens is tokenized as one,
+        ten times as fast."""
         first, *rest = text.split(self.architecture.placeholder)
         if len(rest) != len(shown):
             raise ModelError(f"the chat template left {len(rest)} image placeholders for {len(shown)} images")
@@ -115,16 +106,8 @@ class ChatTokens:
         reply_format: ReplyFormat = "hermes",
         prompts: Prompts | None = None,
     ) -> tuple[list[int], list[ImageRef]]:
-        """Return the prompt of an episode.
-
-        Args:
-            messages: those before the first reply.
-            tools: tool schemas. The template lists them if it teaches `reply_format`; otherwise `prompts` does, at the
-                end of the system message.
-
-        Returns:
-            The ids up to where the first reply begins, and the images among them.
-        """
+        """Return the ids of an episode up to its first reply, and the images among them. The template lists the tools
+        if it teaches `reply_format`; otherwise `prompts` does, at the end of the system message."""
         key = (tuple(messages), tuple(tools), reply_format, prompts)
         if key in self._prompts:  # the members of a group have the same prompt
             ids, images = self._prompts[key]
@@ -143,11 +126,8 @@ class ChatTokens:
         return ids, images
 
     def encode_observation(self, messages: Sequence[Message], *, ended: bool) -> tuple[list[int], list[ImageRef]]:
-        """Return the tokens between a reply and the next one, and the images among them.
-
-        Args:
-            ended: whether the last id of the reply is the template's end token.
-        """
+        """Return the tokens between a reply and the next one, and the images among them; `ended`: the reply has its end
+        token."""
         text = self.template.render_after_reply([self._to_template_message(message) for message in messages])
         images = [image for message in messages for image in message.images]
         ids = self._encode(self.template.end + text, images)  # some tokenizers mark where a text begins
@@ -155,15 +135,11 @@ class ChatTokens:
         return ids[1:] if ended or begins_with_end else ids, images
 
     def observe(self, conversation: Conversation, max_completion_tokens: int) -> bool:
-        """Append the environment's new messages to the record of the conversation, all of them or none.
+        """Append the environment's new messages to the record of a conversation. Return False, and append none, if they
+        would leave no room for a reply.
 
-        Returns:
-            False if they would leave no room for a reply; the record is then unchanged.
-
-        Raises:
-            ConfigError: the environment removes images from the history, but recorded tokens cannot be removed.
-            ImageError: an image cannot be opened.
-            ReplyError: the prompt fills the model's context.
+        Raise `ConfigError` if the environment removes images from the history, which recorded tokens cannot follow,
+        `ImageError` for an image that cannot be opened, and `ReplyError` if the prompt fills the model's context.
         """
         record = conversation.record
         new = conversation.messages[record.messages :]
@@ -197,16 +173,13 @@ class ChatTokens:
 
     # ------------------------------------------------------------------ replies
     def decode(self, ids: Sequence[int]) -> str:
-        """Return the text of a reply, without its end token."""
         kept = [i for i in ids if i not in self.stop_ids]
         return str(self.tokenizer.decode(kept, skip_special_tokens=False, clean_up_tokenization_spaces=False))
 
     def encode_reply(self, text: str, conversation: Conversation | None = None) -> list[int]:
-        """Return the ids of a scripted reply, with the end token, as a policy might have sampled them.
-
-        Control tokens in the text are broken: a reply has one end. In a conversation whose tools the template lists,
-        the reply and its calls are written as the template writes them, unless its syntax cannot hold the arguments.
-        """
+        """Return the ids of a scripted reply, with the end token. Control tokens in the text are broken: a reply has
+        one end. Where the template lists tools, it also writes their calls, unless its syntax cannot hold the
+        arguments."""
         written, calls = break_control_tokens(text, self._control), list[Any]()
         if conversation and conversation.tools and conversation.reply_format == "native" in self.template.taught:
             rest, calls = self._split_calls(text, conversation.tools)
@@ -231,11 +204,9 @@ class ChatTokens:
 
     # ------------------------------------------------------------------ pixels
     def get_pixels(self, image: ImageRef) -> Pixels:
-        """Return the image as the model's vision tower takes it. Any thread may call this. Raise `ImageError`."""
         return self.pixel_cache.get(image)
 
     def count_image_tokens(self, image: ImageRef) -> int:
-        """Return the image's tokens in a prompt. Any thread may call this. Raise `ImageError`."""
         return self.pixel_cache.describe(image)[0]
 
 
@@ -258,11 +229,8 @@ def _find_media_ids(model_config: Any, processor: Any, architecture: Architectur
 
 
 def _find_end_ids(tokenizer: Any, model_config: Any, generation_config: Any) -> frozenset[int]:
-    """Return the end tokens of the generation config, and those of the model's config that are control tokens.
-
-    Others are ignored: a model config without an end token has the default of its class, which may be the id of any
-    word in this vocabulary.
-    """
+    """Return the end tokens of the generation config, and those of the model's config that are control tokens: without
+    one, a model config has the default of its class, which may be the id of any word in this vocabulary."""
 
     def get_ids(config: object) -> set[int]:
         ids = getattr(config, "eos_token_id", None)
@@ -287,11 +255,8 @@ def describe_mismatch(episode: EpisodeTokens, tokens: ChatTokens) -> str | None:
 
 
 def describe_problem(episode: Episode, tokens: ChatTokens) -> str | None:
-    """Return why an episode teaches nothing; None if it does.
-
-    A fault of the environment and a reward that fails say nothing about the policy. `max_turns`, `max_tokens` and
-    `malformed` are its own doing.
-    """
+    """Return why an episode teaches nothing: a fault of the environment or of the reward says nothing about the policy.
+    None if it does; `max_turns`, `max_tokens` and `malformed` are the policy's own doing."""
     if (problem := episode.explain_missing_score()) is not None:
         return problem
     if episode.tokens is None or not episode.tokens.completion_ids:
@@ -312,12 +277,8 @@ MAX_COUNTS = 2**20  # images whose tokens and text are remembered
 
 
 class PixelCache:
-    """Pixels by the hash of the image. The least recently used are dropped first. Safe for threads.
-
-    `dtype` is the type that pixels are kept in: that in which the vision tower computes, if it takes two bytes.
-    `num_prepared` counts the images that were preprocessed. With `counts_by_size`, the tokens of an
-    image are those of a blank one of its size: the pixels are needed elsewhere, such as at a server.
-    """
+    """Pixels by the hash of the image, in the type in which the vision tower computes. Safe for threads. With
+    `counts_by_size`, the tokens of an image are those of a blank one: its pixels are needed at a server only."""
 
     def __init__(self, architecture: Architecture) -> None:
         self.architecture = architecture
@@ -363,11 +324,6 @@ class PixelCache:
         return shown
 
     def get(self, image: ImageRef) -> Pixels:
-        """Return the pixels of an image.
-
-        Raises:
-            ImageError: the image cannot be opened, or the image processor rejects it.
-        """
         with self._locks[int(image.hash[:8], 16) % len(self._locks)]:
             with self._guard:
                 pixels = self._find(image.hash)

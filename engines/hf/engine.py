@@ -25,25 +25,20 @@ from ...records import Reply, RunConfig
 from ...utils import concurrency
 from ...version import get_versions
 from ..generator import Conversation, Generator, Load
+from ..settings import LocalSettings as Settings
 from .chat_tokens import ChatTokens
 from .kv_cache import find_kv_cache_bytes, to_device
 from .model_runner import use_eval_mode
 from .plain import build_runner
 from .sampler import draw_uniform, sample_tokens
 from .scheduler import Scheduler, Sequence, Stats
-from .settings import Settings
 from .vision_cache import VisionCache
 
 log = logging.getLogger("viewbox.engine")
 
 
 class HFGenerator(Generator):
-    """Replies from a local model.
-
-    Args:
-        model: a model of a supported architecture (`architectures.py`).
-        vision_cache: the cache of image features, if other generators of the same model share it.
-    """
+    """Replies from a local model; generators of the same model may share the cache of image features."""
 
     def __init__(
         self,
@@ -75,7 +70,6 @@ class HFGenerator(Generator):
 
     @property
     def sequences(self) -> dict[Conversation, Sequence]:
-        """The sequences in the engine, by conversation."""
         return self.scheduler.sequences
 
     # ------------------------------------------------------------------ the Generator protocol
@@ -106,7 +100,7 @@ class HFGenerator(Generator):
         return Load(self.cache.num_used, len(self.cache.owners), waiting, self.stats.tokens)
 
     async def close(self) -> None:
-        """End all conversations and frees the cache; the generator can be used again."""
+        """End all conversations and free the cache; the generator can be used again."""
         task, self._loop_task = self._loop_task, None
         if task is not None and not task.done():
             task.cancel()
@@ -159,14 +153,9 @@ class HFGenerator(Generator):
         return [sequence for sequence in waiting if sequence.slot is not None]
 
     def _has_room(self, sequence: Sequence, new: list[Sequence]) -> bool:
-        """Return whether a sequence may take a slot now.
-
-        Each slot may become as long as the longest of the `new` sequences. If `kv_cache_bytes` cannot hold so many
-        slots of that length, the sequence waits until the cache is empty; then fewer, longer slots are allocated.
-
-        Raises:
-            ModelError: `kv_cache_bytes` cannot hold a single episode.
-        """
+        """Return whether a sequence may take a slot now. If `kv_cache_bytes` cannot hold all slots at the length of the
+        longest of the `new` sequences, it waits until the cache is empty; then fewer, longer slots are allocated. Raise
+        `ModelError` if a single episode does not fit."""
         records = [one.conversation.record for one in (sequence, *new)]
         limit = self.max_completion_tokens
         lengths = [len(one.prompt_ids) + self.tokens.get_room(one, limit) for one in records]
@@ -223,7 +212,6 @@ class HFGenerator(Generator):
             yield batch
 
     def _get_shape(self, group: list[Sequence]) -> tuple[int, bool]:
-        """Return the new tokens of a group, and whether it has states already."""
         return len(group[0].new_ids), self.cache.has_states and group[0].length > 0
 
     def _prefill(self, batch: list[list[Sequence]]) -> None:
@@ -258,7 +246,6 @@ class HFGenerator(Generator):
         self.running += self._sample(sequences, torch.stack(rows))
 
     def _find_same_prompt(self, sequence: Sequence) -> Sequence | None:
-        """Return a sequence in the cache with the same prompt as this new one, to copy it from."""
         if sequence.prompt is None or sequence.length:
             return None
         owners = (owner for owner in self.cache.owners if owner is not None and owner.after_prompt is not None)
@@ -266,7 +253,6 @@ class HFGenerator(Generator):
 
     # ------------------------------------------------------------------ sampling
     def _draw(self, sequences: list[Sequence], logits: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return the next token of each sequence and its log-prob, (sequences,)."""
         uniform = to_device([sequence.uniform[len(sequence.output_ids)] for sequence in sequences], logits.device)
         seen = self._mark_seen(sequences, logits)
         return sample_tokens(self.sampling, logits, uniform, self.tokens.never_sampled, seen)

@@ -46,11 +46,9 @@ class KVCache(Cache):
 
     @property
     def num_used(self) -> int:
-        """How many slots have an owner."""
         return len(self.owners) - self.owners.count(None)
 
     def take_slot(self, sequence: Sequence) -> None:
-        """Give a sequence the first free slot."""
         sequence.slot = self.owners.index(None)
         self.owners[sequence.slot] = sequence
 
@@ -59,22 +57,16 @@ class KVCache(Cache):
             self.owners[sequence.slot], sequence.slot = None, None
 
     def allocate(self, slots: int, max_len: int) -> None:
-        """Replace the contents by empty slots; memory is taken when they are written.
-
-        Args:
-            max_len: tokens a slot may hold; one more column takes the padding. 0: no limit.
-        """
+        """Replace the contents by empty slots of up to `max_len` tokens (0: no limit); memory is taken when they are
+        written."""
         self.owners: list[Sequence | None] = [None] * slots
         self.max_len, self.index = max_len, CacheIndex()
         self.layers = [build(self.index, slots) for build in self.factories]
         self._state_layers = [layer for layer in self.layers if isinstance(layer, StateLayer)]
 
     def compact(self, running: Collection[Sequence]) -> int:
-        """Move the running sequences into the first slots if too much of a decode step would be wasted.
-
-        Returns:
-            How many of the first slots a decode step must read.
-        """
+        """Move the running sequences into the first slots if too much of a decode step would be wasted; return how many
+        of the first slots it must read."""
         width = 1 + max(sequence.held_slot for sequence in running)
         if width - len(running) <= (0 if self.has_states else MAX_WASTE * width):
             return width
@@ -98,17 +90,9 @@ class KVCache(Cache):
     def prepare(
         self, slots: Collection[int], lengths: Iterable[int], width: int, num_read: int, device: torch.device
     ) -> torch.Tensor:
-        """Set what the next forward writes and read, and grows the cache if needed.
-
-        Args:
-            slots: the slot of each row of the forward.
-            lengths: tokens already in each of these slots; the forward writes after them.
-            width: columns written in each slot. Columns beyond the capacity are padding and go to the last column.
-            num_read: columns read of each slot.
-
-        Returns:
-            The columns written, (rows, width).
-        """
+        """Set what the next forward writes and reads, and grow the cache if needed; return the columns written, (rows,
+        width). Each row writes behind the `lengths` of its slot; columns beyond the capacity are padding and go to the
+        last column."""
         self.reserve(num_read)
         lengths = list(lengths)
         columns = to_device(lengths, device)[:, None] + torch.arange(width, device=device)
@@ -122,29 +106,29 @@ class KVCache(Cache):
         return columns
 
     def store_states(self) -> None:
-        """Put the states of the forward's rows back into their slots, when it is done."""
         for layer in self._state_layers:
             layer.store_states()
 
     def reserve(self, num_read: int) -> None:
-        """Grows the cache until it has more than `num_read` columns; the last one takes padding."""
+        """Grow the cache until it has more than `num_read` columns; the last one takes padding."""
         capacity = self.index.capacity
         if num_read >= capacity:
             larger = max(num_read + GROWTH, capacity + capacity // 2)
             if self.max_len:
                 larger = min(larger, self.max_len + 1)
-            self._grow(larger)
+            for layer in self._get_initialized_layers():
+                self.bytes_copied += layer.keys.nbytes + layer.values.nbytes
+                layer.keys = torch.nn.functional.pad(layer.keys, (0, 0, 0, larger - layer.keys.shape[2]))
+                layer.values = torch.nn.functional.pad(layer.values, (0, 0, 0, larger - layer.values.shape[2]))
+            self.index.capacity = larger  # last: if memory runs out, the cache can still be used
 
     def list_tensors(self) -> list[torch.Tensor]:
-        """Return the keys and values of all layers that hold any."""
         return [states for layer in self._get_initialized_layers() for states in (layer.keys, layer.values)]
 
     def list_states(self) -> list[torch.Tensor]:
-        """Return the states of all slots, each (slots, …)."""
         return [states for layer in self._state_layers for states in layer.stored.values()]
 
     def copy_states(self, slot: int) -> list[torch.Tensor]:
-        """Return a copy of the states that a slot has now."""
         return [states[slot].clone() for states in self.list_states()]
 
     def copy_prefix(
@@ -172,24 +156,14 @@ class KVCache(Cache):
             tensor[new] = moving
             self.bytes_copied += moving.nbytes
 
-    def _grow(self, capacity: int) -> None:
-        for layer in self._get_initialized_layers():
-            self.bytes_copied += layer.keys.nbytes + layer.values.nbytes
-            layer.keys = torch.nn.functional.pad(layer.keys, (0, 0, 0, capacity - layer.keys.shape[2]))
-            layer.values = torch.nn.functional.pad(layer.values, (0, 0, 0, capacity - layer.values.shape[2]))
-        self.index.capacity = capacity  # last: if memory runs out, the cache can still be used
-
     def _get_initialized_layers(self) -> list[Any]:
         return [layer for layer in self.layers if isinstance(layer, KVCacheLayer) and layer.is_initialized]
 
 
 @torch.no_grad()
 def measure_slot(model: PreTrainedModel) -> tuple[int, int]:
-    """Return the bytes that a conversation takes: for each token, and for its states whatever its length.
-
-    They are those of one token that goes through the language model, also of a model without weights (`meta`): heads
-    and sizes differ between layers of some models, and no config says what a state takes.
-    """
+    """Return the bytes that a conversation takes: for each token, and for its states whatever its length. One token
+    goes through the language model, also on `meta`: layers differ, and no config says what a state takes."""
     cache = KVCache(find_layers(model.config.get_text_config()), 1)
     cache.prepare([0], [0], 1, 1, model.device)
     ids = torch.zeros(1, 1, dtype=torch.long, device=model.device)
@@ -200,11 +174,6 @@ def measure_slot(model: PreTrainedModel) -> tuple[int, int]:
 
 
 def find_kv_cache_bytes(device: torch.device) -> int:
-    """Bytes that keys and values may take on a device, from the memory that is free now.
-
-    >>> find_kv_cache_bytes(torch.device("cpu")) > 0
-    True
-    """
     if device.type != "cuda":
         return int(CPU_SHARE * psutil.virtual_memory().available)
     free, _ = torch.cuda.mem_get_info(device)

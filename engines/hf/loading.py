@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import torch
 from safetensors import safe_open
 
-from ...assets import resolve_model_path
+from ...assets import find_model_folder, resolve_model_path
 from ...configs.schema import Config
 from ...configs.sections import ModelSection
 from ...core.base import BaseMultiTurnEnv
 from ...envs.from_config import build_envs
-from ...errors import ConfigError, ModelError, suggest_nearest
+from ...errors import ConfigError, ModelError
 from ...utils.docstrings import check_kept
 from ...utils.model_folder import describe_danger, describe_tokens, take_template
 from ...utils.terminal import describe_error
@@ -46,12 +46,6 @@ class LoadedPolicy(NamedTuple):
 
 
 def open_policy(config: Config) -> LoadedPolicy:
-    """Load the model that `model.name` names, and builds the environments for it.
-
-    Raises:
-        ModelError: the model cannot be loaded, or its architecture is not supported.
-        ConfigError: the model's folder is not there, or a setting of the environment is invalid.
-    """
     model_config, processor = load_processor(config.model)
     env, held_out = build_envs(config, get_view_settings(model_config, processor))
     set_max_pixels(processor, config.model.max_pixels or env.max_pixels)
@@ -59,37 +53,9 @@ def open_policy(config: Config) -> LoadedPolicy:
     return LoadedPolicy(env, held_out, load_model(config.model, quantize), processor)
 
 
-def find_model_folder(name: str) -> Path | None:
-    """Return the folder (or file) that a model's name leads to; None for a hub name.
-
-    Raises:
-        ConfigError: the name is a path, and nothing is there.
-        ModelError: no shipped model has this name, or the folder holds an adapter.
-
-    >>> find_model_folder("Qwen/Qwen3-VL-4B-Instruct") is None
-    True
-    """
-    path = Path(resolve_model_path(name))
-    if (path / "adapter_config.json").is_file():
-        allowed = "the model that it was merged into (of a run: its folder model)"
-        raise ModelError(f"model.name = {name!r}: holds an adapter, no model; allowed: {allowed}", key="model.name")
-    if path.exists():
-        return path
-    if name.startswith(("/", ".", "~")) or name.count("/") > 1:
-        near = suggest_nearest(path, [str(folder) for folder in path.parent.glob("*/")])
-        raise ConfigError(
-            f"model.name = {name!r}: no such folder{near}; allowed: a model's folder or a hub name", key="model.name"
-        )
-    return None
-
-
 def load_processor(section: ModelSection) -> "tuple[PretrainedConfig, Any]":
-    """Return the (model config, processor) of a named model, without its weights.
-
-    Raises:
-        ConfigError: there is no such folder.
-        ModelError: they cannot be loaded, or the architecture is not supported.
-    """
+    """Return the (model config, processor) of a named model. Raise `ConfigError` if there is no such folder, and
+    `ModelError` if they cannot be loaded, or the architecture is not supported."""
     check_kept("transformers")
     from transformers import AutoProcessor, GenerationConfig
 
@@ -130,7 +96,6 @@ def load_config(section: ModelSection, **options: Any) -> "PretrainedConfig":
 
 
 def _build_embedding(config: "PretrainedConfig") -> Any:
-    """Return the embedding of a config's model, without numbers."""
     from transformers import AutoModelForImageTextToText
 
     with torch.device("meta"):
@@ -138,7 +103,6 @@ def _build_embedding(config: "PretrainedConfig") -> Any:
 
 
 def find_changed_settings(section: ModelSection, image_processor: Any) -> dict[str, Any]:
-    """Return the settings of an image processor that are not those of the model's folder."""
     from transformers import AutoProcessor
 
     saved = AutoProcessor.from_pretrained(resolve_model_path(str(section.name)), revision=section.revision, **SAFE)
@@ -168,14 +132,9 @@ def load_generation_config(section: ModelSection) -> "GenerationConfig | None":
 def load_model(
     section: ModelSection, quantize: Quantization | None = None, *, with_numbers: bool = True
 ) -> "PreTrainedModel":
-    """Return the weights of a named model, on the GPU if there is one; `quantize`: see `quantization.py`.
-
-    Without numbers, only the names and shapes in the files are read, and the weights are on the device "meta".
-
-    Raises:
-        ModelError: they cannot be loaded, are not all of the model's, or are not finite.
-        ConfigError: bitsandbytes is not installed, which `quantize` needs.
-    """
+    """Return the weights of a named model, on the GPU if there is one; `quantize`: see `quantization.py`. Without
+    numbers, only the names and shapes in the files are read. Raise `ModelError` if they cannot be loaded, are not all
+    of the model's, or not finite."""
     from transformers import AutoModelForImageTextToText
 
     assert section.name is not None
@@ -272,11 +231,7 @@ def describe_damage(folder: Path) -> str | None:
 def build_tiny_model(
     section: ModelSection, corpus: Sequence[str], max_pixels: int, seed: int
 ) -> "tuple[PreTrainedModel, Any]":
-    """Return the (model, processor) of a section with `model.tiny`.
-
-    Args:
-        corpus: texts that the tokenizer is trained on.
-    """
+    """Return the (model, processor) of a section with `model.tiny`, its tokenizer trained on the texts of `corpus`."""
     processor, sizes = _build_tiny_processor(section, corpus, max_pixels)
     return tiny_model.build_model(processor.tokenizer, seed=seed, **sizes), processor
 
@@ -291,7 +246,6 @@ def build_tiny_config(section: ModelSection, max_pixels: int) -> "tuple[Pretrain
 
 
 def _build_tiny_processor(section: ModelSection, corpus: Sequence[str], max_pixels: int) -> tuple[Any, dict[str, int]]:
-    """Return the processor of a section with `model.tiny`, and the sizes of the model."""
     assert section.tiny is not None
     sizes: dict[str, int] = section.tiny.model_dump()
     tokenizer = tiny_model.build_tokenizer(corpus, sizes.pop("vocab_size"))

@@ -8,7 +8,6 @@ import torch
 
 
 def get_base_model(model: Any) -> Any:
-    """Return the model itself, without peft's wrapper."""
     return model.get_base_model() if hasattr(model, "get_base_model") else model
 
 

@@ -45,11 +45,8 @@ class ModelRunner:
 
     @torch.no_grad()
     def prefill(self, sequences: list[Sequence]) -> torch.Tensor:
-        """Run the new tokens of each sequence through the model, padded to the longest.
-
-        Returns:
-            The logits after each sequence's last token, (sequences, vocabulary) float32.
-        """
+        """Run the new tokens of each sequence, padded to the longest; return the logits after its last token,
+        (sequences, vocabulary) float32."""
         architecture = self.tokens.architecture
         chunks = [sequence.new_ids for sequence in sequences]
         widths, width = [len(chunk) for chunk in chunks], max(map(len, chunks))
@@ -82,14 +79,9 @@ class ModelRunner:
 
     @torch.no_grad()
     def decode(self, running: list[Sequence]) -> torch.Tensor:
-        """Run the last token of every running sequence through the model.
-
-        Slots of other sequences that lie in between are computed too, if no slot has states. What is written there is
-        overwritten later by the next tokens of those sequences.
-
-        Returns:
-            The logits after each sequence's last token, (sequences, vocabulary) float32.
-        """
+        """Run the last token of every running sequence; return the logits after it, (sequences, vocabulary) float32.
+        Slots of other sequences in between are computed too; what is written there is overwritten by their next
+        tokens."""
         width, device = self.cache.compact(running), self.model.device
         num_read = 1 + max(sequence.length for sequence in running)
         ids, positions = [self.tokens.pad_id] * width, [0] * width
@@ -107,15 +99,9 @@ class ModelRunner:
         return logits if slots == list(range(width)) else logits.index_select(0, to_device(slots, device))
 
     def measure_slot(self) -> tuple[int, int]:
-        """Return the bytes that a conversation takes: for each token, and for its states whatever its length."""
         return measure_slot(self.model)
 
     def collect_new_images(self, sequence: Sequence) -> list[tuple[str, Pixels]]:
-        """Return the (hash, pixels) of the images among a sequence's new tokens.
-
-        Raises:
-            ImageError: an image cannot be opened.
-        """
         tokens = sequence.new_ids.count(self.tokens.image_id)
         images: list[tuple[str, Pixels]] = []
         for image in reversed(sequence.conversation.record.images):
@@ -161,11 +147,8 @@ class ModelRunner:
 
 
 def to_additive_mask(model: PreTrainedModel, mask: Any) -> Any:
-    """Return a boolean mask (…, queries, keys), True where a query attends, in the form the model's attention accepts.
-
-    "sdpa" (and the trainer's "viewbox_sdpa") takes it as it is; every other implementation gets 0 and the lowest number
-    of the model's dtype. Of a dict of masks, each.
-    """
+    """Return a boolean mask, True where a query attends, in the form the model's attention accepts: "sdpa" (and the
+    trainer's "viewbox_sdpa") takes it as it is, others 0 and the lowest number of the model's dtype."""
     if isinstance(mask, dict):
         return {kind: to_additive_mask(model, one) for kind, one in mask.items()}
     if str(model.config.get_text_config()._attn_implementation).endswith("sdpa"):

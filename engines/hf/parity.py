@@ -15,6 +15,7 @@ import torch
 from PIL import Image
 from transformers import PreTrainedModel
 
+from ...assets import find_model_folder
 from ...configs.sections import ModelSection
 from ...errors import ModelError, ViewboxError
 from ...utils.terminal import describe_error
@@ -55,22 +56,15 @@ class Comparison(NamedTuple):
 
 
 def check_parity(model: PreTrainedModel, tokens: ChatTokens) -> None:
-    """Compare what the engine plays with a plain forward of the same ids and pixels.
-
-    Raises:
-        ModelError: they differ by more than rounding does, or the conversation cannot be played.
-    """
+    """Raise `ModelError` if the engine and a plain forward of the same ids and pixels differ by more than rounding
+    does."""
     compare(model, tokens).check(tokens)
 
 
 def compare(model: PreTrainedModel, tokens: ChatTokens) -> Comparison:
-    """Play a prompt with a picture, a token of a reply, a second turn with two more pictures, and a token more.
-
-    If the engine fails and the model's own forward and cache do not, `tokens` have it played by these from now on.
-
-    Raises:
-        ModelError: the conversation cannot be played.
-    """
+    """Play a prompt with a picture, a token of a reply, a second turn with two more pictures, and a token more. Raise
+    `ModelError` if that cannot be played. If only the engine fails, `tokens` have it played by the model's own forward
+    and cache from now on."""
     try:
         return _compare(model, tokens)
     except (ViewboxError, torch.OutOfMemoryError):
@@ -124,7 +118,6 @@ def _measure_variation(ours: torch.Tensor, theirs: torch.Tensor) -> float:
 
 
 def _run_engine(model: PreTrainedModel, tokens: ChatTokens, steps: list[Step]) -> torch.Tensor:
-    """Return the logits after each step, (steps, vocabulary)."""
     sequence = Sequence(Conversation([], (), 0, 0, record=TokenRecord(prompt_ids=[])), due=0)
     runner = build_runner(model, tokens, VisionCache(model, tokens.architecture), 1, Stats())
     runner.cache.take_slot(sequence)
@@ -151,12 +144,8 @@ def _run_model(model: PreTrainedModel, tokens: ChatTokens, steps: list[Step]) ->
 
 
 def describe_model(section: ModelSection) -> Iterator[str]:
-    """Yield a line for each thing that was found.
-
-    Raises:
-        ModelError: the model cannot be played here; the message says why.
-        ConfigError: there is no such folder.
-    """
+    """Yield a line for each thing that was found. Raise `ModelError` if the model cannot be played here, `ConfigError`
+    if there is no such folder."""
     config, processor = loading.load_processor(section)
     architecture = Architecture(config, processor)
     architecture.check_forward()
@@ -174,7 +163,7 @@ def describe_model(section: ModelSection) -> Iterator[str]:
     role = "in the tool's message" if template.tool_role else "in a user message"
     yield f"tool pictures  {role}" + (", consecutive ones merged" if template.merges else "")
     yield from (f"note: {note}" for note in template.notes)
-    folder = Path(loading.find_model_folder(str(section.name)) or "")
+    folder = Path(find_model_folder(str(section.name)) or "")
     if folder.is_dir() and not any(one for kind in ("safetensors", "bin") for one in folder.glob(f"*.{kind}")):
         yield "weights        none in the folder: only its config, processor and chat template were asked"
         return
@@ -191,7 +180,6 @@ def describe_model(section: ModelSection) -> Iterator[str]:
 
 
 def describe_way(architecture: Architecture) -> str:
-    """Return how the engine plays a model and the trainer learns from it."""
     if (lack := architecture.find_lack()) is not None:
         return f"by its own forward and its own cache, slower (last resort): {lack}"
     kinds = ", ".join(sorted(architecture.masks.kinds))

@@ -37,11 +37,8 @@ def get_view_settings(config: "PretrainedConfig", processor: Any) -> dict[str, o
 
 
 def find_pixel_multiple(architecture: Architecture) -> int | None:
-    """Return the side of an image token in pixels, if pictures whose sides are multiples of it keep their size.
-
-    None if the processor makes squares or tiles of all pictures, or scales them up. It is asked: a picture of 4 x 3
-    such sides has then 12 tokens.
-    """
+    """Return the side of an image token in pixels, if pictures whose sides are multiples of it keep their size; None if
+    the processor makes squares or tiles, or scales up. A picture of 4 x 3 such sides then has 12 tokens."""
     patch, merged = _find_sides(architecture.processor)
     if patch is None or merged is None:
         return None
@@ -53,7 +50,6 @@ def find_pixel_multiple(architecture: Architecture) -> int | None:
 
 
 def _find_sides(processor: Any) -> list[int | None]:
-    """Return the side of a patch in pixels, and of an image token in patches."""
     owners = (processor.image_processor, processor)
     return [
         next((side for owner in owners for name in names if (side := get_side(getattr(owner, name, None)))), None)
@@ -81,10 +77,9 @@ def describe_misfit(config: "PretrainedConfig", processor: Any) -> str | None:
 def set_max_pixels(processor: Any, max_pixels: int) -> None:
     """Turn the settings of an image processor so that a picture costs no more than one of `max_pixels`.
 
-    Where it counts pixels, views of up to `max_pixels` keep their size. Where it cuts tiles or fills a budget of
-    tokens, these hold at most as many pixels: at least one tile (with several, a small copy of the whole picture comes
-    on top) or the smallest budget, and at most what its folder or its class allows, whichever is more: a folder may
-    have been saved after smaller views. A fixed square stays as it is.
+    Views of up to `max_pixels` keep their size where pixels are counted. Tiles and budgets of tokens hold at most as
+    many pixels: at least one tile (with several, a small copy of the picture on top) or the smallest budget, and at
+    most what the folder or the class allows, whichever is more: a folder may have been saved after smaller views.
     """
     images = processor.image_processor
     if images not in _loaded:

@@ -70,7 +70,6 @@ class PlainRunner(ModelRunner):
         return torch.stack([logits[sequence] for sequence in running])
 
     def collect_new_images(self, sequence: scheduler.Sequence) -> list[tuple[str, Pixels]]:
-        """Return the (hash, pixels) of all images of a conversation. Raise `ImageError`: one cannot be opened."""
         return [(image.hash, self.tokens.get_pixels(image)) for image in sequence.conversation.record.images]
 
     @torch.no_grad()
@@ -134,12 +133,7 @@ def compute_logits(
     model: Any, architecture: Architecture, ids: torch.Tensor, pixels: Sequence[Pixels], **more: Any
 ) -> torch.Tensor:
     """Return the logits of one forward without a cache, (rows, width, vocabulary), with gradient if torch records it.
-
-    Args:
-        ids: (rows, width) whole conversations without padding, on the model's device.
-        pixels: of the images of all rows, in order.
-        more: further arguments of the model's forward.
-    """
+    `ids` are whole conversations without padding, `pixels` those of the images of all rows, in order."""
     base = get_base_model(model)
     vision = architecture.build_vision_inputs(pixels, base.device, base.dtype)
     with keep_state(model):

@@ -13,6 +13,9 @@ Used of peft and bitsandbytes, and checked by `tests/engines/hf/test_quantizatio
 | `PeftModel.unload` | the base model, without adapters |
 """
 
+import sys
+from functools import partial
+from importlib.machinery import ModuleSpec, PathFinder
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -27,7 +30,6 @@ KEY = "lora.quantize"
 
 
 def check_bitsandbytes(quantize: Quantization) -> None:
-    """Raise `ConfigError` if bitsandbytes is not installed."""
     if find_spec("bitsandbytes") is None:
         raise ConfigError(
             f"{KEY} = {quantize}: needs the package bitsandbytes; install it with pip install 'viewbox[qlora]'", key=KEY
@@ -44,15 +46,9 @@ def list_kept(model: Any) -> list[str]:
 
 
 def build_quantization_config(quantize: Quantization, dtype: "torch.dtype", config: Any) -> "BitsAndBytesConfig":
-    """Return how transformers loads a model of a config, whose 4-bit layers compute in `dtype`.
-
-    Raises:
-        ConfigError: bitsandbytes is not installed.
-    """
+    """Return how transformers loads a model of a config, whose 4-bit layers compute in `dtype`. Raise `ConfigError`."""
     import torch
     from transformers import AutoModelForImageTextToText, BitsAndBytesConfig
-
-    from .bare_peft import find_bitsandbytes
 
     check_bitsandbytes(quantize)
     find_bitsandbytes()
@@ -76,16 +72,12 @@ def keep_weights(model: Any) -> Any:
 
 
 def is_quantized(model: object) -> bool:
-    """Return whether a model, with adapters or without, has weights of 4 bits."""
     return getattr(model, "is_loaded_in_4bit", False)
 
 
 def merge_adapters(model: Any) -> "PreTrainedModel":
-    """Return the model of a peft model with its adapters added, in float32 and in main memory.
-
-    In two bytes, a change that is small beside a weight would be rounded away. Weights of 4 bits are dequantized to the
-    precision they compute in, and then added to. The peft model cannot be used afterward.
-    """
+    """Return the model of a peft model with its adapters added, in float32 and in main memory: in two bytes, a small
+    change would be rounded away. Weights of 4 bits are dequantized first. The peft model cannot be used afterward."""
     from peft.tuners.lora import LoraLayer
 
     layers = {name: layer for name, layer in model.get_base_model().named_modules() if isinstance(layer, LoraLayer)}
@@ -98,3 +90,47 @@ def merge_adapters(model: Any) -> "PreTrainedModel":
         for adapter in layer.active_adapters:
             weight.data += layer.get_delta_weight(adapter).float().to(weight.device)
     return merged
+
+
+# ---------------------------------------------------------------------- bitsandbytes only where it is asked for
+# It asks the hub for code when it is imported, and peft and TRL import it wherever it is installed. From
+# `hide_bitsandbytes` on they find none while they are imported, and peft none for its layers until `find_bitsandbytes`.
+NAME = "bitsandbytes"
+
+
+class _Finder:
+    @staticmethod
+    def find_spec(name: str, path: Any = None, target: object = None) -> ModuleSpec | None:
+        if name not in ("peft", "trl.generation.vllm_generation") or NAME in sys.modules:
+            return None
+        spec: Any = PathFinder.find_spec(name, path)
+        if spec is not None:
+            spec.loader.exec_module = partial(_execute_without, spec.loader.exec_module)
+        return spec  # type: ignore[no-any-return]
+
+
+def _execute_without(execute: Any, module: Any) -> None:
+    from transformers.utils import is_bitsandbytes_available
+
+    is_bitsandbytes_available.cache_clear()
+    sys.modules[NAME] = None  # type: ignore[assignment]
+    try:
+        execute(module)
+        if module.__name__ == "peft":
+            module.import_utils.is_bnb_4bit_available()  # remembers that there is none
+    finally:
+        del sys.modules[NAME]
+        is_bitsandbytes_available.cache_clear()
+
+
+def hide_bitsandbytes() -> None:
+    if _Finder not in sys.meta_path:
+        sys.meta_path.insert(0, _Finder)
+
+
+def find_bitsandbytes() -> None:
+    """Let peft look for bitsandbytes again."""
+    from peft import import_utils
+
+    import_utils.is_bnb_available.cache_clear()
+    import_utils.is_bnb_4bit_available.cache_clear()

@@ -20,17 +20,8 @@ def sample_tokens(
     banned: Sequence[int],
     seen: torch.Tensor | None = None,
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Draw a token for each row.
-
-    Args:
-        logits: (rows, vocabulary) float32.
-        uniform: (rows,) random numbers in [0, 1).
-        banned: token ids that are never drawn.
-        seen: (rows, vocabulary) bool, the tokens that the repetition penalty applies to.
-
-    Returns:
-        The ids and their log-probs, each (rows,).
-    """
+    """Draw a token for each row of logits (rows, vocabulary), but none of `banned`; return ids and log-probs, (rows,)
+    each. `uniform` are random numbers in [0, 1), `seen` (rows, vocabulary) what the repetition penalty applies to."""
     temperature = params.temperature or 1.0
     logprobs = torch.log_softmax(logits / temperature, dim=-1)
     if params.repetition_penalty != 1.0 and seen is not None:
@@ -64,10 +55,6 @@ def _invert_cdf(logprobs: torch.Tensor, uniform: torch.Tensor) -> torch.Tensor:
 
 
 def draw_uniform(seed: int, offset: int, count: int) -> np.ndarray:
-    """Return the random numbers of one reply, (count,) in [0, 1). They do not depend on the batch that it is in.
-
-    Args:
-        offset: tokens of the episode's completion before the reply.
-        count: tokens the reply may have.
-    """
+    """Return the random numbers of the reply that begins after `offset` tokens, (count,) in [0, 1), whatever its
+    batch."""
     return np.random.default_rng([seed, offset]).random(count)

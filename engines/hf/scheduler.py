@@ -25,11 +25,8 @@ MIN_STEPS_AWAY = 4  # … and at least this many after its reply
 
 @dataclass(eq=False)
 class Sequence:
-    """A conversation as the engine sees it: its slot in the KV cache, its current reply, and when it is due.
-
-    A sequence is *waiting* (it wants a reply and is not decoded yet), *running* (one token a decode step), *away* (its
-    tool runs), or *finished* (its conversation has ended and its slot can be freed).
-    """
+    """A conversation as the engine sees it: *waiting* (it wants a reply and is not decoded yet), *running* (one token a
+    decode step), *away* (its tool runs), or *finished* (its slot can be freed)."""
 
     conversation: Conversation
     due: int  # the decode step at which it is expected back
@@ -53,7 +50,6 @@ class Sequence:
 
     @property
     def new_ids(self) -> list[int]:
-        """The tokens of the conversation that are not in the cache yet."""
         record = self.conversation.record
         return [*record.prompt_ids, *record.completion_ids][self.length :]
 
@@ -71,11 +67,8 @@ class Stats:
 
 
 class Scheduler:
-    """Knows the sequences of an engine, and at which decode step each is due.
-
-    Args:
-        tool_wait_timeout: seconds to wait for a sequence that is due.
-    """
+    """Knows the sequences of an engine, and at which decode step each is due; waits `tool_wait_timeout` seconds for
+    one."""
 
     def __init__(self, tool_wait_timeout: float) -> None:
         self.tool_wait_timeout = tool_wait_timeout
@@ -147,11 +140,8 @@ class Scheduler:
         return finished
 
     async def wait_for_due(self, busy: bool) -> None:
-        """Wait until every due sequence is back, or late.
-
-        Args:
-            busy: False if the engine has nothing to compute; then the clock jumps to the next due step.
-        """
+        """Wait until every due sequence is back, or late. If the engine is not `busy`, the clock jumps to the next due
+        step."""
         if not busy:
             away = [*self._leaving, *(s for s in self.sequences.values() if s.due > self.step or not s.future)]
             due_steps = [sequence.due for sequence in away if sequence.finished or not sequence.late]

@@ -18,11 +18,8 @@ ADDED = ["<tool_call>", "</tool_call>", "<tool_response>", "</tool_response>"]
 
 
 def build_tokenizer(corpus: Iterable[str], vocab_size: int = 896) -> Any:
-    """Train a byte-level BPE tokenizer.
-
-    Digits stay single tokens. Merges may cross spaces and punctuation, so that boilerplate (JSON punctuation, tool
-    schemas) takes few tokens and most tokens of a reply carry meaning.
-    """
+    """Train a byte-level BPE tokenizer. Digits stay single tokens; merges may cross spaces and punctuation, so that
+    boilerplate (JSON, tool schemas) takes few tokens and most tokens of a reply carry meaning."""
     from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
     from transformers import PreTrainedTokenizerFast
 
@@ -50,12 +47,7 @@ def build_tokenizer(corpus: Iterable[str], vocab_size: int = 896) -> Any:
 
 
 def build_processor(tok: Any, *, patch: int = 8, max_pixels: int = 64 * 64) -> Any:
-    """Build the Qwen3-VL processor around a tokenizer.
-
-    Args:
-        patch: side of a patch, in pixels.
-        max_pixels: largest view that is not resized.
-    """
+    """Build the Qwen3-VL processor around a tokenizer; views of up to `max_pixels` are not resized."""
     import trl
     from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import Qwen2VLImageProcessorPil
     from transformers.models.qwen3_vl.processing_qwen3_vl import Qwen3VLProcessor
@@ -82,12 +74,8 @@ def build_config(
     vision_layers: int = 4,
     positions: int = 64,
 ) -> Any:
-    """Build the config of a small Qwen3-VL.
-
-    Args:
-        patch: side of a patch, in pixels.
-        positions: learned positions of the vision tower.
-    """
+    """Build the config of a small Qwen3-VL; `patch` is a side in pixels, `positions` those that the vision tower
+    learns."""
     from transformers import Qwen3VLConfig
 
     ids = {name: tok.convert_tokens_to_ids(name) for name in SPECIAL}

@@ -28,11 +28,7 @@ INTEGERS = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}  # by
 
 
 class VisionCache:
-    """Image features of one model, by the hash of the image.
-
-    Args:
-        max_bytes: limit of the stored features; default: `MAX_HOST_BYTES` if the tower is frozen now, else `MAX_BYTES`.
-    """
+    """Image features of one model, by the hash of the image; at most `max_bytes` of them."""
 
     def __init__(self, model: PreTrainedModel, architecture: Architecture, max_bytes: int | None = None) -> None:
         architecture.check_forward()
@@ -58,7 +54,6 @@ class VisionCache:
         return tuple(torch.stack([one.to(sums[0].device) for one in sums]).tolist()), adapters
 
     def get_inputs(self, images: Iterable[tuple[str, Pixels]]) -> dict[str, object]:
-        """Return the model's keyword arguments for these (hash, pixels), in order; {} for no images."""
         named = [(name[:KEY_DIGITS], pixels) for name, pixels in images]
         if not named:
             return {}
@@ -90,7 +85,6 @@ class VisionCache:
 
 
 def sum_bits(weight: torch.Tensor) -> torch.Tensor:
-    """Return the sum of a tensor's numbers, each read as the integer of its bits."""
     bits = weight.detach().view(INTEGERS[weight.element_size()])
     # numpy takes a twentieth of torch's time on a CPU
     return torch.as_tensor(bits.numpy().sum()) if bits.device.type == "cpu" else bits.sum()

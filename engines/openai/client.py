@@ -81,23 +81,15 @@ class EndpointSettings(Section):
 class OpenAIGenerator(Generator):
     """Replies from `POST <endpoint>/chat/completions`.
 
-    If the environment's `reply_format` is "native", tool schemas are sent in the field `tools`; on the last turn with
-    `tool_choice: none`. Otherwise the system message teaches them, and calls are parsed from the text. Token counts are
-    summed in `conversation.info["usage"]`, failed attempts in `info["failed_attempts"]`.
+    If the environment's `reply_format` is "native", tool schemas are sent in the field `tools`, on the last turn with
+    `tool_choice: none`; otherwise the system message teaches them. Token counts are summed in `info["usage"]`.
 
     Args:
         endpoint: base URL, such as `http://127.0.0.1:8000/v1`; without a path, `/v1` is added.
-        model: its name at the endpoint.
-        api_key: sent as a bearer token.
         sampling: only the fields that were set are sent; the server chooses the others.
-        max_tokens: limit of one reply; None: the server's.
-        tool_images: which message carries the image of a tool result (see `viewbox.core.messages`).
-        token_check: compares each prompt with that of our engine; None: nothing is compared.
+        token_check: compares each prompt with that of our engine.
         extra: fields merged into every request; None removes a field (such as `seed`, if a server refuses it).
-        limits: `attempts`, `first_pause` and `max_body` of `Connection`.
-
-    Raises:
-        ConfigError: the endpoint is not a URL, or the key cannot be sent, or not safely.
+        limits: `attempts`, `first_pause` and `max_body` of `Connection`, which also says what it raises.
     """
 
     def __init__(
@@ -187,10 +179,8 @@ class OpenAIGenerator(Generator):
 
 # ---------------------------------------------------------------------- requests
 def build_completions_url(endpoint: str) -> str:
-    """Return the URL that requests are sent to.
-
-    Raises:
-        ConfigError: `endpoint` is not an http(s) URL, or carries a key or a query.
+    """Return the URL that requests are sent to. Raise `ConfigError` if `endpoint` is not an http(s) URL, or carries a
+    key or a query.
 
     >>> build_completions_url("http://127.0.0.1:8000"), build_completions_url("https://host/api/v1/")
     ('http://127.0.0.1:8000/v1/chat/completions', 'https://host/api/v1/chat/completions')
@@ -255,14 +245,8 @@ class Completion:
 
 
 def parse_completion(body: bytes) -> Completion:
-    """Return the reply in a body, without API keys and lone surrogates.
-
-    Raises:
-        UnusableReplyError: it is not JSON, has no message, or its server failed before the reply was whole.
-
-    >>> parse_completion(b'{"choices": [{"message": {"content": "Hi"}, "finish_reason": ["stop"]}]}').finish_reason
-    'stop'
-    """
+    """Return the reply in a body, without API keys and lone surrogates. Raise `UnusableReplyError` if it is not JSON,
+    has no message, or its server failed before the reply was whole."""
     try:
         data = parse_body(body, finite=False)
     except (ValueError, RecursionError):
@@ -319,11 +303,8 @@ def _read_finish_reason(given: object) -> str:
 
 
 def assign_call_ids(calls: tuple[ToolCall, ...], taken: Collection[str], prefix: str) -> tuple[ToolCall, ...]:
-    """Return the calls, each with an id that is unique in the conversation; missing, repeated and odd ids are replaced.
-
-    New ids begin with `prefix` and are letters and digits, which every server accepts. `call_0`, `call_1`, … are the
-    ids of calls parsed from text, so they are replaced too.
-    """
+    """Return the calls, each with an id of letters and digits that is unique in the conversation; missing, repeated and
+    odd ids are replaced, and `call_0`, `call_1`, …, which calls parsed from text have."""
     taken, unique = set(taken), []
     for number, call in enumerate(calls):
         if call.id in taken or _OWN_ID.fullmatch(call.id) or not _CALL_ID.fullmatch(call.id):

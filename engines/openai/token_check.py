@@ -49,13 +49,8 @@ class TokenCheck:
         return [*record.prompt_ids, *record.completion_ids]
 
     def compare(self, conversation: Conversation, expected: list[int], reply: Mapping[str, Any]) -> None:
-        """Count one prompt.
-
-        Args:
-            conversation: whose prompt it is.
-            expected: what `expect` returned.
-            reply: the body of the server's reply, of which `prompt_token_ids` and the choice's `token_ids` are read.
-        """
+        """Count one prompt: what `expect` returned, beside `prompt_token_ids` and the choice's `token_ids` of the
+        server's reply."""
         prompt, sampled = _read_ids(reply, "prompt_token_ids"), _read_ids(reply["choices"][0], "token_ids") or None
         record = self._records[conversation]
         with self._lock:
@@ -63,9 +58,10 @@ class TokenCheck:
                 self.counts["unknown"] += 1
                 self._records[conversation] = None
                 return
+            has_text = max(prompt, default=0) < len(self.tokens.tokenizer)
             if prompt == expected:
                 self.counts["equal"] += 1
-            elif self._has_known_ids(prompt) and self._decode(prompt) == self._decode(expected):
+            elif has_text and self._decode(prompt) == self._decode(expected):
                 self.counts["retokenized"] += 1  # sampled in other pieces than those in which text is tokenized
             else:
                 self.counts["different"] += 1
@@ -73,7 +69,6 @@ class TokenCheck:
         record.add_sampled(sampled, [0.0] * len(sampled))
 
     def forget(self, conversation: Conversation) -> None:
-        """Do what is due when a conversation has ended."""
         self._records.pop(conversation, None)
 
     def describe(self) -> list[str]:
@@ -98,9 +93,6 @@ class TokenCheck:
     def passed(self) -> bool:
         """Whether every prompt could be compared, and had our text."""
         return self.counts.total() > 0 and not self.counts["different"] + self.counts["unknown"]
-
-    def _has_known_ids(self, ids: list[int]) -> bool:
-        return max(ids, default=0) < len(self.tokens.tokenizer)  # others have no text
 
     def _decode(self, ids: list[int]) -> str:
         return str(self.tokens.tokenizer.decode(ids, skip_special_tokens=False, clean_up_tokenization_spaces=False))

@@ -13,7 +13,7 @@ from ...configs.sections import ModelSection
 from ...core.base import BaseMultiTurnEnv
 from ...errors import ConfigError
 from ...network.data_policy import check_may_leave
-from .settings import Settings
+from ..settings import ServerSettings as Settings
 
 if TYPE_CHECKING:
     from ..hf.chat_tokens import ChatTokens
@@ -25,7 +25,6 @@ sends_weights = True
 
 
 def describe(settings: Settings) -> str:
-    """Return where episodes are sampled, in words."""
     where = f"the vLLM server at {settings.url}" if settings.url else "a vLLM server on this machine"
     return f"{where}, which is sent pictures and weights"
 
@@ -64,7 +63,6 @@ def check(config: Config, envs: Sequence[BaseMultiTurnEnv]) -> None:
 
 
 def check_data(settings: Settings, env: BaseMultiTurnEnv) -> None:
-    """Raise `ConfigError` if the images of a restricted environment would be sent to another machine."""
     action, allowed = "rollout.url sends its images to", "a server on localhost"
     check_may_leave(env, settings.url, action=action, allowed=allowed, key="rollout.url")
 
@@ -89,7 +87,6 @@ def open_server(
 def build(
     settings: Settings, tokens: "ChatTokens", model: "Served", *, model_name: str = "", vision_cache: object = None
 ) -> "VLLMGenerator":
-    """Build the generator of a server."""
     from .vllm import VLLMGenerator
 
     return VLLMGenerator(model, tokens, settings, model_name=model_name)
@@ -98,7 +95,6 @@ def build(
 def build_sender(
     model: ModelSection, settings: Settings, tokens: "ChatTokens", folder: Path, dtype: str
 ) -> "WeightSender":
-    """Build what sends the weights of a run to its server; all processes call it together."""
     from .weights import build_sender
 
     return build_sender(model, settings, tokens, folder, dtype)

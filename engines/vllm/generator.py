@@ -20,12 +20,7 @@ from ..hf.chat_tokens import ChatTokens
 
 @dataclass(frozen=True)
 class TokenRequest:
-    """What a server needs for one reply.
-
-    Args:
-        ids: every token so far; an image is as many placeholders as it has tokens.
-        seed: of this reply: each reply of an episode has its own, fixed by the episode's seed.
-    """
+    """What a server needs for one reply: every token so far, its images, and the seed of this reply."""
 
     conversation: Conversation
     ids: tuple[int, ...]
@@ -46,13 +41,8 @@ Ask = Callable[[TokenRequest], Awaitable[SampledTokens]]
 
 
 class TokenServerGenerator(Generator):
-    """Replies from a server of tokens; fills `conversation.record` as the local engine does.
-
-    Args:
-        tokens: the way from messages to tokens; its model must be the server's.
-        ask: sends a request and returns what was sampled. `ReplyError` ends that episode, `GeneratorError` and
-            `ModelError` the run.
-    """
+    """Replies from a server of tokens; fills `conversation.record` as the local engine does. The model of `tokens` must
+    be the server's. Of what `ask` raises, `ReplyError` ends that episode, `GeneratorError` and `ModelError` the run."""
 
     def __init__(self, tokens: ChatTokens, ask: Ask, settings: RolloutSection, *, model_name: str = "") -> None:
         self.tokens, self.ask, self.settings = tokens, ask, settings
@@ -65,12 +55,7 @@ class TokenServerGenerator(Generator):
         return Load(self._in_flight, tokens=self._sampled)
 
     async def reply(self, conversation: Conversation) -> Reply:
-        """Return the next reply; `budget` without a text if no token is left for it.
-
-        Raises:
-            ReplyError: the server sent no token, or one that no model samples.
-            ModelError: it sent no log-probs; episodes without them cannot be trained on.
-        """
+        """Return the next reply; `budget` without a text if no token is left for it. Raise as `check_sampled` does."""
         record, limit = conversation.record, self.settings.max_completion_tokens
         for message in conversation.messages[record.messages :]:
             for image in message.images:
@@ -108,11 +93,9 @@ def derive_seed(seed: int, offset: int) -> int:
 
 
 def check_sampled(sampled: SampledTokens, request: TokenRequest, tokens: ChatTokens) -> tuple[list[int], list[float]]:
-    """Return the ids and log-probs of a reply; what a server may not send is refused.
-
-    An end token within a reply, a token past the limit, an image placeholder that was sampled, or a log-prob that is
-    no probability would all be trained on without an error.
-    """
+    """Return the ids and log-probs of a reply. Raise `ReplyError` for a token past the end or the limit, a sampled
+    placeholder, or a log-prob that is none: all would be trained on; `ModelError` if the server sends no log-probs at
+    all."""
     ids = list(sampled.ids)
     if not ids:
         raise ReplyError("the server sent no token")

@@ -32,11 +32,11 @@ import httpx
 
 from ...configs.sections import ModelSection
 from ...errors import ConfigError
-from ...network.client_settings import build_client_settings
+from ...network.http import build_client_settings
 from ...utils.secrets import mask_message
 from ...utils.terminal import make_line, make_printable
 from ..generator import GeneratorError
-from .settings import Settings
+from ..settings import ServerSettings as Settings
 
 LOG = "server.log"  # its name in the folder of a run
 START = 1800.0  # seconds that a start may take; large weights may be downloaded in it
@@ -62,11 +62,8 @@ RANKS = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE")
 
 def watch(command: list[str], grace: float) -> None:
     """Run a command for as long as the process that asked for it lives; every process of the command ends with it.
-
-    Standard input is a pipe from that process. Nothing is written to it: its end says that the process is gone, whether
-    it ended, failed or was killed. This runs alone (`python -c`, without any package), as the leader of the command's
-    process group, and ends last.
-    """
+    Standard input is a pipe whose end says that the owner is gone. This runs alone (`python -c`), as the leader of the
+    command's process group, and ends last."""
     import os
     import signal
     import subprocess
@@ -95,13 +92,8 @@ WATCH = f"{inspect.getsource(watch)}\nimport sys\nwatch(sys.argv[1:], {GRACE})"
 
 
 class ServerProcess:
-    """A server on 127.0.0.1. Its port is chosen once, so that it is found at the same address after a restart.
-
-    Args:
-        log: the file to which all that the server prints is appended; None: a temporary one. It may be set until the
-            first start.
-        show: is called with a line of progress while a server starts.
-    """
+    """A server on 127.0.0.1. Its port is chosen once, so that it is found at the same address after a restart. What it
+    prints is appended to the file `log` (None: a temporary one), and `show` is called with progress while it starts."""
 
     def __init__(
         self,
@@ -125,7 +117,6 @@ class ServerProcess:
 
     @property
     def pid(self) -> int | None:
-        """The id of its process group; None before the first start."""
         return None if self._process is None else self._process.pid
 
     def is_running(self) -> bool:
@@ -133,15 +124,11 @@ class ServerProcess:
         return self._process is not None and self._process.poll() is None
 
     def is_ready(self) -> bool:
-        """Return whether it runs and has answered."""
         return self._is_up and self.is_running()
 
     def poll(self) -> bool:
-        """Start the server if it does not run; return whether it answers. It does not wait.
-
-        Raises:
-            GeneratorError: the first start failed, or `MAX_STARTS` in a row.
-        """
+        """Start the server if it does not run; return whether it answers. It does not wait. Raise `GeneratorError` if
+        the first start failed, or `MAX_STARTS` in a row."""
         with self._lock:
             if not self.is_running():
                 self._start()
@@ -154,26 +141,20 @@ class ServerProcess:
             return self._is_up
 
     def wait(self) -> None:
-        """Start the server if it does not run, and waits until it answers.
-
-        Raises:
-            GeneratorError: see `poll`.
-        """
+        """Start the server if needed and wait until it answers; raise as `poll` does."""
         while not self.poll():
             self.show(self.describe_start())
             time.sleep(PAUSE)
 
     def confirm(self) -> None:
-        """Says that the server did what it is for, so that a failure from now on is the first one."""
+        """Reset the count of failed starts after a success."""
         self._starts = 0
 
     def end(self) -> None:
-        """End all its processes, and waits until they are gone."""
         with self._lock:
             self._end()
 
     def describe_start(self) -> str:
-        """Return how long the start has taken, and the last line of the log."""
         lines = self._read_log(1)
         return f"the server starts: {time.monotonic() - self._began:.0f} s  {lines[-1] if lines else ''}".rstrip()
 
@@ -231,11 +212,7 @@ class ServerProcess:
 
 # ---------------------------------------------------------------------- the server of a config
 def find_vllm() -> list[str]:
-    """Return the command that a server is started with, without its flags.
-
-    Raises:
-        ConfigError: there is no vLLM.
-    """
+    """Return the command that a server is started with, without its flags. Raise `ConfigError` if there is no vLLM."""
     if find_spec("vllm") is not None:
         return [sys.executable, "-m", "vllm.entrypoints.openai.api_server"]
     command = shutil.which("vllm")
@@ -258,17 +235,10 @@ def build_server(
     gpu: bool,
     run: Path | None = None,
 ) -> ServerProcess:
-    """Return a server for a model; it is not started yet.
-
-    Args:
-        model: of which `name` is set.
-        image_processor: what its settings have that those of the model's folder do not becomes the server's.
-        run: the folder of the training run that sends weights to the server; None: it only plays.
-
-    Raises:
-        ConfigError: there is no vLLM.
-    """
-    from ..hf.loading import find_changed_settings, find_model_folder
+    """Return a server for a named model; it is not started yet. Settings of the image processor that are not those of
+    the model's folder become the server's. `run` is the folder of a training run that sends it weights."""
+    from ...assets import find_model_folder
+    from ..hf.loading import find_changed_settings
 
     changed = find_changed_settings(model, image_processor)
     flags = build_flags(model, settings, changed, dtype=dtype, gpu=gpu, trains=run is not None)
@@ -321,8 +291,7 @@ def build_environment(variables: Mapping[str, str], *, gpu: bool) -> dict[str, s
 
 
 def choose_dtype(dtype: str, model_config: object) -> str:
-    """Return the precision for vLLM: "auto" is the one that the weights were saved in, for which vLLM would take
-    another.
+    """Return the precision for vLLM: "auto" is that of the saved weights, for which vLLM would take another.
 
     >>> from types import SimpleNamespace
     >>> choose_dtype("auto", SimpleNamespace(dtype="torch.float32")), choose_dtype("bfloat16", None)

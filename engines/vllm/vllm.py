@@ -37,13 +37,8 @@ CERTAIN = 1e-3  # how far from 0 the log-prob of the only token allowed may be
 
 @dataclass(frozen=True)
 class Served:
-    """A server, and what is known of it.
-
-    Args:
-        model: the model's name there; None: the first one served.
-        version: of the weights that were sent there; None: none were, and the server is checked before the first reply.
-        process: the server, if this process runs it.
-    """
+    """A server: the model's name there (None: the first one served), the version of the weights that it was sent (None:
+    none, and it is checked before the first reply), and its process, if this process runs it."""
 
     url: str
     model: str | None = None
@@ -52,18 +47,8 @@ class Served:
 
 
 class VLLMGenerator(TokenServerGenerator):
-    """Replies from one vLLM server; closing it closes the connections.
-
-    Args:
-        served: the server, and what is known of it. If its `version` is known, nothing is asked of it beforehand, and a
-            server that is away costs replies, not the run. If this process runs it, it is started before the first
-            reply, and again if it dies.
-        attempts: attempts for one reply, the first included.
-        first_pause: seconds before the second attempt.
-
-    Raises:
-        ConfigError: the URL is none.
-    """
+    """Replies from one vLLM server. With a known version nothing is asked beforehand, and a server that is away costs
+    replies, not the run. One that this process runs is started before the first reply, and again if it dies."""
 
     def __init__(
         self,
@@ -92,12 +77,8 @@ class VLLMGenerator(TokenServerGenerator):
         await self.connection.close()
 
     async def _ask(self, request: TokenRequest) -> SampledTokens:
-        """Return the next reply.
-
-        Raises:
-            ReplyError: no reply can be had for this request, or the server's prompt was another one than ours.
-            EndpointError: the server cannot be used at all.
-        """
+        """Return the next reply. Raise `ReplyError` if this request has none, `EndpointError` if the server cannot be
+        used."""
         for attempt in range(MAX_STARTS + 1):
             started = await self._prepare()
             try:
@@ -110,11 +91,7 @@ class VLLMGenerator(TokenServerGenerator):
         raise AssertionError("unreachable")
 
     async def _prepare(self) -> int:
-        """Return how often the server was started, once it runs, if this process runs it, and can be used.
-
-        Raises:
-            GeneratorError: it cannot be used.
-        """
+        """Return how often the server was started, once it can be used. Raise `GeneratorError` if it cannot."""
         async with self._checking:
             process = self.process
             while process is not None and not process.is_ready() and not await concurrency.run_in_thread(process.poll):
@@ -151,11 +128,8 @@ class VLLMGenerator(TokenServerGenerator):
 
     # ------------------------------------------------------------------ before the first reply
     async def check(self) -> str:
-        """Ask what is served, and for one token after two pictures; return the model's name at the server.
-
-        Raises:
-            EndpointError: the server cannot be used as it was started; the message names the flags to add.
-        """
+        """Ask what is served, and for one token after two pictures; return the model's name at the server. Raise
+        `EndpointError`, with the flags to add, if it cannot be used as it was started."""
         try:
             served = await self.connection.request("GET", self.url + "/v1/models", _parse_models)
             self.model = served[0] if self.model is None else self.model  # adapters come after the model
@@ -183,14 +157,7 @@ class VLLMGenerator(TokenServerGenerator):
 
 
 def clean_url(url: str) -> str:
-    """Return the address of the server without a path `/v1`, which OpenAI's clients want.
-
-    Raises:
-        ConfigError: it is not the URL of a server.
-
-    >>> clean_url("http://127.0.0.1:8000/v1/")
-    'http://127.0.0.1:8000'
-    """
+    """Return the address of the server without a path `/v1`, which OpenAI's clients want. Raise `ConfigError`."""
     try:
         parse_url(url)
         return str(httpx.URL(url)).rstrip("/").removesuffix("/v1").rstrip("/")

@@ -26,9 +26,8 @@ from transformers.core_model_loading import revert_weight_conversion
 
 from ...configs.sections import ModelSection
 from ...errors import ConfigError
-from ...network.client_settings import build_client_settings
 from ...network.data_policy import check_sending
-from ...network.http import parse_body, read_error
+from ...network.http import build_client_settings, parse_body, read_error
 from ...utils.terminal import make_line
 from ..generator import GeneratorError
 from ..hf.adapters import KeptChange, get_factors, round_stochastically
@@ -36,8 +35,8 @@ from ..hf.chat_tokens import ChatTokens
 from ..hf.model_parts import get_base_model
 from ..openai.client import EndpointError
 from ..processes import do_once
+from ..settings import ServerSettings as Settings
 from .process import FLAGS, ServerProcess, build_server
-from .settings import Settings
 from .vllm import Served, VLLMGenerator, clean_url
 
 WAIT = 900.0  # seconds that a server may be away
@@ -85,15 +84,9 @@ class _TemporaryError(Exception):
 
 
 class WeightSender:
-    """The weights of one run on one server. Every process makes one; only the main process sends.
-
-    Args:
-        folder: for files of weights; the server must see it under the same path.
-        check: asks a server whether it can be used at all, and returns the model's name there.
-        wait: seconds that the server may be away before the run ends.
-        process: the server, if this process runs it.
-        sleeps: whether the server sleeps between generations.
-    """
+    """The weights of one run on one server. Every process makes one; only the main process sends. The server must see
+    `folder` under the same path. `check` asks it whether it can be used at all, and returns the model's name there; it
+    may be away for `wait` seconds. On a GPU it `sleeps` between generations."""
 
     def __init__(
         self,
@@ -117,21 +110,16 @@ class WeightSender:
         self._client = httpx.Client(timeout=TIMEOUT, **build_client_settings(self.url))
 
     def send(self, model: object, key: Hashable = None) -> Served:
-        """Send the weights, and return what the server then serves; all processes call it together.
+        """Send the weights (adapters merged) and return what the server then serves; all processes call it together.
 
-        Args:
-            model: the policy, adapters merged.
-            key: of these weights. If it is that of the last call, they are sent only to a server that lost them. None:
-                they are always sent. A number also is the seed of their rounding.
-
-        Raises:
-            GeneratorError: the server was away for too long.
-            ConfigError: the server cannot be sent weights as it was started.
+        With the `key` of the last call, they are sent only to a server that lost them; a number also is the seed of
+        their rounding. Raise `GeneratorError` if the server was away for too long, `ConfigError` if it takes no
+        weights.
         """
         return do_once(lambda: self._send_patiently(model, key))
 
     def release(self) -> None:
-        """Says that no episode needs the server until the next weights; all processes call it together."""
+        """Release the server until the next weights are sent; all processes call it together."""
         if self.sleeps:
             PartialState().wait_for_everyone()
         if not PartialState().is_main_process:
@@ -145,7 +133,6 @@ class WeightSender:
             self.process.confirm()
 
     def close(self) -> None:
-        """End the server, if this process runs it."""
         if self.process is not None:
             self.process.end()
 
@@ -266,7 +253,6 @@ class WeightSender:
 
 
 def _get(value: Any, *keys: str) -> Any:
-    """Return what lies below keys of nested objects; None if it is not there."""
     for key in keys:
         value = value.get(key) if isinstance(value, dict) else None
     return value
@@ -274,11 +260,7 @@ def _get(value: Any, *keys: str) -> Any:
 
 # ---------------------------------------------------------------------- which tensors are sent
 def split_tensors(tensors: Iterable[tuple[str, torch.Tensor]], size: int) -> Iterator[dict[str, torch.Tensor]]:
-    """Dicts of tensors in main memory, each of about `size` bytes, and no two of them sharing memory.
-
-    >>> [list(part) for part in split_tensors([("a", torch.ones(4)), ("b", torch.ones(4))], 16)]
-    [['a'], ['b']]
-    """
+    """Yield dicts of tensors in main memory, each of about `size` bytes, and no two of them sharing memory."""
     part: dict[str, torch.Tensor] = {}
     used = 0
     there: set[int] = set()
@@ -297,22 +279,12 @@ def split_tensors(tensors: Iterable[tuple[str, torch.Tensor]], size: int) -> Ite
 def iterate_weights(
     model: Any, dtype: torch.dtype | None = None, seed: int = 0, change: KeptChange | None = None
 ) -> Iterator[tuple[str, torch.Tensor]]:
-    """Yield the (name, tensor) pairs of a model inside `use_merged_adapters`, each with its adapters added.
+    """Yield the (name, tensor) pairs of a model inside `use_merged_adapters`, with the names and layouts of a
+    checkpoint, each with its adapters added. Raise `ConfigError` if an adapter is not merged.
 
-    Names and layouts are those of a checkpoint, which a server reads; in memory most families have others.
-
-    A server adds nothing itself, and would round a small change of a two-byte weight away. So sums for two bytes are
-    rounded up or down by chance.
-
-    The output head is always among them. If it is tied to the input embedding, a checkpoint has only the embedding, and
-    a server that is sent a checkpoint would keep its old head without an error.
-
-    Args:
-        dtype: precision in which the server keeps its weights; None: that of the model.
-        change: is told how much of the adapters' change is left.
-
-    Raises:
-        ConfigError: an adapter is not merged, so the weights without it are not the policy's.
+    Sums for two bytes are rounded up or down by chance: a small change would be rounded away; `change` records how much
+    survives. The output head is always among them: if it is tied, a checkpoint has only the embedding, and a server
+    would keep its old head without an error. `dtype` is the server's.
     """
     _check_merged(model)
     model = get_base_model(model)

@@ -28,13 +28,9 @@ OTHER_PROMPT = (
 
 
 def fold_ids(ids: Sequence[int], images: Sequence[ImageRef], tokens: ChatTokens) -> list[int]:
-    """Return the ids with the placeholder of each image, as a chat template writes it, in place of what stands for it.
-
-    Whitespace around an image's tokens may be part of their neighbors in `ids`, and is taken off these.
-
-    Raises:
-        ReplyError: the placeholders are not those of these images.
-    """
+    """Return the ids with the placeholder of each image, as a chat template writes it, in place of what stands for
+    it. Whitespace around it may be part of its neighbors. Raise `ReplyError` if the placeholders are not of these
+    images."""
     folded, rest = list[int](), list(ids)
     for _, text in map(tokens.pixel_cache.describe, images):
         before, after = text.split(text.strip())
@@ -81,15 +77,8 @@ def build_request(
     *,
     bans: bool = False,
 ) -> dict[str, Any]:
-    """Return the body of a request.
-
-    With `bans`, image placeholders cannot be sampled. The log-probs are then those of what is left, so they are a
-    little higher than the model's.
-
-    Raises:
-        ImageError: an image cannot be opened.
-        ReplyError: ids and images do not fit together.
-    """
+    """Return the body of a request. With `bans`, placeholders cannot be sampled; the log-probs are then a little
+    higher. Raise `ImageError`, or `ReplyError` if ids and images do not fit together."""
     body: dict[str, Any] = {
         "model": model,
         "token_ids": fold_ids(request.ids, request.images, tokens),
@@ -152,15 +141,10 @@ def read_as(body: bytes, shape: type[T], name: str) -> T:
 
 
 def parse_generated(body: bytes, ids: Sequence[int], version: str | None = None) -> SampledTokens:
-    """Return what was sampled after `ids`.
+    """Return what was sampled after `ids`, by weights of this version (None: any).
 
-    Args:
-        ids: of the prompt, each image as many placeholders as it has tokens.
-        version: of the weights that must have sampled it; None: any.
-
-    Raises:
-        UnusableReplyError: the reply is malformed, cut off, or of other weights; another attempt may help.
-        ReplyError: the server's prompt was another one than ours, or is missing; or the log-probs are of other tokens.
+    Raise `UnusableReplyError` if the reply is malformed, cut off, or of other weights: another attempt may help; and
+    `ReplyError` if the server's prompt was not ours, or the log-probs are of other tokens.
     """
     reply = read_as(body, _Generated, "the reply")
     (choice,) = reply.choices

@@ -143,7 +143,6 @@ class Chest:
 
     @property
     def ratio(self) -> float:
-        """The cardiothoracic ratio."""
         return self.heart_width / (2 * self.width)
 
 
@@ -222,16 +221,12 @@ def _draw_heart(
     total = 2 * width * (ratio if enlarged is None else enlarged)
     tilt = np.radians(rng.uniform(24, 34))
     center = (0.17 * total + shift, dome - 0.62 * tall + 12)
-    long = _solve_half_axis(total / 2, tall, tilt)
+    # the long half axis of a tilted ellipse that reaches `total / 2` to each side
+    long = float(np.sqrt(max((total / 2) ** 2 - (tall * np.sin(tilt)) ** 2, 30.0**2)) / np.cos(tilt))
     x, y = _X - center[0], _Y - center[1]
     along, across = x * np.cos(tilt) + y * np.sin(tilt), -x * np.sin(tilt) + y * np.cos(tilt)
     inside = np.clip(1 - (along / long) ** 2 - (across / tall) ** 2, 0, 1)
     return (165 * inside**0.4).astype(np.float32), total
-
-
-def _solve_half_axis(reach: float, short: float, tilt: float) -> float:
-    """Return the long half axis of a tilted ellipse that reaches `reach` to each side."""
-    return float(np.sqrt(max(reach**2 - (short * np.sin(tilt)) ** 2, 30.0**2)) / np.cos(tilt))
 
 
 def _draw_body(border: np.ndarray, rng: np.random.Generator) -> np.ndarray:

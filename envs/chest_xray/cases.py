@@ -52,7 +52,6 @@ def name_finding(finding: Finding | Shown) -> str:
 
 @lru_cache(maxsize=1024)
 def plan_case(seed: int, kind: Question) -> Case:
-    """Return the case of a seed and a kind of question."""
     rng = np.random.default_rng([seed, 21, QUESTIONS.index(kind)])
     case: Case = _PLANS[kind](rng, seed)
     earlier = None if case.earlier is None else _keep_visible(case.earlier)
@@ -61,7 +60,6 @@ def plan_case(seed: int, kind: Question) -> Case:
 
 
 def draw_case(seed: int, kind: Question, difficulty: float) -> list[Film]:
-    """Return the films of a case: the present one, and the earlier one if there is one."""
     case = plan_case(seed, kind)
     films = [draw_film(seed, case.findings, difficulty=difficulty)]
     if case.earlier is not None:

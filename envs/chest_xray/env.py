@@ -101,7 +101,6 @@ class ChestXray(VQA):
     # ------------------------------------------------------------------ tasks
     @property
     def is_drawn(self) -> bool:
-        """Whether the films are drawn, because no data is given."""
         return self.data.source is None
 
     @property
@@ -120,7 +119,6 @@ class ChestXray(VQA):
 
     @cached_property
     def tasks(self) -> Sequence[Task]:  # type: ignore[override]
-        """Drawn films without end, or the rows of `data`."""
         check_bearing(self.bearing, self.tools, self.name)
         if not self.is_drawn:
             return super().tasks
@@ -162,7 +160,6 @@ class ChestXray(VQA):
         return 2 if task.metadata["question"] == "compare" else 1
 
     def read_row(self, row: MappedRow) -> Task:
-        """Return the task of a row: that of `vqa`, with what else is mapped."""
         task = super().read_row(row)
         if self.answer_form == "text" and "bbox" in task.reference:
             raise row.refuse("bbox", task.reference["bbox"], "no box with answer_form = text")
@@ -199,7 +196,6 @@ class ChestXray(VQA):
         return {names[field] for field in self.data.columns if field in names} or {"text"}
 
     def tools_of(self, task: Task) -> tuple[str, ...]:
-        """Return the tools; `open_image` only if there is another film."""
         single = self.is_drawn and self.count_images(task) == 1
         return tuple(name for name in super().tools_of(task) if name != "open_image" or not single)
 
@@ -311,7 +307,6 @@ class ChestXray(VQA):
         return {"text": str(gold["answer"]) if "answer" in gold else ", ".join(gold["findings"]) or cases.NOTHING}
 
     def write_answer(self, task: Task) -> str:
-        """Return the right answer as a model would write it."""
         return str(self.perfect_answer(task)["text"]) if self.answer_form == "text" else super().write_answer(task)
 
     def oracle(self, task: Task) -> tuple[str, ...]:

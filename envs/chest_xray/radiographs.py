@@ -81,11 +81,9 @@ def draw_film(
     difficulty: float = 0.5,
     device: bool | None = None,
 ) -> Film:
-    """Draw a film of the patient of a seed; two studies differ in exposure, position and noise.
-
-    `difficulty` is 0 (clear findings) to 1 (faint ones). `device` says whether there is a line, a pacemaker or
-    electrodes; None: as the seed decides.
-    """
+    """Draw a film of the patient of a seed; two studies differ in exposure, position and noise. `difficulty` is 0
+    (clear findings) to 1 (faint ones); `device` says whether there is a line, a pacemaker or electrodes (None:
+    drawn)."""
     heart = next((finding for finding in findings if finding.side is None), None)
     chest = draw_chest(seed, None if heart is None else 0.56 + 0.09 * heart.size - 0.015 * difficulty)
     layers = Layers.empty()
@@ -273,10 +271,7 @@ def draw_device(chest: Chest, device: Device, side: Side, rng: np.random.Generat
 # ---------------------------------------------------------------------- shapes
 def _place_inside(chest: Chest, side: Side, margin: float, rng: np.random.Generator) -> tuple[float, float]:
     """Return a point of a lung field, at least `margin` mm from its edge and the heart, off the base and from
-    pacemakers.
-
-    It does not depend on the size of the finding, which may grow between two studies.
-    """
+    pacemakers: wherever the finding may grow between two studies."""
     x, y = get_grid()
     pacemaker = np.hypot(x - 90 * SIGNS[side], y - chest.apex - 60) < 36
     base = y > chest.domes[side] - 52  # a small effusion lies there

@@ -203,12 +203,9 @@ class SizeReward:
 # ---------------------------------------------------------------------- how tools were used
 @dataclass(frozen=True)
 class ConsultedReward:
-    """1 if a tool that bears on the question was asked, successfully; 0 otherwise, and without an answer.
-
-    `bearing` are tools by kind of question (the task's metadata `question`, else the reference's `kind`); those under
-    "all" bear on every kind. With more than `at_most` calls of all tools, failed ones included, the score falls to
-    at_most / calls.
-    """
+    """1 if a tool that bears on the question was asked, successfully; 0 otherwise, and without an answer. `bearing` are
+    tools by kind of question (those under "all": of every kind). With more than `at_most` calls of all tools, the score
+    falls to at_most / calls."""
 
     bearing: Mapping[Any, Sequence[str]]
     at_most: int = 6
@@ -221,7 +218,6 @@ class ConsultedReward:
         return min(1.0, self.at_most / len(results))
 
     def explain_episode(self, episode: Episode) -> str:
-        """Return why the episode got its score, in a sentence."""
         results = list(_list_results(episode))
         asked = sorted({result.tool_name for result in results if self._bears(episode, result)})
         return f"asked of the tools that bear on it: {', '.join(asked) or 'none'}; calls: {len(results)}"
@@ -243,11 +239,9 @@ def check_bearing(bearing: Mapping[Any, Sequence[str]], tools: Sequence[str], en
 
 
 class RepeatsReward:
-    """1 / (1 + n), where n is the number of calls that repeat an earlier one; 0 without an answer.
-
-    A call repeats another if tool and arguments are the same and the arguments name a picture, or the result is the
-    same, too: the same zoom twice is two looks.
-    """
+    """1 / (1 + n), where n is the number of calls that repeat an earlier one; 0 without an answer. A call repeats
+    another of the same tool and arguments if these name a picture, or the result is the same: the same zoom twice is
+    two looks."""
 
     name = "repeats"
 
@@ -255,7 +249,6 @@ class RepeatsReward:
         return 0.0 if episode.answer is None else 1.0 / (1 + count_repeats(episode))
 
     def explain_episode(self, episode: Episode) -> str:
-        """Return why the episode got its score, in a sentence."""
         return f"repeated calls: {count_repeats(episode)}"
 
 

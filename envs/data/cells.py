@@ -31,10 +31,8 @@ class CellRow(dict[str, Any]):
 
 
 class TextTable(Rows):
-    """A CSV or TSV file with a header, in memory as text. Spaces around a cell are no part of it.
-
-    Blank rows are no data, nor are columns that have neither a name nor a value, nor row numbers without a name.
-    """
+    """A CSV or TSV file with a header, in memory as text. Blank rows are no data, nor are spaces around a cell, columns
+    that have neither a name nor a value, and row numbers without a name."""
 
     def __init__(self, path: Path, form: CellForm) -> None:
         self.name, self.folder = path.name, path.parent
@@ -145,10 +143,8 @@ class TextTable(Rows):
         return f"left out: {len(nameless)} columns without a name (empty, or row numbers)" if nameless else ""
 
     def _find_decimal(self) -> str:
-        """Return the sign of decimals: a comma where semicolons separate the cells, unless cells are like 1.5.
-
-        Raise `ConfigError` if the cells do not tell: 1.234 and 1,234 may be thousands.
-        """
+        """Return the sign of decimals: a comma where semicolons separate the cells, unless cells are like 1.5. Raise
+        `ConfigError` if the cells do not tell: 1.234 and 1,234 may be thousands."""
         if self._separator != ";":
             return "."
         found: dict[tuple[str, bool], str] = {}

@@ -37,10 +37,8 @@ KINDS = ("missing", "other type", "unexpected label", "extra", "does not occur")
 # ---------------------------------------------------------------------- columns
 @dataclass(frozen=True)
 class DataReport:
-    """How a dataset differs from what is expected: findings are (kind, sentence), in the order of `KINDS`.
-
-    A column is missing, too, if it is empty in every row.
-    """
+    """How a dataset differs from what is expected: findings are (kind, sentence), in the order of `KINDS`. A column
+    that is empty in every row is missing, too."""
 
     rows: int
     compared: int
@@ -49,11 +47,9 @@ class DataReport:
 
     @property
     def fits(self) -> bool:
-        """Whether every expected column is there with values as expected."""
         return not any(kind in KINDS[:3] for kind, _ in self.findings)
 
     def describe(self) -> str:
-        """Return the report, a line for each finding."""
         if not self.compared:
             return f"{self.rows} rows; no column is compared, because data.features names none"
         fits = f"it fits: the columns of data.features, in {self.compared} rows"
@@ -67,10 +63,7 @@ class DataReport:
 
 
 def compare_columns(env: DataEnv) -> DataReport:
-    """Compare the first rows with the `features` of the data block; without them none is read.
-
-    Raise `ConfigError` if there is no such dataset.
-    """
+    """Compare the first rows with the `features` of the data block; without them none is read. Raise `ConfigError`."""
     rows, features = env.rows, env.data.features
     columns: dict[str, str] = {}
     for path in features:
@@ -150,11 +143,8 @@ def _shorten(values: list[Any]) -> str:
 
 # ---------------------------------------------------------------------- splits
 def describe_splits(env: BaseMultiTurnEnv, held_out: BaseMultiTurnEnv, *, labels: bool = False) -> list[str]:
-    """Describe each split by its tasks and groups, with `labels` also by its labels.
-
-    These are the two sides of a cut, or the splits that a run trains on and holds out. Of a mixture, those of each
-    part; none for environments that read no data.
-    """
+    """Describe each split by its tasks and groups, with `labels` also by its labels: the two sides of a cut, or the
+    splits that a run trains on and holds out; of a mixture, those of each part."""
     parts, others = getattr(env, "parts", None), getattr(held_out, "parts", {})
     if parts is not None:
         lines = {key: describe_splits(part, others.get(key, part), labels=labels) for key, part in parts.items()}
@@ -176,10 +166,8 @@ def describe_splits(env: BaseMultiTurnEnv, held_out: BaseMultiTurnEnv, *, labels
 
 
 def _describe_split(env: DataEnv, fields: Mapping[str, bool]) -> str:
-    """Describe a split by its tasks and groups, and by how often each label comes, in one line.
-
-    The values of `fields` may be labels; those of a prompt (false) are counted if they repeat.
-    """
+    """Describe a split in one line: tasks, groups, and how often each value of `fields` comes, of a prompt (false) if
+    it repeats."""
     by = env.data.cut.by if env.data.cut is not None else None
     used = env.columns.get_used(fields)
     if by is not None:
@@ -272,11 +260,8 @@ def open_all_rows(env: DataEnv, on_row: Callable[[int], object], most: int | Non
 
 
 def write_clean_rows(env: DataEnv, path: Path, bad: Mapping[int, object]) -> None:
-    """Write the rows that are not bad: a JSONL file's lines as they are, those of another file as JSON.
-
-    Raises:
-        ConfigError: the source has no lines, or is the file to write.
-    """
+    """Write the rows that are not bad: a JSONL file's lines as they are, those of another file as JSON. Raise
+    `ConfigError` if the source has no lines, or is the file to write."""
     check_clean_path(env, path)
     rows = env.rows
     with replace_atomically(path) as file:

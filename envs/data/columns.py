@@ -21,15 +21,8 @@ class ExpressionError(Exception):
 
 
 class ColumnMap:
-    """The values of a task's fields, each read from a row.
-
-    Args:
-        columns: field -> column path, {value: constant}, {template: source}, a list of these, or (for `metadata`) a
-            mapping of names to these.
-
-    Raises:
-        ConfigError: an unknown column, or an expression that cannot be used; its key is `data.columns.<field>`.
-    """
+    """The values of a task's fields, each read from a row by the setting `data.columns`. Raise `ConfigError` for an
+    unknown column, or an expression that cannot be used; its key is `data.columns.<field>`."""
 
     def __init__(self, columns: Mapping[str, Any], rows: Rows) -> None:
         self._rows = rows
@@ -110,7 +103,6 @@ def check_column(path: str, rows: Rows, key: str) -> str:
 
 
 def compile_path(path: str) -> Read:
-    """Return a function that reads a path (`follow_path`) of a row."""
     return (lambda row: follow_path(row, path)) if "." in path else (lambda row: row.get(path))
 
 

@@ -22,11 +22,11 @@ from . import selection
 from .columns import ColumnMap, ExpressionError
 from .fields import BoxFrame, MappedRow, TaskField
 from .images import IMAGE_FIELDS, RowImages, check_path, get_location, list_images, measure_picture, turn_place
-from .overlap import check_contradictions
 from .rows import Rows
 from .selection import BAD_ROW, DataTasks, check_tasks
 from .settings import DataSettings
 from .sources import open_rows
+from .splits import check_contradictions
 
 
 class DataEnv(BaseMultiTurnEnv):
@@ -44,10 +44,8 @@ class DataEnv(BaseMultiTurnEnv):
 
     # ------------------------------------------------------------------ written by a family
     def read_row(self, row: MappedRow) -> Task:
-        """Make the task of a row. Raise `BadRow` (`row.refuse`) for a row that has none.
-
-        The base class adds the row's number to the metadata, and the id.
-        """
+        """Make the task of a row; its number and its id are added later. Raise `BadRow` (`row.refuse`) for a row that
+        has none."""
         metadata = row.get("metadata") or {}
         if not isinstance(metadata, Mapping):
             raise row.refuse("metadata", metadata, "an object, with a value by name")
@@ -60,11 +58,9 @@ class DataEnv(BaseMultiTurnEnv):
 
     @property
     def has_images(self) -> bool:
-        """Whether the mapping gives images."""
         return any(name in self.data.columns for name in IMAGE_FIELDS)
 
     def tools_of(self, task: Task) -> tuple[str, ...]:
-        """Return the tools; without images only those that work on none."""
         if self.has_images:
             return self.tools
         return tuple(
@@ -108,7 +104,6 @@ class DataEnv(BaseMultiTurnEnv):
     # ------------------------------------------------------------------ rows
     @cached_property
     def rows(self) -> Rows:
-        """The rows of the source, whichever of them become tasks."""
         return open_rows(self.data)
 
     @cached_property
@@ -121,7 +116,6 @@ class DataEnv(BaseMultiTurnEnv):
 
     @cached_property
     def columns(self) -> ColumnMap:
-        """The mapping of columns to fields."""
         return ColumnMap(self.data.columns, self.rows)
 
     @cached_property
@@ -142,10 +136,8 @@ class DataEnv(BaseMultiTurnEnv):
             return RowImages(values, self.images_folder, self._opened, refuse, self.data.unit)
 
     def export_rows(self, task: Task) -> tuple[list[dict[str, Any]], list[str | bytes]]:
-        """Return what a task is made of: the columns of its rows, without those of images alone, and where images are.
-
-        An image is a path inside `images_folder`, a data URL, or the content of a file.
-        """
+        """Return what a task is made of: the columns of its rows, without those of images alone, and where images are:
+        paths inside `images_folder`, data URLs, or the content of files."""
         number = int(task.metadata["row"])
         images = [where for value in self._list_images(number) if (where := get_location(value)) is not None]
         rows = [self.rows.read(one, self._own_columns) for one in self.list_rows(number)]
@@ -160,10 +152,8 @@ class DataEnv(BaseMultiTurnEnv):
         return copy
 
     def open_row(self, number: int, opened: dict[str, str]) -> None:
-        """Make the task of a row and open all its images. Raise `BadRow`.
-
-        `opened` holds what was expected of each path that cannot be opened, or "", and is filled.
-        """
+        """Make the task of a row and open all its images. Raise `BadRow`. `opened` is filled with what was expected of
+        each path that cannot be opened, or ""."""
         images = self.get_images(number)
         for place, where in enumerate(images.list_locations()):
             expected = opened.get(where) if isinstance(where, str) else None

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from math import inf
 from typing import Any, Literal, NamedTuple
 
-from ...core.parsing.strict_json import MAX_DEPTH
+from ...core.parsing.json_text import MAX_DEPTH
 from ...errors import BadRow
 from ...rewards.fields import MAX_TEXT as LONGEST
 from ...utils.frozen import FrozenDict
@@ -91,7 +91,6 @@ class MappedRow:
         raise self.refuse(field, "nested too deep", f"at most {MAX_DEPTH} lists and objects inside each other")
 
     def refuse(self, field: str, given: object, expected: str) -> BadRow:
-        """Return the error for a value of a field, which names the column it came from."""
         return BadRow(self.dataset, self.place, self.columns.described.get(field, field), given, expected)
 
     def read(self, name: str, field: TaskField) -> Any:
@@ -264,5 +263,4 @@ def build_boxes(
 
 
 def build_object(properties: Mapping[str, object]) -> Mapping[str, object]:
-    """Return an object that has all of these fields."""
     return FrozenDict(type="object", properties=dict(properties), required=list(properties))

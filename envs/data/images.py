@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any, Literal, overload
 from weakref import WeakValueDictionary
 
-from ...core.answers import find_slice
 from ...core.contract import PARTS, Part
+from ...core.places import find_slice
 from ...errors import BadRow, ImageError, ToolError
 from ...images.files import open_image
 from ...images.files.paths import find_path, is_data_url, split_selection
@@ -25,14 +25,8 @@ Refuse = Callable[[object, str], BadRow]  # (given, expected) -> the error that 
 
 
 class RowImages(Sequence[Source]):
-    """The images of a row. Opening one that cannot be shown raises `BadRow`.
-
-    Args:
-        values: paths, bytes, or what the library `datasets` stores of an image: {"bytes", "path"}.
-        folder: in which paths must lie; None: there are no paths.
-        opened: the open images of all rows, so that rows with the same image share it.
-        unit: of images whose file names none.
-    """
+    """The images of a row: paths in `folder`, bytes, or what the library `datasets` stores of them. Rows with the same
+    image share it by `opened`. Opening one that cannot be shown raises `BadRow`."""
 
     def __init__(
         self,
@@ -143,13 +137,11 @@ def measure_picture(
     *,
     may_open: bool,
 ) -> BoxFrame | None:
-    """Return the frame of the picture on which a box of the row lies: see `MappedRow.measure_image`.
+    """Return the frame of the picture on which a box of the row lies: see `MappedRow.measure_image`. None if boxes are
+    no pixels and no image can be a volume: then nothing is opened.
 
     A box on one of several slices of a volume needs its slice, and its plane unless it is that of the first picture or
-    of the file.
-    None if boxes are no pixels and no image can be a volume: then nothing is opened.
-
-    Without `may_open`, what the names of images say is checked; `images` is None if they are not known yet.
+    of the file. Without `may_open`, what the names of images say is checked; `images` may not be known yet.
     """
     named, in_volume, in_voxels = _read_place(row, place), row.boxes.format == "xyzxyz", row.boxes.frame == "voxel"
     must_open = in_voxels or row.boxes.unit == "pixel"

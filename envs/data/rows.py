@@ -104,7 +104,6 @@ class JsonLines(Rows):
         return row
 
     def read_line(self, number: int) -> bytes:
-        """Return the line of a row as it is in the file."""
         start, stop = int(self._starts[number]), int(self._starts[number + 1])
         return os.pread(self._file.fileno(), min(stop - start, 2 * MAX_LINE), start).partition(b"\n")[0] + b"\n"
 

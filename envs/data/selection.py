@@ -39,14 +39,8 @@ class Selection:
 
 
 def select_rows(rows: Rows, data: DataSettings, columns: ColumnMap) -> Selection:
-    """Return the rows that become tasks.
-
-    All rows are read once if there is a cut, a filter, a band, a group or an id; of the columns, only those that these
-    need.
-
-    Raises:
-        ConfigError: an unknown column, a condition that cannot be read, or no row that is left.
-    """
+    """Return the rows that become tasks. All rows are read once if there is a cut, a filter, a band, a group or an id.
+    Raise `ConfigError` for an unknown column, a condition that cannot be read, or no row that is left."""
     found = Selection(np.arange(len(rows)))
     cut = None if data.cut is None else build_cut(rows, data, columns)
     tests = _build_tests(rows, data, columns, cut)
@@ -72,14 +66,8 @@ def select_rows(rows: Rows, data: DataSettings, columns: ColumnMap) -> Selection
 
 
 def shuffle_nearby(kept: np.ndarray, starts: Sequence[int], generator: np.random.Generator) -> np.ndarray:
-    """Return the rows in an order in which neighbors come from few row groups, so that each group is read once.
-
-    The groups are shuffled, and the rows of every `WINDOW` of them with one another.
-
-    Args:
-        kept: numbers of rows, growing.
-        starts: the first row of each group, and the number of all rows.
-        generator: of the draw.
+    """Return the rows `kept` in an order in which neighbors come from few row groups (`starts`), so that each group is
+    read once: the groups are shuffled, and the rows of every `WINDOW` of them with one another.
 
     >>> rows = shuffle_nearby(np.arange(100), range(0, 101, 5), np.random.default_rng(0))
     >>> sorted(rows) == list(range(100)), len({row // 5 for row in rows[:20]})
@@ -191,22 +179,15 @@ class DataTasks(ProceduralTasks):
 
     @property
     def numbers(self) -> list[int]:
-        """The rows of the tasks, in order."""
         return [int(number) for number in self._numbers]
 
 
 def check_tasks(
     selected: Selection, check: Callable[[int], object], *, dataset: str, limit: int | None, stop: bool
 ) -> tuple[np.ndarray, dict[int, BadRow]]:
-    """Return the rows of which a task can be made, at most `limit`, and the bad rows that were left out.
-
-    Of more than `MAX_CHECKED` rows only the known bad ones are left out.
-
-    `check` reads a row and raises `BadRow`; of the rows that are bad, `stop` raises the first.
-
-    Raises:
-        ConfigError: no row is left.
-    """
+    """Return the rows of which a task can be made, at most `limit`, and the bad rows that were left out; of more than
+    `MAX_CHECKED` rows only the known bad ones. `check` reads a row and raises `BadRow`; `stop` raises the first. Raise
+    `ConfigError` if no row is left."""
     good: list[int] = []
     skipped: dict[int, BadRow] = {}
     every = min(len(selected.numbers), limit or len(selected.numbers)) <= MAX_CHECKED

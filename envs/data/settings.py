@@ -164,14 +164,8 @@ class DataSettings(Section):
 
 
 def merge_data(data: Mapping[str, object], changes: Mapping[str, object]) -> dict[str, object]:
-    """Return a data block with changes merged into it: mappings are merged, and any other value replaces the one
-    before.
-
-    `restricted` and `evaluation_only` can be set by a change, and never taken back.
-
-    >>> merge_data({"split": "train", "columns": {"id": "a"}}, {"split": "test", "columns": {"image": "b"}})
-    {'split': 'test', 'columns': {'id': 'a', 'image': 'b'}}
-    """
+    """Return a data block with changes merged into it: mappings are merged, any other value replaces the one before.
+    `restricted` and `evaluation_only` can be set by a change, and never taken back."""
     merged = _merge(data, changes)
     return merged | {key: data[key] for key in DATA_LIMITS if data.get(key)}
 

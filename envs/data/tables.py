@@ -36,12 +36,8 @@ BATCH = 1000  # rows that become Python objects together
 
 
 class TableRows(Rows):
-    """Rows with a schema of Arrow.
-
-    Args:
-        schemas: of each file, with its first row. What the library `datasets` wrote into one names the classes of that
-            file's columns of numbers.
-    """
+    """Rows with a schema of Arrow for each file, with its first row. What the library `datasets` wrote into one names
+    the classes of that file's columns of numbers."""
 
     def __init__(self, name: str, schemas: Sequence[tuple[int, Any]], folder: Path | None) -> None:
         self.name, self.folder, self._schema = name, folder, schemas[0][1]
@@ -56,12 +52,10 @@ class TableRows(Rows):
         self._narrow = {name: _NARROW.get("".join(kinds)) for name, kinds in reals.items()}
 
     @abstractmethod
-    def _slice(self, number: int, columns: list[str]) -> Any:
-        """Return these columns of a row, as a table."""
+    def _slice(self, number: int, columns: list[str]) -> Any: ...
 
     @abstractmethod
-    def _list_batches(self, columns: list[str]) -> Iterable[Any]:
-        """Return these columns of all rows, in batches."""
+    def _list_batches(self, columns: list[str]) -> Iterable[Any]: ...
 
     def read(self, number: int, columns: Collection[str]) -> Row:
         [row] = self._list_rows(self._slice(number, list(columns)), number) if columns else [{}]
@@ -177,10 +171,8 @@ class ParquetRows(TableRows):
 
 
 class _ParquetFile:
-    """A Parquet file. What cannot be read, or takes much more memory than the size of the file, raises `ConfigError`.
-
-    It is read in batches of so many rows that each may be as long as the longest column of a group.
-    """
+    """A Parquet file, read in batches that are small also of long columns. What cannot be read, or takes much more
+    memory than the size of the file, raises `ConfigError`."""
 
     def __init__(self, file: Any, name: str) -> None:
         from pyarrow import parquet
@@ -230,11 +222,8 @@ def _blame_file(name: str) -> Iterator[None]:
 
 
 def open_parquet(paths: Sequence[Path], name: str, *, streaming: bool) -> TableRows:
-    """Open Parquet files with the same columns as one dataset.
-
-    Raises:
-        ConfigError: a file that is damaged, or has other columns than the first.
-    """
+    """Open Parquet files as one dataset. Raise `ConfigError` for one that is damaged, or has other columns than the
+    first."""
     rows = ParquetRows(name, paths, paths[0].parent)
     _check_schemas(paths, [schema for _, schema in rows.schemas])
     if streaming:
@@ -329,10 +318,8 @@ def _find_names(feature: Any) -> Any:
 
 
 def _read_value(value: Any, names: Any, narrow: Any) -> Any:
-    """Return a value with class names for numbers, null for NaN and for the class -1, dates as text.
-
-    A number of the type `narrow` is the shortest one that it stands for. Raise `IndexError` for the number of no class.
-    """
+    """Return a value with class names for numbers, null for NaN and for the class -1, dates as text, and for a number
+    of the type `narrow` the shortest that it stands for. Raise `IndexError` for the number of no class."""
     if isinstance(value, float):
         return None if math.isnan(value) else value if narrow is None else float(str(narrow(value)))
     if isinstance(value, list):

@@ -5,7 +5,6 @@ parameters and knows only these sentences. A test pins their bytes.
 """
 
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Annotated, Any, ClassVar
 
 from PIL import Image
@@ -53,7 +52,7 @@ class Digits(BaseMultiTurnEnv):
     coordinates = "per_mille"
     max_pixels = 48 * 48
     max_consecutive_malformed = 4  # every malformed reply is told what was wrong: the shipped model learns from that
-    templates = FrozenDict(yaml_reader.read(Path(__file__).with_name("templates.yaml")).values)
+    templates = FrozenDict(yaml_reader.read_shipped(__package__, "templates.yaml"))
     boundary = False  # its only tool returns no text that others wrote
 
     split: Annotated[Split, Field(description="the two splits share no handwritten image")] = "train"
@@ -111,7 +110,6 @@ class Digits(BaseMultiTurnEnv):
         return [Image.fromarray(draw_canvas(task.metadata["seed"], task.metadata["split"], self.difficulty))]
 
     def gold_answer(self, task: Task) -> dict[str, object]:
-        """Return the correct answer as a model would write it."""
         box = self.write_box(task.reference["bbox"], task)
         return {"label": task.reference["label"], "bbox": box, "continue": False}
 

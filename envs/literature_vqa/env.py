@@ -32,11 +32,22 @@ from ..phantom import anatomy
 from ..phantom.anatomy import ORGAN_VALUES
 from ..phantom.env import DISPLAY, WINDOW_WIDTH
 from ..vqa import list_spellings, write_choices
-from . import cases
-from .world import QUESTIONS, Question, Split, write_query
+from .world import (
+    KINDS,
+    QUESTIONS,
+    UNITS,
+    UNKNOWN,
+    Case,
+    Question,
+    Split,
+    draw_case_film,
+    draw_case_slice,
+    plan_case,
+    write_query,
+)
 
 MAX_NUMBER = 40  # characters of a number with its unit
-UNITS: Mapping[str, tuple[str, ...]] = {
+SPELLINGS: Mapping[str, tuple[str, ...]] = {
     "mg": ("mg", "mg a day", "mg/day", "mg per day", "mg daily"),
     "%": ("%", "percent"),
     "minutes": ("minutes", "min", "minute"),
@@ -73,13 +84,11 @@ class LiteratureAnswerReward:
         return float(said is not None and said in map(read_number, get_accepted_values(reference["answer"])))
 
     def explain(self, answer: Mapping[str, object] | None, reference: Mapping[str, object]) -> str:
-        """Return why the answer got its score, in a sentence."""
         return self._exact.explain(answer, reference)
 
     def _read_number(self, text: str, unit: str) -> float | None:
-        """Return the number of a text that is one number, alone or with the unit."""
         match = _NUMBER.fullmatch(normalize_label(text)) if len(text) <= MAX_NUMBER else None
-        if match is None or (match[2] and " ".join(match[2].split()) not in UNITS.get(unit, (unit,))):
+        if match is None or (match[2] and " ".join(match[2].split()) not in SPELLINGS.get(unit, (unit,))):
             return None
         return float(match[1])
 
@@ -104,8 +113,10 @@ class EvidenceReward:
         gold = set(get_accepted_values(get_field(episode.task.reference, self.field)))
         cited = read_citations(episode.answer.get(self.field))
         if not gold:
-            about = str(episode.task.reference.get("about", ""))
-            return 1.0 if not cited and about and _was_sought(episode, about) else 0.0
+            about = str(episode.task.reference.get("about", "")).casefold()
+            searches = [result.arguments or {} for result in _list_results(episode) if "pmids" in result.facts]
+            is_sought = any(about in str(one.get("query", "")).casefold() for one in searches)
+            return 1.0 if not cited and about and is_sought else 0.0
         if cited & set(_list_ids(episode, "retracted")):
             return 0.0
         hits = cited & gold & set(_list_ids(episode, "pmids"))
@@ -149,13 +160,6 @@ def _list_ids(episode: Episode, fact: str) -> Iterator[str]:
         yield from (one for one in (ids if isinstance(ids, list | tuple) else ()) if isinstance(one, str))
 
 
-def _was_sought(episode: Episode, about: str) -> bool:
-    asked = (
-        str((result.arguments or {}).get("query", "")) for result in _list_results(episode) if "pmids" in result.facts
-    )
-    return any(about.casefold() in query.casefold() for query in asked)
-
-
 TEST_SEEDS = 2**31  # seeds of the split test begin here
 MAX_CITED = 20
 ANSWER_SHARE = 0.35  # of the reward for a right answer that cites nothing
@@ -182,7 +186,7 @@ class LiteratureVQA(BaseMultiTurnEnv):
     answer: ClassVar[Any] = FrozenDict(
         type="object",
         properties={
-            "answer": {"type": ["string", "number"], "description": f'the answer, or "{cases.UNKNOWN}"'},
+            "answer": {"type": ["string", "number"], "description": f'the answer, or "{UNKNOWN}"'},
             "evidence": {
                 "type": "array",
                 "items": {"type": ["string", "integer"]},
@@ -215,7 +219,6 @@ class LiteratureVQA(BaseMultiTurnEnv):
     # ------------------------------------------------------------------ tasks
     @cached_property
     def kinds(self) -> tuple[Question, ...]:
-        """The kinds of questions that are asked."""
         return self.questions or QUESTIONS
 
     @property
@@ -223,29 +226,28 @@ class LiteratureVQA(BaseMultiTurnEnv):
         first = self.first_seed + (TEST_SEEDS if self.split == "test" else 0)
         return ProceduralTasks(self.num_tasks, self._make_task, first)
 
-    def plan(self, task: Task) -> cases.Case:
-        """Return the case of a task."""
+    def plan(self, task: Task) -> Case:
         return self._plan(task.metadata["seed"], task.metadata["question"])
 
-    def _plan(self, seed: int, question: Question) -> cases.Case:
-        return cases.plan_case(seed, question, self.split, self.unanswerable, self.difficulty)
+    def _plan(self, seed: int, question: Question) -> Case:
+        return plan_case(seed, question, self.split, self.unanswerable, self.difficulty)
 
     def _make_task(self, seed: int) -> Task:
         question = self.kinds[seed % len(self.kinds)]
         case = self._plan(seed, question)
-        answerable = case.answer != cases.UNKNOWN
+        answerable = case.answer != UNKNOWN
         answer: Any = case.answer
         if case.choices and answerable:
             answer = list_spellings([case.choices.index(str(case.answer))], case.choices)
         reference = {
             "answer": answer,
-            "kind": cases.KINDS[question],
+            "kind": KINDS[question],
             "evidence": case.evidence,
             "about": case.fact.topic.key,
             "category": question if answerable else "unanswerable",
         }
-        if question in cases.UNITS:
-            reference["unit"] = cases.UNITS[question]
+        if question in UNITS:
+            reference["unit"] = UNITS[question]
         prompt: dict[str, Any] = {"question": case.question}
         if case.choices:
             prompt["choices"] = case.choices
@@ -259,9 +261,9 @@ class LiteratureVQA(BaseMultiTurnEnv):
         """Return the patient's film, or a slice in Hounsfield units."""
         seed = task.metadata["seed"]
         if task.metadata["question"] == "class":
-            drawn = cases.draw_case_slice(seed, self.difficulty)
+            drawn = draw_case_slice(seed, self.difficulty)
             return [Source.of(drawn.pixels, unit="HU", spacing=(anatomy.SPACING,) * 2, display=DISPLAY)]
-        film = cases.draw_case_film(self.plan(task), seed, self.difficulty)
+        film = draw_case_film(self.plan(task), seed, self.difficulty)
         return [Source.of(film.pixels, spacing=(FILM_SPACING,) * 2, display=radiographs.DISPLAY)]
 
     # ------------------------------------------------------------------ what the model reads
@@ -271,7 +273,7 @@ class LiteratureVQA(BaseMultiTurnEnv):
             "You answer a question about a patient's picture with the help of the literature. The diseases, drugs and "
             "devices are invented, so search for them. A newer article replaces an older one. Ignore retracted "
             'articles. In "evidence", cite the PMIDs of the articles that support your answer. If no article supports '
-            f'one, answer "{cases.UNKNOWN}" and cite nothing. {seen}'
+            f'one, answer "{UNKNOWN}" and cite nothing. {seen}'
         )
 
     def user_message(self, task: Task) -> str:
@@ -287,7 +289,6 @@ class LiteratureVQA(BaseMultiTurnEnv):
         return CombinedReward({"answer": (LiteratureAnswerReward(), ANSWER_SHARE), "evidence": evidence})
 
     def perfect_answer(self, task: Task) -> dict[str, object]:
-        """Return the right answer and the articles that support it."""
         return {"answer": self.plan(task).answer, "evidence": list(task.reference["evidence"])}
 
     def oracle(self, task: Task) -> tuple[str, ...]:
@@ -307,7 +308,7 @@ class LiteratureVQA(BaseMultiTurnEnv):
             other = self._make_task(task.metadata["seed"] + len(self.kinds) * int(rng.integers(1, 1000)))
             return [self.write_answer(other)]
         if draw < guess + abstain:
-            nothing = json.dumps({"answer": cases.UNKNOWN, "evidence": [], "continue": False})
+            nothing = json.dumps({"answer": UNKNOWN, "evidence": [], "continue": False})
             return [*self.oracle(task), nothing]
         return [*self.oracle(task), self.write_answer(task)]
 
@@ -316,7 +317,7 @@ NEEDS_PICTURE = ("shows", "dose", "cause", "class")  # questions whose answer al
 SLICE_ZOOM, FILM_ZOOM = 4.0, 2.0
 
 
-def write_looks(env: BaseMultiTurnEnv, task: Task, case: cases.Case) -> tuple[str, ...]:
+def write_looks(env: BaseMultiTurnEnv, task: Task, case: Case) -> tuple[str, ...]:
     """Return a search in the literature, if a tool can; then a look at the finding, if the answer depends on it."""
     offered = get_offered_tools(env, task)
     replies = []
@@ -329,14 +330,14 @@ def write_looks(env: BaseMultiTurnEnv, task: Task, case: cases.Case) -> tuple[st
     return tuple(replies)
 
 
-def _look(env: BaseMultiTurnEnv, task: Task, case: cases.Case) -> dict[str, dict[str, Any]]:
+def _look(env: BaseMultiTurnEnv, task: Task, case: Case) -> dict[str, dict[str, Any]]:
     seed, difficulty = task.metadata["seed"], getattr(env, "difficulty", 0.0)
     if task.metadata["question"] == "class":
-        lesion = cases.draw_case_slice(seed, difficulty).lesion
+        lesion = draw_case_slice(seed, difficulty).lesion
         assert lesion is not None
         window = {"center": ORGAN_VALUES[lesion.organ], "width": WINDOW_WIDTH}
         return {"window_level": window, "zoom": {"factor": SLICE_ZOOM, "center": _find_center(env, task, lesion.box)}}
-    [shown] = cases.draw_case_film(case, seed, difficulty).findings
+    [shown] = draw_case_film(case, seed, difficulty).findings
     return {"zoom": {"factor": FILM_ZOOM, "center": _find_center(env, task, shown.box)}}
 
 

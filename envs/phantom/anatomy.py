@@ -57,10 +57,7 @@ class Slice:
 
 
 def draw_slice(seed: int, difficulty: float, *, has_lesion: bool) -> Slice:
-    """Draw the slice of a seed, with a solid lesion or without.
-
-    `difficulty` is 0 (large, dark lesions and few decoys) to 1 (small, faint lesions and many decoys).
-    """
+    """Draw the slice of a seed, with a solid lesion or without; `difficulty` is 0 (large, dark, few decoys) to 1."""
     rng = np.random.default_rng([seed, 7])
     values = np.full((SIZE, SIZE), AIR, np.float32)
     organs = _draw_body(values, rng)
@@ -159,10 +156,8 @@ def _draw_vessels(values: np.ndarray, place: Place, rng: np.random.Generator, li
 
 # ---------------------------------------------------------------------- lesions
 def _place_lesions(organs: dict[Organ, np.ndarray], rng: np.random.Generator, difficulty: float) -> list[Lesion]:
-    """Decoys that do not touch each other, a vessel or the edge of their organ.
-
-    One of them may be made solid afterwards, so that neither their number nor their places tell whether one is.
-    """
+    """Return decoys that do not touch each other, a vessel or the edge of their organ. One of them may be made solid
+    afterwards, so that neither their number nor their places tell whether one is."""
     count = round(3 + 6 * difficulty)
     placed: list[Lesion] = []
     depths = {name: _measure_depth(mask) for name, mask in organs.items()}

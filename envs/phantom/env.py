@@ -176,5 +176,4 @@ class Phantom(BaseMultiTurnEnv):
 
 
 def _find_spot(drawn: Slice, seed: int) -> Lesion:
-    """Return the solid lesion of a slice, or else one of its rings."""
     return drawn.lesion or drawn.decoys[seed % len(drawn.decoys)]

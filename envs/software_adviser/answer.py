@@ -5,7 +5,6 @@ makes it `needs_clarification`.
 """
 
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any, Final
 
 from ...configs import yaml_reader
@@ -17,21 +16,12 @@ NEEDS_CLARIFICATION: Final = "needs_clarification"
 MAX_SHOWN: Final = 10  # ranks that a message repeats
 
 
-ANSWER: Final[Any] = freeze(yaml_reader.read(Path(__file__).with_name("answer.yaml")).values)
+ANSWER: Final[Any] = freeze(yaml_reader.read_shipped(__package__, "answer.yaml"))
 OVER_QUOTA: Final = "The tool calls of this task were used up before an answer was given."
 
 
 def normalize_answer(answer: Mapping[str, Any]) -> dict[str, object]:
-    """Return an answer that fits the schema, with all its fields, its choices in the order of their ranks.
-
-    >>> said = {"choices": [{"name": "B", "accuracy": 70, "rank": 2}, {"name": "A", "accuracy": 90, "rank": 1}]}
-    >>> answer = normalize_answer(said)
-    >>> answer["conversation"]["status"], [choice["name"] for choice in answer["choices"]]
-    ('complete', ['A', 'B'])
-    >>> asked = normalize_answer({"conversation": {"question": "Which format?", "status": "complete"}})
-    >>> asked["conversation"]["status"]
-    'needs_clarification'
-    """
+    """Return an answer that fits the schema, with all its fields, its choices in the order of their ranks."""
     said = answer.get("conversation") or {}
     given = answer.get("choices") or ()
     ranked = sorted(enumerate(given, 1), key=lambda item: (item[1].get("rank") or item[0], item[0]))

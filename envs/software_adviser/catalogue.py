@@ -6,6 +6,8 @@ A row that cannot be used costs itself, and is named with its file, line and key
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import date
+from importlib.resources import as_file, files
+from importlib.resources.abc import Traversable
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal, TypeVar, get_args
 from urllib.parse import urlsplit
@@ -18,7 +20,7 @@ from ...utils.values import fold_text
 from ..data.rows import JsonLines
 
 T = TypeVar("T")
-SHIPPED: Final = Path(__file__).with_name("catalogue.jsonl")
+SHIPPED: Final = files(__package__) / "catalogue.jsonl"
 SUFFIXES: Final = (".jsonl", ".ndjson")
 
 # ---------------------------------------------------------------------- the words of facts
@@ -92,24 +94,19 @@ class FactSource(BaseModel):
 
 
 class SoftwareTool(BaseModel):
-    """A tool of the catalogue; it cannot be changed.
+    """A tool of the catalogue; it cannot be changed. The modality "any" stands for all.
 
-    name: unique in its catalogue.
-    repository: https URL of its source; of its home page if the source is elsewhere or closed.
-    tasks, modalities, dimensions, formats, interfaces: words of the lists above. The modality "any" stands for all.
-    license: SPDX ids, or `LicenseRef-NAME`; None if unknown.
-    demo: a page that shows the tool at work without installing it; None if none is known.
-    gpu: whether a graphics card is needed.
-    features: what it does, in a sentence.
-    sources: where the facts come from.
+    name: unique in its catalogue. repository: https URL of its source; of its home page if the source is elsewhere or
+    closed. license: SPDX ids, or `LicenseRef-NAME`; None if unknown. demo: a page that shows the tool at work without
+    installing it. gpu: whether a graphics card is needed. features: what it does, in a sentence. sources: where the
+    facts come from.
 
-    Example:
-        >>> tool = SoftwareTool(
-        ...     name="Cellpose", repository="https://github.com/MouseLand/cellpose", tasks=("segmentation",),
-        ...     modalities=("fluorescence",), dimensions=("2D", "3D"), formats=("TIFF",), interfaces=("Python",),
-        ...     features="Outlines cells.")
-        >>> tool.gpu, tool.list_unsourced()[:3]
-        ('unknown', ('name', 'repository', 'tasks.segmentation'))
+    >>> tool = SoftwareTool(
+    ...     name="Cellpose", repository="https://github.com/MouseLand/cellpose", tasks=("segmentation",),
+    ...     modalities=("fluorescence",), dimensions=("2D", "3D"), formats=("TIFF",), interfaces=("Python",),
+    ...     features="Outlines cells.")
+    >>> tool.gpu, tool.list_unsourced()[:3]
+    ('unknown', ('name', 'repository', 'tasks.segmentation'))
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -139,7 +136,6 @@ class SoftwareTool(BaseModel):
         return tuple(facts)
 
     def list_unsourced(self) -> tuple[str, ...]:
-        """Return the facts that no source names."""
         sourced = {fact for source in self.sources for fact in source.facts}
         return tuple(fact for fact in self.list_facts() if fact not in sourced)
 
@@ -155,40 +151,28 @@ class SoftwareTool(BaseModel):
 # ---------------------------------------------------------------------- the file
 @dataclass(frozen=True)
 class Catalogue:
-    """The tools of a file, in its order, with unique names and repositories; and what is wrong in it, and where.
-
-    problems: rows that cannot be used, duplicates, and facts without a source.
-    """
+    """The tools of a file, in its order, with unique names and repositories; and its problems: rows that cannot be
+    used, duplicates, and facts without a source."""
 
     tools: tuple[SoftwareTool, ...]
     problems: tuple[str, ...]
 
 
-def read_catalogue(path: str | Path = SHIPPED) -> tuple[SoftwareTool, ...]:
-    """Read the tools of a catalogue.
-
-    Raises:
-        ConfigError: the file cannot be read, or no row of it can be used.
-
-    >>> len(read_catalogue()) >= 150
-    True
-    """
+def read_catalogue(path: str | Path | Traversable = SHIPPED) -> tuple[SoftwareTool, ...]:
+    """Read the tools of a catalogue. Raise `ConfigError` if the file cannot be read, or no row of it can be used."""
     found = check_catalogue(path)
     if not found.tools:
         first = f"; the first problem: {found.problems[0]}" if found.problems else ""
-        raise ConfigError(f"{Path(path).name}: holds no tool that can be used{first}", key="catalogue")
+        raise ConfigError(f"{Path(str(path)).name}: holds no tool that can be used{first}", key="catalogue")
     return found.tools
 
 
-def check_catalogue(path: str | Path = SHIPPED) -> Catalogue:
-    """Read a catalogue, a tool a line of a JSONL file, and find what is wrong in it.
-
-    Raises:
-        ConfigError: the file cannot be read at all.
-
-    >>> check_catalogue().problems
-    ()
-    """
+def check_catalogue(path: str | Path | Traversable = SHIPPED) -> Catalogue:
+    """Read a catalogue, a tool a line of a JSONL file, and find what is wrong in it. Raise `ConfigError` if it cannot
+    be read."""
+    if not isinstance(path, str | Path):  # in a zip file
+        with as_file(path) as file:
+            return check_catalogue(file)
     path = Path(path)
     if path.suffix.lower() not in SUFFIXES:
         text = f"catalogue = {str(path)!r:.200}: a file of another kind; allowed: {', '.join(SUFFIXES)}"

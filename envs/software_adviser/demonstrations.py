@@ -97,7 +97,6 @@ def rank_suitable(env: Adviser, task: Task) -> list[str]:
 
 
 def search(env: Adviser, task: Task, query: str) -> list[str]:
-    """Return the names that a search of the task returns."""
     request = env.get_request(task)
     exclude = (*request.exclude, *request.withheld)
     top_k = task.metadata["top_k"]
@@ -119,11 +118,8 @@ def write_advice(
     terse: bool = False,
     sure: bool = False,
 ) -> str:
-    """Return an answer that recommends these names with their grades, or gives the reason if nothing is suitable.
-
-    A number of `numbers` stands for its name. A `terse` answer lacks what may be left out; one that is `sure` states an
-    accuracy of 100, whatever the grades are.
-    """
+    """Return an answer that recommends these names (or their `numbers`) with their grades, or gives the reason if
+    nothing is suitable. A `terse` one lacks what may be left out; one that is `sure` states an accuracy of 100."""
     ends: dict[str, Any] = {"continue": False} if env.max_turns > 1 else {}
     if "reason" in task.reference:
         return json.dumps({"choices": [], "reason": task.reference["reason"], **ends})
@@ -141,6 +137,5 @@ def write_advice(
 
 
 def write_question(kind: HiddenKind) -> str:
-    """Return a question back for a hidden fact."""
     said = {"status": NEEDS_CLARIFICATION, "question": QUESTIONS[kind]}
     return json.dumps({"conversation": said, "continue": False})

@@ -109,12 +109,10 @@ class SoftwareAdviser(BaseMultiTurnEnv):
     # ------------------------------------------------------------------ the catalogue
     @cached_property
     def software(self) -> Mapping[str, SoftwareTool]:
-        """The software of the catalogue by name."""
         return FrozenDict({one.name: one for one in read_catalogue(self.catalogue or SHIPPED)})
 
     @cached_property
     def retriever(self) -> Retriever:
-        """Searches the catalogue."""
         return Retriever(tuple(self.software.values()), self.retrieval)
 
     @cached_property
@@ -141,7 +139,6 @@ class SoftwareAdviser(BaseMultiTurnEnv):
         return "catalogue: a file of this machine, which no package carries; allowed: what is shipped"
 
     def prepare(self) -> None:
-        """Build the index of the catalogue, and load the snapshot and the models that a config names."""
         super().prepare()
         self.retriever.prepare()
         _ = self._repositories
@@ -163,7 +160,6 @@ class SoftwareAdviser(BaseMultiTurnEnv):
 
     @cached_property
     def make_request(self) -> Callable[[int], Request]:
-        """The request of a seed."""
         return lru_cache(maxsize=1024)(self._generator.make)
 
     def _make_task(self, seed: int) -> Task:
@@ -196,12 +192,10 @@ class SoftwareAdviser(BaseMultiTurnEnv):
         return 1
 
     def images(self, task: Task) -> Sequence[Source]:
-        """Return the preview."""
         return [draw_preview(self.get_request(task))]
 
     # ------------------------------------------------------------------ tools
     def tools_of(self, task: Task) -> tuple[str, ...]:
-        """Return the tools but those that are switched off for this task."""
         off = task.metadata.get("without", ())
         return tuple(name for name in self.tools if name not in off)
 
@@ -236,7 +230,7 @@ class SoftwareAdviser(BaseMultiTurnEnv):
 
     # ------------------------------------------------------------------ answers
     def validate_answer(self, answer: Any, task: Task) -> str | None:
-        """Refuse what contradicts itself, and makes the rest regular: see `answer.py`."""
+        """Reject contradictory answers and normalize the rest: see `answer.py`."""
         problem = find_problem(answer, task.prompt["choices"]) if "choices" in task.prompt else None
         if problem is None:
             regular = normalize_answer(answer)
@@ -245,7 +239,6 @@ class SoftwareAdviser(BaseMultiTurnEnv):
         return problem
 
     def on_answer(self, state: EpisodeState, answer: Mapping[str, Any]) -> str | None:
-        """Return what the user says to a question: the facts that it asks for."""
         question = answer["conversation"]["question"]
         asked = sum(turn.role == "user" and turn.content.startswith(SAYS) for turn in state.turns[1:])
         if not question or asked >= self.max_questions:
@@ -274,11 +267,9 @@ class SoftwareAdviser(BaseMultiTurnEnv):
         return build_reward()
 
     def perfect_answer(self, task: Task) -> dict[str, object]:
-        """Return the best answer by the facts of the catalogue."""
         return normalize_answer(json.loads(self.write_answer(task)))
 
     def write_answer(self, task: Task) -> str:
-        """Return the best answer as a model would write it."""
         return demonstrations.write_advice(self, task, demonstrations.rank_suitable(self, task))
 
     def oracle(self, task: Task) -> tuple[str, ...]:

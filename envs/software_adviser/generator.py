@@ -72,11 +72,7 @@ MICROSCOPY = ("fluorescence", "bright field", "phase contrast", "electron", "his
 
 
 def split_of(name: str) -> Split:
-    """Return the split in which a software may be the right answer, by a hash of its name.
-
-    >>> split_of("Fiji") == split_of("FIJI")
-    True
-    """
+    """Return the split in which a software may be the right answer, by a hash of its name, in any case."""
     digest = blake2b(name.casefold().encode(), digest_size=4).digest()
     return "test" if int.from_bytes(digest) / 2**32 < TEST_SHARE else "train"
 
@@ -84,10 +80,7 @@ def split_of(name: str) -> Split:
 @dataclass(frozen=True)
 class RequestGenerator:
     """Makes the request of a seed. Only software of the split may be right; suitable one of the other is withheld.
-
-    Raises:
-        ConfigError: no such request can be made of the catalogue.
-    """
+    Raise `ConfigError` if no such request can be made of the catalogue."""
 
     catalogue: Sequence[SoftwareTool]
     split: Split = "train"

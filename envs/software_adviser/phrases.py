@@ -5,7 +5,6 @@ The two splits share no sentence and no layman's phrase. Experts use the field's
 """
 
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any, Literal, get_args
 
 from ...configs import yaml_reader
@@ -20,7 +19,7 @@ HIDDEN_KINDS: tuple[HiddenKind, ...] = get_args(HiddenKind)
 Phrases = Mapping[str, Mapping[Split, tuple[str, ...]]]
 Foreign = Mapping[Split, tuple[tuple[str, str], ...]]  # what is said, and the name
 Frames = Mapping[Level, Mapping[Split, tuple[str, ...]]]
-_TABLES: Any = freeze(yaml_reader.read(Path(__file__).with_name("phrases.yaml")).values)
+_TABLES: Any = freeze(yaml_reader.read_shipped(__package__, "phrases.yaml"))
 TASKS: Phrases = _TABLES["tasks"]
 MODALITIES: Phrases = _TABLES["modalities"]
 FOREIGN_TASKS: Foreign = _TABLES["foreign_tasks"]

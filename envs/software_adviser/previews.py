@@ -169,10 +169,8 @@ def draw_broken(rng: np.random.Generator, frame: int = 0) -> np.ndarray:
 
 
 def draw_contact_sheet(draw: Draw, seed: int) -> np.ndarray:
-    """Return the first frames of a time series side by side, in rows of three, with white lines between them.
-
-    Each frame is drawn with a generator of the same seed, so that only what moves differs.
-    """
+    """Return the first frames of a time series side by side, in rows of three, with white lines between them; each is
+    drawn with the same seed, so that only what moves differs."""
     side = SIZE // 3
     frames = [
         cv2.resize(draw(np.random.default_rng(seed), number), (side, side), interpolation=cv2.INTER_AREA)
@@ -234,11 +232,8 @@ DRAWINGS: Mapping[str, Draw] = {
 
 
 def draw_preview(request: Request) -> Source:
-    """Return the preview of a request: one picture, or a contact sheet of a time series.
-
-    If the dimensions are hidden, it is one picture. A file that cannot be read has a crossed box, and a kind of picture
-    that no catalogue knows has patches of color.
-    """
+    """Return the preview of a request: one picture, or a contact sheet of a time series. A file that cannot be read has
+    a crossed box, and a kind of picture that no catalogue knows has patches of color."""
     series = request.dimensions.endswith("+t") and "dimensions" not in request.hidden
     kind = request.modality if request.reason != "invalid_files" else ""
     return Source.of(_draw(kind, request.seed, series))

@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from pathlib import Path
+from importlib.resources import files
 from typing import Final
 
 import msgspec
@@ -21,7 +21,7 @@ from ...network.hosts import UrlError, split_url
 from ...tools.search.wording import make_line
 from .catalogue import SoftwareTool
 
-SHIPPED: Final = Path(__file__).with_name("repositories.jsonl")
+SHIPPED: Final = files(__package__) / "repositories.jsonl"
 MAX_SHOWN: Final = 8  # names of a list that a summary holds
 HOSTS: Final = ("github.com", "www.github.com")
 MAX_ADDRESS: Final = 300  # characters
@@ -42,16 +42,11 @@ class AddressError(ValueError):
 
 
 def read_repository(address: str) -> str:
-    """Return the repository of an address as "owner/name", in lower case: addresses of one repository read the same.
-
-    Raises:
-        AddressError: it is on another host (`NON_GITHUB_URL`), or no address of a repository (`INVALID_URL`).
+    """Return the repository of an address as "owner/name", in lower case. Raise `AddressError` if it is on another host
+    (`NON_GITHUB_URL`), or no address of a repository (`INVALID_URL`).
 
     >>> read_repository("https://github.com/Owner/Name.git"), read_repository("github.com/owner/name/tree/main#use")
     ('owner/name', 'owner/name')
-    >>> read_repository("https://gitlab.com/owner/name")
-    Traceback (most recent call last):
-    viewbox.envs.software_adviser.repositories.AddressError: NON_GITHUB_URL
     """
     text = address.strip().strip("<>").partition("#")[0]
     if not text or len(text) > MAX_ADDRESS:
@@ -110,7 +105,6 @@ def _list(names: tuple[str, ...]) -> str:
 
 
 def read_facts() -> dict[str, RepositoryFacts]:
-    """Return the facts of the shipped snapshot by repository, in lower case."""
     lines = msgspec.json.Decoder(RepositoryFacts).decode_lines(SHIPPED.read_bytes())
     return {facts.repository.lower(): facts for facts in lines}
 

@@ -18,10 +18,8 @@ UNKNOWN = "not known"
 
 @dataclass(frozen=True)
 class Request:
-    """A request and the facts behind it: the user's words, and the task, the modality and so on in the catalogue's.
-
-    A task or modality that no catalogue has is possible.
-    """
+    """A request and the facts behind it: the user's words, and the task, the modality and so on in the catalogue's
+    words, if it has them."""
 
     words: str
     level: Level  # whose words they are
@@ -45,15 +43,7 @@ class Request:
         return (self.format,) if self.format and "format" not in self.hidden else ()
 
     def write_facts(self) -> str:
-        """Return what the user knows, a sentence for each fact: those already said, and then the hidden ones.
-
-        >>> request = Request("", "expert", "denoising", "CT", "3D", "DICOM", hidden={"format": "Type: DICOM."})
-        >>> print(request.write_facts())
-        The pictures (modality, kind of image, machine, scan) are: CT.
-        I have no other wishes (license, graphics card, GPU, demo, cost, hardware) than those I have told.
-        I do not mind which organ, body part, cell or structure the software is made for.
-        Type: DICOM.
-        """
+        """Return what the user knows, a sentence for each fact: those already said, and then the hidden ones."""
         said = (
             f"The pictures (modality, kind of image, machine, scan) are: {self.modality}.",
             "I have no other wishes (license, graphics card, GPU, demo, cost, hardware) than those I have told.",

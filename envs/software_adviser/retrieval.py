@@ -60,10 +60,8 @@ class RetrievalSettings(Section):
 
 
 class Retriever:
-    """Searches a catalogue. The same query has the same hits, in every thread and process.
-
-    Nothing is fitted or loaded before `prepare` or the first search. A forked or unpickled copy prepares itself again.
-    """
+    """Searches a catalogue. The same query has the same hits, in every thread and process. Nothing is fitted or loaded
+    before `prepare` or the first search; a forked or unpickled copy prepares itself again."""
 
     def __init__(self, tools: Sequence[SoftwareTool], settings: RetrievalSettings | None = None) -> None:
         self.tools, self.settings = tuple(tools), settings or RetrievalSettings()
@@ -75,17 +73,13 @@ class Retriever:
         return Retriever, (self.tools, self.settings)
 
     def prepare(self) -> None:
-        """Build the index and the vectors. Raise `ConfigError` if a model cannot be loaded."""
         self._get_parts()
 
     def search(
         self, words: str, *, top_k: int, exclude: Collection[str] = (), formats: Sequence[str] = ()
     ) -> list[str]:
-        """Return the names of the best tools, the best first; those to exclude may be in any case.
-
-        Raises:
-            ToolError: a model failed on this query.
-        """
+        """Return the names of the best tools, the best first; those to exclude may be in any case. Raise
+        `ToolError`."""
         parts = self._get_parts()
         left_out = [parts.places[name] for name in map(str.casefold, exclude) if name in parts.places]
         found = parts.score(words)
@@ -134,10 +128,8 @@ class _Parts:
         return scores if self.encoder is None else [*scores, self.vectors @ self.encoder.encode_query(words)]
 
     def score_facts(self, words: str, formats: Sequence[str], places: np.ndarray, fused: np.ndarray) -> np.ndarray:
-        """Return the scores of candidates by the wishes that they meet, (C,), higher is better.
-
-        `places` of the catalogue, (C,), are the candidates, and `fused`, (C,), their scores of the search.
-        """
+        """Return the scores of the candidates at these `places`, (C,), by the wishes that they meet; `fused` are those
+        of the search."""
         searched = fused / max(float(fused.max(initial=0.0)), 1e-9)
         wishes = read_wishes(words, formats)
         if not wishes:
@@ -156,7 +148,6 @@ class _Parts:
 
 
 def write_record(tool: SoftwareTool) -> dict[str, str]:
-    """Return the texts of a tool by column of the index."""
     lists = {name: ", ".join(getattr(tool, name)) for name in ("tasks", "modalities", "dimensions", "formats")}
     return {"name": tool.name, **lists, "features": f"{tool.features} {', '.join(tool.interfaces)}"}
 
@@ -175,11 +166,8 @@ def write_text(record: Mapping[str, str]) -> str:
 
 
 def find_best(scores: np.ndarray, count: int) -> np.ndarray:
-    """Return the places of the highest scores above 0, at most `count`, the best first; of equal ones the first place.
-
-    >>> find_best(np.array([0.2, 0.5, 0.0, 0.5]), 3).tolist()
-    [1, 3, 0]
-    """
+    """Return the places of the highest scores above 0, at most `count`, the best first; of equal ones the first
+    place."""
     places = np.flatnonzero(scores > 0)
     best: np.ndarray = places[np.argsort(-np.round(scores[places], DIGITS), kind="stable")][:count]
     return best
@@ -235,10 +223,8 @@ class Bm25Index:
 
 
 def find_directions(cells: Any, count: int) -> np.ndarray:
-    """Return the first right singular vectors of a sparse matrix (R, C), (C, D): a randomized SVD with a fixed seed.
-
-    Halko, Martinsson and Tropp, "Finding structure with randomness", SIAM Review 2011, algorithm 4.4.
-    """
+    """Return the first right singular vectors of a sparse matrix (R, C), (C, D): a randomized SVD with a fixed seed
+    (Halko, Martinsson and Tropp, "Finding structure with randomness", SIAM Review 2011, algorithm 4.4)."""
     count = min(count, *cells.shape)
     basis = np.random.RandomState(0).normal(size=(cells.shape[0], count + EXTRA_DIRECTIONS))
     for _ in range(POWER_ITERATIONS):
@@ -289,7 +275,6 @@ class LsaEncoder:
         return np.asarray(vectors / np.where(lengths > 0, lengths, 1), np.float32)
 
     def encode_query(self, words: str) -> np.ndarray:
-        """Return the vector of a query, (D,) float32."""
         vector: np.ndarray = self.encode([words])[0]
         return vector
 

@@ -56,7 +56,6 @@ class SuitableReward:
         return RankingReward("choices", "suitable", metric=self.metric, k=k, item_key="name")(answer, reference)
 
     def explain(self, answer: Mapping[str, Any] | None, reference: Mapping[str, Any]) -> str:
-        """Return why the answer got its score, in a sentence."""
         if _names_any(answer, reference.get("excluded", ())):
             return "choices: the user excluded one of them"
         reward = RankingReward("choices", "suitable", metric=self.metric, item_key="name")
@@ -110,17 +109,14 @@ class ReasonReward:
         return float(complete and get_field(answer, "reason") == reference.get("reason"))
 
     def explain(self, answer: Mapping[str, object] | None, reference: Mapping[str, object]) -> str:
-        """Return why the answer got its score, in a sentence."""
         return f"reason: {to_text(get_field(answer, 'reason')) or 'none'}; right: {reference.get('reason')}"
 
 
 # ---------------------------------------------------------------------- what happened in the episode
 @dataclass(frozen=True)
 class GroundedReward:
-    """1 if every choice was returned by a search of this episode; without choices, if there was a search at all.
-
-    A file that is no image needs no search.
-    """
+    """1 if every choice was returned by a search of this episode; without choices, if there was a search at all (a file
+    that is no image needs none)."""
 
     name: str = "grounded"
 
@@ -135,7 +131,6 @@ class GroundedReward:
         return float(all(_read_name(choice) in found for choice in choices))
 
     def explain_episode(self, episode: Episode) -> str:
-        """Return why the episode got its score, in a sentence."""
         found = {normalize_label(name) for names in list_found(episode.turns) for name in names}
         strange = [_read_name(choice) for choice in _list_choices(episode.answer) if _read_name(choice) not in found]
         return f"searches returned {len(found)} names; not among them: {', '.join(strange) or 'none'}"
@@ -143,10 +138,8 @@ class GroundedReward:
 
 @dataclass(frozen=True)
 class QuestionReward:
-    """1 if the user was asked exactly what was needed.
-
-    An ambiguous request takes one question, and it must bring the hidden fact to light; any other takes none.
-    """
+    """1 if the user was asked exactly what was needed: of an ambiguous request one question, which brings the hidden
+    fact to light; of any other none."""
 
     name: str = "question"
 
@@ -159,7 +152,6 @@ class QuestionReward:
         return float(asked == 1 and all(any(fact in said for said in told) for fact in hidden))
 
     def explain_episode(self, episode: Episode) -> str:
-        """Return why the episode got its score, in a sentence."""
         return f"questions: {count_questions(episode)}; facts hidden: {len(episode.task.reference.get('hidden', ()))}"
 
 
@@ -230,7 +222,6 @@ def _names_any(answer: Mapping[str, Any] | None, names: Sequence[str]) -> bool:
 
 
 def list_found(turns: Iterable[Turn]) -> Iterator[Sequence[str]]:
-    """Yield the names that each successful search returned."""
     for turn in turns:
         for result in turn.tool_results:
             names = result.facts.get("names")

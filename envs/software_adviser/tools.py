@@ -13,7 +13,7 @@ from typing import Annotated, Final
 
 from ...errors import ArgumentError
 from ...tools import Hidden, Tool
-from ...tools.results import ToolOutput
+from ...tools.calling import ToolOutput
 from ...tools.search.wording import join_items, make_line
 from .catalogue import SoftwareTool
 from .repositories import AddressError, Repositories, read_repository
@@ -98,11 +98,7 @@ ADVISER_TOOLS: Final = (SEARCH_TOOLS, SEARCH_ALTERNATIVE, REPO_INFO_BATCH)
 
 
 def write_found(words: str, found: Sequence[SoftwareTool], max_chars: int) -> tuple[str, int]:
-    """Return the text of a search, and how many of the tools are in it.
-
-    >>> write_found("fly", [], 100)
-    ("No tool found for 'fly'. Try other words.", 0)
-    """
+    """Return the text of a search, and how many of the tools are in it."""
     if not found:
         return f"No tool found for {make_line(words, 80)!r}. Try other words.", 0
     return join_items("tool", [f"[{number}] {write_tool(tool)}" for number, tool in enumerate(found, 1)], max_chars)
@@ -150,7 +146,6 @@ class Answer:
     skipped: bool = False  # whether nothing was asked, because of the address
 
     def write(self) -> str:
-        """Return the answer as a line of the tool's text."""
         if self.problem:
             return f"{self.name}: {'skipped' if self.skipped else 'failed'} ({self.problem})"
         return f"{self.name} {self.text}"

@@ -42,10 +42,8 @@ MAX_CURVES = 2**18  # bytes of all gray curves of a volume
 
 
 def read(file: BinaryIO, reserve: Reserve, stack: int | None = None, notes: Sequence[str] = ()) -> Source:
-    """Return the picture of a file, the first of its frames, or the middle slice of the volume that they are.
-
-    `stack` says which of several groups of frames, or which segment of a segmentation, is opened.
-    """
+    """Return the picture of a file, the first of its frames, or the middle slice of the volume that they are. `stack`
+    says which of several groups of frames, or which segment of a segmentation, is opened."""
     header = read_header(file, small_whole=True)
     frames, found = [] if header.matrix else list_frames(header), None
     if stack is not None and not frames and get_text(header.elements, "SOPClassUID") not in SEGMENTATIONS:
@@ -68,7 +66,6 @@ def read(file: BinaryIO, reserve: Reserve, stack: int | None = None, notes: Sequ
 
 
 def _build_picture(decoded: DecodedFrames, notes: Sequence[str]) -> Source:
-    """Return the picture of a file, or the first of its frames in the order of the file."""
     fields, displays = _list_fields(decoded, notes)
     if len(decoded.pixels) == 1:
         del fields["frame_of_reference"]
@@ -86,10 +83,8 @@ def decode(file: BinaryIO, header: Header) -> DecodedFrames:
 
 
 def build_stack(decoded: DecodedFrames, affine: np.ndarray, *, notes: Sequence[str] = (), unread: int = 0) -> Source:
-    """Return the middle slice, in its own plane, of the volume of slices that are decoded, in order, (t, n, h, w).
-
-    The affine, (4, 4), is from column, row and slice to millimeters in the patient.
-    """
+    """Return the middle slice, in its own plane, of the volume of slices that are decoded, in order, (t, n, h, w). The
+    affine, (4, 4), is from column, row and slice to millimeters in the patient."""
     fields, displays = _list_fields(decoded, notes)
     known, _ = fields.pop("spacing") is not None, fields.pop("sides")  # its affine names the sides
     volume = build_volume(decoded.pixels, affine, displays=displays, unread_times=unread, **fields)
@@ -182,11 +177,9 @@ def _reorder(order: np.ndarray, spacing: tuple[float, float] | None, decoded: De
 def _merge_segments(
     elements: Any, frames: list[Slice], places: np.ndarray, chosen: int | None, decoded: DecodedFrames
 ) -> DecodedFrames:
-    """Return the voxels of a segmentation, (1, n, h, w): the number of the segment in each, or how much of it is in it.
-
-    Places without a frame are 0. Of frames, `places` are where they lie in the stack. Raise `ImageError` if segments
-    overlap, or if there are fractions of several; `chosen` is the only one that is wanted.
-    """
+    """Return the voxels of a segmentation, (1, n, h, w): the number of the segment in each, or how much of it is in it;
+    0 where no frame lies (`places` in the stack). Raise `ImageError` if segments overlap, or if there are fractions of
+    several; `chosen` is the only one that is wanted."""
     sort, pixels = get_text(elements, "SegmentationType"), decoded.pixels
     fractions = sort == "FRACTIONAL"
     labels = sort == "LABELMAP" or get_text(elements, "SOPClassUID") == SEGMENTATIONS[1]
@@ -214,10 +207,8 @@ Tile = tuple[tuple[str, ...], int, int]  # its layer, row and column in the slid
 
 
 def _list_tiles(header: Header, matrix: tuple[int, int]) -> list[Tile]:
-    """Return where each frame lies in a slide; raise `ImageError` if it is not known, or if two lie at one place.
-
-    Frames that do not say it follow one another by rows, then by layers (TILED_FULL).
-    """
+    """Return where each frame lies in a slide: by rows, then by layers, if they do not say it (TILED_FULL). Raise
+    `ImageError` if it is not known, or if two lie at one place."""
     (height, width), (rows, columns), tiles = matrix, header.shape, list[Tile]()
     across = ceil(width / columns)
     whole = across * ceil(height / rows)
@@ -237,10 +228,8 @@ def _list_tiles(header: Header, matrix: tuple[int, int]) -> list[Tile]:
 
 
 def _read_slide(file: BinaryIO, header: Header, stack: int | None, reserve: Reserve) -> DecodedFrames:
-    """Return a picture for each layer of a slide, or the one of the segments that its tiles are.
-
-    What no tile shows was not measured; of segments it is 0.
-    """
+    """Return a picture for each layer of a slide, or the one of the segments that its tiles are. What no tile shows was
+    not measured; of segments it is 0."""
     matrix, segments = header.matrix or header.shape, get_text(header.elements, "SOPClassUID") in SEGMENTATIONS
     tiles = _list_tiles(header, matrix)
     layers = list(dict.fromkeys(layer for layer, _, _ in tiles))

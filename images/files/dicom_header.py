@@ -115,7 +115,6 @@ def get_text(dataset: Any, keyword: str) -> str:
 
 
 def list_values(value: Any) -> list[Any]:
-    """Return the values of an element, of which it may have one or several."""
     return list(value) if isinstance(value, Sequence) and not isinstance(value, str | bytes) else [value]
 
 
@@ -171,9 +170,7 @@ class Header:
 
 def read_header(file: BinaryIO, *, small_whole: bool = False) -> Header:
     """Return the elements before the pixels; raise `NoPictureError` if there are none, and `ImageError` for a size.
-
-    With `small_whole`, the pixels of a small file are read, too: to parse it once takes half the time.
-    """
+    With `small_whole`, the pixels of a small file are read, too: to parse it once takes half the time."""
     deflated = is_deflated(file)
     whole = small_whole and not deflated and file.seek(0, os.SEEK_END) <= SMALL_FILE
     file.seek(0)
@@ -256,10 +253,8 @@ def _check_group(start: bytes) -> None:
 
 
 def inflate(file: BinaryIO, room: int, *, whole: bool) -> BinaryIO:
-    """Return the first `room` bytes of the elements of a deflated file, as a file that is not deflated.
-
-    Raise `ImageError` if `whole` is asked for and there are more: pydicom would inflate all of it.
-    """
+    """Return the first `room` bytes of the elements of a deflated file, as a file that is not deflated. Raise
+    `ImageError` if `whole` is asked for and there are more: pydicom would inflate all of it."""
     is_deflated(file)
     inflater, plain = Inflater(file, -zlib.MAX_WBITS), bytearray()
     while len(plain) < room and (part := inflater.read(min(2**20, room - len(plain)))):

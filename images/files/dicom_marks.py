@@ -16,17 +16,14 @@ MAX_REGIONS = 100
 
 
 def list_words(dataset: Any, keyword: str, frame: int = 0) -> list[str]:
-    """Return an element that is one or several words."""
     return [str(word).strip().upper() for word in list_values(get_value(dataset, keyword, frame) or "")]
 
 
 def find_marks(
     dataset: Any, shape: tuple[int, int], frames: Sequence[int]
 ) -> tuple[str | None, np.ndarray | None, list[str]]:
-    """Return the sides of a picture, what its shutter covers in each of the frames, and notes on both and on overlays.
-
-    What is covered is bool (n, h, w), or None if that is nothing.
-    """
+    """Return the sides of a picture, what its shutter covers in each of the frames, bool (n, h, w) or None, and notes
+    on both and on overlays."""
     sides, notes = _find_sides(dataset)
     planes = sum(tag in dataset and tag >> 16 != get_count(dataset, "ShutterOverlayGroup", 0) for tag in OVERLAYS)
     notes += [f"overlay planes of the file (marks over the picture) that are not drawn: {planes}"] if planes else []
@@ -39,11 +36,9 @@ def find_marks(
 
 
 def _find_sides(dataset: Any) -> tuple[str | None, list[str]]:
-    """Return the patient's sides at the left, right, top and bottom of a picture, and what is odd about them.
-
-    PS3.3 C.7.6.1.1.1: PatientOrientation names where rows and columns lead; of several letters the first weighs most.
-    Direction cosines say the same in numbers.
-    """
+    """Return the patient's sides at the left, right, top and bottom of a picture, and what is odd about them. PS3.3
+    C.7.6.1.1.1: PatientOrientation names where rows and columns lead, the first letter weighs most; cosines say the
+    same."""
     cosines = parse_numbers(dataset.get("ImageOrientationPatient"))
     directions = np.reshape(cosines, (2, 3)) if len(cosines) == 6 else ()
     leading = [("LPH" if max(one, key=abs) > 0 else "RAF")[np.abs(one).argmax()] for one in directions]

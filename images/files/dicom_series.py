@@ -45,11 +45,9 @@ class SeriesFile(Slice):
 
 
 def read(folder: int, reserve: Reserve, selection: Selection = WHOLE) -> Source:
-    """Return the middle slice, in the plane of the series, of the first time point.
-
-    Raise `ImageError` if the files are not an even stack, or one for each of several time points. Of many time points,
-    no more are read than `limits.MAX_TIMES` allows. A file without a place in the patient is opened if it is alone.
-    """
+    """Return the middle slice, in the plane of the series, of the first time point; of many, no more are read than
+    `limits.MAX_TIMES` allows. A file without a place in the patient is opened if it is alone. Raise `ImageError` if the
+    files are not an even stack, or one for each of several time points."""
     files, notes = _find_files(folder, selection)
     if len(files) == 1 and not files[0].placed:
         with open_in_folder(folder, files[0].file) as content:
@@ -68,7 +66,6 @@ def list_files(folder: Path, selection: Selection = WHOLE) -> list[str]:
 
 
 def _find_files(folder: int, selection: Selection) -> tuple[list[SeriesFile], list[str]]:
-    """Return the files that are meant, and notes on what is left out."""
     found = [file for name in _list_names(folder) if (file := _read_file(folder, name)) is not None]
     series: dict[SeriesKey, list[SeriesFile]] = {}
     for file in found:
@@ -133,7 +130,6 @@ def _decode_stack(
 
 
 def _choose_series(groups: dict[SeriesKey, list[SeriesFile]], series: str | None, notes: list[str]) -> list[SeriesFile]:
-    """Return the files of the series that is asked for, or of the only one."""
     if not groups:
         raise ImageError("; ".join(["the folder holds no DICOM slices", *notes]))
     fitting = [key for key in groups if series is None or series in key]

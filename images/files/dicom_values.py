@@ -8,8 +8,17 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ...errors import ImageError
-from ..colors import to_srgb
-from ..pixels import DEPTHS, Native, Range, find_range, fit_integers, mark_blank, rescale, to_native_dtype
+from ..pixels import (
+    DEPTHS,
+    Native,
+    Range,
+    find_range,
+    fit_integers,
+    mark_blank,
+    rescale,
+    to_native_dtype,
+    to_srgb,
+)
 from ..source import Unit
 from .dicom_header import (
     MAGNIFICATION,
@@ -114,9 +123,7 @@ def decode_elements(dataset: Any, header: Header) -> DecodedFrames:
 
 def mark(pixels: np.ndarray, missing: np.ndarray) -> Native:
     """Return frames with one value where they are missing, bool (n, h, w); a slice of a series may be nothing else.
-
-    Colors become 16 bits: 8 may have no value to spare.
-    """
+    Colors become 16 bits: 8 may have no value to spare."""
     if missing.all():
         return Native(np.zeros_like(pixels), (np.inf, -np.inf), 0.0)
     if pixels.ndim == 4:
@@ -144,10 +151,8 @@ def _get_mapping(dataset: Any) -> tuple[float, float] | None:
 
 
 def get_unit(dataset: Any) -> Unit | None:
-    """Return "HU" for a CT image with a rescale that names no other unit, "Gy" for a dose that says so.
-
-    Of a localizer, Hounsfield units are not required (DICOM PS3.3 C.8.2.1, C.8.15.3.10, C.8.8.3).
-    """
+    """Return "HU" for a CT image with a rescale that names no other unit, "Gy" for a dose that says so. Of a localizer,
+    Hounsfield units are not required (DICOM PS3.3 C.8.2.1, C.8.15.3.10, C.8.8.3)."""
     if get_value(dataset, "DoseGridScaling") is not None:
         return "Gy" if get_text(dataset, "DoseUnits") == "GY" else None
     sort = get_text(dataset, "SOPClassUID")
@@ -159,10 +164,8 @@ def get_unit(dataset: Any) -> Unit | None:
 
 
 def get_pixel_size(dataset: Any, frame: int = 0) -> dict[str, Any]:
-    """Return how large a pixel is in the patient, or at the detector if the file does not say more: fields of `Source`.
-
-    DICOM PS3.3 10.7.1: PixelSpacing that equals ImagerPixelSpacing is not corrected, unless a calibration is named.
-    """
+    """Return how large a pixel is in the patient, or at the detector: fields of `Source`. DICOM PS3.3 10.7.1:
+    PixelSpacing that equals ImagerPixelSpacing is not corrected, unless a calibration is named."""
     ratio = parse_numbers(get_value(dataset, "PixelAspectRatio"))  # vertical, horizontal
     shape = {"spacing": None, "aspect": ratio[0] / ratio[1] if len(ratio) == 2 and min(ratio) > 0 else 1.0}
     if regions := list_regions(dataset):
@@ -300,14 +303,12 @@ def _check_boxes(content: bytes) -> None:
 
 
 def _suggest_plugin(decoder: Any) -> str:
-    """Return the packages with which pydicom would decode more, as the end of an error message."""
     if decoder is None or {"pydicom", "pylibjpeg"} & set(decoder.available_plugins) or not decoder.missing_dependencies:
         return ""
     return f"; install {decoder.missing_dependencies[-1].partition(' requires ')[2]}"
 
 
 def join_slices(slices: list[np.ndarray]) -> np.ndarray:
-    """Join slices of one size in one array, of a depth that holds them all."""
     whole = np.stack(slices)
     return whole if whole.dtype.name in DEPTHS else fit_integers(whole, int(whole.min()), int(whole.max()))
 
@@ -324,10 +325,8 @@ class Table(NamedTuple):
 
 
 def get_display(dataset: Any, frame: int, possible: Range) -> Display | None:
-    """Return how a frame asks to be shown: by the first lookup table, or the first window of two numbers.
-
-    `possible` are the lowest and the highest value that its pixels can have.
-    """
+    """Return how a frame asks to be shown: by the first lookup table, or the first window of two numbers. `possible`
+    are the lowest and the highest value that its pixels can have."""
     for item in get_value(dataset, "VOILUTSequence", frame) or ():
         table = read_table(dataset, item, possible)
         if table is not None and len(table.entries) > 1:
@@ -349,10 +348,8 @@ def get_display(dataset: Any, frame: int, possible: Range) -> Display | None:
 
 
 def read_table(dataset: Any, item: Any, possible: Range) -> Table | None:
-    """Return a lookup table of a file; None if it has no entries.
-
-    The first value may be written with the wrong sign; it counts so that the table maps values that pixels can have.
-    """
+    """Return a lookup table of a file; None if it has no entries. The first value may be written with the wrong sign;
+    it counts so that the table maps values that pixels can have."""
     numbers, data = parse_numbers(item.get("LUTDescriptor")), item.get("LUTData")
     if len(numbers) != 3 or data is None:
         return None
@@ -367,10 +364,8 @@ def read_table(dataset: Any, item: Any, possible: Range) -> Table | None:
 
 
 def choose_display(wish: Display | None, measured: Range, usual: Range, *, inverted: bool) -> Display:
-    """Return how values are shown: as the file asks, if that tells any that were measured apart, or the usual range.
-
-    Inverted, the lowest value is white (MONOCHROME1).
-    """
+    """Return how values are shown: as the file asks, if that tells any that were measured apart, or the usual range;
+    inverted, the lowest value is white (MONOCHROME1)."""
     fits = wish is not None and wish[0][0] < measured[1] and wish[0][1] > measured[0]
     (black, white), curve = wish if wish is not None and fits else (usual, None)
     if not inverted:

@@ -15,8 +15,18 @@ from PIL import BmpImagePlugin, GifImagePlugin, Image, JpegImagePlugin, PngImage
 
 from ...errors import ImageError
 from .. import limits
-from ..colors import NAMED, name_space, to_srgb
-from ..pixels import ORIENTATION, SHAPES, lay_on_ground, mark_blank, pillow_to_array, to_native_dtype, turn_upright
+from ..pixels import (
+    NAMED,
+    ORIENTATION,
+    SHAPES,
+    lay_on_ground,
+    mark_blank,
+    name_space,
+    pillow_to_array,
+    to_native_dtype,
+    to_srgb,
+    turn_upright,
+)
 from ..source import Source, Volume
 from .dicom_header import is_dicom
 from .paths import WHOLE, Reserve, Selection, open_in_folder, read_exactly
@@ -138,7 +148,6 @@ def read_pictures(file: BinaryIO, head: bytes, reserve: Reserve) -> Source:
 
 
 def _load(file: BinaryIO, head: bytes, reserve: Reserve) -> tuple[Image.Image, int]:
-    """Return the first picture, decoded, and how many frames the file has."""
     opener = next((opener for accepts, opener in FORMATS.values() if accepts(head)), None)
     if opener is None:
         kinds = f"{', '.join(FORMATS)}, DICOM, NIfTI, MetaImage, NRRD, NumPy .npy"
@@ -186,7 +195,6 @@ def _read_bmp_colors(file: BinaryIO, head: bytes, image: Image.Image) -> None:
 
 
 def _count(file: BinaryIO, mark: bytes) -> int:
-    """Return how often a mark stands in a file."""
     count, last = 0, b""
     while part := file.read(2**20):
         count += (last + part).count(mark)

@@ -40,10 +40,7 @@ def get_header_size(head: bytes) -> int | None:
 
 
 def read_nifti(file: BinaryIO, reserve: Reserve, *, zipped: bool) -> Source:
-    """Return the middle axial slice of a volume; if there are several volumes in time, of the first.
-
-    Of many volumes in time, no more are read than `limits.MAX_TIMES` allows.
-    """
+    """Return the middle axial slice of a volume, of several in time of the first; see `read_stack`."""
     import nibabel
 
     stream: IO[bytes] = gzip.GzipFile(fileobj=file) if zipped else file  # type: ignore[assignment]
@@ -71,9 +68,7 @@ def read_nifti(file: BinaryIO, reserve: Reserve, *, zipped: bool) -> Source:
 
 def read_stack(stream: Any, reserve: Reserve, sides: Sequence[int], dtype: np.dtype[Any]) -> tuple[np.ndarray, int]:
     """Return the values (t, z, y, x) of an array, and how many time points `limits.MAX_TIMES` does not allow to read.
-
-    `sides` are those of the array, the fastest axis first; all axes beyond the third count as time.
-    """
+    `sides` are those of the array, the fastest axis first; all axes beyond the third count as time."""
     shape = (*sides, 1, 1)[2::-1]
     limits.check_size(shape, dtype.itemsize)
     once, count = limits.estimate_size(shape, dtype.itemsize), math.prod(sides[3:])
@@ -209,7 +204,6 @@ def read(file: BinaryIO, reserve: Reserve, folder: int | None) -> Source:
 
 
 def read_header(file: BinaryIO) -> bytes:
-    """Return the bytes of a header, with the line that ends it."""
     content = file.read(MAX_HEADER)
     end = (NRRD_END if content.startswith(b"NRRD") else META_END).search(content)
     if end is None or (not end[0] and len(content) == MAX_HEADER):
@@ -229,7 +223,6 @@ def get_data_name(header: bytes) -> str | None:
 
 
 def _parse(header: bytes) -> dict[str, str]:
-    """Return the elements of a header; raise `ImageError` for what is not read."""
     nrrd = header.startswith(b"NRRD")
     lines = (line.partition(":" if nrrd else "=") for line in header.decode("latin1").splitlines())
     fields = {key.strip(): value.strip() for key, _, value in lines if not (nrrd and value.startswith("="))}

@@ -36,7 +36,6 @@ class Selection(NamedTuple):
     header: str | None = None  # the file of a folder that is opened, which may name another one in it
 
     def __str__(self) -> str:
-        """Return the selection as it stands at the end of a path."""
         parts = (("series", self.series), ("stack", self.stack))
         return "".join(f"#{name}={value}" for name, value in parts if value is not None)
 
@@ -86,12 +85,8 @@ def find_path(text: str, folder: Folder | None) -> Path:
 
 @contextmanager
 def open_location(where: ImageLocation, folder: Folder | None) -> Iterator[tuple[BinaryIO | bytes | int, str | None]]:
-    """Open the file at `where` for reading; raise `ImageError` if it may not be read.
-
-    Yields:
-        The open file, its bytes if it has no path, or the descriptor of a folder. For a file of `DETACHED`, that of the
-        folder in which it lies, and its name.
-    """
+    """Open the file at `where`; raise `ImageError` if it may not be read. Yield the open file, its bytes if it has no
+    path, or the descriptor of a folder; for a file of `DETACHED`, that of its folder, and its name."""
     text = "" if isinstance(where, bytes) else os.fspath(where)
     if isinstance(where, bytes) or is_data_url(text):
         content = where if isinstance(where, bytes) else decode_data_url(text)
@@ -169,7 +164,6 @@ def open_in_folder(folder: int, name: str) -> Iterator[BinaryIO | None]:
 
 
 def is_data_url(where: str) -> bool:
-    """Return whether a location is a `data:` URL, and no path."""
     return where[:5].lower() == "data:"
 
 

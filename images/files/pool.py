@@ -33,10 +33,8 @@ from .transfer import Channel, ChannelClosed, Message
 
 
 class Budget:
-    """Threads hold parts of `total`, and wait until their part fits.
-
-    Only one of them waits for that, and the others behind it: small parts do not keep a large one waiting for ever.
-    """
+    """Threads hold parts of `total`, and wait until their part fits. One thread waits at a time, in order, so small
+    requests cannot starve a large one."""
 
     def __init__(self, total: int) -> None:
         self.total = self._free = total
@@ -65,12 +63,13 @@ BOOT = """
 import json, sys
 from importlib import util
 root, descriptors, sys.path[:] = json.loads(sys.argv[1])
-spec = util.spec_from_file_location("viewbox", root + "/__init__.py", submodule_search_locations=[root])
-sys.modules["viewbox"] = module = util.module_from_spec(spec)
-spec.loader.exec_module(module)
+if root:
+    spec = util.spec_from_file_location("viewbox", root + "/__init__.py", submodule_search_locations=[root])
+    sys.modules["viewbox"] = module = util.module_from_spec(spec)
+    spec.loader.exec_module(module)
 from viewbox.images.files.worker import main
 main(*descriptors)
-"""  # the package may be installed in any way, in a folder of any name: it is loaded from where it is
+"""  # the package may lie in a folder of any name, or in a zip file (`root` is ""): it is loaded from where it is
 
 What = Literal["source", "picture"]
 
@@ -86,12 +85,14 @@ class WorkerProcess:
         if not sys.executable:
             raise ImageError("there is no Python (sys.executable) to start a process that decodes it")
         ours, theirs = socket.socketpair()
-        root = str(Path(__file__).resolve().parents[2])
-        paths = [os.path.abspath(path) for path in sys.path if path]
+        root = Path(__file__).resolve().parents[2]
+        is_folder = root.is_dir()
+        zipped = [] if is_folder else [str(root.parent)]  # a zip file is one of the places that Python searches
+        paths = [*zipped, *(os.path.abspath(path) for path in sys.path if path)]
         environment = {name: os.environ[name] for name in KEPT if name in os.environ}
         watched, self.held = os.pipe()  # nothing is ever written; it closes when this process ends, however it ends
         given = [theirs.fileno(), watched]
-        command = [sys.executable, "-I", "-S", "-c", BOOT, json.dumps([root, given, paths])]
+        command = [sys.executable, "-I", "-S", "-c", BOOT, json.dumps([str(root) * is_folder, given, paths])]
         problem = ""
         with theirs:
             try:
@@ -146,7 +147,6 @@ class WorkerProcess:
         raise ImageError(problem)
 
     def end(self) -> None:
-        """End the process, whatever it does."""
         self.process.kill()
         with suppress(subprocess.TimeoutExpired):  # the kernel may keep it in a read of a disk that is gone
             self.process.wait(1)
@@ -184,7 +184,6 @@ class WorkerProcess:
         return answer
 
     def _finish(self, answer: Message, room: int) -> Source | Image.Image:
-        """Return what the message and the bytes behind it, at most `room`, say."""
         if "error" in answer:
             self.stays = bool(answer["stays"])
             raise ImageError("".join(letter for letter in str(answer["error"]) if letter.isprintable())[:500])
@@ -267,10 +266,8 @@ _pool = Pool()
 
 
 def decode(what: What, content: formats.Content | bytes, selection: Selection = WHOLE) -> Source | Image.Image:
-    """Decode a file (open, its bytes, or the descriptor of a folder) in a worker.
-
-    `what` is wanted: the source, or the first picture if the file is of a format that Pillow reads.
-    """
+    """Decode a file (open, its bytes, or the descriptor of a folder) in a worker. `what` is wanted: the source, or the
+    first picture if the file is of a format that Pillow reads."""
     while True:
         with suppress(IdleWorkerEnded), _pool.lend() as worker:
             return worker.decode(what, content, _pool.memory, selection)

@@ -25,11 +25,8 @@ NOWHERE = np.full((3, 3), np.nan)
 
 @dataclass(frozen=True, eq=False)
 class Slice:
-    """One picture and where it lies.
-
-    Its place are the middle of its first pixel in mm (x to the patient's left, y to the back, z to the head), and unit
-    vectors along its rows and down its columns, (3, 3); `NOWHERE` if it cannot be stacked.
-    """
+    """One picture and where it lies: the middle of its first pixel in mm (x to the patient's left, y to the back, z to
+    the head), and unit vectors along its rows and down its columns, (3, 3); `NOWHERE` if it cannot be stacked."""
 
     name: str  # of its file or frame, in messages
     shape: tuple[int, int]  # (rows, columns)
@@ -43,12 +40,10 @@ class Slice:
 
     @property
     def placed(self) -> bool:
-        """Whether it can be stacked."""
         return self.place is not NOWHERE
 
     @property
     def normal(self) -> np.ndarray:
-        """The direction at right angles to its rows and columns."""
         return np.cross(self.place[1], self.place[2])
 
 
@@ -131,15 +126,9 @@ def describe_left_out(groups: Sequence[Sequence[Slice]]) -> list[str]:
 
 
 def arrange(slices: Sequence[S]) -> tuple[list[list[S]], np.ndarray]:
-    """Return the slices of one group in order, and where their stack lies.
-
-    Raises:
-        ImageError: they are not an even stack, or one for each of several time points.
-
-    Returns:
-        The slices of each time point in the order of their places; and (4, 4), from column, row and place in that order
-        to millimeters in the patient.
-    """
+    """Return the slices of one group by time point, in the order of their places, and (4, 4), from column, row and
+    place in that order to millimeters in the patient. Raise `ImageError` if they are no even stack, or one for each
+    time point."""
     if not slices[0].placed:
         raise ImageError(f"{describe(slices[0])}: no stack")
     normal = slices[0].normal
@@ -234,10 +223,8 @@ def _measure_step(slices: Sequence[Slice], normal: np.ndarray) -> np.ndarray:
 
 
 def arrange_sparse(slices: Sequence[Slice]) -> tuple[np.ndarray, np.ndarray]:
-    """Return the place of each slice in an even stack that may have gaps, from 0, and the affine of that stack.
-
-    Places are as far apart as the slices say, or else as the two nearest of them, if all gaps are multiples of that.
-    """
+    """Return the place of each slice in an even stack that may have gaps, from 0, and its affine. Places are as far
+    apart as the slices say, or else as the two nearest of them, if all gaps are multiples of that."""
     normal = slices[0].normal
     first = min(slices, key=lambda one: float(one.place[0] @ normal))
     ways = np.array([one.place[0] for one in slices]) - first.place[0]

@@ -18,8 +18,7 @@ from PIL import Image, TiffImagePlugin
 
 from ...errors import ImageError
 from .. import limits
-from ..colors import to_srgb
-from ..pixels import ORIENTATION, lay_on_ground, mark_blank, pillow_to_array, rescale, turn_upright
+from ..pixels import ORIENTATION, lay_on_ground, mark_blank, pillow_to_array, rescale, to_srgb, turn_upright
 from ..source import Source, Volume
 from .paths import Reserve, read_exactly
 
@@ -190,7 +189,6 @@ def _decompress(compression: int, content: bytes, out: int) -> bytes:
 
 
 def _seek_with_pillow(file: BinaryIO, page: Any, image: Any) -> Any:
-    """Return `image`, or the file as Pillow opens it, at a page."""
     try:
         if image is None:
             file.seek(0)

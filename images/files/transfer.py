@@ -18,8 +18,7 @@ import numpy as np
 from PIL import Image
 
 from ...errors import ImageError
-from ..colors import to_srgb
-from ..pixels import CODES, DEPTHS, ORIENTATION
+from ..pixels import CODES, DEPTHS, ORIENTATION, to_srgb
 from ..source import Source, Volume
 
 MAX_MESSAGE = 2**20  # bytes of JSON
@@ -34,11 +33,8 @@ class ChannelClosed(Exception):
 
 
 class Channel:
-    """One end of a pair of sockets.
-
-    `deadline` is the time (`time.monotonic`) until which the other side must have answered; None waits for ever.
-    `ahead` are the bytes that have come and are not read.
-    """
+    """One end of a pair of sockets, whose other side must have answered until `deadline` (`time.monotonic`). `ahead`
+    are the bytes that have come and are not read."""
 
     def __init__(self, sock: socket.socket) -> None:
         self.sock = sock
@@ -73,7 +69,6 @@ class Channel:
         return message, descriptors
 
     def _read(self, count: int) -> memoryview:
-        """Return the next bytes."""
         if len(self.ahead) < count:
             whole = memoryview(bytearray(count))
             self.read_into(whole)

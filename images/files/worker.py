@@ -56,11 +56,8 @@ def silence(path: str) -> None:
 
 
 def end_with_parent(watched: int) -> None:
-    """Have the kernel end this process when the parent is gone, even while a decoder hangs (Linux).
-
-    The kernel sends SIGIO, which ends the process, when anything happens to the pipe: it closes.
-    The socket would not do: its signals may come late, when the message that they tell of has long been read.
-    """
+    """Have the kernel end this process when the parent is gone, even while a decoder hangs (Linux): it sends SIGIO when
+    the pipe closes. The signals of a socket may come late, when their message has long been read."""
     if sys.platform == "linux":
         fcntl.fcntl(watched, fcntl.F_SETOWN, os.getpid())
         fcntl.fcntl(watched, fcntl.F_SETFL, fcntl.fcntl(watched, fcntl.F_GETFL) | fcntl.FASYNC)
@@ -131,11 +128,8 @@ class Worker:
         self.set_limits(memory)
 
     def set_limits(self, memory: int) -> None:
-        """Set the limits for a file that takes `memory` bytes.
-
-        Beyond the time, the kernel sends SIGPROF, which ends the process; an allocation beyond the memory fails, which
-        Python raises as `MemoryError`.
-        """
+        """Set the limits for a file that takes `memory` bytes: beyond the time, the kernel sends SIGPROF, which ends
+        the process; an allocation beyond the memory raises `MemoryError`."""
         signal.setitimer(signal.ITIMER_PROF, limits.get_cpu_seconds(memory))
         if self.size is None:
             return

@@ -30,28 +30,19 @@ log = logging.getLogger("viewbox.rollouts")
 
 
 class ViewboxAgentLoop(AgentLoopBase):
-    """Plays one row of the exported tasks. verl makes a loop for every row; what they share is made once a process.
-
-    Args:
-        config: the exported config; a relative path begins at the folder of the agent-loop YAML.
-        tools: verl's own tools, which are not used.
-    """
+    """Plays one row of the exported tasks. verl makes a loop for every row; what they share is made once a process. The
+    path `config` of the exported config begins at the folder of the agent-loop YAML."""
 
     def __init__(self, *args: Any, config: str, tools: Any = None, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.stage: Stage = open_stage(config, self.config, self.processor)
 
     async def run(self, sampling_params: dict[str, Any], **row: Any) -> AgentLoopOutput | list[AgentLoopOutput]:
-        """Play the episode of a row.
+        """Return the tokens, images and reward of the episode of a row.
 
-        Returns:
-            The tokens, images and reward of the episode. One that teaches nothing is no row in training, so that it
-            does not count in the mean of its group; a row without a token to learn in validation, and in verl's older
-            trainer, which takes no fewer.
-
-        Raises:
-            ConfigError: the task is not that of the export, a setting of verl does not fit, or the prompt is too long.
-            GeneratorError: verl's server failed.
+        One that teaches nothing is no row in training, so that it does not count in the mean of its group; in
+        validation, and in verl's older trainer, it is a row without a token to learn. Raise `ConfigError` if the task
+        or a setting does not fit, `GeneratorError` if verl's server failed.
         """
         started = time.monotonic()
         stage = self.stage
@@ -122,13 +113,9 @@ class _Server:
         self.seconds, self.num_preempted = 0.0, -1
 
     async def ask(self, request: TokenRequest) -> SampledTokens:
-        """Return a reply of verl's server.
-
-        Raises:
-            ConfigError: the prompt is longer than verl's rows.
-            ReplyError: the server gave the reply up.
-            GeneratorError: the server failed; verl decides what becomes of the group.
-        """
+        """Return a reply of verl's server. Raise `ConfigError` if the prompt is longer than verl's rows,
+        `ReplyError` if the server gave the reply up, and `GeneratorError` if it failed: verl then decides what
+        becomes of the group."""
         prompt = len(request.conversation.record.prompt_ids)
         if prompt > self.prompt_length:
             raise ConfigError(

@@ -22,9 +22,8 @@ from ...core.tasks import to_sequence
 from ...envs.from_config import build_envs, check_turns
 from ...errors import ConfigError
 from ...records import Task
-from ...utils.files import check_out, create_whole
+from ...utils.files import check_out, create_whole, fill_template
 from ...utils.secrets import mask_message, mask_settings
-from ...utils.templates import fill_template
 from ...utils.terminal import describe_error, make_line
 
 if TYPE_CHECKING:  # it imports torch
@@ -69,12 +68,8 @@ class VerlExport:
 
 
 def export_verl(name: str, out: str | Path, overrides: Sequence[str] = ()) -> VerlExport:
-    """Write the folder of a config, whole or not at all. It holds no images and no references: workers make them.
-
-    Raises:
-        ConfigError: verl cannot run the config, a setting is invalid, a package is missing, or `out` exists.
-        ModelError: the model cannot be loaded.
-    """
+    """Write the folder of a config, whole or not at all. It holds no images and no references: workers make them. Raise
+    `ConfigError` if verl cannot run the config, `ModelError` if the model cannot be loaded."""
     out, config = check_out(out, "new"), schema.load(name, overrides)
     with schema.locate_errors(config):
         check_config(config)
@@ -98,7 +93,7 @@ def _write(config: Config, out: Path) -> VerlExport:
         import pyarrow
         from pyarrow import parquet
 
-        from ...assets import PACKAGE
+        from ...assets import PACKAGE, find_model_folder
         from ...engines.hf import loading
         from ...engines.hf.chat_tokens import ChatTokens
     except ImportError as error:
@@ -137,7 +132,7 @@ def _write(config: Config, out: Path) -> VerlExport:
         _dump(folder / LOOP, [{"name": NAME, "_target_": target, "config": CONFIG}])
         _dump(folder / TRAINER, mask_settings(settings))
         is_shipped = str(config.model.name).startswith(PACKAGE)
-        shipped = loading.find_model_folder(str(config.model.name)) if is_shipped else None
+        shipped = find_model_folder(str(config.model.name)) if is_shipped else None
         if shipped is not None:
             shutil.copytree(shipped, folder / MODEL, ignore=shutil.ignore_patterns("__pycache__", "*.py"))
         script = folder / "run.sh"
@@ -284,12 +279,8 @@ def describe_left_out(config: Config) -> list[str]:
 def build_trainer_config(
     config: Config, env: BaseMultiTurnEnv, *, prompt_length: int, pixels: Mapping[str, int]
 ) -> dict[str, Any]:
-    """Return the settings of verl's trainer for a config.
-
-    Args:
-        prompt_length: the most tokens of a prompt.
-        pixels: `min_pixels` and `max_pixels` of an image, for server and trainer alike.
-    """
+    """Return the settings of verl's trainer; `pixels` are `min_pixels` and `max_pixels` of an image, for server and
+    trainer."""
     arguments, log = config.train.arguments, config.log
     group = arguments.get("num_generations", GROUP)
     samples = arguments.get("per_device_train_batch_size", GROUP) * arguments.get("gradient_accumulation_steps", 1)

@@ -28,11 +28,7 @@ TRAIN, HELD_OUT = "train", "held_out"  # `split` of a row
 
 @dataclass(frozen=True)
 class Stage:
-    """The environments and the tokens, made once a process.
-
-    Args:
-        tokens: the way from messages to tokens, with the pixel bounds that verl gives to its servers and its trainer.
-    """
+    """The environments and the tokens, made once a process, with the pixel bounds that verl gives to its servers."""
 
     config: Config
     env: BaseMultiTurnEnv
@@ -40,11 +36,8 @@ class Stage:
     tokens: ChatTokens
 
     def find_task(self, place: Mapping[str, object]) -> tuple[BaseMultiTurnEnv, Task]:
-        """Return the environment and the task of a row.
-
-        Raises:
-            ConfigError: the row is not one that was exported, or there is another task at this place now.
-        """
+        """Return the environment and the task of a row. Raise `ConfigError` if another task, or none, is at this place
+        now."""
         split, number = place.get("split"), place.get("index")
         if split not in (TRAIN, HELD_OUT) or not isinstance(number, numbers.Integral):
             raise ConfigError(
@@ -64,10 +57,8 @@ class Stage:
         return env, task
 
     def derive_seed(self, task: Task, row: Mapping[str, Any]) -> int:
-        """Return the seed of an episode: of its step, its task and its place in the group.
-
-        verl draws a new `uid` for each group in each run. It is used only if the step is not known.
-        """
+        """Return the seed of an episode: of its step (its `uid`, which verl draws, if that is not known), its task and
+        its place in the group."""
         step = row.get("global_steps")
         group = row.get("uid", "") if step is None else step
         sample = row.get("session_id", row.get("priority", 0))
@@ -79,16 +70,8 @@ _stages: dict[Any, Stage] = {}
 
 
 def open_stage(name: str, trainer: Any, processor: Any) -> Stage:
-    """Return the stage of a config; made when it is first asked for.
-
-    Args:
-        name: the exported config; a relative path begins at the folder of the agent-loop YAML.
-        processor: the model's, with its config, as verl loads it.
-
-    Raises:
-        ConfigError: a setting of verl does not fit, or the data may not leave this machine.
-        ModelError: the model's architecture is not supported.
-    """
+    """Return the stage of a config, made when it is first asked for; `processor` is the model's, as verl loads it.
+    Raise `ConfigError` if a setting of verl does not fit, or the data may not leave this machine, and `ModelError`."""
     path = Path(name)
     if not path.is_absolute():
         from verl.utils.import_utils import resolve_config_path
@@ -190,15 +173,11 @@ def set_pixel_bounds(processor: Any, bounds: Mapping[str, Any]) -> object:
 def build_reward_info(
     episode: Episode, env: BaseMultiTurnEnv, missing: float | None = math.nan
 ) -> dict[str, float | None]:
-    """Return the values of one episode by the names that our own trainer logs.
+    """Return the values of one episode by the names that our own trainer logs, without `reward`, which verl reports
+    itself.
 
-    The names depend on the environment alone: verl puts the values of many episodes side by side. Those of the end are
-    `end/<reason>`, 1 for the one that it was. `reward` is left out: verl reports it itself.
-
-    Args:
-        env: the environment whose components are listed; of a mixture, also those of its parts.
-        missing: the value of what does not apply. verl's validation leaves None out of its means, which NaN would
-            spoil; its dynamic sampling in training reads numbers only.
+    The names depend on the environment alone: verl puts the values of many episodes side by side. `missing` stands for
+    what does not apply: verl's validation leaves None out of its means; its dynamic sampling reads numbers only.
     """
     values = get_episode_values(episode)
     del values["reward"]

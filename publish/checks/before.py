@@ -11,17 +11,13 @@ from packaging.utils import canonicalize_name
 
 from ...errors import ConfigError
 from ...version import __version__
-from ..author_files import check_file
+from ..contents import COPY, LIBRARY, ROOT, check_file, list_imports, read_library, read_members
 from ..release import is_version, read_license
-from ..vendor import ROOT, list_imports
 from .project import ENTRY_POINTS, build_wheel, list_left_words, open_wheel
 from .rows import Failed, check, shorten
 from .trial import Trial
 
 NAME = r"[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?"
-SCRIPT = "#!{python}\nimport sys\nfrom {module} import {name}\nsys.exit({call}())\n"
-SCRIPT_NAME = re.compile(r"[A-Za-z0-9_][\w.-]*", re.ASCII)  # a file of one folder
-MAX_SCRIPTS = 1000
 
 
 @check(
@@ -92,8 +88,8 @@ def check_words(trial: Trial) -> str:
     mend="remove it from the package; read keys from environment variables, and replace a key that was written down",
 )
 def check_files(trial: Trial) -> str:
-    """No file of the module, hidden ones too, is a link, too large, named like a secret, or holds a key."""
-    files, problems = trial.project.list_files(hidden=True), []
+    """No file of the module, hidden or in a zip file, is a link, too large, named like a secret, or holds a key."""
+    files, problems = trial.project.list_files(hidden=True), list[str]()
     for path in files:
         try:
             check_file(trial.project.folder / path)
@@ -102,6 +98,35 @@ def check_files(trial: Trial) -> str:
     if problems:
         raise Failed(shorten(problems))
     return f"{len(files)} files; no links, no keys"
+
+
+def list_libraries(trial: Trial) -> list[Path]:
+    """Return the zip files with viewbox that a published package carries."""
+    return [path for path in trial.project.list_files() if COPY.fullmatch(path.as_posix())]
+
+
+@check(
+    "carried viewbox",
+    needs=("files",),
+    mend="publish the environment again; if it came so from a hub, do not use it",
+    applies=lambda trial: trial.project.is_published and bool(list_libraries(trial)),
+)
+def check_library(trial: Trial) -> str:
+    """The viewbox that the package carries is that of its version: the contents of its files are compared."""
+    (path,), own = list_libraries(trial), read_library()
+    held = dict(read_members(trial.project.folder / path))
+    if not held:
+        raise Failed(f"{path}: cannot be read as a zip file", "download it again; a file of git-lfs needs git-lfs")
+    if path.name != LIBRARY:
+        return f"{path.stem}, not compared: that needs viewbox of its version, and this is {__version__}"
+    problems = {
+        name: "is missing" if name not in held else "has other content" if name in own else "is no file of viewbox"
+        for name in sorted({*own, *held})
+        if own.get(name) != held.get(name)
+    }
+    if problems:
+        raise Failed(f"{path}: {shorten([f'{name} {problem}' for name, problem in problems.items()])}")
+    return f"{path.stem}: its {len(held)} files are those of this viewbox"
 
 
 @check(
@@ -142,8 +167,8 @@ def check_dependencies(trial: Trial) -> str:
     for path in trial.project.list_files():
         parts = path.parts
         if parts[1:2] == ("_vendor",):  # what a published package copies
-            known.add(parts[2])
-        if path.suffix == ".py" and parts[1:3] != ("_vendor", "viewbox"):
+            known.add(parts[2].partition("-")[0])  # viewbox-0.2.0.zip
+        if path.suffix == ".py":
             for module in _list_imported(trial.project.folder / path):
                 undeclared.setdefault(module, f"{path} imports {module!r}, which no declared package brings")
     if problems := [text for module, text in undeclared.items() if module not in known]:
@@ -160,12 +185,6 @@ def _list_modules(tops: Mapping[str, Sequence[str]], found: Iterable[str]) -> se
 
 def _list_extras(trial: Trial) -> list[str]:
     return [line for lines in trial.project.table.get("optional-dependencies", {}).values() for line in lines]
-
-
-def list_missing_programs(trial: Trial) -> set[str]:
-    """Return the names of what the extras of a package declare and nobody installed here."""
-    names = {canonicalize_name(re.split(r"[^\w.-]", line.strip())[0]) for line in _list_extras(trial)}
-    return {name for name in names if not find_installed([name])}
 
 
 def _list_imported(path: Path) -> set[str]:
@@ -225,33 +244,12 @@ def find_installed(names: Sequence[str]) -> set[str]:
 
 
 def unpack_wheel(wheel: Path, site: Path, *, with_viewbox: bool) -> Path:
-    """Unpack a wheel into a new folder, with its programs in `bin` and a link to the viewbox that runs; returns it."""
-    (site / "bin").mkdir(parents=True)
+    """Unpack a wheel into a new folder, with a link to the viewbox that runs; returns it."""
     with open_wheel(wheel) as file:
         file.extractall(site)
-    for path in site.glob("*.dist-info"):
-        _write_scripts(Distribution.at(path), site / "bin")
     if with_viewbox and not (site / "viewbox").exists():
         (site / "viewbox").symlink_to(ROOT)
     return site
-
-
-def _write_scripts(found: Distribution, folder: Path) -> None:
-    entries = [one for group in ("console_scripts", "gui_scripts") for one in found.entry_points.select(group=group)]
-    if len(entries) > MAX_SCRIPTS:
-        raise Failed(
-            f"{len(entries):,} scripts; allowed: {MAX_SCRIPTS:,}", "shorten [project.scripts] in pyproject.toml"
-        )
-    for entry in entries:
-        call = entry.pattern.fullmatch(entry.value)
-        if not SCRIPT_NAME.fullmatch(entry.name) or call is None or not call["attr"]:
-            given = f"script {entry.name!r:.200} = {entry.value!r:.200}"
-            allowed = 'a name of letters, digits, "_", "-" and ".", and "module:function"'
-            raise Failed(f"{given}; allowed: {allowed}", "correct [project.scripts] in pyproject.toml")
-        name, _, _ = call["attr"].partition(".")
-        text = SCRIPT.format(python=sys.executable, module=call["module"], name=name, call=call["attr"])
-        (folder / entry.name).write_text(text, encoding="utf-8")
-        (folder / entry.name).chmod(0o755)
 
 
 @check(

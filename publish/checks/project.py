@@ -13,7 +13,7 @@ from typing import Any
 
 from ...errors import ConfigError
 from ...utils.files import open_regular, read_regular
-from ..author_files import CODE, MAX_FILE
+from ..contents import CODE, MAX_FILE
 from .process import Limits, run_limited
 from .rows import Failed
 

@@ -1,7 +1,6 @@
 """What the checks of one package share: its copy and unpacked wheel, and the two processes that play it."""
 
 import json
-import os
 import signal
 import sys
 import tempfile
@@ -149,9 +148,3 @@ class Trial:
         ended = {str(one.get("name")): one for one in read if isinstance(one, dict)}
         refused = [one for one in read if isinstance(one, list) and len(one) == 2]
         return Seen(outcome, ["import", *(job[0] for job in jobs)], ended, refused)
-
-
-def make_path(site: Path) -> dict[str, str]:
-    """Return the variables with which programs find a package in the folder of its wheel."""
-    paths = (str(site / "bin"), str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath))
-    return {"PATH": os.pathsep.join(paths), "PYTHONPATH": str(site)}

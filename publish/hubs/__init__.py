@@ -4,8 +4,7 @@ from pathlib import Path
 
 from ...errors import ConfigError, describe_unknown
 from ...utils.files import check_out
-from ..release import Kind
-from .base import Hub, Place, split_repository
+from .base import Hub, Kind, Place, split_repository
 from .directory import Directory
 from .hf import HuggingFace
 from .prime import Prime

@@ -1,17 +1,60 @@
-"""What `viewbox publish` asks of a place that it publishes to. A new hub is one file with a class like this."""
+"""A release, and what is asked of the place that it goes to. A new hub is one file with a class like `Hub`."""
 
+import hashlib
 import re
 import subprocess
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Literal, Protocol
 
 from ...errors import ConfigError
 from ...utils.terminal import make_printable
-from ..release import Kind, Release
 
+Kind = Literal["environment", "model"]
 _OWNER = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,95}", re.ASCII)
 MAX_SHOWN = 600  # characters of a hub's answer that a message repeats
+
+
+@dataclass(frozen=True)
+class SentFile:
+    """A file of a release; `note` names what a reader should look at: "data", "DICOM with PatientName"."""
+
+    path: str
+    size: int
+    sha256: str
+    note: str = ""
+
+    @property
+    def is_dicom(self) -> bool:
+        return self.note.startswith("DICOM")
+
+
+@dataclass(frozen=True)
+class Release:
+    """A package or a model that is ready to leave."""
+
+    kind: Kind
+    name: str
+    version: str
+    folder: Path
+    files: tuple[SentFile, ...]
+    about: Mapping[str, Any] = field(default_factory=dict)  # entries of the manifest: `environment`, …
+    module: str = ""
+
+    @property
+    def size(self) -> int:
+        return sum(file.size for file in self.files)
+
+    @property
+    def hashes(self) -> dict[str, str]:
+        return {file.path: file.sha256 for file in self.files}
+
+
+def compute_hash(path: Path) -> str:
+    """Return the SHA-256 of a file."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 @dataclass(frozen=True)

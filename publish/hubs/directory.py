@@ -12,8 +12,7 @@ from typing import Any
 
 from ...errors import ConfigError
 from ...utils.files import check_out, create_whole
-from ..release import Release, compute_hash
-from .base import Hub, Place
+from .base import Hub, Place, Release, compute_hash
 
 MANIFEST = ".viewbox-published.json"  # the files that viewbox wrote, with hashes; all others are the user's
 

@@ -19,8 +19,7 @@ from ...errors import ConfigError
 from ...utils.importing import import_hub
 from ...utils.secrets import mask_message, remember
 from ...utils.terminal import make_line
-from ..release import Release
-from .base import MAX_SHOWN, Hub, MissingError, Place
+from .base import MAX_SHOWN, Hub, MissingError, Place, Release
 from .directory import MANIFEST
 
 Result = TypeVar("Result")

@@ -17,8 +17,7 @@ from pathlib import Path
 from ...errors import ConfigError
 from ...utils.secrets import mask_message, remember
 from ...utils.terminal import make_line
-from ..release import Release
-from .base import MAX_SHOWN, Hub, MissingError, Place
+from .base import MAX_SHOWN, Hub, MissingError, Place, Release
 
 ATTEMPTS = 3  # of a command that a busy hub or a cut connection ended
 WAIT = 1.0  # seconds before the second attempt, then twice as many

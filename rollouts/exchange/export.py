@@ -13,10 +13,9 @@ from ...core.messages import to_openai_messages
 from ...errors import ConfigError, ImageError, StoreError, describe_unknown
 from ...images.ref import ImageRef
 from ...records import Episode
-from ...utils.files import create_whole
+from ...utils.files import create_whole, fill_template
 from ...utils.frozen import thaw
 from ...utils.importing import import_hub
-from ...utils.templates import fill_template
 from ...utils.terminal import make_line
 from ..scoring.restriction import find_restriction
 from ..store.reader import EpisodeReader, load
@@ -38,12 +37,6 @@ class Export:
 
 def export_run(run: str | Path, to: str, out: str | Path, options: Export = Export()) -> Report:
     """Write a run in another form, whole or not at all; what cannot be read or said is counted in the report.
-
-    Args:
-        run: a run folder, or a folder of episodes. Nothing in it is changed.
-        to: one of `FORMS`.
-        out: the file, or for `hf` the folder; it must not exist.
-        options: which episodes, and how.
 
     Raises:
         ConfigError: an unknown form, a package is missing, `out` exists, or no episode is left.

@@ -20,25 +20,15 @@ MAX_CONFIG = 2**20
 
 @dataclass
 class Report:
-    """How many episodes were taken and why the others were not.
+    """How many episodes were taken and why the others were not."""
 
-    Args:
-        path: what was written.
-        kept: episodes in it.
-        left_out: how many were left out, by reason.
-        skipped: how many of those nobody asked to leave out: they cannot be read, or the form cannot hold them.
-        broken: reason by place, for the first 100 episodes that cannot be read.
-        not_held: what the new form cannot say, and how often that was so.
-        pushed: the address on the hub, if it was put there.
-    """
-
-    path: str
+    path: str  # what was written
     kept: int = 0
-    left_out: Counter[str] = field(default_factory=Counter)
-    skipped: int = 0
-    broken: dict[str, str] = field(default_factory=dict)
-    not_held: Counter[str] = field(default_factory=Counter)
-    pushed: str = ""
+    left_out: Counter[str] = field(default_factory=Counter)  # how many, by reason
+    skipped: int = 0  # of those, that nobody asked to leave out: they cannot be read, or the form cannot hold them
+    broken: dict[str, str] = field(default_factory=dict)  # reason by place, for the first 100 that cannot be read
+    not_held: Counter[str] = field(default_factory=Counter)  # what the new form cannot say, and how often
+    pushed: str = ""  # the address on the hub
 
     def skip(self, reason: str, count: int = 1) -> None:
         """Count episodes that nobody asked to leave out."""
@@ -74,12 +64,8 @@ class Report:
 class Choice:
     """What `--where`, `--best`, `--per-task` and `--reward-between` say.
 
-    Args:
-        where: conditions, which must all hold (`filters.py`).
-        best: how many of the highest rewards are taken; None: all. Of equal rewards the first is the better.
-        per_task: `best` of each task, not of the run.
-        reward_between: lowest and highest mean reward of a task whose episodes are taken. The mean is that of all its
-            episodes with a score, whatever `where` says.
+    Of equal rewards the first is the better. The mean of `reward_between` is that of all episodes of a task with a
+    score, whatever `where` says.
     """
 
     where: Sequence[str] = ()

@@ -24,7 +24,7 @@ from typing import Annotated, Any, ClassVar
 
 from pydantic import BeforeValidator, Field
 
-from ...core.parsing.strict_json import build_object
+from ...core.parsing.json_text import build_object
 from ...errors import ViewboxError
 from ...network.hosts import is_loopback
 from ...records import Episode, Message

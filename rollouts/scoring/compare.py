@@ -1,6 +1,7 @@
-"""Two sets of saved episodes, compared on the tasks that both played.
+"""Two sets of saved episodes, compared on the tasks that both played; among them, what tools are worth.
 
     print(compare_runs("runs/a", "runs/b").scores["reward"].difference)
+    print(compare_tools(viewbox.load("runs/mine/with_tools"), viewbox.load("runs/mine/without_tools")))
 
 A task counts once, with the mean of its episodes on each side (`table.py`): the seed and number of a sample couple no
 two models.
@@ -8,7 +9,7 @@ two models.
 
 import math
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -16,21 +17,22 @@ from typing import Any
 import numpy as np
 
 from ...errors import ConfigError
-from ...records import Scores
+from ...records import Episode, Scores
 from ...utils.conditions import format_value, sort_key
 from ...utils.values import reaches
 from ..store.layout import LINES
 from ..store.reader import load
 from ..store.run_folder import HELD_OUT, list_held_out
 from . import MIN_TASKS, RULE, filters
-from .reward_source import RewardArgument, build_sharing_check, find_reward, score_episodes
+from .saved_run import RewardArgument, SavedRun
 from .table import CONFIDENCE, MAX_GROUPS, Interval, Table, pair_tasks
-from .trust import Trust
 
 TOTAL = "reward"  # the name of the total among the scores
 SOLVED = 0.5  # a task is solved if its mean reward is at least this
 SAME = 1e-9  # a smaller difference is a tie
 MAX_FLIPS = 1000  # tasks that are listed, of each direction
+MAX_UNANSWERED = 0.2  # a larger share of unanswered episodes without tools is told
+MAX_TOOLS = 64  # names: more than any environment has come from forged episodes
 SEVERAL = "(several)"  # the group of a task whose episodes have different values
 
 
@@ -132,7 +134,6 @@ def compare_runs(
     where: Sequence[str] = (),
     by: str | None = None,
     resamples: int = 1000,
-    trust: bool = False,
     ask_judge: bool = False,
 ) -> Comparison:
     """Compare two runs on the tasks that both played.
@@ -148,7 +149,6 @@ def compare_runs(
         where: only episodes with FIELD OP VALUE, such as end_reason=answered; may be repeated.
         by: also compare for each value of this field of the first run's episodes, such as reference.kind.
         resamples: no intervals if this is 0; those of means need no bootstrap draws.
-        trust: import and run code that a reward inside a run names. Only for runs you trust.
         ask_judge: ask the judge that a reward inside a run names.
 
     Raises:
@@ -160,9 +160,8 @@ def compare_runs(
     conditions = [filters.parse_filter(text) for text in where]
     if by is not None:
         filters.check_field(by)
-    allowed = Trust(code=trust, judge=ask_judge)
-    read_a = _SideReader(Path(a), reward, conditions, by, allowed)
-    read_b = _SideReader(Path(b), reward, conditions, None, allowed)
+    read_a = _SideReader(Path(a), reward, conditions, by, ask_judge)
+    read_b = _SideReader(Path(b), reward, conditions, None, ask_judge)
     pairs = pair_tasks(read_a.table, read_b.table, read_a.groups)
     rewards = _list_rewards(pairs, read_a, read_b)
     side_a, side_b = (read.describe([one.task for one in rewards]) for read in (read_a, read_b))
@@ -205,7 +204,7 @@ def find_held_out(run: str | Path) -> tuple[Path, Path]:
 class _SideReader:
     """Reads one run; keeps a few numbers of each episode that has a score."""
 
-    def __init__(self, run: Path, reward: RewardArgument, conditions: Sequence[Any], by: str | None, trust: Trust):
+    def __init__(self, run: Path, reward: RewardArgument, conditions: Sequence[Any], by: str | None, ask_judge: bool):
         self.run, self.table = run, Table()
         self.lines: dict[str, list[int]] = {}  # by task
         self.groups: dict[str, str] = {}  # by task
@@ -214,9 +213,8 @@ class _SideReader:
         self.environments: Counter[str] = Counter()
         self._all_tasks: set[str] = set()
         self.stored = load(run, errors="skip")
-        source = None if reward is None else find_reward(reward, run, self.stored.folder, trust)
-        check = build_sharing_check(source and source.reward, run, self.stored.folder, trust)
-        for line, _, episode, scores in score_episodes(self.stored, conditions, source, check):
+        saved = SavedRun(run, self.stored.folder, reward, ask_judge=ask_judge)
+        for line, _, episode, scores in saved.score(self.stored, conditions, stored=reward is None):
             task = episode.task.id
             self.environments[episode.environment] += 1
             self._all_tasks.add(task)
@@ -304,3 +302,114 @@ def _list_warnings(
     if not rescored and components[0] != components[1]:
         odd = ", ".join(sorted(components[0] ^ components[1])[:5])
         yield f"the rewards differ: only one side has {odd}; --reward scores both with one reward"
+
+
+# ---------------------------------------------------------------------- with tools, and without
+@dataclass(frozen=True)
+class ToolUse:
+    """How one tool was used."""
+
+    calls: int
+    per_episode: float
+    episodes: float  # the share of episodes that called it
+    success: float | None  # the share of calls that succeeded; None without calls
+
+
+@dataclass(frozen=True)
+class ToolGain:
+    """The gain in reward and in each of its components, `a` without tools and `b` with them, and the use of each tool.
+
+    `tasks` is the number of tasks that have a reward both ways.
+    """
+
+    tasks: int
+    gains: dict[str, Difference]
+    tools: dict[str, ToolUse]
+    unanswered: float  # the share of episodes without tools that end without an answer, faults left out
+    faults: tuple[int, int]  # episodes with tools, and without, that a fault ended: they say nothing about the policy
+
+    def explain(self) -> str:
+        aided, bare = self.faults
+        faults = f" Faults ended {aided} episodes with tools and {bare} without; they are left out."
+        return self._find(self.gains.get(TOTAL)) + faults * any(self.faults)
+
+    def _find(self, reward: Difference | None) -> str:
+        if reward is None:
+            return "No task has a reward both with and without tools, so nothing can be compared."
+        if self.tasks < MIN_TASKS:
+            number = f"{self.tasks} task{'s'[: self.tasks != 1]}"
+            return f"{number} can be compared: too few to say what the tools are worth (at least {MIN_TASKS})."
+        used = sum(use.calls for use in self.tools.values())
+        if not used:
+            return "No tool was called: the policy answers from the first view, and its tools are worth nothing to it."
+        low, high = reward.difference.low, reward.difference.high
+        if low is None or high is None:
+            return "Without an interval nothing is said about what the tools are worth."
+        if low <= 0 <= high:
+            return "The tools make no clear difference to the reward: the interval of the difference holds 0."
+        verb = "raise" if reward.difference.mean > 0 else "lower"
+        finding = f"The tools {verb} the reward by {abs(reward.difference.mean):.3f}."
+        if self.unanswered > MAX_UNANSWERED:
+            finding += (
+                f" But {self.unanswered:.0%} of the episodes without tools end without an answer, so a part of this is "
+                "that the policy does not answer without them."
+            )
+        return finding
+
+    def to_dict(self) -> dict[str, Any]:
+        return {**asdict(self), "average": RULE, "confidence": CONFIDENCE, "finding": self.explain()}
+
+
+def compare_tools(
+    with_tools: Iterable[Episode],
+    without_tools: Iterable[Episode],
+    tools: Sequence[str] = (),
+    *,
+    intervals: bool = True,
+) -> ToolGain:
+    """Compare episodes that were played with tools with those of the same tasks without.
+
+    Args:
+        with_tools, without_tools: each read once.
+        tools: the names of the tools that were offered; those that were called are added.
+        intervals: whether to compute the 95 % intervals.
+
+    >>> from viewbox.records import Task
+    >>> played = [Episode(Task(f"t{n}"), scores=Scores(0.75)) for n in range(20)]
+    >>> bare = [Episode(Task(f"t{n}"), scores=Scores(0.25)) for n in range(20)]
+    >>> gain = compare_tools(played, bare, ["zoom"])
+    >>> str(gain.gains["reward"].difference), gain.tools["zoom"].calls
+    ('0.500 [0.448, 0.552]', 0)
+    """
+    calls, successes, users = Counter[str](), Counter[str](), Counter[str]()
+    aided, bare = Table(), Table()
+    faults = bare_faults = unanswered = 0
+    for episode in with_tools:
+        if episode.is_fault:
+            faults += 1
+            continue
+        results = [result for turn in episode.turns for result in turn.tool_results]
+        calls.update(result.tool_name for result in results)
+        successes.update(result.tool_name for result in results if result.success)
+        users.update({result.tool_name for result in results})
+        aided.add(episode.task.id, list_scores(episode.scores or Scores(None)))
+    for episode in without_tools:
+        if episode.is_fault:
+            bare_faults += 1
+            continue
+        unanswered += episode.answer is None
+        bare.add(episode.task.id, list_scores(episode.scores or Scores(None)))
+    gains = compare_scores(pair_tasks(bare, aided), intervals)
+    used = list(dict.fromkeys([*tools, *(name for name, _ in calls.most_common(MAX_TOOLS))]))
+    uses = {
+        name: ToolUse(
+            calls[name],
+            calls[name] / max(1, aided.rows),
+            users[name] / max(1, aided.rows),
+            successes[name] / calls[name] if calls[name] else None,
+        )
+        for name in used
+    }
+    share = unanswered / max(1, bare.rows)
+    paired = gains[TOTAL].difference.tasks if TOTAL in gains else 0
+    return ToolGain(paired, gains, uses, share, (faults, bare_faults))

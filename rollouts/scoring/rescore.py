@@ -27,19 +27,9 @@ from ..store.columns import ScoreColumnWriter
 from ..store.layout import LINES
 from ..store.reader import EpisodeReader, load
 from . import MIN_TASKS, RULE, filters
-from .reward_source import (
-    RewardArgument,
-    ScoredEpisode,
-    build_sharing_check,
-    find_reward,
-    open_environment,
-    read_environment,
-    score_episodes,
-    try_environment,
-)
+from .saved_run import RewardArgument, SavedRun, ScoredEpisode
 from .summary import EnvironmentMetrics, EpisodeTally
 from .table import CONFIDENCE, MAX_GROUPS, Change, Interval, Table
-from .trust import Trust
 
 SCORES = ("stored", "new")
 ABOUT = {"average": RULE, "confidence": CONFIDENCE, "few_tasks": MIN_TASKS, "viewbox": __version__}
@@ -120,7 +110,6 @@ def score_run(
     env: str | Path | None = None,
     resamples: int = 1000,
     seed: int = 0,
-    trust: bool = False,
     ask_judge: bool = False,
     task_rewards: str | Path | None = None,
 ) -> ScoreReport:
@@ -130,8 +119,8 @@ def score_run(
     (`Episode.is_fault`) has none, nor has one on which the reward fails, which is reported. The stored scores stay; a
     `name` stores the new ones beside them.
 
-    A run may come from somebody else. Its own files may therefore name registered environments and built-in rewards
-    only; its images and templates are not opened or rendered. What you give as `reward` is your own. The status is 1 if
+    A run may come from somebody else. Its own files may therefore name environments and rewards of viewbox only; its
+    images and templates are not opened or rendered. What you give as `reward` and `env` is your own. The status is 1 if
     lines of the run cannot be used.
 
     Args:
@@ -146,8 +135,6 @@ def score_run(
             or a config whose section `env` names it. Default: the one that the run names.
         resamples: number of bootstrap draws over tasks for the 95 % intervals of metrics; 0: no intervals at all.
         seed: seed of the bootstrap.
-        trust: import and run the code that the run's own files name: its environment, its `python` rewards. Only for
-            runs you trust.
         ask_judge: ask the judge that the run's own files name: answers and references are sent to its address.
         task_rewards: a file for the mean reward of each task; a data block's `difficulty: {rewards: …}` reads it.
 
@@ -161,24 +148,20 @@ def score_run(
     if group_by is not None:
         filters.check_field(group_by)
     episodes = load(run, errors="skip")
-    allowed = Trust(code=trust, judge=ask_judge)
-    given = None if env is None else open_environment(env, Path(run), episodes.folder)
-    source = find_reward(reward, Path(run), episodes.folder, allowed, given)
+    saved = SavedRun(run, episodes.folder, reward, env=env, ask_judge=ask_judge)
+    source = saved.source
     if reward is not None:
-        known = given or try_environment(Path(run), episodes.folder, allowed)
         selected = (one for one in load(run, errors="skip") if all(condition(one) for condition in conditions))
-        check_reward_fields(source.reward, selected, known)
-    environment = given or read_environment(Path(run), episodes.folder, allowed)
-    metrics = EnvironmentMetrics(environment, trust=allowed, foreign=True)
+        check_reward_fields(source.reward, selected, saved.try_environment())
+    metrics = EnvironmentMetrics(saved.find_metrics(), foreign=True)
     written = datetime.now(UTC).isoformat(timespec="seconds")
     about = {"viewbox": __version__, "written": written, "reward": source.about, "where": list(where)}
     column = None if name is None else ScoreColumnWriter(episodes.folder, name, about, replace=replace)
-    check_sharing = build_sharing_check(source.reward, Path(run), episodes.folder, allowed)
 
     take_counts(source.reward)  # discard the counts of earlier scoring
     found = _Found(EpisodeTally(scores=False, metrics=metrics))
     with column or nullcontext():
-        for one in score_episodes(episodes, conditions, source, check_sharing):
+        for one in saved.score(episodes, conditions):
             assert one.scores is not None
             found.add(one, one.scores, group_by)
             if column is not None:

@@ -17,8 +17,8 @@ from ...records import Episode
 from ..store.layout import find_episodes_folder
 from ..store.reader import load
 from ..store.run_folder import list_held_out, read_config
-from .trust import MIXTURE
 
+MIXTURE = "mixture"  # an environment of environments
 IS = "its data is restricted to this machine"
 MAY_BE = "so its data may be restricted"
 UNKNOWN = f'{MAY_BE} (episodes say if it is: info={{"{RESTRICTED}": False}}, or the name of a registered environment)'

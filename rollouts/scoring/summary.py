@@ -33,8 +33,8 @@ from ...utils.terminal import make_line, make_printable
 from ..store.layout import IMPORTED
 from . import RULE
 from .metrics import count_malformed, get_episode_values, get_play_values
+from .saved_run import make_environment
 from .table import CONFIDENCE, Interval, Table, draw_tasks, interval_of_draws
-from .trust import NO_TRUST, Trust, make_environment
 
 ABOUT = ("intervals", "counts")  # what the figures of a training run say of themselves
 MAX_SHOWN = 200  # characters of a name: those of components come from the episodes
@@ -89,18 +89,15 @@ class Summary:
         return "\n".join([head, *lines, *problems])
 
 
-def summarize(
-    episodes: Iterable[Episode], source: object = None, *, resamples: int = 1000, seed: int = 0, trust: bool = False
-) -> Summary:
+def summarize(episodes: Iterable[Episode], source: object = None, *, resamples: int = 1000, seed: int = 0) -> Summary:
     """Summarize the stored scores of `episodes`, and the metrics of `source`.
 
     Args:
         episodes: for example `viewbox.load("runs/mine")`; read once.
-        source: an environment, its name, or metrics by name. Default: the environment named by each episode.
+        source: an environment, its name, or metrics by name. Default: the environment named by each episode, which must
+            be one of viewbox, because somebody else's episodes can name any code on this machine.
         resamples: bootstrap draws over tasks for the 95 % intervals of metrics; 0: no intervals at all.
         seed: seed of the bootstrap. The same seed gives the same intervals.
-        trust: import the code of environments that the episodes name but that are not registered. Somebody else's
-            episodes can name any code on this machine.
 
     >>> from viewbox.records import Scores, Task
     >>> from viewbox.rewards.metrics import Accuracy
@@ -108,7 +105,7 @@ def summarize(
     >>> summarize(episodes, {"label": Accuracy("label")})["metrics/label/accuracy"].mean
     0.5
     """
-    tally = EpisodeTally(source, trust=Trust(code=trust))
+    tally = EpisodeTally(source)
     for episode in episodes:
         tally.add(episode)
     return tally.summarize(resamples, seed=seed)
@@ -117,14 +114,13 @@ def summarize(
 class EnvironmentMetrics:
     """The metrics of a mapping, an environment or its name; without any, those of each episode's environment.
 
-    `trust` is what a name in the episodes may do; `source` is the caller's own, unless `foreign` says that a run's
-    files name it.
+    `source` is the caller's own, unless `foreign` says that a run's files name it.
     """
 
-    def __init__(self, source: Any = None, *, trust: Trust = NO_TRUST, foreign: bool = False) -> None:
+    def __init__(self, source: Any = None, *, foreign: bool = False) -> None:
         self.source = source
         self.problems: dict[str, str] = {}  # by the environment that cannot be created
-        self._trust = trust if foreign or source is None else Trust(code=True)
+        self._is_yours = source is not None and not foreign
         self._by_name: dict[str, Mapping[str, Metric]] = {}
 
     @property
@@ -151,7 +147,7 @@ class EnvironmentMetrics:
 
     def _make_metrics(self, name: str) -> Mapping[str, Metric]:
         try:
-            env = make_environment(name, {}, "", self._trust, reward=ExactMatchReward())
+            env = make_environment(name, {}, "", is_yours=self._is_yours, reward=ExactMatchReward())
             return getattr(env, "metrics", {})
         except ConfigError as error:
             said = f"no metrics of the environment {name!r:.200}: {error}"
@@ -242,19 +238,12 @@ class WellFormed(PairMetric):
 class EpisodeTally:
     """Collects the numbers of episodes one by one; `scores=False` leaves out their stored scores.
 
-    The metrics are `metrics`, or those of `source`, with `trust`, as in `EnvironmentMetrics`.
+    The metrics are `metrics`, or those of `source`, as in `EnvironmentMetrics`.
     """
 
-    def __init__(
-        self,
-        source: Any = None,
-        *,
-        scores: bool = True,
-        trust: Trust = NO_TRUST,
-        metrics: EnvironmentMetrics | None = None,
-    ) -> None:
+    def __init__(self, source: Any = None, *, scores: bool = True, metrics: EnvironmentMetrics | None = None) -> None:
         self.table, self.scores = Table(), scores
-        self.metrics = metrics or EnvironmentMetrics(source, trust=trust)
+        self.metrics = metrics or EnvironmentMetrics(source)
         self._metric_samples: dict[tuple[str, str], MetricSamples] = {}  # by environment and name
         self._well_formed = MetricSamples(WellFormed())
         self._sample_numbers = array("q")  # per episode: its number among the episodes of its task

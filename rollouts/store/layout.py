@@ -19,7 +19,7 @@ from typing import Any
 
 from msgspec.structs import force_setattr
 
-from ...errors import ImageError, StoreError
+from ...errors import StoreError
 from ...images.ref import ImageRef
 from ...records import Episode
 from ...utils.files import check_inside, check_writable, open_regular, read_regular, write_atomically
@@ -134,15 +134,6 @@ def iter_images(episode: Episode) -> Iterator[ImageRef]:
         yield from turn.images
         yield from (result.image for result in turn.tool_results if result.image is not None)
     yield from episode.tokens.images if episode.tokens else ()
-
-
-def find_damage(ref: ImageRef) -> str:
-    """Return why an image cannot be opened or has not the pixels of its hash; "" if all is well."""
-    try:
-        ref.open()
-    except (ImageError, ValueError, OSError) as error:
-        return str(error)
-    return ""
 
 
 def iter_image_dicts(data: dict[str, Any]) -> Iterator[dict[str, Any]]:

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from ...configs import yaml_reader
-from ...envs.data.fingerprint import list_changed
+from ...envs.data.sources import list_changed
 from ...errors import ConfigError
 from ...utils.files import (
     begin_line,

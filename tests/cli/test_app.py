@@ -110,7 +110,7 @@ def test_every_command_explains_itself_its_options_and_an_example():
 
 
 def test_the_help_is_printed(viewbox):
-    for words in ("score", "runs", "runs pack", "data preview"):
+    for words in ("score", "runs", "data show"):
         status, out, _ = viewbox(*words.split(), "--help")
         assert status == 0
         assert f"Example: viewbox {words}" in " ".join(out.split())

@@ -63,7 +63,7 @@ def test_a_script_is_told_by_the_status_too(viewbox):
 def test_shipped_configs_fit_the_card_of_their_first_line(config):
     first = (CONFIGS / f"{config}.yaml").read_text().splitlines()[0]
     size = re.search(r"one (\d+) GB GPU", first)[1]
-    command = [sys.executable, "-m", "viewbox.cli", "config", "memory", config, "--device-memory", f"{size}GiB"]
+    command = [sys.executable, "-m", "viewbox", "config", "memory", config, "--device-memory", f"{size}GiB"]
     done = subprocess.run(command, text=True, capture_output=True)  # a process of its own: nothing was imported yet
     assert done.returncode == 0, done.stdout
     assert ": fits" in done.stdout

@@ -6,6 +6,7 @@ import io
 import pytest
 from rich.console import Console
 
+from tests.support.tables import each
 from viewbox.cli.progress import Progress
 from viewbox.engines.generator import Load
 from viewbox.records import Episode, Scores, Task, Turn
@@ -65,44 +66,30 @@ def test_the_bar_fills_as_episodes_end():
     assert empty[2].count("━") < half[2].count("━") or "╸" in half[2] or "╺" in half[2]
 
 
-def test_a_component_with_a_long_name_keeps_its_number():
+def test_a_component_keeps_its_number_and_is_the_mean_of_the_episodes_it_applies_to():
     progress = Progress(4)
-    progress.add(episode(**{LONG: 0.75}))
+    for value in (None, 0.5, 1.0):
+        progress.add(episode(**{LONG: value}))
     lines = drawn(progress, width=60)
     assert any("0.75 a_comp" in line and "…" in line for line in lines)
     assert all(len(line) <= 60 for line in lines)
 
 
-def test_a_component_is_the_mean_of_the_episodes_it_applies_to():
-    progress = Progress(4)
-    for value in (None, 0.5, 1.0):
-        progress.add(episode(box=value))
-    assert "0.75 box" in "\n".join(drawn(progress))
+LINES = [  # episodes of this session and of an earlier one, the load of the generator; the line after two seconds
+    (1, 0, None, 4, "1/4  reward 0.50  tool rate 0.00  0.5 episodes/s  0:06 left  answered 1"),
+    (0, 1, None, 4, "1/4  reward 0.50  tool rate 0.00  0.0 episodes/s  answered 1"),  # for the means, not the speed
+    (0, 0, Load(7), 4, "0/4  reward -  tool rate 0.00  0.0 episodes/s  7 requests"),  # of an endpoint
+    (1, 0, Load(0, slots=8, tokens=10), 1, "1/1  reward 0.50  tool rate 0.00  0.5 episodes/s  5 tokens/s  answered 1"),
+]
 
 
-def test_a_generator_that_says_nothing_of_itself_is_watched_all_the_same():
-    progress = Progress(4)
-    progress.add(episode())
-    assert progress.render_line(2.0) == "1/4  reward 0.50  tool rate 0.00  0.5 episodes/s  0:06 left  answered 1"
-    assert "slots" not in "\n".join(drawn(progress))
-
-
-def test_of_an_endpoint_the_requests_under_way_are_shown():
-    progress = Progress(4, get_load=lambda: Load(7))
-    assert "  0.0 episodes/s  7 requests" in progress.render_line(2.0)
-    assert "tokens/s" not in progress.render_line(2.0)
-
-
-def test_what_an_earlier_session_played_counts_for_the_means_but_not_for_the_speed():
-    progress = Progress(4)
-    progress.add(episode(), earlier=True)
-    assert progress.render_line(2.0) == "1/4  reward 0.50  tool rate 0.00  0.0 episodes/s  answered 1"
-
-
-def test_when_all_is_done_no_time_is_left_and_no_slot_is_named():
-    progress = Progress(1, get_load=lambda: Load(0, slots=8, tokens=10))
-    progress.add(episode())
-    assert progress.render_line(2.0) == "1/1  reward 0.50  tool rate 0.00  0.5 episodes/s  5 tokens/s  answered 1"
+@each("new, earlier, load, total, line", LINES)
+def test_the_line_has_the_means_the_speed_and_the_time_left(new, earlier, load, total, line):
+    progress = Progress(total, get_load=load and (lambda: load))
+    for number in range(new + earlier):
+        progress.add(episode(), earlier=number < earlier)
+    assert progress.render_line(2.0) == line
+    assert load or "slots" not in "\n".join(drawn(progress))
 
 
 def test_a_terminal_shows_the_table_while_it_plays_and_keeps_one_line():

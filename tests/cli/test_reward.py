@@ -75,57 +75,42 @@ def test_answer_and_reference_may_stand_in_files(viewbox, reward, tmp_path):
     assert components(viewbox, reward, *given)[0]["label"]["why"] == "label: 'six' is not 'seven'"
 
 
-def test_null_is_no_answer(viewbox, reward):
-    assert components(viewbox, reward, "--answer", "null", "--reference", GOLD)[1] == 0.0
+NAN = '{"label": "seven", "bbox": [NaN, 0, Infinity, 1]}'
+MINE = """
+def half(answer, reference):
+    return 0.5
+def broken(answer, reference):
+    return answer['nothing']
+class Mine:
+    name = 'mine'
+    def __call__(self, answer, reference):
+        return 1.0
+    def explain(self, answer, reference):
+        return 'two\\nlines \\x1b[31m'
+"""
+SAID = [  # the reward, the answer, the status, a line that is printed
+    (YAML, "null", 0, "combined: 0"),
+    (YAML, NAN, 0, "box           0.3      0        bbox: the answer does not hold a box"),
+    ("env: {name: digits}\nreward: {type: exact_match, field: label}", GOLD, 0, "exact_match: 1"),
+    ("env: {name: vqa}\n", '{"answer": "a"}', 0, "combined: 1"),  # that of its family
+    ("{type: tool_use, at_least: 1}", GOLD, 0, "tool_use: does not apply, as no component does"),
+    ("mine.py:half", GOLD, 0, "half: 0.5"),
+    ("mine.py:Mine", "{}", 0, "mine            1      1        two lines \\x1b[31m"),
+    ("mine.py:broken", "{}", 1, "broken: has no score, because a component failed"),
+]
 
 
-def test_what_no_reply_may_hold_can_be_tried(viewbox, reward):
-    answer = '{"label": "seven", "bbox": [NaN, 0, Infinity, 1]}'
-    assert components(viewbox, reward, "--answer", answer, "--reference", GOLD)[0]["box"]["score"] == 0.0
-
-
-@pytest.mark.parametrize("where", ["module", "file"])
-def test_a_reward_may_be_given_by_its_import_path(viewbox, tmp_path, where):
-    (tmp_path / "mine.py").write_text("def half(answer, reference):\n    return 0.5\n")
-    path = f"{tmp_path}/mine.py:half" if where == "file" else "viewbox.rewards:ExactMatchReward"
-    total = components(viewbox, path, "--answer", GOLD, "--reference", GOLD)[1]
-    assert total == (0.5 if where == "file" else 1.0)
-
-
-def test_the_reward_of_a_whole_config_is_its_section(viewbox, tmp_path):
-    (tmp_path / "run.yaml").write_text("env: {name: digits}\nreward: {type: exact_match, field: label}")
-    assert components(viewbox, tmp_path / "run.yaml", "--answer", GOLD, "--reference", GOLD)[1] == 1.0
-
-
-def test_a_config_without_a_reward_tries_that_of_its_family(viewbox, tmp_path):
-    (tmp_path / "run.yaml").write_text("env: {name: vqa}\n")
-    status, out, _ = viewbox(
-        "reward", "try", tmp_path / "run.yaml", "--answer", '{"answer": "a"}', "--reference", '{"answer": "A."}'
-    )
-    assert (status, out.splitlines()[-1]) == (0, "combined: 1")
-
-
-def test_a_reason_is_one_line_of_what_can_be_printed(viewbox, tmp_path):
-    source = "class Mine:\n    name = 'mine'\n    def __call__(self, answer, reference):\n        return 1.0\n"
-    source += "    def explain(self, answer, reference):\n        return 'two\\nlines \\x1b[31m'\n"
-    (tmp_path / "mine.py").write_text(source)
-    out = viewbox("reward", "try", f"{tmp_path}/mine.py:Mine", "--answer", "{}", "--reference", "{}")[1]
-    assert out.splitlines()[1] == "mine            1      1        two lines \\x1b[31m"
-
-
-def test_nothing_that_applies_is_said_in_words(viewbox, tmp_path):
-    (tmp_path / "tools.yaml").write_text("{type: tool_use, at_least: 1}")
-    status, out, _ = viewbox("reward", "try", tmp_path / "tools.yaml", "--answer", GOLD, "--reference", GOLD)
-    assert status == 0
-    assert out.splitlines()[-1] == "tool_use: does not apply, as no component does"
-
-
-def test_a_reward_that_fails_has_no_score_and_is_warned_of(viewbox, tmp_path):
-    (tmp_path / "mine.py").write_text("def broken(answer, reference):\n    return answer['nothing']\n")
-    status, out, err = viewbox("reward", "try", f"{tmp_path}/mine.py:broken", "--answer", "{}", "--reference", "{}")
-    assert (status, out.splitlines()[-1]) == (1, "broken: has no score, because a component failed")
-    assert "failed: KeyError: 'nothing'" in out
-    assert "warning: reward component 'broken' raised KeyError: 'nothing'" in err
+def test_what_is_printed_of_a_reward(viewbox, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "mine.py").write_text(MINE)
+    for reward, answer, status, line in SAID:
+        (tmp_path / "a.yaml").write_text(reward)
+        given = reward if reward.startswith("mine.py") else "a.yaml"
+        found, out, err = viewbox(
+            "reward", "try", given, "--answer", answer, "--reference", GOLD[:-1] + ', "answer": "A."}'
+        )
+        assert (found, line in out.splitlines()) == (status, True), out
+        assert ("raised KeyError: 'nothing'" in err) == bool(status)
 
 
 # ---- a saved episode
@@ -173,30 +158,20 @@ def test_what_is_wrong_ends_with_2_in_one_line(viewbox, reward):
         assert err.count("\n") == 1
 
 
-def test_a_line_beyond_the_last_says_how_many_there_are(viewbox, reward, run):
-    status, _, err = viewbox("reward", "try", reward, "--episode", f"{run}#3")
-    assert status == 2
-    assert "line 3: there is no episode in this line; allowed: 1 to 2" in err
+def test_a_line_that_holds_no_episode_says_how_many_there_are_or_why(viewbox, reward, run):
+    with (run / "episodes.jsonl").open("a") as file:
+        file.write("{}\n")
+    for line, words in (
+        (3, "line 3: not an episode"),
+        (4, "line 4: there is no episode in this line; allowed: 1 to 3"),
+    ):
+        status, _, err = viewbox("reward", "try", reward, "--episode", f"{run}#{line}")
+        assert (status, words in err) == (2, True), err
 
 
-NO_REWARDS = [
-    ("{type: iuo}", "unknown reward 'iuo'"),
-    ("[1, 2]", "does not hold a reward"),
-    ("type: combined\ncomponents: {a: {type: exact_match, weight: 1, needs: {b: 1}}}", "unknown component 'b'"),
-]
-
-
-def test_a_yaml_that_is_no_reward_ends_with_2(viewbox, tmp_path):
-    for text, problem in NO_REWARDS:
-        (tmp_path / "bad.yaml").write_text(text)
-        status, _, err = viewbox("reward", "try", tmp_path / "bad.yaml", "--answer", "{}", "--reference", "{}")
-        assert status == 2
-        assert problem in err
-
-
-def test_a_reward_that_is_neither_file_nor_path_says_what_is_allowed(viewbox):
-    status, _, err = viewbox("reward", "try", "nothing", "--answer", "{}", "--reference", "{}")
-    assert (status, err) == (
-        2,
-        "error: reward 'nothing'; allowed: a file reward.yaml, package.module:name or path/to/file.py:name\n",
-    )
+def test_a_yaml_that_is_no_reward_and_what_is_neither_file_nor_path_end_with_2(viewbox, tmp_path):
+    (tmp_path / "bad.yaml").write_text("{type: iuo}")
+    allowed = "reward 'nothing'; allowed: a file reward.yaml, package.module:name or path/to/file.py:name"
+    for reward, problem in ((tmp_path / "bad.yaml", "unknown reward 'iuo'"), ("nothing", allowed)):
+        status, _, err = viewbox("reward", "try", reward, "--answer", "{}", "--reference", "{}")
+        assert (status, problem in err) == (2, True), err

@@ -21,8 +21,7 @@ from viewbox.cli import app as cli
 from viewbox.configs import schema
 from viewbox.envs.digits import Digits, viewer
 from viewbox.rewards import build
-from viewbox.rollouts.job import build_job
-from viewbox.rollouts.session import create_rollout_folder, open_session
+from viewbox.rollouts.job import build_job, create_rollout_folder, open_session
 from viewbox.rollouts.store.reader import load
 
 ENV = Digits()
@@ -54,7 +53,7 @@ def viewbox(monkeypatch, capsys, tmp_path):
 
 def started(*arguments, **settings):
     """The command as a process of its own."""
-    line = [sys.executable, "-m", "viewbox.cli", "rollout", *map(str, arguments)]
+    line = [sys.executable, "-m", "viewbox", "rollout", *map(str, arguments)]
     return subprocess.Popen(line, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, **settings)
 
 
@@ -169,8 +168,7 @@ def test_against_an_endpoint_no_torch_is_loaded(tmp_path):
         code = f"""
 import sys
 from viewbox.cli.play import play_job
-from viewbox.rollouts.job import build_job
-from viewbox.rollouts.session import create_rollout_folder
+from viewbox.rollouts.job import build_job, create_rollout_folder
 job = build_job(env="digits", endpoint={server.url!r}, model="m", tasks=2)
 play_job(job, create_rollout_folder(job), retry_failed=False)
 print(sorted({{"torch", "transformers"}} & set(sys.modules)))
@@ -250,7 +248,7 @@ def test_failed_episodes_are_kept_and_played_again_only_on_request(viewbox):
     assert [json.loads(line)["info"]["error"] for line in retried] == ["HTTP 400: full"] * 2
 
 
-@pytest.mark.parametrize("moment", [3, 70])
+@pytest.mark.parametrize("moment", [3, pytest.param(70, marks=pytest.mark.nightly)])
 def test_a_killed_command_run_again_plays_exactly_what_is_missing(tmp_path, moment):
     def slowly(body, number):
         time.sleep(0.02)

@@ -43,7 +43,7 @@ def test_a_wrong_filter_ends_with_2_in_words(run, viewbox):
 
 
 def test_metrics_are_printed_with_their_intervals(dots, viewbox):
-    status, out, _ = viewbox("score", dots, "--trust")
+    status, out, _ = viewbox("score", dots, "--env", "metric_dots:Dots")
     assert status == 0
     assert re.search(r"^label/accuracy +0\.500 \[0\.\d{3}, 0\.\d{3}\] +10 \(< 20\) +40$", out, re.MULTILINE)
     assert re.search(r"^labels/macro_f1 +0\.667 \[0\.\d{3}, 0\.\d{3}\] +10 \(< 20\) +40$", out, re.MULTILINE)
@@ -52,7 +52,7 @@ def test_metrics_are_printed_with_their_intervals(dots, viewbox):
 
 
 def test_metrics_are_in_the_json_with_their_intervals(dots, viewbox):
-    _, out, _ = viewbox("score", dots, "--trust", "--format", "json")
+    _, out, _ = viewbox("score", dots, "--env", "metric_dots:Dots", "--format", "json")
     found = json.loads(out)
     accuracy = found["metrics"]["metrics/label/accuracy"]
     assert (accuracy["mean"], accuracy["count"], accuracy["tasks"]) == (0.5, 40, 10)
@@ -64,6 +64,6 @@ def test_an_environment_that_is_not_there_costs_the_metrics_but_not_the_scores(d
     (dots / "config.yaml").unlink()
     status, out, err = viewbox("score", dots, "--reward", "viewbox.rewards:ExactMatchReward")
     assert (status, err) == (0, "")
-    assert "warning: no metrics of the environment 'dots': unknown environment 'dots'" in out
+    assert "warning: no metrics of the environment 'dots': env.name = 'dots'; allowed in a run's own files" in out
     assert "label/accuracy" not in out
     assert re.search(r"^end/answered +1\.000", out, re.MULTILINE)

@@ -50,7 +50,7 @@ def test_what_cannot_be_shown_is_an_error(run, viewbox, arguments, words):
 
 
 def test_the_server_says_its_address_and_ends_with_ctrl_c(run):
-    line = [sys.executable, "-m", "viewbox.cli", "view", str(run), "--serve"]
+    line = [sys.executable, "-m", "viewbox", "view", str(run), "--serve"]
     process = subprocess.Popen(
         line, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, env={**os.environ, "PYTHONUNBUFFERED": "1"}
     )

@@ -141,26 +141,19 @@ TAKES_BACK = (
 )  # fmt: skip
 
 
-def test_an_override_cannot_take_back_what_the_file_says_data_may_not_be_used_for(refused):
+MIXED = "model: {name: m}\nenv: {name: mixture, environments: {a: {name: vqa, data: {restricted: true}}, digits: {}}}\n"
+
+
+def test_an_override_cannot_take_back_what_the_file_says_data_may_not_be_used_for(refused, tmp_path):
     for override in TAKES_BACK:
         words = refused(RESTRICTED, override)
         assert override.split("=")[0] in words
         assert "allowed: to leave it so" in words
-
-
-MIXED = "model: {name: m}\nenv: {name: mixture, environments: {a: {name: vqa, data: {restricted: true}}, digits: {}}}\n"
-
-
-def test_nor_for_one_environment_of_a_mixture(refused):
     for override in ("env.environments.a.data.restricted=false", "env.environments.a={name: vqa}"):
         assert "env.environments.a.data.restricted" in refused(MIXED, override)
-
-
-def test_nor_can_an_override_of_a_rollout(tmp_path):
-    path = tmp_path / "run.yaml"
-    path.write_text(RESTRICTED)
-    with pytest.raises(ConfigError, match=r"restricted = .*allowed: to leave it so"):
-        read_config(str(path), overrides=["env.data.restricted=false"])
+    (tmp_path / "run.yaml").write_text(RESTRICTED)
+    with pytest.raises(ConfigError, match=r"restricted = .*allowed: to leave it so"):  # of a rollout
+        read_config(str(tmp_path / "run.yaml"), overrides=["env.data.restricted=false"])
 
 
 def test_an_override_can_restrict_data(load):

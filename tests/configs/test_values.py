@@ -289,9 +289,9 @@ def test_the_program_of_a_server_is_found_in_the_home_folder_and_its_arguments_s
 
 def test_an_option_is_read_in_full_behind_an_equals_sign(home, viewbox, monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
-    status, _, _ = viewbox("data", "show", "quickstart", "--tasks=1", "--out=~/tasks.png")
+    status, _, _ = viewbox("view", "quickstart", "--tasks=1", "--out=~/tasks.html")
     assert status == 0
-    assert (home / "tasks.png").is_file()
+    assert (home / "tasks.html").is_file()
     assert not Path("~").exists()
 
 

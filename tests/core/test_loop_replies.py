@@ -1,5 +1,6 @@
-"""What one reply is taken for: malformed, notes, an answer; nudges, idleness, and what wins in a reply that is both."""
+"""What one reply is taken for, what the model is told, and how an episode ends: a play of each in a row."""
 
+import json
 from typing import Annotated, ClassVar
 
 import pytest
@@ -7,8 +8,10 @@ from pydantic import BaseModel, Field
 
 from tests.support.loop_kit import (
     FINALIZE,
+    LAST,
     NOTES,
     NUDGE,
+    PICTURE,
     TASK,
     Find,
     Plain,
@@ -18,231 +21,31 @@ from tests.support.loop_kit import (
     write_answer,
     write_call,
 )
+from tests.support.tables import each
 from viewbox.core.parsing.reply import MAX_BYTES
 from viewbox.errors import ToolError, show_json
-from viewbox.records import Reply, ToolCall
+from viewbox.records import Reply, RunConfig, ToolCall
 from viewbox.utils.frozen import FrozenDict
 
-# ---- malformed replies
 
+class Loose(Find):
+    """Its schema lets any box pass."""
 
-@pytest.mark.parametrize(
-    ("reply", "words"),
-    [
-        ("", "the reply is empty"),
-        ("I see it.", "no JSON object"),
-        ("[1]", "not a list"),
-        ('{"bbox": null}', '"label" is missing'),
-        ('{"label": 3}', "label = 3: allowed: a string"),
-        ('{"label": "a", "continue": "perhaps"}', '"continue" must be true or false'),
-        (Reply('{"label"', finish_reason="length"), "cut off"),
-        (write_answer(bbox=[0, 0, 1.5, 1]), "x = 1.5 is out of range; allowed: 0 to 1"),
-        (write_answer(bbox=[0.5, 0, 0.5, 1]), "x1 < x2"),
-        (write_answer(bbox=[0, 0, 1]), "bbox"),
-        ("x" * (MAX_BYTES + 1), f"longer than {MAX_BYTES} bytes"),
-        (write_answer("ü" * (MAX_BYTES // 2)), f"longer than {MAX_BYTES} bytes"),
-    ],
-)
-def test_a_malformed_reply_is_told_why_and_what_is_wanted(reply, words):
-    play = Play(Find())
-    told = play.say_and_read(reply)
-    assert words in told
-    assert play.env.answer_format.text in told
-    assert not play.result.done
+    answer = FrozenDict(type="object", properties={"label": {"type": "string"}})
 
 
-@pytest.mark.parametrize("given", [3, [1, 2], [True, 0, 1, 1], ["0", "0", "1", "1"]])
-def test_what_is_no_box_is_a_nudge_also_where_the_schema_lets_it_pass(given):
-    class Loose(Find):
-        answer = FrozenDict(type="object", properties={"label": {"type": "string"}})
+class Inner(BaseModel):
+    side: str
+    size: float
 
-    assert f"bbox = {show_json(given)}: a box is 4 numbers" in Play(Loose()).say_and_read(write_answer(bbox=given))
 
+class Nested(BaseModel):
+    finding: Inner
 
-def test_a_nudge_offers_a_tool_call_only_where_there_are_tools():
-    assert "Reply with a tool call, or answer with" in Play(Find()).say_and_read("hm")
-    assert "tool call" not in Play(Find(tools=[])).say_and_read("hm")
 
-
-def test_the_second_malformed_reply_in_a_row_gets_the_final_demand():
-    play = Play(Find())
-    assert [play.say_and_read("hm").startswith(FINALIZE) for _ in range(3)] == [False, True, True]
-
-
-@pytest.mark.parametrize("number", [0, 1, 3])
-def test_which_malformed_reply_in_a_row_gets_it_is_a_setting(number):
-    play = Play(Find(max_consecutive_malformed=number, max_turns=10))
-    before = max(number - 1, 0)
-    assert [play.say_and_read("hm").startswith(FINALIZE) for _ in range(before + 1)] == [*[False] * before, True]
-
-
-@pytest.mark.parametrize("good", [write_call(), NOTES])
-def test_a_good_reply_starts_the_count_in_a_row_again(good):
-    play = Play(Find(max_turns=10))
-    play.say("hm", good)
-    assert play.say_and_read("hm").startswith(NUDGE)
-
-
-@pytest.mark.parametrize("failed", [write_call("nothing"), write_call(factor=9), "<tool_call>zoom 2</tool_call>"])
-def test_a_failed_call_does_not_start_the_count_in_a_row_again(failed):
-    play = Play(Find(max_turns=10))
-    play.say("hm", "hm", failed)
-    assert play.say_and_read("hm").startswith(FINALIZE)
-
-
-def test_one_call_that_succeeds_beside_a_failed_one_starts_the_count_again():
-    play = Play(Find(max_turns=10))
-    play.say("hm", "hm", write_call("nothing") + write_call())
-    assert play.say_and_read("hm").startswith(NUDGE)
-
-
-def test_the_fifth_malformed_reply_in_all_ends_the_episode():
-    good = (write_call(), NOTES)
-    episode = play_replies(Find(max_turns=20), "hm", "hm", *good, "hm", "hm", *good, "hm")
-    assert (episode.end_reason, episode.truncated, episode.info["malformed"]) == ("malformed", True, 5)
-
-
-@pytest.mark.parametrize("limit", [1, 7])
-def test_how_many_malformed_replies_end_it_is_a_setting(limit):
-    episode = play_replies(Find(max_turns=20, max_malformed=limit), *["hm"] * limit)
-    assert (episode.end_reason, episode.num_turns) == ("malformed", limit)
-
-
-def test_calls_that_cannot_be_read_count_as_malformed():
-    episode = play_replies(Find(max_turns=20), *["<tool_call>zoom 2</tool_call>"] * 5)
-    assert (episode.end_reason, episode.num_turns) == ("malformed", 5)
-
-
-def test_calls_that_fail_do_not_count_as_malformed():
-    def find(what: str) -> str:
-        """Finds nothing."""
-        raise ToolError("nothing found")
-
-    env = make_env_with_tools(find, max_turns=8, max_malformed=1)
-    episode = play_replies(env, *[write_call("find", what="it")] * 7, write_answer())
-    assert (episode.end_reason, episode.info["malformed"]) == ("answered", 0)
-
-
-@pytest.mark.parametrize("limit", [1, 5])
-@pytest.mark.parametrize("refused", [write_call(factor=9), write_call("nothing"), write_call("crop")])
-def test_replies_with_refused_calls_only_end_the_episode_at_the_limit_too(limit, refused):
-    env = Find(max_turns=20, max_malformed=limit, max_calls={"crop": 0})
-    beside = [refused + write_call()] * 6  # one call ran
-    episode = play_replies(env, *beside, *[refused] * limit, write_answer())
-    assert (episode.end_reason, episode.num_turns, episode.info["malformed"]) == ("malformed", 6 + limit, 0)
-
-
-@pytest.mark.parametrize("reply", ["", "  \n", "x" * (MAX_BYTES + 1)])
-def test_no_text_or_far_too_much_is_malformed_also_where_text_answers(reply):
-    assert Play(Plain()).say_and_read(reply).startswith(NUDGE)
-
-
-def test_thinking_never_counts():
-    thought = f"<think>{write_answer('right')} {write_call()}</think>"
-    assert play_replies(Find(), thought + write_answer()).answer["label"] == "left"
-    assert play_replies(Plain(), "<think>right?</think>left").answer == {"text": "left"}
-
-
-def test_the_tags_of_thinking_are_a_setting():
-    env = Find(thinking=[("[THINK]", "[/THINK]")])
-    assert play_replies(env, f"[THINK]{write_call()}[/THINK]" + write_answer()).num_turns == 1
-
-
-# ---- every format is read, whichever the prompt taught
-
-
-@pytest.mark.parametrize(
-    ("reply", "taught"),
-    [
-        (write_call(factor=2), "json"),
-        ('```tool\n{"name": "zoom", "arguments": {"factor": 2}}\n```', "native"),
-        ('{"tool": "zoom", "arguments": {"factor": 2}}', "hermes"),
-        ('{"name": "zoom", "arguments": {"factor": 2}}', "fenced"),
-        (Reply("", (ToolCall("x", "zoom", '{"factor": 2}'),)), "hermes"),
-    ],
-    ids=["hermes", "fenced", "json", "json_name", "native"],
-)
-def test_a_call_is_understood_in_every_format_whichever_was_taught(reply, taught):
-    (said,) = Play(Find(reply_format=taught)).say(reply).messages
-    assert (said.role, said.name, len(said.images)) == ("tool", "zoom", 1)
-
-
-def test_a_reply_in_full_is_in_the_record_whatever_it_was():
-    texts = [
-        "hm", write_call() + write_answer(), "<tool_call>zoom</tool_call>", NOTES,
-        "<think>x</think>" + write_answer(),
-    ]  # fmt: skip
-    episode = play_replies(Find(), *texts)
-    assert [turn.content for turn in episode.turns if turn.role == "assistant"] == texts
-
-
-# ---- precedence
-
-
-@pytest.mark.parametrize("reply", [write_call() + write_answer(), Reply(write_answer(), (ToolCall("x", "zoom"),))])
-def test_an_answer_beside_a_call_before_the_last_turn_is_set_aside(reply):
-    play = Play(Find())
-    play.say(reply)
-    assert (play.result.done, play.state.answer) == (False, None)
-    assert play.result.messages[0].role == "tool"
-
-
-# ---- continue
-
-
-@pytest.mark.parametrize("said", [True, 1, "TRUE", "yes", None, False, 0, "False", "no"])
-def test_continue_is_read_leniently(said):
-    done = Play(Find()).say(write_answer(**{"continue": said})).terminated
-    assert done == (said in (None, False, 0, "False", "no"))
-
-
-@pytest.mark.parametrize("said", ["perhaps", 2, 0.5, {}, ""])
-def test_any_other_continue_is_malformed(said):
-    assert '"continue" must be true or false' in Play(Find()).say_and_read(write_answer(**{"continue": said}))
-
-
-def test_continue_keeps_the_object_as_notes_and_shows_the_turn():
-    play = Play(Find())
-    assert "Turn 1 of 6" in play.say_and_read(NOTES)
-    assert (play.result.done, play.state.answer, play.state.notes) == (False, None, [{"label": "left"}])
-
-
-# ---- idleness
-
-
-def test_a_model_that_never_looks_is_told_to_answer_at_turn_three():
-    play = Play(Find())
-    assert [play.say_and_read(NOTES).startswith(FINALIZE) for _ in range(3)] == [False, False, True]
-    assert play.say(write_answer()).end_reason == "answered"
-
-
-def test_after_the_finalize_message_the_next_object_is_accepted_and_flagged():
-    episode = play_replies(Find(), NOTES, NOTES, NOTES, NOTES)
-    assert (episode.end_reason, episode.num_turns, episode.flags) == ("answered", 4, {"forced_final"})
-
-
-def test_the_finalize_message_after_malformed_replies_has_the_same_effect():
-    episode = play_replies(Find(), "hm", "hm", "hm", NOTES)
-    assert (episode.end_reason, episode.flags) == ("answered", {"forced_final"})
-
-
-def test_a_look_after_the_finalize_message_lets_the_model_go_on():
-    play = Play(Find(max_turns=10))
-    play.say(NOTES, NOTES, NOTES, write_call())
-    assert "Turn 5 of 10" in play.say_and_read(NOTES)
-
-
-def test_a_model_that_has_looked_may_go_on():
-    play = Play(Find())
-    play.say(write_call())
-    assert ["Turn" in play.say_and_read(NOTES) for _ in range(3)] == [True, True, True]
-
-
-def test_without_tools_nobody_is_idle():
-    assert "Turn 3" in Play(Find(tools=[])).say_and_read(NOTES, NOTES, NOTES)
-
-
-# ---- answer schemas
+class Nest(Find):
+    answer: ClassVar = Nested
+    boxes = ()
 
 
 class Lesion(BaseModel):
@@ -254,47 +57,243 @@ class Report(BaseModel):
     lesions: list[Lesion] = Field(description="every one you see")
 
 
-def test_a_nudge_states_the_fields_of_a_pydantic_answer_with_their_descriptions():
-    class Reports(Find):
-        answer: ClassVar = Report
-        boxes = ()
+class Reports(Find):
+    answer: ClassVar = Report
+    boxes = ()
 
-    told = Play(Reports()).say_and_read("hm")
-    assert '"lesions": [{"side": "…", "size": 0.0}]' in told
-    assert "lesions: every one you see" in told
-    assert "lesions[].side: left or right, as the reader sees it" in told
-    assert "at least 0" in told
+
+class Strict(Find):
+    def validate_answer(self, answer, task):
+        return None if answer["label"] == task.reference["label"] else "label: look again"
+
+
+class Two(Find):
+    def images(self, task):
+        return [PICTURE, PICTURE]
+
+
+def find(what: str) -> str:
+    """Finds nothing."""
+    raise ToolError("nothing found")
+
+
+def cut(text):
+    return Reply(text, finish_reason="length")
+
+
+HM, CALL, LOOK, UNKNOWN = "hm", write_call(), write_call(factor=2), write_call("nothing")
+TORN, BESIDE = "<tool_call>zoom 2</tool_call>", write_call() + write_answer()
+NATIVE = Reply(write_answer(), (ToolCall("x", "zoom"),))
+CUT = cut('{"label": "left", "bbox": [0, 0, 0.')
+LEFT = {"label": "left", "bbox": None}
+LEFT_OFF, WORDS = write_answer(**{"continue": "perhaps"}), '"continue" must be true or false'
+STATS = {"tools": ["zoom", "reset", "get_intensity_stats"]}
+
+TOLD = [  # the environment, its settings, the replies, what the last message holds, and what it does not
+    (Find, {}, [""], ["the reply is empty"], []), (Find, {}, ["I see it."], ["no JSON object"], []),
+    (Find, {}, ["[1]"], ["not a list"], []), (Find, {}, ['{"bbox": null}'], ['"label" is missing'], []),
+    (Find, {}, ['{"label": 3}'], ["label = 3: allowed: a string"], []), (Find, {}, [LEFT_OFF], [WORDS], []),
+    *((Find, {}, [write_answer(**{"continue": said})], [WORDS], []) for said in ("perhaps", 2, 0.5, {}, "")),
+    (Find, {}, [cut('{"label"')], ["cut off"], []), (Find, {}, [CUT], ["cut off"], []),
+    (Find, {}, [write_answer(bbox=[0, 0, 1.5, 1])], ["x = 1.5 is out of range; allowed: 0 to 1"], []),
+    (Find, {}, [write_answer(bbox=[0.5, 0, 0.5, 1])], ["x1 < x2"], []),
+    (Find, {}, [write_answer(bbox=[0, 0, 1])], ["bbox"], []),
+    (Find, {}, ["x" * (MAX_BYTES + 1)], [f"longer than {MAX_BYTES} bytes"], []),
+    (Find, {}, [write_answer("ü" * (MAX_BYTES // 2))], [f"longer than {MAX_BYTES} bytes"], []),
+    *((Loose, {}, [write_answer(bbox=said)], [f"bbox = {show_json(said)}: a box is 4 numbers"], [])
+      for said in (3, [1, 2], [True, 0, 1, 1], ["0", "0", "1", "1"])),
+    *((Plain, {}, [said], [NUDGE], []) for said in ("", "  \n", "x" * (MAX_BYTES + 1))),
+    (Find, {}, [HM], ["Reply with a tool call, or answer with"], []), (Find, {"tools": []}, [HM], [], ["tool call"]),
+    (Strict, {}, [write_answer("up")], ["label: look again"], []),
+    (Reports, {}, [HM], ['"lesions": [{"side": "…", "size": 0.0}]', "lesions: every one you see",
+                         "lesions[].side: left or right, as the reader sees it", "at least 0"], []),
+    # the demand for the final answer: which malformed reply in a row gets it, and what starts the count again
+    (Find, {}, [HM], [NUDGE], [FINALIZE]), (Find, {}, [HM] * 2, [FINALIZE], []), (Find, {}, [HM] * 3, [FINALIZE], []),
+    (Find, {"max_consecutive_malformed": 0}, [HM], [FINALIZE], []),
+    (Find, {"max_consecutive_malformed": 1}, [HM], [FINALIZE], []),
+    (Find, {"max_consecutive_malformed": 3}, [HM] * 2, [NUDGE], [FINALIZE]),
+    (Find, {"max_consecutive_malformed": 3}, [HM] * 3, [FINALIZE], []),
+    *((Find, {"max_turns": 10}, [HM, good, HM], [NUDGE], [FINALIZE]) for good in (CALL, NOTES)),
+    *((Find, {"max_turns": 10}, [HM, HM, bad, HM], [FINALIZE], []) for bad in (UNKNOWN, write_call(factor=9), TORN)),
+    (Find, {"max_turns": 10}, [HM, HM, UNKNOWN + CALL, HM], [NUDGE], [FINALIZE]),
+    # notes, and who never looks
+    (Find, {}, [NOTES], ["Turn 1 of 6"], [FINALIZE]), (Find, {}, [NOTES] * 2, ["Turn 2"], [FINALIZE]),
+    (Find, {}, [NOTES] * 3, [FINALIZE], []),
+    (Find, {"max_turns": 10}, [*[NOTES] * 3, CALL, NOTES], ["Turn 5 of 10"], []),
+    *((Find, {}, [CALL, *[NOTES] * count], ["Turn"], [FINALIZE]) for count in (1, 2, 3)),
+    (Find, {"tools": []}, [NOTES] * 3, ["Turn 3"], [FINALIZE]),
+    # the last turn is announced before it, once
+    *((Find, {"max_turns": 3}, [said] * count, [LAST] * (count - 1), [LAST] * (2 - count))
+      for said in (HM, CALL, UNKNOWN, NOTES) for count in (1, 2)),
+    (Find, {"max_turns": 2}, [HM], ["Answer now with one JSON object that has the keys label, bbox, continue."], []),
+    (Find, {"max_turns": 2}, [LOOK], ["The open view is not the original image. Give bbox in coordinates of the "
+                                      "original image", "intensities"], []),
+    *((Find, {"max_turns": 2, **STATS}, [said], [LAST], ["not the original"])
+      for said in (HM, LOOK + write_call("reset"), write_call("get_intensity_stats"))),
+]  # fmt: skip
+
+
+@each("env, settings, replies, has, lacks", TOLD)
+def test_a_malformed_reply_is_told_why_and_what_is_wanted(env, settings, replies, has, lacks):
+    play = Play(env(**settings))
+    told = play.say_and_read(*replies)
+    assert [words for words in has if words not in told] == []
+    assert [words for words in lacks if words in told] == []
+    assert told.count(LAST) <= 1
+    assert not play.result.done
+    if NUDGE in told:
+        assert play.env.answer_format.text in told
+
+
+ENDS = [  # the environment, its settings, the replies, the end, the answer, its flags, and how many replies it took
+    (Find, {}, [write_answer()], "answered", LEFT), (Find, {}, [CALL] * 6, "max_turns", None),
+    (Find, {}, [f'{{"answer": {write_answer()}}}'], "answered", LEFT, {"repaired"}),
+    (Find, {}, [HM] * 5, "malformed", None, (), 5), (Strict, {}, [write_answer("up")] * 5, "malformed", None),
+    (Find, {"max_turns": 20}, [HM, HM, CALL, NOTES, HM, HM, CALL, NOTES, HM], "malformed", None, (), 9),
+    *((Find, {"max_turns": 20, "max_malformed": limit}, [HM] * limit, "malformed", None, (), limit)
+      for limit in (1, 7)),
+    (Find, {"max_turns": 20}, [TORN] * 5, "malformed", None, (), 5),
+    # replies with refused calls only end it at the limit, too
+    *((Find, {"max_turns": 20, "max_malformed": limit, "max_calls": {"crop": 0}},
+       [*[refused + CALL] * 6, *[refused] * limit, write_answer()], "malformed", None, (), 6 + limit)
+      for limit in (1, 5) for refused in (write_call(factor=9), UNKNOWN, write_call("crop"))),
+    # thinking never counts
+    (Find, {}, [f"<think>{write_answer('right')} {CALL}</think>{write_answer()}"], "answered", LEFT),
+    (Plain, {}, ["<think>right?</think>left"], "answered", {"text": "left"}),
+    (Find, {"thinking": [("[THINK]", "[/THINK]")]}, [f"[THINK]{CALL}[/THINK]{write_answer()}"], "answered", LEFT),
+    # after the demand for the final answer the next object is it
+    (Find, {}, [NOTES] * 4, "answered", LEFT, {"forced_final"}, 4),
+    (Find, {}, [HM, HM, HM, NOTES], "answered", LEFT, {"forced_final"}),
+    # the last turn: calls are not run, what was said counts, and nothing is filled in
+    (Find, {"max_turns": 2}, [CALL, CALL], "max_turns", None),
+    *((Find, {"max_turns": 2}, [CALL, said], "answered", LEFT, {"salvaged"}) for said in (BESIDE, NATIVE)),
+    *((Plain, {"max_turns": 1}, [said], "max_turns", None)
+      for said in (CALL + "Let me look.", Reply("Let me look.", (ToolCall("x", "zoom"),)))),
+    (Find, {"max_turns": 1}, [NOTES], "answered", LEFT, {"forced_final"}),
+    (Find, {"max_turns": 1}, [CUT], "answered", LEFT, {"salvaged"}),
+    (Find, {"max_turns": 1}, [cut('{"bbox": [0, 0, 0.5, 1], "lab')], "max_turns", None),  # label was not said
+    (Nest, {"max_turns": 1}, ['{"side": "left", "size": 2}'], "answered",
+     {"finding": {"side": "left", "size": 2.0}}, {"salvaged"}),
+    (Find, {}, [cut(write_answer() + " becau")], "answered", LEFT, {"salvaged"}),
+    (Plain, {"max_turns": 1}, [cut("It is on the le")], "answered", {"text": "It is on the le"}, {"salvaged"}),
+    (Find, {"max_turns": 1}, [write_answer()], "answered", LEFT),
+]  # fmt: skip
+
+
+@each("env, settings, replies, reason, answer, flags, count", [(*row, *((), None)[len(row) - 5 :]) for row in ENDS])
+def test_every_end_is_an_episode_with_a_reason_and_a_score(env, settings, replies, reason, answer, flags, count):
+    episode = play_replies(env(**settings), *replies)
+    assert (episode.end_reason, episode.answer, episode.flags) == (reason, answer, set(flags))
+    assert (episode.terminated, episode.truncated) == (reason == "answered", reason != "answered")
+    assert episode.num_turns == (count or len(replies))
+    assert episode.scores.total == float(answer in (LEFT, {"text": "left"}))
+
+
+def test_malformed_replies_and_failed_calls_are_counted_apart():
+    torn = play_replies(Find(max_turns=20), HM, HM, CALL, NOTES, HM, HM, CALL, NOTES, HM)
+    refused = play_replies(Find(max_turns=20, max_malformed=1), UNKNOWN)
+    failed = play_replies(make_env_with_tools(find, max_turns=8, max_malformed=1),
+                          *[write_call("find", what="it")] * 7, write_answer())  # fmt: skip
+    assert [(one.end_reason, one.info["malformed"]) for one in (torn, refused, failed)] == [
+        ("malformed", 5), ("malformed", 0), ("answered", 0)]  # fmt: skip
+
+
+@each("reply", [CALL, HM, NOTES, UNKNOWN, "", BESIDE])
+def test_the_turn_budget_is_kept_whatever_is_said(reply):
+    episode = play_replies(Find(max_turns=4), *[reply] * 4)
+    assert episode.num_turns <= 4
+    assert episode.end_reason in ("max_turns", "answered")
+
+
+def test_a_step_after_the_end_is_the_programs_fault_and_a_play_broken_off_is_cancelled():
+    play = Play(Find())
+    play.say(write_answer())
+    with pytest.raises(RuntimeError, match="answered"):
+        play.say(write_answer())
+    play = Play(Find())
+    play.say(CALL)
+    episode = play.build_episode(RunConfig("m"))
+    assert (episode.end_reason, episode.truncated, episode.run_config.model_name) == ("cancelled", True, "m")
+
+
+def test_a_reward_sees_the_flags():
+    class Clean:
+        name = "clean"
+
+        def of_episode(self, episode):
+            return 0.0 if episode.flags & {"salvaged", "repaired"} else 1.0
+
+    env = Find(reward=Clean(), max_turns=1)
+    assert [play_replies(env, reply).scores.total for reply in (write_answer(), CUT)] == [1.0, 0.0]
+
+
+@each("reply", [BESIDE, NATIVE])
+def test_an_answer_beside_a_call_before_the_last_turn_is_set_aside(reply):
+    play = Play(Find())
+    play.say(reply)
+    assert (play.result.done, play.state.answer, play.result.messages[0].role) == (False, None, "tool")
+
+
+def test_a_call_on_the_last_turn_is_not_run_and_the_last_result_announces_it():
+    episode = play_replies(Find(max_turns=2), CALL, CALL)
+    assert sum(len(turn.tool_results) for turn in episode.turns) == 1
+    first, second = Play(Find(max_turns=2)).say(CALL + write_call("reset")).messages
+    assert (LAST in first.text, LAST in second.text) == (False, True)
+
+
+@each("said, done", [*((said, False) for said in (True, 1, "TRUE", "yes")),
+                     *((said, True) for said in (None, False, 0, "False", "no"))])  # fmt: skip
+def test_continue_is_read_leniently_and_keeps_notes(said, done):
+    play = Play(Find())
+    assert play.say(write_answer(**{"continue": said})).terminated == done
+    assert play.state.notes == ([] if done else [{"label": "left"}])
+
+
+# ---- every format is read, whichever the prompt taught
+
+
+@each("reply, taught", [
+    (LOOK, "json"), ('```tool\n{"name": "zoom", "arguments": {"factor": 2}}\n```', "native"),
+    ('{"tool": "zoom", "arguments": {"factor": 2}}', "hermes"),
+    ('{"name": "zoom", "arguments": {"factor": 2}}', "fenced"),
+    (Reply("", (ToolCall("x", "zoom", '{"factor": 2}'),)), "hermes"),
+])  # fmt: skip
+def test_a_call_is_understood_in_every_format_whichever_was_taught(reply, taught):
+    (said,) = Play(Find(reply_format=taught)).say(reply).messages
+    assert (said.role, said.name, len(said.images)) == ("tool", "zoom", 1)
+
+
+def test_a_reply_in_full_is_in_the_record_whatever_it_was():
+    texts = [HM, BESIDE, "<tool_call>zoom</tool_call>", NOTES, "<think>x</think>" + write_answer()]
+    episode = play_replies(Find(), *texts)
+    assert [turn.content for turn in episode.turns if turn.role == "assistant"] == texts
 
 
 def test_a_json_schema_gives_the_answer_format_too():
     class Listed(Find):
-        answer = FrozenDict(
-            type="object",
-            properties={"label": {"enum": ["left", "right"], "description": "the side"}},
-            required=["label"],
-        )
+        answer = FrozenDict(type="object", required=["label"],
+            properties={"label": {"enum": ["left", "right"], "description": "the side"}})  # fmt: skip
         boxes = ()
 
     assert '{"label": "left|right", "continue": false}\nlabel: the side' in Listed().build_system_prompt(TASK)
 
 
-def test_an_author_may_refuse_an_answer_in_words():
-    class Strict(Find):
-        def validate_answer(self, answer, task):
-            return None if answer["label"] == task.reference["label"] else "label: look again"
-
-    play = Play(Strict())
-    assert "label: look again" in play.say_and_read(write_answer("up"))
-    assert play.say(write_answer("left")).terminated
+# ---- one turn only
 
 
-def test_a_refused_answer_counts_as_malformed():
-    class Never(Find):
-        def validate_answer(self, answer, task):
-            return "no"
+def test_with_one_turn_there_are_no_tools_and_the_prompt_has_no_turn_policy():
+    env = Find(max_turns=1)
+    assert (env.tool_schemas, env.reset(TASK, seed=0).tool_schemas) == ((), ())
+    said = Find(max_turns=1, boundary=True).build_system_prompt(TASK)
+    assert all(word not in said for word in ("replies", "tool call", "continue", "notes", "[data"))
+    said = Reports(max_turns=1).build_system_prompt(TASK)
+    assert json.dumps({"lesions": [{"side": "…", "size": 0.0}]}, ensure_ascii=False) in said
+    assert "lesions: every one you see" in said
 
-    assert play_replies(Never(), *[write_answer()] * 5).end_reason == "malformed"
 
-
-def test_an_answer_under_a_wrong_key_is_found():
-    assert play_replies(Find(), f'{{"answer": {write_answer()}}}').answer["label"] == "left"
+@each("turns, switching", [(6, True), (1, False)])
+def test_with_one_turn_all_of_several_images_are_shown_and_no_switching_is_promised(turns, switching):
+    first = Two(tools=["open_image"], max_turns=turns).reset(TASK, seed=0).messages[1]
+    assert len(first.images) == 2
+    assert "There are 2 images: image_1 and image_2." in first.text
+    assert ("open_image" in first.text) == switching

@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import BaseModel
 
+from tests.support.tables import each
 from tests.support.tool_play import Play
 from viewbox.core.answers import check_answer
 from viewbox.core.base import BaseMultiTurnEnv
@@ -69,18 +70,19 @@ def test_an_answer_names_where_its_box_lies():
     assert UNIT_REWARD(answer, GOLD) == 1
 
 
-@pytest.mark.parametrize(
-    ("wrong", "said"),
-    [
-        ({"image": 3}, "image = 3; allowed: image_1 to image_3"),
-        ({"image": -1}, "image = -1; allowed: image_1 to image_3"),
-        ({"slice": 10}, "slice = 10; allowed: 0 to 9"),
-        ({"plane": "coronal", "slice": 30}, "slice = 30; allowed: 0 to 29"),
-        ({"plane": "saggital"}, 'unknown plane "saggital"'),
-        ({"image": 2, "slice": 0}, "slice: image_3 is a single picture; allowed: null"),
-        ({"image": 2, "extent": [0, 0, 0, 1, 1, 1]}, "extent: this image is a single picture, not a volume"),
-    ],
-)
+@each("wrong, said", [
+    ({"image": 3}, "image = 3; allowed: image_1 to image_3"),
+    ({"image": -1}, "image = -1; allowed: image_1 to image_3"),
+    ({"slice": 10}, "slice = 10; allowed: 0 to 9"), ({"plane": "saggital"}, 'unknown plane "saggital"'),
+    ({"plane": "coronal", "slice": 30}, "slice = 30; allowed: 0 to 29"),
+    ({"image": 2, "slice": 0}, "slice: image_3 is a single picture; allowed: null"),
+    ({"image": 2, "extent": [0, 0, 0, 1, 1, 1]}, "extent: this image is a single picture, not a volume"),
+    ({"extent": [0.2, 0.2, 3, 0.1, 0.6, 4]}, "needs x1 < x2, y1 < y2 and z1 <= z2"),
+    ({"extent": [0.1, 0.2, 4, 0.2, 0.6, 3]}, "needs x1 < x2, y1 < y2 and z1 <= z2"),
+    ({"extent": [0.1, 0.2, 4, 0.2, 0.6, 10]}, "extent: z = 10"),
+    ({"extent": [0.1, 0.2, 4.5, 0.2, 0.6, 8]}, "extent: z = 4.5"),
+    ({"extent": [0.1, 0.2, 4, 0.2, 1.6, 8]}, "extent: y = 1.6 is out of range"),
+])  # fmt: skip
 def test_a_place_that_does_not_exist_is_named_with_those_that_do(wrong, said):
     assert said in check(bbox=[0.2, 0.4, 0.6, 0.8], **wrong)[1]
 
@@ -111,20 +113,6 @@ def test_a_box_in_a_volume_comes_back_as_it_was_written(first, data):
     answer, problem = check(extent=given_box, image=1)
     assert (problem, answer["extent"]) == (None, [0.25, 0.5, first / 10, 0.75, 1.0, (last + 1) / 10])
     assert UNIT.write_box(answer["extent"], TASK, {"image": 1}) == given_box
-
-
-@pytest.mark.parametrize(
-    ("extent", "said"),
-    [
-        ([0.2, 0.2, 3, 0.1, 0.6, 4], "needs x1 < x2, y1 < y2 and z1 <= z2"),
-        ([0.1, 0.2, 4, 0.2, 0.6, 3], "needs x1 < x2, y1 < y2 and z1 <= z2"),
-        ([0.1, 0.2, 4, 0.2, 0.6, 10], "extent: z = 10"),
-        ([0.1, 0.2, 4.5, 0.2, 0.6, 8], "extent: z = 4.5"),
-        ([0.1, 0.2, 4, 0.2, 1.6, 8], "extent: y = 1.6 is out of range"),
-    ],
-)
-def test_a_wrong_box_in_a_volume_is_said(extent, said):
-    assert said in check(extent=extent)[1]
 
 
 # ---- a view that the model names says its place
@@ -276,16 +264,10 @@ class First(Series):
         return [task.metadata["first"]]
 
 
-@pytest.mark.parametrize(
-    ("first", "said"),
-    [
-        (replace(VOLUME, affine=np.eye(4)).get_slice(3, "coronal"), FRAME),
-        (VOLUME.get_middle_slice(), UNKNOWN),
-        (Volume(VOXELS, (0, 255), planes=False, affine=np.eye(4)).get_slice(0), UNKNOWN),
-        (PICTURE, None),
-    ],
-    ids=["oriented", "not oriented", "frames", "a picture"],
-)
+@each("first, said", [
+    (replace(VOLUME, affine=np.eye(4)).get_slice(3, "coronal"), FRAME), (VOLUME.get_middle_slice(), UNKNOWN),
+    (Volume(VOXELS, (0, 255), planes=False, affine=np.eye(4)).get_slice(0), UNKNOWN), (PICTURE, None),
+])  # fmt: skip
 def test_the_first_message_tells_the_frame_of_a_volume_and_of_nothing_else(first, said):
     text = First().reset(Task("t", metadata={"first": first}), seed=0).messages[1].text
     assert [one for one in (FRAME, UNKNOWN) if one in text] == ([said] if said else [])
@@ -295,20 +277,13 @@ def test_the_first_message_tells_the_frame_of_a_volume_and_of_nothing_else(first
 LYING = replace(VOLUME, affine=np.eye(4))
 
 
-@pytest.mark.parametrize(
-    ("shown", "said"),
-    [
-        ([PICTURE, LYING.get_slice(3)], [f"image_2: {FRAME}"]),
-        ([LYING.get_slice(3), LYING.get_slice(2, "sagittal")], [FRAME]),
-        ([VOLUME.get_slice(3), VOLUME.get_slice(2)], ["Slices are numbered from 0. It is not known how these volumes"]),
-        (
-            [LYING.get_slice(3), VOLUME.get_slice(3), PICTURE, LYING.get_slice(1)],
-            [f"image_1, image_4: {FRAME}", f"image_2: Slices are numbered from 0. {UNKNOWN}"],
-        ),
-        ([PICTURE, PICTURE], []),
-    ],
-    ids=["the second", "one frame", "none known", "two frames", "pictures"],
-)
+@each("shown, said", [
+    ([PICTURE, LYING.get_slice(3)], [f"image_2: {FRAME}"]), ([PICTURE, PICTURE], []),
+    ([LYING.get_slice(3), LYING.get_slice(2, "sagittal")], [FRAME]),
+    ([VOLUME.get_slice(3), VOLUME.get_slice(2)], ["Slices are numbered from 0. It is not known how these volumes"]),
+    ([LYING.get_slice(3), VOLUME.get_slice(3), PICTURE, LYING.get_slice(1)],
+     [f"image_1, image_4: {FRAME}", f"image_2: Slices are numbered from 0. {UNKNOWN}"]),
+])  # fmt: skip
 def test_of_several_images_the_frame_is_told_of_each_that_has_one_and_once_if_they_share_it(shown, said):
     class Several(Series):
         def images(self, task):
@@ -321,15 +296,11 @@ def test_of_several_images_the_frame_is_told_of_each_that_has_one_and_once_if_th
     assert "\n\n" not in text
 
 
-@pytest.mark.parametrize(
-    ("fields", "calls", "said"),
-    [
-        (PARTS, [("select_slice", {"index": 2})], None),
-        (PARTS, [("select_slice", {"index": 2}), ("zoom", {})], "Give bbox in coordinates of the whole slice."),
-        ((), [("select_slice", {"index": 2})], "Give bbox in coordinates of the slice that was shown first."),
-        ((), [], None),
-    ],
-)
+@each("fields, calls, said", [
+    (PARTS, [("select_slice", {"index": 2})], None), ((), [], None),
+    (PARTS, [("select_slice", {"index": 2}), ("zoom", {})], "Give bbox in coordinates of the whole slice."),
+    ((), [("select_slice", {"index": 2})], "Give bbox in coordinates of the slice that was shown first."),
+])  # fmt: skip
 def test_the_last_turn_says_which_slice_coordinates_are_of(fields, calls, said):
     class Some(Series):
         view_field = None
@@ -358,26 +329,14 @@ OF_FIRST = "Boxes in your answer refer to the whole of image_1, even after a too
 LIES = "Boxes in your answer refer to image_1."
 
 
-@pytest.mark.parametrize(
-    ("images", "fields", "settings", "said"),
-    [
-        (1, (), {}, FIRST),
-        (1, (), {"tools": ["zoom"]}, FIRST),
-        (1, (), {"tools": []}, None),
-        (1, (), {"max_turns": 1}, None),
-        (1, ("slice",), {}, SLICE),
-        (1, ("plane", "slice"), {}, SLICE),
-        (3, (), {}, OF_FIRST),
-        (3, (), {"tools": []}, LIES),
-        (3, ("slice",), {}, SLICES),
-        (3, PARTS, {}, NAMED),
-        (3, ("image",), {}, NAMED.replace(" or slice", "")),
-        (3, ("image",), {"tools": []}, None),
-        (1, (), {"view": "view"}, None),
-        (3, (), {"view": "view"}, LIES),
-        (3, PARTS, {"view": "view"}, None),
-    ],
-)
+@each("images, fields, settings, said", [
+    (1, (), {}, FIRST), (1, (), {"tools": ["zoom"]}, FIRST), (1, (), {"tools": []}, None),
+    (1, (), {"max_turns": 1}, None),
+    (1, ("slice",), {}, SLICE), (1, ("plane", "slice"), {}, SLICE), (3, (), {}, OF_FIRST), (3, (), {"tools": []}, LIES),
+    (3, ("slice",), {}, SLICES), (3, PARTS, {}, NAMED), (3, ("image",), {}, NAMED.replace(" or slice", "")),
+    (3, ("image",), {"tools": []}, None), (1, (), {"view": "view"}, None), (3, (), {"view": "view"}, LIES),
+    (3, PARTS, {"view": "view"}, None),
+])  # fmt: skip
 def test_the_prompt_says_once_which_picture_the_boxes_of_an_answer_refer_to(images, fields, settings, said):
     class Some(Series):
         view_field = settings.get("view")
@@ -437,27 +396,20 @@ def test_fractions_where_thousandths_or_pixels_are_asked_are_refused_with_what_t
     assert refuse(Flat(coordinates="unit"), bbox=box) is None
 
 
-@pytest.mark.parametrize(
-    ("coordinates", "box", "is_fine"),
-    [
-        ("pixel", [0, 0, 1, 1], True),  # the first pixel
-        ("pixel", [0.0, 0.0, 1.0, 1.0], True),  # a pydantic model makes floats of it
-        ("pixel", [0, 0, 1, 2], True),
-        ("pixel", [0.5, 0, 1.5, 1], True),
-        ("per_mille", [0, 0, 1, 1], False),  # a thousandth of a picture, or all of it as fractions
-        ("per_mille", [0, 0, 1, 2], True),
-        ("per_mille", [999, 999, 1000, 1000], True),
-    ],
-)
+@each("coordinates, box, is_fine", [
+    ("pixel", [0, 0, 1, 1], True), ("pixel", [0, 0, 1, 2], True), ("pixel", [0.5, 0, 1.5, 1], True),
+    ("pixel", [0.0, 0.0, 1.0, 1.0], True),  # a pydantic model makes floats of it
+    ("per_mille", [0, 0, 1, 1], False),  # a thousandth of a picture, or all of it as fractions
+    ("per_mille", [0, 0, 1, 2], True), ("per_mille", [999, 999, 1000, 1000], True),
+])  # fmt: skip
 def test_a_small_box_that_can_be_meant_is_taken(coordinates, box, is_fine):
     problem = refuse(Flat(coordinates=coordinates), bbox=box)
     assert (problem is None) == is_fine
 
 
 def test_a_box_without_sides_is_no_fraction():
-    assert (
-        refuse(Flat(coordinates="pixel"), bbox=[0, 0, 0, 0]) == "bbox = [0.0, 0.0, 0.0, 0.0]: needs x1 < x2 and y1 < y2"
-    )
+    said = "bbox = [0.0, 0.0, 0.0, 0.0]: needs x1 < x2 and y1 < y2"
+    assert refuse(Flat(coordinates="pixel"), bbox=[0, 0, 0, 0]) == said
 
 
 def test_fractions_in_a_volume_are_refused_and_its_slices_are_none():

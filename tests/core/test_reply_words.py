@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
+from tests.support.tables import each
 from viewbox.core.answers import check_answer
 from viewbox.core.base import BaseMultiTurnEnv
 from viewbox.engines.scripted import ScriptedPolicy
@@ -132,18 +133,13 @@ class ByName(BaseModel):
     size_mm: Annotated[float | None, Field(alias="sizeInMillimetres")] = None
 
 
-@pytest.mark.parametrize(
-    ("form", "key", "outcome"),
-    [
-        (Open, "size_mn", set()),
-        (Open, "Size mm", 'did you mean "size_mm"'),
-        (Closed, "other", 'unknown key "other"; allowed: label, sizeInMillimetres'),
-        (Closed, "SizeInMillimeters", 'did you mean "sizeInMillimetres"'),
-        (ByName, "size_mm", set()),
-        (ByName, "SizeInMillimeters", 'did you mean "sizeInMillimetres"'),
-        ({"properties": {"label": {}, "size_mm": {}}, "additionalProperties": True}, "size_mn", set()),
-    ],
-)
+@each("form, key, outcome", [
+    (Open, "size_mn", set()), (Open, "Size mm", 'did you mean "size_mm"'),
+    (Closed, "other", 'unknown key "other"; allowed: label, sizeInMillimetres'),
+    (Closed, "SizeInMillimeters", 'did you mean "sizeInMillimetres"'), (ByName, "size_mm", set()),
+    (ByName, "SizeInMillimeters", 'did you mean "sizeInMillimetres"'),
+    ({"properties": {"label": {}, "size_mm": {}}, "additionalProperties": True}, "size_mn", set()),
+])  # fmt: skip
 def test_a_model_that_takes_further_names_is_asked_for_its_own(form, key, outcome):
     reply = json.dumps({"label": "a", key: 3})
     if isinstance(outcome, str):
@@ -160,24 +156,18 @@ def test_a_confidence_that_the_episode_keeps_is_read():
 # ---- objects that lost
 
 
-@pytest.mark.parametrize(
-    ("reply", "label", "flags"),
-    [
-        (f"```json\n{RIGHT}\n```\nCode:\n{CODE}", "nodule", {"ignored"}),
-        (f"{CODE}\n```json\n{RIGHT}\n```", "nodule", {"ignored"}),
-        (f"```JSON\n{RIGHT}\n```\n{OTHER}", "nodule", {"ignored"}),
-        (f"~~~json5\n{RIGHT}\n~~~\n~~~js\nx = {OTHER}\n~~~", "nodule", {"ignored"}),
-        (f"```json\n{RIGHT}\n```\n```python\nprint({RIGHT.replace('nodule', 'mass')})\n```", "nodule", {"ignored"}),
-        (f"```json\n{RIGHT}\n```\n```json\n{RIGHT.replace('nodule', 'mass')}\n```", "mass", {"ignored"}),
-        (f"```json\n{RIGHT}\n```\nSorry: {RIGHT.replace('nodule', 'mass')}", "mass", {"ignored"}),
-        (f"```json\n{OTHER}\n```\n{RIGHT}", "nodule", {"ignored"}),
-        (f"```\n{RIGHT}\n```\n{CODE}", "nodule", {"ignored"}),
-        (f"{RIGHT} Rather: {OTHER}", "mass", {"ignored", "repaired"}),
-        (CODE, "mass", {"repaired"}),
-        (f"{RIGHT} So again: {RIGHT}", "nodule", set()),
-        (f'{{"label": oops!}} {RIGHT}', "nodule", {"ignored"}),
-    ],
-)
+@each("reply, label, flags", [
+    (f"```json\n{RIGHT}\n```\nCode:\n{CODE}", "nodule", {"ignored"}),
+    (f"{CODE}\n```json\n{RIGHT}\n```", "nodule", {"ignored"}),
+    (f"```JSON\n{RIGHT}\n```\n{OTHER}", "nodule", {"ignored"}),
+    (f"~~~json5\n{RIGHT}\n~~~\n~~~js\nx = {OTHER}\n~~~", "nodule", {"ignored"}),
+    (f"```json\n{RIGHT}\n```\n```python\nprint({RIGHT.replace('nodule', 'mass')})\n```", "nodule", {"ignored"}),
+    (f"```json\n{RIGHT}\n```\n```json\n{RIGHT.replace('nodule', 'mass')}\n```", "mass", {"ignored"}),
+    (f"```json\n{RIGHT}\n```\nSorry: {RIGHT.replace('nodule', 'mass')}", "mass", {"ignored"}),
+    (f"```json\n{OTHER}\n```\n{RIGHT}", "nodule", {"ignored"}), (f"```\n{RIGHT}\n```\n{CODE}", "nodule", {"ignored"}),
+    (f"{RIGHT} Rather: {OTHER}", "mass", {"ignored", "repaired"}), (CODE, "mass", {"repaired"}),
+    (f"{RIGHT} So again: {RIGHT}", "nodule", set()), (f'{{"label": oops!}} {RIGHT}', "nodule", {"ignored"}),
+])  # fmt: skip
 def test_strict_json_goes_before_code_and_what_was_not_taken_is_flagged(reply, label, flags):
     episode = play(reply)
     assert (episode.answer["label"], episode.flags) == (label, flags)
@@ -208,48 +198,35 @@ def native(*factors):
     return tuple(ToolCall(f"c{number}", "zoom", {"factor": factor}) for number, factor in enumerate(factors))
 
 
-@pytest.mark.parametrize(
-    ("text", "calls", "run"),
-    [
-        (ZOOM, native(2), [2.0]),
-        ('```json\n{"tool": "zoom", "arguments": {"factor": 2.0}}\n```', native(2), [2.0]),
-        ('```tool\n{"name": "zoom", "arguments": "{\\"factor\\": 2}"}\n```', native(2), [2.0]),
-        ('{"name": "zoom", "parameters": {"center": null, "factor": 2}}', native(2.0), [2.0]),
-        (ZOOM, native(3, 2), [3.0, 2.0]),
-        (ZOOM, native(3), [3.0, 2.0]),
-        (ZOOM, native(2, 2), [2.0, 2.0]),
-        (ZOOM + ZOOM, native(2), [2.0, 2.0]),
-        ("<function=zoom>\n<parameter=factor>\n2\n</parameter>\n</function>", native(2), [2.0]),
-        ("<|tool_call_start|>[zoom(factor=2)]<|tool_call_end|>", native(2), [2.0]),
-        (ZOOM + ZOOM, (), [2.0, 2.0]),
-    ],
-)
+@each("text, calls, run", [
+    (ZOOM, native(2), [2.0]), ('```json\n{"tool": "zoom", "arguments": {"factor": 2.0}}\n```', native(2), [2.0]),
+    ('```tool\n{"name": "zoom", "arguments": "{\\"factor\\": 2}"}\n```', native(2), [2.0]),
+    ('{"name": "zoom", "parameters": {"center": null, "factor": 2}}', native(2.0), [2.0]),
+    (ZOOM, native(3, 2), [3.0, 2.0]), (ZOOM, native(3), [3.0, 2.0]), (ZOOM, native(2, 2), [2.0, 2.0]),
+    (ZOOM + ZOOM, native(2), [2.0, 2.0]),
+    ("<function=zoom>\n<parameter=factor>\n2\n</parameter>\n</function>", native(2), [2.0]),
+    ("<|tool_call_start|>[zoom(factor=2)]<|tool_call_end|>", native(2), [2.0]), (ZOOM + ZOOM, (), [2.0, 2.0]),
+])  # fmt: skip
 def test_a_call_that_the_text_echoes_is_one_call(text, calls, run):
     assert list_calls(play(Reply(text, calls, "tool_calls"))) == run
 
 
-@pytest.mark.parametrize(
-    ("arguments", "error"),
-    [
-        (None, None), ("null", None), (b'{"factor": 2}', None), ({"factor": np.float32(2)}, None),
-        ([2], "must be a JSON object"), (2, "must be a JSON object"), ({(1, 2): 3}, "must be a JSON object"),
-        ({1: 2}, 'unknown argument of zoom "1"'), ({"factor": np.True_}, "factor = true: allowed: a number"),
-    ],
-)  # fmt: skip
+@each("arguments, error", [
+    (None, None), ("null", None), (b'{"factor": 2}', None), ({"factor": np.float32(2)}, None),
+    ([2], "must be a JSON object"), (2, "must be a JSON object"), ({(1, 2): 3}, "must be a JSON object"),
+    ({1: 2}, 'unknown argument of zoom "1"'), ({"factor": np.True_}, "factor = true: allowed: a number"),
+])  # fmt: skip
 def test_a_policy_may_hand_on_any_arguments(arguments, error):
     (result,) = list_results(play(Reply("", (ToolCall("c", "zoom", arguments),), "tool_calls")))
     assert (result.error is None) if error is None else (error in result.error)
 
 
-@pytest.mark.parametrize(
-    ("reply", "words"),
-    [
-        (None, "the policy returned NoneType; allowed: Reply or str"),
-        (Reply("", ({"id": "a"},)), "a call of a reply is dict; allowed: ToolCall"),
-        (Reply("", (ToolCall("a", None),)), "the name of a call of a reply is NoneType; allowed: str"),
-        (Reply(None), "the text of a reply is NoneType; allowed: str"),
-    ],
-)
+@each("reply, words", [
+    (None, "the policy returned NoneType; allowed: Reply or str"),
+    (Reply("", ({"id": "a"},)), "a call of a reply is dict; allowed: ToolCall"),
+    (Reply("", (ToolCall("a", None),)), "the name of a call of a reply is NoneType; allowed: str"),
+    (Reply(None), "the text of a reply is NoneType; allowed: str"),
+])  # fmt: skip
 def test_what_no_reply_may_be_is_named(reply, words):
     with pytest.raises(TypeError, match=re.escape(words)):
         Look().play(TASK, lambda messages: reply)
@@ -258,17 +235,14 @@ def test_what_no_reply_may_be_is_named(reply, words):
 # ---- thinking
 
 
-@pytest.mark.parametrize(
-    ("reply", "words"),
-    [
-        (f"<think>look {ZOOM}</think>", "after the thinking, which is not read: write the call or the answer there"),
-        (f"{RIGHT}</think>", "after the thinking, which is not read"),
-        (f"<think>{RIGHT}", "the thinking, which is not read, is not closed"),
-        (Reply("<think> so", (), "length"), "the reply was cut off while thinking"),
-        (Reply("", reasoning="It is six."), "no text, only 10 characters in a field for thinking, which is not read"),
-        (Reply(" ", (), "length", reasoning="ab" * 600), "cut off while thinking, after 1,200 characters"),
-    ],
-)
+@each("reply, words", [
+    (f"<think>look {ZOOM}</think>", "after the thinking, which is not read: write the call or the answer there"),
+    (f"{RIGHT}</think>", "after the thinking, which is not read"),
+    (f"<think>{RIGHT}", "the thinking, which is not read, is not closed"),
+    (Reply("<think> so", (), "length"), "the reply was cut off while thinking"),
+    (Reply("", reasoning="It is six."), "no text, only 10 characters in a field for thinking, which is not read"),
+    (Reply(" ", (), "length", reasoning="ab" * 600), "cut off while thinking, after 1,200 characters"),
+])  # fmt: skip
 def test_thinking_that_holds_the_reply_is_said_not_to_be_read(reply, words):
     assert words in get_words(reply)
 
@@ -337,13 +311,10 @@ def test_both_forms_say_in_json_what_was_given_and_what_is_allowed(form, reply):
     assert check_answer(declare(form), json.loads(reply), TASK)[1] == WORDS[reply]
 
 
-@pytest.mark.parametrize(
-    ("said", "words"),
-    [
-        ({"code": "BAD"}, "code: BAD is taken; allowed: another"),
-        ({"exact": "x"}, 'exact = "x": must be a valid decimal'),
-    ],
-)
+@each("said, words", [
+    ({"code": "BAD"}, "code: BAD is taken; allowed: another"),
+    ({"exact": "x"}, 'exact = "x": must be a valid decimal'),
+])  # fmt: skip
 def test_what_no_schema_says_is_said_in_the_author_s_words_or_pydantic_s(said, words):
     assert words in check_answer(declare(Limits), {"label": "mass", **said}, TASK)[1]
 
@@ -351,14 +322,11 @@ def test_what_no_schema_says_is_said_in_the_author_s_words_or_pydantic_s(said, w
 THOUSANDTHS = json.dumps({"label": "nodule", "bbox": [100, 200, 300, 400]})
 
 
-@pytest.mark.parametrize(
-    ("call", "words"),
-    [
-        (write(name="crop", arguments={"box": BOX}), "crop: box = [0.1, 0.2, 0.3, 0.4]: x and y are fractions; write"),
-        (write(name="zoom", arguments={"factor": 2, "center": [0.5, 1]}), "center = [0.5, 1]: x and y are fractions"),
-        (write(name="zoom", arguments={"factor": 2, "center": [0, 1]}), None),
-    ],
-)
+@each("call, words", [
+    (write(name="crop", arguments={"box": BOX}), "crop: box = [0.1, 0.2, 0.3, 0.4]: x and y are fractions; write"),
+    (write(name="zoom", arguments={"factor": 2, "center": [0.5, 1]}), "center = [0.5, 1]: x and y are fractions"),
+    (write(name="zoom", arguments={"factor": 2, "center": [0, 1]}), None),
+])  # fmt: skip
 def test_arguments_in_fractions_are_refused_where_thousandths_are_asked(call, words):
     said = get_words(call, Look(coordinates="per_mille"), THOUSANDTHS)
     assert said is None if words is None else words in said
@@ -378,26 +346,20 @@ def edit_call(call, words):
         raise AssertionError(words)
 
 
-@pytest.mark.parametrize(
-    "call",
-    [
-        {"name": "zoom", "factor": 2, "center": [0.1, 0.2]}, {"name": "zoom", "arguments": {"Factor": 2}},
-        {"name": "zom", "arguments": {"factor": 2}}, {"name": "zoom", "arguments": {"factor": 40}},
-        {"name": "zoom", "arguments": {"factor": True}},
-    ],
-)  # fmt: skip
+@each("call", [
+    {"name": "zoom", "factor": 2, "center": [0.1, 0.2]}, {"name": "zoom", "arguments": {"Factor": 2}},
+    {"name": "zom", "arguments": {"factor": 2}}, {"name": "zoom", "arguments": {"factor": 40}},
+    {"name": "zoom", "arguments": {"factor": True}},
+])  # fmt: skip
 def test_a_hint_about_a_call_can_be_followed_to_the_letter(call):
     edit_call(call, get_words(write(**call)))
     assert get_words(write(**call)) is None
 
 
-@pytest.mark.parametrize(
-    "said",
-    [
-        {"label": "nodul"}, {"lable": "nodule"}, {"label": "mass", "Grade": 3}, {"label": "mass", "grade": 40},
-        {"label": "mass", "sure": 1}, {"label": "mass", "names": [True]}, {"label": "mass", "either": True},
-    ],
-)  # fmt: skip
+@each("said", [
+    {"label": "nodul"}, {"lable": "nodule"}, {"label": "mass", "Grade": 3}, {"label": "mass", "grade": 40},
+    {"label": "mass", "sure": 1}, {"label": "mass", "names": [True]}, {"label": "mass", "either": True},
+])  # fmt: skip
 def test_a_hint_about_an_answer_can_be_followed_to_the_letter(said):
     words = check_answer(declare(Limits), said, TASK)[1]
     place, _, allowed = words.partition(": ")

@@ -1,6 +1,7 @@
 """What README.md shows works as printed, and commands of all pages have the options that the pages use."""
 
 import re
+import runpy
 import shlex
 import subprocess
 import sys
@@ -8,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from msgspec.structs import replace
+from PIL import Image
 
 import viewbox
 
@@ -44,13 +46,13 @@ def test_the_analysts_example_reads_saved_episodes(saved):
 ANALYST = [
     shlex.split(command, comments=True)
     for command in re.findall(
-        r"^viewbox ((?:score|reward try|view runs/quickstart-seed0#) .*)", README.replace("\\\n", " "), re.M
+        r"^viewbox ((?:score|reward try|view runs/quickstart-seed0) .*)", README.replace("\\\n", " "), re.M
     )
 ]
 PRINTED = {
     "score": ("1 episodes of 1 tasks", "label", "box"),
     "reward try": ("label: 'six' is 'six'", "box", "combined: "),
-    "view": ("episode.png",),
+    "view": ("report.html",),
 }
 
 
@@ -65,6 +67,16 @@ def test_the_analysts_commands_run_as_printed(command, saved, monkeypatch, capsy
     shown = capsys.readouterr().out
     expected = PRINTED[" ".join(command[: 2 if command[0] == "reward" else 1])]
     assert all(word in shown for word in expected), shown
+
+
+def test_the_picture_of_an_episode_is_drawn_with_its_boxes(saved, monkeypatch):
+    monkeypatch.setattr(
+        sys, "argv", ["episode_sheet.py", str(saved / "runs" / "quickstart-seed0"), "1", str(saved / "a.png")]
+    )
+    runpy.run_path(str(ROOT / "docs" / "episode_sheet.py"), run_name="__main__")
+    drawn = {color for _, color in Image.open(saved / "a.png").getcolors(2**24)}
+    assert (0, 220, 0) in drawn
+    assert (255, 40, 40) not in drawn  # it has no answer
 
 
 PAGES = {

@@ -20,8 +20,8 @@ YAML, REAL_MODEL = re.findall(r"```yaml\n(.*?)```", PAGE, re.S)
 COMMANDS = "".join(re.findall(r"```bash\n(.*?)```", PAGE, re.S)).splitlines()
 FEWER = {"log.name=warm": "train.max_steps=2", "model.name=runs/warm/model": "train.max_steps=2"}
 LEFT = [
-    "tasks.png", "view.png", "preview.html", "runs/warm/model/model.safetensors", "runs/study/curve.png",
-    "runs/study-tools/tool_gain.json", "episode.png",
+    "tasks.html", "view.png", "runs/warm/model/model.safetensors", "runs/study/curve.png",
+    "runs/study-tools/tool_gain.json", "report.html",
 ]  # fmt: skip
 
 
@@ -67,7 +67,7 @@ def test_the_commands_of_the_page_run_in_their_order(study, capsys):
         assert not app(words, standalone_mode=False), command
         said[" ".join(words[:2])] = capsys.readouterr().out
     assert not [name for name in LEFT if not (study / name).is_file()]
-    assert "Is there a" in said["data show"]
+    assert "study, held out: 4 tasks" in said["view study.yaml"]
     assert all(f"category/{finding}" in said["score runs/study-tools/with_tools"] for finding in ct_folder.QUESTIONS)
     assert len(load(study / "runs" / "study-tools" / "with_tools")) == 8
 

@@ -13,7 +13,7 @@ from viewbox.engines.hf import Settings
 from viewbox.engines.table import get_engine
 from viewbox.errors import ConfigError
 from viewbox.rollouts.job import build_job, check_for_endpoint
-from viewbox.training.checks.outline import describe_filters
+from viewbox.training.findings import describe_filters
 
 OWN_KEYS = ("kv_cache_bytes", "tool_wait_timeout")
 GIVEN = {

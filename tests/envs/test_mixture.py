@@ -16,6 +16,7 @@ from viewbox.errors import ConfigError
 from viewbox.records import Task
 from viewbox.rollouts.scoring.rescore import score_run
 from viewbox.rollouts.store.writer import EpisodeWriter
+from viewbox.training.plan import Plan
 from viewbox.training.resume import RunLocation
 from viewbox.training.run import Run
 
@@ -172,7 +173,7 @@ def test_a_mixture_trains_with_metrics_of_each_and_resumes_bit_for_bit(tiny_fold
     def run(folder, checkpoint=None):
         folder.mkdir()
         handler = signal.getsignal(signal.SIGINT)
-        summary = Run(parse(settings), RunLocation(folder, checkpoint)).execute()
+        summary = Run(Plan(parse(settings)), RunLocation(folder, checkpoint)).execute()
         assert signal.getsignal(signal.SIGINT) is handler  # of who called it
         lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
         return summary, {line["step"]: line for line in lines if "loss" in line}

@@ -62,12 +62,13 @@ def test_a_zoom_away_from_the_edges_is_centered_on_its_point(factor, u, v):
     assert view.to_original((0.5, 0.5)) == pytest.approx((u, v))
 
 
-def test_zooming_out_never_shows_more_than_all():
-    assert View.of(Image.new("L", (200, 100))).zoom(2).zoom(0.5, (0, 0)).zoom(0.5).window == (0, 0, 1, 1)
-
-
-def test_a_zoom_at_a_corner_stays_inside_the_image():
-    assert View.of(Image.new("L", (200, 100))).zoom(4, (1, 1)).window == (0.75, 0.75, 1, 1)
+@pytest.mark.parametrize(
+    ("steps", "window"),
+    [(((2,), (0.5, (0, 0)), (0.5,)), (0, 0, 1, 1)), (((4, (1, 1)),), (0.75, 0.75, 1, 1))],
+)
+def test_a_zoom_out_or_at_a_corner_stays_inside_the_image(steps, window):
+    view = View.of(Image.new("L", (200, 100)))
+    assert last(view, [("zoom", *step) for step in steps]).window == window
 
 
 # ---- sizes
@@ -128,11 +129,8 @@ def test_a_zoom_enlarges_past_the_native_size_up_to_the_budget():
     assert (small.size, small.zoom(4).size) == ((33, 41), (132, 164))
     assert math.prod(small.zoom(4).zoom(4).size) <= 512 * 512 < 1.02 * math.prod(small.zoom(4).zoom(4).size)
     assert small.zoom(4).zoom(0.25).size == (132, 164)  # zooming out keeps the grid
-
-
-def test_a_zoom_of_a_view_that_fills_the_budget_keeps_its_size():
-    view = View.of(Image.new("L", (192, 192)), max_pixels=48 * 48)
-    assert {shown.size for shown in walk(view, [("zoom", 4, (0.5, 0.5)), ("zoom", 2, (0, 0))])} == {(48, 48)}
+    full = View.of(Image.new("L", (192, 192)), max_pixels=48 * 48)
+    assert {full.size, full.zoom(4).size, full.zoom(4).zoom(2, (0, 0)).size} == {(48, 48)}
 
 
 # ---- pixels that are not square
@@ -187,17 +185,11 @@ def test_a_spacing_that_no_image_has_stretches_nothing():
 # ---- pixels
 
 
-def test_a_zoom_shows_the_native_pixels_not_those_of_the_overview():
-    noise = np.random.default_rng(0).integers(0, 256, (256, 256), dtype=np.uint8)
-    view = View.of(noise, max_pixels=64 * 64).zoom(4)
-    assert (np.asarray(view.render()) == noise[96:160, 96:160]).all()
-
-
-def test_a_chain_loses_nothing_against_one_step():
+def test_a_zoom_shows_the_native_pixels_not_those_of_the_overview_and_a_chain_loses_nothing():
     noise = np.random.default_rng(0).integers(0, 256, (256, 256), dtype=np.uint8)
     view = View.of(noise, max_pixels=64 * 64)
-    chain, once = view.zoom(2).zoom(2), view.zoom(4)
-    assert (np.asarray(chain.render()) == np.asarray(once.render())).all()
+    for shown in (view.zoom(4), view.zoom(2).zoom(2)):
+        assert (np.asarray(shown.render()) == noise[96:160, 96:160]).all()
 
 
 def test_an_overview_is_the_means_of_blocks():
@@ -252,14 +244,12 @@ def test_the_grids_of_a_long_chain_are_not_all_kept():
     assert kept < 3 * view.get_values().nbytes
 
 
-def test_the_grid_of_a_view_cannot_be_written_to():
-    with pytest.raises(ValueError, match="read-only"):
-        View.of(np.zeros((4, 4), np.uint8)).get_values()[0, 0] = 1
-
-
-def test_an_array_that_is_shown_can_still_be_written_to_by_its_owner():
+def test_the_grid_of_a_view_cannot_be_written_to_but_the_array_by_its_owner():
     pixels = np.zeros((4, 4), np.uint8)
-    View.of(pixels).render()
+    view = View.of(pixels)
+    view.render()
+    with pytest.raises(ValueError, match="read-only"):
+        view.get_values()[0, 0] = 1
     pixels[0, 0] = 1
     assert pixels[0, 0] == 1
 
@@ -267,24 +257,13 @@ def test_an_array_that_is_shown_can_still_be_written_to_by_its_owner():
 # ---- steps back, and what is the same
 
 
-def test_undo_goes_back_one_step_and_stays_at_the_first():
-    first = View.of(np.zeros((40, 20), np.uint8))
-    second = first.zoom(2)
-    assert second.rotate().undo() is second
-    assert second.undo() is first
-    assert first.undo() is first
-
-
-def test_undo_takes_back_a_reset_and_another_image():
-    view = View.of(np.zeros((40, 20), np.uint8)).zoom(2)
-    assert view.reset().undo() is view
-    assert view.show(Source.of(np.zeros((9, 9), np.uint8))).undo() is view
-
-
-def test_another_image_is_shown_whole_within_the_same_budget():
-    view = View.of(np.zeros((40, 20), np.uint8), max_pixels=32 * 32, multiple=16).zoom(2)
-    other = Source.of(np.zeros((100, 100), np.uint8))
+def test_undo_goes_back_one_step_also_over_a_reset_and_another_image_and_stays_at_the_first():
+    first = View.of(np.zeros((40, 20), np.uint8), max_pixels=32 * 32, multiple=16)
+    view, other = first.zoom(2), Source.of(np.zeros((100, 100), np.uint8))
+    assert first.undo() is view.undo() is first
     assert view.show(other) == View.of(other, max_pixels=32 * 32, multiple=16)
+    for after in (view.rotate(), view.reset(), view.show(other)):
+        assert after.undo() is view
 
 
 def test_views_that_show_the_same_are_equal_however_they_came_about():

@@ -10,6 +10,7 @@ import pydicom
 import pytest
 from pydicom.data import get_testdata_file
 
+from tests.support.tables import each
 from viewbox.core.answers import is_same_image
 from viewbox.errors import ImageError
 from viewbox.images import limits
@@ -96,19 +97,19 @@ def test_a_tilted_volume_is_turned_to_the_nearest_axes():
     assert_is_the_body(open_image(nifti(affine=affine)).volume)
 
 
-def test_the_scale_of_the_header_is_applied():
-    source = open_image(nifti(scl_slope=2, scl_inter=-1000))
+HEADERS = [  # fields, and what they say of the source
+    ({"scl_slope": 2, "scl_inter": -1000}, {"display": (-1000, 60 * 2 - 1000), "spacing": (1, 2)}),
+    ({"cal_min": 5, "cal_max": 25}, {"display": (5, 25)}),
+    ({"xyzt_units": 1}, {"spacing": pytest.approx((1000, 2000))}),
+    ({"xyzt_units": 3}, {"spacing": pytest.approx((0.001, 0.002))}),
+]
+
+
+@each("fields, facts", HEADERS)
+def test_scale_range_and_unit_of_the_header_count(fields, facts):
+    source = open_image(nifti(**fields))
     assert source.pixels.dtype == np.int16
-    assert source.display == (-1000, 60 * 2 - 1000)
-
-
-def test_the_range_the_header_asks_for_is_shown():
-    assert open_image(nifti(cal_min=5, cal_max=25)).display == (5, 25)
-
-
-def test_spacing_is_in_millimeters():
-    for unit, factor in [(1, 1000), (3, 0.001)]:
-        assert open_image(nifti(xyzt_units=unit)).spacing == pytest.approx((factor, 2 * factor))
+    assert {name: getattr(source, name) for name in facts} == facts
 
 
 def test_every_time_point_is_upright():
@@ -129,13 +130,6 @@ def test_list_slices_tells_the_time_points_and_select_slice_shows_them():
     assert (result.facts["time"], result.facts["time_points"]) == (2, 3)
     stays, _ = call_stateful("select_slice", later, {"index": 4, "plane": "coronal"})
     assert (stays.source.volume.time, stays.source.pixels.min()) == (2, 2)
-
-
-def test_a_time_point_that_does_not_exist_is_named_with_those_that_do():
-    for count, allowed in [(3, "0 to 2"), (1, "0; there is one time point")]:
-        series = View.of(open_image(nifti(np.stack([body()] * count, axis=3))))
-        error = call_stateful("select_slice", series, {"index": 0, "time": 3})[1].error
-        assert error == f"select_slice: time point 3; allowed: {allowed}"
 
 
 def test_of_very_many_time_points_the_first_are_read_and_the_others_counted(monkeypatch):
@@ -334,11 +328,13 @@ def test_a_folder_with_several_series_lists_them(tmp_path):
         open_image(write_study(tmp_path))
     with pytest.raises(ImageError, match=f"the folder does not hold that series; {listed}"):
         open_image(f"{tmp_path}#series=3")
-
-
-def test_what_is_wrong_with_a_series_matters_only_if_it_is_chosen(tmp_path):
-    with pytest.raises(ImageError, match="without a place in the patient"):
-        open_image(f"{write_study(tmp_path)}#series=4")
+    with pytest.raises(ImageError, match="without a place in the patient"):  # it matters only if it is chosen
+        open_image(f"{tmp_path}#series=4")
+    with pytest.raises(ImageError, match="chooses among the series of a folder, but this is a file"):
+        open_image(f"{get_testdata_file('CT_small.dcm', download=False)}#series=1")
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(ImageError, match="holds no DICOM slices"):
+        open_image(tmp_path / "empty")
 
 
 def test_no_message_about_series_quotes_a_uid(tmp_path):
@@ -356,16 +352,6 @@ def test_a_number_that_two_series_have_is_not_enough(tmp_path):
     with pytest.raises(ImageError, match="2 series of the folder have that number; choose by SeriesInstanceUID"):
         open_image(f"{tmp_path}#series=2")
     assert open_image(f"{tmp_path}#series=1.2.99").volume.count_slices() == 1
-
-
-def test_a_series_is_chosen_of_folders_only(tmp_path):
-    with pytest.raises(ImageError, match="chooses among the series of a folder, but this is a file"):
-        open_image(f"{get_testdata_file('CT_small.dcm', download=False)}#series=1")
-
-
-def test_a_folder_without_slices_says_so(tmp_path):
-    with pytest.raises(ImageError, match="holds no DICOM slices"):
-        open_image(tmp_path)
 
 
 # ---- slices
@@ -407,48 +393,43 @@ def test_select_slice_drops_earlier_changes_and_undo_brings_them_back():
     assert after.undo() is before
 
 
-def test_select_slice_counts_frames():
-    after, result = call_stateful("select_slice", frames(), {"index": 2})
-    assert after.source.volume.index == 2
-    assert dict(result.facts) == {"index": 2, "slices": 3, "size": (30, 20), "shows": (0, 0, 1, 1)}
+def many(count):
+    return View.of(open_image(nifti(np.stack([body()] * count, axis=3))))
 
 
-def test_a_slice_that_is_not_there_is_told_what_is():
-    for given, words in [
-        ({"index": 10}, "axial slice 10; allowed: 0 to 9"),
-        ({"index": -1}, "axial slice -1; allowed: 0 to 9"),
-        ({"index": 8, "plane": "coronal"}, "coronal slice 8; allowed: 0 to 7"),
-        ({"index": 0, "plane": "oblique"}, 'allowed: "axial", "coronal", "sagittal"'),
-        ({}, 'argument "index" is missing'),
-    ]:
-        before = view()
-        after, result = call_stateful("select_slice", before, given)
-        assert after is before
-        assert words in result.error
+FACTS = [
+    (view, "list_slices", {}, {"axial": 10, "axial_mm_apart": 3.0, "coronal": 8, "coronal_mm_apart": 2.0, "sagittal": 6,
+                               "sagittal_mm_apart": 1.0, "shown": "axial 5"}),
+    (frames, "list_slices", {}, {"frames": 3, "shown": "frame 0"}),
+    (frames, "select_slice", {"index": 2}, {"index": 2, "slices": 3, "size": (30, 20), "shows": (0, 0, 1, 1)}),
+]  # fmt: skip
+SINGLE = "this image is a single picture, not a volume"
+NOT_THERE = [
+    (view, "select_slice", {"index": 10}, "axial slice 10; allowed: 0 to 9"),
+    (view, "select_slice", {"index": -1}, "axial slice -1; allowed: 0 to 9"),
+    (view, "select_slice", {"index": 8, "plane": "coronal"}, "coronal slice 8; allowed: 0 to 7"),
+    (view, "select_slice", {"index": 0, "plane": "oblique"}, 'allowed: "axial", "coronal", "sagittal"'),
+    (view, "select_slice", {}, 'argument "index" is missing'),
+    (frames, "select_slice", {"index": 0, "plane": "coronal"}, "unknown plane 'coronal'; allowed: axial"),
+    (lambda: many(3), "select_slice", {"index": 0, "time": 3}, "select_slice: time point 3; allowed: 0 to 2"),
+    (lambda: many(1), "select_slice", {"index": 0, "time": 3}, "time point 3; allowed: 0; there is one time point"),
+    (lambda: View.of(np.zeros((9, 9), np.uint8)), "select_slice", {"index": 0}, f"select_slice: {SINGLE}"),
+    (lambda: View.of(np.zeros((9, 9), np.uint8)), "list_slices", {}, f"list_slices: {SINGLE}"),
+]
 
 
-def test_frames_have_no_other_planes():
-    assert (
-        "unknown plane 'coronal'; allowed: axial"
-        in call_stateful("select_slice", frames(), {"index": 0, "plane": "coronal"})[1].error
-    )
+@each("make, tool, arguments, facts", FACTS)
+def test_a_tool_tells_how_many_slices_there_are_which_is_shown_and_how_far_apart_they_are(make, tool, arguments, facts):
+    before = make()
+    after, result = call_stateful(tool, before, arguments)
+    assert dict(result.facts) == facts
+    assert after.source.volume.index == arguments.get("index", before.source.volume.index)
+    assert (result.image is None) == (tool == "list_slices")
 
 
-def test_a_single_picture_has_no_slices():
-    for tool, given in [("select_slice", {"index": 0}), ("list_slices", {})]:
-        _, result = call_stateful(tool, View.of(np.zeros((9, 9), np.uint8)), given)
-        assert result.error == f"{tool}: this image is a single picture, not a volume"
-
-
-def test_list_slices_tells_how_many_which_and_how_far_apart():
-    after, result = call_stateful("list_slices", view(), {})
-    assert dict(result.facts) == {
-        "axial": 10, "axial_mm_apart": 3.0, "coronal": 8, "coronal_mm_apart": 2.0, "sagittal": 6,
-        "sagittal_mm_apart": 1.0, "shown": "axial 5",
-    }  # fmt: skip
-    assert result.image is None
-    assert after.source.volume.index == 5
-
-
-def test_list_slices_of_frames_gives_no_distance():
-    assert dict(call_stateful("list_slices", frames(), {})[1].facts) == {"frames": 3, "shown": "frame 0"}
+@each("make, tool, arguments, words", NOT_THERE)
+def test_what_is_not_there_is_told_what_is(make, tool, arguments, words):
+    before = make()
+    after, result = call_stateful(tool, before, arguments)
+    assert after is before
+    assert words in result.error

@@ -107,7 +107,7 @@ def test_only_what_the_model_needs_travels_and_no_path_of_this_machine(unchecked
     assert {"torch", "torchvision", "transformers"} <= needed
 
 
-def test_of_a_hub_model_the_name_travels_and_nothing_is_downloaded(quick, tmp_path):
+def test_of_a_hub_model_the_name_travels_and_nothing_is_downloaded(unchecked, tmp_path):
     spec = {"kind": "grounding", "model": "IDEA-Research/grounding-dino-tiny"}
     publish("chest_xray", tmp_path / "out", settings={**SETTINGS, "specialists": {"ground": spec}})
     home = tmp_path / "out" / "viewbox_chest_xray"
@@ -116,7 +116,7 @@ def test_of_a_hub_model_the_name_travels_and_nothing_is_downloaded(quick, tmp_pa
     assert "torch>=2.8" in (tmp_path / "out" / "pyproject.toml").read_text()
 
 
-def test_without_specialists_a_package_needs_no_torch(quick, tmp_path):
+def test_without_specialists_a_package_needs_no_torch(unchecked, tmp_path):
     publish("chest_xray", tmp_path / "out", settings=SETTINGS)
     assert "torch" not in (tmp_path / "out" / "pyproject.toml").read_text()
 
@@ -135,36 +135,26 @@ def test_a_model_that_does_not_load_is_not_published(tmp_path, monkeypatch):
     assert not (tmp_path / "out").exists()
 
 
-def damage_no_weights(folder):
-    (folder / "model.safetensors").unlink()
-    (folder / "pytorch_model.bin").write_bytes(b"pickle")
-
-
-def damage_link(folder):
+def link_weights(folder):
     (folder / "model.safetensors").rename(folder.parent / "weights")
     (folder / "model.safetensors").symlink_to(folder.parent / "weights")
 
 
-def damage_secret(folder):
-    (folder / "README.md").write_text("Uploaded with hf_" + "aB3dE5gH7jK9mN1pQ3sT5vW7yZ9bC1dE3f")
-
-
-def damage_config(folder):
-    (folder / "config.json").write_text("{'not': JSON}")
-
-
 REFUSED = {
-    "no safetensors": (damage_no_weights, r"specialists\.look\.model = .*: holds no \.safetensors"),
-    "a link": (damage_link, r"model\.safetensors: is a link"),
-    "a key in its card": (damage_secret, r"README\.md, line 1: holds what looks like"),
-    "a config that is not JSON": (damage_config, r"config\.json: is not JSON"),
+    "no safetensors": (lambda folder: (folder / "model.safetensors").rename(folder / "pytorch_model.bin"),
+        r"specialists\.look\.model = .*: holds no \.safetensors"),
+    "a link": (link_weights, r"model\.safetensors: is a link"),
+    "a key in its card": (lambda folder: (folder / "README.md").write_text("hf_" + "aB3dE5gH7j" * 3),
+        r"README\.md, line 1: holds what looks like"),
+    "a config that is not JSON": (lambda folder: (folder / "config.json").write_text("{'not': JSON}"),
+        r"config\.json: is not JSON"),
     "too large": (None, r"specialists\.look\.model = .*: its files take 0 MiB.*allowed in a package: 0 MiB\. Push the "
-                        r"model to a hub \(`hf upload OWNER/NAME FOLDER`\), and name it"),
+        r"model to a hub \(`hf upload OWNER/NAME FOLDER`\), and name it"),
 }  # fmt: skip
 
 
 @pytest.mark.parametrize("how", REFUSED)
-def test_a_folder_that_cannot_travel_is_refused_and_nothing_is_written(quick, tmp_path, monkeypatch, how):
+def test_a_folder_that_cannot_travel_is_refused_and_nothing_is_written(unchecked, tmp_path, monkeypatch, how):
     damage, says = REFUSED[how]
     folder = tmp_path / "model"
     save_vit(folder)
@@ -178,7 +168,7 @@ def test_a_folder_that_cannot_travel_is_refused_and_nothing_is_written(quick, tm
     assert not (tmp_path / "out").exists()
 
 
-def test_a_part_of_a_mixture_with_a_folder_is_refused(quick, tmp_path):
+def test_a_part_of_a_mixture_with_a_folder_is_refused(unchecked, tmp_path):
     look = {"kind": "classification", "model": save_vit(tmp_path / "model")}
     parts = {"films": {"name": "chest_xray", **SETTINGS, "specialists": {"look": look}}, "digits": {"num_tasks": 2}}
     with pytest.raises(ConfigError, match=r"specialists\.look\.model = .*allowed: publish each by itself"):
@@ -194,7 +184,7 @@ def brightness(image: Picture) -> dict:
 """
 
 
-def test_a_function_in_a_file_and_a_program_in_a_file_do_not_travel(quick, tmp_path, monkeypatch):
+def test_a_function_in_a_file_and_a_program_in_a_file_do_not_travel(unchecked, tmp_path, monkeypatch):
     (tmp_path / "my_tools.py").write_text(TOOLS)
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)

@@ -1,12 +1,14 @@
 """`viewbox publish`: what it writes, what it refuses, and that the wheel needs nothing but itself."""
 
 import ast
+import io
 import json
 import os
 import re
 import subprocess
 import sys
 import tomllib
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -14,45 +16,18 @@ import pytest
 import viewbox
 from tests.support import verifiers_server as scripted
 from tests.support.clean_python import run_clean, unpack_wheel
-from tests.support.publishing import check_only, leave_out_check
+from tests.support.publishing import check_only, leave_out_check, write_dots
 from viewbox.core.messages import to_openai_messages
 from viewbox.envs.digits import Digits, viewer
 from viewbox.errors import ConfigError
-from viewbox.publish import publish, vendor
+from viewbox.publish import contents, publish
+from viewbox.publish.checks import CHECKS
+from viewbox.publish.checks.project import read_project
+from viewbox.publish.checks.rows import Failed
+from viewbox.publish.checks.trial import Trial
 from viewbox.publish.hubs.directory import MANIFEST, replace_folder
 
 SETTINGS = {"split": "test", "num_tasks": 3}
-DOTS = '''
-"""A dot on a plain field."""
-from PIL import Image
-from viewbox import BaseMultiTurnEnv, Task
-from viewbox.rewards import ExactMatchReward
-{imports}
-
-class Dots(BaseMultiTurnEnv):
-    """How bright is the field?"""
-
-    name = "dots"
-    answer = {{"type": "object", "properties": {{"label": {{"type": "string"}}}}, "required": ["label"]}}
-    level: int = 7
-
-    @property
-    def tasks(self):
-        return [Task(f"dot-{{i}}", reference={{"label": str(self.level)}}) for i in range(2)]
-
-    def images(self, task):
-        return [Image.new("L", (32, 32), {level})]
-
-    def default_reward(self):
-        return ExactMatchReward(field="label")
-
-    def gold_answer(self, task):
-        return {{"label": {gold}}}
-'''
-
-
-def dots(imports="", level="self.level", gold="str(self.level)"):
-    return DOTS.format(imports=imports, level=level, gold=gold)
 
 
 @pytest.fixture(scope="module")
@@ -110,7 +85,7 @@ def test_publishing_says_what_was_written_and_what_comes_next(viewbox, tmp_path)
     assert "vf-eval viewbox-digits --model MODEL --client.base-url URL --no-push --no-rich -n 3" in out
 
 
-def test_a_setting_is_read_as_everywhere_else(viewbox, quick, tmp_path):
+def test_a_setting_is_read_as_everywhere_else(viewbox, unchecked, tmp_path):
     assert viewbox("publish", "digits", tmp_path / "out", "--set", "noise=1e1", "--set", "num_tasks=3")[0] == 0
     assert (
         "settings = {'noise': 10.0, 'num_tasks': 3}"
@@ -136,7 +111,7 @@ def test_the_project_file_is_what_a_hub_asks_for(unchecked, tmp_path):
 
 
 def test_what_travels_neither_trains_nor_calls_endpoints():
-    files = {path.as_posix() for path in vendor.list_library_files()}
+    files = {path.as_posix() for path in contents.list_library_files()}
     assert {"__init__.py", "LICENSE", "errors.py", "records.py", "images/ref.py", "configs/validation.py"} <= files
     assert {"envs/digits/env.py", "integrations/verifiers.py", "core/prompts/system.j2"} <= files
     assert not {"configs/schema.py", "configs/quickstart.yaml"} & files
@@ -147,9 +122,9 @@ def test_what_travels_neither_trains_nor_calls_endpoints():
 
 
 def test_what_travels_imports_of_viewbox_only_what_travels():
-    files = {path.as_posix() for path in vendor.list_library_files()}
+    files = {path.as_posix() for path in contents.list_library_files()}
     for name in (name for name in files if name.endswith(".py")):
-        for node in ast.walk(ast.parse((vendor.ROOT / name).read_text(encoding="utf-8"))):
+        for node in ast.walk(ast.parse((contents.ROOT / name).read_text(encoding="utf-8"))):
             if isinstance(node, ast.ImportFrom) and node.level and not is_for_types(node, name):
                 place = [*Path(name).parts[: -node.level], *(node.module or "").split(".")]
                 home = "/".join(filter(None, place))
@@ -160,7 +135,7 @@ def test_what_travels_imports_of_viewbox_only_what_travels():
 
 def is_for_types(node, name):
     """Whether an import is in a block `if TYPE_CHECKING`."""
-    blocks = ast.walk(ast.parse((vendor.ROOT / name).read_text(encoding="utf-8")))
+    blocks = ast.walk(ast.parse((contents.ROOT / name).read_text(encoding="utf-8")))
     tests = (one for one in blocks if isinstance(one, ast.If) and ast.unparse(one.test) == "TYPE_CHECKING")
     return any(one.lineno <= node.lineno <= one.end_lineno for one in tests)
 
@@ -177,15 +152,15 @@ FOR_MODELS = {
 
 
 def test_every_library_that_travels_is_named_in_the_dependencies():
-    used = vendor.list_library_modules(vendor.list_library_files())
-    named = {one.split(">")[0] for one in vendor.list_dependencies([])}
+    used = contents.list_library_modules(contents.list_library_files())
+    named = {one.split(">")[0] for one in contents.list_dependencies([])}
     by_verifiers = {"aiohttp"}
     for_tools = FOR_MCP | FOR_MODELS
-    assert {vendor.get_distribution(name) for name in used} - by_verifiers - FOR_TABLES - for_tools <= named
+    assert {contents.get_distribution(name) for name in used} - by_verifiers - FOR_TABLES - for_tools <= named
     assert not FOR_MODELS & named
-    assert set(vendor.MODELS) <= set(vendor.list_dependencies([], models=True))
-    assert vendor.MCP in vendor.list_dependencies([], mcp=True)
-    assert "datasets" in {one.split(">")[0] for one in vendor.list_dependencies([], hub=True)}
+    assert set(contents.MODELS) <= set(contents.list_dependencies([], models=True))
+    assert contents.MCP in contents.list_dependencies([], mcp=True)
+    assert "datasets" in {one.split(">")[0] for one in contents.list_dependencies([], hub=True)}
 
 
 def files_in(folder):
@@ -194,11 +169,117 @@ def files_in(folder):
     return {path.relative_to(folder): path.read_bytes() for path in files}
 
 
+def read_library(folder):
+    """The zip file with viewbox in a published package."""
+    (path,) = folder.glob("*/_vendor/viewbox-*.zip")
+    return path.read_bytes()
+
+
+def test_a_package_is_a_few_files_and_one_of_them_is_viewbox(wheel, unchecked, tmp_path):
+    (tmp_path / "dots.py").write_text(write_dots())
+    publish(f"{tmp_path}/dots.py:Dots", tmp_path / "out")
+    names = {path.as_posix() for path in files_in(tmp_path / "out")}
+    library = f"viewbox_dots/_vendor/viewbox-{viewbox.__version__}.zip"
+    assert names == {"README.md", "pyproject.toml", "viewbox_dots/__init__.py", "viewbox_dots/dots.py", library}
+    assert read_library(tmp_path / "out") == read_library(wheel)
+    with zipfile.ZipFile(tmp_path / "out" / library) as packed:
+        assert packed.namelist() == [f"viewbox/{path.as_posix()}" for path in contents.list_library_files()]
+
+
+DECODE = """
+import json, sys, viewbox_digits, viewbox
+from PIL import Image
+Image.new("L", (32, 24), 7).save("a.png")
+print(viewbox.open_image("a.png").pixels.shape)  # in a process of its own
+for name in ("chest_xray", "digits", "phantom", "software_adviser"):
+    env = viewbox.make(name, num_tasks=4)
+    for task in env.tasks:
+        played = env.for_task(task)
+        replies = iter([*played.oracle(task), played.write_answer(task)])
+        assert played.play(task, lambda messages: next(replies)).scores.total > 0.9, name
+urls = [software.repository for software in list(env.software.values())[:3]]
+look = json.dumps({"name": "repo_info_batch", "arguments": {"urls": urls}})
+replies = iter([f"<tool_call>{look}</tool_call>", '{"explanation": "none", "continue": false}'])
+episode = env.play(env.tasks[0], lambda messages: next(replies))  # of a snapshot of repositories
+print([len(turn.tool_results[0].facts["answered"]) for turn in episode.turns if turn.tool_results])
+print("torch" in sys.modules)
+"""
+
+
+def test_what_is_in_the_zip_file_decodes_images_and_reads_its_own_data(wheel, tmp_path):
+    assert run_clean(["-c", DECODE], wheel, tmp_path) == "(24, 32)\n[3]\nFalse\n"
+
+
+def publish_as(monkeypatch, version, folder, name):
+    """A package with a viewbox of another version."""
+    (folder / f"{name}.py").write_text(write_dots())
+    found = [(path, (contents.ROOT / path).read_bytes()) for path in contents.list_library_files()]
+    with zipfile.ZipFile(packed := io.BytesIO(), "w") as file:
+        for path, content in found:
+            text = content.replace(viewbox.__version__.encode(), version.encode())
+            file.writestr(f"viewbox/{path}", text if path.name == "version.py" else content)
+    with monkeypatch.context() as patch:
+        patch.setattr("viewbox.publish.package.__version__", version)
+        patch.setattr(contents, "pack_library", packed.getvalue)
+        publish(f"{folder}/{name}.py:Dots", folder / name, id=f"own-{name}")
+    return folder / name
+
+
+def test_packages_of_one_minor_version_share_the_first_viewbox_and_of_two_are_refused(unchecked, tmp_path, monkeypatch):
+    a, b, c = (
+        publish_as(monkeypatch, version, tmp_path, name)
+        for name, version in {"a": "7.1.0", "b": "7.1.2", "c": "7.2.0"}.items()
+    )
+    path = os.pathsep.join(map(str, (a, b, c)))
+    both = "import own_b, own_a, viewbox; print(viewbox.__version__, viewbox.make(own_a.OwnATaskset.environment).name)"
+    assert run_clean(["-c", both], path, tmp_path) == "7.1.2 dots\n"
+    for first, second in (("own_a", "own_c"), ("own_c", "own_a")):
+        code = f"import {first}\ntry: import {second}\nexcept ImportError as error: print(error)"
+        said = run_clean(["-c", code], path, tmp_path)
+        assert f"{second} was published with viewbox" in said
+        assert f"{first}/_vendor/viewbox-" in said
+
+
+CARRIED = [  # how the contents of the zip file are changed, and what the row says
+    ({}, "files are those of this viewbox"),
+    ({"viewbox/errors.py": b""}, "viewbox/errors.py has other content"),
+    ({"viewbox/errors.py": None}, "viewbox/errors.py is missing"),
+    ({"viewbox/more.py": b""}, "viewbox/more.py is no file of viewbox"),
+]
+
+
+def test_the_carried_viewbox_is_compared_by_the_contents_of_its_files(unchecked, tmp_path):
+    (tmp_path / "dots.py").write_text(write_dots())
+    publish(f"{tmp_path}/dots.py:Dots", tmp_path / "out")
+    library = tmp_path / "out" / "viewbox_dots" / "_vendor" / contents.LIBRARY
+
+    def ask():
+        try:
+            return CHECKS["carried viewbox"].run(Trial(read_project(tmp_path / "out"), tmp_path))
+        except Failed as error:
+            return error.finding
+
+    for changes, words in CARRIED:
+        with zipfile.ZipFile(library, "w") as packed:  # stored: other bytes of the same contents
+            for name, content in (contents.read_library() | changes).items():
+                if content is not None:
+                    packed.writestr(name, content)
+        assert words in ask()
+    library.rename(other := library.with_name("viewbox-0.1.9.zip"))
+    assert ask() == f"viewbox-0.1.9, not compared: that needs viewbox of its version, and this is {viewbox.__version__}"
+    other.rename(library)
+    library.write_text("version https://git-lfs.github.com/spec/v1")
+    assert ask().endswith("cannot be read as a zip file")
+    code = "try: import viewbox_dots\nexcept ImportError as error: print(error)"
+    said = run_clean(["-c", code], tmp_path / "out", tmp_path)
+    assert said == f"{library} holds no viewbox: it is missing or damaged\n"
+
+
 def test_a_module_of_the_authors_own_moves_into_the_package(unchecked, tmp_path, monkeypatch):
-    (tmp_path / "dots.py").write_text(dots())
+    (tmp_path / "dots.py").write_text(write_dots())
     monkeypatch.chdir(tmp_path)
     publish(f"{tmp_path}/dots.py:Dots", tmp_path / "out", settings={"level": 3})
-    assert (tmp_path / "out" / "viewbox_dots" / "dots.py").read_text() == dots()
+    assert (tmp_path / "out" / "viewbox_dots" / "dots.py").read_text() == write_dots()
     publish("dots:Dots", tmp_path / "by-name", settings={"level": 3})
     assert files_in(tmp_path / "by-name") == files_in(tmp_path / "out")
     code = "import viewbox_dots as p; print(p.DotsTaskset.environment, p.DotsTaskset.settings)"
@@ -211,7 +292,7 @@ def test_a_package_of_the_authors_own_comes_along_whole(unchecked, tmp_path, mon
     home.mkdir(parents=True)
     (home / "__init__.py").write_text("")
     (home / "levels.py").write_text("LEVEL = 9\n")
-    (home / "field.py").write_text(dots("from my_dots.levels import LEVEL", level="LEVEL"))
+    (home / "field.py").write_text(write_dots("from my_dots.levels import LEVEL", level="LEVEL"))
     monkeypatch.syspath_prepend(home.parent)
     publish("my_dots.field:Dots", tmp_path / "out", id="bright")
     code = "import bright, my_dots.levels; print(my_dots.levels.__file__)"
@@ -238,11 +319,14 @@ def test_another_minor_version_of_viewbox_is_refused_in_words(unchecked, tmp_pat
         (["digits", "--set", "split"], "--set 'split': write key.path=value"),
         (["digits", "--set", "spilt=test"], "spilt"),
         (["digits", "--id", "My Digits"], "--id 'My Digits'; allowed: lower-case"),
-        (["digits", "--id", "viewbox"], "the package itself needs a module viewbox"),
+        (
+            ["digits", "--id", "viewbox"],
+            "needs a module viewbox; allowed: another id, as viewbox-env",
+        ),
         (["digits", "--version", "latest"], "--version 'latest'; allowed: a release such as 0.1.0"),
     ],
 )
-def test_what_is_wrong_is_said_in_one_line_and_nothing_is_written(viewbox, quick, tmp_path, arguments, words):
+def test_what_is_wrong_is_said_in_one_line_and_nothing_is_written(viewbox, unchecked, tmp_path, arguments, words):
     status, _, err = viewbox("publish", arguments[0], tmp_path / "out", *arguments[1:])
     assert status == 2
     assert err.startswith("error: ")
@@ -253,9 +337,12 @@ def test_what_is_wrong_is_said_in_one_line_and_nothing_is_written(viewbox, quick
 @pytest.mark.parametrize(
     ("source", "words"),
     [
-        (dots(level="self.nothing"), r"environment: AttributeError: .* no attribute 'nothing' \(.*field.py, line 20\)"),
-        (dots("import shapes"), "imports 'shapes'"),
-        (dots().replace("    level:", "    restricted = True\n    level:"), "restricted to this machine"),
+        (
+            write_dots(level="self.nothing"),
+            r"environment: AttributeError: .* attribute 'nothing' \(.*field.py, line 20\)",
+        ),
+        (write_dots("import shapes"), "imports 'shapes'"),
+        (write_dots().replace("    level:", "    restricted = True\n    level:"), "restricted to this machine"),
     ],
 )
 def test_an_environment_that_cannot_be_played_elsewhere_is_not_written(tmp_path, monkeypatch, source, words):
@@ -354,15 +441,15 @@ def make():
         ("CombinedReward({'a': (close, 0.5), 'b': Component(Whole(), 0.5)})", "0.5 x a (close) + 0.5 x b (Whole)"),
     ],
 )
-def test_a_reward_of_the_authors_own_needs_no_name(quick, tmp_path, monkeypatch, reward, shown):
+def test_a_reward_of_the_authors_own_needs_no_name(unchecked, tmp_path, monkeypatch, reward, shown):
     for name in [name for name in sys.modules if name.partition(".")[0] == "own_dots"]:
         monkeypatch.delitem(sys.modules, name)
     home = tmp_path / "own_dots"
     home.mkdir()
     (home / "__init__.py").write_text("")
     default = '    def default_reward(self):\n        return ExactMatchReward(field="label")\n'
-    assert default in dots()
-    (home / "dots.py").write_text(REWARDS + dots().replace(default, f"    reward = {reward}\n"))
+    assert default in write_dots()
+    (home / "dots.py").write_text(REWARDS + write_dots().replace(default, f"    reward = {reward}\n"))
     monkeypatch.syspath_prepend(tmp_path)
     publish("own_dots.dots:Dots", tmp_path / "out")
     assert f"| reward | `{shown}` |" in (tmp_path / "out" / "README.md").read_text()
@@ -386,8 +473,8 @@ def test_a_license_in_words_is_refused_before_anything_is_built_and_its_name_is_
         publish("no such environment", tmp_path / "out", license=words)
 
 
-def test_a_license_that_nothing_states_is_not_made_up_and_no_hub_gets_it(quick, tmp_path):
-    (tmp_path / "field.py").write_text(dots())
+def test_a_license_that_nothing_states_is_not_made_up_and_no_hub_gets_it(unchecked, tmp_path):
+    (tmp_path / "field.py").write_text(write_dots())
     publish(f"{tmp_path}/field.py:Dots", tmp_path / "out")
     assert "license" not in tomllib.loads((tmp_path / "out" / "pyproject.toml").read_text())["project"]
     assert "| license | not stated by the publisher of this package |" in (tmp_path / "out" / "README.md").read_text()

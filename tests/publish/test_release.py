@@ -3,6 +3,7 @@
 import subprocess
 import sys
 import tomllib
+import zipfile
 import zlib
 from pathlib import Path
 
@@ -15,11 +16,13 @@ from pydicom.dataset import FileMetaDataset
 from pydicom.uid import CTImageStorage, ExplicitVRLittleEndian, generate_uid
 
 from tests.support.publishing import check_only
+from tests.support.tables import each
 from viewbox import __version__
 from viewbox.core.portable import check_portable, hide_paths, names_local_path
 from viewbox.errors import ConfigError
-from viewbox.publish import publish, vendor
-from viewbox.publish.release import Release, choose_version, compare_files, describe_release, list_files
+from viewbox.publish import contents, publish
+from viewbox.publish.hubs.base import Release
+from viewbox.publish.release import choose_version, compare_files, describe_file, describe_release, list_files
 
 
 def write_scan(path, **tags):
@@ -109,6 +112,23 @@ def test_what_says_words_beside_its_pixels_is_named(tmp_path):
     assert "name no patient" in said
 
 
+def test_what_lies_in_a_zip_file_is_looked_at_as_if_it_lay_beside_it(tmp_path):
+    write_scan(tmp_path / "scan.dcm", PatientName="Doe^Jane")
+    members = {
+        "a": {"scan": (tmp_path / "scan.dcm").read_bytes()},
+        "b": {"x/.env": b""},
+        "c": {"x": b"hf_" + b"a" * 20},
+    }
+    for name, files in members.items():
+        with zipfile.ZipFile(tmp_path / f"{name}.zip", "w", zipfile.ZIP_DEFLATED) as packed:
+            [packed.writestr(member, content) for member, content in files.items()]
+    assert describe_file(tmp_path / "a.zip", "a.zip") == "DICOM with PatientName"
+    contents.check_file(tmp_path / "a.zip")
+    for name, words in (("b", r"b\.zip/x/\.env: is named like"), ("c", r"c\.zip/x, line 1: .* Hugging Face")):
+        with pytest.raises(ConfigError, match=words):
+            contents.check_file(tmp_path / f"{name}.zip")
+
+
 def test_a_broken_scan_is_named_and_ends_nothing(tmp_path):
     for content in (b"", b"\0" * 128 + b"DICM", b"\0" * 128 + b"DICM" + b"\xff" * 200, b"junk" * 99):
         (tmp_path / "x.dcm").write_bytes(content)
@@ -194,18 +214,26 @@ def test_the_home_folder_is_found_inside_a_text():
     assert not names_local_path(f"https://x.org{Path.home()}/server.py")
 
 
-def test_a_package_with_a_path_in_its_settings_is_not_written(tmp_path):
-    with pytest.raises(ConfigError, match=r"env\.templates\.notes: '/data/a\.txt' is a path of this machine"):
-        publish("digits", tmp_path / "out", settings={"templates": {"notes": "/data/a.txt"}})
+PATHS = [
+    ("digits", {"templates": {"notes": "/data/a.txt"}}, r"env\.templates\.notes: '/data/a\.txt' is a path"),
+    ("mixture", {"environments": {"digits": {}, "software_adviser": {"catalogue": "/data/a.jsonl"}}},
+        "software_adviser: catalogue: a file of this machine"),
+]  # fmt: skip
+
+
+@each("name, settings, words", PATHS)
+def test_a_package_with_a_path_in_its_settings_is_not_written(tmp_path, name, settings, words):
+    with pytest.raises(ConfigError, match=words):
+        publish(name, tmp_path / "out", settings=settings)
     assert not (tmp_path / "out").exists()
 
 
 def test_a_package_that_depends_on_viewbox_carries_no_copy_and_plays(tmp_path, monkeypatch):
     check_only(monkeypatch, "verifiers")
     package = publish("digits", tmp_path / "out", settings={"split": "test", "num_tasks": 3}, viewbox="dependency")
-    assert not list(tmp_path.glob("out/*/_vendor/viewbox"))
+    assert not list(tmp_path.glob("out/*/_vendor"))
     needed = tomllib.loads((tmp_path / "out" / "pyproject.toml").read_text())["project"]["dependencies"]
-    assert set(needed) == {vendor.VERIFIERS, vendor.require_viewbox(__version__)}
+    assert set(needed) == {contents.VERIFIERS, contents.require_viewbox(__version__)}
     assert "pip installs with the package" in (tmp_path / "out" / "README.md").read_text()
     assert any(line.startswith("verifiers: ") for line in package.findings)
 

@@ -35,7 +35,7 @@ def test_the_published_package_is_played_by_verifiers_with_its_own_snapshot(tmp_
     evaluate_package(package, "viewbox-literature-vqa", scripts, tmp_path)
 
 
-def test_a_snapshot_of_ones_own_travels_without_its_path(tmp_path, quick):
+def test_a_snapshot_of_ones_own_travels_without_its_path(tmp_path, unchecked):
     own = tmp_path / "secret place" / "mine.sqlite"
     own.parent.mkdir()
     own.write_bytes(Path(resolve_snapshot_path("package:literature")).read_bytes())
@@ -48,7 +48,7 @@ def test_a_snapshot_of_ones_own_travels_without_its_path(tmp_path, quick):
     assert (out / "viewbox_digits" / "snapshots" / "lit.sqlite").is_file()
 
 
-def test_a_snapshot_that_cannot_travel_is_refused(tmp_path, quick, monkeypatch):
+def test_a_snapshot_that_cannot_travel_is_refused(tmp_path, unchecked, monkeypatch):
     def publish_with(snapshot, name):
         lit = {"kind": "literature", "snapshot": snapshot}
         publish(name, tmp_path / "out", settings={"specialists": {"search": lit}})

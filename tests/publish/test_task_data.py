@@ -100,7 +100,7 @@ def test_what_may_not_or_cannot_travel_is_refused(films, tmp_path, change, why):
     assert not (tmp_path / "out").exists()
 
 
-def test_a_row_that_holds_a_key_is_refused(films, quick, tmp_path):
+def test_a_row_that_holds_a_key_is_refused(films, unchecked, tmp_path):
     rows = tmp_path / "set" / "rows.jsonl"
     rows.write_text(rows.read_text().replace("What is it?", "hf_" + 34 * "a"))
     with pytest.raises(ConfigError, match="task 's2' holds a token of Hugging Face"):
@@ -216,7 +216,7 @@ def test_of_a_folder_whose_stack_is_chosen_that_stack_alone_travels(tmp_path):
 
 
 @pytest.mark.slow
-def test_a_change_of_the_data_is_merged_into_that_of_the_config_and_lifts_no_limit(films, quick, tmp_path):
+def test_a_change_of_the_data_is_merged_into_that_of_the_config_and_lifts_no_limit(films, unchecked, tmp_path):
     publish(str(films), tmp_path / "out", settings={"data": {"limit": 1}})
     [row] = (tmp_path / "out" / "viewbox_films" / "data" / "tasks.jsonl").read_text().splitlines()
     assert json.loads(row)["study"] == "s2"
@@ -293,7 +293,9 @@ def test_an_image_that_leads_out_or_is_none_does_not_travel(films, tmp_path, pla
         write_tasks(env, tmp_path / "package")
 
 
-def test_a_link_inside_the_folder_of_images_is_followed_and_the_licenses_of_the_data_come_along(films, quick, tmp_path):
+def test_a_link_inside_the_folder_of_images_is_followed_and_the_licenses_of_the_data_come_along(
+    films, unchecked, tmp_path
+):
     folder = tmp_path / "set"
     (folder / ".git" / "annex").mkdir(parents=True)  # as git-annex lays images out
     (folder / "img" / "2.png").rename(folder / ".git" / "annex" / "MD5E-2.png")

@@ -37,8 +37,8 @@ from viewbox.rewards import (
     explain_reward,
     to_combined,
 )
+from viewbox.rewards.declare import AnswerFunction, EpisodeFunction, load_reward
 from viewbox.rewards.explain import explain_score
-from viewbox.rewards.imported import AnswerFunction, EpisodeFunction, load_reward
 from viewbox.rewards.remote import count_threads, is_blocking, take_counts
 
 NAN, INF = math.nan, math.inf

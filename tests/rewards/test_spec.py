@@ -27,7 +27,7 @@ from viewbox.rewards import (
     build,
     to_combined,
 )
-from viewbox.rewards.imported import load_reward
+from viewbox.rewards.declare import load_reward
 
 KINDS = "brier, combined, exact_match, format, iou, judge, label_set_f1, python, ranking, token_f1, tool_use"
 YAML = """

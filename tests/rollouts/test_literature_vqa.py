@@ -40,7 +40,7 @@ def searches_then_answers(body, number):
     return make_completion(ENV.write_answer(task))
 
 
-def test_rollout_against_an_endpoint_preview_picture_and_scores_from_the_record(viewbox, tmp_path, monkeypatch):
+def test_rollout_against_an_endpoint_both_pages_and_scores_from_the_record(viewbox, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     env = {"name": "literature_vqa", **SETTINGS}
     episodes, _ = roll_out(viewbox, tmp_path, env, searches_then_answers)

@@ -44,7 +44,7 @@ def asks_searches_and_answers(body, number):
     return make_completion(ENV.write_answer(task))
 
 
-def test_rollout_against_an_endpoint_preview_picture_and_scores_from_the_record(viewbox, tmp_path, monkeypatch):
+def test_rollout_against_an_endpoint_both_pages_and_scores_from_the_record(viewbox, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     env = {"name": "software_adviser", **SETTINGS}
     episodes, _ = roll_out(viewbox, tmp_path, env, asks_searches_and_answers)

@@ -1138,7 +1138,6 @@ def linked(*arguments):
 
 
 row("V1-link", None, linked("view", "run"), ends(0, says=["wrote"]), "a linked folder is a folder")
-row("V1-link-pack", None, linked("runs", "pack", "run", "--out", "p.tar.gz"), ends(0), "a linked folder is a folder")
 row("V1-link-score", None, linked("score", "run"), ends(0), "a linked folder is a folder")
 
 # ---- F1: nothing kept

@@ -26,8 +26,7 @@ from viewbox.core.base import BaseMultiTurnEnv
 from viewbox.engines.openai.client import OpenAIGenerator
 from viewbox.records import Task
 from viewbox.rewards import ExactMatchReward
-from viewbox.rollouts.job import RolloutJob
-from viewbox.rollouts.session import open_session
+from viewbox.rollouts.job import RolloutJob, open_session
 from viewbox.rollouts.store.reader import load
 
 TASKS = 5

@@ -9,8 +9,7 @@ from PIL import Image
 from tests.support.loop_kit import write_call
 from tests.support.tables import each
 from tests.support.tool_play import GRAY, TASK, TWO, Find, FindInView, Play
-from viewbox.core.base import get_offered_tools
-from viewbox.core.variants import remove_tools
+from viewbox.core.base import get_offered_tools, remove_tools
 from viewbox.errors import ConfigError, ImageError, ToolFault
 from viewbox.images.ref import ImageRef
 from viewbox.images.source import Volume

@@ -10,6 +10,7 @@ from tests.support.runs import RUN, on_path, read_steps, run, write_config
 from viewbox.engines.hf.model_runner import ModelRunner
 from viewbox.training import run as training_run
 from viewbox.training.grpo.trainer import EpisodeGRPOTrainer
+from viewbox.training.plan import Plan
 from viewbox.training.sft.trainer import SFTTrainer
 
 SUPERVISED = {
@@ -118,7 +119,7 @@ def test_a_run_that_diverges_before_a_checkpoint_says_so(tmp_path, tiny_folder, 
             (ModelRunner, "prefill"),
             RuntimeError("[enforce fail at x.cpp:1] DefaultCPUAllocator: can't allocate memory"),
         ),
-        ((training_run, "open_policy"), MemoryError()),
+        ((Plan, "load"), MemoryError()),
     ],
     ids=["loss", "generation", "on a CPU", "loading"],
 )

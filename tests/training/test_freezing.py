@@ -8,8 +8,8 @@ from tests.support.families import FAMILIES, build_family
 from tests.support.grpo_kit import generate_batch, make_trainer
 from viewbox.configs.schema import parse
 from viewbox.errors import ConfigError
-from viewbox.training.checks.outline import count_parameters
 from viewbox.training.precision import build_lora_config, build_model, find_frozen, freeze_parts
+from viewbox.training.shapes import count_parameters
 
 QWEN = {"visual.blocks", "visual.patch_embed"}
 PARTS = {  # of each family: the vision tower, and what else projects
@@ -49,7 +49,7 @@ def test_the_tower_or_all_beside_the_language_model_is_frozen(name):
         model = build_model(read(name, freeze), build_family(name)[0].config)
         held = {key for key, weight in model.named_parameters() if not weight.requires_grad}
         assert held == (list_weights(model, [f"{part}." for part in parts]) if parts else set())
-        line = count_parameters(model.config, read(name, freeze)).describe()
+        line = count_parameters(build_model(read(name, freeze), model.config)).describe()
         assert ("; frozen: " in line) == bool(parts)
 
 
@@ -61,13 +61,13 @@ def test_adapters_on_all_linear_layers_stay_out_of_what_is_frozen(name):
     adapted = get_peft_model(model, build_lora_config(config.lora, model, "projector"))
     found = {id(layer.base_layer) for layer in adapted.modules() if hasattr(layer, "lora_A")}
     assert found == language
-    line = count_parameters(model.config, config).describe()
+    line = count_parameters(build_model(config, model.config)).describe()
     assert f"adapters on {len(language)} language layers; none in " in line
 
 
 def test_experts_and_their_router_are_said_to_have_no_adapters():
     config = read("m", "projector", target_modules="all-linear")
-    line = count_parameters(build_family("qwen3_vl_moe")[0].config, config).describe()
+    line = count_parameters(build_model(config, build_family("qwen3_vl_moe")[0].config)).describe()
     assert line.endswith("adapters on 12 language layers; none in visual, experts, gate")
 
 

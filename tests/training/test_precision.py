@@ -7,7 +7,8 @@ from safetensors.torch import load_file
 from tests.support.runs import read_weights, run, write_config
 from viewbox.configs import schema as configs
 from viewbox.errors import ConfigError
-from viewbox.training.checks.preflight import check
+from viewbox.training.findings import check
+from viewbox.training.plan import Plan
 from viewbox.training.precision import LEARNING_RATES, resolve_dtype
 from viewbox.training.trainer_args import build_trainer_arguments
 
@@ -56,7 +57,7 @@ def test_weights_that_are_trained_are_loaded_in_float32(given, loaded):
 )
 def test_two_byte_training_is_refused_with_the_ways_out(given, key, words):
     with pytest.raises(ConfigError) as caught:
-        check(parsed(**given))
+        check(Plan(parsed(**given)))
     assert caught.value.key == key
     assert all(word in str(caught.value) for word in words)
 

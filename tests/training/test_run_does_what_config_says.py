@@ -47,8 +47,12 @@ from tests.support.run_cases import (
     untie,
 )
 from viewbox.cli import app
+from viewbox.configs import schema
+from viewbox.errors import ViewboxError
 from viewbox.rollouts.store.reader import load
 from viewbox.training import command
+from viewbox.training.findings import check
+from viewbox.training.plan import Plan
 from viewbox.training.reporting import report
 
 EMBEDDING = "model.language_model.embed_tokens.weight"
@@ -1069,7 +1073,7 @@ CODE_ROWS = [
     trains("T16 metric", "a metric that ends the process", EXITS, *world("HasMetric"), "log.eval_tasks=2", **CODE,
            holds=plays(8)),
     refuses("T16 environment", "an environment that ends the process when it is made", EXITS, *world("Refuses"),
-            says=("world.py", "SystemExit"), **CODE),
+            says=("world.py", "SystemExit"), is_dry=False, **CODE),
     refuses("T16 import", "a reward whose file ends the process", EXITS, mine("half"), ONE,
             says=("rewards.py", "SystemExit"), prepare=lambda folder: (folder / "rewards.py").write_text("exit(3)\n")),
     trains("T19", "a reward that returns the comparison of two arrays", "https://github.com/THUDM/slime/pull/2121",
@@ -1185,16 +1189,28 @@ def test_a_run_does_what_its_config_says(case, made, call, tmp_path, monkeypatch
         case.holds(Outcome(0, "", tmp_path, made))
         return
     before, more = take_digest(tmp_path), ["log.name=base", f"--resume={copy}"] if resumed else []
-    if case.is_dry:
-        status, said = call(case, "--dry-run")
-        check_words(case, status, said)
-    status, said = call(case, *more)
+    status, said = ask_plan(case) if case.is_dry and not resumed else call(case, *more)
     check_words(case, status, said)
     if case.status and not case.starts:
         assert take_digest(tmp_path) == before, "something was written"
         assert list_runs(tmp_path) == (["base"] if resumed else [])
     if case.holds:
         case.holds(Outcome(status, said, tmp_path, made))
+
+
+@pytest.mark.parametrize("more", [(), ("--dry-run",)])
+def test_a_command_refuses_as_the_plan_does(call, tmp_path, monkeypatch, more):
+    case = next(case for case in TABLE if case.is_dry and not case.prepare)
+    monkeypatch.chdir(tmp_path)
+    check_words(case, *call(case, *more))
+    assert list(tmp_path.iterdir()) == []
+
+
+def ask_plan(case):
+    """What `train` says with and without `--dry-run` of a config that it refuses: (2, the words)."""
+    with pytest.raises(ViewboxError) as caught:
+        check(Plan(schema.load(case.config, case.given)))
+    return 2, str(caught.value)
 
 
 def check_words(case, status, said):

@@ -6,7 +6,8 @@ import yaml
 from viewbox.configs import schema as configs
 from viewbox.configs.train_sections import GRPO_ONLY
 from viewbox.errors import ConfigError
-from viewbox.training.checks.preflight import check
+from viewbox.training.findings import check
+from viewbox.training.plan import Plan
 from viewbox.training.trainer_args import build_trainer_arguments
 
 GIVEN = {"importance_sampling_cap": 3.0, "micro_batch_tokens": 4096}
@@ -46,8 +47,8 @@ def test_a_warm_start_refuses_what_only_grpo_reads():
     for key in GRPO_ONLY:
         value = configs.TrainSection.model_fields[key].default
         with pytest.raises(ConfigError, match=rf"train\.{key}: only with train\.method = grpo; given: sft"):
-            check(parsed(**SFT, **{key: GIVEN[key] if value is None else value}))
-    assert check(written_and_read(parsed(**SFT)))[1]["trainer"] == "TrainingArguments"
+            check(Plan(parsed(**SFT, **{key: GIVEN[key] if value is None else value})))
+    assert check(Plan(written_and_read(parsed(**SFT)))).lines["trainer"] == "TrainingArguments"
 
 
 GONE = {
@@ -62,7 +63,7 @@ GONE = {
 def test_what_older_versions_had_is_refused_with_what_to_use_instead(key):
     value, words = GONE[key]
     with pytest.raises(ConfigError, match=f"train.{key}{words}") as caught:
-        check(parsed(**{key: value}))
+        check(Plan(parsed(**{key: value})))
     assert caught.value.key == f"train.{key}"
     assert parsed(dynamic_sampling_rounds=0) == parsed()  # as every older run wrote
 
@@ -82,21 +83,20 @@ def test_a_default_that_nobody_wrote_is_fitted_and_named_and_what_was_written_is
         "train": {"max_steps": 1},
         "log": {"dir": str(tmp_path)},
     }
-    config, resolved = check(configs.parse(raw))
+    plan = check(Plan(configs.parse(raw)))
+    config = plan.config
     assert config.log.eval_tasks == 12
     room = config.rollout.max_completion_tokens
     assert 3000 < room < 4096 == 4096 - room + room
     assert build_trainer_arguments(config, "out").max_completion_length == room
-    assert resolved["notes"][0] == "log.eval_tasks = 12, not its default 200: there are only 12 held-out tasks"
-    assert resolved["notes"][1].startswith(
-        f"rollout.max_completion_tokens = {room}, not its default 4096: with a prompt"
-    )
-    short = check(configs.parse(raw | {"rollout": {"max_completion_tokens": 300}}))[0]
+    assert plan.notes[0] == "log.eval_tasks = 12, not its default 200: there are only 12 held-out tasks"
+    assert plan.notes[1].startswith(f"rollout.max_completion_tokens = {room}, not its default 4096: with a prompt")
+    short = check(Plan(configs.parse(raw | {"rollout": {"max_completion_tokens": 300}}))).config
     assert short.rollout.max_reply_tokens == 300
-    assert check(written_and_read(config))[0] == config  # as a resumed run reads it
+    assert check(Plan(written_and_read(config))).config == config  # as a resumed run reads it
     for sections, words in REFUSED:
         with pytest.raises(ConfigError, match=words):
-            check(configs.parse(raw | sections))
+            check(Plan(configs.parse(raw | sections)))
 
 
 @pytest.mark.parametrize(

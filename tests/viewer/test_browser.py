@@ -1,4 +1,7 @@
-"""The page in a real browser: what it shows, where boxes lie, its keys, and that a hostile episode runs nothing."""
+"""The page in a real browser: what it shows, where boxes lie, its keys, and that a hostile episode runs nothing.
+
+One file, so that one browser is started: no other event loop can run in its thread while it is open.
+"""
 
 import io
 import itertools
@@ -14,18 +17,21 @@ from PIL import Image
 
 from tests.support.browser import wait_until
 from tests.support.saved_episodes import plays, written
+from tests.viewer.test_marks_on_pixels import BODY, STACK, Look
 from tests.viewer.test_server import KEY, serving
 from viewbox.envs.digits import Digits
 from viewbox.errors import ConfigError
 from viewbox.images.ref import ImageRef
 from viewbox.images.shown import ShownView
 from viewbox.records import Episode, EpisodeTokens, RunConfig, Scores, Task, ToolCall, ToolResult, Turn
+from viewbox.rollouts.scoring.compare import compare_runs
 from viewbox.rollouts.scoring.filters import expand_field, parse_filter
 from viewbox.rollouts.store.reader import load
 from viewbox.rollouts.store.writer import EpisodeWriter
 from viewbox.utils.conditions import parse_condition
 from viewbox.viewer.report import write_report
 from viewbox.viewer.sources import EpisodeIndex, find_sets, read_all
+from viewbox.viewer.unplayed import build_unplayed
 
 
 def report(tmp_path, *runs):
@@ -204,6 +210,18 @@ def test_an_episode_shows_its_turns_pictures_and_scores(page, digits):
     assert page.locator("polygon.gold").count() == 2
 
 
+def test_a_task_that_nobody_has_played_shows_its_box_and_all_that_the_model_reads(page, tmp_path):
+    env = Digits(canvas=160)
+    task = build_unplayed(env, env.tasks[0], lambda state: {"prompt": "<|im_start|>", "prompt_tokens": 7})
+    open_page(page, report(tmp_path, written(tmp_path / "run", task)), "#/run/0/episode/1")
+    assert page.inner_text("h1").strip() == env.tasks[0].id  # and no reward
+    assert page.locator("polygon.gold").count() == 1
+    page.get_by_text("what the model reads, 7 tokens").click()
+    assert page.locator("details.prompt pre").inner_text() == "<|im_start|>"
+    open_page(page, f"file://{tmp_path}/report.html")
+    assert "reward" not in page.inner_text("main")
+
+
 def test_keys_walk_through_the_filtered_episodes(page, tmp_path):
     open_page(page, report(tmp_path, written(tmp_path / "run", *(make(n) for n in range(30)))))
     page.fill("#where", "reward>2")
@@ -260,10 +278,25 @@ def draw_view(corners, side=60):
     return (inside * 255).astype(np.uint8)
 
 
-def shoot(page):
-    """The pixels of the first picture, as the browser draws it."""
-    shot = page.locator(".frame").first.screenshot()
+def shoot(page, number=0):
+    """The pixels of a picture, as the browser draws it."""
+    shot = page.locator(".frame").nth(number).screenshot()
     return np.asarray(Image.open(io.BytesIO(shot)).convert("RGB")).astype(int)
+
+
+def find_gold(page, number, least):
+    """The pixels of the box of the reference on a picture, and the bright ones below it."""
+    shown = shoot(page, number)
+    page.get_by_label("reference").uncheck()  # what a line covers counts too
+    white = np.argwhere(shoot(page, number).min(axis=2) > least)
+    return np.argwhere((shown[..., 1] > 140) & (shown[..., 0] < 110) & (shown[..., 2] < 130)), white
+
+
+def check_box(page, green, white, most):
+    half = page.evaluate("parseFloat(getComputedStyle(document.querySelector('polygon.gold')).strokeWidth) / 2")
+    assert len(white) > 100
+    assert np.abs(green.min(axis=0) + half - white.min(axis=0)).max() <= most
+    assert np.abs(green.max(axis=0) - half - white.max(axis=0)).max() <= most
 
 
 @pytest.mark.parametrize("scale", ["4", "0"])
@@ -278,14 +311,230 @@ def test_boxes_lie_on_the_pixels_that_they_are_about(page, tmp_path, chain, scal
     open_page(page, report(tmp_path, written(tmp_path / "run", episode)), "#/run/0/episode/1")
     page.locator(".controls select").select_option(scale)
     wait_until(page, "document.querySelector('figure.picture img').naturalWidth > 0")
-    green = shoot(page)
-    page.get_by_label("reference").uncheck()  # what a line covers counts too
-    white = np.argwhere(shoot(page).min(axis=2) > 200)
-    green = np.argwhere((green[..., 1] > 140) & (green[..., 0] < 110) & (green[..., 2] < 130))
-    assert len(white) > 100
-    half = page.evaluate("parseFloat(getComputedStyle(document.querySelector('polygon.gold')).strokeWidth) / 2")
-    assert np.abs(green.min(axis=0) + half - white.min(axis=0)).max() <= 2.5  # half a pixel of the picture, rounded
-    assert np.abs(green.max(axis=0) - half - white.max(axis=0)).max() <= 2.5
+    check_box(page, *find_gold(page, 0, 200), most=2.5)  # half a pixel of the picture, rounded
+
+
+CALLS = (
+    ("select_slice", {"plane": "coronal", "index": 15}),
+    ("zoom", {"factor": 1.5, "center": [0.5, 0.6]}),
+    ("select_slice", {"plane": "sagittal", "index": 32}),
+    ("flip_horizontal", {}),
+    ("window_level", {"center": 100, "width": 150}),
+    ("select_slice", {"plane": "axial", "index": BODY[1]}),  # the first slice above the bright voxels
+    ("select_slice", {"plane": "axial", "index": BODY[1] - 1}),
+)
+NAMES = ("axial 6 of 20", "image_2", "coronal 15 of 40", "coronal 15 of 40", "sagittal 32 of 60", "sagittal 32 of 60",
+         "sagittal 32 of 60", "axial 9 of 20", "axial 8 of 20")  # fmt: skip
+# the other image of the task, the picture without the mark, the one with a window (a new slice drops it)
+OTHER, EMPTY, WINDOWED = 1, 7, 6
+
+
+@pytest.fixture(scope="module", autouse=True)
+def volume(tmp_path_factory):
+    """A report of an episode that looks at slices of a volume, played before the browser is opened."""
+    env = Look(tools=("select_slice", "zoom", "flip_horizontal", "window_level"))
+    replies = iter([f"<tool_call>{json.dumps({'name': n, 'arguments': a})}</tool_call>" for n, a in CALLS] + ["{}"])
+    with ThreadPoolExecutor(1) as pool:  # this thread has the event loop of the browser
+        episode = pool.submit(env.play, STACK, lambda messages: next(replies)).result()
+    folder = tmp_path_factory.mktemp("volume")
+    return report(folder, written(folder / "run", episode))
+
+
+@pytest.mark.parametrize("number", range(len(NAMES)))
+def test_the_box_lies_on_the_bright_pixels_of_the_slice(page, volume, number):
+    page.emulate_media(color_scheme="dark")
+    open_page(page, volume, "#/run/0/episode/1")
+    page.locator(".controls select").select_option("8")
+    wait_until(page, f"document.querySelectorAll('figure.picture img')[{number}].naturalWidth > 0")
+    for name in ("outlines of later views", "arguments of tools"):
+        page.get_by_label(name).uncheck()
+    green, white = find_gold(page, number, 120)
+    if number in (OTHER, EMPTY):
+        assert (len(white) > 0, len(green)) == (number == OTHER, 0)
+        return
+    check_box(page, green, white, most=4.5)
+
+
+def test_the_slice_and_the_window_are_named(page, volume):
+    open_page(page, volume, "#/run/0/episode/1")
+    captions = page.locator("figure.picture figcaption").all_inner_texts()
+    assert [name in caption for name, caption in zip(NAMES, captions, strict=True)] == [True] * len(NAMES)
+    window = "window center 100, width 150"
+    assert [window in caption for caption in captions] == [n == WINDOWED for n in range(len(NAMES))]
+
+
+# ---------------------------------------------------------------------- a group, and two sets compared
+def say(*replies):
+    return (Turn("user", "Where?"), *(Turn("assistant", reply) for reply in replies))
+
+
+@pytest.fixture
+def show(page, tmp_path):
+    """Opens the page of a group of episodes with these turns."""
+    numbers = itertools.count()
+
+    def show(*episodes):
+        run = written(
+            tmp_path / f"run{next(numbers)}", *(make(number, turns=turns) for number, turns in enumerate(episodes))
+        )
+        open_page(page, report(tmp_path, run), "#/run/0/group/1")
+        return page.inner_text("main")
+
+    return show
+
+
+def list_texts(page, selector):
+    """The texts of these elements in each column."""
+    return [column.locator(selector).all_text_contents() for column in page.locator(".group article").all()]
+
+
+def test_the_first_reply_that_differs_is_marked_and_equal_ones_are_folded(page, show):
+    text = show(say("a", "b", "It is left.", "x"), say("a", "b", "It is right, I think.", "x"))
+    assert "The first 2 replies are the same; they part at reply 3." in text
+    assert list_texts(page, "details.common > summary") == [["replies 1 to 2: the same in all"]] * 2
+    assert list_texts(page, "details.common pre") == [["a", "b"]] * 2
+    assert not page.locator("details.common pre").first.is_visible()
+    assert list_texts(page, "span.common") == [["It is "]] * 2
+    assert list_texts(page, "mark") == [["left."], ["right, I think."]]
+
+
+def test_what_one_reply_says_more_is_marked_and_one_that_ended_has_no_mark(page, show):
+    show(say("There"), say("There."), say())
+    assert list_texts(page, "mark") == [["There"], ["There."], []]  # with an episode without a reply nothing is common
+    show(say("There"), say("There."))
+    assert list_texts(page, "mark") == [[], ["."]]
+    assert "All replies are the same." in show(say("a", "b"), say("a", "b"))
+    assert page.locator("mark, details.common").count() == 0
+
+
+def test_thinking_and_calls_are_marked_where_they_differ(page, show):
+    def act(thought, factor):
+        call = ToolCall(id=f"c{factor}", name="zoom", arguments={"factor": factor})
+        return Turn("user", "Where?"), Turn("assistant", f"<think>{thought}</think>", tool_calls=(call,))
+
+    show(act("Hm.", 2), act("Hm.", 4))
+    assert list_texts(page, "mark") == [["2}"], ["4}"]]
+    show(act("Hm, left", 2), act("Hm, right", 2))
+    assert page.get_by_text("right").is_visible()  # such thinking is open
+    assert list_texts(page, "mark") == [["left", 'zoom {"factor":2}'], ["right", 'zoom {"factor":2}']]
+
+
+def test_results_that_differ_after_equal_replies_are_not_folded(page, show):
+    def act(text, reply):
+        call = ToolCall(id="c", name="roll", arguments={})
+        result = ToolResult("roll", text, call_id="c")
+        turns = Turn("assistant", "", tool_calls=(call,)), Turn("tool_result", text, tool_results=(result,))
+        return Turn("user", "Roll."), *turns, Turn("assistant", reply)
+
+    show(act("six", "6"), act("one", "1"))
+    assert list_texts(page, "details.common > summary") == [["reply 1: the same in all"]] * 2
+    assert page.get_by_text("six").first.is_visible()
+
+
+def test_a_mark_does_not_cut_a_character_in_two(page, show):
+    show(say("\U0001f600"), say("\U0001f601"))  # their first halves are equal
+    assert list_texts(page, "mark") == [["\U0001f600"], ["\U0001f601"]]
+
+
+def test_two_sets_are_compared_with_links_to_the_tasks_that_flipped(page, tmp_path):
+    a = written(tmp_path / "a", *(make(n, 0.0) for n in range(8)))
+    b = written(tmp_path / "b", *(make(n, float(n > 3)) for n in range(8)))
+    open_page(page, report(tmp_path, a, b), "#/compare/0/1")
+    assert "in the second run" in page.inner_text("main") or "No clear difference" in page.inner_text("main")
+    page.locator("main table a").nth(1).click()
+    page.wait_for_selector(".turn")
+    assert page.evaluate("location.hash").startswith("#/run/1/group/")
+
+
+@pytest.fixture
+def runs(tmp_path):
+    """Eight tasks of two kinds: of the first four the second wins three and loses one; the others tie."""
+
+    def save(name, totals):
+        made = (
+            replace(
+                make(n, total), task=Task(f"t{n}", reference={"kind": "ab"[n // 4], "label": 1}), info={"sample": 0}
+            )
+            for n, total in enumerate(totals)
+        )
+        return written(tmp_path / name, *made)
+
+    return save("first", [0, 0, 0, 1, 1, 1, 0, 0]), save("second", [1, 1, 0.2, 0, 1, 1, 0, 0])
+
+
+def read_table(page, caption):
+    rows = page.locator("table").filter(has_text=caption).locator("tbody tr").all()
+    return [row.locator("th, td").all_inner_texts() for row in rows]
+
+
+def test_every_task_is_a_part_of_the_plot_and_leads_to_its_episode(page, runs, tmp_path):
+    open_page(page, report(tmp_path, *runs), "#/compare/0/1")
+    assert page.locator(".outcomes").first.inner_text().split("\n") == ["3 wins", "4 ties", "1 loss"]
+    titles = page.locator(".pairs circle title").all_text_contents()
+    assert sorted(titles) == [
+        "2 tasks at about 0.000 and 0.000, such as t6", "2 tasks at about 0.000 and 1.000, such as t0",
+        "2 tasks at about 1.000 and 1.000, such as t4", "t2: 0.000 and 0.200", "t3: 1.000 and 0.000",
+    ]  # fmt: skip
+    place = "(one) => [one.cx.baseVal.value, one.cy.baseVal.value]"
+    lost = [216, 192]  # the first solves it, the second does not
+    assert page.locator(".pairs circle.losses").evaluate(place) == lost
+    page.locator(".pairs a").filter(has_text="t2").click()
+    page.wait_for_selector(".turn")
+    assert page.evaluate("location.hash") == "#/run/1/episode/3"
+
+
+def test_figures_are_rounded_as_on_the_command_line(page, tmp_path):
+    values = [n / 16 for n in range(-16, 17)] + [0.0005, 1 / 3, 2.5, 0.9995, 1e-9]
+    open_page(page, report(tmp_path, written(tmp_path / "a", make(0))))
+    assert page.evaluate("values => values.map(formatFixed)", values) == [f"{value:.3f}" for value in values]
+
+
+@pytest.mark.parametrize("served", [False, True])
+def test_tasks_are_grouped_by_a_field_as_on_the_command_line(page, runs, tmp_path, served):
+    def check(address):
+        open_page(page, address, "#/compare/0/1")
+        assert "reference.label" not in page.locator("#by").inner_text()  # it has one value
+        page.locator("#by").select_option(label="reference.kind")
+        shown = read_table(page, "Reward by reference.kind")
+        groups = compare_runs(*runs, by="reference.kind").groups
+        assert shown == [
+            [
+                name,
+                "4 (< 20)",
+                *(f"{part.mean:.3f}" for part in (one.a, one.b, one.difference)),
+                *map(str, (one.wins, one.ties, one.losses)),
+            ]
+            for name, one in groups.items()
+        ]
+        found = page.evaluate("location.hash")
+        open_page(page, address, found)  # the address can be sent
+        assert read_table(page, "Reward by reference.kind") == shown
+        open_page(page, address, "#/compare/0/1/%E0%A4%A")
+        wait_until(page, "document.getElementById('by').value === ''")
+
+    if served:
+        with serving(*runs) as port:
+            check(f"http://127.0.0.1:{port}/{KEY}/")
+    else:
+        check(report(tmp_path, *runs))
+
+
+def test_a_task_with_several_episodes_is_in_one_table_and_leads_to_its_group(page, tmp_path):
+    def save(name, totals):
+        return written(
+            tmp_path / name,
+            *(replace(make(n, total), task=Task("t"), info={"sample": n}) for n, total in enumerate(totals)),
+        )
+
+    open_page(page, report(tmp_path, save("first", [0, 1, 0, 0]), save("second", [1, 0, 1, 1])), "#/compare/0/1")
+    assert page.locator(".outcomes").first.inner_text() == "1 win"
+    assert read_table(page, "Tasks that only the second solves") == [
+        ["t", "#1 0.250 (mean of 4)", "#1 0.750 (mean of 4)"]
+    ]
+    assert page.locator("table").filter(has_text="Tasks that only the first solves").count() == 0
+    page.locator("table").filter(has_text="Tasks that only the second solves").locator("a").last.click()
+    page.wait_for_selector(".group")
+    assert page.evaluate("location.hash") == "#/run/1/group/1"
 
 
 # ---------------------------------------------------------------------- a run in progress, and what every page has

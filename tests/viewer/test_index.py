@@ -29,7 +29,7 @@ def folder(tmp_path):
 
 
 def read(folder):
-    index = EpisodeIndex(folder, "mine")
+    index = EpisodeIndex(folder)
     index.refresh()
     return index
 

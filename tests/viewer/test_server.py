@@ -78,33 +78,25 @@ def test_rows_episodes_and_pictures_are_served(port):
 
 
 WITHOUT_KEY = ["/", "/wrong/", f"/{KEY}x/", f"/{KEY}/../etc/passwd", "/sets", f"//{KEY}/sets"]
-
-
-def test_without_the_key_there_is_nothing(port):
-    for path in WITHOUT_KEY:
-        assert ask(port, path)[0].status == 404, path
-
-
 NOWHERE = [
     "rows/9", "rows/-1", "rows/0?start=x", "rows/0?start=" + "9" * 400, "episode/0/0", "episode/0/22",
     "episode/5/1", "episode/0/" + "9" * 5000, "image/0/3/..%2f..%2fconfig.yaml.png",
     "image/0/3/" + "0" * 40 + ".png", "compare/0/7",
 ]  # fmt: skip
+REFUSED = [
+    *((path, (404,), "GET", {}) for path in WITHOUT_KEY),
+    *((f"/{KEY}/{path}", (400, 404), "GET", {}) for path in NOWHERE),
+    *((f"/{KEY}/sets", (405,), method, {}) for method in ("POST", "PUT", "DELETE", "PATCH")),
+    *(
+        (f"/{KEY}/sets", (400,), "GET", {"Host": host})  # a name that only points here
+        for host in ("evil.example", "evil.example:80", "127.0.0.1.evil.example")
+    ),
+]
 
 
-def test_what_does_not_exist_is_not_found(port):
-    for path in NOWHERE:
-        assert ask(port, f"/{KEY}/{path}")[0].status in (404, 400), path
-
-
-@each("method", ["POST", "PUT", "DELETE", "PATCH"])
-def test_nothing_can_be_changed(port, method):
-    assert ask(port, f"/{KEY}/sets", method)[0].status == 405
-
-
-@each("host", ["evil.example", "evil.example:80", "127.0.0.1.evil.example"])
-def test_a_name_that_only_points_here_is_refused(port, host):
-    assert ask(port, f"/{KEY}/sets", Host=host)[0].status == 400
+@each("path, statuses, method, headers", REFUSED)
+def test_without_the_key_there_is_nothing_and_with_it_nothing_can_be_changed(port, path, statuses, method, headers):
+    assert ask(port, path, method, **headers)[0].status in statuses
 
 
 def test_the_page_may_run_nothing_but_itself(port):

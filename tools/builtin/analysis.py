@@ -13,7 +13,7 @@ from ...errors import ArgumentError, show_json
 from ...images.statistics import describe_pixels, describe_values, to_luminance
 from ...images.view import WHOLE, View
 from ..arguments import Box, Point, Range, ViewFractions
-from ..results import ToolOutput
+from ..calling import ToolOutput
 from ..tool import tool
 from .drawing import draw_grid, draw_outline, find_undrawn
 

@@ -22,7 +22,7 @@ from ...images.source import AXES, Source, Volume
 from ...images.task_images import find_named, name_image
 from ...images.view import WHOLE, Box, View
 from ..arguments import Hidden, ImageName, Range, ViewFractions
-from ..results import ToolOutput
+from ..calling import ToolOutput
 from ..tool import tool
 from .analysis import Color
 from .drawing import COLORS, draw_mask, find_mask_box

@@ -15,7 +15,7 @@ import numpy as np
 from ...images.statistics import to_luminance
 from ...images.view import View
 from ..arguments import Range
-from ..results import ToolOutput
+from ..calling import ToolOutput
 from ..tool import tool
 from .intensity import get_mask
 

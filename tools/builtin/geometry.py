@@ -8,7 +8,7 @@ from ...images.source import Source
 from ...images.task_images import find_named, name_image
 from ...images.view import WHOLE, View
 from ..arguments import Box, Hidden, ImageName, Point, Range
-from ..results import ToolOutput
+from ..calling import ToolOutput
 from ..tool import tool
 
 SMALLEST_CROP = 10  # native pixels, drawn to scale

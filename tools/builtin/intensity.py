@@ -13,7 +13,7 @@ import numpy as np
 
 from ...images.view import View
 from ..arguments import Range
-from ..results import ToolOutput
+from ..calling import ToolOutput
 from ..tool import tool
 
 

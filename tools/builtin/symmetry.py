@@ -10,7 +10,7 @@ import numpy as np
 from ...errors import ArgumentError
 from ...images.statistics import to_luminance
 from ...images.view import View
-from ..results import ToolOutput
+from ..calling import ToolOutput
 from ..tool import tool
 
 

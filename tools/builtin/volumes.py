@@ -5,7 +5,7 @@ from typing import Any
 from ...errors import ArgumentError, ImageError
 from ...images.source import AXES, Plane, Volume
 from ...images.view import View
-from ..results import ToolOutput
+from ..calling import ToolOutput
 from ..tool import tool
 
 

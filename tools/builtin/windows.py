@@ -24,7 +24,7 @@ from ...images.source import Source, stretch
 from ...images.statistics import to_luminance
 from ...images.view import View
 from ..arguments import Hidden, Range
-from ..results import ToolOutput
+from ..calling import ToolOutput
 from ..tool import Tool, tool
 
 WindowName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z][A-Za-z0-9_]{0,39}$")]

@@ -25,9 +25,8 @@ from defusedxml.ElementTree import fromstring
 
 from ...network.errors import UnusableReplyError
 from ...network.http import parse_body
-from .records import Article, ArticleQuery, SearchType
+from .records import RECENT_YEARS, Article, ArticleQuery, SearchType
 from .service import Service
-from .snapshot.rows import RECENT_YEARS
 
 log = logging.getLogger("viewbox.envs")
 

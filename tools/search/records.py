@@ -8,6 +8,7 @@ from msgspec import Meta
 
 SearchType = Literal["all", "review", "trial", "meta_analysis", "guideline", "case_report", "recent"]
 SEARCH_TYPES: tuple[SearchType, ...] = get_args(SearchType)
+RECENT_YEARS = 5  # "recent": of the year of the search, or in which the snapshot was recorded, and the four before it
 # What a field must be where a record is read: no mark of a chat template or boundary in what names a record.
 Identifier = Annotated[str, Meta(pattern=r"\A[A-Za-z0-9][A-Za-z0-9._:-]{0,199}\Z")]
 Address = Annotated[str, Meta(pattern=r"\A(?:https?://[^\s\x00-\x20<>\"\x7f]+)?\Z", max_length=4_000)]

@@ -29,7 +29,7 @@ from ...images.source import Source
 from ...images.view import View
 from ...utils import concurrency
 from ..arguments import Hidden, Range
-from ..results import ToolOutput
+from ..calling import ToolOutput
 from ..specialists.remote import decode_picture
 from ..specialists.spec import Specialist, register_specialist
 from ..tool import Tool

@@ -33,10 +33,20 @@ from ...network.hosts import check_settings, read_api_key
 from ...network.http import parse_body
 from ...utils import concurrency
 from ...utils.frozen import FrozenDict, freeze
-from ..results import ToolOutput
+from ..calling import ToolOutput
 from ..tool import Tool
-from .remote import Form, Returns, Unit, build_remote_tool, check_places, encode_arguments, find_picture, read_reply
-from .schemas import Parameters, read_parameters
+from .remote import (
+    Form,
+    Parameters,
+    Returns,
+    Unit,
+    build_remote_tool,
+    check_places,
+    encode_arguments,
+    find_picture,
+    read_parameters,
+    read_reply,
+)
 from .spec import Specialist, register_specialist
 
 log = logging.getLogger("viewbox.envs")

@@ -31,24 +31,27 @@ from ...network.hosts import check_settings
 from ...network.http import parse_body
 from ...utils import concurrency
 from ...utils.frozen import FrozenDict, freeze
-from ..results import ToolOutput
+from ..calling import ToolOutput
 from ..tool import Tool
 from .mcp_server import ServerSettings, find_difference, get_server, list_offered
 from .remote import (
     JPEG,
+    MAX_DESCRIPTION,
     PNG,
     Form,
+    Parameters,
     Returns,
     Unit,
     build_remote_tool,
     check_places,
+    clean_note,
     clean_text,
     encode_arguments,
     find_picture,
+    read_parameters,
     read_picture,
     read_reply,
 )
-from .schemas import MAX_DESCRIPTION, Parameters, clean_note, read_parameters
 from .spec import Specialist, register_specialist
 
 if TYPE_CHECKING:
@@ -85,14 +88,6 @@ class McpSpecialist(ServerSettings, Specialist):
     unit: Annotated[Unit, Field(description="how the server reads and writes points and boxes")] = "fraction"
     pictures: Annotated[Form, Field(description="how pictures are sent: PNG as Base64, or as a data URL")] = "base64"
     timeout: Annotated[float, Field(gt=0, description="seconds for a call")] = 20.0
-    resend: Annotated[
-        bool,
-        Field(
-            strict=True,
-            description="send a call again, alone, if the server ended during several calls; false for tools that "
-            "change something",
-        ),
-    ] = True
     max_request: ByteSize = Field(default="32MiB", gt=0, validate_default=True, description="limit of a call")
 
     @model_validator(mode="after")
@@ -159,8 +154,7 @@ class McpTool:
         return await concurrency.run_in_thread(self._read, result, view)
 
     async def _call(self, values: dict[str, Any]) -> "CallToolResult":
-        specialist = self.specialist
-        return await get_server(specialist.server).call(self.tool, values, specialist.timeout, resend=specialist.resend)
+        return await get_server(self.specialist.server).call(self.tool, values, self.specialist.timeout)
 
     def _encode(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
         spec = self.specialist

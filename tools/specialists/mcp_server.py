@@ -1,11 +1,9 @@
 """An MCP server as `kind: mcp` uses it, by the official client: started when it is needed, shared, watched and ended.
 
-A server that dies or hangs takes every call with it that is in progress. Only one of them may be the reason. So each of
-them is sent again, alone: the call that ends a session which has served no other call fails, and the others get what
-they would have got without it. Everything here but the listing runs on the event loop of `network.background`.
-
-Of a program's stderr only the end is kept, for messages; a line on its stdout that is no message is skipped. The
-replies of an address have a limit.
+A server that dies or hangs takes every call with it that is in progress: each is a fault, which is not charged to the
+model, and the next call starts the server again. Everything here but the listing runs on the event loop of
+`network.background`. Only the tail of stderr is kept, for messages; stdout lines that are not MCP messages are skipped.
+The replies of an address have a limit.
 """
 
 import asyncio
@@ -15,10 +13,10 @@ import logging
 import os
 import shutil
 import time
-from collections.abc import AsyncIterator, Awaitable, Iterator, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, contextmanager, suppress
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager, suppress
 from threading import Thread
-from typing import TYPE_CHECKING, Annotated, Any, TextIO, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, TextIO
 from weakref import WeakKeyDictionary
 
 from pydantic import AfterValidator, ByteSize, Field
@@ -26,13 +24,12 @@ from pydantic import AfterValidator, ByteSize, Field
 from ...configs.sections import Section
 from ...errors import ConfigError, ToolError, ToolFault, ViewboxError, describe_unknown
 from ...network import background
-from ...network.client_settings import build_client_settings
 from ...network.hosts import read_api_key
-from ...network.http import find_compression
+from ...network.http import build_client_settings, find_compression
 from ...utils.files import expand_path
 from ...utils.secrets import is_secret_name, mask_message, remember
 from ...utils.terminal import make_line
-from .schemas import MAX_DESCRIPTION, Parameters, clean_note, read_parameters
+from .remote import MAX_DESCRIPTION, Parameters, clean_note, read_parameters
 
 if TYPE_CHECKING:
     import httpx2
@@ -49,19 +46,9 @@ KEPT = 4096  # bytes at the end of stderr, in which the last line is looked for
 WAIT = 0.2  # seconds for these to be read, after the program has ended
 SILENCE = 300.0  # seconds without a byte from an address, at least
 
-T = TypeVar("T")
-
 
 class StartError(ViewboxError):
     """The server cannot be started, or cannot be reached."""
-
-
-class LostError(Exception):
-    """The session ended during a call; `alone`: no other call can be the reason."""
-
-    def __init__(self, message: str, *, alone: bool) -> None:
-        super().__init__(message)
-        self.alone = alone
 
 
 class ServerSettings(Section):
@@ -107,13 +94,9 @@ class Session:
 
     def __init__(self, settings: ServerSettings) -> None:
         self.settings = settings
-        self.calls: set[object] = set()  # in progress
-        self.served = 0  # calls, those in progress included
         self.tools: list[Tool] | None = None  # that the server offers, if it was asked
-        self.was_alone = False  # whether at most one call was in progress when it ended
         self.ended = asyncio.Event()
         self._ready = asyncio.Event()
-        self._is_warned = False
         self._tail = b""  # of stderr
         self._tail_reader: Thread | None = None
 
@@ -131,36 +114,17 @@ class Session:
             problem = f"no answer within {self.settings.start_timeout:g} s"
             if self.task.done():
                 problem = describe_failure(self.task.exception()).replace("Connection closed", "it ended")
-            raise StartError(self._describe(problem))
+            raise StartError(self.describe(problem))
         finally:
             ready.cancel()
             if not self._ready.is_set():
-                self.end()
+                self.ended.set()
                 self.task.cancel()  # the library is still shaking hands
 
     def _see_end(self, task: "asyncio.Task[None]") -> None:
         if not task.cancelled():
             task.exception()  # otherwise asyncio logs that nobody asked for it
-        self.end()
-
-    async def wait_for(self, request: Awaitable[T]) -> T:
-        """Return the result of a request; raise what it raises, or `LostError`."""
-        from mcp.shared.exceptions import MCPError
-        from mcp_types import CONNECTION_CLOSED
-
-        try:
-            return await request
-        except MCPError as error:  # servers use this code for errors of their own, too
-            if error.error.code != CONNECTION_CLOSED or not self.ended.is_set():
-                raise
-        # A session that has served others may have ended by itself, or because of one of them.
-        raise LostError(self._describe("the connection is closed"), alone=self.was_alone and self.served == 1)
-
-    def end(self) -> None:
-        """End it; what is in progress ends with it."""
-        if not self.ended.is_set():
-            self.was_alone = len(self.calls) <= 1
-            self.ended.set()
+        self.ended.set()
 
     async def _run(self) -> None:
         from mcp import Client
@@ -194,43 +158,24 @@ class Session:
 
     @asynccontextmanager
     async def _watch(self, transport: AbstractAsyncContextManager[Any]) -> AsyncIterator[Any]:
-        """Yield a transport that ends this session before the library sees that it is closed, on either side."""
-        from anyio.abc import ObjectReceiveStream, ObjectSendStream
+        """Yield a transport that ends this session before the library sees that it is closed."""
+        from anyio.abc import ObjectReceiveStream
+
+        session = self
+
+        class WatchedStream(ObjectReceiveStream[Any]):
+            async def receive(self) -> object:
+                try:
+                    return await read.receive()
+                except BaseException:
+                    session.ended.set()
+                    raise
+
+            async def aclose(self) -> None:
+                await read.aclose()
 
         async with transport as (read, write):
-            session = self
-
-            class WatchedRead(ObjectReceiveStream[Any]):
-                async def receive(self) -> object:
-                    try:
-                        while isinstance(item := await read.receive(), Exception):
-                            session._warn_of_rubbish(item)
-                        return item
-                    except BaseException:
-                        session.end()
-                        raise
-
-                async def aclose(self) -> None:
-                    await read.aclose()
-
-            class WatchedWrite(ObjectSendStream[Any]):
-                async def send(self, item: object) -> None:
-                    try:
-                        await write.send(item)
-                    except Exception:  # a program that died may be noticed here first
-                        session.end()
-                        raise
-
-                async def aclose(self) -> None:
-                    await write.aclose()
-
-            yield WatchedRead(), WatchedWrite()
-
-    def _warn_of_rubbish(self, error: Exception) -> None:
-        """Say once that a program writes to stdout what is no message."""
-        if not self._is_warned:
-            self._is_warned = True
-            log.warning("%s writes to stdout what is no message: %s", self.settings.name, describe_failure(error))
+            yield WatchedStream(), write
 
     @contextmanager
     def _open_stderr(self) -> Iterator[TextIO]:
@@ -247,7 +192,7 @@ class Session:
         with os.fdopen(target, "w") as file:
             yield file
 
-    def _describe(self, problem: str) -> str:
+    def describe(self, problem: str) -> str:
         """Return a problem with the last line that a program wrote to stderr."""
         if self._tail_reader is not None and self.task.done():
             self._tail_reader.join(WAIT)
@@ -317,41 +262,40 @@ class McpServer:
         self._session: Session | None = None
         self._starting = asyncio.Lock()
         self._places = asyncio.Semaphore(settings.concurrency)
-        self._alone = asyncio.Lock()
         self._failed: tuple[float, str] | None = None  # when the last start failed, and why
 
-    async def call(
-        self, tool: str, arguments: Mapping[str, object], timeout: float, *, resend: bool
-    ) -> "CallToolResult":
-        """Return what the server's tool returns, within `timeout` seconds for each of three attempts.
-
-        With `resend` the call is sent again if the server may have ended because of another.
+    async def call(self, tool: str, arguments: Mapping[str, object], timeout: float) -> "CallToolResult":
+        """Return what the server's tool returns within `timeout` seconds.
 
         Raises:
             ToolError: the server refuses the arguments, in words for the model, which do not begin with a name.
-            ToolFault: the server cannot be used.
+            ToolFault: the server cannot be used, or ended.
         """
-        try:
+        from mcp.shared.exceptions import MCPError
+        from mcp_types import CONNECTION_CLOSED, INVALID_PARAMS, CallToolRequest, CallToolRequestParams, CallToolResult
+
+        request = CallToolRequest(params=CallToolRequestParams(name=tool, arguments=dict(arguments)))
+        async with self._places:
             try:
-                async with self._places:
-                    return await self._attempt(tool, arguments, timeout)
-            except LostError as lost:
-                if lost.alone or not resend:
-                    raise
-            async with self._alone, AsyncExitStack() as held:
-                for _ in range(self.settings.concurrency):  # no other call is in progress then
-                    await held.enter_async_context(self._places)
-                try:
-                    return await self._attempt(tool, arguments, timeout)
-                except LostError as lost:
-                    if lost.alone:
-                        raise
-                return await self._attempt(tool, arguments, timeout)  # the one before it may have ended that session
-        except LostError as lost:
-            raise ToolFault(str(lost)) from None
-        except StartError as error:
-            log.warning("the MCP server %s cannot be used: %s", self.settings.name, error)
-            raise ToolFault("has no server at the moment") from None
+                session = await self._connect()
+            except StartError as error:
+                log.warning("the MCP server %s cannot be used: %s", self.settings.name, error)
+                raise ToolFault("has no server at the moment") from None
+            try:
+                async with asyncio.timeout(timeout):
+                    return await session.client.session.send_request(request, CallToolResult)
+            except TimeoutError:
+                session.ended.set()
+                raise ToolFault(f"gave no result within {timeout:g} s") from None
+            except Exception as error:
+                code = error.error.code if isinstance(error, MCPError) else None
+                if (
+                    code == CONNECTION_CLOSED and session.ended.is_set()
+                ):  # servers use this code for errors of their own
+                    problem = session.describe("the connection is closed")
+                    log.warning("the MCP server %s ended during a call of %s: %s", self.settings.name, tool, problem)
+                    raise ToolFault("ended its server during the call") from None
+                raise (ToolError if code == INVALID_PARAMS else ToolFault)(describe_failure(error)) from error
 
     async def list_tools(self) -> "list[Tool]":
         """Return the tools that the server offered when the session began; raise `StartError`."""
@@ -363,16 +307,16 @@ class McpServer:
         try:
             async with asyncio.timeout(self.settings.start_timeout):
                 for _ in range(MAX_PAGES):
-                    page = await session.wait_for(session.client.list_tools(cursor=cursor, cache_mode="bypass"))
+                    page = await session.client.list_tools(cursor=cursor, cache_mode="bypass")
                     tools += page.tools
                     cursor = page.next_cursor
                     if cursor is None or len(tools) > MAX_TOOLS:
                         break
         except TimeoutError:
-            session.end()
+            session.ended.set()
             raise StartError(f"no list of tools within {self.settings.start_timeout:g} s") from None
         except Exception as error:
-            raise StartError(describe_failure(error)) from error
+            raise StartError(session.describe(describe_failure(error))) from error
         if len(tools) > MAX_TOOLS or cursor is not None:
             raise StartError(f"it lists more than {MAX_TOOLS} tools")
         session.tools = tools
@@ -381,35 +325,8 @@ class McpServer:
     async def close(self) -> None:
         """End the session, and the process."""
         if self._session is not None:
-            self._session.end()
+            self._session.ended.set()
             await asyncio.wait({self._session.task})
-
-    async def _attempt(self, tool: str, arguments: Mapping[str, Any], timeout: float) -> "CallToolResult":
-        from mcp.shared.exceptions import MCPError
-        from mcp_types import INVALID_PARAMS, CallToolRequest, CallToolRequestParams, CallToolResult
-
-        session = await self._connect()
-        call = object()
-        session.calls.add(call)
-        session.served += 1
-        request = CallToolRequest(params=CallToolRequestParams(name=tool, arguments=dict(arguments)))
-        try:
-            async with asyncio.timeout(timeout):
-                return await session.wait_for(session.client.session.send_request(request, CallToolResult))
-        except TimeoutError:
-            session.end()
-            raise LostError(f"gave no result within {timeout:g} s", alone=session.was_alone) from None
-        except asyncio.CancelledError:
-            session.end()
-            raise
-        except LostError as error:
-            log.warning("the MCP server %s ended during a call of %s: %s", self.settings.name, tool, error)
-            raise LostError("ended its server during the call", alone=error.alone) from None
-        except Exception as error:
-            is_about_call = isinstance(error, MCPError) and error.error.code == INVALID_PARAMS
-            raise (ToolError if is_about_call else ToolFault)(describe_failure(error)) from error
-        finally:
-            session.calls.discard(call)
 
     async def _connect(self) -> Session:
         async with self._starting:

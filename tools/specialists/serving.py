@@ -7,8 +7,7 @@ more calls, and one worker thread runs the batch. What goes wrong stays with the
 - a batch for which the device has no memory is halved, and later batches are no larger;
 - a batch that takes longer than `timeout` is given up. Its thread cannot be stopped: it goes on alone, with the memory
   it holds, and what it returns is dropped. Another thread runs its calls again, one at a time; the error of the call
-  that hangs again is kept like a result. If `MAX_HUNG` threads of a model have not come back, further calls are refused
-  until one does.
+  that hangs again is kept like a result.
 
 Nothing here knows torch: a `ModelRunner` does the work (`viewbox.tools.specialists.models`).
 """
@@ -36,8 +35,6 @@ from ...utils import concurrency
 log = logging.getLogger("viewbox.tools.specialists.models")
 
 T = TypeVar("T")
-
-MAX_HUNG = 4  # threads of one model that have not come back, with which it still takes calls
 
 
 class Runner(Protocol):
@@ -146,7 +143,7 @@ class ModelServer:
         self._in_flight: dict[Hashable, Call] = {}
         self._inbox: SimpleQueue[Call] = SimpleQueue()
         self._dispatcher: Thread | None = None
-        self.worker = Worker()
+        self._worker = Worker()
         self._device_lock = Lock()  # held while a batch runs, and while the weights are moved
         self._released = False
 
@@ -247,11 +244,6 @@ class ModelServer:
         calls = [call for call in calls if not self._is_dropped(call)]
         if not calls:
             return
-        self.worker.hung = [future for future in self.worker.hung if not future.done()]
-        if len(self.worker.hung) >= MAX_HUNG:
-            for call in calls:
-                self._finish(call, ToolFault("is busy with calls that do not end"))
-            return
         try:
             results = self._run([call.request for call in calls])
         except OutOfMemory as error:
@@ -300,7 +292,7 @@ class ModelServer:
         self.batches = [*self.batches[-999:], len(requests)]
         with self._device_lock:
             self._wake(runner)
-            results: Sequence[Any] = self.worker.run(lambda: runner.run(requests), self.settings.timeout)
+            results: Sequence[Any] = self._worker.run(lambda: runner.run(requests), self.settings.timeout)
         if len(results) != len(requests):
             raise ValueError(f"{len(results)} results for {len(requests)} requests")
         return results
@@ -314,7 +306,6 @@ class Worker:
     """
 
     def __init__(self) -> None:
-        self.hung: list[Future[Any]] = []  # of functions that were given up
         self._inbox: SimpleQueue[Callable[[], None] | None] | None = None
 
     def run(self, function: Callable[[], T], timeout: float) -> T:
@@ -331,7 +322,6 @@ class Worker:
                 raise
             self._inbox.put(None)  # the thread ends when the function returns
             self._inbox = None
-            self.hung.append(future)
             raise HungError(f"no result after {timeout:g} s") from error
 
 

@@ -166,7 +166,7 @@ class FunctionSpecialist(Specialist):
     """A function of your own: its type hints are the schema, its docstring the description.
 
     The function is imported when the environment is made, because its type hints are the schema. This runs its author's
-    code, so a run that comes from somebody else never gets as far: see `rollouts/scoring/trust.py`.
+    code, so a run that comes from somebody else never gets as far: see `rollouts/scoring/saved_run.py`.
     """
 
     function: Annotated[

@@ -4,7 +4,6 @@ Every episode of a run has its own seed. It belongs to the number of a sample, w
 resumed run counts on, and plays the same episodes again.
 """
 
-import asyncio
 import math
 import random
 from collections.abc import Callable, Sequence
@@ -21,6 +20,7 @@ from ...engines.hf.adapters import measure_kept_change
 from ...records import Episode, Task
 from ...rollouts.play import play_many, sample_seed
 from ...rollouts.store.writer import EpisodeWriter
+from ...utils import concurrency
 from ..generation import Sampler, use_for_generation
 
 
@@ -83,7 +83,7 @@ class BatchPlayer:
         with use_for_generation(self.accelerator, model) as ready:
             make = self.sampler.prepare(ready, step, slots=slots)
             self.kept_change = measure_kept_change(model) if self.weights is None else self.weights.kept_change
-            episodes = asyncio.run(play_all(make))
+            episodes = concurrency.run(play_all(make))
         env.release()
         self.num_played += len(tasks) * self.accelerator.num_processes
         return episodes

@@ -39,6 +39,7 @@ from ...rollouts.scoring.metrics import compute_environment_metrics, measure_sam
 from ..checkpoints import Checkpoints
 from ..generation import Sampler
 from ..precision import use_float32_adapters
+from ..trainer_args import check_additive_loss
 from .batch import (
     collate,
     collect_pixels,
@@ -50,7 +51,6 @@ from .batch import (
 from .groups import group_advantages, summarize_rewards
 from .logprobs import BatchLogProbs, add_compute_argument
 from .player import BatchPlayer
-from .rules import check_additive_loss
 
 # Every private name of TRL 1.16 that viewbox uses; only this file uses them. `training/checkpoints.py` lists those of
 # transformers, and `tests/training/grpo/test_private_names.py` checks both lists.

@@ -8,6 +8,7 @@ compares both on the widths of real models.
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from copy import copy, deepcopy
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,25 +20,22 @@ from ...engines.hf.architectures import STATES, Pixels, get_architecture
 from ...engines.hf.kv_cache import CPU_SHARE, GPU_SHARE, GROWTH
 from ...engines.hf.model_parts import get_base_model
 from ...engines.hf.quantization import list_kept
-from ...engines.hf.settings import Settings
 from ...engines.hf.vision_cache import MAX_BYTES, MAX_NUMBERS
-from ...envs.from_config import build_envs
+from ...engines.settings import LocalSettings as Settings
 from ...envs.mixture import Mixture
 from ...errors import ConfigError
 from ...tools.specialists.models.model import ModelSpecialist, estimate_bytes
-from ..checks.way import is_causal
 from ..grpo.batch import split_by_tokens
 from ..grpo.logprobs import MAX_LOGITS
 from ..grpo.packing import MAX_MASKED_TOKENS, MAX_TOKENS
-from ..precision import build_model
+from ..plan import Plan
 from ..sft.trainer import SFT_BATCHES
-from ..trainer_args import build_trainer_arguments
+from ..shapes import is_causal
 from .workload import (
     Workload,
     build_batch,
     count_bytes,
     count_step,
-    find_model_shapes,
     find_products,
     find_workload,
     measure_conversation,
@@ -114,7 +112,7 @@ def find_device_memory() -> int | None:
     return torch.cuda.mem_get_info()[1] if torch.cuda.is_available() else None
 
 
-def predict(config: Config, device_memory: int | None = None, gpus: int = 0) -> Forecast:
+def predict(plan: Plan, device_memory: int | None = None, gpus: int = 0) -> Forecast:
     """Return the forecast of a run.
 
     Args:
@@ -124,19 +122,17 @@ def predict(config: Config, device_memory: int | None = None, gpus: int = 0) -> 
     Raises:
         ViewboxError: the model's config is not on this machine, or a setting is wrong.
     """
-    model_config, processor = find_model_shapes(config.model, config.model.max_pixels or 512 * 512)
-    workload = find_workload(config, model_config, processor)
-    arguments, gpu = build_trainer_arguments(config, "runs"), device_memory is not None
-    if gpu and not {"bf16", "fp16"} & config.train.arguments.keys():
+    workload, arguments, is_gpu = find_workload(plan), copy(plan.arguments), device_memory is not None
+    if is_gpu and not {"bf16", "fp16"} & plan.config.train.arguments.keys():
         arguments.bf16 = True  # the default on a GPU, which may be elsewhere
-    specialists = (0, 0) if gpus else count_specialists(config, gpu=gpu)  # verl's players have no GPU
-    return predict_workload(config, arguments, model_config, workload, device_memory, specialists, gpus)
+    specialists = (0, 0) if gpus else count_specialists(plan, gpu=is_gpu)  # verl's players have no GPU
+    return predict_workload(plan.config, arguments, deepcopy(plan.shapes), workload, device_memory, specialists, gpus)
 
 
 def predict_workload(
     config: Config,
     arguments: object,
-    model_config: object,
+    model: object,
     workload: Workload,
     device_memory: int | None = None,
     specialists: tuple[int, int] = (0, 0),
@@ -145,9 +141,10 @@ def predict_workload(
     """Return the forecast of a run whose longest episode is known.
 
     Args:
+        model: without numbers; its precision may be changed.
         specialists: bytes of the models of tools while the policy plays, and while it learns.
     """
-    given = config, arguments, build_model(config, model_config), workload
+    given = config, arguments, model, workload
     shapes = ShardedShapes(*given, gpus) if gpus else Shapes(*given)
     held, (playing, learning) = shapes.count_held(), specialists
     name = f"update by verl, on each of {gpus} GPUs" if gpus else "update"
@@ -429,7 +426,7 @@ class ShardedShapes(Shapes):
         return tokens, tokens, tokens * self.vocabulary * self.computed, images, 1.0
 
 
-def count_specialists(config: Config, *, gpu: bool) -> tuple[int, int]:
+def count_specialists(plan: Plan, *, gpu: bool) -> tuple[int, int]:
     """Return the bytes of their weights while the model plays, and while it learns (without those that are offloaded).
 
     A model that several specialists share counts once; one on another device (`cpu`, `cuda:1`) does not.
@@ -438,7 +435,7 @@ def count_specialists(config: Config, *, gpu: bool) -> tuple[int, int]:
         ConfigError: the files of a specialist are not on this machine, and its `memory` is not set.
     """
     found: dict[object, tuple[int, bool]] = {}
-    envs = build_envs(config, {})[: 2 if config.log.eval_tasks else 1]
+    envs = plan.draft[: 2 if plan.config.log.eval_tasks else 1]
     parts = [part for env in envs for part in (env.parts.values() if isinstance(env, Mixture) else [env])]
     for name, spec in (pair for part in parts for pair in part.specialists.items()):
         if not isinstance(spec, ModelSpecialist) or spec.device not in ("auto", "cuda" if gpu else "cpu", "cuda:0"):

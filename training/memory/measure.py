@@ -17,15 +17,15 @@ from ...engines.hf.vision_cache import VisionCache
 from ...errors import ConfigError
 from ..grpo.batch import select, split_by_tokens
 from ..grpo.logprobs import EpisodeLogProbs, name_image
+from ..plan import Plan
 from ..precision import build_model
 from ..sft.trainer import SFT_BATCHES, compute_sft_loss
-from ..trainer_args import build_trainer_arguments
-from .workload import Workload, build_batch, build_batch_pixels, find_model_shapes, find_workload
+from .workload import Workload, build_batch, build_batch_pixels, find_workload
 
 UPDATES = 2  # the second one has the optimizer's state
 
 
-def measure(config: Config) -> int:
+def measure(plan: Plan) -> int:
     """Return the most bytes that two updates on the longest episodes take here: of the GPU, or what this process grew
     by.
 
@@ -33,11 +33,10 @@ def measure(config: Config) -> int:
         ViewboxError: the model's config is not here, or its weights would be quantized, which needs their numbers.
         torch.OutOfMemoryError: it does not fit.
     """
+    config = plan.config
     if config.lora is not None and config.lora.quantize is not None:
         raise ConfigError("--measure: makes random weights, which cannot be quantized; allowed: no lora.quantize")
-    model_config, processor = find_model_shapes(config.model, config.model.max_pixels or 512 * 512)
-    workload = find_workload(config, model_config, processor)
-    arguments = build_trainer_arguments(config, "runs")
+    workload, arguments, (model_config, processor) = find_workload(plan), plan.arguments, plan.known_model
     before = psutil.Process().memory_info().rss
     model = build_model(config, model_config, arguments.device)
     run_updates(model, config, arguments, workload, processor)

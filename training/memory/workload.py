@@ -5,25 +5,19 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass
-from functools import cache
-from pathlib import Path
 from typing import Any
 
 import torch
-from transformers import AutoConfig, AutoProcessor, PretrainedConfig
+from transformers import PretrainedConfig
 
-from ...assets import resolve_model_path
 from ...configs.schema import Config
-from ...configs.sections import ModelSection
 from ...engines import model_profiles
 from ...engines.hf.architectures import Pixels, get_architecture
 from ...engines.hf.chat_tokens import ChatTokens
 from ...engines.hf.kv_cache import measure_slot
-from ...engines.hf.loading import SAFE, build_tiny_config, check_weights, get_view_settings, load_config, set_max_pixels
-from ...engines.hf.picture_settings import find_largest_view, show_whole
-from ...envs.from_config import build_envs
-from ...errors import ModelError
-from ..checks.preflight import open_crowded_task
+from ...engines.hf.loading import get_view_settings, set_max_pixels
+from ...engines.hf.picture_settings import find_largest_view
+from ..plan import Plan, open_crowded_task
 
 CHARACTERS_PER_TOKEN = 3.5  # of English text and JSON, where the tokenizer is not here
 RESULT_TEXT = 64  # tokens of text that the environment writes between two replies
@@ -67,9 +61,10 @@ class Workload:
         )
 
 
-def find_workload(config: Config, model_config: PretrainedConfig, processor: Any) -> Workload:
+def find_workload(plan: Plan) -> Workload:
     """Return the longest episode of a run: the prompt with most images, and as many tokens after it as the config
     allows."""
+    config, (model_config, processor) = plan.config, plan.known_model
     architecture = get_architecture(model_config, processor)
     if processor is not None:
         settings = get_view_settings(model_config, processor)
@@ -78,7 +73,7 @@ def find_workload(config: Config, model_config: PretrainedConfig, processor: Any
         settings["pixel_multiple"] = (
             model_config.vision_config.patch_size * model_config.vision_config.spatial_merge_size
         )
-    env, _ = build_envs(config, settings)
+    env = plan.build_for(settings).env
     max_pixels = config.model.max_pixels or env.max_pixels
     task = open_crowded_task(env, "env")
     state = env.for_task(task).reset(task, seed=0)
@@ -165,61 +160,6 @@ def build_batch_pixels(batch: Mapping[str, Any], workload: Workload, dtype: torc
         key: Pixels({name: x.clone() for name, x in image.to(dtype).inputs.items()}, image.tokens, image.text)
         for key, image in pairs.items()
     }
-
-
-def find_model_shapes(section: ModelSection, max_pixels: int) -> tuple[PretrainedConfig, Any]:
-    """Return the (config, processor) of a model, from this machine alone; the processor is None if it is not here.
-
-    A folder needs no weights; those in it must be the model's. A hub name is looked up among downloaded files, then
-    among the known models.
-
-    Raises:
-        ModelError: the config is not on this machine, or the architecture is not supported; or what it makes of a
-            picture cannot be told without its processor.
-    """
-    if section.name is None:
-        return build_tiny_config(section, max_pixels)
-    name, here = resolve_model_path(section.name), {"revision": section.revision, "local_files_only": True, **SAFE}
-    try:
-        config = load_config(section, local_files_only=True)
-    except ModelError:
-        raise
-    except (OSError, ValueError) as error:
-        if (known := read_known_models().get(section.name)) is None:
-            raise ModelError(_explain_missing(section.name), key="model.name") from error
-        return AutoConfig.for_model(**known["config"]), None
-    vision = get_architecture(config).config.vision_config
-    check_weights(section)
-    try:
-        processor = AutoProcessor.from_pretrained(name, **here)
-    except ImportError as error:  # of a package that it needs
-        raise ModelError(f"model.name = {section.name!r}: {str(error).strip()}", key="model.name") from error
-    except (OSError, ValueError) as error:
-        if all(hasattr(vision, part) for part in ("patch_size", "spatial_merge_size", "temporal_patch_size")):
-            return config, None
-        raise ModelError(
-            f"model.name = {section.name!r}: its processor is not on this machine", key="model.name"
-        ) from error
-    show_whole(processor.image_processor)
-    return config, processor
-
-
-def _explain_missing(name: str) -> str:
-    given = f"model.name = {name!r}"
-    if Path(name).exists():
-        return f"{given}: has no config.json that can be read; allowed: a folder with one (it needs no weights)"
-    known = ", ".join(read_known_models())
-    return (
-        f"{given}: its config.json is not on this machine; allowed: a folder with config.json, a name whose file was "
-        f"downloaded (`hf download {name} config.json preprocessor_config.json`), or one of {known}"
-    )
-
-
-@cache
-def read_known_models() -> dict[str, Any]:
-    """Return the config.json of models of shipped configs and of docs/scaling.md, with its source, by hub name."""
-    known: dict[str, Any] = json.loads(Path(__file__).with_name("known_models.json").read_bytes())
-    return known
 
 
 def count_bytes(tensors: Iterable[torch.Tensor]) -> int:

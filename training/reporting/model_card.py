@@ -16,8 +16,8 @@ from ...configs.schema import Config
 from ...configs.sections import ModelSection
 from ...envs.data.sources import is_hub_name
 from ...errors import ConfigError
+from ...utils.files import fill_template
 from ...utils.secrets import mask_settings
-from ...utils.templates import fill_template
 from ...version import get_versions
 
 _LICENSE_KEYS = ("license", "license_name", "license_link")

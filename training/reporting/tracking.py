@@ -23,7 +23,8 @@ from ...records import Episode
 from ...rollouts.scoring.restriction import find_in_saved
 from ...rollouts.scoring.summary import ABOUT
 from ...utils.files import read_regular, write_atomically
-from ...viewer.contact_sheet import draw_episode
+from ...viewer.episode_page import describe_pictures
+from ...viewer.pictures import Pictures
 
 # By tracker: the variable that makes it upload checkpoints and other files, and the value it stands for if it is unset.
 UPLOAD_VARIABLES = {
@@ -153,7 +154,7 @@ def flatten_held_out(held_out: Mapping[str, Mapping[str, Any]]) -> dict[str, flo
 
 
 class EpisodeTable(TrainerCallback):
-    """Logs a W&B table of a few episodes with their images every `TABLE_EVERY` steps."""
+    """Logs a W&B table of a few episodes every `TABLE_EVERY` steps: a row for each turn, or each picture of one."""
 
     def __init__(self, latest: Callable[[], Sequence[Episode]]) -> None:
         self.latest = latest
@@ -163,11 +164,29 @@ class EpisodeTable(TrainerCallback):
 
         if wandb.run is None or "reward" not in (logs or {}) or state.global_step % TABLE_EVERY:
             return
-        table = wandb.Table(columns=["step", "task", "reward", "end", "answer", "messages", "episode"])
+        table = wandb.Table(columns=["step", "task", "reward", "end", "answer", "turn", "role", "text", "picture"])
         for episode in self.latest():
-            messages = "\n".join(f"[{turn.role}] {turn.content}" for turn in episode.turns)
             total = None if episode.scores is None else episode.scores.total
             answer = None if episode.answer is None else str(dict(episode.answer))
-            sheet = wandb.Image(draw_episode(episode))  # its turns with their pictures and boxes
-            table.add_data(state.global_step, episode.task.id, total, episode.end_reason, answer, messages, sheet)
+            row = (state.global_step, episode.task.id, total, episode.end_reason, answer)
+            pictures = Pictures.of(episode)
+            shown = describe_pictures(pictures)
+            for number, (turn, ids) in enumerate(zip(episode.turns, pictures.of_turns, strict=True)):
+                for place, name in enumerate(list(filter(None, ids)) or [None]):
+                    image = name and wandb.Image(
+                        pictures.by_id[name].ref.open(), boxes=build_overlays(shown[name]["boxes"])
+                    )
+                    table.add_data(*row, number, turn.role, "" if place else turn.content, image)
         wandb.log({"episodes": table}, commit=False)
+
+
+def build_overlays(boxes: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Return the boxes on a picture as the overlays of `wandb.Image`: a group for gold, answer and tool."""
+    overlays: dict[str, Any] = {}
+    for box in boxes:
+        if box["shape"] == "box":
+            (left, top), (right, bottom) = box["corners"][0], box["corners"][2]
+            position = {"minX": left, "maxX": right, "minY": top, "maxY": bottom}
+            group = overlays.setdefault(box["kind"], {"box_data": [], "class_labels": {0: box["kind"]}})
+            group["box_data"].append({"position": position, "class_id": 0, "box_caption": box["label"]})
+    return overlays

@@ -17,7 +17,7 @@ from transformers import Trainer
 
 from ...configs.train_sections import Demonstrations
 from ...core.base import BaseMultiTurnEnv
-from ...core.parsing.spelled import MARK
+from ...core.parsing.scan import MARK
 from ...core.tasks import to_sequence
 from ...engines.hf import tiny_model
 from ...engines.hf.chat_tokens import ChatTokens, describe_mismatch

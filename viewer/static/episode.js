@@ -90,7 +90,7 @@ function showTurns(page, set, build = (turn, n) => turn.parts.flatMap((part) => 
 
 function showScores(page) {
   const scores = page.scores;
-  if (!scores) return h("p", {}, "This episode has no scores.");
+  if (!scores) return page.end_reason === null ? null : h("p", {}, "This episode has no scores.");
   const names = Object.keys({...scores.components, ...scores.faults});
   const reason = (name) => scores.faults?.[name] ? `failed: ${scores.faults[name]}` : scores.reasons?.[name] ?? "";
   return makeTable("Scores", ["", "score", "why"], [["reward", formatNumber(scores.total), ""],
@@ -135,14 +135,19 @@ function hideKinds() {
 }
 
 function listFacts(page) {
-  const facts = [["reference", page.reference], ["answer", page.answer], ["ended", page.end_reason], ["flags", page.flags], ["prompt", page.prompt], ["metadata", page.metadata], ["info", page.info], ["sampling", page.run_config]];
+  const facts = [["reference", page.reference], ["answer", page.answer], ["ended", page.end_reason], ["flags", page.flags], ["prompt", page.prompt], ["metadata", page.metadata], ["info", {...page.info, prompt: undefined}], ["sampling", page.run_config]];
   return facts.filter(([, value]) => value !== null && showJson(value) !== "{}" && showJson(value) !== "[]").flatMap(([name, value]) => [h("dt", {}, name), h("dd", {}, showText(showJson(value), "small"))]);
+}
+
+// All that the model reads before its first reply, of a task that nobody has played.
+function showPrompt({prompt, prompt_tokens: count}) {
+  return prompt ? h("details", {class: "prompt"}, h("summary", {}, `what the model reads${count ? `, ${showJson(count)} tokens` : ""}`), showText(showJson(prompt))) : null;
 }
 
 function showEpisode(page, set) {
   const problems = (page.problems ?? []).map((one) => t(`left out: ${one}`, "p"));
   problems.forEach((one) => one.classList.add("problem"));
   return [showControls(), h("div", {class: "split"},
-    h("div", {class: "turns"}, problems, page.system_prompt ? h("details", {}, h("summary", {}, "system prompt"), showText(page.system_prompt)) : null, showTurns(page, set)),
+    h("div", {class: "turns"}, problems, page.system_prompt ? h("details", {}, h("summary", {}, "system prompt"), showText(page.system_prompt)) : null, showPrompt(page.info), showTurns(page, set)),
     h("aside", {"aria-label": "outcome"}, showScores(page), h("dl", {}, listFacts(page)), showTokens(page.tokens)))];
 }

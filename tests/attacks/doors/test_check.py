@@ -3,7 +3,6 @@
 import os
 import socket
 import subprocess
-import sys
 import threading
 import zipfile
 from pathlib import Path
@@ -18,11 +17,10 @@ from viewbox.publish.checks.process import Limits, run_limited
 from viewbox.publish.checks.rows import Failed
 
 
-def write_wheel(path, entry_points="", **files):
+def write_wheel(path, **files):
     """A wheel by hand, with any names that a build backend would not write."""
     with zipfile.ZipFile(path, "w") as file:
         file.writestr("demo-1.dist-info/METADATA", "Metadata-Version: 2.4\nName: demo\nVersion: 1\n")
-        file.writestr("demo-1.dist-info/entry_points.txt", entry_points)
         for name, content in files.items():
             file.writestr(name, content)
     return path
@@ -36,54 +34,12 @@ def list_all(folder):
     return {path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()}
 
 
-SCRIPTS = {
-    "an absolute path": ("{outside}/x", "demo:main"),
-    "a path above": ("../../../x", "demo:main"),
-    "a folder": ("a/x", "demo:main"),
-    "a hidden file": (".bashrc", "demo:main"),
-    "backslashes": ("..\\x", "demo:main"),
-    "a shell line as the module": ("x", "demo; touch {outside}/x; true:main"),
-    "a line of Python as the function": ("x", "demo:main); open('{outside}/x', 'w').close(); (main"),
-    "a call": ("x", "demo:main()"),
-    "no function": ("x", "demo"),
-}
-
-
-@pytest.mark.parametrize("script", SCRIPTS)
-def test_a_script_of_a_package_is_a_file_of_its_own_environment(tmp_path, script):
-    outside = tmp_path / "outside"
-    outside.mkdir()
-    (outside / "x").write_text("mine")
-    name, value = (part.format(outside=outside) for part in SCRIPTS[script])
-    wheel = write_wheel(tmp_path / "demo.whl", f"[gui_scripts]\n{name} = {value}\n")
-    before = list_all(tmp_path)
-    with pytest.raises(Failed, match=r"script .*; allowed: a name of letters, digits"):
-        unpack(wheel)
-    assert (outside / "x").read_text() == "mine"
-    assert {path for path in list_all(tmp_path) if not path.startswith("fresh/")} == before
-    assert not list((tmp_path / "fresh" / "bin").glob("*x"))
-
-
-def test_a_script_calls_what_its_entry_names(tmp_path):
-    wheel = write_wheel(tmp_path / "demo.whl", "[console_scripts]\ndemo-run.2 = demo.sub:App.run [x]\n")
-    said = (unpack(wheel) / "bin" / "demo-run.2").read_text().splitlines()
-    assert said[0] == f"#!{sys.executable}"
-    assert said[2:] == ["from demo.sub import App", "sys.exit(App.run())"]
-
-
 @pytest.mark.parametrize("name", ["../x.py", "demo/../../x.py", "/x.py", "..\\x.py"])
 def test_no_file_of_a_wheel_leads_out_of_its_folder(tmp_path, name):
     before = list_all(tmp_path)
     unpack(write_wheel(tmp_path / "demo.whl", **{name: "1"}))
     assert {path for path in list_all(tmp_path) if not path.startswith("fresh/")} == before | {"demo.whl"}
     assert not Path("/x.py").exists()
-
-
-def test_scripts_are_counted_before_they_are_written(tmp_path):
-    lines = "".join(f"x{number} = demo:main\n" for number in range(1001))
-    with pytest.raises(Failed, match="1,001 scripts; allowed: 1,000"):
-        unpack(write_wheel(tmp_path / "demo.whl", f"[console_scripts]\n{lines}"))
-    assert not list((tmp_path / "fresh" / "bin").iterdir())
 
 
 @pytest.mark.parametrize(
@@ -148,15 +104,6 @@ def test_of_a_long_output_the_end_is_read_and_a_process_that_stays_is_ended(tmp_
     *_, end, process = outcome.output.split()
     assert (outcome.status, end, len(outcome.output)) == (0, "end", 2**16)
     assert subprocess.run(["pgrep", "-fx", "sleep 600.75"], check=False).returncode == 1, process
-
-
-def test_a_script_of_the_project_file_costs_its_row_and_writes_nothing(demo, tmp_path):  # noqa: F811
-    target = tmp_path / "bashrc"
-    target.write_text("mine")
-    edit(demo, PROJECT, ("# What `viewbox", f'[project.scripts]\n"{target}" = "demo.env:Demo"\n\n# What `viewbox'))
-    failed = list_failed(check_package(demo, limits=LIMITS, rows=["dependencies"]))
-    assert set(failed) & {"wheel", "dependencies"}
-    assert target.read_text() == "mine"
 
 
 def test_a_folder_with_a_socket_or_a_pipe_is_refused_in_words(demo):  # noqa: F811

@@ -156,9 +156,9 @@ def test_every_http_client_of_the_package_is_set_up_in_one_place():
                 places.append(place)
     assert written_by == {
         "trust_env=": ["network/public.py"],  # none
-        '"trust_env"': ["network/client_settings.py"],
+        '"trust_env"': ["network/http.py"],
         "follow_redirects=": [],
-        "CookieJar(": ["integrations/verifiers.py", "network/client_settings.py"],  # that one is of aiohttp
+        "CookieJar(": ["integrations/verifiers.py", "network/http.py"],  # that one is of aiohttp
         "urlsplit(": [
             "envs/software_adviser/catalogue.py",  # of the user's own catalogue, which is asked nothing
             "training/reporting/tracking.py",  # of W&B's own variable, to see whether it can log in

@@ -7,41 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.publishing import copy_little, leave_out_check
+from tests.support.publishing import leave_out_check, list_contents, write_dots
 from viewbox.errors import ConfigError
-from viewbox.publish import publish, vendor
+from viewbox.publish import contents, publish
 from viewbox.publish.author_code import find_environment
-from viewbox.publish.author_files import CODE, check_file, list_author_files
+from viewbox.publish.contents import CODE, check_file, list_author_files
 
-ENV = '''
-"""A dot on a plain field."""
-from PIL import Image
-from viewbox import BaseMultiTurnEnv, Task
-from viewbox.rewards import ExactMatchReward
-
-
-class Dots(BaseMultiTurnEnv):
-    """How bright is the field?"""
-
-    name = "dots"
-    answer = {"type": "object", "properties": {"label": {"type": "string"}}, "required": ["label"]}
-    level: int = 7
-    api_key: str = ""
-    note: str = ""
-
-    @property
-    def tasks(self):
-        return [Task("dot", reference={"label": "7"})]
-
-    def images(self, task):
-        return [Image.new("L", (32, 32), 7)]
-
-    def default_reward(self):
-        return ExactMatchReward(field="label")
-
-    def gold_answer(self, task):
-        return {"label": "7"}
-'''
 SECRET = "s3cr3t-of-the-lab"
 
 
@@ -49,11 +20,10 @@ SECRET = "s3cr3t-of-the-lab"
 def home(tmp_path, monkeypatch):
     """The folder of a package `lab` with an environment; the trial in a process of its own is left out."""
     leave_out_check(monkeypatch)
-    copy_little(monkeypatch)
     home = tmp_path / "home" / "lab"
     home.mkdir(parents=True)
     (home / "__init__.py").write_text("")
-    (home / "dots.py").write_text(ENV)
+    (home / "dots.py").write_text(write_dots())
     outside = tmp_path / "outside"
     outside.mkdir()
     (outside / "notes.txt").write_text(SECRET)
@@ -69,7 +39,8 @@ def write(home, **more):
 
 
 def read_all(folder):
-    return b"".join(path.read_bytes() for path in folder.rglob("*") if path.is_file()) if folder.exists() else b""
+    files = {str(path): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+    return b"".join(content for _, content in list_contents(files))
 
 
 def refuse(home, words, **more):
@@ -331,7 +302,7 @@ def test_a_key_is_found_in_every_encoding_wherever_it_begins(tmp_path, encoding,
 
 def test_a_single_module_is_read_too(tmp_path, monkeypatch):
     leave_out_check(monkeypatch)
-    (tmp_path / "single_dots.py").write_text(f"{ENV}\n# hf_{'aBcD' * 8}\n")
+    (tmp_path / "single_dots.py").write_text(f"{write_dots()}\n# hf_{'aBcD' * 8}\n")
     with pytest.raises(ConfigError, match="a token of Hugging Face"):
         publish(f"{tmp_path}/single_dots.py:Dots", tmp_path / "out")
     assert not (tmp_path / "out").exists()
@@ -363,12 +334,15 @@ def test_no_link_in_the_target_is_written_through(home, name):
     assert not victim.exists()
 
 
-def test_of_viewbox_itself_only_its_own_files_travel(tmp_path):
+def test_of_viewbox_itself_only_its_own_files_travel_and_no_key(tmp_path, monkeypatch):
     (tmp_path / "images").mkdir()
     (tmp_path / "images" / "a.py").write_text('NAMES = "names.txt"')
     (tmp_path / "images" / "names.txt").write_text("read by a.py")
     (tmp_path / "images" / "notes.txt").write_text(SECRET)
     (tmp_path / "images" / ".env").write_text(SECRET)
     (tmp_path / "images" / "link.py").symlink_to("/etc/passwd")
-    copied = [path.name for path in (tmp_path / "images").iterdir() if vendor._is_copied(path)]
+    copied = [path.name for path in (tmp_path / "images").iterdir() if contents._is_copied(path)]
     assert sorted(copied) == ["a.py", "names.txt"]
+    monkeypatch.setattr(contents, "read_library", lambda: {"viewbox/a.py": b"hf_" + b"aBcD" * 8})
+    with pytest.raises(ConfigError, match=r"viewbox/a\.py, line 1: holds what looks like a token of Hugging Face"):
+        contents.pack_library.__wrapped__()

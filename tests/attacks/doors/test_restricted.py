@@ -33,14 +33,13 @@ from viewbox.publish import publish
 from viewbox.publish.model import publish_model
 from viewbox.records import Episode, Message, Reply, Task, ToolCall
 from viewbox.rewards import BrierReward, CombinedReward, ExactMatchReward, build
-from viewbox.rewards.imported import AnswerFunction, EpisodeFunction
+from viewbox.rewards.declare import AnswerFunction, EpisodeFunction
 from viewbox.rollouts.exchange.export import check_push, export_run
 from viewbox.rollouts.exchange.importing import import_file
 from viewbox.rollouts.judge.reward import JudgeReward
 from viewbox.rollouts.play import play_many
-from viewbox.rollouts.runs.pack import pack_run
 from viewbox.rollouts.scoring.rescore import score_run
-from viewbox.rollouts.scoring.reward_source import build_sharing_check
+from viewbox.rollouts.scoring.saved_run import SavedRun
 from viewbox.rollouts.store.reader import load
 from viewbox.rollouts.store.writer import EpisodeWriter
 from viewbox.training.reporting import tracking
@@ -216,7 +215,7 @@ def test_a_judge_elsewhere_is_not_asked(cls, place, driver, elsewhere):
 @pytest.mark.parametrize("place", ["combined", "of an episode"])
 def test_saved_episodes_are_not_sent_elsewhere(cls, place, elsewhere, tmp_path, monkeypatch):
     monkeypatch.setitem(ENVIRONMENTS, cls.name, f"{__name__}:{cls.__name__}")
-    monkeypatch.setattr("viewbox.rollouts.scoring.reward_source.make_environment", lambda name, *_, **__: cls())
+    monkeypatch.setattr("viewbox.rollouts.scoring.saved_run.make_environment", lambda name, *_, **__: cls())
     env = cls()
     with EpisodeWriter(tmp_path / "run") as writer:
         writer.append(env.play(env.tasks[0], lambda messages: ANSWER))
@@ -231,7 +230,7 @@ def test_an_episode_is_not_sent_because_the_config_names_another_environment(els
         writer.append(env.play(env.tasks[0], lambda messages: ANSWER))
     (tmp_path / "run" / "config.yaml").write_text(yaml.safe_dump({"env": {"name": "open_house:Env"}}))
     monkeypatch.setattr(
-        "viewbox.rollouts.scoring.reward_source.make_environment",
+        "viewbox.rollouts.scoring.saved_run.make_environment",
         lambda name, *_, **__: Digits(reward=ExactMatchReward()) if name == "digits" else Free(),
     )
     assert attempt(score_run, tmp_path / "run", reward=judge(elsewhere))
@@ -283,8 +282,7 @@ def list_refusals(run):
     first = next(iter(load(folder)))
     ways = {
         "push": lambda: check_push(run, folder, "me/x"),
-        "pack": lambda: pack_run(run, run.with_suffix(".tar.gz")),
-        "judge": lambda: build_sharing_check(None, run, folder)(first, "https://judge.example/v1"),
+        "judge": lambda: SavedRun(run, folder).check_sending(first, "https://judge.example/v1"),
         "weights": lambda: publish_model(run, run.with_suffix(".out"), to="dir", id="m"),
     }
     refused = set()
@@ -325,7 +323,7 @@ def played(tmp_path, monkeypatch):
     )
 
 
-ALL = {"push", "pack", "judge", "weights"}
+ALL = {"push", "judge", "weights"}
 
 
 @pytest.mark.parametrize("config", CONFIGS)
@@ -336,7 +334,7 @@ def test_a_run_that_is_restricted_or_may_be_leaves_by_no_door(played, config, tm
     both = store(tmp_path / "both", played.free, played.digits, config=CONFIGS[config])
     with EpisodeWriter(both / "episodes") as writer:  # another writer, later
         writer.append(played.restricted)
-    assert list_refusals(both) >= {"push", "pack", "weights"}
+    assert list_refusals(both) >= {"push", "weights"}
     for name in ("free", "digits", "own"):
         assert list_refusals(store(tmp_path / name, getattr(played, name), config=CONFIGS[config])) == set(), name
 
@@ -370,7 +368,7 @@ def test_what_cannot_be_stored_or_was_held_out_says_it_too(played, tmp_path):
     run = store(tmp_path / "held", played.free, config={"name": "vqa"})
     store(run / "held_out" / "4", played.restricted)
     os.rename(run / "held_out" / "4" / "episodes", run / "held_out" / "5")
-    assert list_refusals(run) >= {"push", "pack", "weights"}
+    assert list_refusals(run) >= {"push", "weights"}
 
 
 # ---------------------------------------------------------------------- tools and simulated users that ask a model

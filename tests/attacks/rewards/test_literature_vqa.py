@@ -10,9 +10,8 @@ from tests.support.tables import each
 from tests.test_benchmarks import load
 from viewbox import make
 from viewbox.engines.scripted import ScriptedPolicy
-from viewbox.envs.literature_vqa.cases import UNKNOWN
 from viewbox.envs.literature_vqa.env import EvidenceReward, LiteratureAnswerReward
-from viewbox.envs.literature_vqa.world import write_query
+from viewbox.envs.literature_vqa.world import UNKNOWN, write_query
 from viewbox.records import Episode
 from viewbox.utils.frozen import FrozenDict, freeze
 

@@ -17,7 +17,7 @@ from viewbox.configs.sections import ModelSection
 from viewbox.engines.hf.chat_tokens import ChatTokens
 from viewbox.engines.hf.loading import _build_embedding, load_model, load_processor
 from viewbox.errors import ModelError
-from viewbox.training.memory.workload import find_model_shapes
+from viewbox.training.plan import find_model_shapes
 from viewbox.utils.model_folder import describe_tokens
 
 pytestmark = pytest.mark.timeout(120)

@@ -126,7 +126,7 @@ def test_scoring_opens_no_token_file(tmp_path):
 def test_episodes_that_are_no_regular_file_of_the_run(tmp_path, viewbox, put):
     (tmp_path / "gift" / "episodes").mkdir(parents=True)
     put(tmp_path / "gift" / "episodes" / "episodes.jsonl")
-    for command in (("score", tmp_path / "gift"), ("view", tmp_path / "gift/episodes", "--out", tmp_path / "a.png")):
+    for command in (("score", tmp_path / "gift"), ("view", tmp_path / "gift/episodes", "--out", tmp_path / "a.html")):
         status, _, err = viewbox(*command)
         assert status == 2
         assert "cannot be read" in err
@@ -252,7 +252,7 @@ def test_a_picture_that_is_not_that_of_its_hash(tmp_path, viewbox, put):
     (episode,) = load(run)
     with pytest.raises(ImageError, match=episode.turns[0].images[0].hash[:12]):
         episode.turns[0].images[0].open()
-    status, out, err = viewbox("view", run, "--out", tmp_path / "a.png")
+    status, out, err = viewbox("view", run, "--out", tmp_path / "a.html")
     assert (status, err) == (1, "")
     assert "warning: 1 of 1 pictures are missing or damaged" in out
     assert score_run(run).episodes == 1
@@ -307,9 +307,9 @@ TURNS = {
 @each("turns", TURNS)
 def test_any_order_of_turns_can_be_drawn(tmp_path, viewbox, turns):
     run = forge_run(tmp_path / "gift", [make_line(0, turns=turns)])
-    status, _, err = viewbox("view", run, "--out", tmp_path / "a.png")
+    status, _, err = viewbox("view", run, "--out", tmp_path / "a.html")
     assert (status, err) == (0, "")
-    assert Image.open(tmp_path / "a.png").width < 20_000
+    assert Image.open(tmp_path / "a.html").width < 20_000
 
 
 @each(
@@ -326,7 +326,7 @@ def test_any_order_of_turns_can_be_drawn(tmp_path, viewbox, turns):
 )
 def test_any_answer_can_be_drawn(tmp_path, viewbox, fields):
     run = forge_run(tmp_path / "gift", [make_line(0, **{"turns": [USER, REPLY], **fields})])
-    assert viewbox("view", run, "--out", tmp_path / "a.png")[0] == 0
+    assert viewbox("view", run, "--out", tmp_path / "a.html")[0] == 0
 
 
 # ---------------------------------------------------------------------- resuming in somebody's folder

@@ -12,7 +12,7 @@ from viewbox.errors import ConfigError
 from viewbox.rewards import build
 from viewbox.rollouts.judge.client import find_cache_folder
 from viewbox.rollouts.scoring.rescore import score_run
-from viewbox.rollouts.scoring.trust import NO_TRUST, Trust, build_reward
+from viewbox.rollouts.scoring.saved_run import build_reward
 
 LABEL = {"type": "exact_match", "field": "label"}
 SECRETS = [
@@ -80,12 +80,6 @@ def test_it_is_not_asked_and_its_address_is_shown(tmp_path, server, viewbox, pla
     assert "a-secret" not in err
 
 
-def test_trust_alone_does_not_ask_it(tmp_path, server, viewbox):
-    forge(tmp_path, judge(server.url))
-    assert viewbox("score", "gift", "--trust")[0] == 2
-    assert server.requests == []
-
-
 @each("place", ["reward.yaml", "config.yaml", "episodes/j.yaml"])
 def test_nor_is_one_in_another_file_of_the_run(tmp_path, server, viewbox, place):
     run = forge(tmp_path, LABEL)
@@ -139,7 +133,7 @@ def test_only_a_variable_made_for_a_judge_is_read(monkeypatch, server, owner, va
     monkeypatch.setenv(variable, "a-secret-value")
     spec = judge(server.url, api_key_env=variable)
     with pytest.raises(ConfigError, match="api_key_env") as caught:
-        build(spec) if owner == "the user's" else build_reward(spec, "config.yaml", Trust(judge=True))
+        build(spec) if owner == "the user's" else build_reward(spec, "config.yaml", ask_judge=True)
     assert "a-secret-value" not in str(caught.value)
     assert server.requests == []
 
@@ -148,7 +142,7 @@ def test_no_variable_is_read_before_the_user_agrees(monkeypatch):
     read = []
     monkeypatch.setattr("os.environ.get", lambda name, *default: read.append(name))
     with pytest.raises(ConfigError, match="would send the answers"):
-        build_reward(judge(api_key_env="MY_API_KEY"), "config.yaml", NO_TRUST)
+        build_reward(judge(api_key_env="MY_API_KEY"), "config.yaml")
     assert read == []
 
 
@@ -162,9 +156,9 @@ OUTSIDE = [
 @each("cache", [*OUTSIDE])
 def test_its_cache_stays_in_the_users_cache_folder(tmp_path, server, cache):
     before = sorted(tmp_path.rglob("*"))
-    for trust in (NO_TRUST, Trust(judge=True)):
+    for ask_judge in (False, True):
         with pytest.raises(ConfigError):
-            build_reward(judge(server.url, cache=cache), "config.yaml", trust)
+            build_reward(judge(server.url, cache=cache), "config.yaml", ask_judge=ask_judge)
     if cache != "~/x/../../..":
         with pytest.raises(ConfigError, match="cache"):
             build(judge(server.url, cache=cache))

@@ -178,8 +178,7 @@ def test_odd_lines_are_scored_too(tmp_path, viewbox):
     assert out.replace("\n", "").isprintable()
     out = viewbox("score", run, "--format", "json", "--name", "own")[1]
     json.loads(out, parse_constant=pytest.fail)
-    for number in range(len(ODD)):
-        assert viewbox("view", f"{run}#{number + 2}", "--out", tmp_path / "a.png")[0] in (0, 1)
+    assert viewbox("view", run, "--out", tmp_path / "a.html")[0] in (0, 1)
     assert len(list(load(run, scores="own"))) == len(ODD) + 2
     str(package.summarize(load(run)))
 

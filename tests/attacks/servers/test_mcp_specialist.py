@@ -1,6 +1,5 @@
-"""An MCP server that fails: each fault costs its call, or is a clear error at the start of the run.
-
-The calls of all other episodes, which go to the same server at the same time, do not change by a byte.
+"""An MCP server that fails: each fault costs its call, and those in progress, or is a clear error at the start of the
+run. Episodes whose calls go to the same server one at a time do not change by a byte.
 """
 
 import sys
@@ -61,15 +60,15 @@ FAULTS = {
     "an error": "h_fail: out of film",
     "a picture that is none": "h_fail gave a result that cannot be used: its picture is a picture of another format",
 }
-HARMLESS = {
-    "rubbish before the reply", "JSON 100,000 deep", "a result that is a list", "a reply, then its death",
-    "a reply twice", "the reply of nobody", "a question",
-}  # fmt: skip
+HARMLESS = [
+    "JSON 100,000 deep", "a question", "a reply twice", "a result that is a list", "rubbish before the reply",
+    "the reply of nobody",
+]  # fmt: skip
 
 
 @pytest.mark.parametrize("how", FAULTS)
 def test_a_fault_costs_its_episode(how, clean):
-    env = make_env(timeout=4 if FAULTS[how] == LATE else 60)
+    env = make_env(timeout=4 if FAULTS[how] == LATE else 60, concurrency=1)
     episodes = play(env, make_calls(("h_fail", {"how": how})))
     faulty = episodes.pop(3)
     assert [one.to_json() for one in episodes] == clean[:3] + clean[4:]
@@ -78,11 +77,11 @@ def test_a_fault_costs_its_episode(how, clean):
 
 
 def test_what_a_server_says_beside_its_replies_costs_nothing(clean):
-    calls = [("h_fail", {"how": how}) for how in sorted(HARMLESS)]
+    calls = [("h_fail", {"how": how}) for how in HARMLESS]
     fine = [("h_say", {"how": f"fine {number}"}) for number in range(8)]
-    episodes = play(make_env(), make_tasks(*fine, *calls))
+    episodes = play(make_env(concurrency=1), make_tasks(*fine, *calls))
     assert [one.to_json() for one in episodes[:8]] == clean
-    assert [get_result(one).description for one in episodes[8:]] == sorted(HARMLESS)
+    assert [get_result(one).description for one in episodes[8:]] == HARMLESS
 
 
 def test_numbers_that_json_does_not_have_are_words():
@@ -97,17 +96,20 @@ def test_words_that_stand_in_structure_or_in_a_resource_are_read():
     assert told[1].description == "a nodule of 7 mm"
 
 
-def test_after_its_death_it_is_started_again(clean):
+def test_after_its_death_it_is_started_again_and_calls_in_progress_are_faults(clean):
     env = make_env()
     for _ in range(2):
-        assert get_result(play(env, make_calls(("h_fail", {"how": "its death"})))[3]).error == LOST
+        episodes = play(env, make_calls(("h_fail", {"how": "its death"})))
+        assert get_result(episodes[3]).error == LOST
+        for episode in episodes:
+            result = get_result(episode)
+            assert result.error in (None, LOST, LOST.replace("h_fail", "h_say"))
+            assert (episode.end_reason, episode.is_fault) == (
+                ("answered", False) if result.success else ("error", True)
+            )
+            assert (episode.scores.total is None) == episode.is_fault
+    assert get_result(play(env, make_tasks(("h_fail", {"how": "a reply, then its death"})))[0]).error is None
     assert [one.to_json() for one in play(env, make_calls(("h_say", {"how": "fine 3"})))] == clean
-
-
-def test_a_call_that_changes_something_is_sent_once(clean):
-    episodes = play(make_env(resend=False), make_calls(("h_fail", {"how": "its death"})))
-    assert get_result(episodes[3]).error == LOST
-    assert {get_result(one).error for one in episodes} <= {None, LOST, LOST.replace("h_fail", "h_say")}
 
 
 START = {
@@ -158,9 +160,3 @@ def test_a_server_that_cannot_be_started_again_ends_the_episodes_that_ask_it(tmp
         assert episode.end_reason == ("answered" if result.error is None else "error")
     with pytest.raises(ConfigError, match="it ended: moved"):
         play(env, make_tasks(("h_say", {"how": "x"})))
-
-
-def test_a_server_that_ended_between_two_calls_is_started_again_without_a_loss(clean):
-    env = make_env(resend=False)
-    assert get_result(play(env, make_tasks(("h_fail", {"how": "a reply, then its death"})))[0]).error is None
-    assert [one.to_json() for one in play(env, make_calls(("h_say", {"how": "fine 3"})))] == clean

@@ -16,7 +16,7 @@ from tests.support.snapshots import ARTICLES, write_snapshot
 from viewbox.errors import ConfigError, ToolError, ToolFault, ViewboxError
 from viewbox.tools.search.records import Article, ArticleQuery, FoundImage, ImageQuery
 from viewbox.tools.search.snapshot import SnapshotSource
-from viewbox.tools.search.snapshot import connection as opening
+from viewbox.tools.search.snapshot import source as opening
 
 EVERYTHING = "pneumonia nodules aspirin chest"
 
@@ -201,8 +201,8 @@ def test_a_search_that_takes_too_long_is_interrupted(path, monkeypatch):
         source.find_articles(ArticleQuery(EVERYTHING))
 
 
-def _stop_at_once(connection):
-    connection.set_progress_handler(lambda: True, 1)
+def _stop_at_once(connection, steps=0):  # for opening the file they are given
+    connection.set_progress_handler(lambda: not steps, 1)
 
 
 # ---------------------------------------------------------------------- damage
@@ -250,9 +250,7 @@ def test_damaged_pages_end_in_results_or_named_errors_and_never_in_a_crash(good,
     assert (found.returncode, found.stdout) == (0, "done\n"), found.stderr
 
 
-@pytest.mark.parametrize(
-    ("place", "error"), [("connection._check_version", ConfigError), ("source.limit_steps", ToolFault)]
-)
+@pytest.mark.parametrize(("place", "error"), [("source._check_version", ConfigError), ("source._fetch", ToolFault)])
 def test_a_damaged_page_that_asks_for_memory_is_named(path, monkeypatch, place, error):
     def ask(*_):
         raise MemoryError  # as sqlite3 does

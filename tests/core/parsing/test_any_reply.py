@@ -10,6 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from tests.support.tables import each
 from viewbox.core.parsing.objects import AnswerFields
 from viewbox.core.parsing.reply import Answer, Malformed, ToolCalls, parse_reply
 from viewbox.utils.sanitize import replace_surrogates
@@ -120,10 +121,9 @@ def test_megabytes_are_malformed_by_name_before_anything_is_read(scrap):
     assert parse_reply(scrap * 3_000_000).kind == "too_long"
 
 
-@pytest.mark.parametrize(
-    "text",
-    ['{"a":["</think>","",' * 250 + "[]," * 19_000, "<function=" * 6_500, "[tool(a)\n" * 6_500, "a(b)\n" * 13_000],
-)
+@each("text", [
+    '{"a":["</think>","",' * 250 + "[]," * 19_000, "<function=" * 6_500, "[tool(a)\n" * 6_500, "a(b)\n" * 13_000,
+])  # fmt: skip
 def test_what_strict_decoding_reads_in_vain_is_bounded(text):
     began = time.process_time()
     parse_reply(text[: 64 * 1024], tools=[{"function": {"name": "a"}}])

@@ -1,188 +1,109 @@
-"""Answers in a reply: how they are found, checked and salvaged; thinking, and malformed replies."""
+"""What a reply is: an answer, tool calls (in text, native, fenced or as an action), or malformed with a reason."""
 
 import json
 
-import pytest
-
-from viewbox.core.parsing.objects import AnswerFields, parse_native_call
+from tests.support.tables import each
+from viewbox.core.parsing.objects import AnswerFields, ParsedCall, parse_native_call
 from viewbox.core.parsing.reply import MAX_BYTES, MAX_ITEMS, Answer, Malformed, ToolCalls, parse_reply
 from viewbox.records import ToolCall
+
+NESTED = AnswerFields.from_schema({
+    "type": "object",
+    "properties": {"label": {"type": "string"}, "place": {"$ref": "#/$defs/Place"}},
+    "required": ["label"],
+    "$defs": {"Place": {"type": "object", "properties": {"side": {"type": "string"}, "lobe": {"type": "string"}}}},
+})  # fmt: skip
+TWO = {"properties": {name: {"type": "object", "properties": {"x": {}}} for name in ("a", "b")}}
+ACTION = {"properties": {"tool": {"type": "string"}, "arguments": {"type": "object"}}}
+BESIDE, IN_VAIN = {"place": {"side": "left"}, "other": {"label": "x"}}, {"tool": "zoom", "arguments": {"factor": 2}}
+TAGS = (("◁think▷", "◁/think▷"), ("<a>", "</a>"))
+CUT = {"finish_reason": "length", "last": True}
 
 
 def call(name="zoom", **arguments):
     return f"<tool_call>\n{json.dumps({'name': name, 'arguments': arguments})}\n</tool_call>"
 
 
-# ---- answers
+ANSWERS = [  # the text, how it is read, the answer, its flags
+    ('{"a": 1}', {}, {"a": 1}), ('I see it. {"a": 1} That is all.', {}, {"a": 1}),
+    ('```json\n{"a": 1}\n```', {}, {"a": 1}), ('\n\n{\n"a"\n:\n1}', {}, {"a": 1}),
+    ('set {x} of [1]: {"a": 1}', {}, {"a": 1}),
+    ('First {"a": 1}, no: {"a": 2}.', {}, {"a": 2}, "ignored"), ('{"a": 1} and {}', {}, {"a": 1}),
+    ('{"a": "<tool_call> </think> {"}', {}, {"a": "<tool_call> </think> {"}),
+    ('{"a": 1} or rather {"a": oops!}', {}, {"a": 1}, "salvaged"),
+    ('{"name": "zoom"}', {}, {"name": "zoom"}),
+    # thinking, whose tags are a setting
+    ('<think>{"a": 1}</think>{"b": 2}', {}, {"b": 2}), ('{"a": 1} hm</think>{"b": 2}', {}, {"b": 2}),
+    ('<think>{"a": </think>{"b": 2}', {}, {"b": 2}),
+    ('◁think▷{"a": 1}◁/think▷<a>{"a": 2}</a>{"a": 3}<think>', {"thinking": TAGS}, {"a": 3}),
+    ('{"a": 1}</t>{"a": 2}', {"thinking": (("", "</t>"),)}, {"a": 2}), ('<think>{"a": 1}', {"thinking": ()}, {"a": 1}),
+    # the fields of an answer, which only help to read it
+    (json.dumps(BESIDE), {"answer_fields": NESTED}, BESIDE),
+    ('{"result": {"place": {}}}', {"answer_fields": NESTED}, {"result": {"place": {}}}),
+    ('{"x": 1}', {"answer_fields": AnswerFields.from_schema(TWO), "last": True}, {"x": 1}),
+    (json.dumps(IN_VAIN), {"answer_fields": AnswerFields.from_schema(ACTION)}, IN_VAIN),
+    # cut off on the last turn: what was said whole
+    ('{"a": "left", "b": "ri', CUT, {"a": "left"}, "salvaged"), ('{"a": "left", "b', CUT, {"a": "left"}, "salvaged"),
+    ('{"a": "left", "b": tru', CUT, {"a": "left"}, "salvaged"),
+    ('{"a": "left", "b": 1e', CUT, {"a": "left"}, "salvaged"),
+    ('{"a": "left", "b": ["x", "y', CUT, {"a": "left", "b": ("x",)}, "salvaged"),
+    ('{"a": "left", "b": [0.1, 0.2', CUT, {"a": "left", "b": (0.1,)}, "salvaged"),
+    ('{"a": "left", "b": [{"c": 1}, {"d": 2', CUT, {"a": "left", "b": ({"c": 1},)}, "salvaged"),
+    ('{"a": "left", "b": {"c": "x"', CUT, {"a": "left", "b": {"c": "x"}}, "salvaged"),
+    ('{"a": 1} {"a": 2, "b": "ri', CUT, {"a": 1}, "salvaged"),
+    # only closing brackets are missing
+    *((f'{{"a": 1, "b": {said}', {}, {"a": 1, "b": value}, "repaired") for said, value in (
+        ("true", True), ("null", None), ('"left"', "left"), ("[1, 2]", [1, 2]), ("12 ", 12), ("left\n", "left"))),
+]  # fmt: skip
+NOT_FINISHED = [*((half, {}) for half in ("tr", "nul", "left", "12", "1.", "-3.5e2")), ("[1, 2, 3", {"b": (1, 2)})]
+MALFORMED = [  # the text, its kind, and words of the reason
+    ("", "empty", ""), ("It is on the left.", "no_json", ""), ("[1, 2]", "not_an_object", ""),
+    ('"left"', "not_an_object", ""), ('[{"a": 1}, {"a": 2}]', "not_an_object", ""),
+    ("{'a': 'it's'}", "invalid", ""), ('{"a": NaN}', "invalid", ""), ('{"a": 1e999}', "invalid", ""),
+    ('{"boxes": [{"x": 1}], "label": oops!, "box": {"x": 2}}', "invalid",
+     "a comma or } is expected, before '!, \"box\""),
+    ('{"a": ' + "9" * 5000 + "}", "invalid", ""), ('{"a": ' + "[" * 65 + "]" * 65 + "}", "invalid", ""),
+    ('{"a": [' + "1," * 20000 + "1]}", "invalid", ""), ("{'a': [" + "1," * 20000 + "1]}", "invalid", ""),
+    ("{'a': " + "[" * 65 + "]" * 65 + "}", "invalid", ""), ("{'a': " + "9" * 5000 + "}", "invalid", ""),
+    ('{"a": 1}' * (MAX_ITEMS + 1), "invalid", ""),
+    ('{"a": {"left": 1, "left": 2}}', "invalid", 'the key "left" is given twice'),
+    ('<think>it is {"a": 1}', "no_json", "</think>"),
+    ('{"a": "' + "x" * (MAX_BYTES - 9) + '"} ', "too_long", ""),
+    ('{"a": "' + "é" * (MAX_BYTES // 2) + '"}', "too_long", ""),
+]  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        '{"a": 1}', 'I see it. {"a": 1} That is all.', '```json\n{"a": 1}\n```', '\n\n{\n"a"\n:\n1}',
-        'set {x} of [1]: {"a": 1}',
-    ],
-)  # fmt: skip
-def test_an_object_is_found_wherever_it_stands(text):
-    assert parse_reply(text) == Answer({"a": 1})
+@each("text, options, value, flag", [row if len(row) > 3 else (*row, "") for row in ANSWERS])
+def test_an_answer_is_found_wherever_it_stands_with_what_was_done_to_it(text, options, value, flag):
+    assert parse_reply(text, **options) == Answer(value, flags=frozenset({flag} - {""}))
 
 
-def test_the_last_of_several_objects_is_the_answer():
-    assert parse_reply('First {"a": 1}, no: {"a": 2}.') == Answer({"a": 2}, flags=frozenset({"ignored"}))
+@each("ending, kept", NOT_FINISHED)
+def test_a_number_or_a_word_at_the_very_end_may_be_half_of_one_and_is_dropped(ending, kept):
+    text = f'{{"answer": "yes", "b": {ending}'
+    assert "it is not finished" in parse_reply(text).reason
+    assert parse_reply(text, last=True) == Answer({"answer": "yes", **kept}, flags=frozenset({"salvaged"}))
 
 
-def test_an_empty_object_after_the_answer_does_not_replace_it():
-    assert parse_reply('{"a": 1} and {}') == Answer({"a": 1})
+@each("text, kind, words", MALFORMED)
+def test_a_malformed_reply_has_its_kind_and_its_reason(text, kind, words):
+    outcome = parse_reply(text)
+    assert outcome.kind == kind
+    assert words in outcome.reason
 
 
-def test_an_object_inside_a_broken_object_is_not_the_answer():
-    outcome = parse_reply('{"boxes": [{"x": 1}], "label": oops!, "box": {"x": 2}}')
-    assert outcome.kind == "invalid"
-    assert 'a comma or } is expected, before \'!, "box"' in outcome.reason
-
-
-def test_an_object_inside_a_list_is_not_the_answer():
-    assert parse_reply('[{"a": 1}, {"a": 2}]').kind == "not_an_object"
-
-
-def test_a_tag_inside_a_string_is_only_text():
-    assert parse_reply('{"a": "<tool_call> </think> {"}') == Answer({"a": "<tool_call> </think> {"})
-
-
-def test_a_whole_object_before_a_broken_one_is_salvaged():
-    assert parse_reply('{"a": 1} or rather {"a": oops!}') == Answer({"a": 1}, flags=frozenset({"salvaged"}))
-
-
-# ---- thinking
-
-
-@pytest.mark.parametrize(
-    "text", ['<think>{"a": 1}</think>{"b": 2}', '{"a": 1} hm</think>{"b": 2}', '<think>{"a": </think>{"b": 2}']
-)
-def test_an_object_in_the_thinking_is_not_the_answer(text):
-    assert parse_reply(text) == Answer({"b": 2})
-
-
-def test_thinking_that_never_ends_is_named():
-    outcome = parse_reply('<think>it is {"a": 1}')
-    assert outcome.kind == "no_json"
-    assert "</think>" in outcome.reason
-
-
-# ---- malformed
-
-
-@pytest.mark.parametrize(
-    ("text", "kind"),
-    [
-        ("", "empty"), ("It is on the left.", "no_json"), ("[1, 2]", "not_an_object"), ('"left"', "not_an_object"),
-        ("{'a': 'it's'}", "invalid"), ('{"a": NaN}', "invalid"), ('{"a": 1e999}', "invalid"),
-        ('{"a": ' + "9" * 5000 + "}", "invalid"), ('{"a": ' + "[" * 65 + "]" * 65 + "}", "invalid"),
-        ('{"a": [' + "1," * 20000 + "1]}", "invalid"), ("{'a': [" + "1," * 20000 + "1]}", "invalid"),
-        ("{'a': " + "[" * 65 + "]" * 65 + "}", "invalid"), ("{'a': " + "9" * 5000 + "}", "invalid"),
-        ('{"a": 1}' * (MAX_ITEMS + 1), "invalid"),
-    ],
-)  # fmt: skip
-def test_a_malformed_reply_has_its_kind(text, kind):
-    assert parse_reply(text).kind == kind
-
-
-def test_a_key_given_twice_is_named():
-    outcome = parse_reply('{"a": {"left": 1, "left": 2}}')
-    assert (outcome.kind, outcome.reason) == ("invalid", 'the key "left" is given twice')
-
-
-def test_the_size_is_counted_in_bytes_before_anything_is_read():
-    fits = '{"a": "' + "x" * (MAX_BYTES - 9) + '"}'
-    assert isinstance(parse_reply(fits), Answer)
-    assert parse_reply(fits + " ").kind == "too_long"
-    assert parse_reply('{"a": "' + "é" * (MAX_BYTES // 2) + '"}').kind == "too_long"
-
-
-# ---- the thinking's tags
-
-
-def test_thinking_tags_are_a_setting():
-    pairs = (("◁think▷", "◁/think▷"), ("<a>", "</a>"))
-    assert parse_reply('◁think▷{"a": 1}◁/think▷<a>{"a": 2}</a>{"a": 3}<think>', thinking=pairs) == Answer({"a": 3})
-
-
-def test_a_closing_tag_alone_can_be_given():
-    assert parse_reply('{"a": 1}</t>{"a": 2}', thinking=(("", "</t>"),)) == Answer({"a": 2})
-
-
-def test_without_tags_there_is_no_thinking():
-    assert parse_reply('<think>{"a": 1}', thinking=()) == Answer({"a": 1})
-
-
-# ---- the fields of an answer, which only help to read it
-
-NESTED = {
-    "type": "object",
-    "properties": {"label": {"type": "string"}, "place": {"$ref": "#/$defs/Place"}},
-    "required": ["label"],
-    "$defs": {"Place": {"type": "object", "properties": {"side": {"type": "string"}, "lobe": {"type": "string"}}}},
-}
-FIELDS = AnswerFields.from_schema(NESTED)
-
-
-def test_continue_beside_a_wrong_key_is_kept():
-    assert parse_reply('{"result": {"label": "x"}, "continue": true}', answer_fields=FIELDS).wants_more
-
-
-def test_an_answer_is_not_unwrapped_where_a_field_stands_beside_it():
-    value = {"place": {"side": "left"}, "other": {"label": "x"}}
-    assert parse_reply(json.dumps(value), answer_fields=FIELDS) == Answer(value)
-
-
-def test_an_object_without_what_is_required_is_not_unwrapped():
-    assert parse_reply('{"result": {"place": {}}}', answer_fields=FIELDS) == Answer({"result": {"place": {}}})
-
-
-def test_keys_of_two_inner_objects_are_not_wrapped():
-    two = {"properties": {name: {"type": "object", "properties": {"x": {}}} for name in ("a", "b")}}
-    assert parse_reply('{"x": 1}', answer_fields=AnswerFields.from_schema(two), last=True) == Answer({"x": 1})
-
-
-def test_a_reference_to_itself_ends():
+def test_what_just_fits_is_read_and_what_is_beside_an_answer_is_kept():
+    assert isinstance(parse_reply('{"a": "' + "x" * (MAX_BYTES - 9) + '"}'), Answer)
+    assert parse_reply('{"result": {"label": "x"}, "continue": true}', answer_fields=NESTED).wants_more
     schema = {"$defs": {"A": {"$ref": "#/$defs/A"}}, "properties": {"a": {"$ref": "#/$defs/A"}}}
-    assert AnswerFields.from_schema(schema).objects == ()
+    assert AnswerFields.from_schema(schema).objects == ()  # a reference to itself
 
 
-# ---- the last turn
-
-
-@pytest.mark.parametrize(
-    ("text", "value"),
-    [
-        ('{"a": "left", "b": "ri', {"a": "left"}),
-        ('{"a": "left", "b', {"a": "left"}),
-        ('{"a": "left", "b": tru', {"a": "left"}),
-        ('{"a": "left", "b": 1e', {"a": "left"}),
-        ('{"a": "left", "b": ["x", "y', {"a": "left", "b": ("x",)}),
-        ('{"a": "left", "b": [0.1, 0.2', {"a": "left", "b": (0.1,)}),
-        ('{"a": "left", "b": [{"c": 1}, {"d": 2', {"a": "left", "b": ({"c": 1},)}),
-        ('{"a": "left", "b": {"c": "x"', {"a": "left", "b": {"c": "x"}}),
-    ],
-)
-def test_a_truncated_last_object_is_completed_from_what_was_said_whole(text, value):
-    assert parse_reply(text, finish_reason="length", last=True) == Answer(value, flags=frozenset({"salvaged"}))
-
-
-def test_a_whole_object_is_preferred_to_a_later_part_of_one():
-    assert parse_reply('{"a": 1} {"a": 2, "b": "ri', finish_reason="length", last=True).value == {"a": 1}
-
-
-# ---- no reply is slow
-
-
-@pytest.mark.parametrize(
-    "scrap",
-    [
-        "{", '{"', '{"\\', '{"":', '{"":x', "{}", "[{", "[{}[", "<tool_call>", "<tool_call>{", "<think>", '"\\',
-        "```\n", "\ud800", "{'", "{a:", "{a: “}", "{a: \\'", "{/*}", "{//\n", "'a': 1, ", "```tool\n{", "{“",
-    ],
-)  # fmt: skip
+@each("scrap", [
+    "{", '{"', '{"\\', '{"":', '{"":x', "{}", "[{", "[{}[", "<tool_call>", "<tool_call>{", "<think>", '"\\', "```\n",
+    "\ud800", "{'", "{a:", "{a: “}", "{a: \\'", "{/*}", "{//\n", "'a': 1, ", "```tool\n{", "{“", "a-", "a/",
+    "/functions.a", '"args":{},',
+])  # fmt: skip
 def test_text_that_would_make_a_careless_parser_quadratic_is_read(scrap):
     # A quadratic scan of these takes minutes, so no clock is needed to tell.
     text = scrap * (MAX_BYTES // len(scrap.encode("utf-8", "surrogatepass")))
@@ -190,34 +111,71 @@ def test_text_that_would_make_a_careless_parser_quadratic_is_read(scrap):
     assert isinstance(parse_reply('{"a": ' + text[:-6]), ToolCalls | Answer | Malformed)
 
 
-# ---- values that the end of the reply cuts off
+# ---- calls
+
+FENCED = '```{}\n{{"tool": "zoom", "arguments": {{"a": "```"}}}}\n```\n{{"b": 1}}'
+CALLS = [  # the text, its calls by name and arguments, and the answer beside them
+    (f"Let me look. {call(factor=2)} and {call('reset')}", [("zoom", {"factor": 2}), ("reset", {})], None),
+    ('<tool_call>{"name": "reset"}</tool_call>', [("reset", {})], None),
+    (f'{{"a": oops {call()}', [("zoom", {})], {"a": "oops"}),
+    (call("search", query="</tool_call>"), [("search", {"query": "</tool_call>"})], None),
+    (call() + '{"a": 1, "continue": true}', [("zoom", {})], {"a": 1}),
+    (json.dumps(IN_VAIN), [("zoom", {"factor": 2})], None),
+    *((FENCED.format(label), [("zoom", {"a": "```"})], {"b": 1}) for label in ("tool", "tool_call", "tool_code")),
+    *((f'<tool_call>{{"name": "zoom", "arguments": {said}}}</tool_call>', [("zoom", {"factor": 2})], None) for said in (
+        '{"factor": 2}', '"{\\"factor\\": 2}"', "\"{'factor': 2,}\"", '" { \\"factor\\" : 2 } "', "{'factor': 2}")),
+    *((f'<tool_call>{{"name": "reset", "arguments": {said}}}</tool_call>', [("reset", {})], None)
+      for said in ("null", '""', '" "')),
+    ('<tool_call>{"name": "zoom", "arguments": {"factor": 2</tool_call>', [("zoom", {"factor": 2})], None),
+]  # fmt: skip
+BROKEN = [  # inside the marks
+    ("zoom(2)", "zoom", "a value has no name"), ("zoom 2", "", "not valid JSON"), ("", "", "not valid JSON"),
+    ("[1]", "", "one JSON object"), ('{"arguments": {}}', "", 'no "name"'),
+    ('{"name": 3, "arguments": {}}', "", 'no "name"'),
+    ('{"tool": "zoom", "name": "crop", "arguments": {}}', "", "of the call differ"),
+    ('{"name": "zoom", "arguments": [2]}', "zoom", "must be a JSON object"),
+    ('{"name": "zoom", "arguments": {"a": NaN}}', "zoom", "NaN"),
+    ('{"name": "zoom", "arguments": {"a": 1, "a": 2}}', "zoom", '"a" is given twice'),
+    ('{"name": "zoom"} {"name": "crop"}', "zoom", "nothing after it"),
+]  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("ending", "kept"),
-    [*((half, {}) for half in ("tr", "nul", "left", "12", "1.", "-3.5e2")), ("[1, 2, 3", {"b": (1, 2)})],
-)
-def test_a_number_or_a_word_at_the_very_end_may_be_half_of_one_and_is_dropped(ending, kept):
-    text = f'{{"answer": "yes", "b": {ending}'
-    refused = parse_reply(text)
-    assert isinstance(refused, Malformed)
-    assert "it is not finished" in refused.reason
-    assert parse_reply(text, last=True) == Answer({"answer": "yes", **kept}, flags=frozenset({"salvaged"}))
+@each("text, calls, beside", CALLS)
+def test_every_call_of_a_reply_is_read_in_order(text, calls, beside):
+    outcome = parse_reply(text)
+    wanted = [ParsedCall(ToolCall(f"call_{number}", *one)) for number, one in enumerate(calls)]
+    assert [*outcome.calls] == wanted
+    assert (outcome.errors, outcome.answer) == ((), beside)
 
 
-@pytest.mark.parametrize(
-    ("ending", "value"),
-    [("true", True), ("null", None), ('"left"', "left"), ("[1, 2]", [1, 2]), ("12 ", 12), ("left\n", "left")],
-)
-def test_a_value_that_is_complete_at_the_end_gets_its_closing_brackets(ending, value):
-    outcome = parse_reply(f'{{"answer": "yes", "b": {ending}')
-    assert outcome == Answer({"answer": "yes", "b": value}, flags=frozenset({"repaired"}))
+@each("block, name, words", BROKEN)
+def test_a_broken_call_is_kept_with_its_raw_text_and_the_reason(block, name, words):
+    outcome = parse_reply(f"<tool_call>{block}</tool_call>{call()}")
+    broken, whole = outcome.calls
+    assert (broken.call.id, broken.call.name, broken.call.arguments) == ("call_0", name, block)
+    assert words in broken.error
+    assert outcome.errors == (broken.error,)
+    assert (whole.call.id, whole.error) == ("call_1", None)
 
 
-@pytest.mark.parametrize("ending", ["tr", "12"])
-def test_a_call_that_ends_in_half_a_value_is_refused_and_not_run(ending):
-    (parsed,) = parse_reply(f'<tool_call>{{"name": "zoom", "arguments": {{"factor": {ending}').calls
-    assert "cut off" in parsed.error
-    assert parse_native_call(ToolCall("c", "zoom", f'{{"factor": {ending}')).error is not None
-    (closed,) = parse_reply('<tool_call>{"name": "zoom", "arguments": {"factor": 2</tool_call>').calls
-    assert closed.call.arguments == {"factor": 2}  # the tag ends the number
+@each("text, options", [
+    ('<tool_call>{"name": "zoom", "argu', {"finish_reason": "length"}),
+    *((f'<tool_call>{{"name": "zoom", "arguments": {{"factor": {ending}', {}) for ending in ("tr", "12")),
+])  # fmt: skip
+def test_a_call_that_is_not_whole_was_cut_off_and_is_not_run(text, options):
+    assert "cut off" in parse_reply(text, **options).errors[0]
+
+
+def test_an_unclosed_call_does_not_swallow_the_next():
+    outcome = parse_reply(f'<tool_call>{{"name": "zoom", {call()}')
+    assert [one.error is None for one in outcome.calls] == [False, True]
+
+
+@each("arguments, words", [
+    ("{factor 2}", 'the key "factor" is not followed by a colon'),
+    ('{"factor": tr', "must be a JSON object"), ('{"factor": 12', "must be a JSON object"),
+])  # fmt: skip
+def test_a_native_call_whose_string_cannot_be_read_keeps_it_with_the_reason(arguments, words):
+    parsed = parse_native_call(ToolCall("x", "zoom", arguments))
+    assert parsed.call.arguments == arguments
+    assert words in parsed.error

@@ -111,7 +111,7 @@ def test_a_run_without_four_bits_does_not_import_what_asks_the_hub_for_code():
         "import sys, torch, viewbox.training.run, peft\n"
         "peft.get_peft_model(torch.nn.Sequential(torch.nn.Linear(4, 4)), peft.LoraConfig(target_modules=['0']))\n"
         "print('bitsandbytes' in sys.modules)\n"
-        "from viewbox.engines.hf.bare_peft import find_bitsandbytes\n"
+        "from viewbox.engines.hf.quantization import find_bitsandbytes\n"
         "find_bitsandbytes()\n"
         "print(peft.import_utils.is_bnb_4bit_available())"
     )

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from viewbox.engines.hf.threads import choose_threads
+from viewbox.engines.processes import choose_threads
 
 
 class Model(torch.nn.Module):
@@ -42,7 +42,7 @@ def four_threads(monkeypatch):
     ],
 )
 def test_the_fastest_number_is_taken(milliseconds, best, monkeypatch):
-    monkeypatch.setattr("viewbox.engines.hf.threads.SECONDS", 0.2)
+    monkeypatch.setattr("viewbox.engines.processes.SECONDS", 0.2)
     assert choose_threads(Model(milliseconds)).startswith(f"{best} of 4: a forward takes ")
     assert torch.get_num_threads() == best
 

@@ -9,6 +9,7 @@ import time
 import pytest
 
 from tests.support.fake_server import FakeVLLM
+from viewbox.assets import find_model_folder
 from viewbox.configs.schema import parse
 from viewbox.engines.hf import loading
 from viewbox.engines.vllm import process
@@ -117,7 +118,7 @@ def test_rollout_starts_a_server_plays_on_it_and_ends_it(fake, viewbox, tmp_path
     fake.check_ended()
     (start,) = fake.read_starts()
     flags = start["arguments"]
-    assert flags[flags.index("--model") + 1] == str(loading.find_model_folder("package:tiny_viewer"))
+    assert flags[flags.index("--model") + 1] == str(find_model_folder("package:tiny_viewer"))
     assert flags[flags.index("--host") + 1] == "127.0.0.1"
     assert start["VLLM_SERVER_DEV_MODE"] is None
     assert "the server loads" in (tmp_path / "served" / "server.log").read_text()
@@ -160,7 +161,7 @@ def test_a_server_that_does_not_start_is_an_error_with_the_end_of_its_log(fake, 
 
 
 def test_a_rollout_that_is_stopped_while_the_server_loads_leaves_no_process(fake, tmp_path):
-    command = [sys.executable, "-m", "viewbox.cli", "rollout", *GIVEN, OWN, "--tasks", "1", "--out", "out"]
+    command = [sys.executable, "-m", "viewbox", "rollout", *GIVEN, OWN, "--tasks", "1", "--out", "out"]
     with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
         deadline = time.monotonic() + 120
         while not fake.read_starts():

@@ -11,11 +11,12 @@ from tests.support import datasets
 from viewbox import check_rewards
 from viewbox.cli.data import open_data_envs
 from viewbox.configs import schema
-from viewbox.core.variants import remove_tools
+from viewbox.core.base import remove_tools
 from viewbox.engines.scripted import ScriptedPolicy
 from viewbox.envs.chest_xray.env import ChestXray
 from viewbox.errors import ConfigError
-from viewbox.training.checks import preflight
+from viewbox.training.findings import check
+from viewbox.training.plan import Plan
 
 PRESETS = {"chestagentbench": "metadata.jsonl", "rexvqa": "train.jsonl"}
 
@@ -116,7 +117,7 @@ def test_the_file_of_rexvqa_as_it_is_downloaded_is_named_with_what_is_allowed(co
 def test_chestagentbench_is_not_trained_on(copy):
     source = copy("chestagentbench").data.source
     with pytest.raises(ConfigError, match="may not be trained on: ChestAgentBench is a benchmark without a training"):
-        preflight.check(schema.load("chestagentbench", [f"env.data.source={source}"]))
+        check(Plan(schema.load("chestagentbench", [f"env.data.source={source}"])))
     with pytest.raises(ConfigError, match="evaluation_only"):
         schema.load("chestagentbench", ["env.data.evaluation_only=null"])
 

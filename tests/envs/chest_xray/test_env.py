@@ -8,8 +8,7 @@ from PIL import Image
 
 from tests.support.data_kit import write_images, write_jsonl
 from viewbox import check_rewards, make
-from viewbox.core.base import get_offered_tools
-from viewbox.core.variants import remove_tools
+from viewbox.core.base import get_offered_tools, remove_tools
 from viewbox.engines.scripted import ScriptedPolicy
 from viewbox.envs.chest_xray.cases import QUESTIONS, draw_case, plan_case
 from viewbox.envs.chest_xray.radiographs import SIZE

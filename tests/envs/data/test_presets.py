@@ -17,7 +17,8 @@ from viewbox.cli.data import open_data_envs
 from viewbox.configs import schema
 from viewbox.envs.data.check import compare_columns
 from viewbox.errors import ConfigError
-from viewbox.training.checks import preflight
+from viewbox.training.findings import check
+from viewbox.training.plan import Plan
 
 PAGES = Path(__file__).resolve().parents[3] / "docs" / "datasets"
 CONSTANT = {
@@ -127,7 +128,7 @@ def test_gemex_must_not_leave_this_machine(open_preset):
 def test_training_on_nova_is_refused_with_its_licence_as_the_reason(open_preset):
     for overrides in ([], [f"env.data.source={open_preset('nova').data.source}"]):
         with pytest.raises(ConfigError, match=r"may not be trained on: NOVA is licensed CC BY-NC-SA 4\.0"):
-            preflight.check(schema.load("nova", overrides))
+            check(Plan(schema.load("nova", overrides)))
     with pytest.raises(ConfigError, match="evaluation_only"):
         schema.load("nova", ["env.data.evaluation_only=null"])
 
@@ -194,9 +195,9 @@ def test_pubmedqa_with_a_search_hides_the_abstract_and_answers_from_a_snapshot(o
 
 def test_training_on_pubmedqa_with_live_search_is_refused(open_preset):
     live = ("env.specialists.search={kind: literature}",)
-    with pytest.raises(ConfigError, match=r"env\.specialists\.search: live search"):
-        preflight._check_may_train(open_preset("pubmedqa_search", *live))
-    preflight._check_may_train(open_preset("pubmedqa_search"))
+    with pytest.raises(ConfigError, match=r"specialists\.search: live search"):
+        open_preset("pubmedqa_search", *live).check_may_train()
+    open_preset("pubmedqa_search").check_may_train()
     assert schema.load("pubmedqa_search").env.settings["specialists"] == {
         "search": {"kind": "literature", "max_calls": 4}
     }

@@ -12,9 +12,9 @@ from pyarrow import ipc, parquet
 from tests.support import ct_folder
 from tests.support.data_kit import COLUMNS, Questions, list_ids, make_env, make_rows, write_images, write_jsonl
 from viewbox import make
-from viewbox.envs.data import fingerprint, selection, tables
-from viewbox.envs.data.fingerprint import fingerprint_data, list_changed
+from viewbox.envs.data import selection, sources, tables
 from viewbox.envs.data.images import check_path
+from viewbox.envs.data.sources import fingerprint_data, list_changed
 from viewbox.errors import ConfigError
 from viewbox.images.files import open_image
 from viewbox.images.view import View
@@ -287,8 +287,8 @@ def test_a_file_that_was_copied_or_touched_is_the_same_and_a_changed_one_is_not(
 
 
 def test_of_a_large_file_parts_are_read_and_its_end_is_one(folder, monkeypatch):
-    monkeypatch.setattr(fingerprint, "PARTS", 4)
-    monkeypatch.setattr(fingerprint, "PART", 10)
+    monkeypatch.setattr(sources, "PARTS", 4)
+    monkeypatch.setattr(sources, "PART", 10)
     path = write_jsonl(folder / "a.jsonl", make_rows(200))
     content = path.read_bytes()
     found = {*fingerprint_of(path).values()}

@@ -8,8 +8,7 @@ import pytest
 from tests.support.tables import each
 from viewbox import check_rewards, make
 from viewbox.engines.scripted import ScriptedPolicy
-from viewbox.envs.literature_vqa.cases import UNKNOWN, draw_case_film, draw_case_slice
-from viewbox.envs.literature_vqa.world import QUESTIONS
+from viewbox.envs.literature_vqa.world import QUESTIONS, UNKNOWN, draw_case_film, draw_case_slice
 from viewbox.errors import ConfigError
 
 ENV = make("literature_vqa")

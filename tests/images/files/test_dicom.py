@@ -13,10 +13,10 @@ from pydicom.data import get_testdata_file
 from pydicom.dataset import Dataset
 from pydicom.pixels import apply_modality_lut, apply_windowing, pixel_array
 from pydicom.sequence import Sequence
-from pydicom.uid import ExplicitVRLittleEndian, RLELossless
 
 from tests.support import odd_images
 from tests.support.image_files import damage
+from tests.support.tables import each
 from viewbox.errors import ImageError
 from viewbox.images.files import open_image
 from viewbox.images.pixels import DEPTHS
@@ -54,66 +54,41 @@ def stored(values, **elements):
 
 # ---- values
 
+RAW, SMALL = pydicom.dcmread(path("CT_small.dcm")).pixel_array, pixel_array(path("MR_small.dcm"))
+COUNTED = np.arange(64, dtype=np.uint16).reshape(8, 8)
+TABLE = Dataset()
+TABLE.LUTDescriptor, TABLE.LUTData, TABLE.ModalityLUTType = [64, 0, 16], (COUNTED + 1000).astype("<u2").tobytes(), "US"
+COLORS = (
+    "SC_rgb_rle.dcm", "SC_rgb_dcmtk_+eb+cr.dcm", "SC_rgb_dcmtk_+eb+cy+np.dcm", "SC_ybr_full_422_uncompressed.dcm",
+    "SC_rgb_jpeg_dcmtk.dcm", "ExplVR_BigEnd.dcm", "SC_rgb_rle_16bit.dcm",
+)  # fmt: skip
+STORED = ("MR_small_RLE.dcm", "MR_small_jp2klossless.dcm", "MR_small_implicit.dcm", "MR_small_bigendian.dcm")
+VALUES = [  # a file, its values, and its unit
+    (changed(RescaleSlope=None), (RAW - 1024).astype(np.int16), "HU"),
+    (changed(RescaleIntercept=None, RescaleSlope="2"), (RAW * 2).astype(np.int16), "HU"),
+    (changed(RescaleSlope="0.5"), (RAW * 0.5 - 1024).astype(np.float32), "HU"),
+    (changed(RescaleSlope=None, RescaleIntercept=None), RAW, None),
+    (changed(RescaleType="US"), RAW - 1024, None),
+    (changed(SOPClassUID="1.2.840.10008.5.1.4.1.1.7"), RAW - 1024, None),
+    (changed(ImageType=["ORIGINAL", "PRIMARY", "LOCALIZER"]), RAW - 1024, None),
+    *((stored(COUNTED.astype(dtype)), COUNTED.astype(dtype), None) for dtype in ("uint8", "uint16", "int16")),
+    (stored(COUNTED, ModalityLUTSequence=Sequence([TABLE])), COUNTED + 1000, None),
+    *((path(name), pixel_array(path(name)), None) for name in COLORS),
+    *((path(name), SMALL, None) for name in ("MR_small.dcm", *STORED)),
+]
+
+
+@each("file, values, unit", VALUES)
+def test_values_have_the_scale_and_the_unit_that_the_file_says_and_the_smallest_depth(file, values, unit):
+    source = open_image(file)
+    assert np.array_equal(source.pixels, values)
+    assert (source.pixels.dtype, source.unit) == (values.dtype, unit)
+
 
 def test_ct_values_are_hounsfield_units_as_pydicom_computes_them():
     source, dataset = open_image(path("CT_small.dcm")), pydicom.dcmread(path("CT_small.dcm"))
     assert np.array_equal(source.pixels, apply_modality_lut(dataset.pixel_array, dataset))
     assert (source.unit, source.pixels.dtype) == ("HU", np.int16)
-
-
-def test_a_scale_that_is_not_whole_gives_float32():
-    source = open_image(changed(RescaleSlope="0.5"))
-    assert source.pixels.dtype == np.float32
-    assert np.array_equal(source.pixels, open_image(changed(RescaleIntercept="0")).pixels * 0.5 - 1024)
-
-
-def test_ct_without_a_scale_to_hounsfield_units_has_no_unit():
-    for elements in [
-        {"RescaleSlope": None, "RescaleIntercept": None},
-        {"RescaleType": "US"},
-        {"SOPClassUID": "1.2.840.10008.5.1.4.1.1.7"},
-        {"ImageType": ["ORIGINAL", "PRIMARY", "LOCALIZER"]},
-    ]:
-        assert open_image(changed(**elements)).unit is None
-
-
-def test_a_slope_or_an_intercept_alone_counts():
-    stored_pixels = pydicom.dcmread(path("CT_small.dcm")).pixel_array
-    for elements, values in [
-        ({"RescaleSlope": None}, stored_pixels - 1024),
-        ({"RescaleIntercept": None, "RescaleSlope": "2"}, stored_pixels * 2),
-    ]:
-        source = open_image(changed(**elements))
-        assert np.array_equal(source.pixels, values)
-        assert source.unit == "HU"
-
-
-def test_other_modalities_have_no_unit():
-    assert open_image(path("MR_small.dcm")).unit is None
-
-
-def test_a_slope_of_zero_is_refused():
-    with pytest.raises(ImageError, match="rescale slope"):
-        open_image(changed(RescaleSlope="0"))
-
-
-def test_stored_values_without_a_scale_keep_their_depth():
-    for dtype in ["uint8", "uint16", "int16"]:
-        values = np.arange(64, dtype=dtype).reshape(8, 8)
-        source = open_image(stored(values))
-        assert source.pixels.dtype == dtype
-        assert np.array_equal(source.pixels, values)
-
-
-def test_a_lookup_table_of_the_modality_is_applied():
-    item = Dataset()
-    item.LUTDescriptor, item.LUTData, item.ModalityLUTType = (
-        [64, 0, 16],
-        np.arange(1000, 1064, dtype="<u2").tobytes(),
-        "US",
-    )
-    values = np.arange(64, dtype=np.uint16).reshape(8, 8)
-    assert np.array_equal(open_image(stored(values, ModalityLUTSequence=Sequence([item]))).pixels, values + 1000)
 
 
 def test_monochrome1_keeps_its_values_and_shows_the_lowest_as_white():
@@ -131,23 +106,10 @@ def test_monochrome1_turns_its_window_too():
     assert dark.to_uint8(dark.pixels).tolist() == [[255, 127, 0]]
 
 
-def test_colors_are_those_of_pydicom():
-    for name in [
-        "SC_rgb_rle.dcm", "SC_rgb_dcmtk_+eb+cr.dcm", "SC_rgb_dcmtk_+eb+cy+np.dcm",
-        "SC_ybr_full_422_uncompressed.dcm", "SC_rgb_jpeg_dcmtk.dcm", "ExplVR_BigEnd.dcm", "SC_rgb_rle_16bit.dcm",
-    ]:  # fmt: skip
-        assert np.array_equal(open_image(path(name)).pixels, pixel_array(path(name)))
-
-
 def test_a_palette_becomes_color():
     source = open_image(path("examples_palette.dcm"))
     assert (source.pixels.shape, source.pixels.dtype) == ((350, 800, 3), np.uint8)
     assert len(np.unique(source.pixels.reshape(-1, 3), axis=0)) > 20
-
-
-def test_lossless_compression_and_byte_order_change_nothing():
-    for name in ["MR_small_RLE.dcm", "MR_small_jp2klossless.dcm", "MR_small_implicit.dcm", "MR_small_bigendian.dcm"]:
-        assert np.array_equal(open_image(path(name)).pixels, open_image(path("MR_small.dcm")).pixels)
 
 
 def test_frames_are_slices_by_number():
@@ -196,9 +158,9 @@ def test_spacing_is_x_then_y_though_the_file_says_rows_first():
         assert (source.spacing, source.at_detector) == ((0.5, 2.0), keyword != "PixelSpacing")
 
 
-def test_spacing_that_is_none_is_none():
-    for spacing in [[0, 1], [-1, 1], [1]]:
-        assert open_image(changed(PixelSpacing=spacing)).spacing is None
+@each("spacing", [[0, 1], [-1, 1], [1]])
+def test_spacing_that_is_none_is_none(spacing):
+    assert open_image(changed(PixelSpacing=spacing)).spacing is None
 
 
 def test_the_window_of_the_file_is_what_is_shown():
@@ -208,40 +170,23 @@ def test_the_window_of_the_file_is_what_is_shown():
     assert np.abs(source.to_uint8(source.pixels) - (windowed - low) / (high - low) * 255).max() <= 0.51
 
 
-# ---- refusals
+REFUSED = [
+    (changed(RescaleSlope="0"), "rescale slope"),
+    (path("MR_small_jpeg_ls_lossless.dcm"), r"no decoder for its transfer syntax \(JPEG-LS Lossless"),
+    (path("MR_small_jpeg_ls_lossless.dcm"), r"install numpy and pyjpegls>=[\d.]+$"),
+    (path("SC_rgb_jpeg_gdcm.dcm"), r"install pylibjpeg>=[\d.]+ and pylibjpeg-libjpeg>=[\d.]+$"),  # JPEG Lossless
+    (path("JPGExtended.dcm"), r"and pylibjpeg-libjpeg>=[\d.]+, which reads more kinds$"),  # 12 bits
+    (path("MR_truncated.dcm"), r"it is cut short: 8130 of 8192 bytes of pixels$"),
+    *((path(name), "holds no picture") for name in ("rtplan.dcm", "test-SR.dcm", "waveform_ecg.dcm")),
+    *((changed(name, Rows=65535, Columns=65535, NumberOfFrames=9), r"9 frames of 65535x65535 pixels need .* GiB")
+      for name in ("MR_small.dcm", "MR_small_RLE.dcm")),
+]  # fmt: skip
 
 
-def test_a_compression_without_a_decoder_is_named():
-    with pytest.raises(ImageError, match=r"no decoder for its transfer syntax \(JPEG-LS Lossless"):
-        open_image(path("MR_small_jpeg_ls_lossless.dcm"))
-
-
-def test_the_package_of_a_missing_decoder_is_named():
-    for name, package in [
-        ("MR_small_jpeg_ls_lossless.dcm", r"install numpy and pyjpegls>=[\d.]+"),
-        ("SC_rgb_jpeg_gdcm.dcm", r"install pylibjpeg>=[\d.]+ and pylibjpeg-libjpeg>=[\d.]+"),  # JPEG Lossless
-        ("JPGExtended.dcm", r"and pylibjpeg-libjpeg>=[\d.]+, which reads more kinds"),  # 12 bits
-    ]:
-        with pytest.raises(ImageError, match=rf"{package}$"):
-            open_image(path(name))
-
-
-def test_a_file_that_no_package_would_read_names_none():
-    with pytest.raises(ImageError, match=r"it is cut short: 8130 of 8192 bytes of pixels$"):
-        open_image(path("MR_truncated.dcm"))
-
-
-def test_a_file_without_a_picture_says_so():
-    for name in ["rtplan.dcm", "test-SR.dcm", "waveform_ecg.dcm"]:
-        with pytest.raises(ImageError, match="holds no picture"):
-            open_image(path(name))
-
-
-def test_a_size_beyond_the_limit_is_refused_from_the_header():
-    for syntax in [ExplicitVRLittleEndian, RLELossless]:
-        name = "MR_small.dcm" if syntax == ExplicitVRLittleEndian else "MR_small_RLE.dcm"
-        with pytest.raises(ImageError, match=r"9 frames of 65535x65535 pixels need .* GiB"):
-            open_image(changed(name, Rows=65535, Columns=65535, NumberOfFrames=9))
+@each("file, words", REFUSED)
+def test_a_file_that_cannot_be_shown_says_why_and_which_package_would_read_it(file, words):
+    with pytest.raises(ImageError, match=words):
+        open_image(file)
 
 
 # ---- privacy

@@ -1,9 +1,15 @@
 """A loopback hub that the real client talks to, in the place of the real one."""
 
+import venv
+from pathlib import Path
+
 import pytest
 
+from tests.support.clean_python import link_libraries
 from tests.support.hf_hub import HfHub
 from tests.support.hub_server import serve_hub
+from tests.support.publishing import write_dots
+from viewbox.publish import release
 
 KEY = "hf_" + "Secret0" * 5
 
@@ -25,47 +31,33 @@ def hf(monkeypatch, tmp_path):
         yield hub
 
 
-DOTS = '''
-"""A dot on a plain field."""
-from PIL import Image
-from viewbox import BaseMultiTurnEnv, Task
-from viewbox.rewards import ExactMatchReward
-
-class Dots(BaseMultiTurnEnv):
-    """How bright is the field?"""
-
-    name = "dots"
-    answer = {"type": "object", "properties": {"label": {"type": "string"}}, "required": ["label"]}
-    level: int = 7
-
-    @property
-    def tasks(self):
-        return [Task(f"dot-{i}", reference={"label": str(self.level)}) for i in range(2)]
-
-    def images(self, task):
-        return [Image.new("L", (32, 32), self.level)]
-
-    def default_reward(self):
-        return ExactMatchReward(field="label")
-
-    def gold_answer(self, task):
-        return {"label": str(self.level)}
-'''
-
-
 @pytest.fixture
 def dots(tmp_path):
     """An environment in a file."""
-    (tmp_path / "spots.py").write_text(DOTS)
+    (tmp_path / "spots.py").write_text(write_dots())
     return f"{tmp_path}/spots.py:Dots"
+
+
+@pytest.fixture
+def linked(monkeypatch, tmp_path):
+    """A fresh environment finds what is installed here, but viewbox; an index would take a minute or more."""
+    libraries, install = link_libraries(tmp_path), release.install_and_open
+
+    class Linked(venv.EnvBuilder):
+        def post_setup(self, context):
+            [site] = Path(context.env_dir).glob("lib/python*/site-packages")
+            (site / "here.pth").write_text(f"{libraries}\n")
+
+    def install_alone(*given):
+        monkeypatch.setenv("PIP_NO_DEPS", "1")  # after the wheel was built
+        monkeypatch.setenv("PIP_NO_BUILD_ISOLATION", "0")  # which means that there is none
+        return install(*given)
+
+    monkeypatch.setattr(venv, "EnvBuilder", Linked)
+    monkeypatch.setattr(release, "install_and_open", install_alone)
 
 
 @pytest.fixture
 def whole(monkeypatch, unchecked):
     """Neither the check before, which takes seconds, nor the fresh environment afterwards, which takes a minute."""
-    monkeypatch.setattr("viewbox.publish.deliver.install_and_open", lambda *given: "not installed")
-
-
-@pytest.fixture
-def quick(whole, quick):
-    """The same of a package with a few files of viewbox instead of hundreds."""
+    monkeypatch.setattr("viewbox.publish.release.install_and_open", lambda *given: "not installed")

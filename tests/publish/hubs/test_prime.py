@@ -10,11 +10,12 @@ import pytest
 
 from tests.support.hub_server import HubServer, cut, say, serve_hub
 from tests.support.prime_hub import PrimeHub, read_archive, write_archive
+from tests.support.publishing import list_contents
 from viewbox.errors import ConfigError
-from viewbox.publish import deliver, publish
+from viewbox.publish import publish
+from viewbox.publish.new import write_project
 from viewbox.utils.secrets import find_key_form
 
-INSTALL = deliver.install_and_open  # before a fixture replaces it
 KEY = "pit_" + "Secret1" * 6
 NAME = "me/bright-dots"
 pytestmark = pytest.mark.skipif(shutil.which("prime") is None, reason="needs the command prime: make test-prime")
@@ -69,14 +70,25 @@ def test_source_and_wheel_arrive_as_listed_with_hashes_metadata_and_floors(prime
     assert all(">=" in line for line in about["dependencies"])
     assert about["tags"][0] == "viewbox"
     assert uploaded["done"]
-    for name, content in {**source, **wheel}.items():
+    for name, content in list_contents({**source, **wheel}):
         assert find_key_form(content.decode("latin-1")) is None, name
         assert str(tmp_path).encode() not in content, name
         assert KEY.encode() not in content, name
     assert any("downloaded again: all" in line for line in package.findings)
 
 
-@pytest.mark.usefixtures("quick")
+@pytest.mark.usefixtures("linked", "unchecked")
+def test_a_new_project_is_pushed_pulled_and_installed_with_its_license(prime, tmp_path):
+    demo = write_project("demo", tmp_path)
+    package, listed = send(str(demo), license=None)
+    license = (demo / "LICENSE").read_bytes()
+    assert read_source(prime)["bright_dots/licenses/LICENSE"] == license
+    assert read_wheel(prime)["bright_dots-0.1.0.dist-info/licenses/bright_dots/licenses/LICENSE"] == license
+    assert package.files == len(listed.splitlines()) - 1 <= 10
+    assert package.findings[-1].startswith("installed from there into a fresh environment")
+
+
+@pytest.mark.usefixtures("whole")
 @pytest.mark.parametrize("public", [True, False])
 def test_who_may_read_it_is_as_asked_or_refused(prime, dots, public):
     send(dots, public=public)
@@ -88,7 +100,7 @@ def test_who_may_read_it_is_as_asked_or_refused(prime, dots, public):
 BUSY, SLOW = say(503, {"detail": "busy"}), say(429, {"detail": "slow"})
 
 
-@pytest.mark.usefixtures("quick")
+@pytest.mark.usefixtures("whole")
 @pytest.mark.parametrize(
     ("where", "fault"), [("/resolve", BUSY), ("PUT /store/env0/wheels", SLOW), ("/finalize", cut), ("@0.1.0", BUSY)]
 )
@@ -99,7 +111,7 @@ def test_one_fault_is_overcome(prime, dots, where, fault):
     assert list(prime.environments[NAME]["versions"]) == ["0.1.0"]
 
 
-@pytest.mark.usefixtures("quick")
+@pytest.mark.usefixtures("whole")
 def test_a_hub_that_only_fails_is_reported_without_the_key(prime, dots):
     prime.faults += [("PUT /store", say(500, {"detail": f"you sent {KEY}"}))] * 9
     prime.faults += [("/resolve", say(500, {"detail": f"you sent {KEY}"}))]
@@ -109,7 +121,7 @@ def test_a_hub_that_only_fails_is_reported_without_the_key(prime, dots):
     assert not prime.environments[NAME]["versions"]
 
 
-@pytest.mark.usefixtures("quick")
+@pytest.mark.usefixtures("whole")
 def test_a_refusal_is_reported_at_once_without_the_key(prime, dots):
     prime.faults += [("/resolve", say(403, {"detail": f"{KEY} may not write"}))] * 3
     with pytest.raises(ConfigError, match="HTTP 403") as caught:
@@ -118,7 +130,7 @@ def test_a_refusal_is_reported_at_once_without_the_key(prime, dots):
     assert len(prime.find("/resolve")) == 1
 
 
-@pytest.mark.usefixtures("quick")
+@pytest.mark.usefixtures("whole")
 @pytest.mark.parametrize(
     ("lie", "words"),
     [
@@ -134,7 +146,7 @@ def test_other_content_than_was_sent_is_found(prime, dots, lie, words):
         send(dots)
 
 
-@pytest.mark.usefixtures("quick")
+@pytest.mark.usefixtures("whole")
 def test_a_redirect_to_another_host_takes_no_key_along(prime, dots):
     with serve_hub(HubServer()) as other:
         prime.faults.append(("/resolve", say(307, {}, Location=f"{other.url}/elsewhere")))
@@ -144,7 +156,7 @@ def test_a_redirect_to_another_host_takes_no_key_along(prime, dots):
     assert not any(KEY in json.dumps(headers) for _, _, headers, _ in other.requests)
 
 
-@pytest.mark.usefixtures("quick")
+@pytest.mark.usefixtures("whole")
 def test_without_a_key_the_command_says_how_to_log_in(prime, dots, monkeypatch):
     monkeypatch.delenv("PRIME_API_KEY")
     with pytest.raises(ConfigError, match="prime login"):
@@ -152,7 +164,7 @@ def test_without_a_key_the_command_says_how_to_log_in(prime, dots, monkeypatch):
     assert not prime.environments
 
 
-@pytest.mark.usefixtures("quick")
+@pytest.mark.usefixtures("whole")
 def test_a_file_that_the_command_would_leave_out_is_refused(prime, tmp_path, dots, monkeypatch):
     (tmp_path / "field" / "build").mkdir(parents=True)
     (tmp_path / "field" / "__init__.py").write_text((tmp_path / "spots.py").read_text())
@@ -163,8 +175,8 @@ def test_a_file_that_the_command_would_leave_out_is_refused(prime, tmp_path, dot
     assert not prime.find("^(POST|PUT)")
 
 
-@pytest.mark.usefixtures("quick")
-def test_another_wheel_than_was_sent_is_found(prime, dots, monkeypatch):
+@pytest.mark.usefixtures("linked", "unchecked")
+def test_another_wheel_than_was_sent_is_found(prime, dots):
     def swap(kind, content):
         if kind != "wheel":
             return content
@@ -176,11 +188,6 @@ def test_another_wheel_than_was_sent_is_found(prime, dots, monkeypatch):
             new.writestr("bright_dots-0.1.0.dist-info/RECORD", "")
         return out.getvalue()
 
-    def install(*given):
-        monkeypatch.setenv("PIP_NO_DEPS", "1")  # after the wheel was built
-        return INSTALL(*given)
-
     prime.change = swap
-    monkeypatch.setattr("viewbox.publish.deliver.install_and_open", install)
     with pytest.raises(ConfigError, match=r"installs something else than was sent: spots\.py has other content"):
         send(dots, public=True)

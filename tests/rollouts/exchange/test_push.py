@@ -74,7 +74,7 @@ def hub():
 
 
 def push(server, folder, out, name="me/runs"):
-    line = [sys.executable, "-m", "viewbox.cli", "export", str(folder), "--to", "hf", "--out", str(out), "--push", name]
+    line = [sys.executable, "-m", "viewbox", "export", str(folder), "--to", "hf", "--out", str(out), "--push", name]
     address = f"http://127.0.0.1:{server.server_port}"
     variables = {
         **os.environ, "HF_ENDPOINT": address, "HF_TOKEN": "hf_" + "x" * 20, "HF_HUB_DISABLE_TELEMETRY": "1",

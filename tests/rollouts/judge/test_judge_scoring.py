@@ -167,17 +167,17 @@ def run(tmp_path, monkeypatch):
 
 def test_episodes_of_a_restricted_environment_are_shown_to_no_judge_elsewhere(run):
     with pytest.raises(ConfigError, match="its data is restricted to this machine"):
-        score_run(run(True), trust=True, reward=judge_at(REMOTE))
+        score_run(run(True), env="scans_true:Scans", reward=judge_at(REMOTE))
 
 
 def test_a_judge_on_this_machine_may_see_them(run):
     with serve(by_its_number) as server:
-        assert score_run(run(True), trust=True, reward=judge_at(server.url), resamples=0).counts["judge/calls"] == 1
+        assert score_run(run(True), reward=judge_at(server.url), resamples=0).counts["judge/calls"] == 1
 
 
 def test_episodes_of_an_environment_that_cannot_be_found_stay(run):
     with pytest.raises(ConfigError, match="gone:Scans: this environment cannot be created"):
-        score_run(run(True, name="gone:Scans"), trust=True, reward=judge_at(REMOTE))
+        score_run(run(True, name="gone:Scans"), reward=judge_at(REMOTE))
 
 
 def test_without_a_config_the_environment_that_the_episode_names_decides(tmp_path):

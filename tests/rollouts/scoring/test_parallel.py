@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from viewbox.rollouts.scoring.reward_source import AHEAD, map_in_order
+from viewbox.utils.concurrency import AHEAD, map_in_order
 
 
 @pytest.mark.parametrize("threads", [1, 2, 8])

@@ -62,12 +62,12 @@ def test_an_environment_of_ones_own_is_found_by_the_settings_of_the_run(tmp_path
     (tmp_path / "run" / "config.yaml").write_text("env: {name: 'own_dots:Dots', strict: true, eval: {strict: false}}")
     episode = Episode(Task("t", reference={"label": 3}), answer={"label": 4}, environment="dots")
     written(tmp_path / "run" / "episodes", episode)
-    assert score_run("run", trust=True).total.new.mean == 0.0
+    assert score_run("run", env="own_dots:Dots").total.new.mean == 0.0
     (tmp_path / "run" / "config.yaml").write_text("env: {name: 'own_dots:Dots'}")
-    assert score_run("run", replace=True, trust=True).total.new.mean == 1.0
+    assert score_run("run", env="own_dots:Dots").total.new.mean == 1.0
     (tmp_path / "run" / "config.yaml").unlink()
-    with pytest.raises(ConfigError, match=r"task 't': unknown environment 'dots'.*give a reward of your own"):
-        score_run("run", replace=True)
+    with pytest.raises(ConfigError, match=r"task 't': env.name = 'dots'; allowed in a run's own files.*give your own"):
+        score_run("run")
 
 
 # ---- a reward that is given
@@ -311,7 +311,7 @@ def test_a_saved_episode_of_any_text_is_scored(tmp_path):
 
 
 def test_the_metrics_an_environment_declares_stand_in_the_report(dots):
-    found = score_run(dots, trust=True).metrics
+    found = score_run(dots, env="metric_dots:Dots").metrics
     assert found["metrics/label/accuracy"].mean == 0.5
     assert found["metrics/labels/macro_f1"].mean == pytest.approx(2 / 3)  # one class: half of it found, none wrong
     assert (found["end/answered"].mean, found["tools/rate"].mean, found["episodes/turns"].mean) == (1.0, 0.0, 1.0)
@@ -319,14 +319,14 @@ def test_the_metrics_an_environment_declares_stand_in_the_report(dots):
 
 def test_metrics_do_not_depend_on_the_reward_that_is_given(dots):
     with_own, with_other = (
-        score_run(dots, reward=reward, trust=True) for reward in (None, lambda answer, reference: 0.0)
+        score_run(dots, reward=reward, env="metric_dots:Dots") for reward in (None, lambda answer, reference: 0.0)
     )
     assert with_own.metrics == with_other.metrics
     assert with_own.total.new != with_other.total.new
 
 
 def test_metrics_are_of_the_episodes_that_were_asked_for(dots):
-    found = score_run(dots, where=["answer.label=a"], trust=True).metrics["metrics/label/accuracy"]
+    found = score_run(dots, where=["answer.label=a"], env="metric_dots:Dots").metrics["metrics/label/accuracy"]
     assert (found.mean, found.count) == (1.0, 20)
 
 

@@ -99,7 +99,7 @@ def slow(answer, reference):
 
 def test_a_killed_command_leaves_no_half_column(store, tmp_path):
     (tmp_path / "slow.py").write_text(SLOW)
-    arguments = [sys.executable, "-m", "viewbox.cli", "score", str(store), "--reward", "slow.py:slow"]
+    arguments = [sys.executable, "-m", "viewbox", "score", str(store), "--reward", "slow.py:slow"]
     with subprocess.Popen(arguments, cwd=tmp_path, stdout=subprocess.PIPE, text=True) as child:
         for _ in range(3):
             assert child.stdout.readline() == "scoring\n"

@@ -153,7 +153,7 @@ def test_a_tally_goes_on_after_a_summary():
 def test_an_environment_that_cannot_be_made_has_no_metrics_and_that_is_said():
     found = summarize(EPISODES)
     assert not [name for name in found.figures if name.startswith("metrics/")]
-    assert found.problems[0].startswith("no metrics of the environment 'made': unknown environment 'made'")
+    assert found.problems[0].startswith("no metrics of the environment 'made': env.name = 'made'; allowed")
 
 
 @each("fails_at", [1, 2, 5])

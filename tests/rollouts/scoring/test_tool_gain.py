@@ -7,12 +7,11 @@ import pytest
 from msgspec.structs import replace
 
 from tests.support.tables import each
-from viewbox.core.base import get_offered_tools
-from viewbox.core.variants import remove_tools
+from viewbox.core.base import get_offered_tools, remove_tools
 from viewbox.envs.digits import Digits, viewer
 from viewbox.records import Episode, Scores, Task, ToolResult, Turn
+from viewbox.rollouts.scoring.compare import MAX_TOOLS, compare_tools
 from viewbox.rollouts.scoring.metrics import compute_episode_metrics
-from viewbox.rollouts.scoring.tool_gain import MAX_TOOLS, compare_tools
 
 ENV = Digits(split="test", num_tasks=20)
 WRONG = '{"label": "none", "bbox": [0, 0, 1, 1]}'

@@ -13,7 +13,6 @@ from viewbox.errors import ConfigError
 from viewbox.images.source import Source
 from viewbox.tools.search.records import SEARCH_TYPES, Article, FoundImage
 from viewbox.tools.search.tools import TILE
-from viewbox.training.checks.preflight import _check_may_train
 
 GOOD = Article("990000001", "The Orvane sign", "Journal of Drawn Chests", 2031, "The Orvane sign is a left nodule.",
                "10.0000/invented.1", "https://literature.invalid/990000001", ("Review",), (), False)  # fmt: skip
@@ -81,13 +80,13 @@ def test_live_search_is_refused_in_training_unless_the_config_says_so():
     def make_env(**settings):
         return make("digits", specialists={"lit": {"kind": "literature", **settings}})
 
-    with pytest.raises(ConfigError, match=r"env.specialists.lit: live search .* allowed in training: snapshot"):
-        _check_may_train(make_env())
-    _check_may_train(make_env(live_in_training=True))
-    _check_may_train(make_env(snapshot="a.sqlite"))
+    with pytest.raises(ConfigError, match=r"specialists.lit: live search .* allowed in training: snapshot"):
+        make_env().check_may_train()
+    make_env(live_in_training=True).check_may_train()
+    make_env(snapshot="a.sqlite").check_may_train()
     mixture = make("mixture", environments={"digits": {"specialists": {"lit": {"kind": "literature"}}}, "phantom": {}})
     with pytest.raises(ConfigError, match="live search"):
-        _check_may_train(mixture)
+        mixture.check_may_train()
 
 
 def test_live_search_is_refused_for_data_that_may_not_leave_this_machine():

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from tests.support.served_models import forget_servers
+from tests.support.tables import each
 from viewbox.errors import ConfigError, ToolError, ToolFault
 from viewbox.images.ref import ImageRef
 from viewbox.tools.specialists.serving import (
-    MAX_HUNG,
     ModelServer,
     OutOfMemory,
     Request,
@@ -39,6 +39,18 @@ class Mean:
         return [self.trouble[mean]() if mean in self.trouble else mean for mean in means]
 
 
+class Movable(Mean):
+    def __init__(self):
+        super().__init__()
+        self.moves = []
+
+    def release(self):
+        self.moves.append("release")
+
+    def wake(self):
+        self.moves.append("wake")
+
+
 def ask_all(server, values, arguments=()):
     """The results of requests at the same time, errors as text."""
 
@@ -49,17 +61,45 @@ def ask_all(server, values, arguments=()):
     return [str(one) if isinstance(one, ToolError | ToolFault) else one for one in asyncio.run(ask())]
 
 
-def test_concurrent_calls_are_one_batch_and_come_back_in_place():
-    runner = Mean()
-    server = ModelServer(lambda: runner, ServingSettings(max_batch=8, wait=30.0))
-    assert ask_all(server, range(16)) == list(range(16))
-    assert sorted(map(len, runner.ran)) == [8, 8]
-    assert len(runner.threads) == 1
+def fail():
+    raise RuntimeError("secret path")
+
+
+def leave():
+    raise SystemExit(1)
+
+
+def refuse():
+    return ToolFault("gave numbers that are not finite")
+
+
+FAILED = "failed on this picture (RuntimeError)"
+NO_MEMORY = "has no memory left for this picture"
+BATCHES = {  # most calls in a batch, what the runner does, what is asked, the results, and the sizes of its batches
+    "two": (8, {}, range(16), [*range(16)], [8, 8]),
+    "one call": (1, {}, [5], [5], [1]),
+    "a bad call": (5, {"trouble": {3: fail}}, range(5), [0, 1, 2, FAILED, 4], [5, 1, 1, 1, 1, 1]),
+    "a bad call alone": (1, {"trouble": {3: fail}}, [3, 4], [FAILED, 4], [1, 1, 1]),
+    "a result that is an error": (3, {"trouble": {3: refuse}}, [2, 3, 4], [2, str(refuse()), 4], [3]),
+    "no memory": (12, {"most": 3}, range(12), [*range(12)], [12, 6, 3, 3, 3, 3]),
+    "no memory for one": (2, {"most": 0}, range(2), [NO_MEMORY] * 2, [2, 1, 1]),
+    "an exit": (1, {"trouble": {1: leave}}, [1, 2], ["failed on this picture (ForeignError)", 2], [1, 1, 1]),
+}
+
+
+@each("most, runner, asked, right, sizes", BATCHES)
+def test_concurrent_calls_are_batches_and_a_fault_costs_its_call(most, runner, asked, right, sizes):
+    model = Mean(**runner)
+    server = ModelServer(lambda: model, ServingSettings(max_batch=most, wait=30.0))
+    assert ask_all(server, asked) == right
+    assert sorted(map(len, model.ran)) == sorted(sizes)
+    assert len(model.threads) == 1
+    assert server.batch_size == (3 if runner.get("most") else 1 if "most" in runner else most)
+    assert ask_all(server, asked) == right
 
 
 def test_a_batch_does_not_wait_for_calls_that_do_not_come():
-    runner = Mean()
-    assert ask_all(ModelServer(lambda: runner), [5]) == [5]
+    assert ask_all(ModelServer(Mean), [5]) == [5]
 
 
 def test_the_model_is_loaded_once_by_whoever_asks_first():
@@ -94,7 +134,7 @@ def test_equal_requests_at_the_same_time_are_run_once():
     runner = Mean()
     server = ModelServer(lambda: runner, ServingSettings(max_batch=2, wait=30.0))
     assert ask_all(server, [3, 3, 3, 4, 3]) == [3, 3, 3, 4, 3]
-    assert runner.ran == [[3, 4]]
+    assert [*map(sorted, runner.ran)] == [[3, 4]]
 
 
 def test_the_bytes_of_results_are_bounded_and_what_is_used_stays():
@@ -107,40 +147,6 @@ def test_the_bytes_of_results_are_bounded_and_what_is_used_stays():
 
 
 # ---------------------------------------------------------------------- faults
-def fail():
-    raise RuntimeError("secret path")
-
-
-def test_a_bad_call_costs_itself():
-    runner = Mean(trouble={3: fail})
-    server = ModelServer(lambda: runner, ServingSettings(max_batch=5, wait=30.0))
-    results = ask_all(server, range(5))
-    assert results[:3] + results[4:] == [0, 1, 2, 4]
-    assert results[3].startswith("failed on this picture (RuntimeError)")
-    assert "secret" not in results[3]
-    assert list(map(len, runner.ran)) == [5, 1, 1, 1, 1, 1]
-
-
-def test_a_result_may_be_an_error_of_its_own():
-    runner = Mean(trouble={3: lambda: ToolFault("gave numbers that are not finite")})
-    server = ModelServer(lambda: runner, ServingSettings(max_batch=3, wait=30.0))
-    assert ask_all(server, [2, 3, 4]) == [2, "gave numbers that are not finite", 4]
-    assert len(runner.ran) == 1
-
-
-def test_out_of_memory_halves_the_batch_and_keeps_it_small():
-    runner = Mean(most=3)
-    server = ModelServer(lambda: runner, ServingSettings(max_batch=12, wait=30.0))
-    assert ask_all(server, range(12)) == list(range(12))
-    assert list(map(len, runner.ran)) == [12, 6, 3, 3, 3, 3]
-    assert server.batch_size == 3
-
-
-def test_out_of_memory_for_one_picture_is_its_error():
-    server = ModelServer(lambda: Mean(most=0), ServingSettings(max_batch=2, wait=30.0))
-    assert all(result.startswith("has no memory left for this picture") for result in ask_all(server, range(2)))
-
-
 def test_a_runner_that_returns_another_number_of_results():
     for results in [lambda n: [0] * (n - 1), lambda n: [0] * (n + 1), lambda n: None]:
 
@@ -167,24 +173,10 @@ def test_a_hang_costs_its_call_and_the_others_go_on_in_another_thread():
         release.set()
 
 
-def test_a_model_that_always_hangs_refuses_calls_until_a_thread_is_back():
-    release = threading.Event()
-    trouble = dict.fromkeys(range(MAX_HUNG), release.wait)
-    server = ModelServer(lambda: Mean(trouble=trouble), ServingSettings(max_batch=1, timeout=0.05))
-    try:
-        for value in range(MAX_HUNG):
-            assert ask_all(server, [value])[0].startswith("gave no result in time")
-        assert ask_all(server, [99])[0].startswith("is busy with calls that do not end")
-    finally:
-        release.set()
-    for future in server.worker.hung:
-        future.result(60)
-    server.settings = ServingSettings(max_batch=1, timeout=60.0)
-    assert ask_all(server, [98]) == [98]
-
-
-def test_a_call_that_is_cancelled_leaves_the_others_and_is_not_run():
-    runner, entered, release = Mean(), threading.Event(), threading.Event()
+@pytest.fixture
+def slow():
+    """A runner, an event that is set when it sees a picture of 1, and the one for which it waits then."""
+    runner, entered, release = Movable(), threading.Event(), threading.Event()
 
     def block():
         entered.set()
@@ -192,6 +184,12 @@ def test_a_call_that_is_cancelled_leaves_the_others_and_is_not_run():
         return 1
 
     runner.trouble[1] = block
+    yield runner, entered, release
+    release.set()
+
+
+def test_a_call_that_is_cancelled_leaves_the_others_and_is_not_run(slow):
+    runner, entered, release = slow
     server = ModelServer(lambda: runner, ServingSettings(max_batch=1, timeout=60.0))
 
     async def play():
@@ -207,15 +205,6 @@ def test_a_call_that_is_cancelled_leaves_the_others_and_is_not_run():
 
     assert asyncio.run(play()) == (1, 3, True)
     assert runner.ran == [[1], [3]]
-
-
-def test_system_exit_in_a_model_ends_neither_thread_nor_process():
-    def leave():
-        raise SystemExit(1)
-
-    server = ModelServer(lambda: Mean(trouble={1: leave}))
-    assert ask_all(server, [1])[0].startswith("failed on this picture")
-    assert ask_all(server, [2]) == [2]
 
 
 def test_a_model_that_cannot_be_loaded_is_an_error_at_start_up_and_of_each_call_but_loaded_once():
@@ -268,18 +257,6 @@ def test_the_same_model_is_served_once_and_the_smaller_settings_hold(no_servers)
 
 
 # ---------------------------------------------------------------------- memory between phases
-class Movable(Mean):
-    def __init__(self):
-        super().__init__()
-        self.moves = []
-
-    def release(self):
-        self.moves.append("release")
-
-    def wake(self):
-        self.moves.append("wake")
-
-
 def test_with_offload_the_weights_leave_the_device_until_the_next_call():
     runner = Movable()
     server = ModelServer(lambda: runner, ServingSettings(offload=True))
@@ -305,15 +282,8 @@ def test_without_offload_they_stay_and_one_specialist_that_wants_them_is_enough(
     assert runner.moves == []
 
 
-def test_resting_waits_for_the_batch_that_runs():
-    runner, entered, release = Movable(), threading.Event(), threading.Event()
-
-    def block():
-        entered.set()
-        release.wait(60)
-        return 1
-
-    runner.trouble[1] = block
+def test_resting_waits_for_the_batch_that_runs(slow):
+    runner, entered, release = slow
     server = ModelServer(lambda: runner, ServingSettings(offload=True, timeout=60.0))
     found = []
     asking = threading.Thread(target=lambda: found.extend(ask_all(server, [1])))

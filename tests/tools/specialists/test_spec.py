@@ -152,7 +152,7 @@ def test_a_mixture_prepares_each_environment_by_itself(meter):
 
 
 def test_without_tools_nothing_is_prepared(meter):
-    from viewbox.core.variants import remove_tools
+    from viewbox.core.base import remove_tools
 
     for refuse in (False, True):
         env = remove_tools(Ward(specialists={"density": {"kind": "meter", "model": "gone"}}), refuse=refuse)

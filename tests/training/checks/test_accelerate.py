@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from viewbox.errors import ConfigError
-from viewbox.training.checks.disk import check_launch
+from viewbox.training.findings import check_launch
 
 
 @pytest.mark.parametrize(("number", "fails"), [(1, False), (2, True)])
@@ -20,6 +20,6 @@ def test_accelerate_itself_sets_the_variables_that_are_looked_for(number, fails)
     said = subprocess.run(command, capture_output=True, text=True, env=clean).stdout
     found = dict(line.split("=", 1) for line in said.splitlines() if "=" in line)
     if not fails:
-        return check_launch(found)
+        return check_launch(variables=found)
     with pytest.raises(ConfigError, match="several processes and started one"):
-        check_launch(found)
+        check_launch(variables=found)

@@ -7,8 +7,9 @@ from tests.support.data_kit import COLUMNS, make_rows, write_images, write_jsonl
 from viewbox.configs import schema
 from viewbox.envs.from_config import build_envs
 from viewbox.errors import ConfigError
-from viewbox.training.checks import preflight
-from viewbox.training.checks.dry_run import inspect, render_report
+from viewbox.training.dry_run import render_report
+from viewbox.training.findings import check
+from viewbox.training.plan import Plan
 
 CLASS = "tests.support.data_kit:Questions"
 
@@ -37,22 +38,22 @@ def test_a_run_on_data_passes_the_checks_though_its_first_image_is_damaged(tmp_p
     env, held_out = build_envs(config, {})
     assert held_out.data == env.data.model_copy(update={"split": "test"})
     assert not {task.id for task in env.tasks} & {task.id for task in held_out.tasks}
-    assert preflight.check(config)[1]["environment"]["name"] == "questions"
-    assert "env: the first 3 tasks show" in inspect(config)["images"]
+    assert check(Plan(config)).lines["environment"]["name"] == "questions"
+    assert "env: the first 3 tasks show" in check(Plan(config), shown=True).lines["images"]
 
 
 def test_a_dry_run_plays_the_right_answers_and_prints_both_splits(tmp_path, data):
-    found = inspect(load(tmp_path, data))
-    assert found["right answers"][0].startswith("env: questions: reward 1.000, the mean of ")
-    assert [line.split(":")[0] for line in found["splits"]] == ["train", "test"]
-    assert found["warnings"] == []
+    plan = check(Plan(load(tmp_path, data)), shown=True)
+    assert plan.lines["right answers"][0].startswith("env: questions: reward 1.000, the mean of ")
+    assert [line.split(":")[0] for line in plan.lines["splits"]] == ["train", "test"]
+    assert plan.warnings == []
     config = load(tmp_path, data)
     reward = {"type": "exact_match", "field": "text", "reference_field": "gold"}
-    found = inspect(config.model_copy(update={"reward": reward}))
-    assert len(found["warnings"]) == 1  # the held-out tasks have the same mistake, which is said once
-    assert "env: questions: reward component 'exact_match' gives the right answers 0.000" in found["warnings"][0]
-    rendered = render_report(config, {"reward": preflight.check(config)[1]["reward"], **found})
-    assert "reward         1 exact_match (exact_match: field 'text', reference_field 'answer')" in rendered
+    plan = check(Plan(config.model_copy(update={"reward": reward})), shown=True)
+    assert len(plan.warnings) == 1  # the held-out tasks have the same mistake, which is said once
+    assert "env: questions: reward component 'exact_match' gives the right answers 0.000" in plan.warnings[0]
+    rendered = render_report(plan)
+    assert "reward         1 exact_match (exact_match: field 'text', reference_field 'gold')" in rendered
     assert rendered.splitlines()[-1].startswith("warning: env: questions: ")
     assert "env: env:" not in rendered
 
@@ -61,13 +62,13 @@ def test_a_run_whose_images_cannot_be_opened_is_refused(tmp_path, data):
     for path in tmp_path.glob("*.png"):
         path.write_text("not an image")
     with pytest.raises(ConfigError.__mro__[1], match="the first task cannot be opened"):
-        preflight.check(load(tmp_path, data))
+        check(Plan(load(tmp_path, data)))
 
 
 def test_an_unknown_column_names_its_line_of_the_file(tmp_path, data):
     config = load(tmp_path, {**data, "columns": {**COLUMNS, "answer": "anser"}})
     with pytest.raises(ConfigError) as caught:
-        preflight.check(config)
+        check(Plan(config))
     assert caught.value.key == "env.data.columns.answer"
     line = next(n for n, text in enumerate((tmp_path / "run.yaml").read_text().splitlines(), 1) if "anser" in text)
     assert f"line {line}" in str(caught.value)
@@ -77,7 +78,7 @@ def test_an_unknown_column_names_its_line_of_the_file(tmp_path, data):
 def test_training_on_data_that_is_for_evaluation_only_is_refused_with_the_reason(tmp_path, data):
     reason = "its licence allows evaluation only"
     with pytest.raises(ConfigError, match=f"may not be trained on: {reason}"):
-        preflight.check(load(tmp_path, {**data, "evaluation_only": reason}))
+        check(Plan(load(tmp_path, {**data, "evaluation_only": reason})))
 
 
 def test_a_mixture_of_data_and_drawn_tasks_passes_the_checks_and_one_part_can_refuse_training(tmp_path, data):
@@ -87,13 +88,13 @@ def test_a_mixture_of_data_and_drawn_tasks_passes_the_checks_and_one_part_can_re
         {"name": "mixture", "environments": parts, "eval": {"environments": {"mine": {"data": {"split": "test"}}}}}
     )
     mixed = config.model_copy(update={"env": env})
-    assert preflight.check(mixed)[1]["environment"]["name"] == "mixture"
+    assert check(Plan(mixed)).lines["environment"]["name"] == "mixture"
     trained, held_out = build_envs(mixed, {})
     assert not {task.id for task in trained.parts["mine"].tasks} & {task.id for task in held_out.parts["mine"].tasks}
     parts["mine"]["data"] = {**data, "evaluation_only": "its licence"}
     refused = config.model_copy(update={"env": env.model_validate({"name": "mixture", "environments": parts})})
     with pytest.raises(ConfigError, match="mine: its data may not be trained on: its licence"):
-        preflight.check(refused)
+        check(Plan(refused))
 
 
 def test_a_limit_on_the_data_can_be_added_and_never_lifted(tmp_path, data):

@@ -10,7 +10,8 @@ from viewbox import make
 from viewbox.configs import schema
 from viewbox.errors import ConfigError
 from viewbox.rollouts.store.reader import load
-from viewbox.training.checks import preflight
+from viewbox.training.findings import check
+from viewbox.training.plan import Plan
 
 LIVE = {"specialists": {"lit": {"kind": "literature"}}}
 GRPO = {"method": "grpo", "num_generations": 2}
@@ -46,7 +47,7 @@ def test_an_environment_without_anything_live_may_be_trained_in():
 def test_live_search_is_refused_in_training(tmp_path, env, train, key):
     config = schema.load(str(write_config(tmp_path, env, **train)))
     with pytest.raises(ConfigError, match=r"live search .* allowed in training") as caught:
-        preflight.check(config)
+        check(Plan(config))
     assert caught.value.key == key
     assert "line " in str(caught.value)
 

@@ -13,8 +13,8 @@ from tests.support import forks, killer
 from viewbox.errors import ConfigError
 from viewbox.rollouts.store.run_folder import read_metrics
 from viewbox.training import command as train
-from viewbox.training.checks import disk
-from viewbox.training.checks.disk import check_launch
+from viewbox.training import findings
+from viewbox.training.findings import check_launch
 
 GRPO = {
     "env": {"name": "digits", "max_turns": 3, "eval": {"split": "test"}},
@@ -107,7 +107,7 @@ def test_tasks_whose_file_is_missing_are_refused(start, tmp_path, monkeypatch):
 
 
 def test_a_disk_without_room_for_the_checkpoints_is_refused(start, monkeypatch):
-    monkeypatch.setattr(disk.shutil, "disk_usage", lambda path: type("Usage", (), {"free": 1000})())
+    monkeypatch.setattr(findings.shutil, "disk_usage", lambda path: type("Usage", (), {"free": 1000})())
     status, _, err = start("--dry-run")
     assert status == 2
     assert "GiB for checkpoints and the model" in err
@@ -136,7 +136,7 @@ def test_a_disk_that_is_full_in_the_middle_of_a_run_ends_it_with_2_and_a_sentenc
 )
 def test_a_launcher_that_asks_for_what_would_not_happen_is_refused(variables, words):
     with pytest.raises(ConfigError, match=words):
-        check_launch(variables)
+        check_launch(variables=variables)
 
 
 # ---------------------------------------------------------------------- what is said

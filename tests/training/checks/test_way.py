@@ -7,7 +7,8 @@ import pytest
 from tests.support.families import FAMILIES, save_family
 from viewbox.configs.schema import parse
 from viewbox.errors import ConfigError, ModelError
-from viewbox.training.checks.preflight import check
+from viewbox.training.findings import check
+from viewbox.training.plan import Plan
 
 PLAIN, MASKED, PADDED = (
     "without a mask",
@@ -54,7 +55,7 @@ def read(folder, name, max_pixels=None, **env):
     "name", [name if name in AT_DAY else pytest.param(name, marks=pytest.mark.nightly) for name in FAMILIES]
 )
 def test_a_dry_run_says_which_way_a_model_takes_and_what_a_picture_costs(tmp_path, name):
-    found = check(read(tmp_path, name))[1]
+    found = check(Plan(read(tmp_path, name))).lines
     way, pictures = LINES[name]
     assert way in found["model"]
     assert found["pictures"].startswith(pictures)
@@ -62,24 +63,24 @@ def test_a_dry_run_says_which_way_a_model_takes_and_what_a_picture_costs(tmp_pat
 
 def test_max_pixels_of_the_model_that_change_nothing_are_named(tmp_path):
     config = read(tmp_path, "gemma3", max_pixels=32 * 32)
-    assert "model.max_pixels = 1024 is never reached" in check(config)[1]["pictures"]
+    assert "model.max_pixels = 1024 is never reached" in check(Plan(config)).lines["pictures"]
 
 
 @pytest.mark.parametrize(("name", "fits"), [("qwen2_5_vl", True), ("gemma3", False), ("internvl", False)])
 def test_pixels_are_no_coordinates_where_the_processor_changes_the_size_of_views(tmp_path, name, fits):
     config = read(tmp_path, name, coordinates="pixel")
     if fits:
-        assert check(config)[1]["environment"]["coordinates"] == "pixel"
+        assert check(Plan(config)).lines["environment"]["coordinates"] == "pixel"
         return
     with pytest.raises(ConfigError, match=r"env\.coordinates = pixel: .*allowed: unit or per_mille"):
-        check(config)
+        check(Plan(config))
 
 
 def test_a_package_that_a_processor_needs_is_named_with_its_command(tmp_path, monkeypatch):
     config = read(tmp_path, "smolvlm")
     monkeypatch.setattr("transformers.models.smolvlm.processing_smolvlm.num2words", None)
     with pytest.raises(ModelError, match="pip install num2words"):
-        check(config)
+        check(Plan(config))
 
 
 PROCESSOR, TOKENIZER = ("chat_template.jinja", "processor_config.json"), ("tokenizer.json", "tokenizer_config.json")
@@ -98,4 +99,4 @@ def test_a_processor_or_tokenizer_of_another_model_is_named(tmp_path, name, othe
     for file in taken:
         shutil.copy(tmp_path / other / file, tmp_path / name / file)
     with pytest.raises(ModelError, match=f"{complaint}.*those of another model"):
-        check(config)
+        check(Plan(config))

@@ -11,10 +11,10 @@ import torch
 import viewbox
 from tests.support.verl.rows import read_rows
 from viewbox.configs import schema
-from viewbox.rollouts.job import build_job
-from viewbox.rollouts.session import create_rollout_folder, open_session
+from viewbox.rollouts.job import build_job, create_rollout_folder, open_session
 from viewbox.training.grpo import groups
 from viewbox.training.grpo.batch import add_pixels, build_model_inputs, collate
+from viewbox.training.plan import Plan
 from viewbox.training.resume import RunLocation
 from viewbox.training.run import Run
 
@@ -57,7 +57,7 @@ def update(request, tmp_path, monkeypatch):
     # Several updates of a batch: it has log-probs from before the first one, and importance weights, as verl's has
     changes += ["train.num_iterations=2", "train.importance_sampling_cap=2.0"]
     config = schema.load(str(record.parent / "run" / "viewbox.yaml"), changes)
-    trainer = Run(config, RunLocation(tmp_path, None)).build_grpo_trainer()
+    trainer = Run(Plan(config), RunLocation(tmp_path, None)).build_grpo_trainer()
     missing, unknown = trainer.model.load_state_dict(ranks[0]["before"], strict=False)
     assert not unknown
     assert set(missing) <= {"lm_head.weight"}  # tied

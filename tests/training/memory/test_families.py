@@ -7,11 +7,12 @@ from tests.test_benchmarks import load as load_benchmark
 from viewbox.configs.schema import parse
 from viewbox.training.memory.forecast import predict
 from viewbox.training.memory.measure import run_updates
-from viewbox.training.memory.workload import count_bytes, find_model_shapes, find_workload
+from viewbox.training.memory.workload import count_bytes, find_workload
+from viewbox.training.plan import Plan
 from viewbox.training.precision import build_model
 from viewbox.training.trainer_args import build_trainer_arguments
 
-LiveBytes = load_benchmark("update_cost").LiveBytes
+LiveBytes = load_benchmark("live_bytes").LiveBytes
 TOLERANCE = 0.2
 AT_DAY = ("gemma3", "internvl", "lfm2_vl")
 
@@ -29,9 +30,8 @@ def test_the_forecast_is_near_what_two_updates_take(tmp_path, name):
             "log": {"eval_tasks": 0},
         }
     )
-    forecast = predict(config)
-    model_config, processor = find_model_shapes(config.model, 64 * 64)
-    workload = find_workload(config, model_config, processor)
+    plan = Plan(config)
+    forecast, workload, (model_config, processor) = predict(plan), find_workload(plan), plan.known_model
     assert workload.describe() == forecast.workload.describe()
     model = build_model(config, model_config, "cpu")
     given = [*model.parameters(), *model.buffers()]

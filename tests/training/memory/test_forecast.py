@@ -15,10 +15,12 @@ from tests.support.tiny_models import Strips
 from tests.test_benchmarks import load as load_benchmark
 from viewbox.configs.schema import parse
 from viewbox.training.memory.forecast import predict_workload
-from viewbox.training.memory.workload import Workload, count_bytes, read_known_models
+from viewbox.training.memory.workload import Workload, count_bytes
+from viewbox.training.plan import read_known_models
+from viewbox.training.precision import build_model
 from viewbox.training.trainer_args import build_trainer_arguments
 
-LiveBytes = load_benchmark("update_cost").LiveBytes
+LiveBytes = load_benchmark("live_bytes").LiveBytes
 TOLERANCE = 0.15
 LORA = {"r": 4, "target_modules": ".*language_model.*_proj"}
 
@@ -78,7 +80,7 @@ def test_the_forecast_is_near_the_measured_peak(kits, tmp_path, family, lora, se
             **({"lora": lora} if lora else {}),
         }
     )
-    forecast = predict_workload(config, trainer.args, model.config, workload)
+    forecast = predict_workload(config, trainer.args, build_model(config, model.config), workload)
     assert math.isclose(forecast.peak.peak, peak, rel_tol=TOLERANCE), (forecast.peak.peak / peak, forecast)
 
 
@@ -109,7 +111,7 @@ def test_the_share_of_a_gpu_is_near_what_one_of_two_processes_keeps(tmp_path, to
     train = {"gradient_checkpointing": True, "micro_batch_tokens": tokens, "use_cpu": True}
     run = parse({"model": {"name": "tiny"}, "env": {"name": "digits"}, "train": train})
     workload = sharded_update.build_workload(config, tokens, images)
-    forecast = predict_workload(run, build_trainer_arguments(run, "runs"), config, workload, gpus=2)
+    forecast = predict_workload(run, build_trainer_arguments(run, "runs"), build_model(run, config), workload, gpus=2)
     parts = forecast.peak.parts
     assert parts["weights"] + parts["optimizer"] == pytest.approx(measured["held"], rel=1e-3)
     assert parts["gradients"] == pytest.approx(measured["held"] / 3, rel=1e-3)

@@ -7,7 +7,7 @@ import torch
 
 from viewbox.configs.schema import load
 from viewbox.errors import ModelError
-from viewbox.training.memory.workload import find_model_shapes, read_known_models
+from viewbox.training.plan import find_model_shapes, read_known_models
 from viewbox.training.precision import build_model
 
 

@@ -1,6 +1,5 @@
 """Weights & Biases beside metrics.jsonl: the real client, offline."""
 
-import json
 import os
 from types import SimpleNamespace
 
@@ -8,10 +7,9 @@ import pytest
 import wandb
 
 from viewbox.configs.sections import LogSection
-from viewbox.envs.digits import Digits
+from viewbox.envs.digits import Digits, viewer
 from viewbox.errors import ConfigError
 from viewbox.training.reporting import tracking
-from viewbox.viewer.contact_sheet import draw_episode
 
 
 @pytest.fixture
@@ -77,10 +75,11 @@ def test_pictures_of_a_restricted_environment_stay_and_others_need_a_tracker_tha
         tracking.check_images(LogSection(send_images=True), Digits())
 
 
-def test_a_table_shows_episodes_with_their_pictures(surroundings, tmp_path, monkeypatch):
+def test_a_table_shows_the_turns_of_episodes_with_their_pictures_and_boxes(surroundings, tmp_path, monkeypatch):
     env = Digits()
-    gold = json.dumps(env.gold_answer(env.tasks[0]))
-    episode = env.play(env.tasks[0], lambda messages: gold)
+    said = [viewer.write_gold_look(env, env.tasks[0]), viewer.write_answer(env, env.tasks[0])]
+    replies = iter(said)
+    episode = env.play(env.tasks[0], lambda messages: next(replies))
     prepared(tmp_path)
     run = wandb.init(mode="offline", dir=str(tmp_path))
     logged = []
@@ -90,10 +89,17 @@ def test_a_table_shows_episodes_with_their_pictures(surroundings, tmp_path, monk
         table.on_log(None, SimpleNamespace(global_step=step), None, logs={"reward": 0.5})
     run.finish()
     (shown,) = [one["episodes"] for one in logged]
-    (row,) = shown.data
-    assert row[:4] == [10, env.tasks[0].id, episode.scores.total, "answered"]
-    assert gold in row[5]
-    assert row[6].image.size == draw_episode(episode).size
+    assert {tuple(row[:4]) for row in shown.data} == {(10, env.tasks[0].id, episode.scores.total, "answered")}
+    assert [row[5:7] for row in shown.data] == [[0, "user"], [1, "assistant"], [2, "tool_result"], [3, "assistant"]]
+    assert [row[7] for row in shown.data if row[6] == "assistant"] == said
+    pictures = [row[8] for row in shown.data]
+    assert [one and one.image.size for one in pictures] == [(48, 48), None, (48, 48), None]
+    overlays = {kind: one._val for kind, one in pictures[0]._boxes.items()}
+    assert set(overlays) == {"gold", "answer", "tool"}
+    assert overlays["tool"][0]["box_caption"] == "zoom"
+    position = overlays["gold"][0]["position"]
+    corners = [position[name] for name in ("minX", "minY", "maxX", "maxY")]
+    assert corners == pytest.approx(env.tasks[0].reference["bbox"], abs=1e-5)
 
 
 def test_held_out_figures_stand_in_the_summary_of_the_run_with_their_intervals(surroundings, tmp_path):

@@ -1,10 +1,20 @@
-"""The layout of a snapshot: its tables, its format version, and the limits of what a row may hold.
+"""The layout of a snapshot: its tables, its format version, the limits of what a row may hold, and how it is read.
+
+A row may be a stranger's: what no record can be is refused, so that it costs that row.
 
 Articles and figures are numbered by year, so that a larger id is newer. The two FTS5 indexes hold no text of their own
 (`content=''`).
 """
 
-from typing import Final
+import json
+from collections.abc import Sequence
+from typing import Any, Final
+
+import msgspec
+
+from ....errors import ViewboxError, describe_value
+from ...specialists.remote import JPEG, PNG
+from ..records import Article, FoundImage, SearchType
 
 APPLICATION_ID: Final = 0x56425331  # "VBS1", at byte 68 of the file
 FORMAT_VERSION: Final = 1  # `user_version`, at byte 60 of the file
@@ -62,3 +72,56 @@ SHADOWS: Final = {
 
 # What `meta` says, in the order in which it is shown. All are text.
 META_KEYS: Final = ("format", "note", "license", "recorded", "made_by", "articles", "figures")
+
+
+class BadRecord(ViewboxError, ValueError):
+    """A row that is no article or figure."""
+
+
+def read_article(row: Sequence[Any]) -> Article:
+    """Return the article of a row of `schema.ARTICLE_COLUMNS`.
+
+    >>> read_article(("1", "A title", "", 2020, "", "", "", '["Review"]', "[]", 0)).types
+    ('Review',)
+    >>> read_article(("1", b"A title", "", 2020, "", "", "", "[]", "[]", 0))
+    Traceback (most recent call last):
+    viewbox.tools.search.snapshot.schema.BadRecord: Expected `str`, got `bytes` - at `$.title`
+    """
+    fields = dict(zip(ARTICLE_COLUMNS, row, strict=True))
+    try:
+        for name in ("types", "mesh"):
+            fields[name] = json.loads(fields[name]) if isinstance(fields[name], str) else None
+        fields["retracted"] = {0: False, 1: True}.get(fields["retracted"])
+        return msgspec.convert(fields, Article)
+    except (ValueError, RecursionError) as error:
+        raise BadRecord(str(error)) from None
+
+
+def read_figure(row: Sequence[object]) -> FoundImage:
+    """Return the figure of a row of `schema.FIGURE_COLUMNS`; raise `BadRecord` as for an article."""
+    try:
+        return msgspec.convert(dict(zip(FIGURE_COLUMNS, row, strict=True)), FoundImage)
+    except ValueError as error:
+        raise BadRecord(str(error)) from None
+
+
+def check_picture(content: object, limit: int) -> bytes:
+    """Return the bytes of a PNG or JPEG; they are not decoded.
+
+    Raises:
+        BadRecord: it is no such file, or larger than `limit` bytes.
+    """
+    if not isinstance(content, bytes) or not content.startswith((PNG, JPEG)):
+        raise BadRecord(f"content is {describe_value(content)}; expected: the bytes of a PNG or JPEG")
+    if len(content) > limit:
+        raise BadRecord(f"content is {describe_value(content)}; expected: at most {limit:,} bytes")
+    return content
+
+
+def write_kind_token(kind: SearchType) -> str:
+    """Return the word by which the index knows a search type: its first letter is in no word of a query.
+
+    >>> write_kind_token("meta_analysis").isalnum()
+    False
+    """
+    return f"\ue000{kind.replace('_', '')}"

@@ -17,7 +17,7 @@ from pydantic import Field
 
 from ....errors import ConfigError, ToolFault, describe_unknown
 from ...arguments import Picture
-from ...results import ToolOutput
+from ...calling import ToolOutput
 from ...tool import Tool
 from ..serving import Request, ServedTool
 from ..spec import register_specialist

@@ -17,7 +17,7 @@ from pydantic import Field
 
 from ....errors import ToolError, ToolFault
 from ...arguments import Picture, Range, ViewFractions
-from ...results import ToolOutput
+from ...calling import ToolOutput
 from ...tool import Tool
 from ..serving import Request, ServedTool
 from ..spec import register_specialist

@@ -21,7 +21,7 @@ from ....errors import ConfigError, ToolError, ToolFault, describe_unknown
 from ....images.view import WHOLE, View
 from ...arguments import Box, Picture, Point, ViewFractions
 from ...builtin.drawing import COLORS, draw_mask, find_mask_box
-from ...results import ToolOutput
+from ...calling import ToolOutput
 from ...tool import Tool
 from ..serving import Request, ServedTool
 from ..spec import register_specialist

@@ -11,7 +11,7 @@ from tests.support.snapshots import ARTICLES, FIGURES, draw_png, write_snapshot
 from viewbox.errors import ConfigError
 from viewbox.tools.search.records import SEARCH_TYPES, Article, ArticleQuery, FoundImage
 from viewbox.tools.search.snapshot import SnapshotSource
-from viewbox.tools.search.snapshot.rows import BadRecord
+from viewbox.tools.search.snapshot.schema import BadRecord
 from viewbox.tools.search.snapshot.words import Synonyms, read_shipped_synonyms, stem_all
 
 WORDS = {"note": "n", "license": "l", "recorded": "2025-06-01"}

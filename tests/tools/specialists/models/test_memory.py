@@ -12,6 +12,7 @@ from viewbox.errors import ConfigError
 from viewbox.tools.specialists import build_specialists
 from viewbox.tools.specialists.models.model import estimate_bytes
 from viewbox.training.memory.forecast import predict
+from viewbox.training.plan import Plan
 
 GIB = 2**30
 
@@ -44,7 +45,7 @@ def forecast(folder, **specs):
         "rollout": {"slots": 2, "max_reply_tokens": 16, "max_completion_tokens": 64},
         "train": {"method": "grpo", "max_steps": 1, "num_generations": 2, "per_device_train_batch_size": 2},
     }
-    return {phase.name: phase.parts for phase in predict(parse(raw), GIB).phases}
+    return {phase.name: phase.parts for phase in predict(Plan(parse(raw)), GIB).phases}
 
 
 def test_viewbox_memory_counts_each_model_once_and_not_where_it_is_offloaded(tmp_path):

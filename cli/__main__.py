@@ -1,5 +1,0 @@
-"""`python -m viewbox.cli`: the `viewbox` command."""
-
-from .app import main
-
-main()

@@ -1,0 +1,145 @@
+"""`viewbox runs` lists runs with their figures, names broken ones, and writes nothing."""
+
+import json
+import os
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+import yaml
+
+from tests.support.forged_runs import forge_run, make_line
+from viewbox.errors import ConfigError
+from viewbox.rollouts.listing import list_runs
+from viewbox.rollouts.store.reader import load
+
+ROOT = Path(__file__).parents[2]
+
+
+def make_run(folder, days=0, **config):
+    forge_run(folder, [make_line(0), make_line(1)], {"env": {"name": "digits"}, **config})
+    for path in folder.rglob("*"):
+        os.utime(path, (1.7e9 + days * 86400,) * 2)
+    return folder
+
+
+@pytest.fixture
+def runs(tmp_path):
+    runs = tmp_path / "runs"
+    trained = make_run(runs / "trained", model={"name": "Qwen/Qwen3-VL-4B"}, train={"method": "grpo"})
+    lines = [{"step": 1, "reward": 0.25}, {"step": 2}, {"step": 3, "reward": 0.75}, {"step": 4, "held_out/reward": 0.5}]
+    (trained / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines) + '{"step": 5, "rew')
+    os.utime(trained / "metrics.jsonl", (1.7e9, 1.7e9))
+    played = make_run(runs / "group" / "played", days=2)
+    (played / "summary.json").write_text(json.dumps({"model": "gpt", "metrics": {"reward": 0.5}}))
+    os.utime(played / "summary.json", (1.7e9 + 2 * 86400,) * 2)
+    return runs
+
+
+def test_runs_are_listed_newest_first_with_their_figures(runs):
+    found = list_runs(runs)
+    assert found.broken == {}
+    played, trained = found.runs
+    assert (played.path, trained.path) == (str(runs / "group" / "played"), str(runs / "trained"))
+    assert (trained.environment, trained.model, trained.method) == ("digits", "Qwen/Qwen3-VL-4B", "grpo")
+    assert (trained.steps, trained.episodes, trained.first_reward, trained.last_reward) == (4, 2, 0.25, 0.75)
+    of_lines = 1.0
+    assert (played.model, played.method, played.steps, played.first_reward) == ("gpt", "rollout", None, of_lines)
+    assert trained.modified == "2023-11-14T22:13:20+00:00"
+    assert trained.size == sum(path.stat().st_size for path in (runs / "trained").rglob("*") if path.is_file())
+
+
+def test_a_run_may_be_named_itself_and_a_folder_of_episodes_is_one(runs):
+    assert list_runs(runs / "trained").runs[0].steps == 4
+    assert list_runs(runs / "trained" / "episodes").runs[0].episodes == 2
+
+
+def test_broken_runs_are_named_and_passed_over(runs, viewbox):
+    (make_run(runs / "yaml") / "config.yaml").write_text("a: [")
+    (make_run(runs / "summary") / "summary.json").write_text("{")
+    (make_run(runs / "format") / "episodes" / "format.json").write_text('{"format": 9}')
+    (make_run(runs / "out") / "metrics.jsonl").symlink_to("/etc/hostname")
+    os.mkfifo(make_run(runs / "pipe") / "summary.json")
+    found = list_runs(runs)
+    assert len(found.runs) == 2
+    assert set(found.broken) == {str(runs / name) for name in ("yaml", "summary", "format", "out", "pipe")}
+    status, out, err = viewbox("runs", runs)
+    assert status == 1
+    assert "trained" in out
+    assert err.count("warning: ") == 5
+
+
+def test_links_are_not_followed(runs, tmp_path):
+    make_run(tmp_path / "elsewhere")
+    (runs / "link").symlink_to(tmp_path / "elsewhere")
+    assert len(list_runs(runs).runs) == 2
+
+
+def test_the_command_prints_a_table_markdown_or_json(runs, viewbox, monkeypatch):
+    status, out, _ = viewbox("runs", runs)
+    assert status == 0
+    heading, first, second = out.splitlines()
+    heads = "run environment model method steps episodes reward (mean over tasks) date size"
+    assert " ".join(heading.split()) == heads
+    assert "played" in first
+    assert "0.250 → 0.750" in second
+    _, out, _ = viewbox("runs", runs, "--format", "markdown")
+    lines = out.splitlines()
+    assert lines[1].startswith("| --- | ---: |")
+    assert lines[3].startswith(f"| {runs}/trained | ")
+    status, out, _ = viewbox("runs", runs, "--format", "json")
+    assert [run["episodes"] for run in json.loads(out)["runs"]] == [2, 2]
+    monkeypatch.chdir(runs.parent)
+    assert "runs/trained" in viewbox("runs")[1]
+
+
+def test_a_run_that_tar_packed_as_the_docs_say_is_the_same_without_weights(runs, tmp_path):
+    run = (runs / "trained").rename(runs / "quickstart-seed0")
+    for name in ("model", "checkpoints/checkpoint-1", "wandb"):
+        (run / name).mkdir(parents=True)
+        (run / name / "weights").touch()
+    text = (ROOT / "docs" / "rollouts.md").read_text()
+    subprocess.run("\n".join(re.findall("^.*tar -.*$", text, re.M)), shell=True, check=True, cwd=tmp_path)
+    packed = tmp_path / "theirs" / run.name
+    assert list(load(packed)) == list(load(run))
+    assert {path.name for path in run.iterdir()} - {path.name for path in packed.iterdir()} == {
+        "model",
+        "checkpoints",
+        "wandb",
+    }
+
+
+def test_what_a_run_says_does_not_act_on_the_terminal(tmp_path, viewbox):
+    config = {"env": {"name": "a\x1b]52;c;x\x07b"}, "model": {"name": "x" * 10_000}}
+    forge_run(tmp_path / "gift", [make_line(0)], yaml.safe_dump(config))
+    _, out, _ = viewbox("runs", tmp_path)
+    assert "\x1b" not in out
+    assert len(out) < 1500
+
+
+ODD = ["[1]", "env: 3", "env: {name: [1]}", "model: x\ntrain: [2]", "env: {name: null}"]
+
+
+def test_odd_configs_cost_a_figure(tmp_path):
+    for number, config in enumerate(ODD):
+        tmp_path = tmp_path / str(number)
+        forge_run(tmp_path / "gift", [make_line(0)], config)
+        (tmp_path / "gift" / "metrics.jsonl").write_text(
+            '[1]\n{"step": "x", "reward": true}\n{"step": 2, "reward": 1e999}\n'
+        )
+        (run,) = list_runs(tmp_path).runs
+        assert (run.environment, run.first_reward, run.steps, run.episodes) == ("digits", None, 2, 1)
+
+
+def test_a_folder_that_is_not_there_is_refused(tmp_path, viewbox):
+    with pytest.raises(ConfigError, match="no such folder"):
+        list_runs(tmp_path / "nowhere")
+    assert viewbox("runs", tmp_path / "nowhere")[0] == 2
+    assert "no runs here" in viewbox("runs", tmp_path)[1]
+
+
+def test_listing_writes_nothing(runs):
+    before = {path: path.stat().st_mtime_ns for path in runs.rglob("*")}
+    list_runs(runs)
+    assert {path: path.stat().st_mtime_ns for path in runs.rglob("*")} == before
