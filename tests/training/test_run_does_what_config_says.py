@@ -101,44 +101,37 @@ def reads(id, did, source, text, holds=None, says=(), status=0, **more):
 
 
 # ---------------------------------------------------------------------- facts
-def rate(step, value):
+def later(do):
+    """A check of an outcome, or what prepares a folder: a row gives all arguments but the first."""
+    return lambda *given, **more: lambda first: do(first, *given, **more)
+
+
+@later
+def rate(outcome, step, value):
     """The learning rate of a step."""
-
-    def check(outcome):
-        assert outcome.rates[step] == pytest.approx(value, rel=1e-6), outcome.rates
-
-    return check
+    assert outcome.rates[step] == pytest.approx(value, rel=1e-6), outcome.rates
 
 
-def group(step, **values):
+@later
+def group(outcome, step, **values):
     """Values in the first group of the optimizer, as a checkpoint holds it."""
-
-    def check(outcome):
-        first = outcome.read_optimizer(step)["param_groups"][0]
-        assert {name: first[name] for name in values} == values
-
-    return check
+    first = outcome.read_optimizer(step)["param_groups"][0]
+    assert {name: first[name] for name in values} == values
 
 
-def has_checkpoints(*steps):
-    def check(outcome):
-        assert outcome.checkpoints == [f"checkpoint-{step}" for step in steps]
-
-    return check
+@later
+def has_checkpoints(outcome, *steps):
+    assert outcome.checkpoints == [f"checkpoint-{step}" for step in steps]
 
 
-def logs(*steps):
-    def check(outcome):
-        assert list(outcome.steps) == list(steps)
-
-    return check
+@later
+def logs(outcome, *steps):
+    assert list(outcome.steps) == list(steps)
 
 
-def reward(step, value):
-    def check(outcome):
-        assert outcome.steps[step]["reward"] == pytest.approx(value), outcome.steps[step]
-
-    return check
+@later
+def reward(outcome, step, value):
+    assert outcome.steps[step]["reward"] == pytest.approx(value), outcome.steps[step]
 
 
 def is_the_shipped_model(outcome):
@@ -158,23 +151,20 @@ def nothing_saved(outcome):
     assert not (outcome.folder / "model" / "model.safetensors").exists()
 
 
-def loads_in_plain_transformers(*folders):
+@later
+def loads_in_plain_transformers(outcome, *folders):
     """Each folder, or its base and it as an adapter, is a model with processor and template."""
-
-    def check(outcome):
-        for name in folders:
-            folder = outcome.folder / name
-            processor = AutoProcessor.from_pretrained(folder)
-            assert processor.chat_template
-            assert processor.image_processor.patch_size == 8
-            if (folder / "adapter_config.json").exists():
-                base = AutoModelForImageTextToText.from_pretrained(SHIPPED)
-                PeftModel.from_pretrained(base, folder)
-                continue
-            _, info = AutoModelForImageTextToText.from_pretrained(folder, output_loading_info=True)
-            assert not any(info.get(problem) for problem in ("missing_keys", "unexpected_keys", "mismatched_keys"))
-
-    return check
+    for name in folders:
+        folder = outcome.folder / name
+        processor = AutoProcessor.from_pretrained(folder)
+        assert processor.chat_template
+        assert processor.image_processor.patch_size == 8
+        if (folder / "adapter_config.json").exists():
+            base = AutoModelForImageTextToText.from_pretrained(SHIPPED)
+            PeftModel.from_pretrained(base, folder)
+            continue
+        _, info = AutoModelForImageTextToText.from_pretrained(folder, output_loading_info=True)
+        assert not any(info.get(problem) for problem in ("missing_keys", "unexpected_keys", "mismatched_keys"))
 
 
 @torch.no_grad()
@@ -193,43 +183,33 @@ def merges_as_trained(outcome, base=SHIPPED):
     assert (merged - adapted).abs().max() < 1e-3
 
 
-def plays(count):
-    def check(outcome):
-        assert outcome.steps[1]["episodes/played"] == count
-        assert outcome.steps[1]["episodes/scored"] > 0
-
-    return check
+@later
+def plays(outcome, count):
+    assert outcome.steps[1]["episodes/played"] == count
+    assert outcome.steps[1]["episodes/scored"] > 0
 
 
-def some(metric):
+@later
+def some(outcome, metric):
     """A share of the episodes that is neither none nor all."""
-
-    def check(outcome):
-        assert 0 < outcome.steps[1][metric] < 1, outcome.steps[1]
-
-    return check
+    assert 0 < outcome.steps[1][metric] < 1, outcome.steps[1]
 
 
-def config_is(**values):
+@later
+def config_is(outcome, **values):
     """Values of the config as `--dry-run --json` shows them; `train__max_steps` is `train.max_steps`."""
-
-    def check(outcome):
-        shown = json.loads(outcome.said[outcome.said.index("{") :])["config"]
-        for path, value in values.items():
-            found = shown
-            for key in path.split("__"):
-                found = found[key]
-            assert (found, type(found)) == (value, type(value)), f"{path} = {found!r}"
-
-    return check
+    shown = json.loads(outcome.said[outcome.said.index("{") :])["config"]
+    for path, value in values.items():
+        found = shown
+        for key in path.split("__"):
+            found = found[key]
+        assert (found, type(found)) == (value, type(value)), f"{path} = {found!r}"
 
 
-def both(*checks):
-    def check(outcome):
-        for one in checks:
-            one(outcome)
-
-    return check
+@later
+def both(outcome, *checks):
+    for one in checks:
+        one(outcome)
 
 
 # ---------------------------------------------------------------------- T01, T02: weights
@@ -398,11 +378,9 @@ def clips_to_nothing(outcome):
         torch.testing.assert_close(state["exp_avg"], 0.9 * before[number]["exp_avg"], rtol=0, atol=1e-8)
 
 
-def plays_at(temperature):
-    def check(outcome):
-        assert {one.run_config.temperature for one in outcome.episodes[-8:]} == {temperature}
-
-    return check
+@later
+def plays_at(outcome, temperature):
+    assert {one.run_config.temperature for one in outcome.episodes[-8:]} == {temperature}
 
 
 def rewards_the_box_alone(outcome):
@@ -415,18 +393,14 @@ def logs_a_divergence(outcome):
     assert "kl" in outcome.steps[3]
 
 
-def stores(count):
-    def check(outcome):
-        assert len(outcome.episodes) == count
-
-    return check
+@later
+def stores(outcome, count):
+    assert len(outcome.episodes) == count
 
 
-def evaluates(step):
-    def check(outcome):
-        assert "held_out/reward" in outcome.steps[step]
-
-    return check
+@later
+def evaluates(outcome, step):
+    assert "held_out/reward" in outcome.steps[step]
 
 
 def saves_weights_alone(outcome):
@@ -439,12 +413,10 @@ def rewrite(path, old, new):
     path.write_text(path.read_text().replace(old, new))
 
 
-def adapts_with(**values):
-    def check(outcome):
-        saved = json.loads((outcome.folder / "checkpoints" / "checkpoint-2" / "adapter_config.json").read_text())
-        assert {name: saved[name] for name in values} == values
-
-    return check
+@later
+def adapts_with(outcome, **values):
+    saved = json.loads((outcome.folder / "checkpoints" / "checkpoint-2" / "adapter_config.json").read_text())
+    assert {name: saved[name] for name in values} == values
 
 
 def learns_as_before(outcome):
@@ -453,26 +425,23 @@ def learns_as_before(outcome):
     assert outcome.said.count("changed:") == 1
 
 
-def compares_the_same(tasks=2, after=2, temperature=1.0, holds=None):
+@later
+def compares_the_same(outcome, tasks=2, after=2, temperature=1.0, holds=None):
     """The figures before and after are means over the same play: as many tasks, the same pictures and seeds."""
-
-    def check(outcome):
-        first, last = (list(load(outcome.folder / "held_out" / str(step))) for step in (0, after))
-        for episodes in (first, last):
-            assert len(episodes) == tasks
-            assert {one.run_config.temperature for one in episodes} == {temperature}
-        play = [[(one.task.id, one.run_config.seed, one.turns[0].images[0].hash) for one in part] for part in (first,
-        last)]
-        assert sorted(play[0]) == sorted(play[1])
-        figures = outcome.summary["held_out"]
-        saved = outcome.summary.get("saved", {"step": after})["step"]  # the best step, that before training included
-        for name, episodes in (("before", first), ("after", first if saved == 0 else last)):
-            mean = np.mean([one.scores.total for one in episodes])
-            assert figures[name]["reward"] == pytest.approx(mean), name
-        if holds:
-            holds(figures)
-
-    return check
+    first, last = (list(load(outcome.folder / "held_out" / str(step))) for step in (0, after))
+    for episodes in (first, last):
+        assert len(episodes) == tasks
+        assert {one.run_config.temperature for one in episodes} == {temperature}
+    play = [[(one.task.id, one.run_config.seed, one.turns[0].images[0].hash) for one in part] for part in (first,
+    last)]
+    assert sorted(play[0]) == sorted(play[1])
+    figures = outcome.summary["held_out"]
+    saved = outcome.summary.get("saved", {"step": after})["step"]  # the best step, that before training included
+    for name, episodes in (("before", first), ("after", first if saved == 0 else last)):
+        mean = np.mean([one.scores.total for one in episodes])
+        assert figures[name]["reward"] == pytest.approx(mean), name
+    if holds:
+        holds(figures)
 
 
 def scores_the_box_alone(figures):
@@ -491,14 +460,11 @@ def measures_once(outcome):
     assert (outcome.folder / "before.json").read_bytes() == (outcome.made("held") / "before.json").read_bytes()
 
 
-def change_checkpoint(change):
+@later
+def change_checkpoint(copy, change):
     """The tensors of the copy's checkpoint are changed."""
-
-    def write(copy):
-        file = copy / "checkpoints" / "checkpoint-2" / "model.safetensors"
-        save_file(change(load_file(file)), file, {"format": "pt"})
-
-    return write
+    file = copy / "checkpoints" / "checkpoint-2" / "model.safetensors"
+    save_file(change(load_file(file)), file, {"format": "pt"})
 
 
 BOX = ("reward.components.label.weight=0.0", "reward.components.box.weight=1.0")
@@ -799,13 +765,11 @@ LIBRARY_ROWS = [
 TILDE = "https://github.com/choosehappy/HistoQC/issues/197"
 
 
-def is_at(*paths):
-    def check(outcome):
-        for path in paths:
-            assert (outcome.cwd / path).exists(), sorted(str(found) for found in outcome.cwd.rglob("*"))[:20]
-        assert not any(path.name.startswith(("~", "$")) for path in outcome.cwd.iterdir())
-
-    return check
+@later
+def is_at(outcome, *paths):
+    for path in paths:
+        assert (outcome.cwd / path).exists(), sorted(str(found) for found in outcome.cwd.rglob("*"))[:20]
+    assert not any(path.name.startswith(("~", "$")) for path in outcome.cwd.iterdir())
 
 
 def write_rows(folder, questions, name="rows"):
@@ -833,17 +797,14 @@ log: {{eval_tasks: 0}}
 """
 
 
-def at_home(source):
+@later
+def at_home(folder, source):
     """Rows and pictures in the home folder, and a config that names them."""
-
-    def write(folder):
-        (folder / "home" / "data").mkdir(parents=True)
-        write_rows(folder / "home" / "data", ["Is it dark?", "Is it bright?"])
-        text = ASKED.format(source=f"'{source}/rows.jsonl'", images=f"'{source}'", held_out=f"'{source}/rows.jsonl'",
-                            model="package:tiny_viewer")
-        (folder / "own.yaml").write_text(text)
-
-    return write
+    (folder / "home" / "data").mkdir(parents=True)
+    write_rows(folder / "home" / "data", ["Is it dark?", "Is it bright?"])
+    text = ASKED.format(source=f"'{source}/rows.jsonl'", images=f"'{source}'", held_out=f"'{source}/rows.jsonl'",
+                        model="package:tiny_viewer")
+    (folder / "own.yaml").write_text(text)
 
 
 def move_home(folder):
@@ -910,51 +871,42 @@ def shorten(folder, positions=512):
     edit_json(folder / "config.json", text_config={**text, "max_position_embeddings": positions})
 
 
-def ask(*lengths, held_out=(0,), model="package:tiny_viewer"):
+@later
+def ask(folder, *lengths, held_out=(0,), model='package:tiny_viewer'):
     """A config with a question of each length, in words beyond the shortest; another file for the held-out ones.
 
     A question of no further words makes a prompt of 128 tokens, each word takes two. `weights` has a context of 512.
     """
-
-    def write(folder):
-        if model == "weights":
-            damage(shorten)(folder)
-        write_rows(folder, ["Is it dark?" + " x" * length for length in lengths])
-        write_rows(folder, ["Is it dark?" + " x" * length for length in held_out], "held_out")
-        text = ASKED.format(source="rows.jsonl", images=".", held_out="held_out.jsonl", model=model)
-        (folder / "own.yaml").write_text(text)
-
-    return write
+    if model == "weights":
+        damage(shorten)(folder)
+    write_rows(folder, ["Is it dark?" + " x" * length for length in lengths])
+    write_rows(folder, ["Is it dark?" + " x" * length for length in held_out], "held_out")
+    text = ASKED.format(source="rows.jsonl", images=".", held_out="held_out.jsonl", model=model)
+    (folder / "own.yaml").write_text(text)
 
 
-def costs_itself(*ids, context=4096):
+@later
+def costs_itself(outcome, *ids, context=4096):
     """The episodes of these rows have an error that names the context, and nothing is learned from them."""
-
-    def check(outcome):
-        lines = (outcome.folder / "episodes" / "episodes.jsonl").read_text().splitlines()
-        found = {}
-        for line, episode in zip(lines, outcome.episodes, strict=True):
-            found.setdefault(episode.task.id, []).append((line, episode))
-        for id, played in found.items():
-            for line, episode in played:
-                assert (episode.end_reason == "error") == (id in ids), (id, episode.end_reason)
-                if id in ids:
-                    assert re.search(rf"\b{context}\b", line.replace("4,096", "4096"))
-                    assert episode.scores is None or episode.scores.total is None
-        assert outcome.steps[1]["episodes/faults"] == pytest.approx(len(ids) / len(found))
-
-    return check
+    lines = (outcome.folder / "episodes" / "episodes.jsonl").read_text().splitlines()
+    found = {}
+    for line, episode in zip(lines, outcome.episodes, strict=True):
+        found.setdefault(episode.task.id, []).append((line, episode))
+    for id, played in found.items():
+        for line, episode in played:
+            assert (episode.end_reason == "error") == (id in ids), (id, episode.end_reason)
+            if id in ids:
+                assert re.search(rf"\b{context}\b", line.replace("4,096", "4096"))
+                assert episode.scores is None or episode.scores.total is None
+    assert outcome.steps[1]["episodes/faults"] == pytest.approx(len(ids) / len(found))
 
 
-def stays_within(context):
+@later
+def stays_within(outcome, context):
     """No episode is longer than the context, and those with room for a whole reply have one."""
-
-    def check(outcome):
-        assert {one.task.id for one in outcome.episodes} == {"r0", "r1"}
-        assert all(one.total_tokens <= context for one in outcome.episodes)
-        assert outcome.steps[1]["episodes/scored"] == 1
-
-    return check
+    assert {one.task.id for one in outcome.episodes} == {"r0", "r1"}
+    assert all(one.total_tokens <= context for one in outcome.episodes)
+    assert outcome.steps[1]["episodes/scored"] == 1
 
 
 def show_twice(folder):
