@@ -31,23 +31,25 @@ def load_quantized(qwen3, tmp_path):
     return load_model
 
 
-def adapt(model, **more):
-    return get_peft_model(
-        model, LoraConfig(r=4, lora_alpha=16, target_modules=LANGUAGE, init_lora_weights=False)
-    ).eval()
+def adapt(model):
+    config = LoraConfig(r=4, lora_alpha=16, target_modules=LANGUAGE, init_lora_weights=False)
+    return get_peft_model(model, config).eval()
 
 
 def find_four_bit(model):
     return [name for name, weight in model.named_parameters() if type(weight).__name__ == "Params4bit"]
 
 
-def test_the_language_layers_have_4_bits_and_nothing_else(load_quantized):
+def test_the_language_layers_have_4_bits_and_nothing_else_as_a_shipped_config_adapts_them(load_quantized):
     model = load_quantized("bfloat16")
     assert is_quantized(model)
     assert len(find_four_bit(model)) == 2 * 7
     assert all("language_model" in name for name in find_four_bit(model))
     assert model.dtype == torch.bfloat16
     assert has_two_byte_weights(model)
+    model = get_peft_model(model, build_lora_config(load("qwen3_vl_4b_qlora").lora))
+    adapted = {name.partition(".lora_A")[0] for name, _ in model.named_modules() if name.endswith("lora_A.default")}
+    assert {f"{name}.base_layer.weight" for name in adapted} == set(find_four_bit(model))
 
 
 @pytest.mark.parametrize("name", ["smolvlm", "gemma3"])
@@ -97,12 +99,6 @@ def test_adapters_learn_in_float32_and_as_beside_plain_weights(qwen3, load_quant
         found.append(torch.cat([weight.grad.flatten() for weight in trained]))
     assert found[1].norm() > 0
     assert (found[0] - found[1]).norm() / found[1].norm() < 1e-5
-
-
-def test_a_shipped_config_quantizes_what_it_adapts(load_quantized):
-    model = get_peft_model(load_quantized("bfloat16"), build_lora_config(load("qwen3_vl_4b_qlora").lora))
-    adapted = {name.partition(".lora_A")[0] for name, _ in model.named_modules() if name.endswith("lora_A.default")}
-    assert {f"{name}.base_layer.weight" for name in adapted} == set(find_four_bit(model))
 
 
 def test_a_run_without_four_bits_does_not_import_what_asks_the_hub_for_code():
