@@ -124,24 +124,18 @@ def test_adapters_that_are_not_merged_are_refused(policy):
 
 
 # ---------------------------------------------------------------------- when, and with which version
-def test_a_server_has_the_new_weights_and_their_version(served, policy, make_sender, tmp_path):
+def test_a_server_has_the_new_weights_and_those_of_one_key_are_sent_once(served, policy, make_sender, tmp_path):
     with served.serve() as server:
         sender = make_sender(server.url)
         found = sender.send(policy)
-    assert equal_weights(served.model, policy)
-    assert (found.model, found.version) == ("policy", served.version)
-    assert served.calls == ["/init_weight_transfer_engine", *UPDATE]
-    assert not list((tmp_path / "weights").iterdir())
-
-
-def test_weights_of_one_key_are_sent_once_and_those_without_a_key_always(served, policy, make_sender):
-    with served.serve() as server:
-        sender = make_sender(server.url)
+        assert equal_weights(served.model, policy)
+        assert (found.model, found.version) == ("policy", served.version)
+        assert served.calls == ["/init_weight_transfer_engine", *UPDATE]
+        assert not list((tmp_path / "weights").iterdir())
         first = sender.send(policy, key=1)
         assert sender.send(policy, key=1) == first
-        assert sender.num_sent == 1
-        versions = {first.version, sender.send(policy, key=2).version, sender.send(policy).version}
-        versions.add(sender.send(policy).version)
+        assert sender.num_sent == 2
+        versions = {found.version, first.version, sender.send(policy, key=2).version, sender.send(policy).version}
     assert len(versions) == 4
     assert served.calls.count("/init_weight_transfer_engine") == 1
 
