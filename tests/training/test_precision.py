@@ -48,17 +48,17 @@ def test_weights_that_are_trained_are_loaded_in_float32(given, loaded):
 
 
 @pytest.mark.parametrize(
-    ("given", "key", "words"),
+    ("model", "words"),
     [
-        ({"model": {"dtype": "bfloat16"}}, "model.dtype", ["no model.dtype", "section lora"]),
-        ({"model": {"dtype": "float16"}}, "model.dtype", ["no model.dtype", "section lora"]),
-        ({"model": {"name": None, "tiny": {}, "dtype": "bfloat16"}}, "model.dtype", ["built in float32"]),
+        ({"dtype": "bfloat16"}, ["no model.dtype", "section lora"]),
+        ({"dtype": "float16"}, ["no model.dtype", "section lora"]),
+        ({"name": None, "tiny": {}, "dtype": "bfloat16"}, ["built in float32"]),
     ],
 )
-def test_two_byte_training_is_refused_with_the_ways_out(given, key, words):
+def test_two_byte_training_is_refused_with_the_ways_out(model, words):
     with pytest.raises(ConfigError) as caught:
-        check(Plan(parsed(**given)))
-    assert caught.value.key == key
+        check(Plan(parsed(model)))
+    assert caught.value.key == "model.dtype"
     assert all(word in str(caught.value) for word in words)
 
 

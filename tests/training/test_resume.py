@@ -191,25 +191,23 @@ def test_a_run_killed_after_its_last_step_is_finished_without_another(config, wh
     assert all(torch.equal(value, learned[name]) for name, value in read_weights(whole).items())
 
 
-@pytest.mark.parametrize(
-    ("given", "words"),
-    [
-        ("nowhere", ["--resume nowhere", "is not a run", "a run's folder (with config.yaml)"]),
-        ("out/whole-seed0/checkpoints/checkpoint-3", ["checkpoint-3", "checkpoints/checkpoint-4, ", "checkpoint-6"]),
-        ("out/whole-seed0/checkpoints/checkpoint-x", ["checkpoint-x", "checkpoint-<step>"]),
-    ],
-)
-def test_what_cannot_be_resumed_is_refused_in_words(config, whole, given, words, capsys, monkeypatch):
+REFUSED = {  # what is resumed, and words of the refusal
+    "nowhere": ("--resume nowhere", "is not a run", "a run's folder (with config.yaml)"),
+    "out/whole-seed0/checkpoints/checkpoint-3": ("checkpoint-3", "checkpoints/checkpoint-4, ", "checkpoint-6"),
+    "out/whole-seed0/checkpoints/checkpoint-x": ("checkpoint-x", "checkpoint-<step>"),
+}
+
+
+def test_what_cannot_be_resumed_or_is_still_being_written_is_refused_in_words(config, whole, capsys, monkeypatch):
     monkeypatch.chdir(whole.parents[1])
-    capsys.readouterr()
-    run(config("whole"), f"--resume={given}", code=2)
-    said = capsys.readouterr().err
-    assert all(word in said for word in words), said
-
-
-def test_a_run_that_is_still_being_written_is_refused(config, whole, capsys):
+    path = config("whole")
+    for given, words in REFUSED.items():
+        capsys.readouterr()
+        run(path, f"--resume={given}", code=2)
+        said = capsys.readouterr().err
+        assert all(word in said for word in words), said
     with lock_folder(whole):
-        run(config("whole"), "--resume", code=2)
+        run(path, "--resume", code=2)
     assert "another process" in capsys.readouterr().err
 
 

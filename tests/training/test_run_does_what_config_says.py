@@ -120,6 +120,12 @@ def group(outcome, step, **values):
 
 
 @later
+def tells(outcome, ask):
+    """What is asked of the outcome is true."""
+    assert ask(outcome), {step: dict(line) for step, line in outcome.steps.items()}
+
+
+@later
 def has_checkpoints(outcome, *steps):
     assert outcome.checkpoints == [f"checkpoint-{step}" for step in steps]
 
@@ -127,11 +133,6 @@ def has_checkpoints(outcome, *steps):
 @later
 def logs(outcome, *steps):
     assert list(outcome.steps) == list(steps)
-
-
-@later
-def reward(outcome, step, value):
-    assert outcome.steps[step]["reward"] == pytest.approx(value), outcome.steps[step]
 
 
 def is_the_shipped_model(outcome):
@@ -181,18 +182,6 @@ def merges_as_trained(outcome, base=SHIPPED):
     merged = read(AutoModelForImageTextToText.from_pretrained(outcome.folder / "model", dtype=torch.float32))
     assert (adapted - before).abs().max() > 1e-2
     assert (merged - adapted).abs().max() < 1e-3
-
-
-@later
-def plays(outcome, count):
-    assert outcome.steps[1]["episodes/played"] == count
-    assert outcome.steps[1]["episodes/scored"] > 0
-
-
-@later
-def some(outcome, metric):
-    """A share of the episodes that is neither none nor all."""
-    assert 0 < outcome.steps[1][metric] < 1, outcome.steps[1]
 
 
 @later
@@ -378,45 +367,10 @@ def clips_to_nothing(outcome):
         torch.testing.assert_close(state["exp_avg"], 0.9 * before[number]["exp_avg"], rtol=0, atol=1e-8)
 
 
-@later
-def plays_at(outcome, temperature):
-    assert {one.run_config.temperature for one in outcome.episodes[-8:]} == {temperature}
-
-
-def rewards_the_box_alone(outcome):
-    assert outcome.steps[3]["reward"] == pytest.approx(outcome.steps[3]["rewards/box/mean"])
-    assert outcome.steps[2]["reward"] != pytest.approx(outcome.steps[2]["rewards/box/mean"])
-
-
-def logs_a_divergence(outcome):
-    assert "kl" not in outcome.steps[2]
-    assert "kl" in outcome.steps[3]
-
-
-@later
-def stores(outcome, count):
-    assert len(outcome.episodes) == count
-
-
-@later
-def evaluates(outcome, step):
-    assert "held_out/reward" in outcome.steps[step]
-
-
-def saves_weights_alone(outcome):
-    assert not (outcome.folder / "checkpoints" / "checkpoint-3" / "optimizer.pt").exists()
-
-
 def rewrite(path, old, new):
     """Replace a text in a file that has it."""
     assert old in path.read_text()
     path.write_text(path.read_text().replace(old, new))
-
-
-@later
-def adapts_with(outcome, **values):
-    saved = json.loads((outcome.folder / "checkpoints" / "checkpoint-2" / "adapter_config.json").read_text())
-    assert {name: saved[name] for name in values} == values
 
 
 def learns_as_before(outcome):
@@ -456,10 +410,6 @@ def saves_the_best(outcome):
     assert outcome.summary["saved"]["held_out_reward"] == pytest.approx(best)
 
 
-def measures_once(outcome):
-    assert (outcome.folder / "before.json").read_bytes() == (outcome.made("held") / "before.json").read_bytes()
-
-
 @later
 def change_checkpoint(copy, change):
     """The tensors of the copy's checkpoint are changed."""
@@ -482,13 +432,18 @@ RESUME_ROWS = [
             "train.adam_beta2=0.9", "train.adam_epsilon=1e-5", holds=group(3, weight_decay=0.1, betas=(0.9, 0.9),
             eps=1e-5)),
     resumes("T03 clipping", "a smaller norm", IGNORED, "train.max_grad_norm=1e-9", holds=clips_to_nothing),
-    resumes("T03 divergence", "a weight of the KL", IGNORED, "train.beta=0.1", holds=logs_a_divergence),
-    resumes("T03 temperature", "another temperature", IGNORED, "rollout.temperature=0.5", holds=plays_at(0.5)),
-    resumes("T03 reward", "other weights of the reward", IGNORED, *BOX, holds=rewards_the_box_alone),
+    resumes("T03 divergence", "a weight of the KL", IGNORED, "train.beta=0.1",
+        holds=tells(lambda run: "kl" not in run.steps[2] and "kl" in run.steps[3])),
+    resumes("T03 temperature", "another temperature", IGNORED, "rollout.temperature=0.5",
+        holds=tells(lambda run: {one.run_config.temperature for one in run.episodes[-8:]} == {0.5})),
+    resumes("T03 reward", "other weights of the reward", IGNORED, *BOX,
+        holds=tells(lambda run: [abs(run.steps[n]["reward"] - run.steps[n]["rewards/box/mean"]) < 1e-6 for n in (2, 3)]
+            == [False, True])),
     resumes("T03 sft", "a smaller rate of a supervised run", IGNORED, "train.learning_rate=1e-6",
         "train.lr_scheduler_type=constant", run="sft", holds=rate(3, 1e-6)),
     resumes("T03 lora", "a smaller rate and dropout of adapters", IGNORED, "train.learning_rate=1e-6",
-        "lora.dropout=0.25", run="lora", holds=both(rate(2, 1e-6), adapts_with(lora_dropout=0.25))),
+        "lora.dropout=0.25", run="lora", holds=both(rate(2, 1e-6), tells(lambda run: json.loads((
+        run.folder / "checkpoints/checkpoint-2/adapter_config.json").read_text())["lora_dropout"] == 0.25))),
     resumes("T03 longer", "a longer run of a falling rate",
             "https://github.com/Lightning-AI/pytorch-lightning/issues/4655",
             run="sft", steps=2, holds=both(rate(3, 1e-5), rate(4, 5e-6))),
@@ -503,10 +458,11 @@ RESUME_ROWS = [
             "train.logging_steps=2", steps=2, holds=logs(1, 2, 4)),
     resumes("T04 limit", "keeps fewer checkpoints", IGNORED, "train.save_total_limit=1", holds=has_checkpoints(3)),
     resumes("T04 none", "saves neither checkpoints nor episodes", IGNORED, "train.save_strategy='no'",
-            "log.episodes_per_step=0", holds=both(has_checkpoints(2), stores(16))),
-    resumes("T04 weights", "saves weights alone", IGNORED, "train.save_only_model=true", holds=saves_weights_alone),
+            "log.episodes_per_step=0", holds=both(has_checkpoints(2), tells(lambda run: len(run.episodes) == 16))),
+    resumes("T04 weights", "saves weights alone", IGNORED, "train.save_only_model=true", holds=tells(
+        lambda run: not (run.folder / "checkpoints" / "checkpoint-3" / "optimizer.pt").exists())),
     resumes("T04 evaluation", "evaluates between the steps", IGNORED, "log.eval_tasks=2", "log.eval_steps=1",
-            holds=evaluates(3)),
+            holds=tells(lambda run: "held_out/reward" in run.steps[3])),
     refuses_to_resume("T05", "another optimizer", "https://github.com/kohya-ss/sd-scripts/issues/378",
                       "train.optim=sgd", says=("train.optim", "adamw_torch_fused", "sgd")),
     refuses_to_resume("T05 method", "supervised training after GRPO", "",
@@ -561,7 +517,8 @@ RESUME_ROWS = [
         "env.eval.canvas=96", run="held", steps=2, holds=saves_the_best),
     resumes("T06 first", "held-out tasks where there were none", "https://github.com/modelscope/ms-swift/issues/4660",
             "log.eval_tasks=2", holds=compares_the_same(2, after=3)),
-    resumes("T06 ok: unchanged", "nothing", "", run="held", holds=both(measures_once, compares_the_same())),
+    resumes("T06 ok: unchanged", "nothing", "", run="held", holds=both(compares_the_same(), tells(
+        lambda run: (run.folder / "before.json").read_bytes() == (run.made("held") / "before.json").read_bytes()))),
 ]
 
 # ---------------------------------------------------------------------- T07: adapters
@@ -674,14 +631,14 @@ YAML_ROWS = [
            holds=config_is(train__max_steps=10)),
 ]
 
+def read_seeds(folder):
+    return {one.run_config.seed for one in load(folder / "held_out" / "0")}
+
+
 # ---------------------------------------------------------------------- T11, T12, T15: what the libraries check
 WSD = "https://github.com/hiyouga/LlamaFactory/issues/5548"
 PLATEAU = "https://github.com/Lightning-AI/pytorch-lightning/issues/1156"
 UNREAD = "https://github.com/huggingface/transformers/issues/21317"
-def plays_with_other_seeds(outcome):
-    seeds = [{one.run_config.seed for one in load(folder / "held_out" / "0")} for folder in (outcome.folder,
-    outcome.made("held"))]
-    assert not seeds[0] & seeds[1]
 
 
 KIND = "train.lr_scheduler_type"
@@ -724,7 +681,8 @@ LIBRARY_ROWS = [
     refuses("T12 negative", "a negative seed", "https://github.com/lmstudio-ai/mlx-engine/pull/39", "train.seed=-1",
             says=("train.seed",)),
     trains("T12 ok: held out", "a seed of 2**32 for the held-out play, which is used whole", "",
-        "log.eval_seed=4294967296", "log.eval_tasks=2", ONE, holds=plays_with_other_seeds),
+        "log.eval_seed=4294967296", "log.eval_tasks=2", ONE, 
+        holds=tells(lambda run: read_seeds(run.folder).isdisjoint(read_seeds(run.made("held"))))),
     trains("T12 ok: largest", "the largest seed", "", "train.seed=4294967295", ONE, "log.eval_seed=4294967295",
            holds=logs(1)),
     refuses("T15", "an option that the optimizer does not read", UNREAD, "train.optim_args=weight_decay=0.5",
@@ -918,12 +876,6 @@ def show_twice(folder):
     (folder / "rows.jsonl").write_text("\n".join(map(json.dumps, rows)) + "\n")
 
 
-def leaves_out_the_held_out_row(outcome):
-    before = outcome.summary["held_out"]["before"]
-    assert before["episodes/faults"] == 0.5
-    assert before["episodes/scored"] == 0.5
-
-
 ASK = {"config": "own.yaml"}
 LONG_ROWS = [
     Case("T14", "one long question among short ones", LONG, (), 0, (), costs_itself("r1"), ask(0, 2100), **ASK),
@@ -940,7 +892,9 @@ LONG_ROWS = [
     Case("T14 ok: just fits", "a question that leaves room for the reply", LONG, (), 0, (), costs_itself(), ask(0, 188,
          model="weights"), **ASK),
     Case("T14 held out", "a long question among the held-out ones", FILTER, ("log.eval_tasks=2",), 0, (),
-         leaves_out_the_held_out_row, ask(0, 0, held_out=(0, 2100)), **ASK),
+         tells(lambda run: [run.summary["held_out"]["before"][f"episodes/{name}"] for name in ("faults", "scored")]
+         == [0.5, 0.5]),
+         ask(0, 0, held_out=(0, 2100)), **ASK),
     dry("T14 note", "looked before", FILTER, prepare=ask(0, 2100), says=("1 of 2", "4096"), **ASK),
     dry("T14 no note", "looked before; all fit", FILTER, prepare=ask(0, 0), **ASK),
     Case("T14 all", "only long questions", "https://github.com/unslothai/unsloth/issues/1642", (), 2, ("4096",), None,
@@ -951,7 +905,13 @@ LONG_ROWS = [
 EXITS = "https://github.com/rlcode/reinforcement-learning/pull/123"
 SILENT = "https://github.com/huggingface/trl/issues/3452"
 CODE = {"prepare": write_code}
+PLAYS = tells(lambda run: run.steps[1]["episodes/played"] == 8 and run.steps[1]["episodes/scored"] > 0)
 MANY = "train.max_steps=5"
+
+
+def at_times(metric):
+    """A share of the episodes that is neither none nor all."""
+    return tells(lambda run: 0 < run.steps[1][metric] < 1)
 
 
 def mine(name):
@@ -1006,30 +966,30 @@ CODE_ROWS = [
     ends("T16 quietly", "a reward that ends the process with status 0", EXITS, mine("leaves_well"), ONE,
         says=("SystemExit",), holds=nothing_saved, **CODE),
     trains("T16 at times", "a reward that ends the process at times", EXITS, mine("leaves_at_times"), ONE,
-           holds=some("reward/faults"), **CODE),
-    trains("T16 parser", "a reward that parses arguments", EXITS, mine("parses"), ONE, holds=some("reward/faults"),
+           holds=at_times("reward/faults"), **CODE),
+    trains("T16 parser", "a reward that parses arguments", EXITS, mine("parses"), ONE, holds=at_times("reward/faults"),
            **CODE),
     trains("T16 own", "a reward that raises what is no Exception", EXITS, mine("raises_its_own"), ONE,
-           holds=some("reward/faults"), **CODE),
+           holds=at_times("reward/faults"), **CODE),
     dry("T16 dry", "looked before at a reward that ends the process", EXITS, *SMALL, mine("leaves"),
         says=("right answers", "SystemExit"), **CODE),
     trains("T16 step", "an environment that ends the process in a step", EXITS, *world("Leaves", "step"),
-           holds=some("episodes/faults"), **CODE),
+           holds=at_times("episodes/faults"), **CODE),
     trains("T16 reset", "an environment that ends the process at the start of an episode", EXITS, *world("Leaves",
-        "reset"), holds=some("episodes/faults"), **CODE),
+        "reset"), holds=at_times("episodes/faults"), **CODE),
     ends("T16 answer", "a check of answers that ends the process", EXITS, "env.name=world.py:Leaves",
         "env.moment=answer", ONE, says=("score",), holds=nothing_saved, **CODE),
     trains("T16 answers", "a model of answers that ends the process", EXITS, *world("HasParser"),
-           holds=some("episodes/faults"), **CODE),
-    trains("T16 tool", "a tool that ends the process", EXITS, *world("HasTool"), **CODE, holds=plays(8)),
+           holds=at_times("episodes/faults"), **CODE),
+    trains("T16 tool", "a tool that ends the process", EXITS, *world("HasTool"), **CODE, holds=PLAYS),
     trains("T16 metric", "a metric that ends the process", EXITS, *world("HasMetric"), "log.eval_tasks=2", **CODE,
-           holds=plays(8)),
+           holds=PLAYS),
     refuses("T16 environment", "an environment that ends the process when it is made", EXITS, *world("Refuses"),
             says=("world.py", "SystemExit"), is_dry=False, **CODE),
     refuses("T16 import", "a reward whose file ends the process", EXITS, mine("half"), ONE,
             says=("rewards.py", "SystemExit"), prepare=lambda folder: (folder / "rewards.py").write_text("exit(3)\n")),
     trains("T19", "a reward that returns the comparison of two arrays", "https://github.com/THUDM/slime/pull/2121",
-           mine("truth"), ONE, holds=reward(1, 1.0), **CODE),
+           mine("truth"), ONE, holds=tells(lambda run: run.steps[1]["reward"] == 1), **CODE),
     trains("T19 numbers", "rewards that return numbers of numpy and torch", "https://github.com/openai/gym/issues/400",
            NUMBERS, ONE, holds=ARE_NUMBERS, **CODE),
     trains("T19 world", "a tool, metrics and tasks with numbers of numpy", "https://github.com/openai/gym/issues/400",

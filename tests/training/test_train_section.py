@@ -77,12 +77,8 @@ REFUSED = [
 
 
 def test_a_default_that_nobody_wrote_is_fitted_and_named_and_what_was_written_is_refused(tmp_path):
-    raw = {
-        "model": {"name": "package:tiny_viewer"},
-        "env": FEW,
-        "train": {"max_steps": 1},
-        "log": {"dir": str(tmp_path)},
-    }
+    sections = {"model": {"name": "package:tiny_viewer"}, "env": FEW, "train": {"max_steps": 1}}
+    raw = sections | {"log": {"dir": str(tmp_path)}}
     plan = check(Plan(configs.parse(raw)))
     config = plan.config
     assert config.log.eval_tasks == 12

@@ -58,13 +58,6 @@ def test_a_dry_run_plays_the_right_answers_and_prints_both_splits(tmp_path, data
     assert "env: env:" not in rendered
 
 
-def test_a_run_whose_images_cannot_be_opened_is_refused(tmp_path, data):
-    for path in tmp_path.glob("*.png"):
-        path.write_text("not an image")
-    with pytest.raises(ConfigError.__mro__[1], match="the first task cannot be opened"):
-        check(Plan(load(tmp_path, data)))
-
-
 def test_an_unknown_column_names_its_line_of_the_file(tmp_path, data):
     config = load(tmp_path, {**data, "columns": {**COLUMNS, "answer": "anser"}})
     with pytest.raises(ConfigError) as caught:
@@ -75,10 +68,14 @@ def test_an_unknown_column_names_its_line_of_the_file(tmp_path, data):
     assert "did you mean 'answer'?" in str(caught.value)
 
 
-def test_training_on_data_that_is_for_evaluation_only_is_refused_with_the_reason(tmp_path, data):
+def test_data_for_evaluation_only_and_images_that_cannot_be_opened_are_refused_with_the_reason(tmp_path, data):
     reason = "its licence allows evaluation only"
     with pytest.raises(ConfigError, match=f"may not be trained on: {reason}"):
         check(Plan(load(tmp_path, {**data, "evaluation_only": reason})))
+    for path in tmp_path.glob("*.png"):
+        path.write_text("not an image")
+    with pytest.raises(ConfigError.__mro__[1], match="the first task cannot be opened"):
+        check(Plan(load(tmp_path, data)))
 
 
 def test_a_mixture_of_data_and_drawn_tasks_passes_the_checks_and_one_part_can_refuse_training(tmp_path, data):

@@ -132,9 +132,15 @@ def check_agreement(lines):
         assert line["sampling/logp_difference/mean"] <= line["sampling/logp_difference/max"]
 
 
-def test_the_generator_and_the_trainer_agree_on_every_log_prob_over_real_steps(plain):
+def test_the_generator_and_the_trainer_agree_on_every_log_prob_and_a_line_names_every_component_end_and_time(plain):
     assert [line["step"] for line in plain[1]] == [1, 2, 3]
     check_agreement(plain[1])
+    line = plain[1][0]
+    assert {"rewards/label/mean", "rewards/box/mean", "time/generation", "time/scoring", "time/loss_forward"} <= set(
+        line
+    )
+    assert sum(value for name, value in line.items() if name.startswith("end/")) == pytest.approx(1)
+    assert json.loads(json.dumps(line, allow_nan=False)) == line
 
 
 @pytest.mark.parametrize(
@@ -249,14 +255,11 @@ def test_a_sample_whose_image_tokens_mismatch_is_dropped_alone(trainer, looking)
     assert whole.isfinite().all()
 
 
-def test_a_run_with_dropped_samples_goes_on_and_counts_them(trained, looking):
+def test_a_run_with_dropped_samples_goes_on_and_counts_them_and_one_without_any_score_ends(trained, looking):
     given = {"per_device_train_batch_size": 1, "gradient_accumulation_steps": 8, "beta": 0.1, "peft_config": LORA}
     lost = {"lost": property(lambda self: range(0 if self.state.global_step else 8))}
     lines = trained(looking(at_most=1), cls=type("Lossy", (Damaged,), lost), max_steps=2, **given)
     assert [line["episodes/dropped"] for line in lines] == [8, 0]
-
-
-def test_a_run_in_which_no_episode_has_a_score_ends(trained, looking):
     with pytest.raises(ConfigError, match=r"no episode so far has a score.* image tokens"):
         trained(looking(at_most=1), cls=type("Lossy", (Damaged,), {"lost": range(8)}), max_steps=9)
 
@@ -271,15 +274,6 @@ def test_episodes_have_seeds_of_their_own_and_say_their_number_in_their_group(tr
     for episode in one.player.latest_episodes:
         groups.setdefault(episode.task.id, []).append(episode.info["sample"])
     assert [sorted(samples) for samples in groups.values()] == [[0, 1, 2, 3]] * 2
-
-
-def test_a_logged_line_names_every_component_end_and_time(plain):
-    line = plain[1][0]
-    assert {"rewards/label/mean", "rewards/box/mean", "time/generation", "time/scoring", "time/loss_forward"} <= set(
-        line
-    )
-    assert sum(value for name, value in line.items() if name.startswith("end/")) == pytest.approx(1)
-    assert json.loads(json.dumps(line, allow_nan=False)) == line
 
 
 def test_a_server_that_computes_another_model_ends_a_run_with_the_numbers():

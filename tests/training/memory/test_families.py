@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.support.families import FAMILIES, save_family
+from tests.support.families import list_names, save_family
 from tests.test_benchmarks import load as load_benchmark
 from viewbox.configs.schema import parse
 from viewbox.training.memory.forecast import predict
@@ -14,12 +14,9 @@ from viewbox.training.trainer_args import build_trainer_arguments
 
 LiveBytes = load_benchmark("live_bytes").LiveBytes
 TOLERANCE = 0.2
-AT_DAY = ("gemma3", "internvl", "lfm2_vl")
 
 
-@pytest.mark.parametrize(
-    "name", [name if name in AT_DAY else pytest.param(name, marks=pytest.mark.nightly) for name in FAMILIES]
-)
+@pytest.mark.parametrize("name", list_names("gemma3", "internvl", "lfm2_vl"))
 def test_the_forecast_is_near_what_two_updates_take(tmp_path, name):
     config = parse(
         {

@@ -44,7 +44,7 @@ def test_what_the_environment_says_has_no_weight_and_what_the_policy_says_at_lea
         assert max(weights) > 1
 
 
-def test_the_values_of_a_replys_json_are_raised_and_nothing_else_of_it(kit, demonstrations):
+def test_the_values_of_a_replys_json_and_the_numbers_of_a_tool_call_are_raised_and_nothing_else(kit, demonstrations):
     reply = 'Row 3, 4: well [5, 6]. {"label": "seven", "bbox": [12, 3, 45, 6.5], "continue": false} That was 7, 8.'
     tokens = demonstrations(kit, lambda conversation: reply)[0]
     weights = compute_token_weights(tokens, kit.tokens, 60.0)
@@ -55,9 +55,6 @@ def test_the_values_of_a_replys_json_are_raised_and_nothing_else_of_it(kit, demo
     assert all(word in plain for word in ("Row", "label", "bbox", "continue", "false", "That", "<|im_end|>"))
     # 5 values, each of one weight however many tokens it takes
     assert sum(weight for weight in weights if weight > 1) == pytest.approx(5 * 60)
-
-
-def test_the_numbers_of_a_tool_call_are_raised(kit, demonstrations):
     script = lambda c: viewer.write_zoom(ENV, 4, 0.123, 0.456) if len(c.messages) == 2 else "{}"  # noqa: E731
     tokens = demonstrations(kit, script)[0]
     assert digits(spoken(kit, tokens, compute_token_weights(tokens, kit.tokens, 60.0), True)) == "4123456"
