@@ -681,7 +681,7 @@ LIBRARY_ROWS = [
     refuses("T12 negative", "a negative seed", "https://github.com/lmstudio-ai/mlx-engine/pull/39", "train.seed=-1",
             says=("train.seed",)),
     trains("T12 ok: held out", "a seed of 2**32 for the held-out play, which is used whole", "",
-        "log.eval_seed=4294967296", "log.eval_tasks=2", ONE, 
+        "log.eval_seed=4294967296", "log.eval_tasks=2", ONE,
         holds=tells(lambda run: read_seeds(run.folder).isdisjoint(read_seeds(run.made("held"))))),
     trains("T12 ok: largest", "the largest seed", "", "train.seed=4294967295", ONE, "log.eval_seed=4294967295",
            holds=logs(1)),
