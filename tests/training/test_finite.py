@@ -41,12 +41,9 @@ def spoil(monkeypatch):
 @pytest.mark.parametrize("content", [RUN, SUPERVISED], ids=["grpo", "sft"])
 def test_a_step_without_a_finite_gradient_changes_no_weight_and_is_said(tmp_path, tiny_folder, spoil, caplog, content):
     spoil(2)
-    content = {
-        **content,
-        "train": {**content["train"], **TRAIN, "max_steps": 3, "save_steps": 1, "save_total_limit": 5},
-    }
+    train = {"max_steps": 3, "save_steps": 1, "save_total_limit": 5}
     with on_path(tmp_path):
-        folder = run(write_config(tmp_path, tiny_folder, "run", content, log={"eval_tasks": 0}))
+        folder = run(write_config(tmp_path, tiny_folder, "run", content, train=train, log={"eval_tasks": 0}))
     weights = [load_file(folder / "checkpoints" / f"checkpoint-{step}" / "model.safetensors") for step in (1, 2, 3)]
     assert all(torch.equal(weights[0][name], weights[1][name]) for name in weights[0])
     assert any(not torch.equal(weights[1][name], weights[2][name]) for name in weights[0])
@@ -108,24 +105,24 @@ def test_weights_that_are_no_longer_finite_are_not_saved_and_the_last_checkpoint
     assert not (folder / "checkpoints" / "checkpoint-3").exists()
 
 
-@pytest.mark.parametrize(
-    ("place", "error"),
-    [
-        ((EpisodeGRPOTrainer, "compute_loss"), torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2 GiB")),
-        ((ModelRunner, "decode"), torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2 GiB")),
-        (
-            (ModelRunner, "prefill"),
-            RuntimeError("[enforce fail at x.cpp:1] DefaultCPUAllocator: can't allocate memory"),
-        ),
-        ((Plan, "load"), MemoryError()),
-    ],
-    ids=["loss", "generation", "on a CPU", "loading"],
-)
-def test_a_run_without_enough_memory_says_what_takes_less(tmp_path, tiny_folder, monkeypatch, capsys, place, error):
+FULL = torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2 GiB")
+ON_A_CPU = RuntimeError("[enforce fail at x.cpp:1] DefaultCPUAllocator: can't allocate memory")
+PLACES = {
+    "loss": (EpisodeGRPOTrainer, "compute_loss", FULL),
+    "generation": (ModelRunner, "decode", FULL),
+    "on a CPU": (ModelRunner, "prefill", ON_A_CPU),
+    "loading": (Plan, "load", MemoryError()),
+}
+
+
+@pytest.mark.parametrize(("owner", "name", "error"), PLACES.values(), ids=PLACES)
+def test_without_enough_memory_a_run_says_what_takes_less(
+    tmp_path, tiny_folder, monkeypatch, capsys, owner, name, error
+):
     def fail(*args, **kwargs):
         raise error
 
-    monkeypatch.setattr(*place, fail)
+    monkeypatch.setattr(owner, name, fail)
     monkeypatch.setattr(training_run, "check_parity", lambda *given: None)
     with on_path(tmp_path):
         run(write_config(tmp_path, tiny_folder, log={"eval_tasks": 0}), code=2)

@@ -71,16 +71,13 @@ def test_experts_and_their_router_are_said_to_have_no_adapters():
     assert line.endswith("adapters on 12 language layers; none in visual, experts, gate")
 
 
-def test_layers_named_in_what_is_frozen_are_refused():
+def test_layers_named_in_what_is_frozen_and_a_tower_as_wide_as_the_language_model_are_refused():
     shapes, wanted = build_family("gemma3")[0].config, r".*layers\.0.*q_proj"
     with pytest.raises(
         ConfigError, match=r"lora.target_modules = .*: matches layers of model.vision_tower, which model"
     ):
         build_model(read("m", "vision", target_modules=wanted), shapes)
     assert build_model(read("m", "vision", target_modules=f".*language_model{wanted}"), shapes)
-
-
-def test_a_tower_as_wide_as_the_language_model_cannot_be_told_from_its_projector():
     model = build_family("qwen3_vl")[0]
     model.config.get_text_config().hidden_size = 32
     with pytest.raises(

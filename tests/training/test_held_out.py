@@ -13,6 +13,7 @@ from transformers import TrainerControl, TrainerState
 
 from tests.support import forks, two_evaluations
 from tests.support.runs import RUN, have_equal_weights, on_path, read_steps, read_weights, run, write_config
+from tests.support.tables import each
 from viewbox.records import Episode, Task
 from viewbox.rollouts.scoring.compare import compare_runs, find_held_out
 from viewbox.rollouts.store.reader import load
@@ -41,37 +42,35 @@ def follow(*evaluations, every=2, patience=None, max_steps=100, before=None):
     return trainer.best and trainer.best.step, saved, step
 
 
-@pytest.mark.parametrize(
-    ("rewards", "steps", "saved", "best"),
-    [
-        ([0.1, 0.3, 0.3, 0.2, 0.4], 10, [2, 4, 10], 10),
-        ([0.1, 0.2, 0.3], 5, [2, 4, 5], 5),  # the last step is evaluated too
-        ([float("nan")] * 6, 12, [], None),
-    ],
-)
-def test_a_checkpoint_is_saved_whenever_the_reward_is_the_best_so_far(rewards, steps, saved, best):
-    assert follow(*((reward, 1.0) for reward in rewards), max_steps=steps)[:2] == (best, saved)
+def score(*rewards):
+    return [(reward, 1.0) for reward in rewards]
 
 
-@pytest.mark.parametrize(
-    ("before", "evaluations", "best", "saved"),
-    [
-        (0.080, [(0.077, 1.0), (0.071, 1.0)], 0, [0]),
-        (0.080, [(0.077, 1.0), (0.081, 1.0)], 2, [0, 2]),
-        (0.47, [(0.97, 0.48), (0.60, 1.0)], 2, [0, 2]),  # the reward fails on wrong answers at step 1
-        (0.47, [(0.60, 0.99), (0.70, 0.97)], 1, [0, 1]),  # 1 % fewer is chance, and it does not add up
-    ],
-)
-def test_the_best_step_is_none_with_fewer_scored_episodes_and_may_be_that_before_training(
-    before, evaluations, best, saved
+FALLING, TURNING = score(0.077, 0.071), score(0.077, 0.081)
+FOLLOWED = [  # evaluations, how the training is followed; the best step, those saved, and the last step
+    (score(0.1, 0.3, 0.3, 0.2, 0.4), {"max_steps": 10}, 10, [2, 4, 10], 10),
+    (score(0.1, 0.2, 0.3), {"max_steps": 5}, 5, [2, 4, 5], 5),  # the last step is evaluated too
+    (score(*[float("nan")] * 6), {"max_steps": 12}, None, [], 12),
+    # the best step may be that before training, and has no fewer scored episodes
+    (FALLING, {"every": 1, "max_steps": 2, "before": 0.080}, 0, [0], 2),
+    (TURNING, {"every": 1, "max_steps": 2, "before": 0.080}, 2, [0, 2], 2),
+    ([(0.97, 0.48), (0.60, 1.0)], {"every": 1, "max_steps": 2, "before": 0.47}, 2, [0, 2], 2),  # fails on wrong answers
+    ([(0.60, 0.99), (0.70, 0.97)], {"every": 1, "max_steps": 2, "before": 0.47}, 1, [0, 1], 2),  # 1 % is chance
+    # training stops after so many evaluations without a better reward
+    *(
+        (score(0.1, 0.3, 0.2, 0.4, 0.4, 0.3, 0.5), {"patience": patience, "max_steps": 14}, best, saved, last)
+        for patience, best, saved, last in (
+            (1, 4, [2, 4], 6), (2, 8, [2, 4, 8], 12), (3, 14, [2, 4, 8, 14], 14), (None, 14, [2, 4, 8, 14], 14),
+        )
+    ),
+]  # fmt: skip
+
+
+@each("evaluations, settings, best, saved, last", FOLLOWED)
+def test_the_best_checkpoints_are_saved_and_training_stops_without_a_better_one(
+    evaluations, settings, best, saved, last
 ):
-    assert follow(*evaluations, every=1, max_steps=2, before=before)[:2] == (best, saved)
-
-
-@pytest.mark.parametrize(("patience", "last"), [(1, 6), (2, 12), (3, 14), (None, 14)])
-def test_training_stops_after_so_many_evaluations_without_a_better_reward(patience, last):
-    rewards = [(reward, 1.0) for reward in (0.1, 0.3, 0.2, 0.4, 0.4, 0.3, 0.5)]
-    assert follow(*rewards, patience=patience, max_steps=14)[2] == last
+    assert follow(*evaluations, **settings) == (best, saved, last)
 
 
 # ---------------------------------------------------------------------- whole runs

@@ -65,7 +65,7 @@ def test_the_arguments_that_are_read_from_the_source_are_those_of_the_class(meth
 
 
 @pytest.mark.parametrize("method", CLASSES)
-def test_what_is_not_passed_on_is_refused_by_name_with_the_reason_even_with_its_default(method):
+def test_what_is_passed_on_reaches_the_arguments_and_the_rest_is_refused_by_name_even_with_its_default(method):
     for field in (field for field in fields(CLASSES[method]) if field.init and field.name != "seed"):
         reason = explain_refusal(field.name, method)
         if reason is None:
@@ -74,10 +74,6 @@ def test_what_is_not_passed_on_is_refused_by_name_with_the_reason_even_with_its_
             build(method, **{field.name: field.default if isinstance(field.default, int | float | str) else None})
         assert (str(caught.value), caught.value.key) == (f"train.{field.name}: {reason}", f"train.{field.name}")
         assert len(reason) > 30
-
-
-@pytest.mark.parametrize("method", CLASSES)
-def test_what_is_passed_on_reaches_the_trainers_arguments(method):
     given = {"weight_decay": 0.25, "max_steps": 7, "adam_beta2": 0.9, "ddp_timeout": 60}
     arguments = build(method, **given)
     assert {name: getattr(arguments, name) for name in given} == given

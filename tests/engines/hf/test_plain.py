@@ -16,12 +16,21 @@ def family(request, kits, monkeypatch):
     return kits(request.param)
 
 
-def test_log_probs_are_those_of_a_plain_forward(family, play_mixed, measure_mismatch):
+def test_log_probs_are_plain_ones_and_members_of_a_group_decode_together(
+    family, play_mixed, measure_mismatch, play, words
+):
     model = family.model()
     generator = family.generator(model, slots=4, max_completion_tokens=900)
     assert isinstance(generator.runner, plain.PlainRunner)
     episodes = play_mixed(generator, tasks=2)
     assert {len(episode.tokens.images) for episode in episodes} >= {1, 2}
+    assert measure_mismatch(model, family, episodes) <= family.tolerance
+    generator = family.generator(model, slots=4, max_reply_tokens=12)
+    rows = []
+    forward = generator.runner._forward
+    generator.runner._forward = lambda batch, ids, vision: rows.append(len(ids)) or forward(batch, ids, vision)
+    episodes = play(words, words.tasks[:2], generator, group=4)
+    assert max(rows) == 3  # the first of them was computed before the others
     assert measure_mismatch(model, family, episodes) <= family.tolerance
 
 
@@ -32,17 +41,6 @@ def test_it_samples_what_the_engines_cache_samples(kits, play_mixed, monkeypatch
     monkeypatch.setattr(Architecture, "find_lack", lambda self: "it is a test")
     theirs = play_mixed(family.generator(model, slots=3, max_completion_tokens=900), tasks=2)
     assert [one.tokens.completion_ids for one in ours] == [one.tokens.completion_ids for one in theirs]
-
-
-def test_members_of_a_group_decode_together(family, play, words, measure_mismatch):
-    model = family.model()
-    generator = family.generator(model, slots=4, max_reply_tokens=12)
-    rows = []
-    forward = generator.runner._forward
-    generator.runner._forward = lambda batch, ids, vision: rows.append(len(ids)) or forward(batch, ids, vision)
-    episodes = play(words, words.tasks[:2], generator, group=4)
-    assert max(rows) == 3  # the first of them was computed before the others
-    assert measure_mismatch(model, family, episodes) <= family.tolerance
 
 
 @pytest.mark.parametrize("name", ["qwen2_5_vl", "qwen3_5"])

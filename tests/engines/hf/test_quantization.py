@@ -61,7 +61,9 @@ def test_the_language_layers_are_those_of_the_model(name, tmp_path):
     assert {key.removeprefix(f"{decoder}.") for key in find_four_bit(model)} == language
 
 
-def test_log_probs_of_the_engine_are_those_of_the_loss(qwen3, load_quantized, play_mixed, measure_mismatch):
+def test_log_probs_are_those_of_the_loss_and_of_the_saved_model(
+    qwen3, load_quantized, play_mixed, measure_mismatch, tmp_path
+):
     model = adapt(load_quantized())
     with use_merged_adapters(model):
         assert not any(getattr(module, "merged", False) for module in model.modules())
@@ -69,13 +71,6 @@ def test_log_probs_of_the_engine_are_those_of_the_loss(qwen3, load_quantized, pl
     assert measure_mismatch(model, qwen3, episodes) <= 2e-5  # these adapters are larger than the weights they adapt
     with model.disable_adapter():
         assert measure_mismatch(model, qwen3, episodes) > 0.01  # the adapters were at work
-
-
-def test_the_saved_model_is_the_policy_and_has_no_4_bit_weight(
-    qwen3, load_quantized, play_mixed, measure_mismatch, tmp_path
-):
-    model = adapt(load_quantized())
-    episodes = play_mixed(qwen3.generator(model, slots=5), tasks=2)
     merge_adapters(model).save_pretrained(tmp_path / "model")
     saved = loading.load_model(ModelSection(name=str(tmp_path / "model"), dtype="float32"))
     assert not is_quantized(saved)

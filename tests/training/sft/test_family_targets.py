@@ -134,7 +134,7 @@ def test_later_turns_are_the_tokens_of_the_whole_conversation(name):
 
 
 @pytest.mark.parametrize("name", MARKS)
-def test_a_demonstration_learns_the_tokens_that_its_record_gets_again(name, play):
+def test_a_demonstration_learns_the_tokens_that_its_record_gets_again_numbers_of_calls_most(name, play):
     """Scripts write Hermes; what is recorded has the template's syntax, and its text alone gives the same tokens."""
     tokens = open_tokens(name)
     looks = [f"Closer.\n{HERMES[0]}", HERMES[1], viewer.write_answer(ENV, ENV.tasks[0])]
@@ -149,6 +149,12 @@ def test_a_demonstration_learns_the_tokens_that_its_record_gets_again(name, play
     assert HERMES[0] not in said[0].content
     assert episode.answer is not None
     assert tokenize_episode(replace(episode, tokens=None), ENV, tokens) == episode.tokens
+    found = tokenize(tokens, build_messages("I see 4.", 1))
+    weights = compute_token_weights(found, tokens, 60.0)
+    heavy = [i for i, weight in zip(found.completion_ids, weights, strict=True) if weight > 1]
+    text = tokens.tokenizer.decode(heavy).replace(" ", "")  # of JSON, texts as well
+    assert "20.250.5" in text or "0.250.52" in text
+    assert "4" not in text
 
 
 @pytest.mark.parametrize(
@@ -175,14 +181,3 @@ def test_what_an_argument_holds_ends_neither_the_reply_nor_the_call(name, given,
     assert read.error is None
     written = read.call.arguments["factor"]
     assert written.replace("< ", "<").replace("[ ", "[") == given
-
-
-@pytest.mark.parametrize("name", MARKS)
-def test_the_numbers_of_a_call_weigh_more_in_every_syntax(name):
-    tokens = open_tokens(name)
-    found = tokenize(tokens, build_messages("I see 4.", 1))
-    weights = compute_token_weights(found, tokens, 60.0)
-    heavy = [i for i, weight in zip(found.completion_ids, weights, strict=True) if weight > 1]
-    text = tokens.tokenizer.decode(heavy).replace(" ", "")  # of JSON, texts as well
-    assert "20.250.5" in text or "0.250.52" in text
-    assert "4" not in text
