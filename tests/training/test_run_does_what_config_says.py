@@ -59,6 +59,7 @@ EMBEDDING = "model.language_model.embed_tokens.weight"
 LAYER = "model.language_model.layers.1.mlp.down_proj.weight"
 SUPPORT = Path(run_cases.__file__).parent
 WEIGHTS = "model.name=weights"
+SECOND = "model-00002-of-00002.safetensors"
 ONE = "train.max_steps=1"
 
 
@@ -220,11 +221,6 @@ def poison(value, dtype=torch.float32):
     return rewrite(change)
 
 
-def lose_shard(folder):
-    shard(folder)
-    (folder / "model-00002-of-00002.safetensors").unlink()
-
-
 def as_peft_state(tensors):
     """As `torch.save(peft_model.state_dict())` names it: `base_layer`, and the adapter's own tensors."""
     named = {}
@@ -240,11 +236,6 @@ def as_peft_state(tensors):
     return named
 
 
-def cut_shard(folder):
-    shard(folder)
-    cut(folder / "model-00002-of-00002.safetensors")
-
-
 def break_link(folder):
     (folder / "model.safetensors").unlink()
     (folder / "model.safetensors").symlink_to(folder / "blobs" / "4d7a21")
@@ -254,7 +245,7 @@ def lie_in_index(folder):
     shard(folder)
     path = folder / "model.safetensors.index.json"
     index = json.loads(path.read_text())
-    index["weight_map"][EMBEDDING] = "model-00002-of-00002.safetensors"
+    index["weight_map"][EMBEDDING] = SECOND
     assert EMBEDDING in load_file(folder / "model-00001-of-00002.safetensors")
     path.write_text(json.dumps(index))
 
@@ -326,9 +317,11 @@ WEIGHT_ROWS = [
     refuses("T02 no tensors", "a file of a header and no tensor", "", WEIGHTS, ONE, says=NAMED,
         prepare=rewrite(lambda tensors: {})),
     refuses("T02 lost shard", "the second file is not there", "https://github.com/sgl-project/sglang/pull/32279",
-        WEIGHTS, ONE, says=(*NAMED, "model-00002-of-00002.safetensors"), prepare=damage(lose_shard)),
+        WEIGHTS, ONE, says=(*NAMED, SECOND), prepare=damage(lambda folder: shard(folder) or
+        (folder / SECOND).unlink())),
     refuses("T02 cut shard", "the second file is cut", "https://github.com/huggingface/diffusers/issues/11827",
-        WEIGHTS, ONE, says=(*NAMED, "model-00002-of-00002.safetensors"), prepare=damage(cut_shard)),
+        WEIGHTS, ONE, says=(*NAMED, SECOND), prepare=damage(lambda folder: shard(folder) or
+        cut(folder / SECOND))),
     trains("T02 ok: index", "an index that names another file, of files that are whole",
         "https://github.com/Blaizzy/mlx-vlm/pull/1827", WEIGHTS, *STEADY, ONE, holds=is_the_shipped_model,
         prepare=damage(lie_in_index)),
@@ -765,25 +758,20 @@ def at_home(folder, source):
     (folder / "own.yaml").write_text(text)
 
 
-def move_home(folder):
-    copy_model()
+@later
+def move(folder, name):
+    """A model, or the run beside, is in the home folder."""
+    if name == "weights":
+        copy_model()
     (folder / "home").mkdir(exist_ok=True)
-    shutil.move("weights", folder / "home" / "weights")
+    shutil.move(name, folder / "home" / name)
 
 
-def move_prior(folder):
-    (folder / "home").mkdir(exist_ok=True)
-    shutil.move("prior", folder / "home" / "prior")
-
-
-def write_code(folder):
+@later
+def write_code(folder, place="."):
+    (folder / place).mkdir(exist_ok=True)
     for name in ("rewards", "world"):
-        shutil.copy(SUPPORT / f"foreign_{name}.py", folder / f"{name}.py")
-
-
-def write_code_at_home(folder):
-    (folder / "home").mkdir()
-    write_code(folder / "home")
+        shutil.copy(SUPPORT / f"foreign_{name}.py", folder / place / f"{name}.py")
 
 
 def dry(id, did, source, *given, says=(), status=0, **more):
@@ -807,16 +795,16 @@ PATH_ROWS = [
     dry("T13 data unset", "data where a variable that is not set says", "", config="own.yaml", status=2,
         prepare=at_home("${UNSET_HERE}/data"), says=("env.data.source", "UNSET_HERE")),
     dry("T13 episodes", "saved episodes in the home folder", TILDE, "train={method: sft, episodes: ~/prior}", FEW,
-        "log.eval_tasks=0", beside="plain", prepare=move_prior),
+        "log.eval_tasks=0", beside="plain", prepare=move("prior")),
     Case("T13 resume", "resumed a run in the home folder", TILDE, (*RUNS["plain"][0], "train.max_steps=3",
-        "log.name=base", "--resume=~/prior"), says=("resumed from step 2",), beside="plain", prepare=move_prior),
-    dry("T13 model", "a model in the home folder", TILDE, *SMALL, "model.name=~/weights", prepare=move_home),
+        "log.name=base", "--resume=~/prior"), says=("resumed from step 2",), beside="plain", prepare=move("prior")),
+    dry("T13 model", "a model in the home folder", TILDE, *SMALL, "model.name=~/weights", prepare=move("weights")),
     dry("T13 model variable", "a model where a variable says", "", *SMALL, "model.name=${HOME}/weights",
-        prepare=move_home),
+        prepare=move("weights")),
     dry("T13 reward", "a reward in the home folder", TILDE, *SMALL,
-        "reward={type: python, function: '~/rewards.py:half'}", prepare=write_code_at_home),
+        "reward={type: python, function: '~/rewards.py:half'}", prepare=write_code("home")),
     dry("T13 environment", "an environment in the home folder", TILDE, *SMALL, "env.name=~/world.py:Leaves",
-        prepare=write_code_at_home),
+        prepare=write_code("home")),
 ]
 
 # ---------------------------------------------------------------------- T14: prompts that do not fit
@@ -904,7 +892,7 @@ LONG_ROWS = [
 # ---------------------------------------------------------------------- T16, T19: foreign code
 EXITS = "https://github.com/rlcode/reinforcement-learning/pull/123"
 SILENT = "https://github.com/huggingface/trl/issues/3452"
-CODE = {"prepare": write_code}
+CODE = {"prepare": write_code()}
 PLAYS = tells(lambda run: run.steps[1]["episodes/played"] == 8 and run.steps[1]["episodes/scored"] > 0)
 MANY = "train.max_steps=5"
 

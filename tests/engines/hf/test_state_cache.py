@@ -275,15 +275,6 @@ def test_a_layer_with_keys_values_and_states_keeps_all_of_them():
     assert {type(layer) for layer in player.cache.layers} == {KVAndStateLayer}
 
 
-def test_a_conversation_in_a_used_slot_begins_without_a_state():
-    player = Player(build_lfm2_vl(torch.float64), slots=1)
-    for length in (9, 1, 5):
-        row = player.join()
-        player.prefill([row], [player.write_text(length)])
-        player.decode([row])
-        player.leave(row)
-
-
 # ---------------------------------------------------------------------- the engine
 class StateKit(Kit):
     """Qwen3.5 with the tokens of the other tiny models."""

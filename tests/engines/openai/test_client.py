@@ -24,6 +24,10 @@ ZOOM = json.dumps({"factor": 2})
 BROKEN_CALL = viewer.write_zoom(ENV, 2, 0.5, 0.5)
 
 
+def refuse(status, message, **more):
+    return make_response(status, {"error": {"message": message, **more}})
+
+
 @pytest.fixture
 def ask(play):
     """Plays the first task against a server that gives these answers, the last one for ever: (episodes, server)."""
@@ -300,20 +304,18 @@ def test_an_empty_reply_goes_back_with_a_mark_because_servers_refuse_empty_messa
 @pytest.mark.parametrize(
     "trouble",
     [
-        make_response(429, {"error": {"message": "later"}}),
-        make_response(529, {"error": {"message": "later"}}),
+        refuse(429, "later"),
+        refuse(529, "later"),
         make_response(200, "upstream is busy"),
-        make_response(200, {"error": {"message": "Overloaded"}}),
-        make_response(200, {"error": {"message": "Service unavailable"}}),
+        refuse(200, "Overloaded"),
+        refuse(200, "Service unavailable"),
         make_response(429, {"error": {"message": "Quota exceeded"}}, Retry_After="0"),
-        make_response(429, {"error": {"message": "Resource has been exhausted (e.g. check quota).", "code": 429}}),
-        make_response(429, {"error": {"message": "quota per minute exceeded, retry in 1 s", "code": "rate_limit"}}),
-        make_response(
-            429, {"error": {"message": "Rate limit (TPM). Try again in 1s. More: https://x/account/billing"}}
-        ),
+        refuse(429, "Resource has been exhausted (e.g. check quota).", code=429),
+        refuse(429, "quota per minute exceeded, retry in 1 s", code="rate_limit"),
+        refuse(429, "Rate limit (TPM). Try again in 1s. More: https://x/account/billing"),
         make_completion("", finish="error") | {"choices": [{"message": {"content": ""}, "error": {"code": 502}}]},
         make_response(204),
-        make_response(200, {"error": {"message": "overloaded", "code": 502}}),
+        refuse(200, "overloaded", code=502),
         make_completion("", *[("x", "zoom", "{}")] * 300),
         servers.cut_body,
         servers.hang_up,
@@ -352,7 +354,7 @@ def test_retry_after_is_waited_for_unless_it_says_nothing_or_is_longer_than_the_
 @pytest.mark.parametrize(
     ("answer", "words"),
     [
-        (make_response(400, {"error": {"message": "too many images"}}), "HTTP 400: too many images"),
+        (refuse(400, "too many images"), "HTTP 400: too many images"),
         (make_response(422, {"detail": "no seed"}), "HTTP 422: no seed"),
         (servers.flood_body, "the body of the reply is larger than 16777216 bytes"),
     ],
@@ -368,20 +370,20 @@ def test_what_will_not_pass_is_asked_once_and_ends_that_episode(ask_one, answer,
 @pytest.mark.parametrize(
     ("answer", "words"),
     [
-        (make_response(401, {"error": {"message": "no such key"}}), "HTTP 401: no such key"),
+        (refuse(401, "no such key"), "HTTP 401: no such key"),
         (make_response(403, {}), "HTTP 403"),
         (
-            make_response(404, {"error": {"message": "The model `m` does not exist"}}),
+            refuse(404, "The model `m` does not exist"),
             "'m': HTTP 404: The model `m` does not",
         ),
         (make_response(307, Location="https://elsewhere.org/v1"), r"it points to https://elsewhere.org/v1"),
         (make_response(200, "<html>Please sign in"), "Please sign in.* is a sign-in needed"),
-        (make_response(200, {"error": {"message": "no access to m"}}), "no access to m"),
+        (refuse(200, "no access to m"), "no access to m"),
         (make_response(200, {"detail": "Not Found"}), "Not Found"),
         (make_response(200, {"object": "error", "message": "no model m", "code": 404}), "no model m"),
-        (make_response(402, {"error": {"message": "Insufficient Balance"}}), "Insufficient Balance"),
-        (make_response(429, {"error": {"message": "Over.", "code": "insufficient_quota"}}), "Over.*no pause helps"),
-        (make_response(400, {"error": {"message": "Your credit balance is too low"}}), "balance is too low"),
+        (refuse(402, "Insufficient Balance"), "Insufficient Balance"),
+        (refuse(429, "Over.", code="insufficient_quota"), "Over.*no pause helps"),
+        (refuse(400, "Your credit balance is too low"), "balance is too low"),
     ],
 )
 def test_an_endpoint_that_will_never_answer_ends_the_run_at_once(ask, answer, words):
@@ -410,7 +412,7 @@ def test_refusals_end_no_run_while_a_reply_may_still_come_or_words_differ_or_pro
     words = ("image is gray", "image is blue", "too large")
     episodes, _ = ask(by=lambda body, n: make_response(400, words[n % 3]), tasks=9, concurrency=1)
     assert len(episodes) == 9
-    filtered = make_response(400, {"error": {"message": "The prompt was filtered", "code": "content_filter"}})
+    filtered = refuse(400, "The prompt was filtered", code="content_filter")
     episodes, server = ask(filtered, tasks=6)
     assert {episode.info["error"] for episode in episodes} == {"content_filter: HTTP 400: The prompt was filtered"}
     assert (len(server.requests), episodes[0].scores.total) == (6, None)

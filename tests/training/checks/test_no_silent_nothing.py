@@ -1,6 +1,5 @@
 """A run that would do nothing, or something else than it says, is refused or says so, before it begins if possible."""
 
-import json
 import re
 import shutil
 from pathlib import Path
@@ -10,6 +9,7 @@ import yaml
 from trl.trainer import grpo_trainer
 
 from tests.support import forks, killer
+from tests.support.run_cases import edit_json
 from viewbox.errors import ConfigError
 from viewbox.rollouts.store.run_folder import read_metrics
 from viewbox.training import command as train
@@ -198,16 +198,14 @@ def test_the_reference_model_has_the_revision_of_the_policy(start, monkeypatch):
 
 
 # ---------------------------------------------------------------------- models
-def name_bert(folder):
-    found = json.loads((folder / "config.json").read_text())
-    (folder / "config.json").write_text(json.dumps({**found, "model_type": "bert", "architectures": []}))
-
-
 @pytest.mark.parametrize(
     ("damage", "says"),
     [
         (lambda folder: (folder / "model.safetensors").unlink(), "no file named model.safetensors"),
-        (name_bert, "model_type 'bert' is no model of images and text in transformers"),
+        (
+            lambda folder: edit_json(folder / "config.json", model_type="bert", architectures=[]),
+            "model_type 'bert' is no model of images",
+        ),
     ],
 )
 def test_a_model_that_cannot_be_trained_is_refused(start, tiny_folder, tmp_path, damage, says):

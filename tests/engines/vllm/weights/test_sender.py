@@ -10,7 +10,9 @@ from peft import LoraConfig, get_peft_model
 from tests.support.servers import hang_up, make_response
 from tests.support.vllm_server import TrainedVLLM
 from viewbox.configs.schema import parse
+from viewbox.configs.sections import ModelSection
 from viewbox.engines.generator import GeneratorError
+from viewbox.engines.hf import loading
 from viewbox.engines.hf.adapters import use_merged_adapters
 from viewbox.engines.openai.client import EndpointError
 from viewbox.engines.table import get_engine
@@ -52,9 +54,6 @@ def equal_weights(model, other):
 
 # ---------------------------------------------------------------------- which tensors
 def test_the_head_is_sent_also_where_it_is_the_embedding():
-    from viewbox.configs.sections import ModelSection
-    from viewbox.engines.hf import loading
-
     model = loading.load_model(ModelSection(name="package:tiny_viewer"))
     sent = dict(iterate_weights(model))
     assert model.config.get_text_config().tie_word_embeddings
@@ -89,10 +88,8 @@ def test_what_a_two_byte_server_gets_holds_small_changes_on_average(policy, weig
             weight.data *= 1e-3
     before = layer.base_layer.weight.detach().double()
     exact = 2 * (layer.lora_B["default"].weight.double() @ layer.lora_A["default"].weight.double())  # alpha / r = 8 / 4
-    name = next(
-        name for name, _ in policy.named_parameters() if name.endswith("layers.0.mlp.down_proj.base_layer.weight")
-    )
-    name = name.replace(".base_layer", "")
+    end = "layers.0.mlp.down_proj.base_layer.weight"
+    name = next(name for name, _ in policy.named_parameters() if name.endswith(end)).replace(".base_layer", "")
     dtype = server and getattr(torch, server)
     with use_merged_adapters(adapted):
         rounds = [dict(iterate_weights(adapted, dtype, seed))[name] for seed in range(100)]
