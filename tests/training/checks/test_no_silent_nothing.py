@@ -204,7 +204,7 @@ def test_the_reference_model_has_the_revision_of_the_policy(start, monkeypatch):
         (lambda folder: (folder / "model.safetensors").unlink(), "no file named model.safetensors"),
         (
             lambda folder: edit_json(folder / "config.json", model_type="bert", architectures=[]),
-            "model_type 'bert' is no model of images",
+            "model_type 'bert' is no model of images and text in transformers",
         ),
     ],
 )

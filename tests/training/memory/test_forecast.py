@@ -9,13 +9,15 @@ from peft import LoraConfig
 from transformers import AutoConfig
 
 from tests.support import forks, sharded_update
+from tests.support.families import list_names, save_family
 from tests.support.grpo_kit import make_trainer
 from tests.support.tiny_models import Strips
 from tests.test_benchmarks import load as load_benchmark
 from viewbox.configs.schema import parse
-from viewbox.training.memory.forecast import predict_workload
-from viewbox.training.memory.workload import Workload, count_bytes
-from viewbox.training.plan import read_known_models
+from viewbox.training.memory.forecast import predict, predict_workload
+from viewbox.training.memory.measure import run_updates
+from viewbox.training.memory.workload import Workload, count_bytes, find_workload
+from viewbox.training.plan import Plan, read_known_models
 from viewbox.training.precision import build_model
 from viewbox.training.trainer_args import build_trainer_arguments
 
@@ -111,3 +113,27 @@ def test_the_share_of_a_gpu_is_near_what_one_of_two_processes_keeps(tmp_path, to
     assert parts["weights"] + parts["optimizer"] == pytest.approx(measured["held"], rel=1e-3)
     assert parts["gradients"] == pytest.approx(measured["held"] / 3, rel=1e-3)
     assert math.isclose(forecast.peak.peak, measured["peak"], rel_tol=TOLERANCE), (measured, forecast)
+
+
+# ---------------------------------------------------------------------- every family
+@pytest.mark.parametrize("name", list_names("gemma3", "internvl", "lfm2_vl"))
+def test_the_forecast_is_near_what_two_updates_take(tmp_path, name):
+    config = parse(
+        {
+            "model": {"name": str(save_family(name, tmp_path)), "dtype": "float32"},
+            "env": {"name": "digits", "max_turns": 3, "max_pixels": 64 * 64},
+            "rollout": {"max_completion_tokens": 400, "max_reply_tokens": 40, "slots": 8},
+            "train": {"per_device_train_batch_size": 8, "num_generations": 4, "use_cpu": True},
+            "log": {"eval_tasks": 0},
+        }
+    )
+    plan = Plan(config)
+    forecast, workload, (model_config, processor) = predict(plan), find_workload(plan), plan.known_model
+    assert workload.describe() == forecast.workload.describe()
+    model = build_model(config, model_config, "cpu")
+    given = [*model.parameters(), *model.buffers()]
+    with LiveBytes(given) as counter:
+        run_updates(model, config, build_trainer_arguments(config, "runs"), workload, processor)
+    ratio = forecast.phases[-1].peak / (counter.peak + count_bytes(given))
+    assert not forecast.left_out
+    assert abs(ratio - 1) < (TOLERANCE if name == "qwen3_5" else 0.2)
