@@ -1,7 +1,10 @@
 """A run that would do nothing, or something else than it says, is refused or says so, before it begins if possible."""
 
+import os
 import re
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -124,6 +127,21 @@ def test_a_disk_that_is_full_in_the_middle_of_a_run_ends_it_with_2_and_a_sentenc
 def test_a_launcher_that_asks_for_what_would_not_happen_is_refused(variables, words):
     with pytest.raises(ConfigError, match=words):
         check_launch(variables=variables)
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize(("number", "fails"), [(1, False), (2, True)])
+def test_accelerate_itself_sets_the_variables_that_are_looked_for(number, fails):
+    launch = [Path(sys.executable).with_name("accelerate"), "launch", "--cpu", "--no_python"]
+    others = ("ACCELERATE", "MASTER_", "WORLD")
+    clean = {name: value for name, value in os.environ.items() if not name.startswith(others)}
+    command = [*launch, "--num_processes", str(number), "env"]
+    said = subprocess.run(command, capture_output=True, text=True, env=clean).stdout
+    found = dict(line.split("=", 1) for line in said.splitlines() if "=" in line)
+    if not fails:
+        return check_launch(variables=found)
+    with pytest.raises(ConfigError, match="several processes and started one"):
+        check_launch(variables=found)
 
 
 # ---------------------------------------------------------------------- what is said
