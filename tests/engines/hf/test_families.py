@@ -7,16 +7,11 @@ import pytest
 from peft import LoraConfig, get_peft_model
 from PIL import Image
 
-from tests.support.families import NAMES, list_names
+from tests.support.families import FAMILIES, NAMES, list_names
 from tests.support.tables import each
 from viewbox.core.messages import Message
 from viewbox.engines.hf.adapters import use_merged_adapters
 from viewbox.images.ref import ImageRef
-
-
-@pytest.fixture(scope="module", params=NAMES)
-def family(request, kits):
-    return kits(request.param)
 
 
 @pytest.fixture(scope="module", params=list_names("qwen3_vl"))
@@ -32,14 +27,18 @@ def said(episodes):
     return [episode.tokens.completion_ids for episode in episodes]
 
 
-def test_log_probs_are_those_of_a_plain_forward(family, play_mixed, measure_mismatch):
+@pytest.mark.parametrize("name", NAMES)
+def test_log_probs_are_those_of_a_plain_forward(kits, name, play_mixed, measure_mismatch):
+    family = kits(name)
     model = family.model()
     episodes = play_mixed(generate(family, model), tasks=2)
     assert {len(episode.tokens.images) for episode in episodes} >= {1, 2}
     assert measure_mismatch(model, family, episodes) <= family.tolerance
 
 
-def test_a_prompt_has_the_ids_of_the_familys_own_processor(family):
+@pytest.mark.parametrize("name", FAMILIES)
+def test_a_prompt_has_the_ids_of_the_familys_own_processor(kits, name):
+    family = kits(name)
     picture = ImageRef.of(Image.linear_gradient("L").resize((90, 60)))
     messages = [Message("system", ("Be brief.",)), Message("user", ("What is this?", picture, "So?"))]
     ids, images = family.tokens.encode_prompt(messages, ())
