@@ -20,8 +20,8 @@ def base(tmp_path):
     """A base model's folder with this text as its README.md (None: without)."""
 
     def make(readme, config=None):
-        folder = tmp_path / "base"
-        folder.mkdir(exist_ok=True)
+        folder = tmp_path / f"base-{len(list(tmp_path.iterdir()))}"
+        folder.mkdir()
         if readme is not None:
             (folder / "README.md").write_text(readme)
         if config is not None:
