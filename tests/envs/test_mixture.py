@@ -144,8 +144,8 @@ def test_a_saved_run_is_scored_as_it_was_played(env, tmp_path):
 @pytest.mark.parametrize(
     ("section", "why"),
     [
-        ({"name": "gift:Env"}, "would import and run gift"),
-        ({"reward": {"type": "python", "function": "gift:score"}}, "would import and run gift"),
+        ({"name": "gift:Env"}, "own files: chest_xray, .*with --env"),
+        ({"reward": {"type": "python", "function": "gift:score"}}, "with --reward"),
         ({"reward": {"type": "judge", "endpoint": "https://x.example", "model": "m"}}, "judge"),
     ],
 )

@@ -16,15 +16,17 @@ def family(request, kits, monkeypatch):
     return kits(request.param)
 
 
-def test_log_probs_are_plain_ones_and_members_of_a_group_decode_together(
-    family, play_mixed, measure_mismatch, play, words
-):
+def test_log_probs_are_those_of_a_plain_forward(family, play_mixed, measure_mismatch):
     model = family.model()
     generator = family.generator(model, slots=4, max_completion_tokens=900)
     assert isinstance(generator.runner, plain.PlainRunner)
     episodes = play_mixed(generator, tasks=2)
     assert {len(episode.tokens.images) for episode in episodes} >= {1, 2}
     assert measure_mismatch(model, family, episodes) <= family.tolerance
+
+
+def test_members_of_a_group_decode_together(family, play, words, measure_mismatch):
+    model = family.model()
     generator = family.generator(model, slots=4, max_reply_tokens=12)
     rows = []
     forward = generator.runner._forward

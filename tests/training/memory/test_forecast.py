@@ -5,25 +5,20 @@ import math
 import re
 
 import pytest
-import torch
 from peft import LoraConfig
 from transformers import AutoConfig
 
 from tests.support import forks, sharded_update
-from tests.support.families import list_names, save_family
 from tests.support.grpo_kit import make_trainer
 from tests.support.tiny_models import Strips
-from tests.test_benchmarks import load as load_benchmark
-from viewbox.configs.schema import load, parse
-from viewbox.errors import ModelError
-from viewbox.training.memory.forecast import predict, predict_workload
-from viewbox.training.memory.measure import run_updates
-from viewbox.training.memory.workload import Workload, count_bytes, find_workload
-from viewbox.training.plan import Plan, find_model_shapes, read_known_models
+from viewbox.configs.schema import parse
+from viewbox.training.memory.forecast import predict_workload
+from viewbox.training.memory.measure import LiveBytes
+from viewbox.training.memory.workload import Workload, count_bytes
+from viewbox.training.plan import read_known_models
 from viewbox.training.precision import build_model
 from viewbox.training.trainer_args import build_trainer_arguments
 
-LiveBytes = load_benchmark("live_bytes").LiveBytes
 TOLERANCE = 0.15
 LORA = {"r": 4, "target_modules": ".*language_model.*_proj"}
 
@@ -115,57 +110,3 @@ def test_the_share_of_a_gpu_is_near_what_one_of_two_processes_keeps(tmp_path, to
     assert parts["weights"] + parts["optimizer"] == pytest.approx(measured["held"], rel=1e-3)
     assert parts["gradients"] == pytest.approx(measured["held"] / 3, rel=1e-3)
     assert math.isclose(forecast.peak.peak, measured["peak"], rel_tol=TOLERANCE), (measured, forecast)
-
-
-# ---------------------------------------------------------------------- every family
-@pytest.mark.parametrize("name", list_names("gemma3", "internvl", "lfm2_vl"))
-def test_the_forecast_is_near_what_two_updates_take(tmp_path, name):
-    config = parse(
-        {
-            "model": {"name": str(save_family(name, tmp_path)), "dtype": "float32"},
-            "env": {"name": "digits", "max_turns": 3, "max_pixels": 64 * 64},
-            "rollout": {"max_completion_tokens": 400, "max_reply_tokens": 40, "slots": 8},
-            "train": {"per_device_train_batch_size": 8, "num_generations": 4, "use_cpu": True},
-            "log": {"eval_tasks": 0},
-        }
-    )
-    plan = Plan(config)
-    forecast, workload, (model_config, processor) = predict(plan), find_workload(plan), plan.known_model
-    assert workload.describe() == forecast.workload.describe()
-    model = build_model(config, model_config, "cpu")
-    given = [*model.parameters(), *model.buffers()]
-    with LiveBytes(given) as counter:
-        run_updates(model, config, build_trainer_arguments(config, "runs"), workload, processor)
-    ratio = forecast.phases[-1].peak / (counter.peak + count_bytes(given))
-    assert not forecast.left_out
-    assert abs(ratio - 1) < (TOLERANCE if name == "qwen3_5" else 0.2)
-
-
-# ---------------------------------------------------------------------- shapes without a network and without weights
-@pytest.mark.parametrize(
-    ("name", "model", "size"),  # `total_size` of the model's index of safetensors, in bytes
-    [
-        ("qwen3_vl_4b_lora", "Qwen/Qwen3-VL-4B-Instruct", 8_875_631_616),
-        ("qwen3_vl_4b_lora", "Qwen/Qwen3-VL-8B-Instruct", 17_534_247_392),
-        ("qwen3_vl_4b_lora", "Qwen/Qwen3-VL-32B-Instruct", 66_714_780_128),
-        ("qwen2_5_vl_3b", "Qwen/Qwen2.5-VL-3B-Instruct", 7_509_245_952),
-    ],
-)
-def test_the_shapes_of_known_models_are_those_that_are_released(name, model, size):
-    assert load(name).model.name in read_known_models()
-    config = load(name, [f"model.name={model}"])
-    model_config, processor = find_model_shapes(config.model, 512 * 512)
-    weights = {name: w for name, w in build_model(config, model_config).named_parameters() if ".lora_" not in name}
-    assert processor is None
-    assert 2 * sum(w.numel() for w in weights.values()) == size
-    assert {w.dtype for w in weights.values()} == {torch.bfloat16}
-
-
-def test_a_folder_needs_no_weights_and_what_is_not_here_is_said_with_what_is_needed(tmp_path):
-    for name in ("nobody/no-such-model", tmp_path):
-        with pytest.raises(ModelError, match=r"config\.json"):
-            find_model_shapes(load("qwen3_vl_4b_lora", [f"model.name={name}"]).model, 512 * 512)
-    known = read_known_models()["Qwen/Qwen3-VL-4B-Instruct"]["config"]
-    (tmp_path / "config.json").write_text(json.dumps(known))
-    config = load("qwen3_vl_4b_lora", [f"model.name={tmp_path}"])
-    assert find_model_shapes(config.model, 512 * 512)[0].get_text_config().hidden_size == 2560
