@@ -35,9 +35,8 @@ SLOW = (
     "tools/specialists/models", "tools/specialists/test_mcp.py", "training", "viewer",
 )  # fmt: skip
 # What takes long and repeats at length what other tests show once: `make nightly`, or name the file.
-NIGHTLY = (  # families in every setting, benchmarks, launchers, servers that end, trained agents
-    "engines/hf/test_families_at_length.py", "engines/vllm/weights/test_ends_of_runs.py", "test_benchmarks.py",
-    "training/checks/test_accelerate.py", "training/test_agents.py",
+NIGHTLY = (  # servers that end, benchmarks, trained agents
+    "engines/vllm/weights/test_ends_of_runs.py", "test_benchmarks.py", "training/test_agents.py",
 )  # fmt: skip
 # What needs an environment of its own, with `make test-vllm` and `make test-verl`
 OTHER_ENVIRONMENTS = ("vllm", "verl")

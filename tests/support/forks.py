@@ -7,6 +7,7 @@ once. The first one costs the imports, some 8 s. The process that is forked runs
 import multiprocessing
 import os
 import runpy
+import socket
 import sys
 import tempfile
 from dataclasses import dataclass
@@ -66,6 +67,15 @@ def start(main, *arguments, folder, **environment):
     process = FORKS.Process(target=_run, args=given, daemon=True)  # ends with the tests
     process.start()
     return Fork(process, output)
+
+
+def list_ranks(count):
+    """The variables of each of `count` processes, as a launcher sets them."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = str(free.getsockname()[1])
+    shared = {"WORLD_SIZE": str(count), "LOCAL_WORLD_SIZE": str(count), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
+    return [shared | {"RANK": str(rank), "LOCAL_RANK": str(rank)} for rank in range(count)]
 
 
 def _run(main, arguments, folder, output, environment):

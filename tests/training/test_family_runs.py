@@ -107,7 +107,7 @@ def test_the_engine_and_the_loss_agree_and_the_run_goes_on_from_its_checkpoint_a
 
 
 @pytest.mark.parametrize("kind", RUNS)
-def test_plain_transformers_and_rollout_load_a_saved_model_and_give_the_same_log_probs(family, runs, kind):
+def test_a_saved_model_has_all_that_its_base_has_and_others_load_it_and_give_the_same_log_probs(family, runs, kind):
     saved = runs(kind)[1] / "model"
     model, processor, episodes = load(saved), AutoProcessor.from_pretrained(saved), play(saved)
     assert measure_difference(model, processor, episodes) <= TOLERANCE
@@ -120,11 +120,6 @@ def test_plain_transformers_and_rollout_load_a_saved_model_and_give_the_same_log
             measure_difference(adapted.merge_and_unload(), AutoProcessor.from_pretrained(adapter), episodes)
             <= TOLERANCE
         )
-
-
-@pytest.mark.parametrize("kind", RUNS)
-def test_a_saved_model_has_all_that_its_base_has(family, runs, kind):
-    saved = runs(kind)[1] / "model"
     assert {file.name for file in family.iterdir()} <= {file.name for file in saved.iterdir()}
     given = {file: json.loads((family / file).read_text()) for file in ("generation_config.json", "config.json")}
     kept = {file: json.loads((saved / file).read_text()) for file in given}

@@ -41,12 +41,9 @@ def spoil(monkeypatch):
 @pytest.mark.parametrize("content", [RUN, SUPERVISED], ids=["grpo", "sft"])
 def test_a_step_without_a_finite_gradient_changes_no_weight_and_is_said(tmp_path, tiny_folder, spoil, caplog, content):
     spoil(2)
-    content = {
-        **content,
-        "train": {**content["train"], **TRAIN, "max_steps": 3, "save_steps": 1, "save_total_limit": 5},
-    }
+    train = {"max_steps": 3, "save_steps": 1, "save_total_limit": 5}
     with on_path(tmp_path):
-        folder = run(write_config(tmp_path, tiny_folder, "run", content, log={"eval_tasks": 0}))
+        folder = run(write_config(tmp_path, tiny_folder, "run", content, train=train, log={"eval_tasks": 0}))
     weights = [load_file(folder / "checkpoints" / f"checkpoint-{step}" / "model.safetensors") for step in (1, 2, 3)]
     assert all(torch.equal(weights[0][name], weights[1][name]) for name in weights[0])
     assert any(not torch.equal(weights[1][name], weights[2][name]) for name in weights[0])
@@ -77,10 +74,15 @@ def test_a_run_that_diverges_ends_with_the_last_good_weights_and_goes_on_from_th
     assert all(value.isfinite().all() for value in load_file(folder / "model" / "model.safetensors").values())
 
 
-def test_a_short_run_without_any_finite_gradient_ends_too(tmp_path, tiny_folder, spoil, capsys):
-    spoil(1, 2)
+def test_a_short_run_without_any_finite_gradient_or_finite_weights_ends_too(tmp_path, tiny_folder, spoil, capsys):
     with on_path(tmp_path):
-        folder = run(write_config(tmp_path, tiny_folder, train={"max_steps": 2}, log={"eval_tasks": 0}), code=2)
+        path = write_config(tmp_path, tiny_folder, train={"learning_rate": 1e39}, log={"eval_tasks": 0})
+        run(path, code=2)
+        assert "no checkpoint was saved: start again with a smaller train" in capsys.readouterr().err
+        spoil(1, 2)
+        folder = run(
+            write_config(tmp_path, tiny_folder, "short", train={"max_steps": 2}, log={"eval_tasks": 0}), code=2
+        )
     assert "2 steps in a row had no finite gradient" in capsys.readouterr().err
     assert not (folder / "model").exists()
 
@@ -103,31 +105,24 @@ def test_weights_that_are_no_longer_finite_are_not_saved_and_the_last_checkpoint
     assert not (folder / "checkpoints" / "checkpoint-3").exists()
 
 
-def test_a_run_that_diverges_before_a_checkpoint_says_so(tmp_path, tiny_folder, capsys):
-    with on_path(tmp_path):
-        path = write_config(tmp_path, tiny_folder, train={"learning_rate": 1e39}, log={"eval_tasks": 0})
-        run(path, code=2)
-    assert "no checkpoint was saved: start again with a smaller train.learning_rate" in capsys.readouterr().err
+FULL = torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2 GiB")
+ON_A_CPU = RuntimeError("[enforce fail at x.cpp:1] DefaultCPUAllocator: can't allocate memory")
+PLACES = {
+    "loss": (EpisodeGRPOTrainer, "compute_loss", FULL),
+    "generation": (ModelRunner, "decode", FULL),
+    "on a CPU": (ModelRunner, "prefill", ON_A_CPU),
+    "loading": (Plan, "load", MemoryError()),
+}
 
 
-@pytest.mark.parametrize(
-    ("place", "error"),
-    [
-        ((EpisodeGRPOTrainer, "compute_loss"), torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2 GiB")),
-        ((ModelRunner, "decode"), torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2 GiB")),
-        (
-            (ModelRunner, "prefill"),
-            RuntimeError("[enforce fail at x.cpp:1] DefaultCPUAllocator: can't allocate memory"),
-        ),
-        ((Plan, "load"), MemoryError()),
-    ],
-    ids=["loss", "generation", "on a CPU", "loading"],
-)
-def test_a_run_without_enough_memory_says_what_takes_less(tmp_path, tiny_folder, monkeypatch, capsys, place, error):
+@pytest.mark.parametrize(("owner", "name", "error"), PLACES.values(), ids=PLACES)
+def test_without_enough_memory_a_run_says_what_takes_less(
+    tmp_path, tiny_folder, monkeypatch, capsys, owner, name, error
+):
     def fail(*args, **kwargs):
         raise error
 
-    monkeypatch.setattr(*place, fail)
+    monkeypatch.setattr(owner, name, fail)
     monkeypatch.setattr(training_run, "check_parity", lambda *given: None)
     with on_path(tmp_path):
         run(write_config(tmp_path, tiny_folder, log={"eval_tasks": 0}), code=2)

@@ -3,7 +3,6 @@
 import io
 import json
 import shutil
-import socket
 from contextlib import redirect_stdout
 from types import SimpleNamespace
 
@@ -14,6 +13,7 @@ from transformers import TrainerControl, TrainerState
 
 from tests.support import forks, two_evaluations
 from tests.support.runs import RUN, have_equal_weights, on_path, read_steps, read_weights, run, write_config
+from tests.support.tables import each
 from viewbox.records import Episode, Task
 from viewbox.rollouts.scoring.compare import compare_runs, find_held_out
 from viewbox.rollouts.store.reader import load
@@ -42,37 +42,35 @@ def follow(*evaluations, every=2, patience=None, max_steps=100, before=None):
     return trainer.best and trainer.best.step, saved, step
 
 
-@pytest.mark.parametrize(
-    ("rewards", "steps", "saved", "best"),
-    [
-        ([0.1, 0.3, 0.3, 0.2, 0.4], 10, [2, 4, 10], 10),
-        ([0.1, 0.2, 0.3], 5, [2, 4, 5], 5),  # the last step is evaluated too
-        ([float("nan")] * 6, 12, [], None),
-    ],
-)
-def test_a_checkpoint_is_saved_whenever_the_reward_is_the_best_so_far(rewards, steps, saved, best):
-    assert follow(*((reward, 1.0) for reward in rewards), max_steps=steps)[:2] == (best, saved)
+def score(*rewards):
+    return [(reward, 1.0) for reward in rewards]
 
 
-@pytest.mark.parametrize(
-    ("before", "evaluations", "best", "saved"),
-    [
-        (0.080, [(0.077, 1.0), (0.071, 1.0)], 0, [0]),
-        (0.080, [(0.077, 1.0), (0.081, 1.0)], 2, [0, 2]),
-        (0.47, [(0.97, 0.48), (0.60, 1.0)], 2, [0, 2]),  # the reward fails on wrong answers at step 1
-        (0.47, [(0.60, 0.99), (0.70, 0.97)], 1, [0, 1]),  # 1 % fewer is chance, and it does not add up
-    ],
-)
-def test_the_best_step_is_none_with_fewer_scored_episodes_and_may_be_that_before_training(
-    before, evaluations, best, saved
+FALLING, TURNING = score(0.077, 0.071), score(0.077, 0.081)
+FOLLOWED = [  # evaluations, how the training is followed; the best step, those saved, and the last step
+    (score(0.1, 0.3, 0.3, 0.2, 0.4), {"max_steps": 10}, 10, [2, 4, 10], 10),
+    (score(0.1, 0.2, 0.3), {"max_steps": 5}, 5, [2, 4, 5], 5),  # the last step is evaluated too
+    (score(*[float("nan")] * 6), {"max_steps": 12}, None, [], 12),
+    # the best step may be that before training, and has no fewer scored episodes
+    (FALLING, {"every": 1, "max_steps": 2, "before": 0.080}, 0, [0], 2),
+    (TURNING, {"every": 1, "max_steps": 2, "before": 0.080}, 2, [0, 2], 2),
+    ([(0.97, 0.48), (0.60, 1.0)], {"every": 1, "max_steps": 2, "before": 0.47}, 2, [0, 2], 2),  # fails on wrong answers
+    ([(0.60, 0.99), (0.70, 0.97)], {"every": 1, "max_steps": 2, "before": 0.47}, 1, [0, 1], 2),  # 1 % is chance
+    # training stops after so many evaluations without a better reward
+    *(
+        (score(0.1, 0.3, 0.2, 0.4, 0.4, 0.3, 0.5), {"patience": patience, "max_steps": 14}, best, saved, last)
+        for patience, best, saved, last in (
+            (1, 4, [2, 4], 6), (2, 8, [2, 4, 8], 12), (3, 14, [2, 4, 8, 14], 14), (None, 14, [2, 4, 8, 14], 14),
+        )
+    ),
+]  # fmt: skip
+
+
+@each("evaluations, settings, best, saved, last", FOLLOWED)
+def test_the_best_checkpoints_are_saved_and_training_stops_without_a_better_one(
+    evaluations, settings, best, saved, last
 ):
-    assert follow(*evaluations, every=1, max_steps=2, before=before)[:2] == (best, saved)
-
-
-@pytest.mark.parametrize(("patience", "last"), [(1, 6), (2, 12), (3, 14), (None, 14)])
-def test_training_stops_after_so_many_evaluations_without_a_better_reward(patience, last):
-    rewards = [(reward, 1.0) for reward in (0.1, 0.3, 0.2, 0.4, 0.4, 0.3, 0.5)]
-    assert follow(*rewards, patience=patience, max_steps=14)[2] == last
+    assert follow(*evaluations, **settings) == (best, saved, last)
 
 
 # ---------------------------------------------------------------------- whole runs
@@ -103,12 +101,26 @@ def last(start):
     return start("last", "log.keep_best=false", "train.save_total_limit=null")
 
 
-def test_every_second_step_and_the_last_one_have_held_out_figures_in_their_line(whole):
+def test_every_second_step_and_the_last_one_have_held_out_figures_and_the_best_weights_are_the_saved_ones(whole, told):
     lines = read_steps(whole)
     assert [line["step"] for line in lines] == [1, 2, 3]
     assert [line["step"] for line in lines if "held_out/reward" in line] == [2, 3]
     assert {"held_out/tools/rate", "held_out/rewards/label/mean", "held_out/best"} <= lines[1].keys()
     assert all("reward" in line for line in lines)  # those of the step are there as ever
+    lines = [line for line in told[1].splitlines() if line.startswith("step ")]
+    assert "held-out" not in lines[0]
+    assert "held-out 0." in lines[1]
+    assert "(best 0." in lines[1]
+    rewards = {line["step"]: line["held_out/reward"] for line in read_steps(whole) if "held_out/reward" in line}
+    rewards[0] = json.loads((whole / "before.json").read_text())["before"]["reward"]
+    best = max(rewards, key=lambda step: (rewards[step], -step))
+    summary = json.loads((whole / "summary.json").read_text())
+    assert summary["saved"] == {"step": best, "held_out_reward": rewards[best]}
+    assert summary["held_out"]["after"]["reward"] == pytest.approx(rewards[best], abs=1e-6)
+    kept = {path.name for path in (whole / "checkpoints").glob("checkpoint-*")}
+    assert kept == {f"checkpoint-{best}", "checkpoint-3"}
+    saved = load_file(whole / "checkpoints" / f"checkpoint-{best}" / "model.safetensors")
+    assert all(torch.equal(weight, read_weights(whole)[name]) for name, weight in saved.items())
 
 
 def test_the_held_out_episodes_of_the_first_the_best_and_the_last_step_are_stored(whole):
@@ -138,23 +150,6 @@ def test_of_held_out_episodes_only_those_of_three_steps_stay(tmp_path):
     assert len(list(load(tmp_path / "held_out" / "8"))) == 1
 
 
-def test_the_best_weights_are_the_saved_ones_and_their_checkpoint_is_kept(whole, told):
-    lines = [line for line in told[1].splitlines() if line.startswith("step ")]
-    assert "held-out" not in lines[0]
-    assert "held-out 0." in lines[1]
-    assert "(best 0." in lines[1]
-    rewards = {line["step"]: line["held_out/reward"] for line in read_steps(whole) if "held_out/reward" in line}
-    rewards[0] = json.loads((whole / "before.json").read_text())["before"]["reward"]
-    best = max(rewards, key=lambda step: (rewards[step], -step))
-    summary = json.loads((whole / "summary.json").read_text())
-    assert summary["saved"] == {"step": best, "held_out_reward": rewards[best]}
-    assert summary["held_out"]["after"]["reward"] == pytest.approx(rewards[best], abs=1e-6)
-    kept = {path.name for path in (whole / "checkpoints").glob("checkpoint-*")}
-    assert kept == {f"checkpoint-{best}", "checkpoint-3"}
-    saved = load_file(whole / "checkpoints" / f"checkpoint-{best}" / "model.safetensors")
-    assert all(torch.equal(weight, read_weights(whole)[name]) for name, weight in saved.items())
-
-
 def test_evaluations_do_not_change_what_is_learned(start, whole):
     folder = start("unwatched", "log.eval_steps=null", "train.max_steps=2")
     watched = [{k: v for k, v in line.items() if not k.startswith("held_out/")} for line in read_steps(whole)]
@@ -182,23 +177,16 @@ def test_a_run_that_stopped_early_is_finished_when_it_is_resumed(start, capsys):
     (folder / "summary.json").unlink()
     start("early", f"--resume={folder}", "log.eval_steps=1", "log.eval_patience=1", "train.learning_rate=1e-12")
     assert read_steps(folder) == lines
-    assert (
-        json.loads((folder / "summary.json").read_text())["saved"]["step"] == 0
-    )  # no step was better than the weights at the start
+    summary = json.loads((folder / "summary.json").read_text())
+    assert summary["saved"]["step"] == 0  # no step was better than the weights at the start
 
 
 # ---------------------------------------------------------------------- several processes
 def evaluate_in(count, tmp_path, tiny_folder):
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    shared = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "WORLD_SIZE": str(count)}
-    shared["LOCAL_WORLD_SIZE"] = str(count)
     out = tmp_path / str(count)
     out.mkdir()
     given = (two_evaluations.main, tiny_folder, out)
-    ranks = [str(rank) for rank in range(count)]
-    running = [forks.start(*given, folder=out, **shared, RANK=rank, LOCAL_RANK=rank) for rank in ranks]
+    running = [forks.start(*given, folder=out, **rank) for rank in forks.list_ranks(count)]
     said = "".join(process.wait()[1] for process in running)
     found = [json.loads(path.read_text()) for path in sorted(out.glob("[01].json"))]
     assert len(found) == count, said

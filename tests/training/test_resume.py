@@ -63,12 +63,6 @@ def lines(folder):
     return {number: episode["turns"] for number, episode in zip(numbers, stored, strict=True)}
 
 
-def test_these_runs_learn_something(whole, tiny_folder):
-    assert len({line["reward"] for line in read_steps(whole)}) > 1
-    before = load_file(tiny_folder / "model.safetensors")
-    assert any(not torch.equal(value, before[name]) for name, value in read_weights(whole).items() if name in before)
-
-
 def resumes_alike(path, folder, reference, steps, capsys):
     """Resumed from each of these steps, the run in `folder` becomes what `reference` is."""
     for step in steps:
@@ -80,13 +74,16 @@ def resumes_alike(path, folder, reference, steps, capsys):
         assert have_equal_weights(folder, reference)
 
 
-def test_a_resumed_run_logs_and_learns_what_an_uninterrupted_one_does(config, whole, uninterrupted, capsys):
+def test_a_resumed_run_logs_and_learns_what_a_whole_one_does(config, whole, uninterrupted, capsys, tiny_folder):
     """Within the third epoch, and where it begins. Later checkpoints are set aside, and as many are kept as asked."""
     assert [line["epoch"] for line in read_steps(whole)] == [0.5, 1, 1.5, 2, 2.5, 3]
     assert [checkpoints.get_step(one) for one in checkpoints.list_complete(whole)] == [4, 5, 6]
     assert not (whole / "checkpoints" / checkpoints.DRAFT).exists()
     resumes_alike(config("whole"), whole, uninterrupted, [5, 4], capsys)
     assert (whole / "checkpoints" / "superseded-checkpoint-6").is_dir()
+    assert len({line["reward"] for line in read_steps(whole)}) > 1
+    before = load_file(tiny_folder / "model.safetensors")
+    assert any(not torch.equal(value, before[name]) for name, value in read_weights(whole).items() if name in before)
 
 
 def test_the_episodes_of_a_step_are_those_that_it_learned_from_not_those_of_an_earlier_attempt(config, whole, capsys):
@@ -191,25 +188,23 @@ def test_a_run_killed_after_its_last_step_is_finished_without_another(config, wh
     assert all(torch.equal(value, learned[name]) for name, value in read_weights(whole).items())
 
 
-@pytest.mark.parametrize(
-    ("given", "words"),
-    [
-        ("nowhere", ["--resume nowhere", "is not a run", "a run's folder (with config.yaml)"]),
-        ("out/whole-seed0/checkpoints/checkpoint-3", ["checkpoint-3", "checkpoints/checkpoint-4, ", "checkpoint-6"]),
-        ("out/whole-seed0/checkpoints/checkpoint-x", ["checkpoint-x", "checkpoint-<step>"]),
-    ],
-)
-def test_what_cannot_be_resumed_is_refused_in_words(config, whole, given, words, capsys, monkeypatch):
+REFUSED = {  # what is resumed, and words of the refusal
+    "nowhere": ("--resume nowhere", "is not a run", "a run's folder (with config.yaml)"),
+    "out/whole-seed0/checkpoints/checkpoint-3": ("checkpoint-3", "checkpoints/checkpoint-4, ", "checkpoint-6"),
+    "out/whole-seed0/checkpoints/checkpoint-x": ("checkpoint-x", "checkpoint-<step>"),
+}
+
+
+def test_what_cannot_be_resumed_or_is_still_being_written_is_refused_in_words(config, whole, capsys, monkeypatch):
     monkeypatch.chdir(whole.parents[1])
-    capsys.readouterr()
-    run(config("whole"), f"--resume={given}", code=2)
-    said = capsys.readouterr().err
-    assert all(word in said for word in words), said
-
-
-def test_a_run_that_is_still_being_written_is_refused(config, whole, capsys):
+    path = config("whole")
+    for given, words in REFUSED.items():
+        capsys.readouterr()
+        run(path, f"--resume={given}", code=2)
+        said = capsys.readouterr().err
+        assert all(word in said for word in words), said
     with lock_folder(whole):
-        run(config("whole"), "--resume", code=2)
+        run(path, "--resume", code=2)
     assert "another process" in capsys.readouterr().err
 
 

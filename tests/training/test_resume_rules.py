@@ -139,12 +139,6 @@ def test_nothing_that_a_checkpoint_holds_overrides_a_setting_of_the_resumed_run(
     assert rates[4] == pytest.approx(3e-3 * 0.25, rel=1e-6)
 
 
-@pytest.fixture(scope="module")
-def finished(tiny_folder, tmp_path_factory):
-    with on_path(tmp_path_factory.mktemp("finished")) as folder:
-        return run(write_config(folder, tiny_folder, train={"max_steps": 2, "save_steps": 2}, log={"eval_tasks": 0}))
-
-
 def test_a_batch_that_still_serves_updates_is_made_again_with_other_settings(tiny_folder, tmp_path):
     """Its log-probs are of the old temperature, and it has none of a reference model."""
     train = {"num_iterations": 2, "max_steps": 1, "save_steps": 1, "save_total_limit": 5}

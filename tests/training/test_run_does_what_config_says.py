@@ -59,6 +59,7 @@ EMBEDDING = "model.language_model.embed_tokens.weight"
 LAYER = "model.language_model.layers.1.mlp.down_proj.weight"
 SUPPORT = Path(run_cases.__file__).parent
 WEIGHTS = "model.name=weights"
+SECOND = "model-00002-of-00002.safetensors"
 ONE = "train.max_steps=1"
 
 
@@ -101,44 +102,38 @@ def reads(id, did, source, text, holds=None, says=(), status=0, **more):
 
 
 # ---------------------------------------------------------------------- facts
-def rate(step, value):
+def later(do):
+    """A check of an outcome, or what prepares a folder: a row gives all arguments but the first."""
+    return lambda *given, **more: lambda first: do(first, *given, **more)
+
+
+@later
+def rate(outcome, step, value):
     """The learning rate of a step."""
-
-    def check(outcome):
-        assert outcome.rates[step] == pytest.approx(value, rel=1e-6), outcome.rates
-
-    return check
+    assert outcome.rates[step] == pytest.approx(value, rel=1e-6), outcome.rates
 
 
-def group(step, **values):
+@later
+def group(outcome, step, **values):
     """Values in the first group of the optimizer, as a checkpoint holds it."""
-
-    def check(outcome):
-        first = outcome.read_optimizer(step)["param_groups"][0]
-        assert {name: first[name] for name in values} == values
-
-    return check
+    first = outcome.read_optimizer(step)["param_groups"][0]
+    assert {name: first[name] for name in values} == values
 
 
-def has_checkpoints(*steps):
-    def check(outcome):
-        assert outcome.checkpoints == [f"checkpoint-{step}" for step in steps]
-
-    return check
-
-
-def logs(*steps):
-    def check(outcome):
-        assert list(outcome.steps) == list(steps)
-
-    return check
+@later
+def tells(outcome, ask):
+    """What is asked of the outcome is true."""
+    assert ask(outcome), {step: dict(line) for step, line in outcome.steps.items()}
 
 
-def reward(step, value):
-    def check(outcome):
-        assert outcome.steps[step]["reward"] == pytest.approx(value), outcome.steps[step]
+@later
+def has_checkpoints(outcome, *steps):
+    assert outcome.checkpoints == [f"checkpoint-{step}" for step in steps]
 
-    return check
+
+@later
+def logs(outcome, *steps):
+    assert list(outcome.steps) == list(steps)
 
 
 def is_the_shipped_model(outcome):
@@ -158,23 +153,20 @@ def nothing_saved(outcome):
     assert not (outcome.folder / "model" / "model.safetensors").exists()
 
 
-def loads_in_plain_transformers(*folders):
+@later
+def loads_in_plain_transformers(outcome, *folders):
     """Each folder, or its base and it as an adapter, is a model with processor and template."""
-
-    def check(outcome):
-        for name in folders:
-            folder = outcome.folder / name
-            processor = AutoProcessor.from_pretrained(folder)
-            assert processor.chat_template
-            assert processor.image_processor.patch_size == 8
-            if (folder / "adapter_config.json").exists():
-                base = AutoModelForImageTextToText.from_pretrained(SHIPPED)
-                PeftModel.from_pretrained(base, folder)
-                continue
-            _, info = AutoModelForImageTextToText.from_pretrained(folder, output_loading_info=True)
-            assert not any(info.get(problem) for problem in ("missing_keys", "unexpected_keys", "mismatched_keys"))
-
-    return check
+    for name in folders:
+        folder = outcome.folder / name
+        processor = AutoProcessor.from_pretrained(folder)
+        assert processor.chat_template
+        assert processor.image_processor.patch_size == 8
+        if (folder / "adapter_config.json").exists():
+            base = AutoModelForImageTextToText.from_pretrained(SHIPPED)
+            PeftModel.from_pretrained(base, folder)
+            continue
+        _, info = AutoModelForImageTextToText.from_pretrained(folder, output_loading_info=True)
+        assert not any(info.get(problem) for problem in ("missing_keys", "unexpected_keys", "mismatched_keys"))
 
 
 @torch.no_grad()
@@ -193,43 +185,21 @@ def merges_as_trained(outcome, base=SHIPPED):
     assert (merged - adapted).abs().max() < 1e-3
 
 
-def plays(count):
-    def check(outcome):
-        assert outcome.steps[1]["episodes/played"] == count
-        assert outcome.steps[1]["episodes/scored"] > 0
-
-    return check
-
-
-def some(metric):
-    """A share of the episodes that is neither none nor all."""
-
-    def check(outcome):
-        assert 0 < outcome.steps[1][metric] < 1, outcome.steps[1]
-
-    return check
-
-
-def config_is(**values):
+@later
+def config_is(outcome, **values):
     """Values of the config as `--dry-run --json` shows them; `train__max_steps` is `train.max_steps`."""
-
-    def check(outcome):
-        shown = json.loads(outcome.said[outcome.said.index("{") :])["config"]
-        for path, value in values.items():
-            found = shown
-            for key in path.split("__"):
-                found = found[key]
-            assert (found, type(found)) == (value, type(value)), f"{path} = {found!r}"
-
-    return check
+    shown = json.loads(outcome.said[outcome.said.index("{") :])["config"]
+    for path, value in values.items():
+        found = shown
+        for key in path.split("__"):
+            found = found[key]
+        assert (found, type(found)) == (value, type(value)), f"{path} = {found!r}"
 
 
-def both(*checks):
-    def check(outcome):
-        for one in checks:
-            one(outcome)
-
-    return check
+@later
+def both(outcome, *checks):
+    for one in checks:
+        one(outcome)
 
 
 # ---------------------------------------------------------------------- T01, T02: weights
@@ -251,11 +221,6 @@ def poison(value, dtype=torch.float32):
     return rewrite(change)
 
 
-def lose_shard(folder):
-    shard(folder)
-    (folder / "model-00002-of-00002.safetensors").unlink()
-
-
 def as_peft_state(tensors):
     """As `torch.save(peft_model.state_dict())` names it: `base_layer`, and the adapter's own tensors."""
     named = {}
@@ -271,11 +236,6 @@ def as_peft_state(tensors):
     return named
 
 
-def cut_shard(folder):
-    shard(folder)
-    cut(folder / "model-00002-of-00002.safetensors")
-
-
 def break_link(folder):
     (folder / "model.safetensors").unlink()
     (folder / "model.safetensors").symlink_to(folder / "blobs" / "4d7a21")
@@ -285,17 +245,22 @@ def lie_in_index(folder):
     shard(folder)
     path = folder / "model.safetensors.index.json"
     index = json.loads(path.read_text())
-    index["weight_map"][EMBEDDING] = "model-00002-of-00002.safetensors"
+    index["weight_map"][EMBEDDING] = SECOND
     assert EMBEDDING in load_file(folder / "model-00001-of-00002.safetensors")
     path.write_text(json.dumps(index))
+
+
+def spoils(id, did, source, *says, **more):
+    """A refused model, whose folder `prepare` writes."""
+    return refuses(id, did, source, WEIGHTS, ONE, says=(*NAMED, *says), **more)
 
 
 # fmt: off
 POINTER = "version https://git-lfs.github.com/spec/v1\noid sha256:4d7a214614ab2935c943f9e0ff69d22eadbb8f32b\n"
 NAMED = ("model.name = 'weights'",)
 WEIGHT_ROWS = [
-    refuses("T01", "a checkpoint of a compiled model", "https://github.com/karpathy/nanoGPT/issues/325", WEIGHTS, ONE,
-        says=(*NAMED, "_orig_mod."), prepare=prefix("_orig_mod.")),
+    spoils("T01", "a checkpoint of a compiled model", "https://github.com/karpathy/nanoGPT/issues/325", "_orig_mod.",
+        prepare=prefix("_orig_mod.")),
     Case("T01 rollout", "played a checkpoint of a compiled model", "https://github.com/pytorch/pytorch/issues/101107",
         ("rollout", "--config", "quickstart", "--model", "weights", "--tasks", "1", "--out", "x"), 2, ("_orig_mod.",),
         prepare=prefix("_orig_mod."), command="viewbox"),
@@ -304,35 +269,32 @@ WEIGHT_ROWS = [
         command="viewbox"),
     refuses("T01 sft", "supervised training from a checkpoint of a compiled model", "", *SFT, WEIGHTS, says=(*NAMED,
         "_orig_mod."), prepare=prefix("_orig_mod.")),
-    refuses("T01 module", "a checkpoint of DDP", "https://github.com/FareedKhan-dev/train-llm-from-scratch/pull/37",
-        WEIGHTS, ONE, says=(*NAMED, "module."), prepare=prefix("module.")),
-    refuses("T01 compiled and DDP", "both", "https://github.com/huggingface/pytorch-image-models/pull/2003", WEIGHTS,
-        ONE, says=(*NAMED, "_orig_mod."), prepare=prefix("_orig_mod.module.")),
-    refuses("T01 peft prefix", "the weights of a peft model, as a model",
-        "https://github.com/X-PLUG/mPLUG-Owl/issues/87", WEIGHTS, ONE, says=(*NAMED, "base_model.model."),
-        prepare=prefix("base_model.model.")),
-    refuses("T01 peft state", "the state of a peft model, as a model",
-        "https://github.com/OpenGVLab/InternVL/issues/525", WEIGHTS, ONE, says=(*NAMED, "base_model.model."),
-        prepare=rewrite(as_peft_state)),
-    refuses("T01 FSDP", "a checkpoint of FSDP", "https://github.com/huggingface/transformers/issues/29659", WEIGHTS,
-        ONE, says=NAMED, prepare=prefix("_fsdp_wrapped_module.")),
-    refuses("T01 Lightning", "the state of a LightningModule",
-        "https://github.com/Lightning-AI/pytorch-lightning/issues/20233", WEIGHTS, ONE, says=NAMED,
-        prepare=prefix("policy.")),
-    refuses("T01 half", "a file without the second half of the layers",
-        "https://github.com/unslothai/unsloth/issues/1122", WEIGHTS, ONE, says=(*NAMED, "layers.1."),
+    spoils("T01 module", "a checkpoint of DDP", "https://github.com/FareedKhan-dev/train-llm-from-scratch/pull/37",
+        "module.", prepare=prefix("module.")),
+    spoils("T01 compiled and DDP", "both", "https://github.com/huggingface/pytorch-image-models/pull/2003",
+        "_orig_mod.", prepare=prefix("_orig_mod.module.")),
+    spoils("T01 peft prefix", "the weights of a peft model, as a model",
+        "https://github.com/X-PLUG/mPLUG-Owl/issues/87", "base_model.model.", prepare=prefix("base_model.model.")),
+    spoils("T01 peft state", "the state of a peft model, as a model",
+        "https://github.com/OpenGVLab/InternVL/issues/525", "base_model.model.", prepare=rewrite(as_peft_state)),
+    spoils("T01 FSDP", "a checkpoint of FSDP", "https://github.com/huggingface/transformers/issues/29659",
+        prepare=prefix("_fsdp_wrapped_module.")),
+    spoils("T01 Lightning", "the state of a LightningModule",
+        "https://github.com/Lightning-AI/pytorch-lightning/issues/20233", prepare=prefix("policy.")),
+    spoils("T01 half", "a file without the second half of the layers",
+        "https://github.com/unslothai/unsloth/issues/1122", "layers.1.",
         prepare=take(lambda name: "model.layers.1." not in name)),
-    refuses("T01 one", "a file without one tensor", "https://github.com/unslothai/unsloth/issues/1122", WEIGHTS, ONE,
-        says=(*NAMED, LAYER), prepare=take(lambda name: name != LAYER)),
-    refuses("T01 vision", "a language model, saved without its vision tower", "", WEIGHTS, ONE, says=(*NAMED, "visual"),
+    spoils("T01 one", "a file without one tensor", "https://github.com/unslothai/unsloth/issues/1122", LAYER,
+        prepare=take(lambda name: name != LAYER)),
+    spoils("T01 vision", "a language model, saved without its vision tower", "", "visual",
         prepare=take(lambda name: "visual" not in name)),
-    refuses("T01 vocabulary", "a larger vocabulary than the config says",
-        "https://github.com/arcee-ai/mergekit/issues/328", WEIGHTS, ONE, says=(*NAMED, "embed_tokens", "900", "896"),
+    spoils("T01 vocabulary", "a larger vocabulary than the config says",
+        "https://github.com/arcee-ai/mergekit/issues/328", "embed_tokens", "900", "896",
         prepare=put(EMBEDDING, lambda tensors: torch.zeros(900, 128))),
-    refuses("T01 ZeRO-3", "empty tensors, as ZeRO-3 leaves them",
-        "https://github.com/huggingface/transformers/issues/20082", WEIGHTS, ONE, says=NAMED,
+    spoils("T01 ZeRO-3", "empty tensors, as ZeRO-3 leaves them",
+        "https://github.com/huggingface/transformers/issues/20082",
         prepare=rewrite(lambda tensors: dict.fromkeys(tensors, torch.zeros(0)))),
-    refuses("T01 value head", "a model with the value head of PPO", "", WEIGHTS, ONE, says=(*NAMED, "v_head"),
+    spoils("T01 value head", "a model with the value head of PPO", "", "v_head",
         prepare=put("v_head.summary.weight", lambda tensors: torch.zeros(1, 128))),
     refuses("T01 deeper", "weights of a deeper model", "", WEIGHTS, ONE, says=(*NAMED, "layers.2."),
         prepare=damage(lambda folder: edit_json(folder / "config.json",
@@ -343,49 +305,44 @@ WEIGHT_ROWS = [
         prepare=damage(shard)),
     trains("T01 ok: pickled", "weights as PyTorch pickles them", "", WEIGHTS, *STEADY, ONE, holds=is_the_shipped_model,
         prepare=damage(pickle_weights)),
-    refuses("T02", "an interrupted download", "https://github.com/datalab-to/marker/issues/970", WEIGHTS, ONE,
-        says=(*NAMED, "model.safetensors"), prepare=damage(lambda folder: cut(folder / "model.safetensors"))),
-    refuses("T02 empty", "a file of no bytes", "https://github.com/lyogavin/airllm/issues/137", WEIGHTS, ONE,
-        says=(*NAMED, "model.safetensors"), prepare=damage(lambda folder: (folder /
-        "model.safetensors").write_bytes(b""))),
-    refuses("T02 pointer", "cloned without git-lfs", "https://github.com/Comfy-Org/ComfyUI/issues/13669", WEIGHTS, ONE,
-        says=(*NAMED, "model.safetensors"),
-        prepare=damage(lambda folder: (folder / "model.safetensors").write_text(POINTER))),
+    spoils("T02", "an interrupted download", "https://github.com/datalab-to/marker/issues/970", "model.safetensors",
+        prepare=damage(lambda folder: cut(folder / "model.safetensors"))),
+    spoils("T02 empty", "a file of no bytes", "https://github.com/lyogavin/airllm/issues/137", "model.safetensors",
+        prepare=damage(lambda folder: (folder / "model.safetensors").write_bytes(b""))),
+    spoils("T02 pointer", "cloned without git-lfs", "https://github.com/Comfy-Org/ComfyUI/issues/13669",
+        "model.safetensors", prepare=damage(lambda folder: (folder / "model.safetensors").write_text(POINTER))),
     refuses("T02 longer", "a file with bytes after its end", "https://github.com/Comfy-Org/ComfyUI/issues/15602",
         WEIGHTS, ONE, says=(*NAMED, "model.safetensors"), prepare=damage(lambda folder: (folder /
         "model.safetensors").write_bytes((folder / "model.safetensors").read_bytes() + b"more"))),
-    refuses("T02 no tensors", "a file of a header and no tensor", "", WEIGHTS, ONE, says=NAMED,
-        prepare=rewrite(lambda tensors: {})),
-    refuses("T02 lost shard", "the second file is not there", "https://github.com/sgl-project/sglang/pull/32279",
-        WEIGHTS, ONE, says=(*NAMED, "model-00002-of-00002.safetensors"), prepare=damage(lose_shard)),
-    refuses("T02 cut shard", "the second file is cut", "https://github.com/huggingface/diffusers/issues/11827",
-        WEIGHTS, ONE, says=(*NAMED, "model-00002-of-00002.safetensors"), prepare=damage(cut_shard)),
+    spoils("T02 no tensors", "a file of a header and no tensor", "", prepare=rewrite(lambda tensors: {})),
+    spoils("T02 lost shard", "the second file is not there", "https://github.com/sgl-project/sglang/pull/32279", SECOND,
+        prepare=damage(lambda folder: shard(folder) or (folder / SECOND).unlink())),
+    spoils("T02 cut shard", "the second file is cut", "https://github.com/huggingface/diffusers/issues/11827", SECOND,
+        prepare=damage(lambda folder: shard(folder) or cut(folder / SECOND))),
     trains("T02 ok: index", "an index that names another file, of files that are whole",
         "https://github.com/Blaizzy/mlx-vlm/pull/1827", WEIGHTS, *STEADY, ONE, holds=is_the_shipped_model,
         prepare=damage(lie_in_index)),
-    refuses("T02 cut pickle", "a pickled file is cut", "https://github.com/Lightning-AI/pytorch-lightning/issues/688",
-        WEIGHTS, ONE, says=(*NAMED, "pytorch_model.bin"), prepare=damage(lambda folder: cut(pickle_weights(folder))),
-        is_dry=False),
-    refuses("T02 NaN", "weights of a run that diverged", "https://github.com/axolotl-ai-cloud/axolotl/issues/1191",
-        WEIGHTS, ONE, says=(*NAMED, LAYER), prepare=poison(math.nan), is_dry=False),
-    refuses("T02 infinity", "16 bit weights with an infinity", "https://github.com/unslothai/unsloth/issues/3690",
-        WEIGHTS, ONE, says=(*NAMED, LAYER), prepare=poison(math.inf, torch.bfloat16), is_dry=False),
-    refuses("T02 tokenizer", "the tokenizer's file is cut", "", WEIGHTS, ONE, says=NAMED,
+    spoils("T02 cut pickle", "a pickled file is cut", "https://github.com/Lightning-AI/pytorch-lightning/issues/688",
+        "pytorch_model.bin", prepare=damage(lambda folder: cut(pickle_weights(folder))), is_dry=False),
+    spoils("T02 NaN", "weights of a run that diverged", "https://github.com/axolotl-ai-cloud/axolotl/issues/1191",
+        LAYER, prepare=poison(math.nan), is_dry=False),
+    spoils("T02 infinity", "16 bit weights with an infinity", "https://github.com/unslothai/unsloth/issues/3690", LAYER,
+        prepare=poison(math.inf, torch.bfloat16), is_dry=False),
+    spoils("T02 tokenizer", "the tokenizer's file is cut", "",
         prepare=damage(lambda folder: cut(folder / "tokenizer.json"))),
-    refuses("T02 link", "a link of a cache whose file is gone",
-        "https://github.com/huggingface/diffusers/issues/11827", WEIGHTS, ONE, says=(*NAMED, "model.safetensors"),
-        prepare=damage(break_link)),
-    refuses("T02 generation", "the file with the end tokens is cut", "", WEIGHTS, ONE, says=(*NAMED,
-        "generation_config.json"), prepare=damage(lambda folder: cut(folder / "generation_config.json"))),
+    spoils("T02 link", "a link of a cache whose file is gone", "https://github.com/huggingface/diffusers/issues/11827",
+        "model.safetensors", prepare=damage(break_link)),
+    spoils("T02 generation", "the file with the end tokens is cut", "", "generation_config.json",
+        prepare=damage(lambda folder: cut(folder / "generation_config.json"))),
     refuses("T02 patches", "the processor of another model", "", WEIGHTS, ONE, says=(*NAMED, "patch_size = 16"),
         prepare=damage(lambda folder: rewrite(folder / "processor_config.json", '"patch_size": 8',
         '"patch_size": 16'))),
     refuses("T02 export", "the trained model over the one that it began with", "", WEIGHTS, ONE, "log.export=weights/",
             says=("log.export", "model.name"), prepare=damage(lambda folder: None)),
-    refuses("T02 processor", "the processor's file is cut", "", WEIGHTS, ONE, says=NAMED, prepare=damage(lambda
-        folder: cut(folder / "processor_config.json"))),
-    refuses("T02 no file", "a folder without weights", "", WEIGHTS, ONE, says=NAMED, prepare=damage(lambda folder:
-        (folder / "model.safetensors").unlink())),
+    spoils("T02 processor", "the processor's file is cut", "",
+        prepare=damage(lambda folder: cut(folder / "processor_config.json"))),
+    spoils("T02 no file", "a folder without weights", "",
+        prepare=damage(lambda folder: (folder / "model.safetensors").unlink())),
 ]
 
 
@@ -398,53 +355,10 @@ def clips_to_nothing(outcome):
         torch.testing.assert_close(state["exp_avg"], 0.9 * before[number]["exp_avg"], rtol=0, atol=1e-8)
 
 
-def plays_at(temperature):
-    def check(outcome):
-        assert {one.run_config.temperature for one in outcome.episodes[-8:]} == {temperature}
-
-    return check
-
-
-def rewards_the_box_alone(outcome):
-    assert outcome.steps[3]["reward"] == pytest.approx(outcome.steps[3]["rewards/box/mean"])
-    assert outcome.steps[2]["reward"] != pytest.approx(outcome.steps[2]["rewards/box/mean"])
-
-
-def logs_a_divergence(outcome):
-    assert "kl" not in outcome.steps[2]
-    assert "kl" in outcome.steps[3]
-
-
-def stores(count):
-    def check(outcome):
-        assert len(outcome.episodes) == count
-
-    return check
-
-
-def evaluates(step):
-    def check(outcome):
-        assert "held_out/reward" in outcome.steps[step]
-
-    return check
-
-
-def saves_weights_alone(outcome):
-    assert not (outcome.folder / "checkpoints" / "checkpoint-3" / "optimizer.pt").exists()
-
-
 def rewrite(path, old, new):
     """Replace a text in a file that has it."""
     assert old in path.read_text()
     path.write_text(path.read_text().replace(old, new))
-
-
-def adapts_with(**values):
-    def check(outcome):
-        saved = json.loads((outcome.folder / "checkpoints" / "checkpoint-2" / "adapter_config.json").read_text())
-        assert {name: saved[name] for name in values} == values
-
-    return check
 
 
 def learns_as_before(outcome):
@@ -453,26 +367,23 @@ def learns_as_before(outcome):
     assert outcome.said.count("changed:") == 1
 
 
-def compares_the_same(tasks=2, after=2, temperature=1.0, holds=None):
+@later
+def compares_the_same(outcome, tasks=2, after=2, temperature=1.0, holds=None):
     """The figures before and after are means over the same play: as many tasks, the same pictures and seeds."""
-
-    def check(outcome):
-        first, last = (list(load(outcome.folder / "held_out" / str(step))) for step in (0, after))
-        for episodes in (first, last):
-            assert len(episodes) == tasks
-            assert {one.run_config.temperature for one in episodes} == {temperature}
-        play = [[(one.task.id, one.run_config.seed, one.turns[0].images[0].hash) for one in part] for part in (first,
-        last)]
-        assert sorted(play[0]) == sorted(play[1])
-        figures = outcome.summary["held_out"]
-        saved = outcome.summary.get("saved", {"step": after})["step"]  # the best step, that before training included
-        for name, episodes in (("before", first), ("after", first if saved == 0 else last)):
-            mean = np.mean([one.scores.total for one in episodes])
-            assert figures[name]["reward"] == pytest.approx(mean), name
-        if holds:
-            holds(figures)
-
-    return check
+    first, last = (list(load(outcome.folder / "held_out" / str(step))) for step in (0, after))
+    for episodes in (first, last):
+        assert len(episodes) == tasks
+        assert {one.run_config.temperature for one in episodes} == {temperature}
+    play = [[(one.task.id, one.run_config.seed, one.turns[0].images[0].hash) for one in part] for part in (first,
+    last)]
+    assert sorted(play[0]) == sorted(play[1])
+    figures = outcome.summary["held_out"]
+    saved = outcome.summary.get("saved", {"step": after})["step"]  # the best step, that before training included
+    for name, episodes in (("before", first), ("after", first if saved == 0 else last)):
+        mean = np.mean([one.scores.total for one in episodes])
+        assert figures[name]["reward"] == pytest.approx(mean), name
+    if holds:
+        holds(figures)
 
 
 def scores_the_box_alone(figures):
@@ -487,18 +398,11 @@ def saves_the_best(outcome):
     assert outcome.summary["saved"]["held_out_reward"] == pytest.approx(best)
 
 
-def measures_once(outcome):
-    assert (outcome.folder / "before.json").read_bytes() == (outcome.made("held") / "before.json").read_bytes()
-
-
-def change_checkpoint(change):
+@later
+def change_checkpoint(copy, change):
     """The tensors of the copy's checkpoint are changed."""
-
-    def write(copy):
-        file = copy / "checkpoints" / "checkpoint-2" / "model.safetensors"
-        save_file(change(load_file(file)), file, {"format": "pt"})
-
-    return write
+    file = copy / "checkpoints" / "checkpoint-2" / "model.safetensors"
+    save_file(change(load_file(file)), file, {"format": "pt"})
 
 
 BOX = ("reward.components.label.weight=0.0", "reward.components.box.weight=1.0")
@@ -516,13 +420,18 @@ RESUME_ROWS = [
             "train.adam_beta2=0.9", "train.adam_epsilon=1e-5", holds=group(3, weight_decay=0.1, betas=(0.9, 0.9),
             eps=1e-5)),
     resumes("T03 clipping", "a smaller norm", IGNORED, "train.max_grad_norm=1e-9", holds=clips_to_nothing),
-    resumes("T03 divergence", "a weight of the KL", IGNORED, "train.beta=0.1", holds=logs_a_divergence),
-    resumes("T03 temperature", "another temperature", IGNORED, "rollout.temperature=0.5", holds=plays_at(0.5)),
-    resumes("T03 reward", "other weights of the reward", IGNORED, *BOX, holds=rewards_the_box_alone),
+    resumes("T03 divergence", "a weight of the KL", IGNORED, "train.beta=0.1",
+        holds=tells(lambda run: "kl" not in run.steps[2] and "kl" in run.steps[3])),
+    resumes("T03 temperature", "another temperature", IGNORED, "rollout.temperature=0.5",
+        holds=tells(lambda run: {one.run_config.temperature for one in run.episodes[-8:]} == {0.5})),
+    resumes("T03 reward", "other weights of the reward", IGNORED, *BOX,
+        holds=tells(lambda run: [abs(run.steps[n]["reward"] - run.steps[n]["rewards/box/mean"]) < 1e-6 for n in (2, 3)]
+            == [False, True])),
     resumes("T03 sft", "a smaller rate of a supervised run", IGNORED, "train.learning_rate=1e-6",
         "train.lr_scheduler_type=constant", run="sft", holds=rate(3, 1e-6)),
     resumes("T03 lora", "a smaller rate and dropout of adapters", IGNORED, "train.learning_rate=1e-6",
-        "lora.dropout=0.25", run="lora", holds=both(rate(2, 1e-6), adapts_with(lora_dropout=0.25))),
+        "lora.dropout=0.25", run="lora", holds=both(rate(2, 1e-6), tells(lambda run: json.loads((
+        run.folder / "checkpoints/checkpoint-2/adapter_config.json").read_text())["lora_dropout"] == 0.25))),
     resumes("T03 longer", "a longer run of a falling rate",
             "https://github.com/Lightning-AI/pytorch-lightning/issues/4655",
             run="sft", steps=2, holds=both(rate(3, 1e-5), rate(4, 5e-6))),
@@ -537,10 +446,11 @@ RESUME_ROWS = [
             "train.logging_steps=2", steps=2, holds=logs(1, 2, 4)),
     resumes("T04 limit", "keeps fewer checkpoints", IGNORED, "train.save_total_limit=1", holds=has_checkpoints(3)),
     resumes("T04 none", "saves neither checkpoints nor episodes", IGNORED, "train.save_strategy='no'",
-            "log.episodes_per_step=0", holds=both(has_checkpoints(2), stores(16))),
-    resumes("T04 weights", "saves weights alone", IGNORED, "train.save_only_model=true", holds=saves_weights_alone),
+            "log.episodes_per_step=0", holds=both(has_checkpoints(2), tells(lambda run: len(run.episodes) == 16))),
+    resumes("T04 weights", "saves weights alone", IGNORED, "train.save_only_model=true", holds=tells(
+        lambda run: not (run.folder / "checkpoints" / "checkpoint-3" / "optimizer.pt").exists())),
     resumes("T04 evaluation", "evaluates between the steps", IGNORED, "log.eval_tasks=2", "log.eval_steps=1",
-            holds=evaluates(3)),
+            holds=tells(lambda run: "held_out/reward" in run.steps[3])),
     refuses_to_resume("T05", "another optimizer", "https://github.com/kohya-ss/sd-scripts/issues/378",
                       "train.optim=sgd", says=("train.optim", "adamw_torch_fused", "sgd")),
     refuses_to_resume("T05 method", "supervised training after GRPO", "",
@@ -595,7 +505,8 @@ RESUME_ROWS = [
         "env.eval.canvas=96", run="held", steps=2, holds=saves_the_best),
     resumes("T06 first", "held-out tasks where there were none", "https://github.com/modelscope/ms-swift/issues/4660",
             "log.eval_tasks=2", holds=compares_the_same(2, after=3)),
-    resumes("T06 ok: unchanged", "nothing", "", run="held", holds=both(measures_once, compares_the_same())),
+    resumes("T06 ok: unchanged", "nothing", "", run="held", holds=both(compares_the_same(), tells(
+        lambda run: (run.folder / "before.json").read_bytes() == (run.made("held") / "before.json").read_bytes()))),
 ]
 
 # ---------------------------------------------------------------------- T07: adapters
@@ -708,14 +619,14 @@ YAML_ROWS = [
            holds=config_is(train__max_steps=10)),
 ]
 
+def read_seeds(folder):
+    return {one.run_config.seed for one in load(folder / "held_out" / "0")}
+
+
 # ---------------------------------------------------------------------- T11, T12, T15: what the libraries check
 WSD = "https://github.com/hiyouga/LlamaFactory/issues/5548"
 PLATEAU = "https://github.com/Lightning-AI/pytorch-lightning/issues/1156"
 UNREAD = "https://github.com/huggingface/transformers/issues/21317"
-def plays_with_other_seeds(outcome):
-    seeds = [{one.run_config.seed for one in load(folder / "held_out" / "0")} for folder in (outcome.folder,
-    outcome.made("held"))]
-    assert not seeds[0] & seeds[1]
 
 
 KIND = "train.lr_scheduler_type"
@@ -758,7 +669,8 @@ LIBRARY_ROWS = [
     refuses("T12 negative", "a negative seed", "https://github.com/lmstudio-ai/mlx-engine/pull/39", "train.seed=-1",
             says=("train.seed",)),
     trains("T12 ok: held out", "a seed of 2**32 for the held-out play, which is used whole", "",
-        "log.eval_seed=4294967296", "log.eval_tasks=2", ONE, holds=plays_with_other_seeds),
+        "log.eval_seed=4294967296", "log.eval_tasks=2", ONE,
+        holds=tells(lambda run: read_seeds(run.folder).isdisjoint(read_seeds(run.made("held"))))),
     trains("T12 ok: largest", "the largest seed", "", "train.seed=4294967295", ONE, "log.eval_seed=4294967295",
            holds=logs(1)),
     refuses("T15", "an option that the optimizer does not read", UNREAD, "train.optim_args=weight_decay=0.5",
@@ -799,13 +711,11 @@ LIBRARY_ROWS = [
 TILDE = "https://github.com/choosehappy/HistoQC/issues/197"
 
 
-def is_at(*paths):
-    def check(outcome):
-        for path in paths:
-            assert (outcome.cwd / path).exists(), sorted(str(found) for found in outcome.cwd.rglob("*"))[:20]
-        assert not any(path.name.startswith(("~", "$")) for path in outcome.cwd.iterdir())
-
-    return check
+@later
+def is_at(outcome, *paths):
+    for path in paths:
+        assert (outcome.cwd / path).exists(), sorted(str(found) for found in outcome.cwd.rglob("*"))[:20]
+    assert not any(path.name.startswith(("~", "$")) for path in outcome.cwd.iterdir())
 
 
 def write_rows(folder, questions, name="rows"):
@@ -833,38 +743,30 @@ log: {{eval_tasks: 0}}
 """
 
 
-def at_home(source):
+@later
+def at_home(folder, source):
     """Rows and pictures in the home folder, and a config that names them."""
-
-    def write(folder):
-        (folder / "home" / "data").mkdir(parents=True)
-        write_rows(folder / "home" / "data", ["Is it dark?", "Is it bright?"])
-        text = ASKED.format(source=f"'{source}/rows.jsonl'", images=f"'{source}'", held_out=f"'{source}/rows.jsonl'",
-                            model="package:tiny_viewer")
-        (folder / "own.yaml").write_text(text)
-
-    return write
+    (folder / "home" / "data").mkdir(parents=True)
+    write_rows(folder / "home" / "data", ["Is it dark?", "Is it bright?"])
+    text = ASKED.format(source=f"'{source}/rows.jsonl'", images=f"'{source}'", held_out=f"'{source}/rows.jsonl'",
+                        model="package:tiny_viewer")
+    (folder / "own.yaml").write_text(text)
 
 
-def move_home(folder):
-    copy_model()
+@later
+def move(folder, name):
+    """A model, or the run beside, is in the home folder."""
+    if name == "weights":
+        copy_model()
     (folder / "home").mkdir(exist_ok=True)
-    shutil.move("weights", folder / "home" / "weights")
+    shutil.move(name, folder / "home" / name)
 
 
-def move_prior(folder):
-    (folder / "home").mkdir(exist_ok=True)
-    shutil.move("prior", folder / "home" / "prior")
-
-
-def write_code(folder):
+@later
+def write_code(folder, place="."):
+    (folder / place).mkdir(exist_ok=True)
     for name in ("rewards", "world"):
-        shutil.copy(SUPPORT / f"foreign_{name}.py", folder / f"{name}.py")
-
-
-def write_code_at_home(folder):
-    (folder / "home").mkdir()
-    write_code(folder / "home")
+        shutil.copy(SUPPORT / f"foreign_{name}.py", folder / place / f"{name}.py")
 
 
 def dry(id, did, source, *given, says=(), status=0, **more):
@@ -888,16 +790,16 @@ PATH_ROWS = [
     dry("T13 data unset", "data where a variable that is not set says", "", config="own.yaml", status=2,
         prepare=at_home("${UNSET_HERE}/data"), says=("env.data.source", "UNSET_HERE")),
     dry("T13 episodes", "saved episodes in the home folder", TILDE, "train={method: sft, episodes: ~/prior}", FEW,
-        "log.eval_tasks=0", beside="plain", prepare=move_prior),
+        "log.eval_tasks=0", beside="plain", prepare=move("prior")),
     Case("T13 resume", "resumed a run in the home folder", TILDE, (*RUNS["plain"][0], "train.max_steps=3",
-        "log.name=base", "--resume=~/prior"), says=("resumed from step 2",), beside="plain", prepare=move_prior),
-    dry("T13 model", "a model in the home folder", TILDE, *SMALL, "model.name=~/weights", prepare=move_home),
+        "log.name=base", "--resume=~/prior"), says=("resumed from step 2",), beside="plain", prepare=move("prior")),
+    dry("T13 model", "a model in the home folder", TILDE, *SMALL, "model.name=~/weights", prepare=move("weights")),
     dry("T13 model variable", "a model where a variable says", "", *SMALL, "model.name=${HOME}/weights",
-        prepare=move_home),
+        prepare=move("weights")),
     dry("T13 reward", "a reward in the home folder", TILDE, *SMALL,
-        "reward={type: python, function: '~/rewards.py:half'}", prepare=write_code_at_home),
+        "reward={type: python, function: '~/rewards.py:half'}", prepare=write_code("home")),
     dry("T13 environment", "an environment in the home folder", TILDE, *SMALL, "env.name=~/world.py:Leaves",
-        prepare=write_code_at_home),
+        prepare=write_code("home")),
 ]
 
 # ---------------------------------------------------------------------- T14: prompts that do not fit
@@ -910,51 +812,42 @@ def shorten(folder, positions=512):
     edit_json(folder / "config.json", text_config={**text, "max_position_embeddings": positions})
 
 
-def ask(*lengths, held_out=(0,), model="package:tiny_viewer"):
+@later
+def ask(folder, *lengths, held_out=(0,), model='package:tiny_viewer'):
     """A config with a question of each length, in words beyond the shortest; another file for the held-out ones.
 
     A question of no further words makes a prompt of 128 tokens, each word takes two. `weights` has a context of 512.
     """
-
-    def write(folder):
-        if model == "weights":
-            damage(shorten)(folder)
-        write_rows(folder, ["Is it dark?" + " x" * length for length in lengths])
-        write_rows(folder, ["Is it dark?" + " x" * length for length in held_out], "held_out")
-        text = ASKED.format(source="rows.jsonl", images=".", held_out="held_out.jsonl", model=model)
-        (folder / "own.yaml").write_text(text)
-
-    return write
+    if model == "weights":
+        damage(shorten)(folder)
+    write_rows(folder, ["Is it dark?" + " x" * length for length in lengths])
+    write_rows(folder, ["Is it dark?" + " x" * length for length in held_out], "held_out")
+    text = ASKED.format(source="rows.jsonl", images=".", held_out="held_out.jsonl", model=model)
+    (folder / "own.yaml").write_text(text)
 
 
-def costs_itself(*ids, context=4096):
+@later
+def costs_itself(outcome, *ids, context=4096):
     """The episodes of these rows have an error that names the context, and nothing is learned from them."""
-
-    def check(outcome):
-        lines = (outcome.folder / "episodes" / "episodes.jsonl").read_text().splitlines()
-        found = {}
-        for line, episode in zip(lines, outcome.episodes, strict=True):
-            found.setdefault(episode.task.id, []).append((line, episode))
-        for id, played in found.items():
-            for line, episode in played:
-                assert (episode.end_reason == "error") == (id in ids), (id, episode.end_reason)
-                if id in ids:
-                    assert re.search(rf"\b{context}\b", line.replace("4,096", "4096"))
-                    assert episode.scores is None or episode.scores.total is None
-        assert outcome.steps[1]["episodes/faults"] == pytest.approx(len(ids) / len(found))
-
-    return check
+    lines = (outcome.folder / "episodes" / "episodes.jsonl").read_text().splitlines()
+    found = {}
+    for line, episode in zip(lines, outcome.episodes, strict=True):
+        found.setdefault(episode.task.id, []).append((line, episode))
+    for id, played in found.items():
+        for line, episode in played:
+            assert (episode.end_reason == "error") == (id in ids), (id, episode.end_reason)
+            if id in ids:
+                assert re.search(rf"\b{context}\b", line.replace("4,096", "4096"))
+                assert episode.scores is None or episode.scores.total is None
+    assert outcome.steps[1]["episodes/faults"] == pytest.approx(len(ids) / len(found))
 
 
-def stays_within(context):
+@later
+def stays_within(outcome, context):
     """No episode is longer than the context, and those with room for a whole reply have one."""
-
-    def check(outcome):
-        assert {one.task.id for one in outcome.episodes} == {"r0", "r1"}
-        assert all(one.total_tokens <= context for one in outcome.episodes)
-        assert outcome.steps[1]["episodes/scored"] == 1
-
-    return check
+    assert {one.task.id for one in outcome.episodes} == {"r0", "r1"}
+    assert all(one.total_tokens <= context for one in outcome.episodes)
+    assert outcome.steps[1]["episodes/scored"] == 1
 
 
 def show_twice(folder):
@@ -964,12 +857,6 @@ def show_twice(folder):
     rows = [json.loads(line) for line in (folder / "rows.jsonl").read_text().splitlines()]
     rows[1]["image"] = ["gray.png", "gray.png"]
     (folder / "rows.jsonl").write_text("\n".join(map(json.dumps, rows)) + "\n")
-
-
-def leaves_out_the_held_out_row(outcome):
-    before = outcome.summary["held_out"]["before"]
-    assert before["episodes/faults"] == 0.5
-    assert before["episodes/scored"] == 0.5
 
 
 ASK = {"config": "own.yaml"}
@@ -988,7 +875,9 @@ LONG_ROWS = [
     Case("T14 ok: just fits", "a question that leaves room for the reply", LONG, (), 0, (), costs_itself(), ask(0, 188,
          model="weights"), **ASK),
     Case("T14 held out", "a long question among the held-out ones", FILTER, ("log.eval_tasks=2",), 0, (),
-         leaves_out_the_held_out_row, ask(0, 0, held_out=(0, 2100)), **ASK),
+         tells(lambda run: [run.summary["held_out"]["before"][f"episodes/{name}"] for name in ("faults", "scored")]
+         == [0.5, 0.5]),
+         ask(0, 0, held_out=(0, 2100)), **ASK),
     dry("T14 note", "looked before", FILTER, prepare=ask(0, 2100), says=("1 of 2", "4096"), **ASK),
     dry("T14 no note", "looked before; all fit", FILTER, prepare=ask(0, 0), **ASK),
     Case("T14 all", "only long questions", "https://github.com/unslothai/unsloth/issues/1642", (), 2, ("4096",), None,
@@ -998,8 +887,14 @@ LONG_ROWS = [
 # ---------------------------------------------------------------------- T16, T19: foreign code
 EXITS = "https://github.com/rlcode/reinforcement-learning/pull/123"
 SILENT = "https://github.com/huggingface/trl/issues/3452"
-CODE = {"prepare": write_code}
+CODE = {"prepare": write_code()}
+PLAYS = tells(lambda run: run.steps[1]["episodes/played"] == 8 and run.steps[1]["episodes/scored"] > 0)
 MANY = "train.max_steps=5"
+
+
+def at_times(metric):
+    """A share of the episodes that is neither none nor all."""
+    return tells(lambda run: 0 < run.steps[1][metric] < 1)
 
 
 def mine(name):
@@ -1054,30 +949,30 @@ CODE_ROWS = [
     ends("T16 quietly", "a reward that ends the process with status 0", EXITS, mine("leaves_well"), ONE,
         says=("SystemExit",), holds=nothing_saved, **CODE),
     trains("T16 at times", "a reward that ends the process at times", EXITS, mine("leaves_at_times"), ONE,
-           holds=some("reward/faults"), **CODE),
-    trains("T16 parser", "a reward that parses arguments", EXITS, mine("parses"), ONE, holds=some("reward/faults"),
+           holds=at_times("reward/faults"), **CODE),
+    trains("T16 parser", "a reward that parses arguments", EXITS, mine("parses"), ONE, holds=at_times("reward/faults"),
            **CODE),
     trains("T16 own", "a reward that raises what is no Exception", EXITS, mine("raises_its_own"), ONE,
-           holds=some("reward/faults"), **CODE),
+           holds=at_times("reward/faults"), **CODE),
     dry("T16 dry", "looked before at a reward that ends the process", EXITS, *SMALL, mine("leaves"),
         says=("right answers", "SystemExit"), **CODE),
     trains("T16 step", "an environment that ends the process in a step", EXITS, *world("Leaves", "step"),
-           holds=some("episodes/faults"), **CODE),
+           holds=at_times("episodes/faults"), **CODE),
     trains("T16 reset", "an environment that ends the process at the start of an episode", EXITS, *world("Leaves",
-        "reset"), holds=some("episodes/faults"), **CODE),
+        "reset"), holds=at_times("episodes/faults"), **CODE),
     ends("T16 answer", "a check of answers that ends the process", EXITS, "env.name=world.py:Leaves",
         "env.moment=answer", ONE, says=("score",), holds=nothing_saved, **CODE),
     trains("T16 answers", "a model of answers that ends the process", EXITS, *world("HasParser"),
-           holds=some("episodes/faults"), **CODE),
-    trains("T16 tool", "a tool that ends the process", EXITS, *world("HasTool"), **CODE, holds=plays(8)),
+           holds=at_times("episodes/faults"), **CODE),
+    trains("T16 tool", "a tool that ends the process", EXITS, *world("HasTool"), **CODE, holds=PLAYS),
     trains("T16 metric", "a metric that ends the process", EXITS, *world("HasMetric"), "log.eval_tasks=2", **CODE,
-           holds=plays(8)),
+           holds=PLAYS),
     refuses("T16 environment", "an environment that ends the process when it is made", EXITS, *world("Refuses"),
             says=("world.py", "SystemExit"), is_dry=False, **CODE),
     refuses("T16 import", "a reward whose file ends the process", EXITS, mine("half"), ONE,
             says=("rewards.py", "SystemExit"), prepare=lambda folder: (folder / "rewards.py").write_text("exit(3)\n")),
     trains("T19", "a reward that returns the comparison of two arrays", "https://github.com/THUDM/slime/pull/2121",
-           mine("truth"), ONE, holds=reward(1, 1.0), **CODE),
+           mine("truth"), ONE, holds=tells(lambda run: run.steps[1]["reward"] == 1), **CODE),
     trains("T19 numbers", "rewards that return numbers of numpy and torch", "https://github.com/openai/gym/issues/400",
            NUMBERS, ONE, holds=ARE_NUMBERS, **CODE),
     trains("T19 world", "a tool, metrics and tasks with numbers of numpy", "https://github.com/openai/gym/issues/400",

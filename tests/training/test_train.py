@@ -14,13 +14,9 @@ from tests.support.runs import RUN, on_path, read_steps, write_config
 from tests.support.runs import run as train_once
 from viewbox.configs import schema as configs
 from viewbox.rollouts.store.reader import load
-from viewbox.rollouts.store.run_folder import read_metrics
 from viewbox.training import command as train
 
-SHIPPED = (
-    "quickstart", "tiny_warmstart", "qwen3_vl_4b_lora", "qwen3_vl_4b_qlora", "qwen2_5_vl_3b",
-)  # fmt: skip
-
+SHIPPED = ("quickstart", "tiny_warmstart", "qwen3_vl_4b_lora", "qwen3_vl_4b_qlora", "qwen2_5_vl_3b")
 SFT = {
     "env": {"name": "digits", "max_turns": 3, "eval": {"split": "test"}},
     "rollout": {"slots": 4, "max_reply_tokens": 8, "max_completion_tokens": 300},
@@ -65,23 +61,21 @@ def sft(run):
 
 
 # ---------------------------------------------------------------------- what a GRPO run leaves behind
-def test_a_run_is_named_after_its_config_and_seed_and_leaves_everything(grpo):
+def test_a_run_is_named_after_its_config_and_seed_and_leaves_everything_with_a_line_for_every_step(grpo):
     assert grpo.name == "first-seed0"
     files = ("config.yaml", "versions.json", "metrics.jsonl", "episodes", "model", "curve.png", "summary.json")
     assert [name for name in files if not (grpo / name).exists()] == []
     with Image.open(grpo / "curve.png") as picture:
         assert picture.format == "PNG"
-
-
-def test_the_saved_config_gives_the_same_run_again(grpo):
-    saved = configs.load(str(grpo / "config.yaml"))
-    assert saved.train.arguments == RUN["train"]
-    assert saved.env.settings == {"max_turns": 3}
-    assert saved.env.eval == {"split": "test"}
-    assert configs.parse(saved.model_dump(exclude_none=True)) == saved
-
-
-def test_the_summary_holds_every_component_before_after_and_of_the_oracle(grpo):
+    lines = [line for line in read_steps(grpo) if "reward" in line]
+    assert [line["step"] for line in lines] == [1, 2, 3]
+    for line in lines:
+        assert line["sampling/logp_difference/max"] <= 1e-5
+        assert line["tools/rate"] == 1.0
+    assert any(line["grad_norm"] > 0 for line in lines)
+    kept = list(load(grpo / "episodes", tokens=True))
+    assert len(kept) == 3 * RUN["log"]["episodes_per_step"]
+    assert all(episode.tokens.images and episode.scores for episode in kept)
     summary = json.loads((grpo / "summary.json").read_text())
     assert set(summary["held_out"]) == {"before", "after", "oracle", "oracle_after"}
     for found in summary["held_out"].values():
@@ -92,22 +86,12 @@ def test_the_summary_holds_every_component_before_after_and_of_the_oracle(grpo):
     assert 0 < summary["seconds"]["training"] < summary["seconds"]["all"]
 
 
-def test_there_is_a_line_of_metrics_for_every_step(grpo):
-    lines = [line for line in read_steps(grpo) if "reward" in line]
-    assert [line["step"] for line in lines] == [1, 2, 3]
-    for line in lines:
-        assert line["sampling/logp_difference/max"] <= 1e-5
-        assert line["tools/rate"] == 1.0
-    assert any(line["grad_norm"] > 0 for line in lines)
-
-
-def test_the_first_episodes_of_every_step_are_saved(grpo):
-    kept = list(load(grpo / "episodes", tokens=True))
-    assert len(kept) == 3 * RUN["log"]["episodes_per_step"]
-    assert all(episode.tokens.images and episode.scores for episode in kept)
-
-
-def test_the_saved_model_is_the_trained_one_and_loads(grpo, tiny_folder):
+def test_the_saved_config_gives_the_same_run_again_and_the_saved_model_is_the_trained_one(grpo, tiny_folder):
+    saved = configs.load(str(grpo / "config.yaml"))
+    assert saved.train.arguments == RUN["train"]
+    assert saved.env.settings == {"max_turns": 3}
+    assert saved.env.eval == {"split": "test"}
+    assert configs.parse(saved.model_dump(exclude_none=True)) == saved
     model = AutoModelForImageTextToText.from_pretrained(grpo / "model")
     start = AutoModelForImageTextToText.from_pretrained(tiny_folder)
     assert AutoProcessor.from_pretrained(grpo / "model").tokenizer.eos_token == "<|im_end|>"
@@ -146,7 +130,7 @@ def test_a_run_with_lora_trains_the_adapter_alone_and_leaves_a_model_to_go_on_fr
     """Weights of 4 bits are saved without quantization."""
     settings = ["lora.r=4", f"lora.quantize={quantize or 'null'}", f"log.export={tmp_path}/export"]
     folder = run(f"lora-{quantize}", RUN, *settings, "train.gradient_checkpointing=true", "train.max_steps=2")
-    lines = [line for line in read_metrics(folder / "metrics.jsonl") if "reward" in line]
+    lines = [line for line in read_steps(folder) if "reward" in line]
     assert max(line["sampling/logp_difference/max"] for line in lines) <= 1e-5
     assert (folder / "adapter" / "adapter_config.json").is_file()
     assert ("4 bits" in (tmp_path / "export" / "README.md").read_text()) == (quantize is not None)
@@ -170,16 +154,13 @@ UNWATCHED = "log.eval_tasks=0"
 
 
 def losses(folder):
-    return [line["loss"] for line in read_metrics(folder / "metrics.jsonl") if "loss" in line]
+    return [line["loss"] for line in read_steps(folder) if "loss" in line]
 
 
-def test_a_warm_start_from_demonstrations_lowers_the_loss(sft):
+def test_a_warm_start_lowers_the_loss_and_leaves_a_model_and_a_card_with_its_figures_and_config(sft):
     assert len(losses(sft)) == 4
     assert losses(sft)[-1] < 0.9 * losses(sft)[0]
     assert len(list(load(sft / "demonstrations"))) == 32
-
-
-def test_a_warm_start_leaves_a_model_and_a_card_with_its_figures_and_config(sft):
     AutoModelForImageTextToText.from_pretrained(sft / "model")
     card = (sft / "model" / "README.md").read_text()
     header, body = card.split("---\n")[1:3]

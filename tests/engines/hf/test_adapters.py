@@ -108,11 +108,18 @@ def test_a_weight_that_is_tied_to_the_embedding_keeps_its_adapter_beside_it(qwen
         assert base.model.language_model.layers[0].self_attn.q_proj.merged
 
 
-def test_adapters_that_are_switched_off_stay_out(qwen3):
+def test_adapters_that_are_switched_off_stay_out_and_all_active_ones_count(qwen3):
     model = adapt(qwen3.model())
     before = read_bits(model)
     with model.disable_adapter(), use_merged_adapters(model):
         assert all(torch.equal(weight, before[name]) for name, weight in model.named_parameters())
+    model.add_adapter("second", LoraConfig(r=3, target_modules=LAYERS, init_lora_weights=False))
+    model.base_model.set_adapter(["default", "second"])
+    ids = torch.arange(5, 25)[None]
+    with torch.no_grad():
+        beside = model(input_ids=ids).logits
+        with use_merged_adapters(model):
+            assert torch.allclose(model(input_ids=ids).logits, beside, atol=1e-4)
 
 
 @pytest.mark.parametrize(("dtype", "rank"), [(torch.bfloat16, 1), (torch.float16, 32), (torch.float32, 4)])
@@ -133,17 +140,6 @@ def test_an_output_shows_a_change_that_is_far_below_the_rounding_of_the_weight(d
         share = (((model(x).double() - bare) * exact).sum() / exact.square().sum()).item()
         assert measure_kept_change(model) == pytest.approx(1, abs=0.01)
     assert share == pytest.approx(1, abs=0.05)
-
-
-def test_several_active_adapters_all_count(qwen3):
-    model = adapt(qwen3.model())
-    model.add_adapter("second", LoraConfig(r=3, target_modules=LAYERS, init_lora_weights=False))
-    model.base_model.set_adapter(["default", "second"])
-    ids = torch.arange(5, 25)[None]
-    with torch.no_grad():
-        beside = model(input_ids=ids).logits
-        with use_merged_adapters(model):
-            assert torch.allclose(model(input_ids=ids).logits, beside, atol=1e-4)
 
 
 @pytest.mark.slow

@@ -30,45 +30,21 @@ def forget_figures(cells):
     return re.sub(r"\d+e-\d+|by \d\.\d+", "", cells)
 
 
-def test_each_type_has_a_row(script):
+def test_each_type_has_a_row_and_most_play(script):
     assert list(read_rows()) == [one.model_type for one in script["list_types"]()]
-
-
-def test_most_types_play(script):
     assert sum(cells.startswith(" exact") for cells in read_rows().values()) >= 60
 
 
 @pytest.mark.parametrize("kind", QUICK)
 def test_a_row_says_what_the_script_finds(kind, script):
-    check_row(kind, script)
-
-
-@pytest.mark.parametrize("kind", ["llava_next", "chameleon"])  # ids by position; reads its backbone
-def test_the_loss_has_the_logits_of_the_models_own_forward(kind, script):
-    check_head(kind, script)
-
-
-@pytest.mark.nightly
-def test_the_loss_has_the_logits_of_all_that_play_on_the_engines_cache(script):
-    for kind, cells in read_rows().items():
-        if cells.startswith((" exact |", " exact, with states |")):
-            check_head(kind, script)
-
-
-@pytest.mark.nightly
-def test_all_rows_say_what_the_script_finds(script):
-    for one in script["list_types"]():
-        check_row(one.model_type, script)
-
-
-def check_row(kind, script):
     (config_class,) = (one for one in script["list_types"]() if one.model_type == kind)
     written = script["try_type"](config_class).write().partition("` |")[2].removesuffix("|")
     assert forget_figures(read_rows()[kind]) == forget_figures(written), "python docs/architectures_page.py"
 
 
+@pytest.mark.parametrize("kind", ["llava_next", "chameleon"])  # ids by position; reads its backbone
 @torch.no_grad()
-def check_head(kind, script):
+def test_the_loss_has_the_logits_of_the_models_own_forward(kind, script):
     (config_class,) = (one for one in script["list_types"]() if one.model_type == kind)
     config = script["build_config"](config_class, script["get_base_tokenizer"](), 5)
     assert Architecture(config).has_backbone
@@ -76,3 +52,11 @@ def check_head(kind, script):
     logits = model(input_ids=ids, use_cache=False).logits[0]
     hidden = model.model(input_ids=ids, use_cache=False).last_hidden_state[0]
     torch.testing.assert_close(build_head(model)(hidden), logits, msg=kind)
+
+
+@pytest.mark.nightly
+def test_all_rows_say_what_the_script_finds_and_the_loss_has_the_logits_of_all_on_the_engines_cache(script):
+    for kind, cells in read_rows().items():
+        test_a_row_says_what_the_script_finds(kind, script)
+        if cells.startswith((" exact |", " exact, with states |")):
+            test_the_loss_has_the_logits_of_the_models_own_forward(kind, script)

@@ -7,6 +7,7 @@ import pytest
 import trl
 from PIL import Image
 
+from tests.support.tables import each
 from viewbox.engines.hf.chat_tokens import ChatTokens
 from viewbox.envs.digits import Digits
 from viewbox.errors import ModelError
@@ -61,47 +62,28 @@ def tail(tokens, *messages):
     return text
 
 
-# ---------------------------------------------------------------------- tool schemas
-def test_a_template_that_lists_tools_but_teaches_other_calls_is_not_asked_to(asked):
-    listing = "{% if tools and loop.first %}{{ tools | tojson }}{% endif %}"
-    assert not asked(chatml(before=listing)).template.taught
+LISTING = "{% if tools and loop.first %}{{ tools | tojson }}{% endif %}"
+HERMES = LISTING + CALLS.format("{{ call.function | tojson }}")
+WITHOUT_SYSTEM = "{% if not (tools and m.role == 'system') %}" + MESSAGE + "{% endif %}"
+TAUGHT = [  # a template that lists the tools, and what it teaches: the calls that it writes, if they are read back
+    (chatml(before=LISTING), set()),
+    (chatml(before=HERMES), {"hermes", "native"}),
+    (chatml(before=HERMES, message=WITHOUT_SYSTEM), set()),  # the system message is dropped
+    *(
+        (chatml(before=LISTING + CALLS.format(written)), taught)
+        for written, taught in (
+            ("{{ call.function.name }}{{ call.function.arguments | tojson }}", {"native"}),
+            ("{{ call.function.name }} with {{ call.function.arguments | tojson }}", set()),  # not read
+            ("{{ call.function.name }}{}", set()),  # the arguments are dropped
+            ("{{ call.function.name | reverse }}{{ call.function.arguments | tojson }}", set()),
+        )
+    ),
+]
 
 
-def test_a_template_that_lists_tools_and_drops_the_system_message_is_not_asked_to(asked):
-    hermes = "{% if tools and loop.first %}{{ tools | tojson }}{% endif %}" + CALLS.format(
-        "{{ call.function | tojson }}"
-    )
-    only = "{% if not (tools and m.role == 'system') %}" + MESSAGE + "{% endif %}"
-    assert asked(chatml(before=hermes)).template.taught == {"hermes", "native"}
-    assert not asked(chatml(before=hermes, message=only)).template.taught
-
-
-@pytest.mark.parametrize(
-    ("written", "taught"),
-    [
-        ("{{ call.function | tojson }}", {"hermes", "native"}),
-        ("{{ call.function.name }}{{ call.function.arguments | tojson }}", {"native"}),
-        ("{{ call.function.name }} with {{ call.function.arguments | tojson }}", set()),  # not read
-        ("{{ call.function.name }}{}", set()),  # the arguments are dropped
-        ("{{ call.function.name | reverse }}{{ call.function.arguments | tojson }}", set()),
-    ],
-)
-def test_a_template_lists_the_tools_where_the_call_it_writes_is_read_back(asked, written, taught):
-    listing = "{% if tools and loop.first %}{{ tools | tojson }}{% endif %}"
-    assert asked(chatml(before=listing + CALLS.format(written))).template.taught == taught
-
-
-@pytest.mark.parametrize(
-    ("name", "taught"),
-    [
-        ("qwen2_5_vl", set()),
-        ("qwen3_vl", {"hermes", "native"}),
-        ("qwen3_5_think", {"native"}),
-        ("qwen3_5_nothink", {"native"}),
-    ],
-)
-def test_released_templates_teach_the_calls_that_they_write(asked, name, taught):
-    assert asked(bundled(name)).template.taught == taught
+@each("template, taught", TAUGHT)
+def test_a_template_lists_the_tools_where_the_call_it_writes_is_read_back(asked, template, taught):
+    assert asked(template).template.taught == taught
 
 
 def test_a_template_that_refuses_tools_is_given_the_text_of_the_prompts(asked):
@@ -141,31 +123,23 @@ def test_where_user_messages_may_not_follow_each_other_they_become_one(asked):
 
 
 # ---------------------------------------------------------------------- earlier turns
-def test_a_template_that_strips_earlier_thinking_changes_nothing_between_a_reply_and_the_next(asked):
-    strip = "{% if m.role == 'assistant' and not loop.last %}"
-    strip += "{% set m = {'role': 'assistant', 'content': m.content.split('</think>')[-1]} %}{% endif %}"
-    tokens = asked(chatml(before=strip))
-    assert tail(tokens) == tail(asked(chatml()))
+STRIP = "{% if m.role == 'assistant' and not loop.last %}"
+STRIP += "{% set m = {'role': 'assistant', 'content': m.content.split('</think>')[-1]} %}{% endif %}"
+EMPTY = "{% if m.role == 'assistant' and loop.last %}"  # only the last reply begins with empty thinking
+EMPTY += "{% set m = {'role': 'assistant', 'content': '<think>\n\n</think>\n\n' + m.content} %}{% endif %}"
+
+
+def test_what_a_template_does_to_earlier_turns_changes_nothing_between_a_reply_and_the_next(asked):
+    plain = asked(chatml())
+    tokens = asked(chatml(before=STRIP))
+    assert tail(tokens) == tail(asked(chatml(before=EMPTY))) == tail(plain)
     assert [note for note in tokens.template.notes if "strips the thinking of earlier replies" in note]
-    assert asked(chatml()).template.notes == []
-
-
-def test_a_template_that_begins_only_the_last_reply_with_empty_thinking_keeps_its_tail_whole(asked):
-    empty = "{% if m.role == 'assistant' and loop.last %}"
-    empty += "{% set m = {'role': 'assistant', 'content': '<think>\n\n</think>\n\n' + m.content} %}{% endif %}"
-    assert tail(asked(chatml(before=empty))) == tail(asked(chatml()))
-
-
-@pytest.mark.parametrize("name", ["qwen3_5_think", "qwen3_6", "qwen3_8"])
-def test_the_tail_of_a_thinking_template_is_the_result_and_the_beginning_of_a_thought(asked, name):
-    tokens = asked(bundled(name))
-    assert tail(tokens) == f"\n<|im_start|>user\n{RESULT}{TURN}<think>\n"
-    assert any("changes the text before earlier replies" in note for note in tokens.template.notes)
-
-
-@pytest.mark.parametrize("name", ["qwen3_vl", "qwen2_5_vl", "qwen3_5_nothink_training"])
-def test_of_a_template_that_keeps_earlier_turns_there_is_nothing_to_say(asked, name):
-    assert asked(bundled(name)).template.notes == []
+    for tokens in (plain, *(asked(bundled(name)) for name in ("qwen3_vl", "qwen2_5_vl", "qwen3_5_nothink_training"))):
+        assert tokens.template.notes == []
+    for name in ("qwen3_5_think", "qwen3_6", "qwen3_8"):
+        tokens = asked(bundled(name))
+        assert tail(tokens) == f"\n<|im_start|>user\n{RESULT}{TURN}<think>\n", name
+        assert any("changes the text before earlier replies" in note for note in tokens.template.notes), name
 
 
 # ---------------------------------------------------------------------- the end of a reply

@@ -73,9 +73,8 @@ def rendered(kit, conversation):
         else:
             wire.append({"role": message.role, "content": parts})
     if kit.name == "qwen2_5_vl":  # the listing has its own test
-        system = (
-            text(kit, conversation.record.prompt_ids).partition("<|im_start|>system\n")[2].partition("<|im_end|>")[0]
-        )
+        prompt = text(kit, conversation.record.prompt_ids)
+        system = prompt.partition("<|im_start|>system\n")[2].partition("<|im_end|>")[0]
         assert system.startswith(conversation.messages[0].text)
         wire[0]["content"] = system
     return kit.processor.apply_chat_template(wire, tools=tools, tokenize=False)
@@ -145,9 +144,8 @@ def test_an_observation_that_does_not_fit_is_rolled_back_whole(qwen3, play):
 
     def run(budget):
         model = qwen3.generator(qwen3.model(ends=-50.0), max_completion_tokens=budget)
-        return play(ENV, [ENV.tasks[0]], ScriptedGenerator(qwen3.tokens, script, model, max_completion_tokens=budget))[
-            0
-        ]
+        generator = ScriptedGenerator(qwen3.tokens, script, model, max_completion_tokens=budget)
+        return play(ENV, [ENV.tasks[0]], generator)[0]
 
     reply = qwen3.tokens.encode_reply(LOOK)
     fits = len(reply) + run(2000).tokens.mask[len(reply) :].index(1)  # the look and what the tool shows

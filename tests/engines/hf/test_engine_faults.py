@@ -121,30 +121,18 @@ def again(talks, clean):
 
 
 # ---------------------------------------------------------------------- an episode that is cancelled
-def speaks(generator, row, width):
-    return row in generator.running and len(row.output_ids) == 3
+MOMENTS = {  # of a row in the engine, before a forward of that width; and who is cancelled then
+    "speaks": (
+        lambda running, row, width: row in running and len(row.output_ids) == 3 and len(row.conversation.messages) > 3,
+        3,
+    ),
+    "waits for a slot": (lambda running, row, width: row.future and row.slot is None and len(running) > 2, 5),
+    "is prefilled": (lambda running, row, width: width > 1 and row.slot is not None and row.length == 0, 0),
+    "is away": (lambda running, row, width: not row.future and row.slot is not None and row not in running, 4),
+}
 
 
-def waits_for_a_slot(generator, row, width):
-    return row.future is not None and row.slot is None and len(generator.running) > 2
-
-
-def is_prefilled(generator, row, width):
-    return width > 1 and row.slot is not None and row.length == 0
-
-
-def is_away(generator, row, width):
-    return row.future is None and row.slot is not None and row not in generator.running
-
-
-def speaks_later(generator, row, width):
-    return speaks(generator, row, width) and len(row.conversation.messages) > 3
-
-
-MOMENTS = {speaks_later: 3, waits_for_a_slot: 5, is_prefilled: 0, is_away: 4}  # and who is cancelled then
-
-
-@pytest.mark.parametrize(("moment", "who"), MOMENTS.items())
+@pytest.mark.parametrize(("moment", "who"), MOMENTS.values(), ids=MOMENTS)
 def test_an_episode_that_is_cancelled_changes_nothing_for_the_others(talks, clean, again, model, moment, who):
     async def tool(index, turn):
         await asyncio.sleep(0.01 if index == who and turn else 0)
@@ -153,7 +141,7 @@ def test_an_episode_that_is_cancelled_changes_nothing_for_the_others(talks, clea
 
     def cancel(width):
         row = made.generator.sequences.get(made.conversations[who])
-        if row is not None and not cut and moment(made.generator, row, width):
+        if row is not None and not cut and moment(made.generator.running, row, width):
             cut.append(row)
             made.tasks[who].cancel()
 

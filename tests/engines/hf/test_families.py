@@ -1,18 +1,37 @@
-"""Every family of the kit: what the engine records is what a plain forward of the same episode says."""
+"""Every family of the kit: what the engine records is what a plain forward of the same episode says.
+
+By day some families, and one of them in every setting of the engine; `make nightly` has all of them in all.
+"""
 
 import pytest
+from peft import LoraConfig, get_peft_model
 from PIL import Image
 
-from tests.support.families import FAMILIES, NAMES
+from tests.support.families import FAMILIES, NAMES, list_names
+from tests.support.tables import each
 from viewbox.core.messages import Message
+from viewbox.engines.hf.adapters import use_merged_adapters
 from viewbox.images.ref import ImageRef
+
+
+@pytest.fixture(scope="module", params=list_names("qwen3_vl"))
+def at_length(request, kits):
+    return kits(request.param)
+
+
+def generate(family, model, **settings):
+    return family.generator(model, **{"slots": 4, "max_completion_tokens": 900} | settings)
+
+
+def said(episodes):
+    return [episode.tokens.completion_ids for episode in episodes]
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_log_probs_are_those_of_a_plain_forward(kits, name, play_mixed, measure_mismatch):
     family = kits(name)
     model = family.model()
-    episodes = play_mixed(family.generator(model, slots=4, max_completion_tokens=900), tasks=2)
+    episodes = play_mixed(generate(family, model), tasks=2)
     assert {len(episode.tokens.images) for episode in episodes} >= {1, 2}
     assert measure_mismatch(model, family, episodes) <= family.tolerance
 
@@ -20,7 +39,8 @@ def test_log_probs_are_those_of_a_plain_forward(kits, name, play_mixed, measure_
 @pytest.mark.parametrize("name", FAMILIES)
 def test_a_prompt_has_the_ids_of_the_familys_own_processor(kits, name):
     family = kits(name)
-    messages = [Message("system", ("Be brief.",)), Message("user", ("What is this?", ImageRef.of(draw(90, 60)), "So?"))]
+    picture = ImageRef.of(Image.linear_gradient("L").resize((90, 60)))
+    messages = [Message("system", ("Be brief.",)), Message("user", ("What is this?", picture, "So?"))]
     ids, images = family.tokens.encode_prompt(messages, ())
     parts = [{"type": "text", "text": "What is this?"}, {"type": "image"}, {"type": "text", "text": "So?"}]
     system = [{"type": "text", "text": "Be brief."}] if family.tokens.template.in_parts else "Be brief."
@@ -32,5 +52,55 @@ def test_a_prompt_has_the_ids_of_the_familys_own_processor(kits, name):
     assert ids == whole["input_ids"][0].tolist()
 
 
-def draw(width, height):
-    return Image.linear_gradient("L").resize((width, height))
+# ---------------------------------------------------------------------- every setting
+def train_with_checkpoints(model):
+    model.gradient_checkpointing_enable()
+    model.train()
+
+
+SETTINGS = [  # what is done to the model, and the temperature
+    (lambda model: None, 0.7), (lambda model: None, 1.3), (train_with_checkpoints, 1.0),
+    (lambda model: model.set_attn_implementation("eager"), 1.0),
+]  # fmt: skip
+
+
+@each("change, temperature", SETTINGS)
+def test_log_probs_in_every_setting(at_length, play_mixed, measure_mismatch, change, temperature):
+    model = at_length.model()
+    change(model)
+    episodes = play_mixed(generate(at_length, model, temperature=temperature))
+    # logits are divided by the temperature, and so is their rounding
+    assert measure_mismatch(model, at_length, episodes, temperature) <= at_length.tolerance / min(1, temperature)
+
+
+def test_log_probs_with_two_images_at_the_start_without_any_and_with_adapters_as_columns(
+    at_length, pairs, play_pairs, play, words, play_mixed, measure_mismatch
+):
+    model = at_length.model()
+    episodes = play_pairs(generate(at_length, model), pairs)
+    assert {len(episode.tokens.images) for episode in episodes} >= {2, 3}
+    assert measure_mismatch(model, at_length, episodes) <= at_length.tolerance
+    episodes = play(words, words.tasks[:4], generate(at_length, model), group=2)
+    assert not any(episode.tokens.images for episode in episodes)
+    assert measure_mismatch(model, at_length, episodes) <= at_length.tolerance
+    layers = ["q_proj", "v_proj", "down_proj"]
+    adapted = get_peft_model(model, LoraConfig(r=4, lora_alpha=8, target_modules=layers, init_lora_weights=False))
+    adapted.eval()
+    with use_merged_adapters(adapted):
+        episodes = play_mixed(generate(at_length, adapted), tasks=2)
+    assert measure_mismatch(adapted, at_length, episodes) <= at_length.tolerance
+
+
+def test_what_is_said_depends_on_neither_batches_nor_parts_of_a_prefill(at_length, play_mixed):
+    model, given = at_length.model(), {"tasks": 2, "group": 2}
+    whole = said(play_mixed(generate(at_length, model), **given))
+    assert said(play_mixed(generate(at_length, model, prefill_tokens=1), **given)) == whole
+    assert said(play_mixed(generate(at_length, model, slots=1), concurrency=1, **given)) == whole
+
+
+@pytest.mark.nightly
+def test_a_prompt_that_a_group_shares_is_computed_once(at_length, play, strips):
+    generator = generate(at_length, at_length.model())
+    episodes = play(strips, [strips.tasks[0]], generator, group=4)
+    prompt, later = len(episodes[0].tokens.prompt_ids), sum(len(e.tokens.completion_ids) for e in episodes)
+    assert generator.stats.prefilled < prompt + later + 50

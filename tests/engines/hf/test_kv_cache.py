@@ -33,11 +33,12 @@ class Model:
                 self.kept[row] = torch.cat([self.kept[row], given[i, :, :length]], dim=1)
                 row.length += length
 
-    def join(self):
-        row = Sequence(None, 0)
-        self.cache.take_slot(row)
-        self.rows.append(row)
-        self.kept[row] = torch.zeros(HEADS, 0, SIZE, dtype=torch.float64)
+    def join(self, count=1):
+        for _ in range(count):
+            row = Sequence(None, 0)
+            self.cache.take_slot(row)
+            self.rows.append(row)
+            self.kept[row] = torch.zeros(HEADS, 0, SIZE, dtype=torch.float64)
 
     def leave(self, row):
         self.cache.free_slot(row)
@@ -107,26 +108,18 @@ def test_such_random_plays_do_everything_often():
     assert all(sum(one[name] for one in done) > 5 for name in done[0])
 
 
-def test_rows_that_lie_far_apart_are_moved_together_and_a_step_reads_no_more_than_those():
-    made = Model()
-    for _ in range(SLOTS):
-        made.join()
-    made.prefill(made.rows, [5] * SLOTS)
-    assert made.decode([made.rows[0], made.rows[5]]) == 2
-    assert made.cache.bytes_copied > 0
-    made.check()
+def test_rows_that_lie_far_apart_are_moved_together_and_those_that_lie_together_are_read_as_they_lie():
+    # two of six; three of four, the fourth for nothing: no copy
+    for count, chosen, width in ((SLOTS, (0, 5), 2), (4, (0, 2, 3), 4)):
+        made = Model()
+        made.join(count)
+        made.prefill(made.rows, [5] * count)
+        assert made.decode([made.rows[k] for k in chosen]) == width
+        assert (made.cache.bytes_copied > 0) == (width == len(chosen))
+        made.check()
 
 
-def test_rows_that_lie_together_are_read_as_they_lie():
-    made = Model()
-    for _ in range(4):
-        made.join()
-    made.prefill(made.rows, [5] * 4)
-    assert made.decode([made.rows[0], made.rows[2], made.rows[3]]) == 4  # one of four for nothing: no copy
-    assert made.cache.bytes_copied == 0
-
-
-def test_a_row_that_has_left_may_be_dropped_again():
+def test_a_row_that_has_left_may_be_dropped_again_and_a_cache_without_a_free_slot_gives_none():
     made = Model()
     made.join()
     (row,) = made.rows
@@ -134,12 +127,7 @@ def test_a_row_that_has_left_may_be_dropped_again():
     made.join()
     made.cache.free_slot(row)
     made.check()
-
-
-def test_a_cache_without_a_free_slot_gives_none():
-    made = Model()
-    for _ in range(SLOTS):
-        made.join()
+    made.join(SLOTS - 1)
     with pytest.raises(ValueError, match="not in list"):
         made.join()
 
@@ -154,8 +142,7 @@ def test_a_cache_that_could_not_grow_for_lack_of_memory_is_whole(monkeypatch, fa
             raise RuntimeError("out of memory")
         return pad(*args, **kwargs)
 
-    for _ in range(3):
-        made.join()
+    made.join(3)
     made.prefill(made.rows, [5, 7, 3])
     with monkeypatch.context() as patch:
         patch.setattr("torch.nn.functional.pad", fail)

@@ -25,15 +25,6 @@ def test_log_probs_are_those_of_a_plain_forward(family, play_mixed, measure_mism
     assert measure_mismatch(model, family, episodes) <= family.tolerance
 
 
-def test_it_samples_what_the_engines_cache_samples(kits, play_mixed, monkeypatch):
-    family = kits("qwen2_5_vl")
-    model = family.model()
-    ours = play_mixed(family.generator(model, slots=3, max_completion_tokens=900), tasks=2)
-    monkeypatch.setattr(Architecture, "find_lack", lambda self: "it is a test")
-    theirs = play_mixed(family.generator(model, slots=3, max_completion_tokens=900), tasks=2)
-    assert [one.tokens.completion_ids for one in ours] == [one.tokens.completion_ids for one in theirs]
-
-
 def test_members_of_a_group_decode_together(family, play, words, measure_mismatch):
     model = family.model()
     generator = family.generator(model, slots=4, max_reply_tokens=12)
@@ -43,6 +34,15 @@ def test_members_of_a_group_decode_together(family, play, words, measure_mismatc
     episodes = play(words, words.tasks[:2], generator, group=4)
     assert max(rows) == 3  # the first of them was computed before the others
     assert measure_mismatch(model, family, episodes) <= family.tolerance
+
+
+def test_it_samples_what_the_engines_cache_samples(kits, play_mixed, monkeypatch):
+    family = kits("qwen2_5_vl")
+    model = family.model()
+    ours = play_mixed(family.generator(model, slots=3, max_completion_tokens=900), tasks=2)
+    monkeypatch.setattr(Architecture, "find_lack", lambda self: "it is a test")
+    theirs = play_mixed(family.generator(model, slots=3, max_completion_tokens=900), tasks=2)
+    assert [one.tokens.completion_ids for one in ours] == [one.tokens.completion_ids for one in theirs]
 
 
 @pytest.mark.parametrize("name", ["qwen2_5_vl", "qwen3_5"])

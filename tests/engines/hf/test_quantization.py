@@ -31,23 +31,25 @@ def load_quantized(qwen3, tmp_path):
     return load_model
 
 
-def adapt(model, **more):
-    return get_peft_model(
-        model, LoraConfig(r=4, lora_alpha=16, target_modules=LANGUAGE, init_lora_weights=False)
-    ).eval()
+def adapt(model):
+    config = LoraConfig(r=4, lora_alpha=16, target_modules=LANGUAGE, init_lora_weights=False)
+    return get_peft_model(model, config).eval()
 
 
 def find_four_bit(model):
     return [name for name, weight in model.named_parameters() if type(weight).__name__ == "Params4bit"]
 
 
-def test_the_language_layers_have_4_bits_and_nothing_else(load_quantized):
+def test_the_language_layers_have_4_bits_and_nothing_else_as_a_shipped_config_adapts_them(load_quantized):
     model = load_quantized("bfloat16")
     assert is_quantized(model)
     assert len(find_four_bit(model)) == 2 * 7
     assert all("language_model" in name for name in find_four_bit(model))
     assert model.dtype == torch.bfloat16
     assert has_two_byte_weights(model)
+    model = get_peft_model(model, build_lora_config(load("qwen3_vl_4b_qlora").lora))
+    adapted = {name.partition(".lora_A")[0] for name, _ in model.named_modules() if name.endswith("lora_A.default")}
+    assert {f"{name}.base_layer.weight" for name in adapted} == set(find_four_bit(model))
 
 
 @pytest.mark.parametrize("name", ["smolvlm", "gemma3"])
@@ -59,7 +61,9 @@ def test_the_language_layers_are_those_of_the_model(name, tmp_path):
     assert {key.removeprefix(f"{decoder}.") for key in find_four_bit(model)} == language
 
 
-def test_log_probs_of_the_engine_are_those_of_the_loss(qwen3, load_quantized, play_mixed, measure_mismatch):
+def test_log_probs_are_those_of_the_loss_and_of_the_saved_model(
+    qwen3, load_quantized, play_mixed, measure_mismatch, tmp_path
+):
     model = adapt(load_quantized())
     with use_merged_adapters(model):
         assert not any(getattr(module, "merged", False) for module in model.modules())
@@ -67,13 +71,6 @@ def test_log_probs_of_the_engine_are_those_of_the_loss(qwen3, load_quantized, pl
     assert measure_mismatch(model, qwen3, episodes) <= 2e-5  # these adapters are larger than the weights they adapt
     with model.disable_adapter():
         assert measure_mismatch(model, qwen3, episodes) > 0.01  # the adapters were at work
-
-
-def test_the_saved_model_is_the_policy_and_has_no_4_bit_weight(
-    qwen3, load_quantized, play_mixed, measure_mismatch, tmp_path
-):
-    model = adapt(load_quantized())
-    episodes = play_mixed(qwen3.generator(model, slots=5), tasks=2)
     merge_adapters(model).save_pretrained(tmp_path / "model")
     saved = loading.load_model(ModelSection(name=str(tmp_path / "model"), dtype="float32"))
     assert not is_quantized(saved)
@@ -97,12 +94,6 @@ def test_adapters_learn_in_float32_and_as_beside_plain_weights(qwen3, load_quant
         found.append(torch.cat([weight.grad.flatten() for weight in trained]))
     assert found[1].norm() > 0
     assert (found[0] - found[1]).norm() / found[1].norm() < 1e-5
-
-
-def test_a_shipped_config_quantizes_what_it_adapts(load_quantized):
-    model = get_peft_model(load_quantized("bfloat16"), build_lora_config(load("qwen3_vl_4b_qlora").lora))
-    adapted = {name.partition(".lora_A")[0] for name, _ in model.named_modules() if name.endswith("lora_A.default")}
-    assert {f"{name}.base_layer.weight" for name in adapted} == set(find_four_bit(model))
 
 
 def test_a_run_without_four_bits_does_not_import_what_asks_the_hub_for_code():

@@ -30,25 +30,20 @@ def drawn(seen=None, **settings):
     return torch.bincount(ids, minlength=LOGITS.shape[1]) / DRAWS
 
 
-@pytest.mark.parametrize(
-    ("settings", "warper"),
-    [
-        ({"top_k": 5}, TopKLogitsWarper(5)),
-        ({"top_p": 0.7}, TopPLogitsWarper(0.7)),
-        ({"temperature": 0.5}, TemperatureLogitsWarper(0.5)),
-    ],
-)
+SAID = torch.tensor([[1, 2, 3, 30]])
+SEEN = torch.zeros(1, LOGITS.shape[1], dtype=torch.bool).index_fill(1, SAID[0], True)
+FILTERS = [
+    ({"top_k": 5}, TopKLogitsWarper(5)),
+    ({"top_p": 0.7}, TopPLogitsWarper(0.7)),
+    ({"temperature": 0.5}, TemperatureLogitsWarper(0.5)),
+    ({"repetition_penalty": 1.8, "seen": SEEN}, RepetitionPenaltyLogitsProcessor(1.8)),
+]
+
+
+@pytest.mark.parametrize(("settings", "warper"), FILTERS)
 def test_a_filter_draws_what_that_of_transformers_would(settings, warper):
-    expected = warper(None, LOGITS[:1].clone()).softmax(dim=-1)[0]
+    expected = warper(SAID, LOGITS[:1].clone()).softmax(dim=-1)[0]
     assert torch.allclose(drawn(**settings), expected, atol=2 / DRAWS * 5)
-
-
-def test_a_repetition_penalty_is_that_of_transformers():
-    said = torch.tensor([[1, 2, 3, 30]])
-    seen = torch.zeros(1, LOGITS.shape[1], dtype=torch.bool)
-    seen[0, said[0]] = True
-    expected = RepetitionPenaltyLogitsProcessor(1.8)(said, LOGITS[:1].clone()).softmax(dim=-1)[0]
-    assert torch.allclose(drawn(seen, repetition_penalty=1.8), expected, atol=2 / DRAWS * 5)
 
 
 @pytest.mark.parametrize("settings", [{"top_k": 2}, {"top_p": 0.1}, {"repetition_penalty": 2.0}])
@@ -59,13 +54,10 @@ def test_log_probs_are_the_models_own_before_any_filter(settings):
     assert torch.equal(logps, expected)
 
 
-def test_greedy_takes_the_likeliest_that_is_allowed():
+def test_greedy_takes_the_likeliest_that_is_allowed_and_what_is_never_drawn_is_not_though_it_were_certain():
     best = LOGITS.argmax(dim=-1)
     ids, _ = draw(LOGITS, torch.zeros(3), [int(best[0])], temperature=0)
     assert ids[0] == LOGITS[0].index_fill(0, best[:1], -torch.inf).argmax()
-
-
-def test_what_is_never_drawn_is_not_drawn_though_it_were_certain():
     logits = torch.zeros(1, 10)
     logits[0, 4] = 500
     for uniform in (0.0, 0.5, 1 - 1e-9):

@@ -74,9 +74,6 @@ def build_falcon_h1(dtype=torch.float32):
     return build(hf.FalconH1ForCausalLM, config, dtype)
 
 
-FAMILIES = {"qwen3_5": build_qwen3_5, "lfm2_vl": build_lfm2_vl}
-
-
 class Row(Sequence):
     """A conversation: its ids, the seeds of its pictures, and the logits after each token so far."""
 
@@ -278,15 +275,6 @@ def test_a_layer_with_keys_values_and_states_keeps_all_of_them():
     assert {type(layer) for layer in player.cache.layers} == {KVAndStateLayer}
 
 
-def test_a_conversation_in_a_used_slot_begins_without_a_state():
-    player = Player(build_lfm2_vl(torch.float64), slots=1)
-    for length in (9, 1, 5):
-        row = player.join()
-        player.prefill([row], [player.write_text(length)])
-        player.decode([row])
-        player.leave(row)
-
-
 # ---------------------------------------------------------------------- the engine
 class StateKit(Kit):
     """Qwen3.5 with the tokens of the other tiny models."""
@@ -317,12 +305,11 @@ def seen(qwen3_5, play_mixed):
     return SimpleNamespace(model=model, episodes=play_mixed(qwen3_5.generator(model, slots=5)), ids=ids)
 
 
-def test_log_probs_of_the_engine_are_those_of_a_plain_forward(qwen3_5, seen, measure_mismatch):
+def test_log_probs_of_the_engine_are_those_of_a_plain_forward_and_no_padding_enters_a_state(
+    qwen3_5, seen, measure_mismatch
+):
     assert measure_mismatch(seen.model, qwen3_5, seen.episodes) < 1e-4
     assert {len(episode.tokens.images) for episode in seen.episodes} >= {1, 2, 3}
-
-
-def test_no_padding_enters_a_state(qwen3_5, seen):
     prefills = [ids for ids in seen.ids if ids.shape[1] > 1]
     assert max(len(ids) for ids in prefills) > 1
     assert not any((ids == qwen3_5.tokens.pad_id).any() for ids in seen.ids)
@@ -358,19 +345,12 @@ def test_a_budget_counts_the_states_of_a_slot_and_those_kept_of_its_prompt(qwen3
 
 
 # ---------------------------------------------------------------------- layers
-def test_bytes_are_those_of_each_layer():
+def test_bytes_are_those_of_each_layer_also_where_layers_differ_or_share():
     conv = (2 * 2 * 16 + 4 * 24) * 4  # of queries, keys and values, by the width of the kernel
     assert measure_slot(build_qwen3_5()) == (2 * 2 * 16 * 4, 3 * 4 * (conv + 4 * 16 * 24))
     assert measure_slot(build_lfm2_vl(torch.float64)) == (2 * 2 * 16 * 8, 2 * 8 * 64 * 3)
-
-
-@pytest.mark.parametrize("name", FAMILIES)
-def test_bytes_are_measured_without_weights(name):
-    model = FAMILIES[name]()
-    assert measure_slot(model.to("meta")) == measure_slot(FAMILIES[name]())
-
-
-def test_bytes_of_layers_that_differ_or_share():
+    for make in (build_qwen3_5, build_lfm2_vl):  # without weights, too
+        assert measure_slot(make().to("meta")) == measure_slot(make())
     kinds = ["sliding_attention", "full_attention", "sliding_attention", "full_attention"]
     config = hf.Gemma4TextConfig(
         **TEXT, num_hidden_layers=4, layer_types=kinds, head_dim=16, global_head_dim=32,
@@ -381,7 +361,7 @@ def test_bytes_of_layers_that_differ_or_share():
     assert measure_slot(model) == (4 * 2 * 2 * (2 * 16 + 1 * 32), 0)
 
 
-def test_transformers_chooses_which_layers_keep_what():
+def test_transformers_chooses_which_layers_keep_what_and_one_that_lists_none_is_named(monkeypatch):
     kinds = ["full_attention", "sliding_attention", "conv", "linear_attention", "hybrid", "hybrid_sliding"]
     config = hf.Qwen3Config(num_hidden_layers=6)
     config.layer_types, config.sliding_window, config.number_of_conv_states = kinds, 8, 2
@@ -395,9 +375,6 @@ def test_transformers_chooses_which_layers_keep_what():
     config.layer_types = ["full_attention", "indexed_attention", *kinds[:4]]
     with pytest.raises(ModelError, match="layers of indexed_attention: allowed are layers that keep"):
         find_layers(config)
-
-
-def test_a_transformers_that_lists_no_layers_is_named(monkeypatch):
     monkeypatch.delattr(cache_utils, "get_layer_types_and_kwargs")  # as in 5.9
     with pytest.raises(ModelError, match="layers that this transformers does not list"):
         find_layers(hf.Qwen3Config(num_hidden_layers=1))

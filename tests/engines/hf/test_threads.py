@@ -54,20 +54,13 @@ def test_numbers_are_measured_in_turn_so_that_a_busy_moment_hits_all():
     assert model.asked[:7] == [1, 1, 2, 3, 1, 2, 3]
 
 
-def test_a_given_number_counts_and_nothing_is_measured():
-    assert choose_threads(Model({}), 3) == "3, as given"
-    assert torch.get_num_threads() == 3
-
-
-@pytest.mark.parametrize("why", ["OMP_NUM_THREADS", "one thread", "a GPU"])
-def test_nothing_is_chosen_where_there_is_nothing_to_choose(why, monkeypatch):
-    model = Model({})
+@pytest.mark.parametrize("why", ["given", "OMP_NUM_THREADS", "one thread", "a GPU"])
+def test_nothing_is_measured_where_a_number_is_given_or_there_is_nothing_to_choose(why, monkeypatch):
+    model = SimpleNamespace(device=torch.device("cuda")) if why == "a GPU" else Model({})
     if why == "OMP_NUM_THREADS":
         monkeypatch.setenv("OMP_NUM_THREADS", "4")
     elif why == "one thread":
         torch.set_num_threads(1)
-    else:
-        model = SimpleNamespace(device=torch.device("cuda"))
     before = torch.get_num_threads()
-    assert choose_threads(model) is None
-    assert torch.get_num_threads() == before
+    assert choose_threads(model, *([3] if why == "given" else [])) == ("3, as given" if why == "given" else None)
+    assert torch.get_num_threads() == (3 if why == "given" else before)

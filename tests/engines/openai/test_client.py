@@ -24,6 +24,10 @@ ZOOM = json.dumps({"factor": 2})
 BROKEN_CALL = viewer.write_zoom(ENV, 2, 0.5, 0.5)
 
 
+def refuse(status, message, **more):
+    return make_response(status, {"error": {"message": message, **more}})
+
+
 @pytest.fixture
 def ask(play):
     """Plays the first task against a server that gives these answers, the last one for ever: (episodes, server)."""
@@ -36,15 +40,21 @@ def ask(play):
     return run
 
 
-def one(played):
-    (episode,), server = played
-    return episode, server
+@pytest.fixture
+def ask_one(ask):
+    """As `ask`, of one episode: (episode, server)."""
+
+    def run(*answers, **settings):
+        (episode,), server = ask(*answers, **settings)
+        return episode, server
+
+    return run
 
 
 # ---------------------------------------------------------------------- what is sent
-def test_the_first_request_is_the_prompt_with_its_image_and_the_tools(ask):
-    episode, server = one(
-        ask(make_completion(RIGHT), max_tokens=77, sampling=SamplingParams(temperature=0.5), extra={"top_p": 0.9})
+def test_the_first_request_is_the_prompt_with_its_image_and_the_tools(ask_one):
+    episode, server = ask_one(
+        make_completion(RIGHT), max_tokens=77, sampling=SamplingParams(temperature=0.5), extra={"top_p": 0.9}
     )
     (asked,) = server.requests
     state = ENV.reset(TASK, seed=0)
@@ -72,18 +82,18 @@ def test_the_first_request_is_the_prompt_with_its_image_and_the_tools(ask):
     assert (episode.run_config.model_name, episode.run_config.temperature) == ("m", 0.5)
 
 
-def test_what_is_not_given_is_left_to_the_endpoint_and_extra_stands_over_all(ask):
-    _, server = one(
-        ask(make_completion(RIGHT), sampling=SamplingParams(top_k=5, stop=["x"]), extra={"top_k": 6, "seed": None})
+def test_what_is_not_given_is_left_to_the_endpoint_and_extra_stands_over_all(ask_one):
+    _, server = ask_one(
+        make_completion(RIGHT), sampling=SamplingParams(top_k=5, stop=["x"]), extra={"top_k": 6, "seed": None}
     )
     assert server.bodies[0].keys() == {"model", "messages", "tools", "top_k", "stop"}
     assert (server.bodies[0]["top_k"], server.bodies[0]["stop"]) == (6, ["x"])
     assert "Authorization" not in server.requests[0]["headers"]  # without a key
 
 
-def test_a_native_call_is_answered_under_its_id_with_the_image_in_the_tool_message(ask):
+def test_a_native_call_is_answered_under_its_id_with_the_image_in_the_tool_message(ask_one):
     answers = (make_completion(None, ("a1", "zoom", ZOOM), reasoning_content="hm"), make_completion(RIGHT))
-    episode, server = one(ask(*answers, tool_images="tool"))
+    episode, server = ask_one(*answers, tool_images="tool")
     said, result = server.bodies[1]["messages"][2:]
     picture = episode.turns[2].images[0]
     call = {"id": "a1", "type": "function", "function": {"name": "zoom", "arguments": ZOOM}}
@@ -101,9 +111,9 @@ def test_a_native_call_is_answered_under_its_id_with_the_image_in_the_tool_messa
     assert episode.end_reason == "answered"
 
 
-def test_where_tool_messages_carry_no_image_it_follows_in_a_user_message(ask):
+def test_where_tool_messages_carry_no_image_it_follows_in_a_user_message(ask_one):
     two = make_completion("", ("a1", "zoom", ZOOM), ("a2", "zoom", ZOOM))
-    episode, server = one(ask(two, make_completion(RIGHT), tool_images="user"))
+    episode, server = ask_one(two, make_completion(RIGHT), tool_images="user")
     messages = server.bodies[1]["messages"][3:]
     assert [message["role"] for message in messages] == ["tool", "tool", "user"]
     assert [message["tool_call_id"] for message in messages[:2]] == ["a1", "a2"]
@@ -113,19 +123,17 @@ def test_where_tool_messages_carry_no_image_it_follows_in_a_user_message(ask):
     assert kinds == ["The image of tool call a1:", pictures[0], "The image of tool call a2:", pictures[1]]
 
 
-def test_the_last_turn_allows_no_call_and_leaves_the_prompt_as_it_was(ask):
+def test_the_last_turn_allows_no_call_and_leaves_the_prompt_as_it_was(ask_one):
     calls = (*(make_completion("", (f"a{n}", "zoom", ZOOM)) for n in range(2)), make_completion(RIGHT))
-    episode, server = one(ask(*calls))
+    episode, server = ask_one(*calls)
     assert [body.get("tool_choice") for body in server.bodies] == [None, None, "none"]
     assert server.bodies[0]["tools"] == server.bodies[1]["tools"] == server.bodies[2]["tools"]
     assert episode.end_reason == "answered"
 
 
-def test_every_call_has_an_id_of_its_own_also_where_the_endpoint_gives_none_or_the_same_again(ask):
+def test_every_call_has_an_id_of_its_own_also_where_the_endpoint_gives_none_or_the_same_again(ask_one):
     nameless = make_completion("", (None, "zoom", ZOOM), (None, "zoom", ZOOM))
-    _, server = one(
-        ask(nameless, make_completion("", ("x", "zoom", ZOOM), ("x", "zoom", ZOOM)), make_completion(RIGHT))
-    )
+    _, server = ask_one(nameless, make_completion("", ("x", "zoom", ZOOM), ("x", "zoom", ZOOM)), make_completion(RIGHT))
     messages = server.bodies[2]["messages"]
     called = [call["id"] for message in messages for call in message.get("tool_calls", ())]
     answered = [message["tool_call_id"] for message in messages if message["role"] == "tool"]
@@ -133,8 +141,8 @@ def test_every_call_has_an_id_of_its_own_also_where_the_endpoint_gives_none_or_t
     assert called == answered
 
 
-def test_arguments_that_are_no_json_object_are_an_error_to_the_model_and_go_back_as_one(ask):
-    _, server = one(ask(make_completion("", ("a1", "zoom", "closer, please")), make_completion(RIGHT)))
+def test_arguments_that_are_no_json_object_are_an_error_to_the_model_and_go_back_as_one(ask_one):
+    _, server = ask_one(make_completion("", ("a1", "zoom", "closer, please")), make_completion(RIGHT))
     said, result = server.bodies[1]["messages"][2:4]
     assert "must be a JSON object" in result["content"]
     assert json.loads(said["tool_calls"][0]["function"]["arguments"]) == {"malformed": "closer, please"}
@@ -142,10 +150,10 @@ def test_arguments_that_are_no_json_object_are_an_error_to_the_model_and_go_back
 
 @pytest.mark.parametrize("taught", ["native", "hermes", "fenced", "json"])
 def test_a_call_in_the_text_is_answered_in_a_user_message_and_other_formats_are_taught_in_the_system_message(
-    ask, taught
+    ask_one, taught
 ):
-    episode, server = one(
-        ask(make_completion(BROKEN_CALL), make_completion(RIGHT), env=Digits(max_turns=3, reply_format=taught))
+    episode, server = ask_one(
+        make_completion(BROKEN_CALL), make_completion(RIGHT), env=Digits(max_turns=3, reply_format=taught)
     )
     system = ENV.build_system_prompt(TASK) + ("" if taught == "native" else render_tools(ENV.tool_schemas, taught))
     assert [body["messages"][0]["content"] for body in server.bodies] == [system, system]
@@ -159,9 +167,9 @@ def test_a_call_in_the_text_is_answered_in_a_user_message_and_other_formats_are_
     assert episode.end_reason == "answered"
 
 
-def test_an_environments_own_template_teaches_the_format(ask):
+def test_an_environments_own_template_teaches_the_format(ask_one):
     env = Digits(max_turns=3, reply_format="json", templates={"tools_json": "Tools: {{ tools | length }}"})
-    _, server = one(ask(make_completion(RIGHT), env=env))
+    _, server = ask_one(make_completion(RIGHT), env=env)
     assert server.bodies[0]["messages"][0]["content"].endswith("\n\nTools: 1")
 
 
@@ -178,7 +186,7 @@ def test_the_listing_and_the_answers_are_what_qwens_template_makes_of_native_one
 
 
 # ---------------------------------------------------------------------- what it is doing
-def test_the_requests_under_way_are_counted_and_the_tokens_of_replies(play):
+def test_requests_under_way_are_counted_until_they_fail_and_the_tokens_of_replies_where_usage_is_told(play):
     seen, told = [], []
 
     def answer(body, number):
@@ -192,9 +200,6 @@ def test_the_requests_under_way_are_counted_and_the_tokens_of_replies(play):
         told.append(generator.get_load())
     assert [(load.busy, load.tokens) for load in seen] == [(1, None), (1, 7), (1, 14)]
     assert [(load.busy, load.slots, load.tokens) for load in told] == [(0, None, None), (0, None, 21)]
-
-
-def test_a_request_that_failed_is_no_longer_under_way_and_without_usage_no_tokens_are_known(play):
     with serve(make_script(make_response(400, "no"))) as server:
         generator = OpenAIGenerator(server.url, "m")
         play(ENV, [TASK], generator)
@@ -202,20 +207,17 @@ def test_a_request_that_failed_is_no_longer_under_way_and_without_usage_no_token
 
 
 # ---------------------------------------------------------------------- what comes back
-def test_text_in_parts_is_put_together_and_a_reply_without_content_is_malformed(ask):
+def test_text_in_parts_is_put_together_no_content_is_malformed_and_tokens_are_summed(ask_one):
     parts = [{"type": "text", "text": RIGHT[:5]}, {"type": "text", "text": RIGHT[5:]}, {"type": "image"}, 3]
-    episode, _ = one(ask(make_completion(None), make_completion(parts)))
+    episode, _ = ask_one(make_completion(None), make_completion(parts))
     assert episode.end_reason == "answered"
     assert episode.info["malformed"] == 1
-
-
-def test_the_tokens_of_all_replies_are_summed(ask):
     used = {"prompt_tokens": 100, "completion_tokens": 7, "total_tokens": 107}
     answers = (
         make_completion("", ("a", "zoom", ZOOM), usage=used),
         make_completion(RIGHT, usage={"prompt_tokens": "many"}),
     )
-    episode, _ = one(ask(*answers))
+    episode, _ = ask_one(*answers)
     assert episode.info["usage"] == {"prompt_tokens": 100, "completion_tokens": 7}
 
 
@@ -290,11 +292,11 @@ def test_thinking_of_many_parts_takes_bounded_work():
 
 
 @pytest.mark.parametrize("nothing", ["", " \n", None])
-def test_an_empty_reply_goes_back_with_a_mark_because_servers_refuse_empty_messages(ask, nothing):
-    episode, server = one(ask(make_completion(nothing), make_completion(RIGHT)))
+def test_an_empty_reply_goes_back_with_a_mark_because_servers_refuse_empty_messages(ask_one, nothing):
+    episode, server = ask_one(make_completion(nothing), make_completion(RIGHT))
     assert server.bodies[1]["messages"][2] == {"role": "assistant", "content": "(no reply)"}
     assert episode.turns[1].content == (nothing or "")
-    _, server = one(ask(make_completion(" \n", ("a1", "zoom", ZOOM)), make_completion(RIGHT)))
+    _, server = ask_one(make_completion(" \n", ("a1", "zoom", ZOOM)), make_completion(RIGHT))
     assert server.bodies[1]["messages"][2]["content"] is None
 
 
@@ -302,35 +304,33 @@ def test_an_empty_reply_goes_back_with_a_mark_because_servers_refuse_empty_messa
 @pytest.mark.parametrize(
     "trouble",
     [
-        make_response(429, {"error": {"message": "later"}}),
-        make_response(529, {"error": {"message": "later"}}),
+        refuse(429, "later"),
+        refuse(529, "later"),
         make_response(200, "upstream is busy"),
-        make_response(200, {"error": {"message": "Overloaded"}}),
-        make_response(200, {"error": {"message": "Service unavailable"}}),
+        refuse(200, "Overloaded"),
+        refuse(200, "Service unavailable"),
         make_response(429, {"error": {"message": "Quota exceeded"}}, Retry_After="0"),
-        make_response(429, {"error": {"message": "Resource has been exhausted (e.g. check quota).", "code": 429}}),
-        make_response(429, {"error": {"message": "quota per minute exceeded, retry in 1 s", "code": "rate_limit"}}),
-        make_response(
-            429, {"error": {"message": "Rate limit (TPM). Try again in 1s. More: https://x/account/billing"}}
-        ),
+        refuse(429, "Resource has been exhausted (e.g. check quota).", code=429),
+        refuse(429, "quota per minute exceeded, retry in 1 s", code="rate_limit"),
+        refuse(429, "Rate limit (TPM). Try again in 1s. More: https://x/account/billing"),
         make_completion("", finish="error") | {"choices": [{"message": {"content": ""}, "error": {"code": 502}}]},
         make_response(204),
-        make_response(200, {"error": {"message": "overloaded", "code": 502}}),
+        refuse(200, "overloaded", code=502),
         make_completion("", *[("x", "zoom", "{}")] * 300),
         servers.cut_body,
         servers.hang_up,
     ],
 )
-def test_what_may_pass_is_tried_again_and_the_episode_answers(ask, trouble):
-    episode, server = one(ask(trouble, trouble, make_completion(RIGHT)))
+def test_what_may_pass_is_tried_again_and_the_episode_answers(ask_one, trouble):
+    episode, server = ask_one(trouble, trouble, make_completion(RIGHT))
     assert episode.end_reason == "answered"
     assert episode.info["failed_attempts"] == 2
     seeds = [body["seed"] for body in server.bodies]
     assert len(set(seeds)) == 3  # a sampled reply that broke the server would break it again
 
 
-def test_what_does_not_pass_ends_the_episode_with_the_servers_words(ask):
-    episode, server = one(ask(make_response(503, {"error": {"message": "no GPU\n left " + "x" * 999}}), attempts=3))
+def test_what_does_not_pass_ends_the_episode_with_the_servers_words(ask_one):
+    episode, server = ask_one(make_response(503, {"error": {"message": "no GPU\n left " + "x" * 999}}), attempts=3)
     assert episode.end_reason == "error"
     assert episode.info["error"].startswith("HTTP 503: no GPU left xxx")
     assert episode.info["error"].endswith("… (after 3 attempts)")
@@ -338,35 +338,29 @@ def test_what_does_not_pass_ends_the_episode_with_the_servers_words(ask):
     assert len(server.requests) == 3
 
 
-def test_retry_after_is_waited_for(ask):
+def test_retry_after_is_waited_for_unless_it_says_nothing_or_is_longer_than_the_time_left(ask_one):
     began = time.monotonic()
-    episode, _ = one(ask(make_response(429, Retry_After="1"), make_completion(RIGHT)))
+    episode, _ = ask_one(make_response(429, Retry_After="1"), make_completion(RIGHT))
     assert episode.end_reason == "answered"
     assert time.monotonic() - began > 0.9
-
-
-def test_a_pause_longer_than_the_time_left_is_shortened_so_that_one_more_attempt_is_made(ask):
-    episode, server = one(ask(make_response(429, Retry_After="3600"), make_completion(RIGHT), timeout=3.0))
+    episode, server = ask_one(make_response(429, Retry_After="3600"), make_completion(RIGHT), timeout=3.0)
     assert episode.end_reason == "answered"
     assert len(server.requests) == 2
-
-
-def test_a_retry_after_that_says_nothing_is_a_short_pause(ask):
     answers = [make_response(503, Retry_After=one) for one in ("soon", "1e999", "Thu, 01 Jan 1970 00:00:00 GMT")]
-    assert one(ask(*answers, make_completion(RIGHT)))[0].end_reason == "answered"
+    assert ask_one(*answers, make_completion(RIGHT))[0].end_reason == "answered"
 
 
 # ---------------------------------------------------------------------- what does not
 @pytest.mark.parametrize(
     ("answer", "words"),
     [
-        (make_response(400, {"error": {"message": "too many images"}}), "HTTP 400: too many images"),
+        (refuse(400, "too many images"), "HTTP 400: too many images"),
         (make_response(422, {"detail": "no seed"}), "HTTP 422: no seed"),
         (servers.flood_body, "the body of the reply is larger than 16777216 bytes"),
     ],
 )
-def test_what_will_not_pass_is_asked_once_and_ends_that_episode(ask, answer, words):
-    episode, server = one(ask(answer))
+def test_what_will_not_pass_is_asked_once_and_ends_that_episode(ask_one, answer, words):
+    episode, server = ask_one(answer)
     assert episode.end_reason == "error"
     assert episode.info["error"] == words
     assert len(server.requests) == 1
@@ -376,20 +370,20 @@ def test_what_will_not_pass_is_asked_once_and_ends_that_episode(ask, answer, wor
 @pytest.mark.parametrize(
     ("answer", "words"),
     [
-        (make_response(401, {"error": {"message": "no such key"}}), "HTTP 401: no such key"),
+        (refuse(401, "no such key"), "HTTP 401: no such key"),
         (make_response(403, {}), "HTTP 403"),
         (
-            make_response(404, {"error": {"message": "The model `m` does not exist"}}),
+            refuse(404, "The model `m` does not exist"),
             "'m': HTTP 404: The model `m` does not",
         ),
         (make_response(307, Location="https://elsewhere.org/v1"), r"it points to https://elsewhere.org/v1"),
         (make_response(200, "<html>Please sign in"), "Please sign in.* is a sign-in needed"),
-        (make_response(200, {"error": {"message": "no access to m"}}), "no access to m"),
+        (refuse(200, "no access to m"), "no access to m"),
         (make_response(200, {"detail": "Not Found"}), "Not Found"),
         (make_response(200, {"object": "error", "message": "no model m", "code": 404}), "no model m"),
-        (make_response(402, {"error": {"message": "Insufficient Balance"}}), "Insufficient Balance"),
-        (make_response(429, {"error": {"message": "Over.", "code": "insufficient_quota"}}), "Over.*no pause helps"),
-        (make_response(400, {"error": {"message": "Your credit balance is too low"}}), "balance is too low"),
+        (refuse(402, "Insufficient Balance"), "Insufficient Balance"),
+        (refuse(429, "Over.", code="insufficient_quota"), "Over.*no pause helps"),
+        (refuse(400, "Your credit balance is too low"), "balance is too low"),
     ],
 )
 def test_an_endpoint_that_will_never_answer_ends_the_run_at_once(ask, answer, words):
@@ -418,17 +412,20 @@ def test_refusals_end_no_run_while_a_reply_may_still_come_or_words_differ_or_pro
     words = ("image is gray", "image is blue", "too large")
     episodes, _ = ask(by=lambda body, n: make_response(400, words[n % 3]), tasks=9, concurrency=1)
     assert len(episodes) == 9
-    filtered = make_response(400, {"error": {"message": "The prompt was filtered", "code": "content_filter"}})
+    filtered = refuse(400, "The prompt was filtered", code="content_filter")
     episodes, server = ask(filtered, tasks=6)
     assert {episode.info["error"] for episode in episodes} == {"content_filter: HTTP 400: The prompt was filtered"}
     assert (len(server.requests), episodes[0].scores.total) == (6, None)
 
 
-def test_an_endpoint_where_nobody_is_ends_the_run(play):
+def test_an_endpoint_where_nobody_is_ends_the_run_and_a_timeout_names_what_it_was_waiting_for(play, ask_one):
     with serve(make_script(make_completion(""))) as server:
         url = server.url
     with pytest.raises(EndpointError, match=r"cannot be reached: no connection: .* \(after 4 attempts\)"):
         play(ENV, [TASK] * 3, OpenAIGenerator(url, "m", first_pause=0.01), timeout=20)
+    episode, _ = ask_one(make_response(500, "boom"), timeout=0.5, attempts=10_000)
+    assert episode.end_reason == "timeout"
+    assert episode.info["last_failure"] == "HTTP 500: boom"
 
 
 def test_an_endpoint_that_dies_midway_costs_the_episodes_that_are_left(play):
@@ -445,12 +442,6 @@ def test_an_endpoint_that_dies_midway_costs_the_episodes_that_are_left(play):
     assert len(ends) == 12
     assert ends[:5] == ["answered"] * 5
     assert ends[-5:] == ["error"] * 5  # one or two were under way
-
-
-def test_a_timeout_names_what_it_was_waiting_for(ask):
-    episode, _ = one(ask(make_response(500, "boom"), timeout=0.5, attempts=10_000))
-    assert episode.end_reason == "timeout"
-    assert episode.info["last_failure"] == "HTTP 500: boom"
 
 
 # ---------------------------------------------------------------------- addresses and keys
@@ -477,9 +468,9 @@ def test_a_proxy_or_certificate_that_cannot_be_used_is_named_but_not_for_this_ma
         OpenAIGenerator("https://example.org/v1", "m")
 
 
-def test_the_key_is_sent_and_cut_out_of_what_the_server_says(ask):
+def test_the_key_is_sent_and_cut_out_of_what_the_server_says(ask_one):
     answer = lambda h: make_response(400, {"error": {"message": f"bad {h.headers['Authorization']}"}})(h)  # noqa: E731
-    episode, server = one(ask(answer, api_key=" sk-secret\n"))
+    episode, server = ask_one(answer, api_key=" sk-secret\n")
     assert server.requests[0]["headers"]["Authorization"] == "Bearer sk-secret"
     assert episode.info["error"] == "HTTP 400: bad Bearer ***"
 

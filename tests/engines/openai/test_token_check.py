@@ -6,6 +6,7 @@ import pytest
 
 from tests.support.families import build_family
 from tests.support.servers import make_completion, serve
+from tests.support.tables import each
 from viewbox.configs.sections import ModelSection
 from viewbox.engines.generator import Conversation
 from viewbox.engines.hf import loading
@@ -58,21 +59,38 @@ def check_against(tokens, play):
     return run
 
 
-def test_prompts_that_are_ours_pass_with_the_pictures_of_tools(check_against, tokens):
-    check = check_against(lambda ids, turn: ids)
-    assert check.passed
-    assert check.describe() == ["tokens: 2 of 2 prompts are id for id those of our engine"]
+def split(tokens, ids):
+    """The first word of several letters, in single letters."""
+    for place, one in enumerate(ids):
+        text = tokens.tokenizer.decode([one])
+        letters = [tokens.tokenizer(letter, add_special_tokens=False)["input_ids"] for letter in text]
+        if len(text) > 2 and text.isalpha() and all(len(letter) == 1 for letter in letters):
+            return [*ids[:place], *[letter[0] for letter in letters], *ids[place + 1 :]]
+    raise AssertionError
 
 
-def test_another_text_is_shown_where_it_begins(check_against, tokens):
-    wrong = tokens.tokenizer("X", add_special_tokens=False)["input_ids"]
-    check = check_against(lambda ids, turn: [*ids[:-3], *wrong, *ids[-3:]] if turn else ids)
-    assert not check.passed
-    assert (check.counts["equal"], check.counts["different"]) == (1, 1)
-    shown = "\n".join(check.describe())
-    assert "1 have another text than our engine's" in shown
-    assert "before reply 2" in shown
-    assert "X" in shown.splitlines()[-1]
+def add_letter(tokens, ids, turn):
+    letter = tokens.tokenizer("X", add_special_tokens=False)["input_ids"]
+    return [*ids[:-3], *letter, *ids[-3:]] if turn else ids
+
+
+PROMPTS = [  # what a server says its prompt was: counts, and words of the description
+    (lambda tokens, ids, turn: ids, {"equal": 2}, ("tokens: 2 of 2 prompts are id for id those of our engine",)),
+    (lambda tokens, ids, turn: split(tokens, ids), {"retokenized": 2}, ()),
+    (add_letter, {"equal": 1, "different": 1}, ("1 have another text than our engine's", "before reply 2", "X")),
+    (lambda tokens, ids, turn: [*ids, 2**31 - 1], {"different": 2}, ()),  # an id that has no text
+]
+
+
+@each("change, counts, words", PROMPTS)
+def test_prompts_are_compared_by_id_and_by_text(check_against, tokens, change, counts, words):
+    check = check_against(lambda ids, turn: change(tokens, ids, turn))
+    assert {name: count for name, count in check.counts.items() if count} == counts
+    assert check.passed == ("different" not in counts)
+    shown = check.describe()
+    assert all(word in "\n".join(shown) for word in words), shown
+    assert len(shown) == 1 + len(counts.keys() - {"equal"})
+    assert not words or words[-1] in shown[-1].splitlines()[-1]
 
 
 @pytest.mark.parametrize("tool_images", ["tool", "user"])
@@ -92,26 +110,6 @@ def test_a_chat_template_that_lists_no_tools_is_named(name, says):
     ids = check.expect(conversation)
     check.compare(conversation, ids, {"prompt_token_ids": ids[:-1], "choices": [{"token_ids": [5]}]})
     assert ("endpoint.native_tools=false" in check.first) is says
-
-
-def test_the_same_text_in_other_tokens_passes_and_is_counted(check_against, tokens):
-    def split(ids, turn):
-        """The first word of several letters, in single letters."""
-        for place, one in enumerate(ids):
-            text = tokens.tokenizer.decode([one])
-            letters = [tokens.tokenizer(letter, add_special_tokens=False)["input_ids"] for letter in text]
-            if len(text) > 2 and text.isalpha() and all(len(letter) == 1 for letter in letters):
-                return [*ids[:place], *[letter[0] for letter in letters], *ids[place + 1 :]]
-        raise AssertionError
-
-    check = check_against(split)
-    assert check.passed
-    assert check.counts["retokenized"] == 2
-
-
-def test_ids_that_have_no_text_are_another_prompt(check_against):
-    check = check_against(lambda ids, turn: [*ids, 2**31 - 1])
-    assert (check.counts["different"], check.passed) == (2, False)
 
 
 def test_a_server_that_does_not_say_its_prompt_does_not_pass(check_against):

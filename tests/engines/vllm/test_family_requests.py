@@ -42,19 +42,22 @@ def expand(tokens, text, image):
     return tokens.processor(**given, return_tensors="pt", add_special_tokens=False)["input_ids"][0].tolist()
 
 
-def test_a_server_is_sent_the_text_as_it_was_before_its_pictures_were_put_in(tokens):
+def test_a_server_is_sent_the_text_as_it_was_before_its_pictures_were_put_in_one_by_one(tokens):
     texts = [text.format(tokens.architecture.placeholder) for text in TEXTS]
     said = [*encode(tokens, "so"), tokens.end_id]
     whole = [i for text, image in zip(texts, PICTURES, strict=True) for i in [*expand(tokens, text, image), *said]]
     wanted = [i for text in texts for i in [*encode(tokens, text), *said]]
     assert len(whole) > len(wanted)
     assert wire.fold_ids(whole, PICTURES, tokens) == wanted
-
-
-def test_pictures_side_by_side_are_folded_one_by_one(tokens):
     marks = tokens.architecture.placeholder
     shown = "".join(tokens.pixel_cache.describe(image)[1] for image in PICTURES[:3])
     assert wire.fold_ids(encode(tokens, shown + "so"), PICTURES[:3], tokens) == encode(tokens, marks * 3 + "so")
+    probe = build_probe(tokens)
+    counts = [tokens.count_image_tokens(image) for image in probe.images]
+    assert list(probe.ids).count(tokens.image_id) == sum(counts)
+    assert wire.fold_ids(probe.ids, probe.images, tokens) == encode(
+        tokens, "a b c" + "d".join([tokens.architecture.placeholder] * 2) + "d"
+    )
 
 
 @pytest.mark.parametrize("wrong", ["one missing", "one too many", "sampled before", "sampled after", "two swapped"])
@@ -73,15 +76,6 @@ def test_ids_that_do_not_fit_their_images_are_never_sent(tokens, wrong):
         ids.insert(1 if wrong == "sampled before" else len(ids), own)
     with pytest.raises(ReplyError, match="placeholder"):
         wire.fold_ids(ids, images, tokens)
-
-
-def test_the_probe_has_a_small_and_a_large_picture(tokens):
-    probe = build_probe(tokens)
-    counts = [tokens.count_image_tokens(image) for image in probe.images]
-    assert list(probe.ids).count(tokens.image_id) == sum(counts)
-    assert wire.fold_ids(probe.ids, probe.images, tokens) == encode(
-        tokens, "a b c" + "d".join([tokens.architecture.placeholder] * 2) + "d"
-    )
 
 
 @pytest.mark.parametrize("name", FAMILIES)

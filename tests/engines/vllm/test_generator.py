@@ -43,7 +43,7 @@ def play(server, **limits):
     return episode
 
 
-def test_each_request_holds_all_tokens_so_far_and_a_seed_of_its_own(server):
+def test_each_request_holds_all_tokens_so_far_and_a_seed_of_its_own_and_no_room_ends_an_episode(server):
     episode = play(server)
     assert (len(server.requests), len(episode.tokens.images)) == (3, 2)
     for earlier, later in pairwise(server.requests):
@@ -55,17 +55,9 @@ def test_each_request_holds_all_tokens_so_far_and_a_seed_of_its_own(server):
         *episode.tokens.completion_ids,
     )
     assert last.images == episode.tokens.images
-    assert [one.seed for one in server.requests] == [one.seed for one in play_again(server)]
-
-
-def play_again(server):
-    """The requests of another episode with the same seed."""
     again = Server(server.tokens)
     play(again)
-    return again.requests
-
-
-def test_an_episode_without_room_for_a_reply_ends_at_its_budget(server):
+    assert [one.seed for one in server.requests] == [one.seed for one in again.requests]
     episode = play(server, max_reply_tokens=4, max_completion_tokens=6)
     assert episode.end_reason == "max_tokens"
     assert len(episode.tokens.completion_ids) <= 6

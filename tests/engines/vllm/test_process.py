@@ -92,7 +92,9 @@ def test_a_server_that_does_not_start_ends_the_run_with_the_end_of_its_log(serve
     wait_until_gone(read_pids(folder)[0])
 
 
-def test_a_server_that_died_starts_again_at_the_same_address(server, folder):
+def test_a_server_that_died_starts_again_at_the_same_address_and_two_starts_in_a_row_that_fail_are_the_last(
+    server, folder
+):
     server.wait()
     server.confirm()
     url = server.url
@@ -102,16 +104,12 @@ def test_a_server_that_died_starts_again_at_the_same_address(server, folder):
     assert server.url == url
     assert server.num_started == 2
     wait_until_gone(read_pids(folder)[0])
-
-
-def test_two_starts_in_a_row_that_fail_are_the_last_ones(server, folder):
-    server.wait()
     server.confirm()
     kill(server)
     (folder / "fails").touch()
     with pytest.raises(GeneratorError, match="ended 2 times in a row"):
         server.wait()
-    assert len(read_pids(folder)) == 3
+    assert len(read_pids(folder)) == 4
 
 
 def test_a_server_that_always_dies_before_it_is_of_use_is_started_twice(server, folder):

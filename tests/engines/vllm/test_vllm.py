@@ -99,11 +99,15 @@ def test_a_reply_with_a_placeholder_is_drawn_again_and_in_the_end_with_a_ban(
     assert measure_mismatch(some, qwen3, episodes) <= TOLERANCE
 
 
-def test_an_address_for_openais_clients_is_the_same_server_and_one_that_is_none_is_named():
+def test_an_address_that_is_none_and_two_servers_for_one_command_are_refused(viewbox):
     for url in ("http://127.0.0.1:8000", "http://127.0.0.1:8000/", "http://127.0.0.1:8000/v1"):
         assert clean_url(url) == "http://127.0.0.1:8000"
     with pytest.raises(ConfigError, match=r"rollout\.url = 'server:8000'"):
         clean_url("server:8000")
+    given = ("rollout", "--env", "digits", "--model", "m", "--endpoint", "http://127.0.0.1:1/v1")
+    code, _, err = viewbox(*given, "rollout.engine=vllm", "rollout.url=http://127.0.0.1:1")
+    assert code != 0
+    assert "give one of the two" in err
 
 
 # ---------------------------------------------------------------------- what it was not started with
@@ -184,7 +188,7 @@ WRONG = {
 }
 
 
-def test_a_reply_that_is_wrong_is_refused_by_name():
+def test_a_reply_that_is_wrong_or_of_other_weights_is_refused_by_name():
     for form in ({"token_id": 7}, {"token": "token_id:7"}):  # of vLLM 0.32, and of 0.31
         whole = json.dumps(change_choice(logprobs={"content": [{**form, "logprob": -1}]})).encode()
         assert wire.parse_generated(whole, [1, 9, 9, 2]) == SampledTokens([7], [-1])
@@ -192,6 +196,9 @@ def test_a_reply_that_is_wrong_is_refused_by_name():
         sent = body if isinstance(body, str) else json.dumps(body)
         with pytest.raises((ReplyError, wire.UnusableReplyError), match=says):
             wire.parse_generated(sent.encode(), [1, 9, 9, 2])
+    for spans in (None, [], "4", [{"version": "4"}, {"version": "3"}], [{"start": 0}], [{"version": 4}], [4]):
+        with pytest.raises(wire.UnusableReplyError, match="weight"):
+            wire.parse_generated(json.dumps(change_choice(weight_versions=spans)).encode(), [1, 9, 9, 2], "4")
 
 
 TROUBLE = {
@@ -242,12 +249,6 @@ def test_weights_that_are_not_the_expected_ones_are_refused(model, qwen3, tokens
             asyncio.run(play("4"))
 
 
-def test_a_reply_is_of_the_expected_weights_only_if_all_of_it_is():
-    for spans in (None, [], "4", [{"version": "4"}, {"version": "3"}], [{"start": 0}], [{"version": 4}], [4]):
-        with pytest.raises(wire.UnusableReplyError, match="weight"):
-            wire.parse_generated(json.dumps(change_choice(weight_versions=spans)).encode(), [1, 9, 9, 2], "4")
-
-
 def test_the_probe_has_the_smallest_and_the_largest_picture(tokens):
     probe = build_probe(tokens)
     counts = [tokens.count_image_tokens(image) for image in probe.images]
@@ -266,10 +267,3 @@ def test_images_of_a_restricted_environment_go_to_no_other_machine(viewbox, tmp_
     code, _, err = viewbox(*given, "rollout.url=https://gpu.example.org")
     assert code != 0
     assert "restricted to this machine, but rollout.url sends its images to https://gpu.example.org" in err
-
-
-def test_two_servers_for_one_command_are_refused(viewbox):
-    given = ("rollout", "--env", "digits", "--model", "m", "--endpoint", "http://127.0.0.1:1/v1")
-    code, _, err = viewbox(*given, "rollout.engine=vllm", "rollout.url=http://127.0.0.1:1")
-    assert code != 0
-    assert "give one of the two" in err

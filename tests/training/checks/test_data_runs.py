@@ -1,12 +1,17 @@
 """What is checked of a run whose tasks come from data, before it starts."""
 
+import json
+
 import pytest
 import yaml
 
 from tests.support.data_kit import COLUMNS, make_rows, write_images, write_jsonl
+from tests.support.servers import make_completion, serve
+from viewbox import make
 from viewbox.configs import schema
 from viewbox.envs.from_config import build_envs
 from viewbox.errors import ConfigError
+from viewbox.rollouts.store import reader
 from viewbox.training import dry_run
 from viewbox.training.findings import check
 from viewbox.training.plan import Plan
@@ -58,13 +63,6 @@ def test_a_dry_run_plays_the_right_answers_and_prints_both_splits(tmp_path, data
     assert "env: env:" not in rendered
 
 
-def test_a_run_whose_images_cannot_be_opened_is_refused(tmp_path, data):
-    for path in tmp_path.glob("*.png"):
-        path.write_text("not an image")
-    with pytest.raises(ConfigError.__mro__[1], match="the first task cannot be opened"):
-        check(Plan(load(tmp_path, data)))
-
-
 def test_an_unknown_column_names_its_line_of_the_file(tmp_path, data):
     config = load(tmp_path, {**data, "columns": {**COLUMNS, "answer": "anser"}})
     with pytest.raises(ConfigError) as caught:
@@ -75,10 +73,14 @@ def test_an_unknown_column_names_its_line_of_the_file(tmp_path, data):
     assert "did you mean 'answer'?" in str(caught.value)
 
 
-def test_training_on_data_that_is_for_evaluation_only_is_refused_with_the_reason(tmp_path, data):
+def test_data_for_evaluation_only_and_images_that_cannot_be_opened_are_refused_with_the_reason(tmp_path, data):
     reason = "its licence allows evaluation only"
     with pytest.raises(ConfigError, match=f"may not be trained on: {reason}"):
         check(Plan(load(tmp_path, {**data, "evaluation_only": reason})))
+    for path in tmp_path.glob("*.png"):
+        path.write_text("not an image")
+    with pytest.raises(ConfigError.__mro__[1], match="the first task cannot be opened"):
+        check(Plan(load(tmp_path, data)))
 
 
 def test_a_mixture_of_data_and_drawn_tasks_passes_the_checks_and_one_part_can_refuse_training(tmp_path, data):
@@ -120,3 +122,59 @@ def test_a_config_of_a_dataset_is_found_by_its_name(tmp_path, data, monkeypatch)
     assert schema.find("scans") == tmp_path / "datasets" / "scans.yaml"
     with pytest.raises(ConfigError, match="did you mean 'scans'"):
         schema.find("scan")
+
+
+# ---------------------------------------------------------------------- what may not be trained on
+LIVE = {"specialists": {"lit": {"kind": "literature"}}}
+GRPO = {"method": "grpo", "num_generations": 2}
+SMALL = {"name": "software_adviser", "num_tasks": 2, "split": "test", "ambiguous": 0.0, "unanswerable": 0.0}
+
+
+def write_config(folder, env, **train):
+    raw = {
+        "model": {"name": "package:tiny_viewer"},
+        "env": env,
+        "train": {"per_device_train_batch_size": 2, "max_steps": 1, **train},
+        "log": {"eval_tasks": 1},
+    }
+    path = folder / "run.yaml"
+    path.write_text(yaml.safe_dump(raw))
+    return path
+
+
+def test_an_environment_without_anything_live_may_be_trained_in():
+    make("software_adviser").check_may_train()
+    make("software_adviser", specialists={"lit": {"kind": "literature", "live_in_training": True}}).check_may_train()
+
+
+@pytest.mark.parametrize(
+    ("env", "train", "key"),
+    [
+        ({**SMALL, **LIVE}, GRPO, "env.specialists.lit"),
+        ({"name": "mixture", "environments": {"digits": {}, "adviser": {**SMALL, **LIVE}}}, GRPO,
+            "env.environments.adviser.specialists.lit"),
+    ],
+    ids=["alone", "mixture"],
+)  # fmt: skip
+def test_live_search_is_refused_in_training(tmp_path, env, train, key):
+    config = schema.load(str(write_config(tmp_path, env, **train)))
+    with pytest.raises(ConfigError, match=r"live search .* allowed in training") as caught:
+        check(Plan(config))
+    assert caught.value.key == key
+    assert "line " in str(caught.value)
+
+
+def test_live_search_is_played_by_rollout(viewbox, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    path = write_config(tmp_path, {**SMALL, **LIVE}, **GRPO)
+
+    def search_and_answer(body, number):
+        if not any(message["role"] == "tool" for message in body["messages"]):
+            return make_completion("", ("a", "search_tools", json.dumps({"query": "segmentation of cells"})))
+        return make_completion(json.dumps({"choices": [{"name": "Fiji", "accuracy": 50}], "continue": False}))
+
+    with serve(search_and_answer) as server:
+        given = ("--tasks", 2, "--endpoint", server.url, "--model", "m", "--out", "run")
+        code, out, err = viewbox("rollout", "--config", path, *given)
+    assert code == 0, out + err
+    assert [episode.end_reason for episode in reader.load(tmp_path / "run")] == ["answered"] * 2

@@ -1,8 +1,10 @@
 """A run that would do nothing, or something else than it says, is refused or says so, before it begins if possible."""
 
-import json
+import os
 import re
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -10,6 +12,7 @@ import yaml
 from trl.trainer import grpo_trainer
 
 from tests.support import forks, killer
+from tests.support.run_cases import edit_json
 from viewbox.errors import ConfigError
 from viewbox.rollouts.store.run_folder import read_metrics
 from viewbox.training import command as train
@@ -22,18 +25,8 @@ GRPO = {
     "train": {"max_steps": 3, "num_generations": 4, "per_device_train_batch_size": 8},
     "log": {"eval_tasks": 4},
 }
-SFT = {
-    **GRPO,
-    "train": {
-        "method": "sft",
-        "demonstrations": {"count": 8},
-        "max_steps": 4,
-        "per_device_train_batch_size": 4,
-        "save_steps": 2,
-        "learning_rate": 1e-3,
-    },
-    "log": {"eval_tasks": 0},
-}
+TRAIN = {"method": "sft", "demonstrations": {"count": 8}, "max_steps": 4, "learning_rate": 1e-3}
+SFT = {**GRPO, "train": {**TRAIN, "per_device_train_batch_size": 4, "save_steps": 2}, "log": {"eval_tasks": 0}}
 
 
 @pytest.fixture
@@ -95,7 +88,7 @@ def test_what_would_do_nothing_is_refused_with_2_and_a_sentence_at_the_dry_run(s
     assert not (tmp_path / "out").exists()
 
 
-def test_tasks_whose_file_is_missing_are_refused(start, tmp_path, monkeypatch):
+def test_tasks_whose_file_is_missing_and_a_disk_without_room_are_refused(start, tmp_path, monkeypatch):
     (tmp_path / "listed.py").write_text(
         "from pathlib import Path\nfrom viewbox.envs.digits import Digits\n"
         "class Listed(Digits):\n    @property\n    def tasks(self):\n        return Path('no.jsonl').read_text()\n"
@@ -104,9 +97,6 @@ def test_tasks_whose_file_is_missing_are_refused(start, tmp_path, monkeypatch):
     status, _, err = start("env.name=listed:Listed", "--dry-run")
     assert status == 2
     assert "listed.py, line 6: FileNotFoundError: [Errno 2] No such file or directory: 'no.jsonl'" in err
-
-
-def test_a_disk_without_room_for_the_checkpoints_is_refused(start, monkeypatch):
     monkeypatch.setattr(findings.shutil, "disk_usage", lambda path: type("Usage", (), {"free": 1000})())
     status, _, err = start("--dry-run")
     assert status == 2
@@ -139,8 +129,25 @@ def test_a_launcher_that_asks_for_what_would_not_happen_is_refused(variables, wo
         check_launch(variables=variables)
 
 
+@pytest.mark.nightly
+@pytest.mark.parametrize(("number", "fails"), [(1, False), (2, True)])
+def test_accelerate_itself_sets_the_variables_that_are_looked_for(number, fails):
+    launch = [Path(sys.executable).with_name("accelerate"), "launch", "--cpu", "--no_python"]
+    others = ("ACCELERATE", "MASTER_", "WORLD")
+    clean = {name: value for name, value in os.environ.items() if not name.startswith(others)}
+    command = [*launch, "--num_processes", str(number), "env"]
+    said = subprocess.run(command, capture_output=True, text=True, env=clean).stdout
+    found = dict(line.split("=", 1) for line in said.splitlines() if "=" in line)
+    if not fails:
+        return check_launch(variables=found)
+    with pytest.raises(ConfigError, match="several processes and started one"):
+        check_launch(variables=found)
+
+
 # ---------------------------------------------------------------------- what is said
-def test_a_dry_run_is_read_line_by_line_and_renders_the_first_prompt_with_its_picture(start):
+def test_a_dry_run_is_read_line_by_line_renders_the_first_prompt_and_names_held_out_tasks_trained_on(
+    start,
+):
     status, out, _ = start("--dry-run", "lora.r=4")
     assert status == 0
     for words in (
@@ -154,19 +161,16 @@ def test_a_dry_run_is_read_line_by_line_and_renders_the_first_prompt_with_its_pi
     ):
         assert words in out
     assert "{" not in out.splitlines()[-1]
+    assert "also trained on" not in out
     page = Path(re.search(r"^prompt +(\S+)$", out, re.M)[1])
     assert oct(page.parent.stat().st_mode)[-3:] == "700"
     text = page.read_text()
     assert "Which digit is it, and where?" in text
     assert text.count("data:image/png;base64,") == 1
     assert "image_pad" not in text
-
-
-def test_held_out_tasks_that_are_trained_on_are_called_so(start):
     _, out, _ = start("--dry-run", "env.eval={}")
     assert "warning: 4 of 4 held-out tasks are also trained on" in out
     assert "env.eval is empty" in out
-    assert "also trained on" not in start("--dry-run")[1]
 
 
 def test_a_supervised_run_with_fewer_episodes_than_a_batch_ends_with_2_and_saves_no_model(start, tmp_path):
@@ -212,20 +216,14 @@ def test_the_reference_model_has_the_revision_of_the_policy(start, monkeypatch):
 
 
 # ---------------------------------------------------------------------- models
-def drop_weights(folder):
-    (folder / "model.safetensors").unlink()
-
-
-def name_bert(folder):
-    found = json.loads((folder / "config.json").read_text())
-    (folder / "config.json").write_text(json.dumps({**found, "model_type": "bert", "architectures": []}))
-
-
 @pytest.mark.parametrize(
     ("damage", "says"),
     [
-        (drop_weights, "no file named model.safetensors"),
-        (name_bert, "model_type 'bert' is no model of images and text in transformers"),
+        (lambda folder: (folder / "model.safetensors").unlink(), "no file named model.safetensors"),
+        (
+            lambda folder: edit_json(folder / "config.json", model_type="bert", architectures=[]),
+            "model_type 'bert' is no model of images and text in transformers",
+        ),
     ],
 )
 def test_a_model_that_cannot_be_trained_is_refused(start, tiny_folder, tmp_path, damage, says):

@@ -4,7 +4,7 @@ import shutil
 
 import pytest
 
-from tests.support.families import FAMILIES, save_family
+from tests.support.families import list_names, save_family
 from viewbox.configs.schema import parse
 from viewbox.errors import ConfigError, ModelError
 from viewbox.training.findings import check
@@ -36,7 +36,6 @@ LINES = {  # 64 x 64 pixels: 4 x 4 tokens of 16 x 16 pixels, or 2 x 2 tiles and 
     "aya_vision": (MASKED, TILES),
     "lfm2_vl": (PADDED, "the largest view, 64 x 64, costs 20 tokens; smaller ones keep their size, in multiples of 16"),
 }
-AT_DAY = ("qwen3_vl", "gemma3", "internvl", "lfm2_vl")
 
 
 def read(folder, name, max_pixels=None, **env):
@@ -51,9 +50,7 @@ def read(folder, name, max_pixels=None, **env):
     )
 
 
-@pytest.mark.parametrize(
-    "name", [name if name in AT_DAY else pytest.param(name, marks=pytest.mark.nightly) for name in FAMILIES]
-)
+@pytest.mark.parametrize("name", list_names("qwen3_vl", "gemma3", "internvl", "lfm2_vl"))
 def test_a_dry_run_says_which_way_a_model_takes_and_what_a_picture_costs(tmp_path, name):
     found = check(Plan(read(tmp_path, name))).lines
     way, pictures = LINES[name]

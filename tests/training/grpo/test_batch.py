@@ -1,14 +1,18 @@
 """Episodes as tensors: every token and every picture at its place."""
 
+import pytest
 import torch
+from cachetools import LRUCache
 from msgspec.structs import replace
 
+from tests.support.grpo_kit import generate_batch, make_trainer
 from viewbox.engines.hf.chat_tokens import describe_mismatch
-from viewbox.records import EpisodeTokens
+from viewbox.envs.digits import viewer
+from viewbox.records import EpisodeTokens, Reply
 from viewbox.training.grpo.batch import add_pixels, build_model_inputs, collate, collect_pixels
 
 
-def test_prompts_are_padded_left_and_completions_right_and_nothing_is_lost(kit, played):
+def test_every_token_and_every_picture_of_an_episode_stands_at_its_place(kit, played):
     episodes = [episode.tokens for episode in played(kit)[1]]
     batch = collate(episodes, kit.tokens)
     prompt = max(len(episode.prompt_ids) for episode in episodes)
@@ -25,11 +29,6 @@ def test_prompts_are_padded_left_and_completions_right_and_nothing_is_lost(kit, 
         assert batch["completion_mask"][i].tolist() == [1] * c + [0] * (completion - c)
         assert batch["tool_mask"][i].tolist() == list(episode.mask) + [0] * (completion - c)
         assert torch.equal(batch["logprobs"][i], torch.tensor([*episode.logprobs, *[0.0] * (completion - c)]))
-
-
-def test_pictures_stand_in_the_order_of_their_placeholders(kit, played):
-    episodes = [episode.tokens for episode in played(kit)[1]]
-    batch = collate(episodes, kit.tokens)
     counts = [len(episode.images) for episode in episodes]
     assert len(set(counts)) > 1
     per_sample = []
@@ -78,3 +77,52 @@ def test_a_missing_picture_or_a_missing_placeholder_is_a_mismatch_in_words(kit, 
     cut = tokens.prompt_ids.index(kit.tokens.image_id)
     short = replace(tokens, prompt_ids=tokens.prompt_ids[:cut] + tokens.prompt_ids[cut + 1 :])
     assert describe_mismatch(short, kit.tokens).startswith(f"{all_ - 1} image tokens for {all_} image features")
+
+
+# ---------------------------------------------------------------------- pixels: each picture prepared and held once
+@pytest.fixture
+def looking(strips):
+    """The members of a group look in two ways, whatever the policy says, and then answer."""
+
+    class Looking(type(strips)):
+        async def step(self, state, reply):
+            if state.turn == 0:
+                said = viewer.write_zoom(self, 2, 0.3, 0.3 + state.seed % 2 / 4)
+            else:
+                said = viewer.write_answer(self, state.task, None)
+            return await super().step(state, Reply(said))
+
+    return Looking(max_turns=4, tools=("zoom",))
+
+
+def find_distinct(inputs):
+    return set(inputs["image_keys"][inputs["image_tokens"].bool()].tolist())
+
+
+@pytest.mark.parametrize("room", [2**31, 0], ids=["a large cache", "no cache"])
+def test_a_batch_prepares_and_holds_exactly_its_distinct_pictures(qwen3, tmp_path, looking, room):
+    trainer = make_trainer(qwen3, tmp_path, looking)
+    cache = trainer.tokens.pixel_cache
+    cache._pixels = LRUCache(room, getsizeof=lambda pixels: pixels.nbytes or 1)
+    if not room:
+        cache._pixels = LRUCache(1, getsizeof=lambda pixels: 1)  # the next picture drives the last one out
+    before = cache.num_prepared
+    inputs = generate_batch(trainer)
+    distinct = find_distinct(inputs)
+    assert len(distinct) == 6  # two overviews, and two looks at each
+    assert inputs["image_tokens"].bool().sum() == 16  # which eight episodes show
+    assert cache.num_prepared - before == 6
+    assert set(trainer.log_probs.pixels) == distinct
+    assert {pixels.inputs["pixel_values"].device.type for pixels in trainer.log_probs.pixels.values()} == {"cpu"}
+    trainer._compute_loss(trainer.model, inputs)
+    assert cache.num_prepared - before == 6
+
+
+def test_pixels_take_two_bytes_where_the_tower_does_and_four_elsewhere(qwen3, tmp_path, looking):
+    for dtype, size in ((torch.float32, 4), (torch.bfloat16, 2)):
+        model = qwen3.model().to(dtype)
+        trainer = make_trainer(qwen3, tmp_path, looking, model=model)
+        trainer.tokens.pixel_cache._pixels.clear()
+        generate_batch(trainer)
+        assert {pixels.inputs["pixel_values"].itemsize for pixels in trainer.log_probs.pixels.values()} == {size}
+    qwen3.tokens.pixel_cache.dtype = torch.float32

@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from transformers import AttentionInterface
 from transformers.modeling_outputs import CausalLMOutputWithPast
 
 from viewbox.training.grpo import logprobs, packing
@@ -13,21 +14,15 @@ from viewbox.training.grpo.batch import (
     select,
     split_by_tokens,
 )
-from viewbox.training.grpo.logprobs import EpisodeLogProbs, build_head
+from viewbox.training.grpo.logprobs import EpisodeLogProbs, attend, build_head, use_grouped_attention
+from viewbox.training.grpo.packing import Group, Segment, split_into_packs
 
 TEMPERATURE = 0.7
 
 
-@pytest.fixture
-def scored():
-    def score(model, kit, batch):
-        tokens = kit.tokens
-        log_probs = EpisodeLogProbs(
-            model, tokens.architecture, tokens.image_id, tokens.pad_id, TEMPERATURE, batch.get("pixels", {})
-        )
-        return log_probs(batch)
-
-    return score
+def scored(model, kit, batch):
+    tokens, pixels = kit.tokens, batch.get("pixels", {})
+    return EpisodeLogProbs(model, tokens.architecture, tokens.image_id, tokens.pad_id, TEMPERATURE, pixels)(batch)
 
 
 def collate_with_pixels(kit, play_mixed):
@@ -37,26 +32,28 @@ def collate_with_pixels(kit, play_mixed):
     return whole | {"pixels": collect_pixels(episodes, kit.tokens)}
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def batch(kit, play_mixed):
     return collate_with_pixels(kit, play_mixed)
 
 
 def plain(model, batch):
     """(log-probs, entropies) of one padded forward of whole episodes."""
-    logits = (
-        model(**build_model_inputs(batch), use_cache=False).logits[:, batch["prompt_ids"].shape[1] - 1 : -1].float()
-    )
-    logp = torch.log_softmax(logits / TEMPERATURE, dim=-1)
+    logits = model(**build_model_inputs(batch), use_cache=False).logits[:, batch["prompt_ids"].shape[1] - 1 : -1]
+    logp = torch.log_softmax(logits.float() / TEMPERATURE, dim=-1)
     mask = batch["completion_mask"] * batch["tool_mask"]
     chosen = logp.gather(2, batch["completion_ids"][:, :, None])[:, :, 0]
     return chosen * mask, -(logp.exp() * logp).sum(-1) * mask
 
 
 def gradient(model, logps, entropies):
-    model.zero_grad()
     weights = torch.linspace(-1, 1, logps.numel()).view(logps.shape)
-    (weights * logps + weights.flip(0) * entropies.square()).sum().backward()
+    return pull(model, (weights * logps + weights.flip(0) * entropies.square()).sum())
+
+
+def pull(model, loss):
+    model.zero_grad()
+    loss.backward()
     return torch.cat([(torch.zeros_like(p) if p.grad is None else p.grad).flatten() for p in model.parameters()])
 
 
@@ -72,7 +69,7 @@ def seen(model):
     return text, patches
 
 
-def test_numbers_and_gradients_are_those_of_a_plain_forward_vision_tower_included(kit, scored, batch):
+def test_numbers_and_gradients_are_those_of_a_plain_forward_vision_tower_included(kit, batch):
     model = kit.model()
     ours, theirs = scored(model, kit, batch), plain(model, batch)
     for one, other in zip(ours, theirs, strict=True):
@@ -85,9 +82,7 @@ def test_numbers_and_gradients_are_those_of_a_plain_forward_vision_tower_include
     assert (ours - theirs).norm() / theirs.norm() < 1e-5
 
 
-def test_gradients_with_two_images_in_every_prompt_are_those_of_plain_forwards_one_by_one(
-    kits, scored, pairs, play_pairs
-):
+def test_gradients_with_two_images_in_every_prompt_are_those_of_plain_forwards_one_by_one(kits, pairs, play_pairs):
     kit = kits("qwen2_5_vl")
     model = kit.model()
     episodes = [episode.tokens for episode in play_pairs(kit.generator(max_completion_tokens=900), pairs)]
@@ -96,18 +91,17 @@ def test_gradients_with_two_images_in_every_prompt_are_those_of_plain_forwards_o
     def collate_all(some):
         return add_pixels(collate(some, kit.tokens), some, kit.tokens) | {"pixels": collect_pixels(some, kit.tokens)}
 
-    def pull(parts):
-        model.zero_grad()
-        sum((weight * (logps + entropies.square())).sum() for weight, logps, entropies in parts).backward()
-        return torch.cat([(torch.zeros_like(p) if p.grad is None else p.grad).flatten() for p in model.parameters()])
+    def weigh(weight, logps, entropies):
+        return (weight * (logps + entropies.square())).sum()
 
     weights = torch.linspace(-1, 1, len(episodes))
-    ours = pull([(weights[:, None], *scored(model, kit, collate_all(episodes)))])
-    theirs = pull((weights[row], *plain(model, collate_all([one]))) for row, one in enumerate(episodes))
+    ours = pull(model, weigh(weights[:, None], *scored(model, kit, collate_all(episodes))))
+    theirs = [weigh(weights[row], *plain(model, collate_all([one]))) for row, one in enumerate(episodes)]
+    theirs = pull(model, sum(theirs))
     assert (ours - theirs).norm() / theirs.norm() < 1e-5
 
 
-def test_a_groups_prompt_and_equal_pictures_are_computed_once(kit, scored, batch):
+def test_a_groups_prompt_and_equal_pictures_are_computed_once_and_nothing_sampled_has_no_gradient(kit, batch):
     model = kit.model()
     text, patches = seen(model)
     scored(model, kit, batch)
@@ -115,6 +109,10 @@ def test_a_groups_prompt_and_equal_pictures_are_computed_once(kit, scored, batch
     completions = int(batch["completion_mask"].sum())
     assert text == [(1, int(lengths.sum()) - 3 + 12 + completions)]
     assert sum(patches) < int(batch["vision"]["image_grid_thw"].prod(1).sum())
+    logps, _ = scored(model, kit, batch | {"tool_mask": torch.zeros_like(batch["tool_mask"])})
+    logps.sum().backward()
+    assert not any(p.grad.any() for p in model.parameters() if p.grad is not None)
+    assert (logps == 0).all()
 
 
 def checkpoint(model, batch, patch):
@@ -126,20 +124,21 @@ def split_groups(model, batch, patch):
     patch.setattr(packing, "MAX_TOKENS", int(batch["prompt_mask"][0].sum() + batch["completion_mask"].sum(1).max()))
 
 
+def few_logits(model, batch, patch):
+    patch.setattr(logprobs, "MAX_LOGITS", 5 * model.config.get_text_config().vocab_size)
+
+
 OTHER_WAYS = {  # and how many forwards each takes
     checkpoint: (1, 1),
     split_groups: (4, 99),
-    lambda model, batch, patch: patch.setattr(logprobs, "MAX_LOGITS", 5 * model.config.get_text_config().vocab_size): (
-        1,
-        1,
-    ),
+    few_logits: (1, 1),
     lambda model, batch, patch: model.set_attn_implementation("eager"): (1, 1),
     lambda model, batch, patch: patch.setattr(logprobs, "_can_group_heads", lambda query: False): (1, 1),
 }
 
 
 @pytest.mark.parametrize("change", OTHER_WAYS, ids=["checkpointed", "split", "few logits", "eager", "repeated heads"])
-def test_every_other_way_gives_the_same_numbers_and_gradients(qwen3, scored, play_mixed, monkeypatch, change):
+def test_every_other_way_gives_the_same_numbers_and_gradients(qwen3, play_mixed, monkeypatch, change):
     model, batch = qwen3.model(), collate_with_pixels(qwen3, play_mixed)
     text, _ = seen(model)
     expected = gradient(model, *scored(model, qwen3, batch))
@@ -150,15 +149,7 @@ def test_every_other_way_gives_the_same_numbers_and_gradients(qwen3, scored, pla
     assert least <= len(text) - 1 <= most
 
 
-def test_a_batch_in_which_nothing_was_sampled_has_a_gradient_of_zero(kit, scored, batch):
-    model = kit.model()
-    logps, _ = scored(model, kit, batch | {"tool_mask": torch.zeros_like(batch["tool_mask"])})
-    logps.sum().backward()
-    assert not any(p.grad.any() for p in model.parameters() if p.grad is not None)
-    assert (logps == 0).all()
-
-
-def test_a_batch_without_pictures_is_scored(kit, scored, play, words):
+def test_a_batch_without_pictures_is_scored(kit, play, words):
     model = kit.model()
     episodes = play(words, words.tasks[:3], kit.generator(model), group=2)
     batch = collate([episode.tokens for episode in episodes], kit.tokens)
@@ -167,7 +158,7 @@ def test_a_batch_without_pictures_is_scored(kit, scored, play, words):
 
 
 # ---------------------------------------------------------------------- micro-batches
-def test_micro_batches_keep_to_the_budget_and_their_pictures_and_count_a_shared_prompt_once(qwen3, play_mixed, scored):
+def test_micro_batches_keep_to_the_budget_and_their_pictures_and_count_a_shared_prompt_once(qwen3, play_mixed):
     episodes = [episode.tokens for episode in play_mixed(qwen3.generator(), tasks=3, group=4)]
     batch = collate(episodes, qwen3.tokens) | {"pixels": collect_pixels(episodes, qwen3.tokens)}
     prompts, completions = batch["prompt_mask"].sum(1).tolist(), batch["completion_mask"].sum(1).tolist()
@@ -201,3 +192,59 @@ class OddModel(torch.nn.Module):
 def test_the_logits_are_those_of_a_forward_that_treats_its_backbone_oddly():
     model, hidden = OddModel(), torch.randn(3, 4)
     torch.testing.assert_close(build_head(model)(hidden), 2 * hidden @ model.lm_head.weight.T)
+
+
+# ---------------------------------------------------------------------- attention of packed episodes
+def build_segment(length, episode=-1):
+    return Segment([0] * length, torch.zeros(3, length), [], episode=episode)
+
+
+def test_the_model_gives_no_mask_and_the_layout_reaches_attention_when_it_is_computed_again(kit, play_mixed, recorded):
+    model = kit.model().train()
+    model.gradient_checkpointing_enable()
+    episodes = [episode.tokens for episode in play_mixed(kit.generator(), tasks=2, group=3)]
+    pixels, tokens = collect_pixels(episodes, kit.tokens), kit.tokens
+    scorer = EpisodeLogProbs(model, tokens.architecture, tokens.image_id, tokens.pad_id, pixels=pixels)
+    logps, _ = scorer(collate(episodes, tokens))
+    layers = model.config.get_text_config().num_hidden_layers
+    assert len(recorded) == layers
+    logps.sum().backward()
+    assert len(recorded) == 2 * layers
+    assert all(mask is None and layout for mask, layout in recorded)
+
+
+@pytest.fixture
+def recorded(monkeypatch):
+    """The (mask, layout) of every call of the attention function that a model looks up."""
+    calls = []
+
+    def record(*args, layout=None, **kwargs):
+        calls.append((args[4], layout))
+        return attend(*args, layout=layout, **kwargs)
+
+    inner = AttentionInterface._global_mapping
+    monkeypatch.setitem(inner, "viewbox_sdpa", record)
+    return calls
+
+
+def test_a_model_without_a_layout_computes_what_it_did_before(qwen3):
+    model = qwen3.model()
+    ids = torch.arange(12)[None] + 20
+    with torch.no_grad():
+        before = model(input_ids=ids).logits
+        use_grouped_attention(model.model.language_model.config)
+        after = model(input_ids=ids).logits
+    assert torch.equal(before, after)
+    assert model.config.get_text_config()._attn_implementation == "viewbox_sdpa"
+    assert "viewbox" not in model.config.to_json_string()
+
+
+def test_packs_hold_whole_groups_and_only_a_larger_one_is_split(monkeypatch):
+    monkeypatch.setattr(packing, "MAX_TOKENS", 30)
+    groups = [Group(build_segment(5), [build_segment(5, k) for k in range(n)]) for n in (2, 2, 9, 1)]
+    groups.append(Group(build_segment(5), [build_segment(40, 9)]))
+    packs = list(split_into_packs(groups, torch.device("cpu")))
+    assert [sum(len(segment.ids) for segment in pack.segments) for pack in packs] == [30, 30, 25, 10, 45]
+    assert sorted(s.episode for pack in packs for s in pack.segments if s.episode >= 0) == sorted(
+        row.episode for group in groups for row in group.rows
+    )

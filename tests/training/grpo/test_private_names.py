@@ -55,7 +55,7 @@ def test_every_private_name_in_a_table_exists_in_the_library_of_the_pinned_minor
         assert [name for name in table if not exists(owner, name)] == []
 
 
-def test_every_private_name_that_is_used_is_in_a_table():
+def test_every_private_name_that_is_used_is_in_a_table_and_no_name_of_ours_hides_one():
     listed = {name for table, _ in TABLES.values() for name in table}
     used = {}
     for path in TRAINING.rglob("*.py"):
@@ -64,10 +64,6 @@ def test_every_private_name_that_is_used_is_in_a_table():
                 used.setdefault(node.attr, path.name)
     assert {name: file for name, file in used.items() if name not in listed} == {}
     assert used
-
-
-def test_no_name_of_ours_hides_a_private_name_of_the_libraries():
-    listed = {name for table, _ in TABLES.values() for name in table}
     private = {name for name in defined_by_us() if name.startswith("_") and not name.startswith("__")}
     assert {name for name in private if exists(GRPOTrainer, name)} <= listed
 

@@ -60,12 +60,6 @@ def trainer(qwen3, tmp_path):
     return make
 
 
-@pytest.fixture
-def trained(trainer, tmp_path):
-    """The metrics of every step of a training."""
-    return lambda *args, **given: train_and_read_steps(trainer(*args, **given), tmp_path)
-
-
 def sampled(inputs):
     return (inputs["completion_mask"] * inputs["tool_mask"]).bool()
 
@@ -111,7 +105,7 @@ def test_every_loss_is_weighted_as_trl_weights_it_under_vllm(trainer, guessing, 
     assert (found_gradient - expected_gradient).norm() / expected_gradient.norm() < 1e-3
 
 
-def test_weights_stay_with_their_tokens_when_a_batch_is_shuffled_into_several_steps(trained, guessing):
+def test_weights_stay_with_their_tokens_when_a_batch_is_shuffled_into_several_steps(trainer, tmp_path, guessing):
     steps = []
 
     class Watched(Lying):
@@ -124,7 +118,7 @@ def test_weights_stay_with_their_tokens_when_a_batch_is_shuffled_into_several_st
             return super()._compute_loss(model, inputs)
 
     given = {"per_device_train_batch_size": 2, "steps_per_generation": 4, "num_iterations": 2}
-    trained(guessing(), Watched, max_steps=8, **given)
+    train_and_read_steps(trainer(guessing(), Watched, max_steps=8, **given), tmp_path)
     assert len(steps) == 8
     assert max(steps) < 1e-4
 

@@ -2,6 +2,7 @@
 
 import inspect
 import json
+import math
 from importlib import metadata
 
 import pytest
@@ -11,9 +12,12 @@ from peft import LoraConfig
 from transformers import AutoModelForImageTextToText, AutoProcessor
 from trl import GRPOTrainer
 
+from tests.support import forks, two_processes
 from tests.support.grpo_kit import compute_gradient, generate_batch, make_trainer, read_gradient, train_and_read_steps
+from viewbox import make
 from viewbox.errors import ConfigError, ModelError
 from viewbox.rollouts.store.reader import load
+from viewbox.tools import Picture
 from viewbox.training.grpo.batch import split_by_tokens
 from viewbox.training.grpo.trainer import EpisodeGRPOTrainer, check_first_difference
 
@@ -132,9 +136,15 @@ def check_agreement(lines):
         assert line["sampling/logp_difference/mean"] <= line["sampling/logp_difference/max"]
 
 
-def test_the_generator_and_the_trainer_agree_on_every_log_prob_over_real_steps(plain):
+def test_the_generator_and_the_trainer_agree_on_every_log_prob_and_a_line_names_every_component_end_and_time(plain):
     assert [line["step"] for line in plain[1]] == [1, 2, 3]
     check_agreement(plain[1])
+    line = plain[1][0]
+    assert {"rewards/label/mean", "rewards/box/mean", "time/generation", "time/scoring", "time/loss_forward"} <= set(
+        line
+    )
+    assert sum(value for name, value in line.items() if name.startswith("end/")) == pytest.approx(1)
+    assert json.loads(json.dumps(line, allow_nan=False)) == line
 
 
 @pytest.mark.parametrize(
@@ -249,14 +259,11 @@ def test_a_sample_whose_image_tokens_mismatch_is_dropped_alone(trainer, looking)
     assert whole.isfinite().all()
 
 
-def test_a_run_with_dropped_samples_goes_on_and_counts_them(trained, looking):
+def test_a_run_with_dropped_samples_goes_on_and_counts_them_and_one_without_any_score_ends(trained, looking):
     given = {"per_device_train_batch_size": 1, "gradient_accumulation_steps": 8, "beta": 0.1, "peft_config": LORA}
     lost = {"lost": property(lambda self: range(0 if self.state.global_step else 8))}
     lines = trained(looking(at_most=1), cls=type("Lossy", (Damaged,), lost), max_steps=2, **given)
     assert [line["episodes/dropped"] for line in lines] == [8, 0]
-
-
-def test_a_run_in_which_no_episode_has_a_score_ends(trained, looking):
     with pytest.raises(ConfigError, match=r"no episode so far has a score.* image tokens"):
         trained(looking(at_most=1), cls=type("Lossy", (Damaged,), {"lost": range(8)}), max_steps=9)
 
@@ -273,18 +280,52 @@ def test_episodes_have_seeds_of_their_own_and_say_their_number_in_their_group(tr
     assert [sorted(samples) for samples in groups.values()] == [[0, 1, 2, 3]] * 2
 
 
-def test_a_logged_line_names_every_component_end_and_time(plain):
-    line = plain[1][0]
-    assert {"rewards/label/mean", "rewards/box/mean", "time/generation", "time/scoring", "time/loss_forward"} <= set(
-        line
-    )
-    assert sum(value for name, value in line.items() if name.startswith("end/")) == pytest.approx(1)
-    assert json.loads(json.dumps(line, allow_nan=False)) == line
-
-
 def test_a_server_that_computes_another_model_ends_a_run_with_the_numbers():
     check_first_difference(torch.tensor([0.0, 0.4]))
     check_first_difference(torch.tensor([]))
     for gap in ([0.2, 17.0], [float("nan")]):
         with pytest.raises(ModelError, match=r"rollout\.engine = vllm: its log-probs of the first batch differ by"):
             check_first_difference(torch.tensor(gap))
+
+
+# ---------------------------------------------------------------------- other environments than digits
+def mean(image: Picture) -> dict:
+    """Mean brightness."""
+    return {"mean": round(float(image.to_gray().mean()), 2)}
+
+
+SETTINGS = {
+    "chest_xray": {"answer_form": "text", "tools": [mean, "zoom"], "max_pixels": 64 * 64},
+    "software_adviser": {
+        "tools": ["search_tools"], "shown": [], "by_number": True, "max_pixels": 32 * 32, "top_k": [3]
+    },
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("name", "scored"),
+    [("chest_xray", {"answer"}), ("software_adviser", {"asked_if_ambiguous", "asked_if_clear"})],
+)
+def test_a_tiny_model_is_trained(qwen3, tmp_path, name, scored):
+    env = make(name, max_turns=2, pixel_multiple=32, num_tasks=16, **SETTINGS[name])
+    steps = train_and_read_steps(make_trainer(qwen3, tmp_path, env, max_steps=1), tmp_path)
+    assert len(steps) == 1
+    assert all(math.isfinite(step["grad_norm"]) for step in steps)
+    episodes = list(load(tmp_path / "episodes"))
+    assert {episode.environment for episode in episodes} == {name}
+    assert all(scored <= set(episode.scores.components) for episode in episodes)
+
+
+# ---------------------------------------------------------------------- two real processes
+def test_processes_play_tasks_and_seeds_of_their_own(tmp_path, tiny_folder):
+    given = (two_processes.main, tiny_folder, 8, tmp_path)
+    running = [forks.start(*given, folder=tmp_path, **rank) for rank in forks.list_ranks(2)]
+    said = "".join(process.wait()[1] for process in running)
+    found = [json.loads(path.read_text()) for path in sorted(tmp_path.glob("[01].json"))]
+    assert len(found) == 2, said
+    plays = [play for one in found for play in one["rounds"]]
+    assert sorted(number for play in plays for _, number in play) == list(range(2 * 16))
+    assert [(one["given"], one["played"]) for one in found] == [(2 * 16, 16)] * 2
+    groups = [{task for task, _ in play[start : start + 4]} for play in plays for start in (0, 4)]
+    assert [len(group) for group in groups] == [1] * 8
+    assert len(set().union(*groups)) == 8

@@ -3,7 +3,6 @@
 import json
 import math
 import re
-import socket
 
 import pytest
 from peft import LoraConfig
@@ -97,13 +96,9 @@ def test_the_share_of_a_gpu_is_near_what_one_of_two_processes_keeps(tmp_path, to
         | {"vision_config": known["vision_config"] | tower | {"deepstack_visual_indexes": [0, 1, 2]}},
     )
     config.save_pretrained(tmp_path)
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = str(free.getsockname()[1])
     found = tmp_path / "found.json"
-    place = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "WORLD_SIZE": "2"}
     given = (sharded_update.main, tmp_path, tokens, images, found)
-    for process in [forks.start(*given, folder=tmp_path, RANK=str(rank), **place) for rank in range(2)]:
+    for process in [forks.start(*given, folder=tmp_path, **rank) for rank in forks.list_ranks(2)]:
         status, output = process.wait()
         assert status == 0, output
     measured = json.loads(found.read_text())

@@ -7,6 +7,7 @@ import pytest
 import yaml
 from huggingface_hub.errors import LocalEntryNotFoundError
 
+from tests.support.tables import each
 from viewbox.configs import schema
 from viewbox.configs.sections import ModelSection
 from viewbox.training.reporting.model_card import find_license, write_card
@@ -19,8 +20,8 @@ def base(tmp_path):
     """A base model's folder with this text as its README.md (None: without)."""
 
     def make(readme, config=None):
-        folder = tmp_path / "base"
-        folder.mkdir(exist_ok=True)
+        folder = tmp_path / f"base-{len(list(tmp_path.iterdir()))}"
+        folder.mkdir()
         if readme is not None:
             (folder / "README.md").write_text(readme)
         if config is not None:
@@ -47,29 +48,25 @@ def front_matter(**entries):
     return f"---\n{yaml.safe_dump(entries)}---\n# A model\n"
 
 
-@pytest.mark.parametrize("entries", [{"license": "mit"}, OTHER])
-def test_the_license_is_the_base_models_own(card, base, entries):
-    header, body = card(name=base(front_matter(**entries, tags=["x"])))
-    assert {key: value for key, value in header.items() if key.startswith("license")} == entries
-    assert "is not known" not in body
-    assert header["library_name"] == "transformers"
-
-
-def test_a_license_in_the_models_config_counts_if_its_card_has_none(card, base):
-    assert card(name=base("# no header\n", {"license": "mit"}))[0]["license"] == "mit"
-
-
-@pytest.mark.parametrize(
-    "readme",
-    [
+MIT = {"license": "mit"}
+CARDS = [  # a base model's card, its config, and what is known of the license
+    (front_matter(**MIT, tags=["x"]), None, MIT),
+    (front_matter(**OTHER, tags=["x"]), None, OTHER),
+    ("# no header\n", MIT, MIT),
+    *((readme, None, {}) for readme in (
         None, "", "---\nlicense: [a]\n---\n", "---\n{broken\n---\n", "---\nlicense: mit\n", "---\n- a\n---\n",
-    ],
-)  # fmt: skip
-def test_a_license_that_is_not_known_is_left_out_and_the_card_says_so(card, base, readme):
-    name = base(readme)
+    )),
+]  # fmt: skip
+
+
+@each("readme, config, entries", CARDS)
+def test_the_license_is_the_base_models_own_or_the_card_says_that_it_is_not_known(card, base, readme, config, entries):
+    name = base(readme, config)
     header, body = card(name=name)
-    assert not any(key.startswith("license") for key in header)
-    assert f"The license of the base model `{name}` is not known here." in body
+    assert {key: value for key, value in header.items() if key.startswith("license")} == entries
+    assert (f"The license of the base model `{name}` is not known here." in body) == (not entries)
+    assert ("is not known" in body) == (not entries)
+    assert header["library_name"] == "transformers"
 
 
 def test_no_license_is_invented_for_a_model_built_from_nothing(card):
@@ -80,13 +77,13 @@ def test_no_license_is_invented_for_a_model_built_from_nothing(card):
     assert "Optical Recognition" not in card("package.module:Other", tiny={})[1]
 
 
-def unreachable(*args, **given):
-    raise LocalEntryNotFoundError("no network")
-
-
 def test_the_license_of_a_hub_model_is_read_from_its_card(card, base, monkeypatch):
     readme = base(front_matter(**OTHER)) + "/README.md"
     asked = []
+
+    def unreachable(*args, **given):
+        raise LocalEntryNotFoundError("no network")
+
     with monkeypatch.context() as patch:
         patch.setattr(huggingface_hub, "hf_hub_download", unreachable)
         assert find_license(ModelSection(name="Qwen/Qwen2.5-VL-3B-Instruct")) == {}

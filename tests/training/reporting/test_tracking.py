@@ -49,17 +49,14 @@ def test_with_a_key_it_goes_online(surroundings, tmp_path, where):
     assert "WANDB_MODE" not in os.environ
 
 
-def test_what_the_user_has_set_stays(surroundings, tmp_path):
+def test_what_the_user_has_set_stays_and_nothing_is_touched_where_nobody_asked(surroundings, tmp_path):
+    tracking.prepare_wandb(LogSection(), tmp_path, pytest.fail)
+    assert not [name for name in os.environ if name.startswith("WANDB_")]
+    assert not list(tmp_path.iterdir())
     surroundings.setenv("WANDB_MODE", "disabled")
     surroundings.setenv("WANDB_PROJECT", "mine")
     assert prepared(tmp_path) == []
     assert (os.environ["WANDB_MODE"], os.environ["WANDB_PROJECT"]) == ("disabled", "mine")
-
-
-def test_nothing_is_touched_where_nobody_asked(surroundings, tmp_path):
-    tracking.prepare_wandb(LogSection(), tmp_path, pytest.fail)
-    assert not [name for name in os.environ if name.startswith("WANDB_")]
-    assert not list(tmp_path.iterdir())
 
 
 class Ward(Digits):

@@ -46,10 +46,14 @@ DIFFERENT = {  # what the template writes, and what a row has
 UNWRITTEN = ("llava", "glm4v", "glm46v")  # after the last reply these templates write no end token
 
 
+def open_tokens(name):
+    model, processor = build_family(name)
+    return ChatTokens(processor, model.config, model.generation_config)
+
+
 @pytest.fixture(scope="module", params=FAMILIES)
 def family(request):
-    model, processor = build_family(request.param)
-    return request.param, ChatTokens(processor, model.config, model.generation_config)
+    return request.param, open_tokens(request.param)
 
 
 def build_messages(said, count):
@@ -119,8 +123,7 @@ def test_prompt_and_target_are_the_tokens_of_the_whole_conversation(family, said
 
 @pytest.mark.parametrize("name", [name for name in MARKS if name != "mistral3"])  # it lists the tools again later on
 def test_later_turns_are_the_tokens_of_the_whole_conversation(name):
-    model, processor = build_family(name)
-    tokens = ChatTokens(processor, model.config, model.generation_config)
+    tokens = open_tokens(name)
     shown, answer = ("closer now", PICTURE), '{"answer": 3}'
     more = [Message("tool", shown, tool_call_id="call00000", name="zoom"), Message("assistant", (answer,))]
     found = tokenize(tokens, [*build_messages("", 1), *more])
@@ -131,10 +134,9 @@ def test_later_turns_are_the_tokens_of_the_whole_conversation(name):
 
 
 @pytest.mark.parametrize("name", MARKS)
-def test_a_demonstration_learns_the_tokens_that_its_record_gets_again(name, play):
+def test_a_demonstration_learns_the_tokens_that_its_record_gets_again_numbers_of_calls_most(name, play):
     """Scripts write Hermes; what is recorded has the template's syntax, and its text alone gives the same tokens."""
-    model, processor = build_family(name)
-    tokens = ChatTokens(processor, model.config, model.generation_config)
+    tokens = open_tokens(name)
     looks = [f"Closer.\n{HERMES[0]}", HERMES[1], viewer.write_answer(ENV, ENV.tasks[0])]
 
     def script(conversation):
@@ -147,6 +149,12 @@ def test_a_demonstration_learns_the_tokens_that_its_record_gets_again(name, play
     assert HERMES[0] not in said[0].content
     assert episode.answer is not None
     assert tokenize_episode(replace(episode, tokens=None), ENV, tokens) == episode.tokens
+    found = tokenize(tokens, build_messages("I see 4.", 1))
+    weights = compute_token_weights(found, tokens, 60.0)
+    heavy = [i for i, weight in zip(found.completion_ids, weights, strict=True) if weight > 1]
+    text = tokens.tokenizer.decode(heavy).replace(" ", "")  # of JSON, texts as well
+    assert "20.250.5" in text or "0.250.52" in text
+    assert "4" not in text
 
 
 @pytest.mark.parametrize(
@@ -162,8 +170,7 @@ def test_a_demonstration_learns_the_tokens_that_its_record_gets_again(name, play
     ],
 )
 def test_what_an_argument_holds_ends_neither_the_reply_nor_the_call(name, given, is_native):
-    model, processor = build_family(name)
-    tokens = ChatTokens(processor, model.config, model.generation_config)
+    tokens = open_tokens(name)
     call = ToolCall("call00000", "zoom", {"factor": given, "center": [0, 0]})
     said = f"a{tokens.template.end}b"
     found = tokenize(tokens, [*build_messages("", 0)[:2], Message("assistant", (said,), tool_calls=(call,))])
@@ -174,15 +181,3 @@ def test_what_an_argument_holds_ends_neither_the_reply_nor_the_call(name, given,
     assert read.error is None
     written = read.call.arguments["factor"]
     assert written.replace("< ", "<").replace("[ ", "[") == given
-
-
-@pytest.mark.parametrize("name", MARKS)
-def test_the_numbers_of_a_call_weigh_more_in_every_syntax(name):
-    model, processor = build_family(name)
-    tokens = ChatTokens(processor, model.config, model.generation_config)
-    found = tokenize(tokens, build_messages("I see 4.", 1))
-    weights = compute_token_weights(found, tokens, 60.0)
-    heavy = [i for i, weight in zip(found.completion_ids, weights, strict=True) if weight > 1]
-    text = tokens.tokenizer.decode(heavy).replace(" ", "")  # of JSON, texts as well
-    assert "20.250.5" in text or "0.250.52" in text
-    assert "4" not in text

@@ -51,12 +51,9 @@ def test_the_best_of_a_task_is_the_first_of_its_highest_scores():
     }
 
 
-def test_a_condition_that_cannot_be_read_names_its_key():
+def test_a_condition_that_cannot_be_read_names_its_key_and_if_nothing_is_left_the_counts_say_why():
     with pytest.raises(ConfigError, match=r"train\.where 'scores\.totl>1': unknown field of scores 'totl'"):
         select(where="scores.totl>1")
-
-
-def test_if_nothing_is_left_the_counts_say_why():
     with pytest.raises(
         StoreError, match=r"x: 0 of 6 episodes are kept; left out: .*5 \(train\.where scores\.total>2\)"
     ):

@@ -2,10 +2,14 @@
 
 import pytest
 import torch
+from peft import LoraConfig, get_peft_model
+from transformers import TrainingArguments
 
+from tests.support.families import list_names
+from tests.support.family_episodes import FamilyKit
 from viewbox.engines.scripted import ScriptedGenerator
 from viewbox.envs.digits import Digits, viewer
-from viewbox.training.sft.trainer import build_sft_batches, compute_sft_loss, compute_token_weights
+from viewbox.training.sft.trainer import SFTTrainer, build_sft_batches, compute_sft_loss, compute_token_weights
 
 ENV = Digits()
 
@@ -44,7 +48,7 @@ def test_what_the_environment_says_has_no_weight_and_what_the_policy_says_at_lea
         assert max(weights) > 1
 
 
-def test_the_values_of_a_replys_json_are_raised_and_nothing_else_of_it(kit, demonstrations):
+def test_the_values_of_a_replys_json_and_the_numbers_of_a_tool_call_are_raised_and_nothing_else(kit, demonstrations):
     reply = 'Row 3, 4: well [5, 6]. {"label": "seven", "bbox": [12, 3, 45, 6.5], "continue": false} That was 7, 8.'
     tokens = demonstrations(kit, lambda conversation: reply)[0]
     weights = compute_token_weights(tokens, kit.tokens, 60.0)
@@ -55,9 +59,6 @@ def test_the_values_of_a_replys_json_are_raised_and_nothing_else_of_it(kit, demo
     assert all(word in plain for word in ("Row", "label", "bbox", "continue", "false", "That", "<|im_end|>"))
     # 5 values, each of one weight however many tokens it takes
     assert sum(weight for weight in weights if weight > 1) == pytest.approx(5 * 60)
-
-
-def test_the_numbers_of_a_tool_call_are_raised(kit, demonstrations):
     script = lambda c: viewer.write_zoom(ENV, 4, 0.123, 0.456) if len(c.messages) == 2 else "{}"  # noqa: E731
     tokens = demonstrations(kit, script)[0]
     assert digits(spoken(kit, tokens, compute_token_weights(tokens, kit.tokens, 60.0), True)) == "4123456"
@@ -92,3 +93,74 @@ def test_parts_hold_every_episode_once_with_its_own_weights(qwen3, demonstration
         (episode.completion_ids, single(compute_token_weights(episode, qwen3.tokens, 5.0))) for episode in episodes
     ]
     assert sorted(found) == sorted(given)
+
+
+# ---------------------------------------------------------------------- the window of an update
+@pytest.fixture
+def train(qwen3, demonstrations, tmp_path):
+    """One step of plain SGD on 8 episodes, which moves the weights by the gradient."""
+
+    def run(model=None, **arguments):
+        model = qwen3.model() if model is None else model
+        fixed = {"use_cpu": True, "report_to": "none", "disable_tqdm": True, "save_strategy": "no"}
+        fixed |= {"remove_unused_columns": False, "max_steps": 1, "optim": "sgd", "learning_rate": 1.0}
+        fixed |= {"lr_scheduler_type": "constant", "max_grad_norm": 0.0, "logging_steps": 1}
+        trainer = SFTTrainer(
+            model=model,
+            args=TrainingArguments(str(tmp_path), **fixed | arguments),
+            train_dataset=demonstrations(qwen3),
+            tokens=qwen3.tokens,
+            informative_weight=5.0,
+        )
+        before = {name: weight.detach().clone() for name, weight in model.named_parameters()}
+        trainer.train()
+        moved = {name: before[name] - weight.detach() for name, weight in model.named_parameters()}
+        return trainer, moved
+
+    return run
+
+
+def test_accumulated_batches_give_the_gradient_and_the_loss_of_one_batch(train, qwen3, demonstrations):
+    model, episodes = qwen3.model().train(), demonstrations(qwen3)
+    loss = compute_sft_loss(model, build_sft_batches(episodes, qwen3.tokens, 5.0))
+    loss.backward()
+    trainer, moved = train(per_device_train_batch_size=3, gradient_accumulation_steps=3)  # 8 episodes
+    assert trainer.state.log_history[0]["loss"] == pytest.approx(loss.item(), abs=1e-5)
+    for name, weight in model.named_parameters():
+        if weight.grad is not None:
+            torch.testing.assert_close(moved[name], weight.grad, atol=1e-5, rtol=1e-3)
+
+
+def test_with_lora_only_the_adapters_move(train, qwen3):
+    adapters = LoraConfig(r=4, target_modules=["q_proj", "v_proj"])
+    _, moved = train(get_peft_model(qwen3.model(), adapters), per_device_train_batch_size=8)
+    assert any(move.abs().max() > 0 for move in moved.values())
+    assert all("lora_" in name for name, move in moved.items() if move.abs().max() > 0)
+
+
+# ---------------------------------------------------------------------- every family
+ALL = list_names("gemma3")
+SPOKEN = ([31], [[8], [47]])  # a group without a picture
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_the_loss_and_its_gradient_are_those_of_plain_forwards(name):
+    kit = FamilyKit(name, torch.float64)
+    model, shown, spoken = kit.model.train(), kit.make_episodes(), kit.make_episodes([SPOKEN])
+    batches = build_sft_batches(shown, kit.tokens, 5.0, 4) + build_sft_batches(spoken, kit.tokens, 5.0)
+    episodes = shown + spoken
+    loss = compute_sft_loss(model, batches)
+    loss.backward()
+    ours = [weight.grad for weight in model.parameters()]
+    width = max(len(episode.completion_ids) for episode in episodes)
+    weights = torch.zeros(len(episodes), width)
+    for row, episode in zip(weights, episodes, strict=True):
+        row[: len(episode.mask)] = torch.tensor(compute_token_weights(episode, kit.tokens, 5.0))
+    model.zero_grad()
+    naive = -(weights * kit.score_plainly(model.eval(), episodes, width)[0]).sum() / weights.sum()
+    naive.backward()
+    assert loss.item() == pytest.approx(naive.item(), abs=1e-5)
+    for one, weight in zip(ours, model.parameters(), strict=True):
+        assert (one is None) == (weight.grad is None)
+        if one is not None:
+            torch.testing.assert_close(one, weight.grad, atol=1e-4 * weight.grad.abs().max().item() + 1e-9, rtol=0)

@@ -1,7 +1,6 @@
 """`rollout: {engine: vllm}` in training: the run starts its server, one for all of its processes."""
 
 import json
-import socket
 from types import SimpleNamespace
 
 import pytest
@@ -103,16 +102,11 @@ def launch(start, tmp_path):
     """Runs a config in so many processes, as a launcher does: the statuses, what each found and what all said."""
 
     def run(path, *overrides, processes=2, wait=60.0):
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            port = str(free.getsockname()[1])
-        shared = {"WORLD_SIZE": str(processes), "LOCAL_WORLD_SIZE": str(processes), "MASTER_ADDR": "127.0.0.1"}
         outs = [tmp_path / f"{path.stem}-{rank}.json" for rank in range(processes)]
         running = [
-            start(out, wait, path, *overrides, main=two_trainers.main, MASTER_PORT=port, RANK=rank, LOCAL_RANK=rank,
-                  **shared)
-            for rank, out in zip(map(str, range(processes)), outs, strict=True)
-        ]  # fmt: skip
+            start(out, wait, path, *overrides, main=two_trainers.main, **rank)
+            for rank, out in zip(forks.list_ranks(processes), outs, strict=True)
+        ]
         statuses, said = zip(*[process.wait(240) for process in running], strict=True)
         found = [json.loads(out.read_text()) if out.exists() else None for out in outs]
         return SimpleNamespace(statuses=list(statuses), batches=found, said="\n".join(said))

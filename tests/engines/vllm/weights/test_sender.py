@@ -10,7 +10,9 @@ from peft import LoraConfig, get_peft_model
 from tests.support.servers import hang_up, make_response
 from tests.support.vllm_server import TrainedVLLM
 from viewbox.configs.schema import parse
+from viewbox.configs.sections import ModelSection
 from viewbox.engines.generator import GeneratorError
+from viewbox.engines.hf import loading
 from viewbox.engines.hf.adapters import use_merged_adapters
 from viewbox.engines.openai.client import EndpointError
 from viewbox.engines.table import get_engine
@@ -52,9 +54,6 @@ def equal_weights(model, other):
 
 # ---------------------------------------------------------------------- which tensors
 def test_the_head_is_sent_also_where_it_is_the_embedding():
-    from viewbox.configs.sections import ModelSection
-    from viewbox.engines.hf import loading
-
     model = loading.load_model(ModelSection(name="package:tiny_viewer"))
     sent = dict(iterate_weights(model))
     assert model.config.get_text_config().tie_word_embeddings
@@ -89,10 +88,8 @@ def test_what_a_two_byte_server_gets_holds_small_changes_on_average(policy, weig
             weight.data *= 1e-3
     before = layer.base_layer.weight.detach().double()
     exact = 2 * (layer.lora_B["default"].weight.double() @ layer.lora_A["default"].weight.double())  # alpha / r = 8 / 4
-    name = next(
-        name for name, _ in policy.named_parameters() if name.endswith("layers.0.mlp.down_proj.base_layer.weight")
-    )
-    name = name.replace(".base_layer", "")
+    end = "layers.0.mlp.down_proj.base_layer.weight"
+    name = next(name for name, _ in policy.named_parameters() if name.endswith(end)).replace(".base_layer", "")
     dtype = server and getattr(torch, server)
     with use_merged_adapters(adapted):
         rounds = [dict(iterate_weights(adapted, dtype, seed))[name] for seed in range(100)]
@@ -124,24 +121,18 @@ def test_adapters_that_are_not_merged_are_refused(policy):
 
 
 # ---------------------------------------------------------------------- when, and with which version
-def test_a_server_has_the_new_weights_and_their_version(served, policy, make_sender, tmp_path):
+def test_a_server_has_the_new_weights_and_those_of_one_key_are_sent_once(served, policy, make_sender, tmp_path):
     with served.serve() as server:
         sender = make_sender(server.url)
         found = sender.send(policy)
-    assert equal_weights(served.model, policy)
-    assert (found.model, found.version) == ("policy", served.version)
-    assert served.calls == ["/init_weight_transfer_engine", *UPDATE]
-    assert not list((tmp_path / "weights").iterdir())
-
-
-def test_weights_of_one_key_are_sent_once_and_those_without_a_key_always(served, policy, make_sender):
-    with served.serve() as server:
-        sender = make_sender(server.url)
+        assert equal_weights(served.model, policy)
+        assert (found.model, found.version) == ("policy", served.version)
+        assert served.calls == ["/init_weight_transfer_engine", *UPDATE]
+        assert not list((tmp_path / "weights").iterdir())
         first = sender.send(policy, key=1)
         assert sender.send(policy, key=1) == first
-        assert sender.num_sent == 1
-        versions = {first.version, sender.send(policy, key=2).version, sender.send(policy).version}
-        versions.add(sender.send(policy).version)
+        assert sender.num_sent == 2
+        versions = {found.version, first.version, sender.send(policy, key=2).version, sender.send(policy).version}
     assert len(versions) == 4
     assert served.calls.count("/init_weight_transfer_engine") == 1
 
