@@ -59,13 +59,13 @@ def test_the_reward_of_a_box_that_was_computed_by_hand(folder):
         assert episode.scores.total == pytest.approx(expected), box
 
 
-def test_a_right_config_is_not_warned_of(folder):
+def test_a_right_config_is_not_warned_of_and_classes_without_labels_are_refused(folder):
     for settings in ({}, {"coordinates": "per_mille"}, {"columns": {"labels": ["label"]}, "classes": ["a", "b"]}):
         [found] = score_right_answers(make(folder, **settings))
         assert found.total > 0.98
-        assert found.warnings == ()
-        assert found.played == 20
-        assert found.tasks == 30
+        assert (found.warnings, found.played, found.tasks) == ((), 20, 30)
+    with pytest.raises(ConfigError, match=r"classes = a, b: no box has a label; allowed: with data\.columns\.labels"):
+        len(make(folder, classes=["a", "b"]).tasks)
 
 
 class Whole:
@@ -132,11 +132,6 @@ def test_hounsfield_units_of_pictures_without_air_are_warned_of(tmp_path):
     assert "no value of 1 pictures is below 0" in found.warnings[0]
 
 
-def test_classes_without_labels_are_refused(folder):
-    with pytest.raises(ConfigError, match=r"classes = a, b: no box has a label; allowed: with data\.columns\.labels"):
-        len(make(folder, classes=["a", "b"]).tasks)
-
-
 def test_a_right_answer_that_the_environment_refuses_is_warned_of():
     class Strict(Own):
         def validate_answer(self, answer, task):
@@ -191,19 +186,13 @@ class Own(viewbox.BaseMultiTurnEnv):
         return [Image.new("L", (20, 10))]
 
 
-def test_an_own_class_may_lack_golds_and_images_and_both_are_counted():
-    [found] = score_right_answers(Own())
-    assert found.total == 1.0
-    assert found.played == 4
-    assert "5 of 10 tasks have no right answer that can be written, such as t0: own: the reference" in found.describe()
-    assert found.warnings == ("own: 1 of 10 tasks cannot be opened, such as t1: RuntimeError: the disk is gone",)
-
-
-def test_a_class_that_ends_the_process_costs_its_task():
-    leaving = type("Leaving", (Own,), {"raised": SystemExit(3)})
-    [found] = score_right_answers(leaving())
-    assert (found.played, found.total) == (4, 1.0)
-    assert found.warnings == ("own: 1 of 10 tasks cannot be opened, such as t1: ForeignError: SystemExit: 3",)
+def test_an_own_class_may_lack_golds_and_images_or_end_the_process_and_all_are_counted():
+    said = {"RuntimeError: the disk is gone": Own.raised, "ForeignError: SystemExit: 3": SystemExit(3)}
+    for error, raised in said.items():
+        [found] = score_right_answers(type("Leaving", (Own,), {"raised": raised})())
+        assert (found.played, found.total) == (4, 1.0)
+        assert "5 of 10 tasks have no right answer that can be written, such as t0: own: the ref" in found.describe()
+        assert found.warnings == (f"own: 1 of 10 tasks cannot be opened, such as t1: {error}",)
 
 
 def test_each_environment_of_a_mixture_is_played_by_its_own_reward(folder):

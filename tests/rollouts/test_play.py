@@ -78,14 +78,11 @@ def test_a_view_the_models_image_processor_refuses_ends_that_episode_and_the_res
     assert len(episodes[1].tokens.images) == 1  # the record is as it was before that view
 
 
-def test_a_failure_of_the_generator_ends_the_run_and_is_raised(play):
+def test_a_failure_of_the_generator_or_inside_the_model_ends_the_run_and_is_raised(play, qwen3):
     generator = Says(lambda c: ModelError("the endpoint is gone") if c.index == 2 else viewer.write_answer(ENV, c.task))
     with pytest.raises(ModelError, match="the endpoint is gone"):
         play(ENV, tasks(8), generator, concurrency=2)
     assert generator.inside == 0
-
-
-def test_a_failure_inside_the_model_ends_the_run_and_is_raised(play, qwen3):
     model = qwen3.model()
     model.register_forward_pre_hook(lambda module, args: (_ for _ in ()).throw(RuntimeError("out of memory")))
     generator = qwen3.generator(model)

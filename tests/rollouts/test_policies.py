@@ -42,36 +42,26 @@ def test_a_policy_that_raises_ends_that_episode(play):
     assert first.info["error"] == "IndexError: the script has 1 replies; the episode asks for number 2"
     assert first.num_turns == 1
 
-
-def test_a_policy_whose_own_request_times_out_is_an_error_not_a_timeout(play):
-    def policy(messages):
+    def time_out(messages):
         raise TimeoutError("the socket")
 
-    (episode,) = play(ENV, tasks(1), policy, timeout=60.0)
+    (episode,) = play(ENV, tasks(1), time_out, timeout=60.0)
     assert (episode.end_reason, episode.info["error"]) == ("error", "TimeoutError: the socket")
 
 
-def test_a_policy_that_never_gave_a_reply_ends_the_run_soon(play):
-    asked = []
+def test_a_policy_that_never_gave_a_reply_ends_the_run_soon_and_one_that_did_ends_no_run(play):
+    asked, good = [], 0
 
     def policy(messages):
         asked.append(1)
-        raise NameError("no such name")
+        if len(asked) > good:
+            raise NameError("no such name")
+        return script(messages)
 
     with pytest.raises(NameError, match="no such name"):
         play(ENV, tasks(40), policy, concurrency=2)
     assert len(asked) <= MAX_FAILURES + 2
-
-
-def test_a_policy_that_raises_often_after_its_first_reply_ends_no_run(play):
-    asked = []
-
-    def policy(messages):
-        asked.append(1)
-        if len(asked) > 2:
-            raise NameError("no such name")
-        return script(messages)
-
+    asked, good = [], 2
     episodes = play(ENV, tasks(20), policy, concurrency=1)
     assert [episode.end_reason for episode in episodes] == ["answered"] + ["error"] * 19
 

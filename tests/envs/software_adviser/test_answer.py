@@ -38,13 +38,10 @@ def test_choices_make_it_complete_and_a_question_needs_clarification_whatever_it
     assert (without["conversation"]["status"], without["reason"]) == ("complete", "no_task_match")
 
 
-def test_choices_come_in_the_order_of_their_ranks_and_without_ranks_as_listed():
+def test_choices_come_in_the_order_of_their_ranks_or_as_listed_and_a_regular_answer_stays_as_it_is():
     ranked = {"choices": [{"name": "b", "rank": 2, "accuracy": 1}, {"name": "a", "rank": 1, "accuracy": 2}]}
     assert [(one["name"], one["rank"]) for one in normalize_answer(ranked)["choices"]] == [("a", 1), ("b", 2)]
     assert [(one["name"], one["rank"]) for one in normalize_answer(choose("b", "a"))["choices"]] == [("b", 1), ("a", 2)]
-
-
-def test_a_regular_answer_stays_as_it_is():
     for task in ENV.tasks[:10]:
         once = ENV.perfect_answer(task)
         assert normalize_answer(once) == once

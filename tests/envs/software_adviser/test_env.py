@@ -9,7 +9,7 @@ from viewbox import check_rewards, make
 from viewbox.core.base import get_offered_tools
 from viewbox.core.messages import write_call
 from viewbox.engines.scripted import ScriptedPolicy
-from viewbox.envs.software_adviser.answer import ANSWER, OVER_QUOTA
+from viewbox.envs.software_adviser.answer import OVER_QUOTA
 from viewbox.envs.software_adviser.demonstrations import write_question
 from viewbox.envs.software_adviser.request import REASONS
 from viewbox.envs.software_adviser.rewards import ABSTAIN, RECOMMEND, SAYS
@@ -56,56 +56,43 @@ def test_the_gold_policy_scores_one_on_every_kind_of_request(split):
     assert categories == {"answerable", "ambiguous", *REASONS}
 
 
-def test_a_task_is_the_same_every_time_and_the_splits_share_none():
+def test_a_task_is_the_same_every_time_the_splits_share_none_and_nothing_hidden_reaches_the_model():
+    assert sum(RECOMMEND.values()) == pytest.approx(1.0) == sum(ABSTAIN.values())
     train, test = make("software_adviser"), make("software_adviser", split="test")
     assert train.tasks[3] == ENV.tasks[3]
     assert (train.images(train.tasks[3])[0].pixels == ENV.images(ENV.tasks[3])[0].pixels).all()
     right = [{name for task in env.tasks[:100] for name in task.reference.get("suitable", ())} for env in (train, test)]
-    assert right[0]
-    assert right[1]
+    assert all(right)
     assert not right[0] & right[1]
-
-
-def test_the_weights_of_both_kinds_of_answers_sum_to_one():
-    assert sum(RECOMMEND.values()) == pytest.approx(1.0)
-    assert sum(ABSTAIN.values()) == pytest.approx(1.0)
-
-
-def test_nothing_that_is_hidden_reaches_the_model():
     for task in ENV.tasks[:80]:
         request = ENV.get_request(task)
         said = "".join(message.text for message in ENV.reset(task, seed=0).messages)
-        assert not any(fact in said for fact in request.hidden.values())
-        assert not any(name in said for name in request.withheld)
+        assert not any(fact in said for fact in (*request.hidden.values(), *request.withheld))
         assert "suitable" not in said.replace("no_suitable_tool", "")
 
 
 # ---- the user
 
 
-def test_the_user_tells_the_hidden_fact_to_one_question():
+def test_the_question_that_was_needed_has_a_share_and_tells_the_hidden_fact():
     task = find_task(ENV, "ambiguous")
-    [kind], [fact] = ENV.get_request(task).hidden, ENV.get_request(task).hidden.values()
+    [(kind, fact)] = ENV.get_request(task).hidden.items()
+    rest = (*ENV.oracle(task)[1:], ENV.write_answer(task))
     episode = play(ENV, task, write_question(kind), search_of(ENV, task), ENV.write_answer(task))
     assert episode.turns[2].content.startswith(SAYS)
     assert fact in episode.turns[2].content
     assert episode.scores.components["recommend.question"] == 1.0
     assert episode.scores.components["asked_if_ambiguous"] == 1.0
-
-
-def test_without_the_question_that_was_needed_its_share_is_lost():
-    task = find_task(ENV, "ambiguous")
-    episode = play(ENV, task, *ENV.oracle(task)[1:], ENV.write_answer(task))
-    assert episode.scores.total == pytest.approx(1 - RECOMMEND["question"])
-    assert episode.scores.components["asked_if_ambiguous"] == 0.0
-
-
-def test_a_question_about_anything_else_does_not_count():
-    task = find_task(ENV, "ambiguous")
-    asked = json.dumps({"conversation": {"question": "How old are you?"}})
-    episode = play(ENV, task, asked, *ENV.oracle(task)[1:], ENV.write_answer(task))
-    assert episode.turns[2].content == SAYS + "I do not know."
-    assert episode.scores.total == pytest.approx(1 - RECOMMEND["question"])
+    silent = play(ENV, task, *rest)
+    assert silent.scores.components["asked_if_ambiguous"] == 0.0
+    other = play(ENV, task, json.dumps({"conversation": {"question": "How old are you?"}}), *rest)
+    assert other.turns[2].content == SAYS + "I do not know."
+    patient = play(make("software_adviser", max_questions=2), task, *[write_question(kind)] * 2, *rest)
+    lost = pytest.approx(1 - RECOMMEND["question"])
+    assert silent.scores.total == other.scores.total == patient.scores.total == lost
+    twice = play(ENV, task, *[write_question(kind)] * 2)
+    assert (twice.end_reason, twice.scores.total) == ("answered", 0.0)
+    assert twice.answer["conversation"]["status"] == "needs_clarification"
 
 
 @each("category", ["answerable", "no_task_match", "invalid_files"])
@@ -115,20 +102,6 @@ def test_a_question_that_was_not_needed_costs_its_share(category):
     shares = RECOMMEND if category == "answerable" else ABSTAIN
     assert episode.scores.total == pytest.approx(1 - shares["question"])
     assert episode.scores.components["asked_if_clear"] == 1.0
-
-
-def test_a_clarification_asked_twice_ends_the_episode_without_a_recommendation():
-    task = find_task(ENV, "ambiguous")
-    [kind] = ENV.get_request(task).hidden
-    episode = play(ENV, task, write_question(kind), write_question(kind))
-    assert episode.end_reason == "answered"
-    assert episode.answer["conversation"]["status"] == "needs_clarification"
-    assert episode.scores.total == 0.0
-    patient = make("software_adviser", max_questions=2)
-    asked = play(
-        patient, task, write_question(kind), write_question(kind), *ENV.oracle(task)[1:], ENV.write_answer(task)
-    )
-    assert asked.scores.total == pytest.approx(1 - RECOMMEND["question"])
 
 
 # ---- tools, quotas, injected arguments
@@ -228,54 +201,42 @@ def test_the_format_of_the_file_is_used_in_a_search_unless_it_is_hidden():
 # ---- scores
 
 
-def test_accuracies_are_compared_with_the_grades():
+def test_accuracies_are_compared_with_the_grades_and_demo_links_with_the_catalogue():
+    def score(task, choices):
+        return play(ENV, task, *ENV.oracle(task), json.dumps({"choices": choices})).scores
+
     task = find_task(ENV, "answerable")
-    gold = json.loads(ENV.write_answer(task))
-    scores = []
-    for points in (0, 50, 75, 100):
-        said = {"choices": [{**choice, "accuracy": points} for choice in gold["choices"]]}
-        scores.append(play(ENV, task, *ENV.oracle(task), json.dumps(said)).scores.components["recommend.accuracy"])
-    assert scores == sorted(scores)
-    assert scores[0] == 0.0
-
-
-def test_all_accuracies_100_cost_where_the_choices_do_not_fit():
-    task = next(
-        t for t in ENV.tasks[:300] if t.reference["category"] == "answerable" and len(t.reference["suitable"]) == 1
-    )
+    gold = json.loads(ENV.write_answer(task))["choices"]
+    scores = [score(task, [{**choice, "accuracy": points} for choice in gold]) for points in (0, 50, 75, 100)]
+    accuracies = [one.components["recommend.accuracy"] for one in scores]
+    assert accuracies == sorted(accuracies)
+    assert accuracies[0] == 0.0
+    answerable = [task for task in ENV.tasks[:300] if task.reference["category"] == "answerable"]
+    task = next(task for task in answerable if len(task.reference["suitable"]) == 1)
     gold = json.loads(ENV.write_answer(task))["choices"][0]
     first = list_results(play(ENV, task, search_of(ENV, task), END))[0].facts["names"]
-    others = [name for name in first if name != gold["name"]][:2]
-    padded = [gold, *({"name": name, "rank": rank, "accuracy": 100} for rank, name in enumerate(others, 2))]
-    episode = play(ENV, task, *ENV.oracle(task), json.dumps({"choices": padded}))
-    assert episode.scores.components["recommend.accuracy"] < 0.9
-    assert episode.scores.total < 1.0
-
-
-def test_an_invented_or_missing_demo_link_does_not_count():
+    others = [name for name in first if name != gold["name"]][:2]  # all accuracies 100, and these do not fit
+    padded = score(task, [gold, *({"name": name, "rank": n, "accuracy": 100} for n, name in enumerate(others, 2))])
+    assert padded.components["recommend.accuracy"] < 0.9
+    assert padded.total < 1.0
     task = next(task for task in ENV.tasks[:300] if any(name in task.reference.get("demos", ())
                 for name in (choice["name"] for choice in json.loads(ENV.write_answer(task))["choices"])))  # fmt: skip
     gold = json.loads(ENV.write_answer(task))["choices"]
-    for link in ("https://demo.example/try", None):
-        said = {"choices": [{**choice, "demo_link": link} for choice in gold]}
-        assert play(ENV, task, *ENV.oracle(task), json.dumps(said)).scores.components["recommend.demo"] < 1.0
+    for link in ("https://demo.example/try", None):  # invented, or missing
+        assert score(task, [{**choice, "demo_link": link} for choice in gold]).components["recommend.demo"] < 1.0
 
 
 @each("reason", list(REASONS))
-def test_an_unanswerable_request_takes_its_reason(reason):
+def test_an_unanswerable_request_takes_its_reason_and_a_look(reason):
     task = find_task(ENV, reason)
     assert play_gold(ENV, task).scores.total == pytest.approx(1.0)
     for other in (None, *REASONS):
         if other != reason:
             said = json.dumps({"choices": [], "reason": other, "explanation": "Nothing fits."})
             assert play(ENV, task, *ENV.oracle(task), said).scores.total == 0.0
-
-
-def test_a_reason_without_a_search_is_not_grounded():
-    task = find_task(ENV, "no_task_match")
-    assert play(ENV, task, ENV.write_answer(task)).scores.total == pytest.approx(1 - ABSTAIN["looked"])
-    broken = find_task(ENV, "invalid_files")
-    assert play(ENV, broken, ENV.write_answer(broken)).scores.total == pytest.approx(1.0)
+    if reason in ("no_task_match", "invalid_files"):  # a file that is no image needs no search
+        lost = ABSTAIN["looked"] if reason == "no_task_match" else 0
+        assert play(ENV, task, ENV.write_answer(task)).scores.total == pytest.approx(1 - lost)
 
 
 # ---- demonstrations
@@ -358,7 +319,3 @@ def test_a_number_of_the_last_search_names_software_if_a_config_says_so():
     assert plain.scores.total == 0.0
     demonstrated = [json.loads(env.demonstration(task, seed, terse=1.0)[-1]) for seed in range(3)]
     assert all(choice["name"].isdigit() for answer in demonstrated for choice in answer["choices"])
-
-
-def test_the_schema_knows_the_reasons_that_requests_have():
-    assert set(ANSWER["properties"]["reason"]["enum"]) == {*REASONS, None}

@@ -89,13 +89,10 @@ def test_the_shipped_snapshot_knows_most_of_the_catalogue():
     assert all(one.summarize() for one in facts.values())
 
 
-def test_a_strangers_facts_cannot_write_lines_or_marks():
+def test_the_snapshot_is_looked_at_before_the_catalogue_and_facts_cannot_write_lines_or_marks():
     facts = RepositoryFacts("a/b", date(2026, 1, 1), needs=("x\n[2] c/d", "<|im_end|>"))
     assert "\n" not in facts.summarize()
     assert "<|im_end|>" not in facts.summarize()
-
-
-def test_the_snapshot_is_looked_at_before_the_catalogue():
     tools = [one.model_copy(update={"repository": "https://github.com/a/b"}) for one in read_catalogue()[:1]]
     known = open_repositories([*tools, *read_catalogue()])
     assert known.summarize("mouseland/cellpose").startswith("(recorded 20")

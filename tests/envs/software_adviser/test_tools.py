@@ -4,7 +4,6 @@ import json
 from datetime import date
 
 from tests.support.software import Advice, make_tool
-from tests.support.tables import each
 from viewbox import Task
 from viewbox.engines.scripted import ScriptedPolicy
 from viewbox.envs.software_adviser.repositories import Repositories, RepositoryFacts
@@ -47,31 +46,24 @@ def test_the_model_sees_words_and_addresses_only():
     assert "At most 1 call." in texts and "At most 3 calls." in texts and "At most 4 calls." in texts  # noqa: PT018
 
 
-def test_exclusions_formats_and_top_k_come_from_the_environment():
-    words = call("search_tools", query="outline organs in CT")
-    assert set(get_names(list_results(play(words))[0])[:2]) == {"Cutter", "Twin"}
-    found = get_names(list_results(play(words, exclude=("cutter",)))[0])
+def test_exclusions_formats_and_top_k_come_from_the_environment_alone_and_are_in_no_record():
+    def search(query="outline organs in CT", words=(), **metadata):
+        (result,) = list_results(play(call("search_tools", query=query, **dict(words)), **metadata))
+        return result
+
+    assert set(get_names(search())[:2]) == {"Cutter", "Twin"}
+    found = get_names(search(exclude=("cutter",)))
     assert found[0] == "Twin"
     assert "Cutter" not in found
-    assert len(get_names(list_results(play(words, top_k=2))[0])) == 2
-    text = call("search_tools", query="outline")
-    assert get_names(list_results(play(text, formats=("TIFF",)))[0])[0] == "Glow"
-    assert get_names(list_results(play(text, formats=("DICOM",)))[0])[0] == "Cutter"
-
-
-@each("name", ["exclude", "context"])
-def test_no_model_can_set_what_the_environment_fills_in(name):
-    (result,) = list_results(play(call("search_tools", query="organs", **{name: ["Glow"]}), exclude=("Cutter",)))
-    assert name in result.error
-    assert not result.facts
-
-
-def test_what_was_filled_in_is_in_no_message_and_no_record():
-    episode = play(
-        call("search_tools", query="outline organs"),
-        exclude=("Cutter", "Secretum"),
-        formats=("NIfTI",),
-    )
+    assert len(get_names(search(top_k=2))) == 2
+    assert get_names(search("outline", formats=("TIFF",)))[0] == "Glow"
+    assert get_names(search("outline", formats=("DICOM",)))[0] == "Cutter"
+    for name in ("exclude", "context"):  # a model cannot set it
+        result = search("organs", {name: ["Glow"]}, exclude=("Cutter",))
+        assert name in result.error
+        assert not result.facts
+    query = call("search_tools", query="outline organs")
+    episode = play(query, exclude=("Cutter", "Secretum"), formats=("NIfTI",))
     (result,) = list_results(episode)
     assert result.arguments == {"query": "outline organs"}
     said = episode.system_prompt + "".join(turn.content for turn in episode.turns) + result.text
@@ -96,17 +88,13 @@ def test_a_stranger_s_catalogue_cannot_write_lines_or_marks():
     assert "<|im_end|>" not in result.text
 
 
-@each("query", ["", "  \n "])
-def test_an_empty_query_is_an_error_in_words(query):
-    (result,) = list_results(play(call("search_tools", query=query)))
-    assert "query is empty" in result.error
-
-
-def test_a_query_that_finds_nothing_says_so():
+def test_an_empty_query_is_an_error_in_words_and_one_that_finds_nothing_says_so():
+    for query in ("", "  \n "):
+        (result,) = list_results(play(call("search_tools", query=query)))
+        assert "query is empty" in result.error
     (result,) = list_results(play(call("search_tools", query="qqqqzzzz")))
-    assert result.success
+    assert (result.success, get_names(result)) == (True, [])
     assert result.text == "No tool found for 'qqqqzzzz'. Try other words."
-    assert get_names(result) == []
 
 
 # ---------------------------------------------------------------------- quotas
@@ -126,53 +114,39 @@ def ask(*urls, **settings):
     return result
 
 
-def test_two_sources_are_asked_in_order():
-    result = ask("https://github.com/owner/cutter", "https://github.com/owner/twin", "https://github.com/owner/unknown")
+CUTTER = "https://github.com/owner/cutter"
+SAME = ["https://github.com/Owner/Cutter", "http://www.github.com/owner/cutter.git", "git@github.com:owner/cutter.git"]
+
+
+def test_two_sources_are_asked_in_order_once_an_address_and_others_are_skipped_with_their_reason():
+    result = ask(CUTTER, "https://github.com/owner/twin", "https://github.com/owner/unknown")
     assert result.text.splitlines() == [
         "[1] owner/cutter (recorded 2026-11-23): license MIT; written in Python",
         "[2] owner/twin (catalogue): Outlines organs, too.",
         "[3] owner/unknown: failed (nothing is known of it)",
     ]
     assert result.facts["answered"] == ("owner/cutter", "owner/twin")
-
-
-def test_repeated_addresses_are_asked_once():
-    urls = [
-        "https://github.com/Owner/Cutter",
-        "http://www.github.com/owner/cutter.git",
-        "github.com/owner/cutter/issues?q=1",
-    ]
-    result = ask(*urls, "git@github.com:owner/cutter.git", "https://github.com/owner/cutter#readme")
+    result = ask(*SAME, "github.com/owner/cutter/issues?q=1", f"{CUTTER}#readme")
     assert result.text.count("\n") == 0
     assert result.facts["answered"] == ("owner/cutter",)
-
-
-def test_addresses_elsewhere_are_skipped_with_their_reason():
-    result = ask("https://gitlab.com/owner/cutter", "nonsense", "https://github.com/owner/cutter")
-    assert result.success
+    result = ask("https://gitlab.com/owner/cutter", "nonsense", CUTTER)
     assert result.facts["skipped"] == {"https://gitlab.com/owner/cutter": "NON_GITHUB_URL", "nonsense": "INVALID_URL"}
     assert "[1] https://gitlab.com/owner/cutter: skipped (NON_GITHUB_URL)" in result.text
-    assert result.facts["answered"] == ("owner/cutter",)
-
-
-def test_a_batch_of_bad_addresses_only_is_an_answer_too():
+    assert (result.success, result.facts["answered"]) == (True, ("owner/cutter",))
     result = ask("ftp://x", "")
     assert result.success
     assert result.facts["skipped"] == {"ftp://x": "INVALID_URL", "(empty)": "INVALID_URL"}
 
 
-def test_too_many_addresses_are_named_and_the_first_are_answered():
+def test_too_many_addresses_are_named_and_the_first_are_answered_and_another_type_is_refused():
     result = ask(*(f"https://github.com/owner/r{n}" for n in range(14)))
     assert len(result.facts["failed"]) == 12
     assert list(result.facts["skipped"].values()) == ["TOO_MANY_URLS: at most 12 a call"] * 2
     assert "urls has 101 addresses; allowed: 1 to 100" in ask(*["x"] * 101).error
     assert "allowed: 1 to 100" in ask().error
-
-
-@each("urls", ["https://github.com/owner/cutter", [1], None])
-def test_urls_of_another_type_are_refused_in_words(urls):
-    (result,) = list_results(play(call("repo_info_batch", urls=urls)))
-    assert "urls" in result.error
+    for urls in (CUTTER, [1], None):
+        (result,) = list_results(play(call("repo_info_batch", urls=urls)))
+        assert "urls" in result.error
 
 
 def test_a_model_s_text_cannot_write_lines_or_marks():

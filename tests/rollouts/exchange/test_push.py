@@ -34,20 +34,10 @@ class Hub(BaseHTTPRequestHandler):
         if self.path == "/api/repos/create":
             return self.reply({"url": "https://huggingface.co/datasets/me/runs", "name": "me/runs", "id": "me/runs"})
         if "/preupload/" in self.path:
-            files = [
-                {"path": one["path"], "uploadMode": "regular", "shouldIgnore": False}
-                for one in json.loads(content)["files"]
-            ]
-            return self.reply({"files": files})
-        return self.reply(
-            {
-                "commitUrl": "https://huggingface.co/datasets/me/runs/commit/1",
-                "commitOid": "1" * 40,
-                "errors": [],
-                "warnings": [],
-            },
-            self.status,
-        )
+            same = {"uploadMode": "regular", "shouldIgnore": False}
+            return self.reply({"files": [{"path": one["path"], **same} for one in json.loads(content)["files"]]})
+        commit = {"commitUrl": "https://huggingface.co/datasets/me/runs/commit/1", "commitOid": "1" * 40}
+        return self.reply({**commit, "errors": [], "warnings": []}, self.status)
 
     def reply(self, value, status=200):
         content = json.dumps(value).encode()
@@ -123,11 +113,8 @@ def test_restricted_data_is_refused_before_anything_is_written(run, tmp_path, en
 
 
 @each("name", ["runs", "a/b/c", "me/../x", "/x", "me/", "me/r uns", "me/" + "r" * 200])
-def test_what_is_no_name_is_refused(run, tmp_path, name):  # noqa: F811
+def test_what_is_no_name_is_refused_and_only_hf_is_pushed(run, tmp_path, name):  # noqa: F811
     with pytest.raises(ConfigError, match="owner/name"):
         export_run(run, "hf", tmp_path / "out", Export(push=name))
-
-
-def test_only_hf_is_pushed(run, tmp_path):  # noqa: F811
     with pytest.raises(ConfigError, match="--to hf"):
         export_run(run, "sft", tmp_path / "out", Export(push="me/runs"))

@@ -50,11 +50,15 @@ def totals(folder, name):
     return [episode.scores.total for episode in load(folder, scores=name)]
 
 
-def test_every_episode_gets_its_own_score_in_its_own_line(store):
+def test_every_episode_gets_its_own_score_in_its_own_line_and_scoring_again_asks_nothing(store, tmp_path):
     with serve(by_its_number) as server:
-        report = score_run(store, reward=judge_at(server.url), name="judged", resamples=0)
-    assert totals(store, "judged") == [number / 100 for number in range(COUNT)]
+        report = score_run(store, reward=judge_at(server.url, cache=tmp_path / "kept"), name="first", resamples=0)
+        again = judge_at(server.url, cache=tmp_path / "kept")
+        second = score_run(store, reward=again, name="second", resamples=0)
+        assert len(server.requests) == COUNT
     assert report.total.new.count == COUNT
+    assert totals(store, "first") == totals(store, "second") == [number / 100 for number in range(COUNT)]
+    assert second.counts["judge/cached"] == COUNT
 
 
 def test_as_many_episodes_are_judged_at_once_as_the_judge_allows(store):
@@ -82,18 +86,6 @@ def test_the_report_counts_what_the_judge_did(store):
         "judge/calls": 24.0, "judge/cached": 0.0, "judge/unreachable": 0.0, "judge/unreadable": 0.0,
         "judge/refused": 8.0,
     }  # fmt: skip
-
-
-def test_scoring_again_asks_nothing(store, tmp_path):
-    with serve(by_its_number) as server:
-        judge = judge_at(server.url, cache=tmp_path / "kept")
-        score_run(store, reward=judge, name="first", resamples=0)
-        asked = len(server.requests)
-        again = judge_at(server.url, cache=tmp_path / "kept")
-        report = score_run(store, reward=again, name="second", resamples=0)
-        assert len(server.requests) == asked == COUNT
-    assert totals(store, "first") == totals(store, "second")
-    assert report.counts["judge/cached"] == COUNT
 
 
 def test_the_command_judges_by_a_yaml_and_prints_the_counts(store, tmp_path, monkeypatch, capsys):
@@ -165,23 +157,18 @@ def run(tmp_path, monkeypatch):
     return make
 
 
-def test_episodes_of_a_restricted_environment_are_shown_to_no_judge_elsewhere(run):
+def test_episodes_of_a_restricted_environment_are_shown_to_a_judge_on_this_machine_alone(run):
+    folder = run(True)
     with pytest.raises(ConfigError, match="its data is restricted to this machine"):
-        score_run(run(True), env="scans_true:Scans", reward=judge_at(REMOTE))
-
-
-def test_a_judge_on_this_machine_may_see_them(run):
+        score_run(folder, env="scans_true:Scans", reward=judge_at(REMOTE))
     with serve(by_its_number) as server:
-        assert score_run(run(True), reward=judge_at(server.url), resamples=0).counts["judge/calls"] == 1
+        assert score_run(folder, reward=judge_at(server.url), resamples=0).counts["judge/calls"] == 1
 
 
-def test_episodes_of_an_environment_that_cannot_be_found_stay(run):
+def test_episodes_of_an_environment_that_cannot_be_found_stay(run, tmp_path):
     with pytest.raises(ConfigError, match="gone:Scans: this environment cannot be created"):
         score_run(run(True, name="gone:Scans"), reward=judge_at(REMOTE))
-
-
-def test_without_a_config_the_environment_that_the_episode_names_decides(tmp_path):
-    with EpisodeWriter(tmp_path / "store") as writer:
+    with EpisodeWriter(tmp_path / "store") as writer:  # without a config the environment that the episode names decides
         writer.append(replace(made(0), environment="nobody_knows"))
     with pytest.raises(ConfigError, match="nobody_knows: this environment cannot be created"):
         score_run(tmp_path / "store", reward=judge_at(REMOTE))

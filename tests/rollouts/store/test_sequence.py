@@ -29,23 +29,10 @@ def damaged(store):
     return store
 
 
-def test_it_is_walked_twice(store):
+def test_it_is_walked_twice_and_has_a_length_indices_and_slices(store):
     episodes = load(store)
     assert list_numbers(episodes) == list_numbers(episodes) == list(range(40))
     assert (episodes.line, episodes.skipped) == (40, 0)
-
-
-def test_next_goes_on_in_the_last_walk(store):
-    episodes = load(store)
-    assert [number_of(next(episodes)) for _ in range(3)] == [0, 1, 2]
-    for episode in episodes:
-        assert number_of(episode) == 0
-        break
-    assert number_of(next(episodes)) == 1
-
-
-def test_it_has_a_length_indices_and_slices(store):
-    episodes = load(store)
     assert len(episodes) == 40
     assert number_of(episodes[0]) == 0
     assert (number_of(episodes[-1]), episodes.line) == (39, 40)
@@ -55,6 +42,15 @@ def test_it_has_a_length_indices_and_slices(store):
     assert episodes[7] in episodes
     with pytest.raises(IndexError, match="episode 40: there are 40"):
         episodes[40]
+
+
+def test_next_goes_on_in_the_last_walk(store):
+    episodes = load(store)
+    assert [number_of(next(episodes)) for _ in range(3)] == [0, 1, 2]
+    for episode in episodes:
+        assert number_of(episode) == 0
+        break
+    assert number_of(next(episodes)) == 1
 
 
 def test_bad_lines_have_no_place_if_they_are_skipped(damaged):
@@ -129,16 +125,13 @@ def test_a_data_frame_has_a_row_for_each_episode(tmp_path):
     assert {name: row[name] for name in wanted} == wanted
 
 
-def test_columns_of_forged_episodes_are_bounded(tmp_path):
+def test_columns_of_forged_episodes_are_bounded_and_without_episodes_the_frame_is_empty(tmp_path):
     pytest.importorskip("pandas")
     forged = [made(n, answer={f"field{n}-{m}": m for m in range(300)}) for n in range(5)]
-    assert load(written(tmp_path, *forged)).to_pandas().shape[0] == 5
-    assert load(tmp_path).to_pandas().shape[1] <= 512
-
-
-def test_a_folder_without_episodes_gives_an_empty_frame(tmp_path):
-    pytest.importorskip("pandas")
-    assert len(load(written(tmp_path)).to_pandas()) == 0
+    frame = load(written(tmp_path / "forged", *forged)).to_pandas()
+    assert frame.shape[0] == 5
+    assert frame.shape[1] <= 512
+    assert len(load(written(tmp_path / "none")).to_pandas()) == 0
 
 
 def test_missing_pandas_is_said_in_words(store, monkeypatch):

@@ -42,9 +42,12 @@ def find(source, words="sign", search_type="all", limit=5):
     return asyncio.run(source.search_articles(ArticleQuery(words, search_type, limit)))
 
 
-def test_a_search_asks_for_ids_and_then_for_records(served):
+def test_a_search_asks_for_ids_and_then_for_records_and_preparing_asks_nothing(served):
     literature, setup = served
-    found = find(make_source(setup), limit=2)
+    source = make_source(setup)
+    source.prepare()
+    assert not literature.arrivals
+    found = find(source, limit=2)
     assert [one.pmid for one in found] == ["31000001", "31000002"]
     assert found[0].abstract == "We saw it."
     assert literature.count() == {"esearch": 1, "efetch": 1}
@@ -106,9 +109,8 @@ def test_identical_searches_in_progress_go_out_once_and_later_ones_not_at_all(se
     source = make_source(setup)
 
     async def search_all():
-        return await asyncio.gather(
-            *(source.search_articles(ArticleQuery(words)) for words in ["sign", " sign\n"] * 50)
-        )
+        words = ["sign", " sign\n"] * 50
+        return await asyncio.gather(*(source.search_articles(ArticleQuery(one)) for one in words))
 
     found = asyncio.run(search_all())
     assert all(one == found[0] for one in found)
@@ -133,24 +135,19 @@ def test_a_search_that_nobody_waits_for_asks_no_more(served):
     assert literature.count() == {"esearch": 1}
 
 
-def test_errors_are_not_kept(served):
+def test_answers_are_kept_in_the_folder_for_the_next_process_and_errors_are_not(served, tmp_path, monkeypatch):
     literature, setup = served
     literature.esearch = [lambda handler: handler.send_error(400)]
-    source = make_source(setup)
+    source = make_source(setup, cache_dir=tmp_path / "kept")
     with pytest.raises(ToolFault):
         find(source)
-    assert len(find(source)) == 2
-
-
-def test_answers_are_kept_in_the_folder_for_the_next_process(served, tmp_path, monkeypatch):
-    literature, setup = served
-    found = find(make_source(setup, cache_dir=tmp_path / "kept"))
-    again = find(make_source(setup, cache_dir=tmp_path / "kept"))
-    assert again == found
-    assert literature.count()["esearch"] == 1
+    found = find(source)
+    assert len(found) == 2
+    assert find(make_source(setup, cache_dir=tmp_path / "kept")) == found
+    assert literature.count()["esearch"] == 2
     monkeypatch.setattr("viewbox.tools.search.live.CACHE_DAYS", 1e-9)
     find(make_source(setup, cache_dir=tmp_path / "kept"))
-    assert literature.count()["esearch"] == 2
+    assert literature.count()["esearch"] == 3
 
 
 def test_no_results_are_an_empty_list(served):
@@ -162,14 +159,10 @@ def test_no_results_are_an_empty_list(served):
     assert literature.count() == {"esearch": 1}
 
 
-def test_records_come_in_the_order_of_the_search_and_others_are_dropped(served):
+def test_records_come_in_the_order_of_the_search_others_are_dropped_and_a_missing_one_costs_itself(served):
     literature, setup = served
     literature.efetch = make_set(make_record("99"), make_book("31000002"), make_record("31000001"))
     assert [one.pmid for one in find(make_source(setup))] == ["31000001", "31000002"]
-
-
-def test_a_record_that_is_missing_costs_itself(served):
-    literature, setup = served
     literature.efetch = make_set(make_record("31000001"))
     assert [one.pmid for one in find(make_source(setup))] == ["31000001"]
 
@@ -197,20 +190,16 @@ def test_figures_are_found_and_their_pictures_loaded_once(served):
     assert literature.count() == {"openi": 1, "picture": 1}
 
 
-def test_pictures_come_from_open_i_only(served):
+def test_pictures_come_from_open_i_only_and_what_is_no_picture_is_refused(served):
+    literature, setup = served
     for url in [
         "", "https://evil.example/a.png", "http://openi.nlm.nih.gov/a.png", "https://127.0.0.1/a.png",
         "file:///etc/passwd", "https://openi.nlm.nih.gov@evil.example/a.png",
         "https://openi.nlm.nih.gov:8443/a.png", "//evil.example/a.png",
     ]:  # fmt: skip
-        literature, setup = served
         with pytest.raises(ToolFault if url else ToolError):
             asyncio.run(make_source(setup).load_image(FoundImage("f", image_url=url)))
         assert not literature.arrivals
-
-
-def test_what_is_no_picture_is_refused(served):
-    literature, setup = served
     literature.picture = b"<svg xmlns='http://www.w3.org/2000/svg'/>"
     with pytest.raises(ToolFault, match="neither PNG nor JPEG"):
         asyncio.run(make_source(setup).load_image(FoundImage("f", image_url="https://openi.nlm.nih.gov/imgs/a.png")))
@@ -231,12 +220,6 @@ def test_restricted_data_send_no_search_even_if_its_answer_is_kept(served):
         with pytest.raises(ConfigError):
             source.prepare()
     assert literature.count()["esearch"] == 1
-
-
-def test_preparing_sends_nothing(served):
-    literature, setup = served
-    make_source(setup).prepare()
-    assert not literature.arrivals
 
 
 def test_the_tools_answer_from_the_live_services(served):
