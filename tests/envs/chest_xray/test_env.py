@@ -58,12 +58,16 @@ def test_the_gold_policy_scores_one_on_every_kind_of_question(form):
     assert kinds == set(QUESTIONS) - ({"place"} if form == "text" else set())
 
 
-def test_a_box_is_right_in_all_coordinates():
+def test_a_box_is_right_in_all_coordinates_and_millimeters_are_known():
     for coordinates in ("unit", "per_mille", "pixel"):
         env = make("chest_xray", questions=["place"], coordinates=coordinates, max_pixels=SIZE * SIZE)
         for task in env.tasks[:3]:
             answer = env.read_answer(env.write_answer(task), task)
             assert np.abs(np.subtract(answer["bbox"], task.reference["bbox"])).max() < 0.003
+    env = make("chest_xray", questions=["size"], max_pixels=SIZE * SIZE, coordinates="pixel")
+    asked = call("measure", point1=[0, 10], point2=[100, 10])
+    [result] = play(env, env.tasks[0], asked, "{}").turns[2].tool_results
+    assert result.facts["distance_mm"] == pytest.approx(90, abs=0.5)
 
 
 @pytest.mark.parametrize("kind", QUESTIONS)
@@ -95,31 +99,20 @@ def test_the_reference_is_what_the_film_shows(kind):
             assert grown[case.answer], (seed, case.answer, now, before)
 
 
-def test_the_splits_share_no_film_and_a_task_is_the_same_every_time():
-    train, test = make("chest_xray"), make("chest_xray", split="test")
-    assert {task.id for task in train.tasks[:9]}.isdisjoint(task.id for task in test.tasks[:9])
-    one, again = (make("chest_xray").images(train.tasks[3])[0].pixels for _ in range(2))
-    assert (one == again).all()
-    assert train.tasks[3] == make("chest_xray").tasks[3]
-
-
 # ---- tools
 
 
-def test_the_same_specialist_under_two_names_and_both_films_by_name():
+def test_the_same_specialist_under_two_names_and_both_films_by_name_where_there_are_two():
     env = make("chest_xray", tools=TOOLS, questions=["compare"])
     task = env.tasks[0]
     asked = "".join(call(name, image=image) for name in ASKED[:2] for image in ("image_1", "image_2"))
     one, two, three, four = play(env, task, asked, env.write_answer(task)).turns[2].tool_results
     assert one.facts == three.facts != two.facts == four.facts
-
-
-def test_a_second_film_can_be_opened_only_where_there_is_one():
     env = make("chest_xray", questions=["compare", "which"])
     for task in env.tasks[:2]:
-        two = task.metadata["question"] == "compare"
-        assert len(env.images(task)) == 1 + two
-        assert ("open_image" in get_offered_tools(env, task)) == two
+        second = task.metadata["question"] == "compare"
+        assert len(env.images(task)) == 1 + second
+        assert ("open_image" in get_offered_tools(env, task)) == second
 
 
 def test_the_oracle_asks_the_tools_that_bear_on_the_question_about_every_film():
@@ -148,13 +141,6 @@ def test_demonstrations_may_guess_or_ask_a_tool_that_does_not_bear_on_the_questi
         env.demonstration(task, 0, gues=0.5)
 
 
-def test_millimeters_are_known():
-    env = make("chest_xray", questions=["size"], max_pixels=SIZE * SIZE, coordinates="pixel")
-    asked = call("measure", point1=[0, 10], point2=[100, 10])
-    [result] = play(env, env.tasks[0], asked, "{}").turns[2].tool_results
-    assert result.facts["distance_mm"] == pytest.approx(90, abs=0.5)
-
-
 # ---- the doctor
 
 
@@ -175,27 +161,27 @@ def test_a_question_back_is_answered_from_hidden_facts_once(form):
     assert side not in env.user_message(task)
 
 
-def test_the_doctor_does_not_know_what_is_not_among_the_facts():
+def test_the_doctor_knows_the_facts_alone_and_an_answer_beside_a_question_is_the_answer():
     env = make("chest_xray", questions=["which"], answer_form="text", max_questions=2)
     episode = play(env, env.tasks[0], "What is the blood pressure?", "no finding")
     assert episode.turns[2].content == "The referring doctor says: I do not know."
-
-
-def test_without_questions_back_none_is_offered_and_an_answer_beside_a_question_is_the_answer():
     env, silent = (make("chest_xray", questions=["complaint"], max_questions=count) for count in (1, 0))
     assert "ask" not in silent.answer_format.text
     assert "ask the referring" not in silent.build_system_prompt(silent.tasks[0])
     assert play(silent, silent.tasks[0], json.dumps({"ask": "Which side?"})).scores.total == 0.0
     gold = json.loads(env.write_answer(env.tasks[0]))
     episode = play(env, env.tasks[0], json.dumps({**gold, "ask": "Which side?"}))
-    assert episode.scores.total == 1.0
-    assert len(episode.turns) == 2
+    assert (episode.scores.total, len(episode.turns)) == (1.0, 2)
 
 
-def test_the_facts_and_the_reference_are_not_in_the_prompt():
-    env = make("chest_xray")
-    for task in env.tasks[:9]:
-        said = "".join(message.text for message in env.reset(task, seed=0).messages)
+def test_the_splits_share_no_film_a_task_is_the_same_every_time_and_its_facts_are_not_in_the_prompt():
+    train, test = make("chest_xray"), make("chest_xray", split="test")
+    assert {task.id for task in train.tasks[:9]}.isdisjoint(task.id for task in test.tasks[:9])
+    one, again = (make("chest_xray").images(train.tasks[3])[0].pixels for _ in range(2))
+    assert (one == again).all()
+    assert train.tasks[3] == make("chest_xray").tasks[3]
+    for task in train.tasks[:9]:
+        said = "".join(message.text for message in train.reset(task, seed=0).messages)
         assert not any(line in said for line in task.reference["facts"].splitlines())
 
 

@@ -81,14 +81,6 @@ def test_a_share_of_the_tasks_has_no_answer_and_nothing_of_the_task_shows_it():
     assert all(task.reference["answer"] != UNKNOWN for task in make("literature_vqa", unanswerable=0).tasks[:60])
 
 
-def test_the_reference_is_not_in_the_prompt():
-    for task in ENV.tasks[:28]:
-        said = "".join(message.text for message in ENV.reset(task, seed=0).messages)
-        assert not any(pmid in said for pmid in task.reference["evidence"])
-        if task.reference["kind"] == "text" and task.reference["answer"] != UNKNOWN:
-            assert str(task.reference["answer"]) not in said
-
-
 def test_yes_and_no_and_every_choice_are_right_equally_often():
     env = make("literature_vqa", questions=["shows"], unanswerable=0)
     answers = Counter(task.reference["answer"] for task in env.tasks[:400])
@@ -98,13 +90,18 @@ def test_yes_and_no_and_every_choice_are_right_equally_often():
     assert max(places.values()) < 140
 
 
-def test_the_splits_share_no_topic_and_a_task_is_the_same_every_time():
+def test_the_splits_share_no_topic_a_task_is_the_same_every_time_and_its_reference_is_not_in_the_prompt():
     train, test = ENV, make("literature_vqa", split="test")
     topics = [{env.plan(task).fact.topic.name for task in env.tasks[:200]} for env in (train, test)]
     assert topics[0].isdisjoint(topics[1])
     assert train.tasks[3] == make("literature_vqa").tasks[3]
     one, again = (make("literature_vqa").images(train.tasks[3])[0].pixels for _ in range(2))
     assert (one == again).all()
+    for task in ENV.tasks[:28]:
+        said = "".join(message.text for message in ENV.reset(task, seed=0).messages)
+        assert not any(pmid in said for pmid in task.reference["evidence"])
+        if task.reference["kind"] == "text" and task.reference["answer"] != UNKNOWN:
+            assert str(task.reference["answer"]) not in said
 
 
 # ---------------------------------------------------------------------- tools
@@ -130,14 +127,11 @@ def test_a_figure_is_found_opened_and_zoomed_and_the_patients_film_again():
     assert (episode.scores.total > 0.9) == (supported == set(task.reference["evidence"]))
 
 
-def test_without_the_search_the_right_answer_is_capped():
+def test_without_the_search_the_right_answer_is_capped_and_a_missing_snapshot_ends_a_run_at_its_start():
     env = make("literature_vqa", specialists={}, unanswerable=0)
     assert not any("search" in name for name in env.tools)
     for task in env.tasks[:7]:
         assert play(env, task, *env.oracle(task), env.write_answer(task)).scores.total == pytest.approx(0.35)
-
-
-def test_a_missing_snapshot_ends_a_run_at_its_start():
     env = make("literature_vqa", specialists={"search": {"kind": "literature", "snapshot": "nowhere.sqlite"}})
     with pytest.raises(ConfigError, match=r"specialists.search.snapshot: .*nowhere.sqlite: there is no such file"):
         env.prepare()
