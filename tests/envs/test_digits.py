@@ -23,9 +23,6 @@ def pixel_box(env, task):
     return tuple(round(value * env.canvas) for value in task.reference["bbox"])
 
 
-# ---- tasks
-
-
 def test_a_seed_is_always_the_same_picture_and_another_seed_or_split_another():
     tasks = Digits().tasks
     for number in SOME:
@@ -62,9 +59,6 @@ def test_tasks_are_a_sequence_that_begins_at_the_first_seed_and_a_digit_without_
     for settings in ({"canvas": 32, "digit": 40}, {"canvas": 33, "digit": 8, "margin": 0.499}):
         with pytest.raises(ConfigError, match="does not fit on a canvas"):
             Digits(**settings).tasks[0]
-
-
-# ---- pictures
 
 
 def test_the_digit_is_drawn_where_its_box_says_and_distractors_keep_clear_of_it():
@@ -126,9 +120,6 @@ def test_the_overview_does_not_hold_what_the_look_shows():
             right[name] += LABELS[nearest] == task.reference["label"]
     assert right["look"] >= 54
     assert right["overview"] <= 40
-
-
-# ---- answers
 
 
 @pytest.mark.parametrize("coordinates", ["unit", "per_mille", "pixel"])

@@ -99,7 +99,6 @@ def test_bad_rows_name_the_column_and_what_was_expected(tmp_path):
             _ = make(tmp_path, family, row, image="image" in row or None, **settings).tasks[0]
 
 
-# ---------------------------------------------------------------------- vqa
 def test_a_parquet_file_of_radiology_questions(tmp_path):
     image = io.BytesIO()
     Image.fromarray(np.zeros((40, 60), np.uint8)).save(image, "PNG")
@@ -169,7 +168,6 @@ def test_the_figures_of_many_answers_equal_scikit_learn(tmp_path):
     assert figures["metrics/category/a"] == pytest.approx(np.mean(right[::2]))
 
 
-# ---------------------------------------------------------------------- grounding
 def test_gold_scores_one_for_one_box_many_and_none_and_the_prompt_states_their_form_and_the_label(tmp_path):
     for coordinates in ("unit", "per_mille", "pixel"):
         rows = ({"boxes": boxes} for boxes in (BOX, [BOX], BOXES, []))
@@ -196,11 +194,8 @@ def test_boxes_are_matched_one_to_one_by_their_labels_and_extra_ones_cost(tmp_pa
 
 def test_the_model_is_told_which_box_is_wrong(tmp_path):
     env = make(tmp_path, "grounding", {"boxes": BOX})
-    answers = {
-        "boxes[0] = [0.3, 0.1, 0.1, 0.3]: needs x1 < x2": [[0.3, 0.1, 0.1, 0.3]],
-        "boxes[1]": [[0, 0, 1, 1], [0, 0, 7, 1]],
-    }
-    for said, boxes in answers.items():
+    turned, wide = [[0.3, 0.1, 0.1, 0.3]], [[0, 0, 1, 1], [0, 0, 7, 1]]
+    for said, boxes in (("boxes[0] = [0.3, 0.1, 0.1, 0.3]: needs x1 < x2", turned), ("boxes[1]", wide)):
         assert said in check_answer(env, {"boxes": boxes}, env.tasks[0])[1]
     for answer in ({"boxes": [[0.1, 0.1, 0.3]]}, {"boxes": "none"}, {"boxes": [[0, 0, 1, 1]] * 301}, {}):
         assert "boxes" in check_answer(env, answer, env.tasks[0])[1]
@@ -244,7 +239,6 @@ def test_map_equals_pycocotools(tmp_path):
     assert 0.6 < figures["metrics/iou/iou"] < 1
 
 
-# ---------------------------------------------------------------------- report
 def test_a_free_text_has_a_default_request_and_sections_are_fields_that_share_the_reward(tmp_path):
     env = make(tmp_path, "report", {"report": "No effusion. Small nodule."})
     assert "Write the report of this image." in read_prompt(env)
@@ -279,7 +273,6 @@ def test_caption_diagnosis_and_boxes_count_as_for_nova(tmp_path):
         assert figures[f"metrics/{name}"].mean == 1.0
 
 
-# ---------------------------------------------------------------------- consultation
 def consult(env, *replies):
     """An episode, and the results of its tools."""
     given = iter(replies)

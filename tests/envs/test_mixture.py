@@ -76,11 +76,8 @@ def test_each_task_is_played_scored_and_measured_by_its_own_environment(env):
 
 
 def test_held_out_settings_replace_those_of_one_environment():
-    section = {
-        "name": "mixture",
-        "environments": SECTIONS,
-        "eval": {"environments": {"digits": {"split": "test"}, "hard": {"split": "test"}}},
-    }
+    held_out = {"environments": {"digits": {"split": "test"}, "hard": {"split": "test"}}}
+    section = {"name": "mixture", "environments": SECTIONS, "eval": held_out}
     _, held_out = build_envs(parse({"model": {"name": "m"}, "env": section}), {"coordinates": "pixel"})
     tasks = held_out.tasks[:6]
     assert {task.metadata["split"] for task in tasks} == {"test"}

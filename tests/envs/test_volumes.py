@@ -78,11 +78,8 @@ def write_dicom(folder, plane, reverse=False):
         dataset.Rows, dataset.Columns, dataset.PixelSpacing = *pixels.shape, sides
         dataset.PixelData = np.ascontiguousarray(pixels).tobytes()
         dataset.ImageOrientationPatient = turn
-        dataset.ImagePositionPatient = {
-            "axial": [0, 0, z * number],
-            "coronal": [0, y * number, z * SHAPE[0]],
-            "sagittal": [x * number, 0, z * SHAPE[0]],
-        }[plane]
+        first = {"coronal": [0, y * number], "sagittal": [x * number, 0]}.get(plane, [0, 0])
+        dataset.ImagePositionPatient = [*first, z * (number if plane == "axial" else SHAPE[0])]
         dataset.InstanceNumber = count - number if reverse else number + 1
         dataset.save_as(folder / f"{count - number if reverse else number:03d}.dcm")
 

@@ -120,11 +120,8 @@ def test_no_right_answer_reaches_the_model_and_tools_are_offered_natively_also_o
 
 
 def test_calls_that_fail_and_arguments_that_are_no_json_are_answered(tmp_path):
-    replies = [
-        call(("zom", {}), ("zoom", {"factor": "x"})),
-        call(("zoom", {"factor": '{"factor": 2,'}), parse_error="no JSON"),
-        "[]",
-    ]
+    cut = call(("zoom", {"factor": '{"factor": 2,'}), parse_error="no JSON")
+    replies = [call(("zom", {}), ("zoom", {"factor": "x"})), cut, "[]"]
     log = evaluate(tmp_path, lambda messages, tools, choice: replies[count_replies(messages)])
     episode = read_episode(log.samples[0])
     results = [result for turn in episode.turns for result in turn.tool_results]

@@ -71,7 +71,6 @@ class Words(BaseMultiTurnEnv):
         return ExactMatchReward("text", reference_field="text")
 
 
-# ------------------------------------------------------------------ what it says at construction
 @pytest.mark.parametrize(
     ("env", "limits"),
     [
@@ -102,7 +101,6 @@ def test_what_trl_cannot_play_is_refused(env, words):
         TRLRollouts(env)
 
 
-# ------------------------------------------------------------------ one rollout
 def test_the_calls_of_one_reply_are_one_turn():
     owner, rollout = open_rollout()
     answers = run_calls(rollout, ("zoom", ZOOM), ("crop", {"box": [0, 0, 500, 500]}), ("zoom", {"factor": "x"}))
@@ -165,7 +163,6 @@ def test_no_arguments_raise():
         assert "error" in answer["text"]
 
 
-# ------------------------------------------------------------------ what it relies on in TRL
 def test_the_tools_of_a_rollout_are_schemas_that_trl_takes_for_coroutine_functions(tmp_path):
     trainer = make_trainer(ENV, tmp_path, num_generations=2, per_device_train_batch_size=2)
     assert [dict(tool) for tool in trainer.tools] == sorted(
@@ -216,7 +213,6 @@ def give_different_rewards(compute):
     return rewards
 
 
-# ------------------------------------------------------------------ what is shipped, as it is
 def test_a_tool_whose_name_trl_reserves_has_another_there_and_its_own_in_the_episode():
     owner, rollout = open_rollout(Digits(num_tasks=6, max_turns=4, max_malformed=1, tools=("zoom", "reset")))
     run_calls(rollout, ("zoom", ZOOM))

@@ -201,7 +201,6 @@ def test_settings_and_the_place_of_tool_images_can_be_changed_at_run_time(packag
     assert found[endless]["rewards"]["total"]["score"] == 0.0
 
 
-# ------------------------------------------------------------------ what the adapter relies on
 def test_the_pin_of_verifiers_has_not_moved():
     import verifiers.v1 as vf
     from verifiers.v1.dialects.chat import message_to_wire, parse_message

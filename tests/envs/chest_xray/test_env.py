@@ -99,9 +99,6 @@ def test_the_reference_is_what_the_film_shows(kind):
             assert grown[case.answer], (seed, case.answer, now, before)
 
 
-# ---- tools
-
-
 def test_the_same_specialist_under_two_names_and_both_films_by_name_where_there_are_two():
     env = make("chest_xray", tools=TOOLS, questions=["compare"])
     task = env.tasks[0]
@@ -139,9 +136,6 @@ def test_demonstrations_may_guess_or_ask_a_tool_that_does_not_bear_on_the_questi
     assert len(answers) > 2  # not always the right one
     with pytest.raises(ConfigError, match="did you mean 'guess'"):
         env.demonstration(task, 0, gues=0.5)
-
-
-# ---- the doctor
 
 
 @pytest.mark.parametrize("form", FORMS)
@@ -183,9 +177,6 @@ def test_the_splits_share_no_film_a_task_is_the_same_every_time_and_its_facts_ar
     for task in train.tasks[:9]:
         said = "".join(message.text for message in train.reset(task, seed=0).messages)
         assert not any(line in said for line in task.reference["facts"].splitlines())
-
-
-# ---- data
 
 
 def open_data(tmp_path, rows, columns, **settings):
@@ -245,9 +236,6 @@ def test_a_row_may_ask_for_a_box_findings_and_facts(tmp_path):
     episode = play(env, task, json.dumps({"ask": "When did the cough begin?"}), env.write_answer(task))
     assert "last week" in episode.turns[2].content
     assert episode.scores.total == 1.0
-
-
-# ---- settings
 
 
 WRONG = {

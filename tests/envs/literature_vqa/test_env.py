@@ -74,9 +74,8 @@ def test_a_share_of_the_tasks_has_no_answer_and_nothing_of_the_task_shows_it():
         facts = [ENV.plan(task).fact for task in asked]
         questions = [task.prompt["question"] for task in asked]
         names = [(fact.topic.name, fact.drug or "nothing") for fact in facts]
-        templates = {
-            text.replace(one, "X").replace(two, "Y") for text, (one, two) in zip(questions, names, strict=True)
-        }
+        pairs = zip(questions, names, strict=True)
+        templates = {text.replace(one, "X").replace(two, "Y") for text, (one, two) in pairs}
         assert len(templates) == len({len(task.prompt.get("choices", ())) for task in asked}) == 1
     assert all(task.reference["answer"] != UNKNOWN for task in make("literature_vqa", unanswerable=0).tasks[:60])
 
@@ -104,19 +103,13 @@ def test_the_splits_share_no_topic_a_task_is_the_same_every_time_and_its_referen
             assert str(task.reference["answer"]) not in said
 
 
-# ---------------------------------------------------------------------- tools
 def test_a_figure_is_found_opened_and_zoomed_and_the_patients_film_again():
     env = make("literature_vqa", questions=["shows"], unanswerable=0)
     task = env.tasks[0]
     topic = env.plan(task).fact.topic.name
-    episode = play(
-        env,
-        task,
-        call("search_images", query=topic, max_results=2),
-        call("open_image", image="image_2") + call("zoom", factor=2),
-        call("open_image", image="image_1"),
-        env.write_answer(task),
-    )
+    search, look = call("search_images", query=topic, max_results=2), call("zoom", factor=2)
+    second, first = (call("open_image", image=image) for image in ("image_2", "image_1"))
+    episode = play(env, task, search, second + look, first, env.write_answer(task))
     found, opened, zoomed, back = list_results(episode)
     assert f"Frontal chest film of a patient with {topic}." in found.text
     assert found.facts["figures"]

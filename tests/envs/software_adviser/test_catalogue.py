@@ -49,7 +49,6 @@ def write(tmp_path):
     return run
 
 
-# ---------------------------------------------------------------------- what is shipped
 def test_the_shipped_catalogue_has_no_problem_and_its_names_and_repositories_are_unique():
     found = check_catalogue()
     assert (len(found.tools), found.problems) == (len(ROWS), ())
@@ -95,7 +94,6 @@ def test_the_tool_of_the_page_is_read_and_its_unsourced_facts_are_known():
     assert f"`envs/software_adviser/catalogue.jsonl`, {len(ROWS)} tools" in page
 
 
-# ---------------------------------------------------------------------- bad rows
 BAD = {  # a key, its value, and what is said of it
     "huge name": ("name", "x" * 5_000_000, "name = "),
     "null for a name": ("name", None, "name = None; allowed: text"),
@@ -172,7 +170,6 @@ def test_a_catalogue_of_which_nothing_can_be_used_is_refused_with_its_first_prob
         read_catalogue(tmp_path / name)
 
 
-# ---------------------------------------------------------------------- the command
 def test_data_check_prints_every_problem_of_a_catalogue_and_ends_with_1_or_0_if_there_is_none(write):
     path = write({**ROW, "gpu": "maybe"}, GOOD, {**GOOD, "name": "\x1b[31mRed"})
     result = CliRunner().invoke(app, ["data", "check", str(path)])

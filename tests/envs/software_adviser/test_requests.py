@@ -35,9 +35,6 @@ def find_suitable(request, split):
     return {name for name, points in GENERATORS[split].rate(request).items() if points >= SUITABLE}
 
 
-# ---- what has an answer, and what has none
-
-
 def test_a_request_with_an_answer_has_suitable_software_of_its_split_alone_and_one_without_has_none():
     right = {split: set() for split in SPLITS}
     for split, request in EVERY:
@@ -84,9 +81,6 @@ def test_a_file_that_is_no_image_would_otherwise_have_an_answer():
         assert max(able) >= SUITABLE
 
 
-# ---- ambiguous requests
-
-
 def test_no_software_is_right_whatever_the_hidden_fact_is_and_the_fact_makes_it_clear():
     for split, request in EVERY:
         if request.status != "ambiguous":
@@ -118,9 +112,6 @@ def test_a_user_tells_the_hidden_fact_to_the_right_question_only():
             if kind not in request.hidden and "task" not in request.hidden:  # a task may speak of files, too
                 assert not any(hidden in answer for hidden in request.hidden.values())
         assert not any(hidden in find_facts(facts, "Tell me everything.") for hidden in request.hidden.values())
-
-
-# ---- grades
 
 
 def make_request(**changes):
@@ -166,9 +157,6 @@ def test_a_license_is_permissive_by_its_whole_id(license):
     assert grade(CELLPOSE.model_copy(update={"license": f"{license} OR MIT"}), asked) >= SUITABLE
 
 
-# ---- words
-
-
 def list_phrases(split):
     tables = (said.TASKS, said.MODALITIES)
     phrases = [phrase for table in tables for row in table.values() for phrase in row[split]]
@@ -201,9 +189,6 @@ def test_words_say_the_facts_the_constraints_and_the_exclusions():
         assert all(any(one in request.words for one in some) for some in sentences)
 
 
-# ---- previews
-
-
 def test_every_kind_of_picture_is_drawn_small_the_same_every_time_and_as_a_crossed_box_if_it_cannot_be_read():
     broken = draw_preview(make_request(reason="invalid_files")).pixels
     for modality in (*DRAWINGS, "weather radar"):
@@ -225,9 +210,6 @@ def test_a_time_series_is_a_contact_sheet_unless_its_dimensions_are_hidden():
     assert all((one != other).any() for one, other in itertools.combinations(frames, 2))
     hidden = draw_preview(replace(series, hidden={"dimensions": "…"})).pixels
     assert (hidden == draw_preview(make_request()).pixels).all()
-
-
-# ---- settings
 
 
 def test_a_request_is_the_same_every_time_depends_on_the_split_and_on_what_is_chosen():

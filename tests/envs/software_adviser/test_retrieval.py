@@ -33,7 +33,6 @@ def retriever():
     return Retriever(TOOLS)
 
 
-# ---------------------------------------------------------------------- what is found
 @each(
     ("words", "first"),
     [
@@ -81,7 +80,6 @@ def test_formats_of_the_files_change_the_order_and_equal_tools_keep_theirs():
     assert Retriever(same).search("segmentation", top_k=3) == ["b", "a", "c"]
 
 
-# ---------------------------------------------------------------------- hostile queries
 HOSTILE = ["", "the of and", '"', "'; DROP TABLE records; --", "NEAR(a b)", "name:x OR *", "-", "\x00", "\ud800"]
 HOSTILE += ["😀" * 99, "a" * 100_000, "ct " * 5_000, "qqqqzzzz"]
 
@@ -109,7 +107,6 @@ def test_hits_are_distinct_and_allowed(words, top_k, exclude):
 SHARED = Retriever(TOOLS)
 
 
-# ---------------------------------------------------------------------- the same everywhere
 QUERIES = [
     "outline nuclei in 2D TIFF", "denoise brain MRI", "align CT scans", "tracking",
     "read files without programming",
@@ -147,7 +144,6 @@ def test_a_pickled_and_a_forked_retriever_prepare_themselves(retriever):
         assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
 
 
-# ---------------------------------------------------------------------- parts
 def test_scores_that_differ_in_the_last_bits_keep_the_order_of_the_catalogue():
     scores = np.array([0.3, 0.1 + 0.2, 0.30000000000000004, 0.1])
     assert find_best(scores, 2).tolist() == [0, 1]

@@ -154,14 +154,13 @@ def test_the_reported_names_do_not_depend_on_the_episode():
     assert build_reward_info(failed, env)["rewards/label/mean"] != build_reward_info(failed, env)["rewards/label/mean"]
 
 
-# ---------------------------------------------------------------------- texts of others
 def export(tmp_path, *overrides, name="run"):
     folder = tmp_path / name
     export_verl("quickstart", folder, ["train.max_steps=1", "log.eval_tasks=1", *overrides])
     return folder
 
 
-def test_no_key_is_written_or_said(viewbox, tmp_path):
+def test_no_key_is_written_or_said_and_one_that_the_agent_loop_would_miss_is_refused(viewbox, tmp_path):
     out, key = tmp_path / "run", "hf_" + 24 * "x"
     given = ("train.hub_token=my-token-1234", f"log.name={key}", f"train.hub_model_id={key}", "log.eval_tasks=1")
     code, said, err = viewbox("export", "quickstart", "--to", "verl", "--out", out, "train.max_steps=1", *given)
@@ -170,14 +169,10 @@ def test_no_key_is_written_or_said(viewbox, tmp_path):
     assert key not in texts
     assert "my-token" not in texts
     assert "train.hub_token = ***" in said
-
-
-def test_a_key_that_the_agent_loop_would_miss_is_refused(tmp_path):
-    (tmp_path / "ward.py").write_text(
-        "from viewbox.envs.digits import Digits\n\n\nclass Ward(Digits):\n    api_key: str = ''\n"
-    )
+    ward = "from viewbox.envs.digits import Digits\n\n\nclass Ward(Digits):\n    api_key: str = ''\n"
+    (tmp_path / "ward.py").write_text(ward)
     with pytest.raises(ConfigError, match=r"env\.api_key: looks like a key") as caught:
-        export(tmp_path, f"env={{name: '{tmp_path}/ward.py:Ward', api_key: my-secret-key}}")
+        export(tmp_path, f"env={{name: '{tmp_path}/ward.py:Ward', api_key: my-secret-key}}", name="refused")
     assert "my-secret-key" not in str(caught.value)
 
 

@@ -1,5 +1,6 @@
-"""Saved episodes scored by a judge: many at once, in their order, counted, and kept on this machine where they must."""
+"""Episodes scored by a judge, saved or in play: many at once, in order, counted, and kept here where they must."""
 
+import asyncio
 import json
 import sys
 import threading
@@ -10,9 +11,11 @@ from msgspec.structs import replace
 
 from tests.support.servers import make_completion, make_response, make_script, serve
 from viewbox.cli import app as cli
+from viewbox.envs.digits import Digits, viewer
 from viewbox.errors import ConfigError
 from viewbox.records import Episode, Task
 from viewbox.rewards import build, to_combined
+from viewbox.rollouts.play import play_many
 from viewbox.rollouts.scoring.metrics import compute_episode_metrics
 from viewbox.rollouts.scoring.rescore import score_run
 from viewbox.rollouts.store.reader import load
@@ -74,7 +77,7 @@ def test_as_many_episodes_are_judged_at_once_as_the_judge_allows(store):
     assert report.counts["judge/unreachable"] == 0
 
 
-def test_the_report_counts_what_the_judge_did(store):
+def test_the_report_counts_what_the_judge_did_since_it_was_last_asked_for(store):
     def third_fails(body, number):
         return make_response(400, "no") if number % 3 == 0 else by_its_number(body, number)
 
@@ -82,10 +85,12 @@ def test_the_report_counts_what_the_judge_did(store):
         judge = judge_at(server.url)
         judge(made(0).answer, made(0).task.reference)  # of an earlier scoring
         report = score_run(store, reward=judge, resamples=0)
-    assert report.counts == {
-        "judge/calls": 24.0, "judge/cached": 0.0, "judge/unreachable": 0.0, "judge/unreadable": 0.0,
-        "judge/refused": 8.0,
-    }  # fmt: skip
+    counted = {"calls": 24.0, "cached": 0.0, "unreachable": 0.0, "unreadable": 0.0, "refused": 8.0}
+    assert report.counts == {f"judge/{name}": count for name, count in counted.items()}
+    with serve(by_its_number) as server:
+        judge = to_combined(judge_at(server.url))
+        judge.score(made(1).answer, made(1).task.reference)
+        assert [compute_episode_metrics([made(1)], judge)["judge/calls"] for _ in range(2)] == [1.0, 0.0]
 
 
 def test_the_command_judges_by_a_yaml_and_prints_the_counts(store, tmp_path, monkeypatch, capsys):
@@ -116,15 +121,6 @@ def test_a_reward_that_raises_in_a_thread_is_reported_with_its_line(store):
     assert (report.first_failure.line, report.first_failure.task) == (6, "t5")
 
 
-def test_metrics_of_episodes_show_what_the_judge_did_since_they_were_last_asked_for():
-    with serve(by_its_number) as server:
-        judge = to_combined(judge_at(server.url))
-        judge.score(made(1).answer, made(1).task.reference)
-        assert compute_episode_metrics([made(1)], judge)["judge/calls"] == 1.0
-        assert compute_episode_metrics([made(1)], judge)["judge/calls"] == 0.0
-
-
-# ---------------------------------------------------------------------- data that must stay
 SCANS = """
 from viewbox.envs.digits import Digits
 from viewbox.errors import ConfigError
@@ -172,3 +168,30 @@ def test_episodes_of_an_environment_that_cannot_be_found_stay(run, tmp_path):
         writer.append(replace(made(0), environment="nobody_knows"))
     with pytest.raises(ConfigError, match="nobody_knows: this environment cannot be created"):
         score_run(tmp_path / "store", reward=judge_at(REMOTE))
+
+
+class Waits:
+    """Scores 1 once four episodes are scored at the same moment."""
+
+    name, blocking = "waits", True
+
+    def __init__(self):
+        self.together = threading.Barrier(4, timeout=20)
+
+    def __call__(self, answer, reference):
+        self.together.wait()
+        return 1.0
+
+
+def test_a_blocking_reward_is_asked_beside_the_event_loop_also_in_single_plays():
+    env = Digits(reward=Waits(), max_turns=1)
+    answer = viewer.write_answer(env, env.tasks[0])
+
+    async def played():
+        return [episode async for episode in play_many(env, env.tasks[:4], lambda messages: answer, concurrency=4)]
+
+    async def four():
+        return await asyncio.gather(*(env.play_async(env.tasks[n], lambda messages: answer) for n in range(4)))
+
+    for play in (played, four):
+        assert [episode.scores.total for episode in asyncio.run(play())] == [1.0] * 4

@@ -26,11 +26,8 @@ def metrics(tmp_path, told):
     """A metrics file whose trainer has logged what is given, one line a step."""
 
     def run(*logs, every=1, main=True):
-        callback = callbacks.MetricsFile(
-            tmp_path / "metrics.jsonl",
-            SimpleNamespace(print_line=told.append, show_status=lambda line: None, close=lambda: None),
-            every,
-        )
+        screen = SimpleNamespace(print_line=told.append, show_status=lambda line: None, close=lambda: None)
+        callback = callbacks.MetricsFile(tmp_path / "metrics.jsonl", screen, every)
         state = SimpleNamespace(global_step=0, max_steps=len(logs), is_world_process_zero=main)
         callback.on_train_begin(None, state, None)
         for one in logs:

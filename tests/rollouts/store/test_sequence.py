@@ -107,9 +107,6 @@ def test_a_run_that_grows_is_walked_to_its_end(tmp_path):
     assert len(load(tmp_path)) == 2
 
 
-# ---- as a data frame
-
-
 def test_a_data_frame_has_a_row_for_each_episode(tmp_path):
     pytest.importorskip("pandas")
     call, result = ToolCall("c", "zoom", {}), ToolResult("zoom", "done")

@@ -138,9 +138,6 @@ def test_pixels_at_a_path_are_stored_too_and_the_path_is_not_and_changed_ones_ar
         written(tmp_path / "other", second)
 
 
-# ---- sessions and processes
-
-
 def test_threads_share_a_writer_a_later_session_adds_to_it_and_a_closed_one_refuses(tmp_path):
     with EpisodeWriter(tmp_path) as writer, ThreadPoolExecutor(4) as pool:
         list(pool.map(lambda n: writer.append(episode(f"t{n}", seed=n % 3)), range(40)))
@@ -202,9 +199,6 @@ def test_drafts_of_a_killed_process_are_cleared_away(tmp_path):
     EpisodeWriter(tmp_path).close()
     assert not any(draft.exists() for draft in drafts)
     assert image.exists()
-
-
-# ---- what cannot be read
 
 
 def test_a_folder_without_episodes_and_a_path_that_is_a_file_are_named_with_what_is_expected(tmp_path):

@@ -52,7 +52,6 @@ def list_results(episode):
     return [result for turn in episode.turns for result in turn.tool_results]
 
 
-# ---------------------------------------------------------------------- what is declared
 def test_the_kind_declares_both_tools_by_the_name_in_yaml():
     env = make("digits", specialists={"lit": {"kind": "literature", "snapshot": "a.sqlite", "max_calls": 3}})
     assert env.tools[-2:] == ("lit_web", "lit_images")
@@ -73,7 +72,6 @@ def test_words_of_the_config_are_added_to_both_tools_and_an_unknown_shipped_snap
         env.prepare()
 
 
-# ---------------------------------------------------------------------- what may be asked live
 def test_live_search_is_refused_in_training_unless_the_config_says_so():
     def make_env(**settings):
         return make("digits", specialists={"lit": {"kind": "literature", **settings}})
@@ -96,7 +94,6 @@ def test_live_search_is_refused_for_data_that_may_not_leave_this_machine():
     assert "lit_web" in Restricted(specialists={"lit": {"kind": "literature", "snapshot": "a.sqlite"}}).tools
 
 
-# ---------------------------------------------------------------------- articles
 def test_articles_are_numbered_with_all_that_a_citation_needs():
     episode = play(SmallLiterature([GOOD, BAD]), call("search_web", query="orvane sign"))
     [result] = list_results(episode)
@@ -172,7 +169,6 @@ def test_an_abstract_cannot_look_like_another_result_or_speak_as_the_system():
     assert not any(mark in result.text for mark in ("<|im", "<image>", "\u202e"))
 
 
-# ---------------------------------------------------------------------- found pictures
 def test_one_found_picture_is_shown_and_several_are_a_sheet():
     one, four = list_results(
         play(FOUND, call("search_images", query="orvane", max_results=1), call("search_images", query="orvane"))

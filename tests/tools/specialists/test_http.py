@@ -42,9 +42,6 @@ def ask_once(reply, returns=None, unit="fraction", call=None, **settings):
         return ask(env, "look", **{"image": "image_1", **(call or {})}), server.requests[-1]["body"]
 
 
-# ---- what is sent
-
-
 def test_a_call_is_arguments_and_pictures_as_png_in_a_url_or_as_base64_alone():
     result, sent = ask_once({"found": "heart"}, call={"part": "heart", "deep": {"n": 3}})
     assert result.facts == {"found": "heart"}
@@ -94,9 +91,6 @@ def test_arguments_are_checked_before_anything_is_sent():
     assert "view_9" in found[4]
 
 
-# ---- what comes back
-
-
 def test_text_facts_and_a_picture_that_has_a_number_come_back():
     result, _ = ask_once({"summary": "The heart is large.", "ratio": 0.61}, {"text": "summary"})
     assert (result.description, result.facts) == ("The heart is large.", {"ratio": 0.61})
@@ -119,9 +113,6 @@ def test_a_mask_is_drawn_on_the_picture_and_measured_and_an_empty_one_has_no_box
         assert shown[10, 15, 0] > shown[10, 15, 1]
         assert result.views[0].image == 0
     assert ask_once({"m": make_png(value=0)}, {"mask": "m"})[0].facts["m"] == {"share": 0.0, "box": None}
-
-
-# ---- one client, keys, attempts
 
 
 def test_all_episodes_share_one_connection_across_event_loops():
@@ -160,9 +151,6 @@ def test_temporary_failures_are_asked_again_and_the_server_s_words_about_the_cal
             error = ask(make_env(server.url), "look", image="image_1").error
         assert said in error
         assert (error == said) == (status == 403)
-
-
-# ---- settings
 
 
 def test_a_mistake_is_named_with_what_is_allowed():

@@ -121,9 +121,6 @@ def test_the_program_sees_harmless_variables_and_those_that_are_named(monkeypatc
     assert "OPENAI_API_KEY" not in names
 
 
-# ---- an address
-
-
 def test_faults_over_http_cost_their_calls():
     from tests.support.mcp_server import serve_mcp
 
@@ -156,9 +153,6 @@ def test_an_address_that_gets_the_key_and_is_no_mcp_server_ends_the_run_at_its_s
     assert caught.value.key == "specialists.hospital"
     assert server.flooded < 20 * 2**20
     assert {request["headers"]["Authorization"] for request in server.requests} == {"Bearer sesame-4711-open-door"}
-
-
-# ---- settings
 
 
 def test_a_mistake_is_named_with_what_is_allowed():
@@ -199,9 +193,6 @@ def test_restricted_pictures_go_to_this_machine_only():
     assert ask(make_env(cls=ClosedWard), "hospital_measure_heart", image="image_1").error is None
     with pytest.raises(ConfigError, match=r"specialists\.hospital sends pictures to https://models\.example"):
         make_env(cls=ClosedWard, url="https://models.example/mcp")
-
-
-# ---- viewbox tools mcp
 
 
 def test_what_the_command_prints_is_a_config_and_its_mistakes_are_those_of_the_config():

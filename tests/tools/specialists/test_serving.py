@@ -119,7 +119,6 @@ def test_several_event_loops_share_a_model():
     assert server.batches == [4]
 
 
-# ---------------------------------------------------------------------- results that are kept
 def test_a_result_is_kept_by_pixels_and_arguments_equal_requests_are_run_once_and_bytes_are_bounded():
     runner = Mean()
     server = ModelServer(lambda: runner)
@@ -137,7 +136,6 @@ def test_a_result_is_kept_by_pixels_and_arguments_equal_requests_are_run_once_an
     assert large.ran == [[0], [1], [2], [1], [9], [9]]  # what is used stays
 
 
-# ---------------------------------------------------------------------- faults
 def test_a_runner_that_returns_another_number_of_results():
     for results in [lambda n: [0] * (n - 1), lambda n: [0] * (n + 1), lambda n: None]:
 
@@ -231,7 +229,6 @@ def test_errors_that_are_kept_hold_no_traceback():
     gc.collect()
 
 
-# ---------------------------------------------------------------------- the models of a process
 def test_the_same_model_is_served_once_and_the_smaller_settings_hold():
     forget_servers()
     first = get_server(("m", "cpu"), Mean, ServingSettings(max_batch=8, timeout=5.0))
@@ -242,7 +239,6 @@ def test_the_same_model_is_served_once_and_the_smaller_settings_hold():
     assert (first.batch_size, first.settings.timeout) == (4, 5.0)
 
 
-# ---------------------------------------------------------------------- memory between phases
 def test_with_offload_the_weights_leave_the_device_until_the_next_call_unless_one_specialist_wants_them():
     runner = Movable()
     server = ModelServer(lambda: runner, ServingSettings(offload=True))

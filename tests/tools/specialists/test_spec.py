@@ -1,7 +1,10 @@
-"""The setting `specialists`: kinds by name, tools appended, errors that name key, given and allowed."""
+"""The setting `specialists`: kinds by name, tools appended, errors that name the key, torch loaded by models alone."""
 
 import asyncio
 import json
+import subprocess
+import sys
+from pathlib import Path
 from typing import Annotated
 
 import numpy as np
@@ -182,7 +185,6 @@ def test_a_restricted_environment_sends_nothing_to_another_machine(meter):
     assert caught.value.key == "specialists.far"
 
 
-# ---------------------------------------------------------------------- kind: function
 TOOLS = """
 from viewbox import Picture, Tool
 
@@ -227,3 +229,38 @@ def test_any_function_is_a_tool_that_keeps_its_words_and_limit_unless_the_yaml_h
     env = Ward(specialists={"a": spec, "b": {**spec, "description": "Other.", "max_calls": 3}})
     assert (env.toolbox["a"].description, env.toolbox.get_max_calls("a")) == ("Only once.", 1)
     assert (env.toolbox["b"].description, env.toolbox.get_max_calls("b")) == ("Other.", 3)
+
+
+CONFIG = Path(viewbox.__file__).with_name("configs") / "chest_xray.yaml"
+CODE = """
+import importlib, pkgutil, sys
+import yaml
+import viewbox, viewbox.tools.specialists.models
+from viewbox.tools.specialists import get_specialist_class, list_kinds
+
+def list_heavy():
+    return sorted({"torch", "transformers", "torchvision"} & set(sys.modules))
+
+for kind in list_kinds():
+    get_specialist_class(kind)
+for module in pkgutil.iter_modules(viewbox.tools.specialists.models.__path__):
+    importlib.import_module(f"viewbox.tools.specialists.models.{module.name}")
+specs = yaml.safe_load(open(sys.argv[1]))["env"]["specialists"]
+env = viewbox.make("chest_xray", questions=["which"], specialists=specs)
+state = env.reset(env.tasks[0], seed=0)
+assert all(name in env.tools for name in specs)
+env.build_system_prompt(env.tasks[0]), env.tool_schemas
+print(list_heavy())
+shipped = {"kind": "classification", "model": "package:chest_classifier", "device": "cpu"}
+env = viewbox.make("chest_xray", questions=["which"], specialists={"classify": shipped})
+print(list_heavy())
+env.prepare()
+print("torch" in list_heavy())
+"""
+
+
+def test_nothing_imports_torch_until_a_model_is_loaded(tmp_path):
+    command = [sys.executable, "-c", CODE, str(CONFIG)]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, check=False)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.split("\n")[:3] == ["[]", "[]", "True"]

@@ -106,9 +106,6 @@ def test_a_figure_that_is_not_there_is_a_tool_error(source, uid):
         asyncio.run(source.load_image(FoundImage(uid)))
 
 
-# ---------------------------------------------------------------------- the same everywhere
-
-
 CODE = (
     "import sys; from tests.tools.search.snapshot.test_source import answer_all, SnapshotSource;"
     "sys.stdout.buffer.write(answer_all(SnapshotSource(sys.argv[1])))"

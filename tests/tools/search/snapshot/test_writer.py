@@ -91,9 +91,6 @@ def test_publication_types_and_years_say_which_search_types_find_an_article():
         assert set(kinds) <= set(SEARCH_TYPES)
 
 
-# ---------------------------------------------------------------------- synonyms
-
-
 def test_every_phrase_of_the_shipped_table_leads_to_all_others_of_its_class_and_stands_in_one():
     classes, seen = read_shipped_synonyms(), {}
     synonyms = Synonyms.build(classes)

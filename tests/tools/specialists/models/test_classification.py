@@ -84,7 +84,6 @@ def test_a_model_of_one_color_channel(tmp_path):
     assert sum(result.facts.values()) == pytest.approx(1, abs=1e-3)
 
 
-# ---------------------------------------------------------------------- models that cannot be loaded
 def remove(name):
     return lambda folder: (folder / name).unlink()
 
