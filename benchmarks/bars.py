@@ -18,7 +18,6 @@ from typing import Any
 
 FOLDER = Path(__file__).parent
 QUICK = {  # seconds
-    "adviser_retrieval": "--requests 200 --tools 3000 --searches 300",
     "decode_operations": "",
     "guessing": "",
     "literature_without_search": "200",
@@ -30,6 +29,7 @@ QUICK = {  # seconds
 }
 SHORT = QUICK | {  # a minute and more
     "adapters_kept": "--steps 6",
+    "adviser_retrieval": "",
     "live_search": "2",
     "memory": "",
     "picture_cost": "",

@@ -384,7 +384,7 @@ def _show(name: str, words: str) -> int:
 
     source = SnapshotSource(resolve_snapshot_path(name))
     source.prepare()
-    for key, value in source.describe().meta.items():
+    for key, value in source.describe().items():
         print(f"{make_line(key, 30):<10} {make_line(value, 300)}")
     if words:
         articles, figures = ArticleQuery(words), ImageQuery(words)

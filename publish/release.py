@@ -223,7 +223,7 @@ def describe_file(path: Path, name: str) -> str:
     with path.open("rb") as file:
         found = [find_words(file, name)]
     found += [find_words(BytesIO(content), member) for member, content in read_members(path)]
-    kind = min(kind for kind, _ in found)  # a scan among other data
+    kind = "DICOM" if "DICOM" in dict(found) else "data"
     words = dict.fromkeys(word for _, words in found for word in words)
     return f"{kind} with {', '.join(words)}" if words else kind
 

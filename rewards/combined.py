@@ -111,18 +111,19 @@ class CombinedReward:
         scores: dict[str, float | None] = {}
         total = weights = 0.0
         for name, component, of_episode in self._steps:
+            reward: Any = component.reward
             value: Any = None
             if component.needs and (need := find_unmet_need(component, scores)) is not None:
                 value = None if scores[need] is None else 0.0
-                inside[name] = dict.fromkeys(list_component_names(component.reward))
+                inside[name] = dict.fromkeys(list_component_names(reward))
                 if need in faults:
                     faults[name] = f"{need}, which it needs, failed"
-            elif isinstance(component.reward, CombinedReward):
-                value, inside[name] = self._score_inside(name, component.reward, answer, reference, episode, faults)
+            elif isinstance(reward, CombinedReward):
+                value, inside[name] = self._score_inside(name, reward, answer, reference, episode, faults)
             else:
                 try:
                     if of_episode is None:
-                        value = component.reward(answer, reference)  # type: ignore[operator]
+                        value = reward(answer, reference)
                     elif episode is not None:
                         value = of_episode(episode)
                 except KeyboardInterrupt:

@@ -79,6 +79,7 @@ class _Clause(NamedTuple):
     words: list[str]
     end: list[str]
     bare: list[str] | None
+    text: str = ""  # of a sentence without a negation, which was not split
 
 
 def split_words(text: str) -> tuple[list[str], bool]:
@@ -97,15 +98,18 @@ def split_words(text: str) -> tuple[list[str], bool]:
     read = read_known_sentence if plain and len(text) < 1000 else _read_sentence
     words: list[str] = []
     denies = False
-    start = 0  # of the clause before
+    start, whole = 0, ""  # of the clause before
     for clauses, denying in map(read, sentences):
         denies = denies or denying
         for clause in clauses:
             found = clause.words
             if clause.bare is not None and start < len(words):
+                ends = (end.end() for end in _END.finditer(whole) if _TOKEN.search(whole, end.end()))
+                start += len(_TOKEN.findall(whole[: max(ends, default=0)]))
                 words[start:] = [word if word[0] == MARK else MARK + word for word in words[start:]]
                 found = clause.bare
-            start = len(words) if found else start
+            if found:
+                start, whole = len(words), clause.text
             words += found
             words += clause.end
     return words if plain else [_trim_zeros(word) if "." in word else word for word in words], denies
@@ -114,8 +118,8 @@ def split_words(text: str) -> tuple[list[str], bool]:
 def _read_sentence(text: str) -> tuple[list[_Clause], bool]:
     """Return the clauses of a text, and whether it may hold a negation."""
     lower = join_numbers(mark_case(text).lower()) if _PLAIN.fullmatch(text) else ""
-    if lower and not any(map(_is_hint, words := _TOKEN.findall(lower))) and not _END.search(lower):
-        return [_Clause(words, [], None)], False
+    if lower and not any(map(_is_hint, words := _TOKEN.findall(lower))):
+        return [_Clause(words, [], None, lower)], False
     if lower and not _ODD.search(lower):
         text = " ".join(lower.split())
     else:

@@ -10,18 +10,6 @@ import pytest
 import viewbox as viewbox_package
 from viewbox.cli.app import COMMANDS
 from viewbox.cli.commands import Group, build_command, read_summary
-from viewbox.envs.digits import Digits, viewer
-from viewbox.rollouts.store.writer import EpisodeWriter
-
-
-@pytest.fixture
-def episodes(tmp_path):
-    """A folder with one episode that looked and was right."""
-    env = Digits()
-    replies = iter([viewer.write_gold_look(env, env.tasks[0]), viewer.write_answer(env, env.tasks[0])])
-    with EpisodeWriter(tmp_path / "episodes") as writer:
-        writer.append(env.play(env.tasks[0], lambda messages: next(replies)))
-    return tmp_path / "episodes"
 
 
 def test_the_installed_command_lists_the_environments_with_their_first_line():

@@ -137,7 +137,7 @@ def test_nothing_is_2_and_nothing_is_written(line, places, empty, viewbox):
 
 
 SKIPPED = {
-    "view {run} --out {tmp}/out.html": "1 lines cannot be read",
+    "view {run} --out {tmp}/out.html": "3 episodes; 1 lines cannot be read",
     "runs list {tmp}": "1 lines of its episodes cannot be read",
     "export {run} --to run --out {tmp}/out": "1 (broken)",
     "export {run} --to openai --out {tmp}/out": "1 (broken)",

@@ -33,12 +33,6 @@ def test_a_restricted_run_says_that_its_file_stays_here(run, tmp_path, viewbox):
     assert "keep the file on this machine" in out
 
 
-def test_lines_that_cannot_be_read_are_counted(run, tmp_path, viewbox):
-    with (run / "episodes" / "episodes.jsonl").open("ab") as file:
-        file.write(b"junk\n")
-    assert "3 episodes; 1 lines cannot be read" in viewbox("view", run, "--out", tmp_path / "page.html")[1]
-
-
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [(("nowhere",), "no episodes here"), (("{run}", "--out", "{run}"), "run"), (("{run}", "--port", "99999"), "65535")],

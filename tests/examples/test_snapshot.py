@@ -71,7 +71,7 @@ def test_answers_and_pictures_are_recorded_and_found_again(record, shelf, out):
     source = SnapshotSource(out)
     assert {one.pmid for one in source.find_articles(ArticleQuery("pneumonia", limit=9))} == {"13", "14", "15"}
     assert source.read_picture("f3") == draw_png(2)
-    about = source.describe().meta
+    about = source.describe()
     assert about["made_by"] == "examples/snapshot.py"
     assert about["note"]
     assert about["license"]

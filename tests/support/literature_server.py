@@ -21,7 +21,7 @@ from tests.support.servers import make_response, send_bytes
 from tests.support.small_literature import make_png
 from tests.support.tls_server import StandIn, serve_tls
 from viewbox.network.public import Limiter
-from viewbox.tools.search import eutils, openi, service
+from viewbox.tools.search import eutils, openi
 from viewbox.tools.search.live import LiveSource
 
 DOCTYPE = (
@@ -210,7 +210,7 @@ class LocalSource(LiveSource):
 
     def _get_clients(self):
         with mock.patch.multiple(
-            service,
+            eutils,
             PublicTransport=self.setup.transport,
             Limiter=lambda rate: Limiter(self.setup.rate),
             FIRST_PAUSE=self.setup.first_pause,

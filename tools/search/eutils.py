@@ -1,4 +1,4 @@
-"""Searches PubMed with NCBI's E-utilities: ESearch finds PMIDs, EFetch tells what they are.
+"""Searches PubMed with NCBI's E-utilities: ESearch finds PMIDs, EFetch tells what they are. `Service` asks any service.
 
 Sources: "A General Introduction to the E-utilities" and "The E-utilities In-Depth" (Entrez Programming Utilities Help,
 https://www.ncbi.nlm.nih.gov/books/NBK25497/ and NBK25499/). At most 3 requests a second, 10 with a key; every request
@@ -15,18 +15,21 @@ a small text cannot grow, and nothing that it names is loaded.
 
 import logging
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime
-from typing import Final
+from typing import Final, TypeVar
+from urllib.parse import urlencode
 from xml.etree.ElementTree import Element, ParseError
 
 from defusedxml import DefusedXmlException
 from defusedxml.ElementTree import fromstring
 
-from ...network.errors import UnusableReplyError
+from ...errors import ToolFault
+from ...network.connection import Connection
+from ...network.errors import AddressError, RequestError, UnusableReplyError
 from ...network.http import parse_body
+from ...network.public import Limiter, PublicTransport, check_public_url
 from .records import RECENT_YEARS, Article, ArticleQuery, SearchType
-from .service import Service
 
 log = logging.getLogger("viewbox.envs")
 
@@ -36,6 +39,11 @@ TOOL = "viewbox"
 RATE, RATE_WITH_KEY = 3, 10  # requests a second
 MAX_RESULTS = 200  # of a search
 BATCH = 50  # records of a request
+MAX_ATTEMPTS = 6
+FIRST_PAUSE = 0.5  # seconds before the second attempt
+TIMEOUT = 30.0  # seconds of an attempt
+RETRY_TIMEOUT = 50.0  # seconds after the first failure within which there is another attempt
+MAX_BYTES = 10 * 2**20  # of an answer
 FILTERS: Final[Mapping[SearchType, str]] = {
     "review": "review[pt]",
     "trial": "clinical trial[pt]",
@@ -43,6 +51,8 @@ FILTERS: Final[Mapping[SearchType, str]] = {
     "guideline": "(guideline[pt] OR practice guideline[pt])",
     "case_report": "case reports[pt]",
 }
+
+T = TypeVar("T")
 
 
 def build_term(query: ArticleQuery, year: int) -> str:
@@ -69,6 +79,37 @@ def _is_balanced(words: str) -> bool:
         if depth < 0:
             return False
     return depth == 0 and words.count('"') % 2 == 0
+
+
+class Service:
+    """One host, asked in its rate, again after a temporary failure, and never anywhere else. Of one event loop."""
+
+    def __init__(self, host: str, title: str, rate: int, advice: str = "") -> None:
+        self.host, self.title, self.advice = host, title, advice
+        self.limiter = Limiter(rate)
+        self._connection = Connection(
+            f"https://{host}",
+            attempts=MAX_ATTEMPTS,
+            first_pause=FIRST_PAUSE,
+            max_body=MAX_BYTES,
+            is_known=True,
+            attempt_timeout=TIMEOUT,
+            retry_timeout=RETRY_TIMEOUT,
+            limiter=self.limiter,
+            transport=PublicTransport(host),
+        )
+
+    async def ask(self, path: str, parameters: Mapping[str, str], read: Callable[[bytes], T]) -> T:
+        """Return what `read` makes of the answer to a query; its `UnusableReplyError` is a temporary failure."""
+        return await self.load(f"https://{self.host}{path}?{urlencode(parameters)}", read)
+
+    async def load(self, url: str, read: Callable[[bytes], T]) -> T:
+        """Return the same for a URL of this service as a stranger may have written it."""
+        try:
+            return await self._connection.request("GET", check_public_url(url, self.host), read)
+        except (RequestError, AddressError) as error:
+            advice = f" ({self.advice})" if error.status in (400, 401, 403) and self.advice else ""
+            raise ToolFault(f"{self.title} gave no answer: {error}{advice}") from None
 
 
 class PubMed(Service):

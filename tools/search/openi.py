@@ -19,9 +19,8 @@ from urllib.parse import urljoin
 
 from ...network.errors import RequestError, UnusableReplyError
 from ..specialists.remote import JPEG, PNG
-from .eutils import build_url, read_object, read_pmid, read_text, read_year
+from .eutils import Service, build_url, read_object, read_pmid, read_text, read_year
 from .records import FoundImage, ImageQuery
-from .service import Service
 
 HOST = "openi.nlm.nih.gov"
 RATE = 3  # requests a second

@@ -150,7 +150,6 @@ def test_what_a_build_packs_is_checked_as_all_else(home, packed):
         write(home)
         assert not list((home.parents[1] / "out").rglob(".env"))
         assert key.encode() not in read_all(home.parents[1] / "out")
-        assert key.encode() not in read_all(home.parents[1] / "out")
 
 
 OUT = '[tool.hatch.build.targets.wheel.force-include]\n"notes" = "lab/notes"\n'

@@ -62,13 +62,13 @@ def change(task, **fields):
 
 OTHERS, FIRST, RIGHT = list_unsuitable(CLEAR), get_names(CLEAR)[0], get_names(CLEAR)
 REPOSITORY = ENV.software[FIRST].repository
-HONEST = {task.id: play(task, *ENV.oracle(task), ENV.write_answer(task)) for task in (CLEAR, VAGUE, NOTHING, BROKEN)}
 
 
-def test_the_honest_answers_score_one_from_the_record_alone():
-    for episode in HONEST.values():
-        assert episode.scores.total == pytest.approx(1.0)
-        assert ENV.score(episode) == episode.scores
+@each("task", [CLEAR, VAGUE, NOTHING, BROKEN])
+def test_the_honest_answers_score_one_from_the_record_alone(task):
+    episode = play(task, *ENV.oracle(task), ENV.write_answer(task))
+    assert episode.scores.total == pytest.approx(1.0)
+    assert ENV.score(episode) == episode.scores
 
 
 @each(
@@ -96,7 +96,9 @@ def test_the_honest_answers_score_one_from_the_record_alone():
     ],
 )  # fmt: skip
 def test_a_trick_with_the_answer_earns_less_than_an_honest_one(task, answer, most):
-    assert play(task, *ENV.oracle(task), json.dumps(answer), *[END] * 3).scores.total <= most + 1e-9
+    episode = play(task, *ENV.oracle(task), json.dumps(answer), *[END] * 3)
+    assert episode.scores.total <= most + 1e-9
+    assert ENV.score(episode) == episode.scores  # from the record alone
 
 
 GOOD = ENV.write_answer(CLEAR)

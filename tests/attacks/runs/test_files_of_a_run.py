@@ -309,7 +309,7 @@ def test_any_order_of_turns_can_be_drawn(tmp_path, viewbox, turns):
     run = forge_run(tmp_path / "gift", [make_line(0, turns=turns)])
     status, _, err = viewbox("view", run, "--out", tmp_path / "a.html")
     assert (status, err) == (0, "")
-    assert Image.open(tmp_path / "a.html").width < 20_000
+    assert "cannot be shown" not in (tmp_path / "a.html").read_text()
 
 
 @each(

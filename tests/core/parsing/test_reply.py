@@ -7,12 +7,12 @@ from viewbox.core.parsing.objects import AnswerFields, ParsedCall, parse_native_
 from viewbox.core.parsing.reply import MAX_BYTES, MAX_ITEMS, Answer, Malformed, ToolCalls, parse_reply
 from viewbox.records import ToolCall
 
-NESTED = AnswerFields.from_schema({
+NESTED = {
     "type": "object",
     "properties": {"label": {"type": "string"}, "place": {"$ref": "#/$defs/Place"}},
     "required": ["label"],
     "$defs": {"Place": {"type": "object", "properties": {"side": {"type": "string"}, "lobe": {"type": "string"}}}},
-})  # fmt: skip
+}  # fmt: skip
 TWO = {"properties": {name: {"type": "object", "properties": {"x": {}}} for name in ("a", "b")}}
 ACTION = {"properties": {"tool": {"type": "string"}, "arguments": {"type": "object"}}}
 BESIDE, IN_VAIN = {"place": {"side": "left"}, "other": {"label": "x"}}, {"tool": "zoom", "arguments": {"factor": 2}}
@@ -38,10 +38,10 @@ ANSWERS = [  # the text, how it is read, the answer, its flags
     ('◁think▷{"a": 1}◁/think▷<a>{"a": 2}</a>{"a": 3}<think>', {"thinking": TAGS}, {"a": 3}),
     ('{"a": 1}</t>{"a": 2}', {"thinking": (("", "</t>"),)}, {"a": 2}), ('<think>{"a": 1}', {"thinking": ()}, {"a": 1}),
     # the fields of an answer, which only help to read it
-    (json.dumps(BESIDE), {"answer_fields": NESTED}, BESIDE),
-    ('{"result": {"place": {}}}', {"answer_fields": NESTED}, {"result": {"place": {}}}),
-    ('{"x": 1}', {"answer_fields": AnswerFields.from_schema(TWO), "last": True}, {"x": 1}),
-    (json.dumps(IN_VAIN), {"answer_fields": AnswerFields.from_schema(ACTION)}, IN_VAIN),
+    (json.dumps(BESIDE), {"schema": NESTED}, BESIDE),
+    ('{"result": {"place": {}}}', {"schema": NESTED}, {"result": {"place": {}}}),
+    ('{"x": 1}', {"schema": TWO, "last": True}, {"x": 1}),
+    (json.dumps(IN_VAIN), {"schema": ACTION}, IN_VAIN),
     # cut off on the last turn: what was said whole
     ('{"a": "left", "b": "ri', CUT, {"a": "left"}, "salvaged"), ('{"a": "left", "b', CUT, {"a": "left"}, "salvaged"),
     ('{"a": "left", "b": tru', CUT, {"a": "left"}, "salvaged"),
@@ -75,7 +75,10 @@ MALFORMED = [  # the text, its kind, and words of the reason
 
 @each("text, options, value, flag", [row if len(row) > 3 else (*row, "") for row in ANSWERS])
 def test_an_answer_is_found_wherever_it_stands_with_what_was_done_to_it(text, options, value, flag):
-    assert parse_reply(text, **options) == Answer(value, flags=frozenset({flag} - {""}))
+    schema = options.get("schema")
+    fields = None if schema is None else AnswerFields.from_schema(schema)
+    given = {name: option for name, option in options.items() if name != "schema"}
+    assert parse_reply(text, answer_fields=fields, **given) == Answer(value, flags=frozenset({flag} - {""}))
 
 
 @each("ending, kept", NOT_FINISHED)
@@ -94,7 +97,9 @@ def test_a_malformed_reply_has_its_kind_and_its_reason(text, kind, words):
 
 def test_what_just_fits_is_read_and_what_is_beside_an_answer_is_kept():
     assert isinstance(parse_reply('{"a": "' + "x" * (MAX_BYTES - 9) + '"}'), Answer)
-    assert parse_reply('{"result": {"label": "x"}, "continue": true}', answer_fields=NESTED).wants_more
+    assert parse_reply(
+        '{"result": {"label": "x"}, "continue": true}', answer_fields=AnswerFields.from_schema(NESTED)
+    ).wants_more
     schema = {"$defs": {"A": {"$ref": "#/$defs/A"}}, "properties": {"a": {"$ref": "#/$defs/A"}}}
     assert AnswerFields.from_schema(schema).objects == ()  # a reference to itself
 

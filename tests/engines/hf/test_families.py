@@ -3,24 +3,23 @@
 import pytest
 from PIL import Image
 
-from tests.support.families import NAMES
+from tests.support.families import FAMILIES, NAMES
 from viewbox.core.messages import Message
 from viewbox.images.ref import ImageRef
 
 
-@pytest.fixture(scope="module", params=NAMES)
-def family(request, kits):
-    return kits(request.param)
-
-
-def test_log_probs_are_those_of_a_plain_forward(family, play_mixed, measure_mismatch):
+@pytest.mark.parametrize("name", NAMES)
+def test_log_probs_are_those_of_a_plain_forward(kits, name, play_mixed, measure_mismatch):
+    family = kits(name)
     model = family.model()
     episodes = play_mixed(family.generator(model, slots=4, max_completion_tokens=900), tasks=2)
     assert {len(episode.tokens.images) for episode in episodes} >= {1, 2}
     assert measure_mismatch(model, family, episodes) <= family.tolerance
 
 
-def test_a_prompt_has_the_ids_of_the_familys_own_processor(family):
+@pytest.mark.parametrize("name", FAMILIES)
+def test_a_prompt_has_the_ids_of_the_familys_own_processor(kits, name):
+    family = kits(name)
     messages = [Message("system", ("Be brief.",)), Message("user", ("What is this?", ImageRef.of(draw(90, 60)), "So?"))]
     ids, images = family.tokens.encode_prompt(messages, ())
     parts = [{"type": "text", "text": "What is this?"}, {"type": "image"}, {"type": "text", "text": "So?"}]

@@ -9,7 +9,7 @@ import pytest
 from tests.support.literature_server import DOCTYPE, make_record, make_set, make_source, serve_literature
 from tests.support.servers import cut_body, drip_body, flood_body, hang_up, make_response, send_bytes
 from viewbox.errors import ToolFault
-from viewbox.tools.search import service
+from viewbox.tools.search import eutils
 from viewbox.tools.search.records import ArticleQuery, ImageQuery
 
 
@@ -128,7 +128,7 @@ def test_a_hundred_megabytes_end_at_the_limit_and_compressed_answers_are_refused
 
 
 def test_a_server_that_drips_costs_the_time_of_its_attempts(served, monkeypatch):
-    monkeypatch.setattr(service, "TIMEOUT", 0.3)
+    monkeypatch.setattr(eutils, "TIMEOUT", 0.3)
     literature, setup = served
     literature.efetch = drip_body
     start = time.monotonic()

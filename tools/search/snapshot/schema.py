@@ -70,9 +70,6 @@ SHADOWS: Final = {
     for name, columns in _SHADOWS.items()
 }
 
-# What `meta` says, in the order in which it is shown. All are text.
-META_KEYS: Final = ("format", "note", "license", "recorded", "made_by", "articles", "figures")
-
 
 class BadRecord(ViewboxError, ValueError):
     """A row that is no article or figure."""

@@ -13,7 +13,6 @@ import re
 import sqlite3
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, TypeVar
 from urllib.parse import quote as quote_url
@@ -35,14 +34,6 @@ COLUMNS: Final[Mapping[str, tuple[Sequence[str], Mapping[str, float]]]] = {
     "figure": (schema.FIGURE_COLUMNS, schema.FIGURE_WEIGHTS),
 }  # of a kind, and the weights of those of its index
 DIGITS: Final = 6  # of a score that count; the last ones differ between machines
-
-
-@dataclass(frozen=True)
-class SnapshotInfo:
-    """What a snapshot says about itself: `meta`, and the first and last year of its articles."""
-
-    meta: dict[str, str]
-    years: tuple[int, int] | None
 
 
 class SnapshotSource:
@@ -122,13 +113,11 @@ class SnapshotSource:
         except BadRecord:
             raise ToolError(f"figure {show_json(uid)}: the snapshot holds no picture of it") from None
 
-    def describe(self) -> SnapshotInfo:
+    def describe(self) -> dict[str, str]:
         """Return what the snapshot says about itself."""
         with self._connect() as connection:
             pairs = connection.execute("SELECT key, value FROM meta ORDER BY key LIMIT 100").fetchall()
-            first, last = connection.execute("SELECT min(year), max(year) FROM articles").fetchone()
-        meta = {key: value for key, value in pairs if isinstance(key, str) and isinstance(value, str)}
-        return SnapshotInfo(meta, (first, last) if isinstance(first, int) and isinstance(last, int) else None)
+        return {key: value for key, value in pairs if isinstance(key, str) and isinstance(value, str)}
 
     @contextmanager
     def _connect(self) -> Iterator[sqlite3.Connection]:

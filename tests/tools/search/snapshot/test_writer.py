@@ -35,7 +35,7 @@ def test_the_same_records_give_the_same_bytes_in_whatever_order_they_are_added(t
 def test_the_latest_record_of_an_identifier_counts(tmp_path):
     path = write_snapshot(tmp_path / "s", [*ARTICLES, Article("11", "Replaced nodules")])
     assert SnapshotSource(path).find_articles(ArticleQuery("replaced")) == [Article("11", "Replaced nodules")]
-    assert SnapshotSource(path).describe().meta["articles"] == "5"
+    assert SnapshotSource(path).describe()["articles"] == "5"
 
 
 def test_an_older_snapshot_stays_until_the_new_one_is_whole_and_a_full_disk_leaves_no_half(tmp_path, monkeypatch):
