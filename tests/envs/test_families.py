@@ -14,6 +14,7 @@ from sklearn.metrics import f1_score
 import viewbox
 from tests.support.coco import coco
 from tests.support.data_kit import write_images, write_jsonl
+from tests.support.replies import call
 from viewbox.core.answers import check_answer
 from viewbox.envs.consultation import find_facts
 from viewbox.errors import BadRow, ConfigError
@@ -278,10 +279,6 @@ def consult(env, *replies):
     given = iter(replies)
     episode = env.play(env.tasks[0], lambda messages: next(given))
     return episode, [result.text for turn in episode.turns for result in turn.tool_results]
-
-
-def call(tool, **arguments):
-    return f"<tool_call>\n{json.dumps({'name': tool, 'arguments': arguments})}\n</tool_call>"
 
 
 def test_patient_and_examinations_answer_from_facts_that_the_model_does_not_see(tmp_path):

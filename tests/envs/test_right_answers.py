@@ -96,40 +96,38 @@ def test_a_mistake_is_named_with_its_component_and_its_cause(folder):
     for said, settings in MISTAKES.items():
         [found] = score_right_answers(make(folder, **settings))
         assert said in "".join(found.warnings)
-
-
-def test_boxes_from_0_to_1_that_are_declared_as_pixels_are_bad_rows(folder):
     rows = [json.loads(line) for line in (folder / "t.jsonl").read_text().splitlines()]
     write_jsonl(folder / "t.jsonl", [{**row, "box": [0.1, 0.2, 0.5, 0.6]} for row in rows])
-    [found] = score_right_answers(make(folder))
+    [found] = score_right_answers(make(folder))  # boxes from 0 to 1 that are declared as pixels are bad rows
     assert "at least one pixel, as xyxy in pixel (perhaps data.boxes.unit: unit)" in found.warnings[0]
     assert score_right_answers(make(folder, data={"boxes": {"unit": "unit"}}))[0].warnings == ()
+
+
+def score_vqa(path, **settings):
+    columns = {"image": "image", "question": "q", "answer": "a"}
+    data = {"source": str(path), "columns": columns, **settings.pop("data", {})}
+    return score_right_answers(viewbox.make("vqa", data=data, **settings))[0].warnings
 
 
 @pytest.mark.parametrize(("kind", "tolerance"), [("csv", 0.05), ("jsonl", 0.05), ("parquet", 0.05), ("csv", 0.0)])
 def test_decimal_commas_beside_a_tolerance_are_warned_of(tmp_path, kind, tolerance):
     write_images(tmp_path, 2)
-    rows = [{"id": f"t{n}", "image": f"{n}.png", "q": "How large?", "a": f"{n},5"} for n in range(2)]
+    rows = [{"image": f"{n}.png", "q": "How large?", "a": f"{n},5"} for n in range(2)]
     path = write_jsonl(tmp_path / "t.jsonl", rows)
     if kind == "csv":
         path = tmp_path / "t.csv"
-        path.write_text("id,image,q,a\n" + "".join(f'{r["id"]},{r["image"]},{r["q"]},"{r["a"]}"\n' for r in rows))
+        path.write_text("image,q,a\n" + "".join(f'{r["image"]},{r["q"]},"{r["a"]}"\n' for r in rows))
     elif kind == "parquet":
         path = tmp_path / "t.parquet"
         parquet.write_table(pa.Table.from_pylist(rows), path)
-    columns = {"id": "id", "image": "image", "question": "q", "answer": "a"}
-    [found] = score_right_answers(
-        viewbox.make("vqa", data={"source": str(path), "columns": columns}, tolerance=tolerance)
-    )
-    assert any("data.cells.decimal" in warning for warning in found.warnings) == bool(tolerance)
+    warned = any("data.cells.decimal" in warning for warning in score_vqa(path, tolerance=tolerance))
+    assert warned == bool(tolerance)
 
 
 def test_hounsfield_units_of_pictures_without_air_are_warned_of(tmp_path):
     nib.save(nib.Nifti1Image(np.full((4, 4, 4), 90, np.int16), np.eye(4)), tmp_path / "v.nii.gz")
     path = write_jsonl(tmp_path / "t.jsonl", [{"image": "v.nii.gz", "q": "?", "a": "x"}])
-    columns = {"image": "image", "question": "q", "answer": "a"}
-    [found] = score_right_answers(viewbox.make("vqa", data={"source": str(path), "columns": columns, "unit": "HU"}))
-    assert "no value of 1 pictures is below 0" in found.warnings[0]
+    assert "no value of 1 pictures is below 0" in score_vqa(path, data={"unit": "HU"})[0]
 
 
 def test_a_right_answer_that_the_environment_refuses_is_warned_of():

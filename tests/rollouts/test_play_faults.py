@@ -15,6 +15,7 @@ import pytest
 from PIL import Image
 from pydantic import BaseModel
 
+from tests.support.replies import call
 from tests.support.tables import each
 from viewbox.core.base import BaseMultiTurnEnv
 from viewbox.core.messages import to_openai_messages
@@ -138,10 +139,6 @@ BAD = (
 )  # fmt: skip
 
 OWN = {tool.__name__: Tool.from_function(tool) for tool in (search, mean, *BAD)}
-
-
-def call(name, **arguments):
-    return f"<tool_call>{json.dumps({'name': name, 'arguments': arguments})}</tool_call>"
 
 
 def bad(name):

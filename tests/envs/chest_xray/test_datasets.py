@@ -8,11 +8,11 @@ import pytest
 from PIL import Image
 
 from tests.support import datasets
+from tests.support.replies import play
 from viewbox import check_rewards
 from viewbox.cli.data import open_data_envs
 from viewbox.configs import schema
 from viewbox.core.base import remove_tools
-from viewbox.engines.scripted import ScriptedPolicy
 from viewbox.envs.chest_xray.env import ChestXray
 from viewbox.errors import ConfigError
 from viewbox.training.findings import check
@@ -34,10 +34,6 @@ def copy(tmp_path):
         return open_data_envs(name, overrides, str(folder))[0]
 
     return run
-
-
-def play(env, task, *replies):
-    return env.play(task, ScriptedPolicy(replies))
 
 
 def score(env, task, answer):

@@ -7,9 +7,9 @@ import pytest
 from PIL import Image
 
 from tests.support.data_kit import write_images, write_jsonl
+from tests.support.replies import call, list_results, play, play_gold
 from viewbox import check_rewards, make
 from viewbox.core.base import get_offered_tools, remove_tools
-from viewbox.engines.scripted import ScriptedPolicy
 from viewbox.envs.chest_xray.cases import QUESTIONS, draw_case, plan_case
 from viewbox.envs.chest_xray.radiographs import SIZE
 from viewbox.errors import ConfigError
@@ -30,18 +30,6 @@ def ground(image: Picture, phrase: str) -> ToolOutput:
 
 ASKED = ("classify", "second_opinion", "ground")
 TOOLS = (classify, Tool.from_function(classify, "second_opinion"), ground, "zoom", "open_image")
-
-
-def call(name, **arguments):
-    return f"<tool_call>{json.dumps({'name': name, 'arguments': arguments})}</tool_call>"
-
-
-def play(env, task, *replies, seed=0):
-    return env.play(task, ScriptedPolicy(replies), seed=seed)
-
-
-def play_gold(env, task):
-    return play(env, task, *env.oracle(task), env.write_answer(task))
 
 
 @pytest.mark.parametrize("form", FORMS)
@@ -112,28 +100,23 @@ def test_the_same_specialist_under_two_names_and_both_films_by_name_where_there_
         assert ("open_image" in get_offered_tools(env, task)) == second
 
 
-def test_the_oracle_asks_the_tools_that_bear_on_the_question_about_every_film():
-    env = make("chest_xray", tools=TOOLS, questions=["compare", "place"], tool_bonus=0.2,
-               bearing={"all": ("classify",), "place": ("ground",)})  # fmt: skip
-    for task in env.tasks[:2]:
+def test_the_oracle_asks_the_tools_that_bear_on_the_question_and_demonstrations_may_guess_or_ask_others():
+    bearing = {"all": ("classify",), "place": ("ground",)}
+    env = make("chest_xray", tools=TOOLS, questions=["compare", "place"], tool_bonus=0.2, bearing=bearing)
+    for task in env.tasks[:2]:  # about every film
         episode = play_gold(env, task)
         assert episode.scores.total == pytest.approx(1.0)
-        names = [result.tool_name for turn in episode.turns for result in turn.tool_results]
         two = task.metadata["question"] == "compare"
-        assert names == (["classify", "classify"] if two else ["ground", "classify"])
-        no_look = play(env, task, env.write_answer(task))
-        assert no_look.scores.total == pytest.approx(0.8)
-
-
-def test_demonstrations_may_guess_or_ask_a_tool_that_does_not_bear_on_the_question():
+        asked = [result.tool_name for result in list_results(episode)]
+        assert asked == (["classify", "classify"] if two else ["ground", "classify"])
+        assert play(env, task, env.write_answer(task)).scores.total == pytest.approx(0.8)  # without a look
     env = make("chest_xray", tools=TOOLS, questions=["which"], bearing={"all": ("classify",)})
     task = env.tasks[0]
     assert env.demonstration(task, 0) == [*env.oracle(task), env.write_answer(task)]
     assert [len(env.demonstration(task, seed, guess=1.0)) for seed in range(4)] == [1] * 4
-    asked = {json.loads(env.demonstration(task, seed, stray=1.0)[0].split("\n")[1])["name"] for seed in range(12)}
-    assert asked == {"second_opinion", "ground"}
-    answers = {env.demonstration(task, seed, stray=1.0)[-1] for seed in range(12)}
-    assert len(answers) > 2  # not always the right one
+    strays = [env.demonstration(task, seed, stray=1.0) for seed in range(12)]
+    assert {json.loads(said[0].split("\n")[1])["name"] for said in strays} == {"second_opinion", "ground"}
+    assert len({said[-1] for said in strays}) > 2  # not always the right one
     with pytest.raises(ConfigError, match="did you mean 'guess'"):
         env.demonstration(task, 0, gues=0.5)
 

@@ -12,6 +12,7 @@ from typer.testing import CliRunner
 
 from tests.support import datasets
 from tests.support.coco import coco
+from tests.support.replies import call
 from viewbox.cli.app import app
 from viewbox.cli.data import open_data_envs
 from viewbox.configs import schema
@@ -150,10 +151,6 @@ def read_corners(box):
     return [box["x"], box["y"], box["x"] + box["width"], box["y"] + box["height"]]
 
 
-def write_call(tool, **arguments):
-    return f"<tool_call>{json.dumps({'name': tool, 'arguments': arguments})}</tool_call>"
-
-
 def play_calls(env, *calls):
     """The episode of the first task with these calls and the right answer, and the results of the calls."""
     replies = iter([*calls, env.write_answer(env.tasks[0])])
@@ -165,8 +162,8 @@ def test_a_patient_and_examinations_answer_in_agentclinic(open_preset):
     env = open_preset("agentclinic_nejm")
     assert "What is the most likely diagnosis?" in env.user_message(env.tasks[0])
     assert "darkening" not in env.user_message(env.tasks[0])
-    asked = write_call("ask_patient", question="For how long has your skin darkened?")
-    episode, results = play_calls(env, asked, write_call("order_exam", name="skin biopsy"))
+    asked = call("ask_patient", question="For how long has your skin darkened?")
+    episode, results = play_calls(env, asked, call("order_exam", name="skin biopsy"))
     assert "darkened for a year" in results[0].text
     assert "banana-shaped bodies" in results[1].text
     assert episode.scores.total == 1.0
@@ -177,7 +174,7 @@ def test_pubmedqa_with_a_search_hides_the_abstract_and_answers_from_a_snapshot(o
     assert "imaged in vivo" in shown.user_message(shown.tasks[0])
     assert "imaged in vivo" not in env.user_message(env.tasks[0])
     assert "Do mitochondria play a role" in env.user_message(env.tasks[0])
-    calls = [write_call(name, query="Kliltolm syndrome") for name in ("search_web", "search_images")]
+    calls = [call(name, query="Kliltolm syndrome") for name in ("search_web", "search_images")]
     episode, (web, images) = play_calls(env, *calls)
     assert "Kliltolm" in web.text
     assert images.image is not None

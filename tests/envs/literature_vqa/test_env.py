@@ -5,25 +5,13 @@ from collections import Counter
 
 import pytest
 
+from tests.support.replies import call, list_results, play
 from tests.support.tables import each
 from viewbox import check_rewards, make
-from viewbox.engines.scripted import ScriptedPolicy
 from viewbox.envs.literature_vqa.world import QUESTIONS, UNKNOWN, draw_case_film, draw_case_slice
 from viewbox.errors import ConfigError
 
 ENV = make("literature_vqa")
-
-
-def call(name, **arguments):
-    return f"<tool_call>{json.dumps({'name': name, 'arguments': arguments})}</tool_call>"
-
-
-def play(env, task, *replies):
-    return env.play(task, ScriptedPolicy(replies))
-
-
-def list_results(episode):
-    return [result for turn in episode.turns for result in turn.tool_results]
 
 
 @each("split", ["train", "test"])

@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+from tests.support.replies import list_results, play, play_gold
 from tests.support.tables import each
 from viewbox import check_rewards, make
 from viewbox.core.base import get_offered_tools
@@ -19,14 +20,6 @@ ENV = make("software_adviser")
 END = json.dumps({"explanation": "I stop here."})
 
 
-def play(env, task, *replies, seed=0):
-    return env.play(task, ScriptedPolicy(replies), seed=seed)
-
-
-def play_gold(env, task):
-    return play(env, task, *env.oracle(task), env.write_answer(task))
-
-
 def find_task(env, category, number=0):
     found = [task for task in env.tasks[:300] if task.reference["category"] == category]
     return found[number]
@@ -34,10 +27,6 @@ def find_task(env, category, number=0):
 
 def search_of(env, task):
     return next(reply for reply in env.oracle(task) if "search_tools" in reply)
-
-
-def list_results(episode):
-    return [result for turn in episode.turns for result in turn.tool_results]
 
 
 # ---- the right answers

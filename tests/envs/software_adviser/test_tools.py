@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.support.replies import call, list_results
 from tests.support.software import Advice, make_tool
 from tests.support.tables import each
 from viewbox import Task
@@ -28,10 +29,6 @@ SENTENCES = {"owner/cutter": "Outlines organs.", "owner/twin": "Outlines organs,
 KNOWN = Repositories({FACTS.repository: FACTS}, SENTENCES)
 
 
-def call(name, **arguments):
-    return f"<tool_call>{json.dumps({'name': name, 'arguments': arguments})}</tool_call>"
-
-
 def play(*replies, repositories=KNOWN, retriever=None, settings=None, images=(), **metadata):
     class Played(Advice):
         pass
@@ -40,10 +37,6 @@ def play(*replies, repositories=KNOWN, retriever=None, settings=None, images=(),
     Played.retriever = retriever or Advice.retriever
     env = Played(**(settings or {}))
     return env.play(Task("t", images, metadata=metadata), ScriptedPolicy([*replies, "done"]))
-
-
-def list_results(episode):
-    return [result for turn in episode.turns for result in turn.tool_results]
 
 
 def get_names(result):

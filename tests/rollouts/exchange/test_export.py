@@ -77,29 +77,13 @@ def test_pairs_are_the_best_and_the_worst_of_a_group(tmp_path):
     assert (report.kept, sum(report.left_out.values())) == (2, 8)
 
 
-@pytest.mark.parametrize(("to", "kept"), [("sft", 2), ("dpo", 2), ("openai", 3)])
+@each("to, kept", [("sft", 2), ("dpo", 2), ("openai", 3)])
 def test_what_a_fault_ended_is_not_learned_from_and_is_counted(tmp_path, to, kept):
-    turns = (Turn("user", "What?"), Turn("assistant", ""))
-    given = [
-        Episode(Task("a"), turns, scores=Scores(total), end_reason=end)
-        for total, end in ((1.0, "answered"), (0.0, "answered"), (0.5, "error"))
-    ]
-    report = export_run(written(tmp_path / "run", *given), to, tmp_path / "out")
+    turns, ends = (Turn("user", "What?"), Turn("assistant", "")), {"answered": (1.0, 0.0), "error": (0.5,)}
+    pairs = [(end, total) for end, totals in ends.items() for total in totals]
+    episodes = [Episode(Task("a"), turns, scores=Scores(total), end_reason=end) for end, total in pairs]
+    report = export_run(written(tmp_path / "run", *episodes), to, tmp_path / "out")
     assert (report.kept, report.left_out["ended by a fault"], report.skipped) == (kept, 3 - kept, 0)
-
-
-@pytest.mark.parametrize(
-    ("to", "name", "says"),
-    [
-        ("sft", "x.jsonl", "a name with .parquet, or --to openai"),
-        ("openai", "x.parquet", "a name with .jsonl, or --to sft"),
-        ("inspect", "x.eval", "a name with .json"),
-        ("hf", "x.parquet", "a name with no ending, or --to sft"),
-    ],
-)
-def test_a_name_of_another_kind_of_file_is_refused(run, tmp_path, to, name, says):  # noqa: F811
-    with pytest.raises(ConfigError, match=says):
-        export_run(run, to, tmp_path / name)
 
 
 def cast(kind):
@@ -129,10 +113,20 @@ def test_a_table_that_another_tool_wrote_again_is_read(run, tmp_path):  # noqa: 
         assert import_file(tmp_path / f"{size}.parquet", "parquet", tmp_path / size).kept == 21
 
 
+NAMED = {  # a name of another kind of file: what is refused
+    ("sft", "x.jsonl"): "a name with .parquet, or --to openai", ("inspect", "x.eval"): "a name with .json",
+    ("openai", "x.parquet"): "a name with .jsonl, or --to sft",
+    ("hf", "x.parquet"): "a name with no ending, or --to sft",
+}  # fmt: skip
+
+
 def test_nothing_is_left_of_an_export_that_fails(run, tmp_path):  # noqa: F811
     for to, options in (("xml", Export()), ("openai", Export(Choice(["nonsense=1"]))), ("dpo", Export(tokens=True))):
         with pytest.raises(ConfigError):
             export_run(run, to, tmp_path / "out", options)
+    for (to, name), says in NAMED.items():
+        with pytest.raises(ConfigError, match=says):
+            export_run(run, to, tmp_path / name)
     assert [path.name for path in tmp_path.iterdir()] == ["run"]
 
 

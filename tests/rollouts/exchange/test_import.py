@@ -117,11 +117,20 @@ def test_images_of_data_urls_and_of_files_beside_are_stored_and_bad_lines_are_na
     assert not any(mark in out + err for mark in ("\x1b", "\u202e"))  # which would act on the terminal
 
 
-@each("source", ["trl", "inspect"])
-def test_a_file_of_another_kind_is_refused_and_leaves_nothing(tmp_path, source):
-    for content in (b"junk", pickle.dumps([1]), b"PAR1junkPAR1", b"PK\x03\x04junk", b"[" * 100_000, b"[]", b""):
+NEAR = [  # kinds that are near, with the way
+    ("openai", {"custom_id": "a", "response": {"body": {}}}, "a line of a batch"),
+    ("openai", {"custom_id": "a", "method": "POST", "body": GOOD}, "joined by custom_id"),
+    ("verifiers", {"prompt": [], "completion": [], "reward": 1.0}, "older results.jsonl"),
+]
+OTHER = (b"junk", pickle.dumps([1]), b"PAR1junkPAR1", b"PK\x03\x04junk", b"[" * 100_000, b"[]", b"")
+
+
+def test_a_file_of_another_kind_is_refused_and_leaves_nothing(tmp_path):
+    files = [(source, json.dumps(row).encode(), says) for source, row, says in NEAR]
+    files += [(source, content, "") for source in ("trl", "inspect") for content in OTHER]
+    for source, content, says in files:
         (tmp_path / "file").write_bytes(content)
-        with pytest.raises(ConfigError):
+        with pytest.raises(ConfigError, match=says):
             import_file(tmp_path / "file", source, tmp_path / "out")
         assert [path.name for path in tmp_path.iterdir()] == ["file"]
 
@@ -172,20 +181,6 @@ def test_a_conversation_keeps_its_name_its_reference_and_its_score(tmp_path, vie
     assert +report.not_held == {"field 'cost'": 1}
     status, out, _ = viewbox("score", tmp_path / "out", "--format", "json")
     assert (status, json.loads(out)["total"]["new"]["mean"]) == (0, 0.25)  # there is no environment to score with
-
-
-@each(
-    "source, row, says",
-    [
-        ("openai", {"custom_id": "a", "response": {"body": {}}}, "a line of a batch"),
-        ("openai", {"custom_id": "a", "method": "POST", "body": GOOD}, "joined by custom_id"),
-        ("verifiers", {"prompt": [], "completion": [], "reward": 1.0}, "older results.jsonl"),
-    ],
-)
-def test_a_file_of_a_near_kind_is_refused_with_the_way(tmp_path, source, row, says):
-    (tmp_path / "rows.jsonl").write_text(json.dumps(row))
-    with pytest.raises(ConfigError, match=says):
-        import_file(tmp_path / "rows.jsonl", source, tmp_path / "out")
 
 
 def test_a_trace_of_verifiers_keeps_its_messages_and_rewards(tmp_path):
@@ -276,7 +271,7 @@ def test_without_the_record_messages_and_scores_come_back(run, tmp_path, form): 
         assert report.not_held["field 'unknown'"] == 21  # plain messages hold no scores
 
 
-def test_edited_messages_win_over_the_record(run, tmp_path):  # noqa: F811
+def test_edited_messages_win_over_the_record_and_scores_are_kept_to_the_last_bit(run, tmp_path):  # noqa: F811
     export_run(run, "openai", tmp_path / "file")
     rows = [json.loads(line) for line in (tmp_path / "file").read_text().splitlines()]
     rows[0]["messages"][-1]["content"] = "edited"
@@ -286,12 +281,9 @@ def test_edited_messages_win_over_the_record(run, tmp_path):  # noqa: F811
     assert first.turns[-1].content == "edited"
     assert second.turns == tuple(replace(turn) for turn in second.turns)
     assert list_wire(tmp_path / "back")[1:] == list_wire(run)[1:]
-
-
-def test_scores_are_kept_to_the_last_bit(tmp_path):
     scores = Scores(1 / 3, {"a": 0.1 + 0.2, "b": None}, {"b": "no judge"})
-    written(tmp_path / "run", *(made(n, scores=scores) for n in range(2)))
+    written(tmp_path / "scored", *(made(n, scores=scores) for n in range(2)))
     for form in ("openai", "inspect"):
-        export_run(tmp_path / "run", form, tmp_path / form)
+        export_run(tmp_path / "scored", form, tmp_path / form)
         import_file(tmp_path / form, form, tmp_path / f"back-{form}")
         assert [one.scores for one in load(tmp_path / f"back-{form}")] == [scores] * 2

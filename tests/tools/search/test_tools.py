@@ -1,10 +1,9 @@
 """`kind: literature`: what both tools declare, what the model reads, and how found pictures are opened and zoomed."""
 
-import json
-
 import numpy as np
 import pytest
 
+from tests.support.replies import call, list_results
 from tests.support.small_literature import SmallLiterature, make_png, make_tools
 from viewbox import BaseMultiTurnEnv, Task, make
 from viewbox.core.tool_calls import MAX_FOUND
@@ -42,14 +41,6 @@ class Films(BaseMultiTurnEnv):
 def play(source, *replies, **settings):
     env = Films(tools=[*make_tools(source), *Films.tools], **settings)
     return env.play(Task("t"), ScriptedPolicy([*replies, "done"]))
-
-
-def call(name, **arguments):
-    return f"<tool_call>{json.dumps({'name': name, 'arguments': arguments})}</tool_call>"
-
-
-def list_results(episode):
-    return [result for turn in episode.turns for result in turn.tool_results]
 
 
 def test_the_kind_declares_both_tools_by_the_name_in_yaml():

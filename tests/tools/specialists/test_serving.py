@@ -1,7 +1,6 @@
 """One model a process: batches of concurrent calls, kept results, and faults that cost only their own call."""
 
 import asyncio
-import gc
 import threading
 
 import numpy as np
@@ -214,19 +213,12 @@ def test_a_model_that_cannot_be_loaded_is_an_error_at_start_up_and_of_each_call_
 
 
 def test_errors_that_are_kept_hold_no_traceback():
-    server = ModelServer(lambda: Mean(trouble={3: lambda: ToolError("no")}))
-    errors = []
-
-    async def ask():
-        for _ in range(3):
-            try:
-                await server.ask(Request(picture(3)))
-            except ToolError as error:
-                errors.append(error)
-
-    asyncio.run(ask())
+    server, errors = ModelServer(lambda: Mean(trouble={3: lambda: ToolError("no")})), []
+    for _ in range(3):
+        with pytest.raises(ToolError) as caught:
+            asyncio.run(server.ask(Request(picture(3))))
+        errors.append(caught.value)
     assert len({id(error) for error in errors}) == 3
-    gc.collect()
 
 
 def test_the_same_model_is_served_once_and_the_smaller_settings_hold():

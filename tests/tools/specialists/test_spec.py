@@ -1,7 +1,6 @@
 """The setting `specialists`: kinds by name, tools appended, errors that name the key, torch loaded by models alone."""
 
 import asyncio
-import json
 import subprocess
 import sys
 from pathlib import Path
@@ -12,6 +11,7 @@ import pytest
 from pydantic import Field
 
 import viewbox
+from tests.support.replies import call
 from viewbox.core.base import BaseMultiTurnEnv, remove_tools
 from viewbox.envs.mixture import Mixture
 from viewbox.errors import ConfigError
@@ -79,10 +79,6 @@ def meter():
     made: dict[str, Meter] = {}
     yield made
     del SPECIALISTS["meter"]
-
-
-def call(name, **arguments):
-    return f"<tool_call>{json.dumps({'name': name, 'arguments': arguments})}</tool_call>"
 
 
 def test_its_tool_is_added_to_those_of_the_environment_which_may_put_it_at_another_place(meter):
