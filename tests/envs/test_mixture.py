@@ -8,6 +8,7 @@ from itertools import islice
 import pytest
 import yaml
 
+from tests.support.saved_episodes import written
 from viewbox import load, make, summarize
 from viewbox.configs.schema import parse
 from viewbox.envs.from_config import build_envs
@@ -15,7 +16,6 @@ from viewbox.envs.mixture import BLOCK, Mixture, MixtureTasks
 from viewbox.errors import ConfigError
 from viewbox.records import Task
 from viewbox.rollouts.scoring.rescore import score_run
-from viewbox.rollouts.store.writer import EpisodeWriter
 from viewbox.training.plan import Plan
 from viewbox.training.resume import RunLocation
 from viewbox.training.run import Run
@@ -113,9 +113,7 @@ def test_an_environment_may_have_a_reward_of_its_own():
 
 
 def save(env, folder, **sections):
-    with EpisodeWriter(folder / "episodes") as writer:
-        for task in env.tasks[:4]:
-            writer.append(play_right(env, task))
+    written(folder / "episodes", *(play_right(env, task) for task in env.tasks[:4]))
     config = {"model": {"name": "m"}, "env": {"name": "mixture", "environments": {**SECTIONS, **sections}}}
     (folder / "config.yaml").write_text(yaml.safe_dump(config))
 

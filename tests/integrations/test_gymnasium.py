@@ -169,7 +169,7 @@ def test_vectors_give_what_single_environments_give():
         envs.close()
 
 
-def test_it_works_inside_a_running_event_loop_and_with_gymnasiums_wrappers():
+def test_it_works_inside_a_running_event_loop_with_gymnasiums_wrappers_and_a_mixture_hands_its_tasks_on():
     async def play():
         env = RecordEpisodeStatistics(TimeLimit(make_env(), 2))
         env.reset(options={"task": 1})
@@ -179,12 +179,8 @@ def test_it_works_inside_a_running_event_loop_and_with_gymnasiums_wrappers():
     *_, reward, terminated, _, info = asyncio.run(play())
     assert terminated
     assert info["episode"]["r"] == reward == info["record"].scores.total
-
-
-def test_a_mixture_hands_its_tasks_on():
-    env = ViewboxGymEnv(
-        "mixture", environments={"digits": {"num_tasks": 2}, "hard": {"name": "digits", "num_tasks": 2}}
-    )
+    digits = {"name": "digits", "num_tasks": 2}
+    env = ViewboxGymEnv("mixture", environments={"digits": digits, "hard": digits})
     env.reset(seed=0, options={"task": 1})
     *_, reward, terminated, _, info = env.step(env.session.played.write_answer(env.session.state.task))
     assert terminated

@@ -10,7 +10,7 @@ import pytest
 from msgspec.structs import replace
 from PIL import Image
 
-from tests.support.saved_episodes import made, run, written  # noqa: F401
+from tests.support.saved_episodes import made, run, without_uris, written  # noqa: F401
 from tests.support.tables import each
 from viewbox.core.messages import to_openai_messages
 from viewbox.errors import ConfigError
@@ -20,7 +20,6 @@ from viewbox.rollouts.exchange.conversation import list_messages
 from viewbox.rollouts.exchange.export import export_run
 from viewbox.rollouts.exchange.importing import import_file
 from viewbox.rollouts.store.reader import load
-from viewbox.rollouts.store.writer import EpisodeWriter
 
 PICTURE = Image.new("RGB", (6, 4), (9, 8, 7))
 URL = ImageRef.of(PICTURE).to_data_url()
@@ -223,17 +222,13 @@ def list_wire(folder):
     return [to_openai_messages(list_messages(episode)) for episode in load(folder)]
 
 
-def strip_places(episode):
-    """Its JSON without the files in which its images are."""
-    return json.loads(episode.to_json(), object_hook=lambda found: {k: v for k, v in found.items() if k != "uri"})
-
-
 @each("form", ["openai", "inspect", "parquet"])
 def test_an_exported_run_comes_back_whole(run, tmp_path, form):  # noqa: F811
     export_run(run, form, tmp_path / "file")
     report = import_file(tmp_path / "file", form, tmp_path / "back")
     assert (report.kept, sum(report.left_out.values()), +report.not_held) == (21, 0, {})
-    assert [strip_places(one) for one in load(tmp_path / "back")] == [strip_places(one) for one in load(run)]
+    back, before = ([without_uris(one.to_json()) for one in load(folder)] for folder in (tmp_path / "back", run))
+    assert back == before
     for episode in load(tmp_path / "back"):
         for image in [image for turn in episode.turns for image in turn.images]:
             assert ImageRef.of(image.open()).hash == image.hash
@@ -243,9 +238,7 @@ def test_an_exported_run_comes_back_whole(run, tmp_path, form):  # noqa: F811
 def test_thinking_beside_replies_and_why_they_ended_come_back(tmp_path, form):
     said = (Turn("assistant", "", reasoning="It is gray, so", finish_reason="length"), Turn("assistant", "Six."))
     episode = Episode(Task("a"), (Turn("user", "What?"), *said), environment="x")
-    with EpisodeWriter(tmp_path / "run") as writer:
-        writer.append(episode)
-    export_run(tmp_path / "run", form, tmp_path / "file")
+    export_run(written(tmp_path / "run", episode), form, tmp_path / "file")
     import_file(tmp_path / "file", form, tmp_path / "back")
     assert next(iter(load(tmp_path / "back"))).turns == episode.turns
     if form != "parquet":  # messages alone hold the thinking

@@ -10,7 +10,7 @@ import sqlite3
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
+from contextlib import ExitStack, closing
 from functools import partial
 
 import pytest
@@ -39,17 +39,13 @@ def hurry(monkeypatch):
 @pytest.fixture
 def served():
     """A judge of `report` whose endpoint gives these answers, the last one for ever: (judge, server)."""
-    running = []
+    with ExitStack() as running:
 
-    def make(*answers, by=None, **settings):
-        context = serve(by or make_script(*answers))
-        server = context.__enter__()
-        running.append(context)
-        return JudgeReward("report", endpoint=server.url, model="m", **settings), server
+        def make(*answers, **settings):
+            server = running.enter_context(serve(make_script(*answers)))
+            return JudgeReward("report", endpoint=server.url, model="m", **settings), server
 
-    yield make
-    for context in running:
-        context.__exit__(None, None, None)
+        yield make
 
 
 def judged(judge, text="a nodule"):

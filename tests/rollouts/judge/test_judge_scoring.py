@@ -7,8 +7,8 @@ import threading
 
 import pytest
 import yaml
-from msgspec.structs import replace
 
+from tests.support.saved_episodes import written
 from tests.support.servers import make_completion, make_response, make_script, serve
 from viewbox.cli import app as cli
 from viewbox.envs.digits import Digits, viewer
@@ -19,7 +19,6 @@ from viewbox.rollouts.play import play_many
 from viewbox.rollouts.scoring.metrics import compute_episode_metrics
 from viewbox.rollouts.scoring.rescore import score_run
 from viewbox.rollouts.store.reader import load
-from viewbox.rollouts.store.writer import EpisodeWriter
 
 COUNT = 24
 
@@ -31,17 +30,13 @@ def by_its_number(body, number):
 
 
 def made(number, environment=""):
-    return Episode(
-        Task(f"t{number}", reference={"report": "gold"}), (), {"report": f"answer {number}"}, environment=environment
-    )
+    task = Task(f"t{number}", reference={"report": "gold"})
+    return Episode(task, (), {"report": f"answer {number}"}, environment=environment)
 
 
 @pytest.fixture
 def store(tmp_path):
-    with EpisodeWriter(tmp_path / "store") as writer:
-        for number in range(COUNT):
-            writer.append(made(number))
-    return tmp_path / "store"
+    return written(tmp_path / "store", *map(made, range(COUNT)))
 
 
 def judge_at(url, **settings):
@@ -101,10 +96,8 @@ def test_the_command_judges_by_a_yaml_and_prints_the_counts(store, tmp_path, mon
         with pytest.raises(SystemExit) as caught:
             cli.main()
     assert not caught.value.code
-    assert (
-        "judge/calls: 24, judge/cached: 0, judge/unreachable: 0, judge/unreadable: 0, judge/refused: 0"
-        in capsys.readouterr().out
-    )
+    said = "judge/calls: 24, judge/cached: 0, judge/unreachable: 0, judge/unreadable: 0, judge/refused: 0"
+    assert said in capsys.readouterr().out
 
 
 def test_a_reward_that_raises_in_a_thread_is_reported_with_its_line(store):
@@ -146,8 +139,7 @@ def run(tmp_path, monkeypatch):
         monkeypatch.chdir(tmp_path)
         (tmp_path / "run").mkdir()
         (tmp_path / "run" / "config.yaml").write_text(yaml.safe_dump({"env": {"name": name.format(module=module)}}))
-        with EpisodeWriter(tmp_path / "run" / "episodes") as writer:
-            writer.append(made(0, environment="scans"))
+        written(tmp_path / "run" / "episodes", made(0, environment="scans"))
         return tmp_path / "run"
 
     return make
@@ -164,10 +156,9 @@ def test_episodes_of_a_restricted_environment_are_shown_to_a_judge_on_this_machi
 def test_episodes_of_an_environment_that_cannot_be_found_stay(run, tmp_path):
     with pytest.raises(ConfigError, match="gone:Scans: this environment cannot be created"):
         score_run(run(True, name="gone:Scans"), reward=judge_at(REMOTE))
-    with EpisodeWriter(tmp_path / "store") as writer:  # without a config the environment that the episode names decides
-        writer.append(replace(made(0), environment="nobody_knows"))
+    store = written(tmp_path / "store", made(0, environment="nobody_knows"))  # which decides without a config
     with pytest.raises(ConfigError, match="nobody_knows: this environment cannot be created"):
-        score_run(tmp_path / "store", reward=judge_at(REMOTE))
+        score_run(store, reward=judge_at(REMOTE))
 
 
 class Waits:

@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 from msgspec.structs import replace
 
+from tests.support.saved_episodes import without_uris, written
 from tests.support.tables import each
 from viewbox.errors import StoreError
 from viewbox.images.ref import ImageRef
@@ -30,10 +31,6 @@ STORED, LABELS = 0.9175309619875076, 2 / 3  # mean scores, as they were computed
 
 def read_raw(run):
     return [json.loads(line) for line in (run / "episodes" / "episodes.jsonl").read_bytes().splitlines()]
-
-
-def without_uris(text):
-    return json.loads(text, object_hook=lambda d: {key: value for key, value in d.items() if key != "uri"})
 
 
 def iter_refs(episode):
@@ -80,15 +77,8 @@ def make(name="t", length=3, image=0):
     return Episode(Task(name, (ref,)), tokens=EpisodeTokens(ids, ids, (1,) * length, (-0.5,) * length, (ref,), 1))
 
 
-def write(path, *episodes):
-    with EpisodeWriter(path) as writer:
-        for episode in episodes:
-            writer.append(episode)
-    return path
-
-
 def make_run(tmp_path):
-    return write(tmp_path / "run", make("a", 3, 0), make("b", 4, 1), make("c", 0, 0))
+    return written(tmp_path / "run", make("a", 3, 0), make("b", 4, 1), make("c", 0, 0))
 
 
 @pytest.fixture
@@ -131,7 +121,7 @@ def test_another_format_is_refused_with_the_one_that_is_known(tmp_path, content)
 
 
 def test_each_writer_and_its_copy_in_a_forked_process_have_shards_of_their_own(run, tmp_path):
-    write(run, make("d"))
+    written(run, make("d"))
     with EpisodeWriter(run) as one, EpisodeWriter(run) as other:
         for number in range(3):
             one.append(make(f"one{number}", number + 1))
@@ -228,7 +218,7 @@ def test_rows_that_are_not_there_or_were_changed_cost_their_episode(tmp_path, pl
 
 def test_many_shards_are_read_with_few_open_files(tmp_path):
     for number in range(40):
-        write(tmp_path, make(f"t{number}", number + 1))
+        written(tmp_path, make(f"t{number}", number + 1))
     episodes = iter(load(tmp_path, tokens=True))
     next(episodes)
     assert [len(episode.tokens.mask) for episode in episodes] == list(range(2, 41))
