@@ -127,22 +127,16 @@ def test_a_hostile_message_is_an_error_and_the_session_goes_on_and_holds_no_righ
             assert result.observation.messages or result.done
 
 
-def test_a_bug_of_the_environment_costs_its_episode():
-    with serve_app(build_app(f"{__file__}:Breaks", SETTINGS)) as address, ViewboxClient(address).sync() as client:
+def test_a_bug_of_the_environment_costs_its_episode_and_more_sessions_than_allowed_are_refused_in_words():
+    app = build_app(f"{__file__}:Breaks", SETTINGS, max_sessions=1)
+    with serve_app(app) as address, ViewboxClient(address).sync() as client:
         client.reset(task=0)
+        with connect(address.replace("http", "ws") + "/ws") as second:
+            assert json.loads(second.recv())["data"]["code"] == "CAPACITY_REACHED"
         result = client.step(ENV.write_answer(ENV.tasks[0]))
         assert (result.done, result.reward, result.observation.end_reason) == (True, None, "error")
         assert "the author's bug" in result.observation.problem
         assert client.reset(task=1).observation.messages
-
-
-def test_more_sessions_than_allowed_are_refused_in_words():
-    app = build_app("digits", SETTINGS, max_sessions=1)
-    with serve_app(app) as address, ViewboxClient(address).sync() as first:
-        first.reset(task=0)
-        with connect(address.replace("http", "ws") + "/ws") as second:
-            assert json.loads(second.recv())["data"]["code"] == "CAPACITY_REACHED"
-        assert first.step("no").observation.messages
 
 
 def ask(address, method):

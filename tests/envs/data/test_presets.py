@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 from tests.support import datasets
 from tests.support.coco import coco
-from tests.support.replies import call
+from tests.support.replies import call, list_results, play
 from viewbox.cli.app import app
 from viewbox.cli.data import open_data_envs
 from viewbox.configs import schema
@@ -153,9 +153,8 @@ def read_corners(box):
 
 def play_calls(env, *calls):
     """The episode of the first task with these calls and the right answer, and the results of the calls."""
-    replies = iter([*calls, env.write_answer(env.tasks[0])])
-    episode = env.play(env.tasks[0], lambda messages: next(replies))
-    return episode, [result for turn in episode.turns for result in turn.tool_results]
+    episode = play(env, env.tasks[0], *calls, env.write_answer(env.tasks[0]))
+    return episode, list_results(episode)
 
 
 def test_a_patient_and_examinations_answer_in_agentclinic(open_preset):

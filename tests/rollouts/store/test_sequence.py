@@ -53,7 +53,7 @@ def test_next_goes_on_in_the_last_walk(store):
     assert number_of(next(episodes)) == 1
 
 
-def test_bad_lines_have_no_place_if_they_are_skipped(damaged):
+def test_bad_lines_have_no_place_if_they_are_skipped_and_are_errors_where_they_are_otherwise(damaged):
     episodes = load(damaged, errors="skip")
     assert len(episodes) == 40
     assert (number_of(episodes[9]), episodes.line) == (9, 10)
@@ -61,6 +61,12 @@ def test_bad_lines_have_no_place_if_they_are_skipped(damaged):
     for _ in range(2):
         assert list_numbers(episodes) == list(range(40))
         assert (episodes.skipped, list(episodes.unreadable)) == (1, [12])
+    episodes = load(damaged)
+    assert len(episodes) == 41
+    assert number_of(episodes[11]) == 10
+    for read in (lambda: episodes[10], lambda: list(episodes)):
+        with pytest.raises(StoreError, match=r"episodes\.jsonl, line 12: "):
+            read()
 
 
 def test_a_line_that_is_damaged_after_its_place_was_read_says_why(store):
@@ -72,16 +78,6 @@ def test_a_line_that_is_damaged_after_its_place_was_read_says_why(store):
     with pytest.raises(StoreError, match=r"line 1: not an episode: Expected `object`, got `array`"):
         episodes[0]
     assert (episodes.skipped, episodes.unreadable) == (0, {})
-
-
-def test_bad_lines_are_errors_where_they_are_otherwise(damaged):
-    episodes = load(damaged)
-    assert len(episodes) == 41
-    assert number_of(episodes[11]) == 10
-    with pytest.raises(StoreError, match=r"episodes\.jsonl, line 12: "):
-        episodes[10]
-    with pytest.raises(StoreError, match=r"episodes\.jsonl, line 12: "):
-        list(episodes)
 
 
 def test_scores_of_a_column_have_their_place_too(store):

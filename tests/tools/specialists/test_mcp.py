@@ -181,18 +181,15 @@ def test_a_mistake_is_named_with_what_is_allowed():
         assert says in str(caught.value)
 
 
-def test_a_missing_program_or_package_is_named(monkeypatch):
+def test_a_missing_program_or_package_is_named_and_restricted_pictures_go_to_this_machine_only(monkeypatch):
+    assert ask(make_env(cls=ClosedWard), "hospital_measure_heart", image="image_1").error is None
+    with pytest.raises(ConfigError, match=r"specialists\.hospital sends pictures to https://models\.example"):
+        make_env(cls=ClosedWard, url="https://models.example/mcp")
     with pytest.raises(ConfigError, match=r"specialists\.hospital\.command: there is no program 'no-such-server'"):
         make_env(command=["no-such-server"]).prepare()
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     with pytest.raises(ConfigError, match=r"needs the package mcp; install it with pip install 'viewbox\[mcp\]'"):
         make_env().prepare()
-
-
-def test_restricted_pictures_go_to_this_machine_only():
-    assert ask(make_env(cls=ClosedWard), "hospital_measure_heart", image="image_1").error is None
-    with pytest.raises(ConfigError, match=r"specialists\.hospital sends pictures to https://models\.example"):
-        make_env(cls=ClosedWard, url="https://models.example/mcp")
 
 
 def test_what_the_command_prints_is_a_config_and_its_mistakes_are_those_of_the_config():

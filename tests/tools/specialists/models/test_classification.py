@@ -163,9 +163,13 @@ def test_a_setting_that_cannot_hold_is_named(tmp_path, spec, key, says):
     assert says in str(caught.value)
 
 
-def test_code_in_a_model_folder_is_not_run(tmp_path):
+def test_code_in_a_model_folder_is_not_run_and_a_config_that_names_code_of_a_hub_repository_is_refused(tmp_path):
     folder = Path(save_vit(tmp_path / "model"))
-    ran = tmp_path / "RAN"
+    for named in ("gift/kernel", {"": "gift/kernel"}):
+        edit_config(attn_implementation=named)(folder)
+        with pytest.raises(ConfigError, match=r"code of a hub repository; allowed: one that is part of transformers"):
+            make(folder).prepare()
+    folder, ran = Path(save_vit(tmp_path / "other")), tmp_path / "RAN"
     (folder / "gift.py").write_text(f"from pathlib import Path\nPath({str(ran)!r}).touch()\nclass Thing: pass\n")
     for name, classes in {
         "config.json": {"AutoConfig": "gift.Thing", "AutoModelForImageClassification": "gift.Thing"},
@@ -177,14 +181,6 @@ def test_code_in_a_model_folder_is_not_run(tmp_path):
     with pytest.raises(ConfigError):
         make(folder).prepare()
     assert not ran.exists()
-
-
-@pytest.mark.parametrize("named", ["gift/kernel", {"": "gift/kernel"}])
-def test_a_config_that_names_code_of_a_hub_repository_is_refused(tmp_path, named):
-    folder = Path(save_vit(tmp_path))
-    edit_config(attn_implementation=named)(folder)
-    with pytest.raises(ConfigError, match=r"code of a hub repository; allowed: one that is part of transformers"):
-        make(folder).prepare()
 
 
 def test_a_missing_package_is_named(tmp_path, monkeypatch):
