@@ -146,12 +146,17 @@ SERVERS = {
 
 
 @pytest.mark.parametrize("answer", SERVERS.values(), ids=SERVERS)
-def test_an_address_that_gets_the_key_and_is_no_mcp_server_ends_the_run_at_its_start(answer, monkeypatch):
-    monkeypatch.setenv("WARD_API_KEY", "sesame-4711-open-door")
+def test_an_address_that_is_no_mcp_server_ends_the_run_at_its_start(answer):
     with serve(make_script(answer)) as server, pytest.raises(ConfigError, match="the MCP server http://") as caught:
-        make_env(url=server.url, max_reply=2**20, api_key_env="WARD_API_KEY").prepare()
+        make_env(url=server.url, max_reply=2**20).prepare()
     assert caught.value.key == "specialists.hospital"
     assert server.flooded < 20 * 2**20
+
+
+def test_the_key_is_sent_to_the_address(monkeypatch):
+    monkeypatch.setenv("WARD_API_KEY", "sesame-4711-open-door")
+    with serve(make_script(make_response(500, "no"))) as server, pytest.raises(ConfigError):
+        make_env(url=server.url, api_key_env="WARD_API_KEY").prepare()
     assert {request["headers"]["Authorization"] for request in server.requests} == {"Bearer sesame-4711-open-door"}
 
 
