@@ -79,9 +79,9 @@ def test_the_shipped_facts_and_snapshot_are_those_that_the_script_invents_and_no
     assert [fact.evidence for fact in read_facts()] == [fact.evidence for fact in WORLD.find_support()]
     info = SHIPPED.describe()
     articles = [written.article for written in WORLD.write_articles()]
-    assert (info.meta["articles"], info.meta["figures"]) == (str(len(articles)), str(FIGURES.COUNT))
+    assert (info["articles"], info["figures"]) == (str(len(articles)), str(FIGURES.COUNT))
     assert 280 <= len(articles) <= 330
-    assert "invented" in info.meta["note"]
+    assert "invented" in info["note"]
     for article in articles:
         assert article in SHIPPED.find_articles(ArticleQuery(article.title, limit=10))
         assert len(article.pmid) == 9
