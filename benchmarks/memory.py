@@ -15,7 +15,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from live_bytes import LiveBytes
 from peft import get_peft_model
 from scripted_case import PATCH, CaseSize, Stage
 from transformers import AutoConfig, AutoModelForImageTextToText
@@ -24,7 +23,7 @@ from viewbox.configs.schema import Config, parse
 from viewbox.training import precision
 from viewbox.training.generation import use_for_generation
 from viewbox.training.memory.forecast import GIB, predict_workload
-from viewbox.training.memory.measure import run_updates
+from viewbox.training.memory.measure import LiveBytes, run_updates
 from viewbox.training.memory.workload import Workload, build_blank, count_bytes
 from viewbox.training.plan import read_known_models
 from viewbox.training.trainer_args import build_trainer_arguments

@@ -89,8 +89,8 @@ def measure() -> dict[str, int]:
 
         def count_bytes(*args: Any) -> dict[str, Any]:
             batch = build(*args)
-            values = [pixels.values for pixels in trainer.log_probs.pixels.values()]
-            held.append(sum(tensor.nbytes for tensor in [*values, batch.get("pixel_values", torch.empty(0))]))
+            pictures = sum(pixels.inputs["pixel_values"].nbytes for pixels in trainer.log_probs.pixels.values())
+            held.append(pictures + batch.get("pixel_values", torch.empty(0)).nbytes)
             return batch
 
         trainer.build_loss_tensors = count_bytes

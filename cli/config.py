@@ -124,7 +124,7 @@ def format_table(forecast: "Forecast") -> str:
     """Return the parts of each phase in GiB, the peaks, and whether they fit."""
     from ..training.memory.forecast import GIB, USABLE
 
-    lines = [forecast.workload.describe(), *([f"not counted: {forecast.left_out}"] if forecast.left_out else [])]
+    lines = [forecast.workload.describe()]
     for phase in forecast.phases:
         slots = f", {forecast.slots} episodes at once" if phase.name == "generation" else ""
         large = {name: size for name, size in phase.parts.items() if size >= GIB / 200}

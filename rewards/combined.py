@@ -67,6 +67,10 @@ class CombinedReward:
         )
 
     @cached_property
+    def _is_in_order(self) -> bool:
+        return [name for name, *_ in self._steps] == list(self.components)
+
+    @cached_property
     def is_blocking(self) -> bool:
         """Whether a reward inside waits for a network; then it must not be called on an event loop."""
         return is_blocking(self)
@@ -138,7 +142,7 @@ class CombinedReward:
             if value is not None:
                 total += value * component.weight
                 weights += component.weight
-        if inside or tuple(scores) != tuple(self.components):  # listed in the order of the components
+        if inside or not self._is_in_order:  # listed in the order of the components
             nested = {name: [(f"{name}.{key}", score) for key, score in inside[name].items()] for name in inside}
             listed = ((name, scores[name]) for name in self.components)
             scores = dict(pair for own in listed for pair in (own, *nested.get(own[0], ())))

@@ -1,7 +1,7 @@
 """Whether the answer equals the gold: for labels, choices and numbers."""
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from functools import cached_property
 from typing import Annotated
 
@@ -49,11 +49,11 @@ class ExactMatchReward:
     def __call__(self, answer: Answer, reference: Reference) -> float:
         values = get_accepted_values(get_field(reference, self.reference_field or self.field))
         golds = [normalize(value) for value in values]
-        accepted = {gold.text for gold in golds}
+        accepted: Collection[str] = [gold.text for gold in golds]
         if self._spellings:
-            accepted = accepted.union(*(self._spellings.get(gold, ()) for gold in accepted))
+            accepted = set(accepted).union(*(self._spellings.get(gold, ()) for gold in accepted))
         raw = to_text(get_field(answer, self.field))
-        if len(raw) > min(MAX_TEXT, 4 * max(map(len, accepted), default=0) + 256):
+        if len(raw) > 256 and len(raw) > min(MAX_TEXT, 4 * max(map(len, accepted), default=0) + 256):
             return 0.0
         said = normalize(raw)
         if said.text in accepted:

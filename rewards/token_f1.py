@@ -36,6 +36,7 @@ _NAME = "\u02b9"  # stands behind a letter that is a name; part of a word
 _NAMED = frozenset(("class", "factor", "grade", "group", "hepatitis", "influenza", "stage", "type", "vitamin"))
 _BOTH_WAYS = 1 / 3  # what a word is worth that one side both affirms and denies
 _EXTRA_LENGTH = 5_000  # an answer may have this many characters beyond four times the gold's
+_NO_WORDS: frozenset[str] = frozenset()
 
 
 class _Gold(NamedTuple):
@@ -123,13 +124,17 @@ class TokenF1Reward:
         """Return the answer's text and the accepted golds; no golds if the two cannot be compared."""
         text = self._read_text(get_field(answer, self.field))
         accepted = get_accepted_values(get_field(reference, self.reference_field or self.field))
-        golds = [self._read_text(value) for value in accepted]
-        if not text or not golds or len(text) > min(MAX_TEXT, _EXTRA_LENGTH + 4 * max(map(len, golds))):
+        most = MAX_TEXT
+        if len(text) > _EXTRA_LENGTH:
+            most = min(most, _EXTRA_LENGTH + 4 * max((len(self._read_text(value)) for value in accepted), default=0))
+        if not text or len(text) > most:
             return text, []
-        return text, [_prepare_gold(gold, self.negation_scope, self._ignored) for gold in golds]
+        return text, [_prepare_gold(self._read_text(value), self.negation_scope, self._ignored) for value in accepted]
 
     def _read_text(self, value: object) -> str:
         """Return the text of a value; true is yes, and false is no."""
+        if type(value) is str and len(value) >= 12:  # most are
+            return value
         text = to_text(value)
         is_short = self.negation_scope and len(text) < 12
         return normal if is_short and (normal := normalize(text).text) in ("yes", "no") else text
@@ -151,7 +156,9 @@ def _compute_f1(words: list[str], both_ways: frozenset[str], gold: _Gold, text: 
     if not common:
         return 0.0, 0.0
     shared: float = len(common)
-    unequal = both_ways ^ gold.both_ways  # both affirmed and denied on one side only
+    unequal = (
+        both_ways ^ gold.both_ways if both_ways or gold.both_ways else _NO_WORDS
+    )  # both affirmed and denied on one side only
     if unequal or len(distinct) < len(kept):  # or a word is repeated
         counts = Counter(kept)
         each = {word: min(counts[word], gold.counts[word]) for word in common}
@@ -184,12 +191,13 @@ def _prepare_gold(text: str, scope: bool, ignored: frozenset[str]) -> _Gold:
 def _split_text(text: str, scope: bool, ignored: frozenset[str]) -> tuple[list[str], frozenset[str]]:
     """Return the words in order, and those that are both affirmed and denied."""
     if not scope:
-        return _TOKEN.findall(fold_text(text)), frozenset()
+        return _TOKEN.findall(fold_text(text)), _NO_WORDS
     words, denies = split_words(text)
     if not _list_letters(ignored).isdisjoint(words):
         words, denies = split_words(_mark_names(text, ignored))
-    both = {word[1:] for word in words if word[0] == MARK}.intersection(words) if denies else ()
-    return words, frozenset(both)
+    if not denies:
+        return words, _NO_WORDS
+    return words, frozenset({word[1:] for word in words if word[0] == MARK}.intersection(words))
 
 
 @lru_cache(maxsize=16)

@@ -5,6 +5,7 @@ import torch
 from tests.test_benchmarks import load
 from viewbox.engines.hf import chat_tokens, engine
 from viewbox.engines.hf.architectures import Architecture
+from viewbox.training.memory.measure import LiveBytes
 
 PICTURES = load("picture_cost")
 
@@ -22,7 +23,7 @@ def test_a_step_prepares_each_distinct_picture_once(monkeypatch):
 
 def test_living_bytes_are_counted():
     a, b = torch.ones(8, 16), torch.ones(16, 4)
-    with load("live_bytes").LiveBytes([a, b]) as counter:
+    with LiveBytes([a, b]) as counter:
         first = a @ b
         del first
         second = a @ b

@@ -8,8 +8,10 @@ import viewbox
 from viewbox import plugins
 from viewbox.errors import ConfigError
 from viewbox.rewards import build
+from viewbox.rewards.declare import REWARD_TYPES
 from viewbox.rollouts.scoring.saved_run import SavedRun, make_environment
 from viewbox.tools.specialists import get_specialist_class
+from viewbox.tools.specialists.spec import SPECIALISTS
 
 CODE = """
 import viewbox
@@ -56,6 +58,8 @@ def installed(tmp_path, monkeypatch):
     yield
     plugins._read_entry_points.cache_clear()
     sys.modules.pop("spots_of_others", None)
+    REWARD_TYPES.pop("spotted", None)  # a page of all settings, and a message, would name them
+    SPECIALISTS.pop("spotter", None)
 
 
 def test_names_of_an_installed_package_stand_in_configs(installed):

@@ -24,6 +24,7 @@ from ..utils.exit_status import guard, log_failures
 from ..utils.files import expand_path
 from ..utils.secrets import mask_settings
 from ..utils.terminal import describe_error, make_line
+from . import dry_run
 from .findings import check
 from .plan import Plan
 
@@ -86,7 +87,8 @@ def _main(argv: Sequence[str] | None) -> int:
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s")
     logging.getLogger("bitsandbytes").setLevel(logging.ERROR)  # it advises a package that loads code from the hub
     check_kept("transformers")
-    plan = check(Plan(configs.load(arguments.config, arguments.overrides)), shown=arguments.dry_run)
+    plan = Plan(configs.load(arguments.config, arguments.overrides))
+    check(plan, dry_run.ROWS if arguments.dry_run else ())
     name = "config" if is_pipe(arguments.config) else Path(arguments.config).stem
     if arguments.dry_run:
         plan.lines["resume"] = _find_run(plan.config, name, arguments.resume)[1]
@@ -97,8 +99,6 @@ def _main(argv: Sequence[str] | None) -> int:
 
 
 def _print_report(plan: Plan, *, as_json: bool) -> None:
-    from . import dry_run
-
     found = {**plan.lines, "notes": plan.notes, "warnings": plan.warnings}
     report = {"config": mask_settings(plan.config.model_dump(exclude_none=True)), "resolved": found}
     print(json.dumps(report, indent=2, default=list) if as_json else dry_run.render_report(plan))

@@ -10,7 +10,7 @@ import os
 import shutil
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from itertools import groupby, islice
 from pathlib import Path
@@ -51,18 +51,16 @@ class Row(NamedTuple):
     needs: tuple[Callable[[Plan], object], ...] = ()
 
 
-def check(plan: Plan, *, shown: bool = False) -> Plan:
+def check(plan: Plan, shown: Iterable[Row] = ()) -> Plan:
     """Ask the rows of a plan, and return it.
 
     Args:
-        shown: also those of a dry run, which open more images and play right answers.
+        shown: more rows, such as those of a dry run, which open more images and play right answers.
 
     Raises:
         ViewboxError: what is wrong with the first stage that has errors, each with the line of the file that sets it.
     """
-    from . import dry_run
-
-    for stage, rows in groupby((*ROWS, *(dry_run.ROWS if shown else ())), key=lambda row: row.stage):
+    for stage, rows in groupby((*ROWS, *shown), key=lambda row: row.stage):
         errors, failed = list[ViewboxError](), set[object]()
         for row in rows:
             if failed & set(row.needs):

@@ -54,7 +54,7 @@ class _Decoder(local):
             object_pairs_hook=self._build_object,
             parse_constant=lambda name: self.complaints.append(f"{name} is not a JSON number"),
             parse_int=lambda digits: self._note(*parse_integer(digits)),
-            parse_float=lambda digits: self._note(*parse_float(digits)),
+            parse_float=self._read_float,
         )
 
     def _build_object(self, pairs: list[tuple[str, Any]]) -> Any:
@@ -62,6 +62,10 @@ class _Decoder(local):
             return build_object(pairs)
         except ValueError as error:
             return self._note(dict(pairs), str(error))
+
+    def _read_float(self, digits: str) -> Any:
+        value = float(digits)
+        return value if math.isfinite(value) else self._note(*parse_float(digits))
 
     def _note(self, value: object, complaint: str | None) -> object:
         if complaint is not None:
@@ -87,7 +91,8 @@ def decode_json(text: str, begin: int = 0) -> ReadJson:
         return ReadJson(None, error.pos, f"{error.msg} at character {error.pos}")
     except RecursionError:
         return ReadJson(None, len(text), f"nested more than {MAX_DEPTH} deep")
-    excess = _describe_excess(value) if isinstance(value, dict | list) else None
+    is_short = end - begin < MAX_VALUES and text.count("{", begin, end) + text.count("[", begin, end) <= MAX_DEPTH
+    excess = None if is_short or not isinstance(value, dict | list) else _describe_excess(value)
     complaint = _THREAD.complaints[0] if _THREAD.complaints else excess
     if complaint is None and text.find("\\u", begin, end) >= 0:  # an escape may be half of a surrogate pair
         value = map_texts(value, replace_surrogates)

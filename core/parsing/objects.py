@@ -9,7 +9,7 @@ import json
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from itertools import islice, starmap
 from typing import Any, NamedTuple
 
@@ -46,6 +46,12 @@ class AnswerFields:
     def from_schema(cls, schema: Mapping[str, object]) -> "AnswerFields":
         """Return the fields of `schema` (JSON Schema, local references followed); cached by schema."""
         return _read_fields(json.dumps(thaw(schema)))
+
+    @cached_property
+    def plain(self) -> frozenset[str]:
+        """The fields whose names no call and no schema has, in whatever case."""
+        names = {*_NAMES, *_OTHER_NAMES, *_MISNAMED, *_WRAPPERS, *_LISTS, "properties", "continue"}
+        return frozenset(name for name in self.names if _flatten(name) not in names)
 
     def unwrap(self, value: dict[str, Any]) -> dict[str, object]:
         """Return the answer nested under a key that the schema does not have, with the outer `continue`; else `value`.

@@ -17,6 +17,7 @@ from ...errors import show_json
 from ...records import ToolCall
 from ...utils.frozen import Record
 from ...utils.sanitize import replace_surrogates
+from .json_text import decode_json
 from .objects import AnswerFields, ParsedCall, describe_echo, find_calls, parse_call
 from .scan import CUT_OFF_CALL, EMPTY, MAX_ITEMS, THINKING, Scan, Span, TagPairs, Tools, scan
 
@@ -26,6 +27,8 @@ _PLACEHOLDERS = ("…", "...")
 _CALL_START = re.compile(
     r"""[{｛]\s*+["'“](?:tool|name)["'”]\s*+[:：]\s*+["'“]([\w.-]{1,64})["'”]\s*+[,，]\s*+["'“](?:arguments|parameters)["'”]"""
 )
+_BEFORE_OBJECT = re.compile(r"\s*+(?:```json\s*+)?(?=\{)")
+_AFTER_OBJECT = re.compile(r"\s*+(?:```)?\s*+")
 
 
 class ToolCalls(Record, frozen=True):
@@ -110,8 +113,23 @@ def parse_reply(
     """
     if len(text) > MAX_BYTES or len((text := replace_surrogates(text)).encode()) > MAX_BYTES:
         return Malformed(f"the reply is longer than {MAX_BYTES} bytes", "too_long")
+    is_plain = answer_fields is not None and finish_reason != "length"
+    if is_plain and (answer := _read_plain_answer(text, answer_fields, last)) is not None:
+        return answer
     parameters = get_parameters(tools)
     return decide(scan(text, tuple(thinking), finish_reason == "length", parameters), answer_fields, parameters, last)
+
+
+def _read_plain_answer(text: str, fields: AnswerFields, last: bool) -> Answer | Malformed | None:
+    """Return what `decide` says, in a third of the time, of a reply that is one flat object of strict JSON, bare or
+    fenced, all of whose keys are fields of the answer and none a word of calls; None for any other reply."""
+    begin = _BEFORE_OBJECT.match(text)
+    if begin is None:
+        return None
+    value, end, complaint, *_ = decode_json(text, begin.end())
+    if complaint is not None or not value or not value.keys() <= fields.plain or not _AFTER_OBJECT.fullmatch(text, end):
+        return None
+    return None if dict in map(type, value.values()) else _read_answer(value, set(), fields, last)
 
 
 def get_parameters(tools: Iterable[Mapping[str, Any]]) -> Tools:

@@ -128,8 +128,8 @@ def test_a_saved_run_is_scored_as_it_was_played(env, tmp_path):
 @pytest.mark.parametrize(
     ("section", "why"),
     [
-        ({"name": "gift:Env"}, "gift:.*allowed in a run's own files"),
-        ({"reward": {"type": "python", "function": "gift:score"}}, "gift:.*allowed in a run's own files"),
+        ({"name": "gift:Env"}, "own files: chest_xray, .*with --env"),
+        ({"reward": {"type": "python", "function": "gift:score"}}, "with --reward"),
         ({"reward": {"type": "judge", "endpoint": "https://x.example", "model": "m"}}, "judge"),
     ],
 )

@@ -74,7 +74,7 @@ def test_environments_are_built_once_for_all_who_ask(tmp_path, monkeypatch):
     build_envs = plans.build_envs
     monkeypatch.setattr(plans, "build_envs", build)
     plan = make(tmp_path, rollout={"max_completion_tokens": 400, "max_reply_tokens": 40})
-    check(plan, shown=True)
+    check(plan, dry_run.ROWS)
     plan.load()
     assert len(built) <= 2  # without the processor, and with it
     assert built[0].items() <= built[-1].items()

@@ -1,30 +1,47 @@
-"""Runs the longest batch of a run, with random weights: what the forecast says, measured on this machine."""
+"""The bytes that are alive in an update and in a forward of the engine: with weights without numbers, for the forecast,
+or with random ones on this machine (`--measure`).
+
+Without numbers the same code runs: `FakeTensor` has shapes and types alone, while ids, positions and masks are real. So
+what operations keep is counted for every model, and not said by hand.
+"""
 
 import resource
 import sys
-from collections.abc import Callable, Iterator
+import weakref
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
 from functools import partial
+from types import SimpleNamespace
 from typing import Any
 
 import psutil
 import torch
+from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
 from transformers import Trainer
 
 from ...configs.schema import Config
-from ...engines.hf.architectures import Architecture, get_architecture
-from ...engines.hf.vision_cache import VisionCache
+from ...engines.hf.architectures import Architecture, Pixels, get_architecture
+from ...engines.hf.cache_layers import find_layers
+from ...engines.hf.kv_cache import KVCache, measure_slot
+from ...engines.hf.model_parts import get_base_model
+from ...engines.hf.model_runner import ModelRunner, use_eval_mode
+from ...engines.hf.scheduler import Stats
 from ...errors import ConfigError
 from ..grpo.batch import select, split_by_tokens
 from ..grpo.logprobs import EpisodeLogProbs, name_image
 from ..plan import Plan
 from ..precision import build_model
 from ..sft.trainer import SFT_BATCHES, compute_sft_loss
-from .workload import Workload, build_batch, build_batch_pixels, find_workload
+from .workload import Workload, build_batch, build_batch_pixels, count_bytes, find_workload
 
 UPDATES = 2  # the second one has the optimizer's state
+FEW = 4  # layers of a deep model that are run; features of a tower enter as many, at most
 
 
+# ---------------------------------------------------------------------- on this machine
 def measure(plan: Plan) -> int:
     """Return the most bytes that two updates on the longest episodes take here: of the GPU, or what this process grew
     by.
@@ -48,52 +65,65 @@ def measure(plan: Plan) -> int:
 
 def run_updates(model: Any, config: Config, arguments: Any, workload: Workload, processor: Any = None) -> None:
     """Two updates, forward, backward and through the optimizer, with the trainers' own losses."""
+    losses = build_losses(model, config, arguments, workload, processor)[0]
+    kind, settings = Trainer.get_optimizer_cls_and_kwargs(arguments)
+    optimizer = kind([weight for weight in model.parameters() if weight.requires_grad], **settings)
+    for _ in range(UPDATES):
+        for compute_loss in losses:
+            learn(compute_loss, arguments, model.device)
+        optimizer.step()
+        optimizer.zero_grad()
+
+
+def learn(compute_loss: Callable[[], torch.Tensor], arguments: Any, device: torch.device) -> None:
+    """Go forward and backward."""
+    with use_autocast(arguments, device):
+        loss = compute_loss()
+    loss.backward()  # type: ignore[no-untyped-call]
+
+
+def use_autocast(arguments: Any, device: torch.device) -> AbstractContextManager[Any]:
+    dtype = torch.bfloat16 if arguments.bf16 else torch.float16 if arguments.fp16 else None
+    return nullcontext() if dtype is None else torch.autocast(device.type, dtype=dtype)
+
+
+def build_losses(
+    model: Any, config: Config, arguments: Any, workload: Workload, processor: Any = None
+) -> tuple[list[Callable[[], torch.Tensor]], int]:
+    """Return the losses of the parts of a device batch, the largest first, and the bytes of the features that a frozen
+    tower gave for it."""
     architecture = get_architecture(model.config, processor)
     model.train()
     if arguments.gradient_checkpointing:
         model.activation_checkpointing_enable(activation_checkpointing_kwargs=arguments.gradient_checkpointing_kwargs)
         if hasattr(model, "peft_config"):
             model.enable_input_require_grads()
-    kind, settings = Trainer.get_optimizer_cls_and_kwargs(arguments)
-    optimizer = kind([weight for weight in model.parameters() if weight.requires_grad], **settings)
-    losses = _build_grpo_losses if config.train.method == "grpo" else _build_sft_loss
-    for _ in range(UPDATES):
-        for compute_loss in losses(model, architecture, config, arguments, workload):
-            with _use_autocast(arguments, model.device.type):
-                loss = compute_loss()
-            loss.backward()  # type: ignore[no-untyped-call]
-            del loss
-        optimizer.step()
-        optimizer.zero_grad()
-
-
-def _use_autocast(arguments: Any, device: str) -> AbstractContextManager[Any]:
-    dtype = torch.bfloat16 if arguments.bf16 else torch.float16 if arguments.fp16 else None
-    return nullcontext() if dtype is None else torch.autocast(device, dtype=dtype)
-
-
-def _build_grpo_losses(
-    model: Any, architecture: Architecture, config: Config, arguments: Any, workload: Workload
-) -> Iterator[Callable[[], torch.Tensor]]:
-    """Yield the loss of each part of a device batch; the features of a frozen tower are known."""
+    if config.train.method != "grpo":
+        return [_build_sft_loss(model, architecture, arguments, workload)], 0
     image_id = architecture.image_id
     batch = build_batch(workload, arguments.per_device_train_batch_size, arguments.num_generations, image_id)
     pixels = build_batch_pixels(batch, workload, architecture.get_pixel_dtype(model))
-    cache = VisionCache(model, architecture)
-    if cache.frozen:
-        cache.get_features({name_image(key): image for key, image in pixels.items()})
-    log_probs = EpisodeLogProbs(model, architecture, image_id, 0, 1.0, pixels, cache if cache.frozen else None)
+    known, cache = dict[str, Any](), None
+    if not any(weight.requires_grad for weight in architecture.get_vision_tower(model).parameters()):
+        with torch.no_grad():
+            distinct = {id(image): image for image in pixels.values()}
+            encoded = {key: architecture.encode_images(model, [image])[0] for key, image in distinct.items()}
+        known = {name_image(key): encoded[id(image)] for key, image in pixels.items()}
+        cache = SimpleNamespace(get_features=lambda images: {name: known[name] for name in images})
+    log_probs = EpisodeLogProbs(model, architecture, image_id, 0, 1.0, pixels, cache)  # type: ignore[arg-type]
     parts = [list(range(len(batch["prompt_ids"])))]
     if config.train.micro_batch_tokens is not None:
         parts = split_by_tokens(batch, config.train.micro_batch_tokens, share=architecture.shares_prompts)
-    for part in parts:
-        yield partial(lambda chosen: log_probs(chosen)[0].sum(), select(batch, part))
+    batches = [select(batch, part) for part in sorted(parts, key=len, reverse=True)]
+    shown = {name_image(key) for key in batches[0]["image_keys"].flatten().tolist()} & known.keys()
+    features = sum(layer.nbytes for name in shown for layer in known[name])
+    return [partial(lambda chosen: log_probs(chosen)[0].sum(), chosen) for chosen in batches], features
 
 
 def _build_sft_loss(
-    model: Any, architecture: Architecture, config: Config, arguments: Any, workload: Workload
-) -> Iterator[Callable[[], torch.Tensor]]:
-    """Yield the loss of a device batch, in the parts into which `SFTTrainer` cuts it."""
+    model: Any, architecture: Architecture, arguments: Any, workload: Workload
+) -> Callable[[], torch.Tensor]:
+    """Return the loss of a device batch, in the parts into which `SFTTrainer` cuts it."""
     left, batches = arguments.per_device_train_batch_size, list[dict[str, Any]]()
     size = -(-left // SFT_BATCHES)
     while left > 0:
@@ -106,4 +136,205 @@ def _build_sft_loss(
         batch |= {"vision": vision | architecture.build_token_types(ids), "weights": batch["tool_mask"].float()}
         batches.append(batch)
         left -= size
-    yield lambda: compute_sft_loss(model, batches, 1.0)
+    return lambda: compute_sft_loss(model, batches, 1.0)
+
+
+# ---------------------------------------------------------------------- without numbers
+def count_trained(model: Any) -> int:
+    return count_bytes(weight for weight in model.parameters() if weight.requires_grad)
+
+
+class LiveBytes(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Counts the bytes that operations make and that are alive. What a kernel uses inside is not seen.
+
+    Args:
+        given: tensors that were there before, and are not counted: weights, and the batch. What is freed of them is.
+    """
+
+    def __init__(self, given: Iterable[torch.Tensor] = ()) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.live = self.peak = 0
+        self._storages: dict[int, Any] = {}
+        for tensor in given:
+            self._watch(tensor.untyped_storage())
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Sequence[Any] = (), kwargs: Any = None) -> Any:
+        output = func(*args, **(kwargs or {}))
+        for tensor in tree_leaves(output):
+            if isinstance(tensor, torch.Tensor) and tensor.untyped_storage()._cdata not in self._storages:
+                self._watch(tensor.untyped_storage())
+                self.live += tensor.untyped_storage().nbytes()
+                self.peak = max(self.peak, self.live)
+        return output
+
+    def _watch(self, storage: torch.UntypedStorage) -> None:
+        key, size = storage._cdata, storage.nbytes()
+
+        def free(_: Any) -> None:
+            del self._storages[key]
+            self.live -= size
+
+        self._storages[key] = weakref.ref(storage, free)
+
+
+class _Numberless(LiveBytes):  # type: ignore[no-untyped-call]
+    """Does also what `FakeTensor` cannot: choose by a mask, whose numbers say how many, and the products of experts in
+    float32."""
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Sequence[Any] = (), kwargs: Any = None) -> Any:
+        name, run = str(func), func
+        if name == "aten.index.Tensor" and isinstance(args[0], FakeTensor):
+            mask = args[1][0]
+            if mask is not None and mask.dtype == torch.bool and not isinstance(mask, FakeTensor):
+                size = [int(mask.sum()), *args[0].shape[mask.ndim :]]
+                func, args = torch.ops.aten.new_empty.default, (args[0], size)
+        elif name == "aten._grouped_mm.default" and args[0].dtype == torch.float32:
+            args = [x.bfloat16() if isinstance(x, torch.Tensor) and x.is_floating_point() else x for x in args]
+            return super().__torch_dispatch__(lambda *x, **more: run(*x, **more).float(), types, args, kwargs)
+        return super().__torch_dispatch__(func, types, args, kwargs)
+
+
+class Rehearsal:
+    """Runs a model without numbers, and counts what is alive beside its weights.
+
+    Args:
+        model: without numbers, on the device `meta`; its weights are replaced.
+    """
+
+    def __init__(self, model: Any, config: Config, arguments: Any, workload: Workload, processor: Any = None) -> None:
+        self.model, self.config, self.arguments, self.processor = model, config, arguments, processor
+        self.architecture = get_architecture(model.config, processor)
+        self._mode, known = FakeTensorMode(allow_non_fake_inputs=True), dict[int, tuple[torch.Tensor, ...]]()
+        for module in model.modules():
+            for name, tensor in (*module.named_parameters(recurse=False), *module.named_buffers(recurse=False)):
+                if id(tensor) not in known:
+                    known[id(tensor)] = tensor, self._drop_numbers(tensor)
+                setattr(module, name, known[id(tensor)][1])
+        images = ([self._drop_pixels(image) for image in some] for some in (workload.images, workload.result_images))
+        prompt, results = map(tuple, images)
+        self.workload = replace(workload, images=prompt, result_images=results)
+        self.given, self.tower = [new for _, new in known.values()], self.architecture.get_vision_tower(model)
+        lists = (
+            part for part in get_base_model(model).get_decoder().modules() if isinstance(part, torch.nn.ModuleList)
+        )
+        self.stack: Any = max(lists, key=len)
+        self.weight_bytes = next(w.itemsize for name, w in model.named_parameters() if ".lora_" not in name)
+        self._is_plain = config.lora is not None and config.lora.quantize is None and self.weight_bytes == 2
+        autocast = (arguments.bf16 or arguments.fp16) and not self._is_plain
+        self.computed = 2 if autocast else self.weight_bytes  # bytes of a number that a product gives in generation
+
+    def _drop_numbers(self, tensor: torch.Tensor) -> torch.Tensor:
+        with self._mode:
+            empty = torch.empty(tensor.shape, dtype=tensor.dtype)
+        return torch.nn.Parameter(empty, tensor.requires_grad) if isinstance(tensor, torch.nn.Parameter) else empty
+
+    def _drop_pixels(self, image: Pixels) -> Pixels:
+        inputs = {name: self._drop_numbers(x) if x.is_floating_point() else x for name, x in image.inputs.items()}
+        return replace(image, inputs=inputs)
+
+    def stretch(self, count: Callable[[], int]) -> int:
+        """Return what a deep model takes, from two counts with few of its layers, whose kinds repeat."""
+        layers, text = list(self.stack), self.model.config.get_text_config()
+        kinds = getattr(text, "layer_types", None) or [""] * len(layers)
+        period = next(n for n in range(1, len(kinds) + 1) if kinds[n:] == kinds[:-n])
+        few = period * -(-FEW // period)
+        if len(layers) < few + period:
+            return count()
+        found = []
+        for number in (few + period, few):
+            del self.stack[number:]
+            text.num_hidden_layers = number
+            found.append(count())
+        self.stack.extend(layers[few:])
+        text.num_hidden_layers = len(layers)
+        return found[0] + (len(layers) - few - period) * (found[0] - found[1]) // period
+
+    def predict_update(self) -> int:
+        """Return the most bytes of an update: while its activations are held or, of a deep model, at its end."""
+        beside = []
+
+        def count() -> int:
+            peak = self.count_update()
+            beside.append(peak - count_trained(self.model))
+            return peak
+
+        return max(self.stretch(count), max(beside) + count_trained(self.model))
+
+    def count_update(self) -> int:
+        """Return the most bytes of an update: of the largest part of its batch, beside the gradients of others."""
+        with _Numberless():  # what is on the host
+            losses, features = build_losses(self.model, self.config, self.arguments, self.workload, self.processor)
+        several = len(losses) > 1 or self.arguments.gradient_accumulation_steps > 1
+        with _Numberless(self.given) as counter:
+            for weight in self.model.parameters() if several else ():
+                weight.grad = torch.empty_like(weight) if weight.requires_grad else None
+            learn(losses[0], self.arguments, self.model.device)
+            self.model.zero_grad()
+        return int(counter.peak) + features
+
+    def count_whole_rows(self, tokens: int) -> int:
+        """Return the most bytes of an update by verl of so many tokens, without its gradients.
+
+        Episodes go through side by side, and each of their tokens has logits, over which the gradient is written.
+        """
+        longest = self.workload.prompt + self.workload.completion
+        batch = build_batch(self.workload, tokens // longest, 1, self.architecture.image_id)
+        ids = torch.cat([batch["prompt_ids"], batch["completion_ids"]], 1).view(1, -1)
+        images = (self.workload.images + self.workload.result_images) * (tokens // longest)
+        vision = self.architecture.build_vision_inputs(images, self.model.device, self.model.dtype)
+        vision |= self.architecture.build_token_types(ids)
+
+        def drop(weight: torch.Tensor) -> None:
+            weight.grad = None
+
+        for weight in self.model.parameters():
+            if weight.requires_grad:
+                weight.register_post_accumulate_grad_hook(drop)
+        self.model.train()
+        if self.arguments.gradient_checkpointing:
+            self.model.activation_checkpointing_enable()
+        with _Numberless(self.given) as counter, torch.autocast("cpu", torch.bfloat16):
+            logits = self.model(input_ids=ids, use_cache=False, **vision).logits
+            logits.register_hook(torch.empty_like)
+            loss = logits.sum()
+            del logits
+            loss.backward()
+        return int(counter.peak)
+
+    def measure_slot(self) -> tuple[int, int]:
+        """Return the bytes that a conversation takes: for each token, and for its states whatever its length."""
+        with use_eval_mode(self.model), _Numberless():
+            return measure_slot(get_base_model(self.model))
+
+    def play(self, slots: int, rows: int, width: int, read: int, *, is_over: bool = False) -> int:
+        """Return the most bytes of a forward of the engine, beside keys, values and states.
+
+        Args:
+            slots: episodes that have a place in the cache.
+            rows: of the forward, with `width` new tokens each, which see `read` tokens.
+            is_over: count what is alive after it.
+        """
+        base: Any = get_base_model(self.model)
+        tokens: Any = SimpleNamespace(architecture=self.architecture)
+        cache: Any = KVCache(find_layers(base.config.get_text_config()), slots)
+        cache.allocate(slots, self.workload.prompt + self.workload.completion)
+        runner = ModelRunner(base, tokens, None, cache, Stats())  # type: ignore[arg-type]
+        ids = torch.zeros(rows, width, dtype=torch.long)
+        positions = torch.zeros(self.architecture.axes, rows, width, dtype=torch.long)
+        with use_eval_mode(self.model), _Numberless(self.given) as counter, torch.no_grad(), self._use_autocast():
+            logits = runner.forward(range(rows), [read - width] * rows, read, ids, positions, [width] * rows, {})
+            held = count_bytes([*cache.list_tensors(), *cache.list_states(), *([logits] if is_over else [])])
+        return int(counter.live if is_over else counter.peak) - held
+
+    def encode(self, images: Sequence[Pixels]) -> tuple[int, int]:
+        """Return (the bytes of the features of images, the most bytes while those of all are made), without
+        gradients."""
+        if not images:
+            return 0, 0
+        with use_eval_mode(self.model), _Numberless(self.given) as counter, torch.no_grad(), self._use_autocast():
+            features = self.architecture.encode_images(self.model, images)
+        return count_bytes(layer for image in features for layer in image), int(counter.peak)
+
+    def _use_autocast(self) -> AbstractContextManager[Any]:
+        """As `use_for_generation`."""
+        return nullcontext() if self._is_plain else use_autocast(self.arguments, self.model.device)

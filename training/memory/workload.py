@@ -3,7 +3,6 @@
 import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from copy import deepcopy
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,7 +13,6 @@ from ...configs.schema import Config
 from ...engines import model_profiles
 from ...engines.hf.architectures import Pixels, get_architecture
 from ...engines.hf.chat_tokens import ChatTokens
-from ...engines.hf.kv_cache import measure_slot
 from ...engines.hf.loading import get_view_settings, set_max_pixels
 from ...engines.hf.picture_settings import find_largest_view
 from ..plan import Plan, open_crowded_task
@@ -153,13 +151,9 @@ def _place_images(ids: list[int], images: Sequence[Pixels], image_id: int) -> li
 
 
 def build_batch_pixels(batch: Mapping[str, Any], workload: Workload, dtype: torch.dtype) -> dict[int, Pixels]:
-    """Pixels of every image of a batch, by key, as they are kept on the host: a copy of each."""
-    images = [*workload.images, *workload.result_images]
-    pairs = {key: image for row in batch["image_keys"].tolist() for key, image in zip(row, images, strict=True)}
-    return {
-        key: Pixels({name: x.clone() for name, x in image.to(dtype).inputs.items()}, image.tokens, image.text)
-        for key, image in pairs.items()
-    }
+    """Pixels of every image of a batch, by key; equal ones are the same, and are kept on the host."""
+    images = [image.to(dtype) for image in (*workload.images, *workload.result_images)]
+    return {key: image for row in batch["image_keys"].tolist() for key, image in zip(row, images, strict=True)}
 
 
 def count_bytes(tensors: Iterable[torch.Tensor]) -> int:
@@ -189,40 +183,3 @@ def find_products(model: torch.nn.Module) -> list[tuple[str, torch.nn.Linear]]:
     """Return the linear layers of a model by name, adapters left out."""
     layers = [(name.removesuffix(".base_layer"), one) for name, one in model.named_modules() if ".lora_" not in name]
     return [(name, layer) for name, layer in layers if isinstance(layer, torch.nn.Linear)]
-
-
-def measure_conversation(model: Any) -> tuple[int, int]:
-    """Return the bytes of a token in the cache and of a conversation's states, of a model without numbers."""
-    try:
-        return measure_slot(model)
-    except RuntimeError:  # products of experts exist without numbers in two bytes only
-        model.to(torch.bfloat16)
-        each, state = measure_slot(model)
-        model.to(torch.float32)
-        return 2 * each, 2 * state
-
-
-def measure_kept(layers: Any, kinds: Sequence[bool], hidden: int, computed: int, workload: Workload) -> float | None:
-    """Return the bytes of a token that a layer with a state keeps for its backward pass, beside what all layers keep;
-    None if it cannot be tried. What stands there in place of attention (`kinds`: true) is run, without numbers.
-    """
-    plain = {name for layer, kind in zip(layers, kinds, strict=True) if not kind for name, _ in layer.named_children()}
-    own = [part for name, part in layers[kinds.index(True)].named_children() if name not in plain]
-    if len(own) != 1 or not plain:
-        return None
-    mixer = deepcopy(own[0]).to(torch.bfloat16 if computed == 2 else torch.float32)
-    weights, saved = list(mixer.parameters()), dict[int, torch.UntypedStorage]()
-    tokens = min(workload.prompt + workload.completion, MEASURED)
-    states = weights[0].new_empty(1, tokens, hidden).requires_grad_()
-
-    def keep(tensor: torch.Tensor) -> torch.Tensor:
-        saved[tensor.untyped_storage()._cdata] = tensor.untyped_storage()
-        return tensor
-
-    try:
-        with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
-            mixer(states)
-    except (RuntimeError, TypeError, ValueError):
-        return None
-    held = {weight.untyped_storage()._cdata for weight in weights}
-    return sum(storage.nbytes() for name, storage in saved.items() if name not in held) / tokens

@@ -133,6 +133,8 @@ def test_from_inside_the_run_its_files_are_still_its_own(gift, viewbox, monkeypa
     for command in (("score", "."), ("score", "episodes"), ("score", ".", "--reward", "config.yaml")):
         assert viewbox(*command)[0] == 2
     assert not has_run(run)
+    (run / "config.yaml").write_text("env: {name: digits}")
+    assert "config.yaml: has no section `reward`" in viewbox("score", ".", "--reward", "config.yaml")[2]
     assert find_run_of(run / "a" / "b" / "reward.yaml") == run
     assert find_run_of(run.parent / "reward.yaml") is None
     assert find_run_of(run.parent / "reward.yaml", run.parent) == run.parent

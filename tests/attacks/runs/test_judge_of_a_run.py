@@ -12,7 +12,7 @@ from viewbox.errors import ConfigError
 from viewbox.rewards import build
 from viewbox.rollouts.judge.client import find_cache_folder
 from viewbox.rollouts.scoring.rescore import score_run
-from viewbox.rollouts.scoring.saved_run import build_reward
+from viewbox.rollouts.scoring.saved_run import SavedRun, build_reward, find_reward
 
 LABEL = {"type": "exact_match", "field": "label"}
 SECRETS = [
@@ -90,6 +90,9 @@ def test_nor_is_one_in_another_file_of_the_run(tmp_path, server, viewbox, place)
     ):
         status, _, err = viewbox(*command)
         assert (status, "--ask-judge" in err, server.requests) == (2, True, [])
+    for look in (lambda: find_reward(f"gift/{place}"), lambda: SavedRun("gift", run, f"gift/{place}").source):
+        with pytest.raises(ConfigError, match="--ask-judge"):
+            look()
 
 
 @each("place", ["alone", "a part", "a part of a part"])

@@ -7,7 +7,7 @@ from tests.support.data_kit import COLUMNS, make_rows, write_images, write_jsonl
 from viewbox.configs import schema
 from viewbox.envs.from_config import build_envs
 from viewbox.errors import ConfigError
-from viewbox.training.dry_run import render_report
+from viewbox.training import dry_run
 from viewbox.training.findings import check
 from viewbox.training.plan import Plan
 
@@ -39,20 +39,20 @@ def test_a_run_on_data_passes_the_checks_though_its_first_image_is_damaged(tmp_p
     assert held_out.data == env.data.model_copy(update={"split": "test"})
     assert not {task.id for task in env.tasks} & {task.id for task in held_out.tasks}
     assert check(Plan(config)).lines["environment"]["name"] == "questions"
-    assert "env: the first 3 tasks show" in check(Plan(config), shown=True).lines["images"]
+    assert "env: the first 3 tasks show" in check(Plan(config), dry_run.ROWS).lines["images"]
 
 
 def test_a_dry_run_plays_the_right_answers_and_prints_both_splits(tmp_path, data):
-    plan = check(Plan(load(tmp_path, data)), shown=True)
+    plan = check(Plan(load(tmp_path, data)), dry_run.ROWS)
     assert plan.lines["right answers"][0].startswith("env: questions: reward 1.000, the mean of ")
     assert [line.split(":")[0] for line in plan.lines["splits"]] == ["train", "test"]
     assert plan.warnings == []
     config = load(tmp_path, data)
     reward = {"type": "exact_match", "field": "text", "reference_field": "gold"}
-    plan = check(Plan(config.model_copy(update={"reward": reward})), shown=True)
+    plan = check(Plan(config.model_copy(update={"reward": reward})), dry_run.ROWS)
     assert len(plan.warnings) == 1  # the held-out tasks have the same mistake, which is said once
     assert "env: questions: reward component 'exact_match' gives the right answers 0.000" in plan.warnings[0]
-    rendered = render_report(plan)
+    rendered = dry_run.render_report(plan)
     assert "reward         1 exact_match (exact_match: field 'text', reference_field 'gold')" in rendered
     assert rendered.splitlines()[-1].startswith("warning: env: questions: ")
     assert "env: env:" not in rendered

@@ -12,15 +12,14 @@ from transformers import AutoConfig
 from tests.support import forks, sharded_update
 from tests.support.grpo_kit import make_trainer
 from tests.support.tiny_models import Strips
-from tests.test_benchmarks import load as load_benchmark
 from viewbox.configs.schema import parse
 from viewbox.training.memory.forecast import predict_workload
+from viewbox.training.memory.measure import LiveBytes
 from viewbox.training.memory.workload import Workload, count_bytes
 from viewbox.training.plan import read_known_models
 from viewbox.training.precision import build_model
 from viewbox.training.trainer_args import build_trainer_arguments
 
-LiveBytes = load_benchmark("live_bytes").LiveBytes
 TOLERANCE = 0.15
 LORA = {"r": 4, "target_modules": ".*language_model.*_proj"}
 
