@@ -23,9 +23,6 @@ def pixel_box(env, task):
     return tuple(round(value * env.canvas) for value in task.reference["bbox"])
 
 
-# ---- tasks
-
-
 def test_a_seed_is_always_the_same_picture_and_another_seed_or_split_another():
     tasks = Digits().tasks
     for number in SOME:
@@ -37,64 +34,44 @@ def test_a_seed_is_always_the_same_picture_and_another_seed_or_split_another():
     assert len(set(pictures)) == len(pictures)
 
 
-def test_no_image_is_in_both_splits():
-    train, test = ({image.tobytes() for image in load_digit_images(split)[0]} for split in ("train", "test"))
-    assert len(train) > len(test) > 300
-    assert not train & test
-
-
-def test_the_images_are_those_that_scikit_learn_loads():
+def test_the_images_are_those_of_scikit_learn_none_is_in_both_splits_and_labels_come_about_equally():
     from sklearn.datasets import load_digits
 
     pixels, labels = canvas._read_digits()
-    given = load_digits()
-    assert (pixels.reshape(-1, 8, 8) == given.images).all()
-    assert (labels == given.target).all()
-
-
-def test_a_split_draws_all_labels_about_equally():
+    expected = load_digits()
+    assert (pixels.reshape(-1, 8, 8) == expected.images).all()
+    assert (labels == expected.target).all()
+    train, test = ({image.tobytes() for image in load_digit_images(split)[0]} for split in ("train", "test"))
+    assert len(train) > len(test) > 300
+    assert not train & test
     labels = [task.reference["label"] for task in Digits(split="test").tasks[:600]]
     assert set(labels) == set(LABELS)
     assert max(map(labels.count, LABELS)) < 2 * min(map(labels.count, LABELS))
 
 
-def test_tasks_are_a_sequence_that_begins_at_the_first_seed():
+def test_tasks_are_a_sequence_that_begins_at_the_first_seed_and_a_digit_without_a_place_is_an_error_in_words():
     assert Digits(first_seed=5).tasks[0] == ENV.tasks[5] == ENV.tasks[2:][3]
     tasks = Digits(num_tasks=3).tasks
     assert [task.metadata["seed"] for task in tasks] == [0, 1, 2]
     assert (tasks[-1], len(tasks[1:9]), tasks.index(tasks[1]), tasks.count(tasks[1])) == (tasks[2], 2, 1, 1)
     with pytest.raises(IndexError, match="task 3 of 3"):
         tasks[3]
-
-
-def test_a_digit_that_has_no_place_is_an_error_in_words():
-    for given in ({"canvas": 32, "digit": 40}, {"canvas": 33, "digit": 8, "margin": 0.499}):
+    for settings in ({"canvas": 32, "digit": 40}, {"canvas": 33, "digit": 8, "margin": 0.499}):
         with pytest.raises(ConfigError, match="does not fit on a canvas"):
-            Digits(**given).tasks[0]
+            Digits(**settings).tasks[0]
 
 
-# ---- pictures
-
-
-def test_the_digit_is_drawn_where_its_box_says():
-    env = Digits(noise=0, distractors=0)
+def test_the_digit_is_drawn_where_its_box_says_and_distractors_keep_clear_of_it():
+    alone, among = Digits(noise=0, distractors=0), Digits(noise=0, distractors=30)
     for number in SOME:
-        task = env.tasks[number]
-        pixels = native(env, task)
-        x1, y1, x2, y2 = pixel_box(env, task)
+        pixels, crowded = (native(env, env.tasks[number]) for env in (alone, among))
+        x1, y1, x2, y2 = pixel_box(alone, alone.tasks[number])
         outside = np.ones(pixels.shape, bool)
         outside[y1:y2, x1:x2] = False
         assert np.ptp(pixels[outside]) == 0
         assert pixels[y1:y2, x1:x2].max() > pixels[outside][0] + 50
-
-
-def test_distractors_keep_clear_of_the_digit():
-    alone, among = Digits(noise=0, distractors=0), Digits(noise=0, distractors=30)
-    for number in SOME:
-        x1, y1, x2, y2 = pixel_box(alone, alone.tasks[number])
-        first, second = (native(env, env.tasks[number]) for env in (alone, among))
-        assert (first[y1:y2, x1:x2] == second[y1:y2, x1:x2]).all()
-        assert (first != second).any()
+        assert (pixels[y1:y2, x1:x2] == crowded[y1:y2, x1:x2]).all()
+        assert (pixels != crowded).any()
 
 
 def test_the_digit_keeps_its_margin_and_may_lie_on_a_lattice():
@@ -106,22 +83,15 @@ def test_the_digit_keeps_its_margin_and_may_lie_on_a_lattice():
     assert list_centers(Digits(places=4, margin=0.25), 200) == {0.25, 0.417, 0.583, 0.75}
 
 
-def test_the_digit_is_smaller_in_the_overview_than_the_image_it_was_drawn_from():
-    task = ENV.tasks[0]
-    view = ENV.reset(task, seed=0).view
-    x1, _, x2, _ = task.reference["bbox"]
-    assert (x2 - x1) * view.size[0] < 5
-    assert view.size == ENV.overview_size
-
-
-def test_the_gold_look_shows_the_whole_digit_at_native_resolution_or_better():
+def test_the_digit_is_small_in_the_overview_and_the_gold_look_shows_all_of_it_at_native_resolution_or_better():
     for number in SOME:
         task = ENV.tasks[number]
         state = ENV.reset(task, seed=0)
-        factor_four = json.loads(
-            viewer.write_gold_look(ENV, task).removeprefix("<tool_call>").removesuffix("</tool_call>")
-        )
-        view, result = call_stateful("zoom", state.view, factor_four["arguments"], coordinates=ENV.coordinates)
+        x1, _, x2, _ = task.reference["bbox"]
+        assert (x2 - x1) * state.view.size[0] < 5
+        assert state.view.size == ENV.overview_size
+        call = json.loads(viewer.write_gold_look(ENV, task).removeprefix("<tool_call>").removesuffix("</tool_call>"))
+        view, result = call_stateful("zoom", state.view, call["arguments"], coordinates=ENV.coordinates)
         assert result.success
         u1, v1, u2, v2 = view.from_original(task.reference["bbox"])
         assert min(u1, v1) >= 0
@@ -150,9 +120,6 @@ def test_the_overview_does_not_hold_what_the_look_shows():
             right[name] += LABELS[nearest] == task.reference["label"]
     assert right["look"] >= 54
     assert right["overview"] <= 40
-
-
-# ---- answers
 
 
 @pytest.mark.parametrize("coordinates", ["unit", "per_mille", "pixel"])

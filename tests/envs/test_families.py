@@ -14,6 +14,7 @@ from sklearn.metrics import f1_score
 import viewbox
 from tests.support.coco import coco
 from tests.support.data_kit import write_images, write_jsonl
+from tests.support.replies import call
 from viewbox.core.answers import check_answer
 from viewbox.envs.consultation import find_facts
 from viewbox.errors import BadRow, ConfigError
@@ -99,7 +100,6 @@ def test_bad_rows_name_the_column_and_what_was_expected(tmp_path):
             _ = make(tmp_path, family, row, image="image" in row or None, **settings).tasks[0]
 
 
-# ---------------------------------------------------------------------- vqa
 def test_a_parquet_file_of_radiology_questions(tmp_path):
     image = io.BytesIO()
     Image.fromarray(np.zeros((40, 60), np.uint8)).save(image, "PNG")
@@ -115,13 +115,17 @@ def test_a_parquet_file_of_radiology_questions(tmp_path):
     assert env.reset(env.tasks[0], seed=0).view is not None
 
 
-def test_a_set_of_text_alone_offers_no_tools_that_need_an_image(tmp_path):
+def test_a_set_of_text_alone_offers_no_tools_that_need_an_image_and_kinds_are_as_the_dataset_writes_them(tmp_path):
     env = make(tmp_path, "vqa", {"answer": "maybe"})
     state = env.reset(env.tasks[0], seed=0)
     assert (state.tools, state.view) == ((), None)
     assert "image" not in state.messages[0].text
     assert env.tasks[0].reference["kind"] == "closed"
     assert score(env, "Maybe") == 1.0
+    kinds = {"CLOSED": "closed", "open-ended": "open", "Single-choice question": "choice", "close_ended": "closed"}
+    env = make(tmp_path, "vqa", *({"answer": "left lung", "kind": written} for written in kinds))
+    assert [task.reference["kind"] for task in env.tasks] == [*kinds.values()]
+    assert [score(env, "lung", number) for number in range(4)] == pytest.approx([0, 2 / 3, 0, 0])
 
 
 def test_golds_of_every_type_and_numbers_within_a_tolerance(tmp_path):
@@ -149,13 +153,6 @@ def test_choices_are_shown_with_letters_unless_they_are_letters_and_may_be_named
     assert [score(env, text) for text in "AB"] == [1.0, 0.0]
 
 
-def test_a_kind_is_read_as_the_dataset_writes_it(tmp_path):
-    kinds = {"CLOSED": "closed", "open-ended": "open", "Single-choice question": "choice", "close_ended": "closed"}
-    env = make(tmp_path, "vqa", *({"answer": "left lung", "kind": written} for written in kinds))
-    assert [task.reference["kind"] for task in env.tasks] == [*kinds.values()]
-    assert [score(env, "lung", number) for number in range(4)] == pytest.approx([0, 2 / 3, 0, 0])
-
-
 def test_the_figures_of_many_answers_equal_scikit_learn(tmp_path):
     rng = np.random.default_rng(0)
     golds = [str(v) for v in rng.choice(["yes", "no", "maybe"], 60, p=[0.6, 0.3, 0.1])] + ["left lung", "heart"] * 5
@@ -172,18 +169,12 @@ def test_the_figures_of_many_answers_equal_scikit_learn(tmp_path):
     assert figures["metrics/category/a"] == pytest.approx(np.mean(right[::2]))
 
 
-# ---------------------------------------------------------------------- grounding
-@pytest.mark.parametrize("coordinates", ["unit", "per_mille", "pixel"])
-def test_gold_scores_one_for_one_box_many_and_none(tmp_path, coordinates):
-    given = (BOX, [BOX], BOXES, [])
-    env = make(tmp_path, "grounding", *({"boxes": boxes} for boxes in given), coordinates=coordinates)
-    assert score_gold(env) == [1.0] * 4
-
-
-def test_the_prompt_of_boxes_states_their_form_and_a_label_is_a_question(tmp_path):
-    assert '{"boxes": [[x1, y1, x2, y2]], "continue": false}' in read_prompt(
-        make(tmp_path, "grounding", {"boxes": BOX})
-    )
+def test_gold_scores_one_for_one_box_many_and_none_and_the_prompt_states_their_form_and_the_label(tmp_path):
+    for coordinates in ("unit", "per_mille", "pixel"):
+        rows = ({"boxes": boxes} for boxes in (BOX, [BOX], BOXES, []))
+        assert score_gold(make(tmp_path, "grounding", *rows, coordinates=coordinates)) == [1.0] * 4
+    env = make(tmp_path, "grounding", {"boxes": BOX})
+    assert '{"boxes": [[x1, y1, x2, y2]], "continue": false}' in read_prompt(env)
     env = make(tmp_path, "grounding", {"boxes": BOX, "labels": ["cyst"]}, classes=["cyst", "mass"])
     assert '{"boxes": [{"label": "cyst|mass", "box": [x1, y1, x2, y2]}], "continue": false}' in read_prompt(env)
     env = make(tmp_path, "grounding", {"boxes": BOX, "label": "effusion", "question": None})
@@ -204,11 +195,8 @@ def test_boxes_are_matched_one_to_one_by_their_labels_and_extra_ones_cost(tmp_pa
 
 def test_the_model_is_told_which_box_is_wrong(tmp_path):
     env = make(tmp_path, "grounding", {"boxes": BOX})
-    answers = {
-        "boxes[0] = [0.3, 0.1, 0.1, 0.3]: needs x1 < x2": [[0.3, 0.1, 0.1, 0.3]],
-        "boxes[1]": [[0, 0, 1, 1], [0, 0, 7, 1]],
-    }
-    for said, boxes in answers.items():
+    turned, wide = [[0.3, 0.1, 0.1, 0.3]], [[0, 0, 1, 1], [0, 0, 7, 1]]
+    for said, boxes in (("boxes[0] = [0.3, 0.1, 0.1, 0.3]: needs x1 < x2", turned), ("boxes[1]", wide)):
         assert said in check_answer(env, {"boxes": boxes}, env.tasks[0])[1]
     for answer in ({"boxes": [[0.1, 0.1, 0.3]]}, {"boxes": "none"}, {"boxes": [[0, 0, 1, 1]] * 301}, {}):
         assert "boxes" in check_answer(env, answer, env.tasks[0])[1]
@@ -252,15 +240,11 @@ def test_map_equals_pycocotools(tmp_path):
     assert 0.6 < figures["metrics/iou/iou"] < 1
 
 
-# ---------------------------------------------------------------------- report
-def test_a_free_text_has_a_default_request(tmp_path):
+def test_a_free_text_has_a_default_request_and_sections_are_fields_that_share_the_reward(tmp_path):
     env = make(tmp_path, "report", {"report": "No effusion. Small nodule."})
     assert "Write the report of this image." in read_prompt(env)
     assert score_gold(env) == [1.0]
     assert score(env, {"report": "Effusion. No nodule."}) < 0.5
-
-
-def test_sections_are_fields_with_names_of_their_own_and_share_the_reward(tmp_path):
     rows = {"findings": "clear lungs", "impression": "normal"}, {"findings": "mass", "impression": None}
     env = make(tmp_path, "report", *rows, sections=["findings", "impression"])
     assert env.answer_format.keys == ["findings", "impression", "continue"]
@@ -290,16 +274,11 @@ def test_caption_diagnosis_and_boxes_count_as_for_nova(tmp_path):
         assert figures[f"metrics/{name}"].mean == 1.0
 
 
-# ---------------------------------------------------------------------- consultation
 def consult(env, *replies):
     """An episode, and the results of its tools."""
     given = iter(replies)
     episode = env.play(env.tasks[0], lambda messages: next(given))
     return episode, [result.text for turn in episode.turns for result in turn.tool_results]
-
-
-def call(tool, **arguments):
-    return f"<tool_call>\n{json.dumps({'name': tool, 'arguments': arguments})}\n</tool_call>"
 
 
 def test_patient_and_examinations_answer_from_facts_that_the_model_does_not_see(tmp_path):
@@ -327,13 +306,10 @@ def test_a_question_gets_the_sentences_with_its_words():
     assert {question: find_facts(PATIENT, question) for question in found} == found
 
 
-def test_exact_counts_most_and_shared_words_a_little(tmp_path):
+def test_exact_counts_most_shared_words_a_little_and_facts_may_be_nested_and_answers_plain(tmp_path):
     env = make(tmp_path, "consultation", {})
     assert score_gold(env) == [1.0]
     assert [score(env, text) for text in ("vasculitis", "Scurvy")] == pytest.approx([0.2 * 2 / 3, 0])
-
-
-def test_facts_may_be_nested_and_answers_plain(tmp_path):
     exams = {"Vital_Signs": {"Temperature": "38.2"}, "Skin": ["purpura", "no edema"]}
     row = {"physical_exams": exams, "answers": ["IgA vasculitis", "Henoch-Schönlein purpura"]}
     right = json.dumps({"answer": "henoch-schönlein purpura", "continue": False})

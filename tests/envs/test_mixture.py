@@ -8,6 +8,7 @@ from itertools import islice
 import pytest
 import yaml
 
+from tests.support.saved_episodes import written
 from viewbox import load, make, summarize
 from viewbox.configs.schema import parse
 from viewbox.envs.from_config import build_envs
@@ -15,7 +16,6 @@ from viewbox.envs.mixture import BLOCK, Mixture, MixtureTasks
 from viewbox.errors import ConfigError
 from viewbox.records import Task
 from viewbox.rollouts.scoring.rescore import score_run
-from viewbox.rollouts.store.writer import EpisodeWriter
 from viewbox.training.plan import Plan
 from viewbox.training.resume import RunLocation
 from viewbox.training.run import Run
@@ -55,9 +55,9 @@ def test_every_task_comes_and_none_is_left_out(sizes, weights):
     assert last.id not in {task.id for task in tasks[:-1]}  # it ends with the first that was missing
 
 
-def test_each_task_is_played_and_scored_by_its_own_environment(env):
-    for task in env.tasks[:6]:
-        episode = play_right(env, task)
+def test_each_task_is_played_scored_and_measured_by_its_own_environment(env):
+    episodes = [play_right(env, task) for task in env.tasks[:6]]
+    for task, episode in zip(env.tasks[:6], episodes, strict=True):
         key = task.metadata["environment"]
         assert episode.environment == key
         assert env.for_task(task).max_turns == episode.run_config.max_turns == SECTIONS[key].get("max_turns", 3)
@@ -65,34 +65,19 @@ def test_each_task_is_played_and_scored_by_its_own_environment(env):
         alone = make("digits", **{"max_turns": 3, **own})
         assert episode.scores == alone.score(episode)
         assert episode.scores.total > 0.95
-
-
-def test_the_mixture_itself_plays_nothing_and_says_who_does(env):
-    with pytest.raises(TypeError, match=r"env\.for_task"):
+    scores = env.reward.score_episode(episodes[0])
+    assert scores.total == pytest.approx(episodes[0].scores.total)
+    assert (scores.components["digits.label"], scores.components["hard"]) == (1.0, None)
+    found = summarize(episodes, env, resamples=0).get_means()
+    assert "metrics/digits/label/accuracy" in found
+    assert found["metrics/hard/label/accuracy"] == 1.0
+    with pytest.raises(TypeError, match=r"env\.for_task"):  # the mixture itself plays nothing
         env.reset(env.tasks[0], seed=0)
 
 
-def test_the_combined_reward_gives_the_same_scores_by_environment(env):
-    episode = play_right(env, env.tasks[0])
-    scores = env.reward.score_episode(episode)
-    assert scores.total == pytest.approx(episode.scores.total)
-    assert scores.components["digits.label"] == 1.0
-    assert scores.components["hard"] is None
-
-
-def test_metrics_are_those_of_each_environment(env):
-    episodes = [play_right(env, task) for task in env.tasks[:6]]
-    found = summarize(episodes, env, resamples=0).get_means()
-    assert {"metrics/digits/label/accuracy", "metrics/hard/label/accuracy"} <= found.keys()
-    assert found["metrics/hard/label/accuracy"] == 1.0
-
-
 def test_held_out_settings_replace_those_of_one_environment():
-    section = {
-        "name": "mixture",
-        "environments": SECTIONS,
-        "eval": {"environments": {"digits": {"split": "test"}, "hard": {"split": "test"}}},
-    }
+    held_out = {"environments": {"digits": {"split": "test"}, "hard": {"split": "test"}}}
+    section = {"name": "mixture", "environments": SECTIONS, "eval": held_out}
     _, held_out = build_envs(parse({"model": {"name": "m"}, "env": section}), {"coordinates": "pixel"})
     tasks = held_out.tasks[:6]
     assert {task.metadata["split"] for task in tasks} == {"test"}
@@ -127,15 +112,14 @@ def test_an_environment_may_have_a_reward_of_its_own():
     assert "box" not in hard.scores.components
 
 
-def save(env, folder, config):
-    with EpisodeWriter(folder / "episodes") as writer:
-        for task in env.tasks[:4]:
-            writer.append(play_right(env, task))
+def save(env, folder, **sections):
+    written(folder / "episodes", *(play_right(env, task) for task in env.tasks[:4]))
+    config = {"model": {"name": "m"}, "env": {"name": "mixture", "environments": {**SECTIONS, **sections}}}
     (folder / "config.yaml").write_text(yaml.safe_dump(config))
 
 
 def test_a_saved_run_is_scored_as_it_was_played(env, tmp_path):
-    save(env, tmp_path, {"model": {"name": "m"}, "env": {"name": "mixture", "environments": SECTIONS}})
+    save(env, tmp_path)
     report = score_run(tmp_path)
     assert report.total.change.mean == pytest.approx(0.0)
     assert not report.problems
@@ -152,8 +136,7 @@ def test_a_saved_run_is_scored_as_it_was_played(env, tmp_path):
 def test_a_strangers_mixture_runs_no_code_and_asks_no_judge(env, tmp_path, monkeypatch, section, why):
     (tmp_path / "gift.py").write_text("raise SystemExit('ran')")
     monkeypatch.chdir(tmp_path)
-    config = {"model": {"name": "m"}, "env": {"name": "mixture", "environments": {**SECTIONS, "digits": section}}}
-    save(env, tmp_path, config)
+    save(env, tmp_path, digits=section)
     with pytest.raises(ConfigError, match=why):
         score_run(tmp_path)
 

@@ -7,16 +7,12 @@ import numpy as np
 import pytest
 from scipy import ndimage
 
+from tests.support.replies import play_gold
 from viewbox import make
 from viewbox.envs.phantom.anatomy import FIELD, ORGAN_VALUES, SPACING, draw_slice
 from viewbox.envs.phantom.env import WINDOW_WIDTH, SizeReward
 from viewbox.errors import ConfigError
 from viewbox.images.view import View
-
-
-def play_gold(env, task):
-    replies = iter([*env.oracle(task), env.write_answer(task)])
-    return env.play(task, lambda messages: next(replies))
 
 
 def test_the_gold_policy_scores_one():
@@ -55,15 +51,18 @@ def find_nearest(drawn, x, y):
     return min(((np.hypot(x - spot.x, y - spot.y), spot) for spot in spots), key=lambda pair: pair[0])
 
 
-def test_a_seed_gives_one_slice_and_another_seed_or_split_another():
-    pictures = [make("phantom", split=split).images(make("phantom", split=split).tasks[k])[0].pixels
-                for split, k in (("train", 0), ("train", 0), ("train", 1), ("test", 0))]  # fmt: skip
-    assert (pictures[0] == pictures[1]).all()
-    assert (pictures[0] != pictures[2]).any()
-    assert (pictures[0] != pictures[3]).any()
-    assert {task.id for task in make("phantom").tasks[:6]}.isdisjoint(
-        task.id for task in make("phantom", split="test").tasks[:6]
-    )
+def test_a_seed_gives_one_slice_with_values_of_ct_and_another_seed_or_split_another():
+    train, test = make("phantom"), make("phantom", split="test")
+    first, again = (make("phantom").images(train.tasks[0])[0].pixels for _ in range(2))
+    assert (first == again).all()
+    assert all((first != env.images(env.tasks[n])[0].pixels).any() for env, n in ((train, 1), (test, 0)))
+    assert {task.id for task in train.tasks[:6]}.isdisjoint(task.id for task in test.tasks[:6])
+    pixels = draw_slice(3, 0.5, has_lesion=True).pixels
+    assert pixels.dtype == np.int16
+    assert pixels.min() >= -1024
+    assert 700 < pixels.max() < 1200
+    for low, high in ((-1100, -900), (-130, -70), (20, 80), (150, 1200)):  # air, fat, soft tissue, bone
+        assert ((pixels > low) & (pixels < high)).mean() > 0.01
 
 
 def test_the_reference_is_where_the_voxels_are_darker_and_without_a_lesion_there_are_only_rings():
@@ -95,40 +94,23 @@ def test_neither_the_number_nor_the_places_of_spots_tell_whether_one_is_solid():
     assert len(solid) > 1
 
 
-def test_the_oracle_looks_at_a_spot_whether_it_is_solid_or_not():
+def test_demonstrations_look_at_a_spot_whether_it_is_solid_or_not_and_answer_right_or_guess_without_a_look():
     env = make("phantom", question="presence")
     for seed, task in enumerate(env.tasks[:4]):
         zoom = json.loads(env.oracle(task)[0].split("\n")[-2])["arguments"]
         x, y = (value / 1000 * FIELD for value in zoom["center"])
         distance, _ = find_nearest(draw_slice(seed, env.difficulty, has_lesion=task.metadata["has_lesion"]), x, y)
         assert distance < 1
-
-
-def test_demonstrations_look_and_answer_right_or_guess_without_a_look():
-    env = make("phantom")
-    tasks = env.tasks[:12]
-    looks = [env.demonstration(task, seed) for seed, task in enumerate(tasks)]
-    assert looks == [[*env.oracle(task), env.write_answer(task)] for task in tasks]
-    guesses = [env.demonstration(task, seed, guess=1.0) for seed, task in enumerate(tasks)]
-    assert {len(replies) for replies in guesses} == {1}
-    scores = []
-    for task, replies in zip(tasks, guesses, strict=True):
-        episode = env.play(task, lambda messages, replies=replies: replies[0])
+    env, scores = make("phantom"), []
+    for seed, task in enumerate(env.tasks[:12]):
+        assert env.demonstration(task, seed) == [*env.oracle(task), env.write_answer(task)]
+        [reply] = env.demonstration(task, seed, guess=1.0)
+        episode = env.play(task, lambda messages, reply=reply: reply)
         assert episode.end_reason == "answered"
         scores.append(episode.scores.total)
     assert 0.1 < np.mean(scores) < 0.8  # sometimes right by chance
     with pytest.raises(ConfigError, match="did you mean 'guess'"):
-        env.demonstration(tasks[0], 0, gues=0.5)
-
-
-def test_values_are_those_of_ct():
-    pixels = draw_slice(3, 0.5, has_lesion=True).pixels
-    assert pixels.dtype == np.int16
-    assert pixels.min() >= -1024
-    assert 700 < pixels.max() < 1200
-    shares = {name: ((pixels > low) & (pixels < high)).mean() for name, low, high in
-              (("air", -1100, -900), ("fat", -130, -70), ("soft tissue", 20, 80), ("bone", 150, 1200))}  # fmt: skip
-    assert all(share > 0.01 for share in shares.values()), shares
+        env.demonstration(env.tasks[0], 0, gues=0.5)
 
 
 def test_difficulty_makes_lesions_smaller_and_fainter_and_rings_more():

@@ -59,13 +59,13 @@ def test_the_reward_of_a_box_that_was_computed_by_hand(folder):
         assert episode.scores.total == pytest.approx(expected), box
 
 
-def test_a_right_config_is_not_warned_of(folder):
+def test_a_right_config_is_not_warned_of_and_classes_without_labels_are_refused(folder):
     for settings in ({}, {"coordinates": "per_mille"}, {"columns": {"labels": ["label"]}, "classes": ["a", "b"]}):
         [found] = score_right_answers(make(folder, **settings))
         assert found.total > 0.98
-        assert found.warnings == ()
-        assert found.played == 20
-        assert found.tasks == 30
+        assert (found.warnings, found.played, found.tasks) == ((), 20, 30)
+    with pytest.raises(ConfigError, match=r"classes = a, b: no box has a label; allowed: with data\.columns\.labels"):
+        len(make(folder, classes=["a", "b"]).tasks)
 
 
 class Whole:
@@ -96,45 +96,38 @@ def test_a_mistake_is_named_with_its_component_and_its_cause(folder):
     for said, settings in MISTAKES.items():
         [found] = score_right_answers(make(folder, **settings))
         assert said in "".join(found.warnings)
-
-
-def test_boxes_from_0_to_1_that_are_declared_as_pixels_are_bad_rows(folder):
     rows = [json.loads(line) for line in (folder / "t.jsonl").read_text().splitlines()]
     write_jsonl(folder / "t.jsonl", [{**row, "box": [0.1, 0.2, 0.5, 0.6]} for row in rows])
-    [found] = score_right_answers(make(folder))
+    [found] = score_right_answers(make(folder))  # boxes from 0 to 1 that are declared as pixels are bad rows
     assert "at least one pixel, as xyxy in pixel (perhaps data.boxes.unit: unit)" in found.warnings[0]
     assert score_right_answers(make(folder, data={"boxes": {"unit": "unit"}}))[0].warnings == ()
+
+
+def score_vqa(path, **settings):
+    columns = {"image": "image", "question": "q", "answer": "a"}
+    data = {"source": str(path), "columns": columns, **settings.pop("data", {})}
+    return score_right_answers(viewbox.make("vqa", data=data, **settings))[0].warnings
 
 
 @pytest.mark.parametrize(("kind", "tolerance"), [("csv", 0.05), ("jsonl", 0.05), ("parquet", 0.05), ("csv", 0.0)])
 def test_decimal_commas_beside_a_tolerance_are_warned_of(tmp_path, kind, tolerance):
     write_images(tmp_path, 2)
-    rows = [{"id": f"t{n}", "image": f"{n}.png", "q": "How large?", "a": f"{n},5"} for n in range(2)]
+    rows = [{"image": f"{n}.png", "q": "How large?", "a": f"{n},5"} for n in range(2)]
     path = write_jsonl(tmp_path / "t.jsonl", rows)
     if kind == "csv":
         path = tmp_path / "t.csv"
-        path.write_text("id,image,q,a\n" + "".join(f'{r["id"]},{r["image"]},{r["q"]},"{r["a"]}"\n' for r in rows))
+        path.write_text("image,q,a\n" + "".join(f'{r["image"]},{r["q"]},"{r["a"]}"\n' for r in rows))
     elif kind == "parquet":
         path = tmp_path / "t.parquet"
         parquet.write_table(pa.Table.from_pylist(rows), path)
-    columns = {"id": "id", "image": "image", "question": "q", "answer": "a"}
-    [found] = score_right_answers(
-        viewbox.make("vqa", data={"source": str(path), "columns": columns}, tolerance=tolerance)
-    )
-    assert any("data.cells.decimal" in warning for warning in found.warnings) == bool(tolerance)
+    warned = any("data.cells.decimal" in warning for warning in score_vqa(path, tolerance=tolerance))
+    assert warned == bool(tolerance)
 
 
 def test_hounsfield_units_of_pictures_without_air_are_warned_of(tmp_path):
     nib.save(nib.Nifti1Image(np.full((4, 4, 4), 90, np.int16), np.eye(4)), tmp_path / "v.nii.gz")
     path = write_jsonl(tmp_path / "t.jsonl", [{"image": "v.nii.gz", "q": "?", "a": "x"}])
-    columns = {"image": "image", "question": "q", "answer": "a"}
-    [found] = score_right_answers(viewbox.make("vqa", data={"source": str(path), "columns": columns, "unit": "HU"}))
-    assert "no value of 1 pictures is below 0" in found.warnings[0]
-
-
-def test_classes_without_labels_are_refused(folder):
-    with pytest.raises(ConfigError, match=r"classes = a, b: no box has a label; allowed: with data\.columns\.labels"):
-        len(make(folder, classes=["a", "b"]).tasks)
+    assert "no value of 1 pictures is below 0" in score_vqa(path, data={"unit": "HU"})[0]
 
 
 def test_a_right_answer_that_the_environment_refuses_is_warned_of():
@@ -191,19 +184,13 @@ class Own(viewbox.BaseMultiTurnEnv):
         return [Image.new("L", (20, 10))]
 
 
-def test_an_own_class_may_lack_golds_and_images_and_both_are_counted():
-    [found] = score_right_answers(Own())
-    assert found.total == 1.0
-    assert found.played == 4
-    assert "5 of 10 tasks have no right answer that can be written, such as t0: own: the reference" in found.describe()
-    assert found.warnings == ("own: 1 of 10 tasks cannot be opened, such as t1: RuntimeError: the disk is gone",)
-
-
-def test_a_class_that_ends_the_process_costs_its_task():
-    leaving = type("Leaving", (Own,), {"raised": SystemExit(3)})
-    [found] = score_right_answers(leaving())
-    assert (found.played, found.total) == (4, 1.0)
-    assert found.warnings == ("own: 1 of 10 tasks cannot be opened, such as t1: ForeignError: SystemExit: 3",)
+def test_an_own_class_may_lack_golds_and_images_or_end_the_process_and_all_are_counted():
+    said = {"RuntimeError: the disk is gone": Own.raised, "ForeignError: SystemExit: 3": SystemExit(3)}
+    for error, raised in said.items():
+        [found] = score_right_answers(type("Leaving", (Own,), {"raised": raised})())
+        assert (found.played, found.total) == (4, 1.0)
+        assert "5 of 10 tasks have no right answer that can be written, such as t0: own: the ref" in found.describe()
+        assert found.warnings == (f"own: 1 of 10 tasks cannot be opened, such as t1: {error}",)
 
 
 def test_each_environment_of_a_mixture_is_played_by_its_own_reward(folder):

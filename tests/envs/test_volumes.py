@@ -78,25 +78,16 @@ def write_dicom(folder, plane, reverse=False):
         dataset.Rows, dataset.Columns, dataset.PixelSpacing = *pixels.shape, sides
         dataset.PixelData = np.ascontiguousarray(pixels).tobytes()
         dataset.ImageOrientationPatient = turn
-        dataset.ImagePositionPatient = {
-            "axial": [0, 0, z * number],
-            "coronal": [0, y * number, z * SHAPE[0]],
-            "sagittal": [x * number, 0, z * SHAPE[0]],
-        }[plane]
+        first = {"coronal": [0, y * number], "sagittal": [x * number, 0]}.get(plane, [0, 0])
+        dataset.ImagePositionPatient = [*first, z * (number if plane == "axial" else SHAPE[0])]
         dataset.InstanceNumber = count - number if reverse else number + 1
         dataset.save_as(folder / f"{count - number if reverse else number:03d}.dcm")
 
 
 def make_rows(image="v.nii.gz"):
+    fixed = {"image": image}
     return [
-        {
-            "id": plane,
-            "image": image,
-            "q": f"Where? ({plane})",
-            "plane": plane,
-            "slice": at,
-            "boxes": find_box(plane, at),
-        }
+        {"id": plane, **fixed, "q": f"Where? ({plane})", "plane": plane, "slice": at, "boxes": find_box(plane, at)}
         for plane, at in NUMBERS.items()
     ]
 
@@ -129,24 +120,17 @@ def check_gold(env):
         assert env.play(task, lambda messages, task=task: env.write_answer(task)).scores.total > 0.98
 
 
-@pytest.mark.parametrize(
-    "header", [{"codes": "XYZ"}, {"codes": "yZX"}, {"qform": 1, "sform": 0}, {"tilt": 0.2}], ids=str
-)
-def test_boxes_in_pixels_are_those_of_their_own_slice_of_a_nifti_volume(tmp_path, header):
-    write_nifti(tmp_path / "v.nii.gz", **header)
-    check_gold(make(tmp_path, make_rows()))
+NIFTI = [{"codes": "XYZ"}, {"codes": "yZX"}, {"qform": 1, "sform": 0}, {"tilt": 0.2}]
+SERIES = [{"plane": "axial", "reverse": True}, {"plane": "coronal", "reverse": True}, {"plane": "sagittal"}]
 
 
-@pytest.mark.parametrize(("plane", "reverse"), [("axial", True), ("coronal", True), ("sagittal", False)])
-def test_boxes_in_pixels_are_those_of_their_own_slice_of_a_dicom_series(tmp_path, plane, reverse):
-    write_dicom(tmp_path / "series", plane, reverse)
-    check_gold(make(tmp_path, make_rows("series")))
-
-
-def test_the_right_answer_is_right_in_all_coordinates(tmp_path):
-    write_nifti(tmp_path / "v.nii.gz")
+@pytest.mark.parametrize("kept", [*NIFTI, *SERIES], ids=str)
+def test_boxes_in_pixels_are_those_of_their_own_slice_of_a_volume_however_it_is_kept(tmp_path, kept):
+    image = "series" if "plane" in kept else "v.nii.gz"
+    (write_dicom if "plane" in kept else write_nifti)(tmp_path / image, **kept)
+    check_gold(make(tmp_path, make_rows(image)))
     for coordinates in ("pixel", "per_mille"):
-        env = make(tmp_path, make_rows(), coordinates=coordinates)
+        env = make(tmp_path, make_rows(image), coordinates=coordinates)
         for task in env.tasks:
             answer = env.read_answer(env.write_answer(task), task)
             assert answer["boxes"] == [pytest.approx(FRACTIONS[task.id], abs=1e-2)]
@@ -175,16 +159,7 @@ def test_a_family_that_asks_for_no_slice_says_what_can_be_done_with_boxes_on_vol
     assert len(make(tmp_path, rows, asked, {"unit": unit}).tasks[0].reference["boxes"]) == 1  # and the second
 
 
-def test_boxes_of_volumes_are_refused_by_a_family_that_asks_for_none(tmp_path):
-    write_nifti(tmp_path / "v.nii.gz")
-    rows = [{"image": "v.nii.gz", "report": "r", "boxes": [[0, 0, 0, 1, 1, 1]]}]
-    columns = {"image": "image", "report": "report", "boxes": "boxes"}
-    data = {"source": str(write_jsonl(tmp_path / "r.jsonl", rows)), "columns": columns, "boxes": {"format": "xyzxyz"}}
-    with pytest.raises(ConfigError, match=r"data\.boxes\.format: report asks for no box of a volume"):
-        _ = viewbox.make("report", data=data).tasks
-
-
-def test_a_box_may_lie_on_the_second_image(tmp_path):
+def test_a_box_may_lie_on_the_second_image_and_several_slices_may_count(tmp_path):
     write_nifti(tmp_path / "v.nii.gz")
     Image.new("L", (30, 20)).save(tmp_path / "flat.png")
     rows = [row | {"image": ["flat.png", "v.nii.gz"], "at": 1} for row in make_rows()]
@@ -192,6 +167,10 @@ def test_a_box_may_lie_on_the_second_image(tmp_path):
     check_gold(env)
     gold = json.loads(env.write_answer(env.tasks[0]))
     assert score(env, env.tasks[0], gold | {"image_number": 0, "plane": None, "slice": None}) == 0
+    env = make(tmp_path, [make_rows()[0] | {"slice": [43, 47]}])
+    gold = json.loads(env.write_answer(env.tasks[0]))
+    assert [score(env, env.tasks[0], gold | {"slice": at}) for at in (42, 43, 47, 48)] == [0, 1, 1, 0]
+    assert isinstance(gold["slice"], int)
 
 
 def test_a_single_picture_has_no_slice_and_may_be_the_second(tmp_path):
@@ -203,15 +182,6 @@ def test_a_single_picture_has_no_slice_and_may_be_the_second(tmp_path):
     assert env.tasks[0].reference["boxes"] == ((0.5, 0.25, 1, 0.75),)
     assert score(env, env.tasks[0], {"image_number": 1, "boxes": [[0.5, 0.25, 1, 0.75]]}) == 1
     assert score(env, env.tasks[0], {"image_number": 0, "boxes": [[0.5, 0.25, 1, 0.75]]}) == 0
-
-
-def test_several_slices_may_count(tmp_path):
-    write_nifti(tmp_path / "v.nii.gz")
-    rows = [make_rows()[0] | {"slice": [43, 47]}]
-    env = make(tmp_path, rows)
-    gold = json.loads(env.write_answer(env.tasks[0]))
-    assert [score(env, env.tasks[0], gold | {"slice": at}) for at in (42, 43, 47, 48)] == [0, 1, 1, 0]
-    assert isinstance(gold["slice"], int)
 
 
 @pytest.mark.parametrize(("kind", "unit"), [("nifti", "pixel"), ("dicom", "unit"), ("nifti", "per_mille")])
@@ -266,10 +236,15 @@ def test_boxes_of_volumes_are_read_shown_and_scored(tmp_path, labels):
     assert "boxes[0]" in check_answer(env, answer([0, 0, 9, 1, 1, 60]), task)[1]
 
 
-def test_a_box_of_a_volume_has_no_slice(tmp_path):
+def test_a_box_of_a_volume_has_no_slice_and_is_refused_by_a_family_that_asks_for_none(tmp_path):
     write_nifti(tmp_path / "v.nii.gz")
     with pytest.raises(ConfigError, match=r"data\.columns\.plane: boxes of format xyzxyz lie on no single slice"):
         _ = make(tmp_path, make_rows(), boxes={"format": "xyzxyz"}).tasks
+    rows = [{"image": "v.nii.gz", "report": "r", "boxes": [[0, 0, 0, 1, 1, 1]]}]
+    columns = {"image": "image", "report": "report", "boxes": "boxes"}
+    data = {"source": str(write_jsonl(tmp_path / "r.jsonl", rows)), "columns": columns, "boxes": {"format": "xyzxyz"}}
+    with pytest.raises(ConfigError, match=r"data\.boxes\.format: report asks for no box of a volume"):
+        _ = viewbox.make("report", data=data).tasks
 
 
 class Own(DataEnv):
@@ -305,6 +280,7 @@ def test_an_own_family_that_declares_a_place_reads_boxes_there(tmp_path):
 STORED = (slice(3, 7), slice(11, 20), slice(2, 5))  # i, j and k of the mark in the array
 SIDES = (20, 30, 12)
 OWN_COLUMNS = {"id": "id", "image": "image", "question": "q", "boxes": "boxes", "slice": "slice"}
+FLAT = {name: column for name, column in OWN_COLUMNS.items() if name != "slice"}
 ORIENTATIONS = [
     (order, signs) for order in itertools.permutations(range(3)) for signs in itertools.product((1, -1), repeat=3)
 ]
@@ -344,20 +320,13 @@ def test_boxes_of_the_files_array_are_found_where_they_are_shown_in_all_48_orien
                 assert gold["boxes"][0] == pytest.approx(np.divide(corners, [*pixels.shape[::-1]] * 2)), (order, signs)
         assert env.play(task, lambda messages, task=task: env.write_answer(task)).scores.total > 0.98
     assert {plane: planes.count(plane) for plane in PLANES} == dict.fromkeys(PLANES, 16)
-
-
-def test_boxes_of_volumes_in_the_files_array_are_turned_in_all_48_orientations(tmp_path):
-    for number, (order, signs) in enumerate(ORIENTATIONS):
-        write_stored(tmp_path / f"{number}.nii", order, signs)
-    columns = {name: column for name, column in OWN_COLUMNS.items() if name != "slice"}
     box = [part.start for part in STORED] + [part.stop for part in STORED]
-    env = make_voxels(tmp_path, 48, {"format": "xyzxyz"}, columns, boxes=[box])
+    env = make_voxels(tmp_path, 48, {"format": "xyzxyz"}, FLAT, boxes=[box])
     for task in env.tasks:
         voxels = env.images(task)[0].volume.voxels
         z, y, x = np.nonzero(voxels)
-        sides = [*voxels.shape[::-1]] * 2
         corners = [x.min(), y.min(), z.min(), x.max() + 1, y.max() + 1, z.max() + 1]
-        assert task.reference["boxes"][0] == pytest.approx(np.divide(corners, sides))
+        assert task.reference["boxes"][0] == pytest.approx(np.divide(corners, [*voxels.shape[::-1]] * 2))
 
 
 @pytest.mark.parametrize(
@@ -387,10 +356,7 @@ def test_a_voxel_box_by_hand(tmp_path):
     write_stored(tmp_path / "0.nii", signs=(1, 1, -1))
     assert make_voxels(tmp_path, 1, slice=3).tasks[0].reference["slice"] == 12 - 1 - 3
     assert make_voxels(tmp_path, 1, slice=[2, 4]).tasks[0].reference["slice"] == (7, 9)
-
-
-def test_a_slice_of_the_file_without_boxes_is_turned_too(tmp_path):
-    write_stored(tmp_path / "0.nii", (1, 2, 0), (1, 1, -1))
+    write_stored(tmp_path / "0.nii", (1, 2, 0), (1, 1, -1))  # without boxes the slice is turned, too
     task = make_voxels(tmp_path, 1, boxes=[]).tasks[0]
     assert task.reference == {"boxes": (), "plane": "sagittal", "slice": (2, 4)}  # k runs to the left, as shown
 
@@ -410,38 +376,30 @@ def test_the_array_of_a_series_has_columns_rows_and_slices_by_position(tmp_path,
     assert gold["boxes"][0] == pytest.approx(np.divide(corners, [*pixels.shape[::-1]] * 2))
 
 
-def refuse_voxels(tmp_path, said, error=BadRow, **given):
+def refuse_voxels(tmp_path, said, error=BadRow, **row):
     with pytest.raises(error, match=said):
-        _ = make_voxels(tmp_path, 1, **given).tasks[0]
+        _ = make_voxels(tmp_path, 1, **row).tasks[0]
 
 
-def test_what_is_not_in_the_files_array_is_a_bad_row(tmp_path):
+def test_what_is_not_in_the_files_array_is_a_bad_row_and_its_slices_have_one_plane(tmp_path):
     write_stored(tmp_path / "0.nii", (1, 2, 0))
     refuse_voxels(tmp_path, "'slice' is 12; expected: a slice along the third axis of the file, 0 to 11", slice=12)
     refuse_voxels(tmp_path, r"'slice' is \[9, 12\]", slice=[9, 12])
     refuse_voxels(tmp_path, "a box inside the image of 20x30 pixels", boxes=[3, 11, 21, 20])
     refuse_voxels(tmp_path, r"one pixel, .* .perhaps data.boxes.unit: unit.", boxes=[0.1, 0.2, 0.3, 0.4])
     refuse_voxels(tmp_path, "whose slice of the volume is named: map data.columns.slice", slice=None)
-    flat = {name: column for name, column in OWN_COLUMNS.items() if name != "slice"}
-    box = [0.1, 0.2, 0.3, 0.4, 0.5, 0.6]
-    in_volume = {"boxes": {"frame": "voxel", "format": "xyzxyz"}}
-    row = {"id": "0", "image": "0.nii", "q": "?", "boxes": [box]}
-    with pytest.raises(
-        BadRow, match=r"sides of at least one voxel, as xyzxyz in pixel .perhaps data.boxes.unit: unit."
-    ):
-        _ = make(tmp_path, [row], flat, in_volume["boxes"]).tasks[0]
+    refuse_voxels(
+        tmp_path, r"sides of at least one voxel, as xyzxyz in pixel .perhaps data.boxes.unit: unit.",
+        columns=FLAT, form={"format": "xyzxyz"}, boxes=[[0.1, 0.2, 0.3, 0.4, 0.5, 0.6]],
+    )  # fmt: skip
+    row = {"id": "0", "image": "0.nii", "q": "?", "boxes": [[1, 1, 1, 9, 9, 1.5]]}
     with pytest.raises(BadRow, match="sides of at least one voxel"):  # not turned, and flat along z
-        _ = make(tmp_path, [row | {"boxes": [[1, 1, 1, 9, 9, 1.5]]}], flat, {"format": "xyzxyz"}).tasks[0]
-
-
-def test_a_plane_is_not_mapped_beside_the_files_own_slices_and_a_picture_has_none(tmp_path):
-    write_stored(tmp_path / "0.nii")
+        _ = make(tmp_path, [row], FLAT, {"format": "xyzxyz"}).tasks[0]
     said = r"data\.columns\.plane: with boxes.frame = voxel, it is the plane of the file's third axis; leave it out"
     refuse_voxels(tmp_path, said, ConfigError, columns=COLUMNS, plane="axial")
     Image.new("L", (20, 30)).save(tmp_path / "a.png")
-    flat = {name: column for name, column in OWN_COLUMNS.items() if name != "slice"}
-    for given in ({}, {"boxes": []}, {"columns": flat}):
-        refuse_voxels(tmp_path, "expected: a volume, for boxes.frame = voxel", image="a.png", **given)
+    for row in ({}, {"boxes": []}, {"columns": FLAT}):
+        refuse_voxels(tmp_path, "expected: a volume, for boxes.frame = voxel", image="a.png", **row)
 
 
 class Level(Own):

@@ -82,9 +82,10 @@ def test_a_seed_fixes_the_task_and_the_observation_and_another_seed_another_task
     assert len({env.reset()[1]["task"] for _ in range(20)}) > 4  # without a seed, the sequence goes on
 
 
-def test_an_episode_ends_with_the_score_of_the_environment_and_its_record():
-    env = make_env()
+def test_an_episode_shows_the_newest_picture_and_ends_with_the_score_of_the_environment_and_its_record():
+    env = make_env(render_mode="rgb_array")
     observation, info = env.reset(options={"task": 2}, seed=0)
+    overview = observation["image"]
     assert observation in env.observation_space
     assert info["task"] == ENV.tasks[2].id
     assert info["tools"][0]["function"]["name"] == "zoom"
@@ -92,20 +93,15 @@ def test_an_episode_ends_with_the_score_of_the_environment_and_its_record():
     assert (reward, terminated, truncated) == (0.0, False, False)
     assert [message["role"] for message in info["messages"]] == ["assistant", "user"]
     assert "zoomed" in observation["text"]
-    *_, reward, terminated, truncated, info = env.step(RIGHT[2])
-    assert (terminated, truncated, info["end_reason"]) == (True, False, "answered")
-    assert isinstance(info["record"], Episode)
-    assert reward == info["record"].scores.total > 0.9
-
-
-def test_the_observation_shows_the_newest_picture():
-    env = make_env(render_mode="rgb_array")
-    overview = env.reset(options={"task": 2})[0]["image"]
-    closer = env.step(LOOKS[2])[0]["image"]
+    closer = observation["image"]
     assert (overview != closer).any()
     assert (env.render() == closer).all()
     assert not env.step("no JSON")[0]["image"].any()  # nothing new is shown
     assert (env.render() == closer).all()
+    *_, reward, terminated, truncated, info = env.step(RIGHT[2])
+    assert (terminated, truncated, info["end_reason"]) == (True, False, "answered")
+    assert isinstance(info["record"], Episode)
+    assert reward == info["record"].scores.total > 0.9
 
 
 def test_a_picture_of_another_shape_is_fitted_and_whole_in_the_messages():
@@ -119,7 +115,7 @@ def test_a_picture_of_another_shape_is_fitted_and_whole_in_the_messages():
     assert info["messages"][1]["content"][0]["image_url"]["url"] == image.to_data_url()
 
 
-def test_a_bug_of_the_environment_costs_its_episode():
+def test_a_bug_of_the_environment_costs_its_episode_and_one_without_a_score_says_so():
     env = make_own(Shapes)
     env.reset(seed=0)
     *_, reward, terminated, truncated, info = env.step('{"label": "zero", "bbox": [0, 0, 9, 9]}')
@@ -127,9 +123,6 @@ def test_a_bug_of_the_environment_costs_its_episode():
     assert "the author's bug" in info["no_score"]
     env.reset(seed=0)
     assert env.step('{"label": "one", "bbox": [0, 0, 9, 9]}')[2]
-
-
-def test_an_episode_without_a_score_says_so():
     env = make_own(Unscored)
     env.reset(seed=0)
     *_, reward, _, _, info = env.step(RIGHT[0])
@@ -137,26 +130,18 @@ def test_an_episode_without_a_score_says_so():
     assert "nobody answers" in info["no_score"]
 
 
-def test_no_reply_raises():
-    env = make_env()
+def test_no_reply_raises_and_other_actions_tasks_that_do_not_exist_and_settings_are_refused():
+    env = make_env(disable_env_checker=True)
     for text in ("", "\ud800", "\x00" * 10, "<|im_end|>", "é✓漢", "[" * 100_000, "x" * (MAX_TEXT + 1)):
         env.reset(seed=0)
         observation, *_ = env.step(text)
         assert observation in env.observation_space
-
-
-def test_an_action_that_is_no_text_and_a_task_that_does_not_exist_are_refused():
-    env = make_env(disable_env_checker=True)
-    env.reset(seed=0)
     for action in (None, 3, b"text", ["text"], {"text": "a"}):
         with pytest.raises(TypeError, match="an action is the model's reply as text; given"):
             env.step(action)
     for number in (-1, 9, "1", 1.5, None):
         with pytest.raises(ConfigError, match=r"options.task: .*; allowed: 0 to 8"):
             env.reset(options={"task": number})
-
-
-def test_settings_are_checked_and_an_environment_without_tasks_is_refused():
     with pytest.raises(ConfigError, match="max_turn"):
         make_env(max_turn=3)
     with pytest.raises(ConfigError, match="render_mode: 'human'"):
@@ -184,7 +169,7 @@ def test_vectors_give_what_single_environments_give():
         envs.close()
 
 
-def test_it_works_inside_a_running_event_loop_and_with_gymnasiums_wrappers():
+def test_it_works_inside_a_running_event_loop_with_gymnasiums_wrappers_and_a_mixture_hands_its_tasks_on():
     async def play():
         env = RecordEpisodeStatistics(TimeLimit(make_env(), 2))
         env.reset(options={"task": 1})
@@ -194,12 +179,8 @@ def test_it_works_inside_a_running_event_loop_and_with_gymnasiums_wrappers():
     *_, reward, terminated, _, info = asyncio.run(play())
     assert terminated
     assert info["episode"]["r"] == reward == info["record"].scores.total
-
-
-def test_a_mixture_hands_its_tasks_on():
-    env = ViewboxGymEnv(
-        "mixture", environments={"digits": {"num_tasks": 2}, "hard": {"name": "digits", "num_tasks": 2}}
-    )
+    digits = {"name": "digits", "num_tasks": 2}
+    env = ViewboxGymEnv("mixture", environments={"digits": digits, "hard": digits})
     env.reset(seed=0, options={"task": 1})
     *_, reward, terminated, _, info = env.step(env.session.played.write_answer(env.session.state.task))
     assert terminated

@@ -89,7 +89,7 @@ def test_the_log_holds_the_conversation_with_its_images(log):
         assert sample.messages[3].tool_call_id == sample.messages[2].tool_calls[0].id
 
 
-def test_the_score_is_that_of_the_environment_with_its_components(log):
+def test_the_score_is_that_of_the_environment_with_its_components_and_scoring_again_reads_the_log_alone(log):
     for sample in log.samples:
         episode, score = read_episode(sample), sample.scores["reward"]
         assert episode.end_reason == score.metadata["end_reason"] == "answered"
@@ -98,39 +98,30 @@ def test_the_score_is_that_of_the_environment_with_its_components(log):
         assert json.loads(score.answer)["label"] == "one"
     assert set(log.results.scores[0].metrics) == {"mean", "stderr"}
     assert "data:image" not in json.dumps([sample.store for sample in log.samples])
+    again = inspect_ai.score(log, adapter.reward("digits", SETTINGS), action="overwrite", display="none")
+    for before, after in zip(log.samples, again.samples, strict=True):
+        assert after.scores["reward"].value == before.scores["reward"].value
 
 
-def test_no_right_answer_reaches_the_model(tmp_path):
-    seen = []
+def test_no_right_answer_reaches_the_model_and_tools_are_offered_natively_also_on_the_last_turn(tmp_path):
+    seen, offered = [], []
 
     def reply(messages, tools, choice):
         seen.append("".join(message.text for message in messages))
-        return "no"
+        offered.append(([tool.name for tool in tools], choice))
+        return call(("zoom", ZOOM))
 
     log = evaluate(tmp_path, reply)
     assert all(sample.target for sample in log.samples)
     assert not any(sample.target in text or json.dumps(task.reference["bbox"]) in text
                    for sample, task in zip(log.samples, ENV.tasks, strict=False) for text in seen)  # fmt: skip
-
-
-def test_tools_are_offered_natively_and_stay_in_the_prompt_on_the_last_turn(tmp_path):
-    offered = []
-
-    def reply(messages, tools, choice):
-        offered.append(([tool.name for tool in tools], choice))
-        return call(("zoom", ZOOM))
-
-    log = evaluate(tmp_path, reply)
     assert offered == [(["zoom"], "auto")] * 9
     assert {read_episode(sample).end_reason for sample in log.samples} == {"max_turns"}
 
 
 def test_calls_that_fail_and_arguments_that_are_no_json_are_answered(tmp_path):
-    replies = [
-        call(("zom", {}), ("zoom", {"factor": "x"})),
-        call(("zoom", {"factor": '{"factor": 2,'}), parse_error="no JSON"),
-        "[]",
-    ]
+    cut = call(("zoom", {"factor": '{"factor": 2,'}), parse_error="no JSON")
+    replies = [call(("zom", {}), ("zoom", {"factor": "x"})), cut, "[]"]
     log = evaluate(tmp_path, lambda messages, tools, choice: replies[count_replies(messages)])
     episode = read_episode(log.samples[0])
     results = [result for turn in episode.turns for result in turn.tool_results]
@@ -172,12 +163,6 @@ def test_a_model_that_fails_costs_its_sample(tmp_path):
     assert read_episode(broken[0]).end_reason == "error"
 
 
-def test_scoring_again_reads_the_log_alone(log):
-    again = inspect_ai.score(log, adapter.reward("digits", SETTINGS), action="overwrite", display="none")
-    for before, after in zip(log.samples, again.samples, strict=True):
-        assert after.scores["reward"].value == before.scores["reward"].value
-
-
 class Kept(Digits):
     name = "kept"
     restricted = True
@@ -206,32 +191,22 @@ def test_what_cannot_be_played_is_refused(given, words):
         build_task(**given)
 
 
-def run_inspect(folder, *given):
-    command = [sys.executable, "-m", "inspect_ai", *given]
-    environment = os.environ | {"LOCAL_API_KEY": "none"}
-    return subprocess.run(command, capture_output=True, text=True, cwd=folder, env=environment, timeout=120)
-
-
-def skip_without_provider():
-    if int(version("openai").partition(".")[0]) < 3:
-        pytest.skip("inspect-ai's OpenAI provider needs openai 3.4: `make test-adapters` has it")
-
-
 def test_the_package_names_its_tasks_for_inspect():
-    declared = tomllib.loads((Path(__file__).resolve().parents[2] / "pyproject.toml").read_text())["project"][
-        "entry-points"
-    ]
-    (module,) = declared["inspect_ai"].values()
+    project = tomllib.loads((Path(__file__).resolve().parents[2] / "pyproject.toml").read_text())["project"]
+    (module,) = project["entry-points"]["inspect_ai"].values()
     assert callable(importlib.import_module(module).play)
 
 
 def test_the_command_of_inspect_plays_the_task_and_its_log_is_read(tmp_path):
-    skip_without_provider()
+    if int(version("openai").partition(".")[0]) < 3:
+        pytest.skip("inspect-ai's OpenAI provider needs openai 3.4: `make test-adapters` has it")
     case = Case(list(SCRIPTS)[:4])
     given = ["-T", "environment=digits", "-T", f"settings={json.dumps(case.settings)}", "--display", "none"]
+    command = [sys.executable, "-m", "inspect_ai", "eval", "viewbox/play", *given, "--log-dir", "logs"]
     with case.serve() as server:
-        model = ["--model", "openai-api/local/scripted", "--model-base-url", server.url]
-        done = run_inspect(tmp_path, "eval", "viewbox/play", *given, *model, "--log-dir", "logs")
+        command += ["--model", "openai-api/local/scripted", "--model-base-url", server.url]
+        environment = os.environ | {"LOCAL_API_KEY": "none"}
+        done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, env=environment, timeout=120)
     assert done.returncode == 0, done.stdout + done.stderr
     (file,) = (tmp_path / "logs").glob("*.eval")
     log = read_eval_log(str(file))

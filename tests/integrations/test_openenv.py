@@ -74,7 +74,7 @@ def test_an_episode_with_images_over_a_websocket(url):
         assert (state.step_count, state.task, state.end_reason) == (2, ENV.tasks[3].id, "answered")
 
 
-def test_a_seed_fixes_the_task(url):
+def test_a_seed_fixes_the_task_and_sessions_play_at_the_same_time_and_do_not_mix(url):
     with ViewboxClient(url).sync() as client:
         tasks = []
         for seed in (1, 1, 2, 3, 4, 5):
@@ -83,8 +83,6 @@ def test_a_seed_fixes_the_task(url):
     assert tasks[0] == tasks[1]
     assert len(set(tasks)) > 2
 
-
-def test_sessions_play_at_the_same_time_and_do_not_mix(url):
     async def play(number):
         async with ViewboxClient(url) as client:
             await client.reset(task=number)
@@ -94,18 +92,7 @@ def test_sessions_play_at_the_same_time_and_do_not_mix(url):
     async def gather():
         return await asyncio.gather(*(play(number) for number in range(8)))
 
-    results = asyncio.run(gather())
-    assert all(result.reward > 0.9 for result in results)
-
-
-def test_the_right_answer_is_in_nothing_that_a_client_reads(url):
-    box = json.dumps(list(ENV.tasks[3].reference["bbox"]))
-    with connect(url.replace("http", "ws") + "/ws") as raw:
-        for message in ({"type": "reset", "data": {"task": 3}}, {"type": "state"}):
-            raw.send(json.dumps(message))
-            received = raw.recv()
-            assert "reference" not in received
-            assert box not in received
+    assert all(result.reward > 0.9 for result in asyncio.run(gather()))
 
 
 HOSTILE = {
@@ -121,16 +108,18 @@ HOSTILE = {
 }
 
 
-def test_a_hostile_message_is_answered_with_an_error_and_the_session_goes_on(url):
+def test_a_hostile_message_is_an_error_and_the_session_goes_on_and_holds_no_right_answer(url):
+    box = json.dumps(list(ENV.tasks[3].reference["bbox"]))
     with connect(url.replace("http", "ws") + "/ws") as raw:
         for name, message in HOSTILE.items():
             raw.send(message)
             assert json.loads(raw.recv())["type"] == "error", name
-        raw.send(json.dumps({"type": "reset", "data": {"task": 1}}))
-        assert json.loads(raw.recv())["type"] == "observation"
-
-
-def test_calls_of_any_form_are_answered(url):
+        for message, kind in (({"type": "reset", "data": {"task": 3}}, "observation"), ({"type": "state"}, "state")):
+            raw.send(json.dumps(message))
+            received = raw.recv()
+            assert json.loads(received)["type"] == kind
+            assert "reference" not in received
+            assert box not in received
     with ViewboxClient(url).sync() as client:
         for calls in ([{}], [{"function": 3}], [{"id": 1, "function": {"name": None}}], [ZOOM] * 200):
             client.reset(task=0)
@@ -138,22 +127,16 @@ def test_calls_of_any_form_are_answered(url):
             assert result.observation.messages or result.done
 
 
-def test_a_bug_of_the_environment_costs_its_episode():
-    with serve_app(build_app(f"{__file__}:Breaks", SETTINGS)) as address, ViewboxClient(address).sync() as client:
+def test_a_bug_of_the_environment_costs_its_episode_and_more_sessions_than_allowed_are_refused_in_words():
+    app = build_app(f"{__file__}:Breaks", SETTINGS, max_sessions=1)
+    with serve_app(app) as address, ViewboxClient(address).sync() as client:
         client.reset(task=0)
+        with connect(address.replace("http", "ws") + "/ws") as second:
+            assert json.loads(second.recv())["data"]["code"] == "CAPACITY_REACHED"
         result = client.step(ENV.write_answer(ENV.tasks[0]))
         assert (result.done, result.reward, result.observation.end_reason) == (True, None, "error")
         assert "the author's bug" in result.observation.problem
         assert client.reset(task=1).observation.messages
-
-
-def test_more_sessions_than_allowed_are_refused_in_words():
-    app = build_app("digits", SETTINGS, max_sessions=1)
-    with serve_app(app) as address, ViewboxClient(address).sync() as first:
-        first.reset(task=0)
-        with connect(address.replace("http", "ws") + "/ws") as second:
-            assert json.loads(second.recv())["data"]["code"] == "CAPACITY_REACHED"
-        assert first.step("no").observation.messages
 
 
 def ask(address, method):
@@ -179,9 +162,21 @@ def test_the_session_of_a_client_that_went_away_is_freed():
             assert other.reset(task=0).observation.messages
 
 
-def test_restricted_data_are_not_served():
+def test_restricted_data_are_not_served_and_the_package_under_its_former_name_is_refused(tmp_path, monkeypatch):
     with pytest.raises(ConfigError, match="kept: its data is restricted to this machine"):
         build_app(f"{__file__}:Kept")
+    about = tmp_path / "openenv_core-0.3.0.dist-info"
+    about.mkdir()
+    (about / "METADATA").write_text("Metadata-Version: 2.1\nName: openenv-core\nVersion: 0.3.0\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(ConfigError, match=r"openenv-core 0\.3\.0 is installed.*pip uninstall -y openenv-core openenv"):
+        check_installed("openenv", "viewbox[openenv]", "0.10", replaces="openenv-core")
+
+
+def test_openenv_still_has_what_the_adapter_overrides():
+    for name in adapter.PRIVATE_NAMES:
+        owner, _, method = name.partition(".")
+        assert getattr(getattr(openenv.core, owner), method).__isabstractmethod__
 
 
 def test_the_written_folder_serves_and_openenv_finds_its_files(tmp_path):
@@ -207,18 +202,3 @@ def test_the_written_folder_serves_and_openenv_finds_its_files(tmp_path):
     finally:
         server.terminate()
         server.wait(20)
-
-
-def test_the_package_under_its_former_name_is_refused_with_the_command_that_replaces_it(tmp_path, monkeypatch):
-    about = tmp_path / "openenv_core-0.3.0.dist-info"
-    about.mkdir()
-    (about / "METADATA").write_text("Metadata-Version: 2.1\nName: openenv-core\nVersion: 0.3.0\n")
-    monkeypatch.syspath_prepend(tmp_path)
-    with pytest.raises(ConfigError, match=r"openenv-core 0\.3\.0 is installed.*pip uninstall -y openenv-core openenv"):
-        check_installed("openenv", "viewbox[openenv]", "0.10", replaces="openenv-core")
-
-
-def test_openenv_still_has_what_the_adapter_overrides():
-    for name in adapter.PRIVATE_NAMES:
-        owner, _, method = name.partition(".")
-        assert getattr(getattr(openenv.core, owner), method).__isabstractmethod__

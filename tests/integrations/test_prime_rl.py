@@ -79,15 +79,8 @@ class TrainServer:
             for place, token in enumerate(sampled)
         ]
         choice = {"index": 0, "finish_reason": "stop", "token_ids": sampled, "logprobs": {"content": content}}
-        return {
-            "request_id": "r",
-            "model": body["model"],
-            "created": 1,
-            "usage": None,
-            "prompt_token_ids": ids,
-            "mm_placeholders": {"image": self.find_placeholders(ids)},
-            "choices": [choice],
-        }
+        about = {"request_id": "r", "model": body["model"], "created": 1, "usage": None, "choices": [choice]}
+        return {**about, "prompt_token_ids": ids, "mm_placeholders": {"image": self.find_placeholders(ids)}}
 
     def find_placeholders(self, ids):
         pad = self.tokens.image_id

@@ -71,7 +71,6 @@ class Words(BaseMultiTurnEnv):
         return ExactMatchReward("text", reference_field="text")
 
 
-# ------------------------------------------------------------------ what it says at construction
 @pytest.mark.parametrize(
     ("env", "limits"),
     [
@@ -102,7 +101,6 @@ def test_what_trl_cannot_play_is_refused(env, words):
         TRLRollouts(env)
 
 
-# ------------------------------------------------------------------ one rollout
 def test_the_calls_of_one_reply_are_one_turn():
     owner, rollout = open_rollout()
     answers = run_calls(rollout, ("zoom", ZOOM), ("crop", {"box": [0, 0, 500, 500]}), ("zoom", {"factor": "x"}))
@@ -116,13 +114,18 @@ def test_the_calls_of_one_reply_are_one_turn():
     assert [turn.content for turn in kept[0].turns if turn.role == "assistant"] == ["So:", RIGHT["content"]]
 
 
-def test_a_rollout_whose_result_or_reply_trl_dropped_ends_as_out_of_tokens():
-    owner, rollout = open_rollout()
-    run_calls(rollout, ("zoom", ZOOM))
-    kept = []
-    owner.on_episode = kept.append
-    assert owner.compute_rewards([[ask("", ("zoom", ZOOM))]], [rollout]) == [0.0]
-    assert kept[0].end_reason == "max_tokens"
+def test_a_rollout_of_which_trl_dropped_a_part_or_that_the_environment_would_answer_ends_by_its_name():
+    cases = [([ask("", ("zoom", ZOOM))], "max_tokens")]
+    for text in ("no JSON", "", '{"label": "two", "bbox": [1, 2, 3, 4], "continue": true}'):
+        cases.append(([{"role": "assistant", "content": text}], "malformed"))
+    for said, end in cases:
+        owner, rollout = open_rollout()
+        if end == "max_tokens":
+            run_calls(rollout, ("zoom", ZOOM))
+        kept = []
+        owner.on_episode = kept.append
+        assert owner.compute_rewards([said], [rollout]) == [0.0]
+        assert kept[0].end_reason == end
 
 
 def test_a_call_after_the_last_turn_is_told_that_the_episode_has_ended():
@@ -133,15 +136,6 @@ def test_a_call_after_the_last_turn_is_told_that_the_episode_has_ended():
         assert answer["text"] == ENDED.format(reason="max_turns")
     said = [*[ask("", ("zoom", ZOOM))] * 3, RIGHT]
     assert owner.compute_rewards([said], [rollout]) == [0.0]
-
-
-def test_a_reply_that_the_environment_would_answer_ends_as_malformed():
-    for text in ("no JSON", "", '{"label": "two", "bbox": [1, 2, 3, 4], "continue": true}'):
-        owner, rollout = open_rollout(Digits(num_tasks=2))
-        kept = []
-        owner.on_episode = kept.append
-        assert owner.compute_rewards([[{"role": "assistant", "content": text}]], [rollout]) == [0.0]
-        assert kept[0].end_reason == "malformed"
 
 
 def test_a_task_that_cannot_be_opened_costs_its_rollout():
@@ -169,7 +163,6 @@ def test_no_arguments_raise():
         assert "error" in answer["text"]
 
 
-# ------------------------------------------------------------------ what it relies on in TRL
 def test_the_tools_of_a_rollout_are_schemas_that_trl_takes_for_coroutine_functions(tmp_path):
     trainer = make_trainer(ENV, tmp_path, num_generations=2, per_device_train_batch_size=2)
     assert [dict(tool) for tool in trainer.tools] == sorted(
@@ -184,18 +177,10 @@ def test_the_tools_of_a_rollout_are_schemas_that_trl_takes_for_coroutine_functio
 
 def test_trls_own_trainer_trains_on_pictures_of_tools(tmp_path):
     kept = []
-    trainer = make_trainer(
-        Digits(num_tasks=4, max_turns=3, max_malformed=1),
-        tmp_path,
-        kit=build_kit(),
-        on_episode=kept.append,
-        cls=LooksFirst,
-        num_generations=2,
-        per_device_train_batch_size=4,
-        max_completion_length=600,
-        max_steps=1,
-        learning_rate=1e-3,
-    )
+    small = {"num_generations": 2, "per_device_train_batch_size": 4, "max_completion_length": 600, "max_steps": 1}
+    env = Digits(num_tasks=4, max_turns=3, max_malformed=1)
+    kit = build_kit()
+    trainer = make_trainer(env, tmp_path, kit=kit, on_episode=kept.append, cls=LooksFirst, learning_rate=1e-3, **small)
     before = torch.cat([weight.detach().flatten().clone() for weight in trainer.model.parameters()])
     trainer.reward_funcs[0] = give_different_rewards(trainer.reward_funcs[0])
     trainer.train()
@@ -228,7 +213,6 @@ def give_different_rewards(compute):
     return rewards
 
 
-# ------------------------------------------------------------------ what is shipped, as it is
 def test_a_tool_whose_name_trl_reserves_has_another_there_and_its_own_in_the_episode():
     owner, rollout = open_rollout(Digits(num_tasks=6, max_turns=4, max_malformed=1, tools=("zoom", "reset")))
     run_calls(rollout, ("zoom", ZOOM))

@@ -158,26 +158,20 @@ def test_ends_and_scores_are_those_of_our_own_driver(run):
     assert len(set(seeds)) == len(seeds)
 
 
-def test_an_endpoint_that_refuses_ends_its_own_episode_as_an_error(run):
-    number = NUMBERS["has an endpoint that refuses"]
-    trace = run[0][number]
-    assert not trace["ok"]
-    assert trace["errors"][-1]["type"] == "ProviderError"
-    assert trace["info"]["viewbox"]["end_reason"] == run[2][number].end_reason == "error"
-    assert sum(trace["ok"] for trace in run[0].values()) == len(PLAYED)
-
-
-def test_a_trace_is_one_conversation_but_where_the_request_itself_changed(run):
+def test_a_trace_is_one_conversation_but_where_the_request_itself_changed_and_a_refusal_ends_its_own(run):
+    found, _, episodes, _, _ = run
     changed = ["calls several tools at once"]  # arguments that are no JSON are mended
     for name, number in NUMBERS.items():
-        nodes = run[0][number]["nodes"]
+        nodes = found[number]["nodes"]
         line = [node.get("parent") for node in nodes] == [None, *range(len(nodes) - 1)]
         assert line == (name not in changed), name
-
-
-def test_a_task_and_the_record_of_the_episode_hold_no_image(run):
-    assert "data:image" in json.dumps(run[0][0]["nodes"])
-    assert not any("data:image" in json.dumps([trace["task"], trace["info"]]) for trace in run[0].values())
+    assert "data:image" in json.dumps(found[0]["nodes"])
+    assert not any("data:image" in json.dumps([trace["task"], trace["info"]]) for trace in found.values())
+    number = NUMBERS["has an endpoint that refuses"]
+    assert not found[number]["ok"]
+    assert found[number]["errors"][-1]["type"] == "ProviderError"
+    assert found[number]["info"]["viewbox"]["end_reason"] == episodes[number].end_reason == "error"
+    assert sum(trace["ok"] for trace in found.values()) == len(PLAYED)
 
 
 def test_replay_recomputes_the_scores_from_the_trace(run, package, tmp_path):
@@ -207,7 +201,6 @@ def test_settings_and_the_place_of_tool_images_can_be_changed_at_run_time(packag
     assert found[endless]["rewards"]["total"]["score"] == 0.0
 
 
-# ------------------------------------------------------------------ what the adapter relies on
 def test_the_pin_of_verifiers_has_not_moved():
     import verifiers.v1 as vf
     from verifiers.v1.dialects.chat import message_to_wire, parse_message
@@ -225,19 +218,16 @@ def test_the_pin_of_verifiers_has_not_moved():
         assert message_to_wire(parse_message(message)) == message
 
 
-def test_without_verifiers_the_adapter_says_what_to_install():
+def test_without_verifiers_the_adapter_says_what_to_install_and_nothing_else_needs_it():
     code = (
+        "import viewbox, viewbox.cli, viewbox.envs.digits, viewbox.publish, sys; print('verifiers' in sys.modules)\n"
         "from importlib import metadata; whole = metadata.version\n"
         "metadata.version = lambda name: whole('no-verifiers' if name == 'verifiers' else name)\n"
         "import viewbox.integrations.verifiers"
     )
-    said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False).stderr
-    assert "ConfigError: verifiers 0.4 is needed: pip install 'verifiers>=0.4,<0.5'" in said
-
-
-def test_nothing_but_the_adapter_needs_verifiers():
-    code = "import viewbox, viewbox.cli, viewbox.envs.digits, viewbox.publish, sys; print('verifiers' in sys.modules)"
-    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout == "False\n"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.stdout == "False\n"
+    assert "ConfigError: verifiers 0.4 is needed: pip install 'verifiers>=0.4,<0.5'" in done.stderr
 
 
 def test_an_environment_that_breaks_leaves_a_named_end_in_the_trace():

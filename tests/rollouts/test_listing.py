@@ -50,9 +50,14 @@ def test_runs_are_listed_newest_first_with_their_figures(runs):
     assert trained.size == sum(path.stat().st_size for path in (runs / "trained").rglob("*") if path.is_file())
 
 
-def test_a_run_may_be_named_itself_and_a_folder_of_episodes_is_one(runs):
+def test_a_run_or_its_episodes_may_be_named_links_are_not_followed_and_nothing_is_written(runs, tmp_path):
+    make_run(tmp_path / "elsewhere")
+    (runs / "link").symlink_to(tmp_path / "elsewhere")
+    before = {path: path.stat().st_mtime_ns for path in runs.rglob("*")}
+    assert len(list_runs(runs).runs) == 2
     assert list_runs(runs / "trained").runs[0].steps == 4
     assert list_runs(runs / "trained" / "episodes").runs[0].episodes == 2
+    assert {path: path.stat().st_mtime_ns for path in runs.rglob("*")} == before
 
 
 def test_broken_runs_are_named_and_passed_over(runs, viewbox):
@@ -68,12 +73,6 @@ def test_broken_runs_are_named_and_passed_over(runs, viewbox):
     assert status == 1
     assert "trained" in out
     assert err.count("warning: ") == 5
-
-
-def test_links_are_not_followed(runs, tmp_path):
-    make_run(tmp_path / "elsewhere")
-    (runs / "link").symlink_to(tmp_path / "elsewhere")
-    assert len(list_runs(runs).runs) == 2
 
 
 def test_the_command_prints_a_table_markdown_or_json(runs, viewbox, monkeypatch):
@@ -103,11 +102,8 @@ def test_a_run_that_tar_packed_as_the_docs_say_is_the_same_without_weights(runs,
     subprocess.run("\n".join(re.findall("^.*tar -.*$", text, re.M)), shell=True, check=True, cwd=tmp_path)
     packed = tmp_path / "theirs" / run.name
     assert list(load(packed)) == list(load(run))
-    assert {path.name for path in run.iterdir()} - {path.name for path in packed.iterdir()} == {
-        "model",
-        "checkpoints",
-        "wandb",
-    }
+    left = {path.name for path in run.iterdir()} - {path.name for path in packed.iterdir()}
+    assert left == {"model", "checkpoints", "wandb"}
 
 
 def test_what_a_run_says_does_not_act_on_the_terminal(tmp_path, viewbox):
@@ -118,17 +114,13 @@ def test_what_a_run_says_does_not_act_on_the_terminal(tmp_path, viewbox):
     assert len(out) < 1500
 
 
-ODD = ["[1]", "env: 3", "env: {name: [1]}", "model: x\ntrain: [2]", "env: {name: null}"]
-
-
 def test_odd_configs_cost_a_figure(tmp_path):
-    for number, config in enumerate(ODD):
-        tmp_path = tmp_path / str(number)
-        forge_run(tmp_path / "gift", [make_line(0)], config)
-        (tmp_path / "gift" / "metrics.jsonl").write_text(
-            '[1]\n{"step": "x", "reward": true}\n{"step": 2, "reward": 1e999}\n'
-        )
-        (run,) = list_runs(tmp_path).runs
+    odd = ["[1]", "env: 3", "env: {name: [1]}", "model: x\ntrain: [2]", "env: {name: null}"]
+    lines = '[1]\n{"step": "x", "reward": true}\n{"step": 2, "reward": 1e999}\n'
+    for number, config in enumerate(odd):
+        forge_run(tmp_path / str(number) / "gift", [make_line(0)], config)
+        (tmp_path / str(number) / "gift" / "metrics.jsonl").write_text(lines)
+        (run,) = list_runs(tmp_path / str(number)).runs
         assert (run.environment, run.first_reward, run.steps, run.episodes) == ("digits", None, 2, 1)
 
 
@@ -137,9 +129,3 @@ def test_a_folder_that_is_not_there_is_refused(tmp_path, viewbox):
         list_runs(tmp_path / "nowhere")
     assert viewbox("runs", tmp_path / "nowhere")[0] == 2
     assert "no runs here" in viewbox("runs", tmp_path)[1]
-
-
-def test_listing_writes_nothing(runs):
-    before = {path: path.stat().st_mtime_ns for path in runs.rglob("*")}
-    list_runs(runs)
-    assert {path: path.stat().st_mtime_ns for path in runs.rglob("*")} == before

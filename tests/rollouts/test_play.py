@@ -1,17 +1,17 @@
-"""Many episodes at once: each ends for its own reason, and none takes the others with it."""
+"""Many episodes at once, also of plain functions: each ends for its own reason, and none takes the others with it."""
 
 import asyncio
 
 import pytest
 from PIL import Image
 
-from tests.support.digits_play import ENV, Says, tasks
-from viewbox.engines.scripted import ScriptedGenerator
+from tests.support.digits_play import ANSWER, ENV, LOOK, Says, script, tasks
+from viewbox.engines.scripted import ScriptedGenerator, ScriptedPolicy
 from viewbox.envs.digits import Digits, viewer
 from viewbox.errors import ModelError
 from viewbox.images.ref import ImageRef
-from viewbox.records import RunConfig, Task
-from viewbox.rollouts.play import play_many, sample_seed
+from viewbox.records import Reply, RunConfig, Task
+from viewbox.rollouts.play import MAX_FAILURES, play_many, sample_seed
 
 
 def test_every_episode_says_which_task_and_which_sample_it_is(play):
@@ -78,14 +78,11 @@ def test_a_view_the_models_image_processor_refuses_ends_that_episode_and_the_res
     assert len(episodes[1].tokens.images) == 1  # the record is as it was before that view
 
 
-def test_a_failure_of_the_generator_ends_the_run_and_is_raised(play):
+def test_a_failure_of_the_generator_or_inside_the_model_ends_the_run_and_is_raised(play, qwen3):
     generator = Says(lambda c: ModelError("the endpoint is gone") if c.index == 2 else viewer.write_answer(ENV, c.task))
     with pytest.raises(ModelError, match="the endpoint is gone"):
         play(ENV, tasks(8), generator, concurrency=2)
     assert generator.inside == 0
-
-
-def test_a_failure_inside_the_model_ends_the_run_and_is_raised(play, qwen3):
     model = qwen3.model()
     model.register_forward_pre_hook(lambda module, args: (_ for _ in ()).throw(RuntimeError("out of memory")))
     generator = qwen3.generator(model)
@@ -129,3 +126,74 @@ def test_after_closing_early_the_same_generator_plays_as_a_new_one(qwen3, play):
     asyncio.run(one())
     before, after = (play(ENV, tasks(3), generator) for generator in (fresh, used))
     assert [e.tokens.completion_ids for e in before] == [e.tokens.completion_ids for e in after]
+
+
+async def slow_script(messages):
+    await asyncio.sleep(0.001)
+    return script(messages)
+
+
+class Asked:
+    """An object that is called, as a policy."""
+
+    async def __call__(self, messages):
+        return Reply(script(messages))
+
+
+@pytest.mark.parametrize("policy", [script, slow_script, Asked(), ScriptedPolicy([LOOK, ANSWER])])
+def test_a_function_of_the_messages_plays_many_episodes(play, policy):
+    episodes = play(ENV, tasks(3), policy, group=2)
+    assert [(episode.end_reason, episode.num_turns) for episode in episodes] == [("answered", 2)] * 6
+    assert episodes[0].run_config.model_name in ("script", "slow_script", "Asked", "ScriptedPolicy")
+
+
+def test_a_policy_plays_the_same_episodes_in_the_driver_and_alone(play):
+    (driven,) = play(ENV, tasks(1), script, seed=5)
+    alone = ENV.play(tasks(1)[0], script, seed=sample_seed(5, 0))
+    assert driven.turns == alone.turns
+    assert driven.scores == alone.scores
+
+
+def test_a_policy_that_raises_ends_that_episode(play):
+    first, second = play(ENV, tasks(2), ScriptedPolicy([LOOK]))
+    assert first.end_reason == second.end_reason == "error"
+    assert first.info["error"] == "IndexError: the script has 1 replies; the episode asks for number 2"
+    assert first.num_turns == 1
+
+    def time_out(messages):
+        raise TimeoutError("the socket")
+
+    (episode,) = play(ENV, tasks(1), time_out, timeout=60.0)
+    assert (episode.end_reason, episode.info["error"]) == ("error", "TimeoutError: the socket")
+
+
+def test_a_policy_that_never_gave_a_reply_ends_the_run_soon_and_one_that_did_ends_no_run(play):
+    asked, good = [], 0
+
+    def policy(messages):
+        asked.append(1)
+        if len(asked) > good:
+            raise NameError("no such name")
+        return script(messages)
+
+    with pytest.raises(NameError, match="no such name"):
+        play(ENV, tasks(40), policy, concurrency=2)
+    assert len(asked) <= MAX_FAILURES + 2
+    asked, good = [], 2
+    episodes = play(ENV, tasks(20), policy, concurrency=1)
+    assert [episode.end_reason for episode in episodes] == ["answered"] + ["error"] * 19
+
+
+def test_never_more_policies_are_asked_at_once_than_episodes_are_in_flight(play):
+    inside, most = 0, 0
+
+    async def policy(messages):
+        nonlocal inside, most
+        inside += 1
+        most = max(most, inside)
+        await asyncio.sleep(0.002)
+        inside -= 1
+        return script(messages)
+
+    play(ENV, tasks(12), policy, concurrency=5)
+    assert most == 5

@@ -15,6 +15,7 @@ import pytest
 from PIL import Image
 from pydantic import BaseModel
 
+from tests.support.replies import call
 from tests.support.tables import each
 from viewbox.core.base import BaseMultiTurnEnv
 from viewbox.core.messages import to_openai_messages
@@ -138,10 +139,6 @@ BAD = (
 )  # fmt: skip
 
 OWN = {tool.__name__: Tool.from_function(tool) for tool in (search, mean, *BAD)}
-
-
-def call(name, **arguments):
-    return f"<tool_call>{json.dumps({'name': name, 'arguments': arguments})}</tool_call>"
 
 
 def bad(name):
@@ -311,8 +308,10 @@ def faulty(clean):
     return play
 
 
-def test_without_a_fault_two_runs_are_the_same(faulty, clean):
+def test_without_a_fault_two_runs_are_the_same_and_a_reward_that_raises_scores_nothing(faulty, clean):
     assert faulty(*USUAL).to_json() == clean[0][FAULTY]
+    episode = faulty(answer("raise"))
+    assert (episode.end_reason, episode.answer, episode.scores.total) == ("answered", {"label": "raise"}, 0.0)
 
 
 # ---- a tool fails: that ends its episode as a fault
@@ -345,23 +344,22 @@ def test_a_tool_that_raises_ends_its_episode_as_a_fault_without_a_score(faulty, 
     assert f"ToolFault: {WRONG[name]}" in episode.info["error"]
 
 
-@each("name", ["shout", "recite", "enumerate_all", "complain"])
-def test_a_tool_that_says_100_megabytes_is_cut_and_the_episode_goes_on(faulty, name):
-    episode = faulty(bad(name))
-    assert episode.end_reason == "answered"
-    assert len(episode.turns[2].content) < 8000 + 200  # and the marks around it
-    assert len(episode.to_json()) < 30_000
+MEGABYTES = ["{" * (3 * MB), '{"a":' * 12_000, "<tool_call>{" * 5000, "[" * 60_000]
+
+
+@each("said", [*map(bad, ("shout", "recite", "enumerate_all", "complain")), *MEGABYTES])
+def test_megabytes_of_a_tool_are_cut_those_of_a_reply_malformed_and_the_episode_goes_on(faulty, said):
+    episode = faulty(said)
+    assert (episode.end_reason, episode.scores.total) == ("answered", 1.0)
+    if said in MEGABYTES:
+        assert episode.info["malformed"] == 1
+        assert len(episode.turns[2].content) < 2000  # what it is told does not repeat them
+    else:
+        assert len(episode.turns[2].content) < 8000 + 200  # and the marks around it
+        assert len(episode.to_json()) < 30_000
 
 
 # ---- what the model says
-
-
-@each("said", ["{" * (3 * MB), '{"a":' * 12_000, "<tool_call>{" * 5000, "[" * 60_000])
-def test_megabytes_of_brackets_are_malformed_and_the_episode_goes_on(faulty, said):
-    episode = faulty(said)
-    assert (episode.end_reason, episode.scores.total) == ("answered", 1.0)
-    assert episode.info["malformed"] == 1
-    assert len(episode.turns[2].content) < 2000  # what it is told does not repeat them
 
 
 # ---- what the author wrote, and what the data holds
@@ -388,11 +386,6 @@ def test_an_environment_that_raises_ends_that_episode_as_error_and_what_was_said
     assert (episode.end_reason, episode.num_turns) == ("error", turns)
     assert says in episode.info["error"]
     assert not turns or (episode.truncated, episode.scores.total) == (True, None)
-
-
-def test_a_reward_that_raises_scores_nothing_and_the_episode_ends_as_it_did(faulty):
-    episode = faulty(answer("raise"))
-    assert (episode.end_reason, episode.answer, episode.scores.total) == ("answered", {"label": "raise"}, 0.0)
 
 
 def test_an_image_that_cannot_be_opened_ends_that_episode_as_error(faulty, tmp_path):
@@ -429,12 +422,8 @@ class Leaving(Digits):
         return await super().step(state, reply)
 
 
-def leave_reward(answer, reference):
-    sys.exit(3)
-
-
 @each("where", ["reset", "step"])
-def test_sys_exit_of_an_environment_ends_its_episode_and_not_the_run(where):
+def test_sys_exit_of_an_environment_ends_its_episode_and_not_the_run_and_is_a_fault_of_a_reward(where):
     env = Leaving(where=where)
 
     async def run():
@@ -443,6 +432,14 @@ def test_sys_exit_of_an_environment_ends_its_episode_and_not_the_run(where):
     episodes = asyncio.run(run())
     assert [one.end_reason for one in episodes] == ["error", "error"]
     assert all("SystemExit: 3" in one.info["error"] for one in episodes)
+    if where == "step":  # of every adapter
+        session = Session(env)
+        session.open(session.env.tasks[0], seed=0)
+        assert session.step("hm").end_reason == "error"
+        assert "SystemExit: 3" in session.build_episode().info["error"]
+    env = Digits(reward=lambda answer, reference: sys.exit(3))
+    scores = env.play(env.tasks[0], lambda messages: env.write_answer(env.tasks[0])).scores
+    assert (scores.total, ["SystemExit: 3" in reason for reason in scores.faults.values()]) == (None, [True])
 
 
 class Gone(BaseException):
@@ -503,16 +500,3 @@ def test_whatever_an_environment_raises_for_a_task_ends_the_run_and_does_not_hol
     with pytest.raises(ForeignError) as caught:
         play_absent(place, error)
     assert caught.value.__cause__ is error
-
-
-def test_sys_exit_in_a_step_ends_the_episode_of_every_adapter():
-    session = Session(Leaving(where="step"))
-    session.open(session.env.tasks[0], seed=0)
-    assert session.step("hm").end_reason == "error"
-    assert "SystemExit: 3" in session.build_episode().info["error"]
-
-
-def test_sys_exit_of_a_reward_is_a_fault_of_the_reward():
-    env = Digits(reward=leave_reward)
-    scores = env.play(env.tasks[0], lambda messages: env.write_answer(env.tasks[0])).scores
-    assert (scores.total, ["SystemExit: 3" in reason for reason in scores.faults.values()]) == (None, [True])

@@ -14,8 +14,6 @@ from viewbox.images.view import View
 from viewbox.rollouts.play import play_many
 from viewbox.tools import ToolOutput
 
-# ---- time limits
-
 
 async def forever(*_):
     await asyncio.sleep(3600)
@@ -103,20 +101,16 @@ def test_every_episode_has_the_whole_time_limit_however_late_it_begins(play):
     assert {episode.end_reason for episode in episodes} == {"answered"}
 
 
-# ---- the caller stops reading
-
-
 async def listen(env, generator, found, **settings):
     async for episode in play_many(env, tasks(6), generator, **{"concurrency": 4} | settings):
         found.append(episode)
 
 
 @each("where", [*PLACES])
-def test_cancelling_the_listener_leaves_no_task_and_no_conversation_behind(where):
-    env, generator = hanging(where)
+def test_cancelling_the_listener_or_closing_the_iterator_leaves_no_task_and_no_conversation_behind(where):
     found = []
 
-    async def stopped():
+    async def stopped(env, generator):
         listener = asyncio.create_task(listen(env, generator, found))
         while len(found) < 5:  # all but the one that hangs
             await asyncio.sleep(0.001)
@@ -125,23 +119,17 @@ def test_cancelling_the_listener_leaves_no_task_and_no_conversation_behind(where
             await listener
         return asyncio.all_tasks() - {asyncio.current_task()}  # at once: nothing is left to itself
 
-    assert not asyncio.run(stopped())
-    assert generator.inside == 0
-    assert {episode.end_reason for episode in found} == {"answered"}
-
-
-@each("where", [*PLACES])
-def test_closing_the_iterator_leaves_no_task_and_no_conversation_behind(where):
-    env, generator = hanging(where)
-
-    async def closed():
+    async def closed(env, generator):
         episodes = play_many(env, tasks(6), generator, concurrency=4)
         await anext(episodes)
         await episodes.aclose()
         return asyncio.all_tasks() - {asyncio.current_task()}
 
-    assert not asyncio.run(closed())
-    assert generator.inside == 0
+    for end in (stopped, closed):
+        env, generator = hanging(where)
+        assert not asyncio.run(end(env, generator))
+        assert generator.inside == 0
+    assert {episode.end_reason for episode in found} == {"answered"}
 
 
 def test_ctrl_c_ends_the_run_and_leaves_no_conversation_behind():

@@ -3,11 +3,11 @@
 import asyncio
 import base64
 import io
-import json
 
 import numpy as np
 from PIL import Image
 
+from tests.support.replies import call
 from viewbox.core.base import BaseMultiTurnEnv
 from viewbox.records import Task
 from viewbox.rewards import TokenF1Reward
@@ -34,14 +34,10 @@ class ClosedWard(Ward):
     restricted = True
 
 
-def write_call(tool, **arguments):
-    return f"<tool_call>{json.dumps({'name': tool, 'arguments': arguments})}</tool_call>"
-
-
 def make_tasks(*calls):
     """A task for each (tool, arguments)."""
     return [
-        Task(f"t{number}", prompt={"call": write_call(tool, **arguments)}, reference={"text": "done"})
+        Task(f"t{number}", prompt={"call": call(tool, **arguments)}, reference={"text": "done"})
         for number, (tool, arguments) in enumerate(calls)
     ]
 

@@ -8,11 +8,11 @@ import pytest
 from PIL import Image
 
 from tests.support import datasets
+from tests.support.replies import play
 from viewbox import check_rewards
 from viewbox.cli.data import open_data_envs
 from viewbox.configs import schema
 from viewbox.core.base import remove_tools
-from viewbox.engines.scripted import ScriptedPolicy
 from viewbox.envs.chest_xray.env import ChestXray
 from viewbox.errors import ConfigError
 from viewbox.training.findings import check
@@ -34,10 +34,6 @@ def copy(tmp_path):
         return open_data_envs(name, overrides, str(folder))[0]
 
     return run
-
-
-def play(env, task, *replies):
-    return env.play(task, ScriptedPolicy(replies))
 
 
 def score(env, task, answer):
@@ -114,18 +110,14 @@ def test_the_file_of_rexvqa_as_it_is_downloaded_is_named_with_what_is_allowed(co
         _ = raw.tasks
 
 
-def test_chestagentbench_is_not_trained_on(copy):
+def test_chestagentbench_is_not_trained_on_and_rexvqa_stays_on_this_machine(copy):
     source = copy("chestagentbench").data.source
     with pytest.raises(ConfigError, match="may not be trained on: ChestAgentBench is a benchmark without a training"):
         check(Plan(schema.load("chestagentbench", [f"env.data.source={source}"])))
-    with pytest.raises(ConfigError, match="evaluation_only"):
-        schema.load("chestagentbench", ["env.data.evaluation_only=null"])
-
-
-def test_rexvqa_stays_on_this_machine(copy):
     assert copy("rexvqa").restricted
-    with pytest.raises(ConfigError, match="restricted"):
-        schema.load("rexvqa", ["env.data.restricted=false"])
+    for name, setting in (("chestagentbench", "evaluation_only=null"), ("rexvqa", "restricted=false")):
+        with pytest.raises(ConfigError, match=setting.partition("=")[0]):
+            schema.load(name, [f"env.data.{setting}"])
     with pytest.raises(ConfigError, match=r"restricted to this machine|must not leave"):
         copy("rexvqa", 'env.specialists={"far": {"kind": "http", "url": "https://models.example/x"}}').prepare()
 

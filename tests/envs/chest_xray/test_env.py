@@ -7,9 +7,9 @@ import pytest
 from PIL import Image
 
 from tests.support.data_kit import write_images, write_jsonl
+from tests.support.replies import call, list_results, play, play_gold
 from viewbox import check_rewards, make
 from viewbox.core.base import get_offered_tools, remove_tools
-from viewbox.engines.scripted import ScriptedPolicy
 from viewbox.envs.chest_xray.cases import QUESTIONS, draw_case, plan_case
 from viewbox.envs.chest_xray.radiographs import SIZE
 from viewbox.errors import ConfigError
@@ -32,18 +32,6 @@ ASKED = ("classify", "second_opinion", "ground")
 TOOLS = (classify, Tool.from_function(classify, "second_opinion"), ground, "zoom", "open_image")
 
 
-def call(name, **arguments):
-    return f"<tool_call>{json.dumps({'name': name, 'arguments': arguments})}</tool_call>"
-
-
-def play(env, task, *replies, seed=0):
-    return env.play(task, ScriptedPolicy(replies), seed=seed)
-
-
-def play_gold(env, task):
-    return play(env, task, *env.oracle(task), env.write_answer(task))
-
-
 @pytest.mark.parametrize("form", FORMS)
 def test_the_gold_policy_scores_one_on_every_kind_of_question(form):
     env = make("chest_xray", answer_form=form)
@@ -58,12 +46,16 @@ def test_the_gold_policy_scores_one_on_every_kind_of_question(form):
     assert kinds == set(QUESTIONS) - ({"place"} if form == "text" else set())
 
 
-def test_a_box_is_right_in_all_coordinates():
+def test_a_box_is_right_in_all_coordinates_and_millimeters_are_known():
     for coordinates in ("unit", "per_mille", "pixel"):
         env = make("chest_xray", questions=["place"], coordinates=coordinates, max_pixels=SIZE * SIZE)
         for task in env.tasks[:3]:
             answer = env.read_answer(env.write_answer(task), task)
             assert np.abs(np.subtract(answer["bbox"], task.reference["bbox"])).max() < 0.003
+    env = make("chest_xray", questions=["size"], max_pixels=SIZE * SIZE, coordinates="pixel")
+    asked = call("measure", point1=[0, 10], point2=[100, 10])
+    [result] = play(env, env.tasks[0], asked, "{}").turns[2].tool_results
+    assert result.facts["distance_mm"] == pytest.approx(90, abs=0.5)
 
 
 @pytest.mark.parametrize("kind", QUESTIONS)
@@ -95,67 +87,38 @@ def test_the_reference_is_what_the_film_shows(kind):
             assert grown[case.answer], (seed, case.answer, now, before)
 
 
-def test_the_splits_share_no_film_and_a_task_is_the_same_every_time():
-    train, test = make("chest_xray"), make("chest_xray", split="test")
-    assert {task.id for task in train.tasks[:9]}.isdisjoint(task.id for task in test.tasks[:9])
-    one, again = (make("chest_xray").images(train.tasks[3])[0].pixels for _ in range(2))
-    assert (one == again).all()
-    assert train.tasks[3] == make("chest_xray").tasks[3]
-
-
-# ---- tools
-
-
-def test_the_same_specialist_under_two_names_and_both_films_by_name():
+def test_the_same_specialist_under_two_names_and_both_films_by_name_where_there_are_two():
     env = make("chest_xray", tools=TOOLS, questions=["compare"])
     task = env.tasks[0]
     asked = "".join(call(name, image=image) for name in ASKED[:2] for image in ("image_1", "image_2"))
     one, two, three, four = play(env, task, asked, env.write_answer(task)).turns[2].tool_results
     assert one.facts == three.facts != two.facts == four.facts
-
-
-def test_a_second_film_can_be_opened_only_where_there_is_one():
     env = make("chest_xray", questions=["compare", "which"])
     for task in env.tasks[:2]:
-        two = task.metadata["question"] == "compare"
-        assert len(env.images(task)) == 1 + two
-        assert ("open_image" in get_offered_tools(env, task)) == two
+        second = task.metadata["question"] == "compare"
+        assert len(env.images(task)) == 1 + second
+        assert ("open_image" in get_offered_tools(env, task)) == second
 
 
-def test_the_oracle_asks_the_tools_that_bear_on_the_question_about_every_film():
-    env = make("chest_xray", tools=TOOLS, questions=["compare", "place"], tool_bonus=0.2,
-               bearing={"all": ("classify",), "place": ("ground",)})  # fmt: skip
-    for task in env.tasks[:2]:
+def test_the_oracle_asks_the_tools_that_bear_on_the_question_and_demonstrations_may_guess_or_ask_others():
+    bearing = {"all": ("classify",), "place": ("ground",)}
+    env = make("chest_xray", tools=TOOLS, questions=["compare", "place"], tool_bonus=0.2, bearing=bearing)
+    for task in env.tasks[:2]:  # about every film
         episode = play_gold(env, task)
         assert episode.scores.total == pytest.approx(1.0)
-        names = [result.tool_name for turn in episode.turns for result in turn.tool_results]
         two = task.metadata["question"] == "compare"
-        assert names == (["classify", "classify"] if two else ["ground", "classify"])
-        no_look = play(env, task, env.write_answer(task))
-        assert no_look.scores.total == pytest.approx(0.8)
-
-
-def test_demonstrations_may_guess_or_ask_a_tool_that_does_not_bear_on_the_question():
+        asked = [result.tool_name for result in list_results(episode)]
+        assert asked == (["classify", "classify"] if two else ["ground", "classify"])
+        assert play(env, task, env.write_answer(task)).scores.total == pytest.approx(0.8)  # without a look
     env = make("chest_xray", tools=TOOLS, questions=["which"], bearing={"all": ("classify",)})
     task = env.tasks[0]
     assert env.demonstration(task, 0) == [*env.oracle(task), env.write_answer(task)]
     assert [len(env.demonstration(task, seed, guess=1.0)) for seed in range(4)] == [1] * 4
-    asked = {json.loads(env.demonstration(task, seed, stray=1.0)[0].split("\n")[1])["name"] for seed in range(12)}
-    assert asked == {"second_opinion", "ground"}
-    answers = {env.demonstration(task, seed, stray=1.0)[-1] for seed in range(12)}
-    assert len(answers) > 2  # not always the right one
+    strays = [env.demonstration(task, seed, stray=1.0) for seed in range(12)]
+    assert {json.loads(said[0].split("\n")[1])["name"] for said in strays} == {"second_opinion", "ground"}
+    assert len({said[-1] for said in strays}) > 2  # not always the right one
     with pytest.raises(ConfigError, match="did you mean 'guess'"):
         env.demonstration(task, 0, gues=0.5)
-
-
-def test_millimeters_are_known():
-    env = make("chest_xray", questions=["size"], max_pixels=SIZE * SIZE, coordinates="pixel")
-    asked = call("measure", point1=[0, 10], point2=[100, 10])
-    [result] = play(env, env.tasks[0], asked, "{}").turns[2].tool_results
-    assert result.facts["distance_mm"] == pytest.approx(90, abs=0.5)
-
-
-# ---- the doctor
 
 
 @pytest.mark.parametrize("form", FORMS)
@@ -175,31 +138,28 @@ def test_a_question_back_is_answered_from_hidden_facts_once(form):
     assert side not in env.user_message(task)
 
 
-def test_the_doctor_does_not_know_what_is_not_among_the_facts():
+def test_the_doctor_knows_the_facts_alone_and_an_answer_beside_a_question_is_the_answer():
     env = make("chest_xray", questions=["which"], answer_form="text", max_questions=2)
     episode = play(env, env.tasks[0], "What is the blood pressure?", "no finding")
     assert episode.turns[2].content == "The referring doctor says: I do not know."
-
-
-def test_without_questions_back_none_is_offered_and_an_answer_beside_a_question_is_the_answer():
     env, silent = (make("chest_xray", questions=["complaint"], max_questions=count) for count in (1, 0))
     assert "ask" not in silent.answer_format.text
     assert "ask the referring" not in silent.build_system_prompt(silent.tasks[0])
     assert play(silent, silent.tasks[0], json.dumps({"ask": "Which side?"})).scores.total == 0.0
     gold = json.loads(env.write_answer(env.tasks[0]))
     episode = play(env, env.tasks[0], json.dumps({**gold, "ask": "Which side?"}))
-    assert episode.scores.total == 1.0
-    assert len(episode.turns) == 2
+    assert (episode.scores.total, len(episode.turns)) == (1.0, 2)
 
 
-def test_the_facts_and_the_reference_are_not_in_the_prompt():
-    env = make("chest_xray")
-    for task in env.tasks[:9]:
-        said = "".join(message.text for message in env.reset(task, seed=0).messages)
+def test_the_splits_share_no_film_a_task_is_the_same_every_time_and_its_facts_are_not_in_the_prompt():
+    train, test = make("chest_xray"), make("chest_xray", split="test")
+    assert {task.id for task in train.tasks[:9]}.isdisjoint(task.id for task in test.tasks[:9])
+    one, again = (make("chest_xray").images(train.tasks[3])[0].pixels for _ in range(2))
+    assert (one == again).all()
+    assert train.tasks[3] == make("chest_xray").tasks[3]
+    for task in train.tasks[:9]:
+        said = "".join(message.text for message in train.reset(task, seed=0).messages)
         assert not any(line in said for line in task.reference["facts"].splitlines())
-
-
-# ---- data
 
 
 def open_data(tmp_path, rows, columns, **settings):
@@ -259,9 +219,6 @@ def test_a_row_may_ask_for_a_box_findings_and_facts(tmp_path):
     episode = play(env, task, json.dumps({"ask": "When did the cough begin?"}), env.write_answer(task))
     assert "last week" in episode.turns[2].content
     assert episode.scores.total == 1.0
-
-
-# ---- settings
 
 
 WRONG = {

@@ -109,7 +109,6 @@ def test_a_file_of_cells_is_read_whole_or_refused(tmp_path, content):
     assert [(place, None if isinstance(row, str) else row["x"]) for place, row in found] == expected
 
 
-# ---------------------------------------------------------------------- tables
 def write_labels(path, names, values):
     import datasets
 
@@ -124,9 +123,8 @@ def write_labels(path, names, values):
 def test_each_shard_names_its_own_classes_and_minus_one_is_none(tmp_path, way, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setattr(tables, "IN_MEMORY", 0 if way == "copy" else 2**28)
-    for number, (names, values) in enumerate(
-        ((["no", "yes"], [0, 1]), (["yes", "no"], [0, 1]), (["x", "yes"], [1, -1]))
-    ):
+    shards = (["no", "yes"], [0, 1]), (["yes", "no"], [0, 1]), (["x", "yes"], [1, -1])
+    for number, (names, values) in enumerate(shards):
         write_labels(tmp_path / "d" / f"train-0000{number}-of-00003.parquet", names, values)
     found = read(tmp_path / "d", streaming=way == "streaming")
     expected = ["no", "yes", "yes", "no", "yes", None]
@@ -154,10 +152,8 @@ def test_files_may_order_columns_as_they_like_but_not_hold_other_columns_or_type
 
     write("good/a.parquet", a=[1], b=["x"])
     write("good/b.parquet", b=pa.array(["y"], pa.large_string()), a=[1.5])
-    assert [row for _, row in read(tmp_path / "good", streaming=streaming)] == [
-        {"a": 1, "b": "x"},
-        {"a": 1.5, "b": "y"},
-    ]
+    found = [row for _, row in read(tmp_path / "good", streaming=streaming)]
+    assert found == [{"a": 1, "b": "x"}, {"a": 1.5, "b": "y"}]
     write("type/a.parquet", a=[1])
     write("type/b.parquet", a=["x"])
     with pytest.raises(ConfigError, match=r"b\.parquet and a\.parquet hold values of other types in a"):
@@ -194,7 +190,6 @@ def test_values_of_a_table_are_json_values_and_nan_is_null(tmp_path):
     }  # fmt: skip
 
 
-# ---------------------------------------------------------------------- tasks
 def ask(path, content, columns=(), **data):
     path.write_text(content)
     mapped = {"id": "id", "question": "question", "answer": "answer", **dict(columns)}
@@ -209,15 +204,9 @@ def test_text_is_taken_as_it_is_written_and_names_are_one_in_every_form(tmp_path
     assert [task.prompt["question"] for task in env.tasks] == ["TRUE", "2,50", "7,0", "Q", "Q"]
     assert [task.reference["answer"] for task in env.tasks] == [3.5, "no", "maybe", "ja", "ja"]
     assert [task.reference["kind"] for task in env.tasks][1:3] == ["closed", "closed"]
-    sides = [
-        {
-            task.id
-            for task in ask(
-                tmp_path / "t.csv", content, cells=cells, hold_out={"share": 0.5, "by": "group"}, split=split
-            ).tasks
-        }
-        for split in ("train", "test")
-    ]
+    cut = {"cells": cells, "hold_out": {"share": 0.5, "by": "group"}}
+    envs = [ask(tmp_path / "t.csv", content, split=split, **cut) for split in ("train", "test")]
+    sides = [{task.id for task in env.tasks} for env in envs]
     assert any({"1", "1.10", "1.1"} <= side for side in sides)
     columns = {"question": {"template": "{{ question }}{% if answer %}!{% endif %}"}}
     env = ask(tmp_path / "u.csv", "id,question,answer\n1,1.0,FALSE\n2,Q,TRUE\n", columns)
@@ -227,16 +216,12 @@ def test_text_is_taken_as_it_is_written_and_names_are_one_in_every_form(tmp_path
 UNMET = ({"answer": "\u200b"}, {"answer": "x" * 20_000}, {"answer": ["yes", None]}, {"answer": "['a', 'b']"})
 
 
-def test_a_gold_that_no_answer_can_meet_makes_a_bad_row(tmp_path):
+def test_a_gold_that_no_answer_can_meet_makes_a_bad_row_and_allowed_texts_have_a_normal_form(tmp_path):
     rows = [{"id": "a", "question": "Q", "answer": '["yes", "y"]'}, {"id": "b", "question": "Q", "answer": "?"}]
     rows += [{"id": f"{number}", "question": "Q", **more} for number, more in enumerate(UNMET)]
     env = ask(tmp_path / "t.jsonl", "".join(json.dumps(row) + "\n" for row in rows))
     assert [task.reference["answer"] for task in env.tasks] == [("yes", "y"), "?"]
     assert len(env.tasks.skipped) == len(UNMET)
-
-
-def test_a_field_with_allowed_texts_takes_them_in_their_normal_form(tmp_path):
     write_images(tmp_path, 1)
     (tmp_path / "t.csv").write_text("id,image,question,answer\n1,0.png,Q,TRUE\n2,0.png,R,No\n3,0.png,S,maybe\n")
-    env = make_env(tmp_path / "t.csv")
-    assert [task.reference["answer"] for task in env.tasks] == ["yes", "no"]
+    assert [task.reference["answer"] for task in make_env(tmp_path / "t.csv").tasks] == ["yes", "no"]

@@ -18,29 +18,12 @@ BOX = ["x1", "y1", "x2", "y2"]
 FIELDS = {"id": "n", "image": "image", "question": "q", "boxes": BOX, "labels": "label"}
 ALONE = FIELDS | {"labels": ["label"]}
 LONG = [  # as VinDr, RSNA and Open Images write them: a row for each box; pictures of 30 x 20
-    {"n": "7", "image": "0.png", "q": "Find all.", "x1": 3, "y1": 2, "x2": 6, "y2": 4, "label": "cyst", "patient": "a"},
-    {
-        "n": "8",
-        "image": "1.png",
-        "q": "Find all.",
-        "x1": 0,
-        "y1": 0,
-        "x2": 30,
-        "y2": 20,
-        "label": "mass",
-        "patient": "b",
-    },
-    {
-        "n": "9",
-        "image": "0.png",
-        "q": "Find all.",
-        "x1": 15,
-        "y1": 10,
-        "x2": 30,
-        "y2": 20,
-        "label": "mass",
-        "patient": "a",
-    },
+    {"n": n, "image": image, "q": "Find all.", **dict(zip(BOX, box, strict=True)), "label": label, "patient": patient}
+    for n, image, box, label, patient in (
+        ("7", "0.png", (3, 2, 6, 4), "cyst", "a"),
+        ("8", "1.png", (0, 0, 30, 20), "mass", "b"),
+        ("9", "0.png", (15, 10, 30, 20), "mass", "a"),
+    )
 ]
 FIRST = [{"label": "cyst", "box": (0.1, 0.1, 0.2, 0.2)}, {"label": "mass", "box": (0.5, 0.5, 1.0, 1.0)}]
 
@@ -74,7 +57,7 @@ def change(number, **values):
 
 
 @pytest.mark.parametrize("kind", ["jsonl", "json", "csv", "parquet", "arrow"])
-def test_the_rows_of_a_group_are_one_task_with_all_their_boxes_and_labels(tmp_path, kind):
+def test_the_rows_of_a_group_are_one_task_with_all_their_boxes_and_labels_also_in_a_package(tmp_path, kind):
     env = make(tmp_path, kind=kind)
     first, second = env.tasks
     assert (first.id, second.id) == ("7", "8")
@@ -83,10 +66,6 @@ def test_the_rows_of_a_group_are_one_task_with_all_their_boxes_and_labels(tmp_pa
     assert env.play(first, lambda messages: env.write_answer(first)).scores.total == pytest.approx(1, abs=0.01)
     assert len(env.images(first)) == 1
     assert open_all_rows(env, lambda count: None).total == 3
-
-
-def test_a_group_travels_whole_into_a_package(tmp_path):
-    env = make(tmp_path)
     (tmp_path / "package").mkdir()
     data = write_tasks(env, tmp_path / "package")
     again = viewbox.make("grounding", data=data | {"source": str(tmp_path / "package" / data["source"])})
@@ -110,9 +89,13 @@ def test_a_group_whose_rows_do_not_agree_is_refused_by_line(tmp_path, wrong):
     assert any(task.id == "8" and "bad_row" not in task.metadata for task in env.tasks)
 
 
-def test_pictures_of_a_group_must_be_the_same(tmp_path):
+def test_pictures_of_a_group_must_be_the_same_and_a_row_without_a_box_adds_none(tmp_path):
     env = make(tmp_path, group="patient", rows=change(2, image="2.png"))
     assert "line 3: column 'image' is ['2.png']; expected: the images of ['0.png']" in str(env.tasks.skipped[0])
+    # RSNA: a picture without pneumonia has one row, whose box is empty
+    columns = {name: column for name, column in FIELDS.items() if name != "labels"}
+    env = make(tmp_path, change(1, **dict.fromkeys(BOX)), columns=columns)
+    assert [len(task.reference["boxes"]) for task in env.tasks] == [2, 0]
 
 
 def test_groups_are_made_of_the_rows_that_meet_the_conditions_and_rows_without_one_stay_apart(tmp_path):
@@ -125,13 +108,6 @@ def test_groups_are_made_of_the_rows_that_meet_the_conditions_and_rows_without_o
         len(make(tmp_path, group="imag").tasks)
 
 
-def test_a_row_without_a_box_adds_none(tmp_path):
-    """RSNA: a picture without pneumonia has one row, whose box is empty."""
-    columns = {name: column for name, column in FIELDS.items() if name != "labels"}
-    env = make(tmp_path, change(1, **dict.fromkeys(BOX)), columns=columns)
-    assert [len(task.reference["boxes"]) for task in env.tasks] == [2, 0]
-
-
 def test_a_cut_parts_no_group(tmp_path):
     rows = [row | {"n": f"{n}{row['n']}", "image": f"{n % 3}.png"} for n in range(30) for row in LONG[:1]]
     sides = [make(tmp_path, rows, hold_out=0.3, split=split) for split in ("train", "test")]
@@ -139,7 +115,6 @@ def test_a_cut_parts_no_group(tmp_path):
     assert describe_splits(*sides, labels=True)[0].startswith("train: 2 tasks, 2 groups of image; labels: cyst 20")
 
 
-# ---------------------------------------------------------------------- one question, several right answers
 def test_tasks_that_contradict_each_other_are_refused_with_the_key_that_joins_them(tmp_path, caplog):
     with pytest.raises(ConfigError, match=r"2 of 3 tasks ask the same .* line 1 and line 3; data\.group: COLUMN"):
         len(make(tmp_path, columns=ALONE, group=None).tasks)
@@ -171,7 +146,6 @@ def test_right_answers_that_are_equal_to_rewards_contradict_nothing(tmp_path, ca
     assert "ask the same" not in caplog.text
 
 
-# ---------------------------------------------------------------------- both sides of a cut
 def leak(folder, caplog, rows, hold_out=0.5, **columns):
     write_images(folder, 20)
     env = make_env(write_jsonl(folder / "t.jsonl", rows), COLUMNS | columns, hold_out=hold_out, split="test")

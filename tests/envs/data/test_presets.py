@@ -12,6 +12,7 @@ from typer.testing import CliRunner
 
 from tests.support import datasets
 from tests.support.coco import coco
+from tests.support.replies import call, list_results, play
 from viewbox.cli.app import app
 from viewbox.cli.data import open_data_envs
 from viewbox.configs import schema
@@ -35,10 +36,8 @@ CONSTANT = {
     "rexvqa": {"answer": "C"},
 }
 NAMES = tuple(CONSTANT)
-ROUNDED = {
-    "gemex_thinkvg": 0.002,
-    "nova": 0.001,
-}  # its boxes are parts of 336, and the model writes them from 0 to 1000
+# boxes: parts of 336 for the first, and the model writes them from 0 to 1000
+ROUNDED = {"gemex_thinkvg": 0.002, "nova": 0.001}
 
 
 @pytest.fixture(scope="module")
@@ -72,27 +71,30 @@ def play_all(env, answer=None):
     return sum(scores) / len(scores)
 
 
-def test_every_preset_has_a_config_a_copy_and_a_page():
+def test_every_preset_has_a_config_a_copy_and_a_page_with_every_expected_column():
     shipped = {path.stem for path in Path(schema.__file__).with_name("datasets").glob("*.yaml")}
     assert shipped == set(datasets.NAMES) == {path.stem for path in PAGES.glob("*.md")} - {"README"}
     index = (PAGES / "README.md").read_text()
     for name in shipped:
+        page = read_page(name)
         assert f"[`{name}`]({name}.md)" in index
-        assert f"viewbox data check {name} --path" in read_page(name)
+        assert f"viewbox data check {name} --path" in page
         assert schema.find(name).read_bytes() == schema.find(f"configs/datasets/{name}.yaml").read_bytes()
-
-
-def test_every_expected_column_is_on_the_page():
-    for name in datasets.NAMES:
         for path in schema.load(name).env.settings["data"]["features"]:
-            assert re.search(rf"\b{re.escape(path.split('.*')[0])}\b", read_page(name)), (name, path)
+            assert re.search(rf"\b{re.escape(path.split('.*')[0])}\b", page), (name, path)
+
+
+FRAME = "Boxes in your answer refer to the whole image as it was shown first, even after a tool has changed the view."
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_preset_fits_the_hub_pays_right_answers_and_a_constant_one_as_its_page_says(open_preset, name):
-    report = compare_columns(open_preset(name))
+    env = open_preset(name)
+    report = compare_columns(env)
     assert report.fits
     assert "extra" not in dict(report.findings)
+    text = env.build_system_prompt(env.tasks[0])  # with boxes it says once which picture they refer to
+    assert text.count("Boxes in your answer") == text.count(FRAME) == (name in ROUNDED)
     for held_out in (False, True):
         env = open_preset(name, held_out=held_out)
         assert len(env.tasks) > 0
@@ -104,16 +106,6 @@ def test_a_preset_fits_the_hub_pays_right_answers_and_a_constant_one_as_its_page
     assert play_all(open_preset(name, *whole), CONSTANT[name]) == pytest.approx(float(said), abs=0.005)
 
 
-FRAME = "Boxes in your answer refer to the whole image as it was shown first, even after a tool has changed the view."
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_a_preset_with_boxes_says_once_which_picture_they_refer_to(open_preset, name):
-    env = open_preset(name)
-    text = env.build_system_prompt(env.tasks[0])
-    assert text.count("Boxes in your answer") == text.count(FRAME) == (name in ("gemex_thinkvg", "nova"))
-
-
 def test_gemex_must_not_leave_this_machine(open_preset):
     assert open_preset("gemex_thinkvg").restricted
     assert open_preset("gemex_thinkvg", held_out=True).restricted
@@ -121,16 +113,21 @@ def test_gemex_must_not_leave_this_machine(open_preset):
     arguments = ["rollout", "--config", "gemex_thinkvg", "--endpoint", "https://api.example.org/v1", "--model", "m"]
     result = CliRunner().invoke(app, [*arguments, f"env.data.source={source}"])
     assert "restricted to this machine" in str(result.exception)
-    with pytest.raises(ConfigError, match="restricted"):
-        schema.load("gemex_thinkvg", ["env.data.restricted=false"])
+    for name, setting in (("gemex_thinkvg", "restricted=false"), ("nova", "evaluation_only=null")):
+        with pytest.raises(ConfigError, match=setting.partition("=")[0]):
+            schema.load(name, [f"env.data.{setting}"])
 
 
-def test_training_on_nova_is_refused_with_its_licence_as_the_reason(open_preset):
+def test_training_on_nova_or_on_pubmedqa_with_live_search_is_refused_with_the_reason(open_preset):
     for overrides in ([], [f"env.data.source={open_preset('nova').data.source}"]):
         with pytest.raises(ConfigError, match=r"may not be trained on: NOVA is licensed CC BY-NC-SA 4\.0"):
             check(Plan(schema.load("nova", overrides)))
-    with pytest.raises(ConfigError, match="evaluation_only"):
-        schema.load("nova", ["env.data.evaluation_only=null"])
+    live = ("env.specialists.search={kind: literature}",)
+    with pytest.raises(ConfigError, match=r"specialists\.search: live search"):
+        open_preset("pubmedqa_search", *live).check_may_train()
+    open_preset("pubmedqa_search").check_may_train()
+    search = {"kind": "literature", "max_calls": 4}
+    assert schema.load("pubmedqa_search").env.settings["specialists"] == {"search": search}
 
 
 def test_map_of_nova_is_that_of_pycocotools_on_the_boxes_of_the_file(open_preset):
@@ -154,50 +151,31 @@ def read_corners(box):
     return [box["x"], box["y"], box["x"] + box["width"], box["y"] + box["height"]]
 
 
-def write_call(tool, **arguments):
-    return f"<tool_call>{json.dumps({'name': tool, 'arguments': arguments})}</tool_call>"
+def play_calls(env, *calls):
+    """The episode of the first task with these calls and the right answer, and the results of the calls."""
+    episode = play(env, env.tasks[0], *calls, env.write_answer(env.tasks[0]))
+    return episode, list_results(episode)
 
 
 def test_a_patient_and_examinations_answer_in_agentclinic(open_preset):
     env = open_preset("agentclinic_nejm")
-    task = env.tasks[0]
-    assert "What is the most likely diagnosis?" in env.user_message(task)
-    assert "darkening" not in env.user_message(task)
-    replies = iter(
-        [
-            write_call("ask_patient", question="For how long has your skin darkened?"),
-            write_call("order_exam", name="skin biopsy"),
-            env.write_answer(task),
-        ]
-    )
-    episode = env.play(task, lambda messages: next(replies))
-    results = " ".join(result.text for turn in episode.turns for result in turn.tool_results)
-    assert "darkened for a year" in results
-    assert "banana-shaped bodies" in results
+    assert "What is the most likely diagnosis?" in env.user_message(env.tasks[0])
+    assert "darkening" not in env.user_message(env.tasks[0])
+    asked = call("ask_patient", question="For how long has your skin darkened?")
+    episode, results = play_calls(env, asked, call("order_exam", name="skin biopsy"))
+    assert "darkened for a year" in results[0].text
+    assert "banana-shaped bodies" in results[1].text
     assert episode.scores.total == 1.0
 
 
 def test_pubmedqa_with_a_search_hides_the_abstract_and_answers_from_a_snapshot(open_preset):
     shown, env = open_preset("pubmedqa"), open_preset("pubmedqa_search")
-    task = env.tasks[0]
     assert "imaged in vivo" in shown.user_message(shown.tasks[0])
-    assert "imaged in vivo" not in env.user_message(task)
-    assert "Do mitochondria play a role" in env.user_message(task)
-    calls = [write_call(name, query="Kliltolm syndrome") for name in ("search_web", "search_images")]
-    replies = iter([*calls, env.write_answer(task)])
-    episode = env.play(task, lambda messages: next(replies))
-    web, images = (result for turn in episode.turns for result in turn.tool_results)
+    assert "imaged in vivo" not in env.user_message(env.tasks[0])
+    assert "Do mitochondria play a role" in env.user_message(env.tasks[0])
+    calls = [call(name, query="Kliltolm syndrome") for name in ("search_web", "search_images")]
+    episode, (web, images) = play_calls(env, *calls)
     assert "Kliltolm" in web.text
     assert images.image is not None
     assert "open_image" not in images.text  # a task without an image has no viewer
     assert episode.scores.total == 1.0
-
-
-def test_training_on_pubmedqa_with_live_search_is_refused(open_preset):
-    live = ("env.specialists.search={kind: literature}",)
-    with pytest.raises(ConfigError, match=r"specialists\.search: live search"):
-        open_preset("pubmedqa_search", *live).check_may_train()
-    open_preset("pubmedqa_search").check_may_train()
-    assert schema.load("pubmedqa_search").env.settings["specialists"] == {
-        "search": {"kind": "literature", "max_calls": 4}
-    }

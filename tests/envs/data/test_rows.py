@@ -44,7 +44,6 @@ def play_all(env):
     return sorted(asyncio.run(play()), key=lambda episode: episode.info["index"])
 
 
-# ---------------------------------------------------------------------- the mapping
 def test_a_field_is_a_path_a_constant_a_template_or_a_list_of_these():
     row = {"a": {"b": [{"c": 1}, {"c": 2}]}, "d.e": {"f.g": 3}, "x": 1, "y": "two"}
     specs = [("a.b.1.c", 2), ("a.b.*.c", [1, 2]), ("a.b.*", [{"c": 1}, {"c": 2}]), ("d.e.f.g", 3), ("a.b.7.c", None)]
@@ -94,11 +93,7 @@ def test_boxes_are_stored_as_fractions_of_the_image(folder, boxes, box):
 
 
 SMALL = [  # on pictures of 30 x 20 pixels; given, its form, what is said of it (None: it is taken)
-    (
-        [0.3, 0.2, 0.4, 0.4],
-        {},
-        "a box with sides of at least one pixel, as xyxy in pixel (perhaps data.boxes.unit: unit)",
-    ),
+    ([0.3, 0.2, 0.4, 0.4], {}, "sides of at least one pixel, as xyxy in pixel (perhaps data.boxes.unit: unit)"),
     ([0.3, 0.2, 0.1, 0.2], {"format": "xywh"}, "as xywh in pixel (perhaps data.boxes.unit: unit)"),
     ([0, 0, 1, 0.5], {}, "as xyxy in pixel (perhaps data.boxes.unit: unit)"),
     ([3.2, 4, 3.9, 8], {}, "a box with sides of at least one pixel, as xyxy in pixel"),
@@ -152,7 +147,6 @@ def test_a_box_counts_in_the_picture_that_exif_has_turned(folder):
     assert "a box inside the image of 20x40 pixels" in outside.metadata["bad_row"]
 
 
-# ---------------------------------------------------------------------- rows that are known to be bad
 GOOD, DEEP = {"box": [0, 0, 0.5, 0.5]}, "[" * 500 + "]" * 500
 KNOWN = (
     ({"image": "gone.png"}, "line 2: column 'image' is 'gone.png'; expected: a file in"),
@@ -192,7 +186,7 @@ def test_rows_that_are_known_to_be_bad_are_left_out_and_named(folder, caplog):
         len(Questions(data=env.data.model_copy(update={"bad_rows": "stop"}).model_dump()).tasks)
 
 
-def test_a_line_of_a_spreadsheet_with_too_few_cells_is_left_out_and_named(folder):
+def test_a_line_of_a_spreadsheet_with_too_few_cells_is_left_out_and_bad_rows_only_are_refused(folder):
     rows = make_rows()
     lines = [",".join(rows[0]), *(",".join(map(str, row.values())) for row in rows)]
     lines[3] = "t2,2.png"
@@ -201,12 +195,9 @@ def test_a_line_of_a_spreadsheet_with_too_few_cells_is_left_out_and_named(folder
     assert list_ids(env) == ["t0", "t1", "t3", "t4", "t5"]
     assert "line 4" in str(env.tasks.skipped[2])
     assert "expected: 5 cells, as the header has" in str(env.tasks.skipped[2])
-
-
-def test_a_dataset_of_bad_rows_only_is_refused_and_a_limit_counts_good_rows(folder):
     with pytest.raises(ConfigError, match="6 of 6 rows are left out"):
         len(make(folder, [{**row, "answer": "maybe"} for row in make_rows()]).tasks)
-    assert list_ids(make(folder, break_row(answer="maybe"), limit=3)) == ["t0", "t1", "t3"]
+    assert list_ids(make(folder, break_row(answer="maybe"), limit=3)) == ["t0", "t1", "t3"]  # of good rows
 
 
 def test_bad_rows_of_a_large_dataset_are_found_when_they_are_played(folder, monkeypatch):
@@ -228,13 +219,9 @@ def write_nested(folder, depth, *, is_text):
         for _ in range(depth):
             kind, cell = pa.struct([("a", kind)]), {"a": cell}
     cells = pa.array([cell if number == 2 else good for number in range(6)], kind)
-    table = pa.Table.from_pylist([row | {"image": {"bytes": read_image(folder, row)}} for row in make_rows()])
-    parquet.write_table(table.append_column("cell", cells), folder / "t.parquet")
+    rows = [row | {"image": {"bytes": (folder / row["image"]).read_bytes()}} for row in make_rows()]
+    parquet.write_table(pa.Table.from_pylist(rows).append_column("cell", cells), folder / "t.parquet")
     return folder / "t.parquet"
-
-
-def read_image(folder, row):
-    return (folder / row["image"]).read_bytes()
 
 
 @pytest.mark.parametrize("streaming", [False, True])
@@ -251,7 +238,6 @@ def test_a_deep_cell_of_a_parquet_file_costs_its_row_and_a_deep_type_the_file(fo
         _ = make_env(path, streaming=streaming).tasks
 
 
-# ---------------------------------------------------------------------- what only shows when a row is played
 def write_truncated(path):
     buffer = io.BytesIO()
     Image.fromarray(np.random.default_rng(0).integers(0, 255, (64, 64), dtype=np.uint8)).save(buffer, "PNG")
@@ -290,7 +276,7 @@ def test_what_cannot_be_shown_ends_its_episode_as_a_fault_that_names_the_row(fol
 
 
 def test_null_as_the_bytes_of_an_image_ends_its_episode_as_a_fault_that_names_the_row(folder):
-    content = [{"bytes": read_image(folder, row), "path": None} for row in make_rows()]
+    content = [{"bytes": (folder / row["image"]).read_bytes(), "path": None} for row in make_rows()]
     content[2], content[3] = None, {"bytes": None, "path": None}
     table = pa.Table.from_pylist([{**row, "image": image} for row, image in zip(make_rows(), content, strict=True)])
     parquet.write_table(table, folder / "t.parquet")

@@ -1,8 +1,9 @@
-"""Where rows come from: files, folders, saved datasets; and what is said if there is none."""
+"""Where rows come from: files of every kind, folders with splits as the library `datasets` reads names, the hub."""
 
 import json
 import os
 import unicodedata
+from pathlib import Path
 
 import pyarrow as pa
 import pytest
@@ -14,7 +15,7 @@ from tests.support.data_kit import COLUMNS, Questions, list_ids, make_env, make_
 from viewbox import make
 from viewbox.envs.data import selection, sources, tables
 from viewbox.envs.data.images import check_path
-from viewbox.envs.data.sources import fingerprint_data, list_changed
+from viewbox.envs.data.sources import fingerprint_data, list_changed, read_split
 from viewbox.errors import ConfigError
 from viewbox.images.files import open_image
 from viewbox.images.view import View
@@ -89,12 +90,8 @@ def test_a_large_parquet_file_gives_any_row_from_a_fresh_copy_or_where_it_is(fol
 def test_a_saved_dataset_opens_with_its_splits_and_names_its_classes(folder):
     import datasets
 
-    features = datasets.Features(
-        id=datasets.Value("string"),
-        image=datasets.Image(),
-        question=datasets.Value("string"),
-        answer=datasets.ClassLabel(names=["no", "yes"]),
-    )
+    text, label = datasets.Value("string"), datasets.ClassLabel(names=["no", "yes"])
+    features = datasets.Features(id=text, image=datasets.Image(), question=text, answer=label)
     rows = [{key: row[key] for key in features} for row in with_bytes(folder, make_rows())]
     data = datasets.Dataset.from_list(rows, features=features)
     shuffled = data.shuffle(seed=1)
@@ -102,22 +99,17 @@ def test_a_saved_dataset_opens_with_its_splits_and_names_its_classes(folder):
     train, test = make_env(folder / "d"), make_env(folder / "d", split="test")
     assert sorted(list_ids(train) + list_ids(test)) == [f"t{i}" for i in range(6)]
     assert all(task.reference["answer"] == ("no", "yes")[int(task.id[1:]) % 2] for task in train.tasks)
-    assert [train.images(task)[0].pixels[0, 0] for task in train.tasks] == [
-        int(task.id[1:]) * 10 for task in train.tasks
-    ]
+    assert all(train.images(task)[0].pixels[0, 0] == int(task.id[1:]) * 10 for task in train.tasks)
 
 
-def test_a_folder_as_the_hub_has_it_opens_with_its_splits(folder):
+def test_a_folder_as_the_hub_has_it_one_table_beside_images_and_a_file_by_split_are_sources(folder):
     rows = with_bytes(folder, make_rows())
-    (folder / "data").mkdir()
+    (folder / "hub" / "data").mkdir(parents=True)
     for name, part in (("train-00000-of-00002", rows[:2]), ("train-00001-of-00002", rows[2:4]), ("test-0", rows[4:])):
-        parquet.write_table(pa.Table.from_pylist(part), folder / "data" / f"{name}.parquet")
-    assert list_ids(make_env(folder)) == ["t0", "t1", "t2", "t3"]
-    assert list_ids(make_env(folder, split="test")) == ["t4", "t5"]
-    assert list_ids(make_env(folder, streaming=True)) == ["t0", "t1", "t2", "t3"]
-
-
-def test_a_folder_with_one_table_of_rows_beside_images_and_a_file_by_split_are_sources(folder):
+        parquet.write_table(pa.Table.from_pylist(part), folder / "hub" / "data" / f"{name}.parquet")
+    assert list_ids(make_env(folder / "hub")) == ["t0", "t1", "t2", "t3"]
+    assert list_ids(make_env(folder / "hub", split="test")) == ["t4", "t5"]
+    assert list_ids(make_env(folder / "hub", streaming=True)) == ["t0", "t1", "t2", "t3"]
     (folder / "tasks").mkdir()
     write_jsonl(folder / "tasks" / "metadata.jsonl", make_rows())
     assert len(make_env(folder / "tasks", images=str(folder)).tasks) == 6
@@ -142,10 +134,7 @@ WRONG = {
     "nothing.jsonl is empty: it has no row": ("nothing.jsonl", {}),
     "holds nothing; allowed in it": ("empty", {}),
     "holds rows of two kinds, broken.json and broken.arrow": ("", {}),
-    "holds a.csv, b.csv, which are more than one dataset; allowed: one of these as the source, or a file by split": (
-        "texts",
-        {},
-    ),
+    "b.csv, which are more than one dataset; allowed: one of these as the source, or a file by split": ("texts", {}),
 }
 
 
@@ -182,22 +171,19 @@ def test_a_small_file_that_unpacks_to_much_memory_is_refused(tmp_path, monkeypat
         with pytest.raises(ConfigError, match=rf"{name}\.parquet: takes 1,048,576 bytes more memory than its size"):
             make_env(path, streaming=streaming).rows.read(0, ["id"])
     table = pa.table({"id": ["x" * 10_000] * 1000})
-    with pa.ipc.new_file(
-        tmp_path / "t.arrow", table.schema, options=pa.ipc.IpcWriteOptions(compression="zstd")
-    ) as file:
+    options = pa.ipc.IpcWriteOptions(compression="zstd")
+    with pa.ipc.new_file(tmp_path / "t.arrow", table.schema, options=options) as file:
         file.write_table(table, max_chunksize=10)
     with pytest.raises(ConfigError, match=r"t\.arrow: takes 1,048,576 bytes more memory"):
         len(make_env(tmp_path / "t.arrow").rows)
 
 
-def test_features_that_are_no_features_name_no_classes(tmp_path):
+def test_features_that_are_no_features_name_no_classes_and_without_a_network_it_says_what_to_do(tmp_path, monkeypatch):
+    import datasets
+
     about = {b"huggingface": b'{"info": {"features": {"id": "os.system", "image": {"_type": "ClassLabel"}}}}'}
     parquet.write_table(pa.table({"id": ["a"]}).replace_schema_metadata(about), tmp_path / "t.parquet")
     assert make_env(tmp_path / "t.parquet").rows.read(0, ["id"]) == {"id": "a"}
-
-
-def test_a_hub_dataset_without_a_network_says_what_to_do(monkeypatch):
-    import datasets
 
     def fail(*args, **kwargs):
         raise ConnectionError("Couldn't reach 'someone/scans' on the Hub (LocalEntryNotFoundError)")
@@ -229,14 +215,11 @@ def test_a_draw_from_a_stream_reads_each_row_group_about_once(folder, monkeypatc
     assert len(read) <= 41
 
 
-def test_a_folder_may_name_one_of_its_series(tmp_path):
+@pytest.mark.parametrize("name", ["scan#stack=2", "study#series=3", "study#series=3#stack=1"])
+def test_a_folder_may_name_one_of_its_series_and_a_name_that_is_there_selects_nothing(tmp_path, name):
     (tmp_path / "study").mkdir()
     assert check_path("study#series=3", tmp_path, exists=True) is None
     assert "a file in" in check_path("other#series=3", tmp_path, exists=True)
-
-
-@pytest.mark.parametrize("name", ["scan#stack=2", "study#series=3", "study#series=3#stack=1"])
-def test_a_name_that_is_there_selects_nothing(tmp_path, name):
     Image.new("L", (7, 5)).save(tmp_path / name, "PNG")
     assert check_path(name, tmp_path, exists=True) is None
     assert open_image(name, tmp_path).size == open_image(tmp_path / name).size == (7, 5)
@@ -312,3 +295,122 @@ def test_every_file_of_a_split_a_folder_rewards_and_a_mixture_counts_and_nothing
     mixed = make("mixture", environments={"digits": {}, "vqa": {"data": data}})
     assert fingerprint_data(mixed).keys() == {str(source)}
     assert fingerprint_data(make("digits")) == fingerprint_of("owner/name") == {}
+
+
+NAMES = """
+train.parquet train-00000-of-00002.parquet cases_train.parquet my-dataset-train.jsonl 2024.train.csv train1.csv
+train_1.jsonl training.csv a-training-set.csv train/a.parquet x/train/a.parquet train-v2/a.csv my_train/sub/a.csv
+train/part-0.parquet test.parquet cases_test.parquet test_cases.csv my-dataset-test.jsonl test-0.parquet test2.csv
+a.test.jsonl testing.csv eval.jsonl evaluation.csv a_eval.parquet test/a.parquet x/eval/b.parquet data/test/c.csv
+validation.jsonl my-dataset-validation.jsonl valid.csv dev.jsonl a-dev.parquet val.parquet val_0.parquet 0val0.csv
+validation/a.csv dev/a.jsonl x_val/a.csv validation/test_cases.csv train/test_cases.csv
+test/train-00000-of-00001.parquet
+data/train-00000-of-00002.parquet data/test-00000-of-00001.parquet data/validation-00000-of-00001.parquet
+data/train_sft-00000-of-00003.parquet data/dev-00000-of-00001.parquet data/unlabeled-00000-of-00001.parquet
+data/train.parquet data/a_test.jsonl data/sub/train-00000-of-00001.parquet
+latest.parquet contest.parquet trainval.parquet pretrain.csv attest.csv devel.csv cases.csv evaluate.jsonl tests.csv
+trainer/a.csv a.parquet part-00001.parquet metadata.jsonl validated.csv
+""".split()  # noqa: SIM905
+
+
+def read_with_the_library(folder, name):
+    """The split that `datasets` finds for a folder with this file alone; None: it takes any name to be training."""
+    from datasets import data_files
+
+    path = folder / name
+    path.parent.mkdir(parents=True)
+    path.write_text("")
+    patterns = data_files.get_data_patterns(str(folder))
+    [split] = [str(split) for split in patterns]
+    return None if patterns[split] == ["**"] else split
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_name_tells_the_split_that_the_library_reads(tmp_path, name):
+    assert read_split(Path(name)) == read_with_the_library(tmp_path / "d", name)
+
+
+def test_of_a_name_with_two_splits_test_is_read_and_case_does_not_matter():
+    names = (
+        "train_test.csv", "val-train.csv", "Cases_TEST.csv", "train/test/a.csv",
+        "data/cases-train-00000-of-00001.csv",
+    )  # fmt: skip
+    assert [read_split(Path(name)) for name in names] == ["test", "validation", "test", "test", "train"]
+
+
+def make_folder(folder, names):
+    """A folder whose files hold two rows each, in order of the names given."""
+    write_images(folder)
+    rows, made = make_rows(2 * len(names)), folder / "rows"
+    made.mkdir()
+    for number, name in enumerate(names):
+        path = made / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        part = rows[2 * number : 2 * number + 2]
+        if path.suffix == ".jsonl":
+            write_jsonl(path, part)
+        elif path.suffix == ".csv":
+            path.write_text("\n".join([",".join(part[0]), *(",".join(map(str, row.values())) for row in part)]))
+        else:
+            import pyarrow as pa
+            from pyarrow import parquet
+
+            parquet.write_table(pa.Table.from_pylist(part), path)
+    return made
+
+
+FOLDERS = (  # files, split, ids of the rows
+    (("cases_test.csv", "cases_train.csv"), "train", "t2 t3"),
+    (("cases_test.csv", "cases_train.csv"), "test", "t0 t1"),
+    (("test/a.jsonl", "train/a.jsonl"), "train", "t2 t3"),
+    (("train-00000-of-00002.jsonl", "train-00001-of-00002.jsonl", "dev.jsonl"), "train", "t0 t1 t2 t3"),
+    (("train_1.csv", "train_2.csv"), "train", "t0 t1 t2 t3"),
+    (("part-1-of-2.csv", "part-2-of-2.csv"), "train", "t0 t1 t2 t3"),
+    (("a.parquet", "b.parquet"), "train", "t0 t1 t2 t3"),
+    (("data/train_sft-00000-of-00001.parquet", "data/test_sft-00000-of-00001.parquet"), "train", "t0 t1"),
+    (("cases.csv", "._cases.csv", "~$cases.csv", "__MACOSX/cases.csv", ".cache/b.csv", ".train.csv"), "train", "t0 t1"),
+    (("train.parquet", "._train.parquet", "config.json"), "train", "t0 t1"),
+)
+
+
+@pytest.mark.parametrize(("names", "split", "ids"), FOLDERS)
+def test_a_folder_opens_the_files_of_a_split(tmp_path, names, split, ids):
+    env = make_env(make_folder(tmp_path, names), images=str(tmp_path), split=split)
+    assert list_ids(env) == ids.split()
+
+
+REFUSED = (
+    (("cases_train.parquet", "cases.parquet"), "cases_train.parquet tells its split, that of cases.parquet does not"),
+    (("train.csv", "test.csv", "labels.csv"), "test.csv tells its split, that of labels.csv does not"),
+    (("train-00000-of-00003.parquet", "train-00002-of-00003.parquet"),
+        "train-00001-of-00003.parquet is missing: 2 of 3"),
+    (("train-00001-of-00002.csv",), "train-00000-of-00002.csv is missing: 1 of 2"),
+    (("part-1-of-3.csv", "part-3-of-3.csv"), "part-2-of-3.csv is missing"),
+    (("a/train-00000-of-00001.parquet", "b/train-00000-of-00001.parquet"),
+        "b/train-00000-of-00001.parquet, which are more than one dataset"),
+    (("train-00000-of-00001.parquet", "train.parquet"), "more than one dataset"),
+    (("train.csv", "train.jsonl"), "train.csv and train.jsonl of one split"),
+    (("train.csv", "data/train.parquet"), "rows of two kinds, train.csv and data/train.parquet"),
+    (("data/train.csv", "data/train.parquet"), "rows of two kinds, train.csv and data/train.parquet"),
+    (("a.csv", "b.csv"), "holds a.csv, b.csv"),
+    (("cases_test.parquet",), "unknown split 'train'; allowed: test"),
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(("names", "said"), REFUSED)
+def test_a_folder_that_does_not_tell_is_refused(tmp_path, names, said):
+    with pytest.raises(ConfigError) as caught:
+        len(make_env(make_folder(tmp_path, names), images=str(tmp_path)).tasks)
+    assert said in str(caught.value)
+
+
+def test_a_row_of_several_files_is_named_by_its_file_and_line(tmp_path):
+    made = make_folder(tmp_path, ("train_1.jsonl", "train_2.jsonl"))
+    (made / "train_2.jsonl").write_text('{"id": "t2"}\n\n' + (made / "train_1.jsonl").read_text())
+    env = make_env(made, images=str(tmp_path))
+    said = [str(error) for error in env.tasks.skipped.values()]
+    assert "rows/train: train_2.jsonl, line 1: column 'image' is null" in said[0]
+    assert (
+        "train_2.jsonl, line 3: column 'id' is 't0'; expected: another id: train_1.jsonl, line 1 has this one"
+        in said[1]
+    )

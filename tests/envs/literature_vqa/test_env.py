@@ -5,25 +5,13 @@ from collections import Counter
 
 import pytest
 
+from tests.support.replies import call, list_results, play
 from tests.support.tables import each
 from viewbox import check_rewards, make
-from viewbox.engines.scripted import ScriptedPolicy
 from viewbox.envs.literature_vqa.world import QUESTIONS, UNKNOWN, draw_case_film, draw_case_slice
 from viewbox.errors import ConfigError
 
 ENV = make("literature_vqa")
-
-
-def call(name, **arguments):
-    return f"<tool_call>{json.dumps({'name': name, 'arguments': arguments})}</tool_call>"
-
-
-def play(env, task, *replies):
-    return env.play(task, ScriptedPolicy(replies))
-
-
-def list_results(episode):
-    return [result for turn in episode.turns for result in turn.tool_results]
 
 
 @each("split", ["train", "test"])
@@ -74,19 +62,10 @@ def test_a_share_of_the_tasks_has_no_answer_and_nothing_of_the_task_shows_it():
         facts = [ENV.plan(task).fact for task in asked]
         questions = [task.prompt["question"] for task in asked]
         names = [(fact.topic.name, fact.drug or "nothing") for fact in facts]
-        templates = {
-            text.replace(one, "X").replace(two, "Y") for text, (one, two) in zip(questions, names, strict=True)
-        }
+        pairs = zip(questions, names, strict=True)
+        templates = {text.replace(one, "X").replace(two, "Y") for text, (one, two) in pairs}
         assert len(templates) == len({len(task.prompt.get("choices", ())) for task in asked}) == 1
     assert all(task.reference["answer"] != UNKNOWN for task in make("literature_vqa", unanswerable=0).tasks[:60])
-
-
-def test_the_reference_is_not_in_the_prompt():
-    for task in ENV.tasks[:28]:
-        said = "".join(message.text for message in ENV.reset(task, seed=0).messages)
-        assert not any(pmid in said for pmid in task.reference["evidence"])
-        if task.reference["kind"] == "text" and task.reference["answer"] != UNKNOWN:
-            assert str(task.reference["answer"]) not in said
 
 
 def test_yes_and_no_and_every_choice_are_right_equally_often():
@@ -98,28 +77,27 @@ def test_yes_and_no_and_every_choice_are_right_equally_often():
     assert max(places.values()) < 140
 
 
-def test_the_splits_share_no_topic_and_a_task_is_the_same_every_time():
+def test_the_splits_share_no_topic_a_task_is_the_same_every_time_and_its_reference_is_not_in_the_prompt():
     train, test = ENV, make("literature_vqa", split="test")
     topics = [{env.plan(task).fact.topic.name for task in env.tasks[:200]} for env in (train, test)]
     assert topics[0].isdisjoint(topics[1])
     assert train.tasks[3] == make("literature_vqa").tasks[3]
     one, again = (make("literature_vqa").images(train.tasks[3])[0].pixels for _ in range(2))
     assert (one == again).all()
+    for task in ENV.tasks[:28]:
+        said = "".join(message.text for message in ENV.reset(task, seed=0).messages)
+        assert not any(pmid in said for pmid in task.reference["evidence"])
+        if task.reference["kind"] == "text" and task.reference["answer"] != UNKNOWN:
+            assert str(task.reference["answer"]) not in said
 
 
-# ---------------------------------------------------------------------- tools
 def test_a_figure_is_found_opened_and_zoomed_and_the_patients_film_again():
     env = make("literature_vqa", questions=["shows"], unanswerable=0)
     task = env.tasks[0]
     topic = env.plan(task).fact.topic.name
-    episode = play(
-        env,
-        task,
-        call("search_images", query=topic, max_results=2),
-        call("open_image", image="image_2") + call("zoom", factor=2),
-        call("open_image", image="image_1"),
-        env.write_answer(task),
-    )
+    search, look = call("search_images", query=topic, max_results=2), call("zoom", factor=2)
+    second, first = (call("open_image", image=image) for image in ("image_2", "image_1"))
+    episode = play(env, task, search, second + look, first, env.write_answer(task))
     found, opened, zoomed, back = list_results(episode)
     assert f"Frontal chest film of a patient with {topic}." in found.text
     assert found.facts["figures"]
@@ -130,14 +108,11 @@ def test_a_figure_is_found_opened_and_zoomed_and_the_patients_film_again():
     assert (episode.scores.total > 0.9) == (supported == set(task.reference["evidence"]))
 
 
-def test_without_the_search_the_right_answer_is_capped():
+def test_without_the_search_the_right_answer_is_capped_and_a_missing_snapshot_ends_a_run_at_its_start():
     env = make("literature_vqa", specialists={}, unanswerable=0)
     assert not any("search" in name for name in env.tools)
     for task in env.tasks[:7]:
         assert play(env, task, *env.oracle(task), env.write_answer(task)).scores.total == pytest.approx(0.35)
-
-
-def test_a_missing_snapshot_ends_a_run_at_its_start():
     env = make("literature_vqa", specialists={"search": {"kind": "literature", "snapshot": "nowhere.sqlite"}})
     with pytest.raises(ConfigError, match=r"specialists.search.snapshot: .*nowhere.sqlite: there is no such file"):
         env.prepare()

@@ -26,11 +26,8 @@ def test_no_topic_drug_or_disease_is_in_both_splits():
     for fact in read_facts():
         values = [fact.right, fact.wrong] if fact.question == "therapy" else []
         values += [*fact.right.values()] if fact.question == "cause" else []
-        words[fact.topic.split] |= {
-            fact.topic.key,
-            *filter(None, [fact.drug]),
-            *(str(one).split()[0] for one in values),
-        }
+        names = {fact.topic.key, *filter(None, [fact.drug])}
+        words[fact.topic.split] |= names | {str(value).split()[0] for value in values}
     assert len(words["train"]) > 100
     assert len(words["test"]) > 50
     assert words["train"].isdisjoint(words["test"])
@@ -77,29 +74,20 @@ def test_a_newer_article_corrects_an_older_one_and_no_article_is_about_an_absent
     assert not any(name in told for name in absent)
 
 
-def test_no_id_or_link_can_be_real():
-    for written in WORLD.write_articles():
-        article = written.article
+def test_the_shipped_facts_and_snapshot_are_those_that_the_script_invents_and_no_id_or_link_can_be_real():
+    assert list(read_facts()) == list(WORLD.find_support())
+    assert [fact.evidence for fact in read_facts()] == [fact.evidence for fact in WORLD.find_support()]
+    info = SHIPPED.describe()
+    articles = [written.article for written in WORLD.write_articles()]
+    assert (info["articles"], info["figures"]) == (str(len(articles)), str(FIGURES.COUNT))
+    assert 280 <= len(articles) <= 330
+    assert "invented" in info["note"]
+    for article in articles:
+        assert article in SHIPPED.find_articles(ArticleQuery(article.title, limit=10))
         assert len(article.pmid) == 9
         assert int(article.pmid) >= WORLD.FIRST_PMID
         assert article.doi.startswith("10.0000/")
         assert article.url == f"https://literature.invalid/{article.pmid}"
-
-
-# ---------------------------------------------------------------------- what is shipped
-def test_the_shipped_facts_are_those_that_the_script_invents():
-    assert list(read_facts()) == list(WORLD.find_support())
-    assert [fact.evidence for fact in read_facts()] == [fact.evidence for fact in WORLD.find_support()]
-
-
-def test_the_shipped_snapshot_holds_exactly_these_articles_and_figures():
-    info = SHIPPED.describe()
-    articles = WORLD.write_articles()
-    assert (info.meta["articles"], info.meta["figures"]) == (str(len(articles)), str(FIGURES.COUNT))
-    assert 280 <= len(articles) <= 330
-    assert "invented" in info.meta["note"]
-    for written in articles:
-        assert written.article in SHIPPED.find_articles(ArticleQuery(written.article.title, limit=10))
     assert Path(resolve_snapshot_path("package:literature")).stat().st_size < 3 * 2**20
 
 
@@ -121,16 +109,12 @@ def test_the_script_writes_a_file_that_another_process_writes_again(tmp_path):
     assert (tmp_path / "a").read_bytes() == (tmp_path / "b").read_bytes()
 
 
-def test_a_search_for_a_fact_finds_what_supports_it_among_five():
+def test_a_search_for_a_fact_finds_what_supports_it_among_five_and_one_for_figures_those_of_a_disease():
     for fact in read_facts():
         found = [article.pmid for article in SHIPPED.find_articles(ArticleQuery(write_query(fact)))]
         assert set(fact.evidence) <= set(found), fact
-
-
-def test_a_search_for_figures_finds_those_of_a_disease():
     shown = [one for one in WORLD.write_articles() if one.fact is not None and one.fact.question == "shows"]
-    captions = [FIGURES.describe_figure(one) for one in shown]
-    for figure in captions[:10]:
+    for figure in [FIGURES.describe_figure(one) for one in shown][:10]:
         [name] = {word for word in figure.caption.split() if len(word) > 4 and word[0].isupper()} - {"Frontal"}
         found = SHIPPED.find_images(ImageQuery(name, "x-ray", "chest"))
         assert figure.uid in [one.uid for one in found]

@@ -1,15 +1,16 @@
-"""`software_adviser`: exact golds, a user who is asked, tools with quotas, and what is scored."""
+"""`software_adviser`: exact golds, a user who is asked, tools with quotas, what is scored, answers that are refused."""
 
 import json
 
 import pytest
 
+from tests.support.replies import list_results, play, play_gold
 from tests.support.tables import each
 from viewbox import check_rewards, make
 from viewbox.core.base import get_offered_tools
 from viewbox.core.messages import write_call
 from viewbox.engines.scripted import ScriptedPolicy
-from viewbox.envs.software_adviser.answer import ANSWER, OVER_QUOTA
+from viewbox.envs.software_adviser.answer import ANSWER, OVER_QUOTA, find_problem, normalize_answer
 from viewbox.envs.software_adviser.demonstrations import write_question
 from viewbox.envs.software_adviser.request import REASONS
 from viewbox.envs.software_adviser.rewards import ABSTAIN, RECOMMEND, SAYS
@@ -19,14 +20,6 @@ ENV = make("software_adviser")
 END = json.dumps({"explanation": "I stop here."})
 
 
-def play(env, task, *replies, seed=0):
-    return env.play(task, ScriptedPolicy(replies), seed=seed)
-
-
-def play_gold(env, task):
-    return play(env, task, *env.oracle(task), env.write_answer(task))
-
-
 def find_task(env, category, number=0):
     found = [task for task in env.tasks[:300] if task.reference["category"] == category]
     return found[number]
@@ -34,10 +27,6 @@ def find_task(env, category, number=0):
 
 def search_of(env, task):
     return next(reply for reply in env.oracle(task) if "search_tools" in reply)
-
-
-def list_results(episode):
-    return [result for turn in episode.turns for result in turn.tool_results]
 
 
 # ---- the right answers
@@ -56,56 +45,43 @@ def test_the_gold_policy_scores_one_on_every_kind_of_request(split):
     assert categories == {"answerable", "ambiguous", *REASONS}
 
 
-def test_a_task_is_the_same_every_time_and_the_splits_share_none():
+def test_a_task_is_the_same_every_time_the_splits_share_none_and_nothing_hidden_reaches_the_model():
+    assert sum(RECOMMEND.values()) == pytest.approx(1.0) == sum(ABSTAIN.values())
     train, test = make("software_adviser"), make("software_adviser", split="test")
     assert train.tasks[3] == ENV.tasks[3]
     assert (train.images(train.tasks[3])[0].pixels == ENV.images(ENV.tasks[3])[0].pixels).all()
     right = [{name for task in env.tasks[:100] for name in task.reference.get("suitable", ())} for env in (train, test)]
-    assert right[0]
-    assert right[1]
+    assert all(right)
     assert not right[0] & right[1]
-
-
-def test_the_weights_of_both_kinds_of_answers_sum_to_one():
-    assert sum(RECOMMEND.values()) == pytest.approx(1.0)
-    assert sum(ABSTAIN.values()) == pytest.approx(1.0)
-
-
-def test_nothing_that_is_hidden_reaches_the_model():
     for task in ENV.tasks[:80]:
         request = ENV.get_request(task)
         said = "".join(message.text for message in ENV.reset(task, seed=0).messages)
-        assert not any(fact in said for fact in request.hidden.values())
-        assert not any(name in said for name in request.withheld)
+        assert not any(fact in said for fact in (*request.hidden.values(), *request.withheld))
         assert "suitable" not in said.replace("no_suitable_tool", "")
 
 
 # ---- the user
 
 
-def test_the_user_tells_the_hidden_fact_to_one_question():
+def test_the_question_that_was_needed_has_a_share_and_tells_the_hidden_fact():
     task = find_task(ENV, "ambiguous")
-    [kind], [fact] = ENV.get_request(task).hidden, ENV.get_request(task).hidden.values()
+    [(kind, fact)] = ENV.get_request(task).hidden.items()
+    rest = (*ENV.oracle(task)[1:], ENV.write_answer(task))
     episode = play(ENV, task, write_question(kind), search_of(ENV, task), ENV.write_answer(task))
     assert episode.turns[2].content.startswith(SAYS)
     assert fact in episode.turns[2].content
     assert episode.scores.components["recommend.question"] == 1.0
     assert episode.scores.components["asked_if_ambiguous"] == 1.0
-
-
-def test_without_the_question_that_was_needed_its_share_is_lost():
-    task = find_task(ENV, "ambiguous")
-    episode = play(ENV, task, *ENV.oracle(task)[1:], ENV.write_answer(task))
-    assert episode.scores.total == pytest.approx(1 - RECOMMEND["question"])
-    assert episode.scores.components["asked_if_ambiguous"] == 0.0
-
-
-def test_a_question_about_anything_else_does_not_count():
-    task = find_task(ENV, "ambiguous")
-    asked = json.dumps({"conversation": {"question": "How old are you?"}})
-    episode = play(ENV, task, asked, *ENV.oracle(task)[1:], ENV.write_answer(task))
-    assert episode.turns[2].content == SAYS + "I do not know."
-    assert episode.scores.total == pytest.approx(1 - RECOMMEND["question"])
+    silent = play(ENV, task, *rest)
+    assert silent.scores.components["asked_if_ambiguous"] == 0.0
+    other = play(ENV, task, json.dumps({"conversation": {"question": "How old are you?"}}), *rest)
+    assert other.turns[2].content == SAYS + "I do not know."
+    patient = play(make("software_adviser", max_questions=2), task, *[write_question(kind)] * 2, *rest)
+    lost = pytest.approx(1 - RECOMMEND["question"])
+    assert silent.scores.total == other.scores.total == patient.scores.total == lost
+    twice = play(ENV, task, *[write_question(kind)] * 2)
+    assert (twice.end_reason, twice.scores.total) == ("answered", 0.0)
+    assert twice.answer["conversation"]["status"] == "needs_clarification"
 
 
 @each("category", ["answerable", "no_task_match", "invalid_files"])
@@ -115,20 +91,6 @@ def test_a_question_that_was_not_needed_costs_its_share(category):
     shares = RECOMMEND if category == "answerable" else ABSTAIN
     assert episode.scores.total == pytest.approx(1 - shares["question"])
     assert episode.scores.components["asked_if_clear"] == 1.0
-
-
-def test_a_clarification_asked_twice_ends_the_episode_without_a_recommendation():
-    task = find_task(ENV, "ambiguous")
-    [kind] = ENV.get_request(task).hidden
-    episode = play(ENV, task, write_question(kind), write_question(kind))
-    assert episode.end_reason == "answered"
-    assert episode.answer["conversation"]["status"] == "needs_clarification"
-    assert episode.scores.total == 0.0
-    patient = make("software_adviser", max_questions=2)
-    asked = play(
-        patient, task, write_question(kind), write_question(kind), *ENV.oracle(task)[1:], ENV.write_answer(task)
-    )
-    assert asked.scores.total == pytest.approx(1 - RECOMMEND["question"])
 
 
 # ---- tools, quotas, injected arguments
@@ -144,48 +106,37 @@ def test_the_model_sees_words_only_and_the_environment_fills_in_the_rest():
     assert 'unknown argument of search_tools "context"' in list_results(called)[0].error
 
 
-def test_what_the_user_excludes_is_never_found_and_earns_nothing():
+def test_what_the_user_excludes_is_never_found_and_it_or_a_hallucinated_name_earns_nothing():
+    def score(task, choices):
+        return play(ENV, task, *ENV.oracle(task), json.dumps({"choices": choices})).scores.total
+
     task = next(task for task in ENV.tasks[:300] if task.reference["excluded"] and "suitable" in task.reference)
-    unwanted = task.reference["excluded"][0]
-    episode = play(ENV, task, write_call("search_tools", {"query": unwanted}), *ENV.oracle(task)[1:],
-                   ENV.write_answer(task))  # fmt: skip
+    unwanted, gold = task.reference["excluded"][0], json.loads(ENV.write_answer(task))["choices"][:2]
+    search = write_call("search_tools", {"query": unwanted})
+    episode = play(ENV, task, search, *ENV.oracle(task)[1:], ENV.write_answer(task))
     assert unwanted not in list_results(episode)[0].facts["names"]
     choice = {"name": unwanted, "accuracy": 0}
-    gold = json.loads(ENV.write_answer(task))["choices"][:2]
     for choices in ([choice], [{**one, "rank": None} for one in gold] + [choice]):
-        spoiled = play(ENV, task, *ENV.oracle(task), json.dumps({"choices": choices}))
-        assert spoiled.scores.total == 0.0
-
-
-def test_a_hallucinated_name_earns_nothing_more_than_its_first_place():
-    task = find_task(ENV, "answerable")
-    gold = json.loads(ENV.write_answer(task))
-    invented = {"choices": [{"name": "ImageMaster 3000", "accuracy": 100}]}
-    assert play(ENV, task, *ENV.oracle(task), json.dumps(invented)).scores.total == 0.0
-    beside = {"choices": [{**gold["choices"][0], "rank": None}, *invented["choices"]]}
-    assert play(ENV, task, *ENV.oracle(task), json.dumps(beside)).scores.total <= RECOMMEND["first"] + 1e-9
+        assert score(task, choices) == 0.0
+    task, invented = find_task(ENV, "answerable"), {"name": "ImageMaster 3000", "accuracy": 100}
+    first = json.loads(ENV.write_answer(task))["choices"][0]
+    assert score(task, [invented]) == 0.0
+    assert score(task, [{**first, "rank": None}, invented]) <= RECOMMEND["first"] + 1e-9
     from_memory = play(ENV, task, ENV.write_answer(task))
     assert from_memory.scores.total == pytest.approx(RECOMMEND["first"])
 
 
-def test_over_quota_there_is_an_answer_without_choices_and_with_an_explanation():
+def test_over_quota_there_is_an_answer_without_choices_and_after_the_last_of_twenty_calls_it_counts():
     task = find_task(ENV, "answerable")
-    call = search_of(ENV, task)
-    episode = play(ENV, task, *[call * 5] * 10)
+    episode = play(ENV, task, *[search_of(ENV, task) * 5] * 10)
     assert sum(result.success for result in list_results(episode)) == 1
     assert "used up" in list_results(episode)[-1].error
     assert (episode.answer["choices"], episode.answer["explanation"]) == ((), OVER_QUOTA)
     assert "over_quota" in episode.flags
     assert episode.scores.total == 0.0
-
-
-def test_twenty_calls_in_all_and_an_answer_after_the_last_one_counts():
     env = make("software_adviser", max_calls={"search_alternative": 100})
-    task = find_task(env, "answerable")
-    again = write_call("search_alternative", {"query": "viewer"})
-    episode = play(
-        env, task, search_of(env, task), again * 12, again * 12, *env.oracle(task)[1:], env.write_answer(task)
-    )
+    task, again = find_task(env, "answerable"), write_call("search_alternative", {"query": "viewer"}) * 12
+    episode = play(env, task, search_of(env, task), again, again, *env.oracle(task)[1:], env.write_answer(task))
     assert sum(result.success for result in list_results(episode)) <= 20
     assert any("Tool budget used up (20 calls)" in (result.error or "") for result in list_results(episode))
     assert episode.end_reason == "answered"
@@ -228,54 +179,42 @@ def test_the_format_of_the_file_is_used_in_a_search_unless_it_is_hidden():
 # ---- scores
 
 
-def test_accuracies_are_compared_with_the_grades():
+def test_accuracies_are_compared_with_the_grades_and_demo_links_with_the_catalogue():
+    def score(task, choices):
+        return play(ENV, task, *ENV.oracle(task), json.dumps({"choices": choices})).scores
+
     task = find_task(ENV, "answerable")
-    gold = json.loads(ENV.write_answer(task))
-    scores = []
-    for points in (0, 50, 75, 100):
-        said = {"choices": [{**choice, "accuracy": points} for choice in gold["choices"]]}
-        scores.append(play(ENV, task, *ENV.oracle(task), json.dumps(said)).scores.components["recommend.accuracy"])
-    assert scores == sorted(scores)
-    assert scores[0] == 0.0
-
-
-def test_all_accuracies_100_cost_where_the_choices_do_not_fit():
-    task = next(
-        t for t in ENV.tasks[:300] if t.reference["category"] == "answerable" and len(t.reference["suitable"]) == 1
-    )
+    gold = json.loads(ENV.write_answer(task))["choices"]
+    scores = [score(task, [{**choice, "accuracy": points} for choice in gold]) for points in (0, 50, 75, 100)]
+    accuracies = [one.components["recommend.accuracy"] for one in scores]
+    assert accuracies == sorted(accuracies)
+    assert accuracies[0] == 0.0
+    answerable = [task for task in ENV.tasks[:300] if task.reference["category"] == "answerable"]
+    task = next(task for task in answerable if len(task.reference["suitable"]) == 1)
     gold = json.loads(ENV.write_answer(task))["choices"][0]
     first = list_results(play(ENV, task, search_of(ENV, task), END))[0].facts["names"]
-    others = [name for name in first if name != gold["name"]][:2]
-    padded = [gold, *({"name": name, "rank": rank, "accuracy": 100} for rank, name in enumerate(others, 2))]
-    episode = play(ENV, task, *ENV.oracle(task), json.dumps({"choices": padded}))
-    assert episode.scores.components["recommend.accuracy"] < 0.9
-    assert episode.scores.total < 1.0
-
-
-def test_an_invented_or_missing_demo_link_does_not_count():
+    others = [name for name in first if name != gold["name"]][:2]  # all accuracies 100, and these do not fit
+    padded = score(task, [gold, *({"name": name, "rank": n, "accuracy": 100} for n, name in enumerate(others, 2))])
+    assert padded.components["recommend.accuracy"] < 0.9
+    assert padded.total < 1.0
     task = next(task for task in ENV.tasks[:300] if any(name in task.reference.get("demos", ())
                 for name in (choice["name"] for choice in json.loads(ENV.write_answer(task))["choices"])))  # fmt: skip
     gold = json.loads(ENV.write_answer(task))["choices"]
-    for link in ("https://demo.example/try", None):
-        said = {"choices": [{**choice, "demo_link": link} for choice in gold]}
-        assert play(ENV, task, *ENV.oracle(task), json.dumps(said)).scores.components["recommend.demo"] < 1.0
+    for link in ("https://demo.example/try", None):  # invented, or missing
+        assert score(task, [{**choice, "demo_link": link} for choice in gold]).components["recommend.demo"] < 1.0
 
 
 @each("reason", list(REASONS))
-def test_an_unanswerable_request_takes_its_reason(reason):
+def test_an_unanswerable_request_takes_its_reason_and_a_look(reason):
     task = find_task(ENV, reason)
     assert play_gold(ENV, task).scores.total == pytest.approx(1.0)
     for other in (None, *REASONS):
         if other != reason:
             said = json.dumps({"choices": [], "reason": other, "explanation": "Nothing fits."})
             assert play(ENV, task, *ENV.oracle(task), said).scores.total == 0.0
-
-
-def test_a_reason_without_a_search_is_not_grounded():
-    task = find_task(ENV, "no_task_match")
-    assert play(ENV, task, ENV.write_answer(task)).scores.total == pytest.approx(1 - ABSTAIN["looked"])
-    broken = find_task(ENV, "invalid_files")
-    assert play(ENV, broken, ENV.write_answer(broken)).scores.total == pytest.approx(1.0)
+    if reason in ("no_task_match", "invalid_files"):  # a file that is no image needs no search
+        lost = ABSTAIN["looked"] if reason == "no_task_match" else 0
+        assert play(ENV, task, ENV.write_answer(task)).scores.total == pytest.approx(1 - lost)
 
 
 # ---- demonstrations
@@ -331,34 +270,112 @@ def test_a_catalogue_of_ones_own_is_searched_and_asked_about(tmp_path):
         assert play_gold(env, task).scores.total == pytest.approx(1.0)
 
 
-def test_short_results_name_the_software_and_the_facts_that_are_picked():
+def test_results_name_the_facts_that_are_picked_and_a_number_names_software_if_a_config_says_so():
     env = make("software_adviser", shown=["formats"], top_k=[3], boundary=False)
     task = find_task(env, "answerable")
     [result] = list_results(play(env, task, search_of(env, task), END))
     lines = [json.loads(line) for line in result.text.splitlines()]
     assert [line["name"] for line in lines] == list(result.facts["names"])
     assert all(set(line) == {"name", "formats"} for line in lines)
-
-
-def test_a_number_of_the_last_search_names_software_if_a_config_says_so():
     env = make("software_adviser", by_number=True, shown=[], boundary=False)
     task = find_task(env, "answerable")
-    gold = {**json.loads(env.write_answer(task))["choices"][0]}
+    gold = json.loads(env.write_answer(task))["choices"][0]
+
+    def choose(env, name):
+        return play(env, task, search_of(env, task), json.dumps({"choices": [{**gold, "name": name}]}))
+
     for number in range(1, 13):
-        episode = play(env, task, search_of(env, task), json.dumps({"choices": [{**gold, "name": str(number)}]}))
+        episode = choose(env, str(number))
         names = list_results(episode)[0].facts["names"]
         assert list_results(episode)[0].text.splitlines()[number - 1].startswith(f"{number}. ")
         assert episode.answer["choices"][0]["name"] == names[number - 1]
         assert (episode.scores.total > 0) == (names[number - 1] in task.reference["suitable"])
-    named = play(env, task, *env.oracle(task), env.write_answer(task))
-    assert named.scores.total == pytest.approx(1.0)
-    unknown = play(env, task, search_of(env, task), json.dumps({"choices": [{**gold, "name": "13"}]}))
-    assert unknown.scores.total == 0.0
-    plain = play(ENV, task, search_of(ENV, task), json.dumps({"choices": [{**gold, "name": "1"}]}))
-    assert plain.scores.total == 0.0
+    assert play(env, task, *env.oracle(task), env.write_answer(task)).scores.total == pytest.approx(1.0)
+    assert choose(env, "13").scores.total == choose(ENV, "1").scores.total == 0.0
     demonstrated = [json.loads(env.demonstration(task, seed, terse=1.0)[-1]) for seed in range(3)]
     assert all(choice["name"].isdigit() for answer in demonstrated for choice in answer["choices"])
 
 
-def test_the_schema_knows_the_reasons_that_requests_have():
+THREE = make("software_adviser", num_choices=[3])
+FIRST = THREE.tasks[0]
+
+
+def choose(*names, **fields):
+    return {"choices": [{"name": name, "accuracy": 90, **fields} for name in names]}
+
+
+def test_the_schema_names_the_five_reasons_and_both_states():
     assert set(ANSWER["properties"]["reason"]["enum"]) == {*REASONS, None}
+    assert set(REASONS) == {
+        "no_suitable_tool", "no_modality_match", "no_task_match", "no_dimension_match", "invalid_files",
+    }  # fmt: skip
+    states = ANSWER["properties"]["conversation"]["properties"]["status"]["enum"]
+    assert set(states) == {"complete", "needs_clarification", None}
+
+
+@each("said", [None, "complete", "needs_clarification"])
+def test_choices_make_it_complete_and_a_question_needs_clarification_whatever_it_says(said):
+    asked = {"conversation": {"status": said, "question": "Which format?"}}
+    assert normalize_answer(asked)["conversation"]["status"] == "needs_clarification"
+    both = normalize_answer({**asked, **choose("Fiji"), "reason": "no_task_match"})
+    assert both["conversation"] == {"status": "complete", "question": None, "context": None, "options": []}
+    assert both["reason"] is None
+    without = normalize_answer({"conversation": {"status": said}, "reason": "no_task_match"})
+    assert (without["conversation"]["status"], without["reason"]) == ("complete", "no_task_match")
+
+
+def test_choices_come_in_the_order_of_their_ranks_or_as_listed_and_a_regular_answer_stays_as_it_is():
+    ranked = {"choices": [{"name": "b", "rank": 2, "accuracy": 1}, {"name": "a", "rank": 1, "accuracy": 2}]}
+    assert [(one["name"], one["rank"]) for one in normalize_answer(ranked)["choices"]] == [("a", 1), ("b", 2)]
+    assert [(one["name"], one["rank"]) for one in normalize_answer(choose("b", "a"))["choices"]] == [("b", 1), ("a", 2)]
+    for task in THREE.tasks[:10]:
+        once = THREE.perfect_answer(task)
+        assert normalize_answer(once) == once
+        assert THREE.read_answer(json.dumps(once), task) == once
+
+
+@pytest.mark.parametrize(
+    ("answer", "problem"),
+    [
+        (choose("a", "b", "c", "d"), "4 are given; allowed: at most 3"),
+        (choose("a", "b", rank=1), "the ranks are 1, 1; allowed: 1 to 2, each once"),
+        ({"choices": [{"name": "a", "accuracy": 1, "rank": 2}, {"name": "b", "accuracy": 1}]}, "allowed: 1 to 2"),
+        (choose("Fiji", "fiji"), "'fiji' is named twice"),
+        (choose(" "), "a name is empty"),
+        ({}, "no choice, no question, no reason and no explanation"),
+        ({"conversation": {"question": " "}, "choices": []}, "no choice, no question"),
+    ],
+)
+def test_what_contradicts_itself_is_refused_in_words(answer, problem):
+    assert problem in find_problem(answer, 3)
+
+
+@each(
+    ("answer", "problem"),
+    [
+        (choose("a", rank=0), "rank"),
+        ({"choices": [{"name": "a", "accuracy": 101}]}, "101"),
+        ({"choices": [{"name": "a", "accuracy": "high"}]}, "high"),
+        ({"choices": [{"name": "a"}]}, "accuracy"),
+        ({"choices": ["Fiji"]}, "Fiji"),
+        ({"reason": "too expensive"}, "too expensive"),
+        ({"conversation": {"status": "done"}}, "done"),
+    ],
+)
+def test_what_does_not_fit_the_schema_is_answered_with_what_is_wrong(answer, problem):
+    episode = THREE.play(FIRST, ScriptedPolicy([json.dumps(answer), *THREE.oracle(FIRST), THREE.write_answer(FIRST)]))
+    nudge = episode.turns[2]
+    assert nudge.nudge == "malformed"
+    assert problem in nudge.content
+    assert episode.end_reason == "answered"
+    assert 0.9 < episode.scores.total < 1.0
+
+
+def test_an_invalid_answer_is_retried_three_times_and_then_ends_the_episode():
+    bad = json.dumps(choose("a", "b", rank=1))
+    for count, ends in ((3, "answered"), (4, "malformed")):
+        episode = THREE.play(FIRST, ScriptedPolicy([*[bad] * count, *THREE.oracle(FIRST), THREE.write_answer(FIRST)]))
+        assert episode.end_reason == ends
+        assert episode.num_turns >= count
+    assert episode.num_turns == 4
+    assert episode.scores.total == 0.0

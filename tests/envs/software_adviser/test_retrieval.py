@@ -25,10 +25,6 @@ from viewbox.envs.software_adviser.catalogue import (
 from viewbox.envs.software_adviser.retrieval import RetrievalSettings, Retriever, find_best, fuse
 from viewbox.envs.software_adviser.wishes import has_fact, read_table, read_wishes
 
-VOCABULARY = {
-    "tasks": TASKS, "modalities": MODALITIES, "dimensions": DIMENSIONS, "formats": FORMATS,
-    "interfaces": INTERFACES,
-}  # fmt: skip
 WAYS = [{}, {"reranker": "none"}, {"embedding": "none"}, {"embedding": "none", "reranker": "none"}]
 
 
@@ -37,7 +33,6 @@ def retriever():
     return Retriever(TOOLS)
 
 
-# ---------------------------------------------------------------------- what is found
 @each(
     ("words", "first"),
     [
@@ -76,39 +71,28 @@ def test_the_reranker_puts_met_wishes_before_words():
     assert Retriever(tools).search("segmentation CT", top_k=2) == ["Fitting", "Wordy"]
 
 
-def test_formats_of_the_files_change_the_order(retriever):
+def test_formats_of_the_files_change_the_order_and_equal_tools_keep_theirs():
     twins = [make_tool("A", formats=("NIfTI",)), make_tool("B", formats=("DICOM",))]
     for formats, first in ([["NIfTI"], "A"], [["DICOM"], "B"], [[], "A"]):
         assert Retriever(twins).search("segmentation of CT", top_k=2, formats=formats)[0] == first
-
-
-@each("way", list(WAYS))
-def test_excluded_tools_are_never_found_and_cost_no_place(way):
-    retriever = Retriever(TOOLS, RetrievalSettings(**way))
-    for words in ("outline organs", "Cutter", "cutter cutter"):
-        for exclude in (["Cutter"], ["CUTTER", "unknown"], ("cutter", "cutter")):
-            assert "Cutter" not in retriever.search(words, top_k=7, exclude=exclude)
-    assert retriever.search("outline organs", top_k=1, exclude=["Cutter"]) == ["Twin"]
-    assert retriever.search("outline organs", top_k=7, exclude=[tool.name for tool in TOOLS]) == []
-
-
-def test_a_catalogue_of_one_tool_and_of_equal_tools():
     assert Retriever(TOOLS[:1]).search("organs", top_k=5) == ["Cutter"]
     same = [make_tool(name) for name in ("b", "a", "c")]
     assert Retriever(same).search("segmentation", top_k=3) == ["b", "a", "c"]
 
 
-# ---------------------------------------------------------------------- hostile queries
 HOSTILE = ["", "the of and", '"', "'; DROP TABLE records; --", "NEAR(a b)", "name:x OR *", "-", "\x00", "\ud800"]
 HOSTILE += ["😀" * 99, "a" * 100_000, "ct " * 5_000, "qqqqzzzz"]
 
 
 @each("way", list(WAYS))
-def test_any_words_are_searched_for_and_none_is_an_expression(way):
+def test_any_words_are_searched_for_none_is_an_expression_and_excluded_tools_cost_no_place(way):
     retriever = Retriever(TOOLS, RetrievalSettings(**way))
-    for words in HOSTILE:
-        hits = retriever.search(words, top_k=3)
-        assert len(hits) <= 3
+    assert all(len(retriever.search(words, top_k=3)) <= 3 for words in HOSTILE)
+    for words in ("outline organs", "Cutter", "cutter cutter"):
+        for exclude in (["Cutter"], ["CUTTER", "unknown"], ("cutter", "cutter")):
+            assert "Cutter" not in retriever.search(words, top_k=7, exclude=exclude)
+    assert retriever.search("outline organs", top_k=1, exclude=["Cutter"]) == ["Twin"]
+    assert retriever.search("outline organs", top_k=7, exclude=[tool.name for tool in TOOLS]) == []
 
 
 @settings(max_examples=60, deadline=None)
@@ -123,7 +107,6 @@ def test_hits_are_distinct_and_allowed(words, top_k, exclude):
 SHARED = Retriever(TOOLS)
 
 
-# ---------------------------------------------------------------------- the same everywhere
 QUERIES = [
     "outline nuclei in 2D TIFF", "denoise brain MRI", "align CT scans", "tracking",
     "read files without programming",
@@ -161,7 +144,6 @@ def test_a_pickled_and_a_forked_retriever_prepare_themselves(retriever):
         assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
 
 
-# ---------------------------------------------------------------------- parts
 def test_scores_that_differ_in_the_last_bits_keep_the_order_of_the_catalogue():
     scores = np.array([0.3, 0.1 + 0.2, 0.30000000000000004, 0.1])
     assert find_best(scores, 2).tolist() == [0, 1]
@@ -194,6 +176,11 @@ def test_wishes_are_read_from_words(words, formats, expected):
     assert len(set(wishes)) == len(wishes)
 
 
+VOCABULARY = {
+    "tasks": TASKS, "modalities": MODALITIES, "dimensions": DIMENSIONS, "formats": FORMATS, "interfaces": INTERFACES,
+}  # fmt: skip
+
+
 def test_the_table_of_words_knows_the_whole_vocabulary_and_nothing_else():
     known = {}
     for (kind, word), phrases in read_table():
@@ -208,10 +195,8 @@ def test_the_table_of_words_knows_the_whole_vocabulary_and_nothing_else():
 
 def test_a_tool_for_any_modality_fits_each_and_an_unknown_need_of_a_gpu_fits_none():
     assert has_fact(TOOLS[-1], "modalities", "OCT")
-    assert [has_fact(make_tool("x", gpu=gpu), "gpu", "no") for gpu in ("no", "optional", "yes", "unknown")] == [
-        True, True, False, False,
-    ]  # fmt: skip
+    needs = [has_fact(make_tool("x", gpu=gpu), "gpu", "no") for gpu in ("no", "optional", "yes", "unknown")]
+    assert needs == [True, True, False, False]
     licenses = ["MIT", "Apache-2.0 OR GPL-3.0", "GPL-3.0", None]
-    assert [has_fact(make_tool("x", license=one), "license", "permissive") for one in licenses] == [
-        True, True, False, False,
-    ]  # fmt: skip
+    permissive = [has_fact(make_tool("x", license=one), "license", "permissive") for one in licenses]
+    assert permissive == [True, True, False, False]

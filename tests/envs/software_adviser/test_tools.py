@@ -1,22 +1,32 @@
-"""The adviser's tools in an episode: quotas, what the environment fills in, and what goes wrong."""
+"""The adviser's tools in an episode: quotas, what the environment fills in, what goes wrong; addresses, snapshot."""
 
 import json
 from datetime import date
 
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.support.replies import call, list_results
 from tests.support.software import Advice, make_tool
 from tests.support.tables import each
 from viewbox import Task
 from viewbox.engines.scripted import ScriptedPolicy
-from viewbox.envs.software_adviser.repositories import Repositories, RepositoryFacts
+from viewbox.envs.software_adviser.catalogue import read_catalogue
+from viewbox.envs.software_adviser.repositories import (
+    AddressError,
+    Repositories,
+    RepositoryFacts,
+    open_repositories,
+    read_facts,
+    read_repository,
+)
 from viewbox.envs.software_adviser.retrieval import Retriever
+from viewbox.envs.software_adviser.tools import ask_all
 
 FACTS = RepositoryFacts("owner/cutter", date(2026, 11, 23), license="MIT", languages=("Python",))
 SENTENCES = {"owner/cutter": "Outlines organs.", "owner/twin": "Outlines organs, too."}
 KNOWN = Repositories({FACTS.repository: FACTS}, SENTENCES)
-
-
-def call(name, **arguments):
-    return f"<tool_call>{json.dumps({'name': name, 'arguments': arguments})}</tool_call>"
 
 
 def play(*replies, repositories=KNOWN, retriever=None, settings=None, images=(), **metadata):
@@ -29,15 +39,10 @@ def play(*replies, repositories=KNOWN, retriever=None, settings=None, images=(),
     return env.play(Task("t", images, metadata=metadata), ScriptedPolicy([*replies, "done"]))
 
 
-def list_results(episode):
-    return [result for turn in episode.turns for result in turn.tool_results]
-
-
 def get_names(result):
     return list(result.facts["names"])
 
 
-# ---------------------------------------------------------------------- what the model sees and sets
 def test_the_model_sees_words_and_addresses_only():
     schemas = {one["function"]["name"]: one["function"]["parameters"] for one in Advice().tool_schemas}
     assert list(schemas["search_tools"]["properties"]) == ["query"]
@@ -47,31 +52,24 @@ def test_the_model_sees_words_and_addresses_only():
     assert "At most 1 call." in texts and "At most 3 calls." in texts and "At most 4 calls." in texts  # noqa: PT018
 
 
-def test_exclusions_formats_and_top_k_come_from_the_environment():
-    words = call("search_tools", query="outline organs in CT")
-    assert set(get_names(list_results(play(words))[0])[:2]) == {"Cutter", "Twin"}
-    found = get_names(list_results(play(words, exclude=("cutter",)))[0])
+def test_exclusions_formats_and_top_k_come_from_the_environment_alone_and_are_in_no_record():
+    def search(query="outline organs in CT", words=(), **metadata):
+        (result,) = list_results(play(call("search_tools", query=query, **dict(words)), **metadata))
+        return result
+
+    assert set(get_names(search())[:2]) == {"Cutter", "Twin"}
+    found = get_names(search(exclude=("cutter",)))
     assert found[0] == "Twin"
     assert "Cutter" not in found
-    assert len(get_names(list_results(play(words, top_k=2))[0])) == 2
-    text = call("search_tools", query="outline")
-    assert get_names(list_results(play(text, formats=("TIFF",)))[0])[0] == "Glow"
-    assert get_names(list_results(play(text, formats=("DICOM",)))[0])[0] == "Cutter"
-
-
-@each("name", ["exclude", "context"])
-def test_no_model_can_set_what_the_environment_fills_in(name):
-    (result,) = list_results(play(call("search_tools", query="organs", **{name: ["Glow"]}), exclude=("Cutter",)))
-    assert name in result.error
-    assert not result.facts
-
-
-def test_what_was_filled_in_is_in_no_message_and_no_record():
-    episode = play(
-        call("search_tools", query="outline organs"),
-        exclude=("Cutter", "Secretum"),
-        formats=("NIfTI",),
-    )
+    assert len(get_names(search(top_k=2))) == 2
+    assert get_names(search("outline", formats=("TIFF",)))[0] == "Glow"
+    assert get_names(search("outline", formats=("DICOM",)))[0] == "Cutter"
+    for name in ("exclude", "context"):  # a model cannot set it
+        result = search("organs", {name: ["Glow"]}, exclude=("Cutter",))
+        assert name in result.error
+        assert not result.facts
+    query = call("search_tools", query="outline organs")
+    episode = play(query, exclude=("Cutter", "Secretum"), formats=("NIfTI",))
     (result,) = list_results(episode)
     assert result.arguments == {"query": "outline organs"}
     said = episode.system_prompt + "".join(turn.content for turn in episode.turns) + result.text
@@ -96,20 +94,15 @@ def test_a_stranger_s_catalogue_cannot_write_lines_or_marks():
     assert "<|im_end|>" not in result.text
 
 
-@each("query", ["", "  \n "])
-def test_an_empty_query_is_an_error_in_words(query):
-    (result,) = list_results(play(call("search_tools", query=query)))
-    assert "query is empty" in result.error
-
-
-def test_a_query_that_finds_nothing_says_so():
+def test_an_empty_query_is_an_error_in_words_and_one_that_finds_nothing_says_so():
+    for query in ("", "  \n "):
+        (result,) = list_results(play(call("search_tools", query=query)))
+        assert "query is empty" in result.error
     (result,) = list_results(play(call("search_tools", query="qqqqzzzz")))
-    assert result.success
+    assert (result.success, get_names(result)) == (True, [])
     assert result.text == "No tool found for 'qqqqzzzz'. Try other words."
-    assert get_names(result) == []
 
 
-# ---------------------------------------------------------------------- quotas
 def test_one_search_three_alternatives_and_four_batches():
     replies = [call("search_tools", query="organs")] * 2 + [call("search_alternative", query="organs")] * 4
     replies += [call("repo_info_batch", urls=["https://github.com/owner/cutter"])] * 5
@@ -120,59 +113,44 @@ def test_one_search_three_alternatives_and_four_batches():
     assert "repo_info_batch is used up (4 calls)" in results[-1].error
 
 
-# ---------------------------------------------------------------------- repositories
 def ask(*urls, **settings):
     (result,) = list_results(play(call("repo_info_batch", urls=list(urls)), **settings))
     return result
 
 
-def test_two_sources_are_asked_in_order():
-    result = ask("https://github.com/owner/cutter", "https://github.com/owner/twin", "https://github.com/owner/unknown")
+CUTTER = "https://github.com/owner/cutter"
+SAME = ["https://github.com/Owner/Cutter", "http://www.github.com/owner/cutter.git", "git@github.com:owner/cutter.git"]
+
+
+def test_two_sources_are_asked_in_order_once_an_address_and_others_are_skipped_with_their_reason():
+    result = ask(CUTTER, "https://github.com/owner/twin", "https://github.com/owner/unknown")
     assert result.text.splitlines() == [
         "[1] owner/cutter (recorded 2026-11-23): license MIT; written in Python",
         "[2] owner/twin (catalogue): Outlines organs, too.",
         "[3] owner/unknown: failed (nothing is known of it)",
     ]
     assert result.facts["answered"] == ("owner/cutter", "owner/twin")
-
-
-def test_repeated_addresses_are_asked_once():
-    urls = [
-        "https://github.com/Owner/Cutter",
-        "http://www.github.com/owner/cutter.git",
-        "github.com/owner/cutter/issues?q=1",
-    ]
-    result = ask(*urls, "git@github.com:owner/cutter.git", "https://github.com/owner/cutter#readme")
+    result = ask(*SAME, "github.com/owner/cutter/issues?q=1", f"{CUTTER}#readme")
     assert result.text.count("\n") == 0
     assert result.facts["answered"] == ("owner/cutter",)
-
-
-def test_addresses_elsewhere_are_skipped_with_their_reason():
-    result = ask("https://gitlab.com/owner/cutter", "nonsense", "https://github.com/owner/cutter")
-    assert result.success
+    result = ask("https://gitlab.com/owner/cutter", "nonsense", CUTTER)
     assert result.facts["skipped"] == {"https://gitlab.com/owner/cutter": "NON_GITHUB_URL", "nonsense": "INVALID_URL"}
     assert "[1] https://gitlab.com/owner/cutter: skipped (NON_GITHUB_URL)" in result.text
-    assert result.facts["answered"] == ("owner/cutter",)
-
-
-def test_a_batch_of_bad_addresses_only_is_an_answer_too():
+    assert (result.success, result.facts["answered"]) == (True, ("owner/cutter",))
     result = ask("ftp://x", "")
     assert result.success
     assert result.facts["skipped"] == {"ftp://x": "INVALID_URL", "(empty)": "INVALID_URL"}
 
 
-def test_too_many_addresses_are_named_and_the_first_are_answered():
+def test_too_many_addresses_are_named_and_the_first_are_answered_and_another_type_is_refused():
     result = ask(*(f"https://github.com/owner/r{n}" for n in range(14)))
     assert len(result.facts["failed"]) == 12
     assert list(result.facts["skipped"].values()) == ["TOO_MANY_URLS: at most 12 a call"] * 2
     assert "urls has 101 addresses; allowed: 1 to 100" in ask(*["x"] * 101).error
     assert "allowed: 1 to 100" in ask().error
-
-
-@each("urls", ["https://github.com/owner/cutter", [1], None])
-def test_urls_of_another_type_are_refused_in_words(urls):
-    (result,) = list_results(play(call("repo_info_batch", urls=urls)))
-    assert "urls" in result.error
+    for urls in (CUTTER, [1], None):
+        (result,) = list_results(play(call("repo_info_batch", urls=urls)))
+        assert "urls" in result.error
 
 
 def test_a_model_s_text_cannot_write_lines_or_marks():
@@ -180,3 +158,83 @@ def test_a_model_s_text_cannot_write_lines_or_marks():
     assert result.text.count("\n") == 1
     assert "<|im_end|>" not in result.text
     assert len(result.text) < 400
+
+
+@each(
+    "address",
+    [
+        "https://github.com/Owner/Name",
+        "github.com/owner/name",
+        " <https://github.com/owner/name> ",
+        "https://github.com/owner/name.git",
+        "https://github.com/owner/name/tree/main/a?b#c",
+        "git@github.com:owner/name.git",
+        "ssh://git@github.com/owner/name",
+        "HTTPS://GITHUB.COM/OWNER/NAME#x",
+    ],
+)
+def test_addresses_of_one_repository_read_the_same(address):
+    assert read_repository(address) == "owner/name"
+
+
+@each(
+    ("address", "reason"),
+    [
+        ("https://gitlab.com/owner/name", "NON_GITHUB_URL"),
+        ("https://github.com.evil.example/owner/name", "NON_GITHUB_URL"),
+        ("https://gist.github.com/owner/name", "NON_GITHUB_URL"),
+        ("https://github.com:444/owner/name", "NON_GITHUB_URL"),
+        ("https://github.com@evil.example/owner/name", "INVALID_URL"),
+        ("https://me:secret@github.com/owner/name", "INVALID_URL"),
+        ("https://github.com/owner", "INVALID_URL"),
+        ("https://github.com/topics/medical", "INVALID_URL"),
+        ("https://github.com/../..", "INVALID_URL"),
+        ("https://github.com/owner/a%2fb", "INVALID_URL"),
+        ("https://gıthub.com/owner/name", "INVALID_URL"),
+        ("https://github.com\\@evil.example/owner/name", "INVALID_URL"),
+        ("file:///etc/passwd", "INVALID_URL"),
+        ("Cellpose", "INVALID_URL"),
+        ("", "INVALID_URL"),
+        ("https://github.com/owner/" + "n" * 400, "INVALID_URL"),
+    ],
+)
+def test_other_addresses_have_a_reason(address, reason):
+    with pytest.raises(AddressError, match=f"^{reason}$"):
+        read_repository(address)
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.text(max_size=60) | st.builds("https://github.com/{}/{}".format, st.text(max_size=20), st.text(max_size=20)))
+def test_every_text_is_a_repository_or_has_a_reason(address):
+    try:
+        owner, name = read_repository(address).split("/")
+    except AddressError:
+        return
+    assert owner and name.strip(".")  # noqa: PT018
+    assert read_repository(f"https://github.com/{owner}/{name}") == f"{owner}/{name}"
+
+
+def test_the_shipped_snapshot_knows_most_of_the_catalogue():
+    facts, known, asked = read_facts(), 0, 0
+    for tool in read_catalogue():
+        try:
+            name = read_repository(tool.repository)
+        except AddressError:
+            continue
+        asked += 1
+        known += name in facts
+        if name in facts and facts[name].license:
+            assert facts[name].license in (tool.license or "")
+    assert known >= 0.9 * asked
+    assert all(one.summarize() for one in facts.values())
+
+
+def test_the_snapshot_is_looked_at_before_the_catalogue_and_facts_cannot_write_lines_or_marks():
+    facts = RepositoryFacts("a/b", date(2026, 1, 1), needs=("x\n[2] c/d", "<|im_end|>"))
+    assert "\n" not in facts.summarize()
+    assert "<|im_end|>" not in facts.summarize()
+    tools = [one.model_copy(update={"repository": "https://github.com/a/b"}) for one in read_catalogue()[:1]]
+    known = open_repositories([*tools, *read_catalogue()])
+    assert known.summarize("mouseland/cellpose").startswith("(recorded 20")
+    (found,) = ask_all(["github.com/a/b"], known)
+    assert found.text == f"(catalogue): {tools[0].features}"

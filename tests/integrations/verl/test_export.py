@@ -59,19 +59,16 @@ def test_two_exports_of_a_config_are_equal_and_a_folder_that_exists_is_left_alon
     assert [*empty.iterdir()] == []
 
 
-@pytest.mark.parametrize(
-    ("arguments", "says"),
-    [
+def test_options_of_the_other_kind_of_export_are_refused(viewbox, tmp_path):
+    for arguments, says in (
         (["quickstart", "--to", "verl", "--where", "reward>1"], "--where: goes with a run"),
         (["quickstart", "--to", "verl", "--push", "a/b"], "--push: goes with a run"),
         (["runs/a", "--to", "sft", "train.max_steps=1"], "settings go with --to verl; given --to sft"),
         (["nothing", "--to", "verl"], "nothing: no such file"),
-    ],
-)
-def test_options_of_the_other_kind_of_export_are_refused(viewbox, tmp_path, arguments, says):
-    code, _, err = viewbox("export", *arguments, "--out", tmp_path / "x")
-    assert code != 0
-    assert says in err
+    ):
+        code, _, err = viewbox("export", *arguments, "--out", tmp_path / "x")
+        assert code != 0
+        assert says in err
 
 
 REFUSED = [
@@ -154,14 +151,13 @@ def test_the_reported_names_do_not_depend_on_the_episode():
     assert build_reward_info(failed, env)["rewards/label/mean"] != build_reward_info(failed, env)["rewards/label/mean"]
 
 
-# ---------------------------------------------------------------------- texts of others
 def export(tmp_path, *overrides, name="run"):
     folder = tmp_path / name
     export_verl("quickstart", folder, ["train.max_steps=1", "log.eval_tasks=1", *overrides])
     return folder
 
 
-def test_no_key_is_written_or_said(viewbox, tmp_path):
+def test_no_key_is_written_or_said_and_one_that_the_agent_loop_would_miss_is_refused(viewbox, tmp_path):
     out, key = tmp_path / "run", "hf_" + 24 * "x"
     given = ("train.hub_token=my-token-1234", f"log.name={key}", f"train.hub_model_id={key}", "log.eval_tasks=1")
     code, said, err = viewbox("export", "quickstart", "--to", "verl", "--out", out, "train.max_steps=1", *given)
@@ -170,14 +166,10 @@ def test_no_key_is_written_or_said(viewbox, tmp_path):
     assert key not in texts
     assert "my-token" not in texts
     assert "train.hub_token = ***" in said
-
-
-def test_a_key_that_the_agent_loop_would_miss_is_refused(tmp_path):
-    (tmp_path / "ward.py").write_text(
-        "from viewbox.envs.digits import Digits\n\n\nclass Ward(Digits):\n    api_key: str = ''\n"
-    )
+    ward = "from viewbox.envs.digits import Digits\n\n\nclass Ward(Digits):\n    api_key: str = ''\n"
+    (tmp_path / "ward.py").write_text(ward)
     with pytest.raises(ConfigError, match=r"env\.api_key: looks like a key") as caught:
-        export(tmp_path, f"env={{name: '{tmp_path}/ward.py:Ward', api_key: my-secret-key}}")
+        export(tmp_path, f"env={{name: '{tmp_path}/ward.py:Ward', api_key: my-secret-key}}", name="refused")
     assert "my-secret-key" not in str(caught.value)
 
 
@@ -200,8 +192,8 @@ def test_a_task_that_fails_costs_itself_and_all_of_them_the_export(tmp_path, cap
             export_verl("quickstart", tmp_path / "run", changes)
 
 
-@pytest.mark.parametrize("name", ["it's here; touch hacked", '$HOME `id` $(id) "b"', "a=b,ü"])
-def test_the_script_starts_verl_with_its_own_paths_wherever_it_lies(tmp_path, name):
+@pytest.mark.parametrize("name", ["it's here; touch hacked", '$HOME `id` $(id) "b"', "a=b,ü", "${oc.env:HOME}"])
+def test_the_script_starts_verl_with_its_own_paths_wherever_it_lies_unless_hydra_would_change_them(tmp_path, name):
     folder, out = tmp_path / name, tmp_path / "said"
     (tmp_path / "bin").mkdir()
     fake = tmp_path / "bin" / "python3"
@@ -209,9 +201,15 @@ def test_the_script_starts_verl_with_its_own_paths_wherever_it_lies(tmp_path, na
     fake.chmod(0o755)
     folder.mkdir()
     (folder / "run.sh").write_text(write_script("model"))
-    path = f"{tmp_path / 'bin'}:{os.environ['PATH']}"
-    subprocess.run(["bash", folder / "run.sh", "a.b='c d'"], check=True, cwd=tmp_path, env={**os.environ, "PATH": path})
+    variables = {**os.environ, "PATH": f"{tmp_path / 'bin'}:{os.environ['PATH']}"}
+    command = ["bash", folder / "run.sh", "a.b='c d'"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path, env=variables)
+    if name.startswith("${"):
+        assert (done.returncode, out.exists()) == (2, False)
+        assert "move this folder" in done.stderr
+        return
     quoted = str(folder).replace("'", "\\'")
+    assert done.returncode == 0, done.stderr
     assert out.read_text().splitlines() == [
         *("-m", "verl.trainer.main_ppo", "--config-path", str(folder), "--config-name", "trainer"),
         f"data.train_files='{quoted}/train.parquet'",
@@ -222,15 +220,6 @@ def test_the_script_starts_verl_with_its_own_paths_wherever_it_lies(tmp_path, na
         "a.b='c d'",
     ]
     assert not (tmp_path / "hacked").exists()
-
-
-def test_the_script_refuses_a_path_that_hydra_would_change(tmp_path):
-    name = "${oc.env:HOME}"
-    (tmp_path / name).mkdir()
-    (tmp_path / name / "run.sh").write_text(write_script())
-    done = subprocess.run(["bash", tmp_path / name / "run.sh"], capture_output=True, text=True, check=False)
-    assert done.returncode == 2
-    assert "move this folder" in done.stderr
 
 
 def test_names_stay_within_their_line_of_the_readme():

@@ -1,4 +1,4 @@
-"""`viewbox import` reads what TRL, OpenAI-style tools and inspect-ai write, and trusts none of it."""
+"""`viewbox import` reads what others write and trusts none of it; what was exported comes back as it was."""
 
 import base64
 import json
@@ -7,11 +7,17 @@ import zipfile
 import zlib
 
 import pytest
+from msgspec.structs import replace
 from PIL import Image
 
+from tests.support.saved_episodes import made, run, without_uris, written  # noqa: F401
 from tests.support.tables import each
+from viewbox.core.messages import to_openai_messages
 from viewbox.errors import ConfigError
 from viewbox.images.ref import ImageRef
+from viewbox.records import Episode, Scores, Task, Turn
+from viewbox.rollouts.exchange.conversation import list_messages
+from viewbox.rollouts.exchange.export import export_run
 from viewbox.rollouts.exchange.importing import import_file
 from viewbox.rollouts.store.reader import load
 
@@ -98,29 +104,32 @@ def test_a_line_of_200_megabytes_costs_itself(tmp_path):
     assert "longer than" in report.broken[f"{tmp_path / 'rows.jsonl'}, line 2"]
 
 
-def test_images_of_data_urls_and_of_files_beside_are_stored(tmp_path):
+def test_images_of_data_urls_and_of_files_beside_are_stored_and_bad_lines_are_named(tmp_path, viewbox):
     PICTURE.save(tmp_path / "beside.png")
-    (tmp_path / "rows.jsonl").write_text("\n".join(json.dumps(show(url)) for url in (URL, "beside.png")))
-    assert import_file(tmp_path / "rows.jsonl", "openai", tmp_path / "out").kept == 2
-    assert [one.turns[0].images[0].open().getpixel((0, 0)) for one in load(tmp_path / "out")] == [(9, 8, 7)] * 2
-
-
-def test_the_command_names_bad_lines_without_acting_on_the_terminal(tmp_path, viewbox):
-    rows = [GOOD, {"messages": [{"role": "\x1b[31mroot\u202e"}]}]
+    rows = [show(URL), show("beside.png"), {"messages": [{"role": "\x1b[31mroot\u202e"}]}]
     (tmp_path / "rows.jsonl").write_text("\n".join(map(json.dumps, rows)))
     status, out, err = viewbox("import", tmp_path / "rows.jsonl", "--from", "openai", "--out", tmp_path / "out")
+    assert [one.turns[0].images[0].open().getpixel((0, 0)) for one in load(tmp_path / "out")] == [(9, 8, 7)] * 2
     assert status == 1
-    assert "1 of 2 episodes" in out
-    assert "line 2" in err
-    assert "\x1b" not in out + err
-    assert "\u202e" not in out + err
+    assert "2 of 3 episodes" in out
+    assert "line 3" in err
+    assert not any(mark in out + err for mark in ("\x1b", "\u202e"))  # which would act on the terminal
 
 
-@each("source", ["trl", "inspect"])
-def test_a_file_of_another_kind_is_refused_and_leaves_nothing(tmp_path, source):
-    for content in (b"junk", pickle.dumps([1]), b"PAR1junkPAR1", b"PK\x03\x04junk", b"[" * 100_000, b"[]", b""):
+NEAR = [  # kinds that are near, with the way
+    ("openai", {"custom_id": "a", "response": {"body": {}}}, "a line of a batch"),
+    ("openai", {"custom_id": "a", "method": "POST", "body": GOOD}, "joined by custom_id"),
+    ("verifiers", {"prompt": [], "completion": [], "reward": 1.0}, "older results.jsonl"),
+]
+OTHER = (b"junk", pickle.dumps([1]), b"PAR1junkPAR1", b"PK\x03\x04junk", b"[" * 100_000, b"[]", b"")
+
+
+def test_a_file_of_another_kind_is_refused_and_leaves_nothing(tmp_path):
+    files = [(source, json.dumps(row).encode(), says) for source, row, says in NEAR]
+    files += [(source, content, None) for source in ("trl", "inspect") for content in OTHER]
+    for source, content, says in files:
         (tmp_path / "file").write_bytes(content)
-        with pytest.raises(ConfigError):
+        with pytest.raises(ConfigError, match=says):
             import_file(tmp_path / "file", source, tmp_path / "out")
         assert [path.name for path in tmp_path.iterdir()] == ["file"]
 
@@ -161,11 +170,9 @@ def test_a_sample_of_inspect_ends_as_its_log_says(tmp_path, more, end, said):
 
 
 def test_a_conversation_keeps_its_name_its_reference_and_its_score(tmp_path, viewbox):
-    rows = [
-        {**GOOD, "id": 3, "reference": {"label": "a"}, "score": 0.25, "cost": 1},
-        {**GOOD, "id": None, "reference": "a"},
-    ]
-    (tmp_path / "rows.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    named = {**GOOD, "id": 3, "reference": {"label": "a"}, "score": 0.25, "cost": 1}
+    rows = json.dumps(named), json.dumps({**GOOD, "id": None, "reference": "a"})
+    (tmp_path / "rows.jsonl").write_text("\n".join(rows))
     report = import_file(tmp_path / "rows.jsonl", "openai", tmp_path / "out")
     first, second = load(tmp_path / "out")
     assert (first.task.id, first.task.reference, first.scores.total) == ("3", {"label": "a"}, 0.25)
@@ -173,20 +180,6 @@ def test_a_conversation_keeps_its_name_its_reference_and_its_score(tmp_path, vie
     assert +report.not_held == {"field 'cost'": 1}
     status, out, _ = viewbox("score", tmp_path / "out", "--format", "json")
     assert (status, json.loads(out)["total"]["new"]["mean"]) == (0, 0.25)  # there is no environment to score with
-
-
-@each(
-    "source, row, says",
-    [
-        ("openai", {"custom_id": "a", "response": {"body": {}}}, "a line of a batch"),
-        ("openai", {"custom_id": "a", "method": "POST", "body": GOOD}, "joined by custom_id"),
-        ("verifiers", {"prompt": [], "completion": [], "reward": 1.0}, "older results.jsonl"),
-    ],
-)
-def test_a_file_of_a_near_kind_is_refused_with_the_way(tmp_path, source, row, says):
-    (tmp_path / "rows.jsonl").write_text(json.dumps(row))
-    with pytest.raises(ConfigError, match=says):
-        import_file(tmp_path / "rows.jsonl", source, tmp_path / "out")
 
 
 def test_a_trace_of_verifiers_keeps_its_messages_and_rewards(tmp_path):
@@ -220,9 +213,70 @@ def test_a_file_of_which_no_row_can_be_read_is_refused_with_the_first_reason(tmp
     assert "rows.jsonl, line 1: " in err
     assert "no episode is left, so nothing is written" in err
     assert [path.name for path in tmp_path.iterdir()] == ["rows.jsonl"]
-
-
-def test_a_reason_that_python_found_names_the_form_that_was_expected(tmp_path):
     (tmp_path / "rows.jsonl").write_text("\n".join(map(json.dumps, [{"nodes": 3}, {"nodes": [], "task": None}])))
-    with pytest.raises(ConfigError, match=r"line 1: not as verifiers writes it \(TypeError"):
+    with pytest.raises(ConfigError, match=r"line 1: not as verifiers writes it \(TypeError"):  # that Python found
         import_file(tmp_path / "rows.jsonl", "verifiers", tmp_path / "out")
+
+
+def list_wire(folder):
+    return [to_openai_messages(list_messages(episode)) for episode in load(folder)]
+
+
+@each("form", ["openai", "inspect", "parquet"])
+def test_an_exported_run_comes_back_whole(run, tmp_path, form):  # noqa: F811
+    export_run(run, form, tmp_path / "file")
+    report = import_file(tmp_path / "file", form, tmp_path / "back")
+    assert (report.kept, sum(report.left_out.values()), +report.not_held) == (21, 0, {})
+    back, before = ([without_uris(one.to_json()) for one in load(folder)] for folder in (tmp_path / "back", run))
+    assert back == before
+    for episode in load(tmp_path / "back"):
+        for image in [image for turn in episode.turns for image in turn.images]:
+            assert ImageRef.of(image.open()).hash == image.hash
+
+
+@each("form", ["openai", "inspect", "parquet"])
+def test_thinking_beside_replies_and_why_they_ended_come_back(tmp_path, form):
+    said = (Turn("assistant", "", reasoning="It is gray, so", finish_reason="length"), Turn("assistant", "Six."))
+    episode = Episode(Task("a"), (Turn("user", "What?"), *said), environment="x")
+    export_run(written(tmp_path / "run", episode), form, tmp_path / "file")
+    import_file(tmp_path / "file", form, tmp_path / "back")
+    assert next(iter(load(tmp_path / "back"))).turns == episode.turns
+    if form != "parquet":  # messages alone hold the thinking
+        text = (tmp_path / "file").read_text().replace('"viewbox": {', '"unknown": {')
+        (tmp_path / "plain").write_text(text)
+        import_file(tmp_path / "plain", form, tmp_path / "again")
+        assert [turn.reasoning for turn in next(iter(load(tmp_path / "again"))).turns] == ["", "It is gray, so", ""]
+
+
+@each("form", ["openai", "inspect"])
+def test_without_the_record_messages_and_scores_come_back(run, tmp_path, form):  # noqa: F811
+    export_run(run, form, tmp_path / "file")
+    text = (tmp_path / "file").read_text().replace('"viewbox": {', '"unknown": {')
+    (tmp_path / "file").write_text(text)
+    report = import_file(tmp_path / "file", form, tmp_path / "back")
+    assert report.kept == 21
+    assert list_wire(tmp_path / "back") == list_wire(run)
+    if form == "inspect":
+        assert [one.scores for one in load(tmp_path / "back")] == [
+            None if one.scores is None or one.scores.total is None else one.scores for one in load(run)
+        ]
+    else:
+        assert report.not_held["field 'unknown'"] == 21  # plain messages hold no scores
+
+
+def test_edited_messages_win_over_the_record_and_scores_are_kept_to_the_last_bit(run, tmp_path):  # noqa: F811
+    export_run(run, "openai", tmp_path / "file")
+    rows = [json.loads(line) for line in (tmp_path / "file").read_text().splitlines()]
+    rows[0]["messages"][-1]["content"] = "edited"
+    (tmp_path / "file").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    import_file(tmp_path / "file", "openai", tmp_path / "back")
+    first, second = load(tmp_path / "back")[:2]
+    assert first.turns[-1].content == "edited"
+    assert second.turns == tuple(replace(turn) for turn in second.turns)
+    assert list_wire(tmp_path / "back")[1:] == list_wire(run)[1:]
+    scores = Scores(1 / 3, {"a": 0.1 + 0.2, "b": None}, {"b": "no judge"})
+    written(tmp_path / "scored", *(made(n, scores=scores) for n in range(2)))
+    for form in ("openai", "inspect"):
+        export_run(tmp_path / "scored", form, tmp_path / form)
+        import_file(tmp_path / form, form, tmp_path / f"back-{form}")
+        assert [one.scores for one in load(tmp_path / f"back-{form}")] == [scores] * 2

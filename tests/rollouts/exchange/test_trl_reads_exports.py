@@ -30,17 +30,9 @@ def parts():
 
 
 def list_settings(folder):
-    return {
-        "output_dir": str(folder / "trained"),
-        "max_steps": 1,
-        "per_device_train_batch_size": 2,
-        "max_length": None,
-        "report_to": [],
-        "save_strategy": "no",
-        "use_cpu": True,
-        "bf16": False,
-        "gradient_checkpointing": False,
-    }
+    off = {"max_length": None, "bf16": False, "gradient_checkpointing": False, "use_cpu": True}
+    size = {"max_steps": 1, "per_device_train_batch_size": 2}
+    return {"output_dir": str(folder / "trained"), "report_to": [], "save_strategy": "no", **size, **off}
 
 
 def read(path, folder):
@@ -56,7 +48,6 @@ def test_the_sft_trainer_learns_from_messages_with_images(run, tmp_path, parts):
     assert 0 < trainer.train().training_loss < 100
 
 
-# ---------------------------------------------------------------------- token ids and masks
 def test_tokens_are_those_of_the_store_and_have_its_log_probs(tmp_path, qwen3, play, plain_logps):
     kit, env = qwen3, Digits(canvas=160, max_turns=3)
     model = kit.model()
@@ -88,7 +79,6 @@ def test_the_sft_trainer_learns_from_tokens_of_a_run_without_images(tmp_path, qw
     assert 0 < trainer.train().training_loss < 100
 
 
-# ---------------------------------------------------------------------- preference pairs
 def test_the_dpo_trainer_learns_from_pairs_with_images(tmp_path, parts):
     env = Digits(canvas=160, max_turns=6)
     given = []
@@ -108,6 +98,14 @@ def test_the_dpo_trainer_learns_from_pairs_with_images(tmp_path, parts):
     assert 0 < trainer.train().training_loss < 100
 
 
+def test_episodes_with_pictures_after_the_first_reply_are_left_out_of_pairs_by_name(run, tmp_path, viewbox):  # noqa: F811
+    later = sum(any(turn.images for turn in one.turns[1:]) for one in load(run))
+    assert later > 0
+    status, out, _ = viewbox("export", run, "--to", "dpo", "--out", tmp_path / "dpo.parquet")
+    assert status == 0
+    assert f"{later} (a picture after the first reply, which DPOTrainer cannot read)" in out
+
+
 def test_trl_still_takes_images_in_the_prompt_only(parts):
     """If this fails, pairs whose episodes show pictures later can be exported too."""
     from trl.trainer.dpo_trainer import DataCollatorForVisionPreference
@@ -121,15 +119,6 @@ def test_trl_still_takes_images_in_the_prompt_only(parts):
         DataCollatorForVisionPreference(parts[1])([{**row, "chosen": later, "rejected": later}])
 
 
-def test_episodes_with_pictures_after_the_first_reply_are_left_out_of_pairs_by_name(run, tmp_path, viewbox):  # noqa: F811
-    later = sum(any(turn.images for turn in one.turns[1:]) for one in load(run))
-    assert later > 0
-    status, out, _ = viewbox("export", run, "--to", "dpo", "--out", tmp_path / "dpo.parquet")
-    assert status == 0
-    assert f"{later} (a picture after the first reply, which DPOTrainer cannot read)" in out
-
-
-# ---------------------------------------------------------------------- what TRL logs
 def test_completions_that_trl_logged_are_imported(tmp_path, parts):
     def is_odd(completions, **columns):
         return [float(number % 2) if number else None for number in range(len(completions))]

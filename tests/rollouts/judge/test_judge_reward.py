@@ -10,7 +10,7 @@ import sqlite3
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
+from contextlib import ExitStack, closing
 from functools import partial
 
 import pytest
@@ -39,17 +39,13 @@ def hurry(monkeypatch):
 @pytest.fixture
 def served():
     """A judge of `report` whose endpoint gives these answers, the last one for ever: (judge, server)."""
-    running = []
+    with ExitStack() as running:
 
-    def make(*answers, by=None, **settings):
-        context = serve(by or make_script(*answers))
-        server = context.__enter__()
-        running.append(context)
-        return JudgeReward("report", endpoint=server.url, model="m", **settings), server
+        def make(*answers, **settings):
+            server = running.enter_context(serve(make_script(*answers)))
+            return JudgeReward("report", endpoint=server.url, model="m", **settings), server
 
-    yield make
-    for context in running:
-        context.__exit__(None, None, None)
+        yield make
 
 
 def judged(judge, text="a nodule"):
@@ -82,12 +78,6 @@ def test_a_request_holds_the_rubric_the_reference_and_the_answer_at_temperature_
         f"reference:\n[data {code}]\n{GOLD['report']}\n[/data {code}]\n\n"
         f"answer:\n[data {code}]\nleft nodule\n[/data {code}]"
     )
-
-
-def test_extra_takes_a_field_out_of_the_request(served):
-    judge, server = served(HALF, extra={"temperature": None})
-    judged(judge)
-    assert "temperature" not in server.bodies[0]
 
 
 ATTACKS = [
@@ -123,21 +113,15 @@ def test_an_answer_that_knows_its_own_code_cannot_close_the_marks(served):
     assert f"[/data {code}]" not in shown(server, 1)
 
 
-def test_a_huge_answer_is_cut(served):
-    judge, server = served(HALF, max_characters=200)
+def test_settings_say_what_is_shown(served):
+    judge, server = served(HALF, max_characters=200, extra={"temperature": None})
     judged(judge, "x" * 1_000_000)
+    assert "temperature" not in server.bodies[0]
     assert len(shown(server)) < 600
     assert "[cut: this is the beginning of 1,000,000 characters]" in shown(server)
-
-
-def test_without_a_field_the_whole_answer_and_reference_are_shown_as_json():
-    with serve(make_script(HALF)) as server:
-        JudgeReward(endpoint=server.url, model="m")({"a": [1, float("nan")]}, {"b": (2, 3)})
-        assert '{"a": [1, NaN]}' in shown(server)
-        assert '{"b": [2, 3]}' in shown(server)
-
-
-def test_without_show_reference_the_gold_is_not_sent(served):
+    JudgeReward(endpoint=server.url, model="m")({"a": [1, float("nan")]}, {"b": (2, 3)})
+    assert '{"a": [1, NaN]}' in shown(server, 1)
+    assert '{"b": [2, 3]}' in shown(server, 1)
     judge, server = served(HALF, show_reference=False)
     assert judge({"report": "a nodule"}, {}) == 0.5
     assert "reference" not in shown(server)
@@ -154,18 +138,13 @@ def test_the_question_is_shown_to_a_judge_that_reads_episodes(served):
 
 
 # ---------------------------------------------------------------------- what needs no judge
-def test_a_missing_empty_or_endless_answer_scores_0_unasked(served):
+def test_a_missing_empty_or_endless_answer_scores_0_unasked_and_a_missing_reference_does_not_apply(served):
     judge, server = served(make_completion('{"score": 1}'))
     deep = []
     for _ in range(100_000):
         deep = [deep]
     for answer in (None, {}, *({"report": one} for one in (None, "", " \n", [], deep))):
         assert judge(answer, GOLD) == 0.0
-    assert not server.requests
-
-
-def test_a_missing_reference_does_not_apply(served):
-    judge, server = served(HALF)
     assert judge({"report": "a nodule"}, {"other": 1}) is None
     assert not server.requests
 
@@ -215,32 +194,46 @@ def test_a_reply_is_one_object_with_a_score_from_0_to_1_or_no_score_at_all(reply
     assert parse_verdict(reply).score == score
 
 
-def test_a_reply_without_a_score_is_counted_and_scores_0_once_the_judge_has_judged(served, caplog):
-    judge, _ = served(make_completion("It deserves 1.0"), HALF, make_completion("It deserves 1.0"))
-    assert [judged(judge, text) for text in "abc"] == [None, 0.5, 0.0]
-    assert counts(judge) == {"calls": 3, "unreadable": 2}
-    assert [record.message.count("no score: 'It deserves 1.0'") for record in caplog.records] == [1]
-
-
+PROSE = make_completion("It deserves 1.0")
 CUT = [make_completion('{"score": 1}', finish=word) for word in ("length", "max_tokens", "model_paused")]
+CUT += [make_completion("<think>Let me", finish="length"), make_completion('{"sco', finish="length")]
+BROKEN = [make_completion('{"score": 1}', finish="error"), make_completion("", finish="error")]
+FAILING = [
+    make_response(500, "sorry"), servers.cut_body, servers.hang_up, make_response(200, {"choices": []}),
+    make_response(401, "no"), make_response(404, "no"),
+]  # fmt: skip
 
 
-@each("cut", [*CUT, make_completion("<think>Let me", finish="length"), make_completion('{"sco', finish="length")])
-def test_a_reply_that_was_cut_off_is_no_verdict_and_is_not_kept(served, cut):
-    judge, _ = served(HALF, cut, HALF)
-    assert [judged(judge, text) for text in "abb"] == [0.5, None, 0.5]
-    assert counts(judge) == {"calls": 3, "unreachable": 1}
+@each(
+    "answers, settings, texts, scores, counted, requests",
+    [
+        ([PROSE, HALF, PROSE], {}, "abc", [None, 0.5, 0.0], {"calls": 3, "unreadable": 2}, 3),
+        *(([HALF, cut, HALF], {}, "abb", [0.5, None, 0.5], {"calls": 3, "unreachable": 1}, 3) for cut in CUT),
+        ([HALF, *BROKEN[:1] * 9], {}, "ab", [0.5, None], {"calls": 2, "unreachable": 1}, None),
+        *(([broken, HALF], {}, "a", [0.5], {"calls": 1}, 2) for broken in BROKEN),
+        ([*[make_response(500)] * 6, HALF], {}, "aa", [None, 0.5], {"calls": 2, "unreachable": 1}, 7),
+        ([make_response(503), servers.cut_body, make_response(200, "no JSON"), HALF], {}, "a", [0.5], {"calls": 1}, 4),
+        *(([fails], {"attempts": 3}, "a", [None], {"calls": 1, "unreachable": 1}, None) for fails in FAILING),
+        # the first attempt would drip for minutes and then be made again
+        ([servers.drip_body], {"timeout": 0.3}, "a", [None], {"calls": 1, "unreachable": 1}, 1),
+    ],
+)
+def test_what_is_no_verdict_gives_no_score_or_0_is_counted_and_is_not_kept(
+    served, answers, settings, texts, scores, counted, requests
+):
+    judge, server = served(*answers, **settings)
+    assert [judged(judge, text) for text in texts] == scores
+    assert counts(judge) == counted
+    assert requests is None or len(server.requests) == requests
 
 
-def test_a_judge_whose_server_failed_says_nothing_of_an_answer_although_it_has_judged_others(served):
-    judge, _ = served(HALF, *[make_completion('{"score": 1}', finish="error")] * 9)
-    assert [judged(judge, text) for text in "ab"] == [0.5, None]
-
-
-@each("broken", [make_completion(end, finish="error") for end in ("", '{"score": 1}')])
-def test_a_judge_whose_server_failed_is_asked_again(served, broken):
-    judge, _ = served(broken, HALF)
-    assert judged(judge) == 0.5
+@each("reply, words", [(PROSE, "no score: 'It deserves 1.0'"), (make_response(400, "no such thing"), "no such thing")])
+def test_why_there_is_no_score_is_said_once_in_a_while(served, caplog, reply, words):
+    caplog.clear()
+    judge, _ = served(reply)
+    for number in range(5):
+        judged(judge, str(number))
+    assert [record.message.count(words) for record in caplog.records] == [1]
 
 
 def test_a_reply_that_was_kept_and_is_no_verdict_is_asked_for_again(served, tmp_path):
@@ -258,8 +251,11 @@ def test_the_explanation_is_the_judges_reason(served):
 
 
 # ---------------------------------------------------------------------- what is kept
-def test_the_same_judgment_is_asked_once(served):
-    judge, server = served(HALF, make_completion('{"score": 1}'))
+@each("spoil", [None, lambda path: path.write_text("no database"), lambda path: path.mkdir()])
+def test_the_same_judgment_is_asked_once_also_beside_a_file_that_cannot_be_used(served, tmp_path, spoil):
+    if spoil:
+        spoil(tmp_path / FILE)
+    judge, server = served(HALF, make_completion('{"score": 1}'), cache=tmp_path if spoil else None)
     assert [judged(judge), judged(judge)] == [0.5, 0.5]
     assert len(server.requests) == 1
     assert counts(judge) == {"calls": 1, "cached": 1}
@@ -284,39 +280,16 @@ def test_the_same_judgment_at_the_same_moment_is_asked_once(served):
     assert counts(judge) == {"calls": 1, "cached": 7}
 
 
-def test_a_folder_keeps_replies_for_the_next_judge(served, tmp_path):
-    judge, server = served(HALF, cache=tmp_path / "kept")
+@each("change", [{"model": "n"}, {"rubric": "1: always"}, {"max_tokens": 9}, {"extra": {"top_p": 0.1}}])
+def test_a_folder_keeps_replies_for_the_next_judge_of_everything_that_was_sent(served, tmp_path, change):
+    judge, server = served(HALF, make_completion('{"score": 1}'), cache=tmp_path / "kept")
+    settings = {"endpoint": server.url, "model": "m", "cache": tmp_path / "kept"}
     judged(judge)
-    again = JudgeReward("report", endpoint=server.url, model="m", cache=tmp_path / "kept")
+    assert judged(JudgeReward("report", **{**settings, **change})) == 1.0
+    again = JudgeReward("report", **settings)
     server.kill()
     assert judged(again) == 0.5
     assert counts(again) == {"cached": 1}
-
-
-@pytest.mark.parametrize(
-    "change", [{"model": "n"}, {"rubric": "1: always"}, {"max_tokens": 9}, {"extra": {"top_p": 0.1}}]
-)
-def test_what_is_kept_is_of_everything_that_was_sent(served, tmp_path, change):
-    judge, server = served(HALF, make_completion('{"score": 1}'), cache=tmp_path)
-    judged(judge)
-    settings = {"endpoint": server.url, "model": "m", "cache": tmp_path, **change}
-    assert judged(JudgeReward("report", **settings)) == 1.0
-
-
-def test_no_text_and_no_key_is_in_the_file(served, tmp_path, monkeypatch):
-    monkeypatch.setenv("JUDGE_KEY", "sk-secret")
-    judge, _ = served(HALF, cache=tmp_path, api_key_env="JUDGE_KEY")
-    judged(judge, "a name to protect")
-    held = (tmp_path / FILE).read_bytes()
-    assert b"half of it" in held
-    assert b"protect" not in held
-    assert b"sk-secret" not in held
-
-
-def test_a_failure_is_not_kept(served):
-    judge, _ = served(*[make_response(500)] * 6, HALF)
-    assert judged(judge) is None
-    assert judged(judge) == 0.5
 
 
 def _score_in_process(url, folder, results):
@@ -340,53 +313,13 @@ def test_processes_that_share_a_folder_agree_on_every_number(tmp_path):
     assert None not in found[0]
 
 
-@each("spoil", [lambda path: path.write_text("no database"), lambda path: path.mkdir()])
-def test_a_file_that_cannot_be_used_is_done_without(served, tmp_path, spoil):
-    spoil(tmp_path / FILE)
-    judge, server = served(HALF, cache=tmp_path)
-    assert [judged(judge), judged(judge)] == [0.5, 0.5]
-    assert len(server.requests) == 1
-
-
 # ---------------------------------------------------------------------- endpoints that fail
-def test_a_failure_that_passes_is_asked_again(served):
-    judge, server = served(make_response(503), servers.cut_body, make_response(200, "no JSON"), HALF)
-    assert judged(judge) == 0.5
-    assert len(server.requests) == 4
-    assert counts(judge) == {"calls": 1}
-
-
-@each(
-    "answer",
-    [
-        make_response(500, "sorry"), servers.cut_body, servers.hang_up, make_response(200, {"choices": []}),
-        make_response(401, "no"), make_response(404, "no"),
-    ],
-)  # fmt: skip
-def test_an_endpoint_that_goes_on_failing_gives_no_score_and_is_counted(served, answer):
-    judge, _ = served(answer, attempts=3)
-    assert judged(judge) is None
-    assert counts(judge) == {"calls": 1, "unreachable": 1}
-
-
-def test_a_whole_judgment_has_a_time_limit(served):
-    judge, server = served(servers.drip_body, timeout=0.3)
-    assert judged(judge) is None
-    assert len(server.requests) == 1  # the first attempt would drip for minutes and then be made again
-    assert counts(judge) == {"calls": 1, "unreachable": 1}
 
 
 def test_an_endpoint_that_nobody_serves_is_left_alone_for_a_while():
     judge = JudgeReward("report", endpoint="http://127.0.0.1:9/v1", model="m")
     assert [judged(judge, str(number)) for number in range(5)] == [None] * 5
     assert counts(judge) == {"calls": 1, "unreachable": 5}
-
-
-def test_why_there_is_no_reply_is_said_once_in_a_while(served, caplog):
-    judge, _ = served(make_response(400, "no such thing"))
-    for number in range(5):
-        judged(judge, str(number))
-    assert [record.message.count("no such thing") for record in caplog.records] == [1]
 
 
 def test_an_episode_whose_judge_is_away_has_no_score_rather_than_one_on_another_scale(served):
@@ -418,36 +351,30 @@ def test_no_more_requests_are_in_flight_than_allowed(served):
 
 
 # ---------------------------------------------------------------------- the key
-def test_the_key_comes_from_the_environment_and_goes_into_the_header_only(served, monkeypatch, caplog):
+def test_the_key_comes_from_the_environment_and_goes_into_the_header_only(served, tmp_path, monkeypatch, caplog):
     monkeypatch.setenv("JUDGE_KEY", "sk-secret")
-    judge, server = served(HALF, make_response(400, "sk-secret is not allowed"), api_key_env="JUDGE_KEY")
-    judged(judge)
+    replies = HALF, make_response(400, "sk-secret is not allowed")
+    judge, server = served(*replies, cache=tmp_path, api_key_env="JUDGE_KEY")
+    judged(judge, "a name to protect")
     judged(judge, "other")
     assert server.requests[0]["headers"]["Authorization"] == "Bearer sk-secret"
     assert "*** is not allowed" in caplog.text
     assert "sk-secret" not in json.dumps(server.bodies) + repr(judge) + caplog.text
     assert b"sk-secret" not in pickle.dumps(judge)
-
-
-def test_a_key_that_is_not_there_is_refused_before_the_first_episode():
-    with pytest.raises(ConfigError, match="'NO_SUCH_API_KEY', but no such environment variable is set"):
-        JudgeReward("report", endpoint="http://127.0.0.1:9/v1", model="m", api_key_env="NO_SUCH_API_KEY")
+    held = (tmp_path / FILE).read_bytes()
+    assert b"half of it" in held
+    assert not any(secret in held for secret in (b"protect", b"sk-secret"))
 
 
 # ---------------------------------------------------------------------- as an object
-@each("again", [copy.deepcopy, lambda judge: pickle.loads(pickle.dumps(judge))])
-def test_a_copy_is_equal_and_judges(served, again):
+@each("copied", [copy.deepcopy, lambda judge: pickle.loads(pickle.dumps(judge))])
+def test_a_copy_is_equal_and_judges_as_a_forked_child_does(served, copied):
     judge, _ = served(HALF)
     assert judged(judge) == 0.5
-    assert again(judge) == judge
-    assert judged(again(judge), "other") == 0.5
-
-
-def test_a_forked_child_judges(served):
-    judge, _ = served(HALF)
-    judged(judge)
+    assert copied(judge) == judge
+    assert judged(copied(judge), "other") == 0.5
     results = FORK.Queue()
-    child = FORK.Process(target=lambda: results.put((os.getpid(), judged(judge, "other"))))
+    child = FORK.Process(target=lambda: results.put((os.getpid(), judged(judge, "third"))))
     child.start()
     assert results.get(timeout=30) == (child.pid, 0.5)
     child.join()
@@ -461,6 +388,7 @@ def test_a_forked_child_judges(served):
         ({"concurrency": 0}, "concurrency = 0; allowed: a whole number of at least 1"),
         ({"attempts": 1.5}, "attempts = 1.5"),
         ({"timeout": float("inf")}, "timeout = inf"),
+        ({"api_key_env": "NO_SUCH_API_KEY"}, "'NO_SUCH_API_KEY', but no such environment variable is set"),
     ],
 )
 def test_settings_that_cannot_be_are_refused(settings, words):

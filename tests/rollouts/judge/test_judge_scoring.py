@@ -1,22 +1,24 @@
-"""Saved episodes scored by a judge: many at once, in their order, counted, and kept on this machine where they must."""
+"""Episodes scored by a judge, saved or in play: many at once, in order, counted, and kept here where they must."""
 
+import asyncio
 import json
 import sys
 import threading
 
 import pytest
 import yaml
-from msgspec.structs import replace
 
+from tests.support.saved_episodes import written
 from tests.support.servers import make_completion, make_response, make_script, serve
 from viewbox.cli import app as cli
+from viewbox.envs.digits import Digits, viewer
 from viewbox.errors import ConfigError
 from viewbox.records import Episode, Task
 from viewbox.rewards import build, to_combined
+from viewbox.rollouts.play import play_many
 from viewbox.rollouts.scoring.metrics import compute_episode_metrics
 from viewbox.rollouts.scoring.rescore import score_run
 from viewbox.rollouts.store.reader import load
-from viewbox.rollouts.store.writer import EpisodeWriter
 
 COUNT = 24
 
@@ -28,17 +30,13 @@ def by_its_number(body, number):
 
 
 def made(number, environment=""):
-    return Episode(
-        Task(f"t{number}", reference={"report": "gold"}), (), {"report": f"answer {number}"}, environment=environment
-    )
+    task = Task(f"t{number}", reference={"report": "gold"})
+    return Episode(task, (), {"report": f"answer {number}"}, environment=environment)
 
 
 @pytest.fixture
 def store(tmp_path):
-    with EpisodeWriter(tmp_path / "store") as writer:
-        for number in range(COUNT):
-            writer.append(made(number))
-    return tmp_path / "store"
+    return written(tmp_path / "store", *map(made, range(COUNT)))
 
 
 def judge_at(url, **settings):
@@ -50,11 +48,15 @@ def totals(folder, name):
     return [episode.scores.total for episode in load(folder, scores=name)]
 
 
-def test_every_episode_gets_its_own_score_in_its_own_line(store):
+def test_every_episode_gets_its_own_score_in_its_own_line_and_scoring_again_asks_nothing(store, tmp_path):
     with serve(by_its_number) as server:
-        report = score_run(store, reward=judge_at(server.url), name="judged", resamples=0)
-    assert totals(store, "judged") == [number / 100 for number in range(COUNT)]
+        report = score_run(store, reward=judge_at(server.url, cache=tmp_path / "kept"), name="first", resamples=0)
+        again = judge_at(server.url, cache=tmp_path / "kept")
+        second = score_run(store, reward=again, name="second", resamples=0)
+        assert len(server.requests) == COUNT
     assert report.total.new.count == COUNT
+    assert totals(store, "first") == totals(store, "second") == [number / 100 for number in range(COUNT)]
+    assert second.counts["judge/cached"] == COUNT
 
 
 def test_as_many_episodes_are_judged_at_once_as_the_judge_allows(store):
@@ -70,7 +72,7 @@ def test_as_many_episodes_are_judged_at_once_as_the_judge_allows(store):
     assert report.counts["judge/unreachable"] == 0
 
 
-def test_the_report_counts_what_the_judge_did(store):
+def test_the_report_counts_what_the_judge_did_since_it_was_last_asked_for(store):
     def third_fails(body, number):
         return make_response(400, "no") if number % 3 == 0 else by_its_number(body, number)
 
@@ -78,22 +80,12 @@ def test_the_report_counts_what_the_judge_did(store):
         judge = judge_at(server.url)
         judge(made(0).answer, made(0).task.reference)  # of an earlier scoring
         report = score_run(store, reward=judge, resamples=0)
-    assert report.counts == {
-        "judge/calls": 24.0, "judge/cached": 0.0, "judge/unreachable": 0.0, "judge/unreadable": 0.0,
-        "judge/refused": 8.0,
-    }  # fmt: skip
-
-
-def test_scoring_again_asks_nothing(store, tmp_path):
+    counted = {"calls": 24.0, "cached": 0.0, "unreachable": 0.0, "unreadable": 0.0, "refused": 8.0}
+    assert report.counts == {f"judge/{name}": count for name, count in counted.items()}
     with serve(by_its_number) as server:
-        judge = judge_at(server.url, cache=tmp_path / "kept")
-        score_run(store, reward=judge, name="first", resamples=0)
-        asked = len(server.requests)
-        again = judge_at(server.url, cache=tmp_path / "kept")
-        report = score_run(store, reward=again, name="second", resamples=0)
-        assert len(server.requests) == asked == COUNT
-    assert totals(store, "first") == totals(store, "second")
-    assert report.counts["judge/cached"] == COUNT
+        judge = to_combined(judge_at(server.url))
+        judge.score(made(1).answer, made(1).task.reference)
+        assert [compute_episode_metrics([made(1)], judge)["judge/calls"] for _ in range(2)] == [1.0, 0.0]
 
 
 def test_the_command_judges_by_a_yaml_and_prints_the_counts(store, tmp_path, monkeypatch, capsys):
@@ -104,10 +96,8 @@ def test_the_command_judges_by_a_yaml_and_prints_the_counts(store, tmp_path, mon
         with pytest.raises(SystemExit) as caught:
             cli.main()
     assert not caught.value.code
-    assert (
-        "judge/calls: 24, judge/cached: 0, judge/unreachable: 0, judge/unreadable: 0, judge/refused: 0"
-        in capsys.readouterr().out
-    )
+    said = "judge/calls: 24, judge/cached: 0, judge/unreachable: 0, judge/unreadable: 0, judge/refused: 0"
+    assert said in capsys.readouterr().out
 
 
 def test_a_reward_that_raises_in_a_thread_is_reported_with_its_line(store):
@@ -124,15 +114,6 @@ def test_a_reward_that_raises_in_a_thread_is_reported_with_its_line(store):
     assert (report.first_failure.line, report.first_failure.task) == (6, "t5")
 
 
-def test_metrics_of_episodes_show_what_the_judge_did_since_they_were_last_asked_for():
-    with serve(by_its_number) as server:
-        judge = to_combined(judge_at(server.url))
-        judge.score(made(1).answer, made(1).task.reference)
-        assert compute_episode_metrics([made(1)], judge)["judge/calls"] == 1.0
-        assert compute_episode_metrics([made(1)], judge)["judge/calls"] == 0.0
-
-
-# ---------------------------------------------------------------------- data that must stay
 SCANS = """
 from viewbox.envs.digits import Digits
 from viewbox.errors import ConfigError
@@ -158,30 +139,50 @@ def run(tmp_path, monkeypatch):
         monkeypatch.chdir(tmp_path)
         (tmp_path / "run").mkdir()
         (tmp_path / "run" / "config.yaml").write_text(yaml.safe_dump({"env": {"name": name.format(module=module)}}))
-        with EpisodeWriter(tmp_path / "run" / "episodes") as writer:
-            writer.append(made(0, environment="scans"))
+        written(tmp_path / "run" / "episodes", made(0, environment="scans"))
         return tmp_path / "run"
 
     return make
 
 
-def test_episodes_of_a_restricted_environment_are_shown_to_no_judge_elsewhere(run):
+def test_episodes_of_a_restricted_environment_are_shown_to_a_judge_on_this_machine_alone(run):
+    folder = run(True)
     with pytest.raises(ConfigError, match="its data is restricted to this machine"):
-        score_run(run(True), env="scans_true:Scans", reward=judge_at(REMOTE))
-
-
-def test_a_judge_on_this_machine_may_see_them(run):
+        score_run(folder, env="scans_true:Scans", reward=judge_at(REMOTE))
     with serve(by_its_number) as server:
-        assert score_run(run(True), reward=judge_at(server.url), resamples=0).counts["judge/calls"] == 1
+        assert score_run(folder, reward=judge_at(server.url), resamples=0).counts["judge/calls"] == 1
 
 
-def test_episodes_of_an_environment_that_cannot_be_found_stay(run):
+def test_episodes_of_an_environment_that_cannot_be_found_stay(run, tmp_path):
     with pytest.raises(ConfigError, match="gone:Scans: this environment cannot be created"):
         score_run(run(True, name="gone:Scans"), reward=judge_at(REMOTE))
-
-
-def test_without_a_config_the_environment_that_the_episode_names_decides(tmp_path):
-    with EpisodeWriter(tmp_path / "store") as writer:
-        writer.append(replace(made(0), environment="nobody_knows"))
+    store = written(tmp_path / "store", made(0, environment="nobody_knows"))  # which decides without a config
     with pytest.raises(ConfigError, match="nobody_knows: this environment cannot be created"):
-        score_run(tmp_path / "store", reward=judge_at(REMOTE))
+        score_run(store, reward=judge_at(REMOTE))
+
+
+class Waits:
+    """Scores 1 once four episodes are scored at the same moment."""
+
+    name, blocking = "waits", True
+
+    def __init__(self):
+        self.together = threading.Barrier(4, timeout=20)
+
+    def __call__(self, answer, reference):
+        self.together.wait()
+        return 1.0
+
+
+def test_a_blocking_reward_is_asked_beside_the_event_loop_also_in_single_plays():
+    env = Digits(reward=Waits(), max_turns=1)
+    answer = viewer.write_answer(env, env.tasks[0])
+
+    async def played():
+        return [episode async for episode in play_many(env, env.tasks[:4], lambda messages: answer, concurrency=4)]
+
+    async def four():
+        return await asyncio.gather(*(env.play_async(env.tasks[n], lambda messages: answer) for n in range(4)))
+
+    for play in (played, four):
+        assert [episode.scores.total for episode in asyncio.run(play())] == [1.0] * 4

@@ -26,11 +26,8 @@ def metrics(tmp_path, told):
     """A metrics file whose trainer has logged what is given, one line a step."""
 
     def run(*logs, every=1, main=True):
-        callback = callbacks.MetricsFile(
-            tmp_path / "metrics.jsonl",
-            SimpleNamespace(print_line=told.append, show_status=lambda line: None, close=lambda: None),
-            every,
-        )
+        screen = SimpleNamespace(print_line=told.append, show_status=lambda line: None, close=lambda: None)
+        callback = callbacks.MetricsFile(tmp_path / "metrics.jsonl", screen, every)
         state = SimpleNamespace(global_step=0, max_steps=len(logs), is_world_process_zero=main)
         callback.on_train_begin(None, state, None)
         for one in logs:
@@ -57,35 +54,25 @@ def test_the_config_can_be_read_back_and_the_versions_are_those_installed(tmp_pa
 
 
 def test_every_log_is_a_line_of_the_metrics_file_with_its_step(metrics):
-    path = metrics({"loss": 0.5}, {"loss": 0.25, "reward": None}, {"train_runtime": 3.0})
-    assert list(run_folder.read_metrics(path)) == [
-        {"step": 1, "loss": 0.5},
-        {"step": 2, "loss": 0.25, "reward": None},
-        {"step": 3, "train_runtime": 3.0},
-    ]
+    logs = [{"loss": 0.5}, {"loss": 0.25, "reward": None}, {"train_runtime": 3.0}]
+    path = metrics(*logs)
+    assert list(run_folder.read_metrics(path)) == [{"step": number, **one} for number, one in enumerate(logs, 1)]
 
 
-def test_a_step_is_told_in_one_line(metrics, told):
+def test_every_nth_step_is_told_in_one_line_also_without_a_reward_and_by_one_process(metrics, told):
+    assert not metrics(STEP, main=False).exists()
+    assert told == []
     metrics(STEP, {"loss": 0.125})
     assert told[0].startswith("step 1/2  reward 0.50  tool rate 0.25  truncated 0.00  0:0")
     assert re.fullmatch(r"about \S+ s a step: 0:00 for the other 1", told[1])
     assert told[2].startswith("step 2/2  loss 0.125  0:0")
-
-
-def test_a_step_without_a_reward_is_told_all_the_same(metrics, told):
+    told.clear()
     metrics({**STEP, "reward": None})
     assert told[0].startswith("step 1/1  tool rate 0.25")
-
-
-def test_only_every_nth_step_is_told_and_every_one_is_written(metrics, told):
+    told.clear()
     path = metrics(*[STEP] * 10, every=5)
     assert [line.split("  ")[0] for line in told if line.startswith("step")] == ["step 5/10", "step 10/10"]
-    assert len(list(run_folder.read_metrics(path))) == 10
-
-
-def test_other_processes_write_nothing(metrics, told):
-    assert not metrics(STEP, main=False).exists()
-    assert told == []
+    assert len(list(run_folder.read_metrics(path))) == 2 + 1 + 10
 
 
 HELD_OUT = {name: {"reward": value} for name, value in (("before", 0.1), ("after", 0.6), ("oracle", 0.9))}
@@ -101,12 +88,9 @@ def test_the_curve_is_a_picture_with_something_on_it(tmp_path, summary, lines):
         assert len(picture.convert("RGB").getcolors(2**24)) > 10
 
 
-def test_without_a_single_step_there_is_no_curve(tmp_path):
+def test_the_curve_of_a_supervised_run_is_its_loss_and_without_a_single_step_there_is_none(tmp_path):
     report.draw_curve(tmp_path, [{"step": 1, "train_runtime": 0.5}], {})
     assert not (tmp_path / "curve.png").exists()
-
-
-def test_the_curve_of_a_supervised_run_is_its_loss(tmp_path):
     report.draw_curve(tmp_path, [{"step": 1, "loss": 2.0}, {"step": 2, "loss": 1.0}], {})
     with Image.open(tmp_path / "curve.png") as picture:
         assert len(picture.convert("RGB").getcolors(2**24)) > 2

@@ -29,23 +29,10 @@ def damaged(store):
     return store
 
 
-def test_it_is_walked_twice(store):
+def test_it_is_walked_twice_and_has_a_length_indices_and_slices(store):
     episodes = load(store)
     assert list_numbers(episodes) == list_numbers(episodes) == list(range(40))
     assert (episodes.line, episodes.skipped) == (40, 0)
-
-
-def test_next_goes_on_in_the_last_walk(store):
-    episodes = load(store)
-    assert [number_of(next(episodes)) for _ in range(3)] == [0, 1, 2]
-    for episode in episodes:
-        assert number_of(episode) == 0
-        break
-    assert number_of(next(episodes)) == 1
-
-
-def test_it_has_a_length_indices_and_slices(store):
-    episodes = load(store)
     assert len(episodes) == 40
     assert number_of(episodes[0]) == 0
     assert (number_of(episodes[-1]), episodes.line) == (39, 40)
@@ -57,7 +44,16 @@ def test_it_has_a_length_indices_and_slices(store):
         episodes[40]
 
 
-def test_bad_lines_have_no_place_if_they_are_skipped(damaged):
+def test_next_goes_on_in_the_last_walk(store):
+    episodes = load(store)
+    assert [number_of(next(episodes)) for _ in range(3)] == [0, 1, 2]
+    for episode in episodes:
+        assert number_of(episode) == 0
+        break
+    assert number_of(next(episodes)) == 1
+
+
+def test_bad_lines_have_no_place_if_they_are_skipped_and_are_errors_where_they_are_otherwise(damaged):
     episodes = load(damaged, errors="skip")
     assert len(episodes) == 40
     assert (number_of(episodes[9]), episodes.line) == (9, 10)
@@ -65,6 +61,12 @@ def test_bad_lines_have_no_place_if_they_are_skipped(damaged):
     for _ in range(2):
         assert list_numbers(episodes) == list(range(40))
         assert (episodes.skipped, list(episodes.unreadable)) == (1, [12])
+    episodes = load(damaged)
+    assert len(episodes) == 41
+    assert number_of(episodes[11]) == 10
+    for read in (lambda: episodes[10], lambda: list(episodes)):
+        with pytest.raises(StoreError, match=r"episodes\.jsonl, line 12: "):
+            read()
 
 
 def test_a_line_that_is_damaged_after_its_place_was_read_says_why(store):
@@ -76,16 +78,6 @@ def test_a_line_that_is_damaged_after_its_place_was_read_says_why(store):
     with pytest.raises(StoreError, match=r"line 1: not an episode: Expected `object`, got `array`"):
         episodes[0]
     assert (episodes.skipped, episodes.unreadable) == (0, {})
-
-
-def test_bad_lines_are_errors_where_they_are_otherwise(damaged):
-    episodes = load(damaged)
-    assert len(episodes) == 41
-    assert number_of(episodes[11]) == 10
-    with pytest.raises(StoreError, match=r"episodes\.jsonl, line 12: "):
-        episodes[10]
-    with pytest.raises(StoreError, match=r"episodes\.jsonl, line 12: "):
-        list(episodes)
 
 
 def test_scores_of_a_column_have_their_place_too(store):
@@ -111,9 +103,6 @@ def test_a_run_that_grows_is_walked_to_its_end(tmp_path):
     assert len(load(tmp_path)) == 2
 
 
-# ---- as a data frame
-
-
 def test_a_data_frame_has_a_row_for_each_episode(tmp_path):
     pytest.importorskip("pandas")
     call, result = ToolCall("c", "zoom", {}), ToolResult("zoom", "done")
@@ -129,16 +118,13 @@ def test_a_data_frame_has_a_row_for_each_episode(tmp_path):
     assert {name: row[name] for name in wanted} == wanted
 
 
-def test_columns_of_forged_episodes_are_bounded(tmp_path):
+def test_columns_of_forged_episodes_are_bounded_and_without_episodes_the_frame_is_empty(tmp_path):
     pytest.importorskip("pandas")
     forged = [made(n, answer={f"field{n}-{m}": m for m in range(300)}) for n in range(5)]
-    assert load(written(tmp_path, *forged)).to_pandas().shape[0] == 5
-    assert load(tmp_path).to_pandas().shape[1] <= 512
-
-
-def test_a_folder_without_episodes_gives_an_empty_frame(tmp_path):
-    pytest.importorskip("pandas")
-    assert len(load(written(tmp_path)).to_pandas()) == 0
+    frame = load(written(tmp_path / "forged", *forged)).to_pandas()
+    assert frame.shape[0] == 5
+    assert frame.shape[1] <= 512
+    assert len(load(written(tmp_path / "none")).to_pandas()) == 0
 
 
 def test_missing_pandas_is_said_in_words(store, monkeypatch):

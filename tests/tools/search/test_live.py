@@ -42,9 +42,12 @@ def find(source, words="sign", search_type="all", limit=5):
     return asyncio.run(source.search_articles(ArticleQuery(words, search_type, limit)))
 
 
-def test_a_search_asks_for_ids_and_then_for_records(served):
+def test_a_search_asks_for_ids_and_then_for_records_and_preparing_asks_nothing(served):
     literature, setup = served
-    found = find(make_source(setup), limit=2)
+    source = make_source(setup)
+    source.prepare()
+    assert not literature.arrivals
+    found = find(source, limit=2)
     assert [one.pmid for one in found] == ["31000001", "31000002"]
     assert found[0].abstract == "We saw it."
     assert literature.count() == {"esearch": 1, "efetch": 1}
@@ -85,19 +88,15 @@ def test_key_email_and_tool_are_sent_and_never_written(served, monkeypatch, capl
     assert "***" in secrets.mask_text(f"key {KEY}")
 
 
-def test_a_key_makes_the_rate_ten():
+def test_a_key_makes_the_rate_ten_and_a_variable_that_holds_something_else_is_refused_without_showing_it(monkeypatch):
     limiters = [one.limiter for one in (PubMed(), PubMed(KEY), OpenI())]
     assert all(0.9 * most < 1 / one.interval < most for one, most in zip(limiters, (3, 10, 3), strict=True))
-
-
-@pytest.mark.parametrize(
-    ("name", "value"), [("NCBI_EMAIL", "no address"), ("NCBI_EMAIL", "a@b\nc"), ("NCBI_API_KEY", "ä b")]
-)
-def test_a_variable_that_holds_something_else_is_refused_without_showing_it(name, value, monkeypatch):
-    monkeypatch.setenv(name, value)
-    with pytest.raises(ConfigError) as error:
-        make_source(None)
-    assert value not in str(error.value)
+    for name, value in (("NCBI_EMAIL", "no address"), ("NCBI_EMAIL", "a@b\nc"), ("NCBI_API_KEY", "ä b")):
+        with monkeypatch.context() as patch:
+            patch.setenv(name, value)
+            with pytest.raises(ConfigError) as error:
+                make_source(None)
+        assert value not in str(error.value)
 
 
 def test_identical_searches_in_progress_go_out_once_and_later_ones_not_at_all(served):
@@ -106,9 +105,8 @@ def test_identical_searches_in_progress_go_out_once_and_later_ones_not_at_all(se
     source = make_source(setup)
 
     async def search_all():
-        return await asyncio.gather(
-            *(source.search_articles(ArticleQuery(words)) for words in ["sign", " sign\n"] * 50)
-        )
+        words = ["sign", " sign\n"] * 50
+        return await asyncio.gather(*(source.search_articles(ArticleQuery(one)) for one in words))
 
     found = asyncio.run(search_all())
     assert all(one == found[0] for one in found)
@@ -133,45 +131,30 @@ def test_a_search_that_nobody_waits_for_asks_no_more(served):
     assert literature.count() == {"esearch": 1}
 
 
-def test_errors_are_not_kept(served):
+def test_answers_are_kept_in_the_folder_for_the_next_process_and_errors_are_not(served, tmp_path, monkeypatch):
     literature, setup = served
     literature.esearch = [lambda handler: handler.send_error(400)]
-    source = make_source(setup)
+    source = make_source(setup, cache_dir=tmp_path / "kept")
     with pytest.raises(ToolFault):
         find(source)
-    assert len(find(source)) == 2
-
-
-def test_answers_are_kept_in_the_folder_for_the_next_process(served, tmp_path, monkeypatch):
-    literature, setup = served
-    found = find(make_source(setup, cache_dir=tmp_path / "kept"))
-    again = find(make_source(setup, cache_dir=tmp_path / "kept"))
-    assert again == found
-    assert literature.count()["esearch"] == 1
+    found = find(source)
+    assert len(found) == 2
+    assert find(make_source(setup, cache_dir=tmp_path / "kept")) == found
+    assert literature.count()["esearch"] == 2
     monkeypatch.setattr("viewbox.tools.search.live.CACHE_DAYS", 1e-9)
     find(make_source(setup, cache_dir=tmp_path / "kept"))
-    assert literature.count()["esearch"] == 2
+    assert literature.count()["esearch"] == 3
 
 
-def test_no_results_are_an_empty_list(served):
-    literature, setup = served
-    literature.esearch = make_ids()
-    assert find(make_source(setup)) == []
-    assert find(make_source(setup), "   ") == []
-    assert find(make_source(setup), "()") == []
-    assert literature.count() == {"esearch": 1}
-
-
-def test_records_come_in_the_order_of_the_search_and_others_are_dropped(served):
+def test_records_come_in_the_order_of_the_search_others_are_dropped_and_none_are_an_empty_list(served):
     literature, setup = served
     literature.efetch = make_set(make_record("99"), make_book("31000002"), make_record("31000001"))
     assert [one.pmid for one in find(make_source(setup))] == ["31000001", "31000002"]
-
-
-def test_a_record_that_is_missing_costs_itself(served):
-    literature, setup = served
     literature.efetch = make_set(make_record("31000001"))
     assert [one.pmid for one in find(make_source(setup))] == ["31000001"]
+    before, literature.esearch = literature.count(), make_ids()
+    assert [find(make_source(setup), words) for words in ("sign", "   ", "()")] == [[], [], []]
+    assert literature.count() == {**before, "esearch": before["esearch"] + 1}
 
 
 def test_more_records_than_a_request_may_name_are_asked_for_in_batches(tmp_path):
@@ -197,20 +180,16 @@ def test_figures_are_found_and_their_pictures_loaded_once(served):
     assert literature.count() == {"openi": 1, "picture": 1}
 
 
-def test_pictures_come_from_open_i_only(served):
+def test_pictures_come_from_open_i_only_and_what_is_no_picture_is_refused(served):
+    literature, setup = served
     for url in [
         "", "https://evil.example/a.png", "http://openi.nlm.nih.gov/a.png", "https://127.0.0.1/a.png",
         "file:///etc/passwd", "https://openi.nlm.nih.gov@evil.example/a.png",
         "https://openi.nlm.nih.gov:8443/a.png", "//evil.example/a.png",
     ]:  # fmt: skip
-        literature, setup = served
         with pytest.raises(ToolFault if url else ToolError):
             asyncio.run(make_source(setup).load_image(FoundImage("f", image_url=url)))
         assert not literature.arrivals
-
-
-def test_what_is_no_picture_is_refused(served):
-    literature, setup = served
     literature.picture = b"<svg xmlns='http://www.w3.org/2000/svg'/>"
     with pytest.raises(ToolFault, match="neither PNG nor JPEG"):
         asyncio.run(make_source(setup).load_image(FoundImage("f", image_url="https://openi.nlm.nih.gov/imgs/a.png")))
@@ -231,12 +210,6 @@ def test_restricted_data_send_no_search_even_if_its_answer_is_kept(served):
         with pytest.raises(ConfigError):
             source.prepare()
     assert literature.count()["esearch"] == 1
-
-
-def test_preparing_sends_nothing(served):
-    literature, setup = served
-    make_source(setup).prepare()
-    assert not literature.arrivals
 
 
 def test_the_tools_answer_from_the_live_services(served):

@@ -24,10 +24,13 @@ def find(setup, words="sign"):
     return asyncio.run(make_source(setup).search_articles(ArticleQuery(words)))
 
 
-@pytest.mark.parametrize("status", [408, 429, 500, 503])
-def test_a_temporary_status_is_tried_again(status, served):
+@pytest.mark.parametrize(
+    "answer", [*(make_response(status, "busy") for status in (408, 429, 500, 503)), hang_up, cut_body]
+)
+def test_a_temporary_status_or_a_lost_connection_is_tried_again(answer, served):
     literature, setup = served
-    literature.esearch = [make_response(status, "busy")] * 2
+    literature.esearch = [answer] * 2
+    literature.efetch = [answer]
     assert len(find(setup)) == 2
     assert literature.count()["esearch"] == 3
 
@@ -41,13 +44,6 @@ def test_every_other_status_is_final(status, served):
     with pytest.raises(ToolFault, match="PubMed gave no answer"):
         find(setup)
     assert literature.count() == {"esearch": 1}
-
-
-@pytest.mark.parametrize("answer", [hang_up, cut_body])
-def test_a_lost_connection_is_tried_again(answer, served):
-    literature, setup = served
-    literature.efetch = [answer]
-    assert len(find(setup)) == 2
 
 
 def test_the_pause_that_the_server_asks_for_is_kept_by_every_search(served):
@@ -105,18 +101,14 @@ DAMAGED = {
 }
 
 
-def test_records_of_another_form_end_in_a_named_error(served):
-    for name in DAMAGED:
-        literature, setup = served
-        literature.efetch = DAMAGED[name]
+def test_records_and_json_of_another_form_end_in_a_named_error(served):
+    literature, setup = served
+    for content in DAMAGED.values():
+        literature.efetch = content
         with pytest.raises(ToolFault, match="PubMed gave no answer") as error:
             find(setup)
         assert len(str(error.value)) < 600
-
-
-def test_json_of_another_form_ends_in_a_named_error(served):
     for body in [b"[]", b"null", b"{}", b'{"esearchresult": 7}', b"[" * 50_000, DAMAGED["html"], b'{"list": 3}']:
-        literature, setup = served
         literature.esearch = literature.openi = body
         with pytest.raises(ToolFault, match="PubMed gave no answer"):
             find(setup)
@@ -124,16 +116,12 @@ def test_json_of_another_form_ends_in_a_named_error(served):
             asyncio.run(make_source(setup).search_images(ImageQuery("sign")))
 
 
-def test_a_hundred_megabytes_end_at_the_limit(served):
+def test_a_hundred_megabytes_end_at_the_limit_and_compressed_answers_are_refused(served):
     literature, setup = served
     literature.efetch = lambda handler: flood_body(handler, 100 * 2**20)
     with pytest.raises(ToolFault, match="larger than 10485760 bytes"):
         find(setup)
     assert literature.server.flooded < 20 * 2**20
-
-
-def test_compressed_answers_are_refused(served):
-    literature, setup = served
     literature.efetch = send_bytes(200, b"\x1f\x8b" * 100, Content_Encoding="gzip")
     with pytest.raises(ToolFault, match="compressed"):
         find(setup)

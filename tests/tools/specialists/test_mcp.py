@@ -64,21 +64,15 @@ def test_its_tools_are_tools_with_pictures_and_boxes(env):
     }
 
 
-def test_text_facts_and_pictures_are_read(env):
+def test_text_facts_and_pictures_are_read_errors_are_the_server_s_words_and_episodes_share_it(env):
     said = ask(env, "hospital_say", text="normal")
     assert (said.description, said.facts) == ("normal", {})
     drawn = ask(env, "hospital_draw", image="image_1").image
     assert (np.asarray(drawn.open()) == 255 - 42).all()
     found = ask(env, "hospital_environ")
     assert (found.description, sorted(found.facts)) == ("found", ["names", "process"])
-
-
-def test_errors_are_the_server_s_words(env):
     assert "the film is upside down" in ask(env, "hospital_fail", how="raise").error
     assert ask(env, "hospital_say").error == 'hospital_say: argument "text" is missing'
-
-
-def test_concurrent_episodes_share_the_server(env):
     episodes = play(env, make_tasks(*[("hospital_say", {"text": f"film {number}"}) for number in range(40)]))
     assert [get_result(one).description for one in episodes] == [f"film {number}" for number in range(40)]
 
@@ -109,12 +103,13 @@ for env, name in ((first, "hospital"), (second, "clinic"), (first, "hospital")):
         os.kill(int(pid), 0)
 
 
-def test_making_an_environment_starts_nothing(tmp_path):
+def test_making_an_environment_starts_nothing_and_names_need_no_prefix_and_no_odd_characters(tmp_path):
     pids = tmp_path / "pids"
     env = make_env(str(pids))
     assert len(env.tool_schemas) == 6
     assert env.build_system_prompt(make_tasks(("hospital_environ", {}))[0])
     assert not pids.exists()
+    assert make_env(prefix="", tools={"list.films/all": {}}).tools[1:] == ("list_films_all",)
 
 
 def test_the_program_sees_harmless_variables_and_those_that_are_named(monkeypatch):
@@ -124,14 +119,6 @@ def test_the_program_sees_harmless_variables_and_those_that_are_named(monkeypatc
     assert "HOSPITAL_TOKEN" in names
     assert "PATH" in names
     assert "OPENAI_API_KEY" not in names
-
-
-def test_names_without_a_prefix_and_in_place_of_characters_that_no_endpoint_takes():
-    env = make_env(prefix="", tools={"list.films/all": {}})
-    assert env.tools[1:] == ("list_films_all",)
-
-
-# ---- an address
 
 
 def test_faults_over_http_cost_their_calls():
@@ -173,9 +160,6 @@ def test_the_key_is_sent_to_the_address(monkeypatch):
     assert {request["headers"]["Authorization"] for request in server.requests} == {"Bearer sesame-4711-open-door"}
 
 
-# ---- settings
-
-
 def test_a_mistake_is_named_with_what_is_allowed():
     for settings, key, says in [
         ({"command": []}, "", "needs either command or url"),
@@ -202,7 +186,10 @@ def test_a_mistake_is_named_with_what_is_allowed():
         assert says in str(caught.value)
 
 
-def test_a_missing_program_or_package_is_named(monkeypatch):
+def test_a_missing_program_or_package_is_named_and_restricted_pictures_go_to_this_machine_only(monkeypatch):
+    assert ask(make_env(cls=ClosedWard), "hospital_measure_heart", image="image_1").error is None
+    with pytest.raises(ConfigError, match=r"specialists\.hospital sends pictures to https://models\.example"):
+        make_env(cls=ClosedWard, url="https://models.example/mcp")
     with pytest.raises(ConfigError, match=r"specialists\.hospital\.command: there is no program 'no-such-server'"):
         make_env(command=["no-such-server"]).prepare()
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
@@ -210,16 +197,7 @@ def test_a_missing_program_or_package_is_named(monkeypatch):
         make_env().prepare()
 
 
-def test_restricted_pictures_go_to_this_machine_only():
-    assert ask(make_env(cls=ClosedWard), "hospital_measure_heart", image="image_1").error is None
-    with pytest.raises(ConfigError, match=r"specialists\.hospital sends pictures to https://models\.example"):
-        make_env(cls=ClosedWard, url="https://models.example/mcp")
-
-
-# ---- viewbox tools mcp
-
-
-def test_what_the_command_prints_is_a_config():
+def test_what_the_command_prints_is_a_config_and_its_mistakes_are_those_of_the_config():
     from viewbox.cli.app import app
 
     printed = CliRunner().invoke(app, ["tools", "mcp", "--picture", "image", sys.executable, SERVER])
@@ -235,16 +213,11 @@ def test_what_the_command_prints_is_a_config():
     env = Ward(specialists={"hospital": spec})
     env.prepare()
     assert json.loads(json.dumps(ask(env, "hospital_say", text="x").description)) == "x"
-
-
-def test_its_mistakes_are_those_of_the_config():
-    from viewbox.cli.app import app
-
     for arguments, says in (
-        (["mcp"], "needs either command or url"),
-        (["mcp", "--url", "http://example.org"], "allowed: https"),
-        (["mcp", "no-such-server"], "there is no program"),
+        ([], "needs either command or url"),
+        (["--url", "http://example.org"], "allowed: https"),
+        (["no-such-server"], "there is no program"),
     ):
-        found = CliRunner().invoke(app, ["tools", *arguments])
+        found = CliRunner().invoke(app, ["tools", "mcp", *arguments])
         assert isinstance(found.exception, ConfigError)
         assert says in str(found.exception)

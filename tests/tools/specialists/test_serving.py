@@ -1,7 +1,6 @@
 """One model a process: batches of concurrent calls, kept results, and faults that cost only their own call."""
 
 import asyncio
-import gc
 import threading
 
 import numpy as np
@@ -98,11 +97,8 @@ def test_concurrent_calls_are_batches_and_a_fault_costs_its_call(most, runner, a
     assert ask_all(server, asked) == right
 
 
-def test_a_batch_does_not_wait_for_calls_that_do_not_come():
+def test_a_batch_does_not_wait_for_calls_that_do_not_come_and_the_model_is_loaded_once():
     assert ask_all(ModelServer(Mean), [5]) == [5]
-
-
-def test_the_model_is_loaded_once_by_whoever_asks_first():
     loaded = []
     server = ModelServer(lambda: loaded.append(1) or Mean(), ServingSettings(max_batch=4, wait=30.0))
     assert ask_all(server, range(4)) == [0, 1, 2, 3]
@@ -122,31 +118,23 @@ def test_several_event_loops_share_a_model():
     assert server.batches == [4]
 
 
-# ---------------------------------------------------------------------- results that are kept
-def test_a_result_is_kept_by_pixels_and_arguments():
+def test_a_result_is_kept_by_pixels_and_arguments_equal_requests_are_run_once_and_bytes_are_bounded():
     runner = Mean()
     server = ModelServer(lambda: runner)
     assert [ask_all(server, [7], (top,)) for top in (1, 1, 2, 1)] == [[7]] * 4
     assert runner.ran == [[7], [7]]
-
-
-def test_equal_requests_at_the_same_time_are_run_once():
-    runner = Mean()
-    server = ModelServer(lambda: runner, ServingSettings(max_batch=2, wait=30.0))
+    equal = Mean()
+    server = ModelServer(lambda: equal, ServingSettings(max_batch=2, wait=30.0))
     assert ask_all(server, [3, 3, 3, 4, 3]) == [3, 3, 3, 4, 3]
-    assert [*map(sorted, runner.ran)] == [[3, 4]]
-
-
-def test_the_bytes_of_results_are_bounded_and_what_is_used_stays():
-    runner = Mean(trouble={value: lambda: np.zeros(1000, np.uint8) for value in range(6)})
-    runner.trouble[9] = lambda: np.zeros(9000, np.uint8)
-    server = ModelServer(lambda: runner, ServingSettings(cache_bytes=3_000))
+    assert [*map(sorted, equal.ran)] == [[3, 4]]
+    large = Mean(trouble={value: lambda: np.zeros(1000, np.uint8) for value in range(6)})
+    large.trouble[9] = lambda: np.zeros(9000, np.uint8)
+    server = ModelServer(lambda: large, ServingSettings(cache_bytes=3_000))
     for value in (0, 1, 0, 2, 0, 1, 9, 9):
         ask_all(server, [value])
-    assert runner.ran == [[0], [1], [2], [1], [9], [9]]
+    assert large.ran == [[0], [1], [2], [1], [9], [9]]  # what is used stays
 
 
-# ---------------------------------------------------------------------- faults
 def test_a_runner_that_returns_another_number_of_results():
     for results in [lambda n: [0] * (n - 1), lambda n: [0] * (n + 1), lambda n: None]:
 
@@ -225,39 +213,25 @@ def test_a_model_that_cannot_be_loaded_is_an_error_at_start_up_and_of_each_call_
 
 
 def test_errors_that_are_kept_hold_no_traceback():
-    server = ModelServer(lambda: Mean(trouble={3: lambda: ToolError("no")}))
-    errors = []
-
-    async def ask():
-        for _ in range(3):
-            try:
-                await server.ask(Request(picture(3)))
-            except ToolError as error:
-                errors.append(error)
-
-    asyncio.run(ask())
+    server, errors = ModelServer(lambda: Mean(trouble={3: lambda: ToolError("no")})), []
+    for _ in range(3):
+        with pytest.raises(ToolError) as caught:
+            asyncio.run(server.ask(Request(picture(3))))
+        errors.append(caught.value)
     assert len({id(error) for error in errors}) == 3
-    gc.collect()
 
 
-# ---------------------------------------------------------------------- the models of a process
-@pytest.fixture
-def no_servers():
+def test_the_same_model_is_served_once_and_the_smaller_settings_hold():
     forget_servers()
-    yield
-    forget_servers()
-
-
-def test_the_same_model_is_served_once_and_the_smaller_settings_hold(no_servers):
     first = get_server(("m", "cpu"), Mean, ServingSettings(max_batch=8, timeout=5.0))
     second = get_server(("m", "cpu"), Mean, ServingSettings(max_batch=4, timeout=9.0))
     other = get_server(("m", "cuda"), Mean, ServingSettings())
+    forget_servers()
     assert first is second is not other
     assert (first.batch_size, first.settings.timeout) == (4, 5.0)
 
 
-# ---------------------------------------------------------------------- memory between phases
-def test_with_offload_the_weights_leave_the_device_until_the_next_call():
+def test_with_offload_the_weights_leave_the_device_until_the_next_call_unless_one_specialist_wants_them():
     runner = Movable()
     server = ModelServer(lambda: runner, ServingSettings(offload=True))
     assert ask_all(server, [1]) == [1]
@@ -271,15 +245,12 @@ def test_with_offload_the_weights_leave_the_device_until_the_next_call():
     server.prepare()
     server.prepare()
     assert runner.moves == ["release", "wake", "release", "wake"]
-
-
-def test_without_offload_they_stay_and_one_specialist_that_wants_them_is_enough():
-    runner = Movable()
-    server = ModelServer(lambda: runner, ServingSettings(offload=True))
+    wanted = Movable()
+    server = ModelServer(lambda: wanted, ServingSettings(offload=True))
     server.apply(ServingSettings(offload=False))
     server.prepare()
     server.release()
-    assert runner.moves == []
+    assert wanted.moves == []
 
 
 def test_resting_waits_for_the_batch_that_runs(slow):

@@ -1,7 +1,9 @@
-"""The setting `specialists`: kinds by name, tools appended, errors that name key, given and allowed."""
+"""The setting `specialists`: kinds by name, tools appended, errors that name the key, torch loaded by models alone."""
 
 import asyncio
-import json
+import subprocess
+import sys
+from pathlib import Path
 from typing import Annotated
 
 import numpy as np
@@ -9,7 +11,8 @@ import pytest
 from pydantic import Field
 
 import viewbox
-from viewbox.core.base import BaseMultiTurnEnv
+from tests.support.replies import call
+from viewbox.core.base import BaseMultiTurnEnv, remove_tools
 from viewbox.envs.mixture import Mixture
 from viewbox.errors import ConfigError
 from viewbox.records import Task
@@ -78,16 +81,13 @@ def meter():
     del SPECIALISTS["meter"]
 
 
-def call(name, **arguments):
-    return f"<tool_call>{json.dumps({'name': name, 'arguments': arguments})}</tool_call>"
-
-
-def test_its_tool_is_added_to_those_of_the_environment(meter):
+def test_its_tool_is_added_to_those_of_the_environment_which_may_put_it_at_another_place(meter):
     env = Ward(specialists={"density": {"kind": "meter"}})
     assert env.tools == ("zoom", "density")
     episode = env.play(env.tasks[0], viewbox.ScriptedPolicy([call("density", image="image_1"), "done"]))
     assert episode.turns[2].tool_results[0].facts == {"mean": 40.0}
     assert Ward.tools == ("zoom",)
+    assert Ward(specialists={"density": {"kind": "meter"}}, tools=["density", "zoom"]).tools == ("density", "zoom")
 
 
 def test_a_kind_may_be_offered_twice_with_words_and_limits_of_its_own(meter):
@@ -101,18 +101,11 @@ def test_a_kind_may_be_offered_twice_with_words_and_limits_of_its_own(meter):
     assert Ward(specialists={"one": {"kind": "meter"}}, max_calls={"one": 2}).toolbox.get_max_calls("one") == 2
 
 
-def test_the_environment_may_put_it_at_another_place(meter):
-    assert Ward(specialists={"density": {"kind": "meter"}}, tools=["density", "zoom"]).tools == ("density", "zoom")
-
-
-def test_nothing_is_prepared_until_somebody_asks(meter):
+def test_nothing_is_prepared_until_somebody_asks_or_plays_with_tools_and_a_failure_ends_the_run(meter):
     env = Ward(specialists={"one": {"kind": "meter"}, "two": {"kind": "meter"}})
     assert [meter[name].prepared for name in ("one", "two")] == [0, 0]
     env.prepare()
     assert [meter[name].prepared for name in ("one", "two")] == [1, 1]
-
-
-def test_playing_prepares_and_a_failure_ends_the_run_before_the_first_episode(meter):
     env = Ward(specialists={"density": {"kind": "meter", "model": "gone"}})
     policy = viewbox.ScriptedPolicy(["done"])
 
@@ -122,6 +115,9 @@ def test_playing_prepares_and_a_failure_ends_the_run_before_the_first_episode(me
     for run in (lambda: env.play(env.tasks[0], policy), lambda: asyncio.run(play())):
         with pytest.raises(ConfigError, match=r"specialists\.density\.model = 'gone'"):
             run()
+    for refuse in (False, True):
+        without = remove_tools(Ward(specialists={"density": {"kind": "meter", "model": "gone"}}), refuse=refuse)
+        assert without.play(without.tasks[0], viewbox.ScriptedPolicy(["done"])).end_reason == "answered"
 
 
 def test_a_method_is_prepared_by_its_object():
@@ -149,14 +145,6 @@ def test_a_mixture_prepares_each_environment_by_itself(meter):
     with pytest.raises(ConfigError, match=r"environments\.b: specialists\.density\.model") as caught:
         Mixture(environments=parts).prepare()
     assert caught.value.key == "environments.b.specialists.density.model"
-
-
-def test_without_tools_nothing_is_prepared(meter):
-    from viewbox.core.base import remove_tools
-
-    for refuse in (False, True):
-        env = remove_tools(Ward(specialists={"density": {"kind": "meter", "model": "gone"}}), refuse=refuse)
-        assert env.play(env.tasks[0], viewbox.ScriptedPolicy(["done"])).end_reason == "answered"
 
 
 def test_a_mistake_is_named_with_what_is_allowed(meter):
@@ -193,7 +181,6 @@ def test_a_restricted_environment_sends_nothing_to_another_machine(meter):
     assert caught.value.key == "specialists.far"
 
 
-# ---------------------------------------------------------------------- kind: function
 TOOLS = """
 from viewbox import Picture, Tool
 
@@ -211,31 +198,65 @@ class Counter:
         return f"ready: {self.ready}"
 
 counter = Counter()
+
+def fail() -> str:
+    "Fails."
+    raise RuntimeError("secret")
 """
+FUNCTIONS = {  # what a call of each gives
+    "brightness": ("found", {"mean": 40.0}), "limited": ("found", {"mean": 40.0}), "counter": ("ready: True", {}),
+    "fail": None,
+}  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("name", "text", "facts"),
-    [("brightness", "found", {"mean": 40.0}), ("limited", "found", {"mean": 40.0}), ("counter", "ready: True", {})],
-)
-def test_any_function_is_a_tool(tmp_path, name, text, facts):
+def test_any_function_is_a_tool_that_keeps_its_words_and_limit_unless_the_yaml_has_others(tmp_path):
     (tmp_path / "own.py").write_text(TOOLS)
-    env = Ward(specialists={"mine": {"kind": "function", "function": f"{tmp_path / 'own.py'}:{name}"}})
-    episode = env.play(env.tasks[0], viewbox.ScriptedPolicy([call("mine", image="image_1"), "done"]))
-    result = episode.turns[2].tool_results[0]
-    assert (result.tool_name, result.description, result.facts) == ("mine", text, facts)
-
-
-def test_a_tool_keeps_its_words_and_limit_unless_the_yaml_has_others(tmp_path):
-    (tmp_path / "own.py").write_text(TOOLS)
-    spec = {"kind": "function", "function": f"{tmp_path / 'own.py'}:limited"}
+    specs = {name: {"kind": "function", "function": f"{tmp_path / 'own.py'}:{name}"} for name in FUNCTIONS}
+    for name, right in FUNCTIONS.items():
+        env = Ward(specialists={"mine": specs[name]})
+        play = viewbox.ScriptedPolicy([call("mine", **({} if name == "fail" else {"image": "image_1"})), "done"])
+        if name == "fail":  # what a function raises is a fault
+            with pytest.raises(viewbox.ToolFault, match=r"mine failed \(RuntimeError\)"):
+                env.play(env.tasks[0], play)
+            continue
+        result = env.play(env.tasks[0], play).turns[2].tool_results[0]
+        assert (result.tool_name, (result.description, result.facts)) == ("mine", right)
+    spec = specs["limited"]
     env = Ward(specialists={"a": spec, "b": {**spec, "description": "Other.", "max_calls": 3}})
     assert (env.toolbox["a"].description, env.toolbox.get_max_calls("a")) == ("Only once.", 1)
     assert (env.toolbox["b"].description, env.toolbox.get_max_calls("b")) == ("Other.", 3)
 
 
-def test_what_a_function_raises_is_a_fault(tmp_path):
-    (tmp_path / "bad.py").write_text("def fail() -> str:\n    'Fails.'\n    raise RuntimeError('secret')\n")
-    env = Ward(specialists={"mine": {"kind": "function", "function": f"{tmp_path / 'bad.py'}:fail"}})
-    with pytest.raises(viewbox.ToolFault, match=r"mine failed \(RuntimeError\)"):
-        env.play(env.tasks[0], viewbox.ScriptedPolicy([call("mine"), "done"]))
+CONFIG = Path(viewbox.__file__).with_name("configs") / "chest_xray.yaml"
+CODE = """
+import importlib, pkgutil, sys
+import yaml
+import viewbox, viewbox.tools.specialists.models
+from viewbox.tools.specialists import get_specialist_class, list_kinds
+
+def list_heavy():
+    return sorted({"torch", "transformers", "torchvision"} & set(sys.modules))
+
+for kind in list_kinds():
+    get_specialist_class(kind)
+for module in pkgutil.iter_modules(viewbox.tools.specialists.models.__path__):
+    importlib.import_module(f"viewbox.tools.specialists.models.{module.name}")
+specs = yaml.safe_load(open(sys.argv[1]))["env"]["specialists"]
+env = viewbox.make("chest_xray", questions=["which"], specialists=specs)
+state = env.reset(env.tasks[0], seed=0)
+assert all(name in env.tools for name in specs)
+env.build_system_prompt(env.tasks[0]), env.tool_schemas
+print(list_heavy())
+shipped = {"kind": "classification", "model": "package:chest_classifier", "device": "cpu"}
+env = viewbox.make("chest_xray", questions=["which"], specialists={"classify": shipped})
+print(list_heavy())
+env.prepare()
+print("torch" in list_heavy())
+"""
+
+
+def test_nothing_imports_torch_until_a_model_is_loaded(tmp_path):
+    command = [sys.executable, "-c", CODE, str(CONFIG)]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, check=False)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.split("\n")[:3] == ["[]", "[]", "True"]

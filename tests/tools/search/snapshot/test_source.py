@@ -37,12 +37,9 @@ def answer_all(source):
     return json.dumps(found).encode()
 
 
-def test_an_article_comes_back_as_it_was_written(source):
+def test_an_article_comes_back_as_it_was_written_and_a_figure_with_its_picture(source):
     found = asyncio.run(source.search_articles(ArticleQuery("pneumonia", limit=10)))
     assert sorted(found, key=lambda one: one.pmid) == list(ARTICLES[2:])
-
-
-def test_a_figure_comes_back_with_its_picture(source):
     (found,) = asyncio.run(source.search_images(ImageQuery("thyroid")))
     assert found == FIGURES[2]
     assert asyncio.run(source.load_image(found)) == draw_png(2)
@@ -94,13 +91,10 @@ def test_where_modality_and_body_part_are_not_known_caption_and_source_may_name_
     assert {one.uid for one in source.find_images(ImageQuery("nodule", "x-ray", "chest"))} == {"b"}
 
 
-def test_equal_scores_are_ordered_by_year_then_by_pmid_the_newest_first(tmp_path):
+def test_equal_scores_are_ordered_by_year_then_by_pmid_and_a_limit_is_kept_within_bounds(source, tmp_path):
     pairs = (("9", 2001), ("10", 2001), ("8", 2010), ("7", None))
     articles = [Article(pmid, "Equal words", year=year) for pmid, year in pairs]
     assert find(SnapshotSource(write_snapshot(tmp_path / "s", articles)), "words") == ["8", "10", "9", "7"]
-
-
-def test_a_limit_is_kept_within_bounds(source):
     assert len(find(source, "pneumonia", limit=2)) == 2
     assert find(source, "pneumonia", limit=-5) == []
     assert len(find(source, "pneumonia", limit=10**30)) == 3 <= MAX_LIMIT
@@ -110,9 +104,6 @@ def test_a_limit_is_kept_within_bounds(source):
 def test_a_figure_that_is_not_there_is_a_tool_error(source, uid):
     with pytest.raises(ToolError, match="holds no picture"):
         asyncio.run(source.load_image(FoundImage(uid)))
-
-
-# ---------------------------------------------------------------------- the same everywhere
 
 
 CODE = (

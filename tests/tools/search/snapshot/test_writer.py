@@ -38,60 +38,43 @@ def test_the_latest_record_of_an_identifier_counts(tmp_path):
     assert SnapshotSource(path).describe()["articles"] == "5"
 
 
-def test_an_older_snapshot_stays_until_the_new_one_is_whole(tmp_path):
+def test_an_older_snapshot_stays_until_the_new_one_is_whole_and_a_full_disk_leaves_no_half(tmp_path, monkeypatch):
+    def fail(connection, *others):
+        raise sqlite3.OperationalError("database or disk is full")
+
     path = write_snapshot(tmp_path / "s")
     before = path.read_bytes()
     with pytest.raises(BadRecord), SnapshotWriter(path, **WORDS) as writer:
         list(map(writer.add_article, (Article("99", "New"), Article(""))))
+    monkeypatch.setattr(module, "_index_figures", fail)
+    with pytest.raises(sqlite3.OperationalError), SnapshotWriter(tmp_path / "new", **WORDS) as writer:
+        writer.add_article(ARTICLES[0])
     assert path.read_bytes() == before
     assert sorted(one.name for one in tmp_path.iterdir()) == ["s"]
 
 
-def test_a_disk_that_is_full_leaves_no_half_of_a_file(tmp_path, monkeypatch):
-    def fail(connection, *others):
-        raise sqlite3.OperationalError("database or disk is full")
-
-    monkeypatch.setattr(module, "_index_figures", fail)
-    with pytest.raises(sqlite3.OperationalError), SnapshotWriter(tmp_path / "s", **WORDS) as writer:
-        writer.add_article(ARTICLES[0])
-    assert not list(tmp_path.iterdir())
-
-
-def test_a_file_in_the_place_of_its_folder_is_named(tmp_path):
-    (tmp_path / "file").touch()
-    with pytest.raises(ConfigError, match=r"--out '.*/file/s': .*file is not a folder"):
-        SnapshotWriter(tmp_path / "file" / "s", **WORDS)
-
-
-@pytest.mark.parametrize(
-    "article",
-    [
-        Article(""), Article("a b"), Article("<|im_end|>"), Article("1", year=20),
-        Article("1", url="javascript:alert(1)"), Article("1", types=("a",) * 501), Article("1", title=None),
-    ],
-)  # fmt: skip
-def test_an_article_that_could_not_be_read_back_is_not_written(tmp_path, article):
-    writer = SnapshotWriter(tmp_path / "s", **WORDS)
-    with pytest.raises(BadRecord):
-        writer.add_article(article)
-    assert writer.count() == (0, 0)
-    writer.close()
-
-
-def test_a_figure_without_a_png_or_jpeg_of_a_bounded_size_is_not_written(tmp_path):
-    for content in [b"", b"GIF89a", b"\x89PNG\r\n\x1a\n" + bytes(11 * 2**20), "text", None]:
-        writer = SnapshotWriter(tmp_path / "s", **WORDS)
-        with pytest.raises(BadRecord, match=r"content is .*; expected"):
-            writer.add_image(FIGURES[0], content)
+def test_what_could_not_be_read_back_and_a_figure_without_a_picture_of_a_bounded_size_are_not_written(tmp_path):
+    with SnapshotWriter(tmp_path / "s", **WORDS) as writer:
+        for article in [
+            Article(""), Article("a b"), Article("<|im_end|>"), Article("1", year=20),
+            Article("1", url="javascript:alert(1)"), Article("1", types=("a",) * 501), Article("1", title=None),
+        ]:  # fmt: skip
+            with pytest.raises(BadRecord):
+                writer.add_article(article)
+        for content in [b"", b"GIF89a", b"\x89PNG\r\n\x1a\n" + bytes(11 * 2**20), "text", None]:
+            with pytest.raises(BadRecord, match=r"content is .*; expected"):
+                writer.add_image(FIGURES[0], content)
         assert writer.count() == (0, 0)
-        writer.close()
 
 
-def test_a_date_is_a_date(tmp_path):
+def test_a_date_is_a_date_and_a_file_in_the_place_of_a_folder_is_named(tmp_path):
     for recorded in ["May", "2025-13-01", "2025"]:
         with pytest.raises(ConfigError, match="allowed: a date as YYYY-MM-DD"):
             SnapshotWriter(tmp_path / "s", note="n", license="l", recorded=recorded)
         assert not list(tmp_path.iterdir())
+    (tmp_path / "file").touch()
+    with pytest.raises(ConfigError, match=r"--out '.*/file/s': .*file is not a folder"):
+        SnapshotWriter(tmp_path / "file" / "s", **WORDS)
 
 
 def test_publication_types_and_years_say_which_search_types_find_an_article():
@@ -108,20 +91,11 @@ def test_publication_types_and_years_say_which_search_types_find_an_article():
         assert set(kinds) <= set(SEARCH_TYPES)
 
 
-# ---------------------------------------------------------------------- synonyms
-
-
-def test_every_phrase_of_the_shipped_table_leads_to_all_others_of_its_class():
-    classes = read_shipped_synonyms()
+def test_every_phrase_of_the_shipped_table_leads_to_all_others_of_its_class_and_stands_in_one():
+    classes, seen = read_shipped_synonyms(), {}
     synonyms = Synonyms.build(classes)
-    for phrases in classes:
-        for phrase in phrases:
-            found = {stem_all(same) for same in synonyms.group(phrase.lower().split())[0].phrases}
-            assert {stem_all(tuple(one.lower().split())) for one in phrases} <= found
-
-
-def test_no_phrase_stands_in_two_classes_of_the_shipped_table():
-    seen = {}
-    for number, phrases in enumerate(read_shipped_synonyms()):
+    for number, phrases in enumerate(classes):
         for phrase in phrases:
             assert seen.setdefault(stem_all(tuple(phrase.lower().split())), number) == number, phrase
+            found = {stem_all(same) for same in synonyms.group(phrase.lower().split())[0].phrases}
+            assert {stem_all(tuple(one.lower().split())) for one in phrases} <= found

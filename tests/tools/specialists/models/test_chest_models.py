@@ -1,20 +1,15 @@
 """The shipped specialists are as good as their cards say; `benchmarks/train_specialists.py` made them."""
 
-import json
-
 import numpy as np
 import pytest
 
+from tests.support.replies import call
 from viewbox import make
 from viewbox.engines.scripted import ScriptedPolicy
 from viewbox.envs.chest_xray.radiographs import LABELS
 from viewbox.rewards.iou import compute_iou
 
 pytestmark = pytest.mark.slow
-
-
-def call(name, **arguments):
-    return f"<tool_call>{json.dumps({'name': name, 'arguments': arguments})}</tool_call>"
 
 
 def test_the_shipped_classifier_and_segmenter_are_as_good_as_their_cards_say():

@@ -12,6 +12,7 @@ from transformers import (
 from tests.support.served_models import forget_servers
 from tests.support.specialist_env import Clinic, call, get_results
 from tests.support.tiny_specialists import LABELS, save_grounding_dino, save_owlvit, save_yolos
+from viewbox.errors import ConfigError
 
 
 def make(kind, folder, coordinates="unit", **spec):
@@ -29,15 +30,10 @@ def read(result):
 
 def expect(found, labels, size=(48, 32)):
     """What a plain forward found, the highest score first, as fractions."""
-    width, height = size
-    rows = [
-        (
-            label,
-            round(score, 3),
-            [min(1, max(0, end / side)) for end, side in zip(box, (width, height) * 2, strict=True)],
-        )
-        for label, score, box in zip(labels, found["scores"].tolist(), found["boxes"].tolist(), strict=True)
-    ]
+    rows = []
+    for label, score, box in zip(labels, found["scores"].tolist(), found["boxes"].tolist(), strict=True):
+        ends = [min(1, max(0, end / side)) for end, side in zip(box, size * 2, strict=True)]
+        rows.append((label, round(score, 3), ends))
     return sorted(rows, key=lambda row: -row[1])
 
 
@@ -47,12 +43,10 @@ def assert_same(given, expected):
         assert any(label == other and box == pytest.approx(place, abs=6e-4) for other, _, place in expected)
 
 
-def test_boxes_are_those_of_the_model_as_fractions_the_highest_score_first(tmp_path):
+def test_boxes_are_those_of_the_model_in_the_coordinates_of_the_environment_the_highest_score_first(tmp_path):
     env = make("detection", save_yolos(tmp_path), threshold=0.0)
-    processor, model = (
-        AutoImageProcessor.from_pretrained(tmp_path),
-        AutoModelForObjectDetection.from_pretrained(tmp_path),
-    )
+    processor = AutoImageProcessor.from_pretrained(tmp_path)
+    model = AutoModelForObjectDetection.from_pretrained(tmp_path)
     with torch.inference_mode():
         outputs = model.eval()(**processor(images=[get_picture(env)], return_tensors="pt"))
     (found,) = processor.post_process_object_detection(outputs, threshold=0.0, target_sizes=[(32, 48)])
@@ -61,20 +55,10 @@ def test_boxes_are_those_of_the_model_as_fractions_the_highest_score_first(tmp_p
     assert len(expected) >= 5
     assert_same(read(result), expected)
     assert result.text.startswith(f"{len(expected)} boxes")
-
-
-def test_boxes_are_written_in_the_coordinates_of_the_environment(tmp_path):
-    folder = save_yolos(tmp_path)
-    found = [
-        read(get_results(make("detection", folder, coordinates, threshold=0.0), call("look"))[0])
-        for coordinates in ("unit", "per_mille")
-    ]
-    for (_, _, unit), (_, _, mille) in zip(*found, strict=True):
+    (other,) = get_results(make("detection", tmp_path, "per_mille", threshold=0.0), call("look"))
+    for (_, _, unit), (_, _, mille) in zip(read(result), read(other), strict=True):
         assert mille == pytest.approx([1000 * end for end in unit], abs=1)
-
-
-def test_a_call_may_ask_for_another_lowest_score_and_few_boxes_are_shown(tmp_path):
-    env = make("detection", save_yolos(tmp_path), threshold=0.0, max_boxes=2)
+    env = make("detection", tmp_path, threshold=0.0, max_boxes=2)
     every, none = get_results(env, call("look"), call("look", at_least=1.0))
     assert len(read(every)) == 2
     assert "the 2 with the highest scores" in every.text
@@ -108,21 +92,13 @@ def test_different_phrases_and_pictures_are_one_batch(tmp_path):
     ]
 
 
-@pytest.mark.parametrize(
-    ("phrase", "says"),
-    [
+def test_a_phrase_that_the_model_cannot_read_and_a_model_of_the_other_kind_are_refused(tmp_path):
+    env = make("grounding", save_owlvit(tmp_path / "owlvit"))
+    for phrase, says in (
         ("  ", "look: phrase is empty; allowed: a few words"),
         ("left " * 40, "look: The phrase takes 42 tokens; allowed: at"),
-    ],
-)
-def test_a_phrase_that_the_model_cannot_read(tmp_path, phrase, says):
-    env = make("grounding", save_owlvit(tmp_path))
-    (result,) = get_results(env, call("look", phrase=phrase))
-    assert result.error.startswith(says)
-
-
-def test_a_model_of_the_other_kind_is_refused(tmp_path):
-    from viewbox.errors import ConfigError
-
+    ):
+        (result,) = get_results(env, call("look", phrase=phrase))
+        assert result.error.startswith(says)
     with pytest.raises(ConfigError, match=r"kind grounding: unknown model_type 'yolos'; allowed: .*owlvit"):
-        make("grounding", save_yolos(tmp_path)).prepare()
+        make("grounding", save_yolos(tmp_path / "yolos")).prepare()

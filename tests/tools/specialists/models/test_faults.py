@@ -95,17 +95,21 @@ FAULTS = {
 }
 
 
+@pytest.fixture(scope="module")
+def clean(tmp_path_factory):
+    """The folder of a classifier, and the episodes of a run with it and without a fault."""
+    folder = save_vit(tmp_path_factory.mktemp("vit"))
+    return folder, play(make("classification", folder))
+
+
 @pytest.mark.parametrize(("trouble", "says"), FAULTS.values(), ids=FAULTS)
-def test_a_fault_costs_its_call(tmp_path, monkeypatch, trouble, says):
-    folder = save_vit(tmp_path)
-    clean = play(make("classification", folder))
-    forget_servers()
-    env = make("classification", folder)
+def test_a_fault_costs_its_call(clean, monkeypatch, trouble, says):
+    env = make("classification", clean[0])
     change_forward(env, monkeypatch, trouble)
     episodes = play(env)
     assert get_error(episodes[BAD]).startswith(says)
     assert "patients" not in get_error(episodes[BAD])
-    check_others(episodes, clean)
+    check_others(episodes, clean[1])
 
 
 def check_others(episodes, clean):
@@ -117,11 +121,8 @@ def check_others(episodes, clean):
             assert one.to_json() == other.to_json()
 
 
-def test_out_of_memory_for_large_batches_costs_nothing(tmp_path, monkeypatch):
-    folder = save_vit(tmp_path)
-    clean = play(make("classification", folder))
-    forget_servers()
-    env = make("classification", folder)
+def test_out_of_memory_for_large_batches_costs_nothing(clean, monkeypatch):
+    env = make("classification", clean[0])
 
     def refuse_many(bad, count, forward):
         if count > 2:
@@ -130,16 +131,13 @@ def test_out_of_memory_for_large_batches_costs_nothing(tmp_path, monkeypatch):
 
     change_forward(env, monkeypatch, refuse_many)
     episodes = play(env)
-    assert [one.to_json() for one in episodes] == [one.to_json() for one in clean]
+    assert [one.to_json() for one in episodes] == [one.to_json() for one in clean[1]]
     assert get_server(env).batch_size <= 2
     assert max(get_server(env).batches) > 2
 
 
-def test_a_hang_costs_its_call(tmp_path, monkeypatch):
-    folder, release = save_vit(tmp_path), threading.Event()
-    clean = play(make("classification", folder))
-    forget_servers()
-    env = make("classification", folder)
+def test_a_hang_costs_its_call(clean, monkeypatch):
+    env, release = make("classification", clean[0]), threading.Event()
     get_server(env).apply(ServingSettings(timeout=2.0))
 
     def hang(bad, count, forward):
@@ -151,7 +149,7 @@ def test_a_hang_costs_its_call(tmp_path, monkeypatch):
     try:
         episodes = play(env)
         assert get_error(episodes[BAD]).startswith("look gave no result in time")
-        check_others(episodes, clean)
+        check_others(episodes, clean[1])
     finally:
         release.set()
 

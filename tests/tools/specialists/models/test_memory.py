@@ -22,18 +22,15 @@ def make(folder, **spec):
 
 
 @pytest.mark.parametrize(("dtype", "gpu"), [("auto", False), ("float32", True), ("bfloat16", False), ("auto", True)])
-def test_the_files_say_how_much_memory_the_weights_take(tmp_path, dtype, gpu):
+def test_the_files_say_how_much_memory_the_weights_take_and_a_model_that_is_not_here_its_limit(tmp_path, dtype, gpu):
     (spec,) = build_specialists({"look": make(save_vit(tmp_path), dtype=dtype)}).values()
     server = spec.get_server(heads=())
     server.prepare()
     assert estimate_bytes(spec, gpu=gpu) == pytest.approx(server.runner.num_bytes, rel=0.01)
-
-
-def test_a_model_that_is_not_here_counts_as_its_limit():
-    given = {"local_files_only": True, "model": "nobody/no-such-model"}
-    (spec,) = build_specialists({"look": make("", **given, memory="1GiB")}).values()
+    absent = {"local_files_only": True, "model": "nobody/no-such-model"}
+    (spec,) = build_specialists({"look": make("", **absent, memory="1GiB")}).values()
     assert estimate_bytes(spec, gpu=True) == GIB
-    (spec,) = build_specialists({"look": make("", **given)}).values()
+    (spec,) = build_specialists({"look": make("", **absent)}).values()
     with pytest.raises(ConfigError, match="its memory is not known; set memory"):
         estimate_bytes(spec, gpu=True)
 

@@ -54,47 +54,31 @@ def assert_region(region, mask, view):
     assert region["mean_intensity"] == pytest.approx(view.to_gray()[mask].mean(), abs=0.1)
 
 
-def test_regions_are_those_of_the_model_with_their_numbers(tmp_path):
+def test_regions_are_those_of_the_model_with_their_numbers_and_a_color_on_each(tmp_path):
+    names = ["background", "lung", "heart"]
     env = make("segmentation", save_segformer(tmp_path))
     view = get_view(env)
     labels = segment(tmp_path, view)
     (result,) = get_results(env, call("look"))
     regions = {region["label"]: region for region in result.facts["regions"]}
-    present = {name for number, name in enumerate(["background", "lung", "heart"]) if (labels == number).any()}
-    assert regions.keys() == present - {"background"}
     assert regions
-    for number, name in ((1, "lung"), (2, "heart")):
-        if name in regions:
-            assert_region(regions[name], labels == number, view)
-            assert "area_mm2" not in regions[name]
-
-
-def test_the_picture_has_a_color_on_each_region_and_says_what_it_shows(tmp_path):
-    env = make("segmentation", save_segformer(tmp_path), labels=["lung", "background", "heart"])
-    view = get_view(env)
-    labels = segment(tmp_path, view)
-    (result,) = get_results(env, call("look"))
+    assert regions.keys() == {name for number, name in enumerate(names) if (labels == number).any()} - {"background"}
+    for name, region in regions.items():
+        assert_region(region, labels == names.index(name), view)
+        assert "area_mm2" not in region
+    (result,) = get_results(make("segmentation", tmp_path, labels=["lung", "background", "heart"]), call("look"))
     drawn = np.asarray(result.image.open())
     assert drawn.shape == (32, 48, 3)
     for region in result.facts["regions"]:
-        mask = labels == ["background", "lung", "heart"].index(region["label"])
+        mask = labels == names.index(region["label"])
         assert (drawn[mask].max(1) != drawn[mask].min(1)).mean() > 0.9
     assert result.views
-
-
-def test_one_label_only_and_a_label_that_is_not_there(tmp_path):
-    env = make("segmentation", save_segformer(tmp_path))
-    every, none = get_results(env, call("look"), call("look", label="bone"))
-    label = every.facts["regions"][0]["label"]
-    (one,) = get_results(env, call("look", label=label))
+    label = next(iter(regions))
+    one, none = get_results(env, call("look", label=label), call("look", label="bone"))
     assert [region["label"] for region in one.facts["regions"]] == [label]
     assert (none.text, none.image) == ("no bone found", None)
-
-
-def test_areas_are_in_millimeters_where_the_spacing_is_known(tmp_path):
-    env = make("segmentation", save_segformer(tmp_path), env=Spaced)
-    (result,) = get_results(env, call("look"))
-    for region in result.facts["regions"]:
+    (result,) = get_results(make("segmentation", tmp_path, env=Spaced), call("look"))
+    for region in result.facts["regions"]:  # in millimeters where the spacing is known
         assert region["area_mm2"] == pytest.approx(region["area_percent"] / 100 * 48 * 0.5 * 32 * 2.0, rel=0.01)
 
 
@@ -150,7 +134,6 @@ def test_objects_of_a_universal_model_are_regions_with_scores(tmp_path):
     assert all(0 <= region["score"] <= 1 for region in result.facts["regions"])
 
 
-# ---------------------------------------------------------------------- by a box or a point
 PROMPTS = {
     "a box": ({"box": [0.25, 0.25, 0.75, 0.75]}, {"input_boxes": [[[12.0, 8.0, 36.0, 24.0]]]}),
     "a point": ({"point": [0.5, 0.25]}, {"input_points": [[[[24.0, 8.0]]]], "input_labels": [[[1]]]}),
@@ -180,16 +163,11 @@ def test_a_region_is_marked_as_the_model_does(tmp_path, asked, given):
     assert region["score"] == pytest.approx(outputs.iou_scores.item(), abs=1e-3)
 
 
-@pytest.mark.parametrize(
-    ("asked", "says"),
-    [
-        ({}, "look: needs a box, a point or both"),
-        ({"box": [0.5, 0.5, 0.5, 0.9]}, "look: box needs x1 < x2 and y1 < y2"),
-    ],
-)
-def test_a_call_without_a_place(tmp_path, asked, says):
-    (result,) = get_results(make("prompted_segmentation", save_sam(tmp_path)), call("look", **asked))
-    assert result.error == says
+def test_a_call_without_a_place(tmp_path):
+    env = make("prompted_segmentation", save_sam(tmp_path))
+    without, flat = get_results(env, call("look"), call("look", box=[0.5, 0.5, 0.5, 0.9]))
+    assert without.error == "look: needs a box, a point or both"
+    assert flat.error == "look: box needs x1 < x2 and y1 < y2"
 
 
 def test_prompts_of_one_form_are_one_batch_with_the_results_of_each_alone(tmp_path):

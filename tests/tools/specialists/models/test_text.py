@@ -38,19 +38,12 @@ def write(folder, env, prompt, task=0):
     return processor.batch_decode(tokens[:, inputs["input_ids"].shape[1] :], skip_special_tokens=True)[0].strip()
 
 
-def test_a_question_is_answered_as_the_model_does(folder):
-    env = make(folder)
-    (result,) = get_results(env, call("look", question="which digit is it"))
-    assert result.text == write(folder, env, "which digit is it")
-    assert len(result.text) > 5
-
-
-def test_a_model_built_as_medgemma_answers(tmp_path):
-    folder = save_gemma3(tmp_path)
-    env = make(folder)
-    (result,) = get_results(env, call("look", question="is it left"))
-    assert result.text == write(folder, env, "is it left")
-    assert len(result.text) > 5
+def test_a_question_is_answered_as_the_model_does_also_by_one_built_as_medgemma(folder, tmp_path):
+    for path, question in ((folder, "which digit is it"), (save_gemma3(tmp_path), "is it left")):
+        env = make(path)
+        (result,) = get_results(env, call("look", question=question))
+        assert result.text == write(path, env, question)
+        assert len(result.text) > 5
 
 
 def test_a_chat_template_in_the_tokenizer_is_used(folder, tmp_path):
@@ -74,7 +67,7 @@ def test_tokens_without_a_row_in_the_embedding_are_refused(folder, tmp_path):
     assert caught.value.key == "specialists.look.model"
 
 
-def test_a_caption_and_a_report_need_no_question(folder):
+def test_a_caption_and_a_report_need_no_question_and_a_prompt_may_stand_around_one(folder):
     prompt = "Describe the image"
     env = make(folder, task="report", prompt=prompt)
     (result,) = get_results(env, call("look"))
@@ -82,9 +75,6 @@ def test_a_caption_and_a_report_need_no_question(folder):
     schema = env.tool_schemas[0]["function"]
     assert list(schema["parameters"]["properties"]) == ["image"]
     assert schema["description"] == "Writes a report of a picture: findings and impression."
-
-
-def test_a_prompt_may_stand_around_the_question(folder):
     env = make(folder, prompt="Answer briefly: {question} Now.")
     (result,) = get_results(env, call("look", question="one or two?"))
     assert result.text == write(folder, env, "Answer briefly: one or two? Now.")
@@ -98,16 +88,12 @@ def test_questions_of_different_lengths_in_a_batch_have_the_answers_that_each_ha
     assert [one.text for one in together] == [write(folder, env, question) for question in questions]
 
 
-def test_a_question_that_is_none(folder):
-    for question in ["  ", "why " * 1000]:
-        (result,) = get_results(make(folder), call("look", question=question))
-        assert "allowed: 1 to 2000" in result.error
-
-
-def test_numbers_that_are_not_finite_are_an_error(folder):
+def test_a_question_that_is_none_and_numbers_that_are_not_finite_are_errors(folder):
     env = make(folder)
+    for question in ["  ", "why " * 1000]:
+        (result,) = get_results(env, call("look", question=question))
+        assert "allowed: 1 to 2000" in result.error
     env.prepare()
-    head = env.toolbox["look"].function.server.runner.model.lm_head
-    head.weight[3] = float("nan")
+    env.toolbox["look"].function.server.runner.model.lm_head.weight[3] = float("nan")
     with pytest.raises(ToolFault, match="look gave numbers that are not finite"):
         get_results(env, call("look", question="which digit"))

@@ -91,14 +91,16 @@ def build_encoder(folder, **settings):
     return ModelEncoder({"model": folder, "device": "cpu", **settings})
 
 
-# ---------------------------------------------------------------------- embeddings
-def test_vectors_are_those_of_the_model_whatever_stands_beside_them(encoder):
+def test_vectors_are_those_of_the_model_whatever_stands_beside_them_and_prefixes_stand_before_texts(encoder):
     texts = [write_text(write_record(tool)) for tool in TOOLS]
     vectors = build_encoder(encoder).encode([*texts, "organs", texts[0]])
     assert vectors.shape == (len(TOOLS) + 2, 32)
     for text, vector in zip([*texts, "organs"], vectors, strict=False):
         np.testing.assert_allclose(vector, encode_alone(encoder, text), atol=1e-5)
     np.testing.assert_array_equal(vectors[0], vectors[-1])
+    model = build_encoder(encoder, query_prefix="query ", text_prefix="organs ")
+    np.testing.assert_allclose(model.encode_query("cells"), encode_alone(encoder, "query cells"), atol=1e-5)
+    np.testing.assert_allclose(model.encode(["cells"])[0], encode_alone(encoder, "organs cells"), atol=1e-5)
 
 
 @pytest.mark.parametrize(
@@ -116,53 +118,49 @@ def test_the_checkpoint_says_how_its_vectors_are_pooled(tmp_path, pooling, expec
     np.testing.assert_allclose(vector, encode_alone(folder, "organs Outlines", expected), atol=1e-5)
 
 
-def test_a_checkpoint_that_names_a_class_of_another_package_is_refused(tmp_path):
-    folder = save(tmp_path, BertModel(make_config()))
-    (tmp_path / "modules.json").write_text(json.dumps([{"idx": 0, "name": "0", "path": "", "type": "antigravity.fly"}]))
-    with pytest.raises(ConfigError, match="cannot be loaded") as caught:
-        Retriever(TOOLS, RetrievalSettings(embedding=folder)).prepare()
-    assert caught.value.key == "retrieval.embedding.model"
+def test_a_checkpoint_that_cannot_be_used_and_settings_that_cannot_be_are_named(tmp_path, encoder):
+    several = save(tmp_path / "several", BertForSequenceClassification(make_config(num_labels=3)))
+    foreign = save(tmp_path / "foreign", BertModel(make_config()))
+    rows = [{"idx": 0, "name": "0", "path": "", "type": "antigravity.fly"}]  # a class of another package
+    (tmp_path / "foreign" / "modules.json").write_text(json.dumps(rows))
+    for settings, key, words in [
+        ({"embedding": foreign}, "embedding.model", "cannot be loaded"),
+        ({"embedding": "./none"}, "embedding.model", "no such folder"),
+        ({"embedding": {"model": "a", "devise": "cpu"}}, "embedding.devise", "device"),
+        ({"embedding": {}}, "embedding.model", "missing"),
+        ({"reranker": {"model": "./none"}}, "reranker.model", "no such folder"),
+        ({"reranker": several}, "reranker.model", "with 3 outputs; allowed: a classifier"),
+        ({"reranker": encoder}, "reranker.model", "it is BertModel"),
+    ]:
+        with pytest.raises(ConfigError, match=words) as caught:
+            Retriever(TOOLS, RetrievalSettings(**settings)).prepare()
+        assert caught.value.key == f"retrieval.{key}"
 
 
-def test_prefixes_stand_before_queries_and_texts(encoder):
-    model = build_encoder(encoder, query_prefix="query ", text_prefix="organs ")
-    np.testing.assert_allclose(model.encode_query("cells"), encode_alone(encoder, "query cells"), atol=1e-5)
-    np.testing.assert_allclose(model.encode(["cells"])[0], encode_alone(encoder, "organs cells"), atol=1e-5)
-
-
-def test_a_checkpoint_without_a_pooler_and_another_family_are_taken(tmp_path):
-    (tmp_path / "bert").mkdir()
-    bert = save(tmp_path / "bert", BertModel(make_config(), add_pooling_layer=False))
+def test_a_checkpoint_without_a_pooler_and_another_family_are_taken_and_vectors_not_finite_are_an_error(tmp_path):
     config = RobertaConfig(vocab_size=len(WORDS) + 6, max_position_embeddings=66, pad_token_id=0, **SIZES)
-    roberta = save(tmp_path / "roberta", RobertaModel(config))
-    for folder in (bert, roberta):
-        vectors = build_encoder(folder).encode(["organs " * 500, ""])
-        assert np.isfinite(vectors).all()
-
-
-def test_vectors_that_are_not_finite_are_an_error_in_words(tmp_path):
+    for model in (BertModel(make_config(), add_pooling_layer=False), RobertaModel(config)):
+        folder = save(tmp_path / type(model).__name__, model)
+        assert np.isfinite(build_encoder(folder).encode(["organs " * 500, ""])).all()
     model = BertModel(make_config())
     torch.nn.init.constant_(model.embeddings.LayerNorm.weight, float("nan"))
     with pytest.raises(ToolFault, match="the search failed"):
-        build_encoder(save(tmp_path, model)).encode(["organs"])
+        build_encoder(save(tmp_path / "nan", model)).encode(["organs"])
 
 
-# ---------------------------------------------------------------------- in a search
 def test_a_search_with_models_is_deterministic_in_threads_and_keeps_exclusions(encoder, crossing):
-    settings = RetrievalSettings(
-        embedding={"model": encoder, "device": "cpu", "wait": 0.0}, reranker={"model": crossing, "device": "cpu"}
-    )
+    embedding = {"model": encoder, "device": "cpu", "wait": 0.0}
+    settings = RetrievalSettings(embedding=embedding, reranker={"model": crossing, "device": "cpu"})
     retriever = Retriever(TOOLS, settings)
-    expected = retriever.search("outline organs", top_k=5, exclude=["twin"], formats=["DICOM"])
+
+    def search(_=None):
+        return retriever.search("outline organs", top_k=5, exclude=["twin"], formats=["DICOM"])
+
+    expected = search()
     assert len(expected) == 5
     assert "Twin" not in expected
     with ThreadPoolExecutor(4) as pool:
-        found = list(
-            pool.map(
-                lambda _: retriever.search("outline organs", top_k=5, exclude=["twin"], formats=["DICOM"]), range(8)
-            )
-        )
-    assert found == [expected] * 8
+        assert list(pool.map(search, range(8))) == [expected] * 8
 
 
 def test_a_cross_encoder_decides_the_order_and_reads_the_formats(crossing):
@@ -177,26 +175,6 @@ def test_a_cross_encoder_decides_the_order_and_reads_the_formats(crossing):
         with torch.no_grad():
             scores.append(round(model(**pair).logits.item(), 4))
     assert scores == sorted(scores, reverse=True)
-
-
-def test_a_model_that_is_no_cross_encoder_is_refused(tmp_path, encoder):
-    several = save(tmp_path, BertForSequenceClassification(make_config(num_labels=3)))
-    for folder, words in ((several, "with 3 outputs; allowed: a classifier"), (encoder, "it is BertModel")):
-        with pytest.raises(ConfigError, match=words) as caught:
-            Retriever(TOOLS, RetrievalSettings(reranker=folder)).prepare()
-        assert caught.value.key == "retrieval.reranker.model"
-
-
-def test_settings_that_cannot_be_used_are_named():
-    for settings, key, words in [
-        ({"embedding": "./none"}, "retrieval.embedding.model", "no such folder"),
-        ({"embedding": {"model": "a", "devise": "cpu"}}, "retrieval.embedding.devise", "device"),
-        ({"embedding": {}}, "retrieval.embedding.model", "missing"),
-        ({"reranker": {"model": "./none"}}, "retrieval.reranker.model", "no such folder"),
-    ]:
-        with pytest.raises(ConfigError, match=words) as caught:
-            Retriever(TOOLS, RetrievalSettings(**settings)).prepare()
-        assert caught.value.key == key
 
 
 def test_torch_is_loaded_only_if_a_model_is_named():

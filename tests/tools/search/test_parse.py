@@ -1,11 +1,98 @@
-"""PubMed's records as they really look: missing fields, unicode, structured abstracts, books, retractions."""
+"""What ESearch, Open-i and PubMed answer as it really looks, and what comes instead: missing fields, retractions."""
+
+import json
 
 import pytest
 
-from tests.support.literature_server import DOCTYPE, make_book, make_record, make_set
+from tests.support.literature_server import (
+    DOCTYPE,
+    make_book,
+    make_figure,
+    make_figures,
+    make_ids,
+    make_record,
+    make_set,
+)
 from viewbox.network.errors import UnusableReplyError
-from viewbox.tools.search.eutils import read_articles
-from viewbox.tools.search.records import Article
+from viewbox.tools.search.eutils import read_articles, read_ids
+from viewbox.tools.search.openi import read_figures
+from viewbox.tools.search.records import Article, FoundImage
+
+BASE = "https://openi.nlm.nih.gov"
+NOT_OBJECTS = [
+    b"", b"[]", b'"x"', b"null", b"7", b"{", b"<html></html>", b"[" * 100_000, b'{"a": NaN}', b"\xff\xfe\x00",
+]  # fmt: skip
+
+
+def read(*figures, limit=9, modality=""):
+    return read_figures(make_figures(*figures), BASE, limit, modality)
+
+
+def test_ids_are_read_in_their_order_without_doubles_and_up_to_the_limit_and_others_are_left_out():
+    assert read_ids(make_ids("3", "1", "3", "2", "4"), 3) == ["3", "1", "2"]
+    assert read_ids(make_ids(), 3) == []
+    odd = ["7", 8, None, "9x", "-1", "0", "1" * 11, {"id": "5"}, ["6"], "1&api_key=x", True, 1.5]
+    assert read_ids(json.dumps({"esearchresult": {"idlist": odd}}).encode(), 99) == ["7", "8"]
+
+
+def test_an_error_of_a_search_or_json_of_another_shape_is_never_no_results():
+    for found, reason in [
+        ({"esearchresult": {"ERROR": "Search Backend failed: timeout"}}, "ESearch failed: Search Backend failed"),
+        ({"esearchresult": {"count": "3"}}, "no idlist"),
+        ({"esearchresult": {"idlist": {"7": "8"}}}, "no idlist"),
+        ({"esearchresult": []}, "no esearchresult"),
+        ({"error": "API key invalid", "api-key": "x"}, "API key invalid"),  # of the gateway
+    ]:
+        with pytest.raises(UnusableReplyError, match=reason):
+            read_ids(json.dumps(found).encode(), 5)
+    for content in NOT_OBJECTS:
+        with pytest.raises(UnusableReplyError):
+            read_ids(content, 5)
+        with pytest.raises(UnusableReplyError):
+            read_figures(content, BASE, 5)
+
+
+def test_every_field_of_a_figure_is_read():
+    assert read(make_figure(5), modality="ct") == [
+        FoundImage(
+            "PMC5_F1",
+            caption="Film 5 of a chest & heart.",
+            source="A sign of the chest. Journal of drawn chests, 2016",
+            url="https://pmc.ncbi.nlm.nih.gov/articles/PMC5/",
+            image_url="https://openi.nlm.nih.gov/imgs/512/1/5/PMC5_1.png",
+            pmid="5",
+            modality="ct",
+        )
+    ]
+
+
+def test_a_figure_without_most_fields_is_kept_and_one_without_a_picture_or_of_other_types_costs_itself():
+    bare = {"uid": "CXR1", "imgThumb": "/imgs/a.png"}
+    assert read(bare, {"uid": "CXR2"}, {"imgLarge": "/imgs/b.png"}, {}, None, "x") == [
+        FoundImage("CXR1", image_url=f"{BASE}/imgs/a.png")
+    ]
+    odd = [make_figure(1, image="x", journal_date=[], pmid={}, title=7), make_figure(2, uid={}), make_figure(3, uid=33)]
+    assert [one.uid for one in read(*odd)] == ["PMC1", "33_F1"]
+    assert [one.uid for one in read(*map(make_figure, (1, 1, 2, 3)), limit=2)] == ["PMC1_F1", "PMC2_F1"]
+    caption = "<P class='x'>One<br>two &lt;b&gt; &#x1F600; <a href='x'>three</a> <i >four</i> p<0.05 <b"
+    (found,) = read(make_figure(1, image={"id": "F1", "caption": caption}))
+    assert found.caption == "One two <b> 😀 three four p<0.05 <b"
+
+
+@pytest.mark.timeout(30)
+def test_captions_made_to_be_slow_are_not():
+    for part in ["<", "<a b='", "<!--", "<p ", "&#"]:
+        image = {"id": "F1", "caption": part * 20_000}
+        assert len(read(*(make_figure(number, image=image) for number in range(1, 31)), limit=30)) == 30
+
+
+def test_no_figures_are_an_empty_list_and_a_refused_query_is_an_error():
+    assert read_figures(b'{"total": 0}', BASE, 5) == []
+    assert read_figures(b'{"total": "0", "list": []}', BASE, 5) == []
+    for wrong in (b'{"total": 5}', b'{"total": 5, "list": {}}', b'{"Query-Error": "Invalid request type."}'):
+        with pytest.raises(UnusableReplyError):
+            read_figures(wrong, BASE, 5)
+
 
 BOMB = '<!DOCTYPE x [<!ENTITY a "aaaaaaaaaa">' + "".join(
     f'<!ENTITY {chr(98 + n)} "{f"&{chr(97 + n)};" * 10}">' for n in range(9)
@@ -35,24 +122,19 @@ def test_a_structured_abstract_keeps_its_labels_and_loses_the_copyright():
     assert read_one(abstract=parts).abstract == "BACKGROUND: We met. No label. RESULTS: All went home."
 
 
-def test_a_record_without_abstract_is_an_article_without_abstract():
+def test_only_a_pmid_is_needed():
     record = make_record("7").replace("<Abstract>", "<Nothing>").replace("</Abstract>", "</Nothing>")
     found = read_articles(make_set(record))["7"]
     assert (found.abstract, found.title) == ("", "A sign of the chest")
-
-
-def test_only_a_pmid_is_needed():
     bare = "<PubmedArticle><MedlineCitation><PMID>7</PMID></MedlineCitation></PubmedArticle>"
     assert read_articles(make_set(bare)) == {"7": Article("7", url="https://pubmed.ncbi.nlm.nih.gov/7/")}
+    assert read_articles(make_set()) == {}
 
 
-def test_formulas_markup_and_unicode_become_one_line():
+def test_formulas_markup_and_unicode_become_one_line_and_a_year_is_found_in_every_form_of_a_date():
     math = '<mml:math xmlns:mml="http://www.w3.org/1998/Math/MathML">\n <mml:mi>V</mml:mi>\n 2\n</mml:math>'
     found = read_one(f"Größe von <i>α</i>-Zellen &lt; 5&#160;µm: 東京\n ({math}) CO<sub>2</sub> 🫁")
     assert found.title == "Größe von α-Zellen < 5 µm: 東京 (V2) CO2 🫁"
-
-
-def test_the_year_is_found_in_every_form_of_a_date():
     for date, year in [
         ("<MedlineDate>1998 Dec-1999 Jan</MedlineDate>", 1998),
         ("<MedlineDate>Winter 2024</MedlineDate>", 2024),
@@ -72,16 +154,14 @@ def test_the_doi_is_the_article_s_own():
 
 
 def test_a_retracted_article_is_marked_and_its_notice_is_not():
+    notice = {
+        "types": "<PublicationType>Retraction of Publication</PublicationType>",
+        "corrections": '<CommentsCorrections RefType="RetractionOf"/>',
+    }
     for parts, retracted in [
         ({"types": "<PublicationType>Retracted Publication</PublicationType>"}, True),
         ({"corrections": '<CommentsCorrections RefType="RetractionIn"/>'}, True),
-        (
-            {
-                "types": "<PublicationType>Retraction of Publication</PublicationType>",
-                "corrections": '<CommentsCorrections RefType="RetractionOf"/>',
-            },
-            False,
-        ),  # the notice itself
+        (notice, False),
         ({"corrections": '<CommentsCorrections RefType="ExpressionOfConcernIn"/>'}, False),
     ]:
         assert read_one(**parts).retracted is retracted
@@ -99,10 +179,6 @@ def test_one_bad_record_costs_itself():
     bad = ["<PubmedArticle/>", "<PubmedArticle><MedlineCitation><PMID>x</PMID></MedlineCitation></PubmedArticle>",
            "<PubmedBookArticle/>", "<DeleteCitation><PMID>9</PMID></DeleteCitation>", "text"]  # fmt: skip
     assert list(read_articles(make_set(bad[0], make_record("7"), *bad[1:], make_record("8")))) == ["7", "8"]
-
-
-def test_no_records_are_no_articles():
-    assert read_articles(make_set()) == {}
 
 
 def test_what_is_no_set_of_articles_is_refused_with_its_reason():
