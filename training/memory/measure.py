@@ -240,13 +240,19 @@ class Rehearsal:
         few = period * -(-FEW // period)
         if len(layers) < few + period:
             return count()
+
+        def cut(number: int) -> None:
+            text.num_hidden_layers = number
+            if any(kinds):
+                text.layer_types = kinds[:number]
+            del self.stack[number:]
+
         found = []
         for number in (few + period, few):
-            del self.stack[number:]
-            text.num_hidden_layers = number
+            cut(number)
             found.append(count())
+        cut(len(layers))
         self.stack.extend(layers[few:])
-        text.num_hidden_layers = len(layers)
         return found[0] + (len(layers) - few - period) * (found[0] - found[1]) // period
 
     def predict_update(self) -> int:
