@@ -131,8 +131,9 @@ def predict_workload(
         return Forecast(workload, (phase,), 0, device_memory, step)
     rehearsal = Rehearsal(model, config, arguments, workload, processor)
     held, (playing, learning) = count_held(rehearsal), specialists
-    update = Counter({"forward and backward": rehearsal.predict_update(), "specialists": learning}) + held
-    update["gradients of DDP"] = count_trained(model) if arguments.world_size > 1 else 0
+    peak, trained = rehearsal.predict_update(), count_trained(model)
+    update = Counter({"forward and backward": peak - trained, "gradients": trained, "specialists": learning}) + held
+    update["gradients of DDP"] = trained if arguments.world_size > 1 else 0
     phases, slots = [Phase("update", _sort(update))], 0
     if isinstance(config.rollout, Settings) and (config.train.method != "sft" or config.log.eval_tasks > 0):
         held["specialists"] = playing

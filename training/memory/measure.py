@@ -1,7 +1,7 @@
 """The bytes that are alive in an update and in a forward of the engine: with weights without numbers, for the forecast,
 or with random ones on this machine (`--measure`).
 
-Without numbers the same code runs: `FakeTensor` has shapes and types alone, while ids, positions and masks are real. So
+Without numbers the same code runs: `FakeTensor` has shapes and types alone, while ids, pictures and masks are real. So
 what operations keep is counted for every model, and not said by hand.
 """
 
@@ -10,7 +10,6 @@ import sys
 import weakref
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import replace
 from functools import partial
 from types import SimpleNamespace
 from typing import Any
@@ -202,7 +201,8 @@ class Rehearsal:
     """
 
     def __init__(self, model: Any, config: Config, arguments: Any, workload: Workload, processor: Any = None) -> None:
-        self.model, self.config, self.arguments, self.processor = model, config, arguments, processor
+        self.model, self.config, self.arguments = model, config, arguments
+        self.workload, self.processor = workload, processor
         self.architecture = get_architecture(model.config, processor)
         self._mode, known = FakeTensorMode(allow_non_fake_inputs=True), dict[int, tuple[torch.Tensor, ...]]()
         for module in model.modules():
@@ -210,9 +210,6 @@ class Rehearsal:
                 if id(tensor) not in known:
                     known[id(tensor)] = tensor, self._drop_numbers(tensor)
                 setattr(module, name, known[id(tensor)][1])
-        images = ([self._drop_pixels(image) for image in some] for some in (workload.images, workload.result_images))
-        prompt, results = map(tuple, images)
-        self.workload = replace(workload, images=prompt, result_images=results)
         self.given, self.tower = [new for _, new in known.values()], self.architecture.get_vision_tower(model)
         lists = (
             part for part in get_base_model(model).get_decoder().modules() if isinstance(part, torch.nn.ModuleList)
@@ -228,10 +225,6 @@ class Rehearsal:
             empty = torch.empty(tensor.shape, dtype=tensor.dtype)
         return torch.nn.Parameter(empty, tensor.requires_grad) if isinstance(tensor, torch.nn.Parameter) else empty
 
-    def _drop_pixels(self, image: Pixels) -> Pixels:
-        inputs = {name: self._drop_numbers(x) if x.is_floating_point() else x for name, x in image.inputs.items()}
-        return replace(image, inputs=inputs)
-
     def stretch(self, count: Callable[[], int]) -> int:
         """Return what a deep model takes, from two counts with few of its layers, whose kinds repeat."""
         layers, text = list(self.stack), self.model.config.get_text_config()
@@ -240,13 +233,19 @@ class Rehearsal:
         few = period * -(-FEW // period)
         if len(layers) < few + period:
             return count()
+
+        def cut(number: int) -> None:
+            text.num_hidden_layers = number
+            if any(kinds):
+                text.layer_types = kinds[:number]
+            del self.stack[number:]
+
         found = []
         for number in (few + period, few):
-            del self.stack[number:]
-            text.num_hidden_layers = number
+            cut(number)
             found.append(count())
+        cut(len(layers))
         self.stack.extend(layers[few:])
-        text.num_hidden_layers = len(layers)
         return found[0] + (len(layers) - few - period) * (found[0] - found[1]) // period
 
     def predict_update(self) -> int:
