@@ -113,9 +113,10 @@ def parse_reply(
     """
     if len(text) > MAX_BYTES or len((text := replace_surrogates(text)).encode()) > MAX_BYTES:
         return Malformed(f"the reply is longer than {MAX_BYTES} bytes", "too_long")
-    is_plain = answer_fields is not None and finish_reason != "length"
-    if is_plain and (answer := _read_plain_answer(text, answer_fields, last)) is not None:
-        return answer
+    if answer_fields is not None and finish_reason != "length":
+        answer = _read_plain_answer(text, answer_fields, last)
+        if answer is not None:
+            return answer
     parameters = get_parameters(tools)
     return decide(scan(text, tuple(thinking), finish_reason == "length", parameters), answer_fields, parameters, last)
 
