@@ -2,7 +2,6 @@
 
 import os
 import socket
-import subprocess
 import threading
 import zipfile
 from pathlib import Path
@@ -10,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.publish.test_check import LIMITS, PROJECT, demo, edit, list_failed  # noqa: F401  (`demo` is a fixture)
+from tests.support.fake_server import wait_until_gone
 from viewbox.errors import ConfigError
 from viewbox.publish.checks import check_package, project
 from viewbox.publish.checks.before import unpack_wheel
@@ -103,7 +103,7 @@ def test_of_a_long_output_the_end_is_read_and_a_process_that_stays_is_ended(tmp_
     outcome = run_limited(command, folder=tmp_path, home=tmp_path, limits=Limits(seconds=20))
     *_, end, process = outcome.output.split()
     assert (outcome.status, end, len(outcome.output)) == (0, "end", 2**16)
-    assert subprocess.run(["pgrep", "-fx", "sleep 600.75"], check=False).returncode == 1, process
+    wait_until_gone([int(process)])
 
 
 def test_a_folder_with_a_socket_or_a_pipe_is_refused_in_words(demo):  # noqa: F811
