@@ -49,7 +49,6 @@ def linked(monkeypatch, tmp_path):
             (site / "here.pth").write_text(f"{libraries}\n")
 
     def install_alone(*given):
-        monkeypatch.setenv("PIP_NO_DEPS", "1")  # after the wheel was built
         monkeypatch.setenv("PIP_NO_BUILD_ISOLATION", "0")  # which means that there is none
         return install(*given)
 
