@@ -130,12 +130,16 @@ def freeze_episodes(folder: Path) -> dict:
     return found
 
 
-def run_command(*arguments: str, folder: Path) -> str:
+def call_viewbox(*arguments: str, folder: Path) -> subprocess.CompletedProcess[str]:
     environment = os.environ | {"COLUMNS": "120", "HOME": str(folder)}
-    done = subprocess.run(
+    return subprocess.run(
         [sys.executable, "-m", "viewbox", *arguments],
         capture_output=True, text=True, cwd=folder, env=environment, check=False,
     )  # fmt: skip
+
+
+def run_command(*arguments: str, folder: Path) -> str:
+    done = call_viewbox(*arguments, folder=folder)
     if done.returncode:
         raise SystemExit(f"viewbox {' '.join(arguments)} ended with {done.returncode}: {done.stderr[-2000:]}")
     return done.stdout
@@ -172,11 +176,7 @@ def freeze_figures(folder: Path) -> dict:
 
 def ask_command(*arguments: str, folder: Path) -> dict:
     """What a command prints, and its exit status. Seconds and dates are left out."""
-    environment = os.environ | {"COLUMNS": "120", "HOME": str(folder)}
-    done = subprocess.run(
-        [sys.executable, "-m", "viewbox", *arguments],
-        capture_output=True, text=True, cwd=folder, env=environment, check=False,
-    )  # fmt: skip
+    done = call_viewbox(*arguments, folder=folder)
     text = re.sub(r"\d{4}-\d\d-\d\d[ T]\d\d:\d\d(:\d\d)?|\d+(\.\d+)? (s|seconds)\b", "TIME", done.stdout)
     try:
         return {"status": done.returncode, "stdout": json.loads(text)}
