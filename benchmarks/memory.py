@@ -147,7 +147,8 @@ def measure_generation(case: Case, run: Config, arguments: Any, model: Any) -> t
         with LiveBytes(given) as counter:
             engine = stage.build_engine(max_completion_tokens=case.completion, max_reply_tokens=case.completion)
             episodes = stage.play_episodes(engine)
-        held = count_bytes(given)
+        storages = [tensor.untyped_storage() for tensor in given]  # a widened weight is a view of its columns'
+        held = sum({storage.data_ptr(): storage.nbytes() for storage in storages}.values())
     lengths = [
         (len(e.tokens.prompt_ids), len(e.tokens.completion_ids), sum(e.tokens.mask)) for e in episodes if e.tokens
     ]

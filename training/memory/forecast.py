@@ -19,7 +19,7 @@ from ...engines.hf.architectures import Pixels
 from ...engines.hf.kv_cache import CPU_SHARE, GPU_SHARE, GROWTH
 from ...engines.hf.model_parts import get_base_model
 from ...engines.hf.quantization import list_kept
-from ...engines.hf.vision_cache import MAX_BYTES, MAX_NUMBERS
+from ...engines.hf.vision_cache import MAX_BYTES
 from ...engines.settings import LocalSettings as Settings
 from ...envs.mixture import Mixture
 from ...errors import ConfigError
@@ -194,11 +194,11 @@ def predict_generation(rehearsal: Rehearsal, cache_bytes: int) -> tuple[int, Cou
     def add(rows: int, width: int, read: int, images: tuple[Pixels, ...], drawn: int = 0) -> Counter[str]:
         """Give `width` new tokens of each of `rows`, which see `read`; with `drawn`, the next ones are drawn then."""
         columns = min(read + GROWTH, longest + 1)
-        forward = rehearsal.stretch(partial(rehearsal.play, slots, rows, width, read, is_over=drawn > 0))
-        features, tower = rehearsal.encode(images)
-        tower *= max(1, min(rows, MAX_NUMBERS // max(1, sum(image.numbers for image in images))))
+        forward = rehearsal.stretch(partial(rehearsal.play, slots, rows, width, read))
+        features, tower = rehearsal.encode(images, rows)
         parts = {"keys and values": slots * (columns * each + state) * rehearsal.computed // rehearsal.weight_bytes}
-        parts |= {"forward": max(forward, tower), "image features": features * rows}
+        parts |= {"forward": 0 if drawn else max(forward, tower), "image features": features * rows}
+        parts["weights in two bytes"] = rehearsal.count_casts()
         return Counter(parts | {"logits": 4 * prompts * vocabulary + drawn})
 
     first = longest if episodes > slots else workload.prompt

@@ -28,13 +28,14 @@ from ...engines.hf.kv_cache import KVCache, measure_slot
 from ...engines.hf.model_parts import get_base_model
 from ...engines.hf.model_runner import ModelRunner, use_eval_mode
 from ...engines.hf.scheduler import Stats
+from ...engines.hf.vision_cache import MAX_NUMBERS
 from ...errors import ConfigError
 from ..grpo.batch import select, split_by_tokens
 from ..grpo.logprobs import EpisodeLogProbs, name_image
 from ..plan import Plan
 from ..precision import build_model
 from ..sft.trainer import SFT_BATCHES, compute_sft_loss
-from .workload import Workload, build_batch, build_batch_pixels, count_bytes, find_workload
+from .workload import Workload, build_batch, build_batch_pixels, count_bytes, find_products, find_workload
 
 UPDATES = 2  # the second one has the optimizer's state
 FEW = 4  # layers of a deep model that are run; features of a tower enter as many, at most
@@ -305,13 +306,12 @@ class Rehearsal:
         with use_eval_mode(self.model), _Numberless():
             return measure_slot(get_base_model(self.model))
 
-    def play(self, slots: int, rows: int, width: int, read: int, *, is_over: bool = False) -> int:
-        """Return the most bytes of a forward of the engine, beside keys, values and states.
+    def play(self, slots: int, rows: int, width: int, read: int) -> int:
+        """Return the most bytes of a forward of the engine, beside keys, values, states and weights in two bytes.
 
         Args:
             slots: episodes that have a place in the cache.
             rows: of the forward, with `width` new tokens each, which see `read` tokens.
-            is_over: count what is alive after it.
         """
         base: Any = get_base_model(self.model)
         tokens: Any = SimpleNamespace(architecture=self.architecture)
@@ -321,18 +321,27 @@ class Rehearsal:
         ids = torch.zeros(rows, width, dtype=torch.long)
         positions = torch.zeros(self.architecture.axes, rows, width, dtype=torch.long)
         with use_eval_mode(self.model), _Numberless(self.given) as counter, torch.no_grad(), self._use_autocast():
-            logits = runner.forward(range(rows), [read - width] * rows, read, ids, positions, [width] * rows, {})
-            held = count_bytes([*cache.list_tensors(), *cache.list_states(), *([logits] if is_over else [])])
-        return int(counter.live if is_over else counter.peak) - held
+            runner.forward(range(rows), [read - width] * rows, read, ids, positions, [width] * rows, {})
+            return int(counter.peak - counter.live)  # autocast keeps what it makes of weights until its end
 
-    def encode(self, images: Sequence[Pixels]) -> tuple[int, int]:
-        """Return (the bytes of the features of images, the most bytes while those of all are made), without
-        gradients."""
+    def encode(self, images: Sequence[Pixels], rows: int = 1) -> tuple[int, int]:
+        """Return (the bytes of the features of images, the most bytes beside them while those of `rows` prompts are
+        made), without gradients."""
         if not images:
             return 0, 0
-        with use_eval_mode(self.model), _Numberless(self.given) as counter, torch.no_grad(), self._use_autocast():
-            features = self.architecture.encode_images(self.model, images)
-        return count_bytes(layer for image in features for layer in image), int(counter.peak)
+        peaks, held = [], 0
+        for copies in (2, 1):
+            with use_eval_mode(self.model), _Numberless(self.given) as counter, torch.no_grad(), self._use_autocast():
+                features = self.architecture.encode_images(self.model, [*images] * copies)
+                peaks.append(int(counter.peak - counter.live))
+            held = count_bytes(layer for image in features for layer in image)
+        together = max(1, min(rows, MAX_NUMBERS // sum(image.numbers for image in images)))  # in one forward
+        return held, peaks[1] + (together - 1) * (peaks[0] - peaks[1])
+
+    def count_casts(self) -> int:
+        """Return the copies in two bytes that autocast makes of weights in float32."""
+        products = {id(layer.weight): layer.weight.numel() for _, layer in find_products(self.model)}
+        return sum(self.computed * size for size in products.values()) if self.computed < self.weight_bytes else 0
 
     def _use_autocast(self) -> AbstractContextManager[Any]:
         """As `use_for_generation`."""
