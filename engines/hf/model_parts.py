@@ -13,10 +13,12 @@ def get_base_model(model: Any) -> Any:
 
 @contextmanager
 def keep_state(model: Any) -> Iterator[dict[str, Any]]:
-    """Yield the attributes of a model's backbone; tensors that are set inside are gone afterward."""
+    """Yield the attributes of a model's backbone. Inside, tensors that earlier forwards left are gone, such as Qwen's
+    `rope_deltas`, which a later conversation without a picture would count with; afterward they are back, alone."""
     base = get_base_model(model)
     own = vars(getattr(base, "model", base))
     before = dict(own)
+    own.update({name: None for name, value in before.items() if isinstance(value, torch.Tensor)})
     try:
         yield own
     finally:

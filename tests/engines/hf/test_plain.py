@@ -1,6 +1,7 @@
 """The last resort: a model plays by its own forward and its own cache, and records what a plain forward says."""
 
 import pytest
+import torch
 
 from viewbox.engines.hf import plain
 from viewbox.engines.hf.architectures import Architecture
@@ -53,9 +54,16 @@ def test_a_slot_takes_what_the_models_cache_takes(name, kits):
     assert runner.measure_slot() == measure_slot(model)
 
 
-def test_what_a_model_leaves_on_itself_is_taken_away(kits):
-    model = kits("qwen2_5_vl").model()
+def test_what_a_model_leaves_on_itself_is_taken_away_and_counts_in_no_later_conversation(
+    kits, play, words, measure_mismatch, monkeypatch
+):
+    monkeypatch.setattr(Architecture, "find_lack", lambda self: "it is a test")
+    family = kits("qwen2_5_vl")
+    model = family.model()
+    left = model.model.rope_deltas = torch.full((1, 1), -8)
     with keep_state(model) as own:
+        assert model.model.rope_deltas is None
         own["rope_deltas"] = 7
-        assert model.model.rope_deltas == 7
-    assert model.model.rope_deltas is None
+    assert model.model.rope_deltas is left
+    episodes = play(words, words.tasks[:2], family.generator(model, slots=4), group=4)  # without a picture
+    assert measure_mismatch(model, family, episodes) <= family.tolerance
