@@ -9,9 +9,10 @@ from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple, NoReturn, cast
 
 import msgspec
+from msgspec.structs import force_setattr
 
 from ...errors import StoreError
-from ...records import Episode, Later, Scores, Turn, postpone
+from ...records import Episode, Scores
 from ...utils.files import open_regular
 from ...utils.frozen import decode_unfrozen
 from .layout import LINES, MAX_FILE
@@ -136,14 +137,12 @@ def decode_episode(line: bytes) -> Episode:
     Traceback (most recent call last):
     msgspec.ValidationError: Invalid enum value 'won' - at `$.end_reason`
     """
-    episode, turns, _ = decode_line(line)
-    postpone(episode, Later(freeze_turns, turns), None)
+    episode, _ = decode_line(line)
     return episode
 
 
-def decode_line(line: bytes) -> tuple[Episode, tuple[Turn, ...], msgspec.Raw | None]:
-    """Return the episode in a line, its turns, which are not frozen, and what the line says of its tokens: see
-    `postpone`."""
+def decode_line(line: bytes) -> tuple[Episode, msgspec.Raw | None]:
+    """Return the episode in a line, without tokens, and what the line says of these."""
     check_values(line)
     try:
         try:
@@ -154,12 +153,16 @@ def decode_line(line: bytes) -> tuple[Episode, tuple[Turn, ...], msgspec.Raw | N
             data = parse_line(line)
             data["stored_tokens"] = msgspec.Raw(msgspec.json.encode(data.get("stored_tokens")))
             episode = decode_unfrozen(_convert, data)
-        turns, stored = episode.turns, cast(msgspec.Raw | None, episode.tokens)
-        _check_values(episode, turns)
+        stored = cast(msgspec.Raw | None, episode.tokens)
+        force_setattr(episode, "tokens", None)
+        _check_values(episode)
     except RecursionError:
         raise ValueError(f"nested more than {MAX_DEPTH} deep") from None
     for record in (episode, episode.task, episode.run_config):
         record.freeze_dicts()
+    for turn in episode.turns:
+        for part in (*turn.tool_calls, *turn.tool_results):
+            part.freeze_dicts()
     for name in COUNTS:
         value = episode.info.get(name, 0)
         if not isinstance(value, int) or not 0 <= value <= MAX_COUNT:
@@ -167,15 +170,7 @@ def decode_line(line: bytes) -> tuple[Episode, tuple[Turn, ...], msgspec.Raw | N
     if episode.scores is not None:
         episode.scores.freeze_dicts()
         check_scores(episode.scores)
-    return episode, turns, stored
-
-
-def freeze_turns(turns: tuple[Turn, ...]) -> tuple[Turn, ...]:
-    """Freeze what `decode_unfrozen` left in turns."""
-    for turn in turns:
-        for record in (*turn.tool_calls, *turn.tool_results):
-            record.freeze_dicts()
-    return turns
+    return episode, stored
 
 
 def _convert(data: dict[str, Any]) -> Episode:
@@ -201,12 +196,12 @@ def check_values(line: bytes) -> None:
             raise ValueError(f"{brackets:,} lists and objects, {commas:,} commas; allowed: {allowed}")
 
 
-def _check_values(episode: Episode, turns: tuple[Turn, ...]) -> None:
+def _check_values(episode: Episode) -> None:
     """Raise `ValueError` for a value nested more than `MAX_DEPTH` deep, or a hash that is not of letters and digits."""
     task = episode.task
     hashes = [ref.hash for ref in task.images]
     values: list[Any] = [task.prompt, task.reference, task.metadata, episode.answer, episode.info]
-    for turn in turns:
+    for turn in episode.turns:
         if turn.images:
             hashes += [ref.hash for ref in turn.images]
         for call in turn.tool_calls:

@@ -52,9 +52,8 @@ def encode_rows(tokens: EpisodeTokens) -> np.ndarray:
     return rows
 
 
-def decode_rows(stored: tuple[np.ndarray, TokenPlace]) -> EpisodeTokens:
+def decode_rows(rows: np.ndarray, place: TokenPlace) -> EpisodeTokens:
     """Return the tokens of rows, (P + C,), and what the line says about them."""
-    rows, place = stored
     prompt, completion = rows[: place.prompt_length], rows[place.prompt_length :]
     ids, mask, logprobs = (tuple(completion[name].tolist()) for name in ("id", "mask", "logprob"))
     return EpisodeTokens(tuple(prompt["id"].tolist()), ids, mask, logprobs, place.images, place.prompt_images)
