@@ -1,7 +1,8 @@
 """An event loop in a daemon thread: for synchronous code that calls asynchronous functions, such as a judge, and for
 clients that several event loops share, such as the connection to a specialist.
 
-The thread starts on first use and is shared. Code that runs on one such loop, and may block it, has another of its own. It does not delay the exit of the program. A forked child gets its own.
+The thread starts on first use and is shared; what may block it has one of another name. It does not delay the exit of
+the program. A forked child gets its own.
 """
 
 import asyncio
