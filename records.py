@@ -15,7 +15,7 @@ from msgspec.structs import force_setattr
 
 from .images.ref import ImageRef
 from .images.shown import ShownView
-from .utils.frozen import FrozenDict, Record, freeze, is_decoding, sort_set, thaw
+from .utils.frozen import FrozenDict, Record, freeze, sort_set, thaw
 
 EndReason = Literal["answered", "max_turns", "max_tokens", "malformed", "timeout", "error", "cancelled"]
 Nudge = Literal["", "malformed", "finalize", "notes"]
@@ -46,8 +46,7 @@ class Task(Record, frozen=True):
         if strange := [type(image).__name__ for image in images if not isinstance(image, ImageRef)]:
             way = "viewbox.ImageRef.of(picture); or let images(task) of the environment open files and pictures"
             raise TypeError(f"Task {self.id!r:.80}: images holds a value of type {strange[0]}; allowed: {way}")
-        if not is_decoding():
-            force_setattr(self, "reference", freeze(thaw(self.reference)))
+        force_setattr(self, "reference", freeze(thaw(self.reference)))
 
 
 class ToolCall(Record, frozen=True):
@@ -319,7 +318,7 @@ class Episode(Record, frozen=True):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if isinstance(self.tokens, msgspec.Raw) and not is_decoding():
+        if isinstance(self.tokens, msgspec.Raw):
             force_setattr(self, "tokens", None)  # only a folder of episodes has the rows
         if self.confidence is not None and not 0.0 <= self.confidence <= 1.0:  # NaN fails too
             raise ValueError(f"confidence is {self.confidence}; allowed: a number in [0, 1], or None")

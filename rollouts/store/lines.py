@@ -6,15 +6,14 @@ import string
 from codecs import BOM_UTF8
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, BinaryIO, NamedTuple, NoReturn, cast
+from typing import Any, BinaryIO, NamedTuple, NoReturn
 
 import msgspec
-from msgspec.structs import force_setattr
 
 from ...errors import StoreError
 from ...records import Episode, Scores
 from ...utils.files import open_regular
-from ...utils.frozen import decode_unfrozen
+from ...utils.frozen import FrozenDict
 from .layout import LINES, MAX_FILE
 
 MAX_LINE = 2**25  # bytes of a line: an episode's text; its images and tokens are other files
@@ -27,7 +26,7 @@ MAX_SCORE = 1e9
 MAX_COUNT = 2**53  # of replies, samples and tasks
 COUNTS = ("index", "sample", "malformed")  # what viewbox itself writes into `info`
 _INVISIBLE = re.compile("[\x7f-\x9f\xad\u061c\u200b-\u200f\u2028-\u202f\u2060-\u206f\ud800-\udfff\ufeff\ufff9-\uffff]")
-_CONTAINERS = frozenset({dict, list})
+_CONTAINERS = frozenset({FrozenDict, tuple})
 _HASH_BYTES = (string.ascii_letters + string.digits).encode()
 _EPISODE = msgspec.json.Decoder(Episode)
 
@@ -131,50 +130,32 @@ _DECODER = json.JSONDecoder(parse_constant=_refuse_constant)
 
 
 def decode_episode(line: bytes) -> Episode:
-    """Return the episode in a line, as the line says; raise `ValueError` that says what is wrong with it.
+    """Return the episode in a line, as the line says, without tokens; raise `ValueError` that says what is wrong.
 
     >>> decode_episode(b'{"task": {"id": "a"}, "end_reason": "won"}')
     Traceback (most recent call last):
     msgspec.ValidationError: Invalid enum value 'won' - at `$.end_reason`
     """
-    episode, _ = decode_line(line)
-    return episode
-
-
-def decode_line(line: bytes) -> tuple[Episode, msgspec.Raw | None]:
-    """Return the episode in a line, without tokens, and what the line says of these."""
     check_values(line)
     try:
         try:
-            episode = decode_unfrozen(_EPISODE.decode, line)
+            episode = _EPISODE.decode(line)
         except msgspec.ValidationError:
             raise
         except msgspec.DecodeError:  # no JSON, or half a surrogate pair, which only Python reads
             data = parse_line(line)
-            data["stored_tokens"] = msgspec.Raw(msgspec.json.encode(data.get("stored_tokens")))
-            episode = decode_unfrozen(_convert, data)
-        stored = cast(msgspec.Raw | None, episode.tokens)
-        force_setattr(episode, "tokens", None)
+            data.pop("stored_tokens", None)
+            episode = msgspec.convert(data, Episode)
         _check_values(episode)
     except RecursionError:
         raise ValueError(f"nested more than {MAX_DEPTH} deep") from None
-    for record in (episode, episode.task, episode.run_config):
-        record.freeze_dicts()
-    for turn in episode.turns:
-        for part in (*turn.tool_calls, *turn.tool_results):
-            part.freeze_dicts()
     for name in COUNTS:
         value = episode.info.get(name, 0)
         if not isinstance(value, int) or not 0 <= value <= MAX_COUNT:
             raise ValueError(f"info.{name} = {value!r:.80}; allowed: a whole number from 0 to {MAX_COUNT}")
     if episode.scores is not None:
-        episode.scores.freeze_dicts()
         check_scores(episode.scores)
-    return episode, stored
-
-
-def _convert(data: dict[str, Any]) -> Episode:
-    return msgspec.convert(data, Episode)
+    return episode
 
 
 def check_scores(scores: Scores) -> None:
@@ -235,5 +216,5 @@ def _check_depth(layer: list[Any]) -> None:
         layer = [value for value in layer if type(value) in _CONTAINERS]
         if not layer:
             return
-        layer = [item for value in layer for item in (value.values() if type(value) is dict else value)]
+        layer = [item for value in layer for item in (value.values() if type(value) is FrozenDict else value)]
     raise ValueError(f"nested more than {MAX_DEPTH} deep")

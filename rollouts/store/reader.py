@@ -13,7 +13,6 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, overload
 
-import msgspec
 from msgspec.structs import force_setattr
 
 from ...errors import ConfigError, StoreError
@@ -21,7 +20,7 @@ from ...records import Episode, EpisodeTokens, Scores
 from ...utils.frozen import thaw
 from . import columns
 from .layout import LINES, check_format, count_finished, find_episodes_folder, iter_images, locate_images
-from .lines import MAX_LINE, LinePart, decode_line, is_passed_over, open_lines, read_lines
+from .lines import MAX_LINE, LinePart, decode_episode, is_passed_over, open_lines, read_lines
 from .tokens import decode_place, decode_rows, read_rows
 
 if TYPE_CHECKING:
@@ -182,20 +181,20 @@ class EpisodeReader(Sequence[Episode]):
         if line is None:
             raise StoreError(f"longer than {MAX_LINE:,} bytes")
         try:
-            episode, stored = decode_line(line)
+            episode = decode_episode(line)
         except ValueError as error:
             raise StoreError(f"not an episode: {error}") from error
         locate_images(self._folder, iter_images(episode))
-        if self._with_tokens and stored is not None:
-            force_setattr(episode, "tokens", self._read_tokens(stored))
+        if self._with_tokens:
+            force_setattr(episode, "tokens", self._read_tokens(line))
         force_setattr(episode, "system_prompt", sys.intern(episode.system_prompt))  # most lines hold the same
         if self._scores is not None:
             force_setattr(episode, "scores", scores)
         return episode
 
-    def _read_tokens(self, stored: msgspec.Raw) -> EpisodeTokens | None:
+    def _read_tokens(self, line: bytes) -> EpisodeTokens | None:
         try:
-            place = decode_place(stored)
+            place = decode_place(line)
             if place is None:
                 return None
             locate_images(self._folder, place.images)
