@@ -137,9 +137,8 @@ def export(
     - `openai`: a line of JSON for each episode, `{"messages": [...]}` with images as data URLs
     - `sft`: Parquet with `messages` and `images`, for TRL's SFTTrainer
     - `dpo`: Parquet with `prompt`, `chosen`, `rejected` and `images`, for TRL's DPOTrainer
-    - `parquet`: one file with messages, images, answers and scores
-    - `hf`: the same as a folder for `datasets.load_from_disk`; `--push owner/name` also puts it on the hub, unless the
-      run's data is restricted
+    - `parquet`: one file with messages, images, answers and scores, which `datasets` opens; `--push owner/name` also puts
+      it on the hub, unless the run's data is restricted
     - `inspect`: a log with messages, images and scores, for inspect-ai
     - `verl`: not a run but a config becomes a folder with which verl trains on its environment, on many GPUs
 
@@ -149,15 +148,15 @@ def export(
     Args:
         run: run folder, or folder of saved episodes; with `--to verl`, a config.
         overrides: with `--to verl`: settings of the config as KEY.PATH=VALUE.
-        to: form: run, hf, parquet, sft, openai, inspect, dpo or verl; see above.
-        out: file, or folder for run, hf and verl, which must not exist.
+        to: form: run, parquet, sft, openai, inspect, dpo or verl; see above.
+        out: file, or folder for run and verl, which must not exist.
         where: take only episodes with FIELD OP VALUE, such as 'reward>=0.5'; may be repeated.
         best: take this many of the highest rewards.
         per_task: take that many of each task.
         reward_between: take only tasks whose mean reward lies between two numbers, such as 0.2 0.8.
         tokens: with sft: token ids and masks, not messages.
         gap: with dpo: the least by which the best of a group beats the worst.
-        push: with hf: also put it on the hub, as the private dataset owner/name with a card.
+        push: with parquet: also put it on the hub, as the private dataset owner/name with a card.
     """
     of_runs = {"--where": where, "--best": best, "--per-task": per_task, "--reward-between": reward_between}
     if to == "verl":
