@@ -380,10 +380,11 @@ class SavedRun:
         if to is None or is_this_machine(to):
             return
         own, says, name = get_name(self._config[1]), RESTRICTED in episode.info, episode.environment
-        reason = self._find_own(classes=not says and self.env is None)
-        if reason is None and self.env is not None and name == self._env_name and not says:
-            reason = IS if self.env.restricted else None
-        else:
+        is_yours = self.env is not None and not says and self._env_name in (own, name)
+        reason = self._find_own(classes=not says and self._env_name != own)
+        if is_yours and self.env is not None and self.env.restricted:
+            reason = IS
+        elif not (is_yours and name == self._env_name):
             reason = reason or find_in_episode(episode, own)
         if reason is not None:
             problem = f"{name}: {reason}, but its reward sends answers to {to}; allowed: a judge on localhost"

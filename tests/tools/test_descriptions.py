@@ -88,11 +88,9 @@ def test_a_prompt_is_the_same_without_asserts_and_refused_without_docstrings(tmp
     env = {"PYTHONPATH": str(Path(viewbox.__file__).parents[1]), "PYTHONDONTWRITEBYTECODE": "1"}
     options = {"cwd": tmp_path, "env": env, "capture_output": True}
     lines = [[sys.executable, *flags, "own.py"] for flags in ((), ("-O",), ("-OO",))]
-    *said, (_, refused) = [
-        (ended.stdout, ended.stderr) for ended in (subprocess.run(line, **options) for line in lines)
-    ]
-    assert said[0] == said[1]
-    assert b"python -OO takes out the docstrings that models read" in refused
-    lines = said[0][0].decode().splitlines()
+    whole, bare, refused = (subprocess.run(line, **options) for line in lines)
+    assert (bare.stdout, bare.stderr) == (whole.stdout, whole.stderr)
+    assert b"python -OO takes out the docstrings that models read" in refused.stderr
+    lines = whole.stdout.decode().splitlines()
     assert [json.loads(line)["function"]["description"] for line in lines[: len(OWN)]] == OWN
     assert b"One for each place." in whole.stdout
