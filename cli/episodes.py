@@ -8,10 +8,11 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from rich.console import Console
 
 from ..errors import ConfigError, StoreError
 from ..utils.files import check_out
-from .commands import Status, say
+from .commands import say
 from .figures import warn
 
 if TYPE_CHECKING:
@@ -63,9 +64,8 @@ def view(
             sets = list(store_tasks(runs[0], runs[1:], tasks, Path(folder), problems))
         else:
             sets = find_sets(runs)
-        status = Status()
-        count = read_all(sets, lambda done: status.show(f"{done} episodes read"))
-        status.end()
+        with Console(stderr=True).status("reading") as status:  # shown on a terminal only
+            count = read_all(sets, lambda done: status.update(f"{done} episodes read"))
         for one in sets:
             skipped = f"; {one.index.reader.skipped} lines cannot be read" if one.index.reader.skipped else ""
             yield say(f"{one.name}: {len(one.index)} {'tasks' if is_config else 'episodes'}{skipped}")
