@@ -259,8 +259,6 @@ def store_tasks(
 
     What cannot be shown is appended to `problems`.
     """
-    from ..training.prompt_page import build_prompt
-
     config, model = load_config(name, overrides)
     with schema.locate_errors(config):
         envs = build_envs(config, model.view_settings if model else {})
@@ -269,11 +267,7 @@ def store_tasks(
             prepare_env(env)
 
         def describe(state: EpisodeState, env: BaseMultiTurnEnv = env) -> Mapping[str, Any]:
-            prompt = build_prompt(config, env, model, state)
-            sizes = (
-                part if isinstance(part, str) else f"<{part.width} x {part.height} pixels>" for part in prompt.parts
-            )
-            return {"prompt": "".join(sizes).strip(), "prompt_tokens": prompt.tokens}
+            return _describe_prompt(config, env, model, state)
 
         total, tasks = pick_tasks(env, 0, count)
         with EpisodeWriter(folder / what) as writer:
@@ -284,6 +278,25 @@ def store_tasks(
             problems.append(f"{bad} rows of {what} make no task: `viewbox data check {name}` says why")
         place = f"{name}: {len(tasks):,} of {total:,} tasks"
         yield EpisodeSet(folder, folder / what, f"{Path(name).stem}, {what}", place)
+
+
+def _describe_prompt(
+    config: "Config", env: BaseMultiTurnEnv, model: "LocalModel | None", state: EpisodeState
+) -> dict[str, Any]:
+    """Return the prompt of an episode that was just opened and its number of tokens: as the model's chat template
+    writes it or, if the model is not on this machine, as messages."""
+    if model is None:
+        parts = [part for message in state.messages for part in (f"\n[{message.role}]\n", *message.content)]
+        count = None
+    else:
+        tokens, ids, images = model.encode_prompt(config, env, state)
+        left, parts, count = tokens.tokenizer.decode(ids), [], len(ids)
+        for image in images:
+            text, _, left = left.partition(tokens.get_pixels(image).text)
+            parts += [text, image]
+        parts.append(left)
+    texts = (part if isinstance(part, str) else f"<{part.width} x {part.height} pixels>" for part in parts)
+    return {"prompt": "".join(texts).strip(), "prompt_tokens": count}
 
 
 def pick_tasks(env: BaseMultiTurnEnv, first: int, count: int) -> tuple[int, list[Task]]:

@@ -8,10 +8,11 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from rich.console import Console
 
 from ..errors import ConfigError, StoreError
 from ..utils.files import check_out
-from .commands import Status, say
+from .commands import say
 from .figures import warn
 
 if TYPE_CHECKING:
@@ -63,9 +64,8 @@ def view(
             sets = list(store_tasks(runs[0], runs[1:], tasks, Path(folder), problems))
         else:
             sets = find_sets(runs)
-        status = Status()
-        count = read_all(sets, lambda done: status.show(f"{done} episodes read"))
-        status.end()
+        with Console(stderr=True).status("reading") as status:  # shown on a terminal only
+            count = read_all(sets, lambda done: status.update(f"{done} episodes read"))
         for one in sets:
             skipped = f"; {one.index.reader.skipped} lines cannot be read" if one.index.reader.skipped else ""
             yield say(f"{one.name}: {len(one.index)} {'tasks' if is_config else 'episodes'}{skipped}")
@@ -137,9 +137,8 @@ def export(
     - `openai`: a line of JSON for each episode, `{"messages": [...]}` with images as data URLs
     - `sft`: Parquet with `messages` and `images`, for TRL's SFTTrainer
     - `dpo`: Parquet with `prompt`, `chosen`, `rejected` and `images`, for TRL's DPOTrainer
-    - `parquet`: one file with messages, images, answers and scores
-    - `hf`: the same as a folder for `datasets.load_from_disk`; `--push owner/name` also puts it on the hub, unless the
-      run's data is restricted
+    - `parquet`: one file with messages, images, answers and scores, for `datasets`; `--push owner/name` also puts it on
+      the hub, unless the run's data is restricted
     - `inspect`: a log with messages, images and scores, for inspect-ai
     - `verl`: not a run but a config becomes a folder with which verl trains on its environment, on many GPUs
 
@@ -149,15 +148,15 @@ def export(
     Args:
         run: run folder, or folder of saved episodes; with `--to verl`, a config.
         overrides: with `--to verl`: settings of the config as KEY.PATH=VALUE.
-        to: form: run, hf, parquet, sft, openai, inspect, dpo or verl; see above.
-        out: file, or folder for run, hf and verl, which must not exist.
+        to: form: run, parquet, sft, openai, inspect, dpo or verl; see above.
+        out: file, or folder for run and verl, which must not exist.
         where: take only episodes with FIELD OP VALUE, such as 'reward>=0.5'; may be repeated.
         best: take this many of the highest rewards.
         per_task: take that many of each task.
         reward_between: take only tasks whose mean reward lies between two numbers, such as 0.2 0.8.
         tokens: with sft: token ids and masks, not messages.
         gap: with dpo: the least by which the best of a group beats the worst.
-        push: with hf: also put it on the hub, as the private dataset owner/name with a card.
+        push: with parquet: also put it on the hub, as the private dataset owner/name with a card.
     """
     of_runs = {"--where": where, "--best": best, "--per-task": per_task, "--reward-between": reward_between}
     if to == "verl":

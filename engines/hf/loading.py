@@ -10,12 +10,9 @@ import torch
 from safetensors import safe_open
 
 from ...assets import find_model_folder, resolve_model_path
-from ...configs.schema import Config
 from ...configs.sections import ModelSection
 from ...core.base import BaseMultiTurnEnv
-from ...envs.from_config import build_envs
 from ...errors import ConfigError, ModelError
-from ...utils.docstrings import check_kept
 from ...utils.model_folder import describe_danger, describe_tokens, take_template
 from ...utils.terminal import describe_error
 from . import tiny_model
@@ -45,18 +42,9 @@ class LoadedPolicy(NamedTuple):
     processor: Any
 
 
-def open_policy(config: Config) -> LoadedPolicy:
-    model_config, processor = load_processor(config.model)
-    env, held_out = build_envs(config, get_view_settings(model_config, processor))
-    set_max_pixels(processor, config.model.max_pixels or env.max_pixels)
-    quantize = config.lora.quantize if config.lora else None
-    return LoadedPolicy(env, held_out, load_model(config.model, quantize), processor)
-
-
 def load_processor(section: ModelSection) -> "tuple[PretrainedConfig, Any]":
     """Return the (model config, processor) of a named model. Raise `ConfigError` if there is no such folder, and
     `ModelError` if they cannot be loaded, or the architecture is not supported."""
-    check_kept("transformers")
     from transformers import AutoProcessor, GenerationConfig
 
     assert section.name is not None

@@ -38,6 +38,7 @@ from ...utils.sanitize import replace_surrogates
 from ...utils.terminal import make_line
 from ...version import get_versions
 from ..generator import Conversation, Generator, GeneratorError, Load, ReplyError
+from ..model_profiles import find_model_defaults
 
 if TYPE_CHECKING:
     from .token_check import TokenCheck
@@ -76,6 +77,11 @@ class EndpointSettings(Section):
     extra: dict[str, Any] = Field(
         default_factory=dict, description="fields merged into every request; null removes a field"
     )
+
+    def for_model(self, name: str) -> "EndpointSettings":
+        """Return the settings with what follows from the name of a model, where nothing else was given."""
+        images = self.tool_images or find_model_defaults(name).tool_images
+        return self.model_copy(update={"tool_images": images})
 
 
 class OpenAIGenerator(Generator):

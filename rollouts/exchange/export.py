@@ -2,6 +2,7 @@
 
 import json
 import re
+import shutil
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -21,7 +22,7 @@ from ..scoring.restriction import find_restriction
 from ..store.reader import EpisodeReader, load
 from .conversation import list_messages, split_images
 from .inspect_log import RECORD, build_sample, write_log
-from .parquet import write_dataset, write_parquet
+from .parquet import write_parquet
 from .selection import Choice, Report, select_episodes
 
 
@@ -32,7 +33,7 @@ class Export:
     choice: Choice = field(default_factory=Choice)
     tokens: bool = False  # of `sft`: token ids and masks, not messages
     gap: float = 0.1  # of `dpo`: the smallest difference of the two rewards
-    push: str | None = None  # of `hf`: `owner/name` of a private dataset on the hub
+    push: str | None = None  # of `parquet`: `owner/name` of a private dataset on the hub
 
 
 def export_run(run: str | Path, to: str, out: str | Path, options: Export = Export()) -> Report:
@@ -43,15 +44,15 @@ def export_run(run: str | Path, to: str, out: str | Path, options: Export = Expo
     """
     if to not in FORMS:
         raise ConfigError(describe_unknown("form", to, [*FORMS, "verl"]), key="to")
-    end, own = Path(out).suffix.lower(), ENDINGS.get(to, "")
+    end, own = Path(out).suffix.lower(), ENDINGS[to]
     if end in (*ENDINGS.values(), ".eval", ".csv") and end != own:
         other = "".join(f", or --to {form}" for form in ("sft", "openai", "inspect") if ENDINGS[form] == end)
-        way = f"a name with {own or 'no ending'}{other}"
+        way = f"a name with {own}{other}"
         raise ConfigError(f"--out {str(out)!r}: --to {to} writes another kind of file; allowed: {way}", key="out")
     if options.tokens and to != "sft":
         raise ConfigError(f"--tokens goes with --to sft; given --to {to}", key="tokens")
-    if options.push is not None and to != "hf":
-        raise ConfigError(f"--push goes with --to hf; given --to {to}", key="push")
+    if options.push is not None and to != "parquet":
+        raise ConfigError(f"--push goes with --to parquet; given --to {to}", key="push")
     report = Report(str(out))
     reader = load(run, tokens=options.tokens, errors="skip")
     if options.push is not None:
@@ -131,8 +132,8 @@ def _write_json(value: Mapping[str, Any] | None) -> str | None:
     return None if value is None else json.dumps(thaw(value), ensure_ascii=False)
 
 
-def _list_episodes(reader: EpisodeReader, options: Export, report: Report) -> Iterator[dict[str, object]]:
-    return list_rows(reader, options.choice, report, _build_row)
+def _write_episodes(reader: EpisodeReader, out: Path, options: Export, report: Report) -> None:
+    write_parquet(list_rows(reader, options.choice, report, _build_row), "episodes", out)
 
 
 def _write_sft(reader: EpisodeReader, out: Path, options: Export, report: Report) -> None:
@@ -221,8 +222,7 @@ def _count_lost(episode: Episode, report: Report) -> None:
 
 
 FORMS: dict[str, Callable[[EpisodeReader, Path, Export, Report], object]] = {
-    "hf": lambda reader, out, *more: write_dataset(_list_episodes(reader, *more), "episodes", out),
-    "parquet": lambda reader, out, *more: write_parquet(_list_episodes(reader, *more), "episodes", out),
+    "parquet": _write_episodes,
     "sft": _write_sft,
     "openai": _write_openai,
     "dpo": _write_dpo,
@@ -245,18 +245,16 @@ def check_push(run: Path, episodes: Path, name: str) -> None:
     import_hub("push")
 
 
-def push_dataset(folder: Path, name: str, environment: str, report: Report) -> str:
-    """Upload an exported folder (`--to hf`) as one Parquet file with a card; returns the address.
+def push_dataset(file: Path, name: str, environment: str, report: Report) -> str:
+    """Upload an exported Parquet file with a card; returns the address.
 
     Raises:
-        ConfigError: the hub refuses, or cannot be reached. The exported folder stays.
+        ConfigError: the hub refuses, or cannot be reached. The exported file stays.
     """
     hub = import_hub("push")
-    import datasets
-
     with TemporaryDirectory(prefix="viewbox-push-") as draft:
         (Path(draft) / "data").mkdir()
-        datasets.load_from_disk(str(folder)).to_parquet(str(Path(draft) / "data" / "train-00000-of-00001.parquet"))
+        shutil.copyfile(file, Path(draft) / "data" / "train-00000-of-00001.parquet")
         card = fill_template(
             Path(__file__).with_name("dataset_card.j2"),
             name=name.partition("/")[2],
@@ -272,6 +270,6 @@ def push_dataset(folder: Path, name: str, environment: str, report: Report) -> s
             )
         except (hub.errors.HfHubHTTPError, OSError, ValueError) as error:
             raise ConfigError(
-                f"--push {name}: {make_line(error, 300)}; the export stays in {folder}", key="push"
+                f"--push {name}: {make_line(error, 300)}; the export stays in {file}", key="push"
             ) from error
     return str(url)

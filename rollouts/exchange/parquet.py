@@ -1,7 +1,6 @@
 """Rows as a Parquet file that `datasets` opens with its own features, images as images."""
 
 import json
-import shutil
 from collections.abc import Collection, Iterable, Iterator
 from itertools import islice
 from pathlib import Path
@@ -47,36 +46,15 @@ FEATURES: dict[str, dict[str, Any]] = {
 }
 
 
-def write_parquet(rows: Iterable[dict[str, Any]], kind: str, out: Path) -> int:
-    """Write rows of a kind (`FEATURES`) into one file; returns how many. Raise `ConfigError` without pyarrow."""
+def write_parquet(rows: Iterable[dict[str, Any]], kind: str, out: Path) -> None:
+    """Write rows of a kind (`FEATURES`) into one file. Raise `ConfigError` without pyarrow."""
     pyarrow, parquet = _import_pyarrow()
     schema = pyarrow.schema([(name, _find_type(feature)) for name, feature in FEATURES[kind].items()])
     schema = schema.with_metadata({"huggingface": json.dumps({"info": {"features": FEATURES[kind]}})})
-    rows, count = iter(rows), 0
+    rows = iter(rows)
     with parquet.ParquetWriter(out, schema, compression="zstd") as writer:
         while batch := list(islice(rows, BATCH)):
             writer.write_table(pyarrow.Table.from_pylist(batch, schema=schema))
-            count += len(batch)
-    return count
-
-
-def write_dataset(rows: Iterable[dict[str, Any]], kind: str, out: Path) -> None:
-    """Write rows of a kind as a folder that `datasets.load_from_disk` opens; raise `ConfigError` without datasets."""
-    try:
-        import datasets
-    except ImportError as error:
-        raise ConfigError("--to hf needs datasets: pip install datasets") from error
-    source, cache = out.with_name(f"{out.name}.parquet.tmp"), out.with_name(f"{out.name}.cache.tmp")
-    is_quiet = datasets.are_progress_bars_disabled()
-    datasets.disable_progress_bars()
-    try:
-        if write_parquet(rows, kind, source):  # without rows, nothing is exported
-            datasets.Dataset.from_parquet(str(source), cache_dir=str(cache)).save_to_disk(out)
-    finally:
-        if not is_quiet:
-            datasets.enable_progress_bars()
-        source.unlink(missing_ok=True)
-        shutil.rmtree(cache, ignore_errors=True)
 
 
 def _import_pyarrow() -> tuple[Any, Any]:

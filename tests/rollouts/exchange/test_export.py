@@ -37,15 +37,11 @@ def test_openai_lines_have_messages_with_data_urls(run, tmp_path, viewbox):  # n
     assert rows[0]["viewbox"]["scores"]["total"] == episode.scores.total
 
 
-@pytest.mark.parametrize("form", ["parquet", "hf"])
-def test_datasets_opens_it_with_images(run, tmp_path, form):  # noqa: F811
+def test_datasets_opens_it_with_images(run, tmp_path):  # noqa: F811
     datasets = pytest.importorskip("datasets")
-    report = export_run(run, form, tmp_path / "out")
+    report = export_run(run, "parquet", tmp_path / "out")
     assert report.kept == 21
-    if form == "hf":
-        found = datasets.load_from_disk(tmp_path / "out")
-    else:
-        found = datasets.Dataset.from_parquet(str(tmp_path / "out"), cache_dir=str(tmp_path / "cache"))
+    found = datasets.Dataset.from_parquet(str(tmp_path / "out"), cache_dir=str(tmp_path / "cache"))
     assert found.features["images"] == datasets.List(datasets.Image())
     for row, episode in zip(found, load(run), strict=True):
         images = [image for message in list_messages(episode) for image in message.images]
@@ -116,7 +112,7 @@ def test_a_table_that_another_tool_wrote_again_is_read(run, tmp_path):  # noqa: 
 NAMED = {  # a name of another kind of file: what is refused
     ("sft", "x.jsonl"): "a name with .parquet, or --to openai", ("inspect", "x.eval"): "a name with .json",
     ("openai", "x.parquet"): "a name with .jsonl, or --to sft",
-    ("hf", "x.parquet"): "a name with no ending, or --to sft",
+    ("parquet", "x.jsonl"): "a name with .parquet, or --to openai",
 }  # fmt: skip
 
 
@@ -245,7 +241,19 @@ def hub():
 
 
 def push(server, folder, out, name="me/runs"):
-    line = [sys.executable, "-m", "viewbox", "export", str(folder), "--to", "hf", "--out", str(out), "--push", name]
+    line = [
+        sys.executable,
+        "-m",
+        "viewbox",
+        "export",
+        str(folder),
+        "--to",
+        "parquet",
+        "--out",
+        str(out),
+        "--push",
+        name,
+    ]
     address = f"http://127.0.0.1:{server.server_port}"
     variables = {
         **os.environ, "HF_ENDPOINT": address, "HF_TOKEN": "hf_" + "x" * 20, "HF_HUB_DISABLE_TELEMETRY": "1",
@@ -282,20 +290,20 @@ def test_a_refusal_of_the_hub_is_said_and_the_export_stays(run, tmp_path, hub): 
     assert "--push me/runs: " in done.stderr
     assert "403" in done.stderr
     assert "xxxx" not in done.stderr
-    assert (tmp_path / "out").is_dir()
+    assert (tmp_path / "out").is_file()
 
 
 @each("env", ["{name: vqa, data: {source: a.csv, restricted: true}}", "{name: 'mine:Env'}"])
 def test_restricted_data_is_refused_before_anything_is_written(run, tmp_path, env):  # noqa: F811
     (run / "config.yaml").write_text(f"env: {env}")
     with pytest.raises(ConfigError, match="must not leave this machine"):
-        export_run(run, "hf", tmp_path / "out", Export(push="me/runs"))
+        export_run(run, "parquet", tmp_path / "out", Export(push="me/runs"))
     assert not (tmp_path / "out").exists()
 
 
 @each("name", ["runs", "a/b/c", "me/../x", "/x", "me/", "me/r uns", "me/" + "r" * 200])
-def test_what_is_no_name_is_refused_and_only_hf_is_pushed(run, tmp_path, name):  # noqa: F811
+def test_what_is_no_name_is_refused_and_only_parquet_is_pushed(run, tmp_path, name):  # noqa: F811
     with pytest.raises(ConfigError, match="owner/name"):
-        export_run(run, "hf", tmp_path / "out", Export(push=name))
-    with pytest.raises(ConfigError, match="--to hf"):
+        export_run(run, "parquet", tmp_path / "out", Export(push=name))
+    with pytest.raises(ConfigError, match="--to parquet"):
         export_run(run, "sft", tmp_path / "out", Export(push="me/runs"))
