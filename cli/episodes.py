@@ -137,8 +137,8 @@ def export(
     - `openai`: a line of JSON for each episode, `{"messages": [...]}` with images as data URLs
     - `sft`: Parquet with `messages` and `images`, for TRL's SFTTrainer
     - `dpo`: Parquet with `prompt`, `chosen`, `rejected` and `images`, for TRL's DPOTrainer
-    - `parquet`: one file with messages, images, answers and scores, for `datasets`; `--push owner/name` also puts it on
-      the hub, unless the run's data is restricted
+    - `parquet`: one file with messages, images, answers and scores, which `datasets` opens; `--push owner/name` also puts
+      it on the hub, unless the run's data is restricted
     - `inspect`: a log with messages, images and scores, for inspect-ai
     - `verl`: not a run but a config becomes a folder with which verl trains on its environment, on many GPUs
 
