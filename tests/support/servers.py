@@ -34,7 +34,24 @@ def send_bytes(code, content, **headers):
         for name, value in {"Content-Length": len(content), **headers}.items():
             handler.send_header(name.replace("_", "-"), str(value))
         handler.end_headers()
-        handler.wfile.write(content)
+        if handler.command != "HEAD":
+            handler.wfile.write(content)
+
+    return send
+
+
+def send_body(text, **headers):
+    """A 200 with this text, lone surrogates and all, or these bytes."""
+    return send_bytes(200, text if isinstance(text, bytes) else text.encode("utf-8", "surrogatepass"), **headers)
+
+
+def send_raw(*parts):
+    """These bytes in place of a response; then the connection is closed."""
+
+    def send(handler):
+        handler.close_connection = True
+        for part in parts:
+            handler.wfile.write(part)
 
     return send
 
@@ -64,6 +81,14 @@ def drip_body(handler):
         time.sleep(0.05)
 
 
+def send_hints(handler):
+    """Sends informational responses without end."""
+    handler.close_connection = True
+    while True:
+        handler.wfile.write(b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Early Hints\r\n\r\n")
+        time.sleep(0.01)
+
+
 def flood_body(handler, size=50 * 2**20):
     """Sends a body of 50 MB; `handler.server.flooded` counts the bytes that the client took."""
     handler.send_response(200)
@@ -78,11 +103,10 @@ class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
 
     def do_GET(self):
-        self.do_POST()
-
-    def do_POST(self):
-        length = int(self.headers.get("Content-Length") or 0)
-        body = json.loads(self.rfile.read(length)) if length else None
+        self.content = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+        body = None
+        with suppress(ValueError):  # an upload is no JSON
+            body = json.loads(self.content)
         with self.server.lock:
             number = len(self.server.requests)
             self.server.requests.append({"path": self.path, "headers": dict(self.headers), "body": body})
@@ -92,6 +116,8 @@ class _Handler(BaseHTTPRequestHandler):
             (answer if callable(answer) else make_response(200, answer))(self)
         except OSError:  # the client has gone
             self.close_connection = True
+
+    do_POST = do_PUT = do_HEAD = do_GET
 
     def log_message(self, *args): ...
 
