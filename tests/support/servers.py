@@ -117,7 +117,7 @@ class _Handler(BaseHTTPRequestHandler):
         except OSError:  # the client has gone
             self.close_connection = True
 
-    do_POST = do_PUT = do_HEAD = do_GET
+    do_POST = do_PUT = do_HEAD = do_CONNECT = do_GET
 
     def log_message(self, *args): ...
 
