@@ -182,3 +182,23 @@ def run_server(server):
 def make_script(*answers):
     """An `answer` that returns these one after the other, and then always the last one."""
     return lambda body, number: answers[min(number, len(answers) - 1)]
+
+
+@contextmanager
+def serve_app(app):
+    """The address of an application that uvicorn serves on 127.0.0.1."""
+    import uvicorn
+
+    server = uvicorn.Server(
+        uvicorn.Config(app, host="127.0.0.1", port=0, log_level="critical", timeout_graceful_shutdown=1)
+    )
+    thread = threading.Thread(target=server.run, daemon=True)
+    thread.start()
+    while not server.started:
+        assert thread.is_alive()
+        thread.join(0.02)
+    try:
+        yield f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}"
+    finally:
+        server.should_exit = True
+        thread.join(10)

@@ -2,14 +2,11 @@
 
 import base64
 import gzip
-import io
 import json
-import struct
-import zlib
 
 import pytest
-from PIL import Image
 
+from tests.attacks.files.makers import GRAY, png, saved
 from tests.support.servers import cut_body, drip_body, flood_body, hang_up, make_response, send_body, serve
 from tests.support.ward import Ward, get_result, make_png, make_tasks, play
 from viewbox.errors import ConfigError, ToolError
@@ -22,26 +19,14 @@ RETURNS = {"text": "summary", "image": "picture", "mask": "mask", "boxes": ["box
 GOOD = {"summary": "normal", "box": [0, 0, 24, 16], "mask": make_png(), "ratio": 0.5}
 
 
+def encode(content):
+    return base64.b64encode(content).decode()
+
+
 def never_reply(handler):
     """Keeps the connection until the client goes."""
     handler.close_connection = True
     handler.connection.recv(1)
-
-
-def make_bomb():
-    """A PNG of 60,000 x 60,000 pixels in a few kilobytes."""
-    header = struct.pack(">IIBBBBB", 60_000, 60_000, 8, 0, 0, 0, 0)
-    chunks = [(b"IHDR", header), (b"IDAT", zlib.compress(bytes(10_000_000))), (b"IEND", b"")]
-    packed = [
-        struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data)) for kind, data in chunks
-    ]
-    return base64.b64encode(b"\x89PNG\r\n\x1a\n" + b"".join(packed)).decode()
-
-
-def make_other(kind):
-    buffer = io.BytesIO()
-    Image.new("L", (48, 32)).save(buffer, kind)
-    return base64.b64encode(buffer.getvalue()).decode()
 
 
 USELESS = "look gave a reply that cannot be used: "
@@ -91,9 +76,12 @@ FAULTS = {
     "has a mask of half a PNG": ({"mask": make_png()[:40]}, "mask "),
     "has a picture that is a path": ({"picture": "/etc/passwd"}, "picture is "),
     "has a picture that is an address": ({"picture": "http://127.0.0.1:9/a.png"}, "picture is not Base64"),
-    "has a picture of another format": ({"picture": make_other("GIF")}, "picture is a picture of another format"),
-    "has a picture that explodes": ({"picture": make_bomb()}, "picture has more than"),
-    "has a picture of zeros": ({"picture": base64.b64encode(b"\x89PNG\r\n\x1a\n" + bytes(99)).decode()}, "picture "),
+    "has a picture of another format": (
+        {"picture": encode(saved(GRAY, "GIF"))},
+        "is a picture of another format",
+    ),
+    "has a picture that explodes": ({"picture": encode(png(60_000, 60_000))}, "picture has more than"),
+    "has a picture of zeros": ({"picture": encode(b"\x89PNG\r\n\x1a\n" + bytes(99))}, "picture "),
 }
 
 
