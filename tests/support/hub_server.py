@@ -8,8 +8,8 @@ import re
 import threading
 from contextlib import contextmanager
 
+from tests.support.servers import Handler, Server, make_response, run_server, send_bytes
 from tests.support.servers import hang_up as cut
-from tests.support.servers import make_response, send_bytes, serve
 
 __all__ = ["HubServer", "cut", "route", "say", "serve_hub"]  # `cut` is a fault: no answer
 
@@ -59,8 +59,12 @@ class HubServer:
         return say(404, {"error": f"no such page {handler.path}", "detail": "Not found"})
 
 
+class HubHandler(Handler):
+    do_HEAD = Handler.do_GET
+
+
 @contextmanager
 def serve_hub(hub):
-    with serve(lambda body, number: hub.answer) as server:
+    with run_server(Server(lambda body, number: hub.answer, handler=HubHandler)) as server:
         hub.url = server.url.removesuffix("/v1")
         yield hub

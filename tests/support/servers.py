@@ -99,7 +99,7 @@ def flood_body(handler, size=50 * 2**20):
         handler.server.flooded += 65536
 
 
-class _Handler(BaseHTTPRequestHandler):
+class Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
 
     def do_GET(self):
@@ -117,7 +117,7 @@ class _Handler(BaseHTTPRequestHandler):
         except OSError:  # the client has gone
             self.close_connection = True
 
-    do_POST = do_PUT = do_HEAD = do_CONNECT = do_GET
+    do_POST = do_PUT = do_CONNECT = do_GET
 
     def log_message(self, *args): ...
 
@@ -131,8 +131,8 @@ class Server(ThreadingHTTPServer):
     daemon_threads = True
     request_queue_size = 256
 
-    def __init__(self, answer, port=0, by_path=None):
-        super().__init__(("127.0.0.1", port), _Handler)
+    def __init__(self, answer, port=0, by_path=None, handler=Handler):
+        super().__init__(("127.0.0.1", port), handler)
         self.by_path = by_path or {}
         self.answer, self.requests, self.lock, self.flooded = answer, [], threading.Lock(), 0
         self.connections = []
