@@ -6,7 +6,7 @@ from pathlib import Path
 
 from tests.fuzz.mutate import mutate_bytes, mutate_text, mutate_value, write_json
 from tests.support.hostile_rollout import RIGHT, check_outcome, play_hostile
-from tests.support.servers import make_completion
+from tests.support.servers import make_completion, send_raw
 from viewbox.engines.openai.client import EndpointError
 
 CPU_SECONDS = 10.0
@@ -43,7 +43,7 @@ def make_response(chance: random.Random) -> bytes:
 
 
 def check_case(content: bytes, folder: Path) -> None:
-    responses = [_write_raw(text.encode("latin-1")) for text in json.loads(content)]
+    responses = [send_raw(text.encode("latin-1")) for text in json.loads(content)]
     (folder / "run").mkdir()
     try:
         outcome = play_hostile(folder / "run", *responses, tasks=2, hostile=(1,), timeout=TIMEOUT)
@@ -52,13 +52,3 @@ def check_case(content: bytes, folder: Path) -> None:
             return
         raise
     check_outcome(outcome, count=2, hostile=(1,))
-
-
-def _write_raw(response: bytes):
-    """Sends these bytes instead of a response; then the connection is closed."""
-
-    def write(handler):
-        handler.close_connection = True
-        handler.wfile.write(response)
-
-    return write

@@ -8,11 +8,11 @@ import hashlib
 import json
 import re
 import sys
-import threading
 from contextlib import contextmanager
 from dataclasses import dataclass
 
 from tests.support import verifiers_server as scripted
+from tests.support.servers import serve_app
 from viewbox.core.loop import shorten_reply
 from viewbox.core.messages import EMPTY, to_openai_messages
 from viewbox.engines.openai.client import OpenAIGenerator
@@ -272,24 +272,6 @@ def play_openenv(case, folder):
                     break
             plays[number] = Play.of(wire, result.observation.end_reason, result.reward, result.observation.scores)
     return plays
-
-
-@contextmanager
-def serve_app(app):
-    """The address of an application that uvicorn serves on 127.0.0.1."""
-    import uvicorn
-
-    server = uvicorn.Server(uvicorn.Config(app, host="127.0.0.1", port=0, log_level="critical"))
-    thread = threading.Thread(target=server.run, daemon=True)
-    thread.start()
-    while not server.started:
-        assert thread.is_alive()
-        thread.join(0.02)
-    try:
-        yield f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}"
-    finally:
-        server.should_exit = True
-        thread.join(10)
 
 
 def play_inspect_ai(case, folder):

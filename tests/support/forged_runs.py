@@ -1,6 +1,7 @@
 """Runs as a stranger could have made them: any text in config.yaml, any bytes as lines, any file anywhere."""
 
 import json
+import os
 from pathlib import Path
 
 import yaml
@@ -54,3 +55,31 @@ def forge_run(folder, lines=None, config=None, code=False):
 def has_run(folder):
     """Whether the code of a forged run ran."""
     return (Path(folder) / "RAN").exists()
+
+
+# ---------------------------------------------------------------------- what is put in the place of a file
+def link_to(target):
+    return lambda path: path.symlink_to(target)
+
+
+def make_large(path):
+    with path.open("wb") as file:
+        file.truncate(3 * 2**40)
+
+
+def write_text(text):
+    return lambda path: path.write_text(text)
+
+
+HOSTILE = {  # each puts something at a path
+    "a pipe": os.mkfifo,
+    "a device": link_to("/dev/zero"),
+    "the terminal": link_to("/dev/stdin"),
+    "a link out": link_to("/etc/hostname"),
+    "a link to nothing": link_to("/nowhere/at/all"),
+    "a link to itself": lambda path: path.symlink_to(path.name),
+    "a link up": link_to("../../../../../../etc/hostname"),
+    "a folder": Path.mkdir,
+    "3 TB": make_large,
+    "a link to a process": link_to("/proc/self/environ"),
+}

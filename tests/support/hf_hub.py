@@ -4,7 +4,7 @@ import base64
 import hashlib
 import json
 
-from tests.support.hub_server import HubServer, Status, route
+from tests.support.hub_server import HubServer, route, say
 
 REPO = r"/api/(?P<kind>dataset|model)s/(?P<repo>[^/]+/[^/]+)"
 
@@ -15,15 +15,9 @@ class Repo:
     def __init__(self, private):
         self.private, self.commits, self.tags = private, [{}], {}
 
-    def commit(self, files):
-        self.commits.append(dict(files))
-
-    def get_id(self, number):
-        return f"{number:040x}"
-
     @property
     def head(self):
-        return self.get_id(len(self.commits) - 1)
+        return f"{len(self.commits) - 1:040x}"
 
     def resolve(self, revision):
         name = self.tags.get(revision, self.head if revision == "main" else revision)
@@ -48,13 +42,13 @@ class HfHub(HubServer):
         key = (asked.get("type", "model"), f"{asked['organization']}/{asked['name']}")
         private = asked.get("private", asked.get("visibility") == "private")
         if key in self.repos:
-            return Status(409, {"error": "You already created this repo", "url": f"{self.url}/{key[1]}"})
+            return say(409, {"error": "You already created this repo", "url": f"{self.url}/{key[1]}"})
         self.repos[key] = Repo(private)
         folder = "datasets/" if key[0] == "dataset" else ""
         return {"url": f"{self.url}/{folder}{key[1]}", "name": key[1], "id": "1"}
 
     def missing(self):
-        return Status(404, {"error": "Repository not found"}, X_Error_Code="RepoNotFound")
+        return say(404, {"error": "Repository not found"}, X_Error_Code="RepoNotFound")
 
     @route("GET", REPO + "/refs")
     def refs(self, body, kind, repo):
@@ -103,7 +97,7 @@ class HfHub(HubServer):
     @route("PUT", "/lfs/(?P<oid>[0-9a-f]{64})")
     def put(self, body, oid):
         if hashlib.sha256(body).hexdigest() != oid:
-            return Status(400, {"error": "wrong hash"})
+            return say(400, {"error": "wrong hash"})
         self.blobs[oid] = body
         return {}
 
@@ -112,7 +106,7 @@ class HfHub(HubServer):
         found, lines = self.get(kind, repo), [json.loads(line) for line in body.splitlines()]
         parent = next(line["value"] for line in lines if line["key"] == "header").get("parentCommit")
         if parent not in (None, found.head):
-            return Status(412, {"error": "A commit has happened since"})
+            return say(412, {"error": "A commit has happened since"})
         files = dict(found.commits[-1])
         for line in lines:
             value = line["value"]
@@ -122,14 +116,14 @@ class HfHub(HubServer):
                 files[value["path"]] = self.blobs[value["oid"]]
             elif line["key"] == "deletedFile":
                 del files[value["path"]]
-        found.commit(files)
+        found.commits.append(files)
         return {"commitUrl": f"{self.url}/{repo}/commit/{found.head}", "commitOid": found.head, "errors": []}
 
     @route("POST", REPO + "/tag/(?P<revision>[^/?]+)")
     def tag(self, body, kind, repo, revision):
         found, name = self.get(kind, repo), json.loads(body)["tag"]
         if name in found.tags:
-            return Status(409, {"error": f"Tag {name} exists"})
+            return say(409, {"error": f"Tag {name} exists"})
         found.tags[name] = revision
         return {}
 
@@ -137,6 +131,6 @@ class HfHub(HubServer):
     def resolve(self, body, kind, repo, revision, name):
         sha, files = self.get("dataset" if kind else "model", repo).resolve(revision)
         if name not in files:
-            return Status(404, {"error": "no file"}, X_Error_Code="EntryNotFound", X_Repo_Commit=sha)
+            return say(404, {"error": "no file"}, X_Error_Code="EntryNotFound", X_Repo_Commit=sha)
         content = self.change(name, files[name])
-        return Status(200, content, ETag=f'"{hashlib.sha1(content).hexdigest()}"', X_Repo_Commit=sha)
+        return say(200, content, ETag=f'"{hashlib.sha1(content).hexdigest()}"', X_Repo_Commit=sha)

@@ -33,8 +33,30 @@ from viewbox.rollouts.store.reader import load
 TASKS = 5
 HOSTILE = 2  # the task that gets the hostile reply
 RIGHT = json.dumps({"label": "left"})
+LONE = "\ud800"  # half a letter
 # What acts on a terminal: C0 without tab and newline, DEL, C1, bidi marks, line separators; and lone surrogates.
 ACTIVE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
+
+
+def call(arguments="{}", name="search", identity="c1", **more):
+    return {"id": identity, "type": "function", "function": {"name": name, "arguments": arguments}, **more}
+
+
+def reply(message=None, finish="stop", **more):
+    """A completion whose parts may be anything."""
+    message = {"role": "assistant", "content": ""} if message is None else message
+    return {"choices": [{"index": 0, "message": message, "finish_reason": finish}], **more}
+
+
+def calling(*calls, content=None):
+    return reply({"role": "assistant", "content": content, "tool_calls": list(calls)})
+
+
+def nest(depth, kind="list"):
+    value = 1
+    for _ in range(depth):
+        value = [value] if kind == "list" else {"a": value}
+    return value
 
 
 class Finding(BaseModel):

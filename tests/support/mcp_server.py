@@ -3,9 +3,7 @@
 import base64
 import io
 import os
-import socket
 import sys
-import threading
 import time
 from contextlib import contextmanager
 
@@ -62,19 +60,11 @@ def make_server():
 
 @contextmanager
 def serve_mcp():
-    """The address of the server over HTTP, in a thread. Its socket listens already, so nobody needs to wait."""
-    import uvicorn
+    """The address of the server over HTTP, in a thread."""
+    from tests.support.servers import serve_app
 
-    with socket.create_server(("127.0.0.1", 0)) as listening:
-        app = make_server().streamable_http_app()
-        server = uvicorn.Server(uvicorn.Config(app, log_level="error", timeout_graceful_shutdown=1))
-        thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]}, daemon=True)
-        thread.start()
-        try:
-            yield f"http://127.0.0.1:{listening.getsockname()[1]}/mcp"
-        finally:
-            server.should_exit = True
-            thread.join(10)
+    with serve_app(make_server().streamable_http_app()) as url:
+        yield f"{url}/mcp"
 
 
 if __name__ == "__main__":

@@ -14,7 +14,7 @@ import torch
 from accelerate import Accelerator
 from accelerate.state import AcceleratorState, PartialState
 
-from tests.support.tiny_models import FAMILIES, FamilyKit, Kit, Pairs, Strips, Words, build_qwen2_5_processor
+from tests.support.tiny_models import FAMILIES, FamilyKit, Kit, Pairs, Strips, Words
 from viewbox.engines.hf import tiny_model
 from viewbox.engines.hf.model_parts import get_base_model
 from viewbox.engines.scripted import ScriptedGenerator
@@ -59,10 +59,9 @@ def kits(corpus):
 
     @cache
     def kit(name):
-        if name not in FAMILIES:
+        if name != "qwen3_vl":
             return FamilyKit(name)
-        tok = tiny_model.build_tokenizer(corpus, 480)
-        return Kit(name, tiny_model.build_processor(tok) if name == "qwen3_vl" else build_qwen2_5_processor(tok))
+        return Kit(name, tiny_model.build_processor(tiny_model.build_tokenizer(corpus, 480)))
 
     return kit
 

@@ -5,7 +5,7 @@ import io
 import json
 import tarfile
 
-from tests.support.hub_server import HubServer, Status, route
+from tests.support.hub_server import HubServer, route, say
 
 API = "/api/v1/environmentshub"
 
@@ -17,9 +17,6 @@ class PrimeHub(HubServer):
         super().__init__()
         self.environments, self.ids, self.change = {}, {}, lambda kind, content: content
 
-    def wrap(self, value):
-        return {"data": value}
-
     @route("POST", API + "/resolve")
     def resolve(self, body):
         asked = json.loads(body)
@@ -29,7 +26,7 @@ class PrimeHub(HubServer):
             self.ids[f"env{len(self.ids)}"] = name
             self.environments[name] = {"visibility": asked["visibility"], "versions": {}, "wheels": {}, "sources": {}}
         number = next(number for number, one in self.ids.items() if one == name)
-        return self.wrap({"id": number, "created": created, "owner": {"name": asked["owner_slug"]}})
+        return {"data": {"id": number, "created": created, "owner": {"name": asked["owner_slug"]}}}
 
     @route("POST", API + r"/(?P<env>env\d+)/wheels")
     def wheels(self, body, env):
@@ -42,12 +39,12 @@ class PrimeHub(HubServer):
     def begin(self, body, env, kind, key):
         asked = json.loads(body)
         self.environments[self.ids[env]][kind][asked["sha256"]] = {**asked, "content": None, "done": False}
-        return self.wrap({key: asked["sha256"], "upload_url": f"{self.url}/store/{env}/{kind}/{asked['sha256']}"})
+        return {"data": {key: asked["sha256"], "upload_url": f"{self.url}/store/{env}/{kind}/{asked['sha256']}"}}
 
     @route("PUT", "/store/(?P<env>[^/]+)/(?P<kind>[^/]+)/(?P<sha>[0-9a-f]+)")
     def store(self, body, env, kind, sha):
         if hashlib.sha256(body).hexdigest() != sha:
-            return Status(400, {"detail": "wrong hash"})
+            return say(400, {"detail": "wrong hash"})
         self.environments[self.ids[env]][kind][sha]["content"] = body
         return {}
 
@@ -56,40 +53,39 @@ class PrimeHub(HubServer):
         found = self.environments[self.ids[env]]
         one = found["wheels" if kind == "wheels" else "sources"][sha]
         if one["content"] is None:
-            return Status(409, {"detail": "nothing was uploaded"})
+            return say(409, {"detail": "nothing was uploaded"})
         one["done"] = True
         if kind == "versions":
             found["versions"][one["semantic_version"]] = sha
-        return self.wrap({"success": True})
+        return {"data": {"success": True}}
 
     @route("GET", API + "/(?P<owner>[^/]+)/(?P<name>[^/]+)/status")
     def status(self, body, owner, name):
         found = self.environments.get(f"{owner}/{name}")
-        return Status(404, {"detail": "Not found"}) if found is None else self.wrap(
-            {"name": name, "visibility": found["visibility"], "latest_version": None}
-        )  # fmt: skip
+        if found is None:
+            return say(404, {"detail": "Not found"})
+        return {"data": {"name": name, "visibility": found["visibility"], "latest_version": None}}
 
     @route("GET", API + "/(?P<owner>[^/]+)/(?P<name>[^/]+)/versions")
     def list_versions(self, body, owner, name):
         found = self.environments[f"{owner}/{name}"]["versions"]
-        return self.wrap(
-            [{"version": one, "created_at": "2026-01-02T03:04:05", "sha256": sha} for one, sha in found.items()]
-        )
+        listed = [{"version": one, "created_at": "2026-01-02T03:04:05", "sha256": sha} for one, sha in found.items()]
+        return {"data": listed}
 
     @route("GET", API + "/(?P<owner>[^/]+)/(?P<name>[^/]+)/@(?P<version>[^/]+)")
     def details(self, body, owner, name, version):
         found = self.environments[f"{owner}/{name}"]
         sha = found["versions"].get(version)
         if sha is None:
-            return Status(404, {"detail": "Not found"})
+            return say(404, {"detail": "Not found"})
         env = next(number for number, one in self.ids.items() if one == f"{owner}/{name}")
         public = found["visibility"] == "PUBLIC"  # others are built where they are installed
         wheel = next(one for one in found["wheels"].values() if one["semantic_version"] == version)
-        return self.wrap({
+        return {"data": {
             "id": env, "visibility": found["visibility"], "semantic_version": version,
             "package_url": f"{self.url}/source/{env}/{sha}",
             "wheel_url": f"{self.url}/wheel/{env}/{wheel['sha256']}/{wheel['filename']}" if public else None,
-        })  # fmt: skip
+        }}  # fmt: skip
 
     @route("GET", "/source/(?P<env>[^/]+)/(?P<sha>[0-9a-f]+)")
     def source(self, body, env, sha):

@@ -5,6 +5,7 @@ MODE is how it fails at its start; a call of `fail` says how it fails then.
 
 import json
 import os
+import signal
 import sys
 import time
 
@@ -42,67 +43,55 @@ def list_tools(number):
     send(number, result={"tools": [{}] if MODE == "tools of another shape" else tools, **more})
 
 
-def fail(number, how):
-    if how == "a message of 100 MB":
-        send_text(number, "x" * 100 * 2**20)
-    elif how == "rubbish before the reply":
-        write(b"DEBUG: loaded\n\x00\xff{}\n[1, 2\n\n" * 100)
-    elif how == "rubbish without end":
-        while True:
-            write(b"x" * 2**16 + b"\n")
-    elif how == "a line without end":
-        while True:
-            write(b"x" * 2**16)
-    elif how == "messages without end":
-        note = {"jsonrpc": "2.0", "method": "notifications/message", "params": {"level": "info", "data": "x" * 2**14}}
-        while True:
-            write(json.dumps(note).encode() + b"\n")
-    elif how == "errors without end":
-        while True:
-            os.write(2, b"e" * 2**16)
-    elif how == "JSON 100,000 deep":
-        write(b'{"jsonrpc": "2.0", "id": %d, "result": %s}\n' % (number, b"[" * 10**5 + b"]" * 10**5))
-    elif how == "half a message":
-        write(b'{"jsonrpc": "2.0", "id": ')
-        os._exit(0)
-    elif how == "a result of another shape":
-        send(number, result={"content": "text"})
-    elif how == "a result that is a list":
-        send(number, result=[1])
-    elif how == "an error of another shape":
-        send(number, error="no")
-        send_text(number, "late")
-    elif how == "an error":
-        send(number, error={"code": -32000, "message": "out of film"})
-    elif how == "NaN":
-        data = '{"content": [], "structuredContent": {"ratio": NaN, "more": [-Infinity]}}'
-        write(b'{"jsonrpc": "2.0", "id": %d, "result": %s}\n' % (number, data.encode()))
-    elif how == "a refusal in structure":
-        send(number, result={"content": [], "isError": True, "structuredContent": {"code": "RATE_LIMITED"}})
-    elif how == "an embedded text":
-        resource = {"uri": "file:///r.txt", "mimeType": "text/plain", "text": "a nodule of 7 mm"}
-        send(number, result={"content": [{"type": "resource", "resource": resource}]})
-    elif how == "a picture that is none":
-        send(number, result={"content": [{"type": "image", "data": "AAAA", "mimeType": "image/png"}]})
-    elif how == "no reply":
-        time.sleep(600)
-    elif how == "no reply, and no end":
-        import signal
+def repeat(act):
+    while True:
+        act()
 
-        signal.signal(signal.SIGTERM, signal.SIG_IGN)
-        while True:
-            time.sleep(600)
-    elif how == "its death":
-        os._exit(3)
-    elif how == "a reply, then its death":
-        send_text(number, how)
-        os._exit(3)
-    elif how == "the reply of nobody":
-        send(10**6, result={"content": [{"type": "text", "text": "stolen"}]})
-    elif how == "a question":
-        send("q1", method="sampling/createMessage", params={"messages": [], "maxTokens": 10})
-    elif how == "a reply twice":
-        send_text(number, how)
+
+def end(status, last):
+    write(last)
+    os._exit(status)
+
+
+def ignore_end(number):
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    repeat(lambda: time.sleep(600))
+
+
+def give(number, result):
+    write(b'{"jsonrpc": "2.0", "id": %d, "result": %s}\n' % (number, result))
+
+
+NOTE = {"jsonrpc": "2.0", "method": "notifications/message", "params": {"level": "info", "data": "x" * 2**14}}
+RESOURCE = {"uri": "file:///r.txt", "mimeType": "text/plain", "text": "a nodule of 7 mm"}
+PICTURE = {"type": "image", "data": "AAAA", "mimeType": "image/png"}
+REFUSED = {"content": [], "isError": True, "structuredContent": {"code": "RATE_LIMITED"}}
+FAULTS = {  # before the reply
+    "rubbish before the reply": lambda n: write(b"DEBUG: loaded\n\x00\xff{}\n[1, 2\n\n" * 100),
+    "rubbish without end": lambda n: repeat(lambda: write(b"x" * 2**16 + b"\n")),
+    "messages without end": lambda n: repeat(lambda: write(json.dumps(NOTE).encode() + b"\n")),
+    "errors without end": lambda n: repeat(lambda: os.write(2, b"e" * 2**16)),
+    "JSON 100,000 deep": lambda n: give(n, b"[" * 10**5 + b"]" * 10**5),
+    "half a message": lambda n: end(0, b'{"jsonrpc": "2.0", "id": '),
+    "a result of another shape": lambda n: send(n, result={"content": "text"}),
+    "a result that is a list": lambda n: send(n, result=[1]),
+    "an error": lambda n: send(n, error={"code": -32000, "message": "out of film"}),
+    "NaN": lambda n: give(n, b'{"content": [], "structuredContent": {"ratio": NaN, "more": [-Infinity]}}'),
+    "a refusal in structure": lambda n: send(n, result=REFUSED),
+    "an embedded text": lambda n: send(n, result={"content": [{"type": "resource", "resource": RESOURCE}]}),
+    "a picture that is none": lambda n: send(n, result={"content": [PICTURE]}),
+    "no reply": lambda n: time.sleep(600),
+    "no reply, and no end": ignore_end,
+    "its death": lambda n: os._exit(3),
+    "a reply, then its death": lambda n: send_text(n, "a reply, then its death") or os._exit(3),
+    "the reply of nobody": lambda n: send_text(10**6, "stolen"),
+    "a question": lambda n: send("q1", method="sampling/createMessage", params={"messages": [], "maxTokens": 10}),
+    "a reply twice": lambda n: send_text(n, "a reply twice"),
+}
+
+
+def fail(number, how):
+    FAULTS[how](number)
     send_text(number, how)
 
 
@@ -110,9 +99,7 @@ if MODE == "ends":
     sys.exit("no licence was found")
 if MODE == "hangs":
     time.sleep(600)
-if MODE == "rubbish without end":
-    fail(0, MODE)
-if MODE == "errors without end":
+if MODE in FAULTS:
     fail(0, MODE)
 for line in sys.stdin:
     message = json.loads(line)

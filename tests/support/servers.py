@@ -34,7 +34,24 @@ def send_bytes(code, content, **headers):
         for name, value in {"Content-Length": len(content), **headers}.items():
             handler.send_header(name.replace("_", "-"), str(value))
         handler.end_headers()
-        handler.wfile.write(content)
+        if handler.command != "HEAD":
+            handler.wfile.write(content)
+
+    return send
+
+
+def send_body(text, **headers):
+    """A 200 with this text, lone surrogates and all, or these bytes."""
+    return send_bytes(200, text if isinstance(text, bytes) else text.encode("utf-8", "surrogatepass"), **headers)
+
+
+def send_raw(*parts):
+    """These bytes in place of a response; then the connection is closed."""
+
+    def send(handler):
+        handler.close_connection = True
+        for part in parts:
+            handler.wfile.write(part)
 
     return send
 
@@ -64,6 +81,14 @@ def drip_body(handler):
         time.sleep(0.05)
 
 
+def send_hints(handler):
+    """Sends informational responses without end."""
+    handler.close_connection = True
+    while True:
+        handler.wfile.write(b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Early Hints\r\n\r\n")
+        time.sleep(0.01)
+
+
 def flood_body(handler, size=50 * 2**20):
     """Sends a body of 50 MB; `handler.server.flooded` counts the bytes that the client took."""
     handler.send_response(200)
@@ -74,15 +99,14 @@ def flood_body(handler, size=50 * 2**20):
         handler.server.flooded += 65536
 
 
-class _Handler(BaseHTTPRequestHandler):
+class Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
 
     def do_GET(self):
-        self.do_POST()
-
-    def do_POST(self):
-        length = int(self.headers.get("Content-Length") or 0)
-        body = json.loads(self.rfile.read(length)) if length else None
+        self.content = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+        body = None
+        with suppress(ValueError):  # an upload is no JSON
+            body = json.loads(self.content)
         with self.server.lock:
             number = len(self.server.requests)
             self.server.requests.append({"path": self.path, "headers": dict(self.headers), "body": body})
@@ -92,6 +116,8 @@ class _Handler(BaseHTTPRequestHandler):
             (answer if callable(answer) else make_response(200, answer))(self)
         except OSError:  # the client has gone
             self.close_connection = True
+
+    do_POST = do_PUT = do_CONNECT = do_GET
 
     def log_message(self, *args): ...
 
@@ -105,8 +131,8 @@ class Server(ThreadingHTTPServer):
     daemon_threads = True
     request_queue_size = 256
 
-    def __init__(self, answer, port=0, by_path=None):
-        super().__init__(("127.0.0.1", port), _Handler)
+    def __init__(self, answer, port=0, by_path=None, handler=Handler):
+        super().__init__(("127.0.0.1", port), handler)
         self.by_path = by_path or {}
         self.answer, self.requests, self.lock, self.flooded = answer, [], threading.Lock(), 0
         self.connections = []
@@ -156,3 +182,23 @@ def run_server(server):
 def make_script(*answers):
     """An `answer` that returns these one after the other, and then always the last one."""
     return lambda body, number: answers[min(number, len(answers) - 1)]
+
+
+@contextmanager
+def serve_app(app):
+    """The address of an application that uvicorn serves on 127.0.0.1."""
+    import uvicorn
+
+    server = uvicorn.Server(
+        uvicorn.Config(app, host="127.0.0.1", port=0, log_level="critical", timeout_graceful_shutdown=1)
+    )
+    thread = threading.Thread(target=server.run, daemon=True)
+    thread.start()
+    while not server.started:
+        assert thread.is_alive()
+        thread.join(0.02)
+    try:
+        yield f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}"
+    finally:
+        server.should_exit = True
+        thread.join(10)

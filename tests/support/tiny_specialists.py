@@ -9,6 +9,16 @@ from tokenizers.pre_tokenizers import Whitespace
 from tokenizers.processors import TemplateProcessing
 
 LABELS = ["clear", "opacity", "effusion"]
+SIZES = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 64}
+
+
+def build_swin(*stages):
+    sizes = {"image_size": 64, "embed_dim": 8, "depths": [1] * 4, "num_heads": [1] * 4, "window_size": 2}
+    return transformers.SwinConfig(**sizes, out_features=[f"stage{number}" for number in stages])
+
+
+def name_labels(labels):
+    return {"id2label": dict(enumerate(labels)), "label2id": {label: i for i, label in enumerate(labels)}}
 
 
 def draw(seed=0, size=(48, 32), color=False):
@@ -34,18 +44,18 @@ def save(folder, model, processor):
 
 def save_vit(folder, labels=LABELS, problem_type=None, seed=0, **config):
     """A classifier of 32 x 32 pixels."""
-    sizes = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 64}
-    named = {"id2label": dict(enumerate(labels)), "label2id": {label: i for i, label in enumerate(labels)}}
-    made = transformers.ViTConfig(image_size=32, patch_size=8, problem_type=problem_type, **sizes, **named, **config)
+    made = transformers.ViTConfig(
+        image_size=32, patch_size=8, problem_type=problem_type, **SIZES, **name_labels(labels), **config
+    )
     processor = transformers.ViTImageProcessor(size={"height": 32, "width": 32})
     return save(folder, widen(transformers.ViTForImageClassification(made), seed), processor)
 
 
 def save_yolos(folder, labels=LABELS, seed=0):
     """A detector of 8 boxes."""
-    sizes = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 64}
-    named = {"id2label": dict(enumerate(labels)), "label2id": {label: i for i, label in enumerate(labels)}}
-    config = transformers.YolosConfig(image_size=[32, 48], patch_size=8, num_detection_tokens=8, **sizes, **named)
+    config = transformers.YolosConfig(
+        image_size=[32, 48], patch_size=8, num_detection_tokens=8, **SIZES, **name_labels(labels)
+    )
     processor = transformers.YolosImageProcessor(size={"shortest_edge": 32, "longest_edge": 48})
     return save(folder, widen(transformers.YolosForObjectDetection(config), seed), processor)
 
@@ -67,18 +77,14 @@ def build_clip_tokenizer(words=("opacity", "clear", "left", "right")):
 def save_owlvit(folder, seed=0):
     """A grounder of 36 boxes."""
     tokenizer = build_clip_tokenizer()
-    sizes = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 64}
     config = transformers.OwlViTConfig(
-        text_config={"vocab_size": len(tokenizer), "max_position_embeddings": 16, **sizes, "eos_token_id": 2},
-        vision_config={"image_size": 48, "patch_size": 8, **sizes},
+        text_config={"vocab_size": len(tokenizer), "max_position_embeddings": 16, **SIZES, "eos_token_id": 2},
+        vision_config={"image_size": 48, "patch_size": 8, **SIZES},
         projection_dim=32,
     )
     images = transformers.OwlViTImageProcessor(size={"height": 48, "width": 48}, crop_size={"height": 48, "width": 48})
-    return save(
-        folder,
-        widen(transformers.OwlViTForObjectDetection(config), seed),
-        transformers.OwlViTProcessor(images, tokenizer),
-    )
+    processor = transformers.OwlViTProcessor(images, tokenizer)
+    return save(folder, widen(transformers.OwlViTForObjectDetection(config), seed), processor)
 
 
 def save_grounding_dino(folder, words=("opacity", "clear", "left", "right"), seed=0):
@@ -92,11 +98,8 @@ def save_grounding_dino(folder, words=("opacity", "clear", "left", "right"), see
         tokenizer_object=core, sep_token="[SEP]", mask_token="[MASK]", **names
     )
     sizes = {"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 32}
-    stages = [f"stage{number}" for number in range(2, 5)]
     config = transformers.GroundingDinoConfig(
-        backbone_config=transformers.SwinConfig(
-            image_size=64, embed_dim=8, depths=[1] * 4, num_heads=[1] * 4, window_size=2, out_features=stages
-        ),
+        backbone_config=build_swin(2, 3, 4),
         text_config=transformers.BertConfig(vocab_size=len(tokens), max_position_embeddings=32, **sizes),
         d_model=32,
         encoder_layers=1,
@@ -110,11 +113,8 @@ def save_grounding_dino(folder, words=("opacity", "clear", "left", "right"), see
         disable_custom_kernels=True,
     )
     images = transformers.GroundingDinoImageProcessor(size={"shortest_edge": 64, "longest_edge": 96})
-    return save(
-        folder,
-        widen(transformers.GroundingDinoForObjectDetection(config), seed),
-        transformers.GroundingDinoProcessor(images, tokenizer),
-    )
+    processor = transformers.GroundingDinoProcessor(images, tokenizer)
+    return save(folder, widen(transformers.GroundingDinoForObjectDetection(config), seed), processor)
 
 
 GEMMA = ["<pad>", "<eos>", "<bos>", "<unk>", "<start_of_image>", "<end_of_image>", "<image_soft_token>"]
@@ -134,7 +134,6 @@ def save_gemma3(folder, words=("user", "model", "opacity", "is", "it", "left", "
     marks = {"boi_token": GEMMA[4], "eoi_token": GEMMA[5], "image_token": GEMMA[6]}
     named = {"pad_token": "<pad>", "eos_token": "<eos>", "bos_token": "<bos>", "unk_token": "<unk>"}
     tokenizer = transformers.PreTrainedTokenizerFast(tokenizer_object=core, extra_special_tokens=marks, **named)
-    sizes = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2, "num_attention_heads": 2}
     config = transformers.Gemma3Config(
         text_config={
             "vocab_size": len(tokens),
@@ -145,9 +144,9 @@ def save_gemma3(folder, words=("user", "model", "opacity", "is", "it", "left", "
             "pad_token_id": 0,
             "eos_token_id": 1,
             "bos_token_id": 2,
-            **sizes,
+            **SIZES,
         },
-        vision_config={"image_size": 32, "patch_size": 8, **sizes},
+        vision_config={"image_size": 32, "patch_size": 8, **SIZES},
         mm_tokens_per_image=4,
         boi_token_index=4,
         eoi_token_index=5,
@@ -160,10 +159,9 @@ def save_gemma3(folder, words=("user", "model", "opacity", "is", "it", "left", "
 
 def save_segformer(folder, labels=("background", "lung", "heart"), seed=0):
     """A semantic segmenter, whose masks are a quarter as wide as its pictures of 32 x 32."""
-    named = {"id2label": dict(enumerate(labels)), "label2id": {label: i for i, label in enumerate(labels)}}
     config = transformers.SegformerConfig(
         num_encoder_blocks=2, depths=[1, 1], sr_ratios=[2, 1], hidden_sizes=[16, 32], patch_sizes=[7, 3],
-        strides=[4, 2], num_attention_heads=[1, 2], mlp_ratios=[2, 2], decoder_hidden_size=32, **named,
+        strides=[4, 2], num_attention_heads=[1, 2], mlp_ratios=[2, 2], decoder_hidden_size=32, **name_labels(labels),
     )  # fmt: skip
     processor = transformers.SegformerImageProcessor(size={"height": 32, "width": 32})
     return save(folder, widen(transformers.SegformerForSemanticSegmentation(config), seed), processor)
@@ -171,26 +169,12 @@ def save_segformer(folder, labels=("background", "lung", "heart"), seed=0):
 
 def save_sam(folder, seed=0):
     """A promptable segmenter of pictures of 64 x 64."""
+    looks = {"output_channels": 16, "image_size": 64, "patch_size": 8, "window_size": 4, "global_attn_indexes": [1]}
+    looks |= {"mlp_dim": 64, "num_pos_feats": 8}
     config = transformers.SamConfig(
-        vision_config={
-            "hidden_size": 32,
-            "output_channels": 16,
-            "num_hidden_layers": 2,
-            "num_attention_heads": 2,
-            "image_size": 64,
-            "patch_size": 8,
-            "window_size": 4,
-            "global_attn_indexes": [1],
-            "mlp_dim": 64,
-            "num_pos_feats": 8,
-        },
+        vision_config={"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, **looks},
         prompt_encoder_config={"hidden_size": 16, "image_size": 64, "patch_size": 8},
-        mask_decoder_config={
-            "hidden_size": 16,
-            "mlp_dim": 32,
-            "num_attention_heads": 2,
-            "iou_head_hidden_dim": 16,
-        },
+        mask_decoder_config={"hidden_size": 16, "mlp_dim": 32, "num_attention_heads": 2, "iou_head_hidden_dim": 16},
     )
     images = transformers.SamImageProcessor(
         size={"longest_edge": 64},
@@ -203,12 +187,8 @@ def save_sam(folder, seed=0):
 
 def save_mask2former(folder, labels=("lung", "heart"), seed=0):
     """A segmenter of objects, at most 6."""
-    named = {"id2label": dict(enumerate(labels)), "label2id": {label: i for i, label in enumerate(labels)}}
-    stages = [f"stage{number}" for number in range(1, 5)]
     config = transformers.Mask2FormerConfig(
-        backbone_config=transformers.SwinConfig(
-            image_size=64, embed_dim=8, depths=[1] * 4, num_heads=[1] * 4, window_size=2, out_features=stages
-        ),
+        backbone_config=build_swin(1, 2, 3, 4),
         feature_size=32,
         mask_feature_size=32,
         hidden_dim=32,
@@ -218,7 +198,7 @@ def save_mask2former(folder, labels=("lung", "heart"), seed=0):
         dim_feedforward=32,
         num_attention_heads=2,
         num_queries=6,
-        **named,
+        **name_labels(labels),
     )
     processor = transformers.Mask2FormerImageProcessor(size={"height": 64, "width": 64}, num_labels=len(labels))
     return save(folder, widen(transformers.Mask2FormerForUniversalSegmentation(config), seed), processor)

@@ -3,7 +3,6 @@
 import asyncio
 import re
 import socket
-import threading
 from contextlib import suppress
 from pathlib import Path
 
@@ -258,54 +257,24 @@ def test_the_key_does_not_follow_a_redirect(code):
     assert other.requests == []
 
 
-class Proxy:
-    """A proxy of which only the first bytes it gets are kept."""
-
-    def __enter__(self):
-        self.socket = socket.create_server(("127.0.0.1", 0))
-        self.got = []
-        self.thread = threading.Thread(target=self.listen, daemon=True)
-        self.thread.start()
-        return self
-
-    def listen(self):
-        while True:
-            try:
-                connection, _ = self.socket.accept()
-            except OSError:
-                return
-            with connection:
-                connection.settimeout(2)
-                self.got.append(connection.recv(65536))
-                connection.sendall(b"HTTP/1.1 502 Bad Gateway\r\nContent-Length: 0\r\n\r\n")
-
-    def __exit__(self, *_):
-        self.socket.close()
-
-    @property
-    def url(self):
-        return f"http://127.0.0.1:{self.socket.getsockname()[1]}"
-
-
 @pytest.mark.parametrize("variable", ["HTTPS_PROXY", "https_proxy", "ALL_PROXY"])
 def test_a_proxy_of_the_environment_sees_no_key(variable, monkeypatch):
     for name in ("NO_PROXY", "no_proxy"):
         monkeypatch.delenv(name, raising=False)
-    with Proxy() as proxy:
+    with serve(lambda body, number: make_response(502)) as proxy:
         monkeypatch.setenv(variable, proxy.url)
         (episode,) = play("https://api.example.org/v1", api_key=KEY, attempts=1)
     assert episode.end_reason == "error"
-    assert proxy.got
-    assert proxy.got[0].startswith(b"CONNECT api.example.org:443 ")
-    assert not [got for got in proxy.got if KEY.encode() in got]
+    assert proxy.requests[0]["path"] == "api.example.org:443"  # CONNECT
+    assert KEY not in str(proxy.requests)
 
 
 def test_requests_to_this_machine_use_no_proxy(monkeypatch):
-    with Proxy() as proxy, serve(make_script(make_completion(RIGHT))) as server:
+    with serve(dict) as proxy, serve(make_script(make_completion(RIGHT))) as server:
         for variable in ("HTTP_PROXY", "http_proxy", "ALL_PROXY", "HTTPS_PROXY"):
             monkeypatch.setenv(variable, proxy.url)
         assert play(server.url, api_key=KEY)[0].end_reason == "answered"
-    assert proxy.got == []
+    assert proxy.connections == []
     assert len(server.requests) == 1
 
 

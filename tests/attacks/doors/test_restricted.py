@@ -7,11 +7,9 @@ Each way is also tried with an environment that is not restricted, to show that 
 import asyncio
 import contextlib
 import functools
-import importlib.metadata
 import json
 import os
 import re
-import signal
 import socket
 import sys
 from types import SimpleNamespace
@@ -21,6 +19,7 @@ import yaml
 from msgspec.structs import replace
 
 from tests.support.servers import make_completion, serve
+from tests.support.verifiers_command import run_command
 from viewbox.configs.sections import LogSection
 from viewbox.engines.generator import Conversation
 from viewbox.engines.openai.client import OpenAIGenerator
@@ -42,6 +41,7 @@ from viewbox.rollouts.scoring.rescore import score_run
 from viewbox.rollouts.scoring.saved_run import SavedRun
 from viewbox.rollouts.store.reader import load
 from viewbox.rollouts.store.writer import EpisodeWriter
+from viewbox.tools import Tool
 from viewbox.training.reporting import tracking
 from viewbox.utils.frozen import FrozenDict
 
@@ -72,9 +72,9 @@ def elsewhere(monkeypatch):
 
     monkeypatch.setattr(socket, "getaddrinfo", getaddrinfo)
     reply = {**json.loads(RIGHT), "score": 1}
-    with serve(lambda body, number: VERDICT if "judge" in body["model"] else make_completion(json.dumps(reply))) as one:
-        server = one
-        server.away = one.url.replace("127.0.0.1", "0.0.0.0")
+    answer = lambda body, number: VERDICT if "judge" in body["model"] else make_completion(json.dumps(reply))  # noqa: E731
+    with serve(answer) as server:
+        server.away = server.url.replace("127.0.0.1", "0.0.0.0")
         yield server
 
 
@@ -311,16 +311,8 @@ def played(tmp_path, monkeypatch):
     mixed = play_first(make("mixture", environments=MIXED))
     mute = replace(free, info={name: value for name, value in free.info.items() if name != "restricted"})
     digits, own, kept = map(play_first, (Digits(), Free(), Scans()))  # the last two are registered nowhere
-    return SimpleNamespace(
-        free=free,
-        restricted=restricted,
-        mixed=mixed,
-        mute=mute,
-        digits=digits,
-        own=own,
-        kept=kept,
-        imported=Episode(Task("a")),
-    )
+    episodes = {"free": free, "restricted": restricted, "mixed": mixed, "mute": mute, "digits": digits, "own": own}
+    return SimpleNamespace(**episodes, kept=kept, imported=Episode(Task("a")))
 
 
 ALL = {"push", "judge", "weights"}
@@ -384,73 +376,54 @@ def ask(elsewhere, text):
     return reply()
 
 
-def with_a_user(cls, elsewhere):
-    class Talks(cls):
+def make_asking(cls, elsewhere):
+    """Environments of which one part asks elsewhere."""
+
+    class Asks(cls):
         async def on_answer(self, state, answer):
             return await ask(elsewhere, f"The answer is {answer}.")
 
-    return Talks()
-
-
-def with_a_blocking_user(cls, elsewhere):
-    class Talks(cls):
+    class Blocks(cls):
         def on_answer(self, state, answer):
             return judge(elsewhere).explain(answer, {"label": "one"})
 
-    return Talks()
-
-
-def with_a_tool(cls, elsewhere):
-    def second_opinion(question: str) -> str:
-        """Ask a colleague."""
-        return asyncio.run(ask(elsewhere, question))
-
-    return cls(tools=[second_opinion])
-
-
-def with_an_async_tool(cls, elsewhere):
-    async def second_opinion(question: str) -> str:
-        """Ask a colleague."""
-        return await ask(elsewhere, question)
-
-    return cls(tools=[second_opinion])
-
-
-def with_a_check(cls, elsewhere):
     class Checks(cls):
         def validate_answer(self, answer, task):
             return judge(elsewhere).explain(answer, {"label": "one"}) and None
 
-    return Checks()
+    def second_opinion(question: str) -> str:
+        """Ask a colleague."""
+        return asyncio.run(ask(elsewhere, question))
+
+    async def ask_second(question: str) -> str:
+        """Ask a colleague."""
+        return await ask(elsewhere, question)
+
+    tools = (second_opinion, Tool.from_function(ask_second, name="second_opinion"))
+    asking = (Asks, Blocks, Checks, *(functools.partial(cls, tools=[tool]) for tool in tools))
+    return dict(zip(ASKING, asking, strict=True))
 
 
-OTHERS = [with_a_user, with_a_blocking_user, with_a_tool, with_an_async_tool, with_a_check]
+ASKING = ("a user", "a blocking user", "a check", "a tool", "an async tool")
 
 
 @BOTH
-@pytest.mark.parametrize(("make", "many"), [*((make, True) for make in OTHERS), (with_a_tool, False)])
-def test_no_other_part_of_an_environment_sends_elsewhere(cls, make, many, elsewhere, caplog):
-    env = make(cls, elsewhere)
-    call = '```json\n{"name": "second_opinion", "arguments": {"question": "?"}}\n```'
-    said = iter([call if "tool" in make.__name__ else RIGHT, *[RIGHT] * 9])
+@pytest.mark.parametrize(("part", "many"), [*((part, True) for part in ASKING), ("a tool", False)])
+def test_no_other_part_of_an_environment_sends_elsewhere(cls, part, many, elsewhere, caplog):
+    env = make_asking(cls, elsewhere)[part]()
+    call = Reply("", (ToolCall("a", "second_opinion", FrozenDict({"question": "?"})),), "tool_calls")
+    said = iter([*([call] if "tool" in part else []), *[RIGHT] * 9])
 
     def policy(messages):
-        text = next(said)
-        if text == call:
-            return env_call(env)
-        return text
+        return next(said)
 
-    if cls.restricted and "tool" in make.__name__ and not many:  # the fault names the type; the log has the reason
+    if cls.restricted and part == "a tool" and not many:  # the fault names the type; the log has the reason
         with pytest.raises(ToolFault, match=r"^second_opinion failed \(ConfigError\)$"):
             env.play(env.tasks[0], policy)
         assert "its data is restricted to this machine" in caplog.text
     else:
         attempt(lambda: play(env, policy) if many else env.play(env.tasks[0], policy))
     arrives(elsewhere, cls)
-
-
-def env_call(env):
-    return Reply("", (ToolCall("a", "second_opinion", FrozenDict({"question": "?"})),), "tool_calls")
 
 
 # ---------------------------------------------------------------------- verifiers
@@ -467,27 +440,6 @@ __all__ = ["WardTaskset", "ViewboxEnv", "ViewboxHarness"]
 """
 
 
-def evaluate(monkeypatch, folder, name, url, *more):
-    """`vf-eval` in this process."""
-    (installed,) = importlib.metadata.entry_points(group="console_scripts", name="vf-eval")
-    handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
-    for key in [key for key in os.environ if key.startswith("PRIME_")]:
-        monkeypatch.delenv(key)
-    monkeypatch.setenv("PRIME_RUNS_MODE", "")
-    monkeypatch.setenv("HOME", str(folder))
-    monkeypatch.setenv("VF_RUN_ID", "")
-    monkeypatch.delenv("VF_RUN_ID")
-    given = [name, "--model", "m", "--client.base-url", url, "--no-rich", "-n", "1", "-o", str(folder / "out"), *more]
-    monkeypatch.setattr(sys, "argv", ["vf-eval", *given])
-    try:
-        installed.load()()
-    finally:
-        for number, handler in handlers.items():
-            signal.signal(number, handler)
-    (saved,) = (folder / "out").rglob("traces.jsonl")
-    return saved.read_text()
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize(("module", "away"), [("hospital", True), ("hospital", False), ("open_house", True)])
 def test_verifiers_sends_no_image_elsewhere(monkeypatch, hospital, elsewhere, module, away):
@@ -496,12 +448,15 @@ def test_verifiers_sends_no_image_elsewhere(monkeypatch, hospital, elsewhere, mo
     (hospital / f"{name}.py").write_text(TASKSET.format(module=module))
     push = [] if module == "hospital" else ["--no-push"]  # it is on by default
     url = elsewhere.away if away else elsewhere.url
-    saved = evaluate(monkeypatch, hospital, name.replace("_", "-"), url, *push)
+    given = [name.replace("_", "-"), "--model", "m", "--client.base-url", url, "--no-rich", "-n", "1", *push]
+    monkeypatch.delenv("PRIME_RUNS_MODE", raising=False)  # the adapter sets it
+    run_command("vf-eval", *given, "-o", hospital / "out", path=hospital, cwd=hospital)
+    (saved,) = (hospital / "out").rglob("traces.jsonl")
     if module == "hospital":
         assert os.environ["PRIME_RUNS_MODE"] == "disabled"
     if module == "hospital" and away:
         assert elsewhere.connections == []
-        assert "verifiers sends its images to http://0.0.0.0" in saved
+        assert "verifiers sends its images to http://0.0.0.0" in saved.read_text()
     else:
         assert "data:image/png" in json.dumps(elsewhere.bodies)
 

@@ -7,7 +7,7 @@ import time
 import httpx
 import pytest
 
-from tests.support.servers import cut_body, drip_body, flood_body, hang_up, send_bytes, serve
+from tests.support.servers import cut_body, drip_body, flood_body, hang_up, send_bytes, send_hints, send_raw, serve
 from tests.support.tls_server import Authority, StandIn, serve_tls
 from viewbox.errors import ConfigError
 from viewbox.network.connection import Connection
@@ -89,6 +89,10 @@ def test_no_error_repeats_the_query_which_may_hold_a_key(secret):
 
 
 # ---------------------------------------------------------------------- requests
+def say_a(body, number):
+    return send_bytes(200, b"a")
+
+
 def fetch(transport, url=URL, **settings):
     settings = {"attempts": 1, "attempt_timeout": 5, "is_known": True, **settings}
 
@@ -149,7 +153,7 @@ def test_addresses_inside_are_not_public_and_others_are():
 
 @pytest.mark.parametrize("addresses", [["10.0.0.1"], [PUBLIC, "::1"], [PUBLIC, PUBLIC, "127.0.0.1", PUBLIC]])
 def test_a_name_that_leads_inside_is_refused_and_nothing_is_sent(tmp_path, addresses):
-    with serve_tls(tmp_path, lambda body, number: send_bytes(200, b"a"), HOST) as server:
+    with serve_tls(tmp_path, say_a, HOST) as server:
         transport = StandIn(HOST, {HOST: server}, {HOST: addresses})
         with pytest.raises(RequestError, match=r"leads to .*; allowed: names with public addresses only"):
             fetch(transport, attempts=3)
@@ -173,7 +177,7 @@ def test_a_name_is_looked_up_once_and_the_judged_address_is_connected_to(tmp_pat
             self.asked += 1
             return [PUBLIC] if self.asked == 1 else ["127.0.0.1"]
 
-    with serve_tls(tmp_path, lambda body, number: send_bytes(200, b"a"), HOST) as server:
+    with serve_tls(tmp_path, say_a, HOST) as server:
         transport = Changing(HOST, {HOST: server})
         assert fetch(transport) == b"a"
         assert transport.asked == 1
@@ -184,7 +188,7 @@ def test_a_name_is_looked_up_once_and_the_judged_address_is_connected_to(tmp_pat
 
 @pytest.mark.parametrize("first", ["130.14.29.9", "2607:f220:41e:4290::110"])
 def test_the_next_address_of_a_name_is_tried_if_the_first_does_not_answer(tmp_path, first):
-    with serve_tls(tmp_path, lambda body, number: send_bytes(200, b"a"), HOST) as server, serve(dict) as closed:
+    with serve_tls(tmp_path, say_a, HOST) as server, serve(dict) as closed:
         transport = StandIn(HOST, {HOST: server}, {HOST: [first, PUBLIC]})
         transport.ports[first] = closed.server_port
         closed.shutdown()
@@ -223,25 +227,11 @@ def drip_headers(handler):
         time.sleep(0.05)
 
 
-def send_hints_forever(handler):
-    while True:
-        handler.wfile.write(b"HTTP/1.1 103 Early Hints\r\n\r\n")
-        time.sleep(0.01)
-
-
-@pytest.mark.parametrize("answer", [drip_body, drip_headers, send_hints_forever])
+@pytest.mark.parametrize("answer", [drip_body, drip_headers, send_hints])
 def test_a_slow_server_costs_the_time_limit_only(tmp_path, answer):
     started = time.monotonic()
     assert "no whole reply within 0.5 s" in str(refuse(tmp_path, answer, attempt_timeout=0.5))
     assert time.monotonic() - started < 5
-
-
-def send_raw(text):
-    def send(handler):
-        handler.wfile.write(text)
-        handler.close_connection = True
-
-    return send
 
 
 BROKEN = {
@@ -264,7 +254,7 @@ def test_after_a_broken_response_there_is_another_attempt(tmp_path, name):
 @pytest.mark.parametrize(("name", "authority"), [(OTHER, None), (HOST, Authority())])
 def test_a_server_that_cannot_prove_its_name_is_refused(tmp_path, name, authority):
     with (
-        serve_tls(tmp_path, lambda body, number: send_bytes(200, b"a"), name, authority=authority) as server,
+        serve_tls(tmp_path, say_a, name, authority=authority) as server,
         pytest.raises(RequestError, match="CERTIFICATE_VERIFY_FAILED"),
     ):
         fetch(StandIn(HOST, {HOST: server}))
@@ -281,7 +271,7 @@ def test_the_environment_adds_no_authority_and_no_proxy(tmp_path, monkeypatch):
             monkeypatch.setenv(variable, proxy.url)
         assert fetch_from(tmp_path, send_bytes(200, b"a")) == b"a"
     assert proxy.connections == []
-    with serve_tls(tmp_path, lambda body, number: send_bytes(200, b"a"), HOST, authority=other) as server:
+    with serve_tls(tmp_path, say_a, HOST, authority=other) as server:
         usual = StandIn(HOST, {HOST: server})
         PublicTransport.__init__(usual, HOST)  # with the usual authorities
         with pytest.raises(RequestError, match="CERTIFICATE_VERIFY_FAILED"):

@@ -191,13 +191,14 @@ def make_tiff():
         yield f"{samples} samples", changed(t277=(3, [samples]))
     for compression in (0, 2, 3, 5, 6, 7, 8, 32773, 34712, 34925, 50000, 50001, 65535):
         yield f"compression {compression}", changed(t259=(3, [compression]))
+    large = {"t256": (4, [30_000]), "t257": (4, [30_000])}
     for name, compression, packed in (
         ("deflate", 8, zlib.compress(bytes(10**8))),
         ("packbits", 32773, b"\x81\0" * 200_000),
         ("LZW", 5, b"\x80\x00" * 50_000),
     ):
-        options = {"t256": (4, [30_000]), "t257": (4, [30_000]), "t278": (4, [30_000]), "t279": (4, [len(packed)])}
-        yield f"{name} strip inflates", changed(t259=(3, [compression]), pixels=packed, **options)
+        strip = {"t278": (4, [30_000]), "t279": (4, [len(packed)])}
+        yield f"{name} strip inflates", changed(t259=(3, [compression]), pixels=packed, **large, **strip)
     yield "strip of 4 GiB", changed(t279=(4, [2**32 - 1]))
     yield "strip beyond the file", changed(t273=(4, [2**31]))
     yield "a million strips are promised", changed(t273=(4, (10**6, b"\x08\0\0\0")), t279=(4, (10**6, b"\x08\0\0\0")))
@@ -208,10 +209,7 @@ def make_tiff():
     tiles = {"t273": None, "t279": None, "t278": None, "t324": (4, [8]), "t325": (4, [204])}
     for side in (0, 1, 16, 65536, 2**31):
         yield f"tiles of {side}", changed(**tiles, t322=(4, [side]), t323=(4, [side]))
-    yield (
-        "tiles of 1 in a large picture",
-        changed(**tiles, t322=(4, [1]), t323=(4, [1]), t256=(4, [30_000]), t257=(4, [30_000])),
-    )
+    yield "tiles of 1 in a large picture", changed(**tiles, **large, t322=(4, [1]), t323=(4, [1]))
     yield "orientation 99", changed(t274=(3, [99]))
     for photometric in (0, 2, 3, 4, 5, 6, 8, 32803, 65535):
         yield f"photometric {photometric}", changed(t262=(3, [photometric]))
@@ -279,10 +277,8 @@ def make_webp():
     yield "RIFF of 4 GiB", b"RIFF\xff\xff\xff\xff" + lossy[8:]
     yield "RIFF of nothing", b"RIFF\0\0\0\0" + lossy[8:]
     yield "EXIF is noise", riff((b"VP8X", b"\x08" + small[1:]), (b"VP8L", lossless[20:]), (b"EXIF", b"\xff" * 999))
-    yield (
-        "color profile is noise",
-        riff((b"VP8X", b"\x20" + small[1:]), (b"ICCP", b"\xff" * 999), (b"VP8L", lossless[20:])),
-    )
+    profile = (b"ICCP", b"\xff" * 999)
+    yield "color profile is noise", riff((b"VP8X", b"\x20" + small[1:]), profile, (b"VP8L", lossless[20:]))
     yield "alpha is noise", riff((b"VP8X", b"\x10" + small[1:]), (b"ALPH", b"\xff" * 99), (b"VP8 ", lossy[20:]))
 
 
@@ -376,38 +372,37 @@ def boxes(length, *, kind=b"junk", before=b""):
 
 
 def make_dicom():
+    rle = "1.2.840.10008.1.2.5"
+
+    def jpeg_2000(*parts):
+        return raw_dicom(syntax=JPEG_2000, pixels=fragments(*parts))
+
+    def run_lengths(*parts, **how):
+        return raw_dicom(syntax=rle, pixels=fragments(*parts, **how))
+
+    def deflated(**more):
+        return raw_dicom(syntax=DEFLATED, packed=True, **more)
+
     for length in range(8):
-        yield f"JPEG 2000 box of {length}", raw_dicom(syntax=JPEG_2000, pixels=fragments(boxes(length)))
+        yield f"JPEG 2000 box of {length}", jpeg_2000(boxes(length))
     for syntax in (
         "1.2.840.10008.1.2.4.91", "1.2.840.10008.1.2.4.92", "1.2.840.10008.1.2.4.201", "1.2.840.10008.1.2.4.203",
     ):  # fmt: skip
         yield f"JPEG 2000 box of 0 in {syntax}", raw_dicom(syntax=syntax, pixels=fragments(boxes(0)))
     later = struct.pack(">I4s", 20, b"ftyp") + bytes(12)
-    yield "JPEG 2000 second box of 0", raw_dicom(syntax=JPEG_2000, pixels=fragments(boxes(0, before=later)))
+    yield "JPEG 2000 second box of 0", jpeg_2000(boxes(0, before=later))
     good = boxes(40, kind=b"jp2c")
     two = raw_dicom(syntax=JPEG_2000, frames=2, pixels=fragments(good, boxes(0)))
     yield "JPEG 2000 box of 0 in the second frame", two
-    yield (
-        "JPEG 2000 box of 0 over two fragments",
-        raw_dicom(syntax=JPEG_2000, pixels=fragments(boxes(0)[:14], boxes(0)[14:])),
-    )
-    yield "JPEG 2000 without boxes", raw_dicom(syntax=JPEG_2000, pixels=fragments(b"\xff\x4f\xff\x51" + bytes(60)))
-    yield (
-        "JPEG 2000, thousands of boxes",
-        raw_dicom(syntax=JPEG_2000, pixels=fragments(boxes(0, before=(struct.pack(">I", 8) + b"free") * 10_000))),
-    )
+    yield "JPEG 2000 box of 0 over two fragments", jpeg_2000(boxes(0)[:14], boxes(0)[14:])
+    yield "JPEG 2000 without boxes", jpeg_2000(b"\xff\x4f\xff\x51" + bytes(60))
+    yield "JPEG 2000, thousands of boxes", jpeg_2000(boxes(0, before=(struct.pack(">I", 8) + b"free") * 10_000))
     zeros = bytes(4 * 10**7)
-    yield "deflated zeros", raw_dicom(syntax=DEFLATED, packed=True, before=zeros)
-    yield "deflated zeros after the pixels", raw_dicom(syntax=DEFLATED, packed=True, after=zeros)
-    yield (
-        "deflated padding after the pixels",
-        raw_dicom(syntax=DEFLATED, packed=True, after=element(0xFFFC, 0xFFFC, "OB", zeros)),
-    )
-    yield "deflated private element", raw_dicom(syntax=DEFLATED, packed=True, before=element(9, 0x1010, "OB", zeros))
-    yield (
-        "deflated pixels that are too many",
-        raw_dicom(syntax=DEFLATED, packed=True, pixels=element(0x7FE0, 0x10, "OB", zeros)),
-    )
+    yield "deflated zeros", deflated(before=zeros)
+    yield "deflated zeros after the pixels", deflated(after=zeros)
+    yield "deflated padding after the pixels", deflated(after=element(0xFFFC, 0xFFFC, "OB", zeros))
+    yield "deflated private element", deflated(before=element(9, 0x1010, "OB", zeros))
+    yield "deflated pixels that are too many", deflated(pixels=element(0x7FE0, 0x10, "OB", zeros))
     yield "deflated noise", raw_dicom(syntax=DEFLATED)
     yield "tiny elements by the million", raw_dicom(before=element(9, 0x1010, "LO", b"") * 10**6)
     yield "tiny elements after the pixels", raw_dicom(after=element(0xFFFC, 0x10, "LO", b"") * 10**6)
@@ -423,22 +418,17 @@ def make_dicom():
     yield "unknown sequence of thousands", raw_dicom(before=unknown)
     yield "element longer than the file", raw_dicom(before=element(9, 0x1010, "OB", b"", 2**31))
     yield "pixels longer than the file", raw_dicom(pixels=element(0x7FE0, 0x10, "OB", b"", 2**32 - 2))
-    rle = "1.2.840.10008.1.2.5"
-    yield "fragments by the thousand", raw_dicom(syntax=rle, pixels=fragments(*[b""] * 200_000))
-    yield "fragments without an end", raw_dicom(syntax=rle, pixels=fragments(bytes(64), end=False))
+    yield "fragments by the thousand", run_lengths(*[b""] * 200_000)
+    yield "fragments without an end", run_lengths(bytes(64), end=False)
     yield "offset table of noise", raw_dicom(syntax=rle, frames=3, pixels=fragments(bytes(64), table=b"\xff" * 4000))
     offsets = element(0x7FE0, 1, "OV", b"\xff" * 8000, None)
     yield "extended offsets of noise", raw_dicom(syntax=rle, frames=1000, pixels=offsets + fragments(bytes(64)))
-    yield (
-        "run lengths with far offsets",
-        raw_dicom(syntax=rle, pixels=fragments(struct.pack("<16I", 15, *[2**32 - 1] * 15))),
-    )
+    far = struct.pack("<16I", 15, *[2**32 - 1] * 15)
+    yield "run lengths with far offsets", run_lengths(far)
     segment = struct.pack("<16I", 1, 64, *[0] * 14) + b"\x81\0" * 10**5
-    yield "run lengths too long", raw_dicom(syntax=rle, pixels=fragments(segment))
-    yield (
-        "run lengths of a large picture",
-        raw_dicom(syntax=rle, rows=30_000, columns=30_000, pixels=fragments(segment)),
-    )
+    yield "run lengths too long", run_lengths(segment)
+    large = {"rows": 30_000, "columns": 30_000}
+    yield "run lengths of a large picture", raw_dicom(syntax=rle, **large, pixels=fragments(segment))
     for bits in (0, 1, 2, 7, 12, 24, 64, 65535):
         yield f"{bits} bits", raw_dicom(bits=bits)
     for samples in (0, 2, 3, 4, 65535):
@@ -475,20 +465,16 @@ def make_dicom():
     yield "lookup table is short", dicom(ModalityLUTSequence=Sequence([table]))
     yield "no first part", raw_dicom()[132:]
     yield "first part only", bytes(128) + b"DICM"
-    yield (
-        "big endian in little",
-        dicom("MR_small_bigendian.dcm").replace(b"1.2.840.10008.1.2.2", b"1.2.840.10008.1.2.1"),
-    )
+    big = dicom("MR_small_bigendian.dcm")
+    yield "big endian in little", big.replace(b"1.2.840.10008.1.2.2", b"1.2.840.10008.1.2.1")
     jpeg = saved(Image.new("L", (3000, 3000)), "JPEG")
     baseline = "1.2.840.10008.1.2.4.50"
     yield "JPEG of another size", raw_dicom(syntax=baseline, pixels=element_of(encapsulate([jpeg])))
     slow = saved(Image.new("L", (2000, 2000)), "JPEG", progressive=True)
     scan = slow[slow.rindex(b"\xff\xda") : -2]
     endless = slow[:-2] + scan * 300 + b"\xff\xd9"
-    yield (
-        "JPEG of endless scans",
-        raw_dicom(syntax=baseline, rows=2000, columns=2000, pixels=element_of(encapsulate([endless]))),
-    )
+    large = {"rows": 2000, "columns": 2000}
+    yield "JPEG of endless scans", raw_dicom(syntax=baseline, **large, pixels=element_of(encapsulate([endless])))
 
 
 def element_of(data):

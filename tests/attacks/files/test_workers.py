@@ -1,5 +1,6 @@
 """The processes that decode: what a hostile file costs others, and that they never stay behind."""
 
+import functools
 import gc
 import io
 import os
@@ -17,6 +18,7 @@ import pytest
 from PIL import Image, ImageOps
 
 from tests.attacks.files import makers
+from tests.support.fake_server import wait_until_gone
 from tests.support.tables import each
 from viewbox.errors import ImageError
 from viewbox.images import limits
@@ -42,11 +44,12 @@ def wait_until(condition, seconds=30.0):
         time.sleep(0.02)
 
 
-def is_running(pid):
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
-    except OSError:
-        return False
+def run_at_once(*functions):
+    threads = [threading.Thread(target=function) for function in functions]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
 
 
 @pytest.fixture
@@ -77,7 +80,7 @@ def test_a_file_that_hangs_without_working_ends_by_the_clock(monkeypatch, own_po
     os.kill(worker.process.pid, signal.SIGSTOP)
     with pytest.raises(ImageError, match=r"it is not decoded after 1\.2 s"):
         open_image(GOOD)
-    assert not is_running(worker.process.pid)
+    wait_until_gone([worker.process.pid])
 
 
 def test_other_files_open_while_one_hangs(monkeypatch, own_pool):
@@ -112,11 +115,7 @@ def test_hanging_files_on_every_thread_are_no_more_processes_than_allowed(monkey
             said.append(str(error))
         most.append(len(own_pool._all))
 
-    threads = [threading.Thread(target=hang) for _ in range(12)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    run_at_once(*[hang] * 12)
     assert len(said) == 12
     assert max(most) <= limits.MAX_WORKERS
 
@@ -176,11 +175,7 @@ def test_a_budget_never_gives_more_than_it_has_and_everybody_gets_some():
                     held -= amount
         done.append(amount)
 
-    threads = [threading.Thread(target=take, args=(amount,)) for amount in (1, 1, 1, 3, 7, 10)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(60)
+    run_at_once(*(functools.partial(take, amount) for amount in (1, 1, 1, 3, 7, 10)))
     assert sorted(done) == [1, 1, 1, 3, 7, 10]
     assert max(most) == 10
 
@@ -392,7 +387,7 @@ def test_workers_end_with_their_parent_also_while_they_decode(how):
             if how in ("kill", "terminate"):
                 getattr(parent, how)()
             parent.wait(60)
-            wait_until(lambda: not any(map(is_running, workers)))
+            wait_until_gone(workers)
             assert parent.stderr.read() == ""
         finally:
             parent.kill()

@@ -4,13 +4,12 @@ import json
 import os
 import threading
 import zlib
-from pathlib import Path
 
 import numpy as np
 import pytest
 from PIL import Image
 
-from tests.support.forged_runs import REFERENCE, forge_run, make_line
+from tests.support.forged_runs import HOSTILE, REFERENCE, forge_run, make_line, write_text
 from tests.support.tables import each
 from viewbox.errors import ConfigError, ImageError, StoreError, ViewboxError
 from viewbox.images.ref import ImageRef
@@ -32,31 +31,6 @@ def write_rows(path):
     path.write_bytes(ROWS)
 
 
-def link_to(target):
-    return lambda path: path.symlink_to(target)
-
-
-def make_large(path):
-    with path.open("wb") as file:
-        file.truncate(3 * 2**40)
-
-
-def write_text(text):
-    return lambda path: path.write_text(text)
-
-
-HOSTILE = {  # each puts something at a path
-    "a pipe": os.mkfifo,
-    "a device": link_to("/dev/zero"),
-    "the terminal": link_to("/dev/stdin"),
-    "a link out": link_to("/etc/hostname"),
-    "a link to nothing": link_to("/nowhere/at/all"),
-    "a link to itself": lambda path: path.symlink_to(path.name),
-    "a link up": link_to("../../../../../../etc/hostname"),
-    "a folder": Path.mkdir,
-    "3 TB": make_large,
-    "a link to a process": link_to("/proc/self/environ"),
-}
 TOKENS = {
     **HOSTILE,
     "nothing": lambda path: None,
@@ -122,27 +96,46 @@ def test_scoring_opens_no_token_file(tmp_path):
 
 
 # ---------------------------------------------------------------------- the files of the run
+def lock(run):
+    with run_folder.lock_folder(run):
+        pytest.fail("it would be written")
+
+
+def resume(run, config=None):
+    run_folder.start_rollout(run, config or {"env": {"name": "digits"}}, {"tasks": 1})
+
+
+ASKED = [  # a file of the run, who asks for it, and the words of the refusal if it is none
+    ("episodes/episodes.jsonl", load, "episodes"), ("episodes/episodes.jsonl", score_run, "cannot be read"),
+    ("episodes/episodes.jsonl", lambda run: EpisodeWriter(run / "episodes"), "episodes"),
+    ("config.yaml", score_run, "config.yaml: cannot be read"), ("config.yaml", resume, ""),
+    ("rollout.json", resume, ""), ("episodes/scores/theirs.jsonl", lambda run: list(load(run, scores="theirs")), ""),
+    ("episodes/scores/theirs.jsonl", lambda run: score_run(run, name="theirs"), ""),
+    *((name, lock, name) for name in ("metrics.jsonl", "checkpoints/checkpoint-5/optimizer.pt", "summary.json",
+                                      ".lock")),
+]  # fmt: skip
+
+
+@each("name, ask, words", ASKED)
+def test_a_file_that_is_no_regular_one_of_the_run_is_refused(tmp_path, name, ask, words):
+    for kind, put in HOSTILE.items():
+        if ask is lock and kind in ("a folder", "3 TB"):
+            continue
+        run = forge_run(tmp_path / kind, config="env: {name: digits}")
+        (run / "rollout.json").write_text('{"tasks": 1}')
+        (run / name).parent.mkdir(parents=True, exist_ok=True)
+        (run / name).unlink(missing_ok=True)
+        put(run / name)
+        with pytest.raises((ConfigError, StoreError), match=words):
+            ask(run)
+
+
 @each("put", HOSTILE)
-def test_episodes_that_are_no_regular_file_of_the_run(tmp_path, viewbox, put):
+def test_a_page_of_it_is_refused_by_the_command_too(tmp_path, viewbox, put):
     (tmp_path / "gift" / "episodes").mkdir(parents=True)
     put(tmp_path / "gift" / "episodes" / "episodes.jsonl")
-    for command in (("score", tmp_path / "gift"), ("view", tmp_path / "gift/episodes", "--out", tmp_path / "a.html")):
-        status, _, err = viewbox(*command)
-        assert status == 2
-        assert "cannot be read" in err
-    with pytest.raises(StoreError):
-        load(tmp_path / "gift")
-    with pytest.raises(StoreError):
-        EpisodeWriter(tmp_path / "gift" / "episodes")
-
-
-@each("put", HOSTILE)
-def test_a_config_that_is_no_regular_file_of_the_run(tmp_path, viewbox, put):
-    run = forge_run(tmp_path / "gift")
-    put(run / "config.yaml")
-    status, _, err = viewbox("score", run)
-    assert status == 2
-    assert "config.yaml: cannot be read" in err
+    status, _, err = viewbox("view", tmp_path / "gift/episodes", "--out", tmp_path / "a.html")
+    assert (status, "cannot be read" in err) == (2, True)
 
 
 @each("name", ["episodes", "episodes/scores", "episodes/scores/own.jsonl", "episodes/images"])
@@ -163,22 +156,12 @@ def test_nothing_is_written_through_a_link(tmp_path, viewbox, name, to):
     (run / name).symlink_to(target)
     viewbox("score", run, "--name", "own")
     viewbox("score", run, "--name", "own", "--replace")
-    with pytest.raises(ConfigError, match="leads out"), run_folder.lock_folder(run):
-        pytest.fail("its folder would be written")
+    with pytest.raises(ConfigError, match="leads out"):
+        lock(run)
     if name == "episodes/images":
         with pytest.raises(StoreError):
             EpisodeWriter(run / "episodes")
     assert before == {path: path.read_bytes() for path in outside.rglob("*") if path.is_file()}
-
-
-@each("put", HOSTILE)
-def test_a_column_that_is_no_regular_file_of_the_run(tmp_path, viewbox, put):
-    run = forge_run(tmp_path / "gift")
-    (run / "episodes" / "scores").mkdir()
-    put(run / "episodes" / "scores" / "theirs.jsonl")
-    with pytest.raises(StoreError):
-        list(load(run, scores="theirs"))
-    assert viewbox("score", run, "--name", "theirs")[0] == 2
 
 
 COLUMNS = {
@@ -330,25 +313,8 @@ def test_any_answer_can_be_drawn(tmp_path, viewbox, fields):
 
 
 # ---------------------------------------------------------------------- resuming in somebody's folder
-def resume(folder, config=None):
-    run_folder.start_rollout(folder, config or {"env": {"name": "digits"}}, {"tasks": 1})
-
-
-@each("name", ["config.yaml", "rollout.json"])
-@each("put", HOSTILE)
-def test_a_rollout_is_not_resumed_from_files_that_are_none(tmp_path, name, put):
-    folder = tmp_path / "gift"
-    folder.mkdir()
-    (folder / "config.yaml").write_text("env: {name: digits}")
-    (folder / "rollout.json").write_text('{"tasks": 1}')
-    (folder / name).unlink()
-    put(folder / name)
-    with pytest.raises(ConfigError):
-        resume(folder)
-
-
 @each("text", ["{", "[]", "7", "null", "[" * 100_000, '{"a": ' + "9" * 5000 + "}", "\0"])
-def test_nor_from_settings_that_are_none(tmp_path, text):
+def test_a_rollout_is_not_resumed_from_settings_that_are_none(tmp_path, text):
     (tmp_path / "config.yaml").write_text("env: {name: digits}")
     (tmp_path / "rollout.json").write_text(text)
     with pytest.raises(ConfigError):
@@ -374,16 +340,6 @@ def test_no_file_of_a_rollout_is_written_through_a_link(tmp_path, name):
         except (OSError, ViewboxError):
             continue
     assert (tmp_path / "mine").read_text() == SECRET
-
-
-@each("put", [put for kind, put in HOSTILE.items() if kind not in ("a folder", "3 TB")])
-@each("name", ["metrics.jsonl", "checkpoints/checkpoint-5/optimizer.pt", "summary.json", ".lock"])
-def test_a_run_with_a_file_that_is_none_is_not_resumed(tmp_path, name, put):
-    run = forge_run(tmp_path / "gift")
-    (run / name).parent.mkdir(parents=True, exist_ok=True)
-    put(run / name)
-    with pytest.raises(ConfigError, match=name), run_folder.lock_folder(run):
-        pytest.fail("it would be written")
 
 
 WRITTEN = {
@@ -418,8 +374,8 @@ def test_a_link_to_a_file_that_has_another_name_is_refused(tmp_path):
     (run / "episodes" / "images").mkdir()
     os.link(tmp_path / "mine", run / "episodes" / "images" / "x")  # pictures are not looked at
     (run / "metrics.jsonl").symlink_to("episodes/images/x")
-    with pytest.raises(ConfigError, match="several names"), run_folder.lock_folder(run):
-        pytest.fail("its folder would be written")
+    with pytest.raises(ConfigError, match="several names"):
+        lock(run)
 
 
 def test_links_inside_a_run_are_fine(tmp_path):

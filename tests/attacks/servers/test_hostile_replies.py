@@ -5,56 +5,18 @@ One row is one reply to one task of five; the server repeats it for each attempt
 
 import gzip
 import json
-import time
 
 import pytest
 
-from tests.support.hostile_rollout import ACTIVE, RIGHT, check_outcome, play_hostile
-from tests.support.servers import cut_body, hang_up, make_completion, make_response, send_bytes
+from tests.support.hostile_rollout import ACTIVE, LONE, RIGHT, call, calling, check_outcome, nest, play_hostile, reply
+from tests.support.servers import cut_body, drip_body, hang_up, make_completion, make_response, send_bytes, send_hints
+from tests.support.servers import send_body as body
+from tests.support.servers import send_raw as raw
 
 OSC52 = "\x1b]52;c;cm0gLXJmIH4=\x07"
 CSI = "\x1b[2J\x1b[31m"
 C1 = "\x9d52;c;cm0=\x9c\x9b2J"
 BIDI = "\u202egnp.exe\u2066\u2069\u200f\u2028"
-LONE = "\ud800"
-
-
-def call(arguments="{}", name="search", identity="c1", **more):
-    return {"id": identity, "type": "function", "function": {"name": name, "arguments": arguments}, **more}
-
-
-def reply(message=None, finish="stop", **more):
-    """A completion whose parts may be anything."""
-    message = {"role": "assistant", "content": ""} if message is None else message
-    return {"choices": [{"index": 0, "message": message, "finish_reason": finish}], **more}
-
-
-def calling(*calls, **more):
-    return reply({"role": "assistant", "content": None, "tool_calls": list(calls)}, **more)
-
-
-def nest(depth, kind="list"):
-    value = 1
-    for _ in range(depth):
-        value = [value] if kind == "list" else {"a": value}
-    return value
-
-
-def body(text, **headers):
-    """A 200 with these bytes."""
-    content = text if isinstance(text, bytes) else text.encode("utf-8", "surrogatepass")
-    return send_bytes(200, content, **headers)
-
-
-def raw(*parts):
-    """These bytes instead of a response; then the connection is closed."""
-
-    def write(handler):
-        handler.close_connection = True
-        for part in parts:
-            handler.wfile.write(part)
-
-    return write
 
 
 def right_body():
@@ -69,24 +31,6 @@ def chunked(*trailers):
         b"".join(trailers),
         b"\r\n",
     )
-
-
-def drip(handler):
-    """Bytes of a good reply, now and then, for ever."""
-    handler.send_response(200)
-    handler.send_header("Content-Length", "100000")
-    handler.end_headers()
-    for _ in range(1000):
-        handler.wfile.write(b" ")
-        time.sleep(0.02)
-
-
-def flood_with_100(handler):
-    """Informational responses without end."""
-    handler.close_connection = True
-    while True:
-        handler.wfile.write(b"HTTP/1.1 100 Continue\r\n\r\n" * 10)
-        time.sleep(0.01)
 
 
 HUGE = "9" * 400
@@ -314,8 +258,8 @@ def test_a_hostile_reply_costs_its_episode_at_most(tmp_path, table):
 
 
 WAITING = {
-    "a slow drip": drip,
-    "informational responses without end": flood_with_100,
+    "a slow drip": drip_body,
+    "informational responses without end": send_hints,
     "Retry-After 1e9": make_response(503, "no", Retry_After="1e9"),
     "Retry-After of year 9999": make_response(429, "no", Retry_After="Fri, 31 Dec 9999 23:59:59 -1200"),
 }

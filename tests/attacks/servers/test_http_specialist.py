@@ -2,15 +2,12 @@
 
 import base64
 import gzip
-import io
 import json
-import struct
-import zlib
 
 import pytest
-from PIL import Image
 
-from tests.support.servers import cut_body, drip_body, flood_body, hang_up, make_response, serve
+from tests.attacks.files.makers import GRAY, png, saved
+from tests.support.servers import cut_body, drip_body, flood_body, hang_up, make_response, send_body, serve
 from tests.support.ward import Ward, get_result, make_png, make_tasks, play
 from viewbox.errors import ConfigError, ToolError
 from viewbox.tools.specialists import remote
@@ -22,40 +19,14 @@ RETURNS = {"text": "summary", "image": "picture", "mask": "mask", "boxes": ["box
 GOOD = {"summary": "normal", "box": [0, 0, 24, 16], "mask": make_png(), "ratio": 0.5}
 
 
-def body(text, **headers):
-    """A 200 with these bytes."""
-    content = text if isinstance(text, bytes) else text.encode()
-
-    def write(handler):
-        handler.send_response(200)
-        for name, value in {"Content-Length": len(content), **headers}.items():
-            handler.send_header(name.replace("_", "-"), str(value))
-        handler.end_headers()
-        handler.wfile.write(content)
-
-    return write
+def encode(content):
+    return base64.b64encode(content).decode()
 
 
 def never_reply(handler):
     """Keeps the connection until the client goes."""
     handler.close_connection = True
     handler.connection.recv(1)
-
-
-def make_bomb():
-    """A PNG of 60,000 x 60,000 pixels in a few kilobytes."""
-    header = struct.pack(">IIBBBBB", 60_000, 60_000, 8, 0, 0, 0, 0)
-    chunks = [(b"IHDR", header), (b"IDAT", zlib.compress(bytes(10_000_000))), (b"IEND", b"")]
-    packed = [
-        struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data)) for kind, data in chunks
-    ]
-    return base64.b64encode(b"\x89PNG\r\n\x1a\n" + b"".join(packed)).decode()
-
-
-def make_other(kind):
-    buffer = io.BytesIO()
-    Image.new("L", (48, 32)).save(buffer, kind)
-    return base64.b64encode(buffer.getvalue()).decode()
 
 
 USELESS = "look gave a reply that cannot be used: "
@@ -65,27 +36,27 @@ FAULTS = {
     "drips": (drip_body, "look gave no reply within 12 s"),
     "never replies": (never_reply, "look gave no reply within 12 s"),
     "sends 100 MB": (lambda handler: flood_body(handler, 100 * 2**20), UNUSABLE),
-    "sends 100 MB compressed": (body(gzip.compress(bytes(100 * 2**20)), Content_Encoding="gzip"), UNUSABLE),
+    "sends 100 MB compressed": (send_body(gzip.compress(bytes(100 * 2**20)), Content_Encoding="gzip"), UNUSABLE),
     "redirects": (make_response(307, Location="http://127.0.0.1:9/other"), "look failed with HTTP 307"),
     "is not there": (make_response(404, "no such model"), "look refused the call: HTTP 404: no such model"),
     "fails": (make_response(500, {"error": "/home/dr.who/model.py: line 3"}), "look failed with HTTP 500"),
     "is overloaded for an hour": (make_response(503, Retry_After=3600), "look failed with HTTP 503"),
-    "sends an error": (body('{"error": "out of memory", "label": "mass"}'), UNUSABLE),
-    "sends an error in a field": (body('{"error": {"code": 7}}'), UNUSABLE),
-    "sends HTML": (body("<html><body>Sign in</body></html>", Content_Type="text/html"), UNUSABLE),
-    "sends nothing": (body(""), UNUSABLE),
-    "sends NaN": (body('{"ratio": NaN}'), UNUSABLE),
-    "sends a number that overflows": (body('{"ratio": 1e999}'), UNUSABLE),
-    "sends JSON 100,000 deep": (body('{"a":' * 100_000 + "1" + "}" * 100_000), UNUSABLE),
-    "sends a list": (body("[1, 2]"), UNUSABLE),
-    "sends text": (body('"normal"'), UNUSABLE),
-    "sends null": (body("null"), UNUSABLE),
-    "sends bytes": (body(b"\xff\xfe\x00{"), UNUSABLE),
+    "sends an error": (send_body('{"error": "out of memory", "label": "mass"}'), UNUSABLE),
+    "sends an error in a field": (send_body('{"error": {"code": 7}}'), UNUSABLE),
+    "sends HTML": (send_body("<html><body>Sign in</body></html>", Content_Type="text/html"), UNUSABLE),
+    "sends nothing": (send_body(""), UNUSABLE),
+    "sends NaN": (send_body('{"ratio": NaN}'), UNUSABLE),
+    "sends a number that overflows": (send_body('{"ratio": 1e999}'), UNUSABLE),
+    "sends JSON 100,000 deep": (send_body('{"a":' * 100_000 + "1" + "}" * 100_000), UNUSABLE),
+    "sends a list": (send_body("[1, 2]"), UNUSABLE),
+    "sends text": (send_body('"normal"'), UNUSABLE),
+    "sends null": (send_body("null"), UNUSABLE),
+    "sends bytes": (send_body(b"\xff\xfe\x00{"), UNUSABLE),
     "has no text but a list": ({"summary": ["a"]}, USELESS + "summary is not text"),
     "has a box of text": ({"box": "all of it"}, USELESS + "box is not 4 numbers"),
     "has a box of three": ({"box": [1, 2, 3]}, USELESS + "box is not 4 numbers"),
     "has a box of booleans": ({"box": [True, False, True, True]}, USELESS + "box is not 4 numbers"),
-    "has a box of 400 digits": (body('{"box": [0, 0, 1, %s]}' % ("9" * 400)), USELESS + "box is not 4 numbers"),
+    "has a box of 400 digits": (send_body('{"box": [0, 0, 1, %s]}' % ("9" * 400)), USELESS + "box is not 4 numbers"),
     "has a box outside": ({"box": [0, 0, 49, 16]}, USELESS + "box: x = 49 is out of range"),
     "has a box before the picture": ({"box": [-1, 0, 4, 4]}, USELESS + "box: x = -1 is out of range"),
     "has a box that ends before it begins": ({"box": [9, 9, 4, 4]}, USELESS + "box ends before it begins"),
@@ -105,9 +76,12 @@ FAULTS = {
     "has a mask of half a PNG": ({"mask": make_png()[:40]}, "mask "),
     "has a picture that is a path": ({"picture": "/etc/passwd"}, "picture is "),
     "has a picture that is an address": ({"picture": "http://127.0.0.1:9/a.png"}, "picture is not Base64"),
-    "has a picture of another format": ({"picture": make_other("GIF")}, "picture is a picture of another format"),
-    "has a picture that explodes": ({"picture": make_bomb()}, "picture has more than"),
-    "has a picture of zeros": ({"picture": base64.b64encode(b"\x89PNG\r\n\x1a\n" + bytes(99)).decode()}, "picture "),
+    "has a picture of another format": (
+        {"picture": encode(saved(GRAY, "GIF"))},
+        "is a picture of another format",
+    ),
+    "has a picture that explodes": ({"picture": encode(png(60_000, 60_000))}, "picture has more than"),
+    "has a picture of zeros": ({"picture": encode(b"\x89PNG\r\n\x1a\n" + bytes(99))}, "picture "),
 }
 
 

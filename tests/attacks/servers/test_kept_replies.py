@@ -3,7 +3,17 @@
 import asyncio
 import json
 
-from tests.support.hostile_rollout import RIGHT, Ward, check_outcome, make_generator, make_tasks, play_hostile
+from tests.support.hostile_rollout import (
+    LONE,
+    RIGHT,
+    Ward,
+    call,
+    calling,
+    check_outcome,
+    make_generator,
+    make_tasks,
+    play_hostile,
+)
 from tests.support.servers import make_completion, make_response, serve
 from viewbox.core.loop import MAX_NAME
 from viewbox.core.messages import to_openai_messages
@@ -14,14 +24,6 @@ from viewbox.rollouts.play import play_many
 from viewbox.utils.sanitize import CONTROL_TOKENS, break_control_tokens
 
 MB = 1_000_000
-
-
-def call(arguments, name="search", identity="c1"):
-    return {"id": identity, "type": "function", "function": {"name": name, "arguments": arguments}}
-
-
-def calling(*calls, **message):
-    return {"choices": [{"message": {"content": None, "tool_calls": list(calls), **message}, "finish_reason": "stop"}]}
 
 
 # ---------------------------------------------------------------------- long replies
@@ -82,9 +84,6 @@ def test_a_reply_within_the_limit_is_kept_whole(tmp_path):
 
 
 # ---------------------------------------------------------------------- surrogates
-LONE = "\ud800"
-
-
 def test_a_lone_surrogate_reaches_no_record():
     for reply in [
         Reply(LONE),

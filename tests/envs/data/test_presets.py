@@ -73,7 +73,7 @@ def play_all(env, answer=None):
 
 def test_every_preset_has_a_config_a_copy_and_a_page_with_every_expected_column():
     shipped = {path.stem for path in Path(schema.__file__).with_name("datasets").glob("*.yaml")}
-    assert shipped == set(datasets.NAMES) == {path.stem for path in PAGES.glob("*.md")} - {"README"}
+    assert shipped == set(datasets.BUILDERS) == {path.stem for path in PAGES.glob("*.md")} - {"README"}
     index = (PAGES / "README.md").read_text()
     for name in shipped:
         page = read_page(name)

@@ -7,7 +7,7 @@ import yaml
 from PIL import Image
 
 from tests.publish.hubs.conftest import KEY
-from tests.support.hub_server import HubServer, Status, cut, say, serve_hub
+from tests.support.hub_server import HubServer, cut, say, serve_hub
 from tests.support.publishing import list_contents
 from viewbox.errors import ConfigError
 from viewbox.publish import publish
@@ -97,7 +97,7 @@ def test_files_of_an_older_release_are_deleted(hf, dots):
     old = {**repo.commits[-1], "bright_dots/old.py": b"", MANIFEST: b""}
     manifest["files"]["bright_dots/old.py"] = "0"
     old[MANIFEST] = json.dumps(manifest).encode()
-    repo.commit(old)
+    repo.commits.append(old)
     send(dots, bump="patch")
     assert "bright_dots/old.py" not in read_head(hf)
 
@@ -105,7 +105,7 @@ def test_files_of_an_older_release_are_deleted(hf, dots):
 @pytest.mark.usefixtures("whole")
 def test_a_repository_with_other_files_is_left_alone(hf, dots):
     send(dots)
-    hf.repos[REPO].commit({**read_head(hf), "notes.txt": b"mine"})
+    hf.repos[REPO].commits.append({**read_head(hf), "notes.txt": b"mine"})
     with pytest.raises(ConfigError, match=r"holds files of others \(notes\.txt\)"):
         send(dots, bump="patch")
     assert read_head(hf)["notes.txt"] == b"mine"
@@ -196,7 +196,7 @@ def test_files_that_were_never_sent_are_found(hf, dots):
     def add(handler):
         found = hf.repos[REPO]
         found.commits[-1]["bright_dots/more.py"] = b"import os"
-        handler.answer(Status(200, hf.tag(hf.requests[-1][3], "dataset", "me/bright-dots", found.head)))
+        say(200, hf.tag(hf.requests[-1][3], "dataset", "me/bright-dots", found.head))(handler)
 
     hf.faults.append(("/tag/", add))
     with pytest.raises(ConfigError, match=r"bright_dots/more\.py was never sent"):

@@ -1,5 +1,0 @@
-"""The dataset of `pubmedqa`, whose abstracts the config leaves out."""
-
-from tests.support.datasets.pubmedqa import build
-
-__all__ = ["build"]
