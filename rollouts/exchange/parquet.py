@@ -33,16 +33,6 @@ FEATURES: dict[str, dict[str, Any]] = {
         **dict.fromkeys(("scores", "end_reason", "record"), _TEXT),
     },
     "sft": {"messages": _MESSAGES, "images": _IMAGES},
-    "tokens": {
-        "input_ids": {"_type": "List", "feature": {"dtype": "int32", "_type": "Value"}},
-        "assistant_masks": {"_type": "List", "feature": {"dtype": "int8", "_type": "Value"}},
-        "images": _IMAGES,
-    },
-    "dpo": {
-        "images": _IMAGES,
-        **dict.fromkeys(("prompt", "chosen", "rejected"), _MESSAGES),
-        **dict.fromkeys(("reward_chosen", "reward_rejected"), _NUMBER),
-    },
 }
 
 
