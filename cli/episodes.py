@@ -191,7 +191,6 @@ def import_(
     """Make a run of what another tool recorded, to view, compare and score it. Recorded scores are kept.
 
     - `verifiers`: traces.jsonl of verifiers 0.4, such as `vf-eval` writes it
-    - `trl`: a Parquet file of completions, from TRL's `log_completions`
     - `openai`: a line of JSON for each conversation, `{"messages": [...]}`
     - `inspect`: a log of inspect-ai
     - `parquet`: what `viewbox export --to parquet` wrote, or `--push` put on the hub
@@ -201,7 +200,7 @@ def import_(
 
     Args:
         file: the file that the other tool wrote.
-        source: tool: verifiers, trl, openai, inspect or parquet; see above.
+        source: tool: verifiers, openai, inspect or parquet; see above.
         out: folder of the new run, which must not exist.
     """
     from ..rollouts.exchange.importing import import_file
