@@ -160,12 +160,12 @@ def export(
         return export_config(run, out, overrides)
     if overrides:
         raise ConfigError(f"{overrides[0]}: settings go with --to verl; given --to {to}", key="to")
-    from ..rollouts.exchange.export import Export, export_run
+    from ..rollouts.exchange.export import export_run
     from ..rollouts.exchange.selection import Choice, filter_run
 
     choice = Choice(where, best, per_task, reward_between)
     if to != "run":
-        return print_report(export_run(run, to, out, Export(choice, push)))
+        return print_report(export_run(run, to, out, choice, push))
     if push:
         raise ConfigError("--push: does not go with --to run", key="to")
     return print_report(filter_run(run, out, choice))

@@ -5,7 +5,6 @@ import re
 import shutil
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -23,19 +22,12 @@ from ..store.reader import EpisodeReader, load
 from .conversation import list_messages, split_images
 from .inspect_log import RECORD, build_sample, write_log
 from .parquet import write_parquet
-from .selection import Choice, Report, select_episodes
+from .selection import EVERY, Choice, Report, select_episodes
 
 
-@dataclass(frozen=True)
-class Export:
-    """What is exported, beside the choice of episodes."""
-
-    choice: Choice = field(default_factory=Choice)
-    push: str | None = None  # of `parquet`: `owner/name` of a private dataset on the hub
-
-
-def export_run(run: str | Path, to: str, out: str | Path, options: Export = Export()) -> Report:
-    """Write a run in another form, whole or not at all; what cannot be read or said is counted in the report.
+def export_run(run: str | Path, to: str, out: str | Path, choice: Choice = EVERY, push: str | None = None) -> Report:
+    """Write a run in another form, whole or not at all; what cannot be read or said is counted in the report. `push` is
+    the `owner/name` of a private dataset on the hub, for "parquet".
 
     Raises:
         ConfigError: an unknown form, a package is missing, `out` exists, or no episode is left.
@@ -47,18 +39,18 @@ def export_run(run: str | Path, to: str, out: str | Path, options: Export = Expo
         other = "".join(f", or --to {form}" for form in ("sft", "openai", "inspect") if ENDINGS[form] == end)
         way = f"a name with {own}{other}"
         raise ConfigError(f"--out {str(out)!r}: --to {to} writes another kind of file; allowed: {way}", key="out")
-    if options.push is not None and to != "parquet":
+    if push is not None and to != "parquet":
         raise ConfigError(f"--push goes with --to parquet; given --to {to}", key="push")
     report = Report(str(out))
     reader = load(run, errors="skip")
-    if options.push is not None:
-        check_push(Path(run), reader.folder, options.push)
+    if push is not None:
+        check_push(Path(run), reader.folder, push)
     with create_whole(out) as draft:
-        FORMS[to](reader, draft, options, report)
+        FORMS[to](reader, draft, choice, report)
         report.check_any()
-    if options.push is not None:
+    if push is not None:
         first = next(iter(reader), None)
-        report.pushed = push_dataset(Path(out), options.push, first.environment if first else "", report)
+        report.pushed = push_dataset(Path(out), push, first.environment if first else "", report)
     return report
 
 
@@ -83,18 +75,18 @@ def encode_image(ref: ImageRef) -> dict[str, object]:
     return {"bytes": ref.to_png(), "path": None}
 
 
-def _write_openai(reader: EpisodeReader, out: Path, options: Export, report: Report) -> None:
+def _write_openai(reader: EpisodeReader, out: Path, choice: Choice, report: Report) -> None:
     def build(episode: Episode) -> dict[str, Any]:
         messages = to_openai_messages(list_messages(episode))
         _count_lost(episode, report)
         return {"messages": messages, RECORD: episode.to_dict()}
 
     with out.open("w", encoding="utf-8") as file:
-        for row in list_rows(reader, options.choice, report, build):
+        for row in list_rows(reader, choice, report, build):
             file.write(json.dumps(row, ensure_ascii=True, allow_nan=False) + "\n")
 
 
-def _write_inspect(reader: EpisodeReader, out: Path, options: Export, report: Report) -> None:
+def _write_inspect(reader: EpisodeReader, out: Path, choice: Choice, report: Report) -> None:
     counts: Counter[str] = Counter()
 
     def build(episode: Episode) -> dict[str, Any]:
@@ -104,7 +96,7 @@ def _write_inspect(reader: EpisodeReader, out: Path, options: Export, report: Re
 
     first = next(iter(reader), None)
     task, model = (first.environment, first.run_config.model_name) if first else ("", "")
-    write_log(list_rows(reader, options.choice, report, build), task or "viewbox", model, out)
+    write_log(list_rows(reader, choice, report, build), task or "viewbox", model, out)
 
 
 def _build_row(episode: Episode) -> dict[str, Any]:
@@ -128,11 +120,11 @@ def _write_json(value: Mapping[str, Any] | None) -> str | None:
     return None if value is None else json.dumps(thaw(value), ensure_ascii=False)
 
 
-def _write_episodes(reader: EpisodeReader, out: Path, options: Export, report: Report) -> None:
-    write_parquet(list_rows(reader, options.choice, report, _build_row), "episodes", out)
+def _write_episodes(reader: EpisodeReader, out: Path, choice: Choice, report: Report) -> None:
+    write_parquet(list_rows(reader, choice, report, _build_row), "episodes", out)
 
 
-def _write_sft(reader: EpisodeReader, out: Path, options: Export, report: Report) -> None:
+def _write_sft(reader: EpisodeReader, out: Path, choice: Choice, report: Report) -> None:
     def build(episode: Episode) -> dict[str, Any] | None:
         if episode.is_fault:  # its last reply is empty or cut, and would be learned
             report.left_out[FAULT] += 1
@@ -143,7 +135,7 @@ def _write_sft(reader: EpisodeReader, out: Path, options: Export, report: Report
             return None
         return {"messages": messages, "images": [encode_image(image) for image in found]}
 
-    write_parquet(list_rows(reader, options.choice, report, build), "sft", out)
+    write_parquet(list_rows(reader, choice, report, build), "sft", out)
 
 
 def _count_lost(episode: Episode, report: Report) -> None:
@@ -151,7 +143,7 @@ def _count_lost(episode: Episode, report: Report) -> None:
         report.not_held["original images of tasks, unless a message shows them"] += 1
 
 
-FORMS: dict[str, Callable[[EpisodeReader, Path, Export, Report], object]] = {
+FORMS: dict[str, Callable[[EpisodeReader, Path, Choice, Report], object]] = {
     "parquet": _write_episodes,
     "sft": _write_sft,
     "openai": _write_openai,

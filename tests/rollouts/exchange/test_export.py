@@ -20,7 +20,7 @@ from viewbox.errors import ConfigError
 from viewbox.images.ref import ImageRef
 from viewbox.records import Episode, Scores, Task, Turn
 from viewbox.rollouts.exchange.conversation import list_messages
-from viewbox.rollouts.exchange.export import Export, export_run
+from viewbox.rollouts.exchange.export import export_run
 from viewbox.rollouts.exchange.importing import import_file
 from viewbox.rollouts.exchange.selection import Choice, filter_run
 from viewbox.rollouts.store.reader import load
@@ -103,9 +103,9 @@ NAMED = {  # a name of another kind of file: what is refused
 
 
 def test_nothing_is_left_of_an_export_that_fails(run, tmp_path):  # noqa: F811
-    for to, options in (("xml", Export()), ("openai", Export(Choice(["nonsense=1"]))), ("sft", Export(push="me/runs"))):
+    for to, options in (("xml", {}), ("openai", {"choice": Choice(["nonsense=1"])}), ("sft", {"push": "me/runs"})):
         with pytest.raises(ConfigError):
-            export_run(run, to, tmp_path / "out", options)
+            export_run(run, to, tmp_path / "out", **options)
     for (to, name), says in NAMED.items():
         with pytest.raises(ConfigError, match=says):
             export_run(run, to, tmp_path / name)
@@ -283,13 +283,13 @@ def test_a_refusal_of_the_hub_is_said_and_the_export_stays(run, tmp_path, hub): 
 def test_restricted_data_is_refused_before_anything_is_written(run, tmp_path, env):  # noqa: F811
     (run / "config.yaml").write_text(f"env: {env}")
     with pytest.raises(ConfigError, match="must not leave this machine"):
-        export_run(run, "parquet", tmp_path / "out", Export(push="me/runs"))
+        export_run(run, "parquet", tmp_path / "out", push="me/runs")
     assert not (tmp_path / "out").exists()
 
 
 @each("name", ["runs", "a/b/c", "me/../x", "/x", "me/", "me/r uns", "me/" + "r" * 200])
 def test_what_is_no_name_is_refused_and_only_parquet_is_pushed(run, tmp_path, name):  # noqa: F811
     with pytest.raises(ConfigError, match="owner/name"):
-        export_run(run, "parquet", tmp_path / "out", Export(push=name))
+        export_run(run, "parquet", tmp_path / "out", push=name)
     with pytest.raises(ConfigError, match="--to parquet"):
-        export_run(run, "sft", tmp_path / "out", Export(push="me/runs"))
+        export_run(run, "sft", tmp_path / "out", push="me/runs")
