@@ -64,8 +64,8 @@ def view(
             sets = list(store_tasks(runs[0], runs[1:], tasks, Path(folder), problems))
         else:
             sets = find_sets(runs)
-        with Console(stderr=True).status("reading") as status:  # shown on a terminal only
-            count = read_all(sets, lambda done: status.update(f"{done} episodes read"))
+        with Console(stderr=True).status("reading episodes"):  # shown on a terminal only
+            count = read_all(sets)
         for one in sets:
             skipped = f"; {one.index.reader.skipped} lines cannot be read" if one.index.reader.skipped else ""
             yield say(f"{one.name}: {len(one.index)} {'tasks' if is_config else 'episodes'}{skipped}")
