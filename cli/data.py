@@ -7,6 +7,7 @@ import json
 import os
 import sys
 from collections.abc import Generator, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -263,14 +264,10 @@ def store_tasks(
     for env, what in zip(envs, ("training", "held out"), strict=True):
         with schema.locate_errors(config):
             prepare_env(env)
-
-        def describe(state: EpisodeState, env: BaseMultiTurnEnv = env) -> Mapping[str, Any]:
-            return _describe_prompt(config, env, model, state)
-
         every = to_sequence(env.tasks, env.name)
         with EpisodeWriter(folder / what) as writer:
             for task in every[:count]:
-                writer.append(episode := build_unplayed(env, task, describe))
+                writer.append(episode := build_unplayed(env, task, partial(_describe_prompt, config, env, model)))
                 problems += [f"{task.id}: {error}" for error in [episode.info.get("error")] if error]
         if bad := _count_skipped(env):
             problems.append(f"{bad} rows of {what} make no task: `viewbox data check {name}` says why")
