@@ -1,7 +1,7 @@
 """Rows as a Parquet file that `datasets` opens with its own features, images as images."""
 
 import json
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from itertools import islice
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -33,16 +33,6 @@ FEATURES: dict[str, dict[str, Any]] = {
         **dict.fromkeys(("scores", "end_reason", "record"), _TEXT),
     },
     "sft": {"messages": _MESSAGES, "images": _IMAGES},
-    "tokens": {
-        "input_ids": {"_type": "List", "feature": {"dtype": "int32", "_type": "Value"}},
-        "assistant_masks": {"_type": "List", "feature": {"dtype": "int8", "_type": "Value"}},
-        "images": _IMAGES,
-    },
-    "dpo": {
-        "images": _IMAGES,
-        **dict.fromkeys(("prompt", "chosen", "rejected"), _MESSAGES),
-        **dict.fromkeys(("reward_chosen", "reward_rejected"), _NUMBER),
-    },
 }
 
 
@@ -79,15 +69,15 @@ def _find_type(feature: dict[str, Any]) -> Any:
     return pyarrow.struct([(name, _find_type(inner)) for name, inner in feature.items()])
 
 
-def list_rows(path: Path, needed: Collection[str], writer: str) -> Iterator[dict[str, object]]:
-    """Yield the rows of a Parquet file; raise `ConfigError` if it is none, or lacks a column that `writer` writes."""
+def list_rows(path: Path) -> Iterator[dict[str, object]]:
+    """Yield the rows of a Parquet file of exported episodes; raise `ConfigError` if it is none."""
     pyarrow, parquet = _import_pyarrow()
     try:
         with open_regular(path, limit=MAX_FILE) as opened, parquet.ParquetFile(opened) as file:
-            missing = set(needed) - set(file.schema_arrow.names)
+            missing = {"record", "images"} - set(file.schema_arrow.names)
             if missing:
                 names = ", ".join(sorted(missing))
-                raise ConfigError(f"{path}: has no column {names}; allowed: what {writer} writes")
+                raise ConfigError(f"{path}: has no column {names}; allowed: what viewbox export --to parquet writes")
             groups = [file.metadata.row_group(n) for n in range(file.num_row_groups)]
             largest = max((group.total_byte_size for group in groups), default=0)
             if largest > MAX_GROUP:
