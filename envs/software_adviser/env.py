@@ -31,7 +31,7 @@ from .phrases import HIDDEN_KINDS, HiddenKind, Level, Split
 from .previews import draw_preview
 from .repositories import Repositories, open_repositories
 from .request import REASONS, SUITABLE, Reason, Request
-from .retrieval import RetrievalSettings, Retriever
+from .retrieval import Retriever
 from .rewards import SAYS, build_reward, list_found
 from .tools import ADVISER_TOOLS, MAX_TOTAL_CALLS, SearchContext
 
@@ -74,7 +74,6 @@ class SoftwareAdviser(BaseMultiTurnEnv):
     catalogue: Annotated[
         FilePath | None, Field(description="file of your own catalogue (.jsonl); default: the shipped one")
     ] = None
-    retrieval: Annotated[RetrievalSettings, Field(description="how the catalogue is searched")] = RetrievalSettings()
     ambiguous: Annotated[Share, Field(description="share of requests that take a question back")] = 0.25
     unanswerable: Annotated[Share, Field(description="share of requests that nothing suits")] = 0.25
     levels: Annotated[tuple[Level, ...], Field(min_length=1, description="in whose words users ask")] = (
@@ -113,7 +112,7 @@ class SoftwareAdviser(BaseMultiTurnEnv):
 
     @cached_property
     def retriever(self) -> Retriever:
-        return Retriever(tuple(self.software.values()), self.retrieval)
+        return Retriever(tuple(self.software.values()))
 
     @cached_property
     def _generator(self) -> RequestGenerator:

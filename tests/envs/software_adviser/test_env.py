@@ -250,7 +250,6 @@ def test_demonstrations_have_habits():
         ({"levels": ["child"]}, "child"),
         ({"catalogue": "nowhere.jsonl"}, "nowhere.jsonl"),
         ({"catalogue": "notes.txt"}, "notes.txt"),
-        ({"retrieval": {"reranke": "none"}}, "reranke"),
         ({"shown": ["price"]}, "price"),
     ],
 )
