@@ -273,9 +273,18 @@ def _resolve(text: str, pointer: str) -> Mapping[str, Any]:
 
 @lru_cache(maxsize=1024)
 def _get_part(text: str, pointer: str) -> Any:
-    found = json.loads(text)
-    for step in pointer.split("/")[1:]:
-        found = found[int(step)] if isinstance(found, list) else found[step.replace("~1", "/").replace("~0", "~")]
+    return find_reference(json.loads(text), pointer)
+
+
+def find_reference(root: object, reference: str) -> Any:
+    """Return what a reference inside a schema, or a JSON pointer, leads to; None if it leads nowhere."""
+    found: Any = root
+    for step in reference.removeprefix("#").split("/")[1:]:
+        key = step.replace("~1", "/").replace("~0", "~")
+        if isinstance(found, list):
+            found = found[int(key)] if key.isdecimal() and int(key) < len(found) else None
+        else:
+            found = found.get(key) if isinstance(found, Mapping) else None
     return found
 
 
