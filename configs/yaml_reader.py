@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from importlib.resources import files
-from itertools import pairwise
 from numbers import Real
 from pathlib import Path
 from typing import Any
@@ -101,7 +100,6 @@ def _check_value(value: Any, node: yaml.Node) -> Any:
 
 def _construct_mapping(loader: _Loader, node: yaml.MappingNode) -> dict[Any, Any]:
     seen: dict[Any, int] = {}
-    _refuse_commas(loader, node)
     for key_node, _ in node.value:
         if not isinstance(key_node, yaml.ScalarNode) or key_node.tag == f"{_TAG}merge":
             continue
@@ -114,18 +112,6 @@ def _construct_mapping(loader: _Loader, node: yaml.MappingNode) -> dict[Any, Any
             )
         seen[key] = key_node.start_mark.line + 1
     return yaml.SafeLoader.construct_mapping(loader, node, deep=True)
-
-
-def _refuse_commas(loader: _Loader, node: yaml.MappingNode) -> None:
-    """Raise `ConfigError` for `{rate: 1,5}`, which YAML reads as a rate of 1 and a key 5."""
-    for (key, value), (rest, nothing) in pairwise(node.value if node.flow_style else ()):
-        is_cut = value.tag in _NUMBERS and rest.tag in _NUMBERS and rest.start_mark.index == value.end_mark.index + 1
-        if is_cut and nothing.value == "":
-            place, thousands = _format_place(loader.name, value.start_mark.line + 1), len(rest.value) == 3
-            raise ConfigError(
-                f"{place}: '{key.value}: {value.value},{rest.value}': a comma ends the value; allowed: "
-                f"{value.value}.{rest.value}{f' or {value.value}{rest.value}' * thousands}"
-            )
 
 
 class _Dumper(yaml.SafeDumper):

@@ -18,9 +18,9 @@ from ..images.task_images import list_names, name_image
 from ..network.data_policy import RESTRICTED, check_may_leave, keep_on_this_machine
 from ..records import Episode, EpisodeTokens, Message, Reply, RunConfig, Scores, Task, Turn
 from ..rewards import to_combined
+from ..rewards.fields import read_confidence
 from ..rewards.remote import check_reward_may_ask
 from ..tools import TOOLS, Tool, collect_tools
-from ..tools.builtin.windows import add_windows
 from ..tools.specialists.spec import build_specialists, declare_tools, find_hook
 from ..utils import concurrency
 from ..utils.frozen import FrozenDict
@@ -172,7 +172,7 @@ class BaseMultiTurnEnv(AuthoredEnv):
             system_prompt=state.messages[0].text,
             info={**self._describe_for_viewers(), **info, RESTRICTED: bool(self.restricted)},
             tokens=tokens,
-            confidence=None if state.answer is None else _read_confidence(state.answer),
+            confidence=read_confidence((state.answer or {}).get("confidence"), 1.0),
         )
         return replace(record, scores=self.score(record))
 
@@ -309,8 +309,6 @@ class BaseMultiTurnEnv(AuthoredEnv):
     def _build_toolbox(self, own: dict[str, Tool]) -> Toolbox:
         """Build the specialists and collect all tools; the specialists' are offered, too."""
         tools = TOOLS | own
-        if self.windows:
-            tools["window_level"] = add_windows(tools["window_level"], self.windows)
         try:
             specialists = build_specialists(self.specialists)
             declared = declare_tools(specialists, tools)
@@ -352,14 +350,6 @@ class BaseMultiTurnEnv(AuthoredEnv):
 
     def __delattr__(self, name: str) -> None:
         raise AttributeError(f"{self.name}: an environment cannot be changed")
-
-
-def _read_confidence(answer: Mapping[str, Any]) -> float | None:
-    """Return how sure the model is of its answer, in [0, 1]: what it states as `confidence`."""
-    stated = answer.get("confidence")
-    if isinstance(stated, bool) or not isinstance(stated, int | float) or not 0 <= stated <= 1:
-        return None
-    return float(stated)
 
 
 async def build_episode_async(

@@ -92,7 +92,7 @@ def _score_part(env: BaseMultiTurnEnv, count: int) -> RightAnswers:
     played, lows = list[_Played](), list[float]()
     problems: dict[str, list[str]] = {}  # what a task lacks -> the tasks
     boxes: set[tuple[tuple[float, ...], tuple[int, int]]] = set()
-    silent = vary(env, reward=reward or to_combined(_say_nothing))
+    silent = vary(env, reward=reward or to_combined(lambda answer, reference: None))
     for task in drawn:
         stage = [NOT_OPENED]
         try:
@@ -170,10 +170,6 @@ def _write_answer(env: BaseMultiTurnEnv, task: Task) -> str:
     if env.answer is None and len(texts) == 1 and not hasattr(env, "gold_answer"):
         return texts[0]
     return env.write_answer(task)
-
-
-def _say_nothing(answer: object, reference: object) -> None:
-    """Stand for the reward of an environment of which every component is left out."""
 
 
 def _compute_means(scores: Iterable[Scores]) -> dict[str, float | None]:

@@ -66,16 +66,10 @@ class BrierReward:
 
     def _read_confidence(self, answer: Answer) -> float | None:
         """Return the confidence in [0, 1], if the answer fills the field that `of` reads."""
-        if not self._is_answered(answer):
-            return None
-        return read_confidence(get_field(answer, self.confidence_field), self.scale)
-
-    def _is_answered(self, answer: Answer) -> bool:
-        fields = _list_fields(self.of)
-        if fields:
-            return any(has_content(get_field(answer, field)) for field in fields)
         confidence = self.confidence_field.split(".")[0]
-        return isinstance(answer, Mapping) and has_content([answer[key] for key in answer if key != confidence])
+        others = [answer[key] for key in answer if key != confidence] if isinstance(answer, Mapping) else []
+        read = [get_field(answer, field) for field in _list_fields(self.of)] or others
+        return read_confidence(get_field(answer, self.confidence_field), self.scale) if has_content(read) else None
 
 
 def _list_fields(reward: Any) -> list[str]:

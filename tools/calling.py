@@ -40,6 +40,7 @@ from ..images.view import View
 from ..records import ToolResult
 from ..utils import concurrency
 from ..utils.frozen import to_plain
+from ..utils.sanitize import replace_surrogates
 from .arguments import ViewFractions
 from .tool import Tool, get_tool
 
@@ -263,7 +264,7 @@ def build_timeout(name: str, timeout: float | None) -> ToolFault:
 
 def _build_refusal(name: str, error: ToolError, used: Mapping[str, Any] | None) -> ToolResult:
     run_with = None if isinstance(error, ArgumentError) else used
-    return ToolResult(name, error=to_storable_text(str(error)), arguments=run_with)
+    return ToolResult(name, error=replace_surrogates(str(error)), arguments=run_with)
 
 
 def parse_arguments(name: str, arguments: Mapping[str, object] | str) -> Mapping[str, object]:
@@ -289,7 +290,7 @@ def _record_views(views: Iterable[ViewInArea], hidden: Mapping[str, Any] | None)
 
 
 def _describe_output(output: ToolOutput) -> str:
-    return to_storable_text(output.text) or ("found" if output.facts else "done")
+    return replace_surrogates(output.text) or ("found" if output.facts else "done")
 
 
 # ---------------------------------------------------------------------- outside an episode
@@ -393,7 +394,9 @@ class _FactReader:
 
     def read_mapping(self, facts: Mapping[Any, Any], depth: int) -> dict[str, object]:
         pairs = islice(facts.items(), self.values_left + 1)
-        return {to_storable_text(str(key)[:MAX_CHARACTERS]): self.read_value(value, depth + 1) for key, value in pairs}
+        return {
+            replace_surrogates(str(key)[:MAX_CHARACTERS]): self.read_value(value, depth + 1) for key, value in pairs
+        }
 
     def read_value(self, value: object, depth: int) -> object:
         self.values_left -= 1
@@ -402,7 +405,7 @@ class _FactReader:
         if value is None or isinstance(value, bool):
             return value
         if isinstance(value, str):
-            return to_storable_text(value[:MAX_CHARACTERS])
+            return replace_surrogates(value[:MAX_CHARACTERS])
         if isinstance(value, int):
             return value if value.bit_length() <= MAX_BITS else f"a number of {value.bit_length()} bits"
         if isinstance(value, float):
@@ -424,16 +427,7 @@ class _FactReader:
             return tuple(
                 sorted((self.read_value(item, depth + 1) for item in islice(value, self.values_left + 1)), key=str)
             )
-        return to_storable_text(str(value)[:MAX_CHARACTERS])
-
-
-def to_storable_text(text: str) -> str:
-    """Return the text, with a question mark for each half of a surrogate pair, which no file can hold."""
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return text.encode("utf-8", "replace").decode()
-    return text
+        return replace_surrogates(str(value)[:MAX_CHARACTERS])
 
 
 def render_image(image: object, name: str, max_pixels: int | None = None, multiple: int = 1) -> ImageRef:
@@ -452,22 +446,9 @@ def render_image(image: object, name: str, max_pixels: int | None = None, multip
             image = drawn.open()
         if not isinstance(image, Image.Image | np.ndarray | Source):
             raise ImageError(f"{type(image).__name__} is not an image")
-        if not isinstance(image, Source) and _is_ready_to_show(image, max_pixels, multiple):
-            return ImageRef.of(image)
         source = Source.of(image)
         if max_pixels is None:
             return ImageRef.of(source.render())
         return View.of(source, max_pixels=max_pixels, multiple=multiple).to_ref()
     except ImageError as error:
         raise ToolFault(f"{name} returned an image that cannot be shown ({error})") from error
-
-
-def _is_ready_to_show(image: "Image.Image | np.ndarray", max_pixels: int | None, multiple: int) -> bool:
-    """Return whether an image already has a depth and a size in which it can be shown."""
-    if isinstance(image, Image.Image):
-        width, height, plain = *image.size, image.mode in ("L", "RGB")
-    else:
-        plain = image.dtype == np.uint8 and (image.ndim == 2 or (image.ndim == 3 and image.shape[2] == 3))
-        height, width = image.shape[:2] if plain else (0, 0)
-    fits = max_pixels is None or width * height <= max_pixels
-    return plain and width > 0 < height and fits and width % multiple == 0 == height % multiple

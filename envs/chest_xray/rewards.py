@@ -12,7 +12,7 @@ from ...errors import ConfigError, describe_unknown
 from ...records import Episode, ToolResult
 from ...rewards.fields import get_field
 from ...rewards.negation import MARK, split_words
-from ...utils.values import to_text
+from ...utils.values import to_finite_float, to_text
 
 MAX_TEXT = 2000  # characters of an answer that names findings
 MAX_ITEMS = 40
@@ -190,14 +190,15 @@ class SizeReward:
 
     name = "size"
 
-    def __init__(self, field: str = "answer", tolerance: float = 0.25) -> None:
-        self.field, self.tolerance = field, tolerance
+    def __init__(self, field: str = "answer", tolerance: float = 0.25, reference_field: str = "size_mm") -> None:
+        self.field, self.tolerance, self.reference_field = field, tolerance, reference_field
 
     def __call__(self, answer: Mapping[str, Any] | None, reference: Mapping[str, Any]) -> float:
-        text = to_text(get_field(answer, self.field))
-        match = _SIZE.fullmatch(text) if len(text) <= 40 else None
-        right = float(reference["size_mm"])
-        return max(0.0, 1.0 - abs(float(match[1]) - right) / (self.tolerance * right)) if match else 0.0
+        given = get_field(answer, self.field)
+        number, match = to_finite_float(given), _SIZE.fullmatch(to_text(given)[:41])
+        number = float(match[1]) if number is None and match else number
+        right = float(reference[self.reference_field])
+        return 0.0 if number is None else max(0.0, 1.0 - abs(number - right) / (self.tolerance * right))
 
 
 # ---------------------------------------------------------------------- how tools were used

@@ -12,8 +12,6 @@ from dataclasses import dataclass, field
 from functools import cache, partial
 from pathlib import Path
 
-import numpy as np
-
 from ...errors import BadRow, ConfigError
 from ...utils.values import fold_text, identify, normalize, normalize_label, read_number, to_text
 from .columns import ColumnMap, ExpressionError, check_column, compile_path
@@ -153,21 +151,16 @@ def _fill(order: list[int], sizes: Mapping[int, int], room: float) -> set[int]:
 def _choose(groups: list[int], sizes: Mapping[int, int], wanted: float, small: int) -> set[int]:
     """Return the groups whose sum, with up to `small` rows beside it, comes closest to what is wanted; not all of all
     rows."""
-    whole = sum(map(sizes.__getitem__, groups))
-    last = np.full(whole + 1, -1)  # the group that first reached a sum, by its place; -1: none did
-    reached = np.zeros(whole + 1, bool)
-    reached[0] = True
-    for place, group in enumerate(groups):
-        size = sizes[group]
-        found = np.flatnonzero(reached[: whole + 1 - size] & ~reached[size:]) + size
-        reached[found], last[found] = True, place
-    sums = np.flatnonzero(reached)
-    sums = sums[(sums + small > 0) & (sums < whole + small)]
-    rest = int(sums[np.argmin(np.maximum(sums - wanted, wanted - small - sums).clip(0))])
-    chosen = set()
+    reached = [1]  # after each group, a bit for each sum
+    for group in groups:
+        reached.append(reached[-1] | reached[-1] << sizes[group])
+    sums = [total for total, bit in enumerate(reversed(f"{reached[-1]:b}")) if bit == "1"]
+    sums = [total for total in sums if total + small > 0 and total < sums[-1] + small]
+    rest, chosen = min(sums, key=lambda total: max(total - wanted, wanted - small - total, 0)), set()
     while rest:
-        chosen.add(groups[last[rest]])
-        rest -= sizes[groups[last[rest]]]
+        group = next(group for group, bits in zip(groups, reached[1:], strict=True) if bits >> rest & 1)
+        chosen.add(group)
+        rest -= sizes[group]
     return chosen
 
 

@@ -7,24 +7,14 @@ that is left to training.
 
 import json
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any
 
 import numpy as np
 
 from ...core.messages import write_call
-from ...images.coordinates import Coordinates, from_unit
+from ...images.coordinates import from_unit
 from ...records import Task
 from .canvas import LABELS
-
-
-class DigitsView(Protocol):
-    """What the viewer needs of `Digits`."""
-
-    @property
-    def coordinates(self) -> Coordinates: ...
-    @property
-    def overview_size(self) -> tuple[int, int]: ...
-    def gold_answer(self, task: Task) -> dict[str, object]: ...
 
 
 @dataclass(frozen=True)
@@ -36,24 +26,24 @@ class Habits:
     astray: float = 0.1  # zooms in far from the digit and guesses
 
 
-def write_zoom(env: DigitsView, factor: float, x: float, y: float) -> str:
+def write_zoom(env: Any, factor: float, x: float, y: float) -> str:
     """Return a zoom about a point (fractions of the current view) in the tool-call format of the prompt."""
     center = list(from_unit((x, y), env.coordinates, env.overview_size))
     return write_call("zoom", {"factor": factor, "center": center})
 
 
-def write_answer(env: DigitsView, task: Task, label: str | None = None) -> str:
+def write_answer(env: Any, task: Task, label: str | None = None) -> str:
     """Return the final answer with the right box, and with the right label unless `label` is another."""
     return json.dumps(env.gold_answer(task) | ({"label": label} if label else {}))
 
 
-def write_gold_look(env: DigitsView, task: Task) -> str:
+def write_gold_look(env: Any, task: Task) -> str:
     """Return the zoom that makes the digit readable: four times, centered on it."""
     x1, y1, x2, y2 = task.reference["bbox"]
     return write_zoom(env, 4, (x1 + x2) / 2, (y1 + y2) / 2)
 
 
-def write_demonstration(env: DigitsView, task: Task, seed: int, habits: Habits) -> list[str]:
+def write_demonstration(env: Any, task: Task, seed: int, habits: Habits) -> list[str]:
     """Return the replies of one demonstration, in order."""
     rng = np.random.default_rng([seed, 2])
     kind = rng.random()

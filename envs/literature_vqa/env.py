@@ -4,7 +4,6 @@ The picture is a drawn film or slice; what it means, and what to do, is known to
 tools find. Some of them are outdated, some retracted, and some questions have no answer.
 """
 
-import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -295,22 +294,16 @@ class LiteratureVQA(BaseMultiTurnEnv):
         """Return a search for the topic, and then a look at the place that the answer depends on."""
         return write_looks(self, task, self.plan(task)) if self.max_turns > 2 else ()
 
-    def demonstration(
-        self, task: Task, seed: int, *, guess: float = 0.0, abstain: float = 0.0, **unknown: float
-    ) -> list[str]:
+    def demonstration(self, task: Task, seed: int, *, guess: float = 0.0, **unknown: float) -> list[str]:
         """Return the oracle's looks and the right answer; of a share `guess` no look and the right answer of another
-        task, of a share `abstain` the looks and then "unknown"."""
+        task."""
         for name in unknown:
-            raise ConfigError(f"{self.name}: {describe_unknown('habit', name, ('guess', 'abstain'))}", key=name)
+            raise ConfigError(f"{self.name}: {describe_unknown('habit', name, ('guess',))}", key=name)
         rng = np.random.default_rng([seed, 2])
-        draw = rng.random()
-        if draw < guess:
-            other = self._make_task(task.metadata["seed"] + len(self.kinds) * int(rng.integers(1, 1000)))
-            return [self.write_answer(other)]
-        if draw < guess + abstain:
-            nothing = json.dumps({"answer": UNKNOWN, "evidence": [], "continue": False})
-            return [*self.oracle(task), nothing]
-        return [*self.oracle(task), self.write_answer(task)]
+        if rng.random() >= guess:
+            return [*self.oracle(task), self.write_answer(task)]
+        other = self._make_task(task.metadata["seed"] + len(self.kinds) * int(rng.integers(1, 1000)))
+        return [self.write_answer(other)]
 
 
 NEEDS_PICTURE = ("shows", "dose", "cause", "class")  # questions whose answer also depends on the picture

@@ -18,6 +18,7 @@ from ...records import Task
 from ...rewards import CombinedReward, ExactMatchReward, IoUReward
 from ...rewards.combined import IfGold
 from ...rewards.metrics import Accuracy, MeanAveragePrecision, Metric
+from ..chest_xray.rewards import SizeReward
 from .anatomy import FIELD, ORGAN_VALUES, SIZE, SPACING, Lesion, Slice, draw_slice
 
 Question = Literal["presence", "place", "size", "all", "kind"]
@@ -43,21 +44,6 @@ class PhantomAnswer(BaseModel):
     lesion: Literal["yes", "no"]
     bbox: tuple[float, float, float, float] | None = Field(default=None, description="the smallest box around it")
     diameter_mm: float | None = Field(default=None, description="its diameter in millimeters")
-
-
-class SizeReward:
-    """1 - the error of `diameter_mm` as a share of `tolerance` times the right one, at least 0."""
-
-    name = "size"
-
-    def __init__(self, tolerance: float = 0.5) -> None:
-        self.tolerance = tolerance
-
-    def __call__(self, answer: Mapping[str, Any] | None, reference: Mapping[str, Any]) -> float:
-        given, right = (answer or {}).get("diameter_mm"), reference["diameter_mm"]
-        if not isinstance(given, int | float) or isinstance(given, bool):
-            return 0.0
-        return max(0.0, 1.0 - abs(float(given) - float(right)) / (self.tolerance * float(right)))
 
 
 class Phantom(BaseMultiTurnEnv):
@@ -122,7 +108,7 @@ class Phantom(BaseMultiTurnEnv):
             {
                 "lesion": (ExactMatchReward("lesion"), 0.2),
                 "box": (IfGold(IoUReward("bbox"), "bbox"), 0.4),
-                "size": (IfGold(SizeReward(), "diameter_mm"), 0.4),
+                "size": (IfGold(SizeReward("diameter_mm", 0.5, "diameter_mm"), "diameter_mm"), 0.4),
             }
         )
 

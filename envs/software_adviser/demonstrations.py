@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
@@ -10,10 +10,8 @@ from ...core.messages import write_call
 from ...records import Task
 from ...utils.frozen import FrozenDict
 from .answer import NEEDS_CLARIFICATION
-from .catalogue import SoftwareTool
 from .phrases import HiddenKind
 from .request import Request
-from .retrieval import Retriever
 
 MAX_ALTERNATIVES = 3  # calls of search_alternative
 QUESTIONS: Mapping[HiddenKind, str] = {
@@ -23,23 +21,7 @@ QUESTIONS: Mapping[HiddenKind, str] = {
 }
 
 
-class Adviser(Protocol):
-    """What is read of the environment."""
-
-    max_turns: int
-    max_questions: int
-    by_number: bool
-
-    @property
-    def software(self) -> Mapping[str, SoftwareTool]: ...
-    @property
-    def retriever(self) -> Retriever: ...
-    def get_request(self, task: Task) -> Request: ...
-    def make_request(self, seed: int) -> Request: ...
-    def tools_of(self, task: Task) -> tuple[str, ...]: ...
-
-
-def write_looks(env: Adviser, task: Task) -> tuple[str, ...]:
+def write_looks(env: Any, task: Task) -> tuple[str, ...]:
     """Return a question if a fact is hidden, and searches after which every name of the best answer was returned."""
     request = env.get_request(task)
     asks = [write_question(kind) for kind in request.hidden if env.max_questions]
@@ -56,7 +38,7 @@ def write_looks(env: Adviser, task: Task) -> tuple[str, ...]:
     return (*asks, *(write_call(name, {"query": query}) for name, query in searches))
 
 
-def _find_query(env: Adviser, task: Task, names: Sequence[str]) -> str:
+def _find_query(env: Any, task: Task, names: Sequence[str]) -> str:
     """Return a query that returns all these names; the first that was tried if none does."""
     request = env.get_request(task)
     named = " ".join(names)
@@ -65,7 +47,7 @@ def _find_query(env: Adviser, task: Task, names: Sequence[str]) -> str:
     return next((query for query in queries if set(names) <= set(search(env, task, query))), queries[0])
 
 
-def write_demonstration(env: Adviser, task: Task, seed: int, habits: Mapping[str, float]) -> list[str]:
+def write_demonstration(env: Any, task: Task, seed: int, habits: Mapping[str, float]) -> list[str]:
     """Return the replies of an adviser that knows the facts of the request, with the habits of `SoftwareAdviser`."""
     request, rng = env.get_request(task), np.random.default_rng([seed, 43])
     draws = dict(zip(("question", "terse", "stray"), rng.random(3), strict=True))
@@ -86,7 +68,7 @@ def write_demonstration(env: Adviser, task: Task, seed: int, habits: Mapping[str
     return [*asks, *looks, write_advice(env, task, names, numbers, terse=terse, sure=not wanted)]
 
 
-def rank_suitable(env: Adviser, task: Task) -> list[str]:
+def rank_suitable(env: Any, task: Task) -> list[str]:
     """Return the best names for a task, at most as many as it allows; of equal grades those that the search ranks
     first."""
     gains = task.reference.get("suitable", {})
@@ -96,7 +78,7 @@ def rank_suitable(env: Adviser, task: Task) -> list[str]:
     return ranked[: task.prompt["choices"]]
 
 
-def search(env: Adviser, task: Task, query: str) -> list[str]:
+def search(env: Any, task: Task, query: str) -> list[str]:
     request = env.get_request(task)
     exclude = (*request.exclude, *request.withheld)
     top_k = task.metadata["top_k"]
@@ -110,7 +92,7 @@ def write_query(request: Request, *, told: bool = True) -> str:
 
 
 def write_advice(
-    env: Adviser,
+    env: Any,
     task: Task,
     names: Sequence[str],
     numbers: Mapping[str, str] = FrozenDict(),

@@ -14,7 +14,6 @@ from pydantic import Field
 from ...configs.sections import FilePath
 from ...core.base import BaseMultiTurnEnv
 from ...core.contract import EpisodeState, StepResult
-from ...core.settings import ToolName
 from ...core.tasks import ProceduralTasks
 from ...errors import ConfigError, describe_unknown
 from ...images.source import Source
@@ -31,7 +30,7 @@ from .phrases import HIDDEN_KINDS, HiddenKind, Level, Split
 from .previews import draw_preview
 from .repositories import Repositories, open_repositories
 from .request import REASONS, SUITABLE, Reason, Request
-from .retrieval import RetrievalSettings, Retriever
+from .retrieval import Retriever
 from .rewards import SAYS, build_reward, list_found
 from .tools import ADVISER_TOOLS, MAX_TOTAL_CALLS, SearchContext
 
@@ -74,7 +73,6 @@ class SoftwareAdviser(BaseMultiTurnEnv):
     catalogue: Annotated[
         FilePath | None, Field(description="file of your own catalogue (.jsonl); default: the shipped one")
     ] = None
-    retrieval: Annotated[RetrievalSettings, Field(description="how the catalogue is searched")] = RetrievalSettings()
     ambiguous: Annotated[Share, Field(description="share of requests that take a question back")] = 0.25
     unanswerable: Annotated[Share, Field(description="share of requests that nothing suits")] = 0.25
     levels: Annotated[tuple[Level, ...], Field(min_length=1, description="in whose words users ask")] = (
@@ -93,10 +91,6 @@ class SoftwareAdviser(BaseMultiTurnEnv):
     top_k: Annotated[
         tuple[Count, ...], Field(min_length=1, description="software that a search returns: a number a task, in turn")
     ] = (12,)
-    without: Annotated[
-        tuple[tuple[ToolName, ...], ...],
-        Field(min_length=1, description="tools that are switched off: a list a task, in turn"),
-    ] = ((),)
     shown: Annotated[
         tuple[Shown, ...] | None,
         Field(description="facts that a search shows beside the name, for small models; default: all, with a sentence"),
@@ -113,7 +107,7 @@ class SoftwareAdviser(BaseMultiTurnEnv):
 
     @cached_property
     def retriever(self) -> Retriever:
-        return Retriever(tuple(self.software.values()), self.retrieval)
+        return Retriever(tuple(self.software.values()))
 
     @cached_property
     def _generator(self) -> RequestGenerator:
@@ -147,10 +141,6 @@ class SoftwareAdviser(BaseMultiTurnEnv):
     @cached_property
     def tasks(self) -> ProceduralTasks:
         """Requests without end, each from its seed."""
-        for names in self.without:
-            for name in names:
-                if name not in self.tools:
-                    raise ConfigError(f"{self.name}: {describe_unknown('tool', name, self.tools)}", key="without")
         first = self.first_seed + (TEST_SEEDS if self.split == "test" else 0)
         return ProceduralTasks(self.num_tasks, self._make_task, first)
 
@@ -180,12 +170,7 @@ class SoftwareAdviser(BaseMultiTurnEnv):
             demos = {name: demo for name in grades if (demo := self.software[name].demo)}
             reference |= {"suitable": gains, "grades": grades, "demos": demos, "places": places}
         prompt = {"words": request.words, "file": dict(request.metadata), "choices": places}
-        metadata = {
-            "seed": seed,
-            "split": self.split,
-            "top_k": _take(self.top_k, seed),
-            "without": list(_take(self.without, seed)),
-        }
+        metadata = {"seed": seed, "split": self.split, "top_k": _take(self.top_k, seed)}
         return Task(f"software_adviser-{self.split}-{seed}", prompt=prompt, reference=reference, metadata=metadata)
 
     def count_images(self, task: Task) -> int:
@@ -195,10 +180,6 @@ class SoftwareAdviser(BaseMultiTurnEnv):
         return [draw_preview(self.get_request(task))]
 
     # ------------------------------------------------------------------ tools
-    def tools_of(self, task: Task) -> tuple[str, ...]:
-        off = task.metadata.get("without", ())
-        return tuple(name for name in self.tools if name not in off)
-
     def hidden_arguments(self, task: Task, tool: str) -> Mapping[str, object]:
         """Return what the model never sees: the exclusions, the format of the file, how much a search returns."""
         if tool == "repo_info_batch":

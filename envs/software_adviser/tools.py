@@ -91,10 +91,8 @@ def repo_info_batch(
     return ToolOutput(text, facts, tells_facts=False)
 
 
-SEARCH_TOOLS: Final = Tool.from_function(search_tools, max_calls=1)
-SEARCH_ALTERNATIVE: Final = Tool.from_function(search_alternative, max_calls=3)
-REPO_INFO_BATCH: Final = Tool.from_function(repo_info_batch, max_calls=4)
-ADVISER_TOOLS: Final = (SEARCH_TOOLS, SEARCH_ALTERNATIVE, REPO_INFO_BATCH)
+_CALLS = ((search_tools, 1), (search_alternative, 3), (repo_info_batch, 4))  # at most in an episode
+ADVISER_TOOLS: Final = tuple(Tool.from_function(function, max_calls=count) for function, count in _CALLS)
 
 
 def write_found(words: str, found: Sequence[SoftwareTool], max_chars: int) -> tuple[str, int]:

@@ -1,6 +1,6 @@
 """What a query asks for: facts of the catalogue's vocabulary that its words name.
 
-`wishes.txt` says which words ask for which fact. The same table gives BM25 and the vectors their synonyms.
+`wishes.txt` says which words ask for which fact. The same table gives BM25 its synonyms.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence

@@ -205,10 +205,6 @@ FILES = [
     case("control character", "run.yaml, line 2: not YAML: the character 0x07", text="model:\n  name: \x07\n"),
     case("tab", "run.yaml, line 2: begins with a tab", "only spaces", text="model:\n\tname: m\n"),
     case("key given twice", "run.yaml, line 3: the key 'name' is given twice (first: line 2)", lines={3: "  name: n"}),
-    case("decimal comma in a mapping", "line 7: 'num_tasks: 1,5': a comma ends the value; allowed: 1.5\n",
-         lines={7: "  eval: {num_tasks: 1,5}"}),
-    case("comma of thousands", "override 'env={num_tasks: 1,000}': 'num_tasks: 1,000': a comma ends the value; "
-         "allowed: 1.000 or 1000\n", override="env={num_tasks: 1,000}"),
     case("bracket left open", "run.yaml, line 8: not YAML", "expected ',' or '}'", lines={7: "  eval: {split: test"}),
     case("override without a value", "override 'train.seed': write key.path=value", override="train.seed"),
     case("unknown option", "unrecognized arguments: --dry-ran", "did you mean '--dry-run'?",

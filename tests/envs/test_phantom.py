@@ -10,7 +10,7 @@ from scipy import ndimage
 from tests.support.replies import play_gold
 from viewbox import make
 from viewbox.envs.phantom.anatomy import FIELD, ORGAN_VALUES, SPACING, draw_slice
-from viewbox.envs.phantom.env import WINDOW_WIDTH, SizeReward
+from viewbox.envs.phantom.env import WINDOW_WIDTH
 from viewbox.errors import ConfigError
 from viewbox.images.view import View
 
@@ -136,8 +136,8 @@ def test_a_lesion_is_fainter_than_a_gray_level_of_the_overview_and_dark_in_the_w
 
 
 def test_the_size_reward_falls_with_the_error_and_reads_no_nonsense():
-    reward, right = SizeReward(), {"diameter_mm": 10.0}
+    reward, right = make("phantom", question="size").reward.components["size"].reward, {"diameter_mm": 10.0}
     assert reward({"diameter_mm": 10.0}, right) == 1.0
     assert reward({"diameter_mm": 12.5}, right) == pytest.approx(0.5)
-    for wrong in (None, {}, {"diameter_mm": None}, {"diameter_mm": "10"}, {"diameter_mm": True}, {"diameter_mm": 1e9}):
+    for wrong in (None, {}, {"diameter_mm": None}, {"diameter_mm": "1O"}, {"diameter_mm": True}, {"diameter_mm": 1e9}):
         assert reward(wrong, right) == 0.0

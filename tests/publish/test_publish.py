@@ -142,13 +142,7 @@ def is_for_types(node, name):
 
 FOR_TABLES = {"datasets", "pyarrow", "fsspec"}  # read tables and the hub; a package reads its own JSONL
 FOR_MCP = {"mcp", "mcp-types", "httpx2", "anyio"}  # come with the extra `mcp`
-FOR_MODELS = {
-    "torch",
-    "transformers",
-    "sentence-transformers",
-    "safetensors",
-    "huggingface-hub",
-}  # imported when a model is loaded
+FOR_MODELS = {"torch", "transformers", "safetensors", "huggingface-hub"}  # imported when a model is loaded
 
 
 def test_every_library_that_travels_is_named_in_the_dependencies():

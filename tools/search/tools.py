@@ -88,22 +88,16 @@ class LiteratureSpecialist(Specialist):
     def open_source(self) -> SearchSource:
         """Return the source that answers; all tools of a process with the same settings share one."""
         if self.snapshot is not None:
-            return _open_snapshot(resolve_snapshot_path(self.snapshot))
-        return _open_live(self.cache)
+            return _open_source(resolve_snapshot_path(self.snapshot), None)
+        return _open_source(None, self.cache)
 
 
 @lru_cache(maxsize=8)
-def _open_snapshot(path: str) -> SearchSource:
+def _open_source(snapshot: str | None, cache: str | None) -> SearchSource:
+    from .live import LiveSource
     from .snapshot import SnapshotSource
 
-    return SnapshotSource(Path(path))
-
-
-@lru_cache(maxsize=8)
-def _open_live(cache: str | None) -> SearchSource:
-    from .live import LiveSource
-
-    return LiveSource(cache)
+    return LiveSource(cache) if snapshot is None else SnapshotSource(Path(snapshot))
 
 
 class LiteratureTools:

@@ -159,14 +159,12 @@ class _Reader:
             reference = spec.get("$ref")
             if reference is None:
                 return dict(spec)
-            spec = {**self._look_up(reference), **{key: item for key, item in spec.items() if key != "$ref"}}
+            found = find_reference(self.root, str(reference)) if str(reference).startswith("#/") else None
+            if not isinstance(found, Mapping):
+                allowed = "allowed: one inside the schema, as '#/$defs/NAME'"
+                raise self._refuse(f"reference {str(reference)[:80]!r}; {allowed}")
+            spec = {**found, **{key: item for key, item in spec.items() if key != "$ref"}}
         raise self._refuse("its references lead in a circle")
-
-    def _look_up(self, reference: Any) -> Mapping[str, Any]:
-        found = find_reference(self.root, reference) if str(reference).startswith("#/") else None
-        if not isinstance(found, Mapping):
-            raise self._refuse(f"reference {str(reference)[:80]!r}; allowed: one inside the schema, as '#/$defs/NAME'")
-        return found
 
     def _check_text(self, text: Any) -> str:
         if not isinstance(text, str) or len(text) > MAX_TEXT or clean(text, MAX_TEXT) != text or "\n" in text:

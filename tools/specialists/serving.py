@@ -38,12 +38,9 @@ T = TypeVar("T")
 
 
 class Runner(Protocol):
-    """A loaded model (`models/model.py`)."""
+    """A loaded model: a `ModelRunner`."""
 
-    def run(self, requests: Sequence[Any]) -> Sequence[Any]:
-        """Return one result for each request, or a `ToolError` or `ToolFault` in its place."""
-        ...
-
+    def run(self, requests: Sequence[Any]) -> Sequence[Any]: ...
     def release(self) -> None: ...
     def wake(self) -> None: ...
 
@@ -58,21 +55,15 @@ class HungError(Exception):
 
 @dataclass(frozen=True)
 class Request:
-    """What a model is asked: a picture or texts, and what else its result depends on."""
+    """What a model is asked: a picture, and what else its result depends on."""
 
-    content: ImageRef | tuple[str, ...]
+    picture: ImageRef
     arguments: tuple[Any, ...] = ()
 
     @property
-    def picture(self) -> ImageRef:
-        """The picture of a model that looks at one."""
-        assert isinstance(self.content, ImageRef)
-        return self.content
-
-    @property
     def key(self) -> Hashable:
-        """Names the result in the cache: the hash of the pixels as they are shown, or the texts, and the arguments."""
-        return self.content.hash if isinstance(self.content, ImageRef) else self.content, self.arguments
+        """Names the result in the cache: the hash of the pixels as they are shown, and the arguments."""
+        return self.picture.hash, self.arguments
 
 
 @dataclass(frozen=True)
@@ -130,7 +121,7 @@ def measure_bytes(value: Any) -> int:
 class ModelServer:
     """A model that is loaded once by `load`, which may raise `ConfigError`, and the queue of its calls."""
 
-    def __init__(self, load: Callable[[], "Runner"], settings: ServingSettings = ServingSettings()) -> None:
+    def __init__(self, load: Callable[[], Runner], settings: ServingSettings = ServingSettings()) -> None:
         self.settings = settings
         self.batch_size = settings.max_batch  # smaller after the device had no memory for more
         self.batches: list[int] = []  # the sizes of the last batches, for people who measure
@@ -178,7 +169,7 @@ class ModelServer:
                 self.runner.release()
                 self._released = True
 
-    def _wake(self, runner: "Runner") -> None:
+    def _wake(self, runner: Runner) -> None:
         if self._released:
             runner.wake()
             self._released = False
@@ -343,7 +334,7 @@ _servers_lock = Lock()
 os.register_at_fork(after_in_child=_servers.clear)  # a child process has none of their threads
 
 
-def get_server(key: Hashable, load: Callable[[], "Runner"], settings: ServingSettings) -> ModelServer:
+def get_server(key: Hashable, load: Callable[[], Runner], settings: ServingSettings) -> ModelServer:
     """Return the server of a model; a new one if no specialist has named this model yet.
 
     `key` is everything that decides how the model is loaded. Of the settings of several specialists that share a model,

@@ -7,7 +7,6 @@ import pytest
 from tests.support.replies import list_results, play, play_gold
 from tests.support.tables import each
 from viewbox import check_rewards, make
-from viewbox.core.base import get_offered_tools
 from viewbox.core.messages import write_call
 from viewbox.engines.scripted import ScriptedPolicy
 from viewbox.envs.software_adviser.answer import ANSWER, OVER_QUOTA, find_problem, normalize_answer
@@ -155,11 +154,9 @@ def test_invalid_urls_duplicates_and_a_failing_repository_do_not_fail_the_batch(
     assert episode.scores.total == pytest.approx(1.0)
 
 
-def test_tools_top_k_and_the_number_of_choices_are_set_for_each_task():
-    env = make("software_adviser", without=[[], ["repo_info_batch", "search_alternative"]], top_k=[5, 7],
-               num_choices=[1, 2, 3], unanswerable=0)  # fmt: skip
+def test_top_k_and_the_number_of_choices_are_set_for_each_task():
+    env = make("software_adviser", top_k=[5, 7], num_choices=[1, 2, 3], unanswerable=0)
     for seed, task in enumerate(env.tasks[:6]):
-        assert ("repo_info_batch" in get_offered_tools(env, task)) == (seed % 2 == 0)
         assert f"Recommend at most {1 + seed % 3}." in env.user_message(task)
         episode = play(env, task, search_of(env, task), env.write_answer(task))
         assert len(list_results(episode)[0].facts["names"]) == (5, 7)[seed % 2]
@@ -242,7 +239,6 @@ def test_demonstrations_have_habits():
     [
         ({"ambiguous": 0.7, "unanswerable": 0.7}, "ambiguous \\+ unanswerable = 1.4; allowed: at most 1"),
         ({"ambiguous": 1.5}, "ambiguous = 1.5"),
-        ({"without": [["serch_tools"]]}, "did you mean 'search_tools'"),
         ({"num_choices": [0]}, "num_choices"),
         ({"top_k": []}, "top_k"),
         ({"hides": ["modality"]}, "modality"),
@@ -250,7 +246,6 @@ def test_demonstrations_have_habits():
         ({"levels": ["child"]}, "child"),
         ({"catalogue": "nowhere.jsonl"}, "nowhere.jsonl"),
         ({"catalogue": "notes.txt"}, "notes.txt"),
-        ({"retrieval": {"reranke": "none"}}, "reranke"),
         ({"shown": ["price"]}, "price"),
     ],
 )

@@ -22,10 +22,8 @@ from viewbox.envs.software_adviser.catalogue import (
     TASKS,
     read_catalogue,
 )
-from viewbox.envs.software_adviser.retrieval import RetrievalSettings, Retriever, find_best, fuse
+from viewbox.envs.software_adviser.retrieval import Retriever
 from viewbox.envs.software_adviser.wishes import has_fact, read_table, read_wishes
-
-WAYS = [{}, {"reranker": "none"}, {"embedding": "none"}, {"embedding": "none", "reranker": "none"}]
 
 
 @pytest.fixture(scope="module")
@@ -49,26 +47,14 @@ def test_experts_and_laymen_find_the_tool(retriever, words, first):
     assert retriever.search(words, top_k=3)[0] == first
 
 
-def test_meaning_finds_what_shares_no_word_with_the_query():
-    tools = [
-        make_tool("A", ("tracking",), features="Nuclei and cells of embryos."),
-        make_tool("B", ("tracking",), features="Cells of embryos."),
-        make_tool("C", ("simulation",), features="Bones."),
-    ]
-    words = RetrievalSettings(embedding="none", reranker="none")
-    assert Retriever(tools, words).search("nuclei", top_k=3) == ["A"]
-    fused = Retriever(tools, RetrievalSettings(reranker="none", dimensions=2)).search("nuclei", top_k=3)
-    assert fused[:2] == ["A", "B"]
-
-
-def test_the_reranker_puts_met_wishes_before_words():
-    tools = [
+def test_met_wishes_stand_before_words_and_words_decide_among_equals():
+    wordy, fitting, equal = (
         make_tool("Wordy", modalities=("MR",), features="CT CT CT segmentation of CT, says this sentence of CT."),
         make_tool("Fitting", modalities=("CT",), features="Outlines organs."),
-    ]
-    plain = Retriever(tools, RetrievalSettings(reranker="none", embedding="none"))
-    assert plain.search("segmentation CT", top_k=2) == ["Wordy", "Fitting"]
-    assert Retriever(tools).search("segmentation CT", top_k=2) == ["Fitting", "Wordy"]
+        make_tool("Equal", modalities=("CT",), features="Outlines the segmentation of CT."),
+    )
+    assert Retriever([wordy, fitting, equal]).search("segmentation CT", top_k=3) == ["Equal", "Fitting", "Wordy"]
+    assert Retriever([fitting]).search("embryos", top_k=1, formats=["DICOM"]) == []  # no word of it is anywhere
 
 
 def test_formats_of_the_files_change_the_order_and_equal_tools_keep_theirs():
@@ -84,9 +70,7 @@ HOSTILE = ["", "the of and", '"', "'; DROP TABLE records; --", "NEAR(a b)", "nam
 HOSTILE += ["😀" * 99, "a" * 100_000, "ct " * 5_000, "qqqqzzzz"]
 
 
-@each("way", list(WAYS))
-def test_any_words_are_searched_for_none_is_an_expression_and_excluded_tools_cost_no_place(way):
-    retriever = Retriever(TOOLS, RetrievalSettings(**way))
+def test_any_words_are_searched_for_none_is_an_expression_and_excluded_tools_cost_no_place(retriever):
     assert all(len(retriever.search(words, top_k=3)) <= 3 for words in HOSTILE)
     for words in ("outline organs", "Cutter", "cutter cutter"):
         for exclude in (["Cutter"], ["CUTTER", "unknown"], ("cutter", "cutter")):
@@ -145,13 +129,9 @@ def test_a_pickled_and_a_forked_retriever_prepare_themselves(retriever):
 
 
 def test_scores_that_differ_in_the_last_bits_keep_the_order_of_the_catalogue():
-    scores = np.array([0.3, 0.1 + 0.2, 0.30000000000000004, 0.1])
-    assert find_best(scores, 2).tolist() == [0, 1]
-    assert find_best(scores[::-1], 2).tolist() == [1, 2]
-    places, fused = fuse([np.array([3, 1]), np.array([1, 3])])
-    assert places.tolist() == [1, 3]
-    assert fused[0] == fused[1]
-    assert fuse([np.array([], int), np.array([], int)])[0].tolist() == []
+    found = Retriever([make_tool(name) for name in ("d", "b", "c", "a")])
+    found._score_words = lambda words: np.array([0.3, 0.1 + 0.2, 0.30000000000000004, 0.1])
+    assert found.search("organs", top_k=3) == ["d", "b", "c"]
 
 
 @each(

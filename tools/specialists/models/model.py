@@ -5,8 +5,7 @@ its kind is refused: transformers would fill them with random numbers and answer
 """
 
 import math
-from collections.abc import Callable, Hashable, Mapping, Sequence
-from importlib import import_module
+from collections.abc import Callable, Hashable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
@@ -15,7 +14,7 @@ import numpy as np
 from pydantic import ByteSize, Field
 
 from ....assets import resolve_model_path
-from ....configs.sections import FilePath, Section
+from ....configs.sections import FilePath
 from ....errors import ConfigError, ModelError, describe_unknown, suggest_nearest
 from ....images.ref import ImageRef
 from ....utils.model_folder import describe_danger, describe_tokens, take_template
@@ -32,10 +31,9 @@ MODEL_PACKAGES = "pip install 'viewbox[train]'"
 NOT_FINITE = "gave numbers that are not finite"
 
 
-class ModelSettings(Section):
-    """The keys of everything that runs a model. Two with the same model, device and dtype share it."""
+class ModelSpecialist(Specialist):
+    """A specialist that runs a model. Two with the same model, device and dtype share it."""
 
-    kind: ClassVar[str] = ""
     model: Annotated[FilePath, Field(min_length=1, description="a model's folder, a hub name, or `package:NAME`")]
     revision: Annotated[str | None, Field(description="branch, tag or commit of a hub model")] = None
     device: Annotated[
@@ -57,7 +55,6 @@ class ModelSettings(Section):
     ] = 20.0
     cache: ByteSize = Field(default="64MiB", ge=0, validate_default=True, description="bytes of results that are kept")
     offload: Annotated[bool, Field(description="move the weights to the CPU while the policy is trained")] = False
-    local_files_only: Annotated[bool, Field(description="never ask the hub: the model must be on this machine")] = False
 
     runner: ClassVar[Callable[..., "ModelRunner"]]
 
@@ -68,14 +65,10 @@ class ModelSettings(Section):
     def get_server(self, **settings: Hashable) -> ModelServer:
         """Return the server of this model; `settings` are arguments of the runner that decide how the model is
         loaded."""
-        given = (self.model, self.revision, self.device, self.dtype, self.memory, self.local_files_only)
+        given = (self.model, self.revision, self.device, self.dtype, self.memory)
         key = (type(self).runner, *given, *sorted(settings.items()))
         serving = ServingSettings(self.max_batch, self.wait, self.timeout, int(self.cache), self.offload)
         return get_server(key, lambda: type(self).runner(self, **settings), serving)
-
-
-class ModelSpecialist(ModelSettings, Specialist):
-    """A specialist that runs a model."""
 
 
 class ModelRunner:
@@ -87,25 +80,21 @@ class ModelRunner:
         ConfigError: the model cannot be loaded; the key is that of the setting to blame.
     """
 
-    packages: ClassVar[tuple[str, ...]] = ("torch", "transformers")  # that it imports
     auto_classes: ClassVar[tuple[str, ...]]  # classes of transformers; the first that knows the model's type loads it
     processor_class: ClassVar[str] = "AutoImageProcessor"
     same_size: ClassVar[bool] = False  # whether the pictures of a batch must have one size
 
-    def __init__(self, spec: ModelSettings) -> None:
+    def __init__(self, spec: ModelSpecialist) -> None:
         try:
-            for package in self.packages:
-                import_module(package)
+            import torch
+            import transformers
         except ImportError as error:
             raise spec.refuse("kind", f"needs {error.name}, which is not installed; {MODEL_PACKAGES}") from error
-        import torch
-        import transformers
-
         transformers.utils.logging.disable_progress_bar()
         self.spec = spec
         self.device = find_device(spec)
         name = find_model(spec.model)
-        options = {"revision": spec.revision, "local_files_only": spec.local_files_only, "trust_remote_code": False}
+        options = {"revision": spec.revision, "trust_remote_code": False}
         try:
             self.config = transformers.AutoConfig.from_pretrained(name, **options)
             if (danger := describe_danger(self.config, name)) is not None:
@@ -113,7 +102,9 @@ class ModelRunner:
             dtype: Any = getattr(torch, spec.dtype) if spec.dtype != "auto" else "auto"
             if spec.dtype == "auto" and self.device.type == "cpu":
                 dtype = torch.float32
-            missing = self.load(name, dtype, options)
+            self.model, info = self._choose_auto_class().from_pretrained(
+                name, config=self.config, dtype=dtype, use_safetensors=True, output_loading_info=True, **options
+            )
             self.processor = getattr(transformers, self.processor_class).from_pretrained(name, **options)
             if hasattr(tokenizer := getattr(self.processor, "tokenizer", self.processor), "get_vocab"):
                 if (
@@ -126,16 +117,9 @@ class ModelRunner:
             raise
         except Exception as error:  # transformers, tokenizers and safetensors fail in many ways
             raise spec.refuse("model", f"cannot be loaded: {describe_error(error, 600)}") from error
-        self._check_weights(missing)
+        self._check_weights(sorted(info["missing_keys"]))
         self.model.eval().requires_grad_(False)
         self.move_to(self.device)
-
-    def load(self, name: str, dtype: Any, options: Mapping[str, Any]) -> Sequence[str]:
-        """Load `model`, a module of torch on the CPU; return the names of weights that its files lack."""
-        self.model, info = self._choose_auto_class().from_pretrained(
-            name, config=self.config, dtype=dtype, use_safetensors=True, output_loading_info=True, **options
-        )
-        return sorted(info["missing_keys"])
 
     def _choose_auto_class(self) -> Any:
         """Return the first class of `auto_classes` that knows the type of the model."""
@@ -244,7 +228,7 @@ def to_mode(picture: ImageRef, mode: str) -> "Image.Image":
     return picture.open().convert(mode)
 
 
-def find_device(spec: ModelSettings) -> "torch.device":
+def find_device(spec: ModelSpecialist) -> "torch.device":
     """Return the device that a specialist names. Raise `ConfigError` if there is none."""
     import torch
 

@@ -150,7 +150,7 @@ def test_a_model_that_cannot_be_loaded_is_an_error_at_start_up(tmp_path, damage,
     [
         ({"model": "./no/such/folder"}, "model", "no such folder"),
         ({"model": "package:no_such_model"}, "model", "unknown shipped model"),
-        ({"model": "nobody/no-such-model", "local_files_only": True}, "model", "cannot be loaded"),
+        ({"model": "nobody/no-such-model"}, "model", "cannot be loaded"),
         ({"device": "cuda:7"}, "device", "there is no such GPU; allowed: auto, cpu"),
         ({"memory": "1kB"}, "memory", "allowed: at most memory = 1,000"),
     ],

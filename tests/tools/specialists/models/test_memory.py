@@ -27,7 +27,7 @@ def test_the_files_say_how_much_memory_the_weights_take_and_a_model_that_is_not_
     server = spec.get_server(heads=())
     server.prepare()
     assert estimate_bytes(spec, gpu=gpu) == pytest.approx(server.runner.num_bytes, rel=0.01)
-    absent = {"local_files_only": True, "model": "nobody/no-such-model"}
+    absent = {"model": "nobody/no-such-model"}
     (spec,) = build_specialists({"look": make("", **absent, memory="1GiB")}).values()
     assert estimate_bytes(spec, gpu=True) == GIB
     (spec,) = build_specialists({"look": make("", **absent)}).values()
