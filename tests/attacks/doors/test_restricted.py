@@ -197,10 +197,7 @@ def play_once(cls, reward):
     env.play(env.tasks[0], lambda messages: ANSWER)
 
 
-DRIVERS = {
-    "play": play_once,
-    "play_many": lambda cls, reward: play(cls(reward=reward), lambda messages: ANSWER),
-}
+DRIVERS = {"play": play_once, "play_many": lambda cls, reward: play(cls(reward=reward), lambda messages: ANSWER)}
 WAYS = [*((place, "play_many") for place in JUDGES), *(("in a closure", driver) for driver in DRIVERS)]
 
 
@@ -479,9 +476,8 @@ def test_verifiers_sends_no_image_into_a_remote_runtime():
 
 
 # ---------------------------------------------------------------------- trackers, the hub, packages
-class Arguments:
-    def __init__(self, **given):
-        self.__dict__ |= {"push_to_hub": False, **given}
+def make_arguments(**given):
+    return SimpleNamespace(**{"push_to_hub": False, **given})
 
 
 UPLOADS = [
@@ -500,8 +496,8 @@ def test_training_uploads_figures_only():
             for name, value in variables.items():
                 patch.setenv(name, value)
             with pytest.raises(ConfigError, match="its data is restricted to this machine"):
-                tracking.check_uploads(LogSection(**log), Scans(), Arguments(**arguments))
-            tracking.check_uploads(LogSection(**log), Free(), Arguments(**arguments))
+                tracking.check_uploads(LogSection(**log), Scans(), make_arguments(**arguments))
+            tracking.check_uploads(LogSection(**log), Free(), make_arguments(**arguments))
 
 
 def test_what_is_held_out_or_learned_from_counts_as_what_is_trained_on(tmp_path):
@@ -515,15 +511,16 @@ def test_what_is_held_out_or_learned_from_counts_as_what_is_trained_on(tmp_path)
         config = SimpleNamespace(train=SimpleNamespace(episodes=saved and str(saved)))
         found = tracking.list_sources(config, *envs)
         assert [bool(source.restricted) for source in found] == expected
-        refused = [attempt(tracking.check_uploads, LogSection(), one, Arguments(push_to_hub=True)) for one in found]
+        given = make_arguments(push_to_hub=True)
+        refused = [attempt(tracking.check_uploads, LogSection(), one, given) for one in found]
         assert refused == expected
 
 
 def test_figures_may_be_tracked_but_not_what_is_printed(monkeypatch):
     monkeypatch.setenv("WANDB_CONSOLE", "auto")
-    tracking.check_uploads(LogSection(report_to=["wandb"]), Free(), Arguments())
+    tracking.check_uploads(LogSection(report_to=["wandb"]), Free(), make_arguments())
     assert os.environ["WANDB_CONSOLE"] == "auto"
-    tracking.check_uploads(LogSection(report_to=["wandb"]), Scans(), Arguments())
+    tracking.check_uploads(LogSection(report_to=["wandb"]), Scans(), make_arguments())
     assert os.environ["WANDB_CONSOLE"] == "off"
 
 

@@ -40,10 +40,7 @@ PLACES = {
     "who is right in a part": lambda spec: part({"type": "brier", "of": part(spec)}),
     "needed": lambda spec: {
         "type": "combined",
-        "components": {
-            "j": {**spec, "weight": 0.0},
-            "label": {**LABEL, "weight": 1.0, "needs": {"j": 0.5}},
-        },
+        "components": {"j": {**spec, "weight": 0.0}, "label": {**LABEL, "weight": 1.0, "needs": {"j": 0.5}}},
     },
 }
 
