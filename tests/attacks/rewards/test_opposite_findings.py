@@ -112,8 +112,7 @@ GOLDS = [
 AT_LENGTH = [
     (["tumour", "no tumour"], MORE, 3), (["tumour", "no tumour"], ["tumour", "no", "not", ".", ",", "and", "❌"], 4),
     (["tumour", "without tumour"], WORDS, 3), (["tumour", "tumour is absent"], MORE, 3),
-        ([FINDING, "No nodule."], LONG, 3),
-    (["tumour", "no evidence of tumour"], [*WORDS, "evidence"], 3),
+        ([FINDING, "No nodule."], LONG, 3), (["tumour", "no evidence of tumour"], [*WORDS, "evidence"], 3),
     ([FINDING, "A nodule in the left upper lobe is not seen."], LONG, 3),
     (["Nodule. No effusion.", "No nodule. Effusion."], ["nodule", "effusion", "no", ".", ",", "and", "not"], 4),
 ]  # fmt: skip
