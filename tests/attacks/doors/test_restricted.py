@@ -18,6 +18,7 @@ import pytest
 import yaml
 from msgspec.structs import replace
 
+from tests.support.saved_episodes import written
 from tests.support.servers import make_completion, serve
 from tests.support.verifiers_command import run_command
 from viewbox.configs.sections import LogSection
@@ -214,8 +215,7 @@ def test_saved_episodes_are_not_sent_elsewhere(cls, place, elsewhere, tmp_path, 
     monkeypatch.setitem(ENVIRONMENTS, cls.name, f"{__name__}:{cls.__name__}")
     monkeypatch.setattr("viewbox.rollouts.scoring.saved_run.make_environment", lambda name, *_, **__: cls())
     env = cls()
-    with EpisodeWriter(tmp_path / "run") as writer:
-        writer.append(env.play(env.tasks[0], lambda messages: ANSWER))
+    written(tmp_path / "run", env.play(env.tasks[0], lambda messages: ANSWER))
     attempt(score_run, tmp_path / "run", reward=JUDGES[place](judge(elsewhere)))
     arrives(elsewhere, cls)
 
@@ -223,8 +223,7 @@ def test_saved_episodes_are_not_sent_elsewhere(cls, place, elsewhere, tmp_path, 
 def test_an_episode_is_not_sent_because_the_config_names_another_environment(elsewhere, tmp_path, monkeypatch):
     monkeypatch.setattr(Digits, "restricted", True)
     env = Digits()
-    with EpisodeWriter(tmp_path / "run" / "episodes") as writer:
-        writer.append(env.play(env.tasks[0], lambda messages: ANSWER))
+    written(tmp_path / "run" / "episodes", env.play(env.tasks[0], lambda messages: ANSWER))
     (tmp_path / "run" / "config.yaml").write_text(yaml.safe_dump({"env": {"name": "open_house:Env"}}))
     monkeypatch.setattr(
         "viewbox.rollouts.scoring.saved_run.make_environment",
@@ -265,9 +264,7 @@ DECLARED = {  # of a run of digits
 
 
 def store(folder, *episodes, config=None):
-    with EpisodeWriter(folder / "episodes") as writer:
-        for episode in episodes:
-            writer.append(episode)
+    written(folder / "episodes", *episodes)
     if config is not None:
         (folder / "config.yaml").write_text(config if isinstance(config, str) else yaml.safe_dump({"env": config}))
     return folder
@@ -321,8 +318,7 @@ def test_a_run_that_is_restricted_or_may_be_leaves_by_no_door(played, config, tm
         run = store(tmp_path / name, getattr(played, name), config=CONFIGS[config])
         assert list_refusals(run) == ALL, name
     both = store(tmp_path / "both", played.free, played.digits, config=CONFIGS[config])
-    with EpisodeWriter(both / "episodes") as writer:  # another writer, later
-        writer.append(played.restricted)
+    written(both / "episodes", played.restricted)  # another writer, later
     assert list_refusals(both) >= {"push", "weights"}
     for name in ("free", "digits", "own"):
         assert list_refusals(store(tmp_path / name, getattr(played, name), config=CONFIGS[config])) == set(), name

@@ -11,6 +11,7 @@ import pytest
 from PIL import Image
 
 from tests.support.forged_runs import HOSTILE, REFERENCE, forge_run, make_line, write_text
+from tests.support.saved_episodes import written
 from tests.support.tables import each
 from viewbox.errors import ConfigError, ImageError, StoreError, ViewboxError
 from viewbox.images.ref import ImageRef
@@ -393,26 +394,18 @@ def make_with_tokens(number):
     )
 
 
-@pytest.fixture
-def written(tmp_path):
-    with EpisodeWriter(tmp_path / "run" / "episodes") as writer:
-        for number in range(5):
-            writer.append(make_with_tokens(number))
-    return tmp_path / "run"
-
-
 @pytest.mark.parametrize("name", ["images", "tokens", "images/ab", "format.json", "episodes.jsonl"])
-def test_what_a_run_wrote_is_not_read_or_written_through_a_link(written, tmp_path, name):
-    folder, outside = written / "episodes", tmp_path / "outside"
+def test_what_a_run_wrote_is_not_read_or_written_through_a_link(tmp_path, name):
+    folder, outside = written(tmp_path / "run/episodes", *map(make_with_tokens, range(5))), tmp_path / "outside"
     (folder / "images" / "ab").mkdir(exist_ok=True)
     (folder / name).rename(outside)
     (folder / name).symlink_to(outside)
     before = {path: path.stat().st_mtime_ns for path in [outside, *outside.rglob("*")]}
     if name in ("format.json", "episodes.jsonl"):
         with pytest.raises(StoreError, match=rf"{name}: cannot be read"):
-            load(written)
+            load(tmp_path / "run")
     else:
-        read = list(load(written, errors="skip", tokens=True))
+        read = list(load(tmp_path / "run", errors="skip", tokens=True))
         assert len(read) == (0 if name == "tokens" else 5)
         if name == "images":
             with pytest.raises(ImageError, match="leads out"):
