@@ -5,6 +5,7 @@ import math
 import random
 import re
 import tempfile
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -98,27 +99,15 @@ def check_case(content: bytes, folder: Path) -> None:
         episodes = list(load(run, tokens=True, errors="skip"))
     except ViewboxError:
         return
-    for episode in episodes:
-        for image in episode.task.images:
-            try:
-                image.open()
-            except ImageError:
-                continue
-    _try(lambda: str(summarize(load(run, errors="skip"), resamples=5)))
+    for image in [image for episode in episodes for image in episode.task.images]:
+        with suppress(ImageError):
+            image.open()
+    with suppress(ViewboxError):
+        str(summarize(load(run, errors="skip"), resamples=5))
     for number, reward in enumerate((None, ExactMatchReward("label"))):
-        report = _try(
-            lambda reward=reward, number=number: score_run(run, reward=reward, name=f"c{number}", resamples=5)
-        )
-        if report is None:
-            continue
-        json.dumps(report.to_dict())
-        for part in (report.total, *report.components.values()):
-            assert part.new is None or (math.isfinite(part.new.mean) and 0 <= part.new.mean <= 1), part
-        (run / "episodes" / "scores" / f"c{number}.jsonl").read_bytes().decode("utf-8")
-
-
-def _try(action: Any) -> Any:
-    try:
-        return action()
-    except ViewboxError:
-        return None
+        with suppress(ViewboxError):
+            report = score_run(run, reward=reward, name=f"c{number}", resamples=5)
+            json.dumps(report.to_dict())
+            for part in (report.total, *report.components.values()):
+                assert part.new is None or (math.isfinite(part.new.mean) and 0 <= part.new.mean <= 1), part
+            (run / "episodes" / "scores" / f"c{number}.jsonl").read_bytes().decode("utf-8")

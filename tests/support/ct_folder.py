@@ -10,10 +10,7 @@ from pydicom.data import get_testdata_file
 SHAPE, SPACING = (10, 64, 64), (5.0, 5.0, 5.0)  # z, y, x; millimeters
 AIR, FAT, LIVER, KIDNEY, BONE, STONE, LESION = -1000, -100, 60, 35, 700, 900, 10
 PATIENTS = 20
-QUESTIONS = {
-    "lesion": "Is there a dark lesion in the liver?",
-    "stone": "Is there a stone in the left kidney?",
-}
+QUESTIONS = {"lesion": "Is there a dark lesion in the liver?", "stone": "Is there a stone in the left kidney?"}
 
 
 def write_study(folder, patients=PATIENTS):

@@ -10,6 +10,7 @@ import re
 import sys
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cached_property
 
 from tests.support import verifiers_server as scripted
 from tests.support.servers import serve_app
@@ -158,12 +159,10 @@ class Case:
         """The number of the task with this first image."""
         return self._images.index(image)
 
-    @property
+    @cached_property
     def _images(self):
-        if "images" not in self.__dict__:
-            states = [self.env.reset(task, seed=0) for task in self.env.tasks]
-            self.images = [scripted.get_first_image(to_openai_messages(state.messages)) for state in states]
-        return self.images
+        states = [self.env.reset(task, seed=0) for task in self.env.tasks]
+        return [scripted.get_first_image(to_openai_messages(state.messages)) for state in states]
 
     @contextmanager
     def serve(self):
@@ -213,7 +212,7 @@ __all__ = ["Taskset", "ViewboxEnv", "ViewboxHarness"]
 
 
 def play_verifiers(case, folder):
-    from tests.support.verifiers_command import run_command
+    from tests.support.verifiers_command import read_traces, run_command
 
     name = f"viewbox_everywhere_{case.env.name}_{case.env.max_malformed}"
     package = folder / "package"
@@ -227,10 +226,8 @@ def play_verifiers(case, folder):
         finally:
             sys.modules.pop(name, None)
         wire = {number: [_mark(message) for message in sent] for number, sent in case.read_requests(server).items()}
-    (saved,) = (folder / "out").rglob("traces.jsonl")
-    traces = [trace for line in saved.read_text().splitlines() for trace in json.loads(line)["traces"]]
     plays = {}
-    for trace in traces:
+    for trace in read_traces(folder / "out"):
         number = trace["task"]["data"]["number"]
         total = trace["rewards"]["total"]["score"]
         plays[number] = Play.of(wire[number], trace["stop_condition"], total, trace["metrics"])

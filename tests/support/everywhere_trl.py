@@ -1,28 +1,14 @@
 """TRL's own trainer with scripted replies: everything but the sampling of tokens is its own."""
 
-import json
 from contextlib import suppress
 
 import torch
 from trl import GRPOConfig, GRPOTrainer
 
 from tests.support.everywhere import Play
-from tests.support.tiny_models import Kit
-from viewbox.engines.hf import tiny_model
-from viewbox.envs.digits import Digits, viewer
+from tests.support.tiny_models import build_kit
 from viewbox.images.ref import ImageRef
 from viewbox.integrations.trl_rollouts import TRLRollouts
-from viewbox.utils.frozen import thaw
-
-
-def build_kit():
-    """A tiny Qwen3-VL whose tokenizer knows the texts of digits."""
-    env = Digits()
-    tasks = [env.tasks[i] for i in range(20)]
-    said = [line for task in tasks for line in viewer.write_demonstration(env, task, 0, viewer.Habits(0.2, 0.2, 0.2))]
-    prompt = [env.build_system_prompt(tasks[0]), *(json.dumps(thaw(schema)) for schema in env.tool_schemas)]
-    kit = Kit("qwen3_vl", tiny_model.build_processor(tiny_model.build_tokenizer([*prompt * 20, *said], 480)))
-    return kit
 
 
 def make_trainer(env, folder, *, kit=None, cls=GRPOTrainer, on_episode=None, limit=None, **given):

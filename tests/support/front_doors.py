@@ -7,7 +7,7 @@ import sys
 from tests.support import verifiers_server as scripted
 from tests.support.digits_play import Says
 from tests.support.servers import serve
-from tests.support.verifiers_command import run_command
+from tests.support.verifiers_command import read_traces, run_command
 from viewbox import make
 from viewbox.core.messages import to_openai_messages
 from viewbox.rollouts.play import play_many
@@ -81,8 +81,7 @@ def evaluate_package(package, name, scripts, folder):
     with scripted.serve(scripts) as server:
         given = ["--model", "scripted", "--client.base-url", server.url, "--no-push", "--no-rich", "-n", "3", "-o", "e"]
         run_command("vf-eval", name, *given, path=package, cwd=folder)
-    [saved] = (folder / "e").rglob("traces.jsonl")
-    traces = [trace for line in saved.read_text().splitlines() for trace in json.loads(line)["traces"]]
+    traces = read_traces(folder / "e")
     assert [trace["stop_condition"] for trace in traces] == ["answered"] * 3
     assert all(trace["rewards"]["total"]["score"] > 0.99 for trace in traces)
     sys.modules.pop(name.replace("-", "_"), None)

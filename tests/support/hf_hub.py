@@ -52,8 +52,7 @@ class HfHub(HubServer):
 
     @route("GET", REPO + "/refs")
     def refs(self, body, kind, repo):
-        found = self.get(kind, repo)
-        if found is None:
+        if (found := self.get(kind, repo)) is None:
             return self.missing()
         tags = [{"name": name, "ref": f"refs/tags/{name}", "targetCommit": at} for name, at in found.tags.items()]
         main = [{"name": "main", "ref": "refs/heads/main", "targetCommit": found.head}]
@@ -61,8 +60,7 @@ class HfHub(HubServer):
 
     @route("GET", REPO + "(?:/revision/(?P<revision>[^/?]+))?")
     def info(self, body, kind, repo, revision):
-        found = self.get(kind, repo)
-        if found is None:
+        if (found := self.get(kind, repo)) is None:
             return self.missing()
         sha, files = found.resolve(revision or "main")
         siblings = [{"rfilename": name} for name in sorted(files)]

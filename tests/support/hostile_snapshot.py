@@ -35,19 +35,9 @@ def list_hostile_articles():
     articles = []
     for number, (name, text) in enumerate(HOSTILE_TEXTS.items()):
         everywhere = f"{WORD} {text}"
-        articles.append(
-            Article(
-                pmid=str(660_000 + 2 * number),
-                title=everywhere,
-                journal=text,
-                year=2020,
-                abstract=everywhere,
-                doi=text[:100],
-                url=f"https://example.org/{660_000 + 2 * number}",
-                types=("Review", text),
-                mesh=(WORD, text),
-            )
-        )
+        pmid, words = str(660_000 + 2 * number), {"types": ("Review", text), "mesh": (WORD, text)}
+        about = {"doi": text[:100], "url": f"https://example.org/{pmid}"}
+        articles.append(Article(pmid, everywhere, text, 2020, everywhere, **about, **words))
         articles.append(Article(str(660_001 + 2 * number), f"About {name}", "Journal", 2021, everywhere))
     return articles
 

@@ -139,10 +139,7 @@ class LiteratureServer:
         self.before, self.delay = [], 0.0
         self.arrivals, self.lock = [], threading.Lock()  # (seconds, what, values of the query)
 
-    def answer(self, body, number):
-        return self._answer
-
-    def _answer(self, handler):
+    def answer(self, handler):
         arrived = time.monotonic()
         url = urlsplit(handler.path)
         what = {"/api/search": "openi"}.get(url.path, "picture" if url.path.startswith("/imgs/") else url.path)
@@ -219,15 +216,14 @@ class LocalSource(LiveSource):
             return super()._get_clients()
 
 
+make_source = LocalSource
+
+
 @contextmanager
 def serve_literature(folder, *ids):
     """Runs a server for both hosts; gives it with the settings under which a `LiveSource` reaches it."""
     literature = LiteratureServer(*ids)
-    with serve_tls(folder, literature.answer, eutils.HOST, openi.HOST) as server:
+    with serve_tls(folder, lambda body, number: literature.answer, eutils.HOST, openi.HOST) as server:
         literature.server, literature.port = server, server.server_port
         servers = {eutils.HOST: server, openi.HOST: server}
         yield literature, Setup(lambda host: StandIn(host, servers), 10_000, first_pause=0.02)
-
-
-def make_source(setup, **settings):
-    return LocalSource(setup, **settings)

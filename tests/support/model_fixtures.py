@@ -5,7 +5,6 @@ all tests, because they import torch.
 """
 
 import asyncio
-import json
 from functools import cache
 from inspect import signature
 
@@ -14,15 +13,13 @@ import torch
 from accelerate import Accelerator
 from accelerate.state import AcceleratorState, PartialState
 
-from tests.support.tiny_models import FAMILIES, FamilyKit, Kit, Pairs, Strips, Words
-from viewbox.engines.hf import tiny_model
+from tests.support.tiny_models import FAMILIES, FamilyKit, Pairs, Strips, Words, build_kit, write_corpus
 from viewbox.engines.hf.model_parts import get_base_model
 from viewbox.engines.scripted import ScriptedGenerator
-from viewbox.envs.digits import Digits, viewer
+from viewbox.envs.digits import viewer
 from viewbox.envs.digits.canvas import LABELS
 from viewbox.records import Reply
 from viewbox.rollouts.play import play_many
-from viewbox.utils.frozen import thaw
 
 __all__ = [
     "bf16_accelerator", "corpus", "kit", "kits", "look", "looking", "measure_mismatch", "pairs", "plain_logps",
@@ -45,12 +42,7 @@ def bf16_accelerator():
 
 @pytest.fixture(scope="session")
 def corpus():
-    """Texts to train the tokenizer on: prompts, tool schemas, calls and answers."""
-    env = Digits()
-    tasks = [env.tasks[i] for i in range(40)]
-    said = [line for task in tasks for line in viewer.write_demonstration(env, task, 0, viewer.Habits(0.2, 0.2, 0.2))]
-    prompt = [env.build_system_prompt(tasks[0]), *(json.dumps(thaw(schema)) for schema in env.tool_schemas)]
-    return [*prompt * 20, *said]
+    return write_corpus()
 
 
 @pytest.fixture(scope="session")
@@ -59,9 +51,7 @@ def kits(corpus):
 
     @cache
     def kit(name):
-        if name != "qwen3_vl":
-            return FamilyKit(name)
-        return Kit(name, tiny_model.build_processor(tiny_model.build_tokenizer(corpus, 480)))
+        return build_kit(corpus) if name == "qwen3_vl" else FamilyKit(name)
 
     return kit
 
@@ -97,16 +87,9 @@ def look(strips):
 
     def script(conversation):
         said = sum(message.role == "assistant" for message in conversation.messages)
-        plan = (
-            [viewer.write_zoom(strips, 2, 0.4, 0.6)],
-            [None, viewer.write_zoom(strips, 4, 0.2, 0.2)],
-            [],
-            [
-                viewer.write_zoom(strips, 2, 0.5, 0.5) + "\n" + viewer.write_zoom(strips, 2, 0.1, 0.9),
-                None,
-                "Hmm, wait.",
-            ],
-        )[conversation.index % 4]
+        twice = viewer.write_zoom(strips, 2, 0.5, 0.5) + "\n" + viewer.write_zoom(strips, 2, 0.1, 0.9)
+        plans = [viewer.write_zoom(strips, 2, 0.4, 0.6)], [None, viewer.write_zoom(strips, 4, 0.2, 0.2)], []
+        plan = (*plans, [twice, None, "Hmm, wait."])[conversation.index % 4]
         return plan[said] if said < len(plan) else None
 
     return script
@@ -125,17 +108,20 @@ def play():
     return run
 
 
+def force(generator, script):
+    """A generator that says what a script forces, and leaves the rest to another one."""
+    limit = generator.settings.max_completion_tokens
+    return ScriptedGenerator(generator.tokens, script, generator, max_completion_tokens=limit)
+
+
 @pytest.fixture(scope="session")
 def play_mixed(play, strips, look):
     """Plays 4 tasks in groups of 3 (12 episodes in 5 slots): the looks are scripted, the model writes the rest."""
 
     def run(generator, *, tasks=4, group=3, seed=0, concurrency=5, env=None):
-        forced = ScriptedGenerator(
-            generator.tokens, look, generator, max_completion_tokens=generator.settings.max_completion_tokens
-        )
         env = env or strips
         chosen = [env.tasks[i] for i in range(tasks)]
-        return play(env, chosen, forced, group=group, concurrency=concurrency, seed=seed)
+        return play(env, chosen, force(generator, look), group=group, concurrency=concurrency, seed=seed)
 
     return run
 
@@ -154,10 +140,7 @@ def play_pairs(play):
             plan = looks[conversation.index % 3]
             return plan[said] if said < len(plan) else None
 
-        forced = ScriptedGenerator(
-            generator.tokens, script, generator, max_completion_tokens=generator.settings.max_completion_tokens
-        )
-        return play(env, [env.tasks[i] for i in range(3)], forced, group=4)
+        return play(env, [env.tasks[i] for i in range(3)], force(generator, script), group=4)
 
     return run
 

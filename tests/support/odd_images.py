@@ -117,10 +117,7 @@ def groups(position=None, rows=None, spacing=None, scale=None, window=None, time
 def enhanced(path, pixels, each, shared=None, kind="enhanced CT", **elements):
     """A multi-frame file with functional groups of each frame, and shared ones."""
     shared = shared or groups(rows=AXIAL, spacing=(1, 1), scale=(1, -1024, "HU"))
-    nested = {
-        "SharedFunctionalGroupsSequence": sequence(shared),
-        "PerFrameFunctionalGroupsSequence": sequence(*each),
-    }
+    nested = {"SharedFunctionalGroupsSequence": sequence(shared), "PerFrameFunctionalGroupsSequence": sequence(*each)}
     return dicom(path, pixels, kind, frames=True, **nested, **elements)
 
 

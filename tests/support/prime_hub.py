@@ -61,8 +61,7 @@ class PrimeHub(HubServer):
 
     @route("GET", API + "/(?P<owner>[^/]+)/(?P<name>[^/]+)/status")
     def status(self, body, owner, name):
-        found = self.environments.get(f"{owner}/{name}")
-        if found is None:
+        if (found := self.environments.get(f"{owner}/{name}")) is None:
             return say(404, {"detail": "Not found"})
         return {"data": {"name": name, "visibility": found["visibility"], "latest_version": None}}
 

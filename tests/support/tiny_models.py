@@ -4,6 +4,7 @@ The weights are drawn wide and the output layer has a bias, so log-probs differ 
 far back, and replies end at different lengths: what a parity test needs.
 """
 
+import json
 from dataclasses import dataclass, field
 
 import torch
@@ -13,9 +14,10 @@ from viewbox.core.base import BaseMultiTurnEnv
 from viewbox.engines.hf import Settings, tiny_model
 from viewbox.engines.hf.chat_tokens import ChatTokens
 from viewbox.engines.hf.engine import HFGenerator
-from viewbox.envs.digits import Digits
+from viewbox.envs.digits import Digits, viewer
 from viewbox.records import Task
 from viewbox.rewards import ExactMatchReward
+from viewbox.utils.frozen import thaw
 
 torch.set_num_threads(1)
 FAMILIES = ("qwen3_vl", "qwen2_5_vl")
@@ -55,6 +57,21 @@ class Pairs(Strips):
 
     def images(self, task):
         return [*super().images(task), super().images(self.tasks[task.metadata["seed"] + 1])[0].rotate(90, expand=True)]
+
+
+def write_corpus(count=40):
+    """Texts to train a tokenizer on: prompts, tool schemas, calls and answers."""
+    env = Digits()
+    tasks = [env.tasks[i] for i in range(count)]
+    said = [line for task in tasks for line in viewer.write_demonstration(env, task, 0, viewer.Habits(0.2, 0.2, 0.2))]
+    prompt = [env.build_system_prompt(tasks[0]), *(json.dumps(thaw(schema)) for schema in env.tool_schemas)]
+    return [*prompt * 20, *said]
+
+
+def build_kit(corpus=None):
+    """A tiny Qwen3-VL whose tokenizer knows these texts, or those of 20 tasks."""
+    tokenizer = tiny_model.build_tokenizer(corpus or write_corpus(20), 480)
+    return Kit("qwen3_vl", tiny_model.build_processor(tokenizer))
 
 
 @dataclass(eq=False)

@@ -3,33 +3,23 @@
 from typing import ClassVar
 
 import numpy as np
-from pydantic import BaseModel
 
 from tests.support import loop_kit
-from viewbox.core.base import BaseMultiTurnEnv
 from viewbox.images.ref import ImageRef
 from viewbox.records import Task
-from viewbox.rewards import ExactMatchReward
 
 GRAY = np.random.default_rng(0).integers(0, 256, (40, 80), dtype=np.uint8)
 TASK = Task("t", (ImageRef.of(GRAY),), {"question": "Where?"}, {"label": "left"})
 TWO = Task("two", (ImageRef.of(GRAY), ImageRef.of(np.full((30, 20), 7, np.uint8))), {"question": "Where?"})
 
 
-class Finding(BaseModel):
+class Finding(loop_kit.Finding):
     label: str = "left"
-    bbox: tuple[float, float, float, float] | None = None
 
 
-class Find(BaseMultiTurnEnv):
-    name = "find"
+class Find(loop_kit.Find):
     answer: ClassVar = Finding
-    boxes = ("bbox",)
     max_turns = 10
-    boundary = False  # what a tool says is compared as it is
-
-    def default_reward(self):
-        return ExactMatchReward("label")
 
 
 class Seen(Finding):

@@ -1,6 +1,7 @@
 """Runs verifiers' installed commands in the test's own process."""
 
 import importlib.metadata
+import json
 import os
 import signal
 import sys
@@ -26,3 +27,9 @@ def run_command(name, *arguments, path, cwd):
         finally:
             for number, handler in handlers.items():
                 signal.signal(number, handler)
+
+
+def read_traces(folder):
+    """The traces that `vf-eval` left in a folder."""
+    (saved,) = folder.rglob("traces.jsonl")
+    return [trace for line in saved.read_text().splitlines() for trace in json.loads(line)["traces"]]

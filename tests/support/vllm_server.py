@@ -63,22 +63,15 @@ class PlainVLLM:
                 break
         self.num_generated += 1
         ended = out[-1] in asked["stop_token_ids"]
-        reply = {
-            "request_id": "x",
-            "prompt_token_ids": ids if body.get("return_token_ids") else None,
-            "choices": [
-                {
-                    "index": 0,
-                    "finish_reason": "stop" if ended else "length",
-                    "token_ids": out,
-                    "weight_versions": [{"version": self.version, "start": 0, "end": len(out)}],
-                    "logprobs": {
-                        "content": [self._name(token, value) for token, value in zip(out, logprobs, strict=True)]
-                    },
-                }
-            ],
+        choice = {
+            "index": 0,
+            "finish_reason": "stop" if ended else "length",
+            "token_ids": out,
+            "weight_versions": [{"version": self.version, "start": 0, "end": len(out)}],
+            "logprobs": {"content": list(map(self._name, out, logprobs))},
         }
-        return self.change(reply, body)
+        prompt = ids if body.get("return_token_ids") else None
+        return self.change({"request_id": "x", "prompt_token_ids": prompt, "choices": [choice]}, body)
 
     def _name(self, token, value):
         named = {"token": f"token_id:{token}"} if self.form == "token" else {"token_id": token, "rank": 1}
@@ -114,27 +107,20 @@ class TrainedVLLM(PlainVLLM):
         return {
             "/health": lambda body: {},
             "/weight_info": lambda body: {"weight_version": self.version},
-            "/server_info?config_format=json": lambda body: {
-                "vllm_config": {
-                    "weight_transfer_config": self.backend and {"backend": self.backend},
-                    "model_config": {"dtype": self.dtype},
-                }
-            },
+            "/server_info?config_format=json": lambda body: {"vllm_config": self.describe()},
             **{path: self._record(path, method) for path, method in self._METHODS.items()},
         }
+
+    def describe(self):
+        transfer = self.backend and {"backend": self.backend}
+        return {"weight_transfer_config": transfer, "model_config": {"dtype": self.dtype}}
 
     def _record(self, path, method):
         def answer(body):
             self.calls.append(path)
-            return method(self, body) or {}
+            return (setattr(self, *method) if isinstance(method, tuple) else method(self, body)) or {}
 
         return answer
-
-    def connect(self, body):
-        self.is_connected = True
-
-    def pause(self, body):
-        self.is_paused = True
 
     def start(self, body):
         if not (self.is_connected and self.is_paused) or self.is_asleep:
@@ -149,25 +135,14 @@ class TrainedVLLM(PlainVLLM):
             self.model.load_state_dict(self.loaded)
         self.version = body["weight_version"]
 
-    def resume(self, body):
-        self.is_paused = False
-
-    def sleep(self, body):
-        self.is_asleep = True
-
-    def wake_up(self, body):
-        self.is_asleep = False
-
-    _METHODS: ClassVar = {
-        "/init_weight_transfer_engine": connect,
-        "/pause?mode=wait": pause,
+    _METHODS: ClassVar = {  # a method, or what is set
+        "/init_weight_transfer_engine": ("is_connected", True),
+        "/pause?mode=wait": ("is_paused", True),
         "/start_weight_update": start,
         "/update_weights": update,
         "/finish_weight_update": finish,
-        "/resume": resume,
-        "/sleep?level=1": sleep,
-        "/wake_up": wake_up,
-        "/reset_prefix_cache": lambda self, body: None,
-        "/reset_mm_cache": lambda self, body: None,
-        "/reset_encoder_cache": lambda self, body: None,
+        "/resume": ("is_paused", False),
+        "/sleep?level=1": ("is_asleep", True),
+        "/wake_up": ("is_asleep", False),
+        **{f"/reset_{name}_cache": lambda self, body: None for name in ("prefix", "mm", "encoder")},
     }

@@ -10,6 +10,8 @@ import pytest
 
 from tests.publish.test_check import LIMITS, PROJECT, demo, edit, list_failed  # noqa: F401  (`demo` is a fixture)
 from tests.support.fake_server import wait_until_gone
+from tests.support.forged_runs import HOSTILE
+from tests.support.tables import each
 from viewbox.errors import ConfigError
 from viewbox.publish.checks import check_package, project
 from viewbox.publish.checks.before import unpack_wheel
@@ -65,26 +67,13 @@ def test_a_wheel_is_unpacked_up_to_a_size(tmp_path, monkeypatch):
         unpack(tmp_path / "demo.whl")
 
 
-def make_pipe(path, outside):
-    os.mkfifo(path)
-
-
-def link_outside(path, outside):
-    path.symlink_to(outside)
-
-
-def make_large(path, outside):
-    with path.open("wb") as file:
-        file.truncate(2**33)
-
-
-@pytest.mark.parametrize("make", [make_pipe, link_outside, make_large])
-def test_a_wheel_is_a_regular_file_of_a_bounded_size(tmp_path, make):
+@each("put", [*HOSTILE.values(), lambda path: path.symlink_to(path.parents[1] / "outside.whl")])
+def test_a_wheel_is_a_regular_file_of_a_bounded_size(tmp_path, put):
     """It is refused at once: a pipe would wait, and the link would lead to a file of this machine."""
-    outside, place = tmp_path / "outside.whl", tmp_path / "home" / "demo.whl"
+    place = tmp_path / "home" / "demo.whl"
     place.parent.mkdir()
-    write_wheel(outside)
-    make(place, outside)
+    write_wheel(tmp_path / "outside.whl")
+    put(place)
     found = []
 
     def read():

@@ -10,6 +10,7 @@ import httpx
 import pytest
 
 from tests.support.servers import make_completion, make_response, make_script, serve
+from tests.support.tables import each
 from viewbox.engines.openai.client import EndpointError, OpenAIGenerator, build_completions_url
 from viewbox.envs.digits import Digits, viewer
 from viewbox.errors import ConfigError
@@ -208,21 +209,16 @@ def test_variables_made_for_a_server_are(monkeypatch):
         assert read_api_key("http://localhost:1/v1", name) == KEY
 
 
-def test_no_key_travels_unencrypted(monkeypatch):
-    for chosen in [True, False]:
-        for url in [
-            "http://example.org/v1",
-            "http://0.0.0.0:1/v1",
-            "http://localhost.evil.com",
-            "http://192.168.0.7:8000/v1",
-        ]:
-            monkeypatch.setenv("MY_API_KEY", KEY)
-            with pytest.raises(ConfigError, match="not sent over http to another machine"):
-                read_api_key(url, "MY_API_KEY", chosen=chosen)
-            with pytest.raises(ConfigError, match="not sent over http to another machine"):
-                OpenAIGenerator(url, "m", api_key=KEY)
-            with pytest.raises(ConfigError, match="not sent over http to another machine"):
-                OpenAIGenerator(url, "m", extra={"nested": [{"api_key": KEY}]})
+@each("url", ["http://example.org/v1", "http://0.0.0.0:1/v1", "http://localhost.evil.com", "http://192.168.0.7:80/v1"])
+def test_no_key_travels_unencrypted(monkeypatch, url):
+    monkeypatch.setenv("MY_API_KEY", KEY)
+    for send in (
+        lambda: read_api_key(url, "MY_API_KEY", chosen=True), lambda: read_api_key(url, "MY_API_KEY", chosen=False),
+        lambda: OpenAIGenerator(url, "m", api_key=KEY),
+        lambda: OpenAIGenerator(url, "m", extra={"nested": [{"api_key": KEY}]}),
+    ):  # fmt: skip
+        with pytest.raises(ConfigError, match="not sent over http to another machine"):
+            send()
 
 
 def test_a_file_cannot_send_a_providers_key_to_another_host(monkeypatch):

@@ -18,6 +18,7 @@ import pytest
 import yaml
 from msgspec.structs import replace
 
+from tests.support.saved_episodes import written
 from tests.support.servers import make_completion, serve
 from tests.support.verifiers_command import run_command
 from viewbox.configs.sections import LogSection
@@ -197,10 +198,7 @@ def play_once(cls, reward):
     env.play(env.tasks[0], lambda messages: ANSWER)
 
 
-DRIVERS = {
-    "play": play_once,
-    "play_many": lambda cls, reward: play(cls(reward=reward), lambda messages: ANSWER),
-}
+DRIVERS = {"play": play_once, "play_many": lambda cls, reward: play(cls(reward=reward), lambda messages: ANSWER)}
 WAYS = [*((place, "play_many") for place in JUDGES), *(("in a closure", driver) for driver in DRIVERS)]
 
 
@@ -217,8 +215,7 @@ def test_saved_episodes_are_not_sent_elsewhere(cls, place, elsewhere, tmp_path, 
     monkeypatch.setitem(ENVIRONMENTS, cls.name, f"{__name__}:{cls.__name__}")
     monkeypatch.setattr("viewbox.rollouts.scoring.saved_run.make_environment", lambda name, *_, **__: cls())
     env = cls()
-    with EpisodeWriter(tmp_path / "run") as writer:
-        writer.append(env.play(env.tasks[0], lambda messages: ANSWER))
+    written(tmp_path / "run", env.play(env.tasks[0], lambda messages: ANSWER))
     attempt(score_run, tmp_path / "run", reward=JUDGES[place](judge(elsewhere)))
     arrives(elsewhere, cls)
 
@@ -226,8 +223,7 @@ def test_saved_episodes_are_not_sent_elsewhere(cls, place, elsewhere, tmp_path, 
 def test_an_episode_is_not_sent_because_the_config_names_another_environment(elsewhere, tmp_path, monkeypatch):
     monkeypatch.setattr(Digits, "restricted", True)
     env = Digits()
-    with EpisodeWriter(tmp_path / "run" / "episodes") as writer:
-        writer.append(env.play(env.tasks[0], lambda messages: ANSWER))
+    written(tmp_path / "run" / "episodes", env.play(env.tasks[0], lambda messages: ANSWER))
     (tmp_path / "run" / "config.yaml").write_text(yaml.safe_dump({"env": {"name": "open_house:Env"}}))
     monkeypatch.setattr(
         "viewbox.rollouts.scoring.saved_run.make_environment",
@@ -268,9 +264,7 @@ DECLARED = {  # of a run of digits
 
 
 def store(folder, *episodes, config=None):
-    with EpisodeWriter(folder / "episodes") as writer:
-        for episode in episodes:
-            writer.append(episode)
+    written(folder / "episodes", *episodes)
     if config is not None:
         (folder / "config.yaml").write_text(config if isinstance(config, str) else yaml.safe_dump({"env": config}))
     return folder
@@ -324,8 +318,7 @@ def test_a_run_that_is_restricted_or_may_be_leaves_by_no_door(played, config, tm
         run = store(tmp_path / name, getattr(played, name), config=CONFIGS[config])
         assert list_refusals(run) == ALL, name
     both = store(tmp_path / "both", played.free, played.digits, config=CONFIGS[config])
-    with EpisodeWriter(both / "episodes") as writer:  # another writer, later
-        writer.append(played.restricted)
+    written(both / "episodes", played.restricted)  # another writer, later
     assert list_refusals(both) >= {"push", "weights"}
     for name in ("free", "digits", "own"):
         assert list_refusals(store(tmp_path / name, getattr(played, name), config=CONFIGS[config])) == set(), name
@@ -479,9 +472,8 @@ def test_verifiers_sends_no_image_into_a_remote_runtime():
 
 
 # ---------------------------------------------------------------------- trackers, the hub, packages
-class Arguments:
-    def __init__(self, **given):
-        self.__dict__ |= {"push_to_hub": False, **given}
+def make_arguments(**given):
+    return SimpleNamespace(**{"push_to_hub": False, **given})
 
 
 UPLOADS = [
@@ -500,8 +492,8 @@ def test_training_uploads_figures_only():
             for name, value in variables.items():
                 patch.setenv(name, value)
             with pytest.raises(ConfigError, match="its data is restricted to this machine"):
-                tracking.check_uploads(LogSection(**log), Scans(), Arguments(**arguments))
-            tracking.check_uploads(LogSection(**log), Free(), Arguments(**arguments))
+                tracking.check_uploads(LogSection(**log), Scans(), make_arguments(**arguments))
+            tracking.check_uploads(LogSection(**log), Free(), make_arguments(**arguments))
 
 
 def test_what_is_held_out_or_learned_from_counts_as_what_is_trained_on(tmp_path):
@@ -515,15 +507,16 @@ def test_what_is_held_out_or_learned_from_counts_as_what_is_trained_on(tmp_path)
         config = SimpleNamespace(train=SimpleNamespace(episodes=saved and str(saved)))
         found = tracking.list_sources(config, *envs)
         assert [bool(source.restricted) for source in found] == expected
-        refused = [attempt(tracking.check_uploads, LogSection(), one, Arguments(push_to_hub=True)) for one in found]
+        given = make_arguments(push_to_hub=True)
+        refused = [attempt(tracking.check_uploads, LogSection(), one, given) for one in found]
         assert refused == expected
 
 
 def test_figures_may_be_tracked_but_not_what_is_printed(monkeypatch):
     monkeypatch.setenv("WANDB_CONSOLE", "auto")
-    tracking.check_uploads(LogSection(report_to=["wandb"]), Free(), Arguments())
+    tracking.check_uploads(LogSection(report_to=["wandb"]), Free(), make_arguments())
     assert os.environ["WANDB_CONSOLE"] == "auto"
-    tracking.check_uploads(LogSection(report_to=["wandb"]), Scans(), Arguments())
+    tracking.check_uploads(LogSection(report_to=["wandb"]), Scans(), make_arguments())
     assert os.environ["WANDB_CONSOLE"] == "off"
 
 

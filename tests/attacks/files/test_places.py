@@ -4,12 +4,14 @@ import os
 import socket
 import stat
 from contextlib import contextmanager
+from pathlib import Path
 
 import numpy as np
 import pytest
 from PIL import Image
 
 from tests.attacks.files import makers
+from tests.support.forged_runs import HOSTILE
 from tests.support.image_files import npy
 from tests.support.tables import each
 from viewbox.errors import ImageError
@@ -85,27 +87,30 @@ def test_a_file_that_shrinks_while_it_is_read_is_an_error(kind, tmp_path):
         open_image(path)
 
 
-@pytest.mark.parametrize("beside", ["pipe", "link", "folder", "socket", "device link", "loop", "empty", "noise"])
-def test_what_lies_beside_a_series_does_not_matter(beside, series, tmp_path):
-    other = series / "0000"
+def bind(path):
+    with socket.socket(socket.AF_UNIX) as server:
+        server.bind(str(path))
+
+
+def write_inside(path):
+    path.mkdir()
+    write_series(path)
+
+
+BESIDE = {
+    **HOSTILE, "a socket": bind, "a series": write_inside, "noise": lambda path: path.write_bytes(os.urandom(5000)),
+    "a link to another slice": lambda path: path.symlink_to(path.parents[1] / "secret.dcm"), "nothing": Path.touch,
+}  # fmt: skip
+
+
+@each("put", BESIDE)
+def test_what_lies_beside_a_series_does_not_matter(put, tmp_path):
+    folder = tmp_path / "series"
+    folder.mkdir()
+    write_series(folder)
     (tmp_path / "secret.dcm").write_bytes(makers.dicom("MR_small.dcm"))
-    if beside == "pipe":
-        os.mkfifo(other)
-    elif beside == "link":
-        other.symlink_to(tmp_path / "secret.dcm")
-    elif beside == "folder":
-        other.mkdir()
-        write_series(other)
-    elif beside == "socket":
-        with socket.socket(socket.AF_UNIX) as server:
-            server.bind(str(other))
-    elif beside == "device link":
-        other.symlink_to("/dev/zero")
-    elif beside == "loop":
-        other.symlink_to(other)
-    else:
-        other.write_bytes(b"" if beside == "empty" else os.urandom(5000))
-    assert open_image(series).volume.count_slices() == 4
+    put(folder / "0000")
+    assert open_image(folder).volume.count_slices() == 4
 
 
 def test_a_hostile_file_of_another_series_is_an_error(series):

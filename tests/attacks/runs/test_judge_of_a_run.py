@@ -38,13 +38,7 @@ PLACES = {
     "a part of a part": lambda spec: part(part(spec)),
     "who is right": lambda spec: {"type": "brier", "of": spec},
     "who is right in a part": lambda spec: part({"type": "brier", "of": part(spec)}),
-    "needed": lambda spec: {
-        "type": "combined",
-        "components": {
-            "j": {**spec, "weight": 0.0},
-            "label": {**LABEL, "weight": 1.0, "needs": {"j": 0.5}},
-        },
-    },
+    "needed": lambda spec: part(spec, 0.0, label={**LABEL, "weight": 1.0, "needs": {"j": 0.5}}),
 }
 
 

@@ -1,6 +1,7 @@
 """One bad line of somebody's run costs itself: it is named and skipped, and the rest is scored."""
 
 import json
+import resource
 import time
 
 import numpy as np
@@ -12,6 +13,7 @@ from tests.support.tables import each
 from viewbox.errors import StoreError
 from viewbox.rollouts.scoring.rescore import score_run
 from viewbox.rollouts.store.reader import load
+from viewbox.rollouts.store.writer import EpisodeWriter
 
 
 def nested(depth, kind="["):
@@ -32,10 +34,12 @@ def image(**fields):
     return {"hash": "a" * 64, "width": 4, "height": 4, "mode": "L", "uri": None, **fields}
 
 
-def turn(**fields):
-    return {"role": "assistant", **fields}
+def show(**fields):
+    return json.dumps(make_line(9, turns=[{"role": "user", "images": [image(**fields)]}]))
 
 
+CALL = '[{"role": "assistant", "tool_calls": [{"id": "1", "name": "a", "arguments": @}]}]'
+RESULT = '[{"role": "tool_result", "tool_results": [{"tool_name": "a", "arguments": @}]}]'
 BAD = {
     "not JSON": "{",
     "a list": "[1]",
@@ -81,15 +85,9 @@ BAD = {
     "a prompt 100 deep": raw(task='{"id": "a", "prompt": {"a": ' + nested(100) + "}}"),
     "metadata 65 deep": raw(task='{"id": "a", "metadata": ' + nested(65, "{") + "}"),
     "info 900 deep": raw(info='{"a": ' + nested(900) + "}"),
-    "arguments 200 deep": raw(
-        turns='[{"role": "assistant", "tool_calls": [{"id": "1", "name": "a", "arguments": ' + nested(200, "{") + "}]}]"
-    ),
-    "facts 200 deep": raw(
-        turns='[{"role": "tool_result", "tool_results": [{"tool_name": "a", "facts": ' + nested(200, "{") + "}]}]"
-    ),
-    "arguments that ran 70 deep": raw(
-        turns='[{"role": "tool_result", "tool_results": [{"tool_name": "a", "arguments": ' + nested(70, "{") + "}]}]"
-    ),
+    "arguments 200 deep": raw(turns=CALL.replace("@", nested(200, "{"))),
+    "facts 200 deep": raw(turns=RESULT.replace("@", nested(200, "{")).replace("arguments", "facts")),
+    "arguments that ran 70 deep": raw(turns=RESULT.replace("@", nested(70, "{"))),
     "an unread key 900 deep": raw(answer="{}", info='{"x": ' + nested(900, "{") + "}"),
     "a sample of 30 digits": raw(info='{"sample": ' + "1" + "0" * 30 + "}"),
     "a sample of 400 digits": raw(info='{"sample": ' + "9" * 400 + "}"),
@@ -119,12 +117,12 @@ BAD = {
     "results that are null": raw(turns='[{"role": "tool_result", "tool_results": null}]'),
     "an image that is text": raw(turns='[{"role": "user", "images": ["x"]}]'),
     "an image without a hash": raw(turns='[{"role": "user", "images": [{}]}]'),
-    "a hash that is a path": raw(turns=json.dumps([{"role": "user", "images": [image(hash="../../x")]}])),
-    "a hash of two dots": raw(turns=json.dumps([{"role": "user", "images": [image(hash="..")]}])),
-    "a hash that is a number": raw(turns=json.dumps([{"role": "user", "images": [image(hash=7)]}])),
-    "a mode that is a list": raw(turns=json.dumps([{"role": "user", "images": [image(mode=[])]}])),
-    "a width of text": raw(turns=json.dumps([{"role": "user", "images": [image(width="x")]}])),
-    "a picture without a type": raw(turns=json.dumps([{"role": "user", "images": [image(height=None)]}])),
+    "a hash that is a path": show(hash="../../x"),
+    "a hash of two dots": show(hash=".."),
+    "a hash that is a number": show(hash=7),
+    "a mode that is a list": show(mode=[]),
+    "a width of text": show(width="x"),
+    "a picture without a type": show(height=None),
     "an end that does not exist": raw(end_reason='"won"'),
     "flags that are a number": raw(flags="7"),
     "an environment that is a list": raw(environment="[]"),
@@ -138,7 +136,7 @@ ODD = {
     "unknown keys": json.dumps(make_line(9, __class__="x", constructor={"a": [1]})),
     "its own tokens": json.dumps(make_line(9, tokens={"prompt_ids": [1]})),
     "tokens that are code": json.dumps(make_line(9, tokens="x", stored_tokens={"file": "/etc/passwd"})),
-    "pixels in an image": json.dumps(make_line(9, turns=[{"role": "user", "images": [image(pixels="x", folder="/")]}])),
+    "pixels in an image": show(pixels="x", folder="/"),
     "half a character": '{"task": {"id": "\\ud800"}, "answer": {"label": "\\udfff"}, "environment": "digits"}',
     "control characters": json.dumps(make_line(9, task={"id": "\x1b]52;c;x\x07"})),
     "a number of 300 digits": raw(answer='{"label": ' + "9" * 300 + ', "bbox": [1e308, -1e308, 1e308, 1e308]}'),
@@ -150,7 +148,7 @@ ODD = {
     "a usage that is text": raw(info='{"usage": "x", "error": [1], "step": "\\u001b[2J"}'),
     "names of 10,000 characters": raw(scores=json.dumps({"total": 1, "components": {"c" * 10_000: 1}})),
     "256 components": raw(scores=json.dumps({"total": 1, "components": {f"c{n}": 1 for n in range(256)}})),
-    "many turns": json.dumps(make_line(9, turns=[turn(content="x")] * 3000)),
+    "many turns": json.dumps(make_line(9, turns=[{"role": "assistant", "content": "x"}] * 3000)),
     "lists 60 deep": raw(answer='{"a": ' + nested(60) + "}"),
 }
 
@@ -232,3 +230,19 @@ def test_nothing_but_bad_lines_is_an_error_in_words(tmp_path, viewbox):
     status, out, err = viewbox("score", tmp_path / "gift")
     assert (status, out) == (2, "")
     assert "holds no episodes (1 lines cannot be read; line 1: " in err
+
+
+@pytest.mark.timeout(120)
+def test_a_line_of_200_mb_costs_itself_and_no_memory(tmp_path):
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    lines = [make_line(0), b'{"task": {"id": "' + b"x" * 200_000_000 + b'"}}', make_line(1)]
+    run = forge_run(tmp_path / "gift", lines)
+    del lines
+    grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss  # making the line took memory
+    episodes = load(run, errors="skip")
+    assert len(list(episodes)) == 2
+    assert "longer than 33,554,432 bytes" in episodes.unreadable[2]
+    assert score_run(run).episodes == 2
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - max(before, grown) < 200_000
+    with pytest.raises(StoreError, match="33,554,432 bytes"):
+        EpisodeWriter(run / "episodes")

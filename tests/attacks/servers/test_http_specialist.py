@@ -76,20 +76,14 @@ FAULTS = {
     "has a mask of half a PNG": ({"mask": make_png()[:40]}, "mask "),
     "has a picture that is a path": ({"picture": "/etc/passwd"}, "picture is "),
     "has a picture that is an address": ({"picture": "http://127.0.0.1:9/a.png"}, "picture is not Base64"),
-    "has a picture of another format": (
-        {"picture": encode(saved(GRAY, "GIF"))},
-        "is a picture of another format",
-    ),
+    "has a picture of another format": ({"picture": encode(saved(GRAY, "GIF"))}, "is a picture of another format"),
     "has a picture that explodes": ({"picture": encode(png(60_000, 60_000))}, "picture has more than"),
     "has a picture of zeros": ({"picture": encode(b"\x89PNG\r\n\x1a\n" + bytes(99))}, "picture "),
 }
 
 
 def make_env(server, **settings):
-    parameters = {
-        "properties": {"image": {"x-kind": "picture"}, "part": {"type": "string"}},
-        "required": ["image"],
-    }
+    parameters = {"properties": {"image": {"x-kind": "picture"}, "part": {"type": "string"}}, "required": ["image"]}
     settings = {"timeout": 60, "attempts": 2, "unit": "pixel", "returns": RETURNS, "max_reply": 2**20, **settings}
     return Ward(specialists={"look": {"kind": "http", "url": server.url, "parameters": parameters, **settings}})
 

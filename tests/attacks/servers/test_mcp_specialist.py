@@ -140,16 +140,7 @@ def test_a_server_that_cannot_be_used_ends_the_run_before_its_first_episode(mode
 def test_a_server_that_cannot_be_started_again_ends_the_episodes_that_ask_it(tmp_path):
     script = tmp_path / "server.py"
     script.write_text(Path(RUDE).read_text())
-    env = Ward(
-        specialists={
-            "h": {
-                "kind": "mcp",
-                "command": [sys.executable, str(script)],
-                "tools": {"say": HOW, "fail": HOW},
-                "timeout": 60,
-            }
-        }
-    )
+    env = make_env(command=[sys.executable, str(script)])
     env.prepare()
     script.write_text("raise SystemExit('moved')")
     for episode in play(env, make_calls(("h_fail", {"how": "its death"}))):

@@ -57,10 +57,7 @@ REPLIES = {
         edit_choice(token_ids=[HUGE], logprobs={"content": [{"token_id": HUGE, "logprob": -1}]}),
         "the token '1000",
     ),
-    "weights that act on the terminal": (
-        edit_choice(finish_reason="\x1b]52;c;cm0=\x07"),
-        "cut off",
-    ),
+    "weights that act on the terminal": (edit_choice(finish_reason="\x1b]52;c;cm0=\x07"), "cut off"),
 }
 
 

@@ -1,7 +1,6 @@
 """Hostile articles and figures, from the snapshot to the model: what reaches it is data, whole, bounded and marked."""
 
 import asyncio
-import json
 import re
 
 import numpy as np
@@ -15,6 +14,7 @@ from tests.support.hostile_snapshot import (
     list_hostile_figures,
     write_hostile_snapshot,
 )
+from tests.support.replies import call, list_results
 from viewbox import BaseMultiTurnEnv, Task, make
 from viewbox.assets import resolve_model_path
 from viewbox.engines.scripted import ScriptedPolicy
@@ -57,10 +57,6 @@ class Films(BaseMultiTurnEnv):
         return [Source.of(np.zeros((40, 40), np.uint8))]
 
 
-def call(name, **arguments):
-    return f"<tool_call>{json.dumps({'name': name, 'arguments': arguments})}</tool_call>"
-
-
 @pytest.fixture(scope="module")
 def env(tmp_path_factory):
     path = write_hostile_snapshot(tmp_path_factory.mktemp("hostile") / "hostile.sqlite")
@@ -82,10 +78,6 @@ def episode(env):
 
     played = env.play(Task("t"), policy)
     return played, [message for message in seen["messages"] if message.role == "tool"]
-
-
-def list_results(episode):
-    return [result for turn in episode.turns for result in turn.tool_results]
 
 
 def test_every_hostile_text_is_found(episode):

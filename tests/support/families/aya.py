@@ -18,10 +18,7 @@ def build_aya_vision(seed: int) -> tuple[Any, Any]:
         "<PAD> <UNK> <CLS> <SEP> <MASK_TOKEN> <BOS_TOKEN> <EOS_TOKEN> <EOP_TOKEN> <|START_OF_TURN_TOKEN|> "
         "<|END_OF_TURN_TOKEN|> <|USER_TOKEN|> <|CHATBOT_TOKEN|> <|SYSTEM_TOKEN|> <|START_RESPONSE|> <|END_RESPONSE|> "
         f"<|START_OF_IMG|> <|END_OF_IMG|> <|IMG_LINE_BREAK|> <|IMG_PATCH|> {tiles} TILE_GLOBAL",
-        eos="<|END_OF_TURN_TOKEN|>",
-        pad="<PAD>",
-        bos="<BOS_TOKEN>",
-        unk="<UNK>",
+        "<|END_OF_TURN_TOKEN|> <PAD> <BOS_TOKEN> <UNK>",
         begins=True,
     )
     images = hf.GotOcr2ImageProcessor(

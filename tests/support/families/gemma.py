@@ -10,10 +10,7 @@ from .parts import TEXT, VISION, build_tokenizer, build_weights, get_ids, get_te
 def build_gemma3(seed: int) -> tuple[Any, Any]:
     tokenizer = build_tokenizer(
         "<pad> <eos> <bos> <unk> <start_of_turn> <end_of_turn> <start_of_image> <end_of_image> <image_soft_token>",
-        eos="<eos>",
-        pad="<pad>",
-        bos="<bos>",
-        unk="<unk>",
+        "<eos> <pad> <bos> <unk>",
         begins=True,
         names={"boi_token": "<start_of_image>", "eoi_token": "<end_of_image>", "image_token": "<image_soft_token>"},
     )
@@ -60,9 +57,7 @@ GEMMA4_NAMES = {
 
 
 def build_gemma4_processor() -> Any:
-    tokenizer = build_tokenizer(
-        GEMMA4_SPECIAL, eos="<eos>", pad="<pad>", bos="<bos>", unk="<unk>", begins=True, names=GEMMA4_NAMES
-    )
+    tokenizer = build_tokenizer(GEMMA4_SPECIAL, "<eos> <pad> <bos> <unk>", begins=True, names=GEMMA4_NAMES)
     return hf.Gemma4Processor(
         feature_extractor=hf.Gemma4AudioFeatureExtractor(),
         image_processor=hf.Gemma4ImageProcessor(patch_size=4, max_soft_tokens=70),  # it takes no fewer

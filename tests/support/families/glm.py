@@ -18,7 +18,7 @@ CALLS = "<tool_call> </tool_call> <tool_response> </tool_response> <arg_key> </a
 
 def build_glm(seed: int, name: str, special: str, added: str) -> tuple[Any, Any]:
     """Build either family by its name in transformers' classes."""
-    tokenizer = build_tokenizer(special, added=added, eos="<|endoftext|>", pad="<|endoftext|>")
+    tokenizer = build_tokenizer(special, "<|endoftext|> <|endoftext|>", added=added)
     frames = 2  # the processor counts a picture's pixels once a frame
     size = {"shortest_edge": frames * (2 * PATCH) ** 2, "longest_edge": frames * 64 * 64}
     images = getattr(hf, f"{name}ImageProcessor")(size=size, patch_size=PATCH)

@@ -15,9 +15,7 @@ def build_lfm2_vl(seed: int) -> tuple[Any, Any]:
         "<|pad|> <|startoftext|> <|endoftext|> <|fim_pre|> <|fim_mid|> <|fim_suf|> <|im_start|> <|im_end|> "
         "<|tool_list_start|> <|tool_list_end|> <|tool_call_start|> <|tool_call_end|> <|tool_response_start|> "
         f"<|tool_response_end|> <image> <|image_start|> <|image_end|> <|img_thumbnail|> {MARKS}",
-        eos="<|im_end|>",
-        pad="<|pad|>",
-        bos="<|startoftext|>",
+        "<|im_end|> <|pad|> <|startoftext|>",
         begins=True,
         names={
             "image_token": "<image>",

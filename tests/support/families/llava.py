@@ -14,9 +14,7 @@ GRID = [[TILE * rows, TILE * columns] for rows in range(1, 4) for columns in ran
 
 
 def build_llava(seed: int) -> tuple[Any, Any]:
-    tokenizer = build_tokenizer(
-        "<unk> <s> </s> <image> <pad>", eos="</s>", pad="<pad>", bos="<s>", unk="<unk>", begins=True
-    )
+    tokenizer = build_tokenizer("<unk> <s> </s> <image> <pad>", "</s> <pad> <s> <unk>", begins=True)
     size = {"height": TILE, "width": TILE}
     processor = hf.LlavaProcessor(
         image_processor=hf.CLIPImageProcessor(size={"shortest_edge": TILE}, crop_size=size),
@@ -41,10 +39,7 @@ def build_llava(seed: int) -> tuple[Any, Any]:
 def build_llava_next(seed: int) -> tuple[Any, Any]:
     tokenizer = build_tokenizer(
         "<unk> <|startoftext|> <|endoftext|> <|im_start|> <|im_end|> <image> <pad>",
-        eos="<|im_end|>",
-        pad="<pad>",
-        bos="<|startoftext|>",
-        unk="<unk>",
+        "<|im_end|> <pad> <|startoftext|> <unk>",
     )
     processor = hf.LlavaNextProcessor(
         image_processor=hf.LlavaNextImageProcessor(
@@ -70,9 +65,7 @@ def build_llava_next(seed: int) -> tuple[Any, Any]:
 
 
 def build_llava_onevision(seed: int) -> tuple[Any, Any]:
-    tokenizer = build_tokenizer(
-        "<|endoftext|> <|im_start|> <|im_end|> <image> <video>", eos="<|im_end|>", pad="<|endoftext|>"
-    )
+    tokenizer = build_tokenizer("<|endoftext|> <|im_start|> <|im_end|> <image> <video>", "<|im_end|> <|endoftext|>")
     size = {"height": TILE, "width": TILE}
     half = [0.5, 0.5, 0.5]
     processor = hf.LlavaOnevisionProcessor(

@@ -12,10 +12,7 @@ def build_mistral3(seed: int) -> tuple[Any, Any]:
         "<unk> <s> </s> [INST] [/INST] [AVAILABLE_TOOLS] [/AVAILABLE_TOOLS] [TOOL_RESULTS] [/TOOL_RESULTS] "
         "[TOOL_CALLS] [IMG] <pad> [IMG_BREAK] [IMG_END] [PREFIX] [MIDDLE] [SUFFIX] [SYSTEM_PROMPT] [/SYSTEM_PROMPT] "
         "[TOOL_CONTENT]",
-        eos="</s>",
-        pad="<pad>",
-        bos="<s>",
-        unk="<unk>",
+        "</s> <pad> <s> <unk>",
         begins=True,
     )
     processor = hf.PixtralProcessor(

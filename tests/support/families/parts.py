@@ -67,42 +67,35 @@ def train_merges(size: int) -> Any:
 
 
 def build_tokenizer(
-    special: str,
-    *,
-    eos: str,
-    pad: str,
-    bos: str | None = None,
-    unk: str | None = None,
-    added: str = "",
-    begins: bool = False,
-    names: Mapping[str, str] | None = None,
-    size: int = 480,
+    special: str, ends: str, *, added: str = "", begins: bool = False, names: Mapping[str, str] | None = None
 ) -> Any:
     """Build a byte-level BPE tokenizer with a family's tokens.
 
     Args:
         special: special tokens, divided by spaces.
+        ends: of these, those that end, pad and begin a text and stand for unknown ones, as many as there are.
         added: tokens of their own that are not special, likewise.
-        begins: `bos` comes first in every text (unless `add_special_tokens=False`).
+        begins: the one that begins a text comes first in every text (unless `add_special_tokens=False`).
         names: attributes of the tokenizer that its processor reads, such as `image_token`.
     """
     from tokenizers import AddedToken, processors
     from transformers import PreTrainedTokenizerFast
 
-    raw = copy.deepcopy(train_merges(size))
+    raw = copy.deepcopy(train_merges(480))
     raw.add_special_tokens([AddedToken(token, special=True, normalized=False) for token in special.split()])
     raw.add_tokens([AddedToken(token, special=False, normalized=False) for token in added.split()])
+    given = dict(zip(("eos_token", "pad_token", "bos_token", "unk_token"), ends.split(), strict=False))
     if begins:
+        bos = given["bos_token"]
         raw.post_processor = processors.TemplateProcessing(
             single=f"{bos} $A", pair=f"{bos} $A {bos} $B", special_tokens=[(bos, raw.token_to_id(bos))]
         )
-    given = {"eos_token": eos, "pad_token": pad, "bos_token": bos, "unk_token": unk}
     return PreTrainedTokenizerFast(
         tokenizer_object=raw,
         extra_special_tokens=dict(names or {}),
         padding_side="left",
         clean_up_tokenization_spaces=False,
-        **{name: token for name, token in given.items() if token},
+        **given,
     )
 
 
@@ -113,12 +106,8 @@ def get_ids(tokenizer: Any, **tokens: str) -> dict[str, int]:
 
 def get_text_ids(tokenizer: Any) -> dict[str, Any]:
     """Return what the config of the text model has of a tokenizer."""
-    return {
-        "vocab_size": len(tokenizer),
-        "eos_token_id": tokenizer.eos_token_id,
-        "pad_token_id": tokenizer.pad_token_id,
-        "bos_token_id": tokenizer.bos_token_id,
-    }
+    ids = {name: getattr(tokenizer, name) for name in ("eos_token_id", "pad_token_id", "bos_token_id")}
+    return {"vocab_size": len(tokenizer), **ids}
 
 
 def build_weights(model_class: Any, config: Any, seed: int) -> Any:

@@ -21,7 +21,7 @@ VISION = {
 
 def build_processor(processor_class: Any, videos: Any, added: str, template: str, **images: Any) -> Any:
     """Build a processor; pictures of up to 64 × 64 pixels keep their size."""
-    tokenizer = build_tokenizer(SPECIAL, added=added, eos="<|im_end|>", pad="<|endoftext|>")
+    tokenizer = build_tokenizer(SPECIAL, "<|im_end|> <|endoftext|>", added=added)
     size = {"shortest_edge": (2 * PATCH) ** 2, "longest_edge": 64 * 64}
     return processor_class(
         image_processor=hf.Qwen2VLImageProcessor(size=size, patch_size=PATCH, merge_size=2, **images),

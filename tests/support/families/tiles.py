@@ -29,10 +29,7 @@ def build_smolvlm(seed: int) -> tuple[Any, Any]:
     tokenizer = build_tokenizer(
         f"<|endoftext|> <|im_start|> <|im_end|> <global-img> {MARKS} <fake_token_around_image> <image> "
         "<end_of_utterance>",
-        eos="<end_of_utterance>",
-        pad="<|im_end|>",
-        bos="<|im_start|>",
-        unk="<|endoftext|>",
+        "<end_of_utterance> <|im_end|> <|im_start|> <|endoftext|>",
         names={
             "fake_image_token": "<fake_token_around_image>",
             "image_token": "<image>",
@@ -56,9 +53,7 @@ def build_idefics3(seed: int) -> tuple[Any, Any]:
     tokenizer = build_tokenizer(
         "<|begin_of_text|> <|end_of_text|> <|start_header_id|> <|end_header_id|> <|eot_id|> "
         "<|reserved_special_token_0|> <fake_token_around_image> <image> <end_of_utterance>",
-        eos="<|end_of_text|>",
-        pad="<|reserved_special_token_0|>",
-        bos="<|begin_of_text|>",
+        "<|end_of_text|> <|reserved_special_token_0|> <|begin_of_text|>",
         begins=True,
     )
     processor = hf.Idefics3Processor(
@@ -76,9 +71,8 @@ def build_internvl(seed: int) -> tuple[Any, Any]:
         "<|endoftext|> <|im_start|> <|im_end|> <|object_ref_start|> <|object_ref_end|> <|box_start|> <|box_end|> "
         "<|quad_start|> <|quad_end|> <|vision_start|> <|vision_end|> <|vision_pad|> <|image_pad|> <|video_pad|> "
         "<img> </img> <IMG_CONTEXT> <quad> </quad> <ref> </ref> <box> </box> <video>",
+        "<|im_end|> <|endoftext|>",
         added="<tool_call> </tool_call>",
-        eos="<|im_end|>",
-        pad="<|endoftext|>",
         names={
             "start_image_token": "<img>",
             "end_image_token": "</img>",

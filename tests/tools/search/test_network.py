@@ -124,11 +124,10 @@ def test_a_pause_holds_for_all_and_a_longer_one_than_there_is_time_is_an_error()
 def test_requests_that_are_late_on_their_way_do_not_meet_those_sent_after_them(tmp_path):
     """Answers that take 0 to 0.3 s, so that arrivals are unknown to the client within that time; 5 a second."""
     with serve_literature(tmp_path) as (literature, setup):
-        make = literature.answer
 
         def answer_late(body, number):
             time.sleep((number * 7 % 10) * 0.03)  # before the server notes the arrival
-            return make(body, number)
+            return literature.answer
 
         literature.server.answer = answer_late
         found = asyncio.run(search_all(make_source(replace(setup, rate=5)), "late", 8))
