@@ -13,7 +13,7 @@ from ..envs.right_answers import score_right_answers
 from ..errors import BadRow, ImageError, ModelError, ViewboxError
 from ..utils.frozen import thaw
 from ..utils.secrets import mask_settings
-from .findings import Row, make_tasks
+from .findings import MAX_COMPARED, Row, make_tasks
 from .plan import Plan, open_first_task
 
 OPENED = 3  # tasks of each environment whose images are opened
@@ -88,7 +88,7 @@ def _describe_long(plan: Plan, key: str, env: BaseMultiTurnEnv) -> list[str]:
     budget, looked, found = plan.config.rollout.max_completion_tokens, 0, []
     largest = find_largest_view(tokens.architecture, env.max_pixels, env.pixel_multiple)[1]
     image = len(tokens.tokenizer.encode(largest.text, add_special_tokens=False)) + 2
-    for task in make_tasks(env):
+    for task in make_tasks(env, MAX_COMPARED):
         looked += 1
         with suppress(BadRow, ImageError):  # it costs its own episodes
             played = env.for_task(task)

@@ -297,8 +297,8 @@ def compare_held_out(plan: Plan) -> None:
         )
 
 
-def make_tasks(env: BaseMultiTurnEnv, count: int | None = None) -> Iterator[Task]:
-    """Yield the first `count` tasks (None: all), or fewer once the time is over."""
+def make_tasks(env: BaseMultiTurnEnv, count: int) -> Iterator[Task]:
+    """Yield the first `count` tasks, or fewer once the time is over."""
     end = time.monotonic() + MAX_SECONDS
     for task in islice(to_sequence(env.tasks, env.name), count):
         yield task

@@ -133,18 +133,17 @@ class Plan:
         return envs
 
     @part
-    def known_model(self) -> tuple[Any, Any]:
-        """Return the (config, processor) of a model that is known here; a folder needs no weights."""
-        if (model := vars(self).get("model")) is not None:  # which was asked for
-            return model.config, model.processor
-        return find_model_shapes(self.config.model, self.config.model.max_pixels or 512 * 512)
+    def known_model(self) -> "LocalModel":
+        """Return a model that is known here; a folder needs no weights."""
+        asked: LocalModel | None = vars(self).get("model")
+        return asked or find_model_shapes(self.config.model, self.config.model.max_pixels or 512 * 512)
 
     @part
     def shapes(self) -> Any:
         """Return the model with its adapters, without numbers."""
         from .precision import build_model
 
-        return build_model(self.config, self.known_model[0])
+        return build_model(self.config, self.known_model.config)
 
     @part
     def arguments(self) -> Any:
@@ -226,7 +225,7 @@ def open_crowded_task(env: BaseMultiTurnEnv, section: str) -> Task:
 # ---------------------------------------------------------------------- models without their weights
 @dataclass(frozen=True)
 class LocalModel:
-    """A model in a folder, without its weights.
+    """A model without its weights; its processor is None if it is not on this machine.
 
     `view_settings` are the environment settings that suit it, such as `coordinates` and `pixel_multiple`.
     """
@@ -278,14 +277,14 @@ def find_model(section: ModelSection) -> LocalModel | None:
         return None
     from transformers import CONFIG_MAPPING
 
-    from ..engines.hf.architectures import get_architecture
+    from ..engines.hf.architectures import Architecture
     from ..engines.hf.loading import load_model
 
     if model_type not in CONFIG_MAPPING:
         text = describe_unknown("model_type", model_type, CONFIG_MAPPING)
         raise ModelError(f"model.name = {section.name!r}: {text}", key="model.name")
     model = read_model(section)
-    get_architecture(model.config).check_forward()
+    Architecture(model.config).check_forward()
     load_model(section, with_numbers=False)
     return model
 
@@ -298,8 +297,8 @@ def read_model(section: ModelSection) -> LocalModel:
     return LocalModel(config, processor, get_view_settings(config, processor))
 
 
-def find_model_shapes(section: ModelSection, max_pixels: int) -> tuple[Any, Any]:
-    """Return the (config, processor) of a model, from this machine alone; the processor is None if it is not here.
+def find_model_shapes(section: ModelSection, max_pixels: int) -> LocalModel:
+    """Return a model, from this machine alone.
 
     A folder needs no weights; those in it must be the model's. A hub name is looked up among downloaded files, then
     among the known models.
@@ -311,11 +310,17 @@ def find_model_shapes(section: ModelSection, max_pixels: int) -> tuple[Any, Any]
     from transformers import AutoConfig, AutoProcessor
 
     from ..engines.hf import loading
-    from ..engines.hf.architectures import get_architecture
+    from ..engines.hf.architectures import Architecture
     from ..engines.hf.picture_settings import show_whole
 
+    def complete(config: Any, processor: Any) -> LocalModel:
+        if processor is not None:
+            return LocalModel(config, processor, loading.get_view_settings(config, processor))
+        side = config.vision_config.patch_size * config.vision_config.spatial_merge_size
+        return LocalModel(config, None, get_model_defaults(config.model_type).to_settings() | {"pixel_multiple": side})
+
     if section.name is None:
-        return loading.build_tiny_config(section, max_pixels)
+        return complete(*loading.build_tiny_config(section, max_pixels))
     name, given = resolve_model_path(section.name), f"model.name = {section.name!r}"
     try:
         config = loading.load_config(section, local_files_only=True)
@@ -324,8 +329,8 @@ def find_model_shapes(section: ModelSection, max_pixels: int) -> tuple[Any, Any]
     except (OSError, ValueError) as error:
         if (known := read_known_models().get(section.name)) is None:
             raise ModelError(f"{given}: {_explain_missing(section.name)}", key="model.name") from error
-        return AutoConfig.for_model(**known["config"]), None
-    vision = get_architecture(config).config.vision_config
+        return complete(AutoConfig.for_model(**known["config"]), None)
+    vision = Architecture(config).config.vision_config
     loading.check_weights(section)
     try:
         here = {"revision": section.revision, "local_files_only": True, **loading.SAFE}
@@ -334,10 +339,10 @@ def find_model_shapes(section: ModelSection, max_pixels: int) -> tuple[Any, Any]
         raise ModelError(f"{given}: {str(error).strip()}", key="model.name") from error
     except (OSError, ValueError) as error:
         if all(hasattr(vision, name) for name in ("patch_size", "spatial_merge_size", "temporal_patch_size")):
-            return config, None
+            return complete(config, None)
         raise ModelError(f"{given}: its processor is not on this machine", key="model.name") from error
     show_whole(processor.image_processor)
-    return config, processor
+    return complete(config, processor)
 
 
 def _explain_missing(name: str) -> str:

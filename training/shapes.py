@@ -12,7 +12,7 @@ from PIL import Image
 from ..configs.schema import Config
 from ..core.base import BaseMultiTurnEnv
 from ..engines.hf import parity
-from ..engines.hf.architectures import Architecture, get_architecture
+from ..engines.hf.architectures import Architecture
 from ..engines.hf.model_parts import get_base_model
 from ..engines.hf.picture_settings import find_largest_view, set_max_pixels
 from .plan import LocalModel
@@ -51,7 +51,7 @@ def count_parameters(model: Any) -> Parameters:
     sizes = {name: weight.numel() for name, weight in model.named_parameters() if ".lora_" not in name}
     total = sum(sizes.values())
     names = {name.partition(".lora_")[0] for name, _ in model.named_parameters() if ".lora_" in name}
-    tower = set(get_architecture(model.config).get_vision_tower(model).modules())
+    tower = set(Architecture(model.config).get_vision_tower(model).modules())
     parts = Counter(sorted("vision" if model.get_submodule(name) in tower else "language" for name in names))
     trained = sum(weight.numel() for weight in model.parameters() if weight.requires_grad)
     return Parameters(total, trained, dict(parts), list_untrained(model))
@@ -59,7 +59,7 @@ def count_parameters(model: Any) -> Parameters:
 
 def describe_way(config: Config, model: Any) -> str:
     """Return how a model without numbers plays and learns, in one line."""
-    architecture = get_architecture(model.config)
+    architecture = Architecture(model.config)
     several = "a mask for each kind of layer" if len(architecture.masks.kinds) > 1 else "a mask"
     if config.train.method != "grpo":
         learns = "padded rows, by its own forward"
@@ -76,7 +76,7 @@ def describe_way(config: Config, model: Any) -> str:
 
 def describe_pictures(config: Config, env: BaseMultiTurnEnv, model: LocalModel) -> str:
     """Return what a model's processor makes of the largest view and what it costs, in one line."""
-    architecture = get_architecture(model.config, model.processor)
+    architecture = Architecture(model.config, model.processor)
     processor, multiple = model.processor, model.view_settings.get("pixel_multiple")
     allowed = config.model.max_pixels or env.max_pixels
     set_max_pixels(processor, env.max_pixels)

@@ -316,9 +316,6 @@ class Architecture:
         shared = tuple(output[name] for name in own)
         return [(*one, *shared) for one in zip(*(torch.split(layer, counts) for layer in flat), strict=True)]
 
-    def count_feature_bytes(self, features: tuple[torch.Tensor, ...]) -> int:
-        return sum(layer.nbytes for layer in features)
-
     def build_feature_inputs(self, features: Sequence[tuple[torch.Tensor, ...]]) -> dict[str, object]:
         """Return the model's keyword arguments for images whose features `encode_images` gave, in order."""
         assert self._output is not None
@@ -363,7 +360,3 @@ def _join(values: Sequence[torch.Tensor], axis: int) -> torch.Tensor:
         )
 
     return torch.cat([pad(one) for one in values], dim=axis)
-
-
-def get_architecture(model_config: PretrainedConfig, processor: Any = None) -> Architecture:
-    return Architecture(model_config, processor)

@@ -30,7 +30,7 @@ from ...records import Episode, EpisodeTokens, Message
 from ...utils.frozen import thaw
 from ...utils.sanitize import break_control_tokens, map_texts
 from ..generator import Conversation, ReplyError, TokenRecord
-from .architectures import Architecture, Pixels, get_architecture
+from .architectures import Architecture, Pixels
 from .chat_template import PICTURE, ChatTemplate
 
 
@@ -43,7 +43,7 @@ class ChatTokens:
     ) -> None:
         self.processor = processor
         self.tokenizer = processor.tokenizer
-        self.architecture: Architecture = get_architecture(model_config, processor)
+        self.architecture: Architecture = Architecture(model_config, processor)
         self.image_id: int = self.architecture.image_id
         self._mark: str = self.tokenizer.decode([self.image_id])
         self._runs = re.compile(f"(?:{re.escape(self._mark)})+")

@@ -16,7 +16,7 @@ from ...errors import ConfigError, ModelError
 from ...utils.model_folder import describe_danger, describe_tokens, take_template
 from ...utils.terminal import describe_error
 from . import tiny_model
-from .architectures import get_architecture
+from .architectures import Architecture
 from .picture_settings import describe_misfit
 from .picture_settings import get_view_settings as get_view_settings
 from .picture_settings import set_max_pixels as set_max_pixels
@@ -53,7 +53,7 @@ def load_processor(section: ModelSection) -> "tuple[PretrainedConfig, Any]":
     failure = "cannot be loaded"
     try:
         config = load_config(section)
-        get_architecture(config)
+        Architecture(config)
         processor = AutoProcessor.from_pretrained(name, revision=section.revision, **SAFE)
         if (Path(name) / "generation_config.json").is_file():  # a damaged one is taken for none later
             GenerationConfig.from_pretrained(name)

@@ -12,7 +12,7 @@ from PIL import Image
 
 from ...images.resample import fit_size
 from .. import model_profiles
-from .architectures import Architecture, Pixels, get_architecture
+from .architectures import Architecture, Pixels
 
 if TYPE_CHECKING:
     from transformers import PretrainedConfig
@@ -31,8 +31,8 @@ STRIPS = {(128, 64): ((0, 0, 8, 64), (120, 0, 128, 64)), (64, 128): ((0, 0, 64, 
 def get_view_settings(config: "PretrainedConfig", processor: Any) -> dict[str, object]:
     """Return the environment settings that follow from a model: the conventions it was trained on, and the multiple of
     which both sides of a view are to be."""
-    profile = model_profiles.get_model_defaults(get_architecture(config).model_type).to_settings()
-    multiple = find_pixel_multiple(get_architecture(config, processor))
+    profile = model_profiles.get_model_defaults(Architecture(config).model_type).to_settings()
+    multiple = find_pixel_multiple(Architecture(config, processor))
     return profile | ({"pixel_multiple": multiple} if multiple else {})
 
 
@@ -69,7 +69,7 @@ def describe_misfit(config: "PretrainedConfig", processor: Any) -> str | None:
         limits = f"at most {MAX_SIDE} pixels and {MAX_FRAMES} frames"
         return f"its processor makes image tokens of {side} pixels a side and {frames} frames; allowed: {limits}"
     show_whole(images)
-    if loses_border(get_architecture(config, processor)):
+    if loses_border(Architecture(config, processor)):
         return "its processor cuts off the borders of pictures; allowed: one that shows all of them"
     return None
 

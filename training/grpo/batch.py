@@ -13,8 +13,7 @@ import torch
 
 from ...engines.hf.architectures import Pixels
 from ...engines.hf.chat_tokens import ChatTokens
-from ...engines.hf.vision_cache import KEY_DIGITS
-from ...images.ref import ImageRef
+from ...engines.hf.vision_cache import get_image_key
 from ...records import EpisodeTokens
 
 
@@ -54,20 +53,16 @@ def collate(
         out["tool_mask"][i, :c] = torch.tensor(episode.mask)
         out["logprobs"][i, :c] = torch.tensor(episode.logprobs)
         for k, image in enumerate(episode.images):
-            out["image_keys"][i, k] = get_image_key(image)
+            out["image_keys"][i, k] = get_image_key(image.hash)
             out["image_tokens"][i, k] = tokens.count_image_tokens(image)
     out = {name: value.to(device) for name, value in out.items()}
     out["mm_token_type_ids"] = (torch.cat([out["prompt_ids"], out["completion_ids"]], 1) == tokens.image_id).int()
     return out
 
 
-def get_image_key(image: ImageRef) -> int:
-    return int(image.hash[:KEY_DIGITS], 16)
-
-
 def collect_pixels(episodes: Iterable[EpisodeTokens], tokens: ChatTokens) -> dict[int, Pixels]:
     """Return the pixels of each distinct image of the episodes, on the host, by key."""
-    images = {get_image_key(image): image for episode in episodes for image in episode.images}
+    images = {get_image_key(image.hash): image for episode in episodes for image in episode.images}
     return {key: tokens.get_pixels(image) for key, image in images.items()}
 
 

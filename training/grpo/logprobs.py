@@ -44,7 +44,7 @@ from ...engines.hf.architectures import Architecture, Pixels
 from ...engines.hf.chat_tokens import ChatTokens
 from ...engines.hf.model_parts import get_base_model
 from ...engines.hf.model_runner import to_additive_mask
-from ...engines.hf.vision_cache import KEY_DIGITS, VisionCache, split_into_batches
+from ...engines.hf.vision_cache import VisionCache, split_into_batches
 from .batch import get_sampled, select, split_by_tokens
 from .packing import AttentionPart, Group, Pack, Segment, pad_into_packs, split_into_packs
 
@@ -117,8 +117,7 @@ class EpisodeLogProbs:
         """Return the vision features of each distinct image, by its key."""
         pixels = {image.key: self.pixels[image.key] for row in images for image in row}
         if self.vision_cache is not None:
-            known = self.vision_cache.get_features({name_image(key): image for key, image in pixels.items()})
-            return {key: known[name_image(key)] for key in pixels}
+            return self.vision_cache.get_features(pixels)
         features: dict[int, Any] = {}
         for part in split_into_batches(pixels):
             features |= zip(
@@ -271,15 +270,6 @@ class _States(BaseModelOutputWithPast):
     def __getattr__(self, name: str) -> None:
         if name.startswith("__"):
             raise AttributeError(name)
-
-
-def name_image(key: int) -> str:
-    """Return the name in a `VisionCache` of an image with this key.
-
-    >>> name_image(0xABC)
-    '000000000000abc'
-    """
-    return f"{key:0{KEY_DIGITS}x}"
 
 
 def add_compute_argument(model: torch.nn.Module) -> None:

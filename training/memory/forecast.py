@@ -105,7 +105,7 @@ def predict(plan: Plan, device_memory: int | None = None, gpus: int = 0) -> Fore
     if is_gpu and not {"bf16", "fp16"} & plan.config.train.arguments.keys():
         arguments.bf16 = True  # the default on a GPU, which may be elsewhere
     specialists = (0, 0) if gpus else count_specialists(plan, gpu=is_gpu)  # verl's players have no GPU
-    model, processor = deepcopy(plan.shapes), plan.known_model[1]
+    model, processor = deepcopy(plan.shapes), plan.known_model.processor
     return predict_workload(plan.config, arguments, model, workload, device_memory, specialists, gpus, processor)
 
 
@@ -184,29 +184,27 @@ def predict_generation(rehearsal: Rehearsal, cache_bytes: int) -> tuple[int, Cou
     """Return the episodes at once, and what they add when most is needed: at prompts, results, steps, sampling."""
     workload, rollout = rehearsal.workload, rehearsal.config.rollout
     longest, (episodes, prompts) = workload.prompt + workload.completion, _find_load(rehearsal)
-    each, state = rehearsal.measure_slot()
+    each, state = (rehearsal.stretch(lambda part=part: rehearsal.measure_slot()[part]) for part in (0, 1))  # type: ignore[misc]
     slots = max(1, min(rollout.slots, episodes, cache_bytes // (each * (longest + 1) + state)))
     prompts = min(prompts, slots)
     together = max(1, min(prompts, rollout.prefill_tokens // workload.prompt))
     results = max(1, min(slots, rollout.prefill_tokens // workload.result))
     vocabulary = rehearsal.model.config.get_text_config().vocab_size
 
-    def add(rows: int, width: int, read: int, images: tuple[Pixels, ...], drawn: int = 0) -> Counter[str]:
-        """Give `width` new tokens of each of `rows`, which see `read`; with `drawn`, the next ones are drawn then."""
+    def add(rows: int, width: int, read: int, images: tuple[Pixels, ...]) -> Counter[str]:
+        """Give `width` new tokens of each of `rows`, which see `read`."""
         columns = min(read + GROWTH, longest + 1)
         forward = rehearsal.stretch(partial(rehearsal.play, slots, rows, width, read))
         features, tower = rehearsal.encode(images, rows)
         parts = {"keys and values": slots * (columns * each + state) * rehearsal.computed // rehearsal.weight_bytes}
-        parts |= {"forward": 0 if drawn else max(forward, tower), "image features": features * rows}
-        parts["weights in two bytes"] = rehearsal.count_casts()
-        return Counter(parts | {"logits": 4 * prompts * vocabulary + drawn})
+        parts |= {"forward": max(forward, tower), "image features": features * rows}
+        return Counter(parts | {"weights in two bytes": rehearsal.count_casts(), "logits": 4 * prompts * vocabulary})
 
+    step = add(slots, 1, longest, ())
+    if (drawn := slots * vocabulary * SAMPLED_BYTES) > step["forward"]:  # which is over when tokens are drawn
+        step |= {"logits": step["logits"] + drawn, "forward": 0}
     first = longest if episodes > slots else workload.prompt
-    moments = [
-        add(together, workload.prompt, first, workload.images),
-        add(slots, 1, longest, ()),
-        add(slots, 1, longest, (), slots * vocabulary * SAMPLED_BYTES),
-    ]
+    moments = [add(together, workload.prompt, first, workload.images), step]
     if workload.completion > workload.sampled:
         moments.append(add(results, workload.result, longest, workload.result_images[:1]))
     return slots, max(moments, key=Counter.total)

@@ -22,16 +22,18 @@ from torch.utils._pytree import tree_leaves
 from transformers import Trainer
 
 from ...configs.schema import Config
-from ...engines.hf.architectures import Architecture, Pixels, get_architecture
+from ...engines.hf.architectures import Architecture, Pixels
 from ...engines.hf.cache_layers import find_layers
 from ...engines.hf.kv_cache import KVCache, measure_slot
 from ...engines.hf.model_parts import get_base_model
 from ...engines.hf.model_runner import ModelRunner, use_eval_mode
+from ...engines.hf.plain import compute_logits
 from ...engines.hf.scheduler import Stats
 from ...engines.hf.vision_cache import MAX_NUMBERS
 from ...errors import ConfigError
 from ..grpo.batch import select, split_by_tokens
-from ..grpo.logprobs import EpisodeLogProbs, name_image
+from ..grpo.logprobs import EpisodeLogProbs
+from ..grpo.packing import MAX_TOKENS
 from ..plan import Plan
 from ..precision import build_model
 from ..sft.trainer import SFT_BATCHES, compute_sft_loss
@@ -53,10 +55,10 @@ def measure(plan: Plan) -> int:
     config = plan.config
     if config.lora is not None and config.lora.quantize is not None:
         raise ConfigError("--measure: makes random weights, which cannot be quantized; allowed: no lora.quantize")
-    workload, arguments, (model_config, processor) = find_workload(plan), plan.arguments, plan.known_model
+    workload, arguments, known = find_workload(plan), plan.arguments, plan.known_model
     before = psutil.Process().memory_info().rss
-    model = build_model(config, model_config, arguments.device)
-    run_updates(model, config, arguments, workload, processor)
+    model = build_model(config, known.config, arguments.device)
+    run_updates(model, config, arguments, workload, known.processor)
     if arguments.device.type == "cuda":
         return torch.cuda.max_memory_allocated()
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
@@ -65,7 +67,7 @@ def measure(plan: Plan) -> int:
 
 def run_updates(model: Any, config: Config, arguments: Any, workload: Workload, processor: Any = None) -> None:
     """Two updates, forward, backward and through the optimizer, with the trainers' own losses."""
-    losses = build_losses(model, config, arguments, workload, processor)[0]
+    losses = build_losses(model, config, arguments, workload, Architecture(model.config, processor))[0]
     kind, settings = Trainer.get_optimizer_cls_and_kwargs(arguments)
     optimizer = kind([weight for weight in model.parameters() if weight.requires_grad], **settings)
     for _ in range(UPDATES):
@@ -88,11 +90,16 @@ def use_autocast(arguments: Any, device: torch.device) -> AbstractContextManager
 
 
 def build_losses(
-    model: Any, config: Config, arguments: Any, workload: Workload, processor: Any = None
+    model: Any,
+    config: Config,
+    arguments: Any,
+    workload: Workload,
+    architecture: Architecture,
+    episodes: int | None = None,
+    encoded: dict[int, Any] | None = None,
 ) -> tuple[list[Callable[[], torch.Tensor]], int]:
-    """Return the losses of the parts of a device batch, the largest first, and the bytes of the features that a frozen
-    tower gave for it."""
-    architecture = get_architecture(model.config, processor)
+    """Return the losses of the parts of a device batch, or of its first `episodes`, the largest first, and the bytes of
+    the features that a frozen tower gave for it, which stay in `encoded`."""
     model.train()
     if arguments.gradient_checkpointing:
         model.activation_checkpointing_enable(activation_checkpointing_kwargs=arguments.gradient_checkpointing_kwargs)
@@ -100,23 +107,25 @@ def build_losses(
             model.enable_input_require_grads()
     if config.train.method != "grpo":
         return [_build_sft_loss(model, architecture, arguments, workload)], 0
-    image_id = architecture.image_id
-    batch = build_batch(workload, arguments.per_device_train_batch_size, arguments.num_generations, image_id)
+    episodes, encoded = episodes or arguments.per_device_train_batch_size, {} if encoded is None else encoded
+    batch = build_batch(workload, episodes, arguments.num_generations, architecture.image_id)
     pixels = build_batch_pixels(batch, workload, architecture.get_pixel_dtype(model))
-    known, cache = dict[str, Any](), None
+    known, cache = dict[int, Any](), None
     if not any(weight.requires_grad for weight in architecture.get_vision_tower(model).parameters()):
-        with torch.no_grad():
-            distinct = {id(image): image for image in pixels.values()}
-            encoded = {key: architecture.encode_images(model, [image])[0] for key, image in distinct.items()}
-        known = {name_image(key): encoded[id(image)] for key, image in pixels.items()}
-        cache = SimpleNamespace(get_features=lambda images: {name: known[name] for name in images})
-    log_probs = EpisodeLogProbs(model, architecture, image_id, 0, 1.0, pixels, cache)  # type: ignore[arg-type]
-    parts = [list(range(len(batch["prompt_ids"])))]
+        for image in (*workload.images, *workload.result_images):
+            if id(image) not in encoded:
+                with torch.no_grad():
+                    encoded[id(image)] = architecture.encode_images(model, [image])[0]
+        images = [encoded[id(image)] for image in (*workload.images, *workload.result_images)]
+        known = {key: image for row in batch["image_keys"].tolist() for key, image in zip(row, images, strict=True)}
+        cache = SimpleNamespace(get_features=lambda images: {key: known[key] for key in images})
+    log_probs = EpisodeLogProbs(model, architecture, architecture.image_id, 0, 1.0, pixels, cache)  # type: ignore[arg-type]
+    parts = [list(range(episodes))]
     if config.train.micro_batch_tokens is not None:
         parts = split_by_tokens(batch, config.train.micro_batch_tokens, share=architecture.shares_prompts)
     batches = [select(batch, part) for part in sorted(parts, key=len, reverse=True)]
-    shown = {name_image(key) for key in batches[0]["image_keys"].flatten().tolist()} & known.keys()
-    features = sum(layer.nbytes for name in shown for layer in known[name])
+    shown = {*batches[0]["image_keys"].flatten().tolist()} & known.keys()
+    features = sum(layer.nbytes for key in shown for layer in known[key])
     return [partial(lambda chosen: log_probs(chosen)[0].sum(), chosen) for chosen in batches], features
 
 
@@ -203,8 +212,8 @@ class Rehearsal:
 
     def __init__(self, model: Any, config: Config, arguments: Any, workload: Workload, processor: Any = None) -> None:
         self.model, self.config, self.arguments = model, config, arguments
-        self.workload, self.processor = workload, processor
-        self.architecture = get_architecture(model.config, processor)
+        self.workload, self.encoded = workload, dict[int, Any]()
+        self.architecture = Architecture(model.config, processor)
         self._mode, known = FakeTensorMode(allow_non_fake_inputs=True), dict[int, tuple[torch.Tensor, ...]]()
         for module in model.modules():
             for name, tensor in (*module.named_parameters(recurse=False), *module.named_buffers(recurse=False)):
@@ -261,9 +270,22 @@ class Rehearsal:
         return max(self.stretch(count), max(beside) + count_trained(self.model))
 
     def count_update(self) -> int:
-        """Return the most bytes of an update: of the largest part of its batch, beside the gradients of others."""
+        """Return the most bytes of an update. Groups are packed into rows that repeat: of a large batch, one such row
+        and two are counted."""
+        whole, group = self.arguments.per_device_train_batch_size, getattr(self.arguments, "num_generations", 1)
+        prompts = 1 if self.architecture.shares_prompts else group
+        tokens = prompts * self.workload.prompt + group * self.workload.completion
+        few = group * max(1, MAX_TOKENS // tokens)
+        if self.config.train.method != "grpo" or self.config.train.micro_batch_tokens or whole <= 2 * few:
+            return self.count_part(whole)
+        one, two = self.count_part(few), self.count_part(2 * few)
+        return one + (two - one) * (whole - few) // few
+
+    def count_part(self, episodes: int) -> int:
+        """Return the most bytes of the largest part of a batch of so many episodes, beside the gradients of others."""
         with _Numberless():  # what is on the host
-            losses, features = build_losses(self.model, self.config, self.arguments, self.workload, self.processor)
+            given = self.config, self.arguments, self.workload, self.architecture, episodes, self.encoded
+            losses, features = build_losses(self.model, *given)
         several = len(losses) > 1 or self.arguments.gradient_accumulation_steps > 1
         with _Numberless(self.given) as counter:
             for weight in self.model.parameters() if several else ():
@@ -281,8 +303,6 @@ class Rehearsal:
         batch = build_batch(self.workload, tokens // longest, 1, self.architecture.image_id)
         ids = torch.cat([batch["prompt_ids"], batch["completion_ids"]], 1).view(1, -1)
         images = (self.workload.images + self.workload.result_images) * (tokens // longest)
-        vision = self.architecture.build_vision_inputs(images, self.model.device, self.model.dtype)
-        vision |= self.architecture.build_token_types(ids)
 
         def drop(weight: torch.Tensor) -> None:
             weight.grad = None
@@ -294,7 +314,7 @@ class Rehearsal:
         if self.arguments.gradient_checkpointing:
             self.model.activation_checkpointing_enable()
         with _Numberless(self.given) as counter, torch.autocast("cpu", torch.bfloat16):
-            logits = self.model(input_ids=ids, use_cache=False, **vision).logits
+            logits = compute_logits(self.model, self.architecture, ids, images)
             logits.register_hook(torch.empty_like)
             loss = logits.sum()
             del logits
@@ -329,14 +349,13 @@ class Rehearsal:
         made), without gradients."""
         if not images:
             return 0, 0
-        peaks, held = [], 0
-        for copies in (2, 1):
+        together, peaks = max(1, min(rows, MAX_NUMBERS // sum(image.numbers for image in images))), []  # in one forward
+        for copies in (2, 1)[-min(2, together) :]:
             with use_eval_mode(self.model), _Numberless(self.given) as counter, torch.no_grad(), self._use_autocast():
                 features = self.architecture.encode_images(self.model, [*images] * copies)
                 peaks.append(int(counter.peak - counter.live))
-            held = count_bytes(layer for image in features for layer in image)
-        together = max(1, min(rows, MAX_NUMBERS // sum(image.numbers for image in images)))  # in one forward
-        return held, peaks[1] + (together - 1) * (peaks[0] - peaks[1])
+        held = count_bytes(layer for image in features for layer in image)
+        return held, peaks[-1] + (together - 1) * (peaks[0] - peaks[-1])
 
     def count_casts(self) -> int:
         """Return the copies in two bytes that autocast makes of weights in float32."""

@@ -10,10 +10,7 @@ import torch
 from transformers import PretrainedConfig
 
 from ...configs.schema import Config
-from ...engines import model_profiles
-from ...engines.hf.architectures import Pixels, get_architecture
-from ...engines.hf.chat_tokens import ChatTokens
-from ...engines.hf.loading import get_view_settings, set_max_pixels
+from ...engines.hf.architectures import Pixels
 from ...engines.hf.picture_settings import find_largest_view
 from ..plan import Plan, open_crowded_task
 
@@ -62,27 +59,17 @@ class Workload:
 def find_workload(plan: Plan) -> Workload:
     """Return the longest episode of a run: the prompt with most images, and as many tokens after it as the config
     allows."""
-    config, (model_config, processor) = plan.config, plan.known_model
-    architecture = get_architecture(model_config, processor)
-    if processor is not None:
-        settings = get_view_settings(model_config, processor)
-    else:
-        settings = model_profiles.get_model_defaults(architecture.model_type).to_settings()
-        settings["pixel_multiple"] = (
-            model_config.vision_config.patch_size * model_config.vision_config.spatial_merge_size
-        )
-    env = plan.build_for(settings).env
+    config, model = plan.config, plan.known_model
+    env = plan.build_for(model.view_settings).env
     max_pixels = config.model.max_pixels or env.max_pixels
     task = open_crowded_task(env, "env")
     state = env.for_task(task).reset(task, seed=0)
-    shown = [image for message in state.messages for image in message.images]
-    if processor is not None:
-        set_max_pixels(processor, max_pixels)
-        tokens = ChatTokens(processor, model_config)
-        ids, shown = tokens.encode_prompt(state.messages, state.tool_schemas, env.reply_format, env.prompts)
+    if model.processor is not None:
+        tokens, ids, shown = model.encode_prompt(config, env, state)
         prompt, images = len(ids), [tokens.get_pixels(image) for image in shown]
     else:
-        images = [build_blank(model_config, image.width, image.height, max_pixels) for image in shown]
+        shown = [image for message in state.messages for image in message.images]
+        images = [build_blank(model.config, image.width, image.height, max_pixels) for image in shown]
         text = sum(len(part) for message in state.messages for part in message.content if isinstance(part, str))
         text += len(json.dumps(list(state.tool_schemas)))
         prompt = math.ceil(text / CHARACTERS_PER_TOKEN) + sum(image.tokens for image in images)
@@ -90,18 +77,17 @@ def find_workload(plan: Plan) -> Workload:
     sampled = min(completion, env.max_turns * config.rollout.max_reply_tokens)
     result, results = RESULT_TEXT, 0
     if env.tools:  # one image a turn, as large as a view may be
-        if processor is not None:
-            largest = find_largest_view(architecture, env.max_pixels, env.pixel_multiple)[1]
-            result += len(processor.tokenizer(largest.text, add_special_tokens=False)["input_ids"])
+        if model.processor is not None:
+            largest = find_largest_view(tokens.architecture, env.max_pixels, env.pixel_multiple)[1]
+            result += len(tokens.tokenizer(largest.text, add_special_tokens=False)["input_ids"])
         else:
             side = math.isqrt(env.max_pixels)
-            largest = build_blank(model_config, side, side, max_pixels)
+            largest = build_blank(model.config, side, side, max_pixels)
             result += largest.tokens
         results = min(env.max_turns - 1, (completion - sampled) // result)
     shown_later = (largest,) * results if results else ()
-    return Workload(
-        prompt, completion, sampled, min(result, completion), tuple(images), shown_later, processor is not None
-    )
+    is_exact = model.processor is not None
+    return Workload(prompt, completion, sampled, min(result, completion), tuple(images), shown_later, is_exact)
 
 
 def build_blank(config: PretrainedConfig, width: int, height: int, max_pixels: int) -> Pixels:

@@ -17,7 +17,7 @@ import torch
 from PIL import Image
 
 from tests.support.families import FAMILIES, build_family
-from viewbox.engines.hf.architectures import get_architecture
+from viewbox.engines.hf.architectures import Architecture
 from viewbox.engines.hf.picture_settings import find_pixel_multiple, set_max_pixels, show_whole
 from viewbox.images.coordinates import to_unit
 from viewbox.images.view import View
@@ -78,7 +78,7 @@ def find_mark(picture):
 @pytest.mark.parametrize("name", FAMILIES)
 def test_a_mark_is_where_it_should_be_in_every_picture_a_model_gets_and_maps_back(name):
     model, processor = build_family(name)
-    architecture = get_architecture(model.config, processor)
+    architecture = Architecture(model.config, processor)
     show_whole(processor.image_processor)
     set_max_pixels(processor, SIDE * SIDE)
     view = View.of(draw(), max_pixels=SIDE * SIDE, multiple=find_pixel_multiple(architecture) or 1)
@@ -96,7 +96,7 @@ def test_a_mark_is_where_it_should_be_in_every_picture_a_model_gets_and_maps_bac
 @pytest.mark.parametrize("name", FAMILIES)
 def test_pixels_of_a_view_are_those_of_the_models_picture_where_views_have_its_multiple(name):
     model, processor = build_family(name)
-    architecture = get_architecture(model.config, processor)
+    architecture = Architecture(model.config, processor)
     multiple = find_pixel_multiple(architecture)
     if multiple is None:
         assert name not in {"qwen2_vl", "qwen2_5_vl", "qwen3_vl", "qwen3_vl_moe", "qwen3_5", "glm4v", "mistral3"}

@@ -8,7 +8,7 @@ import pytest
 from PIL import Image
 
 from tests.support.families import FAMILIES, build_family
-from viewbox.engines.hf.architectures import get_architecture
+from viewbox.engines.hf.architectures import Architecture
 from viewbox.engines.hf.picture_settings import find_pixel_multiple, loses_border, set_max_pixels, show_whole
 
 QWEN = {"images.patch_size": 14, "images.size": {"shortest_edge": 56 * 56, "longest_edge": 28 * 28 * 1280}}
@@ -97,7 +97,7 @@ def release(name):
             processor.full_image_sequence = f"\n\n<start_of_image>{'<image_soft_token>' * value}<end_of_image>\n\n"
         else:
             setattr(owner, key.removeprefix("images."), value)
-    return get_architecture(model.config, processor)
+    return Architecture(model.config, processor)
 
 
 @pytest.mark.parametrize(("name", "max_pixels", "size", "tokens"), COSTS)
@@ -129,7 +129,7 @@ def test_a_folder_saved_after_small_views_shows_large_ones_like_the_released_one
     small = architecture.preprocess(Image.new("RGB", size)).tokens
     for one in (architecture, released):
         set_max_pixels(one.processor, size[0] * size[1])
-    again = get_architecture(architecture.config, architecture.processor)
+    again = Architecture(architecture.config, architecture.processor)
     assert again.preprocess(Image.new("RGB", size)).tokens == released.preprocess(Image.new("RGB", size)).tokens > small
 
 
@@ -141,7 +141,7 @@ def test_sides_of_views_are_multiples_of_an_image_token_where_pictures_keep_thei
 @pytest.mark.parametrize("name", FAMILIES)
 def test_no_border_of_a_picture_is_lost(name):
     model, processor = build_family(name)
-    architecture = get_architecture(model.config, processor)
+    architecture = Architecture(model.config, processor)
     assert loses_border(architecture) == (name == "llava")  # its processor crops to the square in the middle
     show_whole(processor.image_processor)
     assert not loses_border(architecture)

@@ -29,11 +29,11 @@ def test_the_forecast_is_near_what_two_updates_take(tmp_path, name):
         }
     )
     plan = Plan(config)
-    forecast, workload, (model_config, processor) = predict(plan), find_workload(plan), plan.known_model
+    forecast, workload, known = predict(plan), find_workload(plan), plan.known_model
     assert workload.describe() == forecast.workload.describe()
-    model = build_model(config, model_config, "cpu")
+    model = build_model(config, known.config, "cpu")
     given = [*model.parameters(), *model.buffers()]
     with LiveBytes(given) as counter:
-        run_updates(model, config, build_trainer_arguments(config, "runs"), workload, processor)
+        run_updates(model, config, build_trainer_arguments(config, "runs"), workload, known.processor)
     ratio = forecast.phases[-1].peak / (counter.peak + count_bytes(given))
     assert abs(ratio - 1) < TOLERANCE

@@ -23,9 +23,9 @@ from viewbox.training.precision import build_model
 def test_the_shapes_of_known_models_are_those_that_are_released(name, model, size):
     assert load(name).model.name in read_known_models()
     config = load(name, [f"model.name={model}"])
-    model_config, processor = find_model_shapes(config.model, 512 * 512)
-    weights = {name: w for name, w in build_model(config, model_config).named_parameters() if ".lora_" not in name}
-    assert processor is None
+    known = find_model_shapes(config.model, 512 * 512)
+    weights = {name: w for name, w in build_model(config, known.config).named_parameters() if ".lora_" not in name}
+    assert known.processor is None
     assert 2 * sum(w.numel() for w in weights.values()) == size
     assert {w.dtype for w in weights.values()} == {torch.bfloat16}
 
@@ -34,7 +34,7 @@ def test_a_folder_needs_no_weights(tmp_path):
     known = read_known_models()["Qwen/Qwen3-VL-4B-Instruct"]["config"]
     (tmp_path / "config.json").write_text(json.dumps(known))
     config = load("qwen3_vl_4b_lora", [f"model.name={tmp_path}"])
-    assert find_model_shapes(config.model, 512 * 512)[0].get_text_config().hidden_size == 2560
+    assert find_model_shapes(config.model, 512 * 512).config.get_text_config().hidden_size == 2560
 
 
 @pytest.mark.parametrize("name", ["nobody/no-such-model", "{tmp_path}"])
