@@ -1,5 +1,6 @@
 """The `viewbox` command: what it prints, and how it ends where something given is wrong."""
 
+import json
 import os
 import subprocess
 import sys
@@ -72,13 +73,24 @@ def test_the_help_is_the_same_without_docstrings():
     assert said[0].lower().count("usage: ") == len(commands) + 1
 
 
+ENDS = """
+import json, sys
+from viewbox.cli.app import main
+for words in json.loads(sys.argv[1]):
+    sys.argv = ["viewbox", *words]
+    try: main()
+    except SystemExit as ended: print(ended.code)
+"""
+
+
 def test_what_needs_transformers_says_so_without_docstrings():
     words = ("train", "quickstart", "--dry-run"), ("rollout", "--config", "quickstart", "--tasks", "2")
-    code = "import sys; from viewbox.cli.app import main; sys.argv = ['viewbox', *sys.argv[1:]]; main()"
-    for given in words:
-        ended = subprocess.run([sys.executable, "-OO", "-c", code, *given], capture_output=True, text=True)
-        assert (ended.returncode, ended.stderr.count("\n")) == (2, 1), ended.stderr
-        assert "transformers reads; allowed: python, or python -O" in ended.stderr
+    line = [sys.executable, "-OO", "-c", ENDS, json.dumps(words)]
+    ended = subprocess.run(line, capture_output=True, text=True, check=True)
+    assert ended.stdout.split() == ["2", "2"]
+    assert len(ended.stderr.splitlines()) == 2, ended.stderr
+    for said in ended.stderr.splitlines():
+        assert "transformers reads; allowed: python, or python -O" in said
 
 
 def test_there_are_at_most_eighteen_commands():
