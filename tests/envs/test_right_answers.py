@@ -5,13 +5,11 @@ from typing import ClassVar
 
 import nibabel as nib
 import numpy as np
-import pyarrow as pa
 import pytest
 from PIL import Image
-from pyarrow import parquet
 
 import viewbox
-from tests.support.data_kit import COLUMNS, Questions, make_rows, write_images, write_jsonl
+from tests.support.data_kit import COLUMNS, Questions, make_rows, write_images, write_jsonl, write_table
 from viewbox.envs.grounding import Grounding
 from viewbox.envs.mixture import Mixture
 from viewbox.envs.right_answers import score_right_answers
@@ -113,13 +111,7 @@ def score_vqa(path, **settings):
 def test_decimal_commas_beside_a_tolerance_are_warned_of(tmp_path, kind, tolerance):
     write_images(tmp_path, 2)
     rows = [{"image": f"{n}.png", "q": "How large?", "a": f"{n},5"} for n in range(2)]
-    path = write_jsonl(tmp_path / "t.jsonl", rows)
-    if kind == "csv":
-        path = tmp_path / "t.csv"
-        path.write_text("image,q,a\n" + "".join(f'{r["image"]},{r["q"]},"{r["a"]}"\n' for r in rows))
-    elif kind == "parquet":
-        path = tmp_path / "t.parquet"
-        parquet.write_table(pa.Table.from_pylist(rows), path)
+    path = write_table(tmp_path / f"t.{kind}", rows)
     warned = any("data.cells.decimal" in warning for warning in score_vqa(path, tolerance=tolerance))
     assert warned == bool(tolerance)
 

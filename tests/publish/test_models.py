@@ -3,6 +3,7 @@
 import json
 import shutil
 import tomllib
+from pathlib import Path
 
 import pytest
 
@@ -17,6 +18,7 @@ from viewbox.core.messages import to_openai_messages
 from viewbox.engines.scripted import ScriptedPolicy
 from viewbox.errors import ConfigError
 from viewbox.publish import models, publish
+from viewbox.publish.checks import CHECKS
 
 SETTINGS = {"questions": ["which"], "split": "test", "num_tasks": 2}
 CLASSIFY = {"kind": "classification", "model": "package:chest_classifier", "device": "cpu"}
@@ -45,39 +47,33 @@ def segmenter(tmp_path):
     return folder
 
 
-def test_a_package_asks_a_shipped_model_and_one_of_a_folder(tmp_path, segmenter, monkeypatch):
+def test_a_package_asks_a_shipped_model_and_one_of_a_folder(unchecked, tmp_path, segmenter):
     mark = {"kind": "segmentation", "model": str(segmenter), "device": "cpu", "labels": ["heart"]}
-    settings = {**SETTINGS, "specialists": {"classify": CLASSIFY, "mark": mark}}
+    settings = {**SETTINGS, "num_tasks": 1, "specialists": {"classify": CLASSIFY, "mark": mark}}
     package = tmp_path / "out"
-    check_only(monkeypatch, "carried files")
-    done = publish("chest_xray", package, settings=settings)
-    assert any(finding.startswith("carried files: load: ") for finding in done.findings)
-    env, expected, scripts = make("chest_xray", **settings), {}, {}
-    for task in env.tasks:
-        calls = [(str(number), name, json.dumps(given)) for number, (name, given) in enumerate(ASKED)]
-        script = [scripted.make_reply("", *calls), scripted.make_reply(env.write_answer(task))]
-        scripts[scripted.get_first_image(to_openai_messages(env.reset(task, seed=0).messages))] = script
-        text = "".join(f"<tool_call>{json.dumps({'name': n, 'arguments': a})}</tool_call>" for n, a in ASKED)
-        expected[task.id] = env.play(task, ScriptedPolicy([text, env.write_answer(task)])).turns[2].tool_results
+    publish("chest_xray", package, settings=settings)
+    env = make("chest_xray", **settings)
+    [task] = env.tasks
+    calls = [(str(number), name, json.dumps(given)) for number, (name, given) in enumerate(ASKED)]
+    shown = scripted.get_first_image(to_openai_messages(env.reset(task, seed=0).messages))
+    scripts = {shown: [scripted.make_reply("", *calls), scripted.make_reply(env.write_answer(task))]}
+    text = "".join(f"<tool_call>{json.dumps({'name': n, 'arguments': a})}</tool_call>" for n, a in ASKED)
+    wanted = env.play(task, ScriptedPolicy([text, env.write_answer(task)])).turns[2].tool_results
     shutil.rmtree(segmenter.parent)  # nothing of this machine is left to find
     where = (
         "import importlib.util as u; assert u.find_spec('viewbox') is None; "
         "from verifiers.v1.cli.eval.main import main; main()"
     )
     with scripted.serve(scripts) as server:
-        given = ["--model", "scripted", "--client.base-url", server.url, "--no-push", "--no-rich", "-n", "2", "-o", "e"]
+        given = ["--model", "scripted", "--client.base-url", server.url, "--no-push", "--no-rich", "-n", "1", "-o", "e"]
         run_clean(["-c", where, "viewbox-chest-xray", *given], package, tmp_path)
     [saved] = (tmp_path / "e").rglob("traces.jsonl")
-    traces = [trace for line in saved.read_text().splitlines() for trace in json.loads(line)["traces"]]
-    assert len(traces) == 2
-    for trace in traces:
-        episode = trace["info"]["viewbox"]
-        results = [result for turn in episode["turns"] for result in turn["tool_results"]]
-        wanted = expected[episode["task"]["id"]]
-        assert [result["error"] for result in results] == [None, None] == [result.error for result in wanted]
-        assert results[0]["facts"] == pytest.approx(dict(wanted[0].facts), abs=2e-3)
-        assert [one["label"] for one in results[1]["facts"]["regions"]] == ["heart"]
-        assert trace["rewards"]["total"]["score"] == 1.0
+    [trace] = [trace for line in saved.read_text().splitlines() for trace in json.loads(line)["traces"]]
+    results = [result for turn in trace["info"]["viewbox"]["turns"] for result in turn["tool_results"]]
+    assert [result["error"] for result in results] == [None, None] == [result.error for result in wanted]
+    assert results[0]["facts"] == pytest.approx(dict(wanted[0].facts), abs=2e-3)
+    assert [one["label"] for one in results[1]["facts"]["regions"]] == ["heart"]
+    assert trace["rewards"]["total"]["score"] == 1.0
 
 
 def test_only_what_the_model_needs_travels_and_no_path_of_this_machine(unchecked, tmp_path, segmenter, viewbox):
@@ -121,18 +117,13 @@ def test_without_specialists_a_package_needs_no_torch(unchecked, tmp_path):
     assert "torch" not in (tmp_path / "out" / "pyproject.toml").read_text()
 
 
-def test_a_model_that_does_not_load_is_not_published(tmp_path, monkeypatch):
-    check_only(monkeypatch, "carried files")
-    folder = tmp_path / "broken"
-    save_vit(folder)
+def test_a_model_that_does_not_load_fails_in_the_check(tmp_path):
+    folder = Path(save_vit(tmp_path / "broken"))
     config = json.loads((folder / "config.json").read_text())
     (folder / "config.json").write_text(json.dumps({**config, "num_hidden_layers": 7}))
-    settings = {**SETTINGS, "specialists": {"look": {"kind": "classification", "model": str(folder), "device": "cpu"}}}
-    with pytest.raises(
-        ConfigError, match=r"(?s)the package was checked, and is not published:.*specialists\.look\.model.*no weights"
-    ):
-        publish("chest_xray", tmp_path / "out", settings=settings)
-    assert not (tmp_path / "out").exists()
+    look = {"kind": "classification", "model": str(folder), "device": "cpu"}
+    with pytest.raises(ConfigError, match=r"specialists\.look\.model.*no weights"):
+        CHECKS["carried files"].run(make("chest_xray", **SETTINGS, specialists={"look": look}), {})
 
 
 def link_weights(folder):

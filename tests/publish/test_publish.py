@@ -124,20 +124,16 @@ def test_what_travels_neither_trains_nor_calls_endpoints():
 def test_what_travels_imports_of_viewbox_only_what_travels():
     files = {path.as_posix() for path in contents.list_library_files()}
     for name in (name for name in files if name.endswith(".py")):
-        for node in ast.walk(ast.parse((contents.ROOT / name).read_text(encoding="utf-8"))):
-            if isinstance(node, ast.ImportFrom) and node.level and not is_for_types(node, name):
+        nodes = list(ast.walk(ast.parse((contents.ROOT / name).read_text(encoding="utf-8"))))
+        for_types = [one for one in nodes if isinstance(one, ast.If) and ast.unparse(one.test) == "TYPE_CHECKING"]
+        skipped = {line for one in for_types for line in range(one.lineno, one.end_lineno + 1)}
+        for node in nodes:
+            if isinstance(node, ast.ImportFrom) and node.level and node.lineno not in skipped:
                 place = [*Path(name).parts[: -node.level], *(node.module or "").split(".")]
                 home = "/".join(filter(None, place))
                 parts = [f"{home}/{alias.name}".lstrip("/") for alias in node.names]
                 found = {f"{one}.py" for one in (home, *parts)} | {f"{one}/__init__.py" for one in (home, *parts)}
                 assert found & files or not home, (name, node.lineno)
-
-
-def is_for_types(node, name):
-    """Whether an import is in a block `if TYPE_CHECKING`."""
-    blocks = ast.walk(ast.parse((contents.ROOT / name).read_text(encoding="utf-8")))
-    tests = (one for one in blocks if isinstance(one, ast.If) and ast.unparse(one.test) == "TYPE_CHECKING")
-    return any(one.lineno <= node.lineno <= one.end_lineno for one in tests)
 
 
 FOR_TABLES = {"datasets", "pyarrow", "fsspec"}  # read tables and the hub; a package reads its own JSONL
@@ -219,19 +215,36 @@ def publish_as(monkeypatch, version, folder, name):
     return folder / name
 
 
+# Each pair is imported in a process of its own, after what takes seconds to import.
+IN_TURN = """
+import importlib, os, sys
+import verifiers.v1
+for pair in sys.argv[1:]:
+    if os.fork():
+        os.wait()
+        continue
+    try:
+        for name in pair.split():
+            package = importlib.import_module(name)
+        import viewbox
+        print(viewbox.__version__, viewbox.make(package.OwnATaskset.environment).name)
+    except ImportError as error:
+        print(error)
+    break
+"""
+
+
 def test_packages_of_one_minor_version_share_the_first_viewbox_and_of_two_are_refused(unchecked, tmp_path, monkeypatch):
     a, b, c = (
         publish_as(monkeypatch, version, tmp_path, name)
         for name, version in {"a": "7.1.0", "b": "7.1.2", "c": "7.2.0"}.items()
     )
     path = os.pathsep.join(map(str, (a, b, c)))
-    both = "import own_b, own_a, viewbox; print(viewbox.__version__, viewbox.make(own_a.OwnATaskset.environment).name)"
-    assert run_clean(["-c", both], path, tmp_path) == "7.1.2 dots\n"
-    for first, second in (("own_a", "own_c"), ("own_c", "own_a")):
-        code = f"import {first}\ntry: import {second}\nexcept ImportError as error: print(error)"
-        said = run_clean(["-c", code], path, tmp_path)
-        assert f"{second} was published with viewbox" in said
-        assert f"{first}/_vendor/viewbox-" in said
+    said = run_clean(["-c", IN_TURN, "own_b own_a", "own_a own_c", "own_c own_a"], path, tmp_path).splitlines()
+    assert said[0] == "7.1.2 dots"
+    for line, first, second in zip(said[1:], ("own_a", "own_c"), ("own_c", "own_a"), strict=True):
+        assert f"{second} was published with viewbox" in line
+        assert f"{first}/_vendor/viewbox-" in line
 
 
 CARRIED = [  # how the contents of the zip file are changed, and what the row says
@@ -269,29 +282,30 @@ def test_the_carried_viewbox_is_compared_by_the_contents_of_its_files(unchecked,
     assert said == f"{library} holds no viewbox: it is missing or damaged\n"
 
 
-def test_a_module_of_the_authors_own_moves_into_the_package(unchecked, tmp_path, monkeypatch):
+def test_a_module_of_the_authors_own_moves_into_the_package_and_a_package_comes_along_whole(
+    unchecked, tmp_path, monkeypatch
+):
     (tmp_path / "dots.py").write_text(write_dots())
     monkeypatch.chdir(tmp_path)
     publish(f"{tmp_path}/dots.py:Dots", tmp_path / "out", settings={"level": 3})
     assert (tmp_path / "out" / "viewbox_dots" / "dots.py").read_text() == write_dots()
     publish("dots:Dots", tmp_path / "by-name", settings={"level": 3})
     assert files_in(tmp_path / "by-name") == files_in(tmp_path / "out")
-    code = "import viewbox_dots as p; print(p.DotsTaskset.environment, p.DotsTaskset.settings)"
-    assert run_clean(["-c", code], tmp_path / "out", tmp_path) == "viewbox_dots.dots:Dots {'level': 3}\n"
-    sys.modules.pop("dots", None)
-
-
-def test_a_package_of_the_authors_own_comes_along_whole(unchecked, tmp_path, monkeypatch):
     home = tmp_path / "home" / "my_dots"
     home.mkdir(parents=True)
     (home / "__init__.py").write_text("")
     (home / "levels.py").write_text("LEVEL = 9\n")
     (home / "field.py").write_text(write_dots("from my_dots.levels import LEVEL", level="LEVEL"))
     monkeypatch.syspath_prepend(home.parent)
-    publish("my_dots.field:Dots", tmp_path / "out", id="bright")
-    code = "import bright, my_dots.levels; print(my_dots.levels.__file__)"
-    used = run_clean(["-c", code], tmp_path / "out", tmp_path).strip()
-    assert used == str(tmp_path / "out" / "bright" / "_vendor" / "my_dots" / "levels.py")
+    publish("my_dots.field:Dots", tmp_path / "whole", id="bright")
+    code = (
+        "import viewbox_dots as p; print(p.DotsTaskset.environment, p.DotsTaskset.settings); "
+        "import bright, my_dots.levels; print(my_dots.levels.__file__)"
+    )
+    path = os.pathsep.join(map(str, (tmp_path / "out", tmp_path / "whole")))
+    moved = tmp_path / "whole" / "bright" / "_vendor" / "my_dots" / "levels.py"
+    assert run_clean(["-c", code], path, tmp_path) == f"viewbox_dots.dots:Dots {{'level': 3}}\n{moved}\n"
+    sys.modules.pop("dots", None)
 
 
 def test_another_minor_version_of_viewbox_is_refused_in_words(unchecked, tmp_path):

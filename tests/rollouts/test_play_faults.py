@@ -359,9 +359,6 @@ def test_megabytes_of_a_tool_are_cut_those_of_a_reply_malformed_and_the_episode_
         assert len(episode.to_json()) < 30_000
 
 
-# ---- what the model says
-
-
 # ---- what the author wrote, and what the data holds
 
 
@@ -406,42 +403,6 @@ def test_an_episode_that_is_cancelled_in_a_tool_when_its_time_is_up_ends_as_time
 # ---- an author's code that wants to end the process
 
 
-class Leaving(Digits):
-    """Ends the process at `where`, or tries to."""
-
-    where: str = ""
-
-    def reset(self, task, *, seed):
-        if self.where == "reset":
-            sys.exit(3)
-        return super().reset(task, seed=seed)
-
-    async def step(self, state, reply):
-        if self.where == "step":
-            sys.exit(3)
-        return await super().step(state, reply)
-
-
-@each("where", ["reset", "step"])
-def test_sys_exit_of_an_environment_ends_its_episode_and_not_the_run_and_is_a_fault_of_a_reward(where):
-    env = Leaving(where=where)
-
-    async def run():
-        return [one async for one in play_many(env, env.tasks[:2], lambda messages: "hm")]
-
-    episodes = asyncio.run(run())
-    assert [one.end_reason for one in episodes] == ["error", "error"]
-    assert all("SystemExit: 3" in one.info["error"] for one in episodes)
-    if where == "step":  # of every adapter
-        session = Session(env)
-        session.open(session.env.tasks[0], seed=0)
-        assert session.step("hm").end_reason == "error"
-        assert "SystemExit: 3" in session.build_episode().info["error"]
-    env = Digits(reward=lambda answer, reference: sys.exit(3))
-    scores = env.play(env.tasks[0], lambda messages: env.write_answer(env.tasks[0])).scores
-    assert (scores.total, ["SystemExit: 3" in reason for reason in scores.faults.values()]) == (None, [True])
-
-
 class Gone(BaseException):
     """No exception that an event loop expects."""
 
@@ -465,6 +426,14 @@ class Absent(Digits):
         self.raise_at("for_task")
         return self
 
+    def reset(self, task, *, seed):
+        self.raise_at("reset")
+        return super().reset(task, seed=seed)
+
+    async def step(self, state, reply):
+        self.raise_at("step")
+        return await super().step(state, reply)
+
     def on_answer(self, state, answer):
         self.raise_at("on_answer")
 
@@ -473,9 +442,14 @@ class Absent(Digits):
         return super().score(episode)
 
 
-def play_absent(place, error):
+def absent(place, error):
     env = Absent()
     vars(env).update(where=place, raised=error)
+    return env
+
+
+def play_absent(place, error):
+    env = absent(place, error)
 
     async def run():
         answer = env.write_answer(env._task(0))
@@ -488,11 +462,24 @@ def play_absent(place, error):
 ABSENT = [SystemExit(0), Gone(), asyncio.CancelledError(), GeneratorExit()]
 
 
-@each("place, error", [(place, error) for place in ("on_answer", "score") for error in ABSENT])
+PLACES = ("reset", "step", "on_answer", "score")
+
+
+@each("place, error", [(place, error) for place in PLACES for error in ABSENT])
 def test_whatever_an_environment_raises_in_a_play_ends_its_episode(place, error):
     episodes = play_absent(place, error)
     assert [one.end_reason for one in episodes] == ["error", "error"]
     assert all(f"ForeignError: {type(error).__name__}" in one.info["error"] for one in episodes)
+
+
+def test_sys_exit_of_an_environment_ends_the_episode_of_every_adapter_and_that_of_a_reward_is_its_fault():
+    session = Session(absent("step", SystemExit(3)))
+    session.open(session.env.tasks[0], seed=0)
+    assert session.step("hm").end_reason == "error"
+    assert "SystemExit: 3" in session.build_episode().info["error"]
+    env = Digits(reward=lambda answer, reference: sys.exit(3))
+    scores = env.play(env.tasks[0], lambda messages: env.write_answer(env.tasks[0])).scores
+    assert (scores.total, ["SystemExit: 3" in reason for reason in scores.faults.values()]) == (None, [True])
 
 
 @each("place, error", [(place, error) for place in ("tasks", "for_task") for error in ABSENT])

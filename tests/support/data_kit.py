@@ -4,7 +4,9 @@ import json
 from typing import ClassVar
 
 import numpy as np
+import pyarrow as pa
 from PIL import Image
+from pyarrow import csv, parquet
 
 import viewbox
 from viewbox.envs.data import DataEnv, TaskField
@@ -41,6 +43,23 @@ def write_images(folder, count=6, size=(30, 20)):
 
 def write_jsonl(path, rows):
     path.write_text("".join((row if isinstance(row, str) else json.dumps(row)) + "\n" for row in rows))
+    return path
+
+
+def write_table(path, rows, group=2):
+    """A file of the kind that its name ends with; a Parquet or Arrow file has groups of so many rows."""
+    table = None if path.suffix in (".jsonl", ".json") else pa.Table.from_pylist(rows)
+    if path.suffix == ".jsonl":
+        write_jsonl(path, rows)
+    elif path.suffix == ".json":
+        path.write_text(json.dumps(rows))
+    elif path.suffix == ".csv":
+        csv.write_csv(table, path)
+    elif path.suffix == ".parquet":
+        parquet.write_table(table, path, row_group_size=group)
+    else:
+        with pa.ipc.new_file(path, table.schema) as file:
+            file.write_table(table, max_chunksize=group)
     return path
 
 

@@ -4,8 +4,11 @@ import base64
 import hashlib
 import json
 
-from tests.support.hub_server import HubServer, route, say
+import pytest
 
+from tests.support.hub_server import HubServer, route, say, serve_hub
+
+KEY = "hf_" + "Secret0" * 5
 REPO = r"/api/(?P<kind>dataset|model)s/(?P<repo>[^/]+/[^/]+)"
 
 
@@ -132,3 +135,20 @@ class HfHub(HubServer):
             return say(404, {"error": "no file"}, X_Error_Code="EntryNotFound", X_Repo_Commit=sha)
         content = self.change(name, files[name])
         return say(200, content, ETag=f'"{hashlib.sha1(content).hexdigest()}"', X_Repo_Commit=sha)
+
+
+@pytest.fixture
+def hf(monkeypatch, tmp_path):
+    """The client reads its address when it is imported; where it is kept is told to each call."""
+    pytest.importorskip("huggingface_hub")
+    from huggingface_hub import constants
+
+    with serve_hub(HfHub()) as hub:
+        monkeypatch.setattr(constants, "ENDPOINT", hub.url)
+        pattern = f"{hub.url}/{{repo_id}}/resolve/{{revision}}/{{filename}}"
+        monkeypatch.setattr(constants, "HUGGINGFACE_CO_URL_TEMPLATE", pattern)
+        monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "cache"))
+        monkeypatch.setattr(constants, "HF_HUB_DISABLE_XET", True)
+        monkeypatch.setattr("viewbox.publish.hubs.hf.WAIT", 0.01)
+        monkeypatch.setenv("HF_TOKEN", KEY)
+        yield hub

@@ -372,10 +372,7 @@ def test_what_will_not_pass_is_asked_once_and_ends_that_episode(ask_one, answer,
     [
         (refuse(401, "no such key"), "HTTP 401: no such key"),
         (make_response(403, {}), "HTTP 403"),
-        (
-            refuse(404, "The model `m` does not exist"),
-            "'m': HTTP 404: The model `m` does not",
-        ),
+        (refuse(404, "The model `m` does not exist"), "'m': HTTP 404: The model `m` does not"),
         (make_response(307, Location="https://elsewhere.org/v1"), r"it points to https://elsewhere.org/v1"),
         (make_response(200, "<html>Please sign in"), "Please sign in.* is a sign-in needed"),
         (refuse(200, "no access to m"), "no access to m"),

@@ -1,14 +1,13 @@
 """Rows that belong together: of one task (`group`), on one side of a cut, and with one right answer."""
 
-import json
 import logging
 
 import pyarrow as pa
 import pytest
-from pyarrow import csv, parquet
+from pyarrow import parquet
 
 import viewbox
-from tests.support.data_kit import COLUMNS, make_env, make_rows, write_images, write_jsonl
+from tests.support.data_kit import COLUMNS, make_env, make_rows, write_images, write_jsonl, write_table
 from tests.support.tables import each
 from viewbox.envs.data.check import describe_splits, open_all_rows
 from viewbox.errors import ConfigError
@@ -28,27 +27,9 @@ LONG = [  # as VinDr, RSNA and Open Images write them: a row for each box; pictu
 FIRST = [{"label": "cyst", "box": (0.1, 0.1, 0.2, 0.2)}, {"label": "mass", "box": (0.5, 0.5, 1.0, 1.0)}]
 
 
-def write(folder, rows, kind):
-    write_images(folder, 3)
-    path = folder / f"t.{kind}"
-    if kind == "jsonl":
-        return write_jsonl(path, rows)
-    if kind == "json":
-        path.write_text(json.dumps(rows))
-        return path
-    table = pa.Table.from_pylist(rows)
-    if kind == "csv":
-        csv.write_csv(table, path)
-    elif kind == "parquet":
-        parquet.write_table(table, path, row_group_size=1)
-    else:
-        with pa.ipc.new_file(path, table.schema) as file:
-            file.write_table(table)
-    return path
-
-
 def make(folder, rows=LONG, kind="jsonl", columns=FIELDS, group="image", **data):
-    source = str(write(folder, rows, kind))
+    write_images(folder, 3)
+    source = str(write_table(folder / f"t.{kind}", rows, group=1))
     return viewbox.make("grounding", data={"source": source, "columns": columns, "group": group, **data})
 
 

@@ -141,19 +141,6 @@ def test_over_quota_there_is_an_answer_without_choices_and_after_the_last_of_twe
     assert episode.end_reason == "answered"
 
 
-def test_invalid_urls_duplicates_and_a_failing_repository_do_not_fail_the_batch(monkeypatch):
-    task = find_task(ENV, "answerable")
-    urls = ["https://github.com/MouseLand/cellpose", "https://github.com/mouseland/cellpose/", "https://gitlab.com/a/b",
-            "not a url", "https://github.com/nobody/nothing-of-this-name"]  # fmt: skip
-    episode = play(ENV, task, *ENV.oracle(task), write_call("repo_info_batch", {"urls": urls}), ENV.write_answer(task))
-    [result] = [one for one in list_results(episode) if one.tool_name == "repo_info_batch"]
-    assert result.success
-    assert result.text.count("cellpose") == 1
-    assert "NON_GITHUB_URL" in result.text
-    assert "nothing-of-this-name" in str(result.facts["failed"])
-    assert episode.scores.total == pytest.approx(1.0)
-
-
 def test_top_k_and_the_number_of_choices_are_set_for_each_task():
     env = make("software_adviser", top_k=[5, 7], num_choices=[1, 2, 3], unanswerable=0)
     for seed, task in enumerate(env.tasks[:6]):

@@ -28,7 +28,6 @@ def read_head(hub):
     return hub.repos[REPO].commits[-1]
 
 
-@pytest.mark.usefixtures("whole")
 def test_every_file_arrives_as_it_was_listed_in_a_private_dataset_with_a_tag(hf, dots):
     package, listed = send(dots)
     files, repo = read_head(hf), hf.repos[REPO]
@@ -41,7 +40,6 @@ def test_every_file_arrives_as_it_was_listed_in_a_private_dataset_with_a_tag(hf,
     assert "downloaded again: all" in "\n".join(package.findings)
 
 
-@pytest.mark.usefixtures("whole")
 def test_the_card_has_license_and_tags_by_which_the_hub_finds_environments(hf, dots):
     send(dots, license="MIT")
     _, header, text = read_head(hf)["README.md"].decode().split("---\n", 2)
@@ -52,7 +50,6 @@ def test_the_card_has_license_and_tags_by_which_the_hub_finds_environments(hf, d
     assert json.loads(hf.find("POST /api/validate-yaml")[0][3])["repoType"] == "dataset"
 
 
-@pytest.mark.usefixtures("whole")
 def test_no_file_holds_a_key_or_a_path_of_this_machine(hf, dots, tmp_path):
     send(dots)
     names = set()
@@ -64,7 +61,6 @@ def test_no_file_holds_a_key_or_a_path_of_this_machine(hf, dots, tmp_path):
     assert f"bright_dots/_vendor/{LIBRARY}/viewbox/core/base.py" in names
 
 
-@pytest.mark.usefixtures("whole")
 def test_large_files_go_through_the_hubs_storage_with_their_hash(hf, dots, tmp_path):
     Image.new("L", (9, 9), 3).save(tmp_path / "scan.png")
     (tmp_path / "rows.jsonl").write_text(
@@ -78,7 +74,6 @@ def test_large_files_go_through_the_hubs_storage_with_their_hash(hf, dots, tmp_p
     assert "data files (2): bright_dots/data/" in listed
 
 
-@pytest.mark.usefixtures("whole")
 def test_a_version_that_is_there_is_refused_and_bumped(hf, dots):
     send(dots)
     with pytest.raises(ConfigError, match=r"has it already; allowed: --version 0\.1\.1, or --bump patch"):
@@ -89,7 +84,6 @@ def test_a_version_that_is_there_is_refused_and_bumped(hf, dots):
     assert b"'level': 9" in read_head(hf)["bright_dots/__init__.py"]
 
 
-@pytest.mark.usefixtures("whole")
 def test_files_of_an_older_release_are_deleted(hf, dots):
     send(dots)
     repo = hf.repos[REPO]
@@ -102,7 +96,6 @@ def test_files_of_an_older_release_are_deleted(hf, dots):
     assert "bright_dots/old.py" not in read_head(hf)
 
 
-@pytest.mark.usefixtures("whole")
 def test_a_repository_with_other_files_is_left_alone(hf, dots):
     send(dots)
     hf.repos[REPO].commits.append({**read_head(hf), "notes.txt": b"mine"})
@@ -112,7 +105,6 @@ def test_a_repository_with_other_files_is_left_alone(hf, dots):
     assert list(hf.repos[REPO].tags) == ["v0.1.0"]
 
 
-@pytest.mark.usefixtures("whole")
 @pytest.mark.parametrize("public", [True, False])
 def test_who_may_read_it_is_as_asked_or_refused(hf, dots, public):
     send(dots, public=public)
@@ -123,7 +115,6 @@ def test_who_may_read_it_is_as_asked_or_refused(hf, dots, public):
     assert len(hf.repos[REPO].tags) == 1
 
 
-@pytest.mark.usefixtures("whole")
 def test_nothing_leaves_if_nobody_agrees(hf, dots):
     with pytest.raises(ConfigError, match="nothing was sent"):
         send(dots, confirm=lambda lines: False)
@@ -133,7 +124,6 @@ def test_nothing_leaves_if_nobody_agrees(hf, dots):
     assert not hf.find("^(POST|PUT)")
 
 
-@pytest.mark.usefixtures("whole")
 def test_a_dry_run_lists_and_sends_nothing(hf, dots):
     package, _ = send(dots, dry_run=True)
     assert any(line.endswith("bright_dots/__init__.py") for line in package.findings)
@@ -143,7 +133,6 @@ def test_a_dry_run_lists_and_sends_nothing(hf, dots):
 BUSY, SLOW = say(503, {"error": "busy"}), say(429, {"error": "slow"})
 
 
-@pytest.mark.usefixtures("whole")
 @pytest.mark.parametrize(
     ("where", "fault"), [("repos/create", BUSY), ("preupload", SLOW), ("/commit/", cut), ("/tag/", BUSY)]
 )
@@ -155,7 +144,6 @@ def test_one_fault_is_overcome(hf, dots, where, fault):
     assert list(hf.repos[REPO].tags) == ["v0.1.0"]
 
 
-@pytest.mark.usefixtures("whole")
 def test_a_commit_whose_answer_was_lost_is_not_made_twice(hf, dots):
     def lose(handler):
         body = hf.requests[-1][3]
@@ -167,7 +155,6 @@ def test_a_commit_whose_answer_was_lost_is_not_made_twice(hf, dots):
     assert len(hf.repos[REPO].commits) == 2
 
 
-@pytest.mark.usefixtures("whole")
 def test_a_hub_that_only_fails_is_reported_without_the_key(hf, dots):
     hf.faults += [("/commit/", say(500, {"error": f"you sent {KEY}"}))] * 9
     with pytest.raises(ConfigError, match=r"--to hf: .*500.* run the command again") as caught:
@@ -176,7 +163,6 @@ def test_a_hub_that_only_fails_is_reported_without_the_key(hf, dots):
     assert not any(repo.tags for repo in hf.repos.values())
 
 
-@pytest.mark.usefixtures("whole")
 def test_a_refusal_is_not_asked_again(hf, dots):
     hf.faults += [("repos/create", say(403, {"error": "no right to write"}))] * 3
     with pytest.raises(ConfigError, match="403"):
@@ -184,14 +170,12 @@ def test_a_refusal_is_not_asked_again(hf, dots):
     assert len(hf.find("repos/create")) == 1
 
 
-@pytest.mark.usefixtures("whole")
 def test_other_content_than_was_sent_is_found(hf, dots):
     hf.change = lambda name, content: b"print(1)" if name.endswith("__init__.py") else content
     with pytest.raises(ConfigError, match=r"gives back something else .*other content.*delete it there"):
         send(dots)
 
 
-@pytest.mark.usefixtures("whole")
 def test_files_that_were_never_sent_are_found(hf, dots):
     def add(handler):
         found = hf.repos[REPO]
@@ -203,7 +187,6 @@ def test_files_that_were_never_sent_are_found(hf, dots):
         send(dots)
 
 
-@pytest.mark.usefixtures("whole")
 def test_a_redirect_to_another_host_takes_no_key_along(hf, dots):
     with serve_hub(HubServer()) as other:
         for where in ("repos/create", "/commit/", "preupload"):
@@ -214,7 +197,7 @@ def test_a_redirect_to_another_host_takes_no_key_along(hf, dots):
     assert not any(KEY in json.dumps(headers) for _, _, headers, _ in other.requests)
 
 
-def test_without_a_key_nothing_is_tried(hf, dots, whole, monkeypatch):
+def test_without_a_key_nothing_is_tried(hf, dots, monkeypatch):
     monkeypatch.delenv("HF_TOKEN")
     monkeypatch.setattr("huggingface_hub.get_token", lambda: None)
     with pytest.raises(ConfigError, match="hf auth login"):

@@ -49,7 +49,6 @@ def read_wheel(hub):
         return {name: file.read(name) for name in file.namelist()}
 
 
-@pytest.mark.usefixtures("whole")
 def test_source_and_wheel_arrive_as_listed_with_hashes_metadata_and_floors(prime, dots, tmp_path):
     package, listed = send(dots, license="MIT")
     assert listed.endswith(
@@ -88,7 +87,6 @@ def test_a_new_project_is_pushed_pulled_and_installed_with_its_license(prime, tm
     assert package.findings[-1].startswith("installed from there into a fresh environment")
 
 
-@pytest.mark.usefixtures("whole")
 @pytest.mark.parametrize("public", [True, False])
 def test_who_may_read_it_is_as_asked_or_refused(prime, dots, public):
     send(dots, public=public)
@@ -100,7 +98,6 @@ def test_who_may_read_it_is_as_asked_or_refused(prime, dots, public):
 BUSY, SLOW = say(503, {"detail": "busy"}), say(429, {"detail": "slow"})
 
 
-@pytest.mark.usefixtures("whole")
 @pytest.mark.parametrize(
     ("where", "fault"), [("/resolve", BUSY), ("PUT /store/env0/wheels", SLOW), ("/finalize", cut), ("@0.1.0", BUSY)]
 )
@@ -111,7 +108,6 @@ def test_one_fault_is_overcome(prime, dots, where, fault):
     assert list(prime.environments[NAME]["versions"]) == ["0.1.0"]
 
 
-@pytest.mark.usefixtures("whole")
 def test_a_hub_that_only_fails_is_reported_without_the_key(prime, dots):
     prime.faults += [("PUT /store", say(500, {"detail": f"you sent {KEY}"}))] * 9
     prime.faults += [("/resolve", say(500, {"detail": f"you sent {KEY}"}))]
@@ -121,7 +117,6 @@ def test_a_hub_that_only_fails_is_reported_without_the_key(prime, dots):
     assert not prime.environments[NAME]["versions"]
 
 
-@pytest.mark.usefixtures("whole")
 def test_a_refusal_is_reported_at_once_without_the_key(prime, dots):
     prime.faults += [("/resolve", say(403, {"detail": f"{KEY} may not write"}))] * 3
     with pytest.raises(ConfigError, match="HTTP 403") as caught:
@@ -130,7 +125,6 @@ def test_a_refusal_is_reported_at_once_without_the_key(prime, dots):
     assert len(prime.find("/resolve")) == 1
 
 
-@pytest.mark.usefixtures("whole")
 @pytest.mark.parametrize(
     ("lie", "words"),
     [
@@ -146,7 +140,6 @@ def test_other_content_than_was_sent_is_found(prime, dots, lie, words):
         send(dots)
 
 
-@pytest.mark.usefixtures("whole")
 def test_a_redirect_to_another_host_takes_no_key_along(prime, dots):
     with serve_hub(HubServer()) as other:
         prime.faults.append(("/resolve", say(307, {}, Location=f"{other.url}/elsewhere")))
@@ -156,7 +149,6 @@ def test_a_redirect_to_another_host_takes_no_key_along(prime, dots):
     assert not any(KEY in json.dumps(headers) for _, _, headers, _ in other.requests)
 
 
-@pytest.mark.usefixtures("whole")
 def test_without_a_key_the_command_says_how_to_log_in(prime, dots, monkeypatch):
     monkeypatch.delenv("PRIME_API_KEY")
     with pytest.raises(ConfigError, match="prime login"):
@@ -164,7 +156,6 @@ def test_without_a_key_the_command_says_how_to_log_in(prime, dots, monkeypatch):
     assert not prime.environments
 
 
-@pytest.mark.usefixtures("whole")
 def test_a_file_that_the_command_would_leave_out_is_refused(prime, tmp_path, dots, monkeypatch):
     (tmp_path / "field" / "build").mkdir(parents=True)
     (tmp_path / "field" / "__init__.py").write_text((tmp_path / "spots.py").read_text())
@@ -176,7 +167,7 @@ def test_a_file_that_the_command_would_leave_out_is_refused(prime, tmp_path, dot
 
 
 @pytest.mark.usefixtures("linked", "unchecked")
-def test_another_wheel_than_was_sent_is_found(prime, dots):
+def test_another_wheel_than_was_sent_is_found(prime, spots):
     def swap(kind, content):
         if kind != "wheel":
             return content
@@ -190,4 +181,4 @@ def test_another_wheel_than_was_sent_is_found(prime, dots):
 
     prime.change = swap
     with pytest.raises(ConfigError, match=r"installs something else than was sent: spots\.py has other content"):
-        send(dots, public=True)
+        send(spots, public=True)

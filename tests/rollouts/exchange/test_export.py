@@ -1,19 +1,14 @@
 """What `viewbox export` writes is read by what it is for; `--to run` takes what was asked, `--push` goes to a hub."""
 
-import base64
-import io
 import json
-import os
-import subprocess
-import sys
-import threading
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pyarrow as pa
 import pytest
 import yaml
 from pyarrow import parquet
 
+from tests.support.hf_hub import KEY, hf  # noqa: F401
+from tests.support.hub_server import say
 from tests.support.saved_episodes import run, written  # noqa: F401
 from tests.support.tables import each
 from viewbox.errors import ConfigError
@@ -182,100 +177,33 @@ def test_bad_options_write_nothing(tmp_path):
     assert sorted(path.name for path in tmp_path.iterdir()) == ["graded"]
 
 
-class Hub(BaseHTTPRequestHandler):
-    """As much of the hub as an upload of small files needs."""
-
-    asked: list
-    status = 200
-
-    def do_GET(self):
-        self.reply({"id": "me/runs", "sha": "0" * 40, "private": True, "siblings": []})
-
-    def do_POST(self):
-        content = self.rfile.read(int(self.headers.get("Content-Length") or 0))
-        type(self).asked.append((self.path, content, self.headers.get("Authorization")))
-        if self.path == "/api/repos/create":
-            return self.reply({"url": "https://huggingface.co/datasets/me/runs", "name": "me/runs", "id": "me/runs"})
-        if "/preupload/" in self.path:
-            same = {"uploadMode": "regular", "shouldIgnore": False}
-            return self.reply({"files": [{"path": one["path"], **same} for one in json.loads(content)["files"]]})
-        commit = {"commitUrl": "https://huggingface.co/datasets/me/runs/commit/1", "commitOid": "1" * 40}
-        return self.reply({**commit, "errors": [], "warnings": []}, self.status)
-
-    def reply(self, value, status=200):
-        content = json.dumps(value).encode()
-        self.send_response(status)
-        self.send_header("Content-Type", "application/json")
-        self.send_header("Content-Length", str(len(content)))
-        self.end_headers()
-        self.wfile.write(content)
-
-    def log_message(self, *_):
-        pass
+def push(viewbox, folder, out):
+    (folder / "config.yaml").write_text("env: {name: digits}")
+    return viewbox("export", folder, "--to", "parquet", "--out", out, "--push", "me/runs")
 
 
-@pytest.fixture
-def hub():
-    class Own(Hub):
-        asked: list = []  # noqa: RUF012
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Own)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    yield server, Own
-    server.shutdown()
-    server.server_close()
-
-
-def push(server, folder, out, name="me/runs"):
-    line = [
-        sys.executable,
-        "-m",
-        "viewbox",
-        "export",
-        str(folder),
-        "--to",
-        "parquet",
-        "--out",
-        str(out),
-        "--push",
-        name,
-    ]
-    address = f"http://127.0.0.1:{server.server_port}"
-    variables = {
-        **os.environ, "HF_ENDPOINT": address, "HF_TOKEN": "hf_" + "x" * 20, "HF_HUB_DISABLE_TELEMETRY": "1",
-        "HF_HUB_DISABLE_XET": "1",
-    }  # fmt: skip
-    return subprocess.run(line, capture_output=True, text=True, env=variables, timeout=120, check=False)
-
-
-def test_a_run_becomes_a_private_dataset_that_comes_back(run, tmp_path, hub):  # noqa: F811
-    (run / "config.yaml").write_text("env: {name: digits}")
-    server, own = hub
-    done = push(server, run, tmp_path / "out")
-    assert done.returncode == 0, done.stderr
-    assert "me/runs" in done.stdout
-    _, content, key = next(one for one in own.asked if one[0] == "/api/repos/create")
-    assert "private" in (json.loads(content).get("visibility"), *json.loads(content)), content
-    assert key == "Bearer hf_" + "x" * 20
-    commit = next(content for path, content, _ in own.asked if "/commit/" in path)
-    files = {line["value"]["path"]: base64.b64decode(line["value"]["content"])
-             for line in map(json.loads, commit.splitlines()) if line["key"] == "file"}  # fmt: skip
+def test_a_run_becomes_a_private_dataset_that_comes_back(run, tmp_path, hf, viewbox):  # noqa: F811
+    status, out, err = push(viewbox, run, tmp_path / "out")
+    assert status == 0, err
+    assert "me/runs" in out
+    repo = hf.repos["dataset", "me/runs"]
+    assert repo.private
+    assert {headers["authorization"] for _, _, headers, _ in hf.find("POST /api/(repos|datasets)")} == {f"Bearer {KEY}"}
+    files = repo.commits[-1]
     assert set(files) == {"README.md", "data/train-00000-of-00001.parquet"}
     assert "21 episodes of the environment `digits`" in files["README.md"].decode()
-    (tmp_path / "back.parquet").write_bytes(io.BytesIO(files["data/train-00000-of-00001.parquet"]).read())
+    (tmp_path / "back.parquet").write_bytes(files["data/train-00000-of-00001.parquet"])
     assert import_file(tmp_path / "back.parquet", "parquet", tmp_path / "back").kept == 21
     assert [one.scores for one in load(tmp_path / "back")] == [one.scores for one in load(run)]
 
 
-def test_a_refusal_of_the_hub_is_said_and_the_export_stays(run, tmp_path, hub):  # noqa: F811
-    (run / "config.yaml").write_text("env: {name: digits}")
-    server, own = hub
-    own.status = 403
-    done = push(server, run, tmp_path / "out")
-    assert done.returncode == 2
-    assert "--push me/runs: " in done.stderr
-    assert "403" in done.stderr
-    assert "xxxx" not in done.stderr
+def test_a_refusal_of_the_hub_is_said_and_the_export_stays(run, tmp_path, hf, viewbox):  # noqa: F811
+    hf.faults += [("/commit/", say(403, {"error": f"you sent {KEY}"}))]
+    status, _, err = push(viewbox, run, tmp_path / "out")
+    assert status == 2
+    assert "--push me/runs: " in err
+    assert "403" in err
+    assert KEY not in err
     assert (tmp_path / "out").is_file()
 
 

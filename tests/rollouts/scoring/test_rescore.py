@@ -101,27 +101,26 @@ def test_a_reward_of_the_episode_sees_all_of_it_but_its_tokens(tmp_path):
     assert score_run(folder, reward=f"{tmp_path}/mine.py:mine").total.new.mean == 1.0
 
 
-WRONG_FILES = [
-    ("type: exact_match\ntype: iou\n", r"mine\.yaml, line 2: .*given twice"),
-    ("type: iou\n\tfield: x\n", r"mine\.yaml, line 2: .*tab"),
-    ("type: [iou\n", r"mine\.yaml, line 2"),
-    ("type: iuo\n", "unknown reward 'iuo'.*did you mean 'iou'"),
-    ("- 1\n", r"mine\.yaml: does not hold a reward"),
+WRONG = [  # the file, what is given, and what is said
+    ("type: exact_match\ntype: iou\n", "{}", r"mine\.yaml, line 2: .*given twice"),
+    ("type: iou\n\tfield: x\n", "{}", r"mine\.yaml, line 2: .*tab"),
+    ("type: [iou\n", "{}", r"mine\.yaml, line 2"),
+    ("type: iuo\n", "{}", "unknown reward 'iuo'.*did you mean 'iou'"),
+    ("- 1\n", "{}", r"mine\.yaml: does not hold a reward"),
+    ("", "iou", "allowed: a file"),
+    ("", "nowhere.yaml", "nowhere"),
+    ("", "nowhere:f", "nowhere"),
 ]
 
 
-def test_a_reward_file_that_is_wrong_is_named_with_its_line(store, tmp_path):
-    for content, words in WRONG_FILES:
-        (tmp_path / "mine.yaml").write_text(content)
-        with pytest.raises(ConfigError, match=words):
-            score_run(store, reward=str(tmp_path / "mine.yaml"))
-        assert not (store / "scores").exists()
-
-
-@each("given", ["iou", "nowhere.yaml", "nowhere:f"])
-def test_a_reward_that_is_not_there_is_refused_before_anything_is_written(store, given):
-    with pytest.raises(ConfigError, match=r"nowhere|allowed: a file"):
-        score_run(store, reward=given)
+@each("content, given, words", WRONG)
+def test_a_reward_that_is_wrong_or_not_there_is_named_before_anything_is_written(
+    store, tmp_path_factory, content, given, words
+):
+    path = tmp_path_factory.mktemp("given") / "mine.yaml"
+    path.write_text(content)
+    with pytest.raises(ConfigError, match=words):
+        score_run(store, reward=given.format(path))
     assert not (store / "scores").exists()
 
 
@@ -276,12 +275,9 @@ def test_neither_torch_nor_transformers_is_imported(run):
 # ---- which episodes
 
 
-def test_conditions_are_all_met(store):
+def test_conditions_are_all_met_and_an_empty_selection_is_an_error_and_leaves_nothing(store):
     report = score_run(store, reward=ExactMatchReward(), where=["answer.label=b", "task.metadata.number<10"])
     assert (report.episodes, report.total.stored.mean, report.total.new.mean) == (5, 0.0, 0.0)
-
-
-def test_an_empty_selection_is_an_error_and_leaves_nothing(store):
     with pytest.raises(ConfigError, match=r"no episode meets --where 'answer.label=c' and 'num_turns>0'"):
         score_run(store, reward=ExactMatchReward(), where=["answer.label=c", "num_turns>0"], name="mine")
     assert list((store / "scores").iterdir()) == []
@@ -310,22 +306,16 @@ def test_a_saved_episode_of_any_text_is_scored(tmp_path):
 # ---- the metrics of the environment
 
 
-def test_the_metrics_an_environment_declares_stand_in_the_report(dots):
-    found = score_run(dots, env="metric_dots:Dots").metrics
-    assert found["metrics/label/accuracy"].mean == 0.5
-    assert found["metrics/labels/macro_f1"].mean == pytest.approx(2 / 3)  # one class: half of it found, none wrong
-    assert (found["end/answered"].mean, found["tools/rate"].mean, found["episodes/turns"].mean) == (1.0, 0.0, 1.0)
-
-
-def test_metrics_do_not_depend_on_the_reward_that_is_given(dots):
+def test_the_metrics_an_environment_declares_are_of_the_episodes_asked_for_whatever_the_reward(dots):
     with_own, with_other = (
         score_run(dots, reward=reward, env="metric_dots:Dots") for reward in (None, lambda answer, reference: 0.0)
     )
-    assert with_own.metrics == with_other.metrics
+    found = with_own.metrics
+    assert found["metrics/label/accuracy"].mean == 0.5
+    assert found["metrics/labels/macro_f1"].mean == pytest.approx(2 / 3)  # one class: half of it found, none wrong
+    assert (found["end/answered"].mean, found["tools/rate"].mean, found["episodes/turns"].mean) == (1.0, 0.0, 1.0)
+    assert found == with_other.metrics
     assert with_own.total.new != with_other.total.new
-
-
-def test_metrics_are_of_the_episodes_that_were_asked_for(dots):
     found = score_run(dots, where=["answer.label=a"], env="metric_dots:Dots").metrics["metrics/label/accuracy"]
     assert (found.mean, found.count) == (1.0, 20)
 

@@ -101,9 +101,6 @@ def test_a_figure_that_is_not_defined_is_not_there_and_the_json_is_valid():
     found = summarize(episodes, {"box": MeanAveragePrecision(), "label": Accuracy()})
     assert [name for name in found.figures if name.startswith("metrics/")] == ["metrics/label/accuracy"]
     json.loads(json.dumps(found.to_dict(), allow_nan=False))
-
-
-def test_of_no_episodes_there_are_no_figures():
     assert summarize([], {"label": Accuracy()}).figures == {}
 
 

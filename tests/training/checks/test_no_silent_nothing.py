@@ -61,18 +61,8 @@ def start(tmp_path, tiny_folder, capsys):
         ),
         (["log.eval_patience=2"], ["log.eval_patience = 2: counts evaluations"]),
         (["log.eval_steps=2", "log.eval_tasks=0"], ["log.eval_steps = 2: log.eval_tasks = 0"]),
-        (["reward={type: iuo}"], ["unknown reward 'iuo'", "did you mean 'iou'?"]),
-        (["env.name=nowhere:Env"], ["nowhere:Env", "No module named 'nowhere'"]),
-        (["env.eval.splitt=test"], ["digits: unknown setting 'splitt'", "did you mean 'split'?"]),
-        (["env.tools=[zom]"], ["unknown tool 'zom'", "did you mean 'zoom'?"]),
-        (["train.learning_rat=1"], ["train.learning_rat: unknown key", "did you mean 'learning_rate'?"]),
         (["train.top_p=0.9"], ["train.top_p: cannot be set here", "it is decided by rollout.top_p"]),
         (["train.min_p=0.1"], ["train.min_p: cannot be used", "rollout.top_p"]),
-        (["train.num_generations=3"], ["train.num_generations = 3", "allowed: 2, 4, 8"]),
-        (["train.lr_scheduler_type=wavy"], ["train.lr_scheduler_type = 'wavy'"]),
-        (["rollout.temperature=0"], ["rollout.temperature = 0", "above 0"]),
-        (["log.eval_tasks=30", "env.eval.num_tasks=20"], ["log.eval_tasks = 30", "20"]),
-        (["model.name=/nowhere/model"], ["model.name = '/nowhere/model'", "no such folder"]),
         (["model.name=null", "model.tiny={}", "train.beta=0.1"], ["train.beta = 0.1"]),
         (["log.dir={file}"], ["log.dir '", "is not a folder; allowed: a folder"]),
     ],
@@ -208,19 +198,10 @@ def test_the_reference_model_has_the_revision_of_the_policy(start, monkeypatch):
 
 
 # ---------------------------------------------------------------------- models
-@pytest.mark.parametrize(
-    ("damage", "says"),
-    [
-        (lambda folder: (folder / "model.safetensors").unlink(), "no file named model.safetensors"),
-        (
-            lambda folder: edit_json(folder / "config.json", model_type="bert", architectures=[]),
-            "model_type 'bert' is no model of images and text in transformers",
-        ),
-    ],
-)
-def test_a_model_that_cannot_be_trained_is_refused(start, tiny_folder, tmp_path, damage, says):
-    damage(shutil.copytree(tiny_folder, tmp_path / "other"))
-    assert says in start(f"model.name={tmp_path}/other", "--dry-run")[2]
+def test_a_model_of_text_alone_is_refused(start, tiny_folder, tmp_path):
+    edit_json(shutil.copytree(tiny_folder, tmp_path / "other") / "config.json", model_type="bert", architectures=[])
+    said = start(f"model.name={tmp_path}/other", "--dry-run")[2]
+    assert "model_type 'bert' is no model of images and text in transformers" in said
 
 
 def test_4_bit_weights_without_their_package_or_of_a_new_model_are_refused(start, monkeypatch):

@@ -37,6 +37,11 @@ def batch(kit, play_mixed):
     return collate_with_pixels(kit, play_mixed)
 
 
+@pytest.fixture(scope="module")
+def qwen3_batch(qwen3, play_mixed):
+    return collate_with_pixels(qwen3, play_mixed)
+
+
 def plain(model, batch):
     """(log-probs, entropies) of one padded forward of whole episodes."""
     logits = model(**build_model_inputs(batch), use_cache=False).logits[:, batch["prompt_ids"].shape[1] - 1 : -1]
@@ -138,8 +143,8 @@ OTHER_WAYS = {  # and how many forwards each takes
 
 
 @pytest.mark.parametrize("change", OTHER_WAYS, ids=["checkpointed", "split", "few logits", "eager", "repeated heads"])
-def test_every_other_way_gives_the_same_numbers_and_gradients(qwen3, play_mixed, monkeypatch, change):
-    model, batch = qwen3.model(), collate_with_pixels(qwen3, play_mixed)
+def test_every_other_way_gives_the_same_numbers_and_gradients(qwen3, qwen3_batch, monkeypatch, change):
+    model, batch = qwen3.model(), qwen3_batch
     text, _ = seen(model)
     expected = gradient(model, *scored(model, qwen3, batch))
     change(model, batch, monkeypatch)
@@ -158,9 +163,8 @@ def test_a_batch_without_pictures_is_scored(kit, play, words):
 
 
 # ---------------------------------------------------------------------- micro-batches
-def test_micro_batches_keep_to_the_budget_and_their_pictures_and_count_a_shared_prompt_once(qwen3, play_mixed):
-    episodes = [episode.tokens for episode in play_mixed(qwen3.generator(), tasks=3, group=4)]
-    batch = collate(episodes, qwen3.tokens) | {"pixels": collect_pixels(episodes, qwen3.tokens)}
+def test_micro_batches_keep_to_the_budget_and_their_pictures_and_count_a_shared_prompt_once(qwen3, qwen3_batch):
+    batch = qwen3_batch
     prompts, completions = batch["prompt_mask"].sum(1).tolist(), batch["completion_mask"].sum(1).tolist()
     budget = max(prompts) + 4 * max(completions)
     parts = split_by_tokens(batch, budget)

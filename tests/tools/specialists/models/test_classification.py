@@ -57,12 +57,6 @@ def test_several_heads_are_choices_of_their_own(tmp_path, place):
         assert dict(result.facts[head]) == pytest.approx(expected, abs=1e-4)
 
 
-def test_a_head_names_labels_of_the_model(tmp_path):
-    env = make(save_vit(tmp_path), heads={"side": ["left"]})
-    with pytest.raises(ConfigError, match=r"heads\.side: unknown label 'left'; allowed: clear, effusion, opacity"):
-        env.prepare()
-
-
 def test_a_model_is_loaded_once_and_two_tools_of_it_share_results(tmp_path):
     folder = save_vit(tmp_path)
     spec = {"kind": "classification", "model": folder, "device": "cpu"}
@@ -153,6 +147,7 @@ def test_a_model_that_cannot_be_loaded_is_an_error_at_start_up(tmp_path, damage,
         ({"model": "nobody/no-such-model"}, "model", "cannot be loaded"),
         ({"device": "cuda:7"}, "device", "there is no such GPU; allowed: auto, cpu"),
         ({"memory": "1kB"}, "memory", "allowed: at most memory = 1,000"),
+        ({"heads": {"side": ["left"]}}, "heads", "heads.side: unknown label 'left'; allowed: clear, effusion, opacity"),
     ],
 )
 def test_a_setting_that_cannot_hold_is_named(tmp_path, spec, key, says):

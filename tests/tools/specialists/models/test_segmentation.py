@@ -14,7 +14,7 @@ from transformers import (
 from tests.support.served_models import forget_servers
 from tests.support.specialist_env import Clinic, call, get_results
 from tests.support.tiny_specialists import save_mask2former, save_sam, save_segformer
-from viewbox.errors import ConfigError, ToolFault
+from viewbox.errors import ConfigError
 from viewbox.images.source import Source
 from viewbox.images.view import View
 from viewbox.tools.specialists.models.segmentation import measure_pixel
@@ -89,18 +89,6 @@ def test_a_pixel_of_a_view_covers_what_it_shows():
     zoomed = view.zoom(2.0)
     assert measure_pixel(zoomed) == pytest.approx(100 * 50 * 0.25 / (zoomed.size[0] * zoomed.size[1]))
     assert measure_pixel(View.of(np.zeros((4, 4), np.uint8))) is None
-
-
-def test_a_mask_of_another_size_is_refused_and_not_resized(tmp_path, monkeypatch):
-    env = make("segmentation", save_segformer(tmp_path))
-    env.prepare()
-    processor = env.toolbox["look"].function.server.runner.processor
-    whole = type(processor).post_process_semantic_segmentation
-    monkeypatch.setattr(
-        type(processor), "post_process_semantic_segmentation", lambda self, outputs, target_sizes: whole(self, outputs)
-    )
-    with pytest.raises(ToolFault, match="look gave a mask of 8 x 8 pixels for a picture of 48 x 32"):
-        get_results(env, call("look"))
 
 
 @pytest.mark.parametrize(
