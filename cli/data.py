@@ -280,12 +280,12 @@ def _describe_prompt(
 ) -> dict[str, Any]:
     """Return the prompt of an episode that was just opened and its number of tokens: as the model's chat template
     writes it or, if the model is not on this machine, as messages."""
+    parts, count = list[Any](), None
     if model is None:
         parts = [part for message in state.messages for part in (f"\n[{message.role}]\n", *message.content)]
-        count = None
     else:
         tokens, ids, images = model.encode_prompt(config, env, state)
-        left, parts, count = tokens.tokenizer.decode(ids), [], len(ids)
+        left, count = tokens.tokenizer.decode(ids), len(ids)
         for image in images:
             text, _, left = left.partition(tokens.get_pixels(image).text)
             parts += [text, image]

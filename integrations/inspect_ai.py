@@ -55,7 +55,7 @@ ENDS: Mapping[str, EndReason] = {
     "cost": "max_tokens",
 }
 STOPS = {"max_tokens": "length", "model_length": "length", "content_filter": "content_filter"}
-READ = TypeAdapter(ChatMessage).validate_python
+MESSAGE: TypeAdapter[ChatMessage] = TypeAdapter(ChatMessage)
 LOCAL_PROVIDERS = ("mockllm", "hf", "vllm", "sglang", "ollama", "llama-cpp-python", "transformer_lens")
 
 
@@ -179,7 +179,10 @@ class _Player:
         if self.session.played.reply_format != "native":
             wire[0]["content"] += self.session.describe_tools()
         replies = iter(zip(self.replies, (one.text for one in messages if one.role == "assistant"), strict=False))
-        return [_keep(*next(replies)) if one["role"] == "assistant" else READ(from_openai(one)) for one in wire]
+        return [
+            _keep(*next(replies)) if one["role"] == "assistant" else MESSAGE.validate_python(from_openai(one))
+            for one in wire
+        ]
 
 
 def _keep(reply: ChatMessageAssistant, kept: str) -> ChatMessageAssistant:

@@ -5,7 +5,8 @@ Nothing in the file is trusted: no address is fetched, no file outside its folde
 
 import base64
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from functools import partial
 from itertools import starmap
 from pathlib import Path
 from typing import Any
@@ -151,6 +152,11 @@ def _read_rewards(trace: Any) -> Scores | None:
 
 
 # ---------------------------------------------------------------------- Parquet and inspect
+def list_table(file: Path, needed: Collection[str] = ()) -> Iterator[Row]:
+    """Yield the rows of a Parquet file; raise `ConfigError` if it is none, or lacks a column that is needed."""
+    yield from (Row(f"row {number}", row) for number, row in enumerate(list_rows(file, needed), 1))
+
+
 def _build_exported(row: Any, number: int, file: Path, report: Report) -> Episode:
     """Return the episode of a row that viewbox exported; its pictures are found by the hashes of their pixels."""
     encoded = [base64.b64encode(image["bytes"]).decode() for image in row["images"] or ()]
@@ -275,5 +281,5 @@ SOURCES: dict[str, tuple[Callable[[Path], Iterator[Row]], Build]] = {
     "verifiers": (_list_traces, _build_trace),
     "openai": (list_lines, _build_openai),
     "inspect": (lambda file: starmap(Row, list_samples(file)), _build_sample),
-    "parquet": (lambda file: (Row(f"row {n}", row) for n, row in enumerate(list_rows(file), 1)), _build_exported),
+    "parquet": (partial(list_table, needed=("record", "images")), _build_exported),
 }

@@ -1,7 +1,7 @@
 """Rows as a Parquet file that `datasets` opens with its own features, images as images."""
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from itertools import islice
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -69,12 +69,12 @@ def _find_type(feature: dict[str, Any]) -> Any:
     return pyarrow.struct([(name, _find_type(inner)) for name, inner in feature.items()])
 
 
-def list_rows(path: Path) -> Iterator[dict[str, object]]:
-    """Yield the rows of a Parquet file of exported episodes; raise `ConfigError` if it is none."""
+def list_rows(path: Path, needed: Collection[str] = ()) -> Iterator[dict[str, object]]:
+    """Yield the rows of a Parquet file; raise `ConfigError` if it is none, or lacks a column that is needed."""
     pyarrow, parquet = _import_pyarrow()
     try:
         with open_regular(path, limit=MAX_FILE) as opened, parquet.ParquetFile(opened) as file:
-            missing = {"record", "images"} - set(file.schema_arrow.names)
+            missing = set(needed) - set(file.schema_arrow.names)
             if missing:
                 names = ", ".join(sorted(missing))
                 raise ConfigError(f"{path}: has no column {names}; allowed: what viewbox export --to parquet writes")

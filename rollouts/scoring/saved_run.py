@@ -394,7 +394,8 @@ class SavedRun:
         """Return why the data of the config's environment may not leave; what its classes say counts if `classes`."""
         path, config = self._config
         section = config.get("env")
-        return section and find_in_section(section, f"{path}: env", get_name(config), classes=classes)
+        place = f"{path}: env"
+        return None if section is None else find_in_section(section, place, get_name(config), classes=classes)
 
     # ------------------------------------------------------------------ scoring
     def score(
