@@ -40,14 +40,7 @@ from ..checkpoints import Checkpoints
 from ..generation import Sampler
 from ..precision import use_float32_adapters
 from ..trainer_args import check_additive_loss
-from .batch import (
-    collate,
-    collect_pixels,
-    compute_share,
-    get_sampled,
-    select,
-    split_by_tokens,
-)
+from .batch import collate, collect_pixels, compute_share, get_sampled, select, split_by_tokens
 from .groups import group_advantages, summarize_rewards
 from .logprobs import BatchLogProbs, add_compute_argument
 from .player import BatchPlayer
@@ -343,11 +336,11 @@ class Figures:
         for name, value in figures.items():
             self.values[name].append(value)
 
-    def add_mean(self, name: str, value: float, times: int = 1) -> None:
-        """Add `times` the mean over processes. All of them must call it; a process without a value gives NaN."""
+    def add_mean(self, name: str, value: float) -> None:
+        """Add the mean over processes. All of them must call it; a process without a value gives NaN."""
         mean = self.accelerator.gather(torch.tensor([float(value)], device=self.accelerator.device)).nanmean().item()
         if not math.isnan(mean):
-            self.add({name: mean * times})
+            self.add({name: mean})
 
     def add_episodes(self, episodes: Sequence[Episode], rewards: torch.Tensor, env: BaseMultiTurnEnv) -> None:
         """Add every component, end reason and rate of a batch; NaN among `rewards` (B,) is a dropped episode."""

@@ -191,6 +191,8 @@ class _Numberless(LiveBytes):  # type: ignore[no-untyped-call]
     float32."""
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Sequence[Any] = (), kwargs: Any = None) -> Any:
+        if func is torch.ops.prim.device.default:  # most calls ask a tensor for its device, and make none
+            return args[0].fake_device
         name, run = str(func), func
         if name == "aten.index.Tensor" and isinstance(args[0], FakeTensor):
             mask = args[1][0]
