@@ -57,7 +57,7 @@ def write_prompt(plan: Plan) -> None:
     env, task = plan.envs.env, plan.first_task
     prompt = prompt_page.build_prompt(plan.config, env, plan.model, env.for_task(task).reset(task, seed=0))
     path = Path(tempfile.mkdtemp(prefix="viewbox-dry-run-")) / "prompt.html"
-    prompt_page.write_page(path, f"first prompt of {env.name}", prompt_page.render_parts(prompt.parts))
+    prompt_page.write_page(path, f"first prompt of {env.name}", prompt.parts)
     plan.lines["prompt"] = str(path)
 
 

@@ -33,7 +33,7 @@ from ..utils.files import check_out, find_existing
 from ..utils.secrets import mask_assignments
 from .plan import FIRST, Plan, open_crowded_task, open_first_task
 from .precision import describe_precision
-from .sft.selection import check_selection
+from .sft.selection import select_episodes
 from .trainer_args import list_problems
 
 GIB = 2**30
@@ -155,7 +155,7 @@ def list_wrong_arguments(plan: Plan) -> Iterator[ConfigError]:
 
 def check_method(plan: Plan) -> None:
     config, engine = plan.config, get_server_engine(plan.config.rollout.engine)
-    check_selection(config.train)
+    select_episodes((), config.train)  # reads the conditions
     if engine is not None:
         plan.lines["episodes"] = f"sampled by {engine.describe(config.rollout)}"
     plan.lines["weights"] = describe_precision(config)
@@ -415,7 +415,7 @@ def check_shapes(plan: Plan) -> None:
     if plan.model is None:
         return
     parameters, folder = count_parameters(plan.shapes), plan.config.log.dir
-    plan.lines["parameters"] = parameters.describe()
+    plan.lines["parameters"] = parameters.line
     plan.lines["model"] = describe_way(plan.config, plan.shapes)
     plan.lines["pictures"] = describe_pictures(plan.config, plan.envs.env, plan.model)
     needed = estimate_bytes(plan.config, plan.arguments, parameters.total, parameters.trained)

@@ -33,15 +33,12 @@ def build_prompt(config: Config, env: BaseMultiTurnEnv, model: LocalModel | None
     return Prompt((*shown, left), len(ids))
 
 
-def render_parts(parts: Sequence[str | ImageRef]) -> str:
-    return "".join(html.escape(part) if isinstance(part, str) else _embed(part) for part in parts)
-
-
-def write_page(path: Path, title: str, body: str) -> None:
-    """Write a page; `body` is HTML already."""
-    page = fill_template(Path(__file__).with_name("prompt_page.j2"), title=html.escape(title), body=body)
+def write_page(path: Path, title: str, parts: Sequence[str | ImageRef]) -> None:
+    shown = [
+        html.escape(part)
+        if isinstance(part, str)
+        else f'<img alt="{part.width} x {part.height}" src="{part.to_data_url()}">'
+        for part in parts
+    ]
+    page = fill_template(Path(__file__).with_name("prompt_page.j2"), title=html.escape(title), body="".join(shown))
     write_atomically(path, page.encode("utf-8", "replace"))
-
-
-def _embed(image: ImageRef) -> str:
-    return f'<img alt="{image.width} x {image.height}" src="{image.to_data_url()}">'

@@ -180,7 +180,7 @@ class Run:
     def _print_outline(self) -> None:
         """Print what will be trained, on what and how."""
         shapes = self.plan.shapes if self.plan.model else build_model(self.config, self.model.config)
-        parameters = count_parameters(shapes).describe()
+        parameters = count_parameters(shapes).line
         lines = {**self.plan.lines, "threads": self.threads, "parameters": parameters}
         for topic in OUTLINE:
             if lines.get(topic):
