@@ -149,10 +149,6 @@ def list_contradictions(plan: Plan) -> Iterator[ConfigError]:
         plan.fit("rollout.max_reply_tokens", most, f"an episode has {CONTEXT_KEY} = {most}")
 
 
-def list_wrong_arguments(plan: Plan) -> Iterator[ConfigError]:
-    return list_problems(plan.config)
-
-
 def check_method(plan: Plan) -> None:
     config, engine = plan.config, get_server_engine(plan.config.rollout.engine)
     select_episodes((), config.train)  # reads the conditions
@@ -219,10 +215,6 @@ def check_may_train(plan: Plan) -> None:
         raise ConfigError(f"env.{error}", key=f"env.{error.key}") from error
     if plan.config.log.eval_tasks:
         check_turns(held_out, _find_section(plan, "history", "max_turns", "tools"))
-
-
-def check_engine(plan: Plan) -> None:
-    get_engine(plan.config.rollout.engine).check(plan.config, plan.draft)
 
 
 def _find_section(plan: Plan, *keys: str) -> str:
@@ -447,12 +439,12 @@ def estimate_bytes(config: Config, arguments: Any, total: int, trained: int) -> 
 ROWS = (
     Row("config", check_launch),
     Row("config", list_contradictions),
-    Row("config", list_wrong_arguments),
+    Row("config", lambda plan: list_problems(plan.config)),
     Row("config", check_method),
     Row("config", check_folders),
     Row("config", build_environments),
     Row("config", check_may_train),
-    Row("config", check_engine),
+    Row("config", lambda plan: get_engine(plan.config.rollout.engine).check(plan.config, plan.draft)),
     Row("tasks", prepare_tools),
     Row("tasks", open_tasks, (prepare_tools,)),
     Row("tasks", count_held_out, (prepare_tools,)),
