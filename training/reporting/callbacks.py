@@ -32,10 +32,10 @@ SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 class ProgressPrinter:
-    """Prints lines that stay, and on a terminal one status line below them that changes."""
+    """Prints lines that stay, and on a terminal one status line below them that changes; if `quiet`, none of them."""
 
-    def __init__(self, console: Console | None = None) -> None:
-        self.console = console or Console(highlight=False, soft_wrap=True)
+    def __init__(self, console: Console | None = None, *, quiet: bool = False) -> None:
+        self.console = console or Console(highlight=False, soft_wrap=True, quiet=quiet)
         self._live: Live | None = None
         self._said = time.monotonic()
 
