@@ -105,11 +105,8 @@ class Run:
 
         The summary is `{"stopped_at": step}` if the run was interrupted, and empty on all processes but the first.
         """
-        self.interrupt.set_handlers()
-        try:
+        with self.interrupt.handle_signals():
             return self._execute()
-        finally:
-            self.interrupt.restore_handlers()
 
     def _execute(self) -> dict[str, object]:
         tracking.prepare_wandb(self.config.log, self.folder, self.printer.print_line)
