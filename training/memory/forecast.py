@@ -183,7 +183,8 @@ def predict_generation(rehearsal: Rehearsal, cache_bytes: int) -> tuple[int, Cou
     """Return the episodes at once, and what they add when most is needed: at prompts, results, steps, sampling."""
     workload, rollout = rehearsal.workload, rehearsal.config.rollout
     longest, (episodes, prompts) = workload.prompt + workload.completion, _find_load(rehearsal)
-    each, state = (rehearsal.stretch(lambda part=part: rehearsal.measure_slot()[part]) for part in (0, 1))  # type: ignore[misc]
+    each = rehearsal.stretch(lambda: rehearsal.measure_slot()[0])
+    state = rehearsal.stretch(lambda: rehearsal.measure_slot()[1])
     slots = max(1, min(rollout.slots, episodes, cache_bytes // (each * (longest + 1) + state)))
     prompts = min(prompts, slots)
     together = max(1, min(prompts, rollout.prefill_tokens // workload.prompt))
