@@ -49,7 +49,7 @@ class NoVisionCache(VisionCache):
 
     def get_inputs(self, images: Iterable[tuple[str, Any]]) -> dict[str, Any]:
         self.clear()
-        return super().get_inputs([(f"{i}-{name}", pixels) for i, (name, pixels) in enumerate(images)])
+        return super().get_inputs([(f"{i:05x}{name}", pixels) for i, (name, pixels) in enumerate(images)])
 
 
 class NoCacheLockstepEngine(NoKeptCacheEngine, LockstepEngine):

@@ -207,10 +207,10 @@ def _find_run(config: Config, name: str, wanted: str | None) -> "tuple[RunLocati
     Raises:
         ConfigError: there is no such run, its checkpoint is damaged, or a setting has changed that cannot.
     """
-    from . import resume
-
     if wanted is None:
         return None, []
+    from . import resume  # loads the trainers' libraries
+
     parent, own_name = Path(config.log.dir), _get_name(config, name)
     location = resume.find_run(parent, own_name, wanted)
     if location is None:

@@ -87,7 +87,7 @@ def _describe_long(plan: Plan, key: str, env: BaseMultiTurnEnv) -> list[str]:
     tokens, ids, _ = plan.model.encode_prompt(plan.config, env, env.for_task(first).reset(first, seed=0))
     budget, looked, found = plan.config.rollout.max_completion_tokens, 0, []
     largest = find_largest_view(tokens.architecture, env.max_pixels, env.pixel_multiple)[1]
-    image = len(tokens.tokenizer.encode(largest.text, add_special_tokens=False)) + 2
+    image = len(tokens.encode_plain(largest.text)) + 2
     for task in make_tasks(env, MAX_COMPARED):
         looked += 1
         with suppress(BadRow, ImageError):  # it costs its own episodes

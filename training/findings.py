@@ -33,7 +33,7 @@ from ..utils.files import check_out, find_existing
 from ..utils.secrets import mask_assignments
 from .plan import FIRST, Plan, open_crowded_task, open_first_task
 from .precision import describe_precision
-from .sft.selection import check_selection
+from .sft.selection import select_episodes
 from .trainer_args import list_problems
 
 GIB = 2**30
@@ -149,13 +149,9 @@ def list_contradictions(plan: Plan) -> Iterator[ConfigError]:
         plan.fit("rollout.max_reply_tokens", most, f"an episode has {CONTEXT_KEY} = {most}")
 
 
-def list_wrong_arguments(plan: Plan) -> Iterator[ConfigError]:
-    return list_problems(plan.config)
-
-
 def check_method(plan: Plan) -> None:
     config, engine = plan.config, get_server_engine(plan.config.rollout.engine)
-    check_selection(config.train)
+    select_episodes((), config.train)  # reads the conditions
     if engine is not None:
         plan.lines["episodes"] = f"sampled by {engine.describe(config.rollout)}"
     plan.lines["weights"] = describe_precision(config)
@@ -219,10 +215,6 @@ def check_may_train(plan: Plan) -> None:
         raise ConfigError(f"env.{error}", key=f"env.{error.key}") from error
     if plan.config.log.eval_tasks:
         check_turns(held_out, _find_section(plan, "history", "max_turns", "tools"))
-
-
-def check_engine(plan: Plan) -> None:
-    get_engine(plan.config.rollout.engine).check(plan.config, plan.draft)
 
 
 def _find_section(plan: Plan, *keys: str) -> str:
@@ -415,7 +407,7 @@ def check_shapes(plan: Plan) -> None:
     if plan.model is None:
         return
     parameters, folder = count_parameters(plan.shapes), plan.config.log.dir
-    plan.lines["parameters"] = parameters.describe()
+    plan.lines["parameters"] = parameters.line
     plan.lines["model"] = describe_way(plan.config, plan.shapes)
     plan.lines["pictures"] = describe_pictures(plan.config, plan.envs.env, plan.model)
     needed = estimate_bytes(plan.config, plan.arguments, parameters.total, parameters.trained)
@@ -447,12 +439,12 @@ def estimate_bytes(config: Config, arguments: Any, total: int, trained: int) -> 
 ROWS = (
     Row("config", check_launch),
     Row("config", list_contradictions),
-    Row("config", list_wrong_arguments),
+    Row("config", lambda plan: list_problems(plan.config)),
     Row("config", check_method),
     Row("config", check_folders),
     Row("config", build_environments),
     Row("config", check_may_train),
-    Row("config", check_engine),
+    Row("config", lambda plan: get_engine(plan.config.rollout.engine).check(plan.config, plan.draft)),
     Row("tasks", prepare_tools),
     Row("tasks", open_tasks, (prepare_tools,)),
     Row("tasks", count_held_out, (prepare_tools,)),

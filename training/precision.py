@@ -28,19 +28,7 @@ if TYPE_CHECKING:
 # that of its `SFTConfig`. LoRA learns best at about ten times the rate of full fine-tuning, in both methods (Schulman
 # et al. 2025, "LoRA Without Regret"); 2e-4 is the rate of Dettmers et al. 2023 (QLoRA, arXiv 2305.14314, appendix B).
 LEARNING_RATES = {("grpo", False): 1e-6, ("grpo", True): 1e-5, ("sft", False): 2e-5, ("sft", True): 2e-4}
-
-
 ALL_LINEAR = "all-linear"  # peft's name for every linear layer but the output layer
-
-
-def get_learning_rate(config: Config) -> float:
-    """Return the learning rate of a run that sets none.
-
-    >>> from viewbox.configs.schema import parse
-    >>> get_learning_rate(parse({"model": {"name": "m"}, "env": {"name": "digits"}, "lora": {"r": 8}}))
-    1e-05
-    """
-    return LEARNING_RATES["grpo" if config.train.method == "grpo" else "sft", config.lora is not None]
 
 
 def resolve_dtype(config: Config) -> str:

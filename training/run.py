@@ -63,7 +63,7 @@ class Run:
         self.tokens = ChatTokens(self.processor, self.model.config, self.model.generation_config)
         check_parity(self.model, self.tokens)
         self.started = time.monotonic()
-        self.printer = ProgressPrinter()
+        self.printer = ProgressPrinter(quiet=not PartialState().is_main_process)
         served = get_server_engine(config.rollout.engine) is not None
         self.alarms, self.interrupt = Alarms(self.printer.print_line, is_served=served), Interrupt()
         self.weights = self._build_sender()
@@ -105,11 +105,8 @@ class Run:
 
         The summary is `{"stopped_at": step}` if the run was interrupted, and empty on all processes but the first.
         """
-        self.interrupt.set_handlers()
-        try:
+        with self.interrupt.handle_signals():
             return self._execute()
-        finally:
-            self.interrupt.restore_handlers()
 
     def _execute(self) -> dict[str, object]:
         tracking.prepare_wandb(self.config.log, self.folder, self.printer.print_line)
@@ -142,17 +139,17 @@ class Run:
                     )
             else:
                 end = f"warning: {self.checkpoint.name} is at the last step: nothing is trained"
-                self._print_once(f"{end}; a larger train.max_steps trains on")
+                self.printer.print_line(f"{end}; a larger train.max_steps trains on")
         except GeneratorError:  # the server is gone
             if trainer.save_unsaved() is not None:
-                self._print_once(f"stopped at step {trainer.state.global_step}; {go_on}")
+                self.printer.print_line(f"stopped at step {trainer.state.global_step}; {go_on}")
             raise
         finally:
             self.printer.close()
         training_seconds = time.monotonic() - training_started
         self.model = trainer.accelerator.unwrap_model(trainer.model)
         if self.interrupt.stopped:
-            self._print_once(f"stopped at step {trainer.state.global_step}; {go_on}")
+            self.printer.print_line(f"stopped at step {trainer.state.global_step}; {go_on}")
             return {"stopped_at": trainer.state.global_step}
         best = self._load_best(trainer)
         if self.config.log.eval_tasks:
@@ -180,11 +177,11 @@ class Run:
     def _print_outline(self) -> None:
         """Print what will be trained, on what and how."""
         shapes = self.plan.shapes if self.plan.model else build_model(self.config, self.model.config)
-        parameters = count_parameters(shapes).describe()
+        parameters = count_parameters(shapes).line
         lines = {**self.plan.lines, "threads": self.threads, "parameters": parameters}
         for topic in OUTLINE:
             if lines.get(topic):
-                self._print_once(f"{topic}: {lines[topic]}")
+                self.printer.print_line(f"{topic}: {lines[topic]}")
 
     def evaluate(self, *, oracle: bool = False, step: int | None = None) -> dict[str, Any]:
         """Return the held-out figures of the model as it is now; store the episodes, unless an oracle helped.
@@ -196,7 +193,7 @@ class Run:
             rollout = sampler.rollout.model_copy(update={"temperature": section.eval_temperature})
             sampler = replace(sampler, rollout=rollout)
         given: dict[str, Any] = {"tasks": section.eval_tasks, "seed": section.eval_seed, "oracle": oracle}
-        given["on_episode"] = lambda done, total: self._show_once(f"held-out play: {done} of {total} episodes")
+        given["on_episode"] = lambda done, total: self.printer.show_status(f"held-out play: {done} of {total} episodes")
         self.interrupt.in_held_out_play = True
         try:
             if self.interrupt.requested:
@@ -204,7 +201,9 @@ class Run:
             with use_for_generation(trainer.accelerator, trainer.model) as model:
                 figures, episodes = evaluate(self.held_out, model, sampler, **given)
         except KeyboardInterrupt:
-            self._print_once(f"stopped in held-out play, which is left out; continue with --resume={self.folder}")
+            self.printer.print_line(
+                f"stopped in held-out play, which is left out; continue with --resume={self.folder}"
+            )
             raise
         finally:
             self.interrupt.in_held_out_play = False
@@ -212,11 +211,6 @@ class Run:
             best = None if trainer.best is None else trainer.best.step
             store_episodes(self.folder, trainer.state.global_step if step is None else step, episodes, best)
         return figures
-
-    def _show_once(self, line: str) -> None:
-        """Show what is being done, on the first process."""
-        if PartialState().is_main_process:
-            self.printer.show_status(line)
 
     def _evaluate_in_training(self) -> dict[str, Any] | None:
         """Return the held-out figures; None if a signal came: the run stops with a checkpoint, and without them."""
@@ -234,7 +228,7 @@ class Run:
             figures = run_folder.read_json(saved)
             if figures.pop("of", None) == given:
                 return figures
-            self._print_once("held-out tasks, reward or sampling have changed: earlier figures are set aside")
+            self.printer.print_line("held-out tasks, reward or sampling have changed: earlier figures are set aside")
             PartialState().wait_for_everyone()
             if PartialState().is_main_process:
                 set_held_out_aside(self.folder, self.step)
@@ -254,7 +248,7 @@ class Run:
             with contain_exit():
                 return bool(self.held_out.for_task(task).oracle(task))
         except Exception as error:
-            self._print_once(f"warning: {self.held_out.name}: its oracle is left out: {error}")
+            self.printer.print_line(f"warning: {self.held_out.name}: its oracle is left out: {error}")
             return False
 
     def _load_best(self, trainer: EpisodeGRPOTrainer | SFTTrainer) -> Best | None:
@@ -264,11 +258,11 @@ class Run:
             return None
         checkpoint = self.folder / "checkpoints" / f"checkpoint-{best.step}"
         if not checkpoint.is_dir():
-            self._print_once(f"note: checkpoint-{best.step}, the best one, is gone; the last weights are saved")
+            self.printer.print_line(f"note: checkpoint-{best.step}, the best one, is gone; the last weights are saved")
             return None
         trainer.load_weights(checkpoint)
         step = f"{best.step}{'' if best.step else ', before training'}"
-        self._print_once(
+        self.printer.print_line(
             f"best held-out reward {best.reward:.3f} at step {step}: these weights are saved (log.keep_best)"
         )
         return best
@@ -281,7 +275,7 @@ class Run:
 
     def build_grpo_trainer(self) -> EpisodeGRPOTrainer:
         for note in self.tokens.template.notes:
-            self._print_once(f"note: {note}")
+            self.printer.print_line(f"note: {note}")
         count = len(to_sequence(self.env.tasks, self.env.name))
         trainer = EpisodeGRPOTrainer(
             model=self.model,
@@ -299,7 +293,7 @@ class Run:
             micro_batch_tokens=self.config.train.micro_batch_tokens,
             weights=self.weights,
         )
-        trainer.player.on_episode = lambda done, total: self._show_once(
+        trainer.player.on_episode = lambda done, total: self.printer.show_status(
             f"step {trainer.state.global_step + 1}/{trainer.state.max_steps}: {done} of {total} episodes played"
         )
         if self.config.log.send_images:
@@ -317,7 +311,7 @@ class Run:
                 record_demonstrations(self.env, self.tokens, section.demonstrations, saved, section.seed)
             processes.wait_for_everyone()
         assert saved is not None
-        limit, say = self.config.rollout.max_completion_tokens, self._print_once
+        limit, say = self.config.rollout.max_completion_tokens, self.printer.print_line
         episodes = read_episodes(saved, self.env, self.tokens, limit, say)
         selection = select_episodes(episodes, section)
         if selection.left_out:
@@ -334,11 +328,6 @@ class Run:
             informative_weight=section.informative_weight,
             train_dataset=usable,
         )
-
-    def _print_once(self, line: str) -> None:
-        """Print a line on the first process."""
-        if PartialState().is_main_process:
-            self.printer.print_line(line)
 
     def save_model(self, summary: Mapping[str, object]) -> None:
         """Save the weights, processor and card into the run's folder, and into `log.export` if it is set."""

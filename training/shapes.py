@@ -2,9 +2,7 @@
 
 import math
 from collections import Counter
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from PIL import Image
@@ -19,42 +17,27 @@ from .plan import LocalModel
 from .precision import list_untrained
 
 
-@dataclass(frozen=True)
-class Parameters:
-    """The parameters of a run.
-
-    Args:
-        adapted: the number of adapted layers in each part of the model ("language", "vision").
-        untrained: the parts in which nothing is trained.
-    """
+class Parameters(NamedTuple):
+    """How many parameters a run has, how many of them it trains, and both in one line."""
 
     total: int
     trained: int
-    adapted: dict[str, int]
-    untrained: Sequence[str] = ()
-
-    def describe(self) -> str:
-        """Return the parameters in one line.
-
-        >>> Parameters(4_000_000, 40_000, {"language": 14, "vision": 2}).describe()
-        '0.0 M of 4.0 M parameters: adapters on 14 language and 2 vision layers'
-        """
-        share = f"{self.trained / 1e6:.1f} M of {self.total / 1e6:.1f} M parameters"
-        parts, rest = (" and ".join(f"{n} {name}" for name, n in self.adapted.items())), ", ".join(self.untrained)
-        if self.adapted:
-            return f"{share}: adapters on {parts} layers{'; none in ' if rest else ''}{rest}"
-        return f"{share}; frozen: {rest}" if rest else f"all {self.total / 1e6:.1f} M parameters"
+    line: str
 
 
 def count_parameters(model: Any) -> Parameters:
     """Return the parameters of a model with its adapters, which needs no numbers."""
-    sizes = {name: weight.numel() for name, weight in model.named_parameters() if ".lora_" not in name}
-    total = sum(sizes.values())
-    names = {name.partition(".lora_")[0] for name, _ in model.named_parameters() if ".lora_" in name}
+    weights = dict(model.named_parameters())
+    total = sum(weight.numel() for name, weight in weights.items() if ".lora_" not in name)
+    trained = sum(weight.numel() for weight in weights.values() if weight.requires_grad)
+    adapted = {name.partition(".lora_")[0] for name in weights if ".lora_" in name}
     tower = set(Architecture(model.config).get_vision_tower(model).modules())
-    parts = Counter(sorted("vision" if model.get_submodule(name) in tower else "language" for name in names))
-    trained = sum(weight.numel() for weight in model.parameters() if weight.requires_grad)
-    return Parameters(total, trained, dict(parts), list_untrained(model))
+    parts = Counter(sorted("vision" if model.get_submodule(name) in tower else "language" for name in adapted))
+    share, rest = f"{trained / 1e6:.1f} M of {total / 1e6:.1f} M parameters", ", ".join(list_untrained(model))
+    if adapted:
+        layers = " and ".join(f"{count} {name}" for name, count in parts.items())
+        return Parameters(total, trained, f"{share}: adapters on {layers} layers{'; none in ' if rest else ''}{rest}")
+    return Parameters(total, trained, f"{share}; frozen: {rest}" if rest else f"all {total / 1e6:.1f} M parameters")
 
 
 def describe_way(config: Config, model: Any) -> str:

@@ -23,7 +23,7 @@ from ..configs.train_sections import GONE, TrainSection
 from ..configs.validation import describe_errors, suggest_switch
 from ..errors import ConfigError, describe_unknown, suggest_nearest
 from ..utils.secrets import remember
-from .precision import get_learning_rate
+from .precision import LEARNING_RATES
 
 if TYPE_CHECKING:
     from transformers import TrainingArguments
@@ -200,7 +200,8 @@ def build_trainer_arguments(config: Config, output: Path | str) -> "TrainingArgu
     cls, given = GRPOConfig if config.train.method == "grpo" else TrainingArguments, config.train.arguments
     given = {name: value for name, value in given.items() if name != "hub_token"}  # see `pass_hub_token`
     gpu = torch.cuda.is_available() and not given.get("use_cpu", False)
-    defaults = {**get_defaults(gpu), "learning_rate": get_learning_rate(config)}
+    rate = LEARNING_RATES[config.train.method, config.lora is not None]
+    defaults = {**get_defaults(gpu), "learning_rate": rate}
     if cls is GRPOConfig:
         defaults |= {
             "temperature": config.rollout.temperature,

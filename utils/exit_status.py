@@ -12,7 +12,9 @@ The user gets one message. What the system refuses (a file's rights, a read-only
 failure goes to a file that the message names: `crash.log` in the folder of the run if there is one.
 """
 
+import atexit
 import errno
+import gc
 import importlib.metadata
 import importlib.util
 import os
@@ -33,6 +35,7 @@ from .terminal import describe_error, make_printable, protect_output
 
 LOG = "crash.log"
 REFUSED = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENAMETOOLONG, errno.ENOTDIR, errno.EISDIR, errno.ELOOP)
+atexit.register(gc.freeze)  # the system takes back what is left: to look for what is unused takes a second of torch
 PARSERS = ("argparse", "click", "typer", "rich")  # which exit after --help, or when nobody reads it
 
 

@@ -95,7 +95,7 @@ class ChatTokens:
         if len(rest) != len(shown):
             raise ModelError(f"the chat template left {len(rest)} image placeholders for {len(shown)} images")
         text = "".join([first, *(one + after for one, after in zip(shown, rest, strict=True))])
-        short: list[int] = self.tokenizer(self._runs.sub(self._mark, text), add_special_tokens=False)["input_ids"]
+        short = self.encode_plain(self._runs.sub(self._mark, text))
         counts = iter([len(run) // len(self._mark) for run in self._runs.findall(text)])
         return [i for token in short for i in ([token] * next(counts) if token == self.image_id else [token])]
 
@@ -174,7 +174,14 @@ class ChatTokens:
     # ------------------------------------------------------------------ replies
     def decode(self, ids: Sequence[int]) -> str:
         kept = [i for i in ids if i not in self.stop_ids]
-        return str(self.tokenizer.decode(kept, skip_special_tokens=False, clean_up_tokenization_spaces=False))
+        return self.decode_all(kept)
+
+    def decode_all(self, ids: Sequence[int]) -> str:
+        return str(self.tokenizer.decode(ids, skip_special_tokens=False, clean_up_tokenization_spaces=False))
+
+    def encode_plain(self, text: str) -> list[int]:
+        ids: list[int] = self.tokenizer(text, add_special_tokens=False)["input_ids"]
+        return ids
 
     def encode_reply(self, text: str, conversation: Conversation | None = None) -> list[int]:
         """Return the ids of a scripted reply, with the end token. Control tokens in the text are broken: a reply has
@@ -186,7 +193,7 @@ class ChatTokens:
             native = self.template.write_reply(break_control_tokens(rest, self._control), calls)
             if native and self._split_calls(native, conversation.tools)[1] == calls:
                 written = native
-        ids: list[int] = self.tokenizer(written, add_special_tokens=False)["input_ids"]
+        ids = self.encode_plain(written)
         end = next((place for place, token in enumerate(ids) if token in self.stop_ids), None)
         return [*ids, self._call_end if calls else self.end_id] if end is None else ids[: end + 1]
 
@@ -199,7 +206,7 @@ class ChatTokens:
     def _call_end(self) -> int:
         """Return the token that ends a reply with calls where the template writes none: the next message's first."""
         text = self.template.render_after_reply([self.template.build_tool_result(PICTURE)])
-        first: int = self.tokenizer(self.template.end + text, add_special_tokens=False)["input_ids"][1]
+        first = self.encode_plain(self.template.end + text)[1]
         return first if first in self.stop_ids else self.end_id
 
     # ------------------------------------------------------------------ pixels

@@ -104,7 +104,7 @@ def build_steps(tokens: ChatTokens) -> list[Step]:
     architecture, template = tokens.architecture, tokens.template
     shown = [Image.linear_gradient("L"), Image.radial_gradient("L"), Image.linear_gradient("L").rotate(90)]
     pictures = [architecture.preprocess(image.resize(size)) for image, size in zip(shown, SIZES, strict=True)]
-    word = tokens.tokenizer("a", add_special_tokens=False)["input_ids"][0]
+    word = tokens.encode_plain("a")[0]
     parts = [{"type": "image"}, {"type": "text", "text": "a"}]
     prompt = template.render([{"role": "user", "content": parts}], prompt=True)
     results = template.render_after_reply([template.build_tool_result(parts), template.build_tool_result(parts)])

@@ -61,7 +61,7 @@ class TokenCheck:
             has_text = max(prompt, default=0) < len(self.tokens.tokenizer)
             if prompt == expected:
                 self.counts["equal"] += 1
-            elif has_text and self._decode(prompt) == self._decode(expected):
+            elif has_text and self.tokens.decode_all(prompt) == self.tokens.decode_all(expected):
                 self.counts["retokenized"] += 1  # sampled in other pieces than those in which text is tokenized
             else:
                 self.counts["different"] += 1
@@ -94,9 +94,6 @@ class TokenCheck:
         """Whether every prompt could be compared, and had our text."""
         return self.counts.total() > 0 and not self.counts["different"] + self.counts["unknown"]
 
-    def _decode(self, ids: list[int]) -> str:
-        return str(self.tokens.tokenizer.decode(ids, skip_special_tokens=False, clean_up_tokenization_spaces=False))
-
     def _describe(self, conversation: Conversation, ours: list[int], theirs: list[int]) -> str:
         pairs = enumerate(zip(ours, theirs, strict=False))
         place = next((n for n, (a, b) in pairs if a != b), min(len(ours), len(theirs)))
@@ -105,7 +102,7 @@ class TokenCheck:
         return (
             f"  task {conversation.task.id if conversation.task else '?'}, before reply {turn + 1}, token {place} of "
             f"{len(ours)} (the server's prompt has {len(theirs)})\n"
-            f"  ours:   {self._decode(ours[part])!r}\n  server: {self._decode(theirs[part])!r}"
+            f"  ours:   {self.tokens.decode_all(ours[part])!r}\n  server: {self.tokens.decode_all(theirs[part])!r}"
             + self._describe_tools(conversation)
         )
 

@@ -174,7 +174,7 @@ def build_probe(tokens: ChatTokens) -> TokenRequest:
         sides = side, max(side, int(images.size["longest_edge"] ** 0.5) // side * side)
     pictures = [ImageRef.of(np.zeros((n, n, 3), np.uint8)) for n in sides]
     shown = [tokens.pixel_cache.describe(picture)[1] for picture in pictures]
-    ids = tokens.tokenizer("a b c" + "d".join(shown) + "d", add_special_tokens=False)["input_ids"]
+    ids = tokens.encode_plain("a b c" + "d".join(shown) + "d")
     return TokenRequest(Conversation([], (), seed=0, index=0), tuple(ids), tuple(pictures), max_tokens=1, seed=0)
 
 

@@ -34,16 +34,16 @@ def fold_ids(ids: Sequence[int], images: Sequence[ImageRef], tokens: ChatTokens)
     folded, rest = list[int](), list(ids)
     for _, text in map(tokens.pixel_cache.describe, images):
         before, after = text.split(text.strip())
-        own = _encode(tokens, text.strip())
+        own = tokens.encode_plain(text.strip())
         start = rest.index(tokens.image_id) - own.index(tokens.image_id) if tokens.image_id in rest else -1
         if start < 0 or rest[start : start + len(own)] != own:
             break
         head, rest = rest[:start], rest[start + len(own) :]
         last = _count_tokens_of(before, head[::-1], tokens)
-        ending = _decode(tokens, head[len(head) - last :]).removesuffix(before)
-        folded += head[: len(head) - last] + _encode(tokens, ending + tokens.architecture.placeholder)
+        ending = tokens.decode_all(head[len(head) - last :]).removesuffix(before)
+        folded += head[: len(head) - last] + tokens.encode_plain(ending + tokens.architecture.placeholder)
         first = _count_tokens_of(after, rest, tokens)
-        rest = _encode(tokens, _decode(tokens, rest[:first]).removeprefix(after)) + rest[first:]
+        rest = tokens.encode_plain(tokens.decode_all(rest[:first]).removeprefix(after)) + rest[first:]
     else:
         if tokens.image_id not in rest:
             return folded + rest
@@ -57,16 +57,7 @@ def fold_ids(ids: Sequence[int], images: Sequence[ImageRef], tokens: ChatTokens)
 def _count_tokens_of(space: str, ids: Sequence[int], tokens: ChatTokens) -> int:
     """Return how many of `ids` hold at least as much text as `space`."""
     numbers = range(len(ids) + 1)
-    return next((n for n in numbers if len(_decode(tokens, ids[:n])) >= len(space)), len(ids))
-
-
-def _encode(tokens: ChatTokens, text: str) -> list[int]:
-    ids: list[int] = tokens.tokenizer(text, add_special_tokens=False)["input_ids"]
-    return ids
-
-
-def _decode(tokens: ChatTokens, ids: Sequence[int]) -> str:
-    return str(tokens.tokenizer.decode(ids, skip_special_tokens=False, clean_up_tokenization_spaces=False))
+    return next((n for n in numbers if len(tokens.decode_all(ids[:n])) >= len(space)), len(ids))
 
 
 def build_request(

@@ -121,7 +121,7 @@ def test_the_tower_or_all_beside_the_language_model_is_frozen(name):
         model = build_model(read(name, freeze), build_family(name)[0].config)
         held = {key for key, weight in model.named_parameters() if not weight.requires_grad}
         assert held == (list_weights(model, [f"{part}." for part in parts]) if parts else set())
-        line = count_parameters(build_model(read(name, freeze), model.config)).describe()
+        line = count_parameters(build_model(read(name, freeze), model.config)).line
         assert ("; frozen: " in line) == bool(parts)
 
 
@@ -133,13 +133,13 @@ def test_adapters_on_all_linear_layers_stay_out_of_what_is_frozen(name):
     adapted = get_peft_model(model, build_lora_config(config.lora, model, "projector"))
     found = {id(layer.base_layer) for layer in adapted.modules() if hasattr(layer, "lora_A")}
     assert found == language
-    line = count_parameters(build_model(config, model.config)).describe()
+    line = count_parameters(build_model(config, model.config)).line
     assert f"adapters on {len(language)} language layers; none in " in line
 
 
 def test_experts_and_their_router_are_said_to_have_no_adapters():
     config = read("m", "projector", target_modules="all-linear")
-    line = count_parameters(build_model(config, build_family("qwen3_vl_moe")[0].config)).describe()
+    line = count_parameters(build_model(config, build_family("qwen3_vl_moe")[0].config)).line
     assert line.endswith("adapters on 12 language layers; none in visual, experts, gate")
 
 

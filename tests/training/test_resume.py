@@ -264,10 +264,9 @@ def test_a_signal_in_held_out_play_is_obeyed_at_once(tmp_path, tiny_folder, when
 
 def test_a_second_ctrl_c_ends_at_once():
     interrupt = callbacks.Interrupt()
-    interrupt.set_handlers()
-    interrupt._handle_signal(signal.SIGINT, None)
-    assert [signal.getsignal(number) for number in callbacks.SIGNALS] == [signal.SIG_DFL] * 2
-    interrupt.restore_handlers()
+    with interrupt.handle_signals():
+        interrupt._handle_signal(signal.SIGINT, None)
+        assert [signal.getsignal(number) for number in callbacks.SIGNALS] == [signal.SIG_DFL] * 2
     assert signal.getsignal(signal.SIGINT) not in (signal.SIG_DFL, None)
 
 

@@ -40,14 +40,7 @@ from ..checkpoints import Checkpoints
 from ..generation import Sampler
 from ..precision import use_float32_adapters
 from ..trainer_args import check_additive_loss
-from .batch import (
-    collate,
-    collect_pixels,
-    compute_share,
-    get_sampled,
-    select,
-    split_by_tokens,
-)
+from .batch import collate, collect_pixels, compute_share, get_sampled, select, split_by_tokens
 from .groups import group_advantages, summarize_rewards
 from .logprobs import BatchLogProbs, add_compute_argument
 from .player import BatchPlayer
@@ -116,7 +109,6 @@ class EpisodeGRPOTrainer(Checkpoints, GRPOTrainer):
         self.log_probs = BatchLogProbs(
             self.accelerator, self.tokens, self._vision_cache, self.temperature, micro_batch_tokens
         )
-        self.figures = Figures(self.accelerator, self._metrics["train"])
         self.tokens.pixel_cache.dtype = self.tokens.architecture.get_pixel_dtype(policy)
         self._skip_empty = SkipEmptyUpdates(self.accelerator)
         self.add_callback(self._skip_empty)
@@ -168,9 +160,12 @@ class EpisodeGRPOTrainer(Checkpoints, GRPOTrainer):
             advantages = self.compute_advantages(rewards)
             batch = self.build_loss_tensors(episodes, rewards, advantages)
         self.player.store(episodes, advantages.tolist())
-        self.figures.add_episodes(episodes, rewards, self.env)
-        self.figures.add_mean("time/generation", generated - started)
-        self.figures.add_mean("time/scoring", time.perf_counter() - generated)
+        for name, value in {**compute_environment_metrics(episodes, self.env), **measure_sameness(episodes)}.items():
+            if name != "reward":
+                self._add_mean(name, value)
+        self._add_mean("episodes/dropped", float(rewards.isnan().sum()))
+        self._add_mean("time/generation", generated - started)
+        self._add_mean("time/scoring", time.perf_counter() - generated)
         return batch | self.compute_fixed_logps(batch)
 
     def sample_tasks(self, inputs: Sequence[Mapping[str, Any]]) -> list[int]:
@@ -183,9 +178,9 @@ class EpisodeGRPOTrainer(Checkpoints, GRPOTrainer):
         episodes = self._play_tasks(tasks)
         self.player.sampler.release()
         played, seconds = len(episodes) * self.accelerator.num_processes, time.perf_counter() - started
-        self.figures.add_mean("time/episodes_per_second", played / seconds)
-        self.figures.add({"episodes/played": played})
-        self.figures.add_mean("sampling/adapters_kept", self.player.kept_change)
+        self._add_mean("time/episodes_per_second", played / seconds)
+        self.add_figures({"episodes/played": played})
+        self._add_mean("sampling/adapters_kept", self.player.kept_change)
         return episodes
 
     def score_episodes(self, episodes: Sequence[Episode]) -> torch.Tensor:
@@ -283,13 +278,22 @@ class EpisodeGRPOTrainer(Checkpoints, GRPOTrainer):
         gap = (self.log_probs.latest - inputs["sampling_per_token_logps"]).abs()[get_sampled(inputs).bool()]
         if self.player.weights is not None and self.state.global_step == 0:
             check_first_difference(gap)
-        self.figures.add_mean("sampling/logp_difference/mean", gap.mean().item())
-        self.figures.add_mean("sampling/logp_difference/max", gap.max().item() if len(gap) else math.nan)
-        self.figures.add_mean("time/loss_forward", time.perf_counter() - started)
+        self._add_mean("sampling/logp_difference/mean", gap.mean().item())
+        self._add_mean("sampling/logp_difference/max", gap.max().item() if len(gap) else math.nan)
+        self._add_mean("time/loss_forward", time.perf_counter() - started)
         return loss
 
+    # ------------------------------------------------------------------ the lists of values that TRL averages and logs
     def add_figures(self, figures: Mapping[str, float]) -> None:
-        self.figures.add(figures)
+        """Add figures that are the same on all processes."""
+        for name, value in figures.items():
+            self._metrics["train"][name].append(value)
+
+    def _add_mean(self, name: str, value: float) -> None:
+        """Add the mean over processes. All of them must call it; a process without a value gives NaN."""
+        mean = self.accelerator.gather(torch.tensor([float(value)], device=self.accelerator.device)).nanmean().item()
+        if not math.isnan(mean):
+            self.add_figures({name: mean})
 
 
 def check_first_difference(gap: torch.Tensor) -> None:
@@ -330,28 +334,3 @@ class SkipEmptyUpdates(TrainerCallback):
         self._learned.zero_()
         if not learned:
             kwargs["model"].zero_grad(set_to_none=True)  # an optimizer passes over a weight without a gradient
-
-
-class Figures:
-    """Writes into the lists of values that TRL averages and logs."""
-
-    def __init__(self, accelerator: Accelerator, values: dict[str, list[float]]) -> None:
-        self.accelerator, self.values = accelerator, values
-
-    def add(self, figures: Mapping[str, float]) -> None:
-        """Add figures that are the same on all processes."""
-        for name, value in figures.items():
-            self.values[name].append(value)
-
-    def add_mean(self, name: str, value: float, times: int = 1) -> None:
-        """Add `times` the mean over processes. All of them must call it; a process without a value gives NaN."""
-        mean = self.accelerator.gather(torch.tensor([float(value)], device=self.accelerator.device)).nanmean().item()
-        if not math.isnan(mean):
-            self.add({name: mean * times})
-
-    def add_episodes(self, episodes: Sequence[Episode], rewards: torch.Tensor, env: BaseMultiTurnEnv) -> None:
-        """Add every component, end reason and rate of a batch; NaN among `rewards` (B,) is a dropped episode."""
-        for name, value in {**compute_environment_metrics(episodes, env), **measure_sameness(episodes)}.items():
-            if name != "reward":
-                self.add_mean(name, value)
-        self.add_mean("episodes/dropped", float(rewards.isnan().sum()))

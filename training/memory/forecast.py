@@ -11,12 +11,11 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-import psutil
 import torch
 
 from ...configs.schema import Config
 from ...engines.hf.architectures import Pixels
-from ...engines.hf.kv_cache import CPU_SHARE, GPU_SHARE, GROWTH
+from ...engines.hf.kv_cache import GPU_SHARE, GROWTH, find_kv_cache_bytes
 from ...engines.hf.model_parts import get_base_model
 from ...engines.hf.quantization import list_kept
 from ...engines.hf.vision_cache import MAX_BYTES
@@ -151,7 +150,7 @@ def _find_cache_bytes(rollout: Settings, device_memory: int | None, held: int) -
     if rollout.kv_cache_bytes is not None:
         return int(rollout.kv_cache_bytes)
     if device_memory is None:
-        return int(CPU_SHARE * psutil.virtual_memory().available)
+        return find_kv_cache_bytes(torch.device("cpu"))
     return int(GPU_SHARE * max(0, device_memory - held))
 
 
@@ -184,7 +183,8 @@ def predict_generation(rehearsal: Rehearsal, cache_bytes: int) -> tuple[int, Cou
     """Return the episodes at once, and what they add when most is needed: at prompts, results, steps, sampling."""
     workload, rollout = rehearsal.workload, rehearsal.config.rollout
     longest, (episodes, prompts) = workload.prompt + workload.completion, _find_load(rehearsal)
-    each, state = (rehearsal.stretch(lambda part=part: rehearsal.measure_slot()[part]) for part in (0, 1))  # type: ignore[misc]
+    each = rehearsal.stretch(lambda: rehearsal.measure_slot()[0])
+    state = rehearsal.stretch(lambda: rehearsal.measure_slot()[1])
     slots = max(1, min(rollout.slots, episodes, cache_bytes // (each * (longest + 1) + state)))
     prompts = min(prompts, slots)
     together = max(1, min(prompts, rollout.prefill_tokens // workload.prompt))

@@ -191,6 +191,8 @@ class _Numberless(LiveBytes):  # type: ignore[no-untyped-call]
     float32."""
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Sequence[Any] = (), kwargs: Any = None) -> Any:
+        if func is torch.ops.prim.device.default:  # most calls ask a tensor for its device, and make none
+            return args[0].fake_device
         name, run = str(func), func
         if name == "aten.index.Tensor" and isinstance(args[0], FakeTensor):
             mask = args[1][0]
@@ -279,7 +281,7 @@ class Rehearsal:
         if self.config.train.method != "grpo" or self.config.train.micro_batch_tokens or whole <= 2 * few:
             return self.count_part(whole)
         one, two = self.count_part(few), self.count_part(2 * few)
-        return one + (two - one) * (whole - few) // few
+        return int(one + (two - one) * (whole - few) // few)
 
     def count_part(self, episodes: int) -> int:
         """Return the most bytes of the largest part of a batch of so many episodes, beside the gradients of others."""
@@ -314,7 +316,7 @@ class Rehearsal:
         if self.arguments.gradient_checkpointing:
             self.model.activation_checkpointing_enable()
         with _Numberless(self.given) as counter, torch.autocast("cpu", torch.bfloat16):
-            logits = compute_logits(self.model, self.architecture, ids, images)
+            logits: Any = compute_logits(self.model, self.architecture, ids, images)
             logits.register_hook(torch.empty_like)
             loss = logits.sum()
             del logits

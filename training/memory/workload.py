@@ -79,7 +79,7 @@ def find_workload(plan: Plan) -> Workload:
     if env.tools:  # one image a turn, as large as a view may be
         if model.processor is not None:
             largest = find_largest_view(tokens.architecture, env.max_pixels, env.pixel_multiple)[1]
-            result += len(tokens.tokenizer(largest.text, add_special_tokens=False)["input_ids"])
+            result += len(tokens.encode_plain(largest.text))
         else:
             side = math.isqrt(env.max_pixels)
             largest = build_blank(model.config, side, side, max_pixels)

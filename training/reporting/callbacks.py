@@ -9,7 +9,8 @@ import os
 import signal
 import time
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -32,10 +33,10 @@ SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 class ProgressPrinter:
-    """Prints lines that stay, and on a terminal one status line below them that changes."""
+    """Prints lines that stay, and on a terminal one status line below them that changes; if `quiet`, none of them."""
 
-    def __init__(self, console: Console | None = None) -> None:
-        self.console = console or Console(highlight=False, soft_wrap=True)
+    def __init__(self, console: Console | None = None, *, quiet: bool = False) -> None:
+        self.console = console or Console(highlight=False, soft_wrap=True, quiet=quiet)
         self._live: Live | None = None
         self._said = time.monotonic()
 
@@ -287,16 +288,16 @@ class Interrupt(TrainerCallback):
     def __init__(self) -> None:
         self.requested = self.stopped = False
         self.in_held_out_play = False
-        self._handlers: dict[int, Any] = {}
 
-    def set_handlers(self) -> None:
-        self._handlers = {number: signal.signal(number, self._handle_signal) for number in SIGNALS}
-
-    def restore_handlers(self) -> None:
-        """Restore the signal handlers that were set before the run."""
-        for number, handler in self._handlers.items():
-            signal.signal(number, handler)
-        self._handlers = {}
+    @contextmanager
+    def handle_signals(self) -> Iterator[None]:
+        """Inside the block signals stop the run; afterward they are handled as before."""
+        handlers = {number: signal.signal(number, self._handle_signal) for number in SIGNALS}
+        try:
+            yield
+        finally:
+            for number, handler in handlers.items():
+                signal.signal(number, handler)
 
     def _handle_signal(self, number: int, frame: FrameType | None) -> None:
         self.requested = True

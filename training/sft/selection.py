@@ -38,7 +38,11 @@ def select_episodes(episodes: Iterable[Episode], section: TrainSection) -> Selec
     Raises:
         ConfigError: a condition cannot be read.
     """
-    conditions = [(text, parse_filter(text, "train.where")) for text in section.filters]
+    try:
+        conditions = [(text, parse_filter(text, "train.where")) for text in section.filters]
+    except ConfigError as error:
+        error.key = "train.where"
+        raise
     left_out: Counter[str] = Counter()
     kept: list[Episode] = []
     for episode in episodes:
@@ -69,16 +73,6 @@ def find_best_of_each_task(episodes: Iterable[Episode]) -> list[Episode]:
 
 def _get_total(episode: Episode) -> float | None:
     return None if episode.scores is None else episode.scores.total
-
-
-def check_selection(section: TrainSection) -> None:
-    """Raise `ConfigError` if a condition of `train.where` cannot be read."""
-    try:
-        for text in section.filters:
-            parse_filter(text, "train.where")
-    except ConfigError as error:
-        error.key = "train.where"
-        raise
 
 
 def require_episodes(selection: Selection, what: str) -> None:

@@ -90,7 +90,7 @@ def test_an_oracle_that_fails_costs_its_figures_and_ctrl_c_the_run(raised):
             raise raised
 
     said = []
-    run = SimpleNamespace(held_out=Guessing(), _print_once=said.append)
+    run = SimpleNamespace(held_out=Guessing(), printer=SimpleNamespace(print_line=said.append))
     if isinstance(raised, KeyboardInterrupt):
         with pytest.raises(KeyboardInterrupt):
             Run._has_oracle(run)
