@@ -96,7 +96,13 @@ def test_the_help_of_train_is_that_of_training(viewbox):
 @pytest.mark.slow
 def test_overrides_and_options_reach_training(viewbox, tiny_folder):
     status, out, _ = viewbox(
-        "train", "quickstart", "--dry-run", "--json", f"model.name={tiny_folder}", "rollout.slots=3"
+        "train",
+        "quickstart",
+        "--dry-run",
+        "--json",
+        f"model.name={tiny_folder}",
+        "rollout.slots=3",
+        "env.num_tasks=500",
     )
     assert status == 0
     assert '"slots": 3' in out

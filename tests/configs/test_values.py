@@ -295,7 +295,8 @@ def test_an_option_is_read_in_full_behind_an_equals_sign(home, viewbox, monkeypa
 
 
 def test_a_dry_run_and_its_report_use_the_folder_that_the_run_will_use(home, viewbox):
-    status, out, _ = viewbox("train", "quickstart", "log.dir=~/runs", "log.eval_tasks=0", "--dry-run", "--json")
+    few = ("log.eval_tasks=0", "env.num_tasks=64")
+    status, out, _ = viewbox("train", "quickstart", "log.dir=~/runs", *few, "--dry-run", "--json")
     assert status == 0
     assert json.loads(out)["config"]["log"]["dir"] == str(home / "runs")
 

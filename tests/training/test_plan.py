@@ -73,7 +73,8 @@ def test_environments_are_built_once_for_all_who_ask(tmp_path, monkeypatch):
 
     build_envs = plans.build_envs
     monkeypatch.setattr(plans, "build_envs", build)
-    plan = make(tmp_path, rollout={"max_completion_tokens": 400, "max_reply_tokens": 40})
+    rollout = {"max_completion_tokens": 400, "max_reply_tokens": 40}
+    plan = make(tmp_path, env={"name": "digits", "num_tasks": 64}, rollout=rollout)
     check(plan, dry_run.ROWS)
     plan.load()
     assert len(built) <= 2  # without the processor, and with it

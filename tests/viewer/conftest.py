@@ -1,1 +1,1 @@
-from tests.support.browser import chromium, page  # noqa: F401  (fixtures)
+from tests.support.browser import chromium, page, tab  # noqa: F401  (fixtures)

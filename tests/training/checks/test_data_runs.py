@@ -7,7 +7,6 @@ import yaml
 
 from tests.support.data_kit import COLUMNS, make_rows, write_images, write_jsonl
 from tests.support.servers import make_completion, serve
-from viewbox import make
 from viewbox.configs import schema
 from viewbox.envs.from_config import build_envs
 from viewbox.errors import ConfigError
@@ -140,11 +139,6 @@ def write_config(folder, env, **train):
     path = folder / "run.yaml"
     path.write_text(yaml.safe_dump(raw))
     return path
-
-
-def test_an_environment_without_anything_live_may_be_trained_in():
-    make("software_adviser").check_may_train()
-    make("software_adviser", specialists={"lit": {"kind": "literature", "live_in_training": True}}).check_may_train()
 
 
 @pytest.mark.parametrize(

@@ -57,8 +57,8 @@ LARGE = {"gradient_checkpointing": True}, {"micro_batch_tokens": 800}
     ("family", "lora", "settings", "own"),
     [
         ("qwen3_vl", None, {"bf16": True}, {}),
-        ("qwen3_vl", LORA, {}, {}),
-        ("qwen2_5_vl", None, *LARGE),
+        pytest.param("qwen3_vl", LORA, {}, {}, marks=pytest.mark.nightly),
+        pytest.param("qwen2_5_vl", None, *LARGE, marks=pytest.mark.nightly),
         ("qwen2_5_vl", LORA, *LARGE),
     ],
 )

@@ -244,7 +244,7 @@ def test_settings_that_do_not_fit_a_server_are_named():
 
 def test_a_dry_run_says_where_the_episodes_come_from_and_counts_no_memory_for_them(viewbox, tmp_path):
     served = ("rollout.engine=vllm", "rollout.url=http://127.0.0.1:8000")
-    given = ("quickstart", "model.name=package:tiny_viewer", f"log.dir={tmp_path}")
+    given = ("quickstart", "model.name=package:tiny_viewer", f"log.dir={tmp_path}", "env.num_tasks=500")
     code, out, err = viewbox("train", *given, *served, "--dry-run")
     assert code == 0, err
     assert "sampled by the vLLM server at http://127.0.0.1:8000, which is sent pictures and weights" in out
