@@ -82,7 +82,8 @@ def search(env: Any, task: Task, query: str) -> list[str]:
     request = env.get_request(task)
     exclude = (*request.exclude, *request.withheld)
     top_k = task.metadata["top_k"]
-    return env.retriever.search(query, top_k=top_k, exclude=exclude, formats=request.known_formats)
+    found: list[str] = env.retriever.search(query, top_k=top_k, exclude=exclude, formats=request.known_formats)
+    return found
 
 
 def write_query(request: Request, *, told: bool = True) -> str:
