@@ -272,16 +272,16 @@ class Rehearsal:
         return max(self.stretch(count), max(beside) + count_trained(self.model))
 
     def count_update(self) -> int:
-        """Return the most bytes of an update. Groups are packed into rows that repeat: of a large batch, one such row
-        and two are counted."""
+        """Return the most bytes of an update. Of many groups with rows of their own beside a frozen tower, two are
+        counted, and the others take what the second one takes."""
         whole, group = self.arguments.per_device_train_batch_size, getattr(self.arguments, "num_generations", 1)
         prompts = 1 if self.architecture.shares_prompts else group
         tokens = prompts * self.workload.prompt + group * self.workload.completion
-        few = group * max(1, MAX_TOKENS // tokens)
-        if self.config.train.method != "grpo" or self.config.train.micro_batch_tokens or whole <= 2 * few:
+        is_whole = self.config.train.method != "grpo" or self.config.train.micro_batch_tokens or whole <= 3 * group
+        if is_whole or 2 * tokens <= MAX_TOKENS or any(weight.requires_grad for weight in self.tower.parameters()):
             return self.count_part(whole)
-        one, two = self.count_part(few), self.count_part(2 * few)
-        return int(one + (two - one) * (whole - few) // few)
+        one, two = self.count_part(group), self.count_part(2 * group)
+        return int(one + (two - one) * (whole - group) // group)
 
     def count_part(self, episodes: int) -> int:
         """Return the most bytes of the largest part of a batch of so many episodes, beside the gradients of others."""

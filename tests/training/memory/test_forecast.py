@@ -93,7 +93,7 @@ def test_of_many_groups_a_few_tell_what_all_take(kits, monkeypatch, settings):
     image = Pixels({"pixel_values": torch.zeros(64, 384), "image_grid_thw": torch.tensor([[1, 8, 8]])}, 16, "")
     workload = Workload(120, 100, 60, 30, (image,), (image,))  # a row of a group of 8, and a part of it
     train = {"per_device_train_batch_size": 64, "num_generations": 8, "use_cpu": True, **settings}
-    config = parse({"model": {"name": "tiny"}, "env": {"name": "digits"}, "train": train})
+    config = parse({"model": {"name": "tiny"}, "env": {"name": "digits"}, "train": train, "lora": LORA})
     model = build_model(config, kits("qwen3_vl").model().config)
     rehearsal = Rehearsal(model, config, build_trainer_arguments(config, "runs"), workload)
     assert rehearsal.count_update() == pytest.approx(rehearsal.count_part(64), rel=0.005)
