@@ -33,7 +33,6 @@ from ...engines.hf.vision_cache import MAX_NUMBERS
 from ...errors import ConfigError
 from ..grpo.batch import select, split_by_tokens
 from ..grpo.logprobs import EpisodeLogProbs
-from ..grpo.packing import MAX_TOKENS
 from ..plan import Plan
 from ..precision import build_model
 from ..sft.trainer import SFT_BATCHES, compute_sft_loss
@@ -95,11 +94,10 @@ def build_losses(
     arguments: Any,
     workload: Workload,
     architecture: Architecture,
-    episodes: int | None = None,
     encoded: dict[int, Any] | None = None,
 ) -> tuple[list[Callable[[], torch.Tensor]], int]:
-    """Return the losses of the parts of a device batch, or of its first `episodes`, the largest first, and the bytes of
-    the features that a frozen tower gave for it, which stay in `encoded`."""
+    """Return the losses of the parts of a device batch, the largest first, and the bytes of the features that a frozen
+    tower gave for it, which stay in `encoded`."""
     model.train()
     if arguments.gradient_checkpointing:
         model.activation_checkpointing_enable(activation_checkpointing_kwargs=arguments.gradient_checkpointing_kwargs)
@@ -107,7 +105,7 @@ def build_losses(
             model.enable_input_require_grads()
     if config.train.method != "grpo":
         return [_build_sft_loss(model, architecture, arguments, workload)], 0
-    episodes, encoded = episodes or arguments.per_device_train_batch_size, {} if encoded is None else encoded
+    episodes, encoded = arguments.per_device_train_batch_size, {} if encoded is None else encoded
     batch = build_batch(workload, episodes, arguments.num_generations, architecture.image_id)
     pixels = build_batch_pixels(batch, workload, architecture.get_pixel_dtype(model))
     known, cache = dict[int, Any](), None
@@ -272,21 +270,9 @@ class Rehearsal:
         return max(self.stretch(count), max(beside) + count_trained(self.model))
 
     def count_update(self) -> int:
-        """Return the most bytes of an update. Groups are packed into rows that repeat: of a large batch, one such row
-        and two are counted."""
-        whole, group = self.arguments.per_device_train_batch_size, getattr(self.arguments, "num_generations", 1)
-        prompts = 1 if self.architecture.shares_prompts else group
-        tokens = prompts * self.workload.prompt + group * self.workload.completion
-        few = group * max(1, MAX_TOKENS // tokens)
-        if self.config.train.method != "grpo" or self.config.train.micro_batch_tokens or whole <= 2 * few:
-            return self.count_part(whole)
-        one, two = self.count_part(few), self.count_part(2 * few)
-        return int(one + (two - one) * (whole - few) // few)
-
-    def count_part(self, episodes: int) -> int:
-        """Return the most bytes of the largest part of a batch of so many episodes, beside the gradients of others."""
+        """Return the most bytes of an update: of the largest part of its batch, beside the gradients of others."""
         with _Numberless():  # what is on the host
-            given = self.config, self.arguments, self.workload, self.architecture, episodes, self.encoded
+            given = self.config, self.arguments, self.workload, self.architecture, self.encoded
             losses, features = build_losses(self.model, *given)
         several = len(losses) > 1 or self.arguments.gradient_accumulation_steps > 1
         with _Numberless(self.given) as counter:

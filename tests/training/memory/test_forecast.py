@@ -5,7 +5,6 @@ import math
 import re
 
 import pytest
-import torch
 from peft import LoraConfig
 from transformers import AutoConfig
 
@@ -13,11 +12,8 @@ from tests.support import forks, sharded_update
 from tests.support.grpo_kit import make_trainer
 from tests.support.tiny_models import Strips
 from viewbox.configs.schema import parse
-from viewbox.engines.hf.architectures import Pixels
-from viewbox.training.grpo import packing
-from viewbox.training.memory import measure as measure_module
 from viewbox.training.memory.forecast import predict_workload
-from viewbox.training.memory.measure import LiveBytes, Rehearsal
+from viewbox.training.memory.measure import LiveBytes
 from viewbox.training.memory.workload import Workload, count_bytes
 from viewbox.training.plan import read_known_models
 from viewbox.training.precision import build_model
@@ -84,19 +80,6 @@ def test_the_forecast_is_near_the_measured_peak(kits, tmp_path, family, lora, se
     )
     forecast = predict_workload(config, trainer.args, build_model(config, model.config), workload)
     assert math.isclose(forecast.peak.peak, peak, rel_tol=TOLERANCE), (forecast.peak.peak / peak, forecast)
-
-
-@pytest.mark.parametrize("settings", [{}, {"gradient_checkpointing": True}])
-def test_of_many_groups_a_few_tell_what_all_take(kits, monkeypatch, settings):
-    for module in (measure_module, packing):
-        monkeypatch.setattr(module, "MAX_TOKENS", 1100)
-    image = Pixels({"pixel_values": torch.zeros(64, 384), "image_grid_thw": torch.tensor([[1, 8, 8]])}, 16, "")
-    workload = Workload(120, 100, 60, 30, (image,), (image,))  # a row of a group of 8, and a part of it
-    train = {"per_device_train_batch_size": 64, "num_generations": 8, "use_cpu": True, **settings}
-    config = parse({"model": {"name": "tiny"}, "env": {"name": "digits"}, "train": train})
-    model = build_model(config, kits("qwen3_vl").model().config)
-    rehearsal = Rehearsal(model, config, build_trainer_arguments(config, "runs"), workload)
-    assert rehearsal.count_update() == pytest.approx(rehearsal.count_part(64), rel=0.005)
 
 
 @pytest.mark.parametrize(("tokens", "images", "vocabulary"), [(1024, 3, 4096), (1024, 1, 32_768)])
