@@ -63,8 +63,9 @@ def build_served(model: Any, accelerator: Accelerator, bare: Any, step: int) -> 
 def measure(steps: int, episodes: int = EPISODES) -> list[dict[str, float]]:
     """Return the shares after each step."""
     settings = load("qwen3_vl_4b_lora")
-    run = load("quickstart", ["model.dtype=bfloat16", "rollout.temperature=1.0"])
+    run = load("quickstart", ["rollout.temperature=1.0"])
     _, env, base, processor = Plan(run).load()
+    base = base.to(torch.bfloat16)
     tokens = ChatTokens(processor, base.config)
     rollout = run.rollout.model_copy(update={"slots": episodes, "max_completion_tokens": 400})
     _, played = evaluate(env, base, Sampler(tokens, rollout), tasks=episodes, seed=0)

@@ -34,20 +34,20 @@ ENV, PROJECT, README = "demo/env.py", "pyproject.toml", "README.md"
 
 
 @pytest.fixture(scope="module")
-def project(tmp_path_factory):
+def written(tmp_path_factory):
     return write_project("demo", tmp_path_factory.mktemp("project"))
 
 
 @pytest.fixture
-def demo(project, tmp_path):
-    return shutil.copytree(project, tmp_path / "demo")
+def demo(written, tmp_path):
+    return shutil.copytree(written, tmp_path / "demo")
 
 
 @pytest.fixture(scope="module")
-def built(project, tmp_path_factory):
+def built(written, tmp_path_factory):
     """The wheel of a new package, unpacked into a folder that tests copy."""
     folder = tmp_path_factory.mktemp("built")
-    trial = Trial(read_project(project), folder)
+    trial = Trial(read_project(written), folder)
     CHECKS["wheel"].run(trial)
     CHECKS["dependencies"].run(trial)
     return trial

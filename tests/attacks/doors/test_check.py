@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.publish.test_check import LIMITS, PROJECT, demo, edit, list_failed  # noqa: F401  (`demo` is a fixture)
+from tests.publish.test_check import LIMITS, PROJECT, demo, edit, list_failed, written  # noqa: F401  (two are fixtures)
 from tests.support.fake_server import wait_until_gone
 from tests.support.forged_runs import HOSTILE
 from tests.support.tables import each
