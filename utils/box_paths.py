@@ -1,6 +1,7 @@
 """Where an answer holds its boxes: in a field (`bbox`), a list (`boxes[]`), or a list of objects (`items[].box`)."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from typing import Any, NamedTuple
 
 from ..errors import ToolError
@@ -55,3 +56,16 @@ def convert_at(answer: Mapping[str, object], path: str, convert: Convert) -> dic
         else:
             raise ToolError(f"{field}[{number}]: must be an object with the key {key}")
     return {**answer, field: items}
+
+
+def list_boxes(answer: Mapping[str, object], paths: Iterable[str]) -> list[tuple[float, ...]]:
+    """Return the boxes of a checked answer.
+
+    >>> list_boxes({"boxes": [[0, 0, 1, 1]], "bbox": None}, ("bbox", "boxes[]"))
+    [(0, 0, 1, 1)]
+    """
+    boxes: list[tuple[float, ...]] = []
+    for path in paths:
+        with suppress(ToolError):
+            convert_at(answer, path, lambda box, name: boxes.append(tuple(box)) if box else None)
+    return boxes

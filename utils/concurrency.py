@@ -8,9 +8,10 @@ images at the same time. A call that runs longer than `LONG_CALL` waits for some
 
 import asyncio
 import os
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from contextlib import contextmanager, suppress
 from contextvars import Context, copy_context
+from functools import lru_cache
 from queue import SimpleQueue
 from threading import Thread
 from typing import Any, ParamSpec, TypeVar
@@ -176,3 +177,47 @@ def _set_outcome(future: asyncio.Future[Any], result: Any, error: BaseException 
         future.set_result(result)
     else:
         future.set_exception(error)
+
+
+# ---- coroutines for code that is none
+
+
+def run_sync(work: Coroutine[Any, Any, T]) -> T:
+    """Return the result of a coroutine: by `asyncio.run`, or inside an event loop, as a notebook has one, on another.
+
+    >>> run_sync(asyncio.sleep(0, "done"))
+    'done'
+    """
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return asyncio.run(work)
+    return run_on_loop(work)
+
+
+def run_on_loop(work: Coroutine[Any, Any, T]) -> T:
+    """Return the result of a coroutine, on an event loop that this process keeps in a thread; Ctrl-C cancels it.
+
+    >>> run_on_loop(asyncio.sleep(0, "done"))
+    'done'
+    """
+    future = asyncio.run_coroutine_threadsafe(work, _start_loop(os.getpid()))
+    try:
+        return future.result()
+    except BaseException:
+        future.cancel()
+        raise
+
+
+@lru_cache
+def _start_loop(process: int) -> asyncio.AbstractEventLoop:
+    """Return the event loop of this process; a forked child starts its own, because it has no thread of its parent."""
+    loop = asyncio.new_event_loop()
+    Thread(target=_run_for_ever, args=(loop,), daemon=True, name="viewbox-adapter").start()
+    return loop
+
+
+def _run_for_ever(loop: asyncio.AbstractEventLoop) -> None:
+    while True:
+        with suppress(BaseException):  # what an author's code raised to end the process: it has its own future
+            loop.run_forever()

@@ -42,6 +42,8 @@ class DataEnv(BaseMultiTurnEnv):
 
     data: Annotated[DataSettings, Field(description="where the tasks come from; see docs/data.md")] = DataSettings()
 
+    _needs_gold = True
+
     # ------------------------------------------------------------------ written by a family
     def read_row(self, row: MappedRow) -> Task:
         """Make the task of a row. Raise `BadRow` (`row.refuse`) for a row that has none.
@@ -63,9 +65,13 @@ class DataEnv(BaseMultiTurnEnv):
         """Whether the mapping gives images."""
         return any(name in self.data.columns for name in IMAGE_FIELDS)
 
+    def shows_images(self, task: Task) -> bool:
+        """Whether a task has images: its own, or those of its row."""
+        return bool(task.images) or ("row" in task.metadata and self.has_images)
+
     def tools_of(self, task: Task) -> tuple[str, ...]:
         """Return the tools; without images only those that work on none."""
-        if self.has_images:
+        if self.shows_images(task):
             return self.tools
         return tuple(
             name for name in self.tools if not (tool := self.toolbox[name]).stateful and not tool.takes_pictures
@@ -151,6 +157,12 @@ class DataEnv(BaseMultiTurnEnv):
         vars(copy).pop("tasks", None)
         return copy
 
+    def play_unanswered(self) -> Self:
+        """Return the environment, in which a row without a right answer is a task, too, that has no score."""
+        copy = self.change_data()
+        vars(copy)["_needs_gold"] = False
+        return copy
+
     def open_row(self, number: int, opened: dict[str, str]) -> None:
         """Make the task of a row and open all its images. Raise `BadRow`.
 
@@ -192,7 +204,8 @@ class DataEnv(BaseMultiTurnEnv):
         if self.data.boxes.frame == "voxel" and plane in given:
             key, problem = f"data.columns.{plane}", "with boxes.frame = voxel, it is the plane of the file's third axis"
             raise ConfigError(f"{key}: {problem}; leave it out", key=key)
-        needed = [name for name, field in self.fields.items() if field.required and name not in given]
+        asked = {name: field for name, field in self.fields.items() if self._needs_gold or field.place != "reference"}
+        needed = [name for name, field in asked.items() if field.required and name not in given]
         if self._must_have_images and not self.has_images:
             needed.insert(0, "image")
         if needed:
@@ -216,7 +229,7 @@ class DataEnv(BaseMultiTurnEnv):
             return measure_picture(row, field, images, self.place, self.fields, may_open=may_open)
 
         place, values = self.rows.locate(number), self.rows.read(number, self._own_columns)
-        row = MappedRow(self.rows.name, place, values, self.columns, self.data.boxes, measure)
+        row = MappedRow(self.rows.name, place, values, self.columns, self.data.boxes, measure, self._needs_gold)
         task = self.read_row(row)
         reference = task.reference
         if may_open and self.data.boxes.frame == "voxel" and reference.get(self.place.get("slice", "")) is not None:

@@ -20,6 +20,7 @@ from typing import BinaryIO
 from ...envs import load_class
 from ...errors import ConfigError, ImageError, StoreError, ViewboxError
 from ...images.files import open_picture
+from ...images.files.native import SUFFIX, read_native
 from ...images.ref import ImageRef
 from ...plugins import ENVIRONMENTS
 from ...utils.files import check_out, create_whole, open_regular, replace_atomically
@@ -36,7 +37,7 @@ MAX_PARTS, MAX_NAME = 12, 200  # folders inside each other; bytes of the name of
 MAX_RATIO, ALLOWANCE = 250, 2**26  # what is unpacked has at most this many times the bytes of the pack, and 64 MB
 _PART = re.compile(r"[\w][\w.,+=@() -]*")
 _RESERVED = re.compile(r"(?i)(con|prn|aux|nul|com\d|lpt\d)(\..*)?")
-_IMAGE = re.compile(rf"(?:.*/)?{IMAGES}/(?:[0-9a-zA-Z]{{1,2}}/)?([0-9a-zA-Z]+)\.(?:png|tif)")
+_IMAGE = re.compile(rf"(?:.*/)?{IMAGES}/(?:[0-9a-zA-Z]{{1,2}}/)?([0-9a-zA-Z]+)\.(?:png|tif|source)")
 _BLOCK = 2**20
 
 
@@ -318,6 +319,9 @@ def find_bad_name(name: str) -> str | None:
 def _check_image(path: Path, folder: Path, digest: str) -> str | None:
     """Return why a file does not hold the pixels of its name; None if it does."""
     try:
+        if path.suffix == SUFFIX:
+            read_native(str(path), folder, digest)
+            return None
         found = ImageRef.of(open_picture(str(path.relative_to(folder)), str(folder))).hash
     except ViewboxError as error:
         return str(error) if isinstance(error, ImageError) else f"cannot be opened: {error}"
