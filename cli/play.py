@@ -12,6 +12,7 @@ import typer
 
 from ..errors import ViewboxError
 from ..utils.files import check_out, write_atomically
+from ..utils.terminal import make_printable
 from .commands import show
 
 if TYPE_CHECKING:
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from .progress import Progress
 
 INTERRUPTED = 130
+FEW = 3  # episodes whose answers are printed
 WITH, WITHOUT = "with_tools", "without_tools"  # the folders inside --out of an evaluation
 Overrides = Annotated[Sequence[str], typer.Argument(metavar="KEY.PATH=VALUE", show_default=False)]
 
@@ -57,7 +59,7 @@ def rollout(
     overrides: Overrides = (),
     *,
     held_out: bool = False,
-    tasks: int = 100,
+    tasks: int | None = None,
     check_tokens: bool = False,
     check_model: bool = False,
     **options: Unpack[PlayOptions],
@@ -72,7 +74,7 @@ def rollout(
         overrides: any other setting of the sections env, reward, rollout, model and endpoint, such as env.noise=3,
             rollout.top_p=0.9, rollout.timeout=60, rollout.engine=vllm or endpoint.tool_images=tool.
         held_out: play the held-out tasks: apply env.eval of the config.
-        tasks: number of tasks to play, beginning with the first.
+        tasks: number of tasks to play, beginning with the first. Default: what there is, but at most 100.
         check_tokens: with --endpoint: compare each prompt's token ids with those of viewbox's own engine; vLLM returns
             them. Ends with status 1 if a text differs or cannot be compared. endpoint.tokenizer names the model's
             folder, if --model does not.
@@ -89,7 +91,9 @@ def rollout(
 
     check_out(options.get("out", "runs"), "folder")
     out, retry_failed = options.pop("out", None), options.pop("retry_failed", False)
-    job = build_job(**read_options(overrides, held_out=held_out, tasks=tasks, check_tokens=check_tokens, **options))
+    job = build_job(
+        **read_options(overrides, held_out=held_out, tasks=tasks, check_tokens=check_tokens, unanswered=True, **options)
+    )
     with closing(job), remove_unused(folder := create_rollout_folder(job, out), new=out is None):
         status = play_job(job, folder, retry_failed=retry_failed)
     check = getattr(job.generator, "token_check", None)
@@ -204,11 +208,28 @@ def play_job(job: "RolloutJob", folder: Path, *, retry_failed: bool) -> int:
     if summary is None:
         return INTERRUPTED
     show(summary, show_summary)
+    for line in _say_unscored(folder, summary["episodes"]):
+        typer.echo(line)
     if summary["faults"]:
         typer.echo(f"to play the {summary['faults']} failed episodes again: --out {folder} --retry-failed")
     typer.echo(f"figures: {folder / 'summary.json'}")
     typer.echo(describe_view(folder))
     return check_played(summary)
+
+
+def _say_unscored(folder: Path, count: int) -> Iterator[str]:
+    """Say how many rows have no answer; of a few episodes, what the model answered."""
+    from ..rollouts.ask import write_readable
+    from ..rollouts.store.reader import load
+    from ..rollouts.store.run_folder import EPISODES
+
+    without = 0
+    for episode in load(folder / EPISODES):
+        without += not episode.task.reference and (episode.scores is None or episode.scores.total is None)
+        if count <= FEW and episode.answer is not None:
+            yield make_printable(f"answer to {episode.task.id}: {write_readable(episode.answer)}")
+    if without:
+        yield f"{without} row{'s' if without > 1 else ''} without an answer: played, not scored"
 
 
 def check_played(summary: Mapping[str, Any]) -> int:

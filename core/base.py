@@ -5,7 +5,8 @@ environment plays thousands of episodes at once. One step is one reply of the mo
 exception: it becomes an observation or a named end.
 """
 
-from collections.abc import Mapping, Sequence
+import inspect
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import lru_cache, partial
 from typing import Any, Literal, TypeVar
 
@@ -42,6 +43,7 @@ from .tasks import OverviewCache
 
 HOOKS: tuple[Literal["prepare"], Literal["release"]] = ("prepare", "release")
 Env = TypeVar("Env", bound="BaseMultiTurnEnv")
+OnQuestion = Callable[[str], str | Awaitable[str | None] | None]
 
 
 class BaseMultiTurnEnv(AuthoredEnv):
@@ -139,7 +141,13 @@ class BaseMultiTurnEnv(AuthoredEnv):
             tool_schemas=self.toolbox.build_schemas(offered),
             images=self._overviews.open_images(task) or (),
             views=list(overview.views),
+            tells_faults=self.on_tool_fault == "tell",
         )
+
+    @property
+    def answer_schema(self) -> Mapping[str, Any] | None:
+        """The JSON Schema of an answer as the model writes it; None if it is text, or names an image of several."""
+        return None if "image" in self.place else self.answer_format.schema
 
     async def step(self, state: EpisodeState, reply: Reply | str) -> StepResult:
         """Answer one reply; the reply and the environment's messages are appended to `state.messages`."""
@@ -152,11 +160,19 @@ class BaseMultiTurnEnv(AuthoredEnv):
         *,
         tokens: EpisodeTokens | None = None,
         info: Mapping[str, Any] | None = None,
+        scored: bool = True,
     ) -> Episode:
-        """Return the scored record of a play; a play that has not ended is recorded as `cancelled`."""
+        """Return the scored record of a play; a play that has not ended is recorded as `cancelled`.
+
+        A person's own question is not `scored`: no reward is asked.
+        """
         end_reason = state.end_reason or state.end("cancelled").end_reason
         assert end_reason is not None
-        info = {"malformed": state.malformed, **({"error": state.error} if state.error else {}), **(info or {})}
+        info = {
+            "malformed": state.malformed_before + state.malformed,
+            **({"error": state.error} if state.error else {}),
+            **(info or {}),
+        }
         counts = info.get("usage", {}).values()  # of an endpoint: prompt and completion tokens
         record = Episode(
             task=state.task,
@@ -174,7 +190,7 @@ class BaseMultiTurnEnv(AuthoredEnv):
             tokens=tokens,
             confidence=None if state.answer is None else _read_confidence(state.answer),
         )
-        return replace(record, scores=self.score(record))
+        return replace(record, scores=self.score(record)) if scored else record
 
     def _describe_for_viewers(self) -> dict[str, Any]:
         """Return the answer's fields that name the place of a box; how many images the model saw at a time, if not
@@ -196,23 +212,41 @@ class BaseMultiTurnEnv(AuthoredEnv):
             scores: Scores = env.reward.score_episode(episode)
         return scores
 
-    async def play_async(self, task: Task, policy: loop.Policy, *, seed: int = 0) -> Episode:
-        """Play one episode. `policy` is a function, or a coroutine function, of the messages."""
+    async def play_async(
+        self, task: Task, policy: loop.Policy, *, seed: int = 0, on_question: OnQuestion | None = None
+    ) -> Episode:
+        """Play one episode.
+
+        Args:
+            task: perhaps one of your own, without a reference: then it has no score.
+            policy: a function, or a coroutine function, of the messages.
+            seed: of the episode.
+            on_question: takes what the model asks back and returns the answer, or None to leave it at that; may be a
+                coroutine function. By default the user that the environment simulates answers.
+        """
         env = self.for_task(task)
         with keep_on_this_machine(env):
             if type(env).prepare is not BaseMultiTurnEnv.prepare or env._hooks["prepare"]:
                 await concurrency.run_in_thread(env.prepare)
             state = env.reset(task, seed=seed)
+            state.tells_faults, state.has_person = env.on_tool_fault != "end", on_question is not None
 
             async def get_reply() -> Reply:
                 return await loop.ask_policy(policy, apply_history(env, state.messages))
 
             await loop.play_to_end(state, get_reply, partial(env.step, state))
+            while on_question is not None and (asked := loop.ask_person(env, state)):
+                said = on_question(asked)
+                said = await said if inspect.isawaitable(said) else said
+                if not said:
+                    break
+                loop.go_on(env, state, said, is_reply=True)
+                await loop.play_to_end(state, get_reply, partial(env.step, state))
             return await build_episode_async(env, state)
 
-    def play(self, task: Task, policy: loop.Policy, *, seed: int = 0) -> Episode:
+    def play(self, task: Task, policy: loop.Policy, *, seed: int = 0, on_question: OnQuestion | None = None) -> Episode:
         """`play_async` without an event loop of one's own, as in scripts and notebooks."""
-        return concurrency.run(self.play_async(task, policy, seed=seed))
+        return concurrency.run(self.play_async(task, policy, seed=seed, on_question=on_question))
 
     # ------------------------------------------------------------------ answers
     def read_answer(self, text: str, task: Task) -> dict[str, Any] | None:
@@ -369,10 +403,11 @@ async def build_episode_async(
     *,
     tokens: EpisodeTokens | None = None,
     info: Mapping[str, object] | None = None,
+    scored: bool = True,
 ) -> Episode:
     """`env.build_episode` on an event loop: in a thread if the reward waits for a service, such as a judge."""
-    build = partial(env.build_episode, state, run_config, tokens=tokens, info=info)
-    return await concurrency.run_in_thread(build) if env.reward.is_blocking else build()
+    build = partial(env.build_episode, state, run_config, tokens=tokens, info=info, scored=scored)
+    return await concurrency.run_in_thread(build) if scored and env.reward.is_blocking else build()
 
 
 # ---------------------------------------------------------------------- what is offered and shown of a task

@@ -70,7 +70,7 @@ class Consultation(DataEnv):
         for name, text in facts.items():
             if not text.strip() or len(text) > MAX_TEXT:
                 raise row.refuse(name, task.reference[name], f"facts as text of at most {MAX_TEXT:,} characters")
-        reference = {"answer": task.reference["answers"], **facts}
+        reference = {**({"answer": task.reference["answers"]} if "answers" in task.reference else {}), **facts}
         return Task("", prompt=task.prompt, reference=reference, metadata=task.metadata)
 
     def tools_of(self, task: Task) -> tuple[str, ...]:
@@ -86,7 +86,7 @@ class Consultation(DataEnv):
         )
 
     def user_message(self, task: Task) -> str:
-        return str(task.prompt["question"])
+        return str(self.read_prompt(task, "question", "what is to be found out"))
 
     def default_reward(self) -> CombinedReward:
         return CombinedReward({"exact": (ExactMatchReward("answer"), 0.8), "words": (TokenF1Reward("answer"), 0.2)})

@@ -53,8 +53,10 @@ class VQA(DataEnv):
     def read_row(self, row: MappedRow) -> Task:
         task = super().read_row(row)
         prompt, reference = dict(task.prompt), dict(task.reference)
-        answers = reference["answer"]
+        answers = reference.get("answer")
         choices = read_choices(row, "choices", prompt["choices"]) if prompt.get("choices") else []
+        if answers is None:  # a task to play, which nothing scores
+            return Task("", prompt={**prompt, **({"choices": choices} if choices else {})}, metadata=task.metadata)
         reference["kind"] = read_kind(row, "kind", reference.get("kind"), answers, choices)
         if choices:
             answers = accept_choices(row, "answer", answers, choices)
@@ -78,12 +80,12 @@ class VQA(DataEnv):
         }
 
     def system_prompt(self, task: Task) -> str:
-        if not self.has_images:
+        if not self.shows_images(task):
             return "Answer the question."
         return "Answer the question about the image. Look closely with the tools before you answer."
 
     def user_message(self, task: Task) -> str:
-        question, choices = str(task.prompt["question"]), task.prompt.get("choices")
+        question, choices = str(self.read_prompt(task, "question", "what is asked")), task.prompt.get("choices")
         if choices:
             return f"{question}\n{write_choices(choices)}\nAnswer with one of these choices."
         return f"{question}\nAnswer in as few words as possible; with yes or no if the question asks for it."

@@ -4,15 +4,11 @@
 notebook), waits here for an event loop in a thread.
 """
 
-import asyncio
 import json
-import os
-from collections.abc import Coroutine, Sequence
+from collections.abc import Sequence
 from functools import lru_cache
 from importlib.metadata import PackageNotFoundError, version
 from numbers import Integral
-from threading import Thread
-from typing import Any, TypeVar
 
 from ..core.base import BaseMultiTurnEnv
 from ..core.contract import EpisodeState, StepResult
@@ -22,9 +18,7 @@ from ..envs import make
 from ..errors import ConfigError
 from ..network.data_policy import check_may_leave, keep_on_this_machine
 from ..records import Episode, Message, Reply, RunConfig, Task
-from ..utils.concurrency import contain_exit
-
-T = TypeVar("T")
+from ..utils.concurrency import contain_exit, run_on_loop
 
 
 class Session:
@@ -126,16 +120,3 @@ def _find_version(package: str) -> str | None:
         return version(package)
     except PackageNotFoundError:
         return None
-
-
-def run_on_loop(work: Coroutine[Any, Any, T]) -> T:
-    """Return the result of a coroutine, on an event loop that this process keeps in a thread."""
-    return asyncio.run_coroutine_threadsafe(work, _start_loop(os.getpid())).result()
-
-
-@lru_cache
-def _start_loop(process: int) -> asyncio.AbstractEventLoop:
-    """Return the event loop of this process; a forked child starts its own, because it has no thread of its parent."""
-    loop = asyncio.new_event_loop()
-    Thread(target=loop.run_forever, daemon=True, name="viewbox-adapter").start()
-    return loop

@@ -36,6 +36,7 @@ from ..engines import model_profiles
 from ..engines.generator import Generator
 from ..engines.openai.client import EndpointSettings, OpenAIGenerator, build_completions_url
 from ..engines.table import get_engine, get_server_engine
+from ..envs.data import DataEnv
 from ..envs.data.sources import fingerprint_data
 from ..envs.from_config import build_envs, merge_settings, prepare_env
 from ..errors import ConfigError, describe_unknown
@@ -59,7 +60,8 @@ if TYPE_CHECKING:
 
 TIMEOUT = 600.0  # default seconds of an episode against an endpoint
 CONCURRENCY = 16  # default episodes at once against an endpoint; a local model has `rollout.slots`
-SECTIONS = ("model", "env", "reward", "rollout")  # of a config; an override may also be of `endpoint`
+MANY = 100  # tasks that are played without being asked for by number
+SECTIONS = ("model", "env", "reward", "rollout", "endpoint")  # of a config
 
 
 @dataclass(frozen=True)
@@ -108,36 +110,42 @@ def build_job(
     config: str | None = None,
     held_out: bool | None = False,
     overrides: Sequence[str] = (),
-    tasks: int = 100,
+    tasks: int | None = None,
     group: int = 1,
     seed: int = 0,
     check_tokens: bool = False,
+    own: bool = False,
+    unanswered: bool = False,
 ) -> RolloutJob:
     """Build a job; nothing is played yet. The arguments are the options of `viewbox rollout`.
 
-    `held_out` None applies `env.eval` of the config if it has any; `overrides` are `section.key=value`, applied last.
+    `held_out` None applies `env.eval` of the config if it has any; `overrides` are `section.key=value`, applied last;
+    `tasks` None plays what there is, of more than 100 the first 100. With `own` the tasks are a person's own, and come
+    later. With `unanswered` rows without a right answer are played, too.
     """
     for name, number in (("tasks", tasks), ("group", group)):
-        if number < 1:
+        if number is not None and number < 1:
             raise ConfigError(f"--{name} = {number}; allowed: at least 1", key=name)
     read, requests = read_config(config, env=env, model=model, held_out=held_out, overrides=overrides)
+    tasks = 0 if own else tasks
+    endpoint = requests.url if endpoint is None else endpoint
     if endpoint is None:
         if check_tokens:
             raise ConfigError(
                 "--check-tokens: compares the prompts of a chat server; give its --endpoint", key="endpoint"
             )
-        job = _build_token_job(read, tasks)
+        job = _build_token_job(read, tasks, unanswered)
     else:
-        job, requests = _build_endpoint_job(read, requests, endpoint, tasks, check_tokens)
+        job, requests = _build_endpoint_job(read, requests, endpoint, tasks, check_tokens, unanswered)
     url = None if endpoint is None else build_completions_url(endpoint)
     record = {
         "endpoint": url,
-        "tasks": tasks,
+        "tasks": len(job.tasks),
         "group": group,
         "seed": seed,
         **requests.model_dump(include={"tool_images", "native_tools", "extra"}),
     }
-    data = fingerprint_data(job.env)
+    data = {} if own else fingerprint_data(job.env)
     job = replace(job, group=group, seed=seed, record={**({"data": data} if data else {}), **record})
     with configs.locate_errors(read):
         job.generator  # noqa: B018  # its settings are checked now
@@ -188,7 +196,7 @@ def read_config(
             kept.pop(found, None)
         raw["model"] = {**kept, "name": model}
     configs.apply_overrides(document, overrides)
-    _check_sections(document, (*SECTIONS, "endpoint"))
+    _check_sections(document, SECTIONS)
     for part in ("env", "model"):
         values = raw.get(part) or {}
         if isinstance(values, Mapping) and not values.get("name"):
@@ -216,7 +224,7 @@ def _parse_endpoint_settings(values: Any, document: Document) -> EndpointSetting
 
 
 def _build_endpoint_job(
-    config: Config, requests: EndpointSettings, endpoint: str, count: int, check_tokens: bool
+    config: Config, requests: EndpointSettings, endpoint: str, count: int | None, check_tokens: bool, unanswered: bool
 ) -> tuple[RolloutJob, EndpointSettings]:
     """Return the job for a chat server, and the settings of its requests with what follows from the model."""
     name, rollout = str(config.model.name), config.rollout
@@ -229,7 +237,7 @@ def _build_endpoint_job(
     defaults = {"reply_format": "hermes"} | known.to_settings()
     if requests.native_tools:
         defaults["reply_format"] = "native"
-    config, env = _build_env(config, defaults)
+    config, env = _build_env(config, defaults, unanswered)
     check_may_leave(
         env, url, action="--endpoint sends its images to", allowed="an --endpoint on localhost", key="endpoint"
     )
@@ -252,6 +260,8 @@ def _build_endpoint_job(
         tool_images=tool_images,
         token_check=check,
         extra=requests.extra,
+        response_format=requests.response_format,
+        **requests.limits,
     )
     concurrency = rollout.slots if "slots" in rollout.model_fields_set else CONCURRENCY
     tasks = _select_tasks(env, count)
@@ -270,7 +280,7 @@ def check_for_endpoint(rollout: RolloutSection) -> None:
             )
 
 
-def _build_token_job(config: Config, count: int) -> RolloutJob:
+def _build_token_job(config: Config, count: int | None, unanswered: bool) -> RolloutJob:
     """Return the job for a model that an engine of the table plays, from tokens to tokens."""
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     try:
@@ -281,7 +291,7 @@ def _build_token_job(config: Config, count: int) -> RolloutJob:
     except ImportError as error:
         raise ConfigError(f"a local model needs more packages ({error}): pip install 'viewbox[train]'") from error
     model_config, processor = loading.load_processor(config.model)
-    config, env = _build_env(config, loading.get_view_settings(model_config, processor))
+    config, env = _build_env(config, loading.get_view_settings(model_config, processor), unanswered)
     tasks, rollout = _select_tasks(env, count), config.rollout
     loading.set_max_pixels(processor, config.model.max_pixels or env.max_pixels)
     build, elsewhere = get_engine(rollout.engine).build, get_server_engine(rollout.engine)
@@ -301,20 +311,24 @@ def _build_token_job(config: Config, count: int) -> RolloutJob:
     return RolloutJob(config, env, tasks, build_generator, rollout.slots, rollout.timeout, threads=threads)
 
 
-def _build_env(config: Config, defaults: Mapping[str, Any]) -> tuple[Config, BaseMultiTurnEnv]:
+def _build_env(config: Config, defaults: Mapping[str, Any], unanswered: bool) -> tuple[Config, BaseMultiTurnEnv]:
     """Return the config with every setting of the environment, and the environment."""
-    section = EnvSection.model_validate({"name": config.env.name, **defaults, **config.env.settings})
+    told = {"on_tool_fault": "tell"}  # nothing learns from these episodes
+    section = EnvSection.model_validate({"name": config.env.name, **told, **defaults, **config.env.settings})
     config = config.model_copy(update={"env": section})
     with configs.locate_errors(config):
         env = build_envs(config, {})[0]
         prepare_env(env)
-        return config, env
+        return config, env.play_unanswered() if unanswered and isinstance(env, DataEnv) else env
 
 
-def _select_tasks(env: BaseMultiTurnEnv, count: int) -> Sequence[Task]:
+def _select_tasks(env: BaseMultiTurnEnv, count: int | None) -> Sequence[Task]:
+    if count == 0:
+        return ()
     if not hasattr(env.tasks, "__len__"):  # a stream of tasks
-        return list(islice(env.tasks, count))
+        return list(islice(env.tasks, count or MANY))
     tasks = to_sequence(env.tasks, env.name)
+    count = min(len(tasks), MANY) if count is None else count
     if count > len(tasks):
         raise ConfigError(f"--tasks = {count}; {env.name} has {len(tasks)} tasks", key="tasks")
     return tasks[:count]

@@ -174,6 +174,7 @@ async def _play_with(
         prompts=env.prompts,
         history=partial(apply_history, env),
         drops_images=env.history != "full",
+        answer_schema=env.answer_schema,
     )
     run_config = replace(generator.run_config, seed=seed, max_turns=env.max_turns)
     generator.join(conversation)

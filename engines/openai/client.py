@@ -6,8 +6,9 @@ A reply is unusable if a part that it needs has the wrong type. Any other part o
 import asyncio
 import json
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Awaitable, Collection, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import httpx
@@ -26,6 +27,7 @@ from ...core.messages import (
     to_openai_messages,
 )
 from ...errors import ConfigError
+from ...network.connection import REQUEST_STATUS
 from ...network.connection import Connection as AnyConnection
 from ...network.data_policy import check_sending
 from ...network.errors import AddressError, BrokenReplyError, UnusableReplyError
@@ -42,6 +44,7 @@ from ..generator import Conversation, Generator, GeneratorError, Load, ReplyErro
 if TYPE_CHECKING:
     from .token_check import TokenCheck
 
+FORMAT = "response_format"
 SERVER_SAMPLING = SamplingParams()  # no field is set, so the server's defaults apply
 
 
@@ -58,8 +61,10 @@ class Connection(AnyConnection):
 
 
 class EndpointSettings(Section):
-    """Settings of the requests to an endpoint; given as overrides, such as `endpoint.tool_images=tool`."""
+    """Settings of the requests to an endpoint: the section `endpoint` of a config that is played, or overrides, such as
+    `endpoint.tool_images=tool`."""
 
+    url: str | None = Field(default=None, description="of the server, if `--endpoint` does not give it")
     api_key_env: str | None = Field(
         default=None,
         description="environment variable with the API key; default: OPENAI_API_KEY, if the endpoint is OpenAI's",
@@ -73,9 +78,20 @@ class EndpointSettings(Section):
         default=None, description="with --check-tokens: the model's folder or hub name; default: --model"
     )
     native_tools: bool = Field(default=True, strict=True, description="send tools as `tools`; false: in the prompt")
+    response_format: bool = Field(
+        default=True,
+        strict=True,
+        description="send the answer's JSON Schema in requests without tools, until a server refuses it",
+    )
+    retries: int | None = Field(default=None, ge=0, description="further attempts for a reply; default: 7")
     extra: dict[str, Any] = Field(
         default_factory=dict, description="fields merged into every request; null removes a field"
     )
+
+    @property
+    def limits(self) -> dict[str, int]:
+        """What `Connection` takes of these settings."""
+        return {} if self.retries is None else {"attempts": self.retries + 1}
 
 
 class OpenAIGenerator(Generator):
@@ -89,6 +105,7 @@ class OpenAIGenerator(Generator):
         sampling: only the fields that were set are sent; the server chooses the others.
         token_check: compares each prompt with that of our engine.
         extra: fields merged into every request; None removes a field (such as `seed`, if a server refuses it).
+        response_format: whether requests without tools hold the JSON Schema of the answer, until a server refuses it.
         limits: `attempts`, `first_pause` and `max_body` of `Connection`, which also says what it raises.
     """
 
@@ -103,8 +120,10 @@ class OpenAIGenerator(Generator):
         tool_images: ToolImages = "user",
         token_check: "TokenCheck | None" = None,
         extra: Mapping[str, Any] | None = None,
+        response_format: bool = True,
         **limits: Any,
     ) -> None:
+        self.response_format = response_format
         self.url, self.model = build_completions_url(endpoint), model
         self.sampling, self.max_tokens = sampling, max_tokens
         self.tool_images, self.extra = tool_images, dict(extra or {})
@@ -134,23 +153,31 @@ class OpenAIGenerator(Generator):
         if check is not None:
             request["return_token_ids"] = True
             expected = await asyncio.to_thread(check.expect, conversation)
-        try:
-            completion = await self.connection.post(
-                lambda attempt: encode_request(request, attempt),
-                parse_completion,
-                deadline=conversation.deadline,
-                info=conversation.info,
-            )
-        except (ReplyError, EndpointError) as error:
-            if error.status in MAY_BE_THE_CALLS and "tools" in request and _ABOUT_CALLS.search(str(error)):
-                error.args = (f"{error} ({ADVICE})",)
-            raise
+        completion = await self._post(request, conversation)
         if check is not None:
             await asyncio.to_thread(check.compare, conversation, expected, completion.body)
         self._add_usage(conversation.info, completion.usage)
         taken = {call.id for message in conversation.messages for call in message.tool_calls}
         calls = assign_call_ids(completion.calls, taken, f"t{len(conversation.messages):05}")
         return Reply(completion.text, calls, completion.finish_reason, reasoning=completion.reasoning)
+
+    async def _post(self, request: Mapping[str, Any], conversation: Conversation) -> "Completion":
+        """Return the server's reply; one that refuses the schema of the answer is asked without it from then on."""
+
+        def send(body: Mapping[str, Any]) -> "Awaitable[Completion]":
+            parts = partial(encode_request, body), parse_completion
+            return self.connection.post(*parts, deadline=conversation.deadline, info=conversation.info)
+
+        try:
+            return await send(request)
+        except (ReplyError, EndpointError) as error:
+            if error.status in MAY_BE_THE_CALLS and "tools" in request and _ABOUT_CALLS.search(str(error)):
+                error.args = (f"{error} ({ADVICE})",)
+            if FORMAT not in request or FORMAT in self.extra or error.status not in REQUEST_STATUS:
+                raise
+        completion = await send({name: value for name, value in request.items() if name != FORMAT})
+        self.response_format = False
+        return completion
 
     def build_request(self, conversation: Conversation) -> dict[str, Any]:
         """Return the request for the next reply of a conversation. Raise `ImageError`."""
@@ -160,6 +187,9 @@ class OpenAIGenerator(Generator):
         body["seed"] = (conversation.seed * 31 + turn) % 2**31
         sampling = self.sampling.model_dump(mode="json", exclude_unset=True)
         body |= {name: value for name, value in sampling.items() if value != []}
+        if self.response_format and not conversation.tools and conversation.answer_schema is not None:
+            schema = {"name": "answer", "schema": thaw(conversation.answer_schema)}
+            body[FORMAT] = {"type": "json_schema", "json_schema": schema}
         if conversation.reply_format != "native":
             messages[0]["content"] += render_tools(conversation.tools, conversation.reply_format, conversation.prompts)
         elif conversation.tools:

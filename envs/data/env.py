@@ -42,6 +42,8 @@ class DataEnv(BaseMultiTurnEnv):
 
     data: Annotated[DataSettings, Field(description="where the tasks come from; see docs/data.md")] = DataSettings()
 
+    _needs_gold = True
+
     # ------------------------------------------------------------------ written by a family
     def read_row(self, row: MappedRow) -> Task:
         """Make the task of a row; its number and its id are added later. Raise `BadRow` (`row.refuse`) for a row that
@@ -60,8 +62,12 @@ class DataEnv(BaseMultiTurnEnv):
     def has_images(self) -> bool:
         return any(name in self.data.columns for name in IMAGE_FIELDS)
 
+    def shows_images(self, task: Task) -> bool:
+        """Whether a task has images: its own, or those of its row."""
+        return bool(task.images) or ("row" in task.metadata and self.has_images)
+
     def tools_of(self, task: Task) -> tuple[str, ...]:
-        if self.has_images:
+        if self.shows_images(task):
             return self.tools
         return tuple(
             name for name in self.tools if not (tool := self.toolbox[name]).stateful and not tool.takes_pictures
@@ -151,6 +157,12 @@ class DataEnv(BaseMultiTurnEnv):
             vars(copy).pop(made, None)
         return copy
 
+    def play_unanswered(self) -> Self:
+        """Return the environment, in which a row without a right answer is a task, too, that has no score."""
+        copy = self.change_data()
+        vars(copy)["_needs_gold"] = False
+        return copy
+
     def open_row(self, number: int, opened: dict[str, str]) -> None:
         """Make the task of a row and open all its images. Raise `BadRow`. `opened` is filled with what was expected of
         each path that cannot be opened, or ""."""
@@ -188,7 +200,8 @@ class DataEnv(BaseMultiTurnEnv):
         if self.data.boxes.frame == "voxel" and plane in given:
             key, problem = f"data.columns.{plane}", "with boxes.frame = voxel, it is the plane of the file's third axis"
             raise ConfigError(f"{key}: {problem}; leave it out", key=key)
-        needed = [name for name, field in self.fields.items() if field.required and name not in given]
+        asked = {name: field for name, field in self.fields.items() if self._needs_gold or field.place != "reference"}
+        needed = [name for name, field in asked.items() if field.required and name not in given]
         if self._must_have_images and not self.has_images:
             needed.insert(0, "image")
         if needed:
@@ -214,7 +227,7 @@ class DataEnv(BaseMultiTurnEnv):
         def map_row(place: int) -> MappedRow:
             values, others = self.rows.read(place, self._own_columns), None if self.data.group is None else ()
             name, where = self.rows.name, self.rows.locate(place)
-            return MappedRow(name, where, values, self.columns, self.data.boxes, measure, others)
+            return MappedRow(name, where, values, self.columns, self.data.boxes, measure, others, self._needs_gold)
 
         first, *more = map(map_row, self.list_rows(number))
         for one in (first, *more) if more else ():

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property, lru_cache
 from typing import Annotated, Any, ClassVar, Literal, cast
 
+from msgspec.structs import replace
 from pydantic import Field
 
 from ...configs.sections import FilePath
@@ -17,7 +18,7 @@ from ...core.contract import EpisodeState, StepResult
 from ...core.settings import ToolName
 from ...core.tasks import ProceduralTasks
 from ...errors import ConfigError, describe_unknown
-from ...images.source import Source
+from ...images.task_images import TaskImage
 from ...records import Reply, Task
 from ...rewards import CombinedReward
 from ...rewards.metrics import Metric
@@ -26,6 +27,7 @@ from ..consultation import find_facts
 from . import demonstrations
 from .answer import ANSWER, OVER_QUOTA, find_problem, name_numbers, normalize_answer
 from .catalogue import SHIPPED, SoftwareTool, read_catalogue
+from .files import describe_files
 from .generator import RequestGenerator
 from .phrases import HIDDEN_KINDS, HiddenKind, Level, Split
 from .previews import draw_preview
@@ -154,9 +156,30 @@ class SoftwareAdviser(BaseMultiTurnEnv):
         first = self.first_seed + (TEST_SEEDS if self.split == "test" else 0)
         return ProceduralTasks(self.num_tasks, self._make_task, first)
 
+    def make_task(self, question: str, images: Any = (), **prompt: object) -> Task:
+        """Return the task of a person's own words and files; what is known of the first file is read from it."""
+        task = super().make_task(question, images, words=question, **prompt)
+        alone = not isinstance(images, list | tuple)
+        file = describe_files(task.images, [images] if alone else images)
+        return replace(task, prompt={**task.prompt, "file": file})
+
     def get_request(self, task: Task) -> Request:
         """Return the request of a task, with the facts that the model does not see."""
-        return self.make_request(task.metadata["seed"])
+        if "seed" in task.metadata:
+            return self.make_request(task.metadata["seed"])
+        known = self._get_file(task)
+        format, dimensions = str(known.get("format", "")), str(known.get("dimensions", ""))
+        return Request(self._get_words(task), "expert", "", "", dimensions, format, metadata=FrozenDict(known))
+
+    def _get_words(self, task: Task) -> str:
+        words = task.prompt.get("words")
+        return str(
+            self.read_prompt(task, "question", "what the user wants (or prompt.words)") if words is None else words
+        )
+
+    def _get_file(self, task: Task) -> Mapping[str, Any]:
+        file = task.prompt.get("file")
+        return file if isinstance(file, Mapping) else describe_files(task.images)
 
     @cached_property
     def make_request(self) -> Callable[[int], Request]:
@@ -189,10 +212,10 @@ class SoftwareAdviser(BaseMultiTurnEnv):
         return Task(f"software_adviser-{self.split}-{seed}", prompt=prompt, reference=reference, metadata=metadata)
 
     def count_images(self, task: Task) -> int:
-        return 1
+        return 1 if "seed" in task.metadata else len(task.images)
 
-    def images(self, task: Task) -> Sequence[Source]:
-        return [draw_preview(self.get_request(task))]
+    def images(self, task: Task) -> Sequence[TaskImage]:
+        return [draw_preview(self.get_request(task))] if "seed" in task.metadata else task.images
 
     # ------------------------------------------------------------------ tools
     def tools_of(self, task: Task) -> tuple[str, ...]:
@@ -206,7 +229,7 @@ class SoftwareAdviser(BaseMultiTurnEnv):
         request = self.get_request(task)
         context = SearchContext(
             self.retriever,
-            task.metadata["top_k"],
+            task.metadata.get("top_k", self.top_k[0]),
             exclude=(*request.exclude, *request.withheld),
             formats=request.known_formats,
             max_chars=self.max_tool_chars,
@@ -224,14 +247,16 @@ class SoftwareAdviser(BaseMultiTurnEnv):
         )
 
     def user_message(self, task: Task) -> str:
-        known = "; ".join(f"{name}: {value}" for name, value in task.prompt["file"].items())
-        count = task.prompt["choices"]
-        return f"{task.prompt['words']}\nFile: {known}\nRecommend at most {count}."
+        known = "; ".join(f"{name}: {value}" for name, value in self._get_file(task).items())
+        return f"{self._get_words(task)}\nFile: {known or 'none'}\nRecommend at most {self._count_places(task)}."
+
+    def _count_places(self, task: Task) -> int:
+        return int(task.prompt.get("choices", self.num_choices[0]))
 
     # ------------------------------------------------------------------ answers
     def validate_answer(self, answer: Any, task: Task) -> str | None:
         """Reject contradictory answers and normalize the rest: see `answer.py`."""
-        problem = find_problem(answer, task.prompt["choices"]) if "choices" in task.prompt else None
+        problem = find_problem(answer, self._count_places(task))
         if problem is None:
             regular = normalize_answer(answer)
             answer.clear()
@@ -239,11 +264,14 @@ class SoftwareAdviser(BaseMultiTurnEnv):
         return problem
 
     def on_answer(self, state: EpisodeState, answer: Mapping[str, Any]) -> str | None:
-        question = answer["conversation"]["question"]
+        question = self.find_question(answer)
         asked = sum(turn.role == "user" and turn.content.startswith(SAYS) for turn in state.turns[1:])
         if not question or asked >= self.max_questions:
             return None
-        return SAYS + (find_facts(str(state.task.reference["facts"]), question) or NO_ANSWER)
+        return SAYS + (find_facts(str(state.task.reference.get("facts", "")), question) or NO_ANSWER)
+
+    def find_question(self, answer: Mapping[str, Any]) -> str | None:
+        return answer["conversation"]["question"] or None
 
     async def step(self, state: EpisodeState, reply: Reply | str) -> StepResult:
         """As any environment; an episode without an answer that asked for more calls than it had gets one in words."""

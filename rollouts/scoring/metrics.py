@@ -26,8 +26,9 @@ def compute_episode_metrics(
     `tools/rate` is the share of episodes in which a tool ran, `tools/calls` the calls per episode that a tool ran, and
     `tools/malformed` those that none ran: unreadable, refused, or of an unknown tool. For each name in `tools`,
     `tools/<name>/calls` is its calls per episode that ran, `tools/<name>/raised` the share of these in which it raised
-    (a fault of the environment's), and `tools/<name>/success` the share of all its calls, refused ones included, that
-    succeeded; NaN if there are none. `episodes/turns` is the turns per episode; `episodes/malformed`,
+    (a fault of the environment's), `tools/<name>/faults` the calls per episode that failed so, and
+    `tools/<name>/success` the share of all its calls, refused ones included, that succeeded; NaN if there are none.
+    `episodes/turns` is the turns per episode; `episodes/malformed`,
     `episodes/truncated` and `end/<reason>` are shares of episodes; `episodes/faults` is the share that a fault ended,
     `episodes/scored` the share with a score, `reward/faults` and `reward/faults/<component>` the share on which the
     reward failed; `replies/well_formed` is a share of replies; `tokens/sampled` is the tokens per episode, NaN if
@@ -93,12 +94,14 @@ def measure_sameness(episodes: Sequence[Episode]) -> dict[str, float]:
 def _count_tool_calls(episodes: Sequence[Episode], tools: Iterable[str]) -> dict[str, float]:
     results = [result for e in episodes for turn in e.turns for result in turn.tool_results]
     made = Counter(r.tool_name for r in results)
-    ran, raised, succeeded = (
-        Counter(r.tool_name for r in results if getattr(r, what)) for what in ("was_run", "raised", "success")
+    ran, raised, faults, succeeded = (
+        Counter(r.tool_name for r in results if getattr(r, what))
+        for what in ("was_run", "raised", "is_fault", "success")
     )
     metrics = {}
     for name in tools:
         metrics[f"tools/{name}/raised"] = raised[name] / ran[name] if ran[name] else math.nan
+        metrics[f"tools/{name}/faults"] = faults[name] / max(1, len(episodes))
         metrics[f"tools/{name}/success"] = succeeded[name] / made[name] if made[name] else math.nan
     return metrics
 

@@ -18,7 +18,8 @@ from msgspec.structs import replace
 from PIL import Image
 
 from ...errors import ImageError, StoreError
-from ...images.ref import ImageRef
+from ...images.files.native import encode_native
+from ...images.ref import NATIVE, ImageRef
 from ...network.data_policy import RESTRICTED
 from ...records import Episode, EpisodeTokens, RunConfig, Task
 from ...utils import secrets
@@ -69,9 +70,11 @@ class EpisodeWriter:
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
         self.count = 0
+        self._replaces = False
         self._lock = threading.Lock()
         self._stored: set[str] = set()  # images that are in the folder, and the folders that they are in
         self._shard = TokenShard(self.path)
+        self._last: tuple[int, int] | None = None  # where the line that may be replaced begins and ends
         self._fd = -1
         try:
             for name in (IMAGES, TOKENS, LINES):
@@ -109,6 +112,17 @@ class EpisodeWriter:
         except (OSError, ValueError) as error:
             raise StoreError(f"{failure}: {error}") from error
         self._stored.update(map(str, images))
+
+    def replace_last(self, episode: Episode) -> None:
+        """Store a later state of the episode that this writer stored last; the first call appends it.
+
+        One write puts the line over the former one: at any moment the file holds one or the other. Raise as `append`.
+        """
+        self._replaces = True
+        try:
+            self.append(episode)
+        finally:
+            self._replaces = False
 
     def append_or_error(self, episode: Episode) -> Episode:
         """Store one episode, or in its place that it cannot be stored; returns what was stored.
@@ -175,6 +189,9 @@ class EpisodeWriter:
             if path.exists():
                 self._stored.add(str(path))
                 continue
+            if ref.mode == NATIVE:
+                files[path] = encode_native(ref.load())
+                continue
             image = ref.open()
             if ImageRef.of(image).hash != ref.hash:
                 raise ImageError(f"image {ref.uri or ref.hash[:12]}: its pixels no longer match its hash")
@@ -199,13 +216,29 @@ class EpisodeWriter:
         with self._lock:
             if self._fd < 0:
                 raise ValueError("the writer is closed")
-            line = begin_line(self._fd) + line
+            if self._replaces and self._last is not None:
+                self._write_over(line)
+                return
+            size, line = len(line), begin_line(self._fd) + line
             written, end = os.write(self._fd, line), os.lseek(self._fd, 0, os.SEEK_CUR)
+            self._last = (end - size, end) if self._replaces else None
             if written != len(line):  # the disk is full: remove the partial line, unless another stands behind it
                 if os.fstat(self._fd).st_size == end:
                     os.ftruncate(self._fd, end - written)
                 raise OSError(f"only {written} of {len(line)} bytes could be written")
             self.count += 1
+
+    def _write_over(self, line: bytes) -> None:
+        assert self._last is not None
+        start, end = self._last
+        if os.lseek(self._fd, 0, os.SEEK_END) != end:
+            raise OSError("another process has appended to the folder")
+        line = line[:-1].ljust(end - start - 1) + b"\n"
+        with open(self.path / LINES, "rb+", buffering=0) as file:  # the other descriptor only appends
+            written = os.pwrite(file.fileno(), line, start)
+        if written != len(line):
+            raise OSError(f"only {written} of {len(line)} bytes could be written")
+        self._last = start, start + len(line)
 
 
 MAX_REASON = 1000  # characters kept of the reason why an episode cannot be stored

@@ -102,7 +102,7 @@ def test_the_folder_is_enough_to_score_its_episodes_again(viewbox, tmp_path):
     assert code == 0
     saved = schema.load("here/config.yaml")
     expected = {"noise": 3, "split": "test", "max_pixels": 4096, "coordinates": "pixel", "pixel_multiple": 28}
-    expected["reply_format"] = "native"
+    expected |= {"reply_format": "native", "on_tool_fault": "tell"}
     assert saved.env.settings == expected
     env = make(saved.env.name, reward=build(saved.reward), **saved.env.settings)
     episodes = list(load("here/episodes"))

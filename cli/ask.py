@@ -1,0 +1,255 @@
+"""`viewbox ask`: a person's own images and question, answered in the terminal turn by turn."""
+
+import json
+import re
+import sys
+from collections.abc import Mapping, Sequence
+from contextlib import closing
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import typer
+
+from ..configs import schema, yaml_reader
+from ..errors import ConfigError
+from ..plugins import list_plugins
+from ..utils.files import check_out, read_regular
+from ..utils.terminal import make_line, make_printable
+
+if TYPE_CHECKING:
+    from ..records import ToolResult, Turn
+    from ..rollouts.ask import Answer, Session
+
+INTERRUPTED = 130
+MAX_CONTEXT = 20_000  # characters of --file
+MAX_TEXT = 600  # characters of a turn that are printed
+PROMPT = "you: "
+_SHOWN = re.compile(r"\s*@(\S+)")  # an image that is shown with what is said
+Output = Annotated[Literal["text", "json"], typer.Option("--format", help="What is printed.")]
+
+
+def ask(
+    words: Annotated[Sequence[str], typer.Argument(metavar="ENV IMAGE... QUESTION", show_default=False)] = (),
+    *,
+    model: str | None = None,
+    endpoint: str | None = None,
+    config: str | None = None,
+    image: Sequence[str] = (),
+    file: str | None = None,
+    specialists: str | None = None,
+    set: Sequence[str] = (),
+    temperature: float | None = None,
+    seed: int = 0,
+    out: str | None = None,
+    view: bool = False,
+    output: Output = "text",
+) -> None:
+    """Ask a model about your own images, and see every turn as it comes.
+
+    If the model asks back, you answer in the terminal. After its answer you may go on in the same conversation; an
+    empty line ends it. `@other.png and here?` shows another image. There is no right answer, so nothing is scored.
+    Images and words go to the model and to nobody else; every turn is stored on this machine as it comes.
+
+    Args:
+        words: the environment (a name, file.py:Class, or a config), the images, and the question. An image is a file,
+            or a folder of DICOM slices, FOLDER#series=3.
+        model: its name at the endpoint, else a local folder, a hub name, or package:tiny_chest.
+        endpoint: URL of an OpenAI-compatible server; images are sent there.
+        config: YAML config whose model, env and rollout sections are used; then ENV is left out.
+        image: a further image; may be given several times.
+        file: a text that the model reads beside the question, such as a CSV of measurements.
+        specialists: YAML file with specialists by name, as in the section env of a config.
+        set: a setting of the sections env, rollout, model and endpoint, such as env.max_turns=4.
+        temperature: sampling temperature. Default: the server's, or 0 for a local model.
+        seed: sampling seed.
+        out: folder of the conversation; one that has others keeps them. Default: a new folder in runs/.
+        view: open the page with the pictures when the conversation ends.
+        output: json: one object at the end, and no conversation.
+    """
+    from ..rollouts.ask import Session
+    from ..rollouts.job import build_job, create_rollout_folder
+    from ..rollouts.store import run_folder
+
+    env, images, question = read_words(words, config)
+    check_out("runs" if out is None else out, "folder")
+    name, config = (None, config) if config is not None else split_environment(env)
+    if temperature is None and endpoint is None:
+        temperature = 0.0
+    sampling = [] if temperature is None else [f"rollout.temperature={temperature}"]
+    overrides = [*sampling, *set, *([] if specialists is None else [read_specialists(specialists)])]
+    job = build_job(env=name, model=model, endpoint=endpoint, config=config, overrides=overrides, seed=seed, own=True)
+    context = "" if file is None else read_context(file)
+    with closing(job):
+        folder = create_rollout_folder(job, out, kind="ask")
+        with run_folder.lock_folder(folder):
+            if not (folder / "config.yaml").exists():
+                run_folder.write_config(folder, job.config.model_dump(mode="json", exclude_unset=True))
+            show = Transcript(folder / run_folder.EPISODES) if output == "text" else None
+            session = Session(job.env, job.generator, folder=folder / run_folder.EPISODES, seed=seed, on_turn=show)
+            status = 0
+            try:
+                answer = converse(session, f"{question}{context}", [*images, *image], is_quiet=output == "json")
+                status = int(answer.value is None)
+            except KeyboardInterrupt:
+                typer.echo("\nstopped; what was said is stored", err=True)
+                answer, status = None, INTERRUPTED
+            finally:
+                session.close()
+    if output == "json" and answer is not None:
+        typer.echo(json.dumps({**describe(answer), "folder": str(folder)}, ensure_ascii=False))
+    else:
+        typer.echo(f"stored: {folder}")
+        typer.echo(run_folder.describe_view(folder))
+    if view:
+        typer.echo(f"page: {open_page(folder)}", err=output == "json")
+    raise typer.Exit(status)
+
+
+# ---------------------------------------------------------------------- what is given
+def read_words(words: Sequence[str], config: str | None) -> tuple[str, list[str], str]:
+    """Return environment (empty with a config), images and question.
+
+    >>> read_words(["vqa", "a.png", "b.png", "Which is larger?"], None)
+    ('vqa', ['a.png', 'b.png'], 'Which is larger?')
+    """
+    env, rest = ("", list(words)) if config is not None else (words[0] if words else "", list(words[1:]))
+    if not rest or (not env and config is None):
+        raise ConfigError('give an environment, images and a question: viewbox ask chest_xray film.png "An effusion?"')
+    if Path(rest[-1]).exists():
+        raise ConfigError(f"{rest[-1]!r}: is a file; the last word is the question, in quotes")
+    return env, rest[:-1], rest[-1]
+
+
+def split_environment(name: str) -> tuple[str | None, str | None]:
+    """Return (environment, None), or (None, config) for the name or file of a config."""
+    if name in list_plugins("environments") or ":" in name:
+        return name, None
+    try:
+        schema.find(name)
+    except ConfigError:
+        return name, None  # which says what environments there are
+    return None, name
+
+
+def read_specialists(path: str) -> str:
+    """Return the override that sets the specialists of a YAML file."""
+    values = yaml_reader.read(Path(path)).values
+    values = values.get("specialists", values) if isinstance(values, Mapping) else values
+    if not isinstance(values, Mapping):
+        raise ConfigError(f"--specialists {path}: holds a {type(values).__name__}; allowed: specialists by name")
+    return f"env.specialists={json.dumps(values)}"
+
+
+def read_context(path: str) -> str:
+    """Return what stands behind the question: the name of a text file and what is in it."""
+    try:
+        text = read_regular(path, limit=2**20).decode("utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"--file {path}: cannot be read as text ({error})", key="file") from error
+    if len(text) > MAX_CONTEXT:
+        raise ConfigError(f"--file {path}: has {len(text):,} characters; allowed: {MAX_CONTEXT:,}", key="file")
+    return f"\n\n{Path(path).name}:\n{text}"
+
+
+# ---------------------------------------------------------------------- the conversation
+def converse(session: "Session", question: str, images: Sequence[str], *, is_quiet: bool) -> "Answer":
+    """Ask, and go on as long as somebody at the terminal says something; return the last answer."""
+    answer = session.ask(question, images)
+    while sys.stdin.isatty():
+        if not is_quiet:
+            typer.echo(write_end(answer))
+        said, more = read_said()
+        if not said:
+            return answer
+        answer = session.ask(said, more)
+    if not is_quiet:
+        typer.echo(write_end(answer))
+    return answer
+
+
+def write_end(answer: "Answer") -> str:
+    """Return what an exchange came to, for a person."""
+    head = "the model asks" if answer.question is not None else "answer"
+    return make_printable(f"{head}: {answer}")
+
+
+def read_said() -> tuple[str, list[str]]:
+    """Return what is typed, and the images that are shown with it (`@other.png`); empty at an empty line."""
+    try:
+        text = input(PROMPT)
+    except EOFError:
+        return "", []
+    images = []
+    while found := _SHOWN.match(text):
+        images.append(found[1])
+        text = text[found.end() :]
+    return text.strip() or ("Look at this." if images else ""), images
+
+
+class Transcript:
+    """Prints the turns of an episode, with the files of its pictures in a folder of episodes."""
+
+    def __init__(self, episodes: Path) -> None:
+        self.episodes = episodes
+
+    def __call__(self, turn: "Turn") -> None:
+        for line in self.describe(turn):
+            typer.echo(line)
+
+    def describe(self, turn: "Turn") -> list[str]:
+        """Return the lines of a turn."""
+        from ..rollouts.store.layout import build_image_path
+
+        pictures = [f"   [picture] {self.episodes / build_image_path(ref.hash, ref.mode)}" for ref in turn.images]
+        if turn.role == "user":  # the person knows what they said
+            return [*([f"-- viewbox: {_shorten(turn.content)}"] if turn.nudge else []), *pictures]
+        if turn.role == "assistant":
+            calls = [f"   -> {call.name} {_shorten(json.dumps(_thaw(call.arguments)))}" for call in turn.tool_calls]
+            return [f"-- model: {_shorten(turn.content) or '(calls a tool)'}", *calls]
+        return [*(f"   <- {_describe_result(result)}" for result in turn.tool_results), *pictures]
+
+
+def _describe_result(result: "ToolResult") -> str:
+    name = f"{result.tool_name} FAILED" if result.is_fault else result.tool_name
+    return f"{name}: {_shorten(result.text)}"
+
+
+def _shorten(text: str) -> str:
+    return make_line(text, MAX_TEXT)
+
+
+def _thaw(value: Any) -> Any:
+    from ..utils.frozen import thaw
+
+    return thaw(value)
+
+
+def describe(answer: "Answer") -> dict[str, Any]:
+    """Return an answer as JSON values."""
+    episode = answer.episode
+    faults = [result.tool_name for turn in episode.turns for result in turn.tool_results if result.is_fault]
+    return {
+        "answer": None if answer.question is not None else _thaw(answer.value),
+        "question": answer.question,
+        "end_reason": episode.end_reason,
+        "error": episode.info.get("error"),
+        "environment": episode.environment,
+        "task": episode.task.id,
+        "replies": episode.num_turns,
+        "tool_calls": episode.tool_call_count,
+        "tool_faults": faults,
+    }
+
+
+def open_page(folder: Path) -> Path:
+    """Write the page of a conversation beside it, and open it in a browser; return its path."""
+    import webbrowser
+
+    from ..viewer.report import write_report
+    from ..viewer.sources import find_sets, read_all
+
+    sets, path = find_sets([str(folder)]), folder / "report.html"
+    read_all(sets, lambda done: None)
+    write_report(sets, path)
+    webbrowser.open(path.absolute().as_uri())
+    return path

@@ -1,0 +1,403 @@
+"""A person's own images and question: `ask` for one, `open_session` for a conversation.
+
+    session = viewbox.open_session("chest_xray", viewbox.load_model("package:tiny_chest"))
+    print(session.ask("Is there an effusion?", "film.png"))
+    print(session.ask("And on the other side?"))
+
+A session is one episode of the turn loop, whatever is said in it: its messages only grow. What the model asks back ends
+an exchange as an answer does, and what the person says next continues the episode. There is no right answer, so nothing
+is scored, and no reward is asked. The record is stored again after every turn, in the place of the one before.
+"""
+
+import asyncio
+import html
+import logging
+from collections.abc import Callable, Mapping
+from copy import copy
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from msgspec.structs import replace
+
+from ..core.base import BaseMultiTurnEnv, OnQuestion
+from ..core.contract import EpisodeState
+from ..core.loop import Policy, ask_person, go_on, play_to_end
+from ..core.messages import apply_history
+from ..engines.generator import Conversation, Generator
+from ..engines.scripted import PolicyGenerator
+from ..envs import make
+from ..errors import ConfigError
+from ..images.task_images import to_references
+from ..network.data_policy import check_may_leave, keep_on_this_machine
+from ..records import Episode, Reply, Turn
+from ..utils.concurrency import run_in_thread, run_on_loop
+from ..utils.field_paths import list_boxes
+from ..utils.frozen import thaw
+from ..utils.terminal import describe_error
+from .play import MAX_REASON, _Health, _Player
+from .store.writer import EpisodeWriter
+
+log = logging.getLogger("viewbox.rollouts")
+
+TIMEOUT = 600.0  # seconds of an exchange
+EMPTY: tuple[Any, ...] = (None, "", [], {})  # what a field holds that says nothing
+OnTurn = Callable[[Turn], object]
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What came of a question: the answer, or what the model asks back.
+
+    Args:
+        episode: the record so far, earlier exchanges included; `episode.info["answers"]` holds the answers of all.
+        question: what the model asks back instead; None if it answered.
+        boxes: the answer's boxes, in fractions of the first image of the episode.
+        turns: those of this exchange.
+    """
+
+    episode: Episode
+    question: str | None = None
+    boxes: tuple[tuple[float, ...], ...] = ()
+    turns: tuple[Turn, ...] = ()
+
+    @property
+    def value(self) -> Mapping[str, Any] | None:
+        """The answer, checked against the environment's schema; None if there is none."""
+        return self.episode.answer
+
+    def __str__(self) -> str:
+        if self.question is not None:
+            return self.question
+        if self.value is None:
+            reason = self.episode.info.get("error")
+            return f"no answer ({self.episode.end_reason}{f': {reason}' if reason else ''})"
+        return write_readable(self.value)
+
+    def _repr_html_(self) -> str:
+        """Return what a notebook shows: the pictures, the answer's boxes on the first, and the answer."""
+        marks = "".join(
+            f'<div style="position:absolute;border:2px solid #d33;left:{100 * x1:.2f}%;top:{100 * y1:.2f}%;'
+            f'width:{100 * (x2 - x1):.2f}%;height:{100 * (y2 - y1):.2f}%"></div>'
+            for x1, y1, x2, y2 in self.boxes
+        )
+        shown, parts = False, []
+        for turn in self.episode.turns:
+            for image in turn.images:
+                drawn = "" if shown else marks
+                picture = f'<img src="{image.render().to_data_url()}" style="max-width:256px;display:block">'
+                parts.append(f'<div style="position:relative;display:inline-block;margin:4px">{picture}{drawn}</div>')
+                shown = True
+        return f'<div>{"".join(parts)}</div><pre style="white-space:pre-wrap">{html.escape(str(self))}</pre>'
+
+
+def write_readable(answer: Mapping[str, Any]) -> str:
+    """Return an answer as a person reads it: its only text, or a line for each field that is filled in.
+
+    >>> print(write_readable({"answer": "an effusion", "bbox": None}))
+    an effusion
+    >>> print(write_readable({"answer": "left", "evidence": ["1", "2"]}))
+    answer: left
+    evidence: 1, 2
+    >>> print(write_readable({"choices": [{"name": "A", "why": None}, {"name": "B", "why": "3D"}]}))
+    choices:
+      name: A
+      name: B; why: 3D
+    """
+    filled = {name: value for name, value in thaw(answer).items() if value not in EMPTY}
+    if len(filled) == 1 and isinstance(only := next(iter(filled.values())), str | int | float):
+        return str(only)
+    return "\n".join(f"{name}:{_write_value(value)}" for name, value in filled.items()) or "(nothing)"
+
+
+def _write_value(value: Any) -> str:
+    if isinstance(value, list) and any(isinstance(one, dict) for one in value):
+        return "".join(f"\n  {_write_item(one)}" for one in value)
+    return f" {_write_item(value)}"
+
+
+def _write_item(value: Any) -> str:
+    if isinstance(value, dict):
+        return "; ".join(f"{name}: {_write_item(one)}" for name, one in value.items() if one not in EMPTY)
+    if isinstance(value, list):
+        return ", ".join(map(_write_item, value))
+    return f"{value:.3g}" if isinstance(value, float) else str(value)
+
+
+class Session:
+    """A conversation of a person with a model in an environment. `close` it, or use it in a `with` block.
+
+    Args:
+        env: the environment.
+        generator: gives the replies.
+        folder: of the episodes, where the record is stored; None: nowhere.
+        seed: of the episode.
+        on_turn: called with every turn as it comes.
+        timeout: seconds of an exchange.
+        closes: whether `close` closes the generator, too.
+    """
+
+    def __init__(
+        self,
+        env: BaseMultiTurnEnv,
+        generator: Generator,
+        *,
+        folder: str | Path | None = None,
+        seed: int = 0,
+        on_turn: OnTurn | None = None,
+        timeout: float | None = TIMEOUT,
+        closes: bool = True,
+    ) -> None:
+        address = getattr(generator, "url", None)
+        check_may_leave(env, address, action="its images would be sent to", allowed="a model on this machine")
+        self.whole, self.env, self.generator, self.seed = env, env, generator, seed
+        self.on_turn, self.timeout, self.closes = on_turn, timeout, closes
+        if caution := env.caution_person():
+            log.warning("%s: %s", env.name, caution)
+        self.writer = None if folder is None else EpisodeWriter(folder)
+        self.state: EpisodeState | None = None
+        self._conversation: Conversation | None = None
+        self._health = _Health(generator)
+        self._answers: list[dict[str, Any]] = []
+        self._told = 0  # turns that were given to `on_turn`
+        self.is_open = True
+        self._turn = asyncio.Lock()  # what is said waits for what was said before, and `close` for both
+
+    # ------------------------------------------------------------------ saying something
+    def ask(self, question: str, images: object = (), *, on_question: OnQuestion | None = None) -> Answer:
+        """Ask; or say more, after an answer or a question of the model. Works in scripts and in notebooks.
+
+        Args:
+            question: what you say.
+            images: in any form that `viewbox.Task` takes; later ones are added to those of the session.
+            on_question: takes what the model asks back, returns what you say to it, or None. It is called in this
+                thread. Without it, the model's question is returned, and the next `ask` answers it.
+        """
+        answer = run_on_loop(self._say(question, images))
+        while on_question is not None and answer.question is not None:
+            said: Any = on_question(answer.question)
+            said = run_on_loop(said) if asyncio.iscoroutine(said) else said
+            if not said:
+                break
+            answer = run_on_loop(self._say(said, ()))
+        return answer
+
+    async def ask_async(self, question: str, images: object = (), *, on_question: OnQuestion | None = None) -> Answer:
+        """`ask` for code with an event loop of its own; a session is used by one of the two."""
+        answer = await self._say(question, images)
+        while on_question is not None and answer.question is not None:
+            said: Any = on_question(answer.question)
+            said = await said if asyncio.iscoroutine(said) else said
+            if not said:
+                break
+            answer = await self._say(said, ())
+        return answer
+
+    @property
+    def episode(self) -> Episode:
+        """The record so far. Raise `RuntimeError` before the first question."""
+        return self._build_episode()
+
+    async def _say(self, text: str, images: object) -> Answer:
+        async with self._turn:
+            return await self._exchange(text, images)
+
+    async def _exchange(self, text: str, images: object) -> Answer:
+        with keep_on_this_machine(self.whole):
+            first = 0 if self.state is None else len(self.state.turns)
+            if self.state is None:
+                await self._open(text, images)
+            else:
+                await run_in_thread(self._go_on, text, images)
+            await self._play()
+            return await self._finish(first)
+
+    async def _open(self, question: str, images: object) -> None:
+        task = await run_in_thread(self.whole.make_task, question, images)
+        self.env = self.whole.for_task(task)
+        await run_in_thread(self.env.prepare)
+        state = await run_in_thread(self.env.reset, task, seed=self.seed)
+        state.tells_faults, state.has_person = self.env.on_tool_fault != "end", True
+        self.state = state
+        self._conversation = Conversation(
+            state.messages,
+            state.tool_schemas,
+            self.seed,
+            0,
+            task,
+            info={"index": 0, "sample": 0},
+            reply_format=self.env.reply_format,
+            prompts=self.env.prompts,
+            history=partial(apply_history, self.env),
+            drops_images=self.env.history != "full",
+            answer_schema=self.env.answer_schema,
+        )
+        self.generator.join(self._conversation)
+
+    def _go_on(self, text: str, images: object) -> None:
+        state = self._get_state()
+        more = to_references(images)
+        is_reply = ask_person(self.env, state) is not None and not more
+        if more:
+            state.task = replace(state.task, images=(*state.task.images, *more))
+        assert self._conversation is not None
+        self._conversation.info.pop("error", None)
+        go_on(self.env, state, text, [ref.load() for ref in more], is_reply=is_reply)
+        if not self._conversation.record.prompt_ids:  # else the prompt has taught the tools
+            self._conversation.tools = state.tool_schemas
+
+    async def _play(self) -> None:
+        state, conversation = self._get_state(), self._conversation
+        assert conversation is not None
+        player = _Player(self.env, state, conversation, self._health)
+
+        async def step(reply: Reply) -> None:
+            await player.step(reply)
+            await self._publish()
+
+        await self._publish()
+        clock = asyncio.timeout(self.timeout)
+        conversation.deadline = None if self.timeout is None else asyncio.get_running_loop().time() + self.timeout
+        try:
+            async with clock:
+                await play_to_end(state, player.get_reply, step)
+        except TimeoutError:
+            if not clock.expired():
+                raise
+            state.end("timeout")
+        except BaseException as error:  # Ctrl-C, or a model that cannot be used: what was said is kept
+            state.end("cancelled" if isinstance(error, asyncio.CancelledError) else "error")
+            conversation.info["error"] = describe_error(error, MAX_REASON)
+            self._store(self._build_episode())
+            raise
+
+    async def _publish(self) -> None:
+        """Store what was said so far, and then show what is new: the files of its pictures are there."""
+        state = self._get_state()
+        if self.writer is not None:
+            await run_in_thread(self._store, self._build_episode())
+        new, self._told = state.turns[self._told :], len(state.turns)
+        for turn in new if self.on_turn is not None else ():
+            self.on_turn(turn)  # type: ignore[misc]
+
+    async def _finish(self, first: int) -> Answer:
+        state = self._get_state()
+        assert state.end_reason is not None
+        self._answers.append(
+            {
+                "turn": len(state.turns),
+                "end_reason": state.end_reason,
+                "answer": thaw(state.answer) if state.answer else None,
+            }
+        )
+        episode = self._build_episode(tokens=True)
+        self._store(episode)
+        boxes = list_boxes(state.answer or {}, self.env.boxes)
+        return Answer(episode, ask_person(self.env, state), tuple(boxes), tuple(state.turns[first:]))
+
+    # ------------------------------------------------------------------ the record
+    def _get_state(self) -> EpisodeState:
+        if self.state is None:
+            raise RuntimeError("nothing was asked yet; call ask()")
+        return self.state
+
+    def _build_episode(self, *, tokens: bool = False) -> Episode:
+        state, conversation = copy(self._get_state()), self._conversation
+        assert conversation is not None
+        info = {**conversation.info, **({"answers": self._answers} if len(self._answers) > 1 else {})}
+        config = replace(self.generator.run_config, seed=self.seed, max_turns=self.env.max_turns)
+        rows = conversation.record.to_episode_tokens() if tokens else None
+        return self.env.build_episode(state, config, tokens=rows, info=info, scored=False)
+
+    def _store(self, episode: Episode) -> None:
+        if self.writer is not None:
+            self.writer.replace_last(episode)
+
+    def close(self) -> None:
+        """End the session; what was said is stored already. Closing twice is allowed."""
+        run_on_loop(self.close_async())
+
+    async def close_async(self) -> None:
+        """`close` for code with an event loop of its own."""
+        async with self._turn:
+            if self.is_open and self._conversation is not None:
+                self.generator.leave(self._conversation)
+            if self.is_open and self.closes:
+                await self.generator.close()
+            if self.writer is not None:
+                self.writer.close()
+            self.is_open = False
+
+    def __enter__(self) -> "Session":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def open_session(
+    env: BaseMultiTurnEnv | str,
+    model: Generator | Policy | str,
+    *,
+    out: str | Path | None = None,
+    seed: int = 0,
+    on_turn: OnTurn | None = None,
+    **settings: object,
+) -> Session:
+    """Return a conversation with a model in an environment: `session.ask(question, images)`, as often as you like.
+
+    Args:
+        env: an environment, or its name: then it is made with the settings that the model needs.
+        model: from `viewbox.load_model` or `viewbox.connect`; what `load_model` takes; or a function of the messages.
+        out: folder where the record is stored, for `viewbox view`; default: nowhere.
+        seed: of the episode.
+        on_turn: called with every turn (`viewbox.Turn`) as it comes.
+        settings: of the environment, if it is given by name.
+    """
+    if isinstance(model, str):
+        from ..engines.models import load_model
+
+        model = load_model(model)
+    generator: Any = model if hasattr(model, "reply") else PolicyGenerator(model)
+    if isinstance(env, str):
+        env = make(env, **{**getattr(generator, "env_settings", {}), **settings})
+    elif settings:
+        raise ConfigError(
+            f"{', '.join(settings)}: the environment is made already; give its name, or settings to `make`"
+        )
+    return Session(env, generator, folder=out, seed=seed, on_turn=on_turn, closes=generator is not model)
+
+
+def ask(
+    env: BaseMultiTurnEnv | str,
+    images: object,
+    question: str,
+    model: Generator | Policy | str,
+    on_question: OnQuestion | None = None,
+    **options: Any,
+) -> Answer:
+    """Ask one question about one's own images. The arguments are those of `open_session` and of `Session.ask`.
+
+    >>> import numpy as np
+    >>> print(ask("vqa", np.zeros((32, 32), np.uint8), "Is it dark?", lambda messages: '{"answer": "yes"}'))
+    yes
+    """
+    with open_session(env, model, **options) as session:
+        return session.ask(question, images, on_question=on_question)
+
+
+async def ask_async(
+    env: BaseMultiTurnEnv | str,
+    images: object,
+    question: str,
+    model: Generator | Policy | str,
+    on_question: OnQuestion | None = None,
+    **options: Any,
+) -> Answer:
+    """`ask` for code with an event loop of its own."""
+    session = open_session(env, model, **options)
+    try:
+        return await session.ask_async(question, images, on_question=on_question)
+    finally:
+        await session.close_async()
