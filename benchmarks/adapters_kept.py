@@ -26,13 +26,13 @@ from accelerate import Accelerator
 from peft import get_peft_model
 
 from viewbox.configs.schema import load
-from viewbox.engines.hf import loading
 from viewbox.engines.hf.chat_tokens import ChatTokens
 from viewbox.engines.hf.quantization import merge_adapters
 from viewbox.engines.vllm.weights import iterate_weights
 from viewbox.training.evaluate import evaluate
 from viewbox.training.generation import Sampler, use_for_generation
 from viewbox.training.grpo.batch import add_pixels, build_model_inputs, collate
+from viewbox.training.plan import Plan
 from viewbox.training.precision import build_lora_config
 
 BAR = 0.95
@@ -64,7 +64,7 @@ def measure(steps: int, episodes: int = EPISODES) -> list[dict[str, float]]:
     """Return the shares after each step."""
     settings = load("qwen3_vl_4b_lora")
     run = load("quickstart", ["model.dtype=bfloat16", "rollout.temperature=1.0"])
-    _, env, base, processor = loading.open_policy(run)
+    _, env, base, processor = Plan(run).load()
     tokens = ChatTokens(processor, base.config)
     rollout = run.rollout.model_copy(update={"slots": episodes, "max_completion_tokens": 400})
     _, played = evaluate(env, base, Sampler(tokens, rollout), tasks=episodes, seed=0)

@@ -9,10 +9,10 @@ import json
 import sys
 
 from viewbox.configs import schema
-from viewbox.engines.hf import loading
 from viewbox.engines.hf.chat_tokens import ChatTokens
 from viewbox.training.evaluate import evaluate
 from viewbox.training.generation import Sampler
+from viewbox.training.plan import Plan
 
 KEYS = ("reward", "rewards/label/mean", "rewards/box/mean", "tools/rate", "replies/well_formed")
 
@@ -20,7 +20,7 @@ KEYS = ("reward", "rewards/label/mean", "rewards/box/mean", "tools/rate", "repli
 def main() -> None:
     count = int(sys.argv[1]) if len(sys.argv) > 1 else 400
     quickstart = schema.load("quickstart")
-    policy = loading.open_policy(quickstart)
+    policy = Plan(quickstart).load()
     env, model, processor = policy.held_out, policy.model, policy.processor
     rollout = quickstart.rollout
     found = {}

@@ -77,9 +77,11 @@ def ask(
         temperature = 0.0
     sampling = [] if temperature is None else [f"rollout.temperature={temperature}"]
     overrides = [*sampling, *set, *([] if specialists is None else [read_specialists(specialists)])]
-    job = build_job(env=name, model=model, endpoint=endpoint, config=config, overrides=overrides, seed=seed, own=True)
+    job = build_job(
+        env=name, model=model, endpoint=endpoint, config=config, overrides=overrides, seed=seed, purpose="ask"
+    )
     context = "" if file is None else read_context(file)
-    with closing(job):
+    with closing(job.player):
         folder = create_rollout_folder(job, out, kind="ask")
         with run_folder.lock_folder(folder):
             if not (folder / "config.yaml").exists():

@@ -92,9 +92,9 @@ def rollout(
     check_out(options.get("out", "runs"), "folder")
     out, retry_failed = options.pop("out", None), options.pop("retry_failed", False)
     job = build_job(
-        **read_options(overrides, held_out=held_out, tasks=tasks, check_tokens=check_tokens, unanswered=True, **options)
+        **read_options(overrides, held_out=held_out, tasks=tasks, check_tokens=check_tokens, purpose="play", **options)
     )
-    with closing(job), remove_unused(folder := create_rollout_folder(job, out), new=out is None):
+    with closing(job.player), remove_unused(folder := create_rollout_folder(job, out), new=out is None):
         status = play_job(job, folder, retry_failed=retry_failed)
     check = getattr(job.generator, "token_check", None)
     if check is not None:
@@ -152,7 +152,10 @@ def evaluate(
     out, retry_failed = options.pop("out", None), options.pop("retry_failed", False)
     job = build_job(**read_options(overrides, held_out=None, tasks=tasks, **options))
     bare = remove_tools_of_job(job, refuse=refuse)
-    with closing(job), remove_unused(folder := create_rollout_folder(job, out, kind="evaluate"), new=out is None):
+    with (
+        closing(job.player),
+        remove_unused(folder := create_rollout_folder(job, out, kind="evaluate"), new=out is None),
+    ):
         for way, chosen in ((WITH, job), (WITHOUT, bare)):
             inside = create_rollout_folder(chosen, folder / way)
             summary = play_folder(chosen, inside, retry_failed=retry_failed, root=folder)
@@ -255,12 +258,11 @@ def play_folder(
         typer.echo(f"folder: {folder}" + (f" ({saved} episodes are stored already)" if saved else ""))
         if session.retried:
             typer.echo(f"{session.retried} failed episodes are played again")
-        if job.threads:
-            typer.echo(f"threads: {job.threads}")
+        if job.player.threads:
+            typer.echo(f"threads: {job.player.threads}")
         if saved < session.total:
             start_server(job, root or folder)
-        heading = f"{job.env.name}, {job.config.model.name}"
-        progress = Progress(total=session.total, heading=heading, get_load=getattr(job.generator, "get_load", None))
+        progress = Progress(session.total, get_load=getattr(job.generator, "get_load", None))
         try:
             asyncio.run(_play_session(session, progress))
         except KeyboardInterrupt:
@@ -283,7 +285,7 @@ def start_server(job: "RolloutJob", folder: Path) -> None:
     from ..engines.vllm.process import LOG
     from .progress import build_console
 
-    server = job.server
+    server = job.player.server
     if server is None or server.is_ready():
         return
     server.log = folder / LOG

@@ -1,4 +1,4 @@
-"""Shows the progress of a rollout: live figures on a terminal, else a line every few seconds.
+"""Shows the progress of a rollout: a line that changes on a terminal, else one every few seconds.
 
 The figures come from the episodes; speed and load from the generator's `get_load()`, if it has one.
 """
@@ -10,10 +10,8 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from rich.columns import Columns
-from rich.console import Console, Group
+from rich.console import Console
 from rich.live import Live
-from rich.progress_bar import ProgressBar
 from rich.text import Text
 
 from ..engines.generator import Load
@@ -27,13 +25,12 @@ from ..utils.terminal import make_line
 log = logging.getLogger("viewbox.progress")
 
 EVERY = 5.0  # seconds between lines without a terminal
-SHOWN = ("reward", "tool rate")  # on the line without a terminal
 MAX_REASON = 1000  # characters of an error: a server's or a saved episode's
-WIDTH = 120  # columns without a terminal; the bar is at most this wide
+WIDTH = 120  # columns without a terminal
 
 
 class Progress:
-    """Counts episodes as they end; `render_line` and `render_live` show the counts.
+    """Counts episodes as they end; `render_line` shows the counts.
 
     >>> from viewbox.records import Scores, Task
     >>> progress = Progress(total=4, get_load=lambda: Load(2, slots=64, tokens=50))
@@ -43,15 +40,9 @@ class Progress:
     """
 
     def __init__(
-        self,
-        total: int,
-        console: Console | None = None,
-        *,
-        heading: str = "",
-        get_load: Callable[[], Load] | None = None,
+        self, total: int, console: Console | None = None, *, get_load: Callable[[], Load] | None = None
     ) -> None:
-        self.total, self.console, self.heading = total, console or build_console(), make_line(heading, MAX_REASON)
-        self.get_load = get_load
+        self.total, self.console, self.get_load = total, console or build_console(), get_load
         self.done = self.new = 0
         self.table = Table()  # of which the means are shown
         self.ends: Counter[str] = Counter()
@@ -62,8 +53,7 @@ class Progress:
         self.done += 1
         self.new += not earlier
         values = get_episode_values(episode)
-        parts = {name: value for name, value in values.items() if name.startswith("rewards/")}
-        self.table.add(episode.task.id, {"reward": values["reward"], **parts, "tools/rate": values["tools/rate"]})
+        self.table.add(episode.task.id, {name: values[name] for name in ("reward", "tools/rate")})
         self.ends[episode.end_reason] += 1
         if not earlier and episode.end_reason == "error" and self.ends["error"] == 1:
             reason = make_line(f"first error, task {episode.task.id}: {episode.info.get('error')}", MAX_REASON)
@@ -72,51 +62,29 @@ class Progress:
     # ------------------------------------------------------------------ rendering
     def render_line(self, seconds: float | None = None) -> str:
         """Episodes done, means so far, speed and time left of this session, and end reasons."""
-        seconds, found = self._get_seconds(seconds), self._compute_means()
-        ends = ", ".join(f"{reason} {n}" for n, reason in self._list_end_reasons())
-        means = [f"{self.done}/{self.total}", *(f"{name} {mean}" for name, mean in found.items() if name in SHOWN)]
-        speeds = [f"{number} {unit}" for number, unit in self._list_speeds(seconds)]
-        parts = [*means, *speeds, self._format_time_left(seconds), ends]
+        seconds = max(1e-9, time.monotonic() - self.started if seconds is None else seconds)
+        means = self.table.compute_intervals(intervals=False)
+        reward, rate = means.get("reward"), means.get("tools/rate")
+        todo = self.total - self.done
+        parts = [
+            f"{self.done}/{self.total}",
+            f"reward {reward.mean:.2f}{format_part(reward.count / self.done)}" if reward else "reward -",
+            f"tool rate {rate.mean if rate else 0.0:.2f}",
+            *self._list_speeds(seconds),
+            f"{format_duration(todo * seconds / self.new)} left" if todo > 0 and self.new else "",
+            ", ".join(f"{reason} {self.ends[reason]}" for reason in END_REASONS if self.ends[reason]),
+        ]
         return "  ".join(part for part in parts if part)
 
-    def render_live(self, seconds: float | None = None) -> Group:
-        """Return a progress bar, and around it the clock, speed, reward with its components, and end reasons."""
-        seconds = self._get_seconds(seconds)
-        scores = [(mean, make_line(name, 40)) for name, mean in self._compute_means().items()]
-        clock = [f"{self.done}/{self.total}", format_duration(seconds), self._format_time_left(seconds)]
-        bar = ProgressBar(max(1, self.total), self.done, width=min(self.console.width, WIDTH))
-        figures = (self._list_speeds(seconds), scores, self._list_end_reasons())
-        return Group(
-            Text(make_line(self.heading, 200), "bold", overflow="ellipsis", no_wrap=True),
-            Text("  ".join(filter(None, clock))),
-            Columns([bar]),
-            *(Columns([Text(f"{number} {name}") for number, name in one], padding=(0, 2)) for one in figures),
-        )
-
-    def _compute_means(self) -> dict[str, str]:
-        """Return the means over tasks, the reward with the share of the episodes that have one, if not all do."""
-        found = self.table.compute_intervals(intervals=False)
-        reward, rate = found.get("reward"), found.get("tools/rate")
-        part = format_part(reward.count / self.done) if reward else ""
-        parts = {name.split("/")[1]: one for name, one in found.items() if name.startswith("rewards/")}
-        return {
-            "reward": f"{reward.mean:.2f}{part}" if reward else "-",
-            **{name: f"{one.mean:.2f}" for name, one in parts.items() if name not in SHOWN},
-            "tool rate": f"{rate.mean if rate else 0.0:.2f}",
-        }
-
-    def _get_seconds(self, seconds: float | None) -> float:
-        return max(1e-9, time.monotonic() - self.started if seconds is None else seconds)
-
-    def _list_speeds(self, seconds: float) -> list[tuple[str, str]]:
-        """Return (number, unit) of the speeds and loads of this session that are known."""
-        speeds = [(f"{self.new / seconds:.1f}", "episodes/s")]
+    def _list_speeds(self, seconds: float) -> list[str]:
+        """Return the speeds and loads of this session that are known."""
+        speeds = [f"{self.new / seconds:.1f} episodes/s"]
         load = self._read_load()
         if load is not None and load.tokens is not None:
-            speeds += [(f"{load.tokens / seconds:.0f}", "tokens/s")]
+            speeds.append(f"{load.tokens / seconds:.0f} tokens/s")
         if load is not None and self.done < self.total:
-            speeds += [(str(load.busy), "requests" if load.slots is None else f"of {load.slots} slots")]
-            speeds += [(str(load.waiting), "waiting")] if load.waiting else []
+            speeds.append(f"{load.busy} requests" if load.slots is None else f"{load.busy} of {load.slots} slots")
+            speeds += [f"{load.waiting} waiting"] if load.waiting else []
         return speeds
 
     def _read_load(self) -> Load | None:
@@ -129,13 +97,6 @@ class Progress:
         except Exception as error:  # a generator's bug: the run goes on without its figures
             log.debug("the load of the generator cannot be shown: %s", make_line(error, MAX_REASON))
         return None
-
-    def _format_time_left(self, seconds: float) -> str:
-        todo = self.total - self.done
-        return f"{format_duration(todo * seconds / self.new)} left" if todo > 0 and self.new else ""
-
-    def _list_end_reasons(self) -> list[tuple[str, str]]:
-        return [(str(self.ends[reason]), reason) for reason in END_REASONS if self.ends[reason]]
 
     # ------------------------------------------------------------------ while episodes are played
     @contextmanager
@@ -156,7 +117,7 @@ class Progress:
     async def _tick(self, live: Live | None) -> None:
         while True:
             if live:
-                live.update(self.render_live(), refresh=True)
+                live.update(Text(self.render_line()), refresh=True)
             await asyncio.sleep(0.5 if live else EVERY)
             if not live:
                 self._print_line()

@@ -11,37 +11,33 @@ Nothing here imports torch unless the model is a local one.
 """
 
 import json
-import os
 import re
 import time
 from collections import Counter
-from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
-from functools import cached_property, partial
+from functools import cached_property
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, Literal
 
 from pydantic import ValidationError
 
 from ..configs import schema as configs
 from ..configs.schema import Config
-from ..configs.sections import DEFAULT_ENGINE, EnvSection, RolloutSection
+from ..configs.sections import EnvSection
 from ..configs.validation import describe_errors
 from ..configs.yaml_reader import Document
 from ..core.base import BaseMultiTurnEnv, remove_tools
 from ..core.tasks import to_sequence
-from ..engines import model_profiles
 from ..engines.generator import Generator
-from ..engines.openai.client import EndpointSettings, OpenAIGenerator, build_completions_url
-from ..engines.table import get_engine, get_server_engine
+from ..engines.models import Player, check_for_endpoint, open_chat_model, open_token_model
+from ..engines.openai.client import EndpointSettings, build_completions_url
 from ..envs.data import DataEnv
 from ..envs.data.sources import fingerprint_data
 from ..envs.from_config import build_envs, merge_settings, prepare_env
 from ..errors import ConfigError, describe_unknown
-from ..network.data_policy import check_may_leave
-from ..network.hosts import read_api_key
 from ..records import Episode, Task
 from ..utils.exit_status import log_failures
 from ..utils.files import check_out, write_atomically
@@ -55,13 +51,11 @@ from .store.lines import MAX_COUNT
 from .store.reader import load
 from .store.writer import EpisodeWriter
 
-if TYPE_CHECKING:
-    from ..engines.vllm.process import ServerProcess
-
-TIMEOUT = 600.0  # default seconds of an episode against an endpoint
-CONCURRENCY = 16  # default episodes at once against an endpoint; a local model has `rollout.slots`
 MANY = 100  # tasks that are played without being asked for by number
 SECTIONS = ("model", "env", "reward", "rollout", "endpoint")  # of a config
+# score: every task has a right answer, and a fault of a tool leaves the figures; play: rows without one are tasks, too,
+# and the model reads what failed; ask: so, and the tasks come later.
+Purpose = Literal["score", "play", "ask"]
 
 
 @dataclass(frozen=True)
@@ -70,36 +64,22 @@ class RolloutJob:
 
     Args:
         config: the resolved config, with every setting of the environment.
-        build_generator: builds what gives the replies. It is used for one session, since a client that was closed
-            cannot be used again; a job made with `replace` has another.
-        concurrency: episodes in progress at once.
-        timeout: seconds per episode; None for no limit.
+        player: plays one session; a job made with `replace` has another generator.
         group: episodes per task.
         record: the settings of the command, saved in `rollout.json` (see `store/run_folder.py`).
-        server: the server that belongs to this job, if there is one. It starts before the first reply at the latest,
-            and ends with `close`, or with this process.
-        threads: how many this process computes with, in words; None if that was not chosen.
     """
 
     config: Config
     env: BaseMultiTurnEnv
     tasks: Sequence[Task]
-    build_generator: Callable[[], Generator]
-    concurrency: int
-    timeout: float | None
+    player: Player
     group: int = 1
     seed: int = 0
     record: Mapping[str, Any] = field(default_factory=dict)
-    server: "ServerProcess | None" = None
-    threads: str | None = None
 
     @cached_property
     def generator(self) -> Generator:
-        return self.build_generator()
-
-    def close(self) -> None:
-        if self.server is not None:
-            self.server.end()
+        return self.player.build_generator()
 
 
 def build_job(
@@ -114,39 +94,43 @@ def build_job(
     group: int = 1,
     seed: int = 0,
     check_tokens: bool = False,
-    own: bool = False,
-    unanswered: bool = False,
+    purpose: Purpose = "score",
 ) -> RolloutJob:
     """Build a job; nothing is played yet. The arguments are the options of `viewbox rollout`.
 
     `held_out` None applies `env.eval` of the config if it has any; `overrides` are `section.key=value`, applied last;
-    `tasks` None plays what there is, of more than 100 the first 100. With `own` the tasks are a person's own, and come
-    later. With `unanswered` rows without a right answer are played, too.
+    `tasks` None plays what there is, of more than 100 the first 100.
     """
     for name, number in (("tasks", tasks), ("group", group)):
         if number is not None and number < 1:
             raise ConfigError(f"--{name} = {number}; allowed: at least 1", key=name)
     read, requests = read_config(config, env=env, model=model, held_out=held_out, overrides=overrides)
-    tasks = 0 if own else tasks
     endpoint = requests.url if endpoint is None else endpoint
     if endpoint is None:
         if check_tokens:
             raise ConfigError(
                 "--check-tokens: compares the prompts of a chat server; give its --endpoint", key="endpoint"
             )
-        job = _build_token_job(read, tasks, unanswered)
+        opened = open_token_model(read.model, read.rollout)
     else:
-        job, requests = _build_endpoint_job(read, requests, endpoint, tasks, check_tokens, unanswered)
-    url = None if endpoint is None else build_completions_url(endpoint)
+        requests = requests.for_model(str(read.model.name))
+        opened = open_chat_model(read.model, read.rollout, endpoint, requests, check_tokens=check_tokens)
+        with configs.locate_errors(read):
+            check_for_endpoint(read.rollout)
+    full, built = _build_env(read, opened.env_settings, purpose)
+    selected = () if purpose == "ask" else _select_tasks(built, tasks)
+    with configs.locate_errors(read) if endpoint is None else nullcontext():
+        player = opened.open_player(built)
+    data = {} if purpose == "ask" else fingerprint_data(built)
     record = {
-        "endpoint": url,
-        "tasks": len(job.tasks),
+        **({"data": data} if data else {}),
+        "endpoint": None if endpoint is None else build_completions_url(endpoint),
+        "tasks": len(selected),
         "group": group,
         "seed": seed,
         **requests.model_dump(include={"tool_images", "native_tools", "extra"}),
     }
-    data = {} if own else fingerprint_data(job.env)
-    job = replace(job, group=group, seed=seed, record={**({"data": data} if data else {}), **record})
+    job = RolloutJob(full, built, selected, player, group, seed, record)
     with configs.locate_errors(read):
         job.generator  # noqa: B018  # its settings are checked now
     return job
@@ -223,108 +207,17 @@ def _parse_endpoint_settings(values: Any, document: Document) -> EndpointSetting
         raise ConfigError(f"{document.find_place(problem.key)}: {problem}", key=problem.key) from error
 
 
-def _build_endpoint_job(
-    config: Config, requests: EndpointSettings, endpoint: str, count: int | None, check_tokens: bool, unanswered: bool
-) -> tuple[RolloutJob, EndpointSettings]:
-    """Return the job for a chat server, and the settings of its requests with what follows from the model."""
-    name, rollout = str(config.model.name), config.rollout
-    if rollout.engine != DEFAULT_ENGINE:
-        raise ConfigError(
-            f"--endpoint {endpoint}: rollout.engine is {rollout.engine}; give one of the two", key="endpoint"
-        )
-    url = build_completions_url(endpoint)
-    known = model_profiles.find_model_defaults(name)
-    defaults = {"reply_format": "hermes"} | known.to_settings()
-    if requests.native_tools:
-        defaults["reply_format"] = "native"
-    config, env = _build_env(config, defaults, unanswered)
-    check_may_leave(
-        env, url, action="--endpoint sends its images to", allowed="an --endpoint on localhost", key="endpoint"
-    )
-    with configs.locate_errors(config):
-        check_for_endpoint(rollout)
-    tool_images = requests.tool_images or known.tool_images
-    check = None
-    if check_tokens:
-        from ..engines.openai.token_check import build_token_check
-
-        section = config.model.model_copy(update={"name": requests.tokenizer or name})
-        check = build_token_check(section, config.model.max_pixels or env.max_pixels, tool_images)
-    build_generator = partial(
-        OpenAIGenerator,
-        url,
-        name,
-        api_key=read_api_key(url, requests.api_key_env, chosen=True, key="endpoint.api_key_env"),
-        sampling=rollout.sampling,
-        max_tokens=rollout.max_reply_tokens if "max_reply_tokens" in rollout.model_fields_set else None,
-        tool_images=tool_images,
-        token_check=check,
-        extra=requests.extra,
-        response_format=requests.response_format,
-        **requests.limits,
-    )
-    concurrency = rollout.slots if "slots" in rollout.model_fields_set else CONCURRENCY
-    tasks = _select_tasks(env, count)
-    job = RolloutJob(config, env, tasks, build_generator, concurrency, rollout.timeout or TIMEOUT)
-    return job, requests.model_copy(update={"tool_images": tool_images})
-
-
-def check_for_endpoint(rollout: RolloutSection) -> None:
-    """Raise `ConfigError` if a setting of the local engine is set, which no server accepts from a client."""
-    for name in type(rollout).model_fields.keys() - RolloutSection.model_fields.keys():
-        if name in rollout.model_fields_set and getattr(rollout, name) is not None:
-            raise ConfigError(
-                f"rollout.{name} = {getattr(rollout, name)}: applies to a local model only; a server decides this "
-                "itself, so remove it",
-                key=f"rollout.{name}",
-            )
-
-
-def _build_token_job(config: Config, count: int | None, unanswered: bool) -> RolloutJob:
-    """Return the job for a model that an engine of the table plays, from tokens to tokens."""
-    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
-    try:
-        from ..engines.hf import loading
-        from ..engines.hf.chat_tokens import ChatTokens
-        from ..engines.hf.parity import check_parity
-        from ..engines.processes import choose_threads
-    except ImportError as error:
-        raise ConfigError(f"a local model needs more packages ({error}): pip install 'viewbox[train]'") from error
-    model_config, processor = loading.load_processor(config.model)
-    config, env = _build_env(config, loading.get_view_settings(model_config, processor), unanswered)
-    tasks, rollout = _select_tasks(env, count), config.rollout
-    loading.set_max_pixels(processor, config.model.max_pixels or env.max_pixels)
-    build, elsewhere = get_engine(rollout.engine).build, get_server_engine(rollout.engine)
-    if elsewhere is not None:
-        with configs.locate_errors(config):
-            loading.check_weights(config.model)  # the server loads what it finds
-            served = elsewhere.open_server(config.model, rollout, env, model_config, processor)
-        chat = ChatTokens(processor, model_config, loading.load_generation_config(config.model))
-        build_generator = partial(build, rollout, chat, served, model_name=str(config.model.name))
-        timeout = rollout.timeout or TIMEOUT
-        return RolloutJob(config, env, tasks, build_generator, rollout.slots, timeout, server=served.process)
-    model = loading.load_model(config.model)
-    threads = choose_threads(model, config.model.threads)
-    chat = ChatTokens(processor, model.config, model.generation_config)
-    check_parity(model, chat)
-    build_generator = partial(build, rollout, chat, model, model_name=str(config.model.name))
-    return RolloutJob(config, env, tasks, build_generator, rollout.slots, rollout.timeout, threads=threads)
-
-
-def _build_env(config: Config, defaults: Mapping[str, Any], unanswered: bool) -> tuple[Config, BaseMultiTurnEnv]:
+def _build_env(config: Config, defaults: Mapping[str, Any], purpose: Purpose) -> tuple[Config, BaseMultiTurnEnv]:
     """Return the config with every setting of the environment, and the environment."""
-    told = {"on_tool_fault": "tell"}  # nothing learns from these episodes
-    section = EnvSection.model_validate({"name": config.env.name, **told, **defaults, **config.env.settings})
+    section = EnvSection.model_validate({"name": config.env.name, **defaults, **config.env.settings})
     config = config.model_copy(update={"env": section})
     with configs.locate_errors(config):
-        env = build_envs(config, {})[0]
+        env = build_envs(config, {} if purpose == "score" else {"on_tool_fault": "tell"})[0]
         prepare_env(env)
-        return config, env.play_unanswered() if unanswered and isinstance(env, DataEnv) else env
+        return config, env.play_unanswered() if purpose == "play" and isinstance(env, DataEnv) else env
 
 
 def _select_tasks(env: BaseMultiTurnEnv, count: int | None) -> Sequence[Task]:
-    if count == 0:
-        return ()
     if not hasattr(env.tasks, "__len__"):  # a stream of tasks
         return list(islice(env.tasks, count or MANY))
     tasks = to_sequence(env.tasks, env.name)
@@ -361,8 +254,8 @@ class RolloutSession:
             job.tasks,
             job.generator,
             group=job.group,
-            concurrency=job.concurrency,
-            timeout=job.timeout,
+            concurrency=job.player.concurrency,
+            timeout=job.player.timeout,
             seed=job.seed,
             skip={(episode.info.get("index", -1), episode.info.get("sample", -1)) for episode in self.load_saved()},
         )

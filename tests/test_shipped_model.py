@@ -7,11 +7,12 @@ import torch
 
 from viewbox import assets, train
 from viewbox.configs import schema
-from viewbox.engines.hf import Settings, loading
+from viewbox.engines.hf import Settings
 from viewbox.engines.hf.chat_tokens import ChatTokens
 from viewbox.errors import ModelError
 from viewbox.training.evaluate import evaluate
 from viewbox.training.generation import Sampler
+from viewbox.training.plan import Plan
 
 torch.set_num_threads(1)
 
@@ -19,7 +20,7 @@ torch.set_num_threads(1)
 @pytest.fixture(scope="module")
 def figures():
     """(of the model alone, of the model after a script made the right zoom) on 48 held-out tasks of the quickstart."""
-    _, env, model, processor = loading.open_policy(schema.load("quickstart"))
+    _, env, model, processor = Plan(schema.load("quickstart")).load()
     rollout = Settings(slots=48, max_reply_tokens=40, max_completion_tokens=400)
 
     def play(oracle):

@@ -155,7 +155,8 @@ class Plan:
 
     # ------------------------------------------------------------------ the run itself
     def load(self) -> "LoadedPolicy":
-        """Return the model with its weights, loaded or built, and its environments. Raise as `loading.open_policy`."""
+        """Return the model with its weights, loaded or built, and its environments. Raise as
+        `loading.load_processor`."""
         from ..engines.hf import loading
         from .precision import resolve_dtype
         from .sft.trainer import build_corpus

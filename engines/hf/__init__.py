@@ -1,6 +1,6 @@
 """The local engine: continuous batching of multi-turn episodes with images on one HuggingFace model (needs torch).
 
-`engine` has `HFGenerator`, `chat_tokens` `ChatTokens`, `loading` `open_policy`; `docs/engine.md` explains the rest.
+`engine` has `HFGenerator`, `chat_tokens` `ChatTokens`, `loading` `load_model`; `docs/engine.md` explains the rest.
 Here are the names that a module of the table `engines` has (`engines/table.py`).
 """
 

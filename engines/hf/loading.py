@@ -10,10 +10,8 @@ import torch
 from safetensors import safe_open
 
 from ...assets import find_model_folder, resolve_model_path
-from ...configs.schema import Config
 from ...configs.sections import ModelSection
 from ...core.base import BaseMultiTurnEnv
-from ...envs.from_config import build_envs
 from ...errors import ConfigError, ModelError
 from ...utils.docstrings import check_kept
 from ...utils.model_folder import describe_danger, describe_tokens, take_template
@@ -43,14 +41,6 @@ class LoadedPolicy(NamedTuple):
     held_out: BaseMultiTurnEnv
     model: "PreTrainedModel"
     processor: Any
-
-
-def open_policy(config: Config) -> LoadedPolicy:
-    model_config, processor = load_processor(config.model)
-    env, held_out = build_envs(config, get_view_settings(model_config, processor))
-    set_max_pixels(processor, config.model.max_pixels or env.max_pixels)
-    quantize = config.lora.quantize if config.lora else None
-    return LoadedPolicy(env, held_out, load_model(config.model, quantize), processor)
 
 
 def load_processor(section: ModelSection) -> "tuple[PretrainedConfig, Any]":

@@ -40,6 +40,7 @@ from ...utils.sanitize import replace_surrogates
 from ...utils.terminal import make_line
 from ...version import get_versions
 from ..generator import Conversation, Generator, GeneratorError, Load, ReplyError
+from ..model_profiles import find_model_defaults
 
 if TYPE_CHECKING:
     from .token_check import TokenCheck
@@ -92,6 +93,11 @@ class EndpointSettings(Section):
     def limits(self) -> dict[str, int]:
         """What `Connection` takes of these settings."""
         return {} if self.retries is None else {"attempts": self.retries + 1}
+
+    def for_model(self, name: str) -> "EndpointSettings":
+        """Return the settings with what follows from the name of a model, where nothing else was given."""
+        images = self.tool_images or find_model_defaults(name).tool_images
+        return self.model_copy(update={"tool_images": images})
 
 
 class OpenAIGenerator(Generator):

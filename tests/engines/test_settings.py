@@ -10,9 +10,10 @@ from viewbox.configs.schema import parse
 from viewbox.configs.sections import SamplingParams
 from viewbox.engines.generator import Conversation
 from viewbox.engines.hf import Settings
+from viewbox.engines.models import check_for_endpoint
 from viewbox.engines.table import get_engine
 from viewbox.errors import ConfigError
-from viewbox.rollouts.job import build_job, check_for_endpoint
+from viewbox.rollouts.job import build_job
 from viewbox.training.findings import describe_filters
 
 OWN_KEYS = ("kv_cache_bytes", "tool_wait_timeout")

@@ -23,6 +23,7 @@ from viewbox.cli.figures import show_summary
 from viewbox.cli.progress import Progress
 from viewbox.configs.schema import Config
 from viewbox.core.base import BaseMultiTurnEnv
+from viewbox.engines.models import Player
 from viewbox.engines.openai.client import OpenAIGenerator
 from viewbox.records import Task
 from viewbox.rewards import ExactMatchReward
@@ -114,15 +115,13 @@ def play_hostile(
                 config=Config.model_validate({"model": {"name": "m"}, "env": {"name": "ward"}}),
                 env=env or Ward(reply_format="native"),
                 tasks=make_tasks(tasks),
-                build_generator=lambda: player,
-                concurrency=tasks,
-                timeout=timeout,
+                player=Player(lambda: player, tasks, timeout),
             )
             console = Console(file=io.StringIO(), width=120)
-            progress = Progress(tasks, console, heading="ward, m", get_load=getattr(player, "get_load", None))
+            progress = Progress(tasks, console, get_load=getattr(player, "get_load", None))
             with open_session(job, folder) as session:
                 asyncio.run(_play(session, progress))
-                console.print(progress.render_live())
+                console.print(progress.render_line(), markup=False)
                 summary = session.write_summary()
             for block in show_summary(summary):
                 console.file.write(f"{block}\n" if isinstance(block, str) else "\n".join([*format_table(block), ""]))

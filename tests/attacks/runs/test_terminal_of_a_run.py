@@ -117,10 +117,9 @@ def test_reasons_of_a_reward(tmp_path, viewbox, evil):
 def test_the_progress_of_a_rollout(evil, capsys):
     written = io.StringIO()
     console = Console(file=written, force_terminal=False, width=200)
-    progress = Progress(4, console, heading=evil)
+    progress = Progress(4, console)
     scores = Scores(0.5, {evil: 0.5})
     progress.add(Episode(Task(evil), scores=scores, end_reason="error", info={"error": evil}))
-    console.print(progress.render_live())
     progress._print_line()
     metrics = compute_episode_metrics([Episode(Task("a"), scores=scores)])
     summary = {"environment": evil, "model": evil, "episodes": 1, "metrics": metrics, "errors": {evil: 1}}
