@@ -5,8 +5,7 @@ environment plays thousands of episodes at once. One step is one reply of the mo
 exception: it becomes an observation or a named end.
 """
 
-import inspect
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import lru_cache, partial
 from typing import Any, Literal, TypeVar
 
@@ -43,7 +42,6 @@ from .tasks import OverviewCache
 
 HOOKS: tuple[Literal["prepare"], Literal["release"]] = ("prepare", "release")
 Env = TypeVar("Env", bound="BaseMultiTurnEnv")
-OnQuestion = Callable[[str], str | Awaitable[str | None] | None]
 
 
 class BaseMultiTurnEnv(AuthoredEnv):
@@ -70,10 +68,17 @@ class BaseMultiTurnEnv(AuthoredEnv):
 
     def check_may_train(self) -> None:
         """Raise `ConfigError` if no policy may be trained here; its key is that of the setting that forbids it."""
+        self._check_specialists("why_not_in_training")
+
+    def check_may_ask(self) -> None:
+        """Raise `ConfigError` if nobody may ask something of their own here, as of an invented literature."""
+        self._check_specialists("why_not_for_a_person")
+
+    def _check_specialists(self, reason: str) -> None:
         for name, specialist in self.specialists.items():
-            if specialist.why_not_in_training is not None:
+            if (problem := getattr(specialist, reason)) is not None:
                 key = f"specialists.{name}"
-                raise ConfigError(f"{key}: {specialist.why_not_in_training}", key=key)
+                raise ConfigError(f"{key}: {problem}", key=key)
 
     def prepare(self) -> None:
         """Load the models of the tools and connect to their servers; what is ready already costs nothing.
@@ -213,7 +218,7 @@ class BaseMultiTurnEnv(AuthoredEnv):
         return scores
 
     async def play_async(
-        self, task: Task, policy: loop.Policy, *, seed: int = 0, on_question: OnQuestion | None = None
+        self, task: Task, policy: loop.Policy, *, seed: int = 0, on_question: loop.OnQuestion | None = None
     ) -> Episode:
         """Play one episode.
 
@@ -235,16 +240,14 @@ class BaseMultiTurnEnv(AuthoredEnv):
                 return await loop.ask_policy(policy, apply_history(env, state.messages))
 
             await loop.play_to_end(state, get_reply, partial(env.step, state))
-            while on_question is not None and (asked := loop.ask_person(env, state)):
-                said = on_question(asked)
-                said = await said if inspect.isawaitable(said) else said
-                if not said:
-                    break
+            while on_question and (said := await loop.hear(env, state, on_question)):
                 loop.go_on(env, state, said, is_reply=True)
                 await loop.play_to_end(state, get_reply, partial(env.step, state))
             return await build_episode_async(env, state)
 
-    def play(self, task: Task, policy: loop.Policy, *, seed: int = 0, on_question: OnQuestion | None = None) -> Episode:
+    def play(
+        self, task: Task, policy: loop.Policy, *, seed: int = 0, on_question: loop.OnQuestion | None = None
+    ) -> Episode:
         """`play_async` without an event loop of one's own, as in scripts and notebooks."""
         return concurrency.run(self.play_async(task, policy, seed=seed, on_question=on_question))
 

@@ -184,10 +184,6 @@ class AuthoredEnv(ViewSettings, LoopSettings):
         """Return the task of a person's own question and images, which has no right answer."""
         return Task(images=images, prompt={"question": question, **prompt})
 
-    def caution_person(self) -> str | None:
-        """Return what a person must know who asks something of their own here; None if there is nothing."""
-        return None
-
     def read_prompt(self, task: Task, name: str, what: str) -> Any:
         """Return a field of a task's prompt, which the environment needs; raise `ConfigError` that says for what."""
         if name in task.prompt:

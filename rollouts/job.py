@@ -192,8 +192,6 @@ def read_config(
 def _check_sections(document: Document, allowed: Sequence[str]) -> None:
     for unknown in document.values.keys() - set(allowed):
         way = "a setting of the environment is written env.KEY=VALUE"
-        if unknown == "endpoint":
-            way = "give --endpoint URL, and its other settings on the command line: endpoint.KEY=VALUE"
         place = document.find_place(str(unknown))
         raise ConfigError(f"{place}: {describe_unknown('section', str(unknown), allowed)}; {way}")
 

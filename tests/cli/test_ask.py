@@ -101,7 +101,7 @@ def test_one_question_is_answered_as_text_or_as_json(folder):
 
 def test_a_text_and_specialists_are_given_by_file(folder):
     Path("context.csv").write_text("finding,mm\nnodule,7\n")
-    Path("more.yaml").write_text("specialists:\n  search: {kind: literature, snapshot: 'package:literature'}\n")
+    Path("more.yaml").write_text("specialists:\n  search: {kind: literature}\n")
     with serve(answer_in_turn(['{"answer": "7"}'])) as server:
         given = ("vqa", "film.png", "How large?", "--file", "context.csv", "--specialists", "more.yaml")
         done = run(*given, "--endpoint", server.url, "--model", "m")

@@ -353,7 +353,7 @@ WRONG = [
     (("--env", "digits", "--model", "m", "rollout.top_p=1.5"),
         "override 'rollout.top_p=1.5': rollout.top_p = 1.5; "),
     (("--env", "digits", "--model", "m", "noise=1"), "unknown section 'noise'"),
-    (("--config", "served.yaml", "--endpoint", "http://[::1]"), "give --endpoint URL, and its other settings on"),
+    (("--config", "served.yaml"), "served.yaml:3: endpoint.tool_images = 'tols'; allowed: 'tool' or 'user'"),
     (("--env", "digits", "--model", "m", "--endpoint", "http://127.0.0.1:9/v1"), "cannot be reached"),
     (("--env", "digits", "--model", "m", "train.seed=1"), "allowed: endpoint, env, model, reward, rollout"),
     (("--env", "digits", "--model", "m", "endpoint.tool_image=tool"), "did you mean 'tool_images'?"),
@@ -363,7 +363,7 @@ WRONG = [
 
 
 def test_what_is_given_wrong_is_said_in_one_message(viewbox, tmp_path):
-    Path("served.yaml").write_text("model: {name: m}\nenv: {name: digits}\nendpoint: {tool_images: tool}\n")
+    Path("served.yaml").write_text("model: {name: m}\nenv: {name: digits}\nendpoint: {url: 'http://[::1]', tool_images: tols}\n")
     for given, words in WRONG:
         code, _, err = viewbox(*given)
         assert code == 2

@@ -77,7 +77,7 @@ def test_turns_are_counted_anew_for_what_a_person_says_next_but_not_for_a_reply(
     ("name", "answer"),
     [
         ("vqa", '{"answer": "yes"}'),
-        ("literature_vqa", '{"answer": "yes", "evidence": []}'),
+        ("literature_vqa", '{"answer": "yes", "evidence": []}'),  # live, and nothing is searched
         ("software_adviser", '{"explanation": "none"}'),
         ("digits", '{"label": "one", "bbox": [0, 0, 500, 500]}'),
         ("phantom", '{"lesion": "no", "bbox": null, "diameter_mm": null}'),
@@ -87,13 +87,18 @@ def test_turns_are_counted_anew_for_what_a_person_says_next_but_not_for_a_reply(
     ],
 )
 def test_every_environment_answers_an_own_question_and_play_gives_it_no_score(name, answer, film):
-    env = viewbox.make(name)
+    env = viewbox.make(name, **({"specialists": {"search": {"kind": "literature"}}} if "literature" in name else {}))
     assert viewbox.ask(env, film, "What is it?", ScriptedPolicy([answer])).value is not None
     episode = env.play(Task(images=film, prompt={"question": "What?"}), ScriptedPolicy([answer]))
     assert episode.end_reason == "answered"
     assert episode.scores.total is None
     shown = [message for message in _watch(env, Task(images=film, prompt={"question": "?"}), answer) if message.images]
     assert len(shown) == 1
+
+
+def test_nobody_asks_an_invented_literature():
+    with pytest.raises(ConfigError, match=r"specialists\.search: its articles are invented; .* `viewbox ask --live`"):
+        viewbox.open_session("literature_vqa", ScriptedPolicy([]))
 
 
 def _watch(env, task, answer):
