@@ -66,6 +66,10 @@ class BaseMultiTurnEnv(AuthoredEnv):
         except ConfigError as error:
             raise ConfigError(f"{self.name}: this environment has no demonstrations: {error}") from error
 
+    def play_unanswered(self) -> "BaseMultiTurnEnv":
+        """Return the environment in which a row of data without a right answer is a task, too, which has no score."""
+        return self
+
     def check_may_train(self) -> None:
         """Raise `ConfigError` if no policy may be trained here; its key is that of the setting that forbids it."""
         self._check_specialists("why_not_in_training")

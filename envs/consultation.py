@@ -70,11 +70,11 @@ class Consultation(DataEnv):
         for name, text in facts.items():
             if not text.strip() or len(text) > MAX_TEXT:
                 raise row.refuse(name, task.reference[name], f"facts as text of at most {MAX_TEXT:,} characters")
-        reference = {**({"answer": task.reference["answers"]} if "answers" in task.reference else {}), **facts}
+        reference = {"answer": task.reference["answers"], **facts}
         return Task("", prompt=task.prompt, reference=reference, metadata=task.metadata)
 
     def tools_of(self, task: Task) -> tuple[str, ...]:
-        return tuple(name for name in super().tools_of(task) if FACTS.get(name, "answer") in task.reference)
+        return tuple(name for name in super().tools_of(task) if FACTS.get(name) in (None, *task.reference))
 
     def hidden_arguments(self, task: Task, tool: str) -> Mapping[str, object]:
         return {"facts": task.reference.get(FACTS.get(tool, ""), "")}

@@ -34,7 +34,6 @@ from ..core.tasks import to_sequence
 from ..engines.generator import Generator
 from ..engines.models import Player, check_for_endpoint, open_chat_model, open_token_model
 from ..engines.openai.client import EndpointSettings, build_completions_url
-from ..envs.data import DataEnv
 from ..envs.data.sources import fingerprint_data
 from ..envs.from_config import build_envs, merge_settings, prepare_env
 from ..errors import ConfigError, describe_unknown
@@ -212,7 +211,7 @@ def _build_env(config: Config, defaults: Mapping[str, Any], purpose: Purpose) ->
     with configs.locate_errors(config):
         env = build_envs(config, {} if purpose == "score" else {"on_tool_fault": "tell"})[0]
         prepare_env(env)
-        return config, env.play_unanswered() if purpose == "play" and isinstance(env, DataEnv) else env
+        return config, env.play_unanswered() if purpose == "play" else env
 
 
 def _select_tasks(env: BaseMultiTurnEnv, count: int | None) -> Sequence[Task]:

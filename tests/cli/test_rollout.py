@@ -363,7 +363,8 @@ WRONG = [
 
 
 def test_what_is_given_wrong_is_said_in_one_message(viewbox, tmp_path):
-    Path("served.yaml").write_text("model: {name: m}\nenv: {name: digits}\nendpoint: {url: 'http://[::1]', tool_images: tols}\n")
+    served = "endpoint: {url: 'http://[::1]', tool_images: tols}"
+    Path("served.yaml").write_text(f"model: {{name: m}}\nenv: {{name: digits}}\n{served}\n")
     for given, words in WRONG:
         code, _, err = viewbox(*given)
         assert code == 2
