@@ -105,6 +105,7 @@ def open_chat_model(
             token_check=check,
             extra=requests.extra,
             response_format=requests.response_format,
+            send_back=requests.send_back,
             **requests.limits,
         )
         concurrency = rollout.slots if "slots" in rollout.model_fields_set else CONCURRENCY

@@ -97,7 +97,7 @@ def test_every_environment_answers_an_own_question_and_play_gives_it_no_score(na
 
 
 def test_nobody_asks_an_invented_literature():
-    with pytest.raises(ConfigError, match=r"specialists\.search: its articles are invented; .* `viewbox ask --live`"):
+    with pytest.raises(ConfigError, match=r"specialists\.search: its articles are invented; .*`viewbox ask --live`"):
         viewbox.open_session("literature_vqa", ScriptedPolicy([]))
 
 
