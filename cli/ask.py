@@ -85,7 +85,7 @@ def ask(
     found = {} if specialists is None else {"env.specialists": read_specialists(specialists)}
     found |= {"env.specialists.search": {"kind": "literature"}} if live else {}
     given = [f"{key}={json.dumps(value)}" for key, value in (sampling | found).items()]
-    source = {"env": name, "config": config, "model": model, "endpoint": endpoint}
+    source: dict[str, Any] = {"env": name, "config": config, "model": model, "endpoint": endpoint}
     job = build_job(**source, overrides=[*given, *set], seed=seed, purpose="ask")
     with (
         closing(job.player),

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 
 from ..configs.sections import DEFAULT_ENGINE, ModelSection, RolloutSection
 from ..configs.validation import describe_errors
@@ -203,7 +203,8 @@ def load_model(name: str, **settings: Any) -> Generator:
 def _read_settings(section: type[S], settings: Mapping[str, Any]) -> tuple[S, RolloutSection]:
     own = {name: value for name, value in settings.items() if name in section.model_fields}
     others = {name: value for name, value in settings.items() if name not in own}
-    kind, values = section, own
+    kind: type[BaseModel] = section
+    values = own
     try:
         read = section.model_validate(own)
         kind, values = RolloutSection.find_class(others), others

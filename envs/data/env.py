@@ -17,10 +17,10 @@ from ...images.task_images import TaskImage
 from ...records import Task
 from ...utils.concurrency import contain_exit
 from ...utils.terminal import describe_error
-from ...utils.values import identify
+from ...utils.values import identify, is_null
 from . import selection
 from .columns import ColumnMap, ExpressionError
-from .fields import BoxFrame, MappedRow, TaskField, is_null
+from .fields import BoxFrame, MappedRow, TaskField
 from .images import IMAGE_FIELDS, RowImages, check_path, get_location, list_images, measure_picture, turn_place
 from .rows import Rows
 from .selection import BAD_ROW, DataTasks, check_tasks
