@@ -5,6 +5,7 @@ environment plays thousands of episodes at once. One step is one reply of the mo
 exception: it becomes an observation or a named end.
 """
 
+import asyncio
 from collections.abc import Mapping, Sequence
 from functools import lru_cache, partial
 from typing import Any, Literal, TypeVar
@@ -15,6 +16,7 @@ from ..errors import BadRow, ConfigError, describe_unknown
 from ..images.coordinates import describe_unit
 from ..images.shown import ShownView
 from ..images.task_images import list_names, name_image
+from ..network import background
 from ..network.data_policy import RESTRICTED, check_may_leave, keep_on_this_machine
 from ..records import Episode, EpisodeTokens, Message, Reply, RunConfig, Scores, Task, Turn
 from ..rewards import to_combined
@@ -253,7 +255,12 @@ class BaseMultiTurnEnv(AuthoredEnv):
         self, task: Task, policy: loop.Policy, *, seed: int = 0, on_question: loop.OnQuestion | None = None
     ) -> Episode:
         """`play_async` without an event loop of one's own, as in scripts and notebooks."""
-        return concurrency.run(self.play_async(task, policy, seed=seed, on_question=on_question))
+        work = self.play_async(task, policy, seed=seed, on_question=on_question)
+        try:
+            asyncio.get_running_loop()  # that of a notebook
+        except RuntimeError:
+            return concurrency.run(work)
+        return background.run(work, "viewbox-play")
 
     # ------------------------------------------------------------------ answers
     def read_answer(self, text: str, task: Task) -> dict[str, Any] | None:

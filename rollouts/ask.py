@@ -26,15 +26,17 @@ from ..engines.scripted import PolicyGenerator
 from ..envs import make
 from ..errors import ConfigError
 from ..images.task_images import to_references
+from ..network import background
 from ..network.data_policy import check_may_leave, keep_on_this_machine
 from ..records import Episode, Reply, Turn
-from ..utils.concurrency import run_in_thread, run_on_loop
+from ..utils.concurrency import run_in_thread
 from ..utils.field_paths import list_boxes
 from ..utils.frozen import thaw
 from ..utils.terminal import describe_error
 from .play import MAX_REASON, Health, Play
 from .store.writer import EpisodeWriter
 
+THREAD = "viewbox-ask"  # of the event loop of what is asked without one
 TIMEOUT = 600.0  # seconds of an exchange
 EMPTY: tuple[Any, ...] = (None, "", [], {})  # what a field holds that says nothing
 
@@ -164,9 +166,9 @@ class Session:
             on_question: takes what the model asks back, returns what you say to it, or None. It is called in this
                 thread. Without it, the model's question is returned, and the next `ask` answers it.
         """
-        answer = run_on_loop(self._say(question, images))
+        answer = background.run(self._say(question, images), THREAD)
         while on_question and answer.question is not None and (said := on_question(answer.question)):
-            answer = run_on_loop(self._say(said))
+            answer = background.run(self._say(said), THREAD)
         return answer
 
     async def ask_async(self, question: str, images: object = (), *, on_question: OnQuestion | None = None) -> Answer:
@@ -255,7 +257,7 @@ class Session:
 
     def close(self) -> None:
         """End the session; what was said is stored already. Closing twice is allowed."""
-        run_on_loop(self.close_async())
+        background.run(self.close_async(), THREAD)
 
     async def close_async(self) -> None:
         """`close` for code with an event loop of its own."""

@@ -71,6 +71,9 @@ function describePart(table) {
   return part ? ` (saved: ${part} episodes of each step)` : "";
 }
 
+// What a row is: of a set that nobody has played, a task.
+function nameRows(table) { return table.columns.end_reason || !table.columns.line.length ? "episodes" : "tasks"; }
+
 async function showRun(set) {
   const table = await data.loadTable(set, true), about = data.sets[set];
   const plots = h("div", {class: "plots"}), draw = () => fill(plots,
@@ -88,7 +91,7 @@ async function showRun(set) {
   const lost = table.skipped ? h("details", {class: "problem"}, h("summary", {}, `${table.skipped} lines cannot be read`), h("ul", {}, Object.entries(table.unreadable).map(([line, why]) => h("li", {}, t(`line ${line}: ${why}`))))) : null;
   fill(main, h("h1", {}, t(about.name)), h("p", {class: "path"}, t(about.path)), lost, plots,
     h("div", {class: "controls", role: "search"}, h("label", {}, "filter ", where), h("label", {}, "search ", search)), problem, pager,
-    h("div", {class: "scroll"}, h("table", {class: "episodes"}, h("caption", {}, "Episodes"), head, body)));
+    h("div", {class: "scroll"}, h("table", {class: "episodes"}, h("caption", {}, nameRows(table).replace(/^./, (letter) => letter.toUpperCase())), head, body)));
   draw();
   refresh();
   return () => { draw(); refresh(); };
@@ -120,7 +123,7 @@ async function fillTable(set, table, parts, refresh) {
     state.rows = sortRows(searchRows(rows, table.columns, state.search), table.columns[state.sort] ?? table.columns.line, state.down);
     parts.problem.textContent = "";
   } catch (error) {
-    if (turn === state.asked) { parts.problem.textContent = makeVisible(error.message); state.rows = []; clear("no episodes"); }
+    if (turn === state.asked) { parts.problem.textContent = makeVisible(error.message); state.rows = []; clear(`no ${nameRows(table)}`); }
     return;
   } finally { clearTimeout(slow); }
   const said = new URLSearchParams(Object.entries({where: state.where, search: state.search, sort: state.sort === "line" ? "" : state.sort, down: state.down ? "1" : ""}).filter(([, one]) => one));
@@ -141,7 +144,7 @@ async function fillTable(set, table, parts, refresh) {
   const goTo = (to) => () => { state.start = to; refresh(); };
   const last = Math.max(0, Math.floor((state.rows.length - 1) / PAGE) * PAGE);
   parts.pager.replaceChildren(
-    h("span", {}, `${state.rows.length.toLocaleString("en")} of ${table.columns.line.length.toLocaleString("en")} episodes`),
+    h("span", {}, `${state.rows.length.toLocaleString("en")} of ${table.columns.line.length.toLocaleString("en")} ${nameRows(table)}`),
     h("button", {type: "button", disabled: state.start === 0, on: {click: goTo(Math.max(0, state.start - PAGE))}}, "previous"),
     h("span", {}, state.rows.length ? `${state.start + 1} to ${Math.min(state.start + PAGE, state.rows.length)}` : "none"),
     h("button", {type: "button", disabled: state.start >= last, on: {click: goTo(state.start + PAGE)}}, "next"));
