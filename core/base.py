@@ -6,6 +6,7 @@ exception: it becomes an observation or a named end.
 """
 
 import asyncio
+import logging
 from collections.abc import Mapping, Sequence
 from functools import lru_cache, partial
 from typing import Any, Literal, TypeVar
@@ -18,6 +19,7 @@ from ..images.shown import ShownView
 from ..images.task_images import list_names, name_image
 from ..network import background
 from ..network.data_policy import RESTRICTED, check_may_leave, keep_on_this_machine
+from ..network.errors import AddressError
 from ..records import Episode, EpisodeTokens, Message, Reply, RunConfig, Scores, Task, Turn
 from ..rewards import to_combined
 from ..rewards.remote import check_reward_may_ask
@@ -42,6 +44,7 @@ from .prompts.answer_format import AnswerFormat
 from .prompts.templates import Prompts
 from .tasks import OverviewCache
 
+log = logging.getLogger("viewbox.envs")
 HOOKS: tuple[Literal["prepare"], Literal["release"]] = ("prepare", "release")
 Env = TypeVar("Env", bound="BaseMultiTurnEnv")
 
@@ -98,6 +101,15 @@ class BaseMultiTurnEnv(AuthoredEnv):
         with keep_on_this_machine(self):
             for prepare in self._hooks["prepare"]:
                 prepare()
+
+    def prepare_to_serve(self) -> None:
+        """`prepare`; where faults are told, a server that cannot be reached is one when it is called."""
+        try:
+            self.prepare()
+        except ConfigError as error:
+            if self.on_tool_fault == "end" or not isinstance(error.__cause__, AddressError | TimeoutError):
+                raise
+            log.warning("%s: %s", self.name, error)
 
     def release(self) -> None:
         """Give back what the tools hold and the next episode can take again, such as memory on the GPU.
@@ -238,7 +250,7 @@ class BaseMultiTurnEnv(AuthoredEnv):
         env = self.for_task(task)
         with keep_on_this_machine(env):
             if type(env).prepare is not BaseMultiTurnEnv.prepare or env._hooks["prepare"]:
-                await concurrency.run_in_thread(env.prepare)
+                await concurrency.run_in_thread(env.prepare_to_serve)
             state = env.reset(task, seed=seed)
             state.tells_faults, state.has_person = env.on_tool_fault != "end", on_question is not None
 

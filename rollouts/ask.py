@@ -191,7 +191,7 @@ class Session:
 
     async def _open(self, question: str, images: object) -> Play:
         play = Play(self.health, self.env, await run_in_thread(self.env.make_task, question, images), self.seed)
-        await run_in_thread(play.env.prepare)
+        await run_in_thread(play.env.prepare_to_serve)
         await play.open()
         play.state.tells_faults, play.state.has_person = play.env.on_tool_fault != "end", True
         return play

@@ -210,7 +210,8 @@ def _build_env(config: Config, defaults: Mapping[str, Any], purpose: Purpose) ->
     config = config.model_copy(update={"env": section})
     with configs.locate_errors(config):
         env = build_envs(config, {} if purpose == "score" else {"on_tool_fault": "tell"})[0]
-        prepare_env(env)
+        if purpose != "ask":  # a session prepares it
+            prepare_env(env)
         return config, env.play_unanswered() if purpose == "play" else env
 
 
