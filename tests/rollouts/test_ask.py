@@ -198,3 +198,13 @@ def test_a_later_state_takes_the_place_of_the_one_before_and_another_writer_is_n
             other.append(viewbox.Episode(Task("theirs")))
         with pytest.raises(viewbox.StoreError, match="another process has appended"):
             writer.replace_last(viewbox.Episode(Task("talk")))
+
+
+def test_what_ends_a_policys_process_ends_its_call_and_no_later_one(film):
+    def interrupted(messages):
+        raise KeyboardInterrupt
+
+    session = viewbox.open_session("vqa", interrupted)
+    with session, pytest.raises((KeyboardInterrupt, RuntimeError)):
+        session.ask("?", film)
+    assert str(viewbox.ask("vqa", film, "?", ScriptedPolicy(['{"answer": "yes"}']))) == "yes"
