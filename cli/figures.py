@@ -134,8 +134,11 @@ def show_summary(summary: Mapping[str, Any]) -> Blocks:
         if name in metrics
     ]
     yield Table("", (RULE, "mean", "episodes"), rows)
-    without = round((1 - metrics["episodes/scored"]) * summary["episodes"])
-    if without:
+    unanswered = summary.get("unanswered", 0)
+    if unanswered:
+        yield f"{_count(unanswered, 'row')} without an answer {'is' if unanswered == 1 else 'are'} played, not scored"
+    without = round((1 - metrics["episodes/scored"]) * summary["episodes"]) - unanswered
+    if without > 0:
         yield f"{without} episodes have no score, and are left out of the means"
     yield from (say(f"{count} × {reason}") for reason, count in summary["errors"].items())
 

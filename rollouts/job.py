@@ -267,11 +267,15 @@ class RolloutSession:
     def write_summary(self) -> dict[str, Any]:
         """Write summary.json, the figures of all stored episodes; returns its content."""
         episodes = list(self.load_saved())
+        unanswered = sum(
+            not one.task.reference and (one.scores is None or one.scores.total is None) for one in episodes
+        )
         usage = [use for episode in episodes if isinstance(use := episode.info.get("usage"), Mapping)]
         summary = {
             "environment": self.job.env.name,
             "model": self.job.config.model.name,
             "episodes": len(episodes),
+            **({"unanswered": unanswered} if unanswered else {}),
             "average": RULE,
             "faults": sum(episode.is_fault for episode in episodes),
             "metrics": drop_undefined(compute_environment_metrics(episodes, self.job.env)),
