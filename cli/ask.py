@@ -208,18 +208,10 @@ def print_turn(episodes: Path, turn: "Turn") -> None:
 
 
 def draw_picture(ref: "ImageRef") -> str:
-    """Return what makes a terminal show a picture, if it can: in the protocol of iTerm, or of kitty."""
-    if os.environ.get("TERM_PROGRAM") in ("iTerm.app", "WezTerm"):
-        return f"\n\x1b]1337;File=inline=1;height=12:{b64encode(ref.to_png()).decode()}\x07"
-    if "kitty" not in os.environ.get("TERM", ""):
+    """Return what makes a terminal show a picture, if it can, in the protocol of iTerm."""
+    if os.environ.get("TERM_PROGRAM") not in ("iTerm.app", "WezTerm"):
         return ""
-    data = b64encode(ref.to_png()).decode()
-    parts = [data[start : start + 4096] for start in range(0, len(data), 4096)]
-    heads = ["a=T,f=100,r=12,", *[""] * len(parts)]
-    ends = [*[1] * (len(parts) - 1), 0]
-    return "\n" + "".join(
-        f"\x1b_G{head}m={end};{part}\x1b\\" for head, end, part in zip(heads, ends, parts, strict=False)
-    )
+    return f"\n\x1b]1337;File=inline=1;height=12:{b64encode(ref.to_png()).decode()}\x07"
 
 
 def _shorten(text: str) -> str:
@@ -250,7 +242,7 @@ def open_page(folder: Path) -> Path:
     from ..viewer.sources import find_sets, read_all
 
     sets, path = find_sets([str(folder)]), folder / "report.html"
-    read_all(sets, lambda done: None)
+    read_all(sets)
     write_report(sets, path)
     webbrowser.open(path.absolute().as_uri())
     return path

@@ -78,6 +78,7 @@ class EpisodeState:
     turn: int = 0
     malformed: int = 0
     malformed_before: int = 0  # before a person went on
+    first_turn: int = 0  # of those that count, since a person went on
     malformed_in_a_row: int = 0
     refused: int = 0  # replies with calls of which none ran, though one could be read
     tool_calls: int = 0

@@ -157,7 +157,7 @@ def go_on(
     state.end_reason, state.terminated, state.truncated, state.answer, state.error = None, False, False, None, ""
     state.finalized, state.malformed_in_a_row = False, 0
     if not is_reply:
-        state.max_turns = state.turn + env.max_turns
+        state.max_turns, state.first_turn = state.turn + env.max_turns, len(state.turns)
         state.calls.clear()
         state.malformed_before += state.malformed
         state.malformed = state.refused = state.tool_calls = 0

@@ -19,6 +19,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from ..configs import yaml_reader
 from ..core.base import BaseMultiTurnEnv
 from ..core.loop import OnQuestion, Policy, ask_person, go_on, hear, play_to_end
 from ..engines.generator import Generator
@@ -38,7 +39,6 @@ from .store.writer import EpisodeWriter
 
 THREAD = "viewbox-ask"  # of the event loop of what is asked without one
 TIMEOUT = 600.0  # seconds of an exchange
-EMPTY: tuple[Any, ...] = (None, "", [], {})  # what a field holds that says nothing
 
 
 @dataclass(frozen=True)
@@ -88,36 +88,29 @@ class Answer:
 
 
 def write_readable(answer: Mapping[str, Any]) -> str:
-    """Return an answer as a person reads it: its only text, or a line for each field that is filled in.
+    """Return an answer as a person reads it: its only text, or what is filled in, as YAML.
 
     >>> print(write_readable({"answer": "an effusion", "bbox": None}))
     an effusion
-    >>> print(write_readable({"answer": "left", "evidence": ["1", "2"]}))
-    answer: left
-    evidence: 1, 2
     >>> print(write_readable({"choices": [{"name": "A", "why": None}, {"name": "B", "why": "3D"}]}))
     choices:
-      name: A
-      name: B; why: 3D
+    - name: A
+    - name: B
+      why: 3D
     """
-    filled = {name: value for name, value in thaw(answer).items() if value not in EMPTY}
+    filled = _drop_empty(thaw(answer))
     if len(filled) == 1 and isinstance(only := next(iter(filled.values())), str | int | float):
         return str(only)
-    return "\n".join(f"{name}:{_write_value(value)}" for name, value in filled.items()) or "(nothing)"
+    return yaml_reader.write(filled).strip() if filled else "(nothing)"
 
 
-def _write_value(value: Any) -> str:
-    if isinstance(value, list) and any(isinstance(one, dict) for one in value):
-        return "".join(f"\n  {_write_item(one)}" for one in value)
-    return f" {_write_item(value)}"
-
-
-def _write_item(value: Any) -> str:
+def _drop_empty(value: Any) -> Any:
     if isinstance(value, dict):
-        return "; ".join(f"{name}: {_write_item(one)}" for name, one in value.items() if one not in EMPTY)
+        return {name: _drop_empty(one) for name, one in value.items() if one not in (None, "", [], {})}
     if isinstance(value, list):
-        return ", ".join(map(_write_item, value))
-    return f"{value:.3g}" if isinstance(value, float) else str(value)
+        has_parts = any(isinstance(one, dict) for one in value)
+        return list(map(_drop_empty, value)) if has_parts else ", ".join(map(str, value))
+    return value
 
 
 class Session:

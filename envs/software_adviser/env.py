@@ -4,6 +4,7 @@ The user's words, the preview and what is known of the file come from a seed and
 """
 
 import json
+import os
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property, lru_cache
@@ -18,16 +19,16 @@ from ...core.contract import EpisodeState, StepResult
 from ...core.settings import ToolName
 from ...core.tasks import ProceduralTasks
 from ...errors import ConfigError, describe_unknown
-from ...images.task_images import TaskImage
+from ...images.task_images import TaskImage, open_source
 from ...records import Reply, Task
 from ...rewards import CombinedReward
 from ...rewards.metrics import Metric
 from ...utils.frozen import FrozenDict
-from ..consultation import find_facts
+from ..consultation import reply_with_facts
 from . import demonstrations
 from .answer import ANSWER, OVER_QUOTA, find_problem, name_numbers, normalize_answer
 from .catalogue import SHIPPED, SoftwareTool, read_catalogue
-from .files import describe_files
+from .files import describe_file
 from .generator import RequestGenerator
 from .phrases import HIDDEN_KINDS, HiddenKind, Level, Split
 from .previews import draw_preview
@@ -159,8 +160,9 @@ class SoftwareAdviser(BaseMultiTurnEnv):
     def make_task(self, question: str, images: Any = (), **prompt: object) -> Task:
         """Return the task of a person's own words and files; what is known of the first file is read from it."""
         task = super().make_task(question, images, words=question, **prompt)
-        alone = not isinstance(images, list | tuple)
-        file = describe_files(task.images, [images] if alone else images)
+        first = images[0] if isinstance(images, list | tuple) and images else images
+        location = os.fspath(first) if isinstance(first, os.PathLike) else first
+        file = describe_file(open_source(task.images[0]), location) if task.images else {}
         return replace(task, prompt={**task.prompt, "file": file})
 
     def get_request(self, task: Task) -> Request:
@@ -179,7 +181,7 @@ class SoftwareAdviser(BaseMultiTurnEnv):
 
     def _get_file(self, task: Task) -> Mapping[str, Any]:
         file = task.prompt.get("file")
-        return file if isinstance(file, Mapping) else describe_files(task.images)
+        return file if isinstance(file, Mapping) else describe_file(open_source(task.images[0])) if task.images else {}
 
     @cached_property
     def make_request(self) -> Callable[[int], Request]:
@@ -264,11 +266,7 @@ class SoftwareAdviser(BaseMultiTurnEnv):
         return problem
 
     def on_answer(self, state: EpisodeState, answer: Mapping[str, Any]) -> str | None:
-        question = self.find_question(answer)
-        asked = sum(turn.role == "user" and turn.content.startswith(SAYS) for turn in state.turns[1:])
-        if not question or asked >= self.max_questions:
-            return None
-        return SAYS + (find_facts(str(state.task.reference.get("facts", "")), question) or NO_ANSWER)
+        return reply_with_facts(state, self.find_question(answer), SAYS, NO_ANSWER, self.max_questions)
 
     def find_question(self, answer: Mapping[str, Any]) -> str | None:
         return answer["conversation"]["question"] or None
@@ -285,7 +283,7 @@ class SoftwareAdviser(BaseMultiTurnEnv):
         return result
 
     def _is_over_quota(self, state: EpisodeState) -> bool:
-        asked = Counter(call.name for turn in state.turns for call in turn.tool_calls)
+        asked = Counter(call.name for turn in state.turns[state.first_turn :] for call in turn.tool_calls)
         limits = {name: self.toolbox.get_max_calls(name) for name in state.tools}
         over = any(limit is not None and asked[name] > limit for name, limit in limits.items())
         return over or (self.max_total_calls is not None and asked.total() > self.max_total_calls)
