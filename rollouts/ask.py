@@ -38,6 +38,7 @@ from .play import MAX_REASON, Health, Play
 from .store.writer import EpisodeWriter
 
 THREAD = "viewbox-ask"  # of the event loop of what is asked without one
+Hearing = Callable[[str], str | None]  # takes what the model asks back, returns what a person says, or None
 TIMEOUT = 600.0  # seconds of an exchange
 
 
@@ -148,9 +149,7 @@ class Session:
         self._lock = asyncio.Lock()  # what is said waits for what was said before, and `close` for both
 
     # ------------------------------------------------------------------ saying something
-    def ask(
-        self, question: str, images: object = (), *, on_question: Callable[[str], str | None] | None = None
-    ) -> Answer:
+    def ask(self, question: str, images: object = (), *, on_question: Hearing | None = None) -> Answer:
         """Ask; or say more, after an answer or a question of the model. Works in scripts and in notebooks.
 
         Args:
@@ -246,7 +245,7 @@ class Session:
 
     def _store(self, episode: Episode) -> None:
         if self.writer is not None:
-            self.writer.replace_last(episode)
+            self.writer.append(episode, replaces=True)
 
     def close(self) -> None:
         """End the session; what was said is stored already. Closing twice is allowed."""
@@ -270,9 +269,10 @@ class Session:
         self.close()
 
 
-def open_session(
-    env: BaseMultiTurnEnv | str, model: Generator | Policy | str, *, out: str | Path | None = None, **options: Any
-) -> Session:
+AnyEnv, AnyModel = BaseMultiTurnEnv | str, Generator | Policy | str
+
+
+def open_session(env: AnyEnv, model: AnyModel, *, out: str | Path | None = None, **options: Any) -> Session:
     """Return a conversation with a model in an environment: `session.ask(question, images)`, as often as you like.
 
     Args:
@@ -296,12 +296,7 @@ def open_session(
 
 
 def ask(
-    env: BaseMultiTurnEnv | str,
-    images: object,
-    question: str,
-    model: Generator | Policy | str,
-    on_question: Callable[[str], str | None] | None = None,
-    **options: Any,
+    env: AnyEnv, images: object, question: str, model: AnyModel, on_question: Hearing | None = None, **options: Any
 ) -> Answer:
     """Ask one question about one's own images. The arguments are those of `open_session` and of `Session.ask`.
 
@@ -314,12 +309,7 @@ def ask(
 
 
 async def ask_async(
-    env: BaseMultiTurnEnv | str,
-    images: object,
-    question: str,
-    model: Generator | Policy | str,
-    on_question: OnQuestion | None = None,
-    **options: Any,
+    env: AnyEnv, images: object, question: str, model: AnyModel, on_question: OnQuestion | None = None, **options: Any
 ) -> Answer:
     """`ask` for code with an event loop of its own."""
     session = open_session(env, model, **options)

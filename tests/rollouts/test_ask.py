@@ -190,14 +190,14 @@ def test_a_later_state_takes_the_place_of_the_one_before_and_another_writer_is_n
     with EpisodeWriter(tmp_path) as writer:
         writer.append(viewbox.Episode(Task("first")))
         for text in ("a", "a" * 500, "b"):  # longer, and shorter again
-            writer.replace_last(viewbox.Episode(Task("talk"), answer={"text": text}))
+            writer.append(viewbox.Episode(Task("talk"), answer={"text": text}), replaces=True)
             assert [episode.task.id for episode in viewbox.load(tmp_path)] == ["first", "talk"]
         assert viewbox.load(tmp_path)[1].answer == {"text": "b"}
         assert writer.count == 2
         with EpisodeWriter(tmp_path) as other:
             other.append(viewbox.Episode(Task("theirs")))
         with pytest.raises(viewbox.StoreError, match="another process has appended"):
-            writer.replace_last(viewbox.Episode(Task("talk")))
+            writer.append(viewbox.Episode(Task("talk")), replaces=True)
 
 
 def test_what_ends_a_policys_process_ends_its_call_and_no_later_one(film):
