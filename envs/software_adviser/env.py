@@ -6,8 +6,9 @@ The user's words, the preview and what is known of the file come from a seed and
 import json
 import os
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property, lru_cache
+from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, cast
 
 from msgspec.structs import replace
@@ -18,13 +19,16 @@ from ...core.base import BaseMultiTurnEnv
 from ...core.contract import EpisodeState, StepResult
 from ...core.settings import ToolName
 from ...core.tasks import ProceduralTasks
-from ...errors import ConfigError, describe_unknown
+from ...errors import BadRow, ConfigError, describe_unknown
 from ...images.task_images import TaskImage, open_source
 from ...records import Reply, Task
 from ...rewards import CombinedReward
 from ...rewards.metrics import Metric
 from ...utils.frozen import FrozenDict
+from ...utils.values import is_null
 from ..consultation import reply_with_facts
+from ..data.settings import DataSettings
+from ..data.sources import open_rows
 from . import demonstrations
 from .answer import ANSWER, OVER_QUOTA, find_problem, name_numbers, normalize_answer
 from .catalogue import SHIPPED, SoftwareTool, read_catalogue
@@ -73,6 +77,10 @@ class SoftwareAdviser(BaseMultiTurnEnv):
         "train"
     )
     num_tasks: Annotated[int, Field(ge=1, description="number of tasks")] = 100_000
+    requests: Annotated[
+        FilePath | None,
+        Field(description="a table of your own requests, which are played and not scored: `words`, and perhaps `file`"),
+    ] = None
     first_seed: Annotated[int, Field(ge=0, lt=TEST_SEEDS, description="seed of the first task; the next adds 1")] = 0
     catalogue: Annotated[
         FilePath | None, Field(description="file of your own catalogue (.jsonl); default: the shipped one")
@@ -148,14 +156,25 @@ class SoftwareAdviser(BaseMultiTurnEnv):
 
     # ------------------------------------------------------------------ tasks
     @cached_property
-    def tasks(self) -> ProceduralTasks:
-        """Requests without end, each from its seed."""
+    def tasks(self) -> Sequence[Task]:  # type: ignore[override]
+        """Requests without end, each from its seed; or your own."""
+        if self.requests is not None:
+            return tuple(self._read_requests(self.requests))
         for names in self.without:
             for name in names:
                 if name not in self.tools:
                     raise ConfigError(f"{self.name}: {describe_unknown('tool', name, self.tools)}", key="without")
         first = self.first_seed + (TEST_SEEDS if self.split == "test" else 0)
         return ProceduralTasks(self.num_tasks, self._make_task, first)
+
+    def _read_requests(self, path: str) -> Iterator[Task]:
+        rows = open_rows(DataSettings(source=path))
+        for number in range(len(rows)):
+            row = rows.read(number, {"words", "file"} & set(rows.list_columns()))
+            if is_null(words := row.get("words")):
+                raise BadRow(path, rows.locate(number), "words", words, "what a user wants, in words")
+            images = () if is_null(file := row.get("file")) else (rows.folder or Path()) / str(file)
+            yield replace(self.make_task(str(words), images), id=f"request-{number}")
 
     def make_task(self, question: str, images: Any = (), **prompt: object) -> Task:
         """Return the task of a person's own words and files; what is known of the first file is read from it."""

@@ -14,6 +14,7 @@ import viewbox
 from tests.support import ct_folder
 from tests.support.servers import make_completion, serve
 from viewbox.cli.app import app
+from viewbox.errors import BadRow
 
 ANSWERS = {
     "vqa": '{"answer": "yes"}',
@@ -93,3 +94,19 @@ def test_an_own_request_is_answered_stored_viewed_exported_and_read_back(name, e
 
 def _write(episode):
     return re.sub(r'"uri":("[^"]*"|null)', '"uri":0', episode.to_json())
+
+
+def test_the_adviser_plays_a_table_of_requests_with_their_files(images, tmp_path):
+    table = tmp_path / "requests.csv"
+    table.write_text(f"words,file\nsegment the lungs,{images['ct.nii.gz']}\nread this aloud,\n")
+    env = viewbox.make("software_adviser", requests=str(table))
+    assert [task.prompt["words"] for task in env.tasks] == ["segment the lungs", "read this aloud"]
+    assert [dict(task.prompt["file"]) for task in env.tasks] == [
+        {"format": "NIfTI", "dimensions": "3D", "size": "64 x 64 x 10 pixels", "voxel size": "5 x 5 x 5 mm"},
+        {},
+    ]
+    episode = env.play(env.tasks[0], viewbox.ScriptedPolicy([ANSWERS["software_adviser"]]))
+    assert (episode.end_reason, episode.scores.total) == ("answered", None)
+    table.write_text("words,file\n,ct.nii.gz\n")
+    with pytest.raises(BadRow, match="requests.csv: line 2: column 'words' is null"):
+        _ = viewbox.make("software_adviser", requests=str(table)).tasks
