@@ -108,5 +108,5 @@ def test_the_adviser_plays_a_table_of_requests_with_their_files(images, tmp_path
     episode = env.play(env.tasks[0], viewbox.ScriptedPolicy([ANSWERS["software_adviser"]]))
     assert (episode.end_reason, episode.scores.total) == ("answered", None)
     table.write_text("words,file\n,ct.nii.gz\n")
-    with pytest.raises(BadRow, match="requests.csv: line 2: column 'words' is null"):
+    with pytest.raises(BadRow, match=r"requests\.csv: line 2: column 'words' is null"):
         _ = viewbox.make("software_adviser", requests=str(table)).tasks
