@@ -13,6 +13,8 @@ from PIL import Image
 
 import viewbox
 from viewbox import ConfigError, EpisodeWriter, ScriptedPolicy, Task
+from viewbox.viewer.pictures import Pictures
+from viewbox.viewer.sources import find_sets
 
 CHEST = [
     '<tool_call>{"name": "zoom", "arguments": {"factor": 2}}</tool_call>',
@@ -208,3 +210,16 @@ def test_what_ends_a_policys_process_ends_its_call_and_no_later_one(film):
     with session, pytest.raises((KeyboardInterrupt, RuntimeError)):
         session.ask("?", film)
     assert str(viewbox.ask("vqa", film, "?", ScriptedPolicy(['{"answer": "yes"}']))) == "yes"
+
+
+def test_the_page_has_the_boxes_of_earlier_answers_and_draws_nothing_that_is_empty(film, tmp_path):
+    replies = ['{"boxes": [[0, 0, 0.5, 0.5]]}', '{"boxes": [[0.5, 0.5, 1, 1]]}', '{"boxes": [[0.5, 0.5, 1, 1]]}']
+    with viewbox.open_session("grounding", ScriptedPolicy(replies), out=tmp_path / "run") as session:
+        for said in ("a nodule", "and below?", "sure?"):
+            session.ask(said, film if said == "a nodule" else ())
+    (episode,) = viewbox.load(tmp_path / "run")
+    marks = Pictures.of(episode).marks
+    assert [(mark.kind, mark.corners[0]) for mark in marks] == [("answer", (0.0, 0.0)), ("answer", (0.5, 0.5))]
+    (found,) = find_sets([str(tmp_path / "run")])
+    found.index.refresh()
+    assert "scores.total" not in found.index.columns
