@@ -81,7 +81,8 @@ def ask(
     question += "" if file is None else read_context(file)
     check_out("runs" if out is None else out, "folder")
     name, config = (None, config) if config is not None else split_environment(env)
-    sampling = {} if temperature is None and endpoint is not None else {"rollout.temperature": temperature or 0.0}
+    served = endpoint is not None or (config is not None and "endpoint" in schema.read(config).values)
+    sampling = {} if temperature is None and served else {"rollout.temperature": temperature or 0.0}
     found = {} if specialists is None else {"env.specialists": read_specialists(specialists)}
     found |= {"env.specialists.search": {"kind": "literature"}} if live else {}
     given = [f"{key}={json.dumps(value)}" for key, value in (sampling | found).items()]

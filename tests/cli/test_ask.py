@@ -136,6 +136,7 @@ def test_a_config_names_the_server_and_live_search_is_offered_in_any_environment
         )
         done = run("mine.yaml", "film.png", "An effusion?", "--live", "--view", "--out", "run")
     assert done.returncode == 0, done.stderr
+    assert "temperature" not in server.bodies[0]  # the server's
     assert {"search_web", "search_images"} <= {tool["function"]["name"] for tool in server.bodies[0]["tools"]}
     assert Path("run/report.html").stat().st_size > 1000
 
