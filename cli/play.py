@@ -3,7 +3,7 @@
 import asyncio
 import json
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Sized
 from contextlib import aclosing, closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypedDict, Unpack
@@ -95,7 +95,7 @@ def rollout(
         **read_options(overrides, held_out=held_out, tasks=tasks, check_tokens=check_tokens, purpose="play", **options)
     )
     with closing(job.player), remove_unused(folder := create_rollout_folder(job, out), new=out is None):
-        there = len(job.env.tasks) if tasks is None and hasattr(job.env.tasks, "__len__") else 0
+        there = len(job.env.tasks) if tasks is None and isinstance(job.env.tasks, Sized) else 0
         if there > len(job.tasks):
             typer.echo(f"{len(job.tasks)} of {there:,} tasks are played; more: --tasks")
         status = play_job(job, folder, retry_failed=retry_failed)

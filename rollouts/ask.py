@@ -269,7 +269,8 @@ class Session:
         self.close()
 
 
-AnyEnv, AnyModel = BaseMultiTurnEnv | str, Generator | Policy | str
+AnyEnv = BaseMultiTurnEnv | str
+AnyModel = Generator | Policy | str
 
 
 def open_session(env: AnyEnv, model: AnyModel, *, out: str | Path | None = None, **options: Any) -> Session:
@@ -285,7 +286,8 @@ def open_session(env: AnyEnv, model: AnyModel, *, out: str | Path | None = None,
         from ..engines.models import load_model
 
         model = load_model(model)
-    generator: Any = model if hasattr(model, "reply") else PolicyGenerator(model)
+    given: Any = model
+    generator: Generator = given if hasattr(given, "reply") else PolicyGenerator(given)
     own = {name: options.pop(name) for name in ("seed", "on_turn") if name in options}
     if isinstance(env, str):
         env = make(env, **{**getattr(generator, "env_settings", {}), **options})

@@ -156,7 +156,7 @@ class SoftwareAdviser(BaseMultiTurnEnv):
 
     # ------------------------------------------------------------------ tasks
     @cached_property
-    def tasks(self) -> Sequence[Task]:  # type: ignore[override]
+    def tasks(self) -> Sequence[Task]:
         """Requests without end, each from its seed; or your own."""
         if self.requests is not None:
             return tuple(self._read_requests(self.requests))

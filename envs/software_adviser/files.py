@@ -13,7 +13,8 @@ def describe_file(source: Source, location: object = None) -> Mapping[str, str]:
     >>> describe_file(Source.of(np.zeros((20, 30), np.uint8), spacing=(0.5, 0.5)))
     {'dimensions': '2D', 'size': '30 x 20 pixels', 'voxel size': '0.5 x 0.5 mm'}
     """
-    volume, spacing, size, dimensions = source.volume, source.spacing, source.size, "2D"
+    volume, size, dimensions = source.volume, source.size, "2D"
+    spacing: tuple[float, ...] | None = source.spacing
     times = 0 if volume is None else volume.count_times() if volume.planes else len(volume.voxels)
     if volume is not None and volume.planes:
         size, dimensions = volume.voxels.shape[2::-1], "3D"
