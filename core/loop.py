@@ -170,7 +170,6 @@ def go_on(
         state.view = state.overview = view
         state.views.append(view)
     if views:
-        _offer_open_image(env, state)
         first = len(state.images) - len(views)
         names = " and ".join(name_image(first + number) for number in range(len(views)))
         can_switch = "open_image" in state.tools
@@ -178,13 +177,6 @@ def go_on(
             f"{text}\n{env.prompts.render('more_images', names=names, several=len(views) > 1, switchable=can_switch)}"
         )
     return _send_user_message(env, state, text, pictures=[view.to_ref() for view in views], views=shown)
-
-
-def _offer_open_image(env: AuthoredEnv, state: EpisodeState) -> None:
-    """Offer the tool that goes back to an earlier image, as a task with several images does from the start."""
-    if "open_image" not in state.tools and any(env.toolbox[name].stateful for name in state.tools):
-        state.tools = (*state.tools, "open_image")
-        state.tool_schemas = env.toolbox.build_schemas(state.tools)
 
 
 # ---------------------------------------------------------------------- what is kept of a reply

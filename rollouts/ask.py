@@ -20,7 +20,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from ..configs import yaml_reader
-from ..core.base import BaseMultiTurnEnv
+from ..core.base import BaseMultiTurnEnv, get_offered_tools
 from ..core.loop import OnQuestion, Policy, ask_person, go_on, hear, play_to_end
 from ..engines.generator import Generator
 from ..engines.scripted import PolicyGenerator
@@ -193,6 +193,8 @@ class Session:
         is_reply = ask_person(play.env, state) is not None and not more
         if more:
             state.task = replace(state.task, images=(*state.task.images, *more))
+            state.tools = tuple(dict.fromkeys([*state.tools, *get_offered_tools(play.env, state.task)]))
+            state.tool_schemas = play.env.toolbox.build_schemas(state.tools)
         conversation.info.pop("error", None)
         go_on(play.env, state, text, [ref.load() for ref in more], is_reply=is_reply)
         if not conversation.record.prompt_ids:  # else the prompt has taught the tools

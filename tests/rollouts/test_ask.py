@@ -58,6 +58,21 @@ def test_a_conversation_is_one_episode_that_is_read_back_bit_for_bit(film, tmp_p
     assert opened.tool_name == "open_image"
 
 
+def test_an_image_that_is_shown_later_brings_the_tools_for_images(film):
+    seen = []
+
+    def policy(messages):
+        seen.append(len(session.play.conversation.tools))
+        return '{"answer": "yes"}' if len(seen) < 3 else CHEST[0] if len(seen) == 3 else '{"answer": "closer"}'
+
+    with viewbox.open_session("vqa", policy) as session:
+        session.ask("What is an effusion?")
+        session.ask("Here?", film)
+        assert str(session.ask("Closer?")) == "closer"
+        assert seen[0] < seen[1]
+        assert session.episode.tools_used() == {"zoom"}
+
+
 def test_a_question_back_without_a_person_to_answer_is_returned_and_the_next_words_answer_it(film):
     with viewbox.open_session("chest_xray", ScriptedPolicy([CHEST[1], CHEST[2]])) as session:
         asked = session.ask("An effusion?", film)
