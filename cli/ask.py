@@ -84,7 +84,9 @@ def ask(
     served = endpoint is not None or (config is not None and "endpoint" in schema.read(config).values)
     sampling = {} if temperature is None and served else {"rollout.temperature": temperature or 0.0}
     listed = {} if specialists is None else yaml_reader.read(Path(specialists)).values
-    found = {"env.specialists": listed.get("specialists", listed)} if listed else {}
+    if isinstance(listed, dict):  # else the environment says what is allowed
+        listed = listed.get("specialists", listed)
+    found = {"env.specialists": listed} if listed else {}
     found |= {"env.specialists.search": {"kind": "literature"}} if live else {}
     given = [f"{key}={json.dumps(value)}" for key, value in (sampling | found).items()]
     source: dict[str, Any] = {"env": name, "config": config, "model": model, "endpoint": endpoint}

@@ -119,9 +119,12 @@ def test_a_text_and_specialists_are_given_by_file(folder):
         (["vqb", "film.png", "?"], "did you mean 'vqa'"),
         (["vqa", "none.png", "?"], "image 'none.png': there is no such file"),
         (["literature_vqa", "film.png", "?"], "its articles are invented"),
+        (["vqa", "film.png", "?", "--specialists", "list.yaml"], "env.specialists = "),
+        (["vqa", "film.png", "?", "--file", "film.png"], "--file film.png: cannot be read as text"),
     ],
 )
 def test_what_cannot_be_asked_is_said_in_a_line(folder, words, complaint):
+    Path("list.yaml").write_text("- a\n")
     done = run(*words, "--endpoint", "http://127.0.0.1:9/v1", "--model", "m")
     assert done.returncode == 2
     assert complaint in done.stderr
