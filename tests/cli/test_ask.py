@@ -119,7 +119,7 @@ def test_a_text_and_specialists_are_given_by_file(folder):
         (["vqb", "film.png", "?"], "did you mean 'vqa'"),
         (["vqa", "none.png", "?"], "image 'none.png': there is no such file"),
         (["literature_vqa", "film.png", "?"], "its articles are invented"),
-        (["vqa", "film.png", "?", "--specialists", "list.yaml"], "env.specialists = "),
+        (["vqa", "film.png", "?", "--specialists", "list.yaml"], "specialists = ['a']; allowed: a mapping"),
         (["vqa", "film.png", "?", "--file", "film.png"], "--file film.png: cannot be read as text"),
     ],
 )
