@@ -19,6 +19,8 @@ from .version import __version__ as __version__
 if TYPE_CHECKING:
     from .core.base import BaseMultiTurnEnv as BaseMultiTurnEnv
     from .core.contract import StepResult as StepResult
+    from .engines.models import connect as connect
+    from .engines.models import load_model as load_model
     from .engines.scripted import ScriptedPolicy as ScriptedPolicy
     from .envs import make as make
     from .errors import ConfigError as ConfigError
@@ -51,6 +53,10 @@ if TYPE_CHECKING:
     from .rewards import TokenF1Reward as TokenF1Reward
     from .rewards import ToolUseReward as ToolUseReward
     from .rewards import check_rewards as check_rewards
+    from .rollouts.ask import Answer as Answer
+    from .rollouts.ask import ask as ask
+    from .rollouts.ask import ask_async as ask_async
+    from .rollouts.ask import open_session as open_session
     from .rollouts.play import play_many as play_many
     from .rollouts.scoring.summary import summarize as summarize
     from .rollouts.store.reader import load as load

@@ -5,6 +5,8 @@ tuples and dicts become `FrozenDict` when a record is made, so that episodes and
 To change one, make another: `msgspec.structs.replace(task, id="b")`.
 """
 
+import hashlib
+import json
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -20,33 +22,45 @@ from .utils.frozen import FrozenDict, Record, freeze, sort_set, thaw
 EndReason = Literal["answered", "max_turns", "max_tokens", "malformed", "timeout", "error", "cancelled"]
 Nudge = Literal["", "malformed", "finalize", "notes"]
 FAULTS: frozenset[EndReason] = frozenset({"timeout", "error", "cancelled"})  # not the policy's own doing
+NO_ID = "\0"  # one is made
+if TYPE_CHECKING:
+    TaskRefs = tuple[Any, ...]  # given in many forms
+else:
+    TaskRefs = tuple[ImageRef, ...]  # held in one
 
 
 class Task(Record, frozen=True):
     """One task: the images, the question, and the right answer.
 
+    >>> Task(prompt={"question": "Why?"}).id
+    'own-25f0b4a1fc'
+
     Args:
-        id: unique within its environment.
-        images: empty if the environment draws them from `metadata` (a seed).
+        id: unique within its environment. Without one, it is made of what the task asks.
+        images: paths, Pillow images, arrays, `ImageRef`s or what `viewbox.open_image` returns; the task holds
+            `ImageRef`s of them. Empty if the environment draws them from `metadata` (a seed).
         prompt: what the environment's question is made of.
         reference: the right answer; it never reaches the model. Boxes are (x1, y1, x2, y2) in fractions of the
             original image. Arrays become tuples.
         metadata: anything else about the task.
     """
 
-    id: str
-    images: tuple[ImageRef, ...] = ()
+    id: str = NO_ID
+    images: TaskRefs = ()
     prompt: Mapping[str, Any] = FrozenDict()
     reference: Mapping[str, Any] = FrozenDict()
     metadata: Mapping[str, Any] = FrozenDict()
 
     def __post_init__(self) -> None:
+        if type(self.images) is not tuple or any(type(one) is not ImageRef for one in self.images):
+            from .images.task_images import to_references
+
+            force_setattr(self, "images", to_references(self.images))
         super().__post_init__()
-        images = self.images if isinstance(self.images, tuple) else (self.images,)
-        if strange := [type(image).__name__ for image in images if not isinstance(image, ImageRef)]:
-            way = "viewbox.ImageRef.of(picture); or let images(task) of the environment open files and pictures"
-            raise TypeError(f"Task {self.id!r:.80}: images holds a value of type {strange[0]}; allowed: {way}")
         force_setattr(self, "reference", freeze(thaw(self.reference)))
+        if self.id == NO_ID:
+            asked = json.dumps([[image.hash for image in self.images], thaw(self.prompt)], sort_keys=True, default=str)
+            force_setattr(self, "id", f"own-{hashlib.sha256(asked.encode()).hexdigest()[:10]}")
 
 
 class ToolCall(Record, frozen=True):
@@ -127,6 +141,11 @@ class ToolResult(Record, frozen=True):
     def success(self) -> bool:
         """Whether the call succeeded."""
         return self.error is None
+
+    @property
+    def is_fault(self) -> bool:
+        """Whether the tool raised, and the call did not succeed when it was tried once more."""
+        return bool(self.raised) and not self.success
 
     @property
     def was_run(self) -> bool:

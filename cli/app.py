@@ -15,6 +15,11 @@ from .commands import Command, Group, LazyGroup
 
 BOOTSTRAP = {"resamples": "bootstrap"}
 COMMANDS: dict[str, Command | Group] = {
+    "ask": Command(
+        "cli.ask:ask",
+        'viewbox ask chest_xray film.dcm "Is there an effusion?" --model package:tiny_chest\n'
+        'viewbox ask vqa a.png b.png "Which is larger?" --endpoint http://127.0.0.1:8000/v1 --model my-model',
+    ),
     "train": Command(
         "cli.play:train",
         "viewbox train quickstart train.seed=1",

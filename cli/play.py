@@ -3,7 +3,7 @@
 import asyncio
 import json
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Sized
 from contextlib import aclosing, closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypedDict, Unpack
@@ -12,6 +12,7 @@ import typer
 
 from ..errors import ViewboxError
 from ..utils.files import check_out, write_atomically
+from ..utils.terminal import make_printable
 from .commands import show
 
 if TYPE_CHECKING:
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from .progress import Progress
 
 INTERRUPTED = 130
+FEW = 3  # episodes whose answers are printed
 WITH, WITHOUT = "with_tools", "without_tools"  # the folders inside --out of an evaluation
 Overrides = Annotated[Sequence[str], typer.Argument(metavar="KEY.PATH=VALUE", show_default=False)]
 
@@ -57,7 +59,7 @@ def rollout(
     overrides: Overrides = (),
     *,
     held_out: bool = False,
-    tasks: int = 100,
+    tasks: int | None = None,
     check_tokens: bool = False,
     check_model: bool = False,
     **options: Unpack[PlayOptions],
@@ -72,7 +74,7 @@ def rollout(
         overrides: any other setting of the sections env, reward, rollout, model and endpoint, such as env.noise=3,
             rollout.top_p=0.9, rollout.timeout=60, rollout.engine=vllm or endpoint.tool_images=tool.
         held_out: play the held-out tasks: apply env.eval of the config.
-        tasks: number of tasks to play, beginning with the first.
+        tasks: number of tasks to play, beginning with the first. Default: what there is, but at most 100.
         check_tokens: with --endpoint: compare each prompt's token ids with those of viewbox's own engine; vLLM returns
             them. Ends with status 1 if a text differs or cannot be compared. endpoint.tokenizer names the model's
             folder, if --model does not.
@@ -89,8 +91,13 @@ def rollout(
 
     check_out(options.get("out", "runs"), "folder")
     out, retry_failed = options.pop("out", None), options.pop("retry_failed", False)
-    job = build_job(**read_options(overrides, held_out=held_out, tasks=tasks, check_tokens=check_tokens, **options))
+    job = build_job(
+        **read_options(overrides, held_out=held_out, tasks=tasks, check_tokens=check_tokens, purpose="play", **options)
+    )
     with closing(job.player), remove_unused(folder := create_rollout_folder(job, out), new=out is None):
+        there = len(job.env.tasks) if tasks is None and isinstance(job.env.tasks, Sized) else 0
+        if there > len(job.tasks):
+            typer.echo(f"{len(job.tasks)} of {there:,} tasks are played; more: --tasks")
         status = play_job(job, folder, retry_failed=retry_failed)
     check = getattr(job.generator, "token_check", None)
     if check is not None:
@@ -200,13 +207,19 @@ def read_options(
 
 def play_job(job: "RolloutJob", folder: Path, *, retry_failed: bool) -> int:
     """Play the missing episodes, show the progress and print the figures; return the exit status."""
-    from ..rollouts.store.run_folder import describe_view
+    from ..rollouts.ask import write_readable
+    from ..rollouts.store.reader import load
+    from ..rollouts.store.run_folder import EPISODES, describe_view
     from .figures import show_summary
 
     summary = play_folder(job, folder, retry_failed=retry_failed)
     if summary is None:
         return INTERRUPTED
     show(summary, show_summary)
+    if summary["episodes"] <= FEW:
+        for episode in load(folder / EPISODES):
+            if episode.answer is not None:
+                typer.echo(make_printable(f"answer to {episode.task.id}: {write_readable(episode.answer)}"))
     if summary["faults"]:
         typer.echo(f"to play the {summary['faults']} failed episodes again: --out {folder} --retry-failed")
     typer.echo(f"figures: {folder / 'summary.json'}")

@@ -5,6 +5,8 @@ environment plays thousands of episodes at once. One step is one reply of the mo
 exception: it becomes an observation or a named end.
 """
 
+import asyncio
+import logging
 from collections.abc import Mapping, Sequence
 from functools import lru_cache, partial
 from typing import Any, Literal, TypeVar
@@ -15,7 +17,9 @@ from ..errors import BadRow, ConfigError, describe_unknown
 from ..images.coordinates import describe_unit
 from ..images.shown import ShownView
 from ..images.task_images import list_names, name_image
+from ..network import background
 from ..network.data_policy import RESTRICTED, check_may_leave, keep_on_this_machine
+from ..network.errors import AddressError
 from ..records import Episode, EpisodeTokens, Message, Reply, RunConfig, Scores, Task, Turn
 from ..rewards import to_combined
 from ..rewards.fields import read_confidence
@@ -40,6 +44,7 @@ from .prompts.answer_format import AnswerFormat
 from .prompts.templates import Prompts
 from .tasks import OverviewCache
 
+log = logging.getLogger("viewbox.envs")
 HOOKS: tuple[Literal["prepare"], Literal["release"]] = ("prepare", "release")
 Env = TypeVar("Env", bound="BaseMultiTurnEnv")
 
@@ -66,12 +71,23 @@ class BaseMultiTurnEnv(AuthoredEnv):
         except ConfigError as error:
             raise ConfigError(f"{self.name}: this environment has no demonstrations: {error}") from error
 
+    def play_unanswered(self) -> "BaseMultiTurnEnv":
+        """Return the environment in which a row of data without a right answer is a task, too, which has no score."""
+        return self
+
     def check_may_train(self) -> None:
         """Raise `ConfigError` if no policy may be trained here; its key is that of the setting that forbids it."""
+        self._check_specialists("why_not_in_training")
+
+    def check_may_ask(self) -> None:
+        """Raise `ConfigError` if nobody may ask something of their own here, as of an invented literature."""
+        self._check_specialists("why_not_for_a_person")
+
+    def _check_specialists(self, reason: str) -> None:
         for name, specialist in self.specialists.items():
-            if specialist.why_not_in_training is not None:
+            if (problem := getattr(specialist, reason)) is not None:
                 key = f"specialists.{name}"
-                raise ConfigError(f"{key}: {specialist.why_not_in_training}", key=key)
+                raise ConfigError(f"{key}: {problem}", key=key)
 
     def prepare(self) -> None:
         """Load the models of the tools and connect to their servers; what is ready already costs nothing.
@@ -85,6 +101,15 @@ class BaseMultiTurnEnv(AuthoredEnv):
         with keep_on_this_machine(self):
             for prepare in self._hooks["prepare"]:
                 prepare()
+
+    def prepare_to_serve(self) -> None:
+        """`prepare`; where faults are told, a server that cannot be reached is one when it is called."""
+        try:
+            self.prepare()
+        except ConfigError as error:
+            if self.on_tool_fault == "end" or not isinstance(error.__cause__, AddressError | TimeoutError):
+                raise
+            log.warning("%s: %s", self.name, error)
 
     def release(self) -> None:
         """Give back what the tools hold and the next episode can take again, such as memory on the GPU.
@@ -139,7 +164,13 @@ class BaseMultiTurnEnv(AuthoredEnv):
             tool_schemas=self.toolbox.build_schemas(offered),
             images=self._overviews.open_images(task) or (),
             views=list(overview.views),
+            tells_faults=self.on_tool_fault == "tell",
         )
+
+    @property
+    def answer_schema(self) -> Mapping[str, Any] | None:
+        """The JSON Schema of an answer as the model writes it; None if it is text, or names an image of several."""
+        return None if "image" in self.place else self.answer_format.schema
 
     async def step(self, state: EpisodeState, reply: Reply | str) -> StepResult:
         """Answer one reply; the reply and the environment's messages are appended to `state.messages`."""
@@ -152,11 +183,19 @@ class BaseMultiTurnEnv(AuthoredEnv):
         *,
         tokens: EpisodeTokens | None = None,
         info: Mapping[str, Any] | None = None,
+        scored: bool = True,
     ) -> Episode:
-        """Return the scored record of a play; a play that has not ended is recorded as `cancelled`."""
+        """Return the scored record of a play; a play that has not ended is recorded as `cancelled`.
+
+        A person's own question is not `scored`: no reward is asked.
+        """
         end_reason = state.end_reason or state.end("cancelled").end_reason
         assert end_reason is not None
-        info = {"malformed": state.malformed, **({"error": state.error} if state.error else {}), **(info or {})}
+        info = {
+            "malformed": state.malformed_before + state.malformed,
+            **({"error": state.error} if state.error else {}),
+            **(info or {}),
+        }
         counts = info.get("usage", {}).values()  # of an endpoint: prompt and completion tokens
         record = Episode(
             task=state.task,
@@ -174,7 +213,7 @@ class BaseMultiTurnEnv(AuthoredEnv):
             tokens=tokens,
             confidence=read_confidence((state.answer or {}).get("confidence"), 1.0),
         )
-        return replace(record, scores=self.score(record))
+        return replace(record, scores=self.score(record)) if scored else record
 
     def _describe_for_viewers(self) -> dict[str, Any]:
         """Return the answer's fields that name the place of a box; how many images the model saw at a time, if not
@@ -196,23 +235,44 @@ class BaseMultiTurnEnv(AuthoredEnv):
             scores: Scores = env.reward.score_episode(episode)
         return scores
 
-    async def play_async(self, task: Task, policy: loop.Policy, *, seed: int = 0) -> Episode:
-        """Play one episode. `policy` is a function, or a coroutine function, of the messages."""
+    async def play_async(
+        self, task: Task, policy: loop.Policy, *, seed: int = 0, on_question: loop.OnQuestion | None = None
+    ) -> Episode:
+        """Play one episode.
+
+        Args:
+            task: perhaps one of your own, without a reference: then it has no score.
+            policy: a function, or a coroutine function, of the messages.
+            seed: of the episode.
+            on_question: takes what the model asks back and returns the answer, or None to leave it at that; may be a
+                coroutine function. By default the user that the environment simulates answers.
+        """
         env = self.for_task(task)
         with keep_on_this_machine(env):
             if type(env).prepare is not BaseMultiTurnEnv.prepare or env._hooks["prepare"]:
-                await concurrency.run_in_thread(env.prepare)
+                await concurrency.run_in_thread(env.prepare_to_serve)
             state = env.reset(task, seed=seed)
+            state.tells_faults, state.has_person = env.on_tool_fault != "end", on_question is not None
 
             async def get_reply() -> Reply:
                 return await loop.ask_policy(policy, apply_history(env, state.messages))
 
             await loop.play_to_end(state, get_reply, partial(env.step, state))
+            while on_question and (said := await loop.hear(env, state, on_question)):
+                loop.go_on(env, state, said, is_reply=True)
+                await loop.play_to_end(state, get_reply, partial(env.step, state))
             return await build_episode_async(env, state)
 
-    def play(self, task: Task, policy: loop.Policy, *, seed: int = 0) -> Episode:
+    def play(
+        self, task: Task, policy: loop.Policy, *, seed: int = 0, on_question: loop.OnQuestion | None = None
+    ) -> Episode:
         """`play_async` without an event loop of one's own, as in scripts and notebooks."""
-        return concurrency.run(self.play_async(task, policy, seed=seed))
+        work = self.play_async(task, policy, seed=seed, on_question=on_question)
+        try:
+            asyncio.get_running_loop()  # that of a notebook
+        except RuntimeError:
+            return concurrency.run(work)
+        return background.run(work, "viewbox-play")
 
     # ------------------------------------------------------------------ answers
     def read_answer(self, text: str, task: Task) -> dict[str, Any] | None:
@@ -359,10 +419,11 @@ async def build_episode_async(
     *,
     tokens: EpisodeTokens | None = None,
     info: Mapping[str, object] | None = None,
+    scored: bool = True,
 ) -> Episode:
     """`env.build_episode` on an event loop: in a thread if the reward waits for a service, such as a judge."""
-    build = partial(env.build_episode, state, run_config, tokens=tokens, info=info)
-    return await concurrency.run_in_thread(build) if env.reward.is_blocking else build()
+    build = partial(env.build_episode, state, run_config, tokens=tokens, info=info, scored=scored)
+    return await concurrency.run_in_thread(build) if scored and env.reward.is_blocking else build()
 
 
 # ---------------------------------------------------------------------- what is offered and shown of a task

@@ -72,8 +72,13 @@ class EpisodeState:
     images: TaskImages | tuple[()] = ()
     views: list[View] = field(default_factory=list)
     calls: Counter[str] = field(default_factory=Counter)  # of each tool that ran, failed ones included
+    faults: Counter[str] = field(default_factory=Counter)  # of each tool, where they are told
+    tells_faults: bool = False  # whether the model reads that a tool failed; else the episode ends
+    has_person: bool = False  # a person answers the model's questions, and no user that the environment simulates
     turn: int = 0
     malformed: int = 0
+    malformed_before: int = 0  # before a person went on
+    first_turn: int = 0  # of those that count, since a person went on
     malformed_in_a_row: int = 0
     refused: int = 0  # replies with calls of which none ran, though one could be read
     tool_calls: int = 0
@@ -175,6 +180,19 @@ class AuthoredEnv(ViewSettings, LoopSettings):
         """The tasks to solve."""
         return ()
 
+    def make_task(self, question: str, images: Any = (), **prompt: object) -> Task:
+        """Return the task of a person's own question and images, which has no right answer."""
+        return Task(images=images, prompt={"question": question, **prompt})
+
+    def read_prompt(self, task: Task, name: str, what: str) -> Any:
+        """Return a field of a task's prompt, which the environment needs; raise `ConfigError` that says for what."""
+        if name in task.prompt:
+            return task.prompt[name]
+        given = ", ".join(map(str, task.prompt)) or "nothing"
+        raise ConfigError(
+            f"{self.name}: task {task.id}: prompt.{name} is missing, {what}; given: {given}", key="prompt"
+        )
+
     def default_reward(self) -> object:
         """Return the reward used if a run names none."""
         raise ConfigError(f"{self.name}: this environment has no default reward; set reward=…")
@@ -215,6 +233,10 @@ class AuthoredEnv(ViewSettings, LoopSettings):
 
         It may be a coroutine function, as when the user is another model. It is not called on the last turn.
         """
+        return None
+
+    def find_question(self, answer: Mapping[str, Any]) -> str | None:
+        """Return what an answer asks its user instead of answering; None if it answers."""
         return None
 
     def oracle(self, task: Task) -> Sequence[str]:

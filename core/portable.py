@@ -9,6 +9,7 @@ from ..errors import ConfigError
 
 # `/data/x`, `~/x`, `$DATA/x`, `C:\x`, `\\server\x`, `file:///x`; not `/no_think`, which is a word to a model
 _ABSOLUTE = re.compile(r"(?:file:|~[\w.-]*[/\\]|\$\{?\w+\}?[/\\]|[a-z]:[/\\]|\\\\[^\\\s]|/[^/\s]+/)", re.IGNORECASE)
+_PATH_INSIDE = re.compile(r"(?<![\w.:/-])(?:[A-Za-z]:|~)?(?:[/\\][\w.@+-]*\w){2,}")  # two names at least
 
 
 def check_portable(value: object, key: str) -> None:
@@ -47,6 +48,15 @@ def hide_paths(value: object) -> Any:
     if isinstance(value, str) and names_local_path(value):
         return "…/" + re.split(r"[/\\]", value.rstrip("/\\"))[-1]
     return value
+
+
+def hide_paths_in(text: str) -> str:
+    """Return a sentence, of each path in it only the last part.
+
+    >>> hide_paths_in("cannot open /data/me/model.bin: [Errno 2]"), hide_paths_in("24 km/h and n/a")
+    ('cannot open …/model.bin: [Errno 2]', '24 km/h and n/a')
+    """
+    return _PATH_INSIDE.sub(lambda found: "…/" + re.split(r"[/\\]", found[0])[-1], text)
 
 
 def names_local_path(text: str) -> bool:

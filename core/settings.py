@@ -82,6 +82,15 @@ class LoopSettings:
         int, Field(16, ge=1, description="calls of one reply that are run; further calls get an error as their result")
     ]
     tool_timeout: Annotated[float | None, Field(60.0, gt=0, description="seconds after which a tool call is abandoned")]
+    on_tool_fault: Annotated[
+        Literal["end", "tell"] | None,
+        Field(
+            None,
+            description="end: a tool that raises, hangs or cannot be reached ends the episode as `error`; tell: the "
+            "model reads what failed, and after three faults the tool is withdrawn. Default: tell in `viewbox ask`, "
+            "`viewbox rollout` and `env.play`; end elsewhere, where something learns or is measured",
+        ),
+    ]
     max_tool_chars: Annotated[int, Field(8000, ge=100, description="characters of a tool's text that the model reads")]
     boundary: Annotated[
         bool, Field(True, description="wrap each tool's text in marks with a random code: it is data, not instructions")

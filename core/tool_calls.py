@@ -29,11 +29,13 @@ from ..utils.terminal import make_line
 from .contract import AuthoredEnv, EpisodeState
 from .parsing.objects import ParsedCall
 from .places import show_whole
+from .portable import hide_paths_in
 
 log = logging.getLogger("viewbox.envs")
 
 MAX_FOUND = 64  # images that tools found, in an episode; later ones are shown but cannot be opened
 MAX_REASON = 500  # characters kept of a tool's exception
+MAX_FAULTS = 3  # of a tool that are told before it is withdrawn
 
 
 @dataclass
@@ -77,6 +79,8 @@ async def run_calls(env: AuthoredEnv, state: EpisodeState, calls: Sequence[Parse
             waiting = []
         await _run_admitted(env, state, admitted, views_before)
         state.calls.subtract(one.name for one in admitted if one.result is None or not one.result.was_run)
+        if state.tells_faults:
+            _tell_faults(state, admitted)
     finished = []
     for one in all_calls:
         assert one.result is not None
@@ -145,12 +149,33 @@ async def _run_tool(
     return result
 
 
+def _tell_faults(state: EpisodeState, admitted: Sequence[_Call]) -> None:
+    """Count the faults, which cost no quota; the third of a tool says that it is withdrawn."""
+    for one in admitted:
+        if one.result is None or not one.result.is_fault:
+            continue
+        state.calls[one.name] -= 1
+        state.faults[one.name] += 1
+        words = hide_paths_in(one.result.error or "")
+        if state.faults[one.name] == MAX_FAULTS:
+            words = f"{words.rstrip('.')}. {_describe_withdrawn(state, one.name)}"
+        one.result = replace(one.result, error=words, raised=hide_paths_in(one.result.raised))
+
+
+def _describe_withdrawn(state: EpisodeState, name: str) -> str:
+    left = [tool for tool in state.tools if state.faults[tool] < MAX_FAULTS]
+    advice = f"You can still call: {', '.join(left)}." if left else "Answer without tools, or say that you cannot."
+    return f"{name} has failed {MAX_FAULTS} times and is withdrawn. {advice}"
+
+
 def _find_problem(env: AuthoredEnv, state: EpisodeState, one: _Call) -> str | None:
     """Return why a call cannot be run, whatever was called before, in words; None if it can."""
     if one.parsed.error is not None:
         return one.parsed.error
     if one.place >= env.max_calls_per_turn:
         return f"Not run: at most {tools.format_calls(env.max_calls_per_turn)} per reply."
+    if state.faults[one.name] >= MAX_FAULTS:
+        return _describe_withdrawn(state, one.name)
     return None if one.name in state.tools else describe_unknown("tool", one.name, state.tools, show_json)
 
 

@@ -19,6 +19,7 @@ those that say from where they come. Boxes are (x1, y1, x2, y2) in fractions of 
 line says otherwise. [authoring.md](authoring.md) shows an environment from beginning to end."""
 
 SECTIONS: dict[str, tuple[str, ...]] = {
+    "Asking": ("ask", "ask_async", "open_session", "viewbox.rollouts.ask:Session", "Answer", "connect", "load_model"),
     "Environments": (
         "make", "BaseMultiTurnEnv", "viewbox.core.contract:AuthoredEnv", "StepResult", "viewbox.envs.data.env:DataEnv",
     ),

@@ -73,6 +73,8 @@ class Conversation:
     prompts: Prompts = field(default_factory=Prompts)  # the environment's texts, for the tools section of the prompt
     history: Callable[[Sequence[Message]], list[Message]] = list  # selects what the model sees of the messages
     drops_images: bool = False  # whether `history` leaves images out; token generators refuse this
+    answer_schema: Mapping[str, Any] | None = None  # of the answer, for servers that can hold a reply to it
+    beside: list[Mapping[str, Any]] = field(default_factory=list)  # what a server sent beside each of its replies
 
     @property
     def visible_messages(self) -> list[Message]:
@@ -97,6 +99,7 @@ class Generator(Protocol):
     """
 
     run_config: RunConfig
+    env_settings: Mapping[str, Any] = {}  # of an environment, that follow from the model
 
     async def reply(self, conversation: Conversation) -> Reply:
         """Return the next assistant message, after the environment's messages were appended. An exception ends this

@@ -13,13 +13,17 @@ import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+
+from pydantic import BaseModel, ValidationError
 
 from ..configs.sections import DEFAULT_ENGINE, ModelSection, RolloutSection
+from ..configs.validation import describe_errors
 from ..core.base import BaseMultiTurnEnv
 from ..errors import ConfigError
 from ..network.data_policy import check_may_leave
 from ..network.hosts import read_api_key
+from ..rewards import FormatReward
 from .generator import Generator
 from .model_profiles import find_model_defaults
 from .openai.client import EndpointSettings, OpenAIGenerator, build_completions_url
@@ -29,6 +33,7 @@ if TYPE_CHECKING:
     from .vllm.process import ServerProcess
 
 TIMEOUT = 600.0  # default seconds of an episode against a server
+S = TypeVar("S", ModelSection, EndpointSettings)
 CONCURRENCY = 16  # default episodes at once against an endpoint; a local model has `rollout.slots`
 
 
@@ -99,6 +104,9 @@ def open_chat_model(
             tool_images=tool_images,
             token_check=check,
             extra=requests.extra,
+            response_format=requests.response_format,
+            send_back=requests.send_back,
+            **requests.limits,
         )
         concurrency = rollout.slots if "slots" in rollout.model_fields_set else CONCURRENCY
         return Player(build_generator, concurrency, rollout.timeout or TIMEOUT)
@@ -152,3 +160,60 @@ def open_token_model(section: ModelSection, rollout: RolloutSection) -> Model:
         return Player(build_generator, rollout.slots, rollout.timeout, threads=threads)
 
     return Model(loading.get_view_settings(config, processor), open_player)
+
+
+# ---------------------------------------------------------------------- for one's own tasks
+class _AnyTask(BaseMultiTurnEnv):
+    """Stands for the environments that a model will play, of which nothing is known yet."""
+
+    name, answer = "any", None
+
+
+def connect(endpoint: str, *, model: str, **settings: Any) -> Generator:
+    """Return a model at an OpenAI-compatible server. Its `env_settings` are those of an environment that follow from
+    the model: how it writes calls and coordinates.
+
+    Args:
+        endpoint: its URL, such as http://127.0.0.1:8000/v1.
+        model: its name there.
+        settings: of the sections `endpoint` and `rollout` of a config, such as api_key_env and temperature.
+
+    >>> connect("http://127.0.0.1:8000", model="qwen3-vl-8b").env_settings["coordinates"]
+    'per_mille'
+    """
+    requests, rollout = _read_settings(EndpointSettings, settings)
+    check_for_endpoint(rollout)
+    return _start(open_chat_model(ModelSection(name=model), rollout, endpoint, requests))
+
+
+def load_model(name: str, **settings: Any) -> Generator:
+    """Return a model of this machine, with `env_settings` as `connect`: also the grid of its pictures.
+
+    Args:
+        name: a folder, a hub name, or `package:tiny_chest` for one that is shipped.
+        settings: of the sections `model` and `rollout` of a config, such as max_pixels and temperature.
+
+    Raises:
+        ConfigError, ModelError: it cannot be loaded, or what it needs is not installed.
+    """
+    section, rollout = _read_settings(ModelSection, {"slots": 1, **settings, "name": name})
+    return _start(open_token_model(section, rollout))
+
+
+def _read_settings(section: type[S], settings: Mapping[str, Any]) -> tuple[S, RolloutSection]:
+    own = {name: value for name, value in settings.items() if name in section.model_fields}
+    others = {name: value for name, value in settings.items() if name not in own}
+    kind: type[BaseModel] = section
+    values = own
+    try:
+        read = section.model_validate(own)
+        kind, values = RolloutSection.find_class(others), others
+        return read, RolloutSection.read(others)
+    except ValidationError as error:
+        raise ConfigError(str(describe_errors(error, kind, values)[0])) from None
+
+
+def _start(model: Model) -> Generator:
+    generator = model.open_player(_AnyTask(reward=FormatReward())).build_generator()
+    generator.env_settings = model.env_settings
+    return generator

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import Annotated, Any, ClassVar
 
+from msgspec.structs import replace
 from pydantic import Field
 
 from ..records import Task
@@ -51,16 +52,17 @@ class VQA(DataEnv):
     ] = 0.0
 
     def read_row(self, row: MappedRow) -> Task:
-        task = super().read_row(row)
-        prompt, reference = dict(task.prompt), dict(task.reference)
+        task = _strip_choices(row, super().read_row(row))
+        reference, choices = dict(task.reference), task.prompt.get("choices") or ()
         answers = reference["answer"]
-        choices = read_choices(row, "choices", prompt["choices"]) if prompt.get("choices") else []
         reference["kind"] = read_kind(row, "kind", reference.get("kind"), answers, choices)
         if choices:
             answers = accept_choices(row, "answer", answers, choices)
-            prompt["choices"] = choices
         reference["answer"] = answers if len(answers) > 1 else answers[0]
-        return Task("", prompt=prompt, reference=reference, metadata=task.metadata)
+        return replace(task, reference=reference)
+
+    def read_question(self, row: MappedRow) -> Task:
+        return _strip_choices(row, super().read_question(row))
 
     def default_reward(self) -> CombinedReward:
         return CombinedReward({"answer": (ShortAnswerReward(tolerance=self.tolerance), 1.0)})
@@ -78,12 +80,12 @@ class VQA(DataEnv):
         }
 
     def system_prompt(self, task: Task) -> str:
-        if not self.has_images:
+        if not self.shows_images(task):
             return "Answer the question."
         return "Answer the question about the image. Look closely with the tools before you answer."
 
     def user_message(self, task: Task) -> str:
-        question, choices = str(task.prompt["question"]), task.prompt.get("choices")
+        question, choices = str(self.read_prompt(task, "question", "what is asked")), task.prompt.get("choices")
         if choices:
             return f"{question}\n{write_choices(choices)}\nAnswer with one of these choices."
         return f"{question}\nAnswer in as few words as possible; with yes or no if the question asks for it."
@@ -108,6 +110,11 @@ def read_kind(row: MappedRow, name: str, value: str | None, answers: Sequence[ob
         if (kind := _SPELLINGS.get(word, word)) in KINDS:
             return kind
     raise row.refuse(name, value, "closed, open or choice")
+
+
+def _strip_choices(row: MappedRow, task: Task) -> Task:
+    choices = task.prompt.get("choices")
+    return replace(task, prompt={**task.prompt, "choices": read_choices(row, "choices", choices)}) if choices else task
 
 
 def read_choices(row: MappedRow, name: str, value: Sequence[object]) -> list[str]:

@@ -3,6 +3,7 @@
 import base64
 import hashlib
 import io
+from dataclasses import fields
 from threading import Lock
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 from weakref import WeakValueDictionary
@@ -16,9 +17,13 @@ from ..errors import ImageError
 from ..utils.frozen import PlainRecord
 
 if TYPE_CHECKING:
-    Pixels = np.ndarray | Image.Image
+    from .source import Source
+
+    Pixels = np.ndarray | Image.Image | Source
 else:
     Pixels = Any  # a line of JSON never holds them
+
+NATIVE = "native"  # the mode of what is more than a picture of 8 bits: deep values, a unit, a spacing, a stack
 
 
 _STRIP = 2**22  # pixels that are hashed at a time
@@ -28,11 +33,12 @@ class ImageRef(PlainRecord, frozen=True):
     """A picture named by the hash of its decoded pixels, which are in memory, in a store's folder, or at `uri`.
 
     Args:
-        hash: SHA-256 of mode, size and raw bytes: the same pixels have one name, whatever file they came from.
+        hash: SHA-256 of mode, size and raw bytes: the same pixels have one name, whatever file they came from. Of a
+            `Source` that is more than its pixels: of all that it holds (`files/native.py`).
         width, height: in pixels.
-        mode: Pillow's, such as "L" or "RGB".
+        mode: Pillow's, such as "L" or "RGB"; "native" for such a source.
         uri: a path, if the pixels can be read from there.
-        pixels: in memory only, never stored: a uint8 array, or a Pillow image after `open`.
+        pixels: in memory only, never stored: a uint8 array, a Pillow image after `open`, or the source.
         folder: of a store that may be somebody else's: `uri` must then lie in it, and its pixels must match `hash`.
 
     >>> ref = ImageRef.of(Image.new("L", (4, 2), 7))
@@ -51,8 +57,10 @@ class ImageRef(PlainRecord, frozen=True):
     _beside: ClassVar = frozenset({"pixels", "folder"})
 
     @classmethod
-    def of(cls, image: Image.Image | np.ndarray, *, uri: str | None = None) -> "ImageRef":
-        """Return the reference of an image in memory: Pillow, or an array of shape (height, width[, channels])."""
+    def of(cls, image: "Image.Image | np.ndarray | Source", *, uri: str | None = None) -> "ImageRef":
+        """Return the reference of an image in memory: Pillow, an array (height, width[, channels]) or a source."""
+        if not isinstance(image, np.ndarray | Image.Image):
+            return cls._from_source(image, uri)
         if isinstance(image, np.ndarray) and image.dtype == np.uint8 and image.shape[2:] in ((), (3,)):
             return cls._from_array(image, uri)
         picture = image if isinstance(image, Image.Image) else Image.fromarray(np.ascontiguousarray(image))
@@ -82,13 +90,42 @@ class ImageRef(PlainRecord, frozen=True):
                 there = _IN_MEMORY[key] = cls(key[0], width, height, mode, uri, kept)
         return there
 
+    @classmethod
+    def _from_source(cls, source: "Source", uri: str | None) -> "ImageRef":
+        """Return the reference of a source: that of its pixels, if it is nothing but pixels as they are shown."""
+        others = ((getattr(source, one.name), one.default) for one in fields(source) if one.name != "pixels")
+        if source.pixels.dtype == np.uint8 and all(value == default for value, default in others):
+            return cls._from_array(source.pixels, uri)
+        from .files.native import compute_hash
+
+        return cls(compute_hash(source), *source.size, NATIVE, uri, source)
+
+    def load(self) -> "Source":
+        """Return the native pixels, with all that is known of them; raise `ImageError` as `open` does."""
+        from .source import Source
+
+        if isinstance(self.pixels, Source):
+            return self.pixels
+        if self.mode != NATIVE:
+            return Source.of(self.open())
+        if self.uri is None:
+            raise ImageError(f"image {self.hash[:12]} has neither pixels nor a path")
+        from .files.native import read_native
+
+        return read_native(self.uri, self.folder, self.hash)
+
     def open(self) -> Image.Image:
-        """Return the picture; raise `ImageError` if its pixels are neither in memory nor readable at `uri`."""
-        pixels = self.pixels
+        """Return the picture; raise `ImageError` if its pixels are neither in memory nor readable at `uri`.
+
+        Of a source it is what is shown: 8 bits, of a stack the slice at which it was opened.
+        """
+        if self.mode == NATIVE:
+            return Image.fromarray(self.load().render())
+        pixels: Any = self.pixels
         if isinstance(pixels, np.ndarray):
             pixels = Image.fromarray(pixels)
             force_setattr(self, "pixels", pixels)
-        if pixels is not None:
+        if isinstance(pixels, Image.Image):
             return pixels
         if self.uri is None:
             raise ImageError(f"image {self.hash[:12]} has neither pixels nor a path")
@@ -117,7 +154,7 @@ class ImageRef(PlainRecord, frozen=True):
 
     def to_png(self) -> bytes:
         """Return the pixels as a PNG file (lossless)."""
-        picture = self.open() if self.pixels is None else self.pixels
+        picture: Any = self.open() if self.pixels is None or self.mode == NATIVE else self.pixels
         if isinstance(picture, np.ndarray) or picture.mode in ("L", "RGB"):
             return _encode_png(np.asarray(picture))
         buffer = io.BytesIO()

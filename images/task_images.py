@@ -1,7 +1,8 @@
 """The images of one task, and their names."""
 
+import os
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property
 from typing import overload
 from weakref import WeakValueDictionary
@@ -11,7 +12,7 @@ from PIL import Image
 
 from ..errors import ArgumentError, show_json
 from .files import open_image
-from .ref import ImageRef
+from .ref import NATIVE, ImageRef
 from .source import Source
 
 TaskImage = ImageRef | Image.Image | np.ndarray | Source  # what `BaseMultiTurnEnv.images` may return
@@ -99,6 +100,31 @@ class TaskImages(Sequence[Source]):
         return self.opened[place]
 
 
+def to_references(images: object) -> tuple[ImageRef, ...]:
+    """Return what a task holds of images that may be given in any form; files are opened, once.
+
+    >>> [ref.mode for ref in to_references(np.zeros((2, 2), np.uint16))]
+    ['native']
+    """
+    alone = isinstance(images, str | bytes | os.PathLike | ImageRef | Image.Image | np.ndarray | Source)
+    if not alone and (isinstance(images, Mapping) or not isinstance(images, Iterable)):
+        raise TypeError(f"images is {type(images).__name__}; allowed: {_FORMS}, or several of them")
+    return tuple(map(_to_reference, [images] if alone else images))  # type: ignore[call-overload]
+
+
+_FORMS = "a path, the bytes of a file, a Pillow image, an array, an ImageRef, or what viewbox.open_image returns"
+
+
+def _to_reference(image: object) -> ImageRef:
+    if isinstance(image, ImageRef):
+        return image
+    if isinstance(image, str | bytes | os.PathLike):
+        return ImageRef.of(open_image(image))
+    if not isinstance(image, Image.Image | np.ndarray | Source):
+        raise TypeError(f"an image is {type(image).__name__}; allowed: {_FORMS}")
+    return ImageRef.of(Source.of(image))
+
+
 def find_number(images: Sequence[Source], source: Source) -> int | None:
     """Return the number of the image that a source is, or a slice of, among those that are open; None if it is none of
     them."""
@@ -120,6 +146,6 @@ def open_source(image: TaskImage) -> Source:
     if source is None:
         in_memory = image.pixels is not None or image.uri is None or image.folder is not None
         # A file may have deeper pixels than a Pillow image.
-        source = Source.of(image.open()) if in_memory else open_image(str(image.uri))
+        source = image.load() if in_memory or image.mode == NATIVE else open_image(str(image.uri))
         source = _OPEN.setdefault(key, source)
     return source

@@ -8,6 +8,7 @@ the program. A forked child gets its own.
 import asyncio
 import os
 from collections.abc import Coroutine
+from contextlib import suppress
 from threading import Lock, Thread
 from typing import Any, TypeVar
 
@@ -39,8 +40,14 @@ def get_loop(name: str = SHARED) -> asyncio.AbstractEventLoop:
     with _lock:
         if name not in _loops:
             _loops[name] = asyncio.new_event_loop()
-            Thread(target=_loops[name].run_forever, daemon=True, name=name).start()
+            Thread(target=_run_for_ever, args=(_loops[name],), daemon=True, name=name).start()
         return _loops[name]
+
+
+def _run_for_ever(loop: asyncio.AbstractEventLoop) -> None:
+    while True:
+        with suppress(BaseException):  # what an author's code raised to end the process: it has its own future
+            loop.run_forever()
 
 
 def _reset_in_child() -> None:

@@ -76,6 +76,13 @@ class CombinedReward:
         return is_blocking(self)
 
     @cached_property
+    def _compares(self) -> bool:
+        """Whether a component compares a field of the answer with the reference: then a task that has none, such as a
+        person's own, has no score."""
+        rewards = [component.reward for component in self.components.values()]
+        return any(one._compares if isinstance(one, CombinedReward) else hasattr(one, "field") for one in rewards)
+
+    @cached_property
     def _logged(self) -> set[str]:
         return set()
 
@@ -111,6 +118,8 @@ class CombinedReward:
 
     def _score(self, answer: Answer, reference: Reference, episode: Episode | None, faults: dict[str, str]) -> Scored:
         """Return what `score` returns; the components that fail are entered in `faults`."""
+        if not reference and self._compares:
+            return None, dict.fromkeys(list_component_names(self))
         inside: dict[str, dict[str, float | None]] = {}  # of each nested component, the scores of its own
         scores: dict[str, float | None] = {}
         total = weights = 0.0

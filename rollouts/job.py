@@ -15,12 +15,12 @@ import re
 import time
 from collections import Counter
 from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import ValidationError
 
@@ -50,7 +50,11 @@ from .store.lines import MAX_COUNT
 from .store.reader import load
 from .store.writer import EpisodeWriter
 
-SECTIONS = ("model", "env", "reward", "rollout")  # of a config; an override may also be of `endpoint`
+MANY = 100  # tasks that are played without being asked for by number
+SECTIONS = ("model", "env", "reward", "rollout", "endpoint")  # of a config
+# score: every task has a right answer, and a fault of a tool leaves the figures; play: rows without one are tasks, too,
+# and the model reads what failed; ask: so, and the tasks come later.
+Purpose = Literal["score", "play", "ask"]
 
 
 @dataclass(frozen=True)
@@ -85,19 +89,22 @@ def build_job(
     config: str | None = None,
     held_out: bool | None = False,
     overrides: Sequence[str] = (),
-    tasks: int = 100,
+    tasks: int | None = None,
     group: int = 1,
     seed: int = 0,
     check_tokens: bool = False,
+    purpose: Purpose = "score",
 ) -> RolloutJob:
     """Build a job; nothing is played yet. The arguments are the options of `viewbox rollout`.
 
-    `held_out` None applies `env.eval` of the config if it has any; `overrides` are `section.key=value`, applied last.
+    `held_out` None applies `env.eval` of the config if it has any; `overrides` are `section.key=value`, applied last;
+    `tasks` None plays what there is, of more than 100 the first 100.
     """
     for name, number in (("tasks", tasks), ("group", group)):
-        if number < 1:
+        if number is not None and number < 1:
             raise ConfigError(f"--{name} = {number}; allowed: at least 1", key=name)
     read, requests = read_config(config, env=env, model=model, held_out=held_out, overrides=overrides)
+    endpoint = requests.url if endpoint is None else endpoint
     if endpoint is None:
         if check_tokens:
             raise ConfigError(
@@ -109,15 +116,17 @@ def build_job(
         opened = open_chat_model(read.model, read.rollout, endpoint, requests, check_tokens=check_tokens)
         with configs.locate_errors(read):
             check_for_endpoint(read.rollout)
-    full, built = _build_env(read, opened.env_settings)
-    selected = _select_tasks(built, tasks)
-    with configs.locate_errors(read) if endpoint is None else nullcontext():
-        player = opened.open_player(built)
-    data = fingerprint_data(built)
+    full, built = _build_env(read, opened.env_settings, purpose)
+    player = None if endpoint is None else opened.open_player(built)  # what may not be sent is refused first
+    selected = () if purpose == "ask" else _select_tasks(built, tasks)
+    if player is None:
+        with configs.locate_errors(read):
+            player = opened.open_player(built)
+    data = {} if purpose == "ask" else fingerprint_data(built)
     record = {
         **({"data": data} if data else {}),
         "endpoint": None if endpoint is None else build_completions_url(endpoint),
-        "tasks": tasks,
+        "tasks": len(selected),
         "group": group,
         "seed": seed,
         **requests.model_dump(include={"tool_images", "native_tools", "extra"}),
@@ -172,7 +181,7 @@ def read_config(
             kept.pop(found, None)
         raw["model"] = {**kept, "name": model}
     configs.apply_overrides(document, overrides)
-    _check_sections(document, (*SECTIONS, "endpoint"))
+    _check_sections(document, SECTIONS)
     for part in ("env", "model"):
         values = raw.get(part) or {}
         if isinstance(values, Mapping) and not values.get("name"):
@@ -184,8 +193,6 @@ def read_config(
 def _check_sections(document: Document, allowed: Sequence[str]) -> None:
     for unknown in document.values.keys() - set(allowed):
         way = "a setting of the environment is written env.KEY=VALUE"
-        if unknown == "endpoint":
-            way = "give --endpoint URL, and its other settings on the command line: endpoint.KEY=VALUE"
         place = document.find_place(str(unknown))
         raise ConfigError(f"{place}: {describe_unknown('section', str(unknown), allowed)}; {way}")
 
@@ -199,20 +206,22 @@ def _parse_endpoint_settings(values: Any, document: Document) -> EndpointSetting
         raise ConfigError(f"{document.find_place(problem.key)}: {problem}", key=problem.key) from error
 
 
-def _build_env(config: Config, defaults: Mapping[str, Any]) -> tuple[Config, BaseMultiTurnEnv]:
+def _build_env(config: Config, defaults: Mapping[str, Any], purpose: Purpose) -> tuple[Config, BaseMultiTurnEnv]:
     """Return the config with every setting of the environment, and the environment."""
     section = EnvSection.model_validate({"name": config.env.name, **defaults, **config.env.settings})
     config = config.model_copy(update={"env": section})
     with configs.locate_errors(config):
-        env = build_envs(config, {})[0]
-        prepare_env(env)
-        return config, env
+        env = build_envs(config, {} if purpose == "score" else {"on_tool_fault": "tell"})[0]
+        if purpose != "ask":  # a session prepares it
+            prepare_env(env)
+        return config, env.play_unanswered() if purpose == "play" else env
 
 
-def _select_tasks(env: BaseMultiTurnEnv, count: int) -> Sequence[Task]:
+def _select_tasks(env: BaseMultiTurnEnv, count: int | None) -> Sequence[Task]:
     if not hasattr(env.tasks, "__len__"):  # a stream of tasks
-        return list(islice(env.tasks, count))
+        return list(islice(env.tasks, count or MANY))
     tasks = to_sequence(env.tasks, env.name)
+    count = min(len(tasks), MANY) if count is None else count
     if count > len(tasks):
         raise ConfigError(f"--tasks = {count}; {env.name} has {len(tasks)} tasks", key="tasks")
     return tasks[:count]
@@ -260,11 +269,15 @@ class RolloutSession:
     def write_summary(self) -> dict[str, Any]:
         """Write summary.json, the figures of all stored episodes; returns its content."""
         episodes = list(self.load_saved())
+        unanswered = sum(
+            not one.task.reference and (one.scores is None or one.scores.total is None) for one in episodes
+        )
         usage = [use for episode in episodes if isinstance(use := episode.info.get("usage"), Mapping)]
         summary = {
             "environment": self.job.env.name,
             "model": self.job.config.model.name,
             "episodes": len(episodes),
+            **({"unanswered": unanswered} if unanswered else {}),
             "average": RULE,
             "faults": sum(episode.is_fault for episode in episodes),
             "metrics": drop_undefined(compute_environment_metrics(episodes, self.job.env)),

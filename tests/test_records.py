@@ -33,12 +33,6 @@ def gray(width=4, height=2, value=7):
     return Image.new("L", (width, height), value)
 
 
-@each("images", ("a.png", ("a.png",), [gray()], np.zeros((2, 2)), (b"x",)))
-def test_a_picture_that_is_no_reference_is_refused_with_the_way_to_make_one(images):
-    with pytest.raises(TypeError, match=r"Task 't': images holds .*viewbox\.ImageRef\.of\(picture\).* images\(task\)"):
-        Task("t", images)
-
-
 def whole_episode():
     shown = ImageRef.of(gray())
     call = ToolCall("call_0", "zoom", {"center": [0.5, 0.25]})

@@ -87,7 +87,12 @@ class Pictures:
         fields = dict(PLACE_FIELDS)
         if isinstance(place, Mapping):
             fields = {str(part): name for part, name in place.items() if isinstance(name, str)}
-        for kind, value in (("gold", episode.task.reference), ("answer", episode.answer)):
+        said = episode.info.get("answers")  # of a person's exchanges, the last one's included
+        earlier = (
+            [one.get("answer") for one in said if isinstance(one, Mapping)] if isinstance(said, list | tuple) else []
+        )
+        answers = [("answer", value) for value in dict.fromkeys([*earlier[:-1], episode.answer])]
+        for kind, value in (("gold", episode.task.reference), *answers):
             pictures.marks += find_marks(value, kind, fields, pictures.views)  # type: ignore[arg-type]
         pictures._add_originals(episode.task.images)
         pictures._find_dropped(episode)

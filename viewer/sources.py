@@ -235,7 +235,8 @@ def _list_cells(episode: Episode) -> Iterator[tuple[str, Any]]:
     scores = episode.scores
     yield "task.id", _to_cell(episode.task.id)
     if UNPLAYED not in episode.info:
-        yield "scores.total", None if scores is None else _to_cell(scores.total)
+        if scores is not None:
+            yield "scores.total", _to_cell(scores.total)
         yield "end_reason", _to_cell(episode.end_reason)
         yield "tools_used", _to_cell(episode.tools_used())
         yield "num_turns", episode.num_turns

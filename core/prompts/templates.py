@@ -53,6 +53,11 @@ VALUES: Final[Mapping[str, Mapping[str, Any]]] = FrozenDict(
     malformed={"reason": "the reply is empty", "answer_format": '{"label": "…", "continue": false}', "tools": True},
     finalize={"answer_format": '{"label": "…", "continue": false}'},
     notes={"turn": 2, "max_turns": 10},
+    more_images={  # said behind what a person says who shows more images after an answer
+        "names": "image_2 and image_3",
+        "several": True,
+        "switchable": True,  # open_image is offered
+    },
     last_turn={
         "keys": ["label", "continue"],  # empty: plain text answers
         "changed": True,  # the open view is not the original

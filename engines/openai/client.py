@@ -6,8 +6,9 @@ A reply is unusable if a part that it needs has the wrong type. Any other part o
 import asyncio
 import json
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import httpx
@@ -26,6 +27,7 @@ from ...core.messages import (
     to_openai_messages,
 )
 from ...errors import ConfigError
+from ...network.connection import REQUEST_STATUS
 from ...network.connection import Connection as AnyConnection
 from ...network.data_policy import check_sending
 from ...network.errors import AddressError, BrokenReplyError, UnusableReplyError
@@ -33,7 +35,7 @@ from ...network.hosts import ALLOWED_URL, parse_url
 from ...network.http import parse_body
 from ...records import Reply, RunConfig, ToolCall
 from ...utils import secrets
-from ...utils.frozen import thaw
+from ...utils.frozen import EMPTY_DICT, thaw
 from ...utils.sanitize import replace_surrogates
 from ...utils.terminal import make_line
 from ...version import get_versions
@@ -43,6 +45,7 @@ from ..model_profiles import find_model_defaults
 if TYPE_CHECKING:
     from .token_check import TokenCheck
 
+FORMAT = "response_format"
 SERVER_SAMPLING = SamplingParams()  # no field is set, so the server's defaults apply
 
 
@@ -59,8 +62,10 @@ class Connection(AnyConnection):
 
 
 class EndpointSettings(Section):
-    """Settings of the requests to an endpoint; given as overrides, such as `endpoint.tool_images=tool`."""
+    """Settings of the requests to an endpoint: the section `endpoint` of a config that is played, or overrides, such as
+    `endpoint.tool_images=tool`."""
 
+    url: str | None = Field(default=None, description="of the server, if `--endpoint` does not give it")
     api_key_env: str | None = Field(
         default=None,
         description="environment variable with the API key; default: OPENAI_API_KEY, if the endpoint is OpenAI's",
@@ -74,9 +79,26 @@ class EndpointSettings(Section):
         default=None, description="with --check-tokens: the model's folder or hub name; default: --model"
     )
     native_tools: bool = Field(default=True, strict=True, description="send tools as `tools`; false: in the prompt")
+    response_format: bool = Field(
+        default=True,
+        strict=True,
+        description="send the answer's JSON Schema in requests without tools, until a server refuses it",
+    )
+    send_back: bool | None = Field(
+        default=None,
+        strict=True,
+        description="send what the server sent beside its replies, such as reasoning and signatures, back with them; "
+        "default: from when it refuses a request without them",
+    )
+    retries: int | None = Field(default=None, ge=0, description="further attempts for a reply; default: 7")
     extra: dict[str, Any] = Field(
         default_factory=dict, description="fields merged into every request; null removes a field"
     )
+
+    @property
+    def limits(self) -> dict[str, int]:
+        """What `Connection` takes of these settings."""
+        return {} if self.retries is None else {"attempts": self.retries + 1}
 
     def for_model(self, name: str) -> "EndpointSettings":
         """Return the settings with what follows from the name of a model, where nothing else was given."""
@@ -95,6 +117,7 @@ class OpenAIGenerator(Generator):
         sampling: only the fields that were set are sent; the server chooses the others.
         token_check: compares each prompt with that of our engine.
         extra: fields merged into every request; None removes a field (such as `seed`, if a server refuses it).
+        response_format, send_back: see `EndpointSettings`.
         limits: `attempts`, `first_pause` and `max_body` of `Connection`, which also says what it raises.
     """
 
@@ -109,8 +132,11 @@ class OpenAIGenerator(Generator):
         tool_images: ToolImages = "user",
         token_check: "TokenCheck | None" = None,
         extra: Mapping[str, Any] | None = None,
+        response_format: bool = True,
+        send_back: bool | None = None,
         **limits: Any,
     ) -> None:
+        self.response_format, self.send_back = response_format, send_back
         self.url, self.model = build_completions_url(endpoint), model
         self.sampling, self.max_tokens = sampling, max_tokens
         self.tool_images, self.extra = tool_images, dict(extra or {})
@@ -140,23 +166,45 @@ class OpenAIGenerator(Generator):
         if check is not None:
             request["return_token_ids"] = True
             expected = await asyncio.to_thread(check.expect, conversation)
-        try:
-            completion = await self.connection.post(
-                lambda attempt: encode_request(request, attempt),
-                parse_completion,
-                deadline=conversation.deadline,
-                info=conversation.info,
-            )
-        except (ReplyError, EndpointError) as error:
-            if error.status in MAY_BE_THE_CALLS and "tools" in request and _ABOUT_CALLS.search(str(error)):
-                error.args = (f"{error} ({ADVICE})",)
-            raise
+        completion = await self._post(request, conversation)
         if check is not None:
             await asyncio.to_thread(check.compare, conversation, expected, completion.body)
         self._add_usage(conversation.info, completion.usage)
         taken = {call.id for message in conversation.messages for call in message.tool_calls}
         calls = assign_call_ids(completion.calls, taken, f"t{len(conversation.messages):05}")
+        beside = completion.beside.get("tool_calls", ())
+        own = {call.id: more for call, more in zip(calls, beside, strict=False)}
+        conversation.beside.append({**completion.beside, "tool_calls": own})
         return Reply(completion.text, calls, completion.finish_reason, reasoning=completion.reasoning)
+
+    async def _post(self, request: Mapping[str, Any], conversation: Conversation) -> "Completion":
+        """Return the server's reply. A request that it refuses is sent without the schema of the answer, or with what
+        the server sent beside its earlier replies; which of these it took is remembered."""
+        forms, refusal = [(FORMAT in request, bool(self.send_back))], None
+        for with_format, with_beside in forms:  # further ones are added when the first is refused
+            body = {name: value for name, value in request.items() if with_format or name != FORMAT}
+            if with_beside:
+                body["messages"] = give_back(body["messages"], conversation.beside)
+            parts = partial(encode_request, body), parse_completion
+            try:
+                completion = await self.connection.post(*parts, deadline=conversation.deadline, info=conversation.info)
+            except (ReplyError, EndpointError) as error:
+                if refusal is None and error.status in REQUEST_STATUS:
+                    if with_format and FORMAT not in self.extra:
+                        forms.append((False, with_beside))
+                    if self.send_back is None and conversation.beside and _WANTS_BACK.search(str(error)):
+                        forms.append((False, True))
+                refusal = refusal or error
+                continue
+            if FORMAT in request and not with_format:
+                self.response_format = False
+            if refusal is not None and with_beside:
+                self.send_back = True
+            return completion
+        assert refusal is not None
+        if refusal.status in MAY_BE_THE_CALLS and "tools" in request and _ABOUT_CALLS.search(str(refusal)):
+            refusal.args = (f"{refusal} ({ADVICE})",)
+        raise refusal
 
     def build_request(self, conversation: Conversation) -> dict[str, Any]:
         """Return the request for the next reply of a conversation. Raise `ImageError`."""
@@ -166,6 +214,9 @@ class OpenAIGenerator(Generator):
         body["seed"] = (conversation.seed * 31 + turn) % 2**31
         sampling = self.sampling.model_dump(mode="json", exclude_unset=True)
         body |= {name: value for name, value in sampling.items() if value != []}
+        if self.response_format and not conversation.tools and conversation.answer_schema is not None:
+            schema = {"name": "answer", "schema": thaw(conversation.answer_schema)}
+            body[FORMAT] = {"type": "json_schema", "json_schema": schema}
         if conversation.reply_format != "native":
             messages[0]["content"] += render_tools(conversation.tools, conversation.reply_format, conversation.prompts)
         elif conversation.tools:
@@ -232,6 +283,7 @@ _ABOUT_CALLS = re.compile(
     "|invalid argument|untagged",
     re.IGNORECASE,
 )
+_WANTS_BACK = re.compile("reason|think|thought|signature|encrypted", re.IGNORECASE)
 ADVICE = "if it is about calls or their results: endpoint.native_tools=false writes both as text"
 
 _CALL_ID = re.compile(r"[\w.:|/+=-]{1,4096}", re.ASCII)  # some servers put what they want back into the id
@@ -248,6 +300,7 @@ class Completion:
     usage: Mapping[str, int]
     body: Mapping[str, Any]
     reasoning: str = ""
+    beside: Mapping[str, Any] = EMPTY_DICT  # what it sent beside text and calls, such as signatures
 
 
 def parse_completion(body: bytes) -> Completion:
@@ -279,7 +332,45 @@ def parse_completion(body: bytes) -> Completion:
         reason = "refusal" if reason == "stop" else reason
         text, thought = (text, f"{thought}\n{refusal}".strip()) if text.strip() else (refusal, thought)
     reason = "tool_calls" if calls and reason == "stop" else reason
-    return Completion(_clean(text), calls, reason, _read_usage(data), data, _clean(thought))
+    return Completion(_clean(text), calls, reason, _read_usage(data), data, _clean(thought), _read_beside(message))
+
+
+# Of a message, a call and its function: what is sent back anyway, or belongs to no request.
+_KNOWN = frozenset(
+    ("role", "content", "refusal", "audio", "annotations", "parsed", "tool_calls", "function_call")  # of a message
+) | {"id", "type", "index", "function", "name", "arguments"}
+
+
+def _read_beside(part: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what a message or a call holds that is not known, and so of its calls, or of its function."""
+    found = {name: value for name, value in part.items() if name not in _KNOWN and value not in (None, "", [], {})}
+    listed, function = part.get("tool_calls"), part.get("function")
+    if isinstance(listed, list):  # those that are read, see `read_tool_calls`
+        calls = [call for call in listed if isinstance(call, dict) and isinstance(call.get("function"), dict)]
+        found["tool_calls"] = [_read_beside(call) for call in calls]
+    if isinstance(function, dict) and (more := _read_beside(function)):
+        found["function"] = more
+    return found
+
+
+def give_back(messages: Sequence[Any], beside: Sequence[Mapping[str, Any]]) -> list[Any]:
+    """Return the messages of a request with what the server sent `beside` its replies, the earliest first.
+
+    >>> call = {"id": "a", "function": {"name": "zoom"}}
+    >>> give_back([{"role": "assistant", "tool_calls": [call]}], [{"why": "x", "tool_calls": {"a": {"sign": "s"}}}])
+    [{'role': 'assistant', 'tool_calls': [{'id': 'a', 'function': {'name': 'zoom'}, 'sign': 's'}], 'why': 'x'}]
+    """
+    kept, found = iter(beside), list[Any]()
+    for message in messages:
+        more = next(kept, {}) if message["role"] == "assistant" else {}
+        message = {**message, **{name: value for name, value in more.items() if name != "tool_calls"}}
+        for number, call in enumerate(message.get("tool_calls", ())):
+            own = dict(more.get("tool_calls", {}).get(call["id"], {}))
+            own["function"] = {**call["function"], **own.pop("function", {})}
+            message["tool_calls"] = [*message["tool_calls"]]
+            message["tool_calls"][number] = {**call, **own}
+        found.append(message)
+    return found
 
 
 def _check_whole(data: Any, choice: Any, reason: str) -> None:

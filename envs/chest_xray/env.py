@@ -23,7 +23,7 @@ from ...rewards.combined import IfGold
 from ...rewards.metrics import AccuracyBy, MeanAveragePrecision, MeanScore, Metric
 from ...rewards.token_f1 import ShortAnswerReward
 from ...utils.frozen import FrozenDict
-from ..consultation import find_facts
+from ..consultation import reply_with_facts
 from ..data import MappedRow, TaskField
 from ..data.fields import BOX
 from ..vqa import VQA, list_spellings, write_choices
@@ -106,6 +106,9 @@ class ChestXray(VQA):
     @property
     def has_images(self) -> bool:
         return self.is_drawn or super().has_images
+
+    def shows_images(self, task: Task) -> bool:
+        return (self.is_drawn and "seed" in task.metadata) or super().shows_images(task)
 
     @cached_property
     def kinds(self) -> tuple[Question, ...]:
@@ -209,15 +212,16 @@ class ChestXray(VQA):
 
     def user_message(self, task: Task) -> str:
         """Return the question, its choices, and the form of the answer."""
-        lines, choices = [str(task.prompt["question"])], task.prompt.get("choices")
+        question = str(self.read_prompt(task, "question", "what is asked about the film"))
+        lines, choices = [question], task.prompt.get("choices")
         if choices:
             lines.append(write_choices(choices))
         if "answer" in task.reference:
             lines.append(FORMS[str(task.reference.get("kind", "open"))])
         elif "size_mm" in task.reference:
             lines.append("Answer with a number.")
-        if self.answer_form == "json":
-            asked = [f'"{name}"' for field, name in FIELDS.items() if field in task.reference]
+        asked = [f'"{name}"' for field, name in FIELDS.items() if field in task.reference]
+        if self.answer_form == "json" and asked:
             lines.append(f"Fill in {' and '.join(asked)}; leave the rest null.")
         return "\n".join(lines)
 
@@ -228,13 +232,9 @@ class ChestXray(VQA):
     # ------------------------------------------------------------------ the referring doctor
     def on_answer(self, state: EpisodeState, answer: Mapping[str, object]) -> str | None:
         """Return what the doctor says to a question back: facts of the task, never what the film shows."""
-        asked = self._read_question(answer)
-        count = sum(turn.role == "user" and turn.content.startswith(SAYS) for turn in state.turns[1:])
-        if not asked or count >= self.max_questions:
-            return None
-        return SAYS + (find_facts(str(state.task.reference.get("facts", "")), asked) or UNKNOWN)
+        return reply_with_facts(state, self.find_question(answer), SAYS, UNKNOWN, self.max_questions)
 
-    def _read_question(self, answer: Mapping[str, Any]) -> str:
+    def find_question(self, answer: Mapping[str, Any]) -> str:
         """Return the question of a reply that asks and does not answer; empty if it answers."""
         if self.answer_form == "text":
             text = str(answer.get("text", "")).rstrip()

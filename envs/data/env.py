@@ -17,7 +17,7 @@ from ...images.task_images import TaskImage
 from ...records import Task
 from ...utils.concurrency import contain_exit
 from ...utils.terminal import describe_error
-from ...utils.values import identify
+from ...utils.values import identify, is_null
 from . import selection
 from .columns import ColumnMap, ExpressionError
 from .fields import BoxFrame, MappedRow, TaskField
@@ -42,16 +42,25 @@ class DataEnv(BaseMultiTurnEnv):
 
     data: Annotated[DataSettings, Field(description="where the tasks come from; see docs/data.md")] = DataSettings()
 
+    _needs_gold = True
+
     # ------------------------------------------------------------------ written by a family
     def read_row(self, row: MappedRow) -> Task:
         """Make the task of a row; its number and its id are added later. Raise `BadRow` (`row.refuse`) for a row that
         has none."""
+        return self._read_parts(row, ("prompt", "reference", "metadata"))
+
+    def read_question(self, row: MappedRow) -> Task:
+        """Make the task of a row that has no right answer, which is played and not scored."""
+        return self._read_parts(row, ("prompt", "metadata"))
+
+    def _read_parts(self, row: MappedRow, places: Sequence[str]) -> Task:
         metadata = row.get("metadata") or {}
         if not isinstance(metadata, Mapping):
             raise row.refuse("metadata", metadata, "an object, with a value by name")
         parts: dict[str, dict[str, Any]] = {"prompt": {}, "reference": {}, "metadata": dict(metadata)}
         for name, field in self.fields.items():
-            value = row.read(name, field)
+            value = row.read(name, field) if field.place in places else None
             if value is not None:
                 parts[field.place][name] = value
         return Task("", prompt=parts["prompt"], reference=parts["reference"], metadata=parts["metadata"])
@@ -60,8 +69,12 @@ class DataEnv(BaseMultiTurnEnv):
     def has_images(self) -> bool:
         return any(name in self.data.columns for name in IMAGE_FIELDS)
 
+    def shows_images(self, task: Task) -> bool:
+        """Whether a task has images: its own, or those of its row."""
+        return bool(task.images) or ("row" in task.metadata and self.has_images)
+
     def tools_of(self, task: Task) -> tuple[str, ...]:
-        if self.has_images:
+        if self.shows_images(task):
             return self.tools
         return tuple(
             name for name in self.tools if not (tool := self.toolbox[name]).stateful and not tool.takes_pictures
@@ -151,6 +164,11 @@ class DataEnv(BaseMultiTurnEnv):
             vars(copy).pop(made, None)
         return copy
 
+    def play_unanswered(self) -> Self:
+        copy = self.change_data()
+        vars(copy)["_needs_gold"] = False
+        return copy
+
     def open_row(self, number: int, opened: dict[str, str]) -> None:
         """Make the task of a row and open all its images. Raise `BadRow`. `opened` is filled with what was expected of
         each path that cannot be opened, or ""."""
@@ -188,7 +206,8 @@ class DataEnv(BaseMultiTurnEnv):
         if self.data.boxes.frame == "voxel" and plane in given:
             key, problem = f"data.columns.{plane}", "with boxes.frame = voxel, it is the plane of the file's third axis"
             raise ConfigError(f"{key}: {problem}; leave it out", key=key)
-        needed = [name for name, field in self.fields.items() if field.required and name not in given]
+        asked = {name: field for name, field in self.fields.items() if self._needs_gold or field.place != "reference"}
+        needed = [name for name, field in asked.items() if field.required and name not in given]
         if self._must_have_images and not self.has_images:
             needed.insert(0, "image")
         if needed:
@@ -216,11 +235,14 @@ class DataEnv(BaseMultiTurnEnv):
             name, where = self.rows.name, self.rows.locate(place)
             return MappedRow(name, where, values, self.columns, self.data.boxes, measure, others)
 
+        def read(row: MappedRow) -> Task:
+            return self.read_row(row) if self._needs_gold or self._has_gold(row) else self.read_question(row)
+
         first, *more = map(map_row, self.list_rows(number))
         for one in (first, *more) if more else ():
-            self.read_row(one)  # each is right by itself: as many labels as boxes
+            read(one)  # each is right by itself: as many labels as boxes
         row = replace(first, others=tuple(more)) if more else first
-        task = self.read_row(row)
+        task = read(row)
         reference = task.reference
         if may_open and self.data.boxes.frame == "voxel" and reference.get(self.place.get("slice", "")) is not None:
             reference = turn_place(row, reference, self.get_images(number), self.place)
@@ -228,6 +250,13 @@ class DataEnv(BaseMultiTurnEnv):
             first.read("id", TaskField("metadata", "text"))
         name = identify(first.get("id")) or f"row-{number}"
         return Task(name, task.images, task.prompt, reference, {**task.metadata, "row": number})
+
+    def _has_gold(self, row: MappedRow) -> bool:
+        """Whether a row has the parts of a right answer that every row needs; if none is needed, any."""
+        fields = {name: field for name, field in self.fields.items() if field.place == "reference"}
+        needed = [name for name, field in fields.items() if field.required]
+        given = [not is_null(row.get(name)) for name in needed or fields]
+        return all(given) if needed else any(given)
 
     def _make_any(self, number: int) -> Task:
         """Make the task of a row; of a bad one, a task that has its id and ends as a fault."""

@@ -4,7 +4,7 @@ The prompts (`templates.yaml`) are word for word those that the shipped model wa
 parameters and knows only these sentences. A test pins their bytes.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, ClassVar
 
 from PIL import Image
@@ -15,6 +15,7 @@ from ...core.base import BaseMultiTurnEnv
 from ...core.tasks import ProceduralTasks
 from ...errors import ConfigError, describe_unknown
 from ...images.resample import fit_size
+from ...images.task_images import TaskImage
 from ...records import Task
 from ...rewards import CombinedReward, ExactMatchReward, IoUReward
 from ...rewards.metrics import Accuracy, MacroF1, MeanAveragePrecision, Metric
@@ -101,12 +102,14 @@ class Digits(BaseMultiTurnEnv):
         return known + frame if set(self.tools) - {"zoom"} else known
 
     def user_message(self, task: Task) -> str:
-        return "Which digit is it, and where?"
+        return str(task.prompt.get("question", "Which digit is it, and where?"))
 
     def count_images(self, task: Task) -> int:
-        return 1
+        return 1 if "seed" in task.metadata else len(task.images)
 
-    def images(self, task: Task) -> list[Image.Image]:
+    def images(self, task: Task) -> Sequence[TaskImage]:
+        if "seed" not in task.metadata:
+            return task.images
         return [Image.fromarray(draw_canvas(task.metadata["seed"], task.metadata["split"], self.difficulty))]
 
     def gold_answer(self, task: Task) -> dict[str, object]:

@@ -18,6 +18,7 @@ from ...core.messages import write_call
 from ...core.tasks import ProceduralTasks
 from ...errors import ConfigError, describe_unknown
 from ...images.source import Source
+from ...images.task_images import TaskImage
 from ...records import Episode, Task, ToolResult
 from ...rewards import CombinedReward, Component
 from ...rewards.exact_match import ExactMatchReward
@@ -254,10 +255,12 @@ class LiteratureVQA(BaseMultiTurnEnv):
         return Task(f"literature_vqa-{self.split}-{seed}", prompt=prompt, reference=reference, metadata=metadata)
 
     def count_images(self, task: Task) -> int:
-        return 1
+        return 1 if "seed" in task.metadata else len(task.images)
 
-    def images(self, task: Task) -> Sequence[Source]:
-        """Return the patient's film, or a slice in Hounsfield units."""
+    def images(self, task: Task) -> Sequence[TaskImage]:
+        """Return the patient's film, or a slice in Hounsfield units; of one's own task its images."""
+        if "seed" not in task.metadata:
+            return task.images
         seed = task.metadata["seed"]
         if task.metadata["question"] == "class":
             drawn = draw_case_slice(seed, self.difficulty)
@@ -268,18 +271,21 @@ class LiteratureVQA(BaseMultiTurnEnv):
     # ------------------------------------------------------------------ what the model reads
     def system_prompt(self, task: Task) -> str:
         seen = SLICE_NOTE if task.metadata.get("question") == "class" else FILM_NOTE
+        is_drawn = "seed" in task.metadata
+        invented = " The diseases, drugs and devices are invented, so search for them." if is_drawn else ""
         return (
-            "You answer a question about a patient's picture with the help of the literature. The diseases, drugs and "
-            "devices are invented, so search for them. A newer article replaces an older one. Ignore retracted "
-            'articles. In "evidence", cite the PMIDs of the articles that support your answer. If no article supports '
-            f'one, answer "{UNKNOWN}" and cite nothing. {seen}'
-        )
+            f"You answer a question about a patient's picture with the help of the literature.{invented} A newer "
+            'article replaces an older one. Ignore retracted articles. In "evidence", cite the PMIDs of the articles '
+            f'that support your answer. If no article supports one, answer "{UNKNOWN}" and cite nothing.'
+        ) + (f" {seen}" if is_drawn else "")
 
     def user_message(self, task: Task) -> str:
-        lines, choices = [str(task.prompt["question"])], task.prompt.get("choices")
+        lines, choices = [str(self.read_prompt(task, "question", "what is asked"))], task.prompt.get("choices")
         if choices:
             lines.append(write_choices(choices))
-        return "\n".join([*lines, FORMS[str(task.reference["kind"])]])
+        if "kind" in task.reference:
+            lines.append(FORMS[str(task.reference["kind"])])
+        return "\n".join(lines)
 
     # ------------------------------------------------------------------ scores
     def default_reward(self) -> CombinedReward:

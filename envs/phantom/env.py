@@ -1,6 +1,6 @@
 """`phantom`: is there a solid lesion in this CT slice, where, and how large? A narrow window and a zoom show it."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import Annotated, Any, ClassVar, Literal
 
@@ -14,6 +14,7 @@ from ...errors import ConfigError, describe_unknown
 from ...images.coordinates import from_unit
 from ...images.resample import fit_size
 from ...images.source import Source
+from ...images.task_images import TaskImage
 from ...records import Task
 from ...rewards import CombinedReward, ExactMatchReward, IoUReward
 from ...rewards.combined import IfGold
@@ -120,10 +121,12 @@ class Phantom(BaseMultiTurnEnv):
         )
 
     def count_images(self, task: Task) -> int:
-        return 1
+        return 1 if "seed" in task.metadata else len(task.images)
 
-    def images(self, task: Task) -> list[Source]:
-        """Return the slice, in Hounsfield units, shown over their whole range at first."""
+    def images(self, task: Task) -> Sequence[TaskImage]:
+        """Return the slice, in Hounsfield units, shown over their whole range at first; of an own task its images."""
+        if "seed" not in task.metadata:
+            return task.images
         drawn = _draw(task.metadata["seed"], self.difficulty, has_lesion=task.metadata["has_lesion"])
         return [Source.of(drawn.pixels, unit="HU", spacing=(SPACING, SPACING), display=DISPLAY)]
 

@@ -4,27 +4,34 @@ The user's words, the preview and what is known of the file come from a seed and
 """
 
 import json
+import os
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property, lru_cache
+from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, cast
 
+from msgspec.structs import replace
 from pydantic import Field
 
 from ...configs.sections import FilePath
 from ...core.base import BaseMultiTurnEnv
 from ...core.contract import EpisodeState, StepResult
 from ...core.tasks import ProceduralTasks
-from ...errors import ConfigError, describe_unknown
-from ...images.source import Source
+from ...errors import BadRow, ConfigError, describe_unknown
+from ...images.task_images import TaskImage, open_source
 from ...records import Reply, Task
 from ...rewards import CombinedReward
 from ...rewards.metrics import Metric
 from ...utils.frozen import FrozenDict
-from ..consultation import find_facts
+from ...utils.values import is_null
+from ..consultation import reply_with_facts
+from ..data.settings import DataSettings
+from ..data.sources import open_rows
 from . import demonstrations
 from .answer import ANSWER, OVER_QUOTA, find_problem, name_numbers, normalize_answer
 from .catalogue import SHIPPED, SoftwareTool, read_catalogue
+from .files import describe_file
 from .generator import RequestGenerator
 from .phrases import HIDDEN_KINDS, HiddenKind, Level, Split
 from .previews import draw_preview
@@ -69,6 +76,10 @@ class SoftwareAdviser(BaseMultiTurnEnv):
         "train"
     )
     num_tasks: Annotated[int, Field(ge=1, description="number of tasks")] = 100_000
+    requests: Annotated[
+        FilePath | None,
+        Field(description="a table of your own requests, which are played and not scored: `words`, and perhaps `file`"),
+    ] = None
     first_seed: Annotated[int, Field(ge=0, lt=TEST_SEEDS, description="seed of the first task; the next adds 1")] = 0
     catalogue: Annotated[
         FilePath | None, Field(description="file of your own catalogue (.jsonl); default: the shipped one")
@@ -139,14 +150,47 @@ class SoftwareAdviser(BaseMultiTurnEnv):
 
     # ------------------------------------------------------------------ tasks
     @cached_property
-    def tasks(self) -> ProceduralTasks:
-        """Requests without end, each from its seed."""
+    def tasks(self) -> Sequence[Task]:
+        """Requests without end, each from its seed; or your own."""
+        if self.requests is not None:
+            return tuple(self._read_requests(self.requests))
         first = self.first_seed + (TEST_SEEDS if self.split == "test" else 0)
         return ProceduralTasks(self.num_tasks, self._make_task, first)
 
+    def _read_requests(self, path: str) -> Iterator[Task]:
+        rows = open_rows(DataSettings(source=path))
+        for number in range(len(rows)):
+            row = rows.read(number, {"words", "file"} & set(rows.list_columns()))
+            if is_null(words := row.get("words")):
+                raise BadRow(path, rows.locate(number), "words", words, "what a user wants, in words")
+            images = () if is_null(file := row.get("file")) else (rows.folder or Path()) / str(file)
+            yield replace(self.make_task(str(words), images), id=f"request-{number}")
+
+    def make_task(self, question: str, images: Any = (), **prompt: object) -> Task:
+        """Return the task of a person's own words and files; what is known of the first file is read from it."""
+        task = super().make_task(question, images, words=question, **prompt)
+        first = images[0] if isinstance(images, list | tuple) and images else images
+        location = os.fspath(first) if isinstance(first, os.PathLike) else first
+        file = describe_file(open_source(task.images[0]), location) if task.images else {}
+        return replace(task, prompt={**task.prompt, "file": file})
+
     def get_request(self, task: Task) -> Request:
         """Return the request of a task, with the facts that the model does not see."""
-        return self.make_request(task.metadata["seed"])
+        if "seed" in task.metadata:
+            return self.make_request(task.metadata["seed"])
+        known = self._get_file(task)
+        format, dimensions = str(known.get("format", "")), str(known.get("dimensions", ""))
+        return Request(self._get_words(task), "expert", "", "", dimensions, format, metadata=FrozenDict(known))
+
+    def _get_words(self, task: Task) -> str:
+        words = task.prompt.get("words")
+        return str(
+            self.read_prompt(task, "question", "what the user wants (or prompt.words)") if words is None else words
+        )
+
+    def _get_file(self, task: Task) -> Mapping[str, Any]:
+        file = task.prompt.get("file")
+        return file if isinstance(file, Mapping) else describe_file(open_source(task.images[0])) if task.images else {}
 
     @cached_property
     def make_request(self) -> Callable[[int], Request]:
@@ -174,10 +218,10 @@ class SoftwareAdviser(BaseMultiTurnEnv):
         return Task(f"software_adviser-{self.split}-{seed}", prompt=prompt, reference=reference, metadata=metadata)
 
     def count_images(self, task: Task) -> int:
-        return 1
+        return 1 if "seed" in task.metadata else len(task.images)
 
-    def images(self, task: Task) -> Sequence[Source]:
-        return [draw_preview(self.get_request(task))]
+    def images(self, task: Task) -> Sequence[TaskImage]:
+        return [draw_preview(self.get_request(task))] if "seed" in task.metadata else task.images
 
     # ------------------------------------------------------------------ tools
     def hidden_arguments(self, task: Task, tool: str) -> Mapping[str, object]:
@@ -187,7 +231,7 @@ class SoftwareAdviser(BaseMultiTurnEnv):
         request = self.get_request(task)
         context = SearchContext(
             self.retriever,
-            task.metadata["top_k"],
+            task.metadata.get("top_k", self.top_k[0]),
             exclude=(*request.exclude, *request.withheld),
             formats=request.known_formats,
             max_chars=self.max_tool_chars,
@@ -205,14 +249,16 @@ class SoftwareAdviser(BaseMultiTurnEnv):
         )
 
     def user_message(self, task: Task) -> str:
-        known = "; ".join(f"{name}: {value}" for name, value in task.prompt["file"].items())
-        count = task.prompt["choices"]
-        return f"{task.prompt['words']}\nFile: {known}\nRecommend at most {count}."
+        known = "; ".join(f"{name}: {value}" for name, value in self._get_file(task).items())
+        return f"{self._get_words(task)}\nFile: {known or 'none'}\nRecommend at most {self._count_places(task)}."
+
+    def _count_places(self, task: Task) -> int:
+        return int(task.prompt.get("choices", self.num_choices[0]))
 
     # ------------------------------------------------------------------ answers
     def validate_answer(self, answer: Any, task: Task) -> str | None:
         """Reject contradictory answers and normalize the rest: see `answer.py`."""
-        problem = find_problem(answer, task.prompt["choices"]) if "choices" in task.prompt else None
+        problem = find_problem(answer, self._count_places(task))
         if problem is None:
             regular = normalize_answer(answer)
             answer.clear()
@@ -220,11 +266,10 @@ class SoftwareAdviser(BaseMultiTurnEnv):
         return problem
 
     def on_answer(self, state: EpisodeState, answer: Mapping[str, Any]) -> str | None:
-        question = answer["conversation"]["question"]
-        asked = sum(turn.role == "user" and turn.content.startswith(SAYS) for turn in state.turns[1:])
-        if not question or asked >= self.max_questions:
-            return None
-        return SAYS + (find_facts(str(state.task.reference["facts"]), question) or NO_ANSWER)
+        return reply_with_facts(state, self.find_question(answer), SAYS, NO_ANSWER, self.max_questions)
+
+    def find_question(self, answer: Mapping[str, Any]) -> str | None:
+        return answer["conversation"]["question"] or None
 
     async def step(self, state: EpisodeState, reply: Reply | str) -> StepResult:
         """As any environment; an episode without an answer that asked for more calls than it had gets one in words."""
@@ -238,7 +283,7 @@ class SoftwareAdviser(BaseMultiTurnEnv):
         return result
 
     def _is_over_quota(self, state: EpisodeState) -> bool:
-        asked = Counter(call.name for turn in state.turns for call in turn.tool_calls)
+        asked = Counter(call.name for turn in state.turns[state.first_turn :] for call in turn.tool_calls)
         limits = {name: self.toolbox.get_max_calls(name) for name in state.tools}
         over = any(limit is not None and asked[name] > limit for name, limit in limits.items())
         return over or (self.max_total_calls is not None and asked.total() > self.max_total_calls)

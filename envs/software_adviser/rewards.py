@@ -7,7 +7,7 @@ everything an answer without choices earns needs the right reason.
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, Literal
+from typing import Any, ClassVar, Final, Literal
 
 from ...records import Episode, Turn
 from ...rewards import CombinedReward, Component, FormatReward
@@ -41,6 +41,7 @@ class SuitableReward:
     """
 
     metric: Literal["mrr", "ndcg"]
+    field: ClassVar[str] = "choices"
 
     @property
     def name(self) -> str:

@@ -13,7 +13,7 @@ from ..source import Source
 from . import paths, pool
 from .paths import Folder, ImageLocation
 
-__all__ = ["ImageLocation", "open_image", "open_picture"]
+__all__ = ["ImageLocation", "open_image", "open_picture", "recognize"]
 
 
 def open_image(where: ImageLocation, folder: Folder | None = None) -> Source:
@@ -45,6 +45,24 @@ BMP, WebP, GIF, DICOM, NIfTI, MetaImage, NRRD, NumPy .npy
     source = _open_with("source", where, folder)
     assert isinstance(source, Source)
     return source
+
+
+def recognize(where: ImageLocation) -> str:
+    """Return the name of the format of a file, such as "NIfTI"; empty if it is none that can be opened."""
+    from . import dicom_header, formats, headed
+
+    place, _ = paths.split_selection(where)
+    with paths.open_location(place, None) as (content, header):
+        if isinstance(content, int):
+            return "DICOM" if header is None else "MetaImage" if header.endswith(".mhd") else "NRRD"
+        head = content[: formats.HEAD] if isinstance(content, bytes) else content.read(formats.HEAD)
+    if dicom_header.is_dicom(head):
+        return "DICOM"
+    if head.startswith(b"\x1f\x8b") or headed.get_header_size(head) is not None:
+        return "NIfTI"
+    if headed.is_headed(head):
+        return "NRRD" if head.startswith(b"NRRD") else "MetaImage"
+    return next((name for name, (fits, _) in formats.FORMATS.items() if fits(head)), "")
 
 
 def open_picture(where: ImageLocation, folder: Folder | None = None) -> Image.Image:

@@ -26,8 +26,9 @@ def compute_episode_metrics(
     `tools/rate` is the share of episodes in which a tool ran, `tools/calls` the calls per episode that a tool ran, and
     `tools/malformed` those that none ran: unreadable, refused, or of an unknown tool. For each name in `tools`,
     `tools/<name>/calls` is its calls per episode that ran, `tools/<name>/raised` the share of these in which it raised
-    (a fault of the environment's), and `tools/<name>/success` the share of all its calls, refused ones included, that
-    succeeded; NaN if there are none. `episodes/turns` is the turns per episode; `episodes/malformed`,
+    (a fault of the environment's), `tools/<name>/faults` the calls per episode that failed so, and
+    `tools/<name>/success` the share of all its calls, refused ones included, that succeeded; NaN if there are none.
+    `episodes/turns` is the turns per episode; `episodes/malformed`,
     `episodes/truncated` and `end/<reason>` are shares of episodes; `episodes/faults` is the share that a fault ended,
     `episodes/scored` the share with a score, `reward/faults` and `reward/faults/<component>` the share on which the
     reward failed; `replies/well_formed` is a share of replies; `tokens/sampled` is the tokens per episode, NaN if
@@ -43,15 +44,18 @@ def compute_episode_metrics(
     table = Table()
     for episode in episodes:
         faults = episode.scores.faults if episode.scores else {}
-        ran = Counter(result.tool_name for turn in episode.turns for result in turn.tool_results if result.was_run)
-        row = get_episode_values(episode) | {f"tools/{name}/calls": float(ran[name]) for name in tools}
+        results = [result for turn in episode.turns for result in turn.tool_results]
+        row = get_episode_values(episode)
+        for what, holds in _COUNTED.items():
+            found = Counter(result.tool_name for result in results if getattr(result, holds))
+            row |= {f"tools/{name}/{what}": float(found[name]) for name in tools}
         table.add(episode.task.id, row | {f"reward/faults/{name}": float(name in faults) for name in names})
     means = {name: one.mean for name, one in table.compute_intervals(intervals=False).items()}
     replies = max(1, sum(e.num_turns for e in episodes))
     metrics = {
         **{name: means.get(name, math.nan if name in _UNDEFINED else 0.0) for name in _NAMES},
         "replies/well_formed": 1 - sum(count_malformed(e) for e in episodes) / replies,
-        **{f"tools/{name}/calls": means.get(f"tools/{name}/calls", 0.0) for name in tools},
+        **{key: means.get(key, 0.0) for name in tools for what in _COUNTED if (key := f"tools/{name}/{what}")},
         **_count_tool_calls(episodes, tools),
         **take_counts(reward),  # an LLM judge: judge/calls, judge/cached, judge/unreachable, judge/unreadable
     }
@@ -161,5 +165,6 @@ def get_play_values(episode: Episode) -> dict[str, float | None]:
     }
 
 
+_COUNTED = {"calls": "was_run", "faults": "is_fault"}  # of each tool
 _NAMES = tuple(get_episode_values(Episode(Task(""))))
 _UNDEFINED = ("reward", "tokens/sampled")  # without an episode that has it

@@ -3,7 +3,8 @@
 <path>/format.json                    {"format": 2}
 <path>/episodes.jsonl                 one episode per line; an image is {hash, width, height, mode, uri: null}
 <path>/images/<ab>/<hash>.png         its pixels, stored once, in a folder of the hash's first two letters
-                                      (.tif for the modes PNG cannot hold, such as "F")
+                                      (.tif for the modes PNG cannot hold, such as "F"; .source for "native": deep
+                                      values, units, stacks, see `images/files/native.py`)
 <path>/tokens/<writer>.bin            one row per token, prompt first: id (int32), mask (int8), logprob (float64);
                                       a line says where its rows begin, how many there are, and their checksum
 <path>/scores/<name>.jsonl            scores added later by `viewbox score` (`columns.py`)
@@ -20,7 +21,7 @@ from typing import Any
 from msgspec.structs import force_setattr
 
 from ...errors import StoreError
-from ...images.ref import ImageRef
+from ...images.ref import NATIVE, ImageRef
 from ...records import Episode
 from ...utils.files import check_inside, check_writable, open_regular, read_regular, write_atomically
 
@@ -110,7 +111,8 @@ def build_image_path(digest: str, mode: str) -> str:
     """
     if not _HASH.fullmatch(digest):
         raise ValueError(f"{digest[:80]!r} is not the hash of an image")
-    return f"{IMAGES}/{digest[:2]}/{digest}{'.png' if mode in PNG_MODES else '.tif'}"
+    suffix = ".source" if mode == NATIVE else ".png" if mode in PNG_MODES else ".tif"
+    return f"{IMAGES}/{digest[:2]}/{digest}{suffix}"
 
 
 def locate_images(folder: str, images: Iterable[ImageRef]) -> None:

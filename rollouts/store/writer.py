@@ -18,11 +18,12 @@ from msgspec.structs import replace
 from PIL import Image
 
 from ...errors import ImageError, StoreError
-from ...images.ref import ImageRef
+from ...images.files.native import encode_native
+from ...images.ref import NATIVE, ImageRef
 from ...network.data_policy import RESTRICTED
 from ...records import Episode, EpisodeTokens, RunConfig, Task
 from ...utils import secrets
-from ...utils.files import begin_line, check_writable, open_regular, try_lock, write_atomically
+from ...utils.files import begin_line, check_writable, open_regular, replace_atomically, try_lock, write_atomically
 from ...utils.terminal import make_line
 from .layout import (
     IMAGES,
@@ -72,6 +73,7 @@ class EpisodeWriter:
         self._lock = threading.Lock()
         self._stored: set[str] = set()  # images that are in the folder, and the folders that they are in
         self._shard = TokenShard(self.path)
+        self._last: tuple[int, int] | None = None  # where the line that may be replaced begins and ends
         self._fd = -1
         try:
             for name in (IMAGES, TOKENS, LINES):
@@ -85,8 +87,10 @@ class EpisodeWriter:
             self.close()
             raise StoreError(f"{self.path}: cannot write episodes to this folder ({error})") from error
 
-    def append(self, episode: Episode) -> None:
+    def append(self, episode: Episode, *, replaces: bool = False) -> None:
         """Store one episode; once this returns, it can be loaded. If it raises `StoreError`, no line was added.
+
+        With `replaces` it is a later state of the episode that was stored so before, and takes the place of its line.
 
         Raises:
             UnstorableError: this episode holds what no line can, or what could not be read again; others can be stored.
@@ -105,7 +109,7 @@ class EpisodeWriter:
                 write_atomically(path, content)
             if rows and place is not None:
                 self._shard.write(rows, place.offset)
-            self._append_line(line)
+            self._append_line(line, replaces)
         except (OSError, ValueError) as error:
             raise StoreError(f"{failure}: {error}") from error
         self._stored.update(map(str, images))
@@ -175,6 +179,9 @@ class EpisodeWriter:
             if path.exists():
                 self._stored.add(str(path))
                 continue
+            if ref.mode == NATIVE:
+                files[path] = encode_native(ref.load())
+                continue
             image = ref.open()
             if ImageRef.of(image).hash != ref.hash:
                 raise ImageError(f"image {ref.uri or ref.hash[:12]}: its pixels no longer match its hash")
@@ -195,17 +202,32 @@ class EpisodeWriter:
         images = tuple(replace(ref, uri=None) for ref in tokens.images)
         return rows, TokenPlace(name, offset, size, crc, prompt, tokens.prompt_images, images)
 
-    def _append_line(self, line: bytes) -> None:
+    def _append_line(self, line: bytes, replaces: bool) -> None:
         with self._lock:
             if self._fd < 0:
                 raise ValueError("the writer is closed")
-            line = begin_line(self._fd) + line
+            if replaces and self._last is not None:
+                self._write_over(line, *self._last)
+                return
+            size, line = len(line), begin_line(self._fd) + line
             written, end = os.write(self._fd, line), os.lseek(self._fd, 0, os.SEEK_CUR)
+            self._last = (end - size, end) if replaces else None
             if written != len(line):  # the disk is full: remove the partial line, unless another stands behind it
                 if os.fstat(self._fd).st_size == end:
                     os.ftruncate(self._fd, end - written)
                 raise OSError(f"only {written} of {len(line)} bytes could be written")
             self.count += 1
+
+    def _write_over(self, line: bytes, start: int, end: int) -> None:
+        """Put a line in the place of the last one: in a copy of the file, which takes its place whole."""
+        if os.lseek(self._fd, 0, os.SEEK_END) != end or not try_lock(self._fd):
+            raise OSError("another process writes to the folder")
+        with replace_atomically(self.path / LINES) as draft:
+            draft.write(os.pread(self._fd, start, 0) + line)
+        os.close(self._fd)
+        self._fd = os.open(self.path / LINES, os.O_RDWR | os.O_APPEND)
+        try_lock(self._fd, shared=True)
+        self._last = start, start + len(line)
 
 
 MAX_REASON = 1000  # characters kept of the reason why an episode cannot be stored

@@ -62,8 +62,8 @@ def test_python_that_takes_docstrings_out_is_refused():
         assert "that models read; allowed: python, or python -O" in ended.stderr
 
 
-def test_there_are_at_most_eighteen_commands():
-    assert len(COMMANDS) <= 18
+def test_there_are_at_most_nineteen_commands():
+    assert len(COMMANDS) <= 19
 
 
 def test_every_command_explains_itself_its_options_and_an_example():

@@ -78,7 +78,7 @@ async function showRun(set) {
   const table = await data.loadTable(set, true), about = data.sets[set];
   const plots = h("div", {class: "plots"}), draw = () => fill(plots,
     listCurves(table, data.sets[set].curves).filter(([, , series]) => Object.keys(series).length).map(([title, x, series]) => drawPlot(title, x, series)),
-    table.columns["scores.total"] ? drawHistogram(`Distribution of the reward${describePart(table)}`, table.columns["scores.total"]) : null);
+    table.columns["scores.total"]?.some((value) => value !== null) ? drawHistogram(`Distribution of the reward${describePart(table)}`, table.columns["scores.total"]) : null);
   const body = h("tbody", {}), head = h("thead", {}), pager = h("div", {class: "pager"}), problem = h("p", {class: "problem", role: "alert"});
   const where = h("input", {type: "search", id: "where", size: 40, placeholder: "reward<0.5 and tool=zoom", "aria-label": "filter, as score --where", value: state.where});
   const search = h("input", {type: "search", id: "search", placeholder: "words", "aria-label": "search in all texts", value: state.search});
@@ -166,7 +166,7 @@ async function showEpisodePage(set, line) {
   const to = (step) => { const row = state.rows[place + step]; return place < 0 || row === undefined ? null : linkTo("run", set, "episode", table.columns.line[row]); };
   const step = (name, where) => (where ? h("a", {href: where, class: "button"}, name) : h("span", {class: "button off"}, name));
   fill(main, h("p", {class: "trail"}, h("a", {href: linkTo("run", set)}, t(data.sets[set].name)), ` #${line} `, step("← previous", to(-1)), " ", step("next →", to(1)), " ", h("a", {href: linkTo("run", set, "group", line), class: "button"}, "group")),
-    h("h1", {}, t(page.task || "(no name)"), page.end_reason === null ? "" : ` reward ${formatNumber(page.scores?.total)}`), showText(page.question, "question"), ...showEpisode(page, set));
+    h("h1", {}, t(page.task || "(no name)"), page.scores ? ` reward ${formatNumber(page.scores.total)}` : ""), showText(page.question, "question"), ...showEpisode(page, set));
   return {previous: to(-1), next: to(1), group: linkTo("run", set, "group", line), table: linkTo("run", set)};
 }
 

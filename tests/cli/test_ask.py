@@ -1,0 +1,178 @@
+"""`viewbox ask`: one question by command, and a conversation in a terminal."""
+
+import json
+import os
+import pty
+import select
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+import viewbox
+from tests.support.servers import make_completion, make_response, serve
+
+FOLDER = str(Path(viewbox.__file__).parent.parent)
+CALL = make_completion("", ("c1", "zoom", '{"factor": 2}'))
+TALK = [CALL, '{"ask": "Standing?"}', '{"answer": "an effusion"}', '{"answer": "or atelectasis"}', '{"answer": "none"}']
+
+
+def answer_in_turn(replies):
+    def answer(body, number):
+        said = replies[min(sum(one["role"] == "assistant" for one in body["messages"]), len(replies) - 1)]
+        return said if isinstance(said, dict) else make_completion(said)
+
+    return answer
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for name in ("film.png", "other.png"):
+        Image.fromarray(np.random.default_rng(len(name)).integers(0, 255, (60, 70)).astype(np.uint8)).save(name)
+    return tmp_path
+
+
+def start(*arguments):
+    return [sys.executable, "-m", "viewbox", "ask", *arguments]
+
+
+def run(*arguments, **options):
+    env = os.environ | {"PYTHONPATH": FOLDER}
+    return subprocess.run(
+        start(*arguments), capture_output=True, text=True, stdin=subprocess.DEVNULL, env=env, timeout=120, **options
+    )
+
+
+def talk(arguments, lines, prompt="you: "):
+    """Return the status and the screen of a command in a terminal, in which somebody types a line at each prompt."""
+    child, terminal = pty.fork()
+    if child == 0:
+        os.environ["PYTHONPATH"] = FOLDER
+        os.execv(sys.executable, start(*arguments))
+    screen, read, left, deadline = b"", 0, list(lines), time.monotonic() + 120
+    while time.monotonic() < deadline:
+        if not select.select([terminal], [], [], 0.2)[0]:
+            continue
+        try:
+            part = os.read(terminal, 2**16)
+        except OSError:  # the command has ended
+            break
+        screen += part
+        if left and screen[read:].endswith(prompt.encode()):
+            read = len(screen)
+            os.write(terminal, f"{left.pop(0)}\n".encode())
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), screen.decode().replace("\r\n", "\n")
+
+
+def test_a_conversation_in_a_terminal_is_one_stored_episode(folder):
+    with serve(answer_in_turn(TALK)) as server:
+        given = ("chest_xray", "film.png", "An effusion?", "--endpoint", server.url, "--model", "m", "--out", "run")
+        status, screen = talk(given, ["yes, PA", "alternatives?", "@other.png and here?", ""])
+    assert status == 0, screen
+    for said in (
+        "-> zoom",
+        "the model asks: Standing?",
+        "answer: an effusion",
+        "answer: or atelectasis",
+        "stored: run",
+    ):
+        assert said in screen
+    (episode,) = viewbox.load("run")
+    assert [episode.answer, len(episode.task.images), episode.scores] == [{"answer": "none"}, 2, None]
+    shown = [line.split("] ")[1] for line in screen.splitlines() if "[picture]" in line]
+    assert len(shown) == 3
+    assert all(Path(path).is_file() for path in shown)
+
+
+def test_ctrl_c_keeps_what_was_said(folder):
+    with serve(answer_in_turn(TALK)) as server:
+        given = ("chest_xray", "film.png", "An effusion?", "--endpoint", server.url, "--model", "m", "--out", "run")
+        status, screen = talk(given, ["yes", "\x03"])
+    assert status == 130, screen
+    assert "stopped; what was said is stored" in screen
+    (episode,) = viewbox.load("run")
+    assert episode.answer == {"answer": "an effusion"}
+
+
+def test_one_question_is_answered_as_text_or_as_json(folder):
+    with serve(answer_in_turn(['{"answer": "yes"}'])) as server:
+        given = ("vqa", "film.png", "other.png", "Alike?", "--endpoint", server.url, "--model", "m", "--out", "run")
+        spoken, written = run(*given), run(*given, "--format", "json")
+    assert (spoken.returncode, written.returncode) == (0, 0)
+    assert "answer: yes" in spoken.stdout
+    assert json.loads(written.stdout)["answer"] == {"answer": "yes"}
+    assert len(viewbox.load("run")) == 2  # a folder keeps the conversations that are in it
+
+
+def test_a_text_and_specialists_are_given_by_file(folder):
+    Path("context.csv").write_text("finding,mm\nnodule,7\n")
+    Path("more.yaml").write_text("specialists:\n  search: {kind: literature}\n")
+    with serve(answer_in_turn(['{"answer": "7"}'])) as server:
+        given = ("vqa", "film.png", "How large?", "--file", "context.csv", "--specialists", "more.yaml")
+        done = run(*given, "--endpoint", server.url, "--model", "m")
+    assert done.returncode == 0
+    (body,) = server.bodies
+    assert "context.csv:\nfinding,mm\nnodule,7" in json.dumps(body["messages"]).replace("\\n", "\n")
+    assert "search_web" in {tool["function"]["name"] for tool in body["tools"]}
+
+
+@pytest.mark.parametrize(
+    ("words", "complaint"),
+    [
+        ([], "give an environment, images and a question"),
+        (["vqa", "film.png"], "'film.png': is a file; the last word is the question"),
+        (["vqb", "film.png", "?"], "did you mean 'vqa'"),
+        (["vqa", "none.png", "?"], "image 'none.png': there is no such file"),
+        (["literature_vqa", "film.png", "?"], "its articles are invented"),
+        (["vqa", "film.png", "?", "--specialists", "list.yaml"], "specialists = ['a']; allowed: a mapping"),
+        (["vqa", "film.png", "?", "--file", "film.png"], "--file film.png: cannot be read as text"),
+    ],
+)
+def test_what_cannot_be_asked_is_said_in_a_line(folder, words, complaint):
+    Path("list.yaml").write_text("- a\n")
+    done = run(*words, "--endpoint", "http://127.0.0.1:9/v1", "--model", "m")
+    assert done.returncode == 2
+    assert complaint in done.stderr
+    assert not list(folder.glob("runs/*"))
+    assert "Traceback" not in done.stderr
+
+
+def test_a_config_names_the_server_and_live_search_is_offered_in_any_environment(folder):
+    with serve(answer_in_turn(['{"answer": "yes", "evidence": []}'])) as server:
+        Path("mine.yaml").write_text(
+            f"model: {{name: m}}\nenv: {{name: literature_vqa}}\nendpoint: {{url: '{server.url}', retries: 1}}\n"
+        )
+        done = run("mine.yaml", "film.png", "An effusion?", "--live", "--view", "--out", "run")
+    assert done.returncode == 0, done.stderr
+    assert "temperature" not in server.bodies[0]  # the server's
+    assert {"search_web", "search_images"} <= {tool["function"]["name"] for tool in server.bodies[0]["tools"]}
+    assert Path("run/report.html").stat().st_size > 1000
+
+
+def test_an_image_that_is_missing_in_a_conversation_costs_a_line(folder):
+    with serve(answer_in_turn(['{"answer": "a"}', '{"answer": "b"}'])) as server:
+        given = ("vqa", "film.png", "?", "--endpoint", server.url, "--model", "m", "--out", "run")
+        status, screen = talk(given, ["@none.png here?", "again?", ""])
+    assert status == 0, screen
+    assert "error: image 'none.png': there is no such file" in screen
+    assert "answer: b" in screen
+
+
+def test_a_server_that_refuses_the_schema_is_asked_without_it_from_then_on(folder):
+    def answer(body, number):
+        refused = make_response(400, {"error": {"message": "response_format is not supported"}})
+        return refused if "response_format" in body else make_completion('{"answer": "yes"}')
+
+    with serve(answer) as server:
+        with viewbox.open_session("vqa", viewbox.connect(server.url, model="m"), tools=[]) as session:
+            assert [str(session.ask("?")), str(session.ask("sure?"))] == ["yes", "yes"]
+        with viewbox.open_session(
+            "vqa", viewbox.connect(server.url, model="m", response_format=False), tools=[]
+        ) as one:
+            one.ask("?")
+    assert ["response_format" in body for body in server.bodies] == [True, False, False, False]
