@@ -213,7 +213,7 @@ def test_a_later_state_takes_the_place_of_the_one_before_and_another_writer_is_n
         assert writer.count == 2
         with EpisodeWriter(tmp_path) as other:
             other.append(viewbox.Episode(Task("theirs")))
-        with pytest.raises(viewbox.StoreError, match="another process has appended"):
+        with pytest.raises(viewbox.StoreError, match="another process writes to the folder"):
             writer.append(viewbox.Episode(Task("talk")), replaces=True)
 
 
