@@ -20,10 +20,10 @@ from ..images.source import Plane, Source, Volume
 from ..images.task_images import name_image
 from ..images.view import View
 from ..records import Task
+from ..rewards.marks import Mark, Views, find_marks, place_on
 from ..utils.frozen import thaw
 from ..utils.terminal import make_line
 from ..viewer.contact_sheet import ACROSS, COLUMNS, Block, draw_blocks, fit_picture
-from ..viewer.marks import Mark, Views, find_marks, place_on
 
 if TYPE_CHECKING:
     from ..training.checks.preflight import LocalModel

@@ -21,7 +21,7 @@ from ..configs.validation import describe_errors
 from ..configs.yaml_reader import Document
 from ..core.base import BaseMultiTurnEnv
 from ..core.tasks import to_sequence
-from ..core.variants import remove_tools
+from ..core.variants import Pictures, remove_tools, swap_pictures
 from ..engines import model_profiles
 from ..engines.generator import Generator
 from ..engines.openai.client import EndpointSettings, OpenAIGenerator, build_completions_url
@@ -150,6 +150,14 @@ def remove_tools_of_job(job: RolloutJob, *, refuse: bool = False) -> RolloutJob:
         raise ConfigError(f"{job.env.name}: has no tools, so nothing can be compared; play it with `viewbox rollout`")
     record = {**job.record, "tools": "refused" if refuse else "hidden"}
     return replace(job, env=remove_tools(job.env, refuse=refuse), record=record)
+
+
+def swap_pictures_of_job(job: RolloutJob, pictures: Pictures, tool: str | None = None) -> RolloutJob:
+    """Return the same job with blank pictures, or those of another task; `tool`: only in calls of this tool."""
+    if pictures == "real":
+        return job
+    record = {**job.record, "pictures": pictures, **({} if tool is None else {"of": tool})}
+    return replace(job, env=swap_pictures(job.env, pictures, job.tasks, tool), record=record)
 
 
 def read_config(

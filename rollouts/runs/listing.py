@@ -35,6 +35,7 @@ class RunFigures:
         skipped: lines of its episodes that cannot be read.
         saved: what part of the episodes of a step is stored, such as "8 of 64"; None: all.
         scored: the share of the episodes that `last_reward` is the mean of.
+        first_search, last_search: the share of the same episodes that end wrong because the target was not found.
     """
 
     path: str
@@ -50,6 +51,8 @@ class RunFigures:
     skipped: int = 0
     saved: str | None = None
     scored: float | None = None
+    first_search: float | None = None
+    last_search: float | None = None
 
 
 @dataclass(frozen=True)
@@ -111,7 +114,7 @@ def _find_runs(folder: Path) -> Iterator[Path]:
 def _read_figures(run: Path) -> RunFigures:
     episodes = run if os.path.lexists(run / LINES) else run / "episodes"
     path, config = read_config(run, episodes)
-    steps, first, last, scored = _read_metrics(run / "metrics.jsonl")
+    steps, first, last, scored, searches = _read_metrics(run / "metrics.jsonl")
     summary = read_json(run / "summary.json", limit=2**24) if os.path.lexists(run / "summary.json") else {}
     stored = os.path.lexists(episodes / LINES)
     reader = load(episodes, errors="skip") if stored else None
@@ -120,6 +123,7 @@ def _read_figures(run: Path) -> RunFigures:
     if first is None:
         first = last = _get_number(summary.get("metrics"), "reward")
         scored = _get_number(summary.get("metrics"), "episodes/scored")
+        searches = (_get_number(summary.get("metrics"), "verdict/search"),) * 2
     if first is None and steps is None and path is None and head is not None:
         first, scored = _average_stored(episodes)
         last = first
@@ -144,6 +148,7 @@ def _read_figures(run: Path) -> RunFigures:
         0 if reader is None else reader.skipped,
         _get_text(head.info, "saved") if head is not None else None,
         scored,
+        *searches,
     )
 
 
@@ -154,18 +159,20 @@ def _average_stored(folder: Path) -> tuple[float | None, float | None]:
     return (sum(known) / len(known), len(known) / len(totals)) if known else (None, None)
 
 
-def _read_metrics(path: Path) -> tuple[int | None, float | None, float | None, float | None]:
+def _read_metrics(path: Path) -> tuple[int | None, float | None, float | None, float | None, tuple[float | None, ...]]:
     """Return the last step, the rewards of the first and the last step that have one, and the share of the episodes
-    that the last is the mean of."""
+    that the last is the mean of; and `verdict/search` of both."""
     step, first, last, scored = None, None, None, None
+    searches: list[float | None] = []
     if not os.path.lexists(path):
-        return step, first, last, scored
+        return step, first, last, scored, (None, None)
     for data in read_metrics(path):
         number, reward = data.get("step"), _get_number(data, "reward")
         step = number if type(number) is int else step
         if reward is not None:
             first, last, scored = reward if first is None else first, reward, _get_number(data, "episodes/scored")
-    return step, first, last, scored
+            searches.append(_get_number(data, "verdict/search"))
+    return step, first, last, scored, (*searches[:1], *searches[-1:]) if searches else (None, None)
 
 
 def _measure(run: Path) -> tuple[int, float]:

@@ -12,9 +12,11 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 
 from ...errors import ConfigError
+from ...rewards.looks import FIGURES, read_looks
 from ...utils.conditions import format_value, sort_key
 from ...utils.values import reaches
 from ..store.layout import LINES
@@ -225,7 +227,10 @@ class _SideReader:
             if scores is None or scores.total is None or episode.is_fault:
                 self.without_score += 1
                 continue
-            self.table.add(task, {TOTAL: scores.total} | {n: one for n, one in scores.components.items() if n != TOTAL})
+            parts = {n: one for n, one in scores.components.items() if n != TOTAL}
+            looked = read_looks(msgspec.structs.replace(episode, scores=scores)).measure()
+            rate = {"tools/rate": float(episode.run_call_count > 0)}
+            self.table.add(task, {TOTAL: scores.total} | parts | rate | looked)
             self.lines.setdefault(task, []).append(line)
             self.names.setdefault(task, set()).update(scores.components)
             if by is not None:
@@ -280,7 +285,7 @@ def _compare_scores(pairs: Table, resamples: int, seed: int) -> dict[str, Differ
     """Return the differences of the total, and of each component that a pair has on both sides."""
     columns, found = pairs.get_columns(), {}
     for name, (a, b, change) in pairs.compute_changes("a", "b", resamples, seed=seed).items():
-        if a is not None and b is not None and change is not None:
+        if a is not None and b is not None and change is not None and (name not in FIGURES or a.mean or b.mean):
             moved = columns[f"b/{name}"] - columns[f"a/{name}"]
             outcomes = (moved >= SAME, abs(moved) < SAME, moved <= -SAME)
             found[name] = Difference(a, b, change, *(int(one.sum()) for one in outcomes))

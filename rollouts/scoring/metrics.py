@@ -8,6 +8,7 @@ from typing import get_args
 from ...core.base import BaseMultiTurnEnv
 from ...records import EndReason, Episode, Task
 from ...rewards.declare import AnyReward
+from ...rewards.looks import FIGURES, read_looks
 from ...rewards.remote import take_counts
 
 END_REASONS: tuple[str, ...] = get_args(EndReason)
@@ -29,6 +30,7 @@ def compute_episode_metrics(
     `episodes/truncated` and `end/<reason>` are shares of episodes; `episodes/faults` is the share that a fault ended,
     `episodes/scored` the share with a score, `reward/faults` and `reward/faults/<component>` the share on which the
     reward failed; `replies/well_formed` is a share of replies; `tokens/sampled` is the tokens per episode.
+    `looks/…` and `verdict/…` are over the episodes with a target (`rewards/looks.py`); NaN if none has one.
 
     >>> from viewbox.records import Scores, Task
     >>> metrics = compute_episode_metrics([Episode(Task("a"), scores=Scores(0.5, {"label": 1.0}))])
@@ -49,7 +51,7 @@ def compute_episode_metrics(
     for name in own or sorted({name for e in episodes if e.scores for name in e.scores.components}):
         metrics[f"rewards/{name}/mean"] = _mean(row.get(f"rewards/{name}/mean") for row in values)
         metrics[f"reward/faults/{name}"] = sum(name in e.scores.faults for e in episodes if e.scores) / count
-    return metrics
+    return metrics | {name: _mean(row[name] for row in values) for name in FIGURES}
 
 
 def compute_environment_metrics(episodes: Sequence[Episode], env: BaseMultiTurnEnv) -> dict[str, float]:
@@ -121,6 +123,7 @@ def get_episode_values(episode: Episode) -> dict[str, float | None]:
     return {
         "reward": scores.total if scores else None,
         **get_play_values(episode),
+        **read_looks(episode).measure(),
         "reward/faults": float(bool(scores and scores.faults)),
         **{f"rewards/{name}/mean": value for name, value in (scores.components if scores else {}).items()},
     }
@@ -144,4 +147,6 @@ def get_play_values(episode: Episode) -> dict[str, float | None]:
     }
 
 
-_NAMES = tuple(name for name in get_episode_values(Episode(Task(""))) if name != "reward")  # of means over all episodes
+_NAMES = tuple(
+    name for name in get_episode_values(Episode(Task(""))) if name not in ("reward", *FIGURES)
+)  # of means over all episodes

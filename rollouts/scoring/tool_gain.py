@@ -165,6 +165,13 @@ def compare_tools(
     return ToolGain(table.rows, table.tasks, gains, uses, share, (faults, bare_faults), resamples, seed)
 
 
+def count_calls(episodes: Iterable[Episode], tool: str) -> float:
+    """Return how many calls of a tool ran, per episode without a fault."""
+    played = [episode for episode in episodes if not episode.is_fault]
+    ran = sum(r.was_run for e in played for turn in e.turns for r in turn.tool_results if r.tool_name == tool)
+    return ran / max(1, len(played))
+
+
 def _identify(episode: Episode) -> tuple[str, Any]:
     sample = episode.info.get("sample")
     return episode.task.id, sample if isinstance(sample, int) else 0

@@ -73,7 +73,19 @@ def test_the_command_prints_a_table_markdown_or_json(runs, viewbox, monkeypatch)
     status, out, _ = viewbox("runs", runs)
     assert status == 0
     heading, first, second = out.splitlines()
-    assert heading.split() == ["run", "environment", "model", "method", "steps", "episodes", "reward", "date", "size"]
+    assert heading.split() == [
+        "run",
+        "environment",
+        "model",
+        "method",
+        "steps",
+        "episodes",
+        "reward",
+        "not",
+        "found",
+        "date",
+        "size",
+    ]
     assert "played" in first
     assert "0.250 → 0.750" in second
     _, out, _ = viewbox("runs", runs, "--format", "markdown")
