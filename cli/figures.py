@@ -39,6 +39,7 @@ def show_scores(report: "ScoreReport") -> Blocks:
         head = f"{report.group_by} ({RULE})"
         yield Table(f"reward by {report.group_by}", (head, *heads), cells, signed=("change",))
     yield from map(say, _list_notes(report))
+    yield from _explain_misses(report)
     for head, own in (("of all episodes", True), (RULE, False)):
         if cells := list(_list_metrics(report, own)):
             yield Table("", (head, "value", "tasks", "episodes"), cells)
@@ -55,6 +56,19 @@ def _list_metrics(report: "ScoreReport", own: bool) -> Iterator[tuple[str, str, 
         if name.startswith(("metrics/", "replies/")) == own and (figure.mean or not name.startswith("end/")):
             draws = f" ({report.fewer_draws[name]} draws)" if name in report.fewer_draws else ""
             yield name.removeprefix("metrics/"), figure.format() + draws, Tasks(figure.tasks), figure.count
+
+
+def _explain_misses(report: "ScoreReport") -> Iterator[str]:
+    """Say what the wrong answers come from, if the references name boxes."""
+    from ..rewards.looks import VERDICTS
+
+    shares = {name: one.mean for name in VERDICTS if (one := report.metrics.get(f"verdict/{name}"))}
+    wrong = {name: share for name, share in shares.items() if name not in ("seen", "blind")}
+    if wrong and (total := sum(wrong.values())):
+        parts = ", ".join(f"{share / total:.0%} {name}" for name, share in wrong.items() if share)
+        count = report.metrics["verdict/search"].count
+        blind = f"{shares['blind'] * count:.0f} are right without a look"
+        yield f"{total * count:.0f} of {count} are wrong: {parts}; {blind}"
 
 
 def _list_notes(report: "ScoreReport") -> Iterator[str]:
@@ -92,7 +106,8 @@ def show_comparison(found: "Comparison") -> Blocks:
     yield say(f"first:  {a.run} ({_count(a.episodes, 'episode')} of {_count(a.tasks, 'task')})")
     yield say(f"second: {b.run} ({_count(b.episodes, 'episode')} of {_count(b.tasks, 'task')})")
     yield f"{_count(found.tasks, 'task')} in both; of each, the mean of its episodes\n"
-    yield Table("", (RULE, *SIDES), [_list_cells(*one) for one in found.scores.items()], signed=("difference",))
+    cells = [_list_cells(*one) for one in found.scores.items() if not one[0].startswith("looks/")]
+    yield Table("", (RULE, *SIDES), cells, signed=("difference",))
     if found.by is not None:
         rows = [_list_cells(*one) for one in found.groups.items()]
         yield Table(f"reward by {found.by}", (f"{found.by} ({RULE})", *SIDES), rows, signed=("difference",))
@@ -120,12 +135,14 @@ def _count(number: int, noun: str) -> str:
 
 def show_summary(summary: Mapping[str, Any]) -> Blocks:
     """Reward, components, tool rate, turns and end reasons of a rollout; below them the errors."""
+    from ..rewards.looks import VERDICTS
     from ..rollouts.scoring.metrics import END_REASONS
 
     metrics = summary["metrics"]
     yield say(f"{summary['environment']}, {summary['model']}: {summary['episodes']} episodes")
     components = {name: name.split("/")[1] for name in metrics if name.startswith("rewards/")}
     names = {"reward": "reward", **components, "tools/rate": "tool rate", "episodes/turns": "turns"}
+    names |= {f"verdict/{name}": f"verdict: {name}" for name in VERDICTS if metrics.get(f"verdict/{name}")}
     ends = {f"end/{reason}": reason for reason in END_REASONS if metrics[f"end/{reason}"]}
     rows = [
         (title, f"{metrics[name]:.3f}", summary.get("counts", {}).get(name, summary["episodes"]))
@@ -152,9 +169,28 @@ def show_gain(gain: "ToolGain") -> Blocks:
     yield gain.explain()
 
 
+def show_worth(found: Mapping[str, "Comparison"], of: str | None = None, calls: float | None = None) -> Blocks:
+    """Yield each score with the real pictures and with others, and the difference that the real ones make."""
+    first = next(iter(found.values()))
+    rows = [
+        (name, one.b, *(cell for c in found.values() if (o := c.scores.get(name)) for cell in (o.a, o.difference)))
+        for name, one in first.scores.items()
+        if not name.startswith("looks/") and all(name in c.scores for c in found.values())
+    ]
+    heads = ("", "real", *(cell for way in found for cell in (way, f"real - {way}")))
+    yield Table(f"{first.tasks} tasks", heads, rows, signed=tuple(f"real - {way}" for way in found))
+    what = "the pictures are" if of is None else f"what {of} finds in its pictures is"
+    for way, one in found.items():
+        reward = one.scores["reward"]
+        kept = f"; {reward.a.mean / reward.b.mean:.0%} of it is kept" if reward.b.mean else ""
+        each = f"; {reward.difference.mean / calls:+.3f} for each of its {calls:.2f} calls" if calls else ""
+        yield f"against {way}: {what} worth {reward.difference.format('+')} of reward{each}{kept}"
+
+
 def show_runs(found: "RunList") -> Blocks:
     """Yield a row for each run; what cannot be read goes to stderr."""
-    heads = ("run", "environment", "model", "method", "steps", "episodes", f"reward ({RULE})", "date", "size")
+    heads = ("run", "environment", "model", "method", "steps", "episodes", f"reward ({RULE})")
+    heads = (*heads, "not found", "date", "size")
     if not found.runs and not found.broken:
         yield say(f"{found.folder}: no runs here")
     if found.runs:
@@ -172,12 +208,14 @@ def _list_figures(run: "RunFigures") -> Sequence[Any]:
     rewards = [f"{value:.3f}" for value in (run.first_reward, run.last_reward) if value is not None]
     part = f" ({run.saved} a step)" if run.saved else ""
     reward = " → ".join(rewards[:1] if len(set(rewards)) == 1 else rewards)
+    searches = [f"{value:.0%}" for value in (run.first_search, run.last_search) if value is not None]
     return (
         run.path,
         *(say(name, SHORT) if name else None for name in (run.environment, run.model, run.method)),
         run.steps,
         None if run.episodes is None else f"{run.episodes:,}{part}",
         reward + format_part(run.scored) if reward else None,
+        " → ".join(dict.fromkeys(searches)) or None,
         (run.modified or "-")[:16].replace("T", " "),
         _format_size(run.size),
     )

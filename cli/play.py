@@ -5,6 +5,7 @@ import json
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import aclosing, closing
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypedDict, Unpack
 
@@ -122,6 +123,8 @@ def evaluate(
     *,
     tasks: int = 200,
     refuse: bool = False,
+    pictures: str | None = None,
+    of: str | None = None,
     resamples: int = 1000,
     json_line: Annotated[bool, typer.Option("--json")] = False,
     **options: Unpack[PlayOptions],
@@ -139,6 +142,9 @@ def evaluate(
         tasks: number of tasks to play, beginning with the first.
         refuse: without tools: offer them all the same, and refuse every call. For a policy that has learned to call
             before it answers.
+        pictures: instead, play the tasks with other pictures, and print what the right ones are worth: real,blank,other
+            (blank: one gray; other: those of another task).
+        of: with --pictures: only the calls of this tool work on the other pictures.
         resamples: no 95 % intervals if this is 0; those of means need no bootstrap draws.
         json_line: also print the comparison as one JSON object, on the last line.
     """
@@ -151,6 +157,8 @@ def evaluate(
     check_out(options.get("out", "runs"), "folder")
     out, retry_failed = options.pop("out", None), options.pop("retry_failed", False)
     job = build_job(**read_options(overrides, held_out=None, tasks=tasks, **options))
+    if pictures is not None:
+        return _evaluate_pictures(job, pictures.split(","), of, out, retry_failed, resamples)
     bare = remove_tools_of_job(job, refuse=refuse)
     with (
         closing(job.player),
@@ -173,6 +181,33 @@ def evaluate(
     typer.echo(describe_view(folder))
     if json_line:
         typer.echo(json.dumps(gain.to_dict()))
+
+
+def _evaluate_pictures(
+    job: "RolloutJob", ways: Sequence[str], of: str | None, out: str | None, retry_failed: bool, resamples: int
+) -> None:
+    """Play the same tasks once for each of `ways`, and print what the real pictures are worth."""
+    from ..errors import ConfigError
+    from ..rollouts.job import create_rollout_folder, swap_pictures_of_job
+    from ..rollouts.scoring.compare import compare_runs, count_calls
+    from ..rollouts.store.reader import load
+    from .figures import show_worth
+
+    if set(ways) - {"real", "blank", "other"} or "real" not in ways or len(ways) < 2:
+        raise ConfigError(f"--pictures {','.join(ways)}; allowed: real and blank, other or both", key="pictures")
+    folder = create_rollout_folder(job, out, kind="evaluate")
+    with closing(job.player):
+        for way in ways:
+            chosen = swap_pictures_of_job(job, way, of)  # type: ignore[arg-type]
+            inside = create_rollout_folder(chosen, folder / way)
+            summary = play_folder(chosen, inside, retry_failed=retry_failed, root=folder)
+            if summary is None or (status := check_played(summary)):
+                raise typer.Exit(INTERRUPTED if summary is None else status)
+    found = {way: compare_runs(folder / way, folder / "real", resamples=resamples) for way in ways if way != "real"}
+    write_atomically(folder / "pictures.json", json.dumps({w: c.to_dict() for w, c in found.items()}, indent=2) + "\n")
+    calls = None if of is None else count_calls(load(folder / "real"), of)
+    show(found, partial(show_worth, of=of, calls=calls))
+    typer.echo(f"figures: {folder / 'pictures.json'}")
 
 
 def train(arguments: Sequence[str] = ()) -> None:

@@ -242,6 +242,16 @@ def render_picture(picture: Image.Image) -> Image.Image:
     return picture.convert("RGB")
 
 
+def wipe(source: Source) -> Source:
+    """Return a source of the same size and kind that shows one gray, in the middle of what is shown of this one."""
+    shade = sum(source.display) / 2
+    fields: dict[str, Any] = {"pixels": np.full_like(source.pixels, shade)}
+    if source.volume is not None:
+        voxels = np.broadcast_to(np.array(shade, source.volume.voxels.dtype), source.volume.voxels.shape)
+        fields["volume"] = replace(source.volume, voxels=voxels, times=None, displays=None)
+    return replace(source, **fields)
+
+
 @dataclass(frozen=True, eq=False)
 class Volume(Facts):
     """A stack of slices (a series, a multi-frame file, a NIfTI volume) that is seen one slice at a time.

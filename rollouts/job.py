@@ -30,6 +30,7 @@ from ..configs.sections import EnvSection
 from ..configs.validation import describe_errors
 from ..configs.yaml_reader import Document
 from ..core.base import BaseMultiTurnEnv, remove_tools
+from ..core.swaps import Pictures, swap_pictures
 from ..core.tasks import to_sequence
 from ..engines.generator import Generator
 from ..engines.models import Player, check_for_endpoint, open_chat_model, open_token_model
@@ -146,6 +147,14 @@ def remove_tools_of_job(job: RolloutJob, *, refuse: bool = False) -> RolloutJob:
         raise ConfigError(f"{job.env.name}: has no tools, so nothing can be compared; play it with `viewbox rollout`")
     record = {**job.record, "tools": "refused" if refuse else "hidden"}
     return replace(job, env=remove_tools(job.env, refuse=refuse), record=record)
+
+
+def swap_pictures_of_job(job: RolloutJob, pictures: Pictures, tool: str | None = None) -> RolloutJob:
+    """Return the same job with blank pictures, or those of another task; `tool`: only in calls of this tool."""
+    if pictures == "real":
+        return job
+    record = {**job.record, "pictures": pictures, **({} if tool is None else {"of": tool})}
+    return replace(job, env=swap_pictures(job.env, pictures, job.tasks, tool), record=record)
 
 
 def read_config(

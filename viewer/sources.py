@@ -12,6 +12,7 @@ from typing import Any
 
 from ..errors import StoreError, ViewboxError
 from ..records import Episode
+from ..rewards.looks import read_looks
 from ..rollouts.scoring import filters
 from ..rollouts.scoring.compare import compare_runs
 from ..rollouts.store.layout import LINES, find_episodes_folder
@@ -243,6 +244,7 @@ def _list_cells(episode: Episode) -> Iterator[tuple[str, Any]]:
     if UNPLAYED not in episode.info:
         yield "scores.total", None if scores is None else _to_cell(scores.total)
         yield "end_reason", _to_cell(episode.end_reason)
+        yield "verdict", read_looks(episode).verdict
         yield "tools_used", _to_cell(episode.tools_used())
         yield "num_turns", episode.num_turns
         yield "tool_call_count", episode.tool_call_count

@@ -110,6 +110,20 @@ def set_max_pixels(processor: Any, max_pixels: int) -> None:
         images.max_tiles = max(images.min_tiles, tiles)
 
 
+def get_pixel_limit(processor: Any) -> int | None:
+    """Return the most pixels that a processor keeps of a picture; None if its settings are not turned yet, or it cuts
+    tiles."""
+    images = processor.image_processor
+    own = _loaded.get(images, {})
+    if own.get("frames"):
+        return int(images.size["longest_edge"]) // int(own["frames"])
+    tiled = not own or any(
+        own[name] for name in ("max_image_size", "max_patches", "max_soft_tokens", "max_image_tokens")
+    )
+    side = None if tiled else get_side(getattr(images, "crop_size", None) or images.size)
+    return None if side is None else side**2
+
+
 def _read_limit(images: Any, name: str) -> Any:
     """Return a setting as a folder has it; of a limit the larger of the folder's and the class's own."""
     value, usual = getattr(images, name, None), getattr(type(images), name, None)

@@ -15,9 +15,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from msgspec.structs import replace as replace_fields
 
 from ...errors import ConfigError
 from ...records import Episode, Scores
+from ...rewards.looks import FIGURES, read_looks
 from ...utils.conditions import format_value, sort_key
 from ...utils.values import reaches
 from ..store.layout import LINES
@@ -219,7 +221,9 @@ class _SideReader:
             self.environments[episode.environment] += 1
             self._all_tasks.add(task)
             if scores is not None and not episode.is_fault:
-                self.table.add(task, list_scores(scores))
+                looked = read_looks(replace_fields(episode, scores=scores)).measure()
+                rate = {"tools/rate": float(episode.run_call_count > 0)}
+                self.table.add(task, {**list_scores(scores), **rate, **looked})
                 self.names.setdefault(task, set()).update(scores.components)
             if scores is None or scores.total is None or episode.is_fault:
                 self.without_score += 1
@@ -268,7 +272,7 @@ def compare_scores(pairs: Table, intervals: bool) -> dict[str, Difference]:
     """Return the differences of the columns `a/NAME` and `b/NAME`: of the total, and of each component."""
     columns, found = pairs.get_columns(), {}
     for name, (a, b, change) in pairs.compute_changes("a", "b", intervals).items():
-        if a is not None and b is not None and change is not None:
+        if a is not None and b is not None and change is not None and (name not in FIGURES or a.mean or b.mean):
             moved = columns[f"b/{name}"] - columns[f"a/{name}"]
             outcomes = (moved >= SAME, abs(moved) < SAME, moved <= -SAME)
             found[name] = Difference(a, b, change, *(int(one.sum()) for one in outcomes))
@@ -413,3 +417,10 @@ def compare_tools(
     share = unanswered / max(1, bare.rows)
     paired = gains[TOTAL].difference.tasks if TOTAL in gains else 0
     return ToolGain(paired, gains, uses, share, (faults, bare_faults))
+
+
+def count_calls(episodes: Iterable[Episode], tool: str) -> float:
+    """Return how many calls of a tool ran, per episode without a fault."""
+    played = [episode for episode in episodes if not episode.is_fault]
+    ran = sum(r.was_run for e in played for turn in e.turns for r in turn.tool_results if r.tool_name == tool)
+    return ran / max(1, len(played))

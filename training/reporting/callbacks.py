@@ -102,7 +102,7 @@ class MetricsFile(TrainerCallback):
         done = state.global_step - self.first_step
         left = (state.max_steps - state.global_step) * (time.monotonic() - self.started) / max(1, done)
         parts = [f"step {state.global_step}/{state.max_steps}"]
-        for name, label in (("reward", "reward"), ("tools/rate", "tool rate"), ("episodes/truncated", "truncated")):
+        for name, label in _SHOWN.items():
             if logs.get(name) is not None:  # TRL logs None if a step has no value, e.g. if every sample was dropped
                 part = format_part(logs.get("episodes/scored")) if name == "reward" else ""
                 parts.append(f"{label} {logs[name]:.2f}{part}")
@@ -117,6 +117,15 @@ class MetricsFile(TrainerCallback):
         if "reward" not in logs:
             parts.append(f"loss {float(logs['loss']):.3f}")
         return "  ".join([*parts, f"{format_duration(left)} left"])
+
+
+_SHOWN = {
+    "reward": "reward",
+    "tools/rate": "tool rate",
+    "verdict/search": "not found",
+    "verdict/decision": "misread",
+    "episodes/truncated": "truncated",
+}
 
 
 @dataclass(frozen=True)

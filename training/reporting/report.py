@@ -12,6 +12,13 @@ from ...rollouts.store.run_folder import describe_view
 
 _MAX_TOOLS = 6  # that a plot shows one by one
 _RATES = ("end/answered", "end/max_turns", "end/max_tokens", "frac_reward_zero_std")
+_VERDICTS = {
+    "verdict/search": "wrong: search",
+    "verdict/sampling": "wrong: sampling",
+    "verdict/recognition": "wrong: recognition",
+    "verdict/decision": "wrong: decision",
+    "verdict/blind": "right: blind",
+}
 _COLUMNS = {"before": "before", "after": "after", "oracle": "oracle (before)", "oracle_after": "oracle (after)"}
 _ROWS = {
     "tools/rate": "tool rate",
@@ -78,6 +85,9 @@ def _draw_grpo(steps: list[dict[str, Any]], held_out: Mapping[str, Any], evaluat
     )
     for name in _RATES:
         right.plot(x, [line.get(name, float("nan")) for line in steps], label=name, alpha=0.7)
+    for name, label in _VERDICTS.items():
+        if any(line.get(name) for line in steps):
+            right.plot(x, [line.get(name, float("nan")) for line in steps], ":", label=label, linewidth=2)
     called = _find_called_tools(steps)
     for key, name in called.items() if len(called) <= _MAX_TOOLS else ():
         calls = [line.get(key, float("nan")) for line in steps]
@@ -103,9 +113,10 @@ def print_table(summary: Mapping[str, Any], folder: Path) -> None:
     own = {
         key: key.removeprefix("metrics/") for name in columns for key in held_out[name] if key.startswith("metrics/")
     }
+    verdicts = {key: title for key, title in _VERDICTS.items() if any(key in held_out[name] for name in columns)}
     calls = {key: f"calls of {name}" for key, name in _find_called_tools([held_out[name] for name in columns]).items()}
     table.add_row("episodes", *(str(count_episodes(held_out[name]) or "-") for name in columns))
-    for key, title in ({"reward": "reward"} | components | own | _ROWS | calls).items():
+    for key, title in ({"reward": "reward"} | components | own | _ROWS | verdicts | calls).items():
         table.add_row(title, *(format_figure(held_out[name], key) for name in columns))
     console = Console(width=120)
     console.print(table)

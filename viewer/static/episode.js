@@ -1,6 +1,6 @@
 // The page of an episode.
 const SVG = "http://www.w3.org/2000/svg";
-const KINDS = {gold: "reference", answer: "answer", tool: "arguments of tools", view: "outlines of later views"};
+const KINDS = {gold: "reference", answer: "answer", tool: "arguments of tools", view: "where it looked"};
 const shown = {scale: 0, kinds: new Set(Object.keys(KINDS))};
 
 function drawPolygon(corners, kind, label) {
@@ -97,6 +97,11 @@ function showScores(page) {
     ...names.map((name) => [t(name), formatNumber(scores.components[name]), t(reason(name))])]);
 }
 
+function showLooks(looks) {
+  if (!looks) return null;
+  return h("div", {}, makeTable("Looks", ["", "value"], [["verdict", t(looks.verdict ?? "–")], ...Object.entries(looks.figures).map(([name, value]) => [name, formatNumber(value)])]), t(looks.why, "p"));
+}
+
 function showTokens(tokens) {
   if (!tokens?.length) return null;
   const box = h("p", {class: "tokens"});
@@ -149,5 +154,5 @@ function showEpisode(page, set) {
   problems.forEach((one) => one.classList.add("problem"));
   return [showControls(), h("div", {class: "split"},
     h("div", {class: "turns"}, problems, page.system_prompt ? h("details", {}, h("summary", {}, "system prompt"), showText(page.system_prompt)) : null, showPrompt(page.info), showTurns(page, set)),
-    h("aside", {"aria-label": "outcome"}, showScores(page), h("dl", {}, listFacts(page)), showTokens(page.tokens)))];
+    h("aside", {"aria-label": "outcome"}, showScores(page), showLooks(page.looks), h("dl", {}, listFacts(page)), showTokens(page.tokens)))];
 }
