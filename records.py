@@ -235,8 +235,8 @@ class Turn(Record, frozen=True):
 class RunConfig(Record, frozen=True):
     """The model, the sampling and the software versions that produced an episode.
 
-    `temperature` is None if none was sent, so that it was the server's own. `max_pixels` are the most pixels that the
-    model's processor keeps of a picture; None: it keeps all, or they are not known, as behind an endpoint.
+    `temperature` is None if none was sent, so that it was the server's own. `max_pixels` and
+    `max_side` are the most that the model's processor keeps of a picture; None: it is not known, as behind an endpoint.
     """
 
     model_name: str = ""
@@ -246,8 +246,9 @@ class RunConfig(Record, frozen=True):
     max_turns: int | None = None
     versions: Mapping[str, str] = FrozenDict()
     max_pixels: int | None = None
+    max_side: int | None = None
 
-    _sparse: ClassVar = frozenset({"max_pixels"})
+    _sparse: ClassVar = frozenset({"max_pixels", "max_side"})
 
 
 class Scores(Record, frozen=True):

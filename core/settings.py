@@ -43,7 +43,7 @@ class SeenAt(Section):
     """From when on what is asked counts as seen in a picture (`rewards/looks.py`)."""
 
     scale: Annotated[float, Field(gt=0)] | None = None
-    values: Annotated[float, Field(gt=0)] | None = None
+    contrast: Annotated[float, Field(gt=0)] | None = None
 
 
 class ViewSettings:
@@ -83,7 +83,8 @@ class ViewSettings:
         Field(
             SeenAt(),
             description="what is asked counts as seen from so many shown pixels for one of the image on (`scale`; "
-            "default: 1, or 16 across it), in a window of at most so many `values` (default: any)",
+            "default: 1, or 16 across it), and so many of 255 gray levels between it and what is around it "
+            "(`contrast`; default: any)",
         ),
     ]
 

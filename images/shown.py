@@ -24,7 +24,6 @@ class ShownView(Record, frozen=True):
         window: the range of values that is shown, as the tool named it; None: the image's own.
         area: the box of the picture, in fractions, in which it is shown; None: all of it.
         size: width and height of the image, or of the slice, in its own pixels; None: recorded before 0.3.
-        values: of a window on the image's own values, the width of the range from black to white; None: no window.
 
     >>> shown = ShownView(0, (0.5, 0.25, 0.75, 0.5))
     >>> shown.to_original((0.0, 1.0)), shown.from_original((0.5, 0.375))
@@ -41,7 +40,6 @@ class ShownView(Record, frozen=True):
     window: str | None = None
     area: tuple[float, ...] | None = None
     size: tuple[int, int] | None = None
-    values: float | None = None
 
     @classmethod
     def of(cls, view: View, image: int | None, area: Sequence[float] | None = None) -> "ShownView":
@@ -58,7 +56,6 @@ class ShownView(Record, frozen=True):
             window=", ".join(filter(None, (getattr(step, "shown_range", None) for step in view.operations))) or None,
             area=None if area is None else tuple(area),
             size=view.source.size,
-            values=next((one for step in view.operations if (one := getattr(step, "native_width", None))), None),
         )
 
     def to_original(self, points: Sequence[float]) -> tuple[float, ...]:
@@ -69,7 +66,7 @@ class ShownView(Record, frozen=True):
         """Map alternating x and y from fractions of the image to fractions of the picture (outside: not shown)."""
         return map_points(points, self.corners, self.area or WHOLE, turned=self.turned)
 
-    def measure_scale(self, width: int, height: int) -> float | None:
+    def measure_scale(self, width: float, height: float) -> float | None:
         """Return how many pixels of a picture of this size show one pixel of the image, along the side with fewer.
 
         >>> ShownView(0, (0.5, 0.25, 0.75, 0.5), size=(192, 192)).measure_scale(48, 48)

@@ -1,191 +1,205 @@
 """Where an episode looked: what each picture showed of the images, how closely, and whether that held what was asked.
 
 Every picture is an exact box of its image (`ShownView`), and a slice is a thin box of its volume. So what was seen of a
-target, a box of the reference, is geometry: nothing is estimated, and no model is asked.
+target, which the reference names, is geometry: nothing is estimated, and no model is asked.
 
-A wrong answer has one of four reasons, after Kundel, Nodine & Carmody (1978), *Visual scanning, pattern recognition and
-decision-making in pulmonary nodule detection*. `search`: no closer look held the target. `sampling`: one did, but the
-target was too small in it, or its window too wide. `recognition`: the target was seen and passed over, and the answer
-does not point at it. `decision`: it was seen, and the answer points at it or was given while it was in view. A right
-answer is `seen`, or `blind`: right without a look.
+A wrong answer has one of four reasons, in the words of Kundel, Nodine & Carmody (1978), *Visual scanning, pattern
+recognition and decision-making in pulmonary nodule detection*. `search`: no closer look was on the target.
+`recognition`: one was, but showed it too small, too faint or in too small a part to be read. `decision`: it was shown
+well, and the answer is another. `forgotten` is viewbox's own word: it was shown well, but the history no longer held
+that picture when the model answered. A right answer is `seen`, or `blind`: right without looking.
 """
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cached_property
-from typing import Annotated, Any, Literal, NamedTuple, get_args
+from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
-from pydantic import Field
 
+from ..errors import ViewboxError
+from ..images.ref import ImageRef
 from ..images.shown import ShownView
-from ..records import Episode
+from ..records import Episode, Turn
 from ..utils.values import reaches, to_finite_float
-from .declare import NonNegative, RewardName, register_reward
-from .marks import Kind, Mark, Views, find_marks, find_problem, get_place_fields
+from .marks import Mark, Views, find_marks, find_problem, get_place_fields, place_on
+from .regions import (
+    WHOLE,
+    Region,
+    Solid,
+    find_regions,
+    measure_iou,
+    measure_overlap,
+    measure_size,
+    measure_union,
+    to_region,
+    to_solid,
+)
 
-Verdict = Literal["seen", "blind", "search", "sampling", "recognition", "decision"]
+Verdict = Literal["seen", "blind", "search", "recognition", "forgotten", "decision"]
 VERDICTS: tuple[Verdict, ...] = get_args(Verdict)
-Solid = tuple[float, float, float, float, float, float]  # x1, y1, z1, x2, y2, z2; z of a single picture is 0 to 1
-HALF = 0.5  # of a target that one picture must show
+RIGHT: tuple[Verdict, ...] = ("seen", "blind")
+HALF = 0.5  # of a target that must be shown well; of a look, or of the target, that makes the look one on it
 ACROSS = 16  # pixels across the shorter side of a target that are enough, however large it is
-CLOSER = 1.05  # times the scale of the opening picture, from which on a look is one
+CLOSER = 1.05  # times the scale of the pictures at the start, from which on a look is one
+MET = 0.1  # IoU from which on a box of the answer is about a target
 SOLVED = 0.5  # total score of a right answer, where the environment does not say what is right
 MAX_LOOKS = 100  # of an image that are measured
 
 
 class Look(NamedTuple):
-    """A picture of an image, or a part of one, that the model was shown after `replies` of its replies (0: at the
-    start). `is_closer`: it shows more of this place than the pictures at the start."""
+    """A picture of an image, or of a part of one, that the model was shown after `reply` of its replies.
+
+    Args:
+        thin: the axis that the slice stands on: 0, 1 or 2.
+        scale: pixels that the model got for one of the image.
+        pixels: of the image along x, y and z; infinite across a slice.
+        number: of the picture: those at the start have 0, the others are counted.
+        is_closer: it shows more of its place than the pictures at the start: larger, or in another window.
+    """
 
     image: int
     solid: Solid
-    thin: int  # the axis that the slice stands on: 0, 1 or 2
-    scale: float  # pixels that the model got for one of the image
-    values: float | None
-    pixels: tuple[float, ...]  # of the image along x, y and z; infinite across a slice
-    turn: int
-    replies: int
+    thin: int
+    scale: float
+    pixels: tuple[float, ...]
+    reply: int
+    number: int
     is_closer: bool
+    view: ShownView
+    ref: ImageRef
 
-    def hold(self, target: Solid) -> float:
-        """Return the share of the target's section in this slice that the picture shows; 0 on another slice."""
-        return measure_union(self.extrude(target), target)
-
-    def extrude(self, target: Solid) -> list[Solid]:
-        """Return what is shown, as deep as the target: one slice shows a lesion. Empty on a slice that does not reach
-        half into it, as an answer counts slices."""
+    def extrude(self, target: Solid) -> Solid | None:
+        """Return what is shown, as deep as a target: one slice through a lesion shows it. None on a slice that does
+        not reach half into it, as an answer counts slices."""
         low, high = self.thin, self.thin + 3
         slab = (self.solid[high] - self.solid[low]) / (target[high] - target[low])
-        if not reaches(_overlap(self.solid, target, self.thin), HALF * min(1.0, slab)):
-            return []
+        if not reaches(measure_overlap(self.solid, target, self.thin), HALF * min(1.0, slab)):
+            return None
         sides = list(self.solid)
         sides[low], sides[high] = target[low], target[high]
-        return [tuple(sides)]  # type: ignore[list-item]
+        return tuple(sides)  # type: ignore[return-value]
 
 
 @dataclass(frozen=True)
 class Target:
-    """A box that the right answer is about, and the looks at it."""
+    """A region that the right answer is about, and the looks at its image; `clear` are those in which it can be
+    read."""
 
-    label: str
-    image: int
-    solid: Solid
-    looks: tuple[Look, ...]  # of its image
-    at: Mapping[str, Any]
+    region: Region
+    looks: tuple[Look, ...]
+    clear: tuple[Look, ...]
+    is_met: bool  # by a box of the answer
+
+    def cover(self, clear: Iterable[Look]) -> float:
+        """Return the share of its section that some of the clear looks show together."""
+        solids = (look.extrude(self.region.bounds) for look in clear)
+        return self.region.measure(solid for solid in solids if solid is not None)
 
     @cached_property
-    def holding(self) -> tuple[Look, ...]:
-        """The looks that hold at least half of it."""
-        return tuple(look for look in self.looks if look.hold(self.solid) >= HALF)
+    def covered(self) -> float:
+        return self.cover(self.clear)
+
+    @property
+    def is_seen(self) -> bool:
+        return reaches(self.covered, HALF)
 
     @cached_property
-    def seeing(self) -> tuple[Look, ...]:
-        """Those in which it can be seen."""
-        return tuple(look for look in self.holding if self.can_see(look))
+    def first(self) -> int | None:
+        """The number of replies after which it was seen; None: it never was."""
+        if not self.is_seen:
+            return None
+        replies = sorted({look.reply for look in self.clear})
+        return next(n for n in replies if reaches(self.cover(one for one in self.clear if one.reply <= n), HALF))
 
-    def can_see(self, look: Look) -> bool:
-        """Whether a look is close enough, and its window narrow enough, for this target."""
-        least, widest = (to_finite_float(self.at.get(name)) for name in ("scale", "values"))
-        if least is None:
-            sides = zip(self.solid, self.solid[3:], look.pixels, strict=False)
-            least = min(1.0, ACROSS / min((high - low) * pixels for low, high, pixels in sides))
-        return reaches(look.scale, least) and (widest is None or (look.values is not None and look.values <= widest))
-
-    def cover(self, looks: Sequence[Look]) -> float:
-        """Return the share of its section that these looks show together, close enough to see it."""
-        seeing = (look for look in looks if look.image == self.image and self.can_see(look))
-        return measure_union([one for look in seeing for one in look.extrude(self.solid)], self.solid)
+    @cached_property
+    def on(self) -> tuple[Look, ...]:
+        """The looks that hold half of it, or half of which it fills."""
+        return tuple(look for look in self.looks if is_on(look, self.region))
 
 
 @dataclass(frozen=True)
 class Looks:
-    """What an episode looked at. `targets` are empty if the reference has no box, or the pictures no recorded size."""
+    """What an episode looked at. Without `targets`, `why` says why nothing is known."""
 
     looks: tuple[Look, ...]
     targets: tuple[Target, ...]
-    replies: int
-    points_at: frozenset[int]  # numbers of the targets that a box of the answer meets
     is_right: bool | None  # None: it has no score
+    kept: int  # the number from which on the model still had the pictures when it answered
+    why: str = ""
 
-    @property
+    @cached_property
     def verdict(self) -> Verdict | None:
-        """Why the answer is wrong, of the target that was seen least; or how it is right. None without a target."""
+        """Why the answer is wrong, by the targets that no box of it is about, if there are several; or how it is right.
+        None without a target or a score."""
         if not self.targets or self.is_right is None:
             return None
-        unseen = [target for target in self.targets if not target.seeing]
         if self.is_right:
-            return "blind" if unseen else "seen"
+            return "seen" if all(one.is_seen for one in self.targets) else "blind"
+        missed = [one for one in self.targets if not one.is_met] or self.targets
+        unseen = [one for one in missed if not one.is_seen]
         if unseen:
-            return "sampling" if all(any(look.is_closer for look in one.holding) for one in unseen) else "search"
-        last = max((look.replies for look in self.looks), default=0)
-        in_view = any(look.replies == last for target in self.targets for look in target.seeing)
-        return "decision" if self.points_at or in_view else "recognition"
+            return "recognition" if all(any(look.is_closer for look in one.on) for one in unseen) else "search"
+        held = (one.cover(look for look in one.clear if look.number >= self.kept) for one in missed)
+        return "decision" if all(reaches(share, HALF) for share in held) else "forgotten"
 
-    @property
+    @cached_property
     def examined(self) -> float:
         """The share of the images with targets that was shown as closely as these need."""
-        return _average(self._examine(image) for image in {one.image for one in self.targets})
+        return average(self._examine(image) for image in {one.region.image for one in self.targets})
+
+    def list_values(self) -> dict[str, float | None]:
+        """Return what was measured, by name; None if it does not apply."""
+        if not self.targets:
+            return dict.fromkeys(VALUES)
+        found = {id(look) for one in self.targets for look in one.on}
+        on = [id(look) in found for look in self.looks if look.is_closer]
+        firsts = [one.first for one in self.targets]
+        starts = sum(here and not before for before, here in zip([False, *on], on, strict=False))
+        return {
+            "covered": average(one.covered for one in self.targets),
+            "scale": min(max((look.scale for look in one.on), default=0.0) for one in self.targets),
+            "first": None if None in firsts else float(max(firsts)),  # type: ignore[type-var, arg-type]
+            "number": float(len(on)),
+            "at": float(sum(on)),
+            "share": sum(on) / len(on) if on else None,
+            "revisits": float(max(0, starts - 1)),
+            "examined": self.examined,
+        }
 
     def measure(self) -> dict[str, float | None]:
-        """Return the figures of the episode by name; None if one does not apply."""
-        if not self.targets:
-            return dict.fromkeys(FIGURES)
-        verdict, looked = self.verdict, [look for look in self.looks if look.is_closer]
-        firsts = [min((look.replies for look in target.seeing), default=None) for target in self.targets]
-        found = {
-            "looks/covered": _average(target.cover(target.looks) for target in self.targets),
-            "looks/scale": min(max((look.scale for look in one.holding), default=0.0) for one in self.targets),
-            "looks/first": None if None in firsts else float(max(firsts)),  # type: ignore[type-var, arg-type]
-            "looks/at": float(sum(any(look.hold(one.solid) >= HALF for one in self.targets) for look in looked)),
-            "looks/time": self._measure_time(),
-            "looks/examined": self.examined,
-        }
+        """Return the figures of the episode by name (`FIGURES`); None if one does not apply."""
+        verdict = self.verdict
+        found = {f"looks/{name}": value for name, value in self.list_values().items()}
         return found | {f"verdict/{name}": None if verdict is None else float(name == verdict) for name in VERDICTS}
 
     def explain(self) -> str:
         """Return the finding in a sentence."""
         if not self.targets:
-            return "the reference names no box, or the pictures have no recorded size"
+            return self.why
         parts = []
-        for target in self.targets:
-            closest = max((look.scale for look in target.holding), default=0.0)
-            first = min((look.replies for look in target.seeing), default=None)
-            seen = "never seen" if first is None else f"seen after reply {first}" if first else "seen at the start"
-            parts.append(f"{target.label or 'target'}: {seen}, at most {closest:.2g} pixels for one of the image")
-        others = sum(look.is_closer and all(look not in one.holding for one in self.targets) for look in self.looks)
+        for one in self.targets:
+            closest = max((look.scale for look in one.on), default=0.0)
+            when = f"after reply {one.first}" if one.first else "at the start"
+            seen = "never seen" if one.first is None else f"seen {when}"
+            parts.append(f"{one.region.label or 'target'}: {seen}, at most {closest:.2g} pixels for one of the image")
+        values = self.list_values()
+        others = int((values["number"] or 0) - (values["at"] or 0))
         elsewhere = f"; {others} looks elsewhere" if others else ""
         return f"{self.verdict or 'no score'}: {'; '.join(parts)}{elsewhere}"
 
-    def _measure_time(self) -> float:
-        """Return the share of the replies that were made while the latest pictures showed a target well."""
-        seeing = {look.replies for target in self.targets for look in target.seeing}
-        latest, inside = -1, 0
-        shown = {look.replies for look in self.looks}
-        for reply in range(self.replies):
-            latest = reply if reply in shown else latest
-            inside += latest in seeing
-        return inside / max(1, self.replies)
-
     def _examine(self, image: int) -> float:
-        """Return the share of an image that was shown as closely as its targets need."""
-        mine = [one for one in self.targets if one.image == image]
-        looks = [look for look in self.looks if look.image == image and all(one.can_see(look) for one in mine)]
-        return measure_union([look.solid for look in looks], (0.0, 0.0, 0.0, 1.0, 1.0, 1.0))
+        mine = [one for one in self.targets if one.region.image == image]
+        solids = (look.solid for look in mine[0].clear if all(look in one.clear for one in mine))
+        return measure_union(list(dict.fromkeys(solids)), WHOLE)
 
 
-FIGURES = (
-    *("looks/covered", "looks/scale", "looks/first", "looks/at", "looks/time", "looks/examined"),
-    *(f"verdict/{name}" for name in VERDICTS),
-)
+VALUES = ("covered", "scale", "first", "number", "at", "share", "revisits", "examined")
+FIGURES = (*(f"looks/{name}" for name in VALUES), *(f"verdict/{name}" for name in VERDICTS))
 
 
-def _average(values: Any) -> float:
-    known = list(values)
-    return float(sum(known) / len(known))
-
-
+# ---------------------------------------------------------------------- of an episode
 def read_looks(episode: Episode, scale: float | None = None) -> Looks:
     """Return where an episode looked; it may be forged, and then has less. `scale` replaces that of `seen_at`.
 
@@ -197,24 +211,26 @@ def read_looks(episode: Episode, scale: float | None = None) -> Looks:
     """
     info = episode.info.get("looks")
     settings: Mapping[str, Any] = info if isinstance(info, Mapping) else {}
-    looks, views = list_looks(episode)
-    golds = [*_find_solids(episode, episode.task.metadata.get("evidence"), "gold", views)]
-    golds = golds or [*_find_solids(episode, episode.task.reference, "gold", views)]
-    answers = [*_find_solids(episode, episode.answer, "answer", views)]
     given = settings.get("at")
     at = {**(given if isinstance(given, Mapping) else {}), **({} if scale is None else {"scale": scale})}
-    targets = tuple(
-        Target(mark.label, mark.place.image, solid, own, at)
-        for mark, solid in golds
-        if (own := tuple(look for look in looks if look.image == mark.place.image)[:MAX_LOOKS])
-    )
-    met = frozenset(
-        number
-        for number, target in enumerate(targets)
-        for mark, solid in answers
-        if mark.place.image == target.image and measure_union([solid], target.solid) > 0
-    )
-    return Looks(tuple(looks), targets, episode.num_turns, met, is_right(episode, settings.get("right")))
+    looks, views, kept = list_looks(episode)
+    right = is_right(episode, settings.get("right"))
+    regions = find_regions(episode, views)[:MAX_LOOKS]
+    own = [tuple(look for look in looks if look.image == one.image)[:MAX_LOOKS] for one in regions]
+    met = _find_met(regions, episode, views) if len(regions) > 1 else set()
+    try:
+        targets = tuple(
+            Target(region, some, tuple(look for look in some if can_read(look, region, at)), number in met)
+            for number, (region, some) in enumerate(zip(regions, own, strict=True))
+            if some
+        )
+    except (ViewboxError, OSError) as error:
+        return Looks(tuple(looks), (), right, kept, f"how clear it was is not known: {error}")
+    return Looks(tuple(looks), targets, right, kept, NO_TARGET if not regions else NO_SIZE)
+
+
+NO_TARGET = "the reference names no place"
+NO_SIZE = "no picture of the place has a recorded size"
 
 
 def is_right(episode: Episode, least: object = None) -> bool | None:
@@ -228,38 +244,47 @@ def is_right(episode: Episode, least: object = None) -> bool | None:
     return reaches(scores.total, SOLVED)
 
 
-def list_looks(episode: Episode) -> tuple[list[Look], Views]:
-    """Return every part of an image that a picture showed the model, in order, and what the pictures are called."""
+def list_looks(episode: Episode) -> tuple[list[Look], Views, int]:
+    """Return every part of an image that a picture showed the model, in order; what the pictures are called; and the
+    number of the first that the model still had when it answered (`Look.number`)."""
     views, found = Views(), list[Look]()
-    opening: dict[tuple[Any, ...], tuple[float, float | None]] = {}
-    replies = 0
-    limit = episode.run_config.max_pixels
-    for number, turn in enumerate(episode.turns):
+    opening: dict[tuple[Any, ...], tuple[float, str | None]] = {}
+    reply, number, at_start, latest = 0, 0, set[str](), ""
+    most, side = (
+        to_finite_float(one) or math.inf for one in (episode.run_config.max_pixels, episode.run_config.max_side)
+    )
+    for turn in episode.turns:
         if turn.role == "assistant":
-            replies += 1
+            reply += 1
             continue
         for ref, shown in _iter_pictures(turn):
             if ref is None or not (0 < ref.width < 2**31 and 0 < ref.height < 2**31):
                 continue
             usable = [view for view in shown if find_problem(view) is None]
             views.add(usable)
-            kept = math.sqrt(min(1.0, limit / (ref.width * ref.height))) if limit and limit > 0 else 1.0
+            number, latest = number + bool(reply), ref.hash
+            if not reply:
+                at_start.add(latest)
+            shrunk = math.sqrt(min(1.0, abs(most) / (ref.width * ref.height)))
+            width, height = (min(abs(side), one * shrunk) for one in (ref.width, ref.height))
             for view in usable:
-                scale = view.measure_scale(ref.width, ref.height)
+                scale = view.measure_scale(width, height)
                 if view.image is None or scale is None or view.size is None or len(found) >= MAX_LOOKS**2:
                     continue
-                scale *= kept
                 place = view.image, view.plane, view.slice, view.time
-                first = opening.setdefault(place, (scale, view.values)) if not replies else opening.get(place)
-                closer = bool(replies) and (first is None or scale > CLOSER * first[0] or view.values != first[1])
+                first = opening.setdefault(place, (scale, view.window)) if not reply else opening.get(place)
+                closer = bool(reply) and (first is None or scale > CLOSER * first[0] or view.window != first[1])
                 solid, thin = to_solid(view.corners, view.plane, (view.slice, view.slice), view.slices)
-                pixels = [float(side) for side in view.size]
+                pixels = [float(one) for one in view.size]
                 pixels.insert(thin, math.inf)
-                found.append(Look(view.image, solid, thin, scale, view.values, tuple(pixels), number, replies, closer))
-    return found, views
+                found.append(Look(view.image, solid, thin, scale, tuple(pixels), reply, number, closer, view, ref))
+    last = episode.info.get("last_images")
+    if not isinstance(last, int) or isinstance(last, bool) or last < 1:
+        return found, views, 0
+    return found, views, max(0, number - (latest in at_start) - last + 1)  # one of the start again is not counted
 
 
-def _iter_pictures(turn: Any) -> Iterator[tuple[Any, Sequence[ShownView]]]:
+def _iter_pictures(turn: Turn) -> Iterator[tuple[ImageRef | None, Sequence[ShownView]]]:
     """Yield each picture of a turn with what it shows, and None for a call without one."""
     if turn.role == "user":
         yield from ((ref, turn.views[n : n + 1]) for n, ref in enumerate(turn.images))
@@ -267,112 +292,72 @@ def _iter_pictures(turn: Any) -> Iterator[tuple[Any, Sequence[ShownView]]]:
         yield result.image, result.views
 
 
-def to_solid(
-    corners: Sequence[float], plane: str | None, slices: tuple[int | None, int | None], count: int | None
-) -> tuple[Solid, int]:
-    """Return a box of a picture, or of the slices first to last of `count`, as a box of its volume, and its thin axis.
+def _find_met(regions: Sequence[Region], episode: Episode, views: Views) -> set[int]:
+    """Return the numbers of the regions that a box of the answer is about, one each: the best pairs first."""
+    marks = find_marks(episode.answer, "answer", get_place_fields(episode.info), views)[:MAX_LOOKS]
+    boxes = [to_region(mark, views) for mark in marks]
+    pairs = [
+        (measure_iou(region.bounds, box.bounds), number, place)
+        for number, region in enumerate(regions)
+        for place, box in enumerate(boxes)
+        if region.image == box.image
+    ]
+    met, taken = set[int](), set[int]()
+    for share, number, place in sorted(pairs, reverse=True):
+        if reaches(share, MET) and number not in met and place not in taken:
+            met.add(number)
+            taken.add(place)
+    return met
 
-    >>> to_solid((0.5, 0.25, 0.75, 0.5), None, (None, None), None)
-    ((0.5, 0.25, 0.0, 0.75, 0.5, 1.0), 2)
-    >>> to_solid((0.5, 0.0, 1.0, 0.25), "coronal", (1, 1), 4)  # the head is up
-    ((0.5, 0.25, 0.75, 1.0, 0.5, 1.0), 1)
+
+def is_on(look: Look, region: Region) -> bool:
+    """Whether a look holds half of a region, or the region half of what it shows."""
+    seen = look.extrude(region.bounds) if region.plane in (None, look.thin) else None
+    if seen is None:
+        return False
+    share = region.measure([seen])
+    size = sum(map(measure_size, region.parts))
+    return reaches(share * size, HALF * min(size, measure_size(seen)))
+
+
+def can_read(look: Look, region: Region, at: Mapping[str, Any]) -> bool:
+    """Whether a look shows a region as large, and as clear, as `seen_at` asks for; of a slice, a plane or an image it
+    is enough that it is shown.
+
+    Raises:
+        ViewboxError, OSError: how clear cannot be known, as the picture cannot be opened.
     """
-    x1, x2 = sorted((corners[0], corners[2]))
-    y1, y2 = sorted((corners[1], corners[3]))
-    first, last = slices
-    low, high = (0.0, 1.0) if first is None or last is None or not count else (first / count, (last + 1) / count)
-    if plane == "coronal":
-        return (x1, low, 1 - y2, x2, high, 1 - y1), 1
-    if plane == "sagittal":
-        return (low, x1, 1 - y2, high, x2, 1 - y1), 0
-    return (x1, y1, low, x2, y2, high), 2
+    if region.plane not in (None, look.thin) or region.is_open:
+        return region.plane in (None, look.thin)
+    least, contrast = (to_finite_float(at.get(name)) for name in ("scale", "contrast"))
+    if least is None:
+        sides = zip(region.bounds, region.bounds[3:], look.pixels, strict=False)
+        least = min(1.0, ACROSS / min((high - low) * pixels for low, high, pixels in sides))
+    if not reaches(look.scale, least):
+        return False
+    return contrast is None or region.mark is None or reaches(measure_contrast(look, region.mark), contrast)
 
 
-def _find_solids(episode: Episode, value: object, kind: Kind, views: Views) -> Iterator[tuple[Mark, Solid]]:
-    """Yield the boxes of a reference or an answer, each as a box of its volume."""
-    for mark in find_marks(value, kind, get_place_fields(episode.info), views):
-        flat = (*mark.corners[0], *mark.corners[2])
-        if mark.depth is not None and len(mark.depth) == 6:
-            yield mark, mark.depth
-            continue
-        at = mark.place
-        solid, _ = to_solid(flat, at.plane, at.slices or (None, None), views.count_slices(at.image, at.plane))
-        yield mark, solid
+def measure_contrast(look: Look, mark: Mark) -> float:
+    """Return how far the mean gray inside a box is from that around it, in levels of 0 to 255 of the picture that was
+    stored. Around it is a frame half as wide as the box; infinite if the box fills the picture."""
+    drawn = place_on(mark, look.view)
+    if drawn is None:
+        return 0.0
+    pixels = np.asarray(look.ref.open().convert("L"), float)
+    (left, top), (right, bottom) = drawn.corners[0], drawn.corners[2]
+    sums, counts = [], []
+    for more in (0.0, 0.5):
+        x, y = more * (right - left), more * (bottom - top)
+        columns = slice(max(0, round((left - x) * look.ref.width)), max(1, round((right + x) * look.ref.width)))
+        rows = slice(max(0, round((top - y) * look.ref.height)), max(1, round((bottom + y) * look.ref.height)))
+        sums.append(float(pixels[rows, columns].sum()))
+        counts.append(pixels[rows, columns].size)
+    if not counts[0] or counts[0] == counts[1]:
+        return math.inf if counts[0] else 0.0
+    return abs(sums[0] / counts[0] - (sums[1] - sums[0]) / (counts[1] - counts[0]))
 
 
-def _overlap(solid: Solid, whole: Solid, axis: int) -> float:
-    """Return the share of a side of `whole` that lies in a box."""
-    low, high = max(solid[axis], whole[axis]), min(solid[axis + 3], whole[axis + 3])
-    return max(0.0, high - low) / (whole[axis + 3] - whole[axis])
-
-
-def measure_union(solids: Sequence[Solid], whole: Solid) -> float:
-    """Return the share of `whole` that these boxes cover together.
-
-    >>> measure_union([(0, 0, 0, 0.5, 1, 1), (0.25, 0, 0, 0.75, 1, 1)], (0.0, 0.0, 0.0, 1.0, 1.0, 1.0))
-    0.75
-    """
-    solids = list(dict.fromkeys(solids))[:MAX_LOOKS]
-    if len(solids) < 2:
-        return math.prod(_overlap(one, whole, axis) for one in solids for axis in range(3)) if solids else 0.0
-    low, high = np.array(whole[:3]), np.array(whole[3:])
-    boxes = np.array(solids, float).reshape(-1, 2, 3).clip(low, high)
-    edges = [np.unique([*boxes[:, :, axis].ravel(), low[axis], high[axis]]) for axis in range(3)]
-    filled = np.zeros([len(one) - 1 for one in edges], bool)
-    for box in boxes:
-        filled[tuple(slice(*np.searchsorted(edges[axis], box[:, axis])) for axis in range(3))] = True
-    x, y, z = map(np.diff, edges)
-    return float(np.einsum("ijk,i,j,k", filled, x, y, z) / np.prod(high - low))
-
-
-@register_reward("seen")
-class SeenReward:
-    """How well an episode looked: max(0, seen - examined - `cost` · (calls - 1)).
-
-    `seen` is the share of the right answer's boxes that closer looks showed well, and `examined` the share of the
-    pictures that they showed as closely. So before it is cut off at 0, the difference is 0 on average for looks that
-    know nothing of the target, however many they are: the whole picture again gives 1 - 1, and 5 of 16 tiles 5/16 -
-    5/16 (as J = sensitivity + specificity - 1; Youden 1950). Every call after the first costs, whether it ran or was
-    refused, and however many stand in one reply.
-
-    A look counts if it shows more of its place than the pictures at the start, and the target in it is as large, and
-    its window as narrow, as the environment's `seen_at` asks for; `scale` replaces its scale. The reward does not apply
-    if the reference has no box, or if the pictures at the start already show it well. Without an answer it is 0. It
-    does not measure whether the answer is right.
-
-    Range: [0, 1], or `None`.
-
-    >>> from viewbox.envs.digits import Digits
-    >>> env = Digits()
-    >>> look = env.oracle(env.tasks[0])[0]
-    >>> looked = env.play(env.tasks[0], lambda messages: look if len(messages) < 3 else env.write_answer(env.tasks[0]))
-    >>> SeenReward().of_episode(looked)  # it is seen whole in a sixteenth of the picture
-    0.9375
-    """
-
-    scale: Annotated[
-        float | None, Field(gt=0, description="pixels shown for one of the image; default: the environment's `seen_at`")
-    ] = None
-    cost: Annotated[NonNegative, Field(description="of each call after the first")] = 0.1
-    name: RewardName = "seen"
-
-    def of_episode(self, episode: Episode) -> float | None:
-        return self._score(episode)[0]
-
-    def explain_episode(self, episode: Episode) -> str:
-        """Return why the episode got its score, in a sentence."""
-        return self._score(episode)[1]
-
-    def _score(self, episode: Episode) -> tuple[float | None, str]:
-        found = read_looks(episode, self.scale)
-        if not found.targets:
-            return None, "the reference names no box"
-        if all(any(not look.replies for look in one.seeing) for one in found.targets):
-            return None, "the pictures at the start already show it well"
-        if episode.answer is None:
-            return 0.0, "there is no answer"
-        closer = replace(found, looks=tuple(look for look in found.looks if look.is_closer))
-        seen = _average(one.cover(closer.looks) for one in found.targets)
-        examined, calls = closer.examined, episode.tool_call_count
-        score = max(0.0, seen - examined - self.cost * max(0, calls - 1))
-        return score, f"{seen:.2f} of it was seen, with {examined:.2f} of the picture, in {calls} calls"
+def average(values: Iterable[float]) -> float:
+    known = list(values)
+    return float(sum(known) / len(known))

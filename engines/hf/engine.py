@@ -29,7 +29,7 @@ from ..settings import LocalSettings as Settings
 from .chat_tokens import ChatTokens
 from .kv_cache import find_kv_cache_bytes, to_device
 from .model_runner import use_eval_mode
-from .picture_settings import get_pixel_limit
+from .picture_settings import find_kept
 from .plain import build_runner
 from .sampler import draw_uniform, sample_tokens
 from .scheduler import Scheduler, Sequence, Stats
@@ -60,7 +60,7 @@ class HFGenerator(Generator):
             settings.temperature,
             max_tokens=settings.max_completion_tokens,
             versions=get_versions(),
-            max_pixels=get_pixel_limit(tokens.architecture.processor),
+            **find_kept(tokens.architecture.processor),
         )
         self.stats = Stats()
         self.scheduler = Scheduler(settings.tool_wait_timeout)

@@ -110,18 +110,20 @@ def set_max_pixels(processor: Any, max_pixels: int) -> None:
         images.max_tiles = max(images.min_tiles, tiles)
 
 
-def get_pixel_limit(processor: Any) -> int | None:
-    """Return the most pixels that a processor keeps of a picture; None if its settings are not turned yet, or it cuts
-    tiles."""
+def find_kept(processor: Any) -> dict[str, int]:
+    """Return what a processor keeps of a picture, as `RunConfig` has it; nothing if that is not known: its settings are
+    not turned yet, or it cuts tiles of several shapes."""
     images = processor.image_processor
-    own = _loaded.get(images, {})
+    own, size = _loaded.get(images, {}), images.size
     if own.get("frames"):
-        return int(images.size["longest_edge"]) // int(own["frames"])
-    tiled = not own or any(
-        own[name] for name in ("max_image_size", "max_patches", "max_soft_tokens", "max_image_tokens")
-    )
-    side = None if tiled else get_side(getattr(images, "crop_size", None) or images.size)
-    return None if side is None else side**2
+        return {"max_pixels": int(size["longest_edge"]) // int(own["frames"])}
+    if own.get("max_image_size"):
+        return {"max_side": int(size["longest_edge"])}
+    limits = (own.get(name, True) for name in ("max_patches", "max_soft_tokens", "max_image_tokens"))
+    tiled = any(limits) or getattr(images, "image_grid_pinpoints", None)
+    is_square = not tiled and (not hasattr(size, "keys") or size.get("height") == size.get("width") is not None)
+    side = get_side(size) if is_square else None
+    return {} if side is None else {"max_side": side}
 
 
 def _read_limit(images: Any, name: str) -> Any:

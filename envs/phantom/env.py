@@ -82,7 +82,7 @@ class Phantom(BaseMultiTurnEnv):
     tools = ("window_level", "zoom", "measure", "get_intensity_stats", "undo")
     coordinates = "per_mille"
     max_pixels = 112 * 112
-    seen_at = SeenAt(scale=0.4, values=200)
+    seen_at = SeenAt(scale=0.4, contrast=3)
 
     split: Annotated[Split, Field(description="the two splits share no slice")] = "train"
     num_tasks: Annotated[int, Field(ge=1, description="number of tasks")] = 100_000

@@ -139,11 +139,6 @@ class Window:
         numbers = f"center {(self.low + self.high) / 2:.4g}, width {abs(self.high - self.low):.4g}"
         return f"{self.preset} ({numbers})" if self.preset else numbers
 
-    @property
-    def native_width(self) -> float | None:
-        """The width of the range in the image's own values (`ShownView.values`); None if it is of gray levels."""
-        return abs(self.high - self.low) if self.native else None
-
     def __call__(self, pixels: np.ndarray, view: View) -> np.ndarray:
         return stretch(to_luminance(pixels if self.native else view.source.to_uint8(pixels)), self.low, self.high)
 
