@@ -39,7 +39,7 @@ def show_scores(report: "ScoreReport") -> Blocks:
         head = f"{report.group_by} ({RULE})"
         yield Table(f"reward by {report.group_by}", (head, *heads), cells, signed=("change",))
     yield from map(say, _list_notes(report))
-    yield from _explain_misses(report)
+    yield from explain_misses({name: figure.mean for name, figure in report.metrics.items()})
     for head, own in (("of all episodes", True), (RULE, False)):
         if cells := list(_list_metrics(report, own)):
             yield Table("", (head, "value", "tasks", "episodes"), cells)
@@ -58,17 +58,16 @@ def _list_metrics(report: "ScoreReport", own: bool) -> Iterator[tuple[str, str, 
             yield name.removeprefix("metrics/"), figure.format() + draws, Tasks(figure.tasks), figure.count
 
 
-def _explain_misses(report: "ScoreReport") -> Iterator[str]:
-    """Say what the wrong answers come from, if the references name boxes."""
-    from ..rewards.looks import VERDICTS
+def explain_misses(figures: Mapping[str, float]) -> Iterator[str]:
+    """Say what the wrong answers come from, if there are targets."""
+    from ..rewards.looks import RIGHT, VERDICTS
 
-    shares = {name: one.mean for name in VERDICTS if (one := report.metrics.get(f"verdict/{name}"))}
-    wrong = {name: share for name, share in shares.items() if name not in ("seen", "blind")}
-    if wrong and (total := sum(wrong.values())):
-        parts = ", ".join(f"{share / total:.0%} {name}" for name, share in wrong.items() if share)
-        count = report.metrics["verdict/search"].count
-        blind = f"{shares['blind'] * count:.0f} are right without a look"
-        yield f"{total * count:.0f} of {count} are wrong: {parts}; {blind}"
+    shares = {name: figures[f"verdict/{name}"] for name in VERDICTS if f"verdict/{name}" in figures}
+    wrong = {name: share for name, share in shares.items() if name not in RIGHT and share}
+    if shares:
+        total = sum(wrong.values())
+        parts = ", ".join(f"{share / total:.0%} {name}" for name, share in wrong.items())
+        yield f"{total:.0%} are wrong{f' ({parts})' if wrong else ''}; {shares['blind']:.0%} are right without looking"
 
 
 def _list_notes(report: "ScoreReport") -> Iterator[str]:
@@ -111,6 +110,10 @@ def show_comparison(found: "Comparison") -> Blocks:
     if found.by is not None:
         rows = [_list_cells(*one) for one in found.groups.items()]
         yield Table(f"reward by {found.by}", (f"{found.by} ({RULE})", *SIDES), rows, signed=("difference",))
+    if found.moved:
+        after = list(dict.fromkeys(name for counts in found.moved.values() for name in counts))
+        rows = [(name, *(counts.get(other) for other in after)) for name, counts in found.moved.items()]
+        yield Table("tasks by verdict: of the first run, and across of the second", ("", *after), rows)
     for title, some in (("only the second solves", found.gained), ("only the first solves", found.lost)):
         if some:
             shown = f", {MAX_LISTED} of them" if len(some) > MAX_LISTED else ""

@@ -168,6 +168,9 @@ class Looks:
             "examined": self.examined,
         }
 
+    def to_dict(self) -> dict[str, Any]:
+        return {"verdict": self.verdict, "looks": self.list_values()}
+
     def measure(self) -> dict[str, float | None]:
         """Return the figures of the episode by name (`FIGURES`); None if one does not apply."""
         verdict = self.verdict
@@ -327,7 +330,7 @@ def can_read(look: Look, region: Region, at: Mapping[str, Any]) -> bool:
     Raises:
         ViewboxError, OSError: how clear cannot be known, as the picture cannot be opened.
     """
-    if region.plane not in (None, look.thin) or region.is_open:
+    if region.plane not in (None, look.thin) or region.is_whole:
         return region.plane in (None, look.thin)
     least, contrast = (to_finite_float(at.get(name)) for name in ("scale", "contrast"))
     if least is None:

@@ -32,7 +32,7 @@ class Region(NamedTuple):
     plane: int | None = None
 
     @property
-    def is_open(self) -> bool:
+    def is_whole(self) -> bool:
         """Whether it is a whole slice, plane or image."""
         return self.mark is None and self.label != "mask"
 
