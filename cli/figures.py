@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from ..rollouts.listing import RunFigures, RunList
     from ..rollouts.scoring.compare import Comparison, Difference, ToolGain
     from ..rollouts.scoring.rescore import ScoreChange, ScoreReport
+    from ..rollouts.worth import Worth
 
 MAX_LISTED = 5  # unreadable lines, and tasks that only one side solves
 SHORT = 40  # letters of a cell in a list of runs
@@ -39,7 +40,9 @@ def show_scores(report: "ScoreReport") -> Blocks:
         head = f"{report.group_by} ({RULE})"
         yield Table(f"reward by {report.group_by}", (head, *heads), cells, signed=("change",))
     yield from map(say, _list_notes(report))
-    yield from explain_misses({name: figure.mean for name, figure in report.metrics.items()})
+    from ..rewards.looks import explain_verdicts
+
+    yield from explain_verdicts({name: figure.mean for name, figure in report.metrics.items()})
     for head, own in (("of all episodes", True), (RULE, False)):
         if cells := list(_list_metrics(report, own)):
             yield Table("", (head, "value", "tasks", "episodes"), cells)
@@ -56,18 +59,6 @@ def _list_metrics(report: "ScoreReport", own: bool) -> Iterator[tuple[str, str, 
         if name.startswith(("metrics/", "replies/")) == own and (figure.mean or not name.startswith("end/")):
             draws = f" ({report.fewer_draws[name]} draws)" if name in report.fewer_draws else ""
             yield name.removeprefix("metrics/"), figure.format() + draws, Tasks(figure.tasks), figure.count
-
-
-def explain_misses(figures: Mapping[str, float]) -> Iterator[str]:
-    """Say what the wrong answers come from, if there are targets."""
-    from ..rewards.looks import RIGHT, VERDICTS
-
-    shares = {name: figures[f"verdict/{name}"] for name in VERDICTS if f"verdict/{name}" in figures}
-    wrong = {name: share for name, share in shares.items() if name not in RIGHT and share}
-    if shares:
-        total = sum(wrong.values())
-        parts = ", ".join(f"{share / total:.0%} {name}" for name, share in wrong.items())
-        yield f"{total:.0%} are wrong{f' ({parts})' if wrong else ''}; {shares['blind']:.0%} are right without looking"
 
 
 def _list_notes(report: "ScoreReport") -> Iterator[str]:
@@ -172,22 +163,31 @@ def show_gain(gain: "ToolGain") -> Blocks:
     yield gain.explain()
 
 
-def show_worth(found: Mapping[str, "Comparison"], of: str | None = None, calls: float | None = None) -> Blocks:
-    """Yield each score with the real pictures and with others, and the difference that the real ones make."""
-    first = next(iter(found.values()))
-    rows = [
-        (name, one.b, *(cell for c in found.values() if (o := c.scores.get(name)) for cell in (o.a, o.difference)))
-        for name, one in first.scores.items()
-        if not name.startswith("looks/") and all(name in c.scores for c in found.values())
-    ]
-    heads = ("", "real", *(cell for way in found for cell in (way, f"real - {way}")))
-    yield Table(f"{first.tasks} tasks", heads, rows, signed=tuple(f"real - {way}" for way in found))
-    what = "the pictures are" if of is None else f"what {of} finds in its pictures is"
-    for way, one in found.items():
-        reward = one.scores["reward"]
-        kept = f"; {reward.a.mean / reward.b.mean:.0%} of it is kept" if reward.b.mean else ""
-        each = f"; {reward.difference.mean / calls:+.3f} for each of its {calls:.2f} calls" if calls else ""
-        yield f"against {way}: {what} worth {reward.difference.format('+')} of reward{each}{kept}"
+def show_worth(found: "Worth") -> Blocks:
+    """Yield each score with the real pictures and with others, and the difference that the real ones make; or what
+    the calls of a tool are worth."""
+    if found.of is not None:
+        rows = [(one.pictures, one.reply or "all", one.calls, one.reward, one.apart or None) for one in found.calls]
+        heads = ("against", "reply", "episodes", "worth of its pictures", "left out")
+        yield Table(f"reward that {found.of} owes to its pictures", heads, rows, signed=heads[3:4])
+        if any(one.apart for one in found.calls):
+            yield "left out: episodes that differ before the call, as the model samples anew"
+    elif found.pictures:
+        ways = found.pictures
+        rows = [
+            (name, one.b, *(cell for c in ways.values() for cell in (c.scores[name].a, c.scores[name].difference)))
+            for name, one in next(iter(ways.values())).scores.items()
+            if not name.startswith("looks/") and all(name in c.scores for c in ways.values())
+        ]
+        signed = tuple(f"real - {way}" for way in ways)
+        heads = ("", "real", *(head for pair in zip(ways, signed, strict=True) for head in pair))
+        yield Table("", heads, rows, signed=signed)
+    for way, one in found.pictures.items():
+        if reward := one.scores.get("reward"):
+            kept = f"; {reward.a.mean / reward.b.mean:.0%} of it stays without" if reward.b.mean else ""
+            yield f"against {way}: the pictures are worth {reward.difference.format('+')} of reward{kept}"
+    if found.blind is not None:
+        yield f"blind: the best answer that knows only the question gets {found.blind:.3f}"
 
 
 def show_runs(found: "RunList") -> Blocks:

@@ -5,7 +5,6 @@ import json
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import aclosing, closing
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypedDict, Unpack
 
@@ -142,9 +141,9 @@ def evaluate(
         tasks: number of tasks to play, beginning with the first.
         refuse: without tools: offer them all the same, and refuse every call. For a policy that has learned to call
             before it answers.
-        pictures: instead, play the tasks with other pictures, and print what the right ones are worth: real,blank,other
-            (blank: one gray; other: those of another task).
-        of: with --pictures: only the calls of this tool work on the other pictures.
+        pictures: instead, play the tasks with other pictures, and print what the real ones are worth: real and blank
+            (one gray), other (another task's) and shuffled (cut into tiles in another order), or some of these.
+        of: with --pictures: only the calls of this tool work on other pictures, those of one reply at a time.
         resamples: no 95 % intervals if this is 0; those of means need no bootstrap draws.
         json_line: also print the comparison as one JSON object, on the last line.
     """
@@ -157,13 +156,13 @@ def evaluate(
     check_out(options.get("out", "runs"), "folder")
     out, retry_failed = options.pop("out", None), options.pop("retry_failed", False)
     job = build_job(**read_options(overrides, held_out=None, tasks=tasks, **options))
-    if pictures is not None:
-        return _evaluate_pictures(job, pictures.split(","), of, out, retry_failed, resamples)
-    bare = remove_tools_of_job(job, refuse=refuse)
+    bare = None if pictures else remove_tools_of_job(job, refuse=refuse)
     with (
         closing(job.player),
         remove_unused(folder := create_rollout_folder(job, out, kind="evaluate"), new=out is None),
     ):
+        if bare is None:
+            return _evaluate_pictures(job, str(pictures), of, folder, retry_failed, resamples)
         for way, chosen in ((WITH, job), (WITHOUT, bare)):
             inside = create_rollout_folder(chosen, folder / way)
             summary = play_folder(chosen, inside, retry_failed=retry_failed, root=folder)
@@ -184,29 +183,32 @@ def evaluate(
 
 
 def _evaluate_pictures(
-    job: "RolloutJob", ways: Sequence[str], of: str | None, out: str | None, retry_failed: bool, resamples: int
+    job: "RolloutJob", pictures: str, of: str | None, folder: Path, retry_failed: bool, resamples: int
 ) -> None:
-    """Play the same tasks once for each of `ways`, and print what the real pictures are worth."""
-    from ..errors import ConfigError
-    from ..rollouts.job import create_rollout_folder, swap_pictures_of_job
-    from ..rollouts.scoring.compare import compare_runs, count_calls
-    from ..rollouts.store.reader import load
+    """Play the same tasks with the real pictures and with others, and print what the real ones are worth."""
+    from ..rollouts import worth
+    from ..rollouts.job import create_rollout_folder
     from .figures import show_worth
 
-    if set(ways) - {"real", "blank", "other"} or "real" not in ways or len(ways) < 2:
-        raise ConfigError(f"--pictures {','.join(ways)}; allowed: real and blank, other or both", key="pictures")
-    folder = create_rollout_folder(job, out, kind="evaluate")
-    with closing(job.player):
-        for way in ways:
-            chosen = swap_pictures_of_job(job, way, of)  # type: ignore[arg-type]
-            inside = create_rollout_folder(chosen, folder / way)
-            summary = play_folder(chosen, inside, retry_failed=retry_failed, root=folder)
-            if summary is None or (status := check_played(summary)):
-                raise typer.Exit(INTERRUPTED if summary is None else status)
-    found = {way: compare_runs(folder / way, folder / "real", resamples=resamples) for way in ways if way != "real"}
-    write_atomically(folder / "pictures.json", json.dumps({w: c.to_dict() for w, c in found.items()}, indent=2) + "\n")
-    calls = None if of is None else count_calls(load(folder / "real"), of)
-    show(found, partial(show_worth, of=of, calls=calls))
+    def play(name: str, chosen: "RolloutJob") -> None:
+        inside = create_rollout_folder(chosen, folder / name)
+        summary = play_folder(chosen, inside, retry_failed=retry_failed, root=folder)
+        if summary is None or (status := check_played(summary)):
+            raise typer.Exit(INTERRUPTED if summary is None else status)
+
+    names, count = worth.read_pictures(pictures), len(job.tasks) * job.group
+    parts = worth.list_parts(job, names, of)
+    more = f"as many for {' and '.join(names)} each" if of is None else f"then one for each reply that calls {of}"
+    typer.echo(f"cost: {count} episodes with the real pictures, {more}; what the folder has is not played again")
+    play(worth.REAL, job)
+    if of is not None:
+        parts = worth.list_call_parts(job, names, of, folder)
+        typer.echo(f"cost: {sum(len(one.job.only or ()) for one in parts)} more episodes, for {of}")
+    for one in parts:
+        play(one.name, one.job)
+    found = worth.measure_worth(job, folder, parts, of, resamples)
+    write_atomically(folder / "pictures.json", json.dumps(found.to_dict(), indent=2) + "\n")
+    show(found, show_worth)
     typer.echo(f"figures: {folder / 'pictures.json'}")
 
 

@@ -230,8 +230,8 @@ class AuthoredEnv(ViewSettings, LoopSettings):
         """
         return {}
 
-    def swap_view(self, task: Task, tool: str, view: View, own: Sequence[Source]) -> View:
-        """Return the picture that a call of a tool works on: `view`, but for experiments (`variants.py`)."""
+    def swap_view(self, task: Task, tool: str, reply: int, view: View, own: Sequence[Source]) -> View:
+        """Return the picture that a call in a reply, counted from 1, works on: `view`, but in `swaps.py`."""
         return view
 
     def validate_answer(self, answer: Mapping[str, object], task: Task) -> str | None:

@@ -1,30 +1,34 @@
-"""The same tasks with other pictures: blank ones, or those of another task, for all that is shown or for one tool."""
+"""The same tasks with other pictures: for all that is shown, or only in the calls of one tool."""
 
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import lru_cache
-from typing import Literal
+from typing import Literal, get_args
 
 from ..errors import ConfigError, describe_unknown
-from ..images.source import Source, wipe
+from ..images.source import Source, shuffle, wipe
 from ..images.task_images import TaskImage, find_number, match_slice, open_source
 from ..images.view import View
 from ..records import Task
 from .base import Env, vary
 from .tasks import OverviewCache
 
-Pictures = Literal["real", "blank", "other"]
+Pictures = Literal["blank", "other", "shuffled"]
+PICTURES: tuple[Pictures, ...] = get_args(Pictures)
 
 
-def swap_pictures(env: Env, pictures: Pictures, tasks: Sequence[Task], tool: str | None = None) -> Env:
-    """Return an environment that shows blank pictures, or those of another task; questions and answers are those of
-    `env`.
+def swap_pictures(
+    env: Env, pictures: Pictures, tasks: Sequence[Task], tool: str | None = None, reply: int | None = None
+) -> Env:
+    """Return an environment that shows other pictures; questions and right answers are those of `env`.
 
     Args:
         env: stays as it is.
-        pictures: blank: of one gray, as large; other: of the next of `tasks` with as many pictures.
+        pictures: blank: of one gray, as large; shuffled: their own, cut into tiles in another order; other: those of
+            the next of `tasks` with as many pictures and another right answer.
         tasks: those that are played.
         tool: only calls of this tool work on the other pictures: what does the answer owe to what it finds?
+        reply: only those in this reply, counted from 1.
 
     >>> from viewbox.envs.digits import Digits
     >>> env, blank = Digits(), swap_pictures(Digits(), "blank", Digits().tasks[:2])
@@ -32,28 +36,32 @@ def swap_pictures(env: Env, pictures: Pictures, tasks: Sequence[Task], tool: str
     [True, False]
     """
     if hasattr(env, "parts"):  # of a mixture
-        return vary(env, parts={key: swap_pictures(part, pictures, tasks, tool) for key, part in env.parts.items()})
-    if tool is not None and tool not in env.tools:
-        raise ConfigError(f"--of {tool}: {describe_unknown('tool', tool, env.tools)}", key="of")
+        given = pictures, tasks, tool, reply
+        return vary(env, parts={key: swap_pictures(part, *given) for key, part in env.parts.items()})
     number = {task.id: place for place, task in enumerate(tasks)}
 
     @lru_cache(maxsize=256)
     def get_images(task: Task) -> Sequence[TaskImage]:
         own = env.images(task)
-        if pictures == "blank":
-            return [wipe(open_source(image)) for image in own]
+        if pictures != "other":
+            return [{"blank": wipe, "shuffled": shuffle}[pictures](open_source(image)) for image in own]
         for step in range(1, len(tasks)):
             other = tasks[(number[task.id] + step) % len(tasks)]
-            if env.for_task(other) is env and env.count_images(other) == len(own):
+            if env.for_task(other) is not env or other.reference == task.reference:
+                continue
+            if env.count_images(other) == len(own):
                 return env.images(other)
-        raise ConfigError(f"pictures = other: no other of {len(tasks)} tasks has {len(own)} pictures", key="pictures")
+        allowed = f"a task with {len(own)} pictures and another right answer among the {len(tasks)} that are played"
+        raise ConfigError(f"--pictures other: {task.id}: there is no other; allowed: {allowed}", key="pictures")
 
     if tool is None:
         overviews = OverviewCache(get_images, env.max_pixels, env.pixel_multiple)
         return vary(env, images=get_images, _overviews=overviews)
+    if tool not in env.tools:
+        raise ConfigError(f"--of {tool}: {describe_unknown('tool', tool, env.tools)}", key="of")
 
-    def swap(task: Task, name: str, view: View, own: Sequence[Source]) -> View:
-        place = find_number(own, view.source) if name == tool else None
+    def swap(task: Task, name: str, number: int, view: View, own: Sequence[Source]) -> View:
+        place = find_number(own, view.source) if name == tool and reply in (None, number) else None
         if place is None:
             return view
         return replace(view, source=match_slice(open_source(get_images(task)[place]), view.source))

@@ -122,7 +122,8 @@ async def _run_tool(
 ) -> ToolResult:
     """Run a tool once; a stateful one on the view that the previous call left."""
     tool, arguments = env.toolbox[one.name], one.parsed.call.arguments
-    swap_view = partial(env.swap_view, state.task, one.name, own=state.images)
+    reply = sum(turn.role == "assistant" for turn in state.turns)
+    swap_view = partial(env.swap_view, state.task, one.name, reply, own=state.images)
     if not tool.stateful:
         return await tools.call_stateless(
             tool,

@@ -364,3 +364,19 @@ def measure_contrast(look: Look, mark: Mark) -> float:
 def average(values: Iterable[float]) -> float:
     known = list(values)
     return float(sum(known) / len(known))
+
+
+def explain_verdicts(figures: Mapping[str, float]) -> list[str]:
+    """Return a sentence on what wrong answers come from; none without a target.
+
+    >>> explain_verdicts({"verdict/search": 0.3, "verdict/decision": 0.1, "verdict/blind": 0.05, "verdict/seen": 0.55})
+    ['40% are wrong (75% search, 25% decision); 5% are right without looking']
+    """
+    shares = {name: figures[f"verdict/{name}"] for name in VERDICTS if f"verdict/{name}" in figures}
+    wrong = {name: share for name, share in shares.items() if name not in RIGHT and share}
+    total = sum(wrong.values())
+    parts = ", ".join(f"{share / total:.0%} {name}" for name, share in wrong.items())
+    said = (
+        f"{total:.0%} are wrong{f' ({parts})' if wrong else ''}; {shares.get('blind', 0):.0%} are right without looking"
+    )
+    return [said] if shares else []

@@ -14,7 +14,7 @@ import json
 import re
 import time
 from collections import Counter
-from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -30,7 +30,6 @@ from ..configs.sections import EnvSection
 from ..configs.validation import describe_errors
 from ..configs.yaml_reader import Document
 from ..core.base import BaseMultiTurnEnv, remove_tools
-from ..core.swaps import Pictures, swap_pictures
 from ..core.tasks import to_sequence
 from ..engines.generator import Generator
 from ..engines.models import Player, check_for_endpoint, open_chat_model, open_token_model
@@ -68,6 +67,7 @@ class RolloutJob:
         player: plays one session; a job made with `replace` has another generator.
         group: episodes per task.
         record: the settings of the command, saved in `rollout.json` (see `store/run_folder.py`).
+        only: numbers of the tasks that are played, with the seeds that they have among all; None: all.
     """
 
     config: Config
@@ -77,6 +77,7 @@ class RolloutJob:
     group: int = 1
     seed: int = 0
     record: Mapping[str, Any] = field(default_factory=dict)
+    only: Collection[int] | None = None
 
     @cached_property
     def generator(self) -> Generator:
@@ -147,14 +148,6 @@ def remove_tools_of_job(job: RolloutJob, *, refuse: bool = False) -> RolloutJob:
         raise ConfigError(f"{job.env.name}: has no tools, so nothing can be compared; play it with `viewbox rollout`")
     record = {**job.record, "tools": "refused" if refuse else "hidden"}
     return replace(job, env=remove_tools(job.env, refuse=refuse), record=record)
-
-
-def swap_pictures_of_job(job: RolloutJob, pictures: Pictures, tool: str | None = None) -> RolloutJob:
-    """Return the same job with blank pictures, or those of another task; `tool`: only in calls of this tool."""
-    if pictures == "real":
-        return job
-    record = {**job.record, "pictures": pictures, **({} if tool is None else {"of": tool})}
-    return replace(job, env=swap_pictures(job.env, pictures, job.tasks, tool), record=record)
 
 
 def read_config(
@@ -250,7 +243,7 @@ class RolloutSession:
     @property
     def total(self) -> int:
         """How many episodes the job has."""
-        return len(self.job.tasks) * self.job.group
+        return len(self.job.tasks if self.job.only is None else self.job.only) * self.job.group
 
     def load_saved(self) -> Iterator[Episode]:
         yield from load(self.folder / run_folder.EPISODES)
@@ -258,6 +251,8 @@ class RolloutSession:
     async def play(self) -> AsyncGenerator[Episode, None]:
         """Play what is missing; yields each episode after it is stored, and closes the generator at the end."""
         job = self.job
+        done = {(episode.info.get("index", -1), episode.info.get("sample", -1)) for episode in self.load_saved()}
+        others = [n for n in range(len(job.tasks)) if job.only is not None and n not in job.only]
         episodes = play_many(
             job.env,
             job.tasks,
@@ -266,7 +261,7 @@ class RolloutSession:
             concurrency=job.player.concurrency,
             timeout=job.player.timeout,
             seed=job.seed,
-            skip={(episode.info.get("index", -1), episode.info.get("sample", -1)) for episode in self.load_saved()},
+            skip=done | {(number, sample) for number in others for sample in range(job.group)},
         )
         try:
             async for episode in episodes:

@@ -83,7 +83,8 @@ class Pictures:
             else:
                 current = pictures._add_message(number, turn, current)
         fields = get_place_fields(episode.info)
-        for kind, value in (("gold", episode.task.reference), ("answer", episode.answer)):
+        evidence = episode.task.metadata.get("evidence")
+        for kind, value in (("gold", episode.task.reference), ("gold", evidence), ("answer", episode.answer)):
             pictures.marks += find_marks(value, kind, fields, pictures.views)  # type: ignore[arg-type]
         pictures._add_originals(episode.task.images)
         pictures._find_dropped(episode)

@@ -12,7 +12,7 @@ from typing import Any
 
 from ..errors import StoreError, ViewboxError
 from ..records import Episode
-from ..rewards.looks import read_looks
+from ..rewards.looks import VERDICTS, read_looks
 from ..rollouts.scoring import filters
 from ..rollouts.scoring.compare import compare_runs
 from ..rollouts.store.layout import LINES, find_episodes_folder
@@ -27,7 +27,7 @@ from .unplayed import UNPLAYED
 METRICS = "metrics.jsonl"
 MAX_METRICS = 64 * 2**20  # bytes of metrics.jsonl
 MAX_SETS, MAX_SERIES, MAX_POINTS = 50, 40, 5_000
-PLOTTED = ("reward", "held_out/reward", "tools/rate")
+PLOTTED = ("reward", "held_out/reward", "held_out/blind", "tools/rate", *(f"verdict/{name}" for name in VERDICTS))
 
 
 class EpisodeSet:
@@ -129,7 +129,13 @@ MAX_COLUMNS = 100
 MAX_TEXT = 200  # characters of a cell
 MAX_ITEMS = 50  # of a list in a cell
 INFO = ("step", "sample", "index", "advantage", "saved")  # keys of `info` that get a column
-EXACT = {"scores.total", "end_reason", "num_turns", "tool_call_count"}  # columns that hold the values themselves
+EXACT = {"scores.total", "end_reason", "verdict", "num_turns", "tool_call_count"}  # columns of the values themselves
+    "scores.total",
+    "end_reason",
+    "verdict",
+    "num_turns",
+    "tool_call_count",
+}  # columns that hold the values themselves
 BLOCK = 2_000  # episodes between two reports of progress
 
 

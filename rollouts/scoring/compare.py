@@ -439,10 +439,3 @@ def compare_tools(
     share = unanswered / max(1, bare.rows)
     paired = gains[TOTAL].difference.tasks if TOTAL in gains else 0
     return ToolGain(paired, gains, uses, share, (faults, bare_faults))
-
-
-def count_calls(episodes: Iterable[Episode], tool: str) -> float:
-    """Return how many calls of a tool ran, per episode without a fault."""
-    played = [episode for episode in episodes if not episode.is_fault]
-    ran = sum(r.was_run for e in played for turn in e.turns for r in turn.tool_results if r.tool_name == tool)
-    return ran / max(1, len(played))
