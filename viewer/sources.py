@@ -130,12 +130,6 @@ MAX_TEXT = 200  # characters of a cell
 MAX_ITEMS = 50  # of a list in a cell
 INFO = ("step", "sample", "index", "advantage", "saved")  # keys of `info` that get a column
 EXACT = {"scores.total", "end_reason", "verdict", "num_turns", "tool_call_count"}  # columns of the values themselves
-    "scores.total",
-    "end_reason",
-    "verdict",
-    "num_turns",
-    "tool_call_count",
-}  # columns that hold the values themselves
 BLOCK = 2_000  # episodes between two reports of progress
 
 
