@@ -56,7 +56,9 @@ def _list_change(name: str, one: "ScoreChange") -> Sequence[Any]:
 def _list_metrics(report: "ScoreReport", own: bool) -> Iterator[tuple[str, str, Tasks, int]]:
     """Yield the environment's own metrics, or the means; end reasons that did not occur are left out."""
     for name, figure in report.metrics.items():
-        if name.startswith(("metrics/", "replies/")) == own and (figure.mean or not name.startswith("end/")):
+        if name.startswith(("metrics/", "replies/")) == own and (
+            figure.mean or not name.startswith(("end/", "verdict/"))
+        ):
             draws = f" ({report.fewer_draws[name]} draws)" if name in report.fewer_draws else ""
             yield name.removeprefix("metrics/"), figure.format() + draws, Tasks(figure.tasks), figure.count
 

@@ -11,7 +11,7 @@ that picture when the model answered. A right answer is `seen`, or `blind`: righ
 """
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Literal, NamedTuple, get_args
@@ -21,7 +21,7 @@ import numpy as np
 from ..errors import ViewboxError
 from ..images.ref import ImageRef
 from ..images.shown import ShownView
-from ..records import Episode, Turn
+from ..records import Episode, Scores, Turn
 from ..utils.values import reaches, to_finite_float
 from .marks import Mark, Views, find_marks, find_problem, get_place_fields, place_on
 from .regions import (
@@ -82,26 +82,45 @@ class Look(NamedTuple):
         return tuple(sides)  # type: ignore[return-value]
 
 
+class Sight(NamedTuple):
+    """What a look shows of a target: a box as deep as the target, and the share of it.
+
+    `is_on`: it holds half of the target, or is filled by it by half; `is_close`: the target is large enough in it to be
+    read; `is_clear`: large enough, and with enough contrast.
+    """
+
+    look: Look
+    solid: Solid | None
+    share: float
+    is_on: bool
+    is_close: bool
+    is_clear: bool
+
+
 @dataclass(frozen=True)
 class Target:
-    """A region that the right answer is about, and the looks at its image; `clear` are those in which it can be
-    read."""
+    """A region that the right answer is about, and what each look at its image shows of it."""
 
     region: Region
-    looks: tuple[Look, ...]
-    clear: tuple[Look, ...]
+    sights: tuple[Sight, ...]
     is_met: bool  # by a box of the answer
 
-    def cover(self, clear: Iterable[Look]) -> float:
-        """Return the share of its section that some of the clear looks show together."""
-        solids = (look.extrude(self.region.bounds) for look in clear)
-        return self.region.measure(solid for solid in solids if solid is not None)
+    @cached_property
+    def clear(self) -> tuple[Sight, ...]:
+        return tuple(one for one in self.sights if one.is_clear)
+
+    def cover(self, sights: Sequence[Sight]) -> float:
+        """Return the share of its section that several looks show together."""
+        most = max((one.share for one in sights), default=0.0)
+        if len(sights) < 2 or reaches(most, 1.0):
+            return most
+        return self.region.measure([one.solid for one in sights if one.solid is not None])
 
     @cached_property
     def covered(self) -> float:
         return self.cover(self.clear)
 
-    @property
+    @cached_property
     def is_seen(self) -> bool:
         return reaches(self.covered, HALF)
 
@@ -110,13 +129,14 @@ class Target:
         """The number of replies after which it was seen; None: it never was."""
         if not self.is_seen:
             return None
-        replies = sorted({look.reply for look in self.clear})
-        return next(n for n in replies if reaches(self.cover(one for one in self.clear if one.reply <= n), HALF))
+        replies = sorted({one.look.reply for one in self.clear})
+        early = ((n, [one for one in self.clear if one.look.reply <= n]) for n in replies)
+        return next(n for n, sights in early if reaches(self.cover(sights), HALF))
 
     @cached_property
-    def on(self) -> tuple[Look, ...]:
-        """The looks that hold half of it, or half of which it fills."""
-        return tuple(look for look in self.looks if is_on(look, self.region))
+    def scale(self) -> float:
+        """The largest scale of the looks on it."""
+        return max((one.look.scale for one in self.sights if one.is_on), default=0.0)
 
 
 @dataclass(frozen=True)
@@ -140,26 +160,27 @@ class Looks:
         missed = [one for one in self.targets if not one.is_met] or self.targets
         unseen = [one for one in missed if not one.is_seen]
         if unseen:
-            return "recognition" if all(any(look.is_closer for look in one.on) for one in unseen) else "search"
-        held = (one.cover(look for look in one.clear if look.number >= self.kept) for one in missed)
-        return "decision" if all(reaches(share, HALF) for share in held) else "forgotten"
+            found = (any(sight.is_on and sight.look.is_closer for sight in one.sights) for one in unseen)
+            return "recognition" if all(found) else "search"
+        held = (one.cover([sight for sight in one.clear if sight.look.number >= self.kept]) for one in missed)
+        return "decision" if self.kept == 0 or all(reaches(share, HALF) for share in held) else "forgotten"
 
     @cached_property
     def examined(self) -> float:
         """The share of the images with targets that was shown as closely as these need."""
-        return average(self._examine(image) for image in {one.region.image for one in self.targets})
+        return average([self._examine(image) for image in {one.region.image for one in self.targets}])
 
     def list_values(self) -> dict[str, float | None]:
         """Return what was measured, by name; None if it does not apply."""
         if not self.targets:
             return dict.fromkeys(VALUES)
-        found = {id(look) for one in self.targets for look in one.on}
+        found = {id(one.look) for target in self.targets for one in target.sights if one.is_on}
         on = [id(look) in found for look in self.looks if look.is_closer]
         firsts = [one.first for one in self.targets]
         starts = sum(here and not before for before, here in zip([False, *on], on, strict=False))
         return {
-            "covered": average(one.covered for one in self.targets),
-            "scale": min(max((look.scale for look in one.on), default=0.0) for one in self.targets),
+            "covered": average([one.covered for one in self.targets]),
+            "scale": min(one.scale for one in self.targets),
             "first": None if None in firsts else float(max(firsts)),  # type: ignore[type-var, arg-type]
             "number": float(len(on)),
             "at": float(sum(on)),
@@ -173,9 +194,10 @@ class Looks:
 
     def measure(self) -> dict[str, float | None]:
         """Return the figures of the episode by name (`FIGURES`); None if one does not apply."""
-        verdict = self.verdict
-        found = {f"looks/{name}": value for name, value in self.list_values().items()}
-        return found | {f"verdict/{name}": None if verdict is None else float(name == verdict) for name in VERDICTS}
+        if not self.targets:
+            return _NOTHING
+        found: dict[str, float | None] = dict(zip(FIGURES, self.list_values().values(), strict=False))
+        return found | (_NOTHING_FOUND if self.verdict is None else _OF_VERDICT[self.verdict])
 
     def explain(self) -> str:
         """Return the finding in a sentence."""
@@ -183,28 +205,32 @@ class Looks:
             return self.why
         parts = []
         for one in self.targets:
-            closest = max((look.scale for look in one.on), default=0.0)
             when = f"after reply {one.first}" if one.first else "at the start"
             seen = "never seen" if one.first is None else f"seen {when}"
-            parts.append(f"{one.region.label or 'target'}: {seen}, at most {closest:.2g} pixels for one of the image")
+            parts.append(f"{one.region.label or 'target'}: {seen}, at most {one.scale:.2g} pixels for one of the image")
         values = self.list_values()
         others = int((values["number"] or 0) - (values["at"] or 0))
         elsewhere = f"; {others} looks elsewhere" if others else ""
         return f"{self.verdict or 'no score'}: {'; '.join(parts)}{elsewhere}"
 
     def _examine(self, image: int) -> float:
-        mine = [one for one in self.targets if one.region.image == image]
-        solids = (look.solid for look in mine[0].clear if all(look in one.clear for one in mine))
-        return measure_union(list(dict.fromkeys(solids)), WHOLE)
+        """Return the share of an image that was shown as closely as its targets need."""
+        mine = [one.sights for one in self.targets if one.region.image == image]
+        close = [sights[0].look.solid for sights in zip(*mine, strict=True) if all(one.is_close for one in sights)]
+        return measure_union(list(dict.fromkeys(close)), WHOLE)
 
 
 VALUES = ("covered", "scale", "first", "number", "at", "share", "revisits", "examined")
 FIGURES = (*(f"looks/{name}" for name in VALUES), *(f"verdict/{name}" for name in VERDICTS))
+_NOTHING: dict[str, float | None] = dict.fromkeys(FIGURES)
+_NOTHING_FOUND: dict[str, float | None] = {f"verdict/{name}": None for name in VERDICTS}
+_OF_VERDICT = {one: {f"verdict/{name}": float(name == one) for name in VERDICTS} for one in VERDICTS}
 
 
 # ---------------------------------------------------------------------- of an episode
-def read_looks(episode: Episode, scale: float | None = None) -> Looks:
-    """Return where an episode looked; it may be forged, and then has less. `scale` replaces that of `seen_at`.
+def read_looks(episode: Episode, scale: float | None = None, scores: Scores | None = None) -> Looks:
+    """Return where an episode looked; it may be forged, and then has less. `scale` replaces that of `seen_at`, `scores`
+    those that are stored.
 
     >>> from viewbox.envs.digits import Digits
     >>> env = Digits()
@@ -217,29 +243,27 @@ def read_looks(episode: Episode, scale: float | None = None) -> Looks:
     given = settings.get("at")
     at = {**(given if isinstance(given, Mapping) else {}), **({} if scale is None else {"scale": scale})}
     looks, views, kept = list_looks(episode)
-    right = is_right(episode, settings.get("right"))
+    right = is_right(episode, scores or episode.scores, settings.get("right"))
     regions = find_regions(episode, views)[:MAX_LOOKS]
-    own = [tuple(look for look in looks if look.image == one.image)[:MAX_LOOKS] for one in regions]
-    met = _find_met(regions, episode, views) if len(regions) > 1 else set()
+    met = _find_met(regions, episode, views) if len(regions) > 1 else ()
+    targets = []
     try:
-        targets = tuple(
-            Target(region, some, tuple(look for look in some if can_read(look, region, at)), number in met)
-            for number, (region, some) in enumerate(zip(regions, own, strict=True))
-            if some
-        )
+        for number, region in enumerate(regions):
+            own = [look for look in looks if look.image == region.image][:MAX_LOOKS]
+            if own:
+                targets.append(Target(region, tuple(see(look, region, at) for look in own), number in met))
     except (ViewboxError, OSError) as error:
         return Looks(tuple(looks), (), right, kept, f"how clear it was is not known: {error}")
-    return Looks(tuple(looks), targets, right, kept, NO_TARGET if not regions else NO_SIZE)
+    return Looks(tuple(looks), tuple(targets), right, kept, NO_TARGET if not regions else NO_SIZE)
 
 
 NO_TARGET = "the reference names no place"
 NO_SIZE = "no picture of the place has a recorded size"
 
 
-def is_right(episode: Episode, least: object = None) -> bool | None:
+def is_right(episode: Episode, scores: Scores | None, least: object = None) -> bool | None:
     """Whether the answer is right: every component named in `least` reaches its score; of others, the total 0.5."""
-    scores = None if episode.is_fault else episode.scores
-    if scores is None or scores.total is None:
+    if episode.is_fault or scores is None or scores.total is None:
         return None
     if isinstance(least, Mapping) and least and all(scores.components.get(name) is not None for name in least):
         needed = [(scores.components[name], to_finite_float(value)) for name, value in least.items()]
@@ -313,32 +337,25 @@ def _find_met(regions: Sequence[Region], episode: Episode, views: Views) -> set[
     return met
 
 
-def is_on(look: Look, region: Region) -> bool:
-    """Whether a look holds half of a region, or the region half of what it shows."""
-    seen = look.extrude(region.bounds) if region.plane in (None, look.thin) else None
-    if seen is None:
-        return False
-    share = region.measure([seen])
-    size = sum(map(measure_size, region.parts))
-    return reaches(share * size, HALF * min(size, measure_size(seen)))
-
-
-def can_read(look: Look, region: Region, at: Mapping[str, Any]) -> bool:
-    """Whether a look shows a region as large, and as clear, as `seen_at` asks for; of a slice, a plane or an image it
-    is enough that it is shown.
+def see(look: Look, region: Region, at: Mapping[str, Any]) -> Sight:
+    """Return what a look shows of a region; a slice, a plane or an image is close and clear wherever it is shown.
 
     Raises:
         ViewboxError, OSError: how clear cannot be known, as the picture cannot be opened.
     """
-    if region.plane not in (None, look.thin) or region.is_whole:
-        return region.plane in (None, look.thin)
-    least, contrast = (to_finite_float(at.get(name)) for name in ("scale", "contrast"))
+    solid = look.extrude(region.bounds) if region.plane in (None, look.thin) else None
+    share = 0.0 if solid is None else region.measure([solid])
+    is_on = solid is not None and reaches(share * region.size, HALF * min(region.size, measure_size(solid)))
+    if region.is_whole:
+        return Sight(look, solid, share, is_on, share > 0, share > 0)
+    least, contrast = to_finite_float(at.get("scale")), at.get("contrast")
     if least is None:
         sides = zip(region.bounds, region.bounds[3:], look.pixels, strict=False)
         least = min(1.0, ACROSS / min((high - low) * pixels for low, high, pixels in sides))
-    if not reaches(look.scale, least):
-        return False
-    return contrast is None or region.mark is None or reaches(measure_contrast(look, region.mark), contrast)
+    is_clear = is_close = reaches(look.scale, least)
+    if contrast is not None and region.mark is not None and is_close:
+        is_clear = share > 0 and reaches(measure_contrast(look, region.mark), to_finite_float(contrast) or 0.0)
+    return Sight(look, solid, share, is_on, is_close, is_clear and share > 0)
 
 
 def measure_contrast(look: Look, mark: Mark) -> float:
@@ -361,9 +378,8 @@ def measure_contrast(look: Look, mark: Mark) -> float:
     return abs(sums[0] / counts[0] - (sums[1] - sums[0]) / (counts[1] - counts[0]))
 
 
-def average(values: Iterable[float]) -> float:
-    known = list(values)
-    return float(sum(known) / len(known))
+def average(values: Sequence[float]) -> float:
+    return float(sum(values) / len(values))
 
 
 def explain_verdicts(figures: Mapping[str, float]) -> list[str]:

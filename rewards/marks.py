@@ -208,7 +208,8 @@ def get_place(view: ShownView) -> Place:
 
 def find_problem(view: ShownView) -> str | None:
     """Return what is wrong with a recorded view, which may be forged; None if it can be drawn."""
-    if not _are_finite(view.corners, 4) or min(view.corners) < -CLOSE or max(view.corners) > 1 + CLOSE:
+    corners = view.corners
+    if not _are_finite(corners, 4) or min(corners) < -CLOSE or max(corners) > 1 + CLOSE:
         return f"corners {view.corners!r:.120}; allowed: 4 fractions of the image"
     if view.corners[0] == view.corners[2] or view.corners[1] == view.corners[3]:
         return f"corners {view.corners!r:.120}: nothing of the image"

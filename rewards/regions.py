@@ -1,7 +1,6 @@
 """What a right answer is about, as boxes of its images: a picture is one, and a slice is a thin box of its volume."""
 
-import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -36,9 +35,14 @@ class Region(NamedTuple):
         """Whether it is a whole slice, plane or image."""
         return self.mark is None and self.label != "mask"
 
-    def measure(self, solids: Iterable[Solid]) -> float:
+    @property
+    def size(self) -> float:
+        return measure_size(self.parts[0]) if len(self.parts) == 1 else sum(map(measure_size, self.parts))
+
+    def measure(self, solids: Sequence[Solid]) -> float:
         """Return the share of it that lies in these boxes."""
-        solids = list(dict.fromkeys(solids))[:MAX_SOLIDS]
+        if len(solids) > 1:
+            solids = list(dict.fromkeys(solids))[:MAX_SOLIDS]
         if len(self.parts) == 1:
             return measure_union(solids, self.parts[0])
         sizes = [measure_size(part) for part in self.parts]
@@ -56,6 +60,8 @@ def find_regions(episode: Episode, views: Views) -> list[Region]:
     fields = get_place_fields(episode.info)
     given = ((evidence, PLACE_FIELDS, True), (episode.task.reference, fields, declared))
     for value, names, may_name in given:
+        if not value:
+            continue
         found = [to_region(mark, views) for mark in find_marks(value, "gold", names, views)]
         if not found and may_name and isinstance(value, Mapping):
             found = [*_find_place(value, names, views)]
@@ -134,8 +140,15 @@ def to_solid(
 
 def measure_overlap(solid: Solid, whole: Solid, axis: int) -> float:
     """Return the share of a side of `whole` that lies in a box."""
-    low, high = max(solid[axis], whole[axis]), min(solid[axis + 3], whole[axis + 3])
-    return max(0.0, high - low) / (whole[axis + 3] - whole[axis])
+    first, last = whole[axis], whole[axis + 3]
+    low, high = solid[axis], solid[axis + 3]
+    if low <= first and high >= last:
+        return 1.0
+    return max(0.0, min(high, last) - max(low, first)) / (last - first)
+
+
+def _measure_share(solid: Solid, whole: Solid) -> float:
+    return measure_overlap(solid, whole, 0) * measure_overlap(solid, whole, 1) * measure_overlap(solid, whole, 2)
 
 
 def measure_size(solid: Solid) -> float:
@@ -148,7 +161,7 @@ def measure_iou(one: Solid, other: Solid) -> float:
     >>> measure_iou((0, 0, 0, 1, 1, 1), (0, 0, 0, 1, 0.5, 1))
     0.5
     """
-    both = math.prod(measure_overlap(one, other, axis) for axis in range(3)) * measure_size(other)
+    both = _measure_share(one, other) * measure_size(other)
     return both / (measure_size(one) + measure_size(other) - both)
 
 
@@ -158,7 +171,7 @@ def measure_union(solids: Sequence[Solid], whole: Solid) -> float:
     >>> measure_union([(0, 0, 0, 0.5, 1, 1), (0.25, 0, 0, 0.75, 1, 1)], (0.0, 0.0, 0.0, 1.0, 1.0, 1.0))
     0.75
     """
-    shares = [math.prod(measure_overlap(one, whole, axis) for axis in range(3)) for one in solids]
+    shares = [_measure_share(one, whole) for one in solids]
     if len(solids) < 2 or reaches(max(shares), 1.0):
         return max(shares, default=0.0)
     low, high = np.array(whole[:3]), np.array(whole[3:])

@@ -56,8 +56,8 @@ class SeenReward:
             return None, "the pictures at the start already show it well"
         if episode.answer is None:
             return 0.0, "there is no answer"
-        closer = [replace(one, clear=tuple(look for look in one.clear if look.is_closer)) for one in found.targets]
-        seen = average(one.covered for one in closer)
+        closer = [replace(one, sights=tuple(s for s in one.sights if s.look.is_closer)) for one in found.targets]
+        seen = average([one.covered for one in closer])
         examined, calls = replace(found, targets=tuple(closer)).examined, episode.tool_call_count
         score = max(0.0, seen - examined - self.cost * max(0, calls - 1))
         return score, f"{seen:.2f} of it was seen, with {examined:.2f} of the picture, in {calls} calls"

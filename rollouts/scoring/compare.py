@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from msgspec.structs import replace as replace_fields
 
 from ...errors import ConfigError
 from ...records import Episode, Scores
@@ -227,7 +226,7 @@ class _SideReader:
             self.environments[episode.environment] += 1
             self._all_tasks.add(task)
             if scores is not None and not episode.is_fault:
-                looked = read_looks(replace_fields(episode, scores=scores))
+                looked = read_looks(episode, scores=scores)
                 rate = {"tools/rate": float(episode.run_call_count > 0)}
                 self.table.add(task, {**list_scores(scores), **rate, **looked.measure()})
                 _keep(self.verdicts, task, looked.verdict)

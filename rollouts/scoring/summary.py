@@ -15,7 +15,6 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import numpy as np
-from msgspec.structs import replace
 
 from ...errors import ConfigError
 from ...records import Episode, Scores
@@ -265,7 +264,7 @@ class EpisodeTally:
         row = self.table.rows
         values = get_episode_values(episode) if self.scores else get_play_values(episode)
         if not self.scores:  # what is right depends on the new scores
-            values |= read_looks(episode if scores is None else replace(episode, scores=scores)).measure()
+            values |= read_looks(episode, scores=scores).measure()
         self.table.add(episode.task.id, {**values, **more}, group)
         sample = episode.info.get("sample")
         self._sample_numbers.append(sample if isinstance(sample, int) and abs(sample) < 2**63 else 0)

@@ -198,14 +198,14 @@ def test_share_and_magnification_are_those_of_pixels_counted_outside(part):
         refs = [result.image for turn in episode.turns for result in turn.tool_results]
         inside = set(grids[0][box[1] : box[3], box[0] : box[2]].ravel().tolist())
         found = set()
-        for ref, grid, look in zip(refs, grids[1:], target.looks[1:], strict=True):
+        for ref, grid, look in zip(refs, grids[1:], [one.look for one in target.sights][1:], strict=True):
             assert look.scale == pytest.approx(min(ref.width / grid.shape[1], ref.height / grid.shape[0]), rel=1e-6)
             if (ref.height, ref.width) == grid.shape:  # the numbers can be read
                 pixels = np.asarray(ref.open()).astype(int)
                 assert (pixels[..., 0] + 256 * pixels[..., 1] == grid).all()
                 shown += 1
             found |= inside & set(grid.ravel().tolist())
-        share = target.cover(look for look in target.clear if look.reply)
+        share = target.cover([one for one in target.clear if one.look.reply])
         assert share == pytest.approx(len(found) / len(inside), rel=1e-6, abs=1e-9)
     assert shown > 50
 
