@@ -13,7 +13,6 @@ that picture when the model answered. A right answer is `seen`, or `blind`: righ
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
@@ -97,46 +96,33 @@ class Sight(NamedTuple):
     is_clear: bool
 
 
-@dataclass(frozen=True)
 class Target:
-    """A region that the right answer is about, and what each look at its image shows of it."""
+    """A region that the right answer is about, and what each look at its image shows of it.
 
-    region: Region
-    sights: tuple[Sight, ...]
-    is_met: bool  # by a box of the answer
+    Args:
+        is_met: whether a box of the answer is about it.
 
-    @cached_property
-    def clear(self) -> tuple[Sight, ...]:
-        return tuple(one for one in self.sights if one.is_clear)
+    `covered` is the share that the clear looks show together, `first` the number of replies after which it was seen
+    (None: it never was), `scale` the largest of a look on it.
+    """
+
+    def __init__(self, region: Region, sights: Sequence[Sight], is_met: bool = False) -> None:
+        self.region, self.sights, self.is_met = region, sights, is_met
+        self.clear = [one for one in sights if one.is_clear]
+        self.covered = self.cover(self.clear)
+        self.is_seen = reaches(self.covered, HALF)
+        self.scale = max((one.look.scale for one in sights if one.is_on), default=0.0)
+        self.first: int | None = None
+        for reply in sorted({one.look.reply for one in self.clear}) if self.is_seen else ():
+            if self.first is None and reaches(self.cover([s for s in self.clear if s.look.reply <= reply]), HALF):
+                self.first = reply
 
     def cover(self, sights: Sequence[Sight]) -> float:
         """Return the share of its section that several looks show together."""
-        most = max((one.share for one in sights), default=0.0)
+        most = max([one.share for one in sights], default=0.0)
         if len(sights) < 2 or reaches(most, 1.0):
             return most
         return self.region.measure([one.solid for one in sights if one.solid is not None])
-
-    @cached_property
-    def covered(self) -> float:
-        return self.cover(self.clear)
-
-    @cached_property
-    def is_seen(self) -> bool:
-        return reaches(self.covered, HALF)
-
-    @cached_property
-    def first(self) -> int | None:
-        """The number of replies after which it was seen; None: it never was."""
-        if not self.is_seen:
-            return None
-        replies = sorted({one.look.reply for one in self.clear})
-        early = ((n, [one for one in self.clear if one.look.reply <= n]) for n in replies)
-        return next(n for n, sights in early if reaches(self.cover(sights), HALF))
-
-    @cached_property
-    def scale(self) -> float:
-        """The largest scale of the looks on it."""
-        return max((one.look.scale for one in self.sights if one.is_on), default=0.0)
 
 
 @dataclass(frozen=True)
@@ -149,7 +135,7 @@ class Looks:
     kept: int  # the number from which on the model still had the pictures when it answered
     why: str = ""
 
-    @cached_property
+    @property
     def verdict(self) -> Verdict | None:
         """Why the answer is wrong, by the targets that no box of it is about, if there are several; or how it is right.
         None without a target or a score."""
@@ -165,7 +151,7 @@ class Looks:
         held = (one.cover([sight for sight in one.clear if sight.look.number >= self.kept]) for one in missed)
         return "decision" if self.kept == 0 or all(reaches(share, HALF) for share in held) else "forgotten"
 
-    @cached_property
+    @property
     def examined(self) -> float:
         """The share of the images with targets that was shown as closely as these need."""
         return average([self._examine(image) for image in {one.region.image for one in self.targets}])
@@ -197,7 +183,8 @@ class Looks:
         if not self.targets:
             return _NOTHING
         found: dict[str, float | None] = dict(zip(FIGURES, self.list_values().values(), strict=False))
-        return found | (_NOTHING_FOUND if self.verdict is None else _OF_VERDICT[self.verdict])
+        verdict = self.verdict
+        return found | (_NO_VERDICT if verdict is None else _OF_VERDICT[verdict])
 
     def explain(self) -> str:
         """Return the finding in a sentence."""
@@ -223,7 +210,7 @@ class Looks:
 VALUES = ("covered", "scale", "first", "number", "at", "share", "revisits", "examined")
 FIGURES = (*(f"looks/{name}" for name in VALUES), *(f"verdict/{name}" for name in VERDICTS))
 _NOTHING: dict[str, float | None] = dict.fromkeys(FIGURES)
-_NOTHING_FOUND: dict[str, float | None] = {f"verdict/{name}": None for name in VERDICTS}
+_NO_VERDICT: dict[str, float | None] = {f"verdict/{name}": None for name in VERDICTS}
 _OF_VERDICT = {one: {f"verdict/{name}": float(name == one) for name in VERDICTS} for one in VERDICTS}
 
 
@@ -251,7 +238,7 @@ def read_looks(episode: Episode, scale: float | None = None, scores: Scores | No
         for number, region in enumerate(regions):
             own = [look for look in looks if look.image == region.image][:MAX_LOOKS]
             if own:
-                targets.append(Target(region, tuple(see(look, region, at) for look in own), number in met))
+                targets.append(Target(region, [see(look, region, at) for look in own], number in met))
     except (ViewboxError, OSError) as error:
         return Looks(tuple(looks), (), right, kept, f"how clear it was is not known: {error}")
     return Looks(tuple(looks), tuple(targets), right, kept, NO_TARGET if not regions else NO_SIZE)

@@ -4,6 +4,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
+from math import isfinite
 from typing import Any, Literal, NamedTuple
 
 from ..images.shown import ShownView
@@ -174,7 +175,7 @@ class Views:
         image = _read_number(named.get("image"))
         if image is None:
             image = 0 if shown is None or shown.image is None else shown.image
-        frame = shown if shown is not None and shown.image == image else self.get_overview(image)
+        frame = shown if shown is not None and shown.image == image else self._first.get(image) or ShownView(image)
         given = named.get("plane")
         plane = given if isinstance(given, str) and given in AXES and frame.slice is not None else frame.plane
         if frame.plane is None and frame.slice is not None:
@@ -208,8 +209,7 @@ def get_place(view: ShownView) -> Place:
 
 def find_problem(view: ShownView) -> str | None:
     """Return what is wrong with a recorded view, which may be forged; None if it can be drawn."""
-    corners = view.corners
-    if not _are_finite(corners, 4) or min(corners) < -CLOSE or max(corners) > 1 + CLOSE:
+    if not _are_finite(view.corners, 4) or min(view.corners) < -CLOSE or max(view.corners) > 1 + CLOSE:
         return f"corners {view.corners!r:.120}; allowed: 4 fractions of the image"
     if view.corners[0] == view.corners[2] or view.corners[1] == view.corners[3]:
         return f"corners {view.corners!r:.120}: nothing of the image"
@@ -217,8 +217,7 @@ def find_problem(view: ShownView) -> str | None:
         area = view.area
         if not _are_finite(area, 4) or not (0 <= area[0] < area[2] <= 1 and 0 <= area[1] < area[3] <= 1):
             return f"area {area!r:.120}; allowed: a box of the picture, 4 fractions"
-    for name in ("image", "slice", "slices", "time"):
-        value = getattr(view, name)
+    for name, value in zip(_COUNTS, (view.image, view.slice, view.slices, view.time), strict=True):
         if value is not None and (not isinstance(value, int) or not 0 <= value < 2**31):
             return f"{name} {value!r:.120}; allowed: a number from 0"
     if view.size is not None and not all(isinstance(side, int) and 0 < side < 2**31 for side in view.size):
@@ -228,8 +227,13 @@ def find_problem(view: ShownView) -> str | None:
     return None
 
 
+_COUNTS = ("image", "slice", "slices", "time")
+
+
 def _are_finite(values: Sequence[Any], count: int) -> bool:
-    return len(values) == count and all(to_finite_float(value) is not None for value in values)
+    return len(values) == count and all(
+        isfinite(value) if type(value) is float else to_finite_float(value) is not None for value in values
+    )
 
 
 # ---------------------------------------------------------------------- a mark on a picture

@@ -7,7 +7,7 @@ from pydantic import Field
 
 from ..records import Episode
 from .declare import NonNegative, RewardName, register_reward
-from .looks import average, read_looks
+from .looks import Target, average, read_looks
 
 
 @register_reward("seen")
@@ -56,7 +56,7 @@ class SeenReward:
             return None, "the pictures at the start already show it well"
         if episode.answer is None:
             return 0.0, "there is no answer"
-        closer = [replace(one, sights=tuple(s for s in one.sights if s.look.is_closer)) for one in found.targets]
+        closer = [Target(one.region, [s for s in one.sights if s.look.is_closer]) for one in found.targets]
         seen = average([one.covered for one in closer])
         examined, calls = replace(found, targets=tuple(closer)).examined, episode.tool_call_count
         score = max(0.0, seen - examined - self.cost * max(0, calls - 1))
