@@ -10,7 +10,7 @@ from ..images.source import Source, shuffle, wipe
 from ..images.task_images import TaskImage, find_number, match_slice, open_source
 from ..images.view import View
 from ..records import Task
-from .base import Env, vary
+from .base import BaseMultiTurnEnv, Env, vary
 from .tasks import OverviewCache
 
 Pictures = Literal["blank", "other", "shuffled"]
@@ -36,23 +36,16 @@ def swap_pictures(
     [True, False]
     """
     if hasattr(env, "parts"):  # of a mixture
-        given = pictures, tasks, tool, reply
-        return vary(env, parts={key: swap_pictures(part, *given) for key, part in env.parts.items()})
-    number = {task.id: place for place, task in enumerate(tasks)}
+        own = {key: [task for task in tasks if env.for_task(task) is part] for key, part in env.parts.items()}
+        parts = env.parts.items()
+        return vary(env, parts={key: swap_pictures(part, pictures, own[key], tool, reply) for key, part in parts})
+    others = {task.id: _find_other(env, tasks, place) for place, task in enumerate(tasks) if pictures == "other"}
 
     @lru_cache(maxsize=256)
     def get_images(task: Task) -> Sequence[TaskImage]:
-        own = env.images(task)
-        if pictures != "other":
-            return [{"blank": wipe, "shuffled": shuffle}[pictures](open_source(image)) for image in own]
-        for step in range(1, len(tasks)):
-            other = tasks[(number[task.id] + step) % len(tasks)]
-            if env.for_task(other) is not env or other.reference == task.reference:
-                continue
-            if env.count_images(other) == len(own):
-                return env.images(other)
-        allowed = f"a task with {len(own)} pictures and another right answer among the {len(tasks)} that are played"
-        raise ConfigError(f"--pictures other: {task.id}: there is no other; allowed: {allowed}", key="pictures")
+        if pictures == "other":
+            return env.images(others[task.id])
+        return [{"blank": wipe, "shuffled": shuffle}[pictures](open_source(image)) for image in env.images(task)]
 
     if tool is None:
         overviews = OverviewCache(get_images, env.max_pixels, env.pixel_multiple)
@@ -67,3 +60,12 @@ def swap_pictures(
         return replace(view, source=match_slice(open_source(get_images(task)[place]), view.source))
 
     return vary(env, swap_view=swap)
+
+
+def _find_other(env: BaseMultiTurnEnv, tasks: Sequence[Task], place: int) -> Task:
+    task, count = tasks[place], env.count_images(tasks[place])
+    for other in (*tasks[place + 1 :], *tasks[:place]):
+        if other.reference != task.reference and env.count_images(other) == count:
+            return other
+    allowed = f"a task with {count} pictures and another right answer among the {len(tasks)} that are played"
+    raise ConfigError(f"--pictures other: {task.id}: there is no other; allowed: {allowed}", key="pictures")

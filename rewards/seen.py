@@ -20,10 +20,10 @@ class SeenReward:
     5/16 (as J = sensitivity + specificity - 1; Youden 1950). Every call after the first costs, whether it ran or was
     refused, and however many stand in one reply.
 
-    A look counts if it shows more of its place than the pictures at the start, and the target in it is as large, and
-    its window as narrow, as the environment's `seen_at` asks for; `scale` replaces its scale. The reward does not apply
-    if the reference has no box, or if the pictures at the start already show it well. Without an answer it is 0. It
-    does not measure whether the answer is right.
+    A look counts if it shows more of its place than the pictures at the start, and the target in it is as large and as
+    clear as the environment's `seen_at` asks for; `scale` replaces its scale. The reward does not apply without a
+    target, or if the pictures at the start already show it well. Without an answer it is 0. It does not measure whether
+    the answer is right.
 
     Range: [0, 1], or `None`.
 
