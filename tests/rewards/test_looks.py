@@ -1,10 +1,13 @@
 """Where an episode looked: verdicts of scripted policies, the map against counted pixels, and attacks on `seen`."""
 
+import doctest
 import json
 import random
+from pathlib import Path
 
 import numpy as np
 import pytest
+import yaml
 from msgspec.structs import replace
 from pydantic import BaseModel
 
@@ -14,8 +17,8 @@ from viewbox.envs.digits import Digits
 from viewbox.envs.phantom import Phantom
 from viewbox.images.ref import ImageRef
 from viewbox.records import Task
-from viewbox.rewards import SeenReward
-from viewbox.rewards.looks import read_looks
+from viewbox.rewards import SeenReward, build
+from viewbox.rewards.looks import VALUES, VERDICTS, read_looks
 
 DIGITS = Digits(split="test", max_turns=6)
 PHANTOM = Phantom(split="test", question="kind", difficulty=0.0)
@@ -352,3 +355,26 @@ def test_of_pictures_without_a_size_or_that_cannot_be_opened_nothing_is_said():
     ]
     found = read_looks(replace(played, turns=tuple(old)))
     assert (found.verdict, found.explain()) == (None, "no picture of the place has a recorded size")
+
+
+# ---------------------------------------------------------------------- the page about it
+PAGE = (Path(viewbox.__file__).parent / "docs" / "looking.md").read_text()
+
+
+def test_right_without_looking_is_paid_half_by_the_gate_in_the_page():
+    reward = build(yaml.safe_load(PAGE.partition("```yaml\n")[2].partition("```")[0]))
+    env, task = Digits(reward=reward), DIGITS.tasks[0]
+    look, right = zoom(4, *get_middle(task.reference["bbox"])), DIGITS.write_answer(task)
+    blind, seen = (play(env, task, *replies).scores for replies in ([right], [look, right]))
+    assert (blind.components["label"], blind.components["label_seen"], blind.components["seen"]) == (1.0, 0.0, 0.0)
+    assert blind.total == pytest.approx(0.35)
+    assert seen.total == pytest.approx(0.7 + 0.3 * 0.9375)
+
+
+def test_the_words_and_figures_of_the_page_are_those_of_the_code():
+    assert [
+        name for name in (*VERDICTS, *VALUES) if f"| `{name}` |" not in PAGE and f"`looks.{name}`" not in PAGE
+    ] == []
+    assert (
+        doctest.testfile(str(Path(viewbox.__file__).parent / "docs" / "looking.md"), module_relative=False).failed == 0
+    )
