@@ -358,7 +358,8 @@ def test_of_pictures_without_a_size_or_that_cannot_be_opened_nothing_is_said():
 
 
 # ---------------------------------------------------------------------- the page about it
-PAGE = (Path(viewbox.__file__).parent / "docs" / "looking.md").read_text()
+LOOKING = Path(viewbox.__file__).parent / "docs" / "looking.md"
+PAGE = LOOKING.read_text()
 
 
 def test_right_without_looking_is_paid_half_by_the_gate_in_the_page():
@@ -372,9 +373,6 @@ def test_right_without_looking_is_paid_half_by_the_gate_in_the_page():
 
 
 def test_the_words_and_figures_of_the_page_are_those_of_the_code():
-    assert [
-        name for name in (*VERDICTS, *VALUES) if f"| `{name}` |" not in PAGE and f"`looks.{name}`" not in PAGE
-    ] == []
-    assert (
-        doctest.testfile(str(Path(viewbox.__file__).parent / "docs" / "looking.md"), module_relative=False).failed == 0
-    )
+    words = [f"| `{name}` |" for name in VERDICTS] + [f"`looks.{name}`" for name in VALUES]
+    assert [word for word in words if word not in PAGE] == []
+    assert doctest.testfile(str(LOOKING), module_relative=False).failed == 0
