@@ -8,16 +8,16 @@ To change one, make another: `msgspec.structs.replace(task, id="b")`.
 import hashlib
 import json
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import msgspec
 from msgspec.structs import force_setattr
 
 from .images.ref import ImageRef
 from .images.shown import ShownView
-from .utils.frozen import FrozenDict, Record, freeze, is_decoding, sort_set, thaw
+from .utils.frozen import FrozenDict, Record, freeze, sort_set, thaw
 
 EndReason = Literal["answered", "max_turns", "max_tokens", "malformed", "timeout", "error", "cancelled"]
 Nudge = Literal["", "malformed", "finalize", "notes"]
@@ -52,10 +52,6 @@ class Task(Record, frozen=True):
     metadata: Mapping[str, Any] = FrozenDict()
 
     def __post_init__(self) -> None:
-        if is_decoding():
-            if self.id == NO_ID:
-                raise ValueError("a task has no id")
-            return
         if type(self.images) is not tuple or any(type(one) is not ImageRef for one in self.images):
             from .images.task_images import to_references
 
@@ -304,13 +300,6 @@ else:
     Tokens = msgspec.Raw  # a line says where they are
 
 
-class Later(NamedTuple):
-    """A field of an episode that is made of `given` when it is first asked for: most readers never do."""
-
-    make: Callable[[Any], Any]
-    given: Any
-
-
 class Episode(Record, frozen=True):
     """One finished episode: what is stored, scored and trained on.
 
@@ -353,8 +342,8 @@ class Episode(Record, frozen=True):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if isinstance(_TOKENS.__get__(self), msgspec.Raw) and not is_decoding():
-            _TOKENS.__set__(self, None)  # only a folder of episodes has the rows
+        if isinstance(self.tokens, msgspec.Raw):
+            force_setattr(self, "tokens", None)  # only a folder of episodes has the rows
         if self.confidence is not None and not 0.0 <= self.confidence <= 1.0:  # NaN fails too
             raise ValueError(f"confidence is {self.confidence}; allowed: a number in [0, 1], or None")
 
@@ -386,49 +375,18 @@ class Episode(Record, frozen=True):
     @property
     def num_turns(self) -> int:
         """How many replies the policy made."""
-        return sum([turn.role == "assistant" for turn in _peek_turns(self)])
+        return sum([turn.role == "assistant" for turn in self.turns])
 
     @property
     def tool_call_count(self) -> int:
         """How many tool calls the policy made, those included that were refused."""
-        return sum([len(turn.tool_calls) for turn in _peek_turns(self)])
+        return sum([len(turn.tool_calls) for turn in self.turns])
 
     @property
     def run_call_count(self) -> int:
         """How many of them a tool ran."""
-        return sum([result.was_run for turn in _peek_turns(self) for result in turn.tool_results])
+        return sum([result.was_run for turn in self.turns for result in turn.tool_results])
 
     def tools_used(self) -> set[str]:
         """Return the names of the tools that were called successfully."""
-        return {result.tool_name for turn in _peek_turns(self) for result in turn.tool_results if result.success}
-
-
-_TURNS: Any = Episode.__dict__["turns"]  # the slots
-_TOKENS: Any = Episode.__dict__["tokens"]
-
-
-def postpone(episode: Episode, turns: object, tokens: object) -> None:
-    """Set turns and tokens of an episode that nobody else has yet, each perhaps a `Later`."""
-    _TURNS.__set__(episode, turns)
-    _TOKENS.__set__(episode, tokens)
-
-
-def _make_property(slot: Any) -> property:
-    def get(episode: Episode) -> Any:
-        value = slot.__get__(episode)
-        if type(value) is Later:
-            value = value.make(value.given)
-            slot.__set__(episode, value)
-        return value
-
-    return property(get, slot.__set__)  # which only `force_setattr` reaches
-
-
-def _peek_turns(episode: Episode) -> tuple[Turn, ...]:
-    """Return the turns as they are, for what counts them."""
-    turns: Any = _TURNS.__get__(episode)
-    return turns.given if type(turns) is Later else turns  # type: ignore[no-any-return]
-
-
-type.__setattr__(Episode, "turns", _make_property(_TURNS))
-type.__setattr__(Episode, "tokens", _make_property(_TOKENS))
+        return {result.tool_name for turn in self.turns for result in turn.tool_results if result.success}

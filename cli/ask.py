@@ -1,23 +1,28 @@
 """`viewbox ask`: a person's own images and question, answered in the terminal turn by turn."""
 
 import json
+import os
 import re
 import sys
+from base64 import b64encode
 from collections.abc import Mapping, Sequence
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
 from ..configs import schema, yaml_reader
-from ..errors import ConfigError
+from ..errors import ConfigError, ImageError
 from ..plugins import list_plugins
 from ..utils.files import check_out, read_regular
+from ..utils.frozen import thaw
 from ..utils.terminal import make_line, make_printable
 
 if TYPE_CHECKING:
-    from ..records import ToolResult, Turn
+    from ..images.ref import ImageRef
+    from ..records import Turn
     from ..rollouts.ask import Answer, Session
 
 INTERRUPTED = 130
@@ -37,6 +42,7 @@ def ask(
     image: Sequence[str] = (),
     file: str | None = None,
     specialists: str | None = None,
+    live: bool = False,
     set: Sequence[str] = (),
     temperature: float | None = None,
     seed: int = 0,
@@ -59,6 +65,7 @@ def ask(
         image: a further image; may be given several times.
         file: a text that the model reads beside the question, such as a CSV of measurements.
         specialists: YAML file with specialists by name, as in the section env of a config.
+        live: search PubMed and Open-i live, with the tools search_web and search_images.
         set: a setting of the sections env, rollout, model and endpoint, such as env.max_turns=4.
         temperature: sampling temperature. Default: the server's, or 0 for a local model.
         seed: sampling seed.
@@ -71,37 +78,38 @@ def ask(
     from ..rollouts.store import run_folder
 
     env, images, question = read_words(words, config)
+    question += "" if file is None else read_context(file)
     check_out("runs" if out is None else out, "folder")
     name, config = (None, config) if config is not None else split_environment(env)
-    if temperature is None and endpoint is None:
-        temperature = 0.0
-    sampling = [] if temperature is None else [f"rollout.temperature={temperature}"]
-    overrides = [*sampling, *set, *([] if specialists is None else [read_specialists(specialists)])]
-    job = build_job(
-        env=name, model=model, endpoint=endpoint, config=config, overrides=overrides, seed=seed, purpose="ask"
-    )
-    context = "" if file is None else read_context(file)
-    with closing(job.player):
-        folder = create_rollout_folder(job, out, kind="ask")
-        with run_folder.lock_folder(folder):
-            if not (folder / "config.yaml").exists():
-                run_folder.write_config(folder, job.config.model_dump(mode="json", exclude_unset=True))
-            show = Transcript(folder / run_folder.EPISODES) if output == "text" else None
-            session = Session(job.env, job.generator, folder=folder / run_folder.EPISODES, seed=seed, on_turn=show)
-            status = 0
-            try:
-                answer = converse(session, f"{question}{context}", [*images, *image], is_quiet=output == "json")
-                status = int(answer.value is None)
-            except KeyboardInterrupt:
-                typer.echo("\nstopped; what was said is stored", err=True)
-                answer, status = None, INTERRUPTED
-            finally:
-                session.close()
+    served = endpoint is not None or (config is not None and "endpoint" in schema.read(config).values)
+    sampling = {} if temperature is None and served else {"rollout.temperature": temperature or 0.0}
+    found = {} if specialists is None else {"env.specialists": read_specialists(specialists)}
+    found |= {"env.specialists.search": {"kind": "literature"}} if live else {}
+    given = [f"{key}={json.dumps(value)}" for key, value in (sampling | found).items()]
+    source: dict[str, Any] = {"env": name, "config": config, "model": model, "endpoint": endpoint}
+    job = build_job(**source, overrides=[*given, *set], seed=seed, purpose="ask")
+    with (
+        closing(job.player),
+        run_folder.remove_unused(create_rollout_folder(job, out, kind="ask"), new=out is None) as folder,
+        run_folder.lock_folder(folder),
+    ):
+        if not (folder / "config.yaml").exists():
+            run_folder.write_config(folder, job.config.model_dump(mode="json", exclude_unset=True))
+        episodes = folder / run_folder.EPISODES
+        show = partial(print_turn, episodes) if output == "text" else None
+        session = Session(job.env, job.generator, folder=episodes, seed=seed, on_turn=show)
+        answer, status = None, INTERRUPTED
+        try:
+            answer = converse(session, question, [*images, *image], is_quiet=output == "json")
+            status = int(answer.value is None)
+        except KeyboardInterrupt:
+            typer.echo("\nstopped; what was said is stored", err=True)
+        finally:
+            session.close()
     if output == "json" and answer is not None:
         typer.echo(json.dumps({**describe(answer), "folder": str(folder)}, ensure_ascii=False))
     else:
-        typer.echo(f"stored: {folder}")
-        typer.echo(run_folder.describe_view(folder))
+        typer.echo(f"stored: {folder}\n{run_folder.describe_view(folder)}")
     if view:
         typer.echo(f"page: {open_page(folder)}", err=output == "json")
     raise typer.Exit(status)
@@ -133,13 +141,13 @@ def split_environment(name: str) -> tuple[str | None, str | None]:
     return None, name
 
 
-def read_specialists(path: str) -> str:
-    """Return the override that sets the specialists of a YAML file."""
+def read_specialists(path: str) -> Mapping[str, Any]:
+    """Return the specialists of a YAML file, by name."""
     values = yaml_reader.read(Path(path)).values
     values = values.get("specialists", values) if isinstance(values, Mapping) else values
     if not isinstance(values, Mapping):
         raise ConfigError(f"--specialists {path}: holds a {type(values).__name__}; allowed: specialists by name")
-    return f"env.specialists={json.dumps(values)}"
+    return values
 
 
 def read_context(path: str) -> str:
@@ -157,22 +165,17 @@ def read_context(path: str) -> str:
 def converse(session: "Session", question: str, images: Sequence[str], *, is_quiet: bool) -> "Answer":
     """Ask, and go on as long as somebody at the terminal says something; return the last answer."""
     answer = session.ask(question, images)
-    while sys.stdin.isatty():
+    while True:
         if not is_quiet:
-            typer.echo(write_end(answer))
-        said, more = read_said()
+            head = "the model asks" if answer.question is not None else "answer"
+            typer.echo(make_printable(f"{head}: {answer}"))
+        said, more = read_said() if sys.stdin.isatty() else ("", [])
         if not said:
             return answer
-        answer = session.ask(said, more)
-    if not is_quiet:
-        typer.echo(write_end(answer))
-    return answer
-
-
-def write_end(answer: "Answer") -> str:
-    """Return what an exchange came to, for a person."""
-    head = "the model asks" if answer.question is not None else "answer"
-    return make_printable(f"{head}: {answer}")
+        try:
+            answer = session.ask(said, more)
+        except ImageError as error:
+            typer.echo(f"error: {make_printable(error)}", err=True)
 
 
 def read_said() -> tuple[str, list[str]]:
@@ -182,56 +185,45 @@ def read_said() -> tuple[str, list[str]]:
     except EOFError:
         return "", []
     images = []
-    while found := _SHOWN.match(text):
-        images.append(found[1])
-        text = text[found.end() :]
+    while shown := _SHOWN.match(text):
+        images.append(shown[1])
+        text = text[shown.end() :]
     return text.strip() or ("Look at this." if images else ""), images
 
 
-class Transcript:
-    """Prints the turns of an episode, with the files of its pictures in a folder of episodes."""
+def print_turn(episodes: Path, turn: "Turn") -> None:
+    """Print a turn as it comes, with the files of its pictures in a folder of episodes."""
+    from ..rollouts.store.layout import build_image_path
 
-    def __init__(self, episodes: Path) -> None:
-        self.episodes = episodes
-
-    def __call__(self, turn: "Turn") -> None:
-        for line in self.describe(turn):
-            typer.echo(line)
-
-    def describe(self, turn: "Turn") -> list[str]:
-        """Return the lines of a turn."""
-        from ..rollouts.store.layout import build_image_path
-
-        pictures = [f"   [picture] {self.episodes / build_image_path(ref.hash, ref.mode)}" for ref in turn.images]
-        if turn.role == "user":  # the person knows what they said
-            return [*([f"-- viewbox: {_shorten(turn.content)}"] if turn.nudge else []), *pictures]
-        if turn.role == "assistant":
-            calls = [f"   -> {call.name} {_shorten(json.dumps(_thaw(call.arguments)))}" for call in turn.tool_calls]
-            return [f"-- model: {_shorten(turn.content) or '(calls a tool)'}", *calls]
-        return [*(f"   <- {_describe_result(result)}" for result in turn.tool_results), *pictures]
+    if turn.role == "assistant":
+        typer.echo(f"-- model: {_shorten(turn.content) or '(calls a tool)'}")
+        for call in turn.tool_calls:
+            typer.echo(f"   -> {call.name} {_shorten(json.dumps(thaw(call.arguments)))}")
+    elif turn.nudge:  # else the person knows what they said
+        typer.echo(f"-- viewbox: {_shorten(turn.content)}")
+    for result in turn.tool_results:
+        typer.echo(f"   <- {result.tool_name}{' FAILED' if result.is_fault else ''}: {_shorten(result.text)}")
+    for ref in turn.images:
+        path = episodes / build_image_path(ref.hash, ref.mode)
+        typer.echo(f"   [picture] {path}{draw_picture(ref) if sys.stdout.isatty() else ''}")
 
 
-def _describe_result(result: "ToolResult") -> str:
-    name = f"{result.tool_name} FAILED" if result.is_fault else result.tool_name
-    return f"{name}: {_shorten(result.text)}"
+def draw_picture(ref: "ImageRef") -> str:
+    """Return what makes a terminal show a picture, if it can, in the protocol of iTerm."""
+    if os.environ.get("TERM_PROGRAM") not in ("iTerm.app", "WezTerm"):
+        return ""
+    return f"\n\x1b]1337;File=inline=1;height=12:{b64encode(ref.to_png()).decode()}\x07"
 
 
 def _shorten(text: str) -> str:
     return make_line(text, MAX_TEXT)
 
 
-def _thaw(value: Any) -> Any:
-    from ..utils.frozen import thaw
-
-    return thaw(value)
-
-
 def describe(answer: "Answer") -> dict[str, Any]:
     """Return an answer as JSON values."""
     episode = answer.episode
-    faults = [result.tool_name for turn in episode.turns for result in turn.tool_results if result.is_fault]
     return {
-        "answer": None if answer.question is not None else _thaw(answer.value),
+        "answer": None if answer.question is not None else thaw(answer.value),
         "question": answer.question,
         "end_reason": episode.end_reason,
         "error": episode.info.get("error"),
@@ -239,7 +231,7 @@ def describe(answer: "Answer") -> dict[str, Any]:
         "task": episode.task.id,
         "replies": episode.num_turns,
         "tool_calls": episode.tool_call_count,
-        "tool_faults": faults,
+        "tool_faults": [one.tool_name for turn in episode.turns for one in turn.tool_results if one.is_fault],
     }
 
 
@@ -251,7 +243,7 @@ def open_page(folder: Path) -> Path:
     from ..viewer.sources import find_sets, read_all
 
     sets, path = find_sets([str(folder)]), folder / "report.html"
-    read_all(sets, lambda done: None)
+    read_all(sets)
     write_report(sets, path)
     webbrowser.open(path.absolute().as_uri())
     return path

@@ -13,8 +13,6 @@ import io
 import json
 import os
 import re
-import sys
-import time
 import types
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from copy import copy
@@ -34,7 +32,6 @@ from ..utils.terminal import make_line, make_printable
 PACKAGE = __package__.rpartition(".")[0]
 CELL, PATH, LINE = 80, 400, 1000  # letters of a name, of any other cell, and of a sentence: they may be others' texts
 FORMULA = ("=", "+", "-", "@")  # what a spreadsheet would compute
-EVERY = 5.0  # seconds between lines about a work without a terminal
 Form = Literal["table", "markdown", "csv", "json"]
 
 
@@ -312,20 +309,3 @@ def _write_csv(rows: Iterable[Iterable[Any]]) -> str:
         cells = [f"'{cell}" if isinstance(cell, str) and cell.startswith(FORMULA) else cell for cell in cells]
         csv.writer(text, lineterminator="\n").writerow(cells)
     return text.getvalue().rstrip("\n")
-
-
-class Status:
-    """Says how far something is: on a terminal in one line, else every few seconds."""
-
-    def __init__(self) -> None:
-        self.last, self.live = time.monotonic(), sys.stderr.isatty()
-
-    def show(self, text: str) -> None:
-        if self.live or time.monotonic() - self.last > EVERY:
-            self.last = time.monotonic()
-            typer.echo(f"\r\x1b[K{text}" if self.live else text, nl=not self.live, err=True)
-
-    def end(self) -> None:
-        """Remove the line from the terminal."""
-        if self.live:
-            typer.echo("\r\x1b[K", nl=False, err=True)

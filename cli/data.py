@@ -7,6 +7,7 @@ import json
 import os
 import sys
 from collections.abc import Generator, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -22,7 +23,7 @@ from ..envs.data.env import DataEnv
 from ..envs.data.rows import Rows
 from ..envs.from_config import build_envs, prepare_env
 from ..errors import ConfigError
-from ..records import Episode, Task
+from ..records import Episode
 from ..rollouts.store.writer import EpisodeWriter
 from ..utils.frozen import thaw
 from ..utils.terminal import make_line
@@ -89,7 +90,7 @@ def check(
     for answers in right:
         yield say(f"right answers: {answers.describe()}", 2000)
         yield from (f"warning: {warning}" for warning in answers.warnings)
-    are_opened = yield from _print_tasks(env, 0, 3)
+    are_opened = yield from _print_tasks(env, 3)
     is_bad = any(line.startswith("bad: ") for line in problems) or any(answers.unopened for answers in right)
     _end(env, is_whole=report.fits and not is_bad and are_opened)
 
@@ -99,10 +100,9 @@ def show(
     overrides: Overrides = (),
     *,
     tasks: Count = 8,
-    first: int = 0,
     held_out: bool = False,
 ) -> Iterator[str]:
-    """Print the fields of some tasks. `viewbox view CONFIG` shows their images, boxes and prompts in a browser.
+    """Print the fields of the first tasks. `viewbox view CONFIG` shows their images, boxes and prompts in a browser.
 
     A row of which no task can be made is printed with its reason.
 
@@ -110,7 +110,6 @@ def show(
         config: a run's YAML, or the name of a shipped one.
         overrides: settings to change.
         tasks: number of tasks to show.
-        first: number of the first one.
         held_out: show the tasks of `env.eval`.
     """
     *both, conventions = open_envs(config, overrides)
@@ -118,7 +117,7 @@ def show(
     yield conventions
     if splits := describe_splits(*both):
         yield say(f"splits: {'; '.join(splits)}", 2000)
-    _end(env, is_whole=(yield from _print_tasks(env, first, tasks)))
+    _end(env, is_whole=(yield from _print_tasks(env, tasks)))
 
 
 def _open_splits(both: Sequence[DataEnv], opened: Rows | None) -> Iterator[str]:
@@ -259,47 +258,49 @@ def store_tasks(
 
     What cannot be shown is appended to `problems`.
     """
-    from ..training.prompt_page import build_prompt
-
     config, model = load_config(name, overrides)
     with schema.locate_errors(config):
         envs = build_envs(config, model.view_settings if model else {})
     for env, what in zip(envs, ("training", "held out"), strict=True):
         with schema.locate_errors(config):
             prepare_env(env)
-
-        def describe(state: EpisodeState, env: BaseMultiTurnEnv = env) -> Mapping[str, Any]:
-            prompt = build_prompt(config, env, model, state)
-            sizes = (
-                part if isinstance(part, str) else f"<{part.width} x {part.height} pixels>" for part in prompt.parts
-            )
-            return {"prompt": "".join(sizes).strip(), "prompt_tokens": prompt.tokens}
-
-        total, tasks = pick_tasks(env, 0, count)
+        every = to_sequence(env.tasks, env.name)
         with EpisodeWriter(folder / what) as writer:
-            for task in tasks:
-                writer.append(episode := build_unplayed(env, task, describe))
+            for task in every[:count]:
+                writer.append(episode := build_unplayed(env, task, partial(_describe_prompt, config, env, model)))
                 problems += [f"{task.id}: {error}" for error in [episode.info.get("error")] if error]
         if bad := _count_skipped(env):
             problems.append(f"{bad} rows of {what} make no task: `viewbox data check {name}` says why")
-        place = f"{name}: {len(tasks):,} of {total:,} tasks"
+        place = f"{name}: {min(count, len(every)):,} of {len(every):,} tasks"
         yield EpisodeSet(folder, folder / what, f"{Path(name).stem}, {what}", place)
 
 
-def pick_tasks(env: BaseMultiTurnEnv, first: int, count: int) -> tuple[int, list[Task]]:
-    """Return how many tasks there are, and `count` of them; raise `ConfigError` if there is none with this number."""
-    tasks = to_sequence(env.tasks, env.name)
-    if first >= len(tasks):
-        raise ConfigError(f"--first = {first}; allowed: 0 to {len(tasks) - 1}, the tasks of {env.name}", key="first")
-    return len(tasks), [tasks[number] for number in range(first, min(first + count, len(tasks)))]
+def _describe_prompt(
+    config: "Config", env: BaseMultiTurnEnv, model: "LocalModel | None", state: EpisodeState
+) -> dict[str, Any]:
+    """Return the prompt of an episode that was just opened and its number of tokens: as the model's chat template
+    writes it or, if the model is not on this machine, as messages."""
+    parts, count = list[Any](), None
+    if model is None:
+        parts = [part for message in state.messages for part in (f"\n[{message.role}]\n", *message.content)]
+    else:
+        tokens, ids, images = model.encode_prompt(config, env, state)
+        left, count = tokens.tokenizer.decode(ids), len(ids)
+        for image in images:
+            text, _, left = left.partition(tokens.get_pixels(image).text)
+            parts += [text, image]
+        parts.append(left)
+    texts = (part if isinstance(part, str) else f"<{part.width} x {part.height} pixels>" for part in parts)
+    return {"prompt": "".join(texts).strip(), "prompt_tokens": count}
 
 
-def _print_tasks(env: BaseMultiTurnEnv, first: int, count: int) -> Generator[str, None, bool]:
+def _print_tasks(env: BaseMultiTurnEnv, count: int) -> Generator[str, None, bool]:
     """Print the fields of tasks; return whether all can be opened."""
-    total, tasks = pick_tasks(env, first, count)
-    yield f"{env.name}: {total} tasks"
-    are_opened = True
-    for task in tasks:
+    tasks, are_opened = to_sequence(env.tasks, env.name), True
+    if not tasks:
+        raise ConfigError(f"{env.name}: has no tasks", key="env")
+    yield f"{env.name}: {len(tasks)} tasks"
+    for task in tasks[:count]:
         episode = build_unplayed(env, task)
         are_opened = are_opened and "error" not in episode.info
         yield f"\n{make_line(task.id, _WIDTH)}"

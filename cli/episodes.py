@@ -8,10 +8,11 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from rich.console import Console
 
 from ..errors import ConfigError, StoreError
 from ..utils.files import check_out
-from .commands import Status, say
+from .commands import say
 from .figures import warn
 
 if TYPE_CHECKING:
@@ -63,9 +64,8 @@ def view(
             sets = list(store_tasks(runs[0], runs[1:], tasks, Path(folder), problems))
         else:
             sets = find_sets(runs)
-        status = Status()
-        count = read_all(sets, lambda done: status.show(f"{done} episodes read"))
-        status.end()
+        with Console(stderr=True).status("reading episodes"):  # shown on a terminal only
+            count = read_all(sets)
         for one in sets:
             skipped = f"; {one.index.reader.skipped} lines cannot be read" if one.index.reader.skipped else ""
             yield say(f"{one.name}: {len(one.index)} {'tasks' if is_config else 'episodes'}{skipped}")
@@ -127,8 +127,6 @@ def export(
     best: int | None = None,
     per_task: bool = False,
     reward_between: tuple[float, float] | None = None,
-    tokens: bool = False,
-    gap: Annotated[float, typer.Option(min=0, max=1)] = 0.1,
     push: str | None = None,
 ) -> None:
     """Write a run, or a config, for another tool, whole or not at all; or take some episodes of a run into a new one.
@@ -136,10 +134,8 @@ def export(
     - `run`: a new run, which can be viewed, scored and trained on like any other
     - `openai`: a line of JSON for each episode, `{"messages": [...]}` with images as data URLs
     - `sft`: Parquet with `messages` and `images`, for TRL's SFTTrainer
-    - `dpo`: Parquet with `prompt`, `chosen`, `rejected` and `images`, for TRL's DPOTrainer
-    - `parquet`: one file with messages, images, answers and scores
-    - `hf`: the same as a folder for `datasets.load_from_disk`; `--push owner/name` also puts it on the hub, unless the
-      run's data is restricted
+    - `parquet`: one file with messages, images, answers and scores, for `datasets`; `--push owner/name` also puts it on
+      the hub, unless the run's data is restricted
     - `inspect`: a log with messages, images and scores, for inspect-ai
     - `verl`: not a run but a config becomes a folder with which verl trains on its environment, on many GPUs
 
@@ -149,31 +145,29 @@ def export(
     Args:
         run: run folder, or folder of saved episodes; with `--to verl`, a config.
         overrides: with `--to verl`: settings of the config as KEY.PATH=VALUE.
-        to: form: run, hf, parquet, sft, openai, inspect, dpo or verl; see above.
-        out: file, or folder for run, hf and verl, which must not exist.
+        to: form: run, parquet, sft, openai, inspect or verl; see above.
+        out: file, or folder for run and verl, which must not exist.
         where: take only episodes with FIELD OP VALUE, such as 'reward>=0.5'; may be repeated.
         best: take this many of the highest rewards.
         per_task: take that many of each task.
         reward_between: take only tasks whose mean reward lies between two numbers, such as 0.2 0.8.
-        tokens: with sft: token ids and masks, not messages.
-        gap: with dpo: the least by which the best of a group beats the worst.
-        push: with hf: also put it on the hub, as the private dataset owner/name with a card.
+        push: with parquet: also put it on the hub, as the private dataset owner/name with a card.
     """
     of_runs = {"--where": where, "--best": best, "--per-task": per_task, "--reward-between": reward_between}
     if to == "verl":
-        for name in (name for name, value in {**of_runs, "--tokens": tokens, "--push": push}.items() if value):
+        for name in (name for name, value in {**of_runs, "--push": push}.items() if value):
             raise ConfigError(f"{name}: goes with a run; `--to verl` exports a config", key=name.strip("-"))
         return export_config(run, out, overrides)
     if overrides:
         raise ConfigError(f"{overrides[0]}: settings go with --to verl; given --to {to}", key="to")
-    from ..rollouts.exchange.export import Export, export_run
+    from ..rollouts.exchange.export import export_run
     from ..rollouts.exchange.selection import Choice, filter_run
 
     choice = Choice(where, best, per_task, reward_between)
     if to != "run":
-        return print_report(export_run(run, to, out, Export(choice, tokens, gap, push)))
-    if tokens or push:
-        raise ConfigError(f"{'--tokens' if tokens else '--push'}: does not go with --to run", key="to")
+        return print_report(export_run(run, to, out, choice, push))
+    if push:
+        raise ConfigError("--push: does not go with --to run", key="to")
     return print_report(filter_run(run, out, choice))
 
 
@@ -197,7 +191,6 @@ def import_(
     """Make a run of what another tool recorded, to view, compare and score it. Recorded scores are kept.
 
     - `verifiers`: traces.jsonl of verifiers 0.4, such as `vf-eval` writes it
-    - `trl`: a Parquet file of completions, from TRL's `log_completions`
     - `openai`: a line of JSON for each conversation, `{"messages": [...]}`
     - `inspect`: a log of inspect-ai
     - `parquet`: what `viewbox export --to parquet` wrote, or `--push` put on the hub
@@ -207,7 +200,7 @@ def import_(
 
     Args:
         file: the file that the other tool wrote.
-        source: tool: verifiers, trl, openai, inspect or parquet; see above.
+        source: tool: verifiers, openai, inspect or parquet; see above.
         out: folder of the new run, which must not exist.
     """
     from ..rollouts.exchange.importing import import_file

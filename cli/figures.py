@@ -139,15 +139,19 @@ def show_summary(summary: Mapping[str, Any]) -> Blocks:
     components = {name: name.split("/")[1] for name in metrics if name.startswith("rewards/")}
     names = {"reward": "reward", **components, "tools/rate": "tool rate", "episodes/turns": "turns"}
     names |= {f"verdict/{name}": f"verdict: {name}" for name in VERDICTS if metrics.get(f"verdict/{name}")}
+    faults = [name for name in metrics if name.startswith("tools/") and name.endswith("/faults") and metrics[name]]
     ends = {f"end/{reason}": reason for reason in END_REASONS if metrics[f"end/{reason}"]}
     rows = [
         (title, f"{metrics[name]:.3f}", summary.get("counts", {}).get(name, summary["episodes"]))
-        for name, title in {**names, **ends}.items()
+        for name, title in {**names, **dict(zip(faults, faults, strict=True)), **ends}.items()
         if name in metrics
     ]
     yield Table("", (RULE, "mean", "episodes"), rows)
-    without = round((1 - metrics["episodes/scored"]) * summary["episodes"])
-    if without:
+    unanswered = summary.get("unanswered", 0)
+    if unanswered:
+        yield f"{_count(unanswered, 'row')} without an answer {'is' if unanswered == 1 else 'are'} played, not scored"
+    without = round((1 - metrics["episodes/scored"]) * summary["episodes"]) - unanswered
+    if without > 0:
         yield f"{without} episodes have no score, and are left out of the means"
     yield from (say(f"{count} × {reason}") for reason, count in summary["errors"].items())
 
@@ -158,10 +162,17 @@ def show_gain(gain: "ToolGain") -> Blocks:
     rows = [_list_cells(*one) for one in gain.gains.items()]
     yield Table("", (RULE, *heads), rows, signed=("difference",))
     uses = [
-        (name, use.calls, f"{use.per_episode:.2f}", f"{use.episodes:.0%}", use.success and f"{use.success:.0%}")
+        (
+            name,
+            use.calls,
+            f"{use.per_episode:.2f}",
+            f"{use.episodes:.0%}",
+            use.success and f"{use.success:.0%}",
+            use.faults,
+        )
         for name, use in gain.tools.items()
     ]
-    yield Table("", ("tool", "calls", "per episode", "episodes that call it", "calls that succeed"), uses)
+    yield Table("", ("tool", "calls", "per episode", "episodes that call it", "calls that succeed", "faults"), uses)
     yield gain.explain()
 
 

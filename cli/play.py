@@ -3,7 +3,7 @@
 import asyncio
 import json
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Sized
 from contextlib import aclosing, closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypedDict, Unpack
@@ -95,6 +95,9 @@ def rollout(
         **read_options(overrides, held_out=held_out, tasks=tasks, check_tokens=check_tokens, purpose="play", **options)
     )
     with closing(job.player), remove_unused(folder := create_rollout_folder(job, out), new=out is None):
+        there = len(job.env.tasks) if tasks is None and isinstance(job.env.tasks, Sized) else 0
+        if there > len(job.tasks):
+            typer.echo(f"{len(job.tasks)} of {there:,} tasks are played; more: --tasks")
         status = play_job(job, folder, retry_failed=retry_failed)
     check = getattr(job.generator, "token_check", None)
     if check is not None:
@@ -241,35 +244,24 @@ def read_options(
 
 def play_job(job: "RolloutJob", folder: Path, *, retry_failed: bool) -> int:
     """Play the missing episodes, show the progress and print the figures; return the exit status."""
-    from ..rollouts.store.run_folder import describe_view
+    from ..rollouts.ask import write_readable
+    from ..rollouts.store.reader import load
+    from ..rollouts.store.run_folder import EPISODES, describe_view
     from .figures import show_summary
 
     summary = play_folder(job, folder, retry_failed=retry_failed)
     if summary is None:
         return INTERRUPTED
     show(summary, show_summary)
-    for line in _say_unscored(folder, summary["episodes"]):
-        typer.echo(line)
+    if summary["episodes"] <= FEW:
+        for episode in load(folder / EPISODES):
+            if episode.answer is not None:
+                typer.echo(make_printable(f"answer to {episode.task.id}: {write_readable(episode.answer)}"))
     if summary["faults"]:
         typer.echo(f"to play the {summary['faults']} failed episodes again: --out {folder} --retry-failed")
     typer.echo(f"figures: {folder / 'summary.json'}")
     typer.echo(describe_view(folder))
     return check_played(summary)
-
-
-def _say_unscored(folder: Path, count: int) -> Iterator[str]:
-    """Say how many rows have no answer; of a few episodes, what the model answered."""
-    from ..rollouts.ask import write_readable
-    from ..rollouts.store.reader import load
-    from ..rollouts.store.run_folder import EPISODES
-
-    without = 0
-    for episode in load(folder / EPISODES):
-        without += not episode.task.reference and (episode.scores is None or episode.scores.total is None)
-        if count <= FEW and episode.answer is not None:
-            yield make_printable(f"answer to {episode.task.id}: {write_readable(episode.answer)}")
-    if without:
-        yield f"{without} row{'s' if without > 1 else ''} without an answer: played, not scored"
 
 
 def check_played(summary: Mapping[str, Any]) -> int:

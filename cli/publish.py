@@ -106,7 +106,6 @@ def publish(
     *,
     settings: Settings = (),
     base_model: str | None = None,
-    viewbox: str | None = None,
     data: Sequence[str] = (),
     yes: bool = False,
     **target: Unpack[Target],
@@ -121,8 +120,6 @@ def publish(
         out: folder to write, for --to dir.
         settings: setting of the environment as KEY=VALUE (YAML); may be repeated.
         base_model: hub name of a model's base, if it was trained from a folder.
-        viewbox: how the package gets viewbox. copy: it holds the part that plays it; dependency: pip installs it, from
-            an index that has this version. Default: copy.
         data: data files of your package to publish, as a pattern relative to it, such as 'data/*.json'; may be
             repeated. Without it: those that the build of its project packs.
         yes: send without asking, after the list of files.
@@ -130,7 +127,6 @@ def publish(
     from ..configs.yaml_reader import parse_key_values
     from ..errors import ConfigError
     from ..publish import publish as write_package
-    from ..publish.contents import DEFAULT, PROVISIONS
     from ..publish.model import is_model, publish_model
     from ..publish.package import check_staged
 
@@ -138,21 +134,18 @@ def publish(
 
     confirm = partial(ask, yes=yes)
     if is_model(what):
-        of_packages = {"--set": settings, "--data": data, "--viewbox": viewbox}
+        of_packages = {"--set": settings, "--data": data}
         if given := [name for name, value in of_packages.items() if value]:
             raise ConfigError(f"{given[0]}: is for an environment, and {what} holds a model", key=given[0])
         sent = publish_model(what, out, base_model=base_model, confirm=confirm, **target)
         typer.echo("\n".join(describe(sent, dry_run)))
         return
-    if viewbox not in (None, *PROVISIONS):
-        raise ConfigError(f"--viewbox {viewbox!r}; allowed: {', '.join(PROVISIONS)}", key="viewbox")
     if base_model is not None:
         raise ConfigError("--base-model: is for a model, and this is an environment", key="base_model")
     package = write_package(
         what,
         out,
         settings=parse_key_values(settings, "--set"),
-        viewbox=viewbox or DEFAULT,
         data=data,
         confirm=confirm,
         on_files=print_files,

@@ -28,9 +28,8 @@ from ..images.view import View
 from ..records import Task
 from ..utils.field_paths import BoxPath, convert_at, has_box, is_number_list
 from ..utils.frozen import sort_set, thaw
-from ..utils.json_schema import Violation, describe_allowed, find_violation, list_types, write_path
+from ..utils.json_schema import Violation, describe_allowed, find_reference, find_violation, list_types, write_path
 from .contract import AuthoredEnv, list_other_names
-from .parsing.objects import find_reference
 from .places import get_axial_size, read_box_3d, read_image_name, settle_place, show_whole
 
 _MAX_OPTIONS = 64  # readings of a value; of those, and of references inside each other, further ones are not looked at

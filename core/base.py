@@ -5,8 +5,9 @@ environment plays thousands of episodes at once. One step is one reply of the mo
 exception: it becomes an observation or a named end.
 """
 
-import inspect
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+import asyncio
+import logging
+from collections.abc import Mapping, Sequence
 from functools import lru_cache, partial
 from typing import Any, Literal, TypeVar
 
@@ -16,7 +17,9 @@ from ..errors import BadRow, ConfigError, describe_unknown
 from ..images.coordinates import describe_unit
 from ..images.shown import ShownView
 from ..images.task_images import list_names, name_image
+from ..network import background
 from ..network.data_policy import RESTRICTED, check_may_leave, keep_on_this_machine
+from ..network.errors import AddressError
 from ..records import Episode, EpisodeTokens, Message, Reply, RunConfig, Scores, Task, Turn
 from ..rewards import to_combined
 from ..rewards.remote import check_reward_may_ask
@@ -41,9 +44,9 @@ from .prompts.answer_format import AnswerFormat
 from .prompts.templates import Prompts
 from .tasks import OverviewCache
 
+log = logging.getLogger("viewbox.envs")
 HOOKS: tuple[Literal["prepare"], Literal["release"]] = ("prepare", "release")
 Env = TypeVar("Env", bound="BaseMultiTurnEnv")
-OnQuestion = Callable[[str], str | Awaitable[str | None] | None]
 
 
 class BaseMultiTurnEnv(AuthoredEnv):
@@ -68,12 +71,23 @@ class BaseMultiTurnEnv(AuthoredEnv):
         except ConfigError as error:
             raise ConfigError(f"{self.name}: this environment has no demonstrations: {error}") from error
 
+    def play_unanswered(self) -> "BaseMultiTurnEnv":
+        """Return the environment in which a row of data without a right answer is a task, too, which has no score."""
+        return self
+
     def check_may_train(self) -> None:
         """Raise `ConfigError` if no policy may be trained here; its key is that of the setting that forbids it."""
+        self._check_specialists("why_not_in_training")
+
+    def check_may_ask(self) -> None:
+        """Raise `ConfigError` if nobody may ask something of their own here, as of an invented literature."""
+        self._check_specialists("why_not_for_a_person")
+
+    def _check_specialists(self, reason: str) -> None:
         for name, specialist in self.specialists.items():
-            if specialist.why_not_in_training is not None:
+            if (problem := getattr(specialist, reason)) is not None:
                 key = f"specialists.{name}"
-                raise ConfigError(f"{key}: {specialist.why_not_in_training}", key=key)
+                raise ConfigError(f"{key}: {problem}", key=key)
 
     def prepare(self) -> None:
         """Load the models of the tools and connect to their servers; what is ready already costs nothing.
@@ -87,6 +101,15 @@ class BaseMultiTurnEnv(AuthoredEnv):
         with keep_on_this_machine(self):
             for prepare in self._hooks["prepare"]:
                 prepare()
+
+    def prepare_to_serve(self) -> None:
+        """`prepare`; where faults are told, a server that cannot be reached is one when it is called."""
+        try:
+            self.prepare()
+        except ConfigError as error:
+            if self.on_tool_fault == "end" or not isinstance(error.__cause__, AddressError | TimeoutError):
+                raise
+            log.warning("%s: %s", self.name, error)
 
     def release(self) -> None:
         """Give back what the tools hold and the next episode can take again, such as memory on the GPU.
@@ -215,7 +238,7 @@ class BaseMultiTurnEnv(AuthoredEnv):
         return scores
 
     async def play_async(
-        self, task: Task, policy: loop.Policy, *, seed: int = 0, on_question: OnQuestion | None = None
+        self, task: Task, policy: loop.Policy, *, seed: int = 0, on_question: loop.OnQuestion | None = None
     ) -> Episode:
         """Play one episode.
 
@@ -229,7 +252,7 @@ class BaseMultiTurnEnv(AuthoredEnv):
         env = self.for_task(task)
         with keep_on_this_machine(env):
             if type(env).prepare is not BaseMultiTurnEnv.prepare or env._hooks["prepare"]:
-                await concurrency.run_in_thread(env.prepare)
+                await concurrency.run_in_thread(env.prepare_to_serve)
             state = env.reset(task, seed=seed)
             state.tells_faults, state.has_person = env.on_tool_fault != "end", on_question is not None
 
@@ -237,18 +260,21 @@ class BaseMultiTurnEnv(AuthoredEnv):
                 return await loop.ask_policy(policy, apply_history(env, state.messages))
 
             await loop.play_to_end(state, get_reply, partial(env.step, state))
-            while on_question is not None and (asked := loop.ask_person(env, state)):
-                said = on_question(asked)
-                said = await said if inspect.isawaitable(said) else said
-                if not said:
-                    break
+            while on_question and (said := await loop.hear(env, state, on_question)):
                 loop.go_on(env, state, said, is_reply=True)
                 await loop.play_to_end(state, get_reply, partial(env.step, state))
             return await build_episode_async(env, state)
 
-    def play(self, task: Task, policy: loop.Policy, *, seed: int = 0, on_question: OnQuestion | None = None) -> Episode:
+    def play(
+        self, task: Task, policy: loop.Policy, *, seed: int = 0, on_question: loop.OnQuestion | None = None
+    ) -> Episode:
         """`play_async` without an event loop of one's own, as in scripts and notebooks."""
-        return concurrency.run(self.play_async(task, policy, seed=seed, on_question=on_question))
+        work = self.play_async(task, policy, seed=seed, on_question=on_question)
+        try:
+            asyncio.get_running_loop()  # that of a notebook
+        except RuntimeError:
+            return concurrency.run(work)
+        return background.run(work, "viewbox-play")
 
     # ------------------------------------------------------------------ answers
     def read_answer(self, text: str, task: Task) -> dict[str, Any] | None:

@@ -23,7 +23,6 @@ from ..images.view import View
 from ..records import EndReason, Message, Task, Turn
 from ..rewards.metrics import Metric
 from ..tools import Tool
-from ..utils.docstrings import restore_docstring
 from ..utils.frozen import FrozenDict
 from ..utils.json_schema import check_schema
 from .prompts.answer_format import AnswerFormat
@@ -80,6 +79,7 @@ class EpisodeState:
     turn: int = 0
     malformed: int = 0
     malformed_before: int = 0  # before a person went on
+    first_turn: int = 0  # of those that count, since a person went on
     malformed_in_a_row: int = 0
     refused: int = 0  # replies with calls of which none ran, though one could be read
     tool_calls: int = 0
@@ -186,10 +186,6 @@ class AuthoredEnv(ViewSettings, LoopSettings):
         """Return the task of a person's own question and images, which has no right answer."""
         return Task(images=images, prompt={"question": question, **prompt})
 
-    def caution_person(self) -> str | None:
-        """Return what a person must know who asks something of their own here; None if there is nothing."""
-        return None
-
     def read_prompt(self, task: Task, name: str, what: str) -> Any:
         """Return a field of a task's prompt, which the environment needs; raise `ConfigError` that says for what."""
         if name in task.prompt:
@@ -293,7 +289,6 @@ def _check_model(model: type[BaseModel]) -> None:
             key="answer",
         )
     for part in _iter_core_parts(model):
-        restore_docstring(part.get("cls"))
         if isinstance(part.get("pattern"), str):
             check_schema({"pattern": part["pattern"]})
     definitions = model.model_json_schema().get("$defs", {})

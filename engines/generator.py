@@ -74,6 +74,7 @@ class Conversation:
     history: Callable[[Sequence[Message]], list[Message]] = list  # selects what the model sees of the messages
     drops_images: bool = False  # whether `history` leaves images out; token generators refuse this
     answer_schema: Mapping[str, Any] | None = None  # of the answer, for servers that can hold a reply to it
+    beside: list[Mapping[str, Any]] = field(default_factory=list)  # what a server sent beside each of its replies
 
     @property
     def visible_messages(self) -> list[Message]:

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 
 from ..configs.sections import DEFAULT_ENGINE, ModelSection, RolloutSection
 from ..configs.validation import describe_errors
@@ -81,8 +81,8 @@ def open_chat_model(
         problem = f"rollout.engine is {rollout.engine}; give one of the two"
         raise ConfigError(f"--endpoint {endpoint}: {problem}", key="endpoint")
     name, url = str(section.name), build_completions_url(endpoint)
-    requests = requests.for_model(name)
-    assert requests.tool_images is not None
+    known = find_model_defaults(name)
+    tool_images = requests.tool_images or known.tool_images
 
     def open_player(env: BaseMultiTurnEnv) -> Player:
         check_may_leave(
@@ -93,7 +93,7 @@ def open_chat_model(
             from .openai.token_check import build_token_check
 
             compared = section.model_copy(update={"name": requests.tokenizer or name})
-            check = build_token_check(compared, section.max_pixels or env.max_pixels, requests.tool_images)
+            check = build_token_check(compared, section.max_pixels or env.max_pixels, tool_images)
         build_generator = partial(
             OpenAIGenerator,
             url,
@@ -101,17 +101,18 @@ def open_chat_model(
             api_key=read_api_key(url, requests.api_key_env, chosen=True, key="endpoint.api_key_env"),
             sampling=rollout.sampling,
             max_tokens=rollout.max_reply_tokens if "max_reply_tokens" in rollout.model_fields_set else None,
-            tool_images=requests.tool_images,
+            tool_images=tool_images,
             token_check=check,
             extra=requests.extra,
             response_format=requests.response_format,
+            send_back=requests.send_back,
             **requests.limits,
         )
         concurrency = rollout.slots if "slots" in rollout.model_fields_set else CONCURRENCY
         return Player(build_generator, concurrency, rollout.timeout or TIMEOUT)
 
     taught = {"reply_format": "native"} if requests.native_tools else {}
-    return Model({"reply_format": "hermes", **find_model_defaults(name).to_settings(), **taught}, open_player)
+    return Model({"reply_format": "hermes", **known.to_settings(), **taught}, open_player)
 
 
 def check_for_endpoint(rollout: RolloutSection) -> None:
@@ -144,19 +145,19 @@ def open_token_model(section: ModelSection, rollout: RolloutSection) -> Model:
 
     def open_player(env: BaseMultiTurnEnv) -> Player:
         loading.set_max_pixels(processor, section.max_pixels or env.max_pixels)
-        model: Any
+        name = str(section.name)
         if elsewhere is not None:
             loading.check_weights(section)  # the server loads what it finds
-            model = elsewhere.open_server(section, rollout, env, config, processor)
+            served = elsewhere.open_server(section, rollout, env, config, processor)
             chat = ChatTokens(processor, config, loading.load_generation_config(section))
-            server, timeout, threads = model.process, rollout.timeout or TIMEOUT, None
-        else:
-            model = loading.load_model(section)
-            server, timeout, threads = None, rollout.timeout, choose_threads(model, section.threads)
-            chat = ChatTokens(processor, model.config, model.generation_config)
-            check_parity(model, chat)
-        build_generator = partial(build, rollout, chat, model, model_name=str(section.name))
-        return Player(build_generator, rollout.slots, timeout, server, threads)
+            build_generator = partial(build, rollout, chat, served, model_name=name)
+            return Player(build_generator, rollout.slots, rollout.timeout or TIMEOUT, served.process)
+        model = loading.load_model(section)
+        threads = choose_threads(model, section.threads)
+        chat = ChatTokens(processor, model.config, model.generation_config)
+        check_parity(model, chat)
+        build_generator = partial(build, rollout, chat, model, model_name=name)
+        return Player(build_generator, rollout.slots, rollout.timeout, threads=threads)
 
     return Model(loading.get_view_settings(config, processor), open_player)
 
@@ -202,7 +203,8 @@ def load_model(name: str, **settings: Any) -> Generator:
 def _read_settings(section: type[S], settings: Mapping[str, Any]) -> tuple[S, RolloutSection]:
     own = {name: value for name, value in settings.items() if name in section.model_fields}
     others = {name: value for name, value in settings.items() if name not in own}
-    kind, values = section, own
+    kind: type[BaseModel] = section
+    values = own
     try:
         read = section.model_validate(own)
         kind, values = RolloutSection.find_class(others), others

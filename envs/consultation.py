@@ -8,6 +8,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Annotated, Any, ClassVar
 
+from ..core.contract import EpisodeState
 from ..records import Task
 from ..rewards import CombinedReward, ExactMatchReward, TokenF1Reward
 from ..rewards.metrics import Accuracy, MeanScore, Metric
@@ -70,11 +71,11 @@ class Consultation(DataEnv):
         for name, text in facts.items():
             if not text.strip() or len(text) > MAX_TEXT:
                 raise row.refuse(name, task.reference[name], f"facts as text of at most {MAX_TEXT:,} characters")
-        reference = {**({"answer": task.reference["answers"]} if "answers" in task.reference else {}), **facts}
+        reference = {"answer": task.reference["answers"], **facts}
         return Task("", prompt=task.prompt, reference=reference, metadata=task.metadata)
 
     def tools_of(self, task: Task) -> tuple[str, ...]:
-        return tuple(name for name in super().tools_of(task) if FACTS.get(name, "answer") in task.reference)
+        return tuple(name for name in super().tools_of(task) if FACTS.get(name) in (None, *task.reference))
 
     def hidden_arguments(self, task: Task, tool: str) -> Mapping[str, object]:
         return {"facts": task.reference.get(FACTS.get(tool, ""), "")}
@@ -96,6 +97,15 @@ class Consultation(DataEnv):
 
 
 # ---------------------------------------------------------------------- facts
+def reply_with_facts(state: EpisodeState, asked: str | None, says: str, unknown: str, most: int) -> str | None:
+    """Return what a simulated user says to a question: the facts of the task that it asks for. None if nothing is
+    asked, or `most` questions were answered."""
+    count = sum(turn.role == "user" and turn.content.startswith(says) for turn in state.turns[1:])
+    if not asked or count >= most:
+        return None
+    return says + (find_facts(str(state.task.reference.get("facts", "")), asked) or unknown)
+
+
 def find_facts(facts: str, question: str) -> str:
     """Return the sentences that share most words with a question; for a general question the first ones, else nothing.
 

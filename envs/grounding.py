@@ -119,8 +119,6 @@ class Grounding(DataEnv):
     def read_row(self, row: MappedRow) -> Task:
         task = super().read_row(row)
         reference = dict(task.reference)
-        if "boxes" not in reference and not row.needs_gold:
-            return Task("", prompt=task.prompt, metadata=task.metadata)
         if self.is_labeled:
             labels = self._read_labels(row, reference.pop("labels", []), len(reference["boxes"]))
             pairs = zip(labels, reference["boxes"], strict=True)

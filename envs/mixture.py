@@ -136,6 +136,11 @@ class Mixture(BaseMultiTurnEnv):
         part = self.parts.get(environment)
         return {} if part is None else part.metrics
 
+    def play_unanswered(self) -> BaseMultiTurnEnv:
+        copy = object.__new__(type(self))
+        vars(copy).update(vars(self) | {"parts": {key: part.play_unanswered() for key, part in self.parts.items()}})
+        return copy
+
     def check_may_train(self) -> None:
         for key, part in self.parts.items():
             try:

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import Annotated, Any, ClassVar
 
+from msgspec.structs import replace
 from pydantic import Field
 
 from ..records import Task
@@ -51,18 +52,17 @@ class VQA(DataEnv):
     ] = 0.0
 
     def read_row(self, row: MappedRow) -> Task:
-        task = super().read_row(row)
-        prompt, reference = dict(task.prompt), dict(task.reference)
-        answers = reference.get("answer")
-        choices = read_choices(row, "choices", prompt["choices"]) if prompt.get("choices") else []
-        if answers is None:  # a task to play, which nothing scores
-            return Task("", prompt={**prompt, **({"choices": choices} if choices else {})}, metadata=task.metadata)
+        task = _strip_choices(row, super().read_row(row))
+        reference, choices = dict(task.reference), task.prompt.get("choices") or ()
+        answers = reference["answer"]
         reference["kind"] = read_kind(row, "kind", reference.get("kind"), answers, choices)
         if choices:
             answers = accept_choices(row, "answer", answers, choices)
-            prompt["choices"] = choices
         reference["answer"] = answers if len(answers) > 1 else answers[0]
-        return Task("", prompt=prompt, reference=reference, metadata=task.metadata)
+        return replace(task, reference=reference)
+
+    def read_question(self, row: MappedRow) -> Task:
+        return _strip_choices(row, super().read_question(row))
 
     def default_reward(self) -> CombinedReward:
         return CombinedReward({"answer": (ShortAnswerReward(tolerance=self.tolerance), 1.0)})
@@ -110,6 +110,11 @@ def read_kind(row: MappedRow, name: str, value: str | None, answers: Sequence[ob
         if (kind := _SPELLINGS.get(word, word)) in KINDS:
             return kind
     raise row.refuse(name, value, "closed, open or choice")
+
+
+def _strip_choices(row: MappedRow, task: Task) -> Task:
+    choices = task.prompt.get("choices")
+    return replace(task, prompt={**task.prompt, "choices": read_choices(row, "choices", choices)}) if choices else task
 
 
 def read_choices(row: MappedRow, name: str, value: Sequence[object]) -> list[str]:

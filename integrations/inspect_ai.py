@@ -21,6 +21,8 @@ from contextlib import suppress
 from itertools import islice
 from typing import Any
 
+from pydantic import TypeAdapter
+
 from ..core.base import BaseMultiTurnEnv
 from ..core.loop import play_to_end
 from ..core.messages import ToolImages, apply_history, read_reasoning, to_openai_messages
@@ -28,6 +30,7 @@ from ..errors import ConfigError
 from ..network.data_policy import check_may_leave, keep_on_this_machine
 from ..records import EndReason, Episode, Message, Reply, ToolCall
 from ..records import Task as ViewboxTask
+from ..rollouts.exchange.inspect_log import from_openai
 from ..utils.concurrency import run_in_thread
 from ..utils.frozen import thaw
 from .session import Session, check_installed, list_tasks, make_cached
@@ -35,19 +38,7 @@ from .session import Session, check_installed, list_tasks, make_cached
 check_installed("inspect-ai", "viewbox[inspect]", "0.3")
 from inspect_ai import Task, task  # noqa: E402
 from inspect_ai.dataset import MemoryDataset, Sample  # noqa: E402
-from inspect_ai.model import (  # noqa: E402
-    ChatMessage,
-    ChatMessageAssistant,
-    ChatMessageSystem,
-    ChatMessageTool,
-    ChatMessageUser,
-    Content,
-    ContentImage,
-    ContentText,
-    Model,
-    ModelOutput,
-    get_model,
-)
+from inspect_ai.model import ChatMessage, ChatMessageAssistant, Model, ModelOutput, get_model  # noqa: E402
 from inspect_ai.scorer import Score, Scorer, Target, mean, scorer, stderr  # noqa: E402
 from inspect_ai.solver import Generate, Solver, TaskState, solver  # noqa: E402
 from inspect_ai.tool import ToolInfo, ToolParams  # noqa: E402
@@ -64,6 +55,7 @@ ENDS: Mapping[str, EndReason] = {
     "cost": "max_tokens",
 }
 STOPS = {"max_tokens": "length", "model_length": "length", "content_filter": "content_filter"}
+MESSAGE: TypeAdapter[ChatMessage] = TypeAdapter(ChatMessage)
 LOCAL_PROVIDERS = ("mockllm", "hf", "vllm", "sglang", "ollama", "llama-cpp-python", "transformer_lens")
 
 
@@ -187,7 +179,10 @@ class _Player:
         if self.session.played.reply_format != "native":
             wire[0]["content"] += self.session.describe_tools()
         replies = iter(zip(self.replies, (one.text for one in messages if one.role == "assistant"), strict=False))
-        return [_keep(*next(replies)) if one["role"] == "assistant" else _to_chat(one) for one in wire]
+        return [
+            _keep(*next(replies)) if one["role"] == "assistant" else MESSAGE.validate_python(from_openai(one))
+            for one in wire
+        ]
 
 
 def _keep(reply: ChatMessageAssistant, kept: str) -> ChatMessageAssistant:
@@ -215,22 +210,6 @@ def _read_reply(output: ModelOutput) -> Reply:
     parts = [] if isinstance(message.content, str) else [part.model_dump() for part in message.content]
     reason = "error" if output.error else STOPS.get(output.stop_reason, "stop")
     return Reply(message.text, tuple(calls), reason, reasoning=read_reasoning({"content": parts}))
-
-
-def _to_chat(message: Mapping[str, Any]) -> ChatMessage:
-    content: str | list[Content] = (
-        message["content"]
-        if isinstance(message["content"], str)
-        else [
-            ContentText(text=part["text"]) if part["type"] == "text" else ContentImage(image=part["image_url"]["url"])
-            for part in message["content"]
-        ]
-    )
-    if message["role"] == "system":
-        return ChatMessageSystem(content=content)
-    if message["role"] == "tool":
-        return ChatMessageTool(content=content, tool_call_id=message.get("tool_call_id"), function=message.get("name"))
-    return ChatMessageUser(content=content)
 
 
 @scorer(metrics=[mean(), stderr()])

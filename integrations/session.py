@@ -16,9 +16,10 @@ from ..core.messages import render_tools
 from ..core.tasks import to_sequence
 from ..envs import make
 from ..errors import ConfigError
+from ..network import background
 from ..network.data_policy import check_may_leave, keep_on_this_machine
 from ..records import Episode, Message, Reply, RunConfig, Task
-from ..utils.concurrency import contain_exit, run_on_loop
+from ..utils.concurrency import contain_exit
 
 
 class Session:
@@ -41,7 +42,7 @@ class Session:
         return list(self.state.messages)
 
     def step(self, reply: Reply | str) -> StepResult:
-        return run_on_loop(self.step_async(reply))
+        return background.run(self.step_async(reply), "viewbox-adapter")  # a user may ask a judge
 
     async def step_async(self, reply: Reply | str) -> StepResult:
         """Answer one reply of the model. Raise `RuntimeError` if no episode is in progress."""

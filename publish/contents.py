@@ -22,7 +22,6 @@ from glob import glob
 from importlib.metadata import packages_distributions, requires, version
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Literal
 
 from ..errors import ConfigError
 from ..utils.secrets import find_key_form
@@ -45,10 +44,6 @@ LICENSES = re.compile(
 )
 MAX_FILE = 64 * 2**20  # bytes
 UNREADABLE = (zipfile.BadZipFile, zlib.error, EOFError, RuntimeError, OSError)  # damaged, or with a password
-# How a package gets viewbox. The maintainers of viewbox set DEFAULT to "dependency" in the release that an index holds.
-Provision = Literal["copy", "dependency"]
-PROVISIONS: tuple[Provision, ...] = ("copy", "dependency")
-DEFAULT: Provision = "copy"
 
 LIBRARY = f"viewbox-{__version__}.zip"
 COPY = re.compile(r"\w+/_vendor/viewbox-([\w.]+)\.zip", re.ASCII)  # viewbox in a package, no data of the author
@@ -236,9 +231,8 @@ def list_dependencies(
     mcp: bool = False,
     models: bool = False,
     modules: Collection[str] = (),
-    viewbox: Provision = DEFAULT,
 ) -> list[str]:
-    """Return the requirements of the published package.
+    """Return the requirements of the published package, those of the viewbox in it among them.
 
     For packages that viewbox requires, its own version ranges hold; any other package that the author's files import is
     required at least at the installed version.
@@ -249,18 +243,14 @@ def list_dependencies(
         mcp: whether tools of an MCP server are offered.
         models: whether a tool runs a model.
         modules: the top-level modules that the settings name.
-        viewbox: whether it travels as a copy, whose requirements are then the package's own, or is one of them.
 
     Raises:
         ConfigError: the author's files import, or the settings name, a module that belongs to no installed package.
     """
     core = [line.split(";")[0].strip() for line in requires("viewbox") or () if "extra ==" not in line]
     stated = {get_distribution(re.split(r"[^\w.-]", line)[0]): line for line in core} | {"verifiers": VERIFIERS}
-    if viewbox == "copy":
-        used = map(get_distribution, list_library_modules(list_library_files()))
-        needed = {stated[name] for name in used if name in stated}
-    else:
-        needed = {require_viewbox(__version__)}
+    used = map(get_distribution, list_library_modules(list_library_files()))
+    needed = {stated[name] for name in used if name in stated}
     needed |= {*[DATASETS] * hub, *[MCP] * mcp, *MODELS[: len(MODELS) * models]}
     author = list(author)
     own = {path.stem for path in author} | {path.parent.name for path in author}
@@ -279,17 +269,6 @@ def list_dependencies(
                 "allowed: both in one package, published as package.module:Class"
             )
     return [VERIFIERS, *sorted(needed - {VERIFIERS})]
-
-
-def require_viewbox(version: str) -> str:
-    """Return the requirement of a package that depends on viewbox: this version or a later patch, which scores the
-    same.
-
-    >>> require_viewbox("0.3.1")
-    'viewbox>=0.3.1,<0.4'
-    """
-    major, minor = version.split(".")[:2]
-    return f"viewbox>={version},<{major}.{int(minor) + 1}"
 
 
 def list_third_party(files: Iterable[Path]) -> set[str]:

@@ -44,7 +44,6 @@ def publish(
     out: str | Path | None = None,
     *,
     settings: Mapping[str, object] | None = None,
-    viewbox: contents.Provision = contents.DEFAULT,
     data: Sequence[str] = (),
     confirm: Confirm | None = None,
     on_files: Callable[[Sequence[Path], Sequence[Path]], None] | None = None,
@@ -64,7 +63,6 @@ def publish(
             machine travel with the package (`task_data.py`).
         out: the folder to write, for "dir".
         settings: settings of the environment, which become the defaults of the package.
-        viewbox: whether the package holds a "copy" of viewbox or has it as a "dependency".
         data: patterns of data files of the author's package that are published, too.
         confirm: gets the lines that list every file before it leaves, and agrees or not.
         on_files: called before anything is written, with the author's files that are published and those that are not.
@@ -107,7 +105,7 @@ def publish(
         own = source.chosen.taken or tuple(Path(path.name) for path in source.files)
         staged = Path(temporary, "package")
         staged.mkdir()
-        plan = PackagePlan(name, module, version, license, values, viewbox, hub.reads_front_matter)
+        plan = PackagePlan(name, module, version, license, values, hub.reads_front_matter)
         carried = write_package(staged, source, plan)
         if on_files is not None:
             on_files((*own, *carried.taken), (*source.chosen.left_out, *carried.left_out))
@@ -244,7 +242,6 @@ class PackagePlan:
     version: str
     license: str | None
     settings: dict[str, Any]
-    viewbox: contents.Provision = contents.DEFAULT
     front_matter: bool = False
 
 
@@ -255,10 +252,9 @@ def write_package(root: Path, source: EnvironmentSource, plan: PackagePlan) -> C
         ConfigError: a file or a setting cannot travel.
     """
     env, settings, module = source.env, plan.settings, plan.module
-    copies, is_copied = root / module / "_vendor", plan.viewbox == "copy"
-    if is_copied:
-        copies.mkdir(parents=True)
-        (copies / contents.LIBRARY).write_bytes(contents.pack_library())
+    copies = root / module / "_vendor"
+    copies.mkdir(parents=True)
+    (copies / contents.LIBRARY).write_bytes(contents.pack_library())
     if source.package:
         for path in source.chosen.taken:
             _copy_file(source.package / path, copies / source.package.name / path)
@@ -284,8 +280,7 @@ def write_package(root: Path, source: EnvironmentSource, plan: PackagePlan) -> C
         "summary": summary,
     }
     shown = {**fields, **_describe_environment(env), "settings": _fence(json.dumps(settings))}
-    provided = "copied" if is_copied else "required"
-    card = fill("package/README.md", {**shown, "provided": fill(f"package/{provided}.md", fields).rstrip()})
+    card = fill("package/README.md", shown)
     readme = source.wheel.readme if source.wheel else ""
     if source.wheel and not source.wheel.is_markdown and readme:
         _write_text(root / module / "README.rst", readme + "\n")
@@ -294,7 +289,6 @@ def write_package(root: Path, source: EnvironmentSource, plan: PackagePlan) -> C
     _write_text(root / "README.md", header + (f"{readme}\n\n---\n\n" if readme else "") + card)
     code = {
         "description": summary.splitlines()[0].replace("\\", "").replace('"', "'"),  # in a docstring
-        "library": f'provide("viewbox", "{contents.LIBRARY}")' if is_copied else "",
         "own": f'provide("{source.package.name}")' if source.package else "",
         "environment": repr(f"{module}.{source.name}" if source.module else source.name),
         "settings": repr(settings),
@@ -316,7 +310,6 @@ def _write_project(root: Path, source: EnvironmentSource, plan: PackagePlan) -> 
             mcp=any(spec.kind == "mcp" for spec in specialists),
             models=any(isinstance(spec, ModelSpecialist) for spec in specialists),
             modules=models.list_modules(source.env),
-            viewbox=plan.viewbox,
         ),
         "module": plan.module,
         "taskset": f"{plan.module}:{_build_class_name(plan.id)}",

@@ -11,39 +11,35 @@ is scored, and no reward is asked. The record is stored again after every turn, 
 
 import asyncio
 import html
-import logging
 from collections.abc import Callable, Mapping
 from copy import copy
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 from msgspec.structs import replace
 
-from ..core.base import BaseMultiTurnEnv, OnQuestion
-from ..core.contract import EpisodeState
-from ..core.loop import Policy, ask_person, go_on, play_to_end
-from ..core.messages import apply_history
-from ..engines.generator import Conversation, Generator
+from ..configs import yaml_reader
+from ..core.base import BaseMultiTurnEnv, get_offered_tools
+from ..core.loop import OnQuestion, Policy, ask_person, go_on, hear, play_to_end
+from ..engines.generator import Generator
 from ..engines.scripted import PolicyGenerator
 from ..envs import make
 from ..errors import ConfigError
 from ..images.task_images import to_references
+from ..network import background
 from ..network.data_policy import check_may_leave, keep_on_this_machine
 from ..records import Episode, Reply, Turn
-from ..utils.concurrency import run_in_thread, run_on_loop
+from ..utils.concurrency import run_in_thread
 from ..utils.field_paths import list_boxes
 from ..utils.frozen import thaw
 from ..utils.terminal import describe_error
-from .play import MAX_REASON, _Health, _Player
+from .play import MAX_REASON, Health, Play
 from .store.writer import EpisodeWriter
 
-log = logging.getLogger("viewbox.rollouts")
-
+THREAD = "viewbox-ask"  # of the event loop of what is asked without one
+Hearing = Callable[[str], str | None]  # takes what the model asks back, returns what a person says, or None
 TIMEOUT = 600.0  # seconds of an exchange
-EMPTY: tuple[Any, ...] = (None, "", [], {})  # what a field holds that says nothing
-OnTurn = Callable[[Turn], object]
 
 
 @dataclass(frozen=True)
@@ -93,36 +89,29 @@ class Answer:
 
 
 def write_readable(answer: Mapping[str, Any]) -> str:
-    """Return an answer as a person reads it: its only text, or a line for each field that is filled in.
+    """Return an answer as a person reads it: its only text, or what is filled in, as YAML.
 
     >>> print(write_readable({"answer": "an effusion", "bbox": None}))
     an effusion
-    >>> print(write_readable({"answer": "left", "evidence": ["1", "2"]}))
-    answer: left
-    evidence: 1, 2
     >>> print(write_readable({"choices": [{"name": "A", "why": None}, {"name": "B", "why": "3D"}]}))
     choices:
-      name: A
-      name: B; why: 3D
+    - name: A
+    - name: B
+      why: 3D
     """
-    filled = {name: value for name, value in thaw(answer).items() if value not in EMPTY}
+    filled = _drop_empty(thaw(answer))
     if len(filled) == 1 and isinstance(only := next(iter(filled.values())), str | int | float):
         return str(only)
-    return "\n".join(f"{name}:{_write_value(value)}" for name, value in filled.items()) or "(nothing)"
+    return yaml_reader.write(filled).strip() if filled else "(nothing)"
 
 
-def _write_value(value: Any) -> str:
-    if isinstance(value, list) and any(isinstance(one, dict) for one in value):
-        return "".join(f"\n  {_write_item(one)}" for one in value)
-    return f" {_write_item(value)}"
-
-
-def _write_item(value: Any) -> str:
+def _drop_empty(value: Any) -> Any:
     if isinstance(value, dict):
-        return "; ".join(f"{name}: {_write_item(one)}" for name, one in value.items() if one not in EMPTY)
+        return {name: _drop_empty(one) for name, one in value.items() if one not in (None, "", [], {})}
     if isinstance(value, list):
-        return ", ".join(map(_write_item, value))
-    return f"{value:.3g}" if isinstance(value, float) else str(value)
+        has_parts = any(isinstance(one, dict) for one in value)
+        return list(map(_drop_empty, value)) if has_parts else ", ".join(map(str, value))
+    return value
 
 
 class Session:
@@ -132,7 +121,6 @@ class Session:
         env: the environment.
         generator: gives the replies.
         folder: of the episodes, where the record is stored; None: nowhere.
-        seed: of the episode.
         on_turn: called with every turn as it comes.
         timeout: seconds of an exchange.
         closes: whether `close` closes the generator, too.
@@ -145,27 +133,23 @@ class Session:
         *,
         folder: str | Path | None = None,
         seed: int = 0,
-        on_turn: OnTurn | None = None,
+        on_turn: Callable[[Turn], object] | None = None,
         timeout: float | None = TIMEOUT,
         closes: bool = True,
     ) -> None:
         address = getattr(generator, "url", None)
         check_may_leave(env, address, action="its images would be sent to", allowed="a model on this machine")
-        self.whole, self.env, self.generator, self.seed = env, env, generator, seed
+        env.check_may_ask()
+        self.env, self.health, self.seed = env, Health(generator), seed
         self.on_turn, self.timeout, self.closes = on_turn, timeout, closes
-        if caution := env.caution_person():
-            log.warning("%s: %s", env.name, caution)
         self.writer = None if folder is None else EpisodeWriter(folder)
-        self.state: EpisodeState | None = None
-        self._conversation: Conversation | None = None
-        self._health = _Health(generator)
-        self._answers: list[dict[str, Any]] = []
+        self.play: Play | None = None
+        self.answers: list[dict[str, Any]] = []  # of each exchange
         self._told = 0  # turns that were given to `on_turn`
-        self.is_open = True
-        self._turn = asyncio.Lock()  # what is said waits for what was said before, and `close` for both
+        self._lock = asyncio.Lock()  # what is said waits for what was said before, and `close` for both
 
     # ------------------------------------------------------------------ saying something
-    def ask(self, question: str, images: object = (), *, on_question: OnQuestion | None = None) -> Answer:
+    def ask(self, question: str, images: object = (), *, on_question: Hearing | None = None) -> Answer:
         """Ask; or say more, after an answer or a question of the model. Works in scripts and in notebooks.
 
         Args:
@@ -174,160 +158,111 @@ class Session:
             on_question: takes what the model asks back, returns what you say to it, or None. It is called in this
                 thread. Without it, the model's question is returned, and the next `ask` answers it.
         """
-        answer = run_on_loop(self._say(question, images))
-        while on_question is not None and answer.question is not None:
-            said: Any = on_question(answer.question)
-            said = run_on_loop(said) if asyncio.iscoroutine(said) else said
-            if not said:
-                break
-            answer = run_on_loop(self._say(said, ()))
+        answer = background.run(self._say(question, images), THREAD)
+        while on_question and answer.question is not None and (said := on_question(answer.question)):
+            answer = background.run(self._say(said), THREAD)
         return answer
 
     async def ask_async(self, question: str, images: object = (), *, on_question: OnQuestion | None = None) -> Answer:
         """`ask` for code with an event loop of its own; a session is used by one of the two."""
         answer = await self._say(question, images)
-        while on_question is not None and answer.question is not None:
-            said: Any = on_question(answer.question)
-            said = await said if asyncio.iscoroutine(said) else said
-            if not said:
-                break
-            answer = await self._say(said, ())
+        while on_question and self.play and (said := await hear(self.play.env, self.play.state, on_question)):
+            answer = await self._say(said)
         return answer
 
-    @property
-    def episode(self) -> Episode:
-        """The record so far. Raise `RuntimeError` before the first question."""
-        return self._build_episode()
+    async def _say(self, text: str, images: object = ()) -> Answer:
+        async with self._lock:
+            with keep_on_this_machine(self.env):
+                first = 0 if self.play is None else len(self.play.state.turns)
+                if self.play is None:
+                    self.play = await self._open(text, images)
+                else:
+                    await run_in_thread(self._go_on, self.play, text, images)
+                await self._exchange(self.play)
+                return self._finish(self.play, first)
 
-    async def _say(self, text: str, images: object) -> Answer:
-        async with self._turn:
-            return await self._exchange(text, images)
+    async def _open(self, question: str, images: object) -> Play:
+        play = Play(self.health, self.env, await run_in_thread(self.env.make_task, question, images), self.seed)
+        await run_in_thread(play.env.prepare_to_serve)
+        await play.open()
+        play.state.tells_faults, play.state.has_person = play.env.on_tool_fault != "end", True
+        return play
 
-    async def _exchange(self, text: str, images: object) -> Answer:
-        with keep_on_this_machine(self.whole):
-            first = 0 if self.state is None else len(self.state.turns)
-            if self.state is None:
-                await self._open(text, images)
-            else:
-                await run_in_thread(self._go_on, text, images)
-            await self._play()
-            return await self._finish(first)
-
-    async def _open(self, question: str, images: object) -> None:
-        task = await run_in_thread(self.whole.make_task, question, images)
-        self.env = self.whole.for_task(task)
-        await run_in_thread(self.env.prepare)
-        state = await run_in_thread(self.env.reset, task, seed=self.seed)
-        state.tells_faults, state.has_person = self.env.on_tool_fault != "end", True
-        self.state = state
-        self._conversation = Conversation(
-            state.messages,
-            state.tool_schemas,
-            self.seed,
-            0,
-            task,
-            info={"index": 0, "sample": 0},
-            reply_format=self.env.reply_format,
-            prompts=self.env.prompts,
-            history=partial(apply_history, self.env),
-            drops_images=self.env.history != "full",
-            answer_schema=self.env.answer_schema,
-        )
-        self.generator.join(self._conversation)
-
-    def _go_on(self, text: str, images: object) -> None:
-        state = self._get_state()
-        more = to_references(images)
-        is_reply = ask_person(self.env, state) is not None and not more
+    def _go_on(self, play: Play, text: str, images: object) -> None:
+        state, conversation, more = play.state, play.conversation, to_references(images)
+        is_reply = ask_person(play.env, state) is not None and not more
         if more:
             state.task = replace(state.task, images=(*state.task.images, *more))
-        assert self._conversation is not None
-        self._conversation.info.pop("error", None)
-        go_on(self.env, state, text, [ref.load() for ref in more], is_reply=is_reply)
-        if not self._conversation.record.prompt_ids:  # else the prompt has taught the tools
-            self._conversation.tools = state.tool_schemas
+            state.tools = tuple(dict.fromkeys([*state.tools, *get_offered_tools(play.env, state.task)]))
+            state.tool_schemas = play.env.toolbox.build_schemas(state.tools)
+        conversation.info.pop("error", None)
+        go_on(play.env, state, text, [ref.load() for ref in more], is_reply=is_reply)
+        if not conversation.record.prompt_ids:  # else the prompt has taught the tools
+            conversation.tools = state.tool_schemas
 
-    async def _play(self) -> None:
-        state, conversation = self._get_state(), self._conversation
-        assert conversation is not None
-        player = _Player(self.env, state, conversation, self._health)
-
+    async def _exchange(self, play: Play) -> None:
         async def step(reply: Reply) -> None:
-            await player.step(reply)
-            await self._publish()
+            await play.step(reply)
+            await self._publish(play)
 
-        await self._publish()
-        clock = asyncio.timeout(self.timeout)
-        conversation.deadline = None if self.timeout is None else asyncio.get_running_loop().time() + self.timeout
+        await self._publish(play)
         try:
-            async with clock:
-                await play_to_end(state, player.get_reply, step)
-        except TimeoutError:
-            if not clock.expired():
-                raise
-            state.end("timeout")
+            async with play.end_after(self.timeout):
+                await play_to_end(play.state, play.get_reply, step)
         except BaseException as error:  # Ctrl-C, or a model that cannot be used: what was said is kept
-            state.end("cancelled" if isinstance(error, asyncio.CancelledError) else "error")
-            conversation.info["error"] = describe_error(error, MAX_REASON)
-            self._store(self._build_episode())
+            play.state.end("cancelled" if isinstance(error, asyncio.CancelledError) else "error")
+            play.conversation.info["error"] = describe_error(error, MAX_REASON)
+            self._store(self.episode)
             raise
 
-    async def _publish(self) -> None:
+    async def _publish(self, play: Play) -> None:
         """Store what was said so far, and then show what is new: the files of its pictures are there."""
-        state = self._get_state()
         if self.writer is not None:
-            await run_in_thread(self._store, self._build_episode())
-        new, self._told = state.turns[self._told :], len(state.turns)
+            await run_in_thread(self._store, self.episode)
+        new, self._told = play.state.turns[self._told :], len(play.state.turns)
         for turn in new if self.on_turn is not None else ():
             self.on_turn(turn)  # type: ignore[misc]
 
-    async def _finish(self, first: int) -> Answer:
-        state = self._get_state()
-        assert state.end_reason is not None
-        self._answers.append(
-            {
-                "turn": len(state.turns),
-                "end_reason": state.end_reason,
-                "answer": thaw(state.answer) if state.answer else None,
-            }
-        )
-        episode = self._build_episode(tokens=True)
+    def _finish(self, play: Play, first: int) -> Answer:
+        state = play.state
+        found = None if state.answer is None else thaw(state.answer)
+        self.answers.append({"turn": len(state.turns), "end_reason": state.end_reason, "answer": found})
+        episode = self._build_episode(play, tokens=True)
         self._store(episode)
-        boxes = list_boxes(state.answer or {}, self.env.boxes)
-        return Answer(episode, ask_person(self.env, state), tuple(boxes), tuple(state.turns[first:]))
+        boxes = list_boxes(found or {}, play.env.boxes)
+        return Answer(episode, ask_person(play.env, state), tuple(boxes), tuple(state.turns[first:]))
 
     # ------------------------------------------------------------------ the record
-    def _get_state(self) -> EpisodeState:
-        if self.state is None:
+    @property
+    def episode(self) -> Episode:
+        """The record so far. Raise `RuntimeError` before the first question."""
+        if self.play is None:
             raise RuntimeError("nothing was asked yet; call ask()")
-        return self.state
+        return self._build_episode(self.play)
 
-    def _build_episode(self, *, tokens: bool = False) -> Episode:
-        state, conversation = copy(self._get_state()), self._conversation
-        assert conversation is not None
-        info = {**conversation.info, **({"answers": self._answers} if len(self._answers) > 1 else {})}
-        config = replace(self.generator.run_config, seed=self.seed, max_turns=self.env.max_turns)
-        rows = conversation.record.to_episode_tokens() if tokens else None
-        return self.env.build_episode(state, config, tokens=rows, info=info, scored=False)
+    def _build_episode(self, play: Play, *, tokens: bool = False) -> Episode:
+        info = {**play.conversation.info, **({"answers": self.answers} if len(self.answers) > 1 else {})}
+        rows = play.conversation.record.to_episode_tokens() if tokens else None
+        return play.env.build_episode(copy(play.state), play.run_config, tokens=rows, info=info, scored=False)
 
     def _store(self, episode: Episode) -> None:
         if self.writer is not None:
-            self.writer.replace_last(episode)
+            self.writer.append(episode, replaces=True)
 
     def close(self) -> None:
         """End the session; what was said is stored already. Closing twice is allowed."""
-        run_on_loop(self.close_async())
+        background.run(self.close_async(), THREAD)
 
     async def close_async(self) -> None:
         """`close` for code with an event loop of its own."""
-        async with self._turn:
-            if self.is_open and self._conversation is not None:
-                self.generator.leave(self._conversation)
-            if self.is_open and self.closes:
-                await self.generator.close()
+        async with self._lock:
+            if self.play is not None:
+                self.health.generator.leave(self.play.conversation)
+            if self.closes:
+                await self.health.generator.close()
+                self.closes = False
             if self.writer is not None:
                 self.writer.close()
-            self.is_open = False
 
     def __enter__(self) -> "Session":
         return self
@@ -336,46 +271,36 @@ class Session:
         self.close()
 
 
-def open_session(
-    env: BaseMultiTurnEnv | str,
-    model: Generator | Policy | str,
-    *,
-    out: str | Path | None = None,
-    seed: int = 0,
-    on_turn: OnTurn | None = None,
-    **settings: object,
-) -> Session:
+AnyEnv = BaseMultiTurnEnv | str
+AnyModel = Generator | Policy | str
+
+
+def open_session(env: AnyEnv, model: AnyModel, *, out: str | Path | None = None, **options: Any) -> Session:
     """Return a conversation with a model in an environment: `session.ask(question, images)`, as often as you like.
 
     Args:
         env: an environment, or its name: then it is made with the settings that the model needs.
         model: from `viewbox.load_model` or `viewbox.connect`; what `load_model` takes; or a function of the messages.
         out: folder where the record is stored, for `viewbox view`; default: nowhere.
-        seed: of the episode.
-        on_turn: called with every turn (`viewbox.Turn`) as it comes.
-        settings: of the environment, if it is given by name.
+        options: `seed` and `on_turn` (see `Session`); others are settings of the environment, if it is given by name.
     """
     if isinstance(model, str):
         from ..engines.models import load_model
 
         model = load_model(model)
-    generator: Any = model if hasattr(model, "reply") else PolicyGenerator(model)
+    given: Any = model
+    generator: Generator = given if hasattr(given, "reply") else PolicyGenerator(given)
+    own = {name: options.pop(name) for name in ("seed", "on_turn") if name in options}
     if isinstance(env, str):
-        env = make(env, **{**getattr(generator, "env_settings", {}), **settings})
-    elif settings:
-        raise ConfigError(
-            f"{', '.join(settings)}: the environment is made already; give its name, or settings to `make`"
-        )
-    return Session(env, generator, folder=out, seed=seed, on_turn=on_turn, closes=generator is not model)
+        env = make(env, **{**getattr(generator, "env_settings", {}), **options})
+    elif options:
+        problem = "the environment is made already; give its name, or settings to `make`"
+        raise ConfigError(f"{', '.join(options)}: {problem}")
+    return Session(env, generator, folder=out, closes=generator is not model, **own)
 
 
 def ask(
-    env: BaseMultiTurnEnv | str,
-    images: object,
-    question: str,
-    model: Generator | Policy | str,
-    on_question: OnQuestion | None = None,
-    **options: Any,
+    env: AnyEnv, images: object, question: str, model: AnyModel, on_question: Hearing | None = None, **options: Any
 ) -> Answer:
     """Ask one question about one's own images. The arguments are those of `open_session` and of `Session.ask`.
 
@@ -388,12 +313,7 @@ def ask(
 
 
 async def ask_async(
-    env: BaseMultiTurnEnv | str,
-    images: object,
-    question: str,
-    model: Generator | Policy | str,
-    on_question: OnQuestion | None = None,
-    **options: Any,
+    env: AnyEnv, images: object, question: str, model: AnyModel, on_question: OnQuestion | None = None, **options: Any
 ) -> Answer:
     """`ask` for code with an event loop of its own."""
     session = open_session(env, model, **options)

@@ -34,7 +34,6 @@ from ..core.tasks import to_sequence
 from ..engines.generator import Generator
 from ..engines.models import Player, check_for_endpoint, open_chat_model, open_token_model
 from ..engines.openai.client import EndpointSettings, build_completions_url
-from ..envs.data import DataEnv
 from ..envs.data.sources import fingerprint_data
 from ..envs.from_config import build_envs, merge_settings, prepare_env
 from ..errors import ConfigError, describe_unknown
@@ -194,8 +193,6 @@ def read_config(
 def _check_sections(document: Document, allowed: Sequence[str]) -> None:
     for unknown in document.values.keys() - set(allowed):
         way = "a setting of the environment is written env.KEY=VALUE"
-        if unknown == "endpoint":
-            way = "give --endpoint URL, and its other settings on the command line: endpoint.KEY=VALUE"
         place = document.find_place(str(unknown))
         raise ConfigError(f"{place}: {describe_unknown('section', str(unknown), allowed)}; {way}")
 
@@ -215,8 +212,9 @@ def _build_env(config: Config, defaults: Mapping[str, Any], purpose: Purpose) ->
     config = config.model_copy(update={"env": section})
     with configs.locate_errors(config):
         env = build_envs(config, {} if purpose == "score" else {"on_tool_fault": "tell"})[0]
-        prepare_env(env)
-        return config, env.play_unanswered() if purpose == "play" and isinstance(env, DataEnv) else env
+        if purpose != "ask":  # a session prepares it
+            prepare_env(env)
+        return config, env.play_unanswered() if purpose == "play" else env
 
 
 def _select_tasks(env: BaseMultiTurnEnv, count: int | None) -> Sequence[Task]:
@@ -273,11 +271,15 @@ class RolloutSession:
     def write_summary(self) -> dict[str, Any]:
         """Write summary.json, the figures of all stored episodes; returns its content."""
         episodes = list(self.load_saved())
+        unanswered = sum(
+            not one.task.reference and (one.scores is None or one.scores.total is None) for one in episodes
+        )
         usage = [use for episode in episodes if isinstance(use := episode.info.get("usage"), Mapping)]
         summary = {
             "environment": self.job.env.name,
             "model": self.job.config.model.name,
             "episodes": len(episodes),
+            **({"unanswered": unanswered} if unanswered else {}),
             "average": RULE,
             "faults": sum(episode.is_fault for episode in episodes),
             "metrics": drop_undefined(compute_environment_metrics(episodes, self.job.env)),

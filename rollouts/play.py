@@ -9,6 +9,7 @@ import asyncio
 import logging
 import traceback
 from collections.abc import AsyncGenerator, Collection, Iterable, Mapping
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeVar
@@ -16,7 +17,6 @@ from typing import Any, TypeVar
 from msgspec.structs import replace
 
 from ..core.base import BaseMultiTurnEnv, build_episode_async
-from ..core.contract import EpisodeState
 from ..core.loop import Policy, play_to_end
 from ..core.messages import apply_history
 from ..engines.generator import Conversation, Generator, GeneratorError, ReplyError
@@ -25,6 +25,7 @@ from ..errors import BadRow, ConfigError, ImageError, ModelError, ToolFault
 from ..network.data_policy import RESTRICTED, keep_on_this_machine
 from ..records import EndReason, Episode, Reply, Task
 from ..utils.concurrency import await_foreign, run_in_thread
+from ..utils.frozen import EMPTY_DICT
 from ..utils.terminal import describe_error, make_line, make_printable
 
 MAX_FAILURES = 16  # exceptions instead of a reply before the first reply, after which the generator itself is broken
@@ -68,7 +69,7 @@ async def play_many(
             other exception that it raises ends one episode.
     """
     player: Any = generator if hasattr(generator, "reply") else PolicyGenerator(generator)
-    health = _Health(player)
+    health = Health(player)
     await run_in_thread(env.prepare)
     jobs = ((i, k, task) for i, task in enumerate(tasks) for k in range(group) if (i, k) not in skip)
     # the queue is bounded, so that a slow reader slows down the workers
@@ -117,7 +118,7 @@ def sample_seed(seed: int, number: int) -> int:
 
 
 @dataclass
-class _Health:
+class Health:
     """A generator, and whether it has worked."""
 
     generator: Generator
@@ -145,89 +146,58 @@ async def play_one(
         Exception: the generator cannot be used (see `play_many`).
     """
     with keep_on_this_machine(env):
-        return await _play_with(_Health(generator), env, task, seed, {}, timeout)
+        return await _play_with(Health(generator), env, task, seed, {}, timeout)
 
 
-async def _play_with(
-    health: _Health,
-    env: BaseMultiTurnEnv,
-    task: Task,
-    seed: int,
-    places: Mapping[str, int],
-    timeout: float | None,
-) -> Episode:
-    """Return one episode. `places` are its `index` and `sample` for `episode.info`, and its `number` in the run."""
-    generator, env = health.generator, env.for_task(task)
-    index, sample, number = (places.get(name, 0) for name in ("index", "sample", "number"))
-    places = {"index": index, "sample": sample, RESTRICTED: bool(env.restricted)}
-    info: dict[str, Any] = {**places}
-    deadline = None if timeout is None else asyncio.get_running_loop().time() + timeout
-    conversation = Conversation(
-        [],
-        (),
-        seed,
-        number,
-        task,
-        deadline=deadline,
-        info=info,
-        reply_format=env.reply_format,
-        prompts=env.prompts,
-        history=partial(apply_history, env),
-        drops_images=env.history != "full",
-        answer_schema=env.answer_schema,
-    )
-    run_config = replace(generator.run_config, seed=seed, max_turns=env.max_turns)
-    generator.join(conversation)
-    state = None
-    clock = asyncio.timeout_at(deadline)
-    try:
-        async with clock:
-            state = await _open_episode(env, task, conversation)
-            if state is not None:
-                player = _Player(env, state, conversation, health)
-                await play_to_end(state, player.get_reply, player.step)
-    except TimeoutError:
-        if not clock.expired():  # the generator raised it
-            raise
-        if state is not None:
-            state.end("timeout")
-    finally:
-        generator.leave(conversation)
-    if state is not None:
-        try:
-            tokens = conversation.record.to_episode_tokens()
-            return await await_foreign(build_episode_async(env, state, run_config, tokens=tokens, info=info))
-        except Exception as error:  # a generator or an environment put something into it that no record holds
-            _log_failure(f"the episode of task {task.id} cannot be recorded", error)
-            info = {**places, "error": describe_error(error, MAX_REASON)}
-    end: EndReason = "error" if "error" in info else "timeout"
-    return Episode(task=task, end_reason=end, truncated=True, environment=env.name, run_config=run_config, info=info)
+class Play:
+    """One episode in progress: its environment, its conversation, and what gives the replies.
 
+    `places` are its `index` and `sample` for `episode.info`, and its `number` in the run. A failure of this episode
+    alone ends it as `error`.
+    """
 
-async def _open_episode(env: BaseMultiTurnEnv, task: Task, conversation: Conversation) -> EpisodeState | None:
-    """Start an episode and put its first messages in the conversation; None if the task cannot be opened."""
-    try:
-        state = await run_in_thread(env.reset, task, seed=conversation.seed)
-    except Exception as error:  # an image that cannot be opened, or an author's bug: it ends this episode only
-        if isinstance(error, BadRow) and error.ends_run:
-            raise
-        conversation.info["error"] = describe_error(error, MAX_REASON)
-        log.warning(
-            make_line(f"environment {env.name} could not start task {task.id}: {describe_error(error, MAX_REASON)}")
+    def __init__(
+        self, health: Health, env: BaseMultiTurnEnv, task: Task, seed: int, places: Mapping[str, int] = EMPTY_DICT
+    ) -> None:
+        self.health, self.env = health, env.for_task(task)
+        self.state: Any = None  # the `EpisodeState`, once it is open
+        index, sample, number = (places.get(name, 0) for name in ("index", "sample", "number"))
+        self.places = {"index": index, "sample": sample, RESTRICTED: bool(self.env.restricted)}
+        self.conversation = Conversation(
+            [],
+            (),
+            seed,
+            number,
+            task,
+            info={**self.places},
+            reply_format=self.env.reply_format,
+            prompts=self.env.prompts,
+            history=partial(apply_history, self.env),
+            drops_images=self.env.history != "full",
+            answer_schema=self.env.answer_schema,
         )
-        return None
-    conversation.messages, conversation.tools = state.messages, state.tool_schemas
-    return state
+        self.run_config = replace(health.generator.run_config, seed=seed, max_turns=self.env.max_turns)
+        health.generator.join(self.conversation)
 
+    async def open(self) -> None:
+        """Start the episode and put its first messages in the conversation."""
+        conversation = self.conversation
+        self.state = await run_in_thread(self.env.reset, conversation.task, seed=conversation.seed)
+        conversation.messages, conversation.tools = self.state.messages, self.state.tool_schemas
 
-@dataclass(frozen=True)
-class _Player:
-    """Connects the generator and the environment of one episode; a failure of this episode alone ends it as `error`."""
-
-    env: BaseMultiTurnEnv
-    state: EpisodeState
-    conversation: Conversation
-    health: _Health
+    @asynccontextmanager
+    async def end_after(self, timeout: float | None) -> AsyncGenerator[None, None]:
+        """End the episode as `timeout` if the block takes longer than so many seconds."""
+        deadline = None if timeout is None else asyncio.get_running_loop().time() + timeout
+        self.conversation.deadline, clock = deadline, asyncio.timeout_at(deadline)
+        try:
+            async with clock:
+                yield
+        except TimeoutError:
+            if not clock.expired():  # the generator raised it
+                raise
+            if self.state is not None:
+                self.state.end("timeout")
 
     async def get_reply(self) -> Reply | None:
         self.conversation.last_turn = self.state.last_turn
@@ -259,6 +229,44 @@ class _Player:
         self.conversation.info["error"] = problem
         log.log(level, make_line(f"task {self.state.task.id}: {problem}"))
         self.state.end("error")
+
+
+async def _play_with(
+    health: Health, env: BaseMultiTurnEnv, task: Task, seed: int, places: Mapping[str, int], timeout: float | None
+) -> Episode:
+    """Return one episode; `places` are those of `Play`."""
+    play = Play(health, env, task, seed, places)
+    env, info = play.env, play.conversation.info
+    try:
+        async with play.end_after(timeout):
+            if await _open_episode(play):
+                await play_to_end(play.state, play.get_reply, play.step)
+    finally:
+        health.generator.leave(play.conversation)
+    if play.state is not None:
+        try:
+            tokens = play.conversation.record.to_episode_tokens()
+            return await await_foreign(build_episode_async(env, play.state, play.run_config, tokens=tokens, info=info))
+        except Exception as error:  # a generator or an environment put something into it that no record holds
+            _log_failure(f"the episode of task {task.id} cannot be recorded", error)
+            info = {**play.places, "error": describe_error(error, MAX_REASON)}
+    end: EndReason = "error" if "error" in info else "timeout"
+    config = play.run_config
+    return Episode(task=task, end_reason=end, truncated=True, environment=env.name, run_config=config, info=info)
+
+
+async def _open_episode(play: Play) -> bool:
+    """Start an episode; False if its task cannot be opened."""
+    try:
+        await play.open()
+    except Exception as error:  # an image that cannot be opened, or an author's bug: it ends this episode only
+        if isinstance(error, BadRow) and error.ends_run:
+            raise
+        problem = play.conversation.info["error"] = describe_error(error, MAX_REASON)
+        task = play.conversation.task
+        log.warning(make_line(f"environment {play.env.name} could not start task {task and task.id}: {problem}"))
+        return False
+    return True
 
 
 def _log_failure(problem: str, error: Exception) -> None:

@@ -84,7 +84,7 @@ def test_the_files_of_a_run_do_not_run_another_package(installed):
 def test_an_episode_that_names_an_environment_of_others_is_sent_nowhere_unless_its_data_may_be(installed, tmp_path):
     (tmp_path / "config.yaml").write_text("env: {name: digits}\n")
     episode = viewbox.Episode(viewbox.Task("one"), environment="spots")
-    with pytest.raises(ConfigError, match="cannot be created, so it is unknown whether its data may go"):
+    with pytest.raises(ConfigError, match="its environment spots is none of viewbox, so its data may be restricted"):
         SavedRun(tmp_path, tmp_path).check_sending(episode, "https://judge.example/v1")
     SavedRun(tmp_path, tmp_path, env="spots").check_sending(episode, "https://judge.example/v1")
 

@@ -1,11 +1,8 @@
-"""What `--dry-run` shows beside what every run is asked: the first images, a page with the first prompt, right answers
-and the memory."""
+"""What `--dry-run` shows beside what every run is asked: the first images, right answers and the memory."""
 
-import tempfile
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from itertools import islice
-from pathlib import Path
 from typing import Any
 
 from ..configs import yaml_reader
@@ -48,17 +45,6 @@ def _open_images(env: BaseMultiTurnEnv, key: str) -> str:
         sizes += [f"{image.width} x {image.height}" for message in state.messages for image in message.images]
     shown = ", ".join(dict.fromkeys(sizes)) or "none"
     return f"the first {OPENED} tasks show {len(sizes)} image{'s' * (len(sizes) != 1)} ({shown} pixels)"
-
-
-def write_prompt(plan: Plan) -> None:
-    """Write the first prompt with its images as a page of HTML, readable by this user only."""
-    from . import prompt_page
-
-    env, task = plan.envs.env, plan.first_task
-    prompt = prompt_page.build_prompt(plan.config, env, plan.model, env.for_task(task).reset(task, seed=0))
-    path = Path(tempfile.mkdtemp(prefix="viewbox-dry-run-")) / "prompt.html"
-    prompt_page.write_page(path, f"first prompt of {env.name}", prompt_page.render_parts(prompt.parts))
-    plan.lines["prompt"] = str(path)
 
 
 def show_splits(plan: Plan) -> None:
@@ -120,8 +106,7 @@ def _describe_long(plan: Plan, key: str, env: BaseMultiTurnEnv) -> list[str]:
 
 
 ROWS = tuple(
-    Row("shown", ask)
-    for ask in (show_images, write_prompt, show_splits, play_right_answers, show_memory, list_long_prompts)
+    Row("shown", ask) for ask in (show_images, show_splits, play_right_answers, show_memory, list_long_prompts)
 )
 
 

@@ -9,11 +9,10 @@ images at the same time. A call that runs longer than `LONG_CALL` waits for some
 import asyncio
 import os
 from collections import deque
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator
+from collections.abc import Awaitable, Callable, Iterable, Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager, suppress
 from contextvars import Context, copy_context
-from functools import lru_cache
 from queue import SimpleQueue
 from threading import Thread
 from typing import Any, ParamSpec, TypeVar
@@ -36,10 +35,8 @@ class ForeignError(RuntimeError):
     """The function raised what must not enter an event loop: SystemExit, KeyboardInterrupt, StopIteration, …"""
 
 
-def run(work: Coroutine[Any, Any, T]) -> T:
-    """Return the result of a coroutine; also where an event loop runs already, as in a notebook.
-
-    `asyncio.run` would make a text of the result: Python 3.11 does so of a task that returns one, and drops it.
+def run(work: Awaitable[T]) -> T:
+    """`asyncio.run` without the text of the result, which Python 3.11 makes of a task that returns one, and drops.
 
     >>> run(run_in_thread(divmod, 7, 2))
     (3, 1)
@@ -49,12 +46,8 @@ def run(work: Coroutine[Any, Any, T]) -> T:
     async def collect() -> None:
         results.append(await work)
 
-    try:
-        asyncio.get_running_loop()
-    except RuntimeError:
-        asyncio.run(collect())
-        return results[0]
-    return run_on_loop(work)
+    asyncio.run(collect())
+    return results[0]
 
 
 async def run_in_thread(
@@ -245,31 +238,3 @@ def _run_jobs(function: Callable[[T], R], jobs: SimpleQueue[tuple[Future[R], T] 
             future.set_result(function(item))
         except BaseException as error:  # the caller raises it
             future.set_exception(error)
-
-
-def run_on_loop(work: Coroutine[Any, Any, T]) -> T:
-    """Return the result of a coroutine, on an event loop that this process keeps in a thread; Ctrl-C cancels it.
-
-    >>> run_on_loop(asyncio.sleep(0, "done"))
-    'done'
-    """
-    future = asyncio.run_coroutine_threadsafe(work, _start_loop(os.getpid()))
-    try:
-        return future.result()
-    except BaseException:
-        future.cancel()
-        raise
-
-
-@lru_cache
-def _start_loop(process: int) -> asyncio.AbstractEventLoop:
-    """Return the event loop of this process; a forked child starts its own, because it has no thread of its parent."""
-    loop = asyncio.new_event_loop()
-    Thread(target=_run_for_ever, args=(loop,), daemon=True, name="viewbox-adapter").start()
-    return loop
-
-
-def _run_for_ever(loop: asyncio.AbstractEventLoop) -> None:
-    while True:
-        with suppress(BaseException):  # what an author's code raised to end the process: it has its own future
-            loop.run_forever()

@@ -5,7 +5,7 @@
 2    the input is wrong, or nothing could be done: nothing played, kept, exported, compared or shown
 130  it was stopped
 
-What a user chose to leave out (`--where`, `--best`, the pairs of `dpo`) is not missing. An episode that a fault ended
+What a user chose to leave out (`--where`, `--best`) is not missing. An episode that a fault ended
 was played and stored; only a run of nothing else is 2.
 
 The user gets one message. What the system refuses (a file's rights, a read-only disk) is input. The traceback of a

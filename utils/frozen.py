@@ -4,21 +4,18 @@ A record that cannot change can be shared between episodes and threads without c
 """
 
 import json
-import threading
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from decimal import Decimal
 from functools import cache
 from numbers import Real
 from types import UnionType
-from typing import Any, ClassVar, Literal, NoReturn, Self, TypeVar, Union, get_args, get_origin
+from typing import Any, ClassVar, Literal, NoReturn, Self, Union, get_args, get_origin
 
 import msgspec
 from msgspec.structs import force_setattr
 
 from ..errors import StoreError
 
-T = TypeVar("T")
-R = TypeVar("R")
 _FROZEN: set[type] = {str, int, float, bool, type(None)}  # exact types that need no freezing; records join them
 
 
@@ -127,30 +124,6 @@ def sort_set(items: Iterable[Any]) -> list[Any]:
     )
 
 
-class _Decoding(threading.local):
-    active = False
-
-
-_decoding = _Decoding()
-
-
-def decode_unfrozen(decode: Callable[[T], R], given: T) -> R:
-    """Call `decode`, in which msgspec makes records whose dicts are not frozen yet: call `freeze_dicts` of each.
-
-    Nothing else that msgspec makes of JSON can be changed, and few readers need all of these dicts.
-    """
-    _decoding.active = True
-    try:
-        return decode(given)
-    finally:
-        _decoding.active = False
-
-
-def is_decoding() -> bool:
-    """Return whether this thread is in `decode_unfrozen`."""
-    return _decoding.active
-
-
 @cache
 def _list_loose(record: type["PlainRecord"]) -> tuple[str, ...]:
     """Return the fields that may be given something that is not frozen."""
@@ -226,16 +199,7 @@ class Record(PlainRecord, frozen=True):
     """Base class of most records: frozen to the bottom when it is made."""
 
     def __post_init__(self) -> None:
-        if _decoding.active:
-            return
         for name in _list_loose(type(self)):
             value = getattr(self, name)
             if type(value) not in _FROZEN and value is not _EMPTY and (frozen := freeze(value)) is not value:
                 force_setattr(self, name, frozen)
-
-    def freeze_dicts(self) -> None:
-        """Freeze what `decode_unfrozen` left."""
-        for name in _list_loose(type(self)):
-            value = getattr(self, name)
-            if type(value) is dict:
-                force_setattr(self, name, freeze(value))

@@ -271,12 +271,22 @@ def _resolve(text: str, pointer: str) -> Mapping[str, Any]:
     return schema if isinstance(schema, dict) else {}
 
 
+def find_reference(root: object, reference: str) -> Any:
+    """Return what a reference inside a schema, or a JSON pointer, leads to; None if it leads nowhere."""
+    first, *steps = reference.removeprefix("#").split("/")
+    found: Any = None if first else root  # an anchor, or another schema
+    for step in steps:
+        key = step.replace("~1", "/").replace("~0", "~")
+        if isinstance(found, list):
+            found = found[int(key)] if key.isdecimal() and int(key) < len(found) else None
+        else:
+            found = found.get(key) if isinstance(found, Mapping) else None
+    return found
+
+
 @lru_cache(maxsize=1024)
 def _get_part(text: str, pointer: str) -> Any:
-    found = json.loads(text)
-    for step in pointer.split("/")[1:]:
-        found = found[int(step)] if isinstance(found, list) else found[step.replace("~1", "/").replace("~0", "~")]
-    return found
+    return find_reference(json.loads(text), pointer)
 
 
 @lru_cache(maxsize=1024)

@@ -83,8 +83,13 @@ class Pictures:
             else:
                 current = pictures._add_message(number, turn, current)
         fields = get_place_fields(episode.info)
-        evidence = episode.task.metadata.get("evidence")
-        for kind, value in (("gold", episode.task.reference), ("gold", evidence), ("answer", episode.answer)):
+        said = episode.info.get("answers")  # of a person's exchanges, the last one's included
+        earlier = (
+            [one.get("answer") for one in said if isinstance(one, Mapping)] if isinstance(said, list | tuple) else []
+        )
+        answers = [("answer", value) for value in dict.fromkeys([*earlier[:-1], episode.answer])]
+        golds = [("gold", value) for value in (episode.task.reference, episode.task.metadata.get("evidence"))]
+        for kind, value in (*golds, *answers):
             pictures.marks += find_marks(value, kind, fields, pictures.views)  # type: ignore[arg-type]
         pictures._add_originals(episode.task.images)
         pictures._find_dropped(episode)

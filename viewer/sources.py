@@ -4,9 +4,8 @@ A run in progress is followed: `refresh` reads the lines that were appended sinc
 """
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -118,10 +117,10 @@ def _is_plotted(name: str, value: Any) -> bool:
     return (name in PLOTTED or kind) and isinstance(value, int | float) and math.isfinite(value)
 
 
-def read_all(sets: Sequence[EpisodeSet], on_progress: Callable[[int], None] | None = None) -> int:
+def read_all(sets: Sequence[EpisodeSet]) -> int:
     """Read what was appended to each set; returns the number of episodes of all."""
     for one in sets:
-        one.index.refresh(on_progress)
+        one.index.refresh()
     return sum(len(one.index) for one in sets)
 
 
@@ -130,7 +129,6 @@ MAX_TEXT = 200  # characters of a cell
 MAX_ITEMS = 50  # of a list in a cell
 INFO = ("step", "sample", "index", "advantage", "saved")  # keys of `info` that get a column
 EXACT = {"scores.total", "end_reason", "verdict", "num_turns", "tool_call_count"}  # columns of the values themselves
-BLOCK = 2_000  # episodes between two reports of progress
 
 
 class EpisodeIndex:
@@ -157,16 +155,12 @@ class EpisodeIndex:
     def __len__(self) -> int:
         return len(self.columns["line"])
 
-    def refresh(self, on_progress: Callable[[int], None] | None = None) -> int:
+    def refresh(self) -> int:
         """Read the lines that were appended since; returns the number of new rows."""
-        before = len(self)
-        while count := self._scan_lines():
-            for episode in self.reader.walk(LinePart(self._next.start, count, self._next.first)):
-                self._add_row(self.reader.line, episode)
-            start, first = self._end, self._next.first + count
-            self._next = LinePart(start, None, first)
-            if on_progress is not None:
-                on_progress(len(self))
+        before, count = len(self), self._scan_lines()
+        for episode in self.reader.walk(LinePart(self._next.start, count, self._next.first)):
+            self._add_row(self.reader.line, episode)
+        self._next = LinePart(self._end, None, self._next.first + count)
         self.reader.check_whole(len(self) + self.reader.skipped)
         return len(self) - before
 
@@ -216,11 +210,11 @@ class EpisodeIndex:
         }
 
     def _scan_lines(self) -> int:
-        """Note where the next lines begin; returns how many there are, at most `BLOCK`."""
+        """Note where the next lines begin; returns how many there are."""
         count, self._end = 0, self._next.start
         with open_lines(self.folder) as file:
             file.seek(self._next.start)
-            for line in islice(read_lines(file), BLOCK):
+            for line in read_lines(file):
                 if line is not None and not line.endswith(b"\n"):
                     break  # it is being written
                 self._places[self._next.first + count] = self._end
@@ -242,9 +236,11 @@ def _list_cells(episode: Episode) -> Iterator[tuple[str, Any]]:
     scores = episode.scores
     yield "task.id", _to_cell(episode.task.id)
     if UNPLAYED not in episode.info:
-        yield "scores.total", None if scores is None else _to_cell(scores.total)
+        if scores is not None:
+            yield "scores.total", _to_cell(scores.total)
         yield "end_reason", _to_cell(episode.end_reason)
-        yield "verdict", read_looks(episode).verdict
+        if (verdict := read_looks(episode).verdict) is not None:
+            yield "verdict", verdict
         yield "tools_used", _to_cell(episode.tools_used())
         yield "num_turns", episode.num_turns
         yield "tool_call_count", episode.tool_call_count

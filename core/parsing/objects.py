@@ -18,6 +18,7 @@ from msgspec.structs import replace
 from ...errors import find_nearest, show_json
 from ...records import ToolCall
 from ...utils.frozen import Record, thaw
+from ...utils.json_schema import find_reference
 from .json_text import decode_json, parse_lenient_json, read_by_schema
 from .scan import EMPTY, Tools, find_tool, mend_name
 
@@ -131,15 +132,6 @@ def _is_properties(value: Mapping[str, Any], names: frozenset[str]) -> bool:
     return bool(inside) and all(
         isinstance(item, Mapping) and isinstance(item.get("type"), str) and item["type"] in _TYPES for item in inside
     )
-
-
-def find_reference(root: Mapping[str, object], reference: str) -> Any:
-    """Return what a reference inside a schema leads to; None if it leads nowhere."""
-    found: Any = root
-    for step in reference.removeprefix("#").strip("/").split("/"):
-        key = step.replace("~1", "/").replace("~0", "~")
-        found = found if not step else found.get(key) if isinstance(found, Mapping) else None
-    return found
 
 
 @lru_cache(maxsize=64)

@@ -11,8 +11,8 @@ from typing import Any
 
 from ...images.task_images import name_image
 from ...utils.field_paths import BoxPath
-from ...utils.json_schema import describe_range
-from ..parsing.objects import AnswerFields, find_reference
+from ...utils.json_schema import describe_range, find_reference
+from ..parsing.objects import AnswerFields
 
 BOX = "[x1, y1, x2, y2]"
 BOX_3D = "[x1, y1, z1, x2, y2, z2]"

@@ -6,7 +6,7 @@ A reply is unusable if a part that it needs has the wrong type. Any other part o
 import asyncio
 import json
 import re
-from collections.abc import Awaitable, Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -35,7 +35,7 @@ from ...network.hosts import ALLOWED_URL, parse_url
 from ...network.http import parse_body
 from ...records import Reply, RunConfig, ToolCall
 from ...utils import secrets
-from ...utils.frozen import thaw
+from ...utils.frozen import EMPTY_DICT, thaw
 from ...utils.sanitize import replace_surrogates
 from ...utils.terminal import make_line
 from ...version import get_versions
@@ -84,6 +84,12 @@ class EndpointSettings(Section):
         strict=True,
         description="send the answer's JSON Schema in requests without tools, until a server refuses it",
     )
+    send_back: bool | None = Field(
+        default=None,
+        strict=True,
+        description="send what the server sent beside its replies, such as reasoning and signatures, back with them; "
+        "default: from when it refuses a request without them",
+    )
     retries: int | None = Field(default=None, ge=0, description="further attempts for a reply; default: 7")
     extra: dict[str, Any] = Field(
         default_factory=dict, description="fields merged into every request; null removes a field"
@@ -111,7 +117,7 @@ class OpenAIGenerator(Generator):
         sampling: only the fields that were set are sent; the server chooses the others.
         token_check: compares each prompt with that of our engine.
         extra: fields merged into every request; None removes a field (such as `seed`, if a server refuses it).
-        response_format: whether requests without tools hold the JSON Schema of the answer, until a server refuses it.
+        response_format, send_back: see `EndpointSettings`.
         limits: `attempts`, `first_pause` and `max_body` of `Connection`, which also says what it raises.
     """
 
@@ -127,9 +133,10 @@ class OpenAIGenerator(Generator):
         token_check: "TokenCheck | None" = None,
         extra: Mapping[str, Any] | None = None,
         response_format: bool = True,
+        send_back: bool | None = None,
         **limits: Any,
     ) -> None:
-        self.response_format = response_format
+        self.response_format, self.send_back = response_format, send_back
         self.url, self.model = build_completions_url(endpoint), model
         self.sampling, self.max_tokens = sampling, max_tokens
         self.tool_images, self.extra = tool_images, dict(extra or {})
@@ -165,25 +172,41 @@ class OpenAIGenerator(Generator):
         self._add_usage(conversation.info, completion.usage)
         taken = {call.id for message in conversation.messages for call in message.tool_calls}
         calls = assign_call_ids(completion.calls, taken, f"t{len(conversation.messages):05}")
+        beside = completion.beside.get("tool_calls", ())
+        own = {call.id: more for call, more in zip(calls, beside, strict=False)}
+        conversation.beside.append({**completion.beside, "tool_calls": own})
         return Reply(completion.text, calls, completion.finish_reason, reasoning=completion.reasoning)
 
     async def _post(self, request: Mapping[str, Any], conversation: Conversation) -> "Completion":
-        """Return the server's reply; one that refuses the schema of the answer is asked without it from then on."""
-
-        def send(body: Mapping[str, Any]) -> "Awaitable[Completion]":
+        """Return the server's reply. A request that it refuses is sent without the schema of the answer, or with what
+        the server sent beside its earlier replies; which of these it took is remembered."""
+        has_format, sends_back = FORMAT in request, bool(self.send_back)
+        forms, refusal = [(has_format, sends_back)], None
+        while forms:
+            with_format, with_beside = forms.pop(0)
+            body = {name: value for name, value in request.items() if with_format or name != FORMAT}
+            if with_beside:
+                body["messages"] = give_back(body["messages"], conversation.beside)
             parts = partial(encode_request, body), parse_completion
-            return self.connection.post(*parts, deadline=conversation.deadline, info=conversation.info)
-
-        try:
-            return await send(request)
-        except (ReplyError, EndpointError) as error:
-            if error.status in MAY_BE_THE_CALLS and "tools" in request and _ABOUT_CALLS.search(str(error)):
-                error.args = (f"{error} ({ADVICE})",)
-            if FORMAT not in request or FORMAT in self.extra or error.status not in REQUEST_STATUS:
-                raise
-        completion = await send({name: value for name, value in request.items() if name != FORMAT})
-        self.response_format = False
-        return completion
+            try:
+                completion = await self.connection.post(*parts, deadline=conversation.deadline, info=conversation.info)
+            except (ReplyError, EndpointError) as error:
+                if refusal is not None or error.status not in REQUEST_STATUS:
+                    refusal = refusal or error
+                    continue
+                refusal = error
+                if has_format and FORMAT not in self.extra:
+                    forms.append((False, sends_back))
+                if self.send_back is None and conversation.beside and _WANTS_BACK.search(str(error)):
+                    forms.append((False, True))
+                continue
+            if refusal is not None:
+                self.response_format, self.send_back = with_format or not has_format, with_beside or self.send_back
+            return completion
+        assert refusal is not None
+        if refusal.status in MAY_BE_THE_CALLS and "tools" in request and _ABOUT_CALLS.search(str(refusal)):
+            refusal.args = (f"{refusal} ({ADVICE})",)
+        raise refusal
 
     def build_request(self, conversation: Conversation) -> dict[str, Any]:
         """Return the request for the next reply of a conversation. Raise `ImageError`."""
@@ -262,6 +285,7 @@ _ABOUT_CALLS = re.compile(
     "|invalid argument|untagged",
     re.IGNORECASE,
 )
+_WANTS_BACK = re.compile("reason|think|thought|signature|encrypted", re.IGNORECASE)
 ADVICE = "if it is about calls or their results: endpoint.native_tools=false writes both as text"
 
 _CALL_ID = re.compile(r"[\w.:|/+=-]{1,4096}", re.ASCII)  # some servers put what they want back into the id
@@ -278,6 +302,7 @@ class Completion:
     usage: Mapping[str, int]
     body: Mapping[str, Any]
     reasoning: str = ""
+    beside: Mapping[str, Any] = EMPTY_DICT  # what it sent beside text and calls, such as signatures
 
 
 def parse_completion(body: bytes) -> Completion:
@@ -309,7 +334,45 @@ def parse_completion(body: bytes) -> Completion:
         reason = "refusal" if reason == "stop" else reason
         text, thought = (text, f"{thought}\n{refusal}".strip()) if text.strip() else (refusal, thought)
     reason = "tool_calls" if calls and reason == "stop" else reason
-    return Completion(_clean(text), calls, reason, _read_usage(data), data, _clean(thought))
+    return Completion(_clean(text), calls, reason, _read_usage(data), data, _clean(thought), _read_beside(message))
+
+
+# Of a message, a call and its function: what is sent back anyway, or belongs to no request.
+_KNOWN = frozenset(
+    ("role", "content", "refusal", "audio", "annotations", "parsed", "tool_calls", "function_call")  # of a message
+) | {"id", "type", "index", "function", "name", "arguments"}
+
+
+def _read_beside(part: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what a message or a call holds that is not known, and so of its calls, or of its function."""
+    found = {name: value for name, value in part.items() if name not in _KNOWN and value not in (None, "", [], {})}
+    listed, function = part.get("tool_calls"), part.get("function")
+    if isinstance(listed, list):  # those that are read, see `read_tool_calls`
+        calls = [call for call in listed if isinstance(call, dict) and isinstance(call.get("function"), dict)]
+        found["tool_calls"] = [_read_beside(call) for call in calls]
+    if isinstance(function, dict) and (more := _read_beside(function)):
+        found["function"] = more
+    return found
+
+
+def give_back(messages: Sequence[Any], beside: Sequence[Mapping[str, Any]]) -> list[Any]:
+    """Return the messages of a request with what the server sent `beside` its replies, the earliest first.
+
+    >>> call = {"id": "a", "function": {"name": "zoom"}}
+    >>> give_back([{"role": "assistant", "tool_calls": [call]}], [{"why": "x", "tool_calls": {"a": {"sign": "s"}}}])
+    [{'role': 'assistant', 'tool_calls': [{'id': 'a', 'function': {'name': 'zoom'}, 'sign': 's'}], 'why': 'x'}]
+    """
+    kept, found = iter(beside), list[Any]()
+    for message in messages:
+        more = next(kept, {}) if message["role"] == "assistant" else {}
+        message = {**message, **{name: value for name, value in more.items() if name != "tool_calls"}}
+        for number, call in enumerate(message.get("tool_calls", ())):
+            own = dict(more.get("tool_calls", {}).get(call["id"], {}))
+            own["function"] = {**call["function"], **own.pop("function", {})}
+            message["tool_calls"] = [*message["tool_calls"]]
+            message["tool_calls"][number] = {**call, **own}
+        found.append(message)
+    return found
 
 
 def _check_whole(data: Any, choice: Any, reason: str) -> None:

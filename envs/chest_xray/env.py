@@ -23,7 +23,7 @@ from ...rewards.combined import IfGold
 from ...rewards.metrics import AccuracyBy, MeanAveragePrecision, MeanScore, Metric
 from ...rewards.token_f1 import ShortAnswerReward
 from ...utils.frozen import FrozenDict
-from ..consultation import find_facts
+from ..consultation import reply_with_facts
 from ..data import MappedRow, TaskField
 from ..data.fields import BOX
 from ..vqa import VQA, list_spellings, write_choices
@@ -232,11 +232,7 @@ class ChestXray(VQA):
     # ------------------------------------------------------------------ the referring doctor
     def on_answer(self, state: EpisodeState, answer: Mapping[str, object]) -> str | None:
         """Return what the doctor says to a question back: facts of the task, never what the film shows."""
-        asked = self.find_question(answer)
-        count = sum(turn.role == "user" and turn.content.startswith(SAYS) for turn in state.turns[1:])
-        if not asked or count >= self.max_questions:
-            return None
-        return SAYS + (find_facts(str(state.task.reference.get("facts", "")), asked) or UNKNOWN)
+        return reply_with_facts(state, self.find_question(answer), SAYS, UNKNOWN, self.max_questions)
 
     def find_question(self, answer: Mapping[str, Any]) -> str:
         """Return the question of a reply that asks and does not answer; empty if it answers."""

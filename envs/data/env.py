@@ -17,7 +17,7 @@ from ...images.task_images import TaskImage
 from ...records import Task
 from ...utils.concurrency import contain_exit
 from ...utils.terminal import describe_error
-from ...utils.values import identify
+from ...utils.values import identify, is_null
 from . import selection
 from .columns import ColumnMap, ExpressionError
 from .fields import BoxFrame, MappedRow, TaskField
@@ -48,12 +48,19 @@ class DataEnv(BaseMultiTurnEnv):
     def read_row(self, row: MappedRow) -> Task:
         """Make the task of a row; its number and its id are added later. Raise `BadRow` (`row.refuse`) for a row that
         has none."""
+        return self._read_parts(row, ("prompt", "reference", "metadata"))
+
+    def read_question(self, row: MappedRow) -> Task:
+        """Make the task of a row that has no right answer, which is played and not scored."""
+        return self._read_parts(row, ("prompt", "metadata"))
+
+    def _read_parts(self, row: MappedRow, places: Sequence[str]) -> Task:
         metadata = row.get("metadata") or {}
         if not isinstance(metadata, Mapping):
             raise row.refuse("metadata", metadata, "an object, with a value by name")
         parts: dict[str, dict[str, Any]] = {"prompt": {}, "reference": {}, "metadata": dict(metadata)}
         for name, field in self.fields.items():
-            value = row.read(name, field)
+            value = row.read(name, field) if field.place in places else None
             if value is not None:
                 parts[field.place][name] = value
         return Task("", prompt=parts["prompt"], reference=parts["reference"], metadata=parts["metadata"])
@@ -158,7 +165,6 @@ class DataEnv(BaseMultiTurnEnv):
         return copy
 
     def play_unanswered(self) -> Self:
-        """Return the environment, in which a row without a right answer is a task, too, that has no score."""
         copy = self.change_data()
         vars(copy)["_needs_gold"] = False
         return copy
@@ -227,13 +233,16 @@ class DataEnv(BaseMultiTurnEnv):
         def map_row(place: int) -> MappedRow:
             values, others = self.rows.read(place, self._own_columns), None if self.data.group is None else ()
             name, where = self.rows.name, self.rows.locate(place)
-            return MappedRow(name, where, values, self.columns, self.data.boxes, measure, others, self._needs_gold)
+            return MappedRow(name, where, values, self.columns, self.data.boxes, measure, others)
+
+        def read(row: MappedRow) -> Task:
+            return self.read_row(row) if self._needs_gold or self._has_gold(row) else self.read_question(row)
 
         first, *more = map(map_row, self.list_rows(number))
         for one in (first, *more) if more else ():
-            self.read_row(one)  # each is right by itself: as many labels as boxes
+            read(one)  # each is right by itself: as many labels as boxes
         row = replace(first, others=tuple(more)) if more else first
-        task = self.read_row(row)
+        task = read(row)
         reference = task.reference
         if may_open and self.data.boxes.frame == "voxel" and reference.get(self.place.get("slice", "")) is not None:
             reference = turn_place(row, reference, self.get_images(number), self.place)
@@ -241,6 +250,13 @@ class DataEnv(BaseMultiTurnEnv):
             first.read("id", TaskField("metadata", "text"))
         name = identify(first.get("id")) or f"row-{number}"
         return Task(name, task.images, task.prompt, reference, {**task.metadata, "row": number})
+
+    def _has_gold(self, row: MappedRow) -> bool:
+        """Whether a row has the parts of a right answer that every row needs; if none is needed, any."""
+        fields = {name: field for name, field in self.fields.items() if field.place == "reference"}
+        needed = [name for name, field in fields.items() if field.required]
+        given = [not is_null(row.get(name)) for name in needed or fields]
+        return all(given) if needed else any(given)
 
     def _make_any(self, number: int) -> Task:
         """Make the task of a row; of a bad one, a task that has its id and ends as a fault."""

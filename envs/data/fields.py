@@ -72,7 +72,6 @@ class MappedRow:
     boxes: BoxForm
     measure_image: Measure
     others: "tuple[MappedRow, ...] | None" = None
-    needs_gold: bool = True  # a row without a right answer is a bad one
 
     def get(self, field: str) -> Any:
         """Return the value of a field as it is stored; None if the mapping or the row has none."""
@@ -108,7 +107,7 @@ class MappedRow:
     def _read_own(self, name: str, field: TaskField) -> Any:
         value = self.get(name)
         if is_null(value):
-            if field.required and (self.needs_gold or field.place != "reference"):
+            if field.required:
                 raise self.refuse(name, value, _KINDS[field.kind][0])
             return None
         value = _KINDS[field.kind][1](self, name, value)

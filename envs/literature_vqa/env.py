@@ -161,7 +161,6 @@ def _list_ids(episode: Episode, fact: str) -> Iterator[str]:
         yield from (one for one in (ids if isinstance(ids, list | tuple) else ()) if isinstance(one, str))
 
 
-INVENTED = "package:literature"  # the shipped snapshot
 TEST_SEEDS = 2**31  # seeds of the split test begin here
 MAX_CITED = 20
 ANSWER_SHARE = 0.35  # of the reward for a right answer that cites nothing
@@ -203,7 +202,7 @@ class LiteratureVQA(BaseMultiTurnEnv):
     max_turns = 8
     tools = ("zoom", "window_level", "open_image", "reset")
     max_pixels = 224 * 224
-    specialists = FrozenDict(search=FrozenDict(kind="literature", snapshot=INVENTED))
+    specialists = FrozenDict(search=FrozenDict(kind="literature", snapshot="package:literature"))
 
     split: Annotated[Split, Field(description="the two splits share no topic of the literature")] = "train"
     num_tasks: Annotated[int, Field(ge=1, description="number of tasks")] = 100_000
@@ -255,12 +254,6 @@ class LiteratureVQA(BaseMultiTurnEnv):
             prompt["choices"] = case.choices
         metadata = {"seed": seed, "split": self.split, "question": question, "status": case.fact.status}
         return Task(f"literature_vqa-{self.split}-{seed}", prompt=prompt, reference=reference, metadata=metadata)
-
-    def caution_person(self) -> str | None:
-        """Say so if the literature that is searched is the invented one."""
-        if all(getattr(one, "snapshot", None) != INVENTED for one in self.specialists.values()):
-            return None
-        return "the literature is invented; for PubMed: specialists {search: {kind: literature}}"
 
     def count_images(self, task: Task) -> int:
         return 1 if "seed" in task.metadata else len(task.images)

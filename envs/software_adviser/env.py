@@ -4,9 +4,11 @@ The user's words, the preview and what is known of the file come from a seed and
 """
 
 import json
+import os
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property, lru_cache
+from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, cast
 
 from msgspec.structs import replace
@@ -17,17 +19,20 @@ from ...core.base import BaseMultiTurnEnv
 from ...core.contract import EpisodeState, StepResult
 from ...core.settings import ToolName
 from ...core.tasks import ProceduralTasks
-from ...errors import ConfigError, describe_unknown
-from ...images.task_images import TaskImage
+from ...errors import BadRow, ConfigError, describe_unknown
+from ...images.task_images import TaskImage, open_source
 from ...records import Reply, Task
 from ...rewards import CombinedReward
 from ...rewards.metrics import Metric
 from ...utils.frozen import FrozenDict
-from ..consultation import find_facts
+from ...utils.values import is_null
+from ..consultation import reply_with_facts
+from ..data.settings import DataSettings
+from ..data.sources import open_rows
 from . import demonstrations
 from .answer import ANSWER, OVER_QUOTA, find_problem, name_numbers, normalize_answer
 from .catalogue import SHIPPED, SoftwareTool, read_catalogue
-from .files import describe_files
+from .files import describe_file
 from .generator import RequestGenerator
 from .phrases import HIDDEN_KINDS, HiddenKind, Level, Split
 from .previews import draw_preview
@@ -72,6 +77,10 @@ class SoftwareAdviser(BaseMultiTurnEnv):
         "train"
     )
     num_tasks: Annotated[int, Field(ge=1, description="number of tasks")] = 100_000
+    requests: Annotated[
+        FilePath | None,
+        Field(description="a table of your own requests, which are played and not scored: `words`, and perhaps `file`"),
+    ] = None
     first_seed: Annotated[int, Field(ge=0, lt=TEST_SEEDS, description="seed of the first task; the next adds 1")] = 0
     catalogue: Annotated[
         FilePath | None, Field(description="file of your own catalogue (.jsonl); default: the shipped one")
@@ -147,8 +156,10 @@ class SoftwareAdviser(BaseMultiTurnEnv):
 
     # ------------------------------------------------------------------ tasks
     @cached_property
-    def tasks(self) -> ProceduralTasks:
-        """Requests without end, each from its seed."""
+    def tasks(self) -> Sequence[Task]:
+        """Requests without end, each from its seed; or your own."""
+        if self.requests is not None:
+            return tuple(self._read_requests(self.requests))
         for names in self.without:
             for name in names:
                 if name not in self.tools:
@@ -156,11 +167,21 @@ class SoftwareAdviser(BaseMultiTurnEnv):
         first = self.first_seed + (TEST_SEEDS if self.split == "test" else 0)
         return ProceduralTasks(self.num_tasks, self._make_task, first)
 
+    def _read_requests(self, path: str) -> Iterator[Task]:
+        rows = open_rows(DataSettings(source=path))
+        for number in range(len(rows)):
+            row = rows.read(number, {"words", "file"} & set(rows.list_columns()))
+            if is_null(words := row.get("words")):
+                raise BadRow(path, rows.locate(number), "words", words, "what a user wants, in words")
+            images = () if is_null(file := row.get("file")) else (rows.folder or Path()) / str(file)
+            yield replace(self.make_task(str(words), images), id=f"request-{number}")
+
     def make_task(self, question: str, images: Any = (), **prompt: object) -> Task:
         """Return the task of a person's own words and files; what is known of the first file is read from it."""
         task = super().make_task(question, images, words=question, **prompt)
-        alone = not isinstance(images, list | tuple)
-        file = describe_files(task.images, [images] if alone else images)
+        first = images[0] if isinstance(images, list | tuple) and images else images
+        location = os.fspath(first) if isinstance(first, os.PathLike) else first
+        file = describe_file(open_source(task.images[0]), location) if task.images else {}
         return replace(task, prompt={**task.prompt, "file": file})
 
     def get_request(self, task: Task) -> Request:
@@ -179,7 +200,7 @@ class SoftwareAdviser(BaseMultiTurnEnv):
 
     def _get_file(self, task: Task) -> Mapping[str, Any]:
         file = task.prompt.get("file")
-        return file if isinstance(file, Mapping) else describe_files(task.images)
+        return file if isinstance(file, Mapping) else describe_file(open_source(task.images[0])) if task.images else {}
 
     @cached_property
     def make_request(self) -> Callable[[int], Request]:
@@ -264,11 +285,7 @@ class SoftwareAdviser(BaseMultiTurnEnv):
         return problem
 
     def on_answer(self, state: EpisodeState, answer: Mapping[str, Any]) -> str | None:
-        question = self.find_question(answer)
-        asked = sum(turn.role == "user" and turn.content.startswith(SAYS) for turn in state.turns[1:])
-        if not question or asked >= self.max_questions:
-            return None
-        return SAYS + (find_facts(str(state.task.reference.get("facts", "")), question) or NO_ANSWER)
+        return reply_with_facts(state, self.find_question(answer), SAYS, NO_ANSWER, self.max_questions)
 
     def find_question(self, answer: Mapping[str, Any]) -> str | None:
         return answer["conversation"]["question"] or None
@@ -285,7 +302,7 @@ class SoftwareAdviser(BaseMultiTurnEnv):
         return result
 
     def _is_over_quota(self, state: EpisodeState) -> bool:
-        asked = Counter(call.name for turn in state.turns for call in turn.tool_calls)
+        asked = Counter(call.name for turn in state.turns[state.first_turn :] for call in turn.tool_calls)
         limits = {name: self.toolbox.get_max_calls(name) for name in state.tools}
         over = any(limit is not None and asked[name] > limit for name, limit in limits.items())
         return over or (self.max_total_calls is not None and asked.total() > self.max_total_calls)

@@ -1,10 +1,10 @@
-"""Runs in the forms that other tools read: one row an episode, or one a preference pair."""
+"""Runs in the forms that other tools read: one row an episode."""
 
 import json
 import re
-from collections import Counter, defaultdict
+import shutil
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -22,47 +22,36 @@ from ..scoring.restriction import find_restriction
 from ..store.reader import EpisodeReader, load
 from .conversation import list_messages, split_images
 from .inspect_log import RECORD, build_sample, write_log
-from .parquet import write_dataset, write_parquet
-from .selection import Choice, Report, select_episodes
+from .parquet import write_parquet
+from .selection import EVERY, Choice, Report, select_episodes
 
 
-@dataclass(frozen=True)
-class Export:
-    """What is exported, beside the choice of episodes."""
-
-    choice: Choice = field(default_factory=Choice)
-    tokens: bool = False  # of `sft`: token ids and masks, not messages
-    gap: float = 0.1  # of `dpo`: the smallest difference of the two rewards
-    push: str | None = None  # of `hf`: `owner/name` of a private dataset on the hub
-
-
-def export_run(run: str | Path, to: str, out: str | Path, options: Export = Export()) -> Report:
-    """Write a run in another form, whole or not at all; what cannot be read or said is counted in the report.
+def export_run(run: str | Path, to: str, out: str | Path, choice: Choice = EVERY, push: str | None = None) -> Report:
+    """Write a run in another form, whole or not at all; what cannot be read or said is counted in the report. `push` is
+    the `owner/name` of a private dataset on the hub, for "parquet".
 
     Raises:
         ConfigError: an unknown form, a package is missing, `out` exists, or no episode is left.
     """
     if to not in FORMS:
         raise ConfigError(describe_unknown("form", to, [*FORMS, "verl"]), key="to")
-    end, own = Path(out).suffix.lower(), ENDINGS.get(to, "")
+    end, own = Path(out).suffix.lower(), ENDINGS[to]
     if end in (*ENDINGS.values(), ".eval", ".csv") and end != own:
         other = "".join(f", or --to {form}" for form in ("sft", "openai", "inspect") if ENDINGS[form] == end)
-        way = f"a name with {own or 'no ending'}{other}"
+        way = f"a name with {own}{other}"
         raise ConfigError(f"--out {str(out)!r}: --to {to} writes another kind of file; allowed: {way}", key="out")
-    if options.tokens and to != "sft":
-        raise ConfigError(f"--tokens goes with --to sft; given --to {to}", key="tokens")
-    if options.push is not None and to != "hf":
-        raise ConfigError(f"--push goes with --to hf; given --to {to}", key="push")
+    if push is not None and to != "parquet":
+        raise ConfigError(f"--push goes with --to parquet; given --to {to}", key="push")
     report = Report(str(out))
-    reader = load(run, tokens=options.tokens, errors="skip")
-    if options.push is not None:
-        check_push(Path(run), reader.folder, options.push)
+    reader = load(run, errors="skip")
+    if push is not None:
+        check_push(Path(run), reader.folder, push)
     with create_whole(out) as draft:
-        FORMS[to](reader, draft, options, report)
+        FORMS[to](reader, draft, choice, report)
         report.check_any()
-    if options.push is not None:
+    if push is not None:
         first = next(iter(reader), None)
-        report.pushed = push_dataset(Path(out), options.push, first.environment if first else "", report)
+        report.pushed = push_dataset(Path(out), push, first.environment if first else "", report)
     return report
 
 
@@ -87,18 +76,18 @@ def encode_image(ref: ImageRef) -> dict[str, object]:
     return {"bytes": ref.to_png(), "path": None}
 
 
-def _write_openai(reader: EpisodeReader, out: Path, options: Export, report: Report) -> None:
+def _write_openai(reader: EpisodeReader, out: Path, choice: Choice, report: Report) -> None:
     def build(episode: Episode) -> dict[str, Any]:
         messages = to_openai_messages(list_messages(episode))
         _count_lost(episode, report)
         return {"messages": messages, RECORD: episode.to_dict()}
 
     with out.open("w", encoding="utf-8") as file:
-        for row in list_rows(reader, options.choice, report, build):
+        for row in list_rows(reader, choice, report, build):
             file.write(json.dumps(row, ensure_ascii=True, allow_nan=False) + "\n")
 
 
-def _write_inspect(reader: EpisodeReader, out: Path, options: Export, report: Report) -> None:
+def _write_inspect(reader: EpisodeReader, out: Path, choice: Choice, report: Report) -> None:
     counts: Counter[str] = Counter()
 
     def build(episode: Episode) -> dict[str, Any]:
@@ -108,7 +97,7 @@ def _write_inspect(reader: EpisodeReader, out: Path, options: Export, report: Re
 
     first = next(iter(reader), None)
     task, model = (first.environment, first.run_config.model_name) if first else ("", "")
-    write_log(list_rows(reader, options.choice, report, build), task or "viewbox", model, out)
+    write_log(list_rows(reader, choice, report, build), task or "viewbox", model, out)
 
 
 def _build_row(episode: Episode) -> dict[str, Any]:
@@ -134,88 +123,22 @@ def _write_json(value: Mapping[str, Any] | None) -> str | None:
     return None if value is None else json.dumps(thaw(value), ensure_ascii=False)
 
 
-def _list_episodes(reader: EpisodeReader, options: Export, report: Report) -> Iterator[dict[str, object]]:
-    return list_rows(reader, options.choice, report, _build_row)
+def _write_episodes(reader: EpisodeReader, out: Path, choice: Choice, report: Report) -> None:
+    write_parquet(list_rows(reader, choice, report, _build_row), "episodes", out)
 
 
-def _write_sft(reader: EpisodeReader, out: Path, options: Export, report: Report) -> None:
+def _write_sft(reader: EpisodeReader, out: Path, choice: Choice, report: Report) -> None:
     def build(episode: Episode) -> dict[str, Any] | None:
         if episode.is_fault:  # its last reply is empty or cut, and would be learned
             report.left_out[FAULT] += 1
             return None
-        if options.tokens:
-            tokens = episode.tokens
-            if tokens is None:
-                report.skip("stored without tokens")
-                return None
-            ids = [*tokens.prompt_ids, *tokens.completion_ids]
-            mask = [0] * len(tokens.prompt_ids) + list(tokens.mask)
-            images = [encode_image(image) for image in tokens.images]
-            return {"input_ids": ids, "assistant_masks": mask, "images": images}
         messages, found = split_images(list_messages(episode))
         if not any(message["role"] == "assistant" for message in messages):
             report.skip("without a reply")
             return None
         return {"messages": messages, "images": [encode_image(image) for image in found]}
 
-    kind = "tokens" if options.tokens else "sft"
-    write_parquet(list_rows(reader, options.choice, report, build), kind, out)
-
-
-def _write_dpo(reader: EpisodeReader, out: Path, options: Export, report: Report) -> None:
-    groups: dict[tuple[Any, ...], list[tuple[float, int]]] = defaultdict(list)
-    for episode in select_episodes(reader, options.choice, report):
-        total = None if episode.scores is None else episode.scores.total
-        messages = list_messages(episode)
-        first = next((n for n, message in enumerate(messages) if message.role == "assistant"), None)
-        if episode.is_fault or total is None:
-            report.left_out[FAULT if episode.is_fault else "without a score"] += 1
-        elif first is None:
-            report.skip("without a reply")
-        elif any(message.images for message in messages[first:]):
-            report.left_out["a picture after the first reply, which DPOTrainer cannot read"] += 1
-        else:
-            shown = tuple((message.text, *(image.hash for image in message.images)) for message in messages[:first])
-            key = (episode.task.id, episode.info.get("index"), episode.info.get("step"), shown)
-            groups[key].append((total, reader.line))
-    pairs = {}
-    for found in groups.values():
-        best, worst = max(found, key=lambda one: one[0]), min(found, key=lambda one: one[0])
-        if best[0] - worst[0] >= options.gap and best[0] > worst[0]:
-            pairs[best[1]] = best, worst
-            report.left_out["neither the best nor the worst of their group"] += len(found) - 2
-        else:
-            report.left_out[f"no two of their group differ by {options.gap:g}"] += len(found)
-    write_parquet(_list_pairs(reader, pairs, report), "dpo", out)
-
-
-def _list_pairs(reader: EpisodeReader, pairs: Mapping[int, Any], report: Report) -> Iterator[dict[str, Any]]:
-    partner = {line: pair for pair in pairs.values() for _, line in pair}
-    waiting: dict[int, Episode] = {}
-    for episode in reader:
-        if reader.line not in partner:
-            continue
-        waiting[reader.line] = episode
-        best, worst = partner[reader.line]
-        if best[1] not in waiting or worst[1] not in waiting:
-            continue
-        (chosen, images), (rejected, _) = (split_images(list_messages(waiting.pop(n))) for n in (best[1], worst[1]))
-        first = next(n for n, message in enumerate(chosen) if message["role"] == "assistant")
-        try:
-            encoded = [encode_image(image) for image in images]
-        except ImageError as error:
-            report.add_broken(f"line {reader.line}", error)
-            report.skip("broken")  # its partner
-            continue
-        report.kept += 2
-        yield {
-            "images": encoded,
-            "prompt": chosen[:first],
-            "chosen": chosen[first:],
-            "rejected": rejected[first:],
-            "reward_chosen": best[0],
-            "reward_rejected": worst[0],
-        }
+    write_parquet(list_rows(reader, choice, report, build), "sft", out)
 
 
 def _count_lost(episode: Episode, report: Report) -> None:
@@ -223,17 +146,15 @@ def _count_lost(episode: Episode, report: Report) -> None:
         report.not_held["original images of tasks, unless a message shows them"] += 1
 
 
-FORMS: dict[str, Callable[[EpisodeReader, Path, Export, Report], object]] = {
-    "hf": lambda reader, out, *more: write_dataset(_list_episodes(reader, *more), "episodes", out),
-    "parquet": lambda reader, out, *more: write_parquet(_list_episodes(reader, *more), "episodes", out),
+FORMS: dict[str, Callable[[EpisodeReader, Path, Choice, Report], object]] = {
+    "parquet": _write_episodes,
     "sft": _write_sft,
     "openai": _write_openai,
-    "dpo": _write_dpo,
     "inspect": _write_inspect,
 }
 
 
-ENDINGS = {**dict.fromkeys(("parquet", "sft", "dpo"), ".parquet"), "openai": ".jsonl", "inspect": ".json"}
+ENDINGS = {**dict.fromkeys(("parquet", "sft"), ".parquet"), "openai": ".jsonl", "inspect": ".json"}
 FAULT = "ended by a fault"
 _NAME = re.compile(r"[A-Za-z0-9][\w.-]{0,90}/[A-Za-z0-9][\w.-]{0,90}", re.ASCII)
 
@@ -248,18 +169,16 @@ def check_push(run: Path, episodes: Path, name: str) -> None:
     import_hub("push")
 
 
-def push_dataset(folder: Path, name: str, environment: str, report: Report) -> str:
-    """Upload an exported folder (`--to hf`) as one Parquet file with a card; returns the address.
+def push_dataset(file: Path, name: str, environment: str, report: Report) -> str:
+    """Upload an exported Parquet file with a card; returns the address.
 
     Raises:
-        ConfigError: the hub refuses, or cannot be reached. The exported folder stays.
+        ConfigError: the hub refuses, or cannot be reached. The exported file stays.
     """
     hub = import_hub("push")
-    import datasets
-
     with TemporaryDirectory(prefix="viewbox-push-") as draft:
         (Path(draft) / "data").mkdir()
-        datasets.load_from_disk(str(folder)).to_parquet(str(Path(draft) / "data" / "train-00000-of-00001.parquet"))
+        shutil.copyfile(file, Path(draft) / "data" / "train-00000-of-00001.parquet")
         card = fill_template(
             Path(__file__).with_name("dataset_card.j2"),
             name=name.partition("/")[2],
@@ -275,6 +194,6 @@ def push_dataset(folder: Path, name: str, environment: str, report: Report) -> s
             )
         except (hub.errors.HfHubHTTPError, OSError, ValueError) as error:
             raise ConfigError(
-                f"--push {name}: {make_line(error, 300)}; the export stays in {folder}", key="push"
+                f"--push {name}: {make_line(error, 300)}; the export stays in {file}", key="push"
             ) from error
     return str(url)

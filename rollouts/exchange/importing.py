@@ -5,7 +5,7 @@ Nothing in the file is trusted: no address is fetched, no file outside its folde
 
 import base64
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import starmap
 from pathlib import Path
@@ -151,11 +151,10 @@ def _read_rewards(trace: Any) -> Scores | None:
     return Scores(total, {**parts, **metrics})
 
 
-# ---------------------------------------------------------------------- TRL and inspect
-def list_table(needed: tuple[str, ...], writer: str, file: Path) -> Iterator[Row]:
-    """Yield the rows of a Parquet file; raise `ConfigError` if it is none, or lacks a column that `writer` writes."""
-    for number, row in enumerate(list_rows(file, needed, writer), 1):
-        yield Row(f"row {number}", row)
+# ---------------------------------------------------------------------- Parquet and inspect
+def list_table(file: Path, needed: Collection[str] = ()) -> Iterator[Row]:
+    """Yield the rows of a Parquet file; raise `ConfigError` if it is none, or lacks a column that is needed."""
+    yield from (Row(f"row {number}", row) for number, row in enumerate(list_rows(file, needed), 1))
 
 
 def _build_exported(row: Any, number: int, file: Path, report: Report) -> Episode:
@@ -164,29 +163,6 @@ def _build_exported(row: Any, number: int, file: Path, report: Report) -> Episod
     parts = [{"type": "image_url", "image_url": {"url": f"data:image/png;base64,{one}"}} for one in encoded]
     messages = _read_messages([{"role": "user", "content": parts}], file) if parts else []
     return _restore(parse_line(row["record"].encode()), messages, report, compare=False)
-
-
-def _build_completion(row: Any, number: int, file: Path, report: Report) -> Episode:
-    parts: list[dict[str, Any]] = []
-    for name, role in (("prompt", "user"), ("completion", "assistant")):
-        given = row[name]
-        parts += [{"role": role, "content": given}] if isinstance(given, str) else json.loads(json.dumps(given))
-    for message in parts:
-        if isinstance(message.get("content"), list):
-            held = [part for part in message["content"] if part.get("type") != "image"]
-            report.not_held["pictures, which TRL does not write"] += len(message["content"]) - len(held)
-            message["content"] = held
-    messages = _read_messages(parts, file)
-    prompt = next((message.text for message in messages if message.role == "user"), "")
-    rest = {key: value for key, value in row.items() if key not in ("prompt", "completion")}
-    names = [key for key in rest if key not in ("step", "advantage") and isinstance(rest[key], float | None)]
-    rewards = {name: None if rest[name] != rest[name] else rest[name] for name in names}
-    info = {key: value for key, value in rest.items() if key not in rewards}
-    known = [value for value in rewards.values() if value is not None]
-    report.not_held["weights of the rewards: the total is their sum"] += len(rewards) > 1
-    report.not_held["the right answer of the task"] += 1
-    scores = Scores(float(sum(known)) if known else None, rewards)
-    return _build_episode(messages, prompt[:200] or f"row {number + 1}", scores, info=info)
 
 
 def _build_sample(sample: Any, number: int, file: Path, report: Report) -> Episode:
@@ -303,8 +279,7 @@ def _drop_missing(data: Any, shown: set[str]) -> int:
 Build = Callable[[Any, int, Path, Report], Episode]
 SOURCES: dict[str, tuple[Callable[[Path], Iterator[Row]], Build]] = {
     "verifiers": (_list_traces, _build_trace),
-    "trl": (partial(list_table, ("prompt", "completion"), "TRL's log_completions"), _build_completion),
     "openai": (list_lines, _build_openai),
     "inspect": (lambda file: starmap(Row, list_samples(file)), _build_sample),
-    "parquet": (partial(list_table, ("record", "images"), "viewbox export --to parquet"), _build_exported),
+    "parquet": (partial(list_table, needed=("record", "images")), _build_exported),
 }

@@ -27,7 +27,7 @@ RECORD = "viewbox"
 
 def build_sample(episode: Episode, number: int, messages: Sequence[Message], record: dict[str, Any]) -> dict[str, Any]:
     """Return the sample of an episode; every component of its score is a score, and `reward` is the total."""
-    wire = [_from_openai(message) for message in to_openai_messages(messages)]
+    wire = [from_openai(message) for message in to_openai_messages(messages)]
     scores: dict[str, float | None] = {}
     if episode.scores is not None:
         scores = {"reward": episode.scores.total, **episode.scores.components}
@@ -56,7 +56,8 @@ def write_log(samples: Iterable[dict[str, Any]], task: str, model: str, out: Pat
         file.write("]}\n")
 
 
-def _from_openai(message: dict[str, Any]) -> dict[str, Any]:
+def from_openai(message: dict[str, Any]) -> dict[str, Any]:
+    """Return a message of the OpenAI chat interface as inspect-ai has it."""
     made = {"role": message["role"], "content": message["content"] or ""}  # native calls may stand alone
     if isinstance(made["content"], list):
         made["content"] = [

@@ -1,7 +1,6 @@
 """Rows as a Parquet file that `datasets` opens with its own features, images as images."""
 
 import json
-import shutil
 from collections.abc import Collection, Iterable, Iterator
 from itertools import islice
 from pathlib import Path
@@ -34,49 +33,18 @@ FEATURES: dict[str, dict[str, Any]] = {
         **dict.fromkeys(("scores", "end_reason", "verdict", "looks", "record"), _TEXT),
     },
     "sft": {"messages": _MESSAGES, "images": _IMAGES},
-    "tokens": {
-        "input_ids": {"_type": "List", "feature": {"dtype": "int32", "_type": "Value"}},
-        "assistant_masks": {"_type": "List", "feature": {"dtype": "int8", "_type": "Value"}},
-        "images": _IMAGES,
-    },
-    "dpo": {
-        "images": _IMAGES,
-        **dict.fromkeys(("prompt", "chosen", "rejected"), _MESSAGES),
-        **dict.fromkeys(("reward_chosen", "reward_rejected"), _NUMBER),
-    },
 }
 
 
-def write_parquet(rows: Iterable[dict[str, Any]], kind: str, out: Path) -> int:
-    """Write rows of a kind (`FEATURES`) into one file; returns how many. Raise `ConfigError` without pyarrow."""
+def write_parquet(rows: Iterable[dict[str, Any]], kind: str, out: Path) -> None:
+    """Write rows of a kind (`FEATURES`) into one file. Raise `ConfigError` without pyarrow."""
     pyarrow, parquet = _import_pyarrow()
     schema = pyarrow.schema([(name, _find_type(feature)) for name, feature in FEATURES[kind].items()])
     schema = schema.with_metadata({"huggingface": json.dumps({"info": {"features": FEATURES[kind]}})})
-    rows, count = iter(rows), 0
+    rows = iter(rows)
     with parquet.ParquetWriter(out, schema, compression="zstd") as writer:
         while batch := list(islice(rows, BATCH)):
             writer.write_table(pyarrow.Table.from_pylist(batch, schema=schema))
-            count += len(batch)
-    return count
-
-
-def write_dataset(rows: Iterable[dict[str, Any]], kind: str, out: Path) -> None:
-    """Write rows of a kind as a folder that `datasets.load_from_disk` opens; raise `ConfigError` without datasets."""
-    try:
-        import datasets
-    except ImportError as error:
-        raise ConfigError("--to hf needs datasets: pip install datasets") from error
-    source, cache = out.with_name(f"{out.name}.parquet.tmp"), out.with_name(f"{out.name}.cache.tmp")
-    is_quiet = datasets.are_progress_bars_disabled()
-    datasets.disable_progress_bars()
-    try:
-        if write_parquet(rows, kind, source):  # without rows, nothing is exported
-            datasets.Dataset.from_parquet(str(source), cache_dir=str(cache)).save_to_disk(out)
-    finally:
-        if not is_quiet:
-            datasets.enable_progress_bars()
-        source.unlink(missing_ok=True)
-        shutil.rmtree(cache, ignore_errors=True)
 
 
 def _import_pyarrow() -> tuple[Any, Any]:
@@ -101,15 +69,15 @@ def _find_type(feature: dict[str, Any]) -> Any:
     return pyarrow.struct([(name, _find_type(inner)) for name, inner in feature.items()])
 
 
-def list_rows(path: Path, needed: Collection[str], writer: str) -> Iterator[dict[str, object]]:
-    """Yield the rows of a Parquet file; raise `ConfigError` if it is none, or lacks a column that `writer` writes."""
+def list_rows(path: Path, needed: Collection[str] = ()) -> Iterator[dict[str, object]]:
+    """Yield the rows of a Parquet file; raise `ConfigError` if it is none, or lacks a column that is needed."""
     pyarrow, parquet = _import_pyarrow()
     try:
         with open_regular(path, limit=MAX_FILE) as opened, parquet.ParquetFile(opened) as file:
             missing = set(needed) - set(file.schema_arrow.names)
             if missing:
                 names = ", ".join(sorted(missing))
-                raise ConfigError(f"{path}: has no column {names}; allowed: what {writer} writes")
+                raise ConfigError(f"{path}: has no column {names}; allowed: what viewbox export --to parquet writes")
             groups = [file.metadata.row_group(n) for n in range(file.num_row_groups)]
             largest = max((group.total_byte_size for group in groups), default=0)
             if largest > MAX_GROUP:

@@ -83,6 +83,9 @@ class Choice:
             raise ConfigError(f"--reward-between {band[0]} {band[1]}; allowed: the lower number first")
 
 
+EVERY = Choice()
+
+
 def select_episodes(reader: EpisodeReader, choice: Choice, report: Report) -> Iterator[Episode]:
     """Yield the chosen episodes in their order; the run is read twice if they are compared with each other.
 

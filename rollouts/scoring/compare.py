@@ -338,6 +338,7 @@ class ToolUse:
     per_episode: float
     episodes: float  # the share of episodes that called it
     success: float | None  # the share of calls that succeeded; None without calls
+    faults: int  # calls in which the tool failed
 
 
 @dataclass(frozen=True)
@@ -406,7 +407,7 @@ def compare_tools(
     >>> str(gain.gains["reward"].difference), gain.tools["zoom"].calls
     ('0.500 [0.448, 0.552]', 0)
     """
-    calls, successes, users = Counter[str](), Counter[str](), Counter[str]()
+    calls, successes, faulty, users = (Counter[str]() for _ in range(4))
     aided, bare = Table(), Table()
     faults = bare_faults = unanswered = 0
     for episode in with_tools:
@@ -416,6 +417,7 @@ def compare_tools(
         results = [result for turn in episode.turns for result in turn.tool_results]
         calls.update(result.tool_name for result in results)
         successes.update(result.tool_name for result in results if result.success)
+        faulty.update(result.tool_name for result in results if result.is_fault)
         users.update({result.tool_name for result in results})
         aided.add(episode.task.id, list_scores(episode.scores or Scores(None)))
     for episode in without_tools:
@@ -432,6 +434,7 @@ def compare_tools(
             calls[name] / max(1, aided.rows),
             users[name] / max(1, aided.rows),
             successes[name] / calls[name] if calls[name] else None,
+            faulty[name],
         )
         for name in used
     }

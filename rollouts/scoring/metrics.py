@@ -46,15 +46,18 @@ def compute_episode_metrics(
     table = Table()
     for episode in episodes:
         faults = episode.scores.faults if episode.scores else {}
-        ran = Counter(result.tool_name for turn in episode.turns for result in turn.tool_results if result.was_run)
-        row = get_episode_values(episode) | {f"tools/{name}/calls": float(ran[name]) for name in tools}
+        results = [result for turn in episode.turns for result in turn.tool_results]
+        row = get_episode_values(episode)
+        for what, holds in _COUNTED.items():
+            found = Counter(result.tool_name for result in results if getattr(result, holds))
+            row |= {f"tools/{name}/{what}": float(found[name]) for name in tools}
         table.add(episode.task.id, row | {f"reward/faults/{name}": float(name in faults) for name in names})
     means = {name: one.mean for name, one in table.compute_intervals(intervals=False).items()}
     replies = max(1, sum(e.num_turns for e in episodes))
     metrics = {
         **{name: means.get(name, math.nan if name in _UNDEFINED else 0.0) for name in _NAMES},
         "replies/well_formed": 1 - sum(count_malformed(e) for e in episodes) / replies,
-        **{f"tools/{name}/calls": means.get(f"tools/{name}/calls", 0.0) for name in tools},
+        **{key: means.get(key, 0.0) for name in tools for what in _COUNTED if (key := f"tools/{name}/{what}")},
         **_count_tool_calls(episodes, tools),
         **take_counts(reward),  # an LLM judge: judge/calls, judge/cached, judge/unreachable, judge/unreadable
     }
@@ -96,14 +99,12 @@ def measure_sameness(episodes: Sequence[Episode]) -> dict[str, float]:
 def _count_tool_calls(episodes: Sequence[Episode], tools: Iterable[str]) -> dict[str, float]:
     results = [result for e in episodes for turn in e.turns for result in turn.tool_results]
     made = Counter(r.tool_name for r in results)
-    ran, raised, faults, succeeded = (
-        Counter(r.tool_name for r in results if getattr(r, what))
-        for what in ("was_run", "raised", "is_fault", "success")
+    ran, raised, succeeded = (
+        Counter(r.tool_name for r in results if getattr(r, what)) for what in ("was_run", "raised", "success")
     )
     metrics = {}
     for name in tools:
         metrics[f"tools/{name}/raised"] = raised[name] / ran[name] if ran[name] else math.nan
-        metrics[f"tools/{name}/faults"] = faults[name] / max(1, len(episodes))
         metrics[f"tools/{name}/success"] = succeeded[name] / made[name] if made[name] else math.nan
     return metrics
 
@@ -167,5 +168,6 @@ def get_play_values(episode: Episode) -> dict[str, float | None]:
     }
 
 
+_COUNTED = {"calls": "was_run", "faults": "is_fault"}  # of each tool
 _NAMES = tuple(get_episode_values(Episode(Task(""))))
 _UNDEFINED = ("reward", "tokens/sampled", *FIGURES)  # without an episode that has it

@@ -12,7 +12,7 @@ from ...envs import load_class
 from ...envs.data.env import DataEnv
 from ...errors import StoreError
 from ...network.data_policy import RESTRICTED
-from ...plugins import ENVIRONMENTS
+from ...plugins import ENVIRONMENTS, find_plugin
 from ...records import Episode
 from ..store.layout import find_episodes_folder
 from ..store.reader import load
@@ -67,8 +67,8 @@ def find_in_episode(episode: Episode, own: str | None) -> str | None:
         return f"{IS} (info.{RESTRICTED} of the episode of task {episode.task.id!r:.80})"
     if said is False:  # as its class was then
         return _find_in_class(name, settled=True)
-    if own is not None and (own in (MIXTURE, name) or name not in ENVIRONMENTS):
-        return None
+    if own is not None and (own in (MIXTURE, name) or not find_plugin("environments", name)):
+        return None  # the config said it
     if name:
         return _find_in_class(name, may_differ=True)
     return f"the episode of task {episode.task.id!r:.80} names no environment, {UNKNOWN}"
@@ -110,7 +110,7 @@ def _find_in_class(name: str, *, may_differ: bool = False, settled: bool = False
     `may_differ` if its settings are not known; `settled` if only what the class itself declares counts.
     """
     if name not in ENVIRONMENTS:
-        return None if settled else f"its environment {name:.100} is not registered here, {UNKNOWN}"
+        return None if settled else f"its environment {name:.100} is none of viewbox, {UNKNOWN}"
     declared = getattr(load_class(name), RESTRICTED, None)
     if declared is True:
         return f"the data of its environment {name} is restricted to this machine"

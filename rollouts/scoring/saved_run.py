@@ -27,8 +27,8 @@ from ...core.settings import ToolName, model_of
 from ...envs import load_class, make
 from ...envs.from_config import build_envs
 from ...errors import ConfigError
-from ...network.data_policy import RESTRICTED, check_may_leave, guard_sending, is_this_machine
-from ...plugins import ENVIRONMENTS, find_plugin
+from ...network.data_policy import RESTRICTED, guard_sending, is_this_machine
+from ...plugins import ENVIRONMENTS
 from ...records import Episode, Scores
 from ...rewards import AnyReward, CombinedReward, ExactMatchReward, build, to_combined
 from ...rewards.declare import REWARD_TYPES, list_reward_types, load_reward
@@ -38,7 +38,7 @@ from ...utils.secrets import mask_assignments
 from ..store.layout import IMPORTED
 from ..store.reader import EpisodeReader
 from ..store.run_folder import read_config
-from .restriction import MIXTURE, find_in_episode, find_in_section, get_name
+from .restriction import IS, MIXTURE, find_in_episode, find_in_section, get_name
 
 OWN = "own"
 USE_YOURS = "or give your own: an environment with --env, a reward with --reward"
@@ -305,7 +305,7 @@ class SavedRun:
     ) -> None:
         self.run, self.folder, self.reward, self.ask_judge = Path(run), folder, reward, ask_judge
         self._env_name = None if env is None else str(env)
-        self._check_once = cache(self._check_class)
+        self._find_own = cache(self._find_own_reason)
 
     @cached_property
     def _config(self) -> tuple[Path | None, Mapping[str, Any]]:
@@ -374,47 +374,28 @@ class SavedRun:
     def check_sending(self, episode: Episode, to: str | None) -> None:
         """Raise `ConfigError` if an episode must not be sent to an address.
 
-        What the episode says of its data counts, what the config does, in `eval` and parts of a mixture, too, and the
-        environment: that of the config, else the one that the episode names; if the episode names another registered
-        one, both must allow it. An environment that cannot be made, or whose settings nothing says, may be restricted,
-        so its episodes are refused too.
+        What the episode says of its data counts, and what the config does, in `eval` and parts of a mixture, too. Where
+        the episode says nothing, the user's own environment says it, else the classes that config and episode name.
         """
         if to is None or is_this_machine(to):
             return
-        own, reason = self._own_restriction
-        name = episode.environment
-        is_unknown, says = bool(name) and name not in ENVIRONMENTS, RESTRICTED in episode.info
-        if reason := reason or (None if is_unknown and not says else find_in_episode(episode, own)):
+        own, says, name = get_name(self._config[1]), RESTRICTED in episode.info, episode.environment
+        is_yours = self.env is not None and not says and self._env_name in (own, name)
+        reason = self._find_own(classes=not says and self._env_name != own)
+        if is_yours and self.env is not None and self.env.restricted:
+            reason = IS
+        elif not (is_yours and name == self._env_name):
+            reason = reason or find_in_episode(episode, own)
+        if reason is not None:
             problem = f"{name}: {reason}, but its reward sends answers to {to}; allowed: a judge on localhost"
             raise ConfigError(problem, key="reward")
-        if own == MIXTURE:  # its parts were checked with it
-            return self._check_once(MIXTURE, to)
-        names = {own or name, name}
-        for asked in names - ({name} if is_unknown and says else set()):  # the others are made, and asked
-            if asked and (len(names) == 1 or asked == own or find_plugin("environments", asked)):
-                self._check_once(asked, to)
 
-    @cached_property
-    def _own_restriction(self) -> tuple[str | None, str | None]:
-        """The name of the config's environment, and why its data may not leave."""
+    def _find_own_reason(self, *, classes: bool) -> str | None:
+        """Return why the data of the config's environment may not leave; what its classes say counts if `classes`."""
         path, config = self._config
-        section, own = config.get("env"), get_name(config)
-        return own, None if section is None else find_in_section(section, f"{path}: env", own)
-
-    def _check_class(self, name: str, to: str) -> None:
-        own, settings = self._section
-        settings = settings if own == name == MIXTURE else {}
-        try:  # with a reward: it may have none by default
-            env = self.env if name == self._env_name else None
-            env = env or make_environment(
-                name, settings, "the run's own files", ask_judge=self.ask_judge, reward=ExactMatchReward()
-            )
-        except ConfigError as error:
-            raise ConfigError(
-                f"{name}: this environment cannot be created, so it is unknown whether its data may go to {to} "
-                f"({error}); allowed: a judge on localhost"
-            ) from error
-        check_may_leave(env, to, action="its reward sends answers to", allowed="a judge on localhost", key="reward")
+        section = config.get("env")
+        place = f"{path}: env"
+        return None if section is None else find_in_section(section, place, get_name(config), classes=classes)
 
     # ------------------------------------------------------------------ scoring
     def score(

@@ -6,14 +6,14 @@ import string
 from codecs import BOM_UTF8
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, BinaryIO, NamedTuple, NoReturn, cast
+from typing import Any, BinaryIO, NamedTuple, NoReturn
 
 import msgspec
 
 from ...errors import StoreError
-from ...records import Episode, Later, Scores, Turn, postpone
+from ...records import Episode, Scores
 from ...utils.files import open_regular
-from ...utils.frozen import decode_unfrozen
+from ...utils.frozen import FrozenDict
 from .layout import LINES, MAX_FILE
 
 MAX_LINE = 2**25  # bytes of a line: an episode's text; its images and tokens are other files
@@ -26,7 +26,7 @@ MAX_SCORE = 1e9
 MAX_COUNT = 2**53  # of replies, samples and tasks
 COUNTS = ("index", "sample", "malformed")  # what viewbox itself writes into `info`
 _INVISIBLE = re.compile("[\x7f-\x9f\xad\u061c\u200b-\u200f\u2028-\u202f\u2060-\u206f\ud800-\udfff\ufeff\ufff9-\uffff]")
-_CONTAINERS = frozenset({dict, list})
+_CONTAINERS = frozenset({FrozenDict, tuple})
 _HASH_BYTES = (string.ascii_letters + string.digits).encode()
 _EPISODE = msgspec.json.Decoder(Episode)
 
@@ -130,56 +130,32 @@ _DECODER = json.JSONDecoder(parse_constant=_refuse_constant)
 
 
 def decode_episode(line: bytes) -> Episode:
-    """Return the episode in a line, as the line says; raise `ValueError` that says what is wrong with it.
+    """Return the episode in a line, as the line says, without tokens; raise `ValueError` that says what is wrong.
 
     >>> decode_episode(b'{"task": {"id": "a"}, "end_reason": "won"}')
     Traceback (most recent call last):
     msgspec.ValidationError: Invalid enum value 'won' - at `$.end_reason`
     """
-    episode, turns, _ = decode_line(line)
-    postpone(episode, Later(freeze_turns, turns), None)
-    return episode
-
-
-def decode_line(line: bytes) -> tuple[Episode, tuple[Turn, ...], msgspec.Raw | None]:
-    """Return the episode in a line, its turns, which are not frozen, and what the line says of its tokens: see
-    `postpone`."""
     check_values(line)
     try:
         try:
-            episode = decode_unfrozen(_EPISODE.decode, line)
+            episode = _EPISODE.decode(line)
         except msgspec.ValidationError:
             raise
         except msgspec.DecodeError:  # no JSON, or half a surrogate pair, which only Python reads
             data = parse_line(line)
-            data["stored_tokens"] = msgspec.Raw(msgspec.json.encode(data.get("stored_tokens")))
-            episode = decode_unfrozen(_convert, data)
-        turns, stored = episode.turns, cast(msgspec.Raw | None, episode.tokens)
-        _check_values(episode, turns)
+            data.pop("stored_tokens", None)
+            episode = msgspec.convert(data, Episode)
+        _check_values(episode)
     except RecursionError:
         raise ValueError(f"nested more than {MAX_DEPTH} deep") from None
-    for record in (episode, episode.task, episode.run_config):
-        record.freeze_dicts()
     for name in COUNTS:
         value = episode.info.get(name, 0)
         if not isinstance(value, int) or not 0 <= value <= MAX_COUNT:
             raise ValueError(f"info.{name} = {value!r:.80}; allowed: a whole number from 0 to {MAX_COUNT}")
     if episode.scores is not None:
-        episode.scores.freeze_dicts()
         check_scores(episode.scores)
-    return episode, turns, stored
-
-
-def freeze_turns(turns: tuple[Turn, ...]) -> tuple[Turn, ...]:
-    """Freeze what `decode_unfrozen` left in turns."""
-    for turn in turns:
-        for record in (*turn.tool_calls, *turn.tool_results):
-            record.freeze_dicts()
-    return turns
-
-
-def _convert(data: dict[str, Any]) -> Episode:
-    return msgspec.convert(data, Episode)
+    return episode
 
 
 def check_scores(scores: Scores) -> None:
@@ -201,12 +177,12 @@ def check_values(line: bytes) -> None:
             raise ValueError(f"{brackets:,} lists and objects, {commas:,} commas; allowed: {allowed}")
 
 
-def _check_values(episode: Episode, turns: tuple[Turn, ...]) -> None:
+def _check_values(episode: Episode) -> None:
     """Raise `ValueError` for a value nested more than `MAX_DEPTH` deep, or a hash that is not of letters and digits."""
     task = episode.task
     hashes = [ref.hash for ref in task.images]
     values: list[Any] = [task.prompt, task.reference, task.metadata, episode.answer, episode.info]
-    for turn in turns:
+    for turn in episode.turns:
         if turn.images:
             hashes += [ref.hash for ref in turn.images]
         for call in turn.tool_calls:
@@ -240,5 +216,5 @@ def _check_depth(layer: list[Any]) -> None:
         layer = [value for value in layer if type(value) in _CONTAINERS]
         if not layer:
             return
-        layer = [item for value in layer for item in (value.values() if type(value) is dict else value)]
+        layer = [item for value in layer for item in (value.values() if type(value) is FrozenDict else value)]
     raise ValueError(f"nested more than {MAX_DEPTH} deep")

@@ -9,21 +9,19 @@ import zlib
 from array import array
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, overload
 
-import msgspec
 from msgspec.structs import force_setattr
 
 from ...errors import ConfigError, StoreError
-from ...records import Episode, Later, Scores, Turn, postpone
+from ...records import Episode, EpisodeTokens, Scores
 from ...rewards.looks import read_looks
 from ...utils.frozen import thaw
 from . import columns
-from .layout import LINES, check_format, count_finished, find_episodes_folder, locate_images
-from .lines import MAX_LINE, LinePart, decode_line, freeze_turns, is_passed_over, open_lines, read_lines
+from .layout import LINES, check_format, count_finished, find_episodes_folder, iter_images, locate_images
+from .lines import MAX_LINE, LinePart, decode_episode, is_passed_over, open_lines, read_lines
 from .tokens import decode_place, decode_rows, read_rows
 
 if TYPE_CHECKING:
@@ -56,7 +54,6 @@ class EpisodeReader(Sequence[Episode]):
         check_format(self.folder)
         self._with_tokens, self._skip, self._scores = tokens, errors == "skip", scores
         self._folder = str(self.folder)
-        self._complete_turns = partial(_complete_turns, self._folder)
         if scores is not None:
             columns.open_column(self.folder, scores).close()  # raises if there is none
         self._walk: Iterator[Episode] | None = None
@@ -186,33 +183,26 @@ class EpisodeReader(Sequence[Episode]):
         if line is None:
             raise StoreError(f"longer than {MAX_LINE:,} bytes")
         try:
-            episode, turns, stored = decode_line(line)
+            episode = decode_episode(line)
         except ValueError as error:
             raise StoreError(f"not an episode: {error}") from error
-        locate_images(self._folder, episode.task.images)
-        tokens = self._read_tokens(stored) if self._with_tokens and stored is not None else None
-        postpone(episode, Later(self._complete_turns, turns), tokens)
+        locate_images(self._folder, iter_images(episode))
+        if self._with_tokens:
+            force_setattr(episode, "tokens", self._read_tokens(line))
         force_setattr(episode, "system_prompt", sys.intern(episode.system_prompt))  # most lines hold the same
         if self._scores is not None:
             force_setattr(episode, "scores", scores)
         return episode
 
-    def _read_tokens(self, stored: msgspec.Raw) -> Later | None:
+    def _read_tokens(self, line: bytes) -> EpisodeTokens | None:
         try:
-            place = decode_place(stored)
+            place = decode_place(line)
             if place is None:
                 return None
             locate_images(self._folder, place.images)
-            return Later(decode_rows, (read_rows(self.folder, place), place))
+            return decode_rows(read_rows(self.folder, place), place)
         except (OSError, ValueError, EOFError, MemoryError) as error:
             raise StoreError(f"its tokens cannot be read: {error}") from error
-
-
-def _complete_turns(folder: str, turns: tuple[Turn, ...]) -> tuple[Turn, ...]:
-    for turn in turns:
-        locate_images(folder, turn.images)
-        locate_images(folder, [result.image for result in turn.tool_results if result.image is not None])
-    return freeze_turns(turns)
 
 
 def load(

@@ -54,10 +54,10 @@ def create_folder(parent: Path, name: str) -> Path:
 
 
 @contextmanager
-def remove_unused(folder: Path, *, new: bool = True) -> Iterator[None]:
+def remove_unused(folder: Path, *, new: bool = True) -> Iterator[Path]:
     """Remove a new folder if the block fails before anything was kept in it but settings."""
     try:
-        yield
+        yield folder
     except BaseException:
         files = (path for path in folder.rglob("*") if path.is_file() and path.name not in _SETTINGS)
         if new and not any(path.stat().st_size for path in files):

@@ -15,6 +15,7 @@ from ...records import EpisodeTokens
 from ...utils.files import check_writable, open_regular
 from ...utils.frozen import Record
 from .layout import MAX_FILE, TOKENS
+from .lines import parse_line
 
 TOKEN = np.dtype([("id", "<i4"), ("mask", "i1"), ("logprob", "<f8")])  # a row
 MAX_TOKENS = 2**28  # bytes of the rows of an episode: 20 million tokens
@@ -39,7 +40,21 @@ class TokenPlace(Record, frozen=True):
                 raise ValueError(f"{name} = {getattr(self, name)}; allowed: at most {most}")
 
 
-decode_place = msgspec.json.Decoder(TokenPlace | None).decode
+class _Line(msgspec.Struct):
+    stored_tokens: TokenPlace | None = None
+
+
+_LINE = msgspec.json.Decoder(_Line)
+
+
+def decode_place(line: bytes) -> TokenPlace | None:
+    """Return where the tokens of the episode in a line are; None if it has none. Raise `ValueError`."""
+    try:
+        return _LINE.decode(line).stored_tokens
+    except msgspec.ValidationError:
+        raise
+    except msgspec.DecodeError:  # half a surrogate pair, which only Python reads
+        return msgspec.convert(parse_line(line), _Line).stored_tokens
 
 
 def encode_rows(tokens: EpisodeTokens) -> np.ndarray:
@@ -52,9 +67,8 @@ def encode_rows(tokens: EpisodeTokens) -> np.ndarray:
     return rows
 
 
-def decode_rows(stored: tuple[np.ndarray, TokenPlace]) -> EpisodeTokens:
+def decode_rows(rows: np.ndarray, place: TokenPlace) -> EpisodeTokens:
     """Return the tokens of rows, (P + C,), and what the line says about them."""
-    rows, place = stored
     prompt, completion = rows[: place.prompt_length], rows[place.prompt_length :]
     ids, mask, logprobs = (tuple(completion[name].tolist()) for name in ("id", "mask", "logprob"))
     return EpisodeTokens(tuple(prompt["id"].tolist()), ids, mask, logprobs, place.images, place.prompt_images)

@@ -70,7 +70,6 @@ class EpisodeWriter:
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
         self.count = 0
-        self._replaces = False
         self._lock = threading.Lock()
         self._stored: set[str] = set()  # images that are in the folder, and the folders that they are in
         self._shard = TokenShard(self.path)
@@ -88,8 +87,10 @@ class EpisodeWriter:
             self.close()
             raise StoreError(f"{self.path}: cannot write episodes to this folder ({error})") from error
 
-    def append(self, episode: Episode) -> None:
+    def append(self, episode: Episode, *, replaces: bool = False) -> None:
         """Store one episode; once this returns, it can be loaded. If it raises `StoreError`, no line was added.
+
+        With `replaces` it is a later state of the episode that was stored so before, whose line one write puts it over.
 
         Raises:
             UnstorableError: this episode holds what no line can, or what could not be read again; others can be stored.
@@ -108,21 +109,10 @@ class EpisodeWriter:
                 write_atomically(path, content)
             if rows and place is not None:
                 self._shard.write(rows, place.offset)
-            self._append_line(line)
+            self._append_line(line, replaces)
         except (OSError, ValueError) as error:
             raise StoreError(f"{failure}: {error}") from error
         self._stored.update(map(str, images))
-
-    def replace_last(self, episode: Episode) -> None:
-        """Store a later state of the episode that this writer stored last; the first call appends it.
-
-        One write puts the line over the former one: at any moment the file holds one or the other. Raise as `append`.
-        """
-        self._replaces = True
-        try:
-            self.append(episode)
-        finally:
-            self._replaces = False
 
     def append_or_error(self, episode: Episode) -> Episode:
         """Store one episode, or in its place that it cannot be stored; returns what was stored.
@@ -212,32 +202,29 @@ class EpisodeWriter:
         images = tuple(replace(ref, uri=None) for ref in tokens.images)
         return rows, TokenPlace(name, offset, size, crc, prompt, tokens.prompt_images, images)
 
-    def _append_line(self, line: bytes) -> None:
+    def _append_line(self, line: bytes, replaces: bool) -> None:
         with self._lock:
             if self._fd < 0:
                 raise ValueError("the writer is closed")
-            if self._replaces and self._last is not None:
-                self._write_over(line)
+            if replaces and self._last is not None:
+                self._write_over(line, *self._last)
                 return
             size, line = len(line), begin_line(self._fd) + line
             written, end = os.write(self._fd, line), os.lseek(self._fd, 0, os.SEEK_CUR)
-            self._last = (end - size, end) if self._replaces else None
+            self._last = (end - size, end) if replaces else None
             if written != len(line):  # the disk is full: remove the partial line, unless another stands behind it
                 if os.fstat(self._fd).st_size == end:
                     os.ftruncate(self._fd, end - written)
                 raise OSError(f"only {written} of {len(line)} bytes could be written")
             self.count += 1
 
-    def _write_over(self, line: bytes) -> None:
-        assert self._last is not None
-        start, end = self._last
+    def _write_over(self, line: bytes, start: int, end: int) -> None:
         if os.lseek(self._fd, 0, os.SEEK_END) != end:
             raise OSError("another process has appended to the folder")
         line = line[:-1].ljust(end - start - 1) + b"\n"
         with open(self.path / LINES, "rb+", buffering=0) as file:  # the other descriptor only appends
-            written = os.pwrite(file.fileno(), line, start)
-        if written != len(line):
-            raise OSError(f"only {written} of {len(line)} bytes could be written")
+            if (written := os.pwrite(file.fileno(), line, start)) != len(line):
+                raise OSError(f"only {written} of {len(line)} bytes could be written")
         self._last = start, start + len(line)
 
 

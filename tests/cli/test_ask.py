@@ -101,7 +101,7 @@ def test_one_question_is_answered_as_text_or_as_json(folder):
 
 def test_a_text_and_specialists_are_given_by_file(folder):
     Path("context.csv").write_text("finding,mm\nnodule,7\n")
-    Path("more.yaml").write_text("specialists:\n  search: {kind: literature, snapshot: 'package:literature'}\n")
+    Path("more.yaml").write_text("specialists:\n  search: {kind: literature}\n")
     with serve(answer_in_turn(['{"answer": "7"}'])) as server:
         given = ("vqa", "film.png", "How large?", "--file", "context.csv", "--specialists", "more.yaml")
         done = run(*given, "--endpoint", server.url, "--model", "m")
@@ -118,13 +118,36 @@ def test_a_text_and_specialists_are_given_by_file(folder):
         (["vqa", "film.png"], "'film.png': is a file; the last word is the question"),
         (["vqb", "film.png", "?"], "did you mean 'vqa'"),
         (["vqa", "none.png", "?"], "image 'none.png': there is no such file"),
+        (["literature_vqa", "film.png", "?"], "its articles are invented"),
     ],
 )
 def test_what_cannot_be_asked_is_said_in_a_line(folder, words, complaint):
     done = run(*words, "--endpoint", "http://127.0.0.1:9/v1", "--model", "m")
     assert done.returncode == 2
     assert complaint in done.stderr
+    assert not list(folder.glob("runs/*"))
     assert "Traceback" not in done.stderr
+
+
+def test_a_config_names_the_server_and_live_search_is_offered_in_any_environment(folder):
+    with serve(answer_in_turn(['{"answer": "yes", "evidence": []}'])) as server:
+        Path("mine.yaml").write_text(
+            f"model: {{name: m}}\nenv: {{name: literature_vqa}}\nendpoint: {{url: '{server.url}', retries: 1}}\n"
+        )
+        done = run("mine.yaml", "film.png", "An effusion?", "--live", "--view", "--out", "run")
+    assert done.returncode == 0, done.stderr
+    assert "temperature" not in server.bodies[0]  # the server's
+    assert {"search_web", "search_images"} <= {tool["function"]["name"] for tool in server.bodies[0]["tools"]}
+    assert Path("run/report.html").stat().st_size > 1000
+
+
+def test_an_image_that_is_missing_in_a_conversation_costs_a_line(folder):
+    with serve(answer_in_turn(['{"answer": "a"}', '{"answer": "b"}'])) as server:
+        given = ("vqa", "film.png", "?", "--endpoint", server.url, "--model", "m", "--out", "run")
+        status, screen = talk(given, ["@none.png here?", "again?", ""])
+    assert status == 0, screen
+    assert "error: image 'none.png': there is no such file" in screen
+    assert "answer: b" in screen
 
 
 def test_a_server_that_refuses_the_schema_is_asked_without_it_from_then_on(folder):

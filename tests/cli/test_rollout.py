@@ -13,6 +13,7 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
+from PIL import Image
 
 from tests.support import forks, servers
 from tests.support.servers import make_completion, make_response, make_script, serve
@@ -102,7 +103,7 @@ def test_the_folder_is_enough_to_score_its_episodes_again(viewbox, tmp_path):
     assert code == 0
     saved = schema.load("here/config.yaml")
     expected = {"noise": 3, "split": "test", "max_pixels": 4096, "coordinates": "pixel", "pixel_multiple": 28}
-    expected |= {"reply_format": "native", "on_tool_fault": "tell"}
+    expected["reply_format"] = "native"
     assert saved.env.settings == expected
     env = make(saved.env.name, reward=build(saved.reward), **saved.env.settings)
     episodes = list(load("here/episodes"))
@@ -353,7 +354,7 @@ WRONG = [
     (("--env", "digits", "--model", "m", "rollout.top_p=1.5"),
         "override 'rollout.top_p=1.5': rollout.top_p = 1.5; "),
     (("--env", "digits", "--model", "m", "noise=1"), "unknown section 'noise'"),
-    (("--config", "served.yaml", "--endpoint", "http://[::1]"), "give --endpoint URL, and its other settings on"),
+    (("--config", "served.yaml"), "served.yaml, line 3: endpoint.tool_images = 'tols'; allowed: 'tool' or 'user'"),
     (("--env", "digits", "--model", "m", "--endpoint", "http://127.0.0.1:9/v1"), "cannot be reached"),
     (("--env", "digits", "--model", "m", "train.seed=1"), "allowed: endpoint, env, model, reward, rollout"),
     (("--env", "digits", "--model", "m", "endpoint.tool_image=tool"), "did you mean 'tool_images'?"),
@@ -363,13 +364,34 @@ WRONG = [
 
 
 def test_what_is_given_wrong_is_said_in_one_message(viewbox, tmp_path):
-    Path("served.yaml").write_text("model: {name: m}\nenv: {name: digits}\nendpoint: {tool_images: tool}\n")
+    served = "endpoint: {url: 'http://[::1]', tool_images: tols}"
+    Path("served.yaml").write_text(f"model: {{name: m}}\nenv: {{name: digits}}\n{served}\n")
     for given, words in WRONG:
         code, _, err = viewbox(*given)
         assert code == 2
         assert err.startswith("error: ")
         assert words in err
         assert not [*tmp_path.glob("runs/*")]
+
+
+def test_rows_without_an_answer_are_played_and_not_scored_and_the_run_is_resumed_with_the_defaults(viewbox, tmp_path):
+    Image.new("L", (40, 40)).save("a.png")
+    Path("d.csv").write_text("id,image,question,answer\n1,a.png,Dark?,yes\n2,a.png,Why?,\n3,a.png,Where?,\n")
+    columns = {name: name for name in ("id", "image", "question", "answer")}
+    with serve(make_script(make_completion('{"answer": "yes"}'))) as server:
+        endpoint = {"url": server.url, "retries": 0}
+        env = {"name": "vqa", "data": {"source": "d.csv", "columns": columns}}
+        Path("c.yaml").write_text(json.dumps({"model": {"name": "m"}, "endpoint": endpoint, "env": env}))
+        code, out, _ = viewbox("--config", "c.yaml", "--out", "o")
+        again = viewbox("--config", "c.yaml", "--out", "o")
+        other = viewbox("--config", "c.yaml", "--out", "o", "env.on_tool_fault=end")
+    assert (code, again[0]) == (0, 0)
+    assert "2 rows without an answer are played, not scored" in out
+    assert "answer to 2: yes" in out
+    assert {episode.task.id: episode.scores.total for episode in load("o/episodes")} == {"1": 1.0, "2": None, "3": None}
+    assert "on_tool_fault" not in Path("o/config.yaml").read_text()  # as in runs begun before it was a setting
+    assert "was started with env.on_tool_fault = None, given is 'end'" in other[2]
+    assert other[0] == 2
 
 
 def test_a_job_is_played_from_python_and_goes_on_where_it_stopped(tmp_path):

@@ -1,5 +1,7 @@
 """`on_tool_fault: tell`: the model reads that a tool failed, goes on, and loses the tool after three faults."""
 
+import time
+
 import pytest
 
 from tests.support.loop_kit import TASK, make_env_with_tools, write_answer, write_call
@@ -17,8 +19,13 @@ def is_down(image: Picture) -> str:
     raise ToolFault("cannot read /data/models/x.bin: no such file")
 
 
+def hangs(image: Picture) -> str:
+    """Hang."""
+    time.sleep(60)
+
+
 def play(*replies, **settings):
-    env = make_env_with_tools(raises, is_down, **settings)
+    env = make_env_with_tools(raises, is_down, hangs, **settings)
     return env.play(TASK, ScriptedPolicy(replies))
 
 
@@ -46,6 +53,24 @@ def test_a_fault_costs_no_quota_and_the_third_withdraws_the_tool():
     assert [result.is_fault for result in list_results(episode)] == [True, True, True, False]
     assert "You can still call: " in texts[-1]
     assert "raises" in texts[-1]
+
+
+def test_a_hang_ends_by_its_time_limit_and_is_told():
+    episode = play(write_call("hangs", image="image_1"), write_answer(), tool_timeout=0.2)
+    assert episode.end_reason == "answered"
+    assert [result.text for result in list_results(episode)] == [
+        "error: hangs took longer than 0.2 seconds and was stopped"
+    ]
+
+
+def test_a_specialist_whose_server_is_down_is_told():
+    down = {"kind": "http", "url": "http://127.0.0.1:9/look", "description": "Looks.", "attempts": 1}
+    env = make_env_with_tools(raises, specialists={"look": down})
+    replies = [write_call("look"), write_call("raises", image="image_1"), write_answer()]
+    episode = env.play(TASK, ScriptedPolicy(replies))
+    texts = [result.text for result in list_results(episode)]
+    assert "cannot be reached" in texts[0] or "no connection" in texts[0], texts
+    assert (episode.end_reason, [result.is_fault for result in list_results(episode)]) == ("answered", [True, True])
 
 
 def test_faults_are_counted_apart():

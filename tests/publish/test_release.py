@@ -2,7 +2,6 @@
 
 import subprocess
 import sys
-import tomllib
 import zipfile
 import zlib
 from pathlib import Path
@@ -15,9 +14,7 @@ from PIL import Image, PngImagePlugin
 from pydicom.dataset import FileMetaDataset
 from pydicom.uid import CTImageStorage, ExplicitVRLittleEndian, generate_uid
 
-from tests.support.publishing import check_only
 from tests.support.tables import each
-from viewbox import __version__
 from viewbox.core.portable import check_portable, hide_paths, names_local_path
 from viewbox.errors import ConfigError
 from viewbox.publish import contents, publish
@@ -226,16 +223,6 @@ def test_a_package_with_a_path_in_its_settings_is_not_written(tmp_path, name, se
     with pytest.raises(ConfigError, match=words):
         publish(name, tmp_path / "out", settings=settings)
     assert not (tmp_path / "out").exists()
-
-
-def test_a_package_that_depends_on_viewbox_carries_no_copy_and_plays(tmp_path, monkeypatch):
-    check_only(monkeypatch, "verifiers")
-    package = publish("digits", tmp_path / "out", settings={"split": "test", "num_tasks": 3}, viewbox="dependency")
-    assert not list(tmp_path.glob("out/*/_vendor"))
-    needed = tomllib.loads((tmp_path / "out" / "pyproject.toml").read_text())["project"]["dependencies"]
-    assert set(needed) == {contents.VERIFIERS, contents.require_viewbox(__version__)}
-    assert "pip installs with the package" in (tmp_path / "out" / "README.md").read_text()
-    assert any(line.startswith("verifiers: ") for line in package.findings)
 
 
 def test_importing_it_takes_neither_torch_nor_a_client():

@@ -13,6 +13,8 @@ from PIL import Image
 
 import viewbox
 from viewbox import ConfigError, EpisodeWriter, ScriptedPolicy, Task
+from viewbox.viewer.pictures import Pictures
+from viewbox.viewer.sources import find_sets
 
 CHEST = [
     '<tool_call>{"name": "zoom", "arguments": {"factor": 2}}</tool_call>',
@@ -56,6 +58,21 @@ def test_a_conversation_is_one_episode_that_is_read_back_bit_for_bit(film, tmp_p
     assert opened.tool_name == "open_image"
 
 
+def test_an_image_that_is_shown_later_brings_the_tools_for_images(film):
+    seen = []
+
+    def policy(messages):
+        seen.append(len(session.play.conversation.tools))
+        return '{"answer": "yes"}' if len(seen) < 3 else CHEST[0] if len(seen) == 3 else '{"answer": "closer"}'
+
+    with viewbox.open_session("vqa", policy) as session:
+        session.ask("What is an effusion?")
+        session.ask("Here?", film)
+        assert str(session.ask("Closer?")) == "closer"
+        assert seen[0] < seen[1]
+        assert session.episode.tools_used() == {"zoom"}
+
+
 def test_a_question_back_without_a_person_to_answer_is_returned_and_the_next_words_answer_it(film):
     with viewbox.open_session("chest_xray", ScriptedPolicy([CHEST[1], CHEST[2]])) as session:
         asked = session.ask("An effusion?", film)
@@ -77,7 +94,7 @@ def test_turns_are_counted_anew_for_what_a_person_says_next_but_not_for_a_reply(
     ("name", "answer"),
     [
         ("vqa", '{"answer": "yes"}'),
-        ("literature_vqa", '{"answer": "yes", "evidence": []}'),
+        ("literature_vqa", '{"answer": "yes", "evidence": []}'),  # live, and nothing is searched
         ("software_adviser", '{"explanation": "none"}'),
         ("digits", '{"label": "one", "bbox": [0, 0, 500, 500]}'),
         ("phantom", '{"lesion": "no", "bbox": null, "diameter_mm": null}'),
@@ -87,13 +104,18 @@ def test_turns_are_counted_anew_for_what_a_person_says_next_but_not_for_a_reply(
     ],
 )
 def test_every_environment_answers_an_own_question_and_play_gives_it_no_score(name, answer, film):
-    env = viewbox.make(name)
+    env = viewbox.make(name, **({"specialists": {"search": {"kind": "literature"}}} if "literature" in name else {}))
     assert viewbox.ask(env, film, "What is it?", ScriptedPolicy([answer])).value is not None
     episode = env.play(Task(images=film, prompt={"question": "What?"}), ScriptedPolicy([answer]))
     assert episode.end_reason == "answered"
     assert episode.scores.total is None
     shown = [message for message in _watch(env, Task(images=film, prompt={"question": "?"}), answer) if message.images]
     assert len(shown) == 1
+
+
+def test_nobody_asks_an_invented_literature():
+    with pytest.raises(ConfigError, match=r"specialists\.search: its articles are invented; .*`viewbox ask --live`"):
+        viewbox.open_session("literature_vqa", ScriptedPolicy([]))
 
 
 def _watch(env, task, answer):
@@ -185,11 +207,34 @@ def test_a_later_state_takes_the_place_of_the_one_before_and_another_writer_is_n
     with EpisodeWriter(tmp_path) as writer:
         writer.append(viewbox.Episode(Task("first")))
         for text in ("a", "a" * 500, "b"):  # longer, and shorter again
-            writer.replace_last(viewbox.Episode(Task("talk"), answer={"text": text}))
+            writer.append(viewbox.Episode(Task("talk"), answer={"text": text}), replaces=True)
             assert [episode.task.id for episode in viewbox.load(tmp_path)] == ["first", "talk"]
         assert viewbox.load(tmp_path)[1].answer == {"text": "b"}
         assert writer.count == 2
         with EpisodeWriter(tmp_path) as other:
             other.append(viewbox.Episode(Task("theirs")))
         with pytest.raises(viewbox.StoreError, match="another process has appended"):
-            writer.replace_last(viewbox.Episode(Task("talk")))
+            writer.append(viewbox.Episode(Task("talk")), replaces=True)
+
+
+def test_what_ends_a_policys_process_ends_its_call_and_no_later_one(film):
+    def interrupted(messages):
+        raise KeyboardInterrupt
+
+    session = viewbox.open_session("vqa", interrupted)
+    with session, pytest.raises((KeyboardInterrupt, RuntimeError)):
+        session.ask("?", film)
+    assert str(viewbox.ask("vqa", film, "?", ScriptedPolicy(['{"answer": "yes"}']))) == "yes"
+
+
+def test_the_page_has_the_boxes_of_earlier_answers_and_draws_nothing_that_is_empty(film, tmp_path):
+    replies = ['{"boxes": [[0, 0, 0.5, 0.5]]}', '{"boxes": [[0.5, 0.5, 1, 1]]}', '{"boxes": [[0.5, 0.5, 1, 1]]}']
+    with viewbox.open_session("grounding", ScriptedPolicy(replies), out=tmp_path / "run") as session:
+        for said in ("a nodule", "and below?", "sure?"):
+            session.ask(said, film if said == "a nodule" else ())
+    (episode,) = viewbox.load(tmp_path / "run")
+    marks = Pictures.of(episode).marks
+    assert [(mark.kind, mark.corners[0]) for mark in marks] == [("answer", (0.0, 0.0)), ("answer", (0.5, 0.5))]
+    (found,) = find_sets([str(tmp_path / "run")])
+    found.index.refresh()
+    assert "scores.total" not in found.index.columns

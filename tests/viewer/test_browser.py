@@ -220,6 +220,8 @@ def test_a_task_that_nobody_has_played_shows_its_box_and_all_that_the_model_read
     assert page.locator("details.prompt pre").inner_text() == "<|im_start|>"
     open_page(page, f"file://{tmp_path}/report.html")
     assert "reward" not in page.inner_text("main")
+    assert page.inner_text("table.episodes caption") == "Tasks"
+    assert page.inner_text(".pager span >> nth=0") == "1 of 1 tasks"
 
 
 def test_keys_walk_through_the_filtered_episodes(page, tmp_path):

@@ -38,6 +38,7 @@ from .wording import MAX_QUERY, Limits, write_articles, write_images
 
 LIVE = "https://eutils.ncbi.nlm.nih.gov"
 MAX_PIXELS = 2**20  # of a found picture that is kept
+INVENTED = "package:literature"  # the shipped snapshot
 MAX_ARTICLES, MAX_IMAGES = 10, 6  # results of a call
 KEPT = 64  # decoded pictures of this process
 _kept: LRUCache[bytes, Source] = LRUCache(KEPT)
@@ -71,6 +72,15 @@ class LiteratureSpecialist(Specialist):
         return (
             "live search changes from day to day and asks a public service for every episode; allowed in training: "
             "snapshot: FILE (examples/snapshot.py) or package:literature, or live_in_training: true"
+        )
+
+    @property
+    def why_not_for_a_person(self) -> str | None:
+        if self.snapshot != INVENTED:
+            return None
+        return (
+            "its articles are invented; allowed for a question of your own: kind: literature without a snapshot, which "
+            "searches live (`viewbox ask --live`), or the snapshot of your own FILE"
         )
 
     def build_tools(self, name: str) -> Sequence[Tool]:

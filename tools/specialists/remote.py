@@ -30,7 +30,7 @@ from ...images.source import Source
 from ...images.view import View
 from ...utils.field_paths import convert_at
 from ...utils.frozen import thaw
-from ...utils.json_schema import check_schema
+from ...utils.json_schema import check_schema, find_reference
 from ...utils.sanitize import clean, replace_surrogates
 from ...utils.secrets import mask_text, mask_values
 from ...utils.values import to_finite_float
@@ -163,10 +163,7 @@ class _Reader:
         raise self._refuse("its references lead in a circle")
 
     def _look_up(self, reference: Any) -> Mapping[str, Any]:
-        found: Any = self.root if str(reference).startswith("#/") else None
-        for part in str(reference).split("/")[1:]:
-            name = part.replace("~1", "/").replace("~0", "~")
-            found = found.get(name) if isinstance(found, Mapping) else None
+        found = find_reference(self.root, reference) if str(reference).startswith("#/") else None
         if not isinstance(found, Mapping):
             raise self._refuse(f"reference {str(reference)[:80]!r}; allowed: one inside the schema, as '#/$defs/NAME'")
         return found

@@ -51,6 +51,11 @@ class Specialist(Section):
         """Why no policy may be trained with it, and what is allowed instead; None if it may."""
         return None
 
+    @property
+    def why_not_for_a_person(self) -> str | None:
+        """Why nobody may ask something of their own with it, and what is allowed instead; None if they may."""
+        return None
+
     def build_tools(self, name: str) -> Sequence[Tool]:
         """Declare the tools. Nothing is loaded or asked: that is the work of `prepare()` of a tool's function.
 

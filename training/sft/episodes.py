@@ -239,7 +239,7 @@ def read_transcripts(
     firsts: dict[str, str] = {}  # where a reason came first
     is_table = path.suffix.lower() == ".parquet"
     try:
-        for place, given, problem in list_table((), "--to sft", path) if is_table else list_lines(path):
+        for place, given, problem in list_table(path) if is_table else list_lines(path):
             try:
                 if problem:
                     raise StoreError(problem)

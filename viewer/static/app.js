@@ -78,11 +78,14 @@ function describePart(table) {
   return part ? ` (saved: ${part} episodes of each step)` : "";
 }
 
+// What a row is: of a set that nobody has played, a task.
+function nameRows(table) { return table.columns.end_reason || !table.columns.line.length ? "episodes" : "tasks"; }
+
 async function showRun(set) {
   const table = await data.loadTable(set, true), about = data.sets[set];
   const plots = h("div", {class: "plots"}), draw = () => fill(plots,
     listCurves(table, data.sets[set].curves).filter(([, , series]) => Object.keys(series).length).map(([title, x, series]) => drawPlot(title, x, series)),
-    table.columns["scores.total"] ? drawHistogram(`Distribution of the reward${describePart(table)}`, table.columns["scores.total"]) : null);
+    table.columns["scores.total"]?.some((value) => value !== null) ? drawHistogram(`Distribution of the reward${describePart(table)}`, table.columns["scores.total"]) : null);
   const body = h("tbody", {}), head = h("thead", {}), pager = h("div", {class: "pager"}), problem = h("p", {class: "problem", role: "alert"});
   const where = h("input", {type: "search", id: "where", size: 40, placeholder: "reward<0.5 and tool=zoom", "aria-label": "filter, as score --where", value: state.where});
   const search = h("input", {type: "search", id: "search", placeholder: "words", "aria-label": "search in all texts", value: state.search});
@@ -98,7 +101,7 @@ async function showRun(set) {
   fill(main, h("h1", {}, t(about.name)), h("p", {class: "path"}, t(about.path)), lost, plots,
     h("div", {class: "controls", role: "search"}, h("label", {}, "filter ", where), h("label", {}, "search ", search),
       verdicts.length ? h("span", {role: "group", "aria-label": "by verdict"}, verdicts, h("button", {type: "button", on: {click: choose("")}}, "all")) : null), problem, pager,
-    h("div", {class: "scroll"}, h("table", {class: "episodes"}, h("caption", {}, "Episodes"), head, body)));
+    h("div", {class: "scroll"}, h("table", {class: "episodes"}, h("caption", {}, nameRows(table).replace(/^./, (letter) => letter.toUpperCase())), head, body)));
   draw();
   refresh();
   return () => { draw(); refresh(); };
@@ -130,7 +133,7 @@ async function fillTable(set, table, parts, refresh) {
     state.rows = sortRows(searchRows(rows, table.columns, state.search), table.columns[state.sort] ?? table.columns.line, state.down);
     parts.problem.textContent = "";
   } catch (error) {
-    if (turn === state.asked) { parts.problem.textContent = makeVisible(error.message); state.rows = []; clear("no episodes"); }
+    if (turn === state.asked) { parts.problem.textContent = makeVisible(error.message); state.rows = []; clear(`no ${nameRows(table)}`); }
     return;
   } finally { clearTimeout(slow); }
   const said = new URLSearchParams(Object.entries({where: state.where, search: state.search, sort: state.sort === "line" ? "" : state.sort, down: state.down ? "1" : ""}).filter(([, one]) => one));
@@ -151,7 +154,7 @@ async function fillTable(set, table, parts, refresh) {
   const goTo = (to) => () => { state.start = to; refresh(); };
   const last = Math.max(0, Math.floor((state.rows.length - 1) / PAGE) * PAGE);
   parts.pager.replaceChildren(
-    h("span", {}, `${state.rows.length.toLocaleString("en")} of ${table.columns.line.length.toLocaleString("en")} episodes`),
+    h("span", {}, `${state.rows.length.toLocaleString("en")} of ${table.columns.line.length.toLocaleString("en")} ${nameRows(table)}`),
     h("button", {type: "button", disabled: state.start === 0, on: {click: goTo(Math.max(0, state.start - PAGE))}}, "previous"),
     h("span", {}, state.rows.length ? `${state.start + 1} to ${Math.min(state.start + PAGE, state.rows.length)}` : "none"),
     h("button", {type: "button", disabled: state.start >= last, on: {click: goTo(state.start + PAGE)}}, "next"));
@@ -173,7 +176,7 @@ async function showEpisodePage(set, line) {
   const to = (step) => { const row = state.rows[place + step]; return place < 0 || row === undefined ? null : linkTo("run", set, "episode", table.columns.line[row]); };
   const step = (name, where) => (where ? h("a", {href: where, class: "button"}, name) : h("span", {class: "button off"}, name));
   fill(main, h("p", {class: "trail"}, h("a", {href: linkTo("run", set)}, t(data.sets[set].name)), ` #${line} `, step("← previous", to(-1)), " ", step("next →", to(1)), " ", h("a", {href: linkTo("run", set, "group", line), class: "button"}, "group")),
-    h("h1", {}, t(page.task || "(no name)"), page.end_reason === null ? "" : ` reward ${formatNumber(page.scores?.total)}`), showText(page.question, "question"), ...showEpisode(page, set));
+    h("h1", {}, t(page.task || "(no name)"), page.scores ? ` reward ${formatNumber(page.scores.total)}` : ""), showText(page.question, "question"), ...showEpisode(page, set));
   return {previous: to(-1), next: to(1), group: linkTo("run", set, "group", line), table: linkTo("run", set)};
 }
 

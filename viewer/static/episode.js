@@ -110,7 +110,7 @@ function showTurns(page, set, build = (turn, n) => turn.parts.flatMap((part) => 
 
 function showScores(page) {
   const scores = page.scores;
-  if (!scores) return page.end_reason === null ? null : h("p", {}, "This episode has no scores.");
+  if (!scores) return null;
   const names = Object.keys({...scores.components, ...scores.faults});
   const reason = (name) => scores.faults?.[name] ? `failed: ${scores.faults[name]}` : scores.reasons?.[name] ?? "";
   return makeTable("Scores", ["", "score", "why"], [["reward", formatNumber(scores.total), ""],

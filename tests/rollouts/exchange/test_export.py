@@ -20,7 +20,7 @@ from viewbox.errors import ConfigError
 from viewbox.images.ref import ImageRef
 from viewbox.records import Episode, Scores, Task, Turn
 from viewbox.rollouts.exchange.conversation import list_messages
-from viewbox.rollouts.exchange.export import Export, export_run
+from viewbox.rollouts.exchange.export import export_run
 from viewbox.rollouts.exchange.importing import import_file
 from viewbox.rollouts.exchange.selection import Choice, filter_run
 from viewbox.rollouts.store.reader import load
@@ -37,15 +37,11 @@ def test_openai_lines_have_messages_with_data_urls(run, tmp_path, viewbox):  # n
     assert rows[0]["viewbox"]["scores"]["total"] == episode.scores.total
 
 
-@pytest.mark.parametrize("form", ["parquet", "hf"])
-def test_datasets_opens_it_with_images(run, tmp_path, form):  # noqa: F811
+def test_datasets_opens_it_with_images(run, tmp_path):  # noqa: F811
     datasets = pytest.importorskip("datasets")
-    report = export_run(run, form, tmp_path / "out")
+    report = export_run(run, "parquet", tmp_path / "out")
     assert report.kept == 21
-    if form == "hf":
-        found = datasets.load_from_disk(tmp_path / "out")
-    else:
-        found = datasets.Dataset.from_parquet(str(tmp_path / "out"), cache_dir=str(tmp_path / "cache"))
+    found = datasets.Dataset.from_parquet(str(tmp_path / "out"), cache_dir=str(tmp_path / "cache"))
     assert found.features["images"] == datasets.List(datasets.Image())
     for row, episode in zip(found, load(run), strict=True):
         images = [image for message in list_messages(episode) for image in message.images]
@@ -63,21 +59,7 @@ def test_a_missing_image_costs_its_own_episodes(run, tmp_path):  # noqa: F811
     assert "line 1" in report.broken
 
 
-def test_pairs_are_the_best_and_the_worst_of_a_group(tmp_path):
-    datasets = pytest.importorskip("datasets")
-    rewards = {"a": (0.2, 1.0, 0.0, 0.5), "b": (0.5, 0.5), "c": (0.5, 0.55), "d": (None, 1.0)}
-    episodes = []
-    for task, total in [(task, total) for task, totals in rewards.items() for total in totals]:
-        turns = (Turn("user", f"Which? {task}"), Turn("assistant", str(total)))
-        episodes.append(Episode(Task(task), turns, scores=None if total is None else Scores(total)))
-    report = export_run(written(tmp_path / "run", *episodes), "dpo", tmp_path / "out")
-    (row,) = datasets.Dataset.from_parquet(str(tmp_path / "out"), cache_dir=str(tmp_path / "cache"))
-    assert row["prompt"][0]["content"] == [{"type": "text", "text": "Which? a"}]
-    assert [row[side][0]["content"][0]["text"] for side in ("chosen", "rejected")] == ["1.0", "0.0"]
-    assert (report.kept, sum(report.left_out.values())) == (2, 8)
-
-
-@each("to, kept", [("sft", 2), ("dpo", 2), ("openai", 3)])
+@each("to, kept", [("sft", 2), ("openai", 3)])
 def test_what_a_fault_ended_is_not_learned_from_and_is_counted(tmp_path, to, kept):
     turns, ends = (Turn("user", "What?"), Turn("assistant", "")), {"answered": (1.0, 0.0), "error": (0.5,)}
     pairs = [(end, total) for end, totals in ends.items() for total in totals]
@@ -116,14 +98,14 @@ def test_a_table_that_another_tool_wrote_again_is_read(run, tmp_path):  # noqa: 
 NAMED = {  # a name of another kind of file: what is refused
     ("sft", "x.jsonl"): "a name with .parquet, or --to openai", ("inspect", "x.eval"): "a name with .json",
     ("openai", "x.parquet"): "a name with .jsonl, or --to sft",
-    ("hf", "x.parquet"): "a name with no ending, or --to sft",
+    ("parquet", "x.jsonl"): "a name with .parquet, or --to openai",
 }  # fmt: skip
 
 
 def test_nothing_is_left_of_an_export_that_fails(run, tmp_path):  # noqa: F811
-    for to, options in (("xml", Export()), ("openai", Export(Choice(["nonsense=1"]))), ("dpo", Export(tokens=True))):
+    for to, options in (("xml", {}), ("openai", {"choice": Choice(["nonsense=1"])}), ("sft", {"push": "me/runs"})):
         with pytest.raises(ConfigError):
-            export_run(run, to, tmp_path / "out", options)
+            export_run(run, to, tmp_path / "out", **options)
     for (to, name), says in NAMED.items():
         with pytest.raises(ConfigError, match=says):
             export_run(run, to, tmp_path / name)
@@ -245,7 +227,19 @@ def hub():
 
 
 def push(server, folder, out, name="me/runs"):
-    line = [sys.executable, "-m", "viewbox", "export", str(folder), "--to", "hf", "--out", str(out), "--push", name]
+    line = [
+        sys.executable,
+        "-m",
+        "viewbox",
+        "export",
+        str(folder),
+        "--to",
+        "parquet",
+        "--out",
+        str(out),
+        "--push",
+        name,
+    ]
     address = f"http://127.0.0.1:{server.server_port}"
     variables = {
         **os.environ, "HF_ENDPOINT": address, "HF_TOKEN": "hf_" + "x" * 20, "HF_HUB_DISABLE_TELEMETRY": "1",
@@ -282,20 +276,20 @@ def test_a_refusal_of_the_hub_is_said_and_the_export_stays(run, tmp_path, hub): 
     assert "--push me/runs: " in done.stderr
     assert "403" in done.stderr
     assert "xxxx" not in done.stderr
-    assert (tmp_path / "out").is_dir()
+    assert (tmp_path / "out").is_file()
 
 
 @each("env", ["{name: vqa, data: {source: a.csv, restricted: true}}", "{name: 'mine:Env'}"])
 def test_restricted_data_is_refused_before_anything_is_written(run, tmp_path, env):  # noqa: F811
     (run / "config.yaml").write_text(f"env: {env}")
     with pytest.raises(ConfigError, match="must not leave this machine"):
-        export_run(run, "hf", tmp_path / "out", Export(push="me/runs"))
+        export_run(run, "parquet", tmp_path / "out", push="me/runs")
     assert not (tmp_path / "out").exists()
 
 
 @each("name", ["runs", "a/b/c", "me/../x", "/x", "me/", "me/r uns", "me/" + "r" * 200])
-def test_what_is_no_name_is_refused_and_only_hf_is_pushed(run, tmp_path, name):  # noqa: F811
+def test_what_is_no_name_is_refused_and_only_parquet_is_pushed(run, tmp_path, name):  # noqa: F811
     with pytest.raises(ConfigError, match="owner/name"):
-        export_run(run, "hf", tmp_path / "out", Export(push=name))
-    with pytest.raises(ConfigError, match="--to hf"):
-        export_run(run, "sft", tmp_path / "out", Export(push="me/runs"))
+        export_run(run, "parquet", tmp_path / "out", push=name)
+    with pytest.raises(ConfigError, match="--to parquet"):
+        export_run(run, "sft", tmp_path / "out", push="me/runs")

@@ -126,7 +126,7 @@ OTHER = (b"junk", pickle.dumps([1]), b"PAR1junkPAR1", b"PK\x03\x04junk", b"[" * 
 
 def test_a_file_of_another_kind_is_refused_and_leaves_nothing(tmp_path):
     files = [(source, json.dumps(row).encode(), says) for source, row, says in NEAR]
-    files += [(source, content, None) for source in ("trl", "inspect") for content in OTHER]
+    files += [(source, content, None) for source in ("parquet", "inspect") for content in OTHER]
     for source, content, says in files:
         (tmp_path / "file").write_bytes(content)
         with pytest.raises(ConfigError, match=says):

@@ -154,10 +154,10 @@ def test_episodes_of_a_restricted_environment_are_shown_to_a_judge_on_this_machi
 
 
 def test_episodes_of_an_environment_that_cannot_be_found_stay(run, tmp_path):
-    with pytest.raises(ConfigError, match="gone:Scans: this environment cannot be created"):
+    with pytest.raises(ConfigError, match="its environment gone:Scans is none of viewbox"):
         score_run(run(True, name="gone:Scans"), reward=judge_at(REMOTE))
     store = written(tmp_path / "store", made(0, environment="nobody_knows"))  # which decides without a config
-    with pytest.raises(ConfigError, match="nobody_knows: this environment cannot be created"):
+    with pytest.raises(ConfigError, match="its environment nobody_knows is none of viewbox"):
         score_run(store, reward=judge_at(REMOTE))
 
 
