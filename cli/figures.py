@@ -11,7 +11,6 @@ if TYPE_CHECKING:
     from ..rollouts.listing import RunFigures, RunList
     from ..rollouts.scoring.compare import Comparison, Difference, ToolGain
     from ..rollouts.scoring.rescore import ScoreChange, ScoreReport
-    from ..rollouts.worth import Worth
 
 MAX_LISTED = 5  # unreadable lines, and tasks that only one side solves
 SHORT = 40  # letters of a cell in a list of runs
@@ -98,8 +97,7 @@ def show_comparison(found: "Comparison") -> Blocks:
     yield say(f"first:  {a.run} ({_count(a.episodes, 'episode')} of {_count(a.tasks, 'task')})")
     yield say(f"second: {b.run} ({_count(b.episodes, 'episode')} of {_count(b.tasks, 'task')})")
     yield f"{_count(found.tasks, 'task')} in both; of each, the mean of its episodes\n"
-    cells = [_list_cells(*one) for one in found.scores.items() if not one[0].startswith("looks/")]
-    yield Table("", (RULE, *SIDES), cells, signed=("difference",))
+    yield Table("", (RULE, *SIDES), [*map(_list_cells, *_list_shown(found))], signed=("difference",))
     if found.by is not None:
         rows = [_list_cells(*one) for one in found.groups.items()]
         yield Table(f"reward by {found.by}", (f"{found.by} ({RULE})", *SIDES), rows, signed=("difference",))
@@ -176,31 +174,20 @@ def show_gain(gain: "ToolGain") -> Blocks:
     yield gain.explain()
 
 
-def show_worth(found: "Worth") -> Blocks:
-    """Yield each score with the real pictures and with others, and the difference that the real ones make; or what
-    the calls of a tool are worth."""
-    if found.of is not None:
-        rows = [(one.pictures, one.reply or "all", one.calls, one.reward, one.apart or None) for one in found.calls]
-        heads = ("against", "reply", "episodes", "worth of its pictures", "left out")
-        yield Table(f"reward that {found.of} owes to its pictures", heads, rows, signed=heads[3:4])
-        if any(one.apart for one in found.calls):
-            yield "left out: episodes that differ before the call, as the model samples anew"
-    elif found.pictures:
-        ways = found.pictures
-        rows = [
-            (name, one.b, *(cell for c in ways.values() for cell in (c.scores[name].a, c.scores[name].difference)))
-            for name, one in next(iter(ways.values())).scores.items()
-            if not name.startswith("looks/") and all(name in c.scores for c in ways.values())
-        ]
-        signed = tuple(f"real - {way}" for way in ways)
-        heads = ("", "real", *(head for pair in zip(ways, signed, strict=True) for head in pair))
-        yield Table("", heads, rows, signed=signed)
-    for way, one in found.pictures.items():
+def show_worth(found: Mapping[str, "Comparison"]) -> Blocks:
+    """Yield each score with other pictures and with the real ones, by what the others are, and the difference."""
+    for name, one in found.items():
+        heads = (RULE, "tasks", name, "real", *SIDES[3:])
+        yield Table("", heads, [*map(_list_cells, *_list_shown(one))], signed=("difference",))
         if reward := one.scores.get("reward"):
             kept = f"; {reward.a.mean / reward.b.mean:.0%} of it stays without" if reward.b.mean else ""
-            yield f"against {way}: the pictures are worth {reward.difference.format('+')} of reward{kept}"
-    if found.blind is not None:
-        yield f"blind: the best answer that knows only the question gets {found.blind:.3f}"
+            yield f"against {name}: the pictures are worth {reward.difference.format('+')} of reward{kept}"
+
+
+def _list_shown(found: "Comparison") -> tuple[list[str], list["Difference"]]:
+    """Return the scores that a terminal shows: the page has `looks/…`, too."""
+    names = [name for name in found.scores if not name.startswith("looks/")]
+    return names, [found.scores[name] for name in names]
 
 
 def show_runs(found: "RunList") -> Blocks:

@@ -191,6 +191,8 @@ def _evaluate_pictures(
     """Play the same tasks with the real pictures and with others, and print what the real ones are worth."""
     from ..rollouts import worth
     from ..rollouts.job import create_rollout_folder
+    from ..rollouts.scoring.blind import measure_blind
+    from ..rollouts.scoring.compare import compare_runs
     from .figures import show_worth
 
     def play(name: str, chosen: "RolloutJob") -> None:
@@ -200,18 +202,23 @@ def _evaluate_pictures(
             raise typer.Exit(INTERRUPTED if summary is None else status)
 
     names, count = worth.read_pictures(pictures), len(job.tasks) * job.group
-    parts = worth.list_parts(job, names, of)
-    more = f"as many for {' and '.join(names)} each" if of is None else f"then one for each reply that calls {of}"
+    swapped = worth.swap_all(job, names, of)
+    more = f"as many for {' and '.join(names)} each" if of is None else f"then those again that call {of}"
     typer.echo(f"cost: {count} episodes with the real pictures, {more}; what the folder has is not played again")
     play(worth.REAL, job)
     if of is not None:
-        parts = worth.list_call_parts(job, names, of, folder)
-        typer.echo(f"cost: {sum(len(one.job.only or ()) for one in parts)} more episodes, for {of}")
-    for one in parts:
-        play(one.name, one.job)
-    found = worth.measure_worth(job, folder, parts, of, resamples)
-    write_atomically(folder / "pictures.json", json.dumps(found.to_dict(), indent=2) + "\n")
+        swapped = worth.swap_calls(job, names, of, folder)
+        count = sum(len(one.only or ()) for one in swapped.values()) * job.group
+        typer.echo(f"cost: {count} more episodes, for {of}")
+    for name, chosen in swapped.items():
+        play(name, chosen)
+    real, blind = folder / worth.REAL, measure_blind(job.env, job.tasks)
+    found = {name: compare_runs(folder / name, real, resamples=resamples) for name in swapped}
+    figures = {"of": of, "blind": blind, "pictures": {name: one.to_dict() for name, one in found.items()}}
+    write_atomically(folder / "pictures.json", json.dumps(figures, indent=2) + "\n")
     show(found, show_worth)
+    if blind is not None:
+        typer.echo(f"blind: the best answer that knows only the question gets {blind:.3f}")
     typer.echo(f"figures: {folder / 'pictures.json'}")
 
 

@@ -1,7 +1,7 @@
 """The best answer without the picture, which every held-out figure is read beside."""
 
 import math
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Sequence
 
 import numpy as np
@@ -11,48 +11,36 @@ from ...errors import ConfigError
 from ...records import Episode, Task
 
 MAX_TASKS = 200
-MAX_ANSWERS = 40  # that are tried for a question, the most frequent first
+MAX_ANSWERS = 60  # that are tried, the most frequent first
 
 
 def measure_blind(env: BaseMultiTurnEnv, tasks: Sequence[Task]) -> float | None:
     """Return the mean reward of the best answers that know only the question; None if no right answer can be written,
     or the reward asks a service.
 
-    A task gets the right answer of another one with the same question, or of any other if it is the only one with its:
-    that which scores best on all of these but the task itself. So no answer is chosen by its own score.
+    A task gets the right answer of some task: that which scores best on the others with the same question, or on all
+    others if none shares its own. So no answer is chosen by its own score.
 
     >>> from viewbox.envs.digits import Digits
     >>> round(measure_blind(Digits(), Digits().tasks[:40]), 2) < 0.3  # a digit in ten, and no box
     True
     """
     selected = list(tasks[:MAX_TASKS])
-    if any(env.for_task(task).reward.is_blocking for task in selected):
+    played = [env.for_task(task) for task in selected]
+    if len(selected) < 2 or any(one.reward.is_blocking for one in played):
         return None
     try:
-        golds = {task.id: env.for_task(task).write_answer(task) for task in selected}
+        golds = Counter(one.write_answer(task) for one, task in zip(played, selected, strict=True))
     except ConfigError:
         return None
-    groups = defaultdict[str, list[Task]](list)
-    for task in selected:
-        groups[env.for_task(task).user_message(task)].append(task)
-    alone = [group[0] for group in groups.values() if len(group) == 1]
-    found = [_score_group(env, group, group, golds) for group in groups.values() if len(group) > 1]
-    found += [_score_group(env, alone, selected, golds)] if alone and len(selected) > 1 else []
-    scores = np.concatenate([np.empty(0), *found])
+    table = np.array([[_score(env, task, text) for task in selected] for text, _ in golds.most_common(MAX_ANSWERS)])
+    asked = np.array([one.user_message(task) for one, task in zip(played, selected, strict=True)])
+    others = ~np.eye(len(selected), dtype=bool)
+    same = (asked[:, None] == asked) & others
+    same = np.where(same.any(axis=1, keepdims=True), same, others)
+    best = (np.nan_to_num(table) @ same.T).argmax(axis=0)
+    scores = table[best, np.arange(len(selected))]
     return float(np.nanmean(scores)) if np.isfinite(scores).any() else None
-
-
-def _score_group(
-    env: BaseMultiTurnEnv, tasks: Sequence[Task], among: Sequence[Task], golds: dict[str, str]
-) -> np.ndarray:
-    """Return the score of the best answer of each task, (tasks,)."""
-    answers = [text for text, _ in Counter(golds[task.id] for task in among).most_common(MAX_ANSWERS)]
-    table = np.array([[_score(env, task, text) for task in among] for text in answers])  # (answers, among)
-    known = np.nan_to_num(table)
-    others = known.sum(axis=1, keepdims=True) - known
-    best = others.argmax(axis=0)
-    places = [number for number, task in enumerate(among) if any(task is one for one in tasks)]
-    return table[best[places], places]
 
 
 def _score(env: BaseMultiTurnEnv, task: Task, text: str) -> float:

@@ -175,11 +175,23 @@ def test_a_call_is_worth_what_is_lost_when_its_picture_is_another(evaluate, tmp_
         status, out, _ = evaluate(*arguments, "--of", "zoom", "--endpoint", server.url)
     assert status == 0
     assert "cost: 12 more episodes, for zoom" in out
-    calls = json.loads((tmp_path / "e" / "pictures.json").read_text())["calls"]
-    assert [(one["pictures"], one["reply"], one["calls"], one["apart"]) for one in calls] == [
-        (name, reply, 6, 0) for name in ("blank", "other") for reply in (None, 1)
-    ]
-    assert [one["reward"]["mean"] > 0.1 for one in calls] == [is_read, is_read, False, False]
+    found = json.loads((tmp_path / "e" / "pictures.json").read_text())["pictures"]
+    assert [(name, one["tasks"]) for name, one in found.items()] == [("blank", 6), ("other", 6)]
+    worth = [one["scores"]["reward"]["difference"]["mean"] > 0.1 for one in found.values()]
+    assert worth == [is_read, False]
+
+
+def test_calls_in_several_replies_are_worth_something_each(evaluate, tmp_path):
+    def zoom_twice(body, number):
+        picture, count = read_last_picture(body)
+        return ZOOM if count < 3 else make_completion(RIGHT if picture.std() > 0 else WRONG)
+
+    arguments = ["--env", "digits", "--model", "m", "--tasks", 4, "--out", "e", "--pictures", "blank", "--of", "zoom"]
+    with serve(zoom_twice) as server:
+        assert evaluate(*arguments, "--endpoint", server.url)[0] == 0
+    found = json.loads((tmp_path / "e" / "pictures.json").read_text())["pictures"]
+    worth = {name: one["scores"]["reward"]["difference"]["mean"] > 0.1 for name, one in found.items()}
+    assert worth == {"blank": True, "blank_1": False, "blank_2": True}  # it answers by the last one
 
 
 @pytest.mark.parametrize(
@@ -191,7 +203,6 @@ def test_a_call_is_worth_what_is_lost_when_its_picture_is_another(evaluate, tmp_
         ),
         (["--pictures", "real"], "allowed: real, and blank, other, shuffled or some of these"),
         (["--pictures", "blank", "--of", "zom"], "unknown tool 'zom'; allowed: zoom (did you mean 'zoom'?)"),
-        (["--pictures", "blank", "--of", "zoom", "--group", 2], "compares single episodes; allowed: --group 1"),
         (["--pictures", "other", "--tasks", 1], "allowed: a task with 1 pictures and another right answer"),
     ],
 )
