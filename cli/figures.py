@@ -192,8 +192,8 @@ def _list_shown(found: "Comparison") -> tuple[list[str], list["Difference"]]:
 
 def show_runs(found: "RunList") -> Blocks:
     """Yield a row for each run; what cannot be read goes to stderr."""
-    heads = ("run", "environment", "model", "method", "steps", "episodes", f"reward ({RULE})")
-    heads = (*heads, "not found", "date", "size")
+    heads = [*("run", "environment", "model", "method", "steps", "episodes"), f"reward ({RULE})", "not found"]
+    heads += ["date", "size"]
     if not found.runs and not found.broken:
         yield say(f"{found.folder}: no runs here")
     if found.runs:

@@ -90,7 +90,7 @@ def _find_place(value: Mapping[str, Any], fields: Mapping[str, str], views: View
     parts = tuple(_place(box, place, views) for box in _list_cells(value.get("mask")))
     if parts:
         low, high = (tuple(edge(sides) for sides in zip(*parts, strict=True)) for edge in (min, max))
-        yield Region("mask", place.image, parts, (*low[:3], *high[3:]))  # type: ignore[arg-type]
+        yield Region("mask", place.image, parts, (*low[:3], *high[3:]))
     elif named.get("slice") is not None:
         solid = _place((0.0, 0.0, 1.0, 1.0), place, views)
         yield Region("slice", place.image, (solid,), solid, plane=plane)
