@@ -106,7 +106,7 @@ def measure_cost(count: int, rounds: int) -> dict[str, float]:
             rescore.score_run(run, reward=None, env="digits")
             return time.process_time() - started
 
-        pairs = [(score(lambda episode: nothing), score(looks.read_looks)) for _ in range(rounds)]
+        pairs = [(score(lambda episode, **given: nothing), score(looks.read_looks)) for _ in range(rounds)]
     without, with_looks = (min(one[side] for one in pairs) for side in (0, 1))
     return {"episodes": count, "without_s": without, "with_s": with_looks, "ratio": round(with_looks / without, 3)}
 
