@@ -348,7 +348,7 @@ def test_the_box_lies_on_the_bright_pixels_of_the_slice(page, volume, number):
     open_page(page, volume, "#/run/0/episode/1")
     page.locator(".controls select").select_option("8")
     wait_until(page, f"document.querySelectorAll('figure.picture img')[{number}].naturalWidth > 0")
-    for name in ("outlines of later views", "arguments of tools"):
+    for name in ("where it looked", "arguments of tools"):
         page.get_by_label(name).uncheck()
     green, white = find_gold(page, number, 120)
     if number in (OTHER, EMPTY):
