@@ -5,8 +5,8 @@ import os
 import re
 import sys
 from base64 import b64encode
-from collections.abc import Mapping, Sequence
-from contextlib import closing
+from collections.abc import Sequence
+from contextlib import closing, suppress
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -80,10 +80,13 @@ def ask(
     env, images, question = read_words(words, config)
     question += "" if file is None else read_context(file)
     check_out("runs" if out is None else out, "folder")
-    name, config = (None, config) if config is not None else split_environment(env)
+    name, config = (None, config or env) if config is not None or is_config(env) else (env, None)
     served = endpoint is not None or (config is not None and "endpoint" in schema.read(config).values)
     sampling = {} if temperature is None and served else {"rollout.temperature": temperature or 0.0}
-    found = {} if specialists is None else {"env.specialists": read_specialists(specialists)}
+    listed = {} if specialists is None else yaml_reader.read(Path(specialists)).values
+    if isinstance(listed, dict):  # else the environment says what is allowed
+        listed = listed.get("specialists", listed)
+    found = {"env.specialists": listed} if listed else {}
     found |= {"env.specialists.search": {"kind": "literature"}} if live else {}
     given = [f"{key}={json.dumps(value)}" for key, value in (sampling | found).items()]
     source: dict[str, Any] = {"env": name, "config": config, "model": model, "endpoint": endpoint}
@@ -130,24 +133,11 @@ def read_words(words: Sequence[str], config: str | None) -> tuple[str, list[str]
     return env, rest[:-1], rest[-1]
 
 
-def split_environment(name: str) -> tuple[str | None, str | None]:
-    """Return (environment, None), or (None, config) for the name or file of a config."""
-    if name in list_plugins("environments") or ":" in name:
-        return name, None
-    try:
-        schema.find(name)
-    except ConfigError:
-        return name, None  # which says what environments there are
-    return None, name
-
-
-def read_specialists(path: str) -> Mapping[str, Any]:
-    """Return the specialists of a YAML file, by name."""
-    values = yaml_reader.read(Path(path)).values
-    values = values.get("specialists", values) if isinstance(values, Mapping) else values
-    if not isinstance(values, Mapping):
-        raise ConfigError(f"--specialists {path}: holds a {type(values).__name__}; allowed: specialists by name")
-    return values
+def is_config(name: str) -> bool:
+    """Return whether a name is that of a config, or its file, and of no environment."""
+    with suppress(ConfigError):
+        return name not in list_plugins("environments") and ":" not in name and bool(schema.find(name))
+    return False  # an environment, or what is refused with the names of all
 
 
 def read_context(path: str) -> str:

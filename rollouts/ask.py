@@ -31,7 +31,7 @@ from ..network import background
 from ..network.data_policy import check_may_leave, keep_on_this_machine
 from ..records import Episode, Reply, Turn
 from ..utils.concurrency import run_in_thread
-from ..utils.field_paths import list_boxes
+from ..utils.field_paths import convert_at
 from ..utils.frozen import thaw
 from ..utils.terminal import describe_error
 from .play import MAX_REASON, Health, Play
@@ -229,7 +229,9 @@ class Session:
         self.answers.append({"turn": len(state.turns), "end_reason": state.end_reason, "answer": found})
         episode = self._build_episode(play, tokens=True)
         self._store(episode)
-        boxes = list_boxes(found or {}, play.env.boxes)
+        boxes = list[tuple[float, ...]]()
+        for path in play.env.boxes:
+            convert_at(found or {}, path, lambda box, name: boxes.append(tuple(box)))
         return Answer(episode, ask_person(play.env, state), tuple(boxes), tuple(state.turns[first:]))
 
     # ------------------------------------------------------------------ the record

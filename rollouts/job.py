@@ -15,7 +15,7 @@ import re
 import time
 from collections import Counter
 from collections.abc import AsyncGenerator, Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import islice
@@ -119,9 +119,11 @@ def build_job(
         with configs.locate_errors(read):
             check_for_endpoint(read.rollout)
     full, built = _build_env(read, opened.env_settings, purpose)
+    player = None if endpoint is None else opened.open_player(built)  # what may not be sent is refused first
     selected = () if purpose == "ask" else _select_tasks(built, tasks)
-    with configs.locate_errors(read) if endpoint is None else nullcontext():
-        player = opened.open_player(built)
+    if player is None:
+        with configs.locate_errors(read):
+            player = opened.open_player(built)
     data = {} if purpose == "ask" else fingerprint_data(built)
     record = {
         **({"data": data} if data else {}),

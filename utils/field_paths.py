@@ -3,8 +3,7 @@
 Boxes lie in a field (`bbox`), a list (`boxes[]`), or a list of objects (`items[].box`).
 """
 
-from collections.abc import Callable, Iterable, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Mapping
 from itertools import accumulate
 from typing import Any, NamedTuple
 
@@ -97,16 +96,3 @@ def convert_at(answer: Mapping[str, object], path: str, convert: Convert) -> dic
 def is_number_list(value: Any, count: int) -> bool:
     """Return whether a value is a list of so many numbers."""
     return isinstance(value, list) and len(value) == count and all(type(item) in (int, float) for item in value)
-
-
-def list_boxes(answer: Mapping[str, object], paths: Iterable[str]) -> list[tuple[float, ...]]:
-    """Return the boxes of a checked answer.
-
-    >>> list_boxes({"boxes": [[0, 0, 1, 1]], "bbox": None}, ("bbox", "boxes[]"))
-    [(0, 0, 1, 1)]
-    """
-    boxes: list[tuple[float, ...]] = []
-    for path in paths:
-        with suppress(ToolError):
-            convert_at(answer, path, lambda box, name: boxes.append(tuple(box)) if box else None)
-    return boxes

@@ -180,10 +180,8 @@ class OpenAIGenerator(Generator):
     async def _post(self, request: Mapping[str, Any], conversation: Conversation) -> "Completion":
         """Return the server's reply. A request that it refuses is sent without the schema of the answer, or with what
         the server sent beside its earlier replies; which of these it took is remembered."""
-        has_format, sends_back = FORMAT in request, bool(self.send_back)
-        forms, refusal = [(has_format, sends_back)], None
-        while forms:
-            with_format, with_beside = forms.pop(0)
+        forms, refusal = [(FORMAT in request, bool(self.send_back))], None
+        for with_format, with_beside in forms:  # further ones are added when the first is refused
             body = {name: value for name, value in request.items() if with_format or name != FORMAT}
             if with_beside:
                 body["messages"] = give_back(body["messages"], conversation.beside)
@@ -191,17 +189,17 @@ class OpenAIGenerator(Generator):
             try:
                 completion = await self.connection.post(*parts, deadline=conversation.deadline, info=conversation.info)
             except (ReplyError, EndpointError) as error:
-                if refusal is not None or error.status not in REQUEST_STATUS:
-                    refusal = refusal or error
-                    continue
-                refusal = error
-                if has_format and FORMAT not in self.extra:
-                    forms.append((False, sends_back))
-                if self.send_back is None and conversation.beside and _WANTS_BACK.search(str(error)):
-                    forms.append((False, True))
+                if refusal is None and error.status in REQUEST_STATUS:
+                    if with_format and FORMAT not in self.extra:
+                        forms.append((False, with_beside))
+                    if self.send_back is None and conversation.beside and _WANTS_BACK.search(str(error)):
+                        forms.append((False, True))
+                refusal = refusal or error
                 continue
-            if refusal is not None:
-                self.response_format, self.send_back = with_format or not has_format, with_beside or self.send_back
+            if FORMAT in request and not with_format:
+                self.response_format = False
+            if refusal is not None and with_beside:
+                self.send_back = True
             return completion
         assert refusal is not None
         if refusal.status in MAY_BE_THE_CALLS and "tools" in request and _ABOUT_CALLS.search(str(refusal)):

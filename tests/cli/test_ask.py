@@ -89,6 +89,16 @@ def test_a_conversation_in_a_terminal_is_one_stored_episode(folder):
     assert all(Path(path).is_file() for path in shown)
 
 
+def test_ctrl_c_keeps_what_was_said(folder):
+    with serve(answer_in_turn(TALK)) as server:
+        given = ("chest_xray", "film.png", "An effusion?", "--endpoint", server.url, "--model", "m", "--out", "run")
+        status, screen = talk(given, ["yes", "\x03"])
+    assert status == 130, screen
+    assert "stopped; what was said is stored" in screen
+    (episode,) = viewbox.load("run")
+    assert episode.answer == {"answer": "an effusion"}
+
+
 def test_one_question_is_answered_as_text_or_as_json(folder):
     with serve(answer_in_turn(['{"answer": "yes"}'])) as server:
         given = ("vqa", "film.png", "other.png", "Alike?", "--endpoint", server.url, "--model", "m", "--out", "run")
@@ -119,9 +129,12 @@ def test_a_text_and_specialists_are_given_by_file(folder):
         (["vqb", "film.png", "?"], "did you mean 'vqa'"),
         (["vqa", "none.png", "?"], "image 'none.png': there is no such file"),
         (["literature_vqa", "film.png", "?"], "its articles are invented"),
+        (["vqa", "film.png", "?", "--specialists", "list.yaml"], "specialists = ['a']; allowed: a mapping"),
+        (["vqa", "film.png", "?", "--file", "film.png"], "--file film.png: cannot be read as text"),
     ],
 )
 def test_what_cannot_be_asked_is_said_in_a_line(folder, words, complaint):
+    Path("list.yaml").write_text("- a\n")
     done = run(*words, "--endpoint", "http://127.0.0.1:9/v1", "--model", "m")
     assert done.returncode == 2
     assert complaint in done.stderr

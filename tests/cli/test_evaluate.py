@@ -53,7 +53,7 @@ def test_both_ways_are_played_stored_and_compared(evaluate, tmp_path, more):
     found = json.loads(out.splitlines()[-1])
     assert found["tasks"] == 5
     assert found["gains"]["reward"]["difference"]["mean"] > 0.1
-    assert found["tools"]["zoom"] == {"calls": 5, "per_episode": 1.0, "episodes": 1.0, "success": 1.0}
+    assert found["tools"]["zoom"] == {"calls": 5, "per_episode": 1.0, "episodes": 1.0, "success": 1.0, "faults": 0}
     assert "too few to say what the tools are worth" in out  # one task of five was solved
     assert [len(list(load(tmp_path / "e" / way / "episodes"))) for way in ("with_tools", "without_tools")] == [5, 5]
     with serve(look_if_possible) as server:  # the same command again has nothing left to play

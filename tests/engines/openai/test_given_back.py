@@ -74,6 +74,15 @@ def test_what_a_server_wants_back_is_sent_back_once_it_asks_for_it(name):
     assert "abc" not in answer.episode.to_json()
 
 
+def test_what_was_switched_off_stays_off():
+    beside, is_given_back, _ = SERVERS["reasoning"]
+    with serve(answer_with(beside, is_given_back)) as server:
+        model = viewbox.connect(server.url, model="m", response_format=False)
+        viewbox.ask("vqa", np.zeros((40, 40), np.uint8), "?", model)
+        viewbox.ask("vqa", (), "And?", model)
+    assert not any("response_format" in body for body in server.bodies)
+
+
 def test_it_is_a_setting():
     beside, is_given_back, _ = SERVERS["reasoning"]
     with serve(answer_with(beside, is_given_back)) as server:
