@@ -231,7 +231,8 @@ class Turn(Record, frozen=True):
 class RunConfig(Record, frozen=True):
     """The model, the sampling and the software versions that produced an episode.
 
-    `temperature` is None if none was sent, so that it was the server's own.
+    `temperature` is None if none was sent, so that it was the server's own. `max_pixels` and
+    `max_side` are the most that the model's processor keeps of a picture; None: it is not known, as behind an endpoint.
     """
 
     model_name: str = ""
@@ -240,6 +241,10 @@ class RunConfig(Record, frozen=True):
     max_tokens: int | None = None
     max_turns: int | None = None
     versions: Mapping[str, str] = FrozenDict()
+    max_pixels: int | None = None
+    max_side: int | None = None
+
+    _sparse: ClassVar = frozenset({"max_pixels", "max_side"})
 
 
 class Scores(Record, frozen=True):

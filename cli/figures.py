@@ -39,6 +39,9 @@ def show_scores(report: "ScoreReport") -> Blocks:
         head = f"{report.group_by} ({RULE})"
         yield Table(f"reward by {report.group_by}", (head, *heads), cells, signed=("change",))
     yield from map(say, _list_notes(report))
+    from ..rewards.looks import explain_verdicts
+
+    yield from explain_verdicts({name: figure.mean for name, figure in report.metrics.items()})
     for head, own in (("of all episodes", True), (RULE, False)):
         if cells := list(_list_metrics(report, own)):
             yield Table("", (head, "value", "tasks", "episodes"), cells)
@@ -52,7 +55,9 @@ def _list_change(name: str, one: "ScoreChange") -> Sequence[Any]:
 def _list_metrics(report: "ScoreReport", own: bool) -> Iterator[tuple[str, str, Tasks, int]]:
     """Yield the environment's own metrics, or the means; end reasons that did not occur are left out."""
     for name, figure in report.metrics.items():
-        if name.startswith(("metrics/", "replies/")) == own and (figure.mean or not name.startswith("end/")):
+        if name.startswith(("metrics/", "replies/")) == own and (
+            figure.mean or not name.startswith(("end/", "verdict/"))
+        ):
             draws = f" ({report.fewer_draws[name]} draws)" if name in report.fewer_draws else ""
             yield name.removeprefix("metrics/"), figure.format() + draws, Tasks(figure.tasks), figure.count
 
@@ -92,10 +97,14 @@ def show_comparison(found: "Comparison") -> Blocks:
     yield say(f"first:  {a.run} ({_count(a.episodes, 'episode')} of {_count(a.tasks, 'task')})")
     yield say(f"second: {b.run} ({_count(b.episodes, 'episode')} of {_count(b.tasks, 'task')})")
     yield f"{_count(found.tasks, 'task')} in both; of each, the mean of its episodes\n"
-    yield Table("", (RULE, *SIDES), [_list_cells(*one) for one in found.scores.items()], signed=("difference",))
+    yield Table("", (RULE, *SIDES), [*map(_list_cells, *_list_shown(found))], signed=("difference",))
     if found.by is not None:
         rows = [_list_cells(*one) for one in found.groups.items()]
         yield Table(f"reward by {found.by}", (f"{found.by} ({RULE})", *SIDES), rows, signed=("difference",))
+    if found.moved:
+        after = list(dict.fromkeys(name for counts in found.moved.values() for name in counts))
+        rows = [(name, *(counts.get(other) for other in after)) for name, counts in found.moved.items()]
+        yield Table("tasks by verdict: of the first run, and across of the second", ("", *after), rows)
     for title, some in (("only the second solves", found.gained), ("only the first solves", found.lost)):
         if some:
             shown = f", {MAX_LISTED} of them" if len(some) > MAX_LISTED else ""
@@ -120,12 +129,14 @@ def _count(number: int, noun: str) -> str:
 
 def show_summary(summary: Mapping[str, Any]) -> Blocks:
     """Reward, components, tool rate, turns and end reasons of a rollout; below them the errors."""
+    from ..rewards.looks import VERDICTS
     from ..rollouts.scoring.metrics import END_REASONS
 
     metrics = summary["metrics"]
     yield say(f"{summary['environment']}, {summary['model']}: {summary['episodes']} episodes")
     components = {name: name.split("/")[1] for name in metrics if name.startswith("rewards/")}
     names = {"reward": "reward", **components, "tools/rate": "tool rate", "episodes/turns": "turns"}
+    names |= {f"verdict/{name}": f"verdict: {name}" for name in VERDICTS if metrics.get(f"verdict/{name}")}
     faults = [name for name in metrics if name.startswith("tools/") and name.endswith("/faults") and metrics[name]]
     ends = {f"end/{reason}": reason for reason in END_REASONS if metrics[f"end/{reason}"]}
     rows = [
@@ -163,9 +174,26 @@ def show_gain(gain: "ToolGain") -> Blocks:
     yield gain.explain()
 
 
+def show_worth(found: Mapping[str, "Comparison"]) -> Blocks:
+    """Yield each score with other pictures and with the real ones, by what the others are, and the difference."""
+    for name, one in found.items():
+        heads = (RULE, "tasks", name, "real", *SIDES[3:])
+        yield Table("", heads, [*map(_list_cells, *_list_shown(one))], signed=("difference",))
+        if reward := one.scores.get("reward"):
+            kept = f"; {reward.a.mean / reward.b.mean:.0%} of it stays without" if reward.b.mean else ""
+            yield f"against {name}: the pictures are worth {reward.difference.format('+')} of reward{kept}"
+
+
+def _list_shown(found: "Comparison") -> tuple[list[str], list["Difference"]]:
+    """Return the scores that a terminal shows: the page has `looks/…`, too."""
+    names = [name for name in found.scores if not name.startswith("looks/")]
+    return names, [found.scores[name] for name in names]
+
+
 def show_runs(found: "RunList") -> Blocks:
     """Yield a row for each run; what cannot be read goes to stderr."""
-    heads = ("run", "environment", "model", "method", "steps", "episodes", f"reward ({RULE})", "date", "size")
+    heads = [*("run", "environment", "model", "method", "steps", "episodes"), f"reward ({RULE})", "not found"]
+    heads += ["date", "size"]
     if not found.runs and not found.broken:
         yield say(f"{found.folder}: no runs here")
     if found.runs:
@@ -183,12 +211,14 @@ def _list_figures(run: "RunFigures") -> Sequence[Any]:
     rewards = [f"{value:.3f}" for value in (run.first_reward, run.last_reward) if value is not None]
     part = f" ({run.saved} a step)" if run.saved else ""
     reward = " → ".join(rewards[:1] if len(set(rewards)) == 1 else rewards)
+    searches = [f"{value:.0%}" for value in (run.first_search, run.last_search) if value is not None]
     return (
         run.path,
         *(say(name, SHORT) if name else None for name in (run.environment, run.model, run.method)),
         run.steps,
         None if run.episodes is None else f"{run.episodes:,}{part}",
         reward + format_part(run.scored) if reward else None,
+        " → ".join(dict.fromkeys(searches)) or None,
         (run.modified or "-")[:16].replace("T", " "),
         _format_size(run.size),
     )

@@ -125,6 +125,8 @@ def evaluate(
     *,
     tasks: int = 200,
     refuse: bool = False,
+    pictures: str | None = None,
+    of: str | None = None,
     resamples: int = 1000,
     json_line: Annotated[bool, typer.Option("--json")] = False,
     **options: Unpack[PlayOptions],
@@ -142,6 +144,9 @@ def evaluate(
         tasks: number of tasks to play, beginning with the first.
         refuse: without tools: offer them all the same, and refuse every call. For a policy that has learned to call
             before it answers.
+        pictures: instead, play the tasks with other pictures, and print what the real ones are worth: real and blank
+            (one gray), other (another task's) and shuffled (cut into tiles in another order), or some of these.
+        of: with --pictures: only the calls of this tool work on other pictures, those of one reply at a time.
         resamples: no 95 % intervals if this is 0; those of means need no bootstrap draws.
         json_line: also print the comparison as one JSON object, on the last line.
     """
@@ -154,11 +159,13 @@ def evaluate(
     check_out(options.get("out", "runs"), "folder")
     out, retry_failed = options.pop("out", None), options.pop("retry_failed", False)
     job = build_job(**read_options(overrides, held_out=None, tasks=tasks, **options))
-    bare = remove_tools_of_job(job, refuse=refuse)
+    bare = None if pictures else remove_tools_of_job(job, refuse=refuse)
     with (
         closing(job.player),
         remove_unused(folder := create_rollout_folder(job, out, kind="evaluate"), new=out is None),
     ):
+        if bare is None:
+            return _evaluate_pictures(job, str(pictures), of, folder, retry_failed, resamples)
         for way, chosen in ((WITH, job), (WITHOUT, bare)):
             inside = create_rollout_folder(chosen, folder / way)
             summary = play_folder(chosen, inside, retry_failed=retry_failed, root=folder)
@@ -176,6 +183,43 @@ def evaluate(
     typer.echo(describe_view(folder))
     if json_line:
         typer.echo(json.dumps(gain.to_dict()))
+
+
+def _evaluate_pictures(
+    job: "RolloutJob", pictures: str, of: str | None, folder: Path, retry_failed: bool, resamples: int
+) -> None:
+    """Play the same tasks with the real pictures and with others, and print what the real ones are worth."""
+    from ..rollouts import worth
+    from ..rollouts.job import create_rollout_folder
+    from ..rollouts.scoring.blind import measure_blind
+    from ..rollouts.scoring.compare import compare_runs
+    from .figures import show_worth
+
+    def play(name: str, chosen: "RolloutJob") -> None:
+        inside = create_rollout_folder(chosen, folder / name)
+        summary = play_folder(chosen, inside, retry_failed=retry_failed, root=folder)
+        if summary is None or (status := check_played(summary)):
+            raise typer.Exit(INTERRUPTED if summary is None else status)
+
+    names, count = worth.read_pictures(pictures), len(job.tasks) * job.group
+    swapped = worth.swap_all(job, names, of)
+    more = f"as many for {' and '.join(names)} each" if of is None else f"then those again that call {of}"
+    typer.echo(f"cost: {count} episodes with the real pictures, {more}; what the folder has is not played again")
+    play(worth.REAL, job)
+    if of is not None:
+        swapped = worth.swap_calls(job, names, of, folder)
+        count = sum(len(one.only or ()) for one in swapped.values()) * job.group
+        typer.echo(f"cost: {count} more episodes, for {of}")
+    for name, chosen in swapped.items():
+        play(name, chosen)
+    real, blind = folder / worth.REAL, measure_blind(job.env, job.tasks)
+    found = {name: compare_runs(folder / name, real, resamples=resamples) for name in swapped}
+    figures = {"of": of, "blind": blind, "pictures": {name: one.to_dict() for name, one in found.items()}}
+    write_atomically(folder / "pictures.json", json.dumps(figures, indent=2) + "\n")
+    show(found, show_worth)
+    if blind is not None:
+        typer.echo(f"blind: the best answer that knows only the question gets {blind:.3f}")
+    typer.echo(f"figures: {folder / 'pictures.json'}")
 
 
 def train(arguments: Sequence[str] = ()) -> None:

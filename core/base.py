@@ -217,12 +217,14 @@ class BaseMultiTurnEnv(AuthoredEnv):
 
     def _describe_for_viewers(self) -> dict[str, Any]:
         """Return the answer's fields that name the place of a box; how many images the model saw at a time, if not
-        all."""
+        all; from when on a target is seen, and what is right."""
         place: dict[str, Any] = {str(key): value for key, value in self.place.items()}
         if self.view_field is not None:
             place["view"] = self.view_field
         shown = {} if self.history == "full" else {"last_images": self.history.last_images}
-        return {**({"place": place} if place else {}), **shown}
+        at = self.seen_at.model_dump(exclude_none=True)
+        looks = {**({"at": at} if at else {}), **({"right": dict(self.right)} if self.right else {})}
+        return {**({"place": place} if place else {}), **shown, **({"looks": looks} if looks else {})}
 
     def score(self, episode: Episode) -> Scores:
         """Return the reward of an episode and its components; an episode without an answer scores what `None` scores.

@@ -17,6 +17,7 @@ from pydantic import AliasChoices, AliasPath, BaseModel
 
 from ..errors import ConfigError
 from ..images.coordinates import Coordinates
+from ..images.source import Source
 from ..images.task_images import TaskImage, TaskImages
 from ..images.view import View
 from ..records import EndReason, Message, Task, Turn
@@ -163,6 +164,7 @@ class AuthoredEnv(ViewSettings, LoopSettings):
     boxes_3d: ClassVar[tuple[str, ...]] = ()  # where the answer has boxes of a volume: see `places.py`
     place: ClassVar[Mapping[Part, str]] = {}  # answer fields with image, plane, slice of the boxes: {"slice": "slice"}
     view_field: ClassVar[str | None] = None  # the answer field that names, by number, the view its boxes refer to
+    right: ClassVar[Mapping[str, float]] = {}  # least scores of components in a right answer; empty: the total 0.5
     metrics: ClassVar[Mapping[str, Metric]] = {}  # metrics over many episodes, by name: what a paper would report
     reward: Any  # an author may set a default; an environment holds it as a `CombinedReward`
 
@@ -223,6 +225,10 @@ class AuthoredEnv(ViewSettings, LoopSettings):
         `images`, the task's images as sources, is passed to every tool that declares it.
         """
         return {}
+
+    def swap_view(self, task: Task, tool: str, reply: int, view: View, own: Sequence[Source]) -> View:
+        """Return the picture that a call in a reply, counted from 1, works on: `view`, but in `swaps.py`."""
+        return view
 
     def validate_answer(self, answer: Mapping[str, object], task: Task) -> str | None:
         """Say what is wrong with an answer that fits the schema, as a sentence for the model; None if it is valid."""

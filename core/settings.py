@@ -38,6 +38,13 @@ class LastImages(Section):
 History = Literal["full"] | LastImages
 
 
+class SeenAt(Section):
+    """From when on what is asked counts as seen in a picture (`rewards/looks.py`)."""
+
+    scale: Annotated[float, Field(gt=0)] | None = None
+    contrast: Annotated[float, Field(gt=0)] | None = None
+
+
 class ViewSettings:
     """What the model may do with the image, and how large it is shown; `BaseMultiTurnEnv` inherits them all."""
 
@@ -61,6 +68,15 @@ class ViewSettings:
     pixel_multiple: Annotated[
         int,
         Field(1, ge=1, description="sides of a view are multiples of this; default in a run: the model's patch grid"),
+    ]
+    seen_at: Annotated[
+        SeenAt,
+        Field(
+            SeenAt(),
+            description="what is asked counts as seen from so many shown pixels for one of the image on (`scale`; "
+            "default: 1, or 16 across it), and so many of 255 gray levels between it and what is around it "
+            "(`contrast`; default: any)",
+        ),
     ]
 
 

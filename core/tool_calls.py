@@ -7,6 +7,7 @@ pictures; after the second exception its result holds it (`raised`), and the loo
 """
 
 import asyncio
+import dataclasses
 import logging
 import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -19,7 +20,7 @@ from msgspec.structs import replace
 from .. import tools
 from ..errors import ArgumentError, ToolFault, describe_unknown, show_json
 from ..images.source import Source
-from ..images.task_images import list_names, name_image
+from ..images.task_images import list_names, match_slice, name_image
 from ..images.view import View
 from ..records import ToolResult
 from ..tools.calling import build_timeout
@@ -121,11 +122,13 @@ async def _run_tool(
 ) -> ToolResult:
     """Run a tool once; a stateful one on the view that the previous call left."""
     tool, arguments = env.toolbox[one.name], one.parsed.call.arguments
+    reply = sum(turn.role == "assistant" for turn in state.turns)
+    swap_view = partial(env.swap_view, state.task, one.name, reply, own=state.images)
     if not tool.stateful:
         return await tools.call_stateless(
             tool,
             arguments,
-            find_picture=lambda reference: find_picture(reference, state.images, views_before, env),
+            find_picture=lambda name: swap_view(find_picture(name, state.images, views_before, env)),
             hidden=hidden,
             coordinates=env.coordinates,
             timeout=env.tool_timeout,
@@ -134,11 +137,12 @@ async def _run_tool(
         )
     if state.view is None:
         return ToolResult(one.name, error="This task has no image.")
+    given = swap_view(state.view)
     try:
-        state.view, result = await concurrency.run_in_thread(
+        after, result = await concurrency.run_in_thread(
             tools.call_stateful,
             tool,
-            state.view,
+            given,
             arguments,
             coordinates=env.coordinates,
             hidden=hidden,
@@ -146,6 +150,9 @@ async def _run_tool(
         )
     except concurrency.CallTimeout:
         raise build_timeout(one.name, env.tool_timeout) from None
+    if given is not state.view and (after.source is given.source or after.source.is_same_stack(given.source)):
+        after = dataclasses.replace(after, source=match_slice(state.view.source, after.source))
+    state.view = after
     return result
 
 

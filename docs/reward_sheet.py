@@ -12,6 +12,7 @@ from typing import Any
 
 from PIL import Image, ImageDraw, ImageFont
 
+from viewbox.envs.digits import Digits
 from viewbox.rewards.brier import BrierReward
 from viewbox.rewards.combined import CombinedReward, Component, to_combined
 from viewbox.rewards.episode import FormatReward, ToolUseReward
@@ -19,6 +20,7 @@ from viewbox.rewards.exact_match import ExactMatchReward
 from viewbox.rewards.explain import explain_reward, explain_score
 from viewbox.rewards.iou import IoUReward
 from viewbox.rewards.lists import LabelSetF1Reward, RankingReward
+from viewbox.rewards.seen import SeenReward
 from viewbox.rewards.token_f1 import TokenF1Reward
 
 Json = Mapping[str, Any]
@@ -64,6 +66,14 @@ def _build_zooms(count: int) -> Any:
         result = SimpleNamespace(tool_name="zoom", call_id=str(number), success=True)
         turns.append(SimpleNamespace(tool_calls=[], tool_results=[result]))
     return SimpleNamespace(turns=turns, answer={"label": "nodule"}, flags={"repaired"}, info={"malformed": 1})
+
+
+def _build_look() -> Any:
+    """Return an episode of digits in which the oracle's zoom is made."""
+    env = Digits()
+    task = env.tasks[0]
+    replies = [*env.oracle(task), env.write_answer(task)]
+    return env.play(task, lambda messages: replies[sum(one.role == "assistant" for one in messages)])
 
 
 SMALL, HUGE, WHOLE = [0.3, 0.35, 0.55, 0.6], [0.02, 0.03, 0.97, 0.98], [0, 0, 1, 1]
@@ -127,6 +137,7 @@ def build_examples() -> list[Example]:
             {},
             episode=_build_zooms(1),
         ),
+        Example("seen", "cost: 0.1", SeenReward(), {"label": "two"}, {"label": "two"}, episode=_build_look()),
         Example(
             "combined",
             "tools: {…, needs: {label: 1.0}}",

@@ -23,6 +23,7 @@ class ShownView(Record, frozen=True):
         time: of a volume with several time points: which of them, from 0.
         window: the range of values that is shown, as the tool named it; None: the image's own.
         area: the box of the picture, in fractions, in which it is shown; None: all of it.
+        size: width and height of the image, or of the slice, in its own pixels; None: recorded before 0.3.
 
     >>> shown = ShownView(0, (0.5, 0.25, 0.75, 0.5))
     >>> shown.to_original((0.0, 1.0)), shown.from_original((0.5, 0.375))
@@ -38,6 +39,7 @@ class ShownView(Record, frozen=True):
     time: int | None = None
     window: str | None = None
     area: tuple[float, ...] | None = None
+    size: tuple[int, int] | None = None
 
     @classmethod
     def of(cls, view: View, image: int | None, area: Sequence[float] | None = None) -> "ShownView":
@@ -53,6 +55,7 @@ class ShownView(Record, frozen=True):
             time=None if volume is None or volume.times is None else volume.time,
             window=", ".join(filter(None, (getattr(step, "shown_range", None) for step in view.operations))) or None,
             area=None if area is None else tuple(area),
+            size=view.source.size,
         )
 
     def to_original(self, points: Sequence[float]) -> tuple[float, ...]:
@@ -62,6 +65,19 @@ class ShownView(Record, frozen=True):
     def from_original(self, points: Sequence[float]) -> tuple[float, ...]:
         """Map alternating x and y from fractions of the image to fractions of the picture (outside: not shown)."""
         return map_points(points, self.corners, self.area or WHOLE, turned=self.turned)
+
+    def measure_scale(self, width: float, height: float) -> float | None:
+        """Return how many pixels of a picture of this size show one pixel of the image, along the side with fewer.
+
+        >>> ShownView(0, (0.5, 0.25, 0.75, 0.5), size=(192, 192)).measure_scale(48, 48)
+        1.0
+        """
+        if self.size is None:
+            return None
+        (x1, y1, x2, y2), (left, top, right, bottom) = self.area or WHOLE, self.corners
+        shown = ((x2 - x1) * width, (y2 - y1) * height)
+        x, y = reversed(shown) if self.turned else shown
+        return min(x / (abs(right - left) * self.size[0]), y / (abs(bottom - top) * self.size[1]))
 
     def to_dict(self) -> dict[str, object]:
         """Return the fields that differ from those of a whole single image: most pictures need two or three."""

@@ -8,6 +8,7 @@ C.7.6.2.1.1). Whole numbers are the centers of voxels.
 """
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from itertools import permutations
@@ -23,6 +24,7 @@ Plane = Literal["axial", "coronal", "sagittal"]
 # The axis that a plane cuts, for an array of axes (z, y, x): z toward the head, y toward the back, x toward the left.
 AXES: dict[Plane, int] = {"axial": 0, "coronal": 1, "sagittal": 2}
 SIDES: dict[Plane, str] = {"axial": "RLAP", "coronal": "RLHF", "sagittal": "APHF"}  # left, right, top, bottom
+TILES = 8  # along a side of a picture that `shuffle` cuts
 MAX_ASPECT = 100.0  # times as long as wide that a pixel may be drawn
 SQUARE = 1e-3  # difference of its sides, as a share, up to which a pixel counts as square
 SHEARED = 0.01  # cosine of the angle between rows and columns, up to which a plane is shown
@@ -240,6 +242,38 @@ def render_picture(picture: Image.Image) -> Image.Image:
     if deep or picture.has_transparency_data:
         picture = Image.fromarray(Source.of(np.asarray(picture if deep else picture.convert("RGBA"))).render())
     return picture.convert("RGB")
+
+
+def wipe(source: Source) -> Source:
+    """Return a source of the same size and kind that shows one gray, in the middle of what is shown of this one."""
+    shade = sum(source.display) / 2
+    return _alter(source, lambda pixels: np.broadcast_to(np.array(shade, pixels.dtype), pixels.shape))
+
+
+def shuffle(source: Source) -> Source:
+    """Return a source of the same size and values, whose slices are cut into tiles that lie in another order."""
+    edges = (-3, -2) if source.pixels.ndim == 3 else (-2, -1)  # rows and columns, of a picture and of a stack
+
+    def move(pixels: np.ndarray) -> np.ndarray:
+        moved, (high, wide) = pixels.copy(), (pixels.shape[edge] // TILES for edge in edges)
+        first, after = (np.moveaxis(one, edges, (0, 1)) for one in (pixels, moved))
+        order = np.random.default_rng(0).permutation(TILES**2)
+        for (y, x), (row, column) in zip(
+            np.ndindex(TILES, TILES), zip(*divmod(order, TILES), strict=True), strict=True
+        ):
+            part = first[row * high : (row + 1) * high, column * wide : (column + 1) * wide]
+            after[y * high : (y + 1) * high, x * wide : (x + 1) * wide] = part
+        return moved
+
+    return _alter(source, move)
+
+
+def _alter(source: Source, change: Callable[[np.ndarray], np.ndarray]) -> Source:
+    """Return a source with other pixels; of a volume at one time point."""
+    volume = source.volume
+    if volume is None:
+        return replace(source, pixels=change(source.pixels))
+    return replace(volume, voxels=change(volume.voxels), times=None).get_slice(volume.index, volume.plane)
 
 
 @dataclass(frozen=True, eq=False)

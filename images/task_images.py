@@ -125,6 +125,15 @@ def _to_reference(image: object) -> ImageRef:
     return ImageRef.of(Source.of(image))
 
 
+def match_slice(source: Source, like: Source) -> Source:
+    """Return the slice of a source's volume that lies where `like` lies in its own; a single picture as it is."""
+    if source.volume is None or like.volume is None:
+        return source
+    plane = like.volume.plane
+    count = source.volume.count_slices(plane)
+    return source.volume.get_slice(like.volume.index * count // like.volume.count_slices(plane), plane)
+
+
 def find_number(images: Sequence[Source], source: Source) -> int | None:
     """Return the number of the image that a source is, or a slice of, among those that are open; None if it is none of
     them."""

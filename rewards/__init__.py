@@ -26,4 +26,5 @@ from .iou import IoUReward as IoUReward
 from .iou import compute_iou as compute_iou
 from .lists import LabelSetF1Reward as LabelSetF1Reward
 from .lists import RankingReward as RankingReward
+from .seen import SeenReward as SeenReward
 from .token_f1 import TokenF1Reward as TokenF1Reward

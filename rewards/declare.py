@@ -361,7 +361,7 @@ def build(spec: object, path: str = "reward", *, check: Check | None = None) -> 
     >>> build({"type": "box"})
     Traceback (most recent call last):
     viewbox.errors.ConfigError: reward: unknown reward 'box'; allowed: brier, combined, exact_match, format, iou, \
-judge, label_set_f1, python, ranking, token_f1, tool_use
+judge, label_set_f1, python, ranking, seen, token_f1, tool_use
     """
     if isinstance(spec, Mapping):
         for key in COMPONENT_KEYS:

@@ -14,7 +14,7 @@ import json
 import re
 import time
 from collections import Counter
-from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -66,6 +66,7 @@ class RolloutJob:
         player: plays one session; a job made with `replace` has another generator.
         group: episodes per task.
         record: the settings of the command, saved in `rollout.json` (see `store/run_folder.py`).
+        only: numbers of the tasks that are played, with the seeds that they have among all; None: all.
     """
 
     config: Config
@@ -75,6 +76,7 @@ class RolloutJob:
     group: int = 1
     seed: int = 0
     record: Mapping[str, Any] = field(default_factory=dict)
+    only: Collection[int] | None = None
 
     @cached_property
     def generator(self) -> Generator:
@@ -241,7 +243,7 @@ class RolloutSession:
     @property
     def total(self) -> int:
         """How many episodes the job has."""
-        return len(self.job.tasks) * self.job.group
+        return len(self.job.tasks if self.job.only is None else self.job.only) * self.job.group
 
     def load_saved(self) -> Iterator[Episode]:
         yield from load(self.folder / run_folder.EPISODES)
@@ -249,6 +251,8 @@ class RolloutSession:
     async def play(self) -> AsyncGenerator[Episode, None]:
         """Play what is missing; yields each episode after it is stored, and closes the generator at the end."""
         job = self.job
+        done = {(episode.info.get("index", -1), episode.info.get("sample", -1)) for episode in self.load_saved()}
+        others = [n for n in range(len(job.tasks)) if job.only is not None and n not in job.only]
         episodes = play_many(
             job.env,
             job.tasks,
@@ -257,7 +261,7 @@ class RolloutSession:
             concurrency=job.player.concurrency,
             timeout=job.player.timeout,
             seed=job.seed,
-            skip={(episode.info.get("index", -1), episode.info.get("sample", -1)) for episode in self.load_saved()},
+            skip=done | {(number, sample) for number in others for sample in range(job.group)},
         )
         try:
             async for episode in episodes:

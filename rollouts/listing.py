@@ -38,6 +38,8 @@ class RunFigures:
     skipped: int = 0  # lines of its episodes that cannot be read
     saved: str | None = None  # what part of the episodes of a step is stored, such as "8 of 64"; None: all
     scored: float | None = None  # the share of the episodes that `last_reward` is the mean of
+    first_search: float | None = None  # the share of the same episodes that end wrong without having found the target
+    last_search: float | None = None
 
 
 @dataclass(frozen=True)
@@ -99,7 +101,7 @@ def _find_runs(folder: Path) -> Iterator[Path]:
 def _read_figures(run: Path) -> RunFigures:
     episodes = run if os.path.lexists(run / LINES) else run / "episodes"
     _, config = read_config(run, episodes)
-    steps, first, last, scored = _read_metrics(run / "metrics.jsonl")
+    steps, first, last, scored, searches = _read_metrics(run / "metrics.jsonl")
     summary = read_json(run / "summary.json", limit=2**24) if os.path.lexists(run / "summary.json") else {}
     reader = load(episodes, errors="skip") if os.path.lexists(episodes / LINES) else None
     found = _Stored(() if reader is None else reader)
@@ -108,6 +110,7 @@ def _read_figures(run: Path) -> RunFigures:
     elif first is None:
         first = last = _get_number(summary.get("metrics"), "reward")
         scored = _get_number(summary.get("metrics"), "episodes/scored")
+        searches = (_get_number(summary.get("metrics"), "verdict/search"),) * 2
     env, model, train = (config.get(name) for name in ("env", "model", "train"))
     size, modified = _measure(run)
     return RunFigures(
@@ -127,6 +130,7 @@ def _read_figures(run: Path) -> RunFigures:
         0 if reader is None else reader.skipped,
         found.saved,
         scored,
+        *searches,
     )
 
 
@@ -152,16 +156,18 @@ def _name(noun: str, names: set[str]) -> str | None:
     return f"{len(names)} {noun}" if len(names) > 1 else next(iter(names), None)
 
 
-def _read_metrics(path: Path) -> tuple[int | None, float | None, float | None, float | None]:
+def _read_metrics(path: Path) -> tuple[int | None, float | None, float | None, float | None, tuple[float | None, ...]]:
     """Return the last step, the rewards of the first and the last step that have one, and the share of the episodes
-    that the last is the mean of."""
+    that the last is the mean of; and `verdict/search` of both."""
     step, first, last, scored = None, None, None, None
+    searches: list[float | None] = []
     for data in read_metrics(path) if os.path.lexists(path) else ():
         number, reward = data.get("step"), _get_number(data, "reward")
         step = number if type(number) is int else step
         if reward is not None:
             first, last, scored = reward if first is None else first, reward, _get_number(data, "episodes/scored")
-    return step, first, last, scored
+            searches.append(_get_number(data, "verdict/search"))
+    return step, first, last, scored, (*searches[:1], *searches[-1:]) if searches else (None, None)
 
 
 def _measure(run: Path) -> tuple[int, float]:

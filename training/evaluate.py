@@ -187,6 +187,7 @@ class HeldOutEvaluation(TrainerCallback):
         evaluate: plays the held-out tasks and returns the same figures on every process; None if it was interrupted.
         patience: evaluations without a better reward after which training stops; None: it never does.
         keeps: whether the weights of the best step are wanted, those of step 0 too.
+        blind: the reward of the best answer that knows only the question, which joins the figures.
     """
 
     def __init__(
@@ -197,9 +198,10 @@ class HeldOutEvaluation(TrainerCallback):
         patience: int | None = None,
         before: Mapping[str, Any] | None = None,
         keeps: bool = True,
+        blind: float | None = None,
     ) -> None:
         self.trainer, self.evaluate, self.every, self.patience = trainer, evaluate, every, patience
-        self.before, self.keeps = before or {}, keeps
+        self.before, self.keeps, self.blind = before or {}, keeps, blind
         trainer.is_finished = self.is_exhausted
 
     def is_exhausted(self, step: int) -> bool:
@@ -237,6 +239,8 @@ class HeldOutEvaluation(TrainerCallback):
             control.should_save = True
         if self.trainer.best is not None:
             numbers["best"] = self.trainer.best.reward
+        if self.blind is not None:
+            numbers["blind"] = self.blind
         self.trainer.add_figures({PREFIX + name: value for name, value in numbers.items()})
         self.trainer.add_figures({"time/evaluation": time.perf_counter() - started})
         control.should_log = True  # in the line of this step, whatever `logging_steps` is

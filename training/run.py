@@ -25,6 +25,7 @@ from ..engines.processes import choose_threads
 from ..engines.table import get_server_engine
 from ..engines.vllm.weights import WeightSender
 from ..errors import ConfigError
+from ..rollouts.scoring.blind import measure_blind
 from ..rollouts.store import run_folder
 from ..utils.concurrency import contain_exit
 from ..utils.files import write_atomically
@@ -121,8 +122,8 @@ class Run:
         )
         if section.eval_steps is not None:
             limits = (section.eval_steps, section.eval_patience)
-            before = held_out.get("before")
-            callback = HeldOutEvaluation(trainer, self._evaluate_in_training, *limits, before, section.keep_best)
+            before, blind = held_out.get("before"), held_out.get("blind", {}).get("reward")
+            callback = HeldOutEvaluation(trainer, self._evaluate_in_training, *limits, before, section.keep_best, blind)
             trainer.remove_callback(self.interrupt)
             for one in (callback, self.interrupt):  # which looks last, also at a signal in held-out play
                 trainer.add_callback(one)
@@ -237,6 +238,10 @@ class Run:
             figures["before"] = self.evaluate(step=0)
             if self._has_oracle():
                 figures["oracle"] = self.evaluate(oracle=True)
+        if self.config.log.eval_tasks:
+            tasks = to_sequence(self.held_out.tasks, self.held_out.name)[: self.config.log.eval_tasks]
+            if (blind := measure_blind(self.held_out, tasks)) is not None:
+                figures["blind"] = {"reward": blind}
         if PartialState().is_main_process:
             write_atomically(saved, json.dumps({"of": given, **figures}))
         return figures

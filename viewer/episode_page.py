@@ -19,11 +19,12 @@ from ..images.view import WHOLE
 from ..records import Episode, EpisodeTokens, ToolResult, Turn
 from ..rewards import CombinedReward
 from ..rewards.explain import explain_score
+from ..rewards.looks import read_looks
+from ..rewards.marks import CLOSE, Mark, place_on
 from ..rewards.remote import is_blocking
 from ..rollouts.scoring.saved_run import SavedRun, make_environment
 from ..rollouts.store.layout import find_episodes_folder
 from ..utils.values import to_finite_float
-from .marks import CLOSE, Mark, place_on
 from .page import to_plain, to_text
 from .pictures import Picture, Pictures
 from .unplayed import UNPLAYED
@@ -71,6 +72,7 @@ def build_episode_page(episode: Episode, *, line: int, reward: CombinedReward | 
         "answer": attempt("answer", lambda: to_plain(episode.answer), None),
         "reference": attempt("reference", lambda: to_plain(episode.task.reference), {}),
         "scores": attempt("scores", lambda: _build_scores(episode), None),
+        "looks": attempt("looks", lambda: describe_looks(episode), None),
         "info": attempt("info", lambda: to_plain(episode.info), {}),
         "run_config": attempt("run_config", lambda: to_plain(episode.run_config), {}),
         "previous": None,
@@ -108,6 +110,15 @@ def _build_scores(episode: Episode) -> dict[str, Any] | None:
         "components": {to_text(name): keep(value) for name, value in scores.components.items()},
         "faults": to_plain(scores.faults),
     }
+
+
+def describe_looks(episode: Episode) -> dict[str, Any] | None:
+    """Return what the pictures showed of what was asked; None without a target."""
+    found = read_looks(episode)
+    if not found.targets:
+        return None
+    figures = {name.partition("/")[2]: value for name, value in found.measure().items() if name.startswith("looks/")}
+    return {"verdict": found.verdict, "why": to_text(found.explain())[:MAX_REASON], "figures": figures}
 
 
 MAX_PLACED = 50_000  # marks times pictures

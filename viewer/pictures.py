@@ -16,13 +16,9 @@ from PIL import Image
 from ..errors import ImageError
 from ..images.ref import ImageRef
 from ..images.shown import ShownView
-from ..images.source import AXES
 from ..images.view import WHOLE
 from ..records import Episode, ToolResult, Turn
-from ..rollouts.store.layout import iter_images
-from ..tools import TOOLS
-from ..utils.values import to_finite_float
-from .marks import (
+from ..rewards.marks import (
     CLOSE,
     MAX_MARKS,
     Mark,
@@ -30,16 +26,19 @@ from .marks import (
     find_arguments,
     find_marks,
     find_named_picture,
+    find_problem,
     get_place,
+    get_place_fields,
     to_corners,
 )
+from ..rollouts.store.layout import iter_images
+from ..tools import TOOLS
 from .page import to_plain
 
 MAX_PICTURES = 1_000  # of an episode on its page
 MAX_BESIDE = 8  # views in one picture
 MAX_PROBLEMS = 100
 MAX_SIDE = 100_000  # pixels
-PLACE_FIELDS = {"image": "image", "plane": "plane", "slice": "slice"}  # of an episode that does not say them
 SHOWN_MODES = ("L", "RGB")  # of an original that a browser shows as it is
 PLAIN = ("L", "RGB", "RGBA", "LA", "P", "1")  # modes that a browser shows as they are
 BAND = 2**20  # values that are stretched at a time
@@ -83,16 +82,14 @@ class Pictures:
                 current = pictures._add_results(number, turn, current)
             else:
                 current = pictures._add_message(number, turn, current)
-        place = episode.info.get("place")
-        fields = dict(PLACE_FIELDS)
-        if isinstance(place, Mapping):
-            fields = {str(part): name for part, name in place.items() if isinstance(name, str)}
+        fields = get_place_fields(episode.info)
         said = episode.info.get("answers")  # of a person's exchanges, the last one's included
         earlier = (
             [one.get("answer") for one in said if isinstance(one, Mapping)] if isinstance(said, list | tuple) else []
         )
         answers = [("answer", value) for value in dict.fromkeys([*earlier[:-1], episode.answer])]
-        for kind, value in (("gold", episode.task.reference), *answers):
+        golds = [("gold", value) for value in (episode.task.reference, episode.task.metadata.get("evidence"))]
+        for kind, value in (*golds, *answers):
             pictures.marks += find_marks(value, kind, fields, pictures.views)  # type: ignore[arg-type]
         pictures._add_originals(episode.task.images)
         pictures._find_dropped(episode)
@@ -152,7 +149,7 @@ class Pictures:
     def _check(self, view: ShownView, label: str) -> bool:
         problem = find_problem(view)
         if problem is not None:
-            self.leave_out(f"{label}: what a picture shows is recorded as {problem}")
+            self.leave_out(f"{label}: what a picture shows is recorded as {to_plain(problem)}")
         return problem is None
 
     def leave_out(self, problem: str, *, once: bool = False) -> None:
@@ -232,29 +229,6 @@ class Pictures:
                 if again:
                     self.by_id[seen[0]].dropped_at = None
             seen += [name for name in ids if name is not None]
-
-
-def find_problem(view: ShownView) -> str | None:
-    """Return what is wrong with a recorded view, which may be forged; None if it can be drawn."""
-    if not _are_finite(view.corners, 4) or min(view.corners) < -CLOSE or max(view.corners) > 1 + CLOSE:
-        return f"corners {to_plain(view.corners)!r:.120}; allowed: 4 fractions of the image"
-    if view.corners[0] == view.corners[2] or view.corners[1] == view.corners[3]:
-        return f"corners {to_plain(view.corners)!r:.120}: nothing of the image"
-    if view.area is not None:
-        area = view.area
-        if not _are_finite(area, 4) or not (0 <= area[0] < area[2] <= 1 and 0 <= area[1] < area[3] <= 1):
-            return f"area {to_plain(area)!r:.120}; allowed: a box of the picture, 4 fractions"
-    for name in ("image", "slice", "slices", "time"):
-        value = getattr(view, name)
-        if value is not None and (not isinstance(value, int) or not 0 <= value < 2**31):
-            return f"{name} {to_plain(value)!r:.120}; allowed: a number from 0"
-    if view.plane is not None and view.plane not in AXES:
-        return f"plane {view.plane!r:.120}; allowed: {', '.join(AXES)}"
-    return None
-
-
-def _are_finite(values: Sequence[Any], count: int) -> bool:
-    return len(values) == count and all(to_finite_float(value) is not None for value in values)
 
 
 def _is_of_view(result: ToolResult, picture: Picture) -> bool:

@@ -11,6 +11,7 @@ from typing import Any
 
 from ..errors import StoreError, ViewboxError
 from ..records import Episode
+from ..rewards.looks import VERDICTS, read_looks
 from ..rollouts.scoring import filters
 from ..rollouts.scoring.compare import compare_runs
 from ..rollouts.store.layout import LINES, find_episodes_folder
@@ -25,7 +26,7 @@ from .unplayed import UNPLAYED
 METRICS = "metrics.jsonl"
 MAX_METRICS = 64 * 2**20  # bytes of metrics.jsonl
 MAX_SETS, MAX_SERIES, MAX_POINTS = 50, 40, 5_000
-PLOTTED = ("reward", "held_out/reward", "tools/rate")
+PLOTTED = ("reward", "held_out/reward", "held_out/blind", "tools/rate", *(f"verdict/{name}" for name in VERDICTS))
 
 
 class EpisodeSet:
@@ -127,7 +128,7 @@ MAX_COLUMNS = 100
 MAX_TEXT = 200  # characters of a cell
 MAX_ITEMS = 50  # of a list in a cell
 INFO = ("step", "sample", "index", "advantage", "saved")  # keys of `info` that get a column
-EXACT = {"scores.total", "end_reason", "num_turns", "tool_call_count"}  # columns that hold the values themselves
+EXACT = {"scores.total", "end_reason", "verdict", "num_turns", "tool_call_count"}  # columns of the values themselves
 
 
 class EpisodeIndex:
@@ -238,6 +239,8 @@ def _list_cells(episode: Episode) -> Iterator[tuple[str, Any]]:
         if scores is not None:
             yield "scores.total", _to_cell(scores.total)
         yield "end_reason", _to_cell(episode.end_reason)
+        if (verdict := read_looks(episode).verdict) is not None:
+            yield "verdict", verdict
         yield "tools_used", _to_cell(episode.tools_used())
         yield "num_turns", episode.num_turns
         yield "tool_call_count", episode.tool_call_count

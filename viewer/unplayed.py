@@ -14,7 +14,7 @@ from ..images.source import Plane, Source, Volume
 from ..images.view import View
 from ..network.data_policy import RESTRICTED
 from ..records import Episode, Task, Turn
-from .marks import Mark, Views, find_marks, place_on
+from ..rewards.marks import Mark, Views, find_marks, place_on
 
 UNPLAYED = "unplayed"  # the key of `info` that says so
 MAX_PICTURES = 4  # that are added to what the model is shown: images, or slices of a volume

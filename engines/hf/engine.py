@@ -29,6 +29,7 @@ from ..settings import LocalSettings as Settings
 from .chat_tokens import ChatTokens
 from .kv_cache import find_kv_cache_bytes, to_device
 from .model_runner import use_eval_mode
+from .picture_settings import find_kept
 from .plain import build_runner
 from .sampler import draw_uniform, sample_tokens
 from .scheduler import Scheduler, Sequence, Stats
@@ -55,7 +56,11 @@ class HFGenerator(Generator):
         self.kv_cache_bytes = settings.kv_cache_bytes or find_kv_cache_bytes(model.device)
         self.vision_cache = vision_cache or VisionCache(model, tokens.architecture)
         self.run_config = RunConfig(
-            model_name, settings.temperature, max_tokens=settings.max_completion_tokens, versions=get_versions()
+            model_name,
+            settings.temperature,
+            max_tokens=settings.max_completion_tokens,
+            versions=get_versions(),
+            **find_kept(tokens.architecture.processor),
         )
         self.stats = Stats()
         self.scheduler = Scheduler(settings.tool_wait_timeout)

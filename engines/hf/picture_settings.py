@@ -110,6 +110,22 @@ def set_max_pixels(processor: Any, max_pixels: int) -> None:
         images.max_tiles = max(images.min_tiles, tiles)
 
 
+def find_kept(processor: Any) -> dict[str, int]:
+    """Return what a processor keeps of a picture, as `RunConfig` has it; nothing if that is not known: its settings are
+    not turned yet, or it cuts tiles of several shapes."""
+    images = processor.image_processor
+    own, size = _loaded.get(images, {}), images.size
+    if own.get("frames"):
+        return {"max_pixels": int(size["longest_edge"]) // int(own["frames"])}
+    if own.get("max_image_size"):
+        return {"max_side": int(size["longest_edge"])}
+    limits = (own.get(name, True) for name in ("max_patches", "max_soft_tokens", "max_image_tokens"))
+    tiled = any(limits) or getattr(images, "image_grid_pinpoints", None)
+    is_square = not tiled and (not hasattr(size, "keys") or size.get("height") == size.get("width") is not None)
+    side = get_side(size) if is_square else None
+    return {} if side is None else {"max_side": side}
+
+
 def _read_limit(images: Any, name: str) -> Any:
     """Return a setting as a folder has it; of a limit the larger of the folder's and the class's own."""
     value, usual = getattr(images, name, None), getattr(type(images), name, None)

@@ -12,6 +12,7 @@ from pydantic import BaseModel, Field, StrictFloat
 
 from ...configs import yaml_reader
 from ...core.base import BaseMultiTurnEnv
+from ...core.settings import SeenAt
 from ...core.tasks import ProceduralTasks
 from ...errors import ConfigError, describe_unknown
 from ...images.resample import fit_size
@@ -48,10 +49,13 @@ class Digits(BaseMultiTurnEnv):
         "box": MeanAveragePrecision("bbox", label_field="label"),
     }
 
+    right: ClassVar[Mapping[str, float]] = {"label": 1.0}
+
     max_turns = 4
     tools = ("zoom",)
     coordinates = "per_mille"
     max_pixels = 48 * 48
+    seen_at = SeenAt(scale=0.8)  # half of what the shipped model can read is read at 0.82
     max_consecutive_malformed = 4  # every malformed reply is told what was wrong: the shipped model learns from that
     templates = FrozenDict(yaml_reader.read_shipped(__package__, "templates.yaml"))
     boundary = False  # its only tool returns no text that others wrote

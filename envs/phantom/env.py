@@ -9,6 +9,7 @@ from pydantic import BaseModel, Field
 
 from ...core.base import BaseMultiTurnEnv
 from ...core.messages import write_call
+from ...core.settings import SeenAt
 from ...core.tasks import ProceduralTasks
 from ...errors import ConfigError, describe_unknown
 from ...images.coordinates import from_unit
@@ -61,10 +62,13 @@ class Phantom(BaseMultiTurnEnv):
     boxes: ClassVar[tuple[str, ...]] = ("bbox",)
     metrics: ClassVar[Mapping[str, Metric]] = {"lesion": Accuracy("lesion"), "box": MeanAveragePrecision("bbox")}
 
+    right: ClassVar[Mapping[str, float]] = {"lesion": 1.0}
+
     max_turns = 6
     tools = ("window_level", "zoom", "measure", "get_intensity_stats", "undo")
     coordinates = "per_mille"
     max_pixels = 112 * 112
+    seen_at = SeenAt(scale=0.4, contrast=3)
 
     split: Annotated[Split, Field(description="the two splits share no slice")] = "train"
     num_tasks: Annotated[int, Field(ge=1, description="number of tasks")] = 100_000
@@ -97,10 +101,11 @@ class Phantom(BaseMultiTurnEnv):
             reference["diameter_mm"] = round(lesion.diameter, 1)
         metadata: dict[str, Any] = {"seed": seed, "split": self.split, "question": kind, "has_lesion": wanted}
         if lesion is not None:
-            metadata |= {"organ": lesion.organ, "contrast": round(lesion.contrast, 2)}
+            metadata |= {"organ": lesion.organ, "contrast": round(lesion.contrast, 2), "evidence": lesion.box}
         prompt = {"question": QUESTIONS[kind]}
         if kind == "kind":
             spot = _find_spot(drawn, seed)
+            metadata["evidence"] = spot.box
             prompt["question"] = QUESTIONS[kind].format(organ=spot.organ, point=self._write_point(spot))
         return Task(f"phantom-{self.split}-{seed}", prompt=prompt, reference=reference, metadata=metadata)
 

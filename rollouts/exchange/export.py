@@ -13,6 +13,7 @@ from ...core.messages import to_openai_messages
 from ...errors import ConfigError, ImageError, StoreError, describe_unknown
 from ...images.ref import ImageRef
 from ...records import Episode
+from ...rewards.looks import read_looks
 from ...utils.files import create_whole, fill_template
 from ...utils.frozen import thaw
 from ...utils.importing import import_hub
@@ -101,7 +102,7 @@ def _write_inspect(reader: EpisodeReader, out: Path, choice: Choice, report: Rep
 
 def _build_row(episode: Episode) -> dict[str, Any]:
     messages, images = split_images(list_messages(episode))
-    scores = episode.scores
+    scores, found = episode.scores, read_looks(episode)
     return {
         "task": episode.task.id,
         "environment": episode.environment,
@@ -112,6 +113,8 @@ def _build_row(episode: Episode) -> dict[str, Any]:
         "reward": None if scores is None else scores.total,
         "scores": _write_json(None if scores is None else scores.components),
         "end_reason": episode.end_reason,
+        "verdict": found.verdict,
+        "looks": _write_json(found.list_values() if found.targets else None),
         "record": episode.to_json(),
     }
 

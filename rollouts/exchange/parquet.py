@@ -30,7 +30,7 @@ FEATURES: dict[str, dict[str, Any]] = {
         "messages": _MESSAGES,
         **dict.fromkeys(("answer", "reference"), _TEXT),
         "reward": _NUMBER,
-        **dict.fromkeys(("scores", "end_reason", "record"), _TEXT),
+        **dict.fromkeys(("scores", "end_reason", "verdict", "looks", "record"), _TEXT),
     },
     "sft": {"messages": _MESSAGES, "images": _IMAGES},
 }

@@ -18,6 +18,7 @@ import numpy as np
 
 from ...errors import ConfigError
 from ...records import Episode, Scores
+from ...rewards.looks import FIGURES, VERDICTS, read_looks
 from ...utils.conditions import format_value, sort_key
 from ...utils.values import reaches
 from ..store.layout import LINES
@@ -72,6 +73,8 @@ class TaskReward:
     b_line: int
     a_episodes: int = 1
     b_episodes: int = 1
+    a_verdict: str | None = None  # of its episodes (`rewards/looks.py`); "(several)" if they differ
+    b_verdict: str | None = None
 
 
 @dataclass(frozen=True)
@@ -85,6 +88,7 @@ class Comparison:
         scores: the total as "reward", then each component.
         groups: of the total, by the value of `by`; "(several)" has the tasks whose episodes in `a` differ in it.
         gained, lost: tasks that only the second, or only the first, solves; the largest changes first.
+        moved: the number of tasks by the verdict in the first and that in the second: {"search": {"seen": 12}}.
         warnings: what makes the two sides hard to compare.
     """
 
@@ -96,6 +100,7 @@ class Comparison:
     groups: dict[str, Difference] = field(default_factory=dict)
     gained: tuple[TaskReward, ...] = ()
     lost: tuple[TaskReward, ...] = ()
+    moved: dict[str, dict[str, int]] = field(default_factory=dict)
     warnings: tuple[str, ...] = ()
     rewards: tuple[TaskReward, ...] = field(default=(), repr=False)
 
@@ -183,6 +188,7 @@ def compare_runs(
         groups=groups,
         gained=gained,
         lost=lost,
+        moved=_count_moves(rewards),
         warnings=tuple(warnings),
         rewards=rewards,
     )
@@ -208,6 +214,7 @@ class _SideReader:
         self.run, self.table = run, Table()
         self.lines: dict[str, list[int]] = {}  # by task
         self.groups: dict[str, str] = {}  # by task
+        self.verdicts: dict[str, str] = {}  # by task
         self.names: dict[str, set[str]] = {}  # of components, by task
         self.without_score = 0
         self.environments: Counter[str] = Counter()
@@ -219,15 +226,17 @@ class _SideReader:
             self.environments[episode.environment] += 1
             self._all_tasks.add(task)
             if scores is not None and not episode.is_fault:
-                self.table.add(task, list_scores(scores))
+                looked = read_looks(episode, scores=scores)
+                rate = {"tools/rate": float(episode.run_call_count > 0)}
+                self.table.add(task, {**list_scores(scores), **rate, **looked.measure()})
+                _keep(self.verdicts, task, looked.verdict)
                 self.names.setdefault(task, set()).update(scores.components)
             if scores is None or scores.total is None or episode.is_fault:
                 self.without_score += 1
                 continue
             self.lines.setdefault(task, []).append(line)
             if by is not None:
-                group = format_value(filters.get_field(episode, by))
-                self.groups[task] = group if self.groups.setdefault(task, group) == group else SEVERAL
+                _keep(self.groups, task, format_value(filters.get_field(episode, by)))
 
     def describe(self, paired: Sequence[str]) -> Side:
         return Side(
@@ -241,11 +250,20 @@ class _SideReader:
         )
 
 
+def _keep(values: dict[str, str], task: str, value: str | None) -> None:
+    """Note a value of an episode of a task, whose others may have another one."""
+    if value is not None:
+        values[task] = value if values.setdefault(task, value) == value else SEVERAL
+
+
 def _list_rewards(pairs: Table, a: _SideReader, b: _SideReader) -> tuple[TaskReward, ...]:
     columns = pairs.get_columns()
     totals = [columns.get(f"{side}/{TOTAL}", np.empty(0)).tolist() for side in ("a", "b")]
     return tuple(
-        TaskReward(task, one, other, a.lines[task][0], b.lines[task][0], len(a.lines[task]), len(b.lines[task]))
+        TaskReward(
+            *(task, one, other, a.lines[task][0], b.lines[task][0], len(a.lines[task]), len(b.lines[task])),
+            *(side.verdicts.get(task) for side in (a, b)),
+        )
         for task, one, other in zip(pairs.task_ids, *totals, strict=False)
         if not math.isnan(one)
     )
@@ -259,6 +277,13 @@ def _find_flips(rewards: Sequence[TaskReward]) -> tuple[tuple[TaskReward, ...], 
     return gained[:MAX_FLIPS], lost[:MAX_FLIPS]
 
 
+def _count_moves(rewards: Sequence[TaskReward]) -> dict[str, dict[str, int]]:
+    pairs = Counter((one.a_verdict, one.b_verdict) for one in rewards if one.a_verdict and one.b_verdict)
+    names = (*VERDICTS, SEVERAL)
+    found = {a: {b: pairs[a, b] for b in names if pairs[a, b]} for a in names}
+    return {a: counts for a, counts in found.items() if counts}
+
+
 def list_scores(scores: Scores) -> dict[str, float | None]:
     """Return the total and the components by name; none has that of the total."""
     return {TOTAL: scores.total} | {name: one for name, one in scores.components.items() if name != TOTAL}
@@ -268,7 +293,7 @@ def compare_scores(pairs: Table, intervals: bool) -> dict[str, Difference]:
     """Return the differences of the columns `a/NAME` and `b/NAME`: of the total, and of each component."""
     columns, found = pairs.get_columns(), {}
     for name, (a, b, change) in pairs.compute_changes("a", "b", intervals).items():
-        if a is not None and b is not None and change is not None:
+        if a is not None and b is not None and change is not None and (name not in FIGURES or a.mean or b.mean):
             moved = columns[f"b/{name}"] - columns[f"a/{name}"]
             outcomes = (moved >= SAME, abs(moved) < SAME, moved <= -SAME)
             found[name] = Difference(a, b, change, *(int(one.sum()) for one in outcomes))

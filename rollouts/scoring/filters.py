@@ -3,9 +3,9 @@
     end_reason=answered    answer.label=one|seven    task.metadata.seed>=100    flags=salvaged    reward<0.5
     run_config.model_name~qwen.*4b    num_turns>2    tool=zoom    answer=null    reward.box>=0.5    step>=90
 
-A field is a dotted path into the episode's JSON, or `num_turns`, `tool_call_count`, `tools_used`. Short names stand for
-some paths (`SHORT`): `reward` is `scores.total`, `reward.box` is `scores.components.box`. `utils/conditions.py` says
-what the operators compare.
+A field is a dotted path into the episode's JSON, or `num_turns`, `tool_call_count`, `tools_used`; or `verdict` and
+`looks.covered`, and others of `rewards/looks.py`. Short names stand for some paths (`SHORT`): `reward` is
+`scores.total`, `reward.box` is `scores.components.box`. `utils/conditions.py` says what the operators compare.
 """
 
 import re
@@ -14,11 +14,13 @@ from typing import Any
 
 from ...errors import ConfigError, describe_unknown
 from ...records import Episode, RunConfig, Scores, Task, ToolCall, ToolResult, Turn
+from ...rewards.looks import VALUES, read_looks
 from ...utils.conditions import format_value, parse_condition
 from ...utils.frozen import PlainRecord
 
 MAX_READ = 1000  # episodes whose names are kept for a message
 _PROPERTIES = ("num_turns", "tool_call_count", "tools_used")
+LOOKED = ("verdict", "looks")  # what `Looks.to_dict` has
 SHORT = {  # name -> (what it stands for alone, what it stands for before a dot)
     "reward": ("scores.total", "scores.components"),
     "reference": ("task.reference", "task.reference"),
@@ -81,23 +83,27 @@ def expand_field(field: str) -> str:
 def check_field(field: str) -> None:
     """Raise `ConfigError` if no episode can have the field."""
     first, _, rest = expand_field(field).partition(".")
-    names = dict.fromkeys([*Episode.list_fields(), *_PROPERTIES, *SHORT])
+    names = dict.fromkeys([*Episode.list_fields(), *_PROPERTIES, *LOOKED, *SHORT])
     if first not in names:
         raise ConfigError(describe_unknown("field", first, names))
     second = rest.partition(".")[0]
     if second and first in _INNER and second not in _INNER[first].list_fields():
         raise ConfigError(describe_unknown(f"field of {first}", second, _INNER[first].list_fields()))
+    if second and first == "looks" and second not in VALUES:
+        raise ConfigError(describe_unknown("field of looks", second, VALUES))
 
 
 def describe_fields() -> dict[str, object]:
     """Return the names that a field may begin with, for a program that reads the same filters."""
     inner = {name: record.list_fields() for name, record in _INNER.items()}
-    return {"names": [*Episode.list_fields(), *_PROPERTIES, *SHORT], "inner": inner, "short": SHORT}
+    names = [*Episode.list_fields(), *_PROPERTIES, *LOOKED, *SHORT]
+    return {"names": names, "inner": {**inner, "looks": [*VALUES]}, "short": SHORT}
 
 
 def write_fields(episode: Episode) -> str:
     """Return every field of an episode as JSON, its values written as `format_value` writes them."""
     values = {name: getattr(episode, name) for name in (*Episode.list_fields(), *_PROPERTIES)}
+    values |= read_looks(episode).to_dict()
     return format_value({name: value() if callable(value) else value for name, value in values.items()})
 
 
@@ -122,8 +128,8 @@ def get_field(episode: Episode, field: str) -> Any:
     >>> get_field(Episode(Task("t1", metadata={"boxes": [[0, 1]]})), "task.metadata.boxes.0")
     (0, 1)
     """
-    value: Any = episode
     field = expand_field(field)
+    value: Any = read_looks(episode).to_dict() if field.partition(".")[0] in LOOKED else episode
     while field:
         if isinstance(value, Mapping) and field in value:
             return value[field]

@@ -8,6 +8,7 @@ from typing import get_args
 from ...core.base import BaseMultiTurnEnv
 from ...records import EndReason, Episode, Task
 from ...rewards.declare import AnyReward
+from ...rewards.looks import FIGURES, read_looks
 from ...rewards.remote import take_counts
 from .table import Table
 
@@ -32,7 +33,8 @@ def compute_episode_metrics(
     `episodes/truncated` and `end/<reason>` are shares of episodes; `episodes/faults` is the share that a fault ended,
     `episodes/scored` the share with a score, `reward/faults` and `reward/faults/<component>` the share on which the
     reward failed; `replies/well_formed` is a share of replies; `tokens/sampled` is the tokens per episode, NaN if
-    none was counted.
+    none was counted. `looks/…` and `verdict/…` are over the episodes with a target (`rewards/looks.py`); NaN if none
+    has one.
 
     >>> from viewbox.records import Scores, Task
     >>> metrics = compute_episode_metrics([Episode(Task("a"), scores=Scores(0.5, {"label": 1.0}))])
@@ -142,6 +144,7 @@ def get_episode_values(episode: Episode) -> dict[str, float | None]:
     return {
         "reward": scores.total if scores else None,
         **get_play_values(episode),
+        **read_looks(episode).measure(),
         "reward/faults": float(bool(scores and scores.faults)),
         **{f"rewards/{name}/mean": value for name, value in (scores.components if scores else {}).items()},
     }
@@ -167,4 +170,4 @@ def get_play_values(episode: Episode) -> dict[str, float | None]:
 
 _COUNTED = {"calls": "was_run", "faults": "is_fault"}  # of each tool
 _NAMES = tuple(get_episode_values(Episode(Task(""))))
-_UNDEFINED = ("reward", "tokens/sampled")  # without an episode that has it
+_UNDEFINED = ("reward", "tokens/sampled", *FIGURES)  # without an episode that has it

@@ -19,6 +19,7 @@ import numpy as np
 from ...errors import ConfigError
 from ...records import Episode, Scores
 from ...rewards import ExactMatchReward
+from ...rewards.looks import read_looks
 from ...rewards.metrics.base import (
     Metric,
     PairMetric,
@@ -262,6 +263,8 @@ class EpisodeTally:
         """
         row = self.table.rows
         values = get_episode_values(episode) if self.scores else get_play_values(episode)
+        if not self.scores:  # what is right depends on the new scores
+            values |= read_looks(episode, scores=scores).measure()
         self.table.add(episode.task.id, {**values, **more}, group)
         sample = episode.info.get("sample")
         self._sample_numbers.append(sample if isinstance(sample, int) and abs(sample) < 2**63 else 0)

@@ -17,6 +17,7 @@ from msgspec.structs import force_setattr
 
 from ...errors import ConfigError, StoreError
 from ...records import Episode, EpisodeTokens, Scores
+from ...rewards.looks import read_looks
 from ...utils.frozen import thaw
 from . import columns
 from .layout import LINES, check_format, count_finished, find_episodes_folder, iter_images, locate_images
@@ -95,6 +96,7 @@ class EpisodeReader(Sequence[Episode]):
         line, task, environment, model, step, index, sample   where it is stored, and what was played
         end_reason, turns, tool_calls, tools, tokens   how it went; `tools` names those that succeeded, in a text
         total, reward.<component>                      its scores
+        verdict, looks.<name>                          where it looked (docs/looking.md), if there is a target
         answer.<field>, reference.<field>              the answer and the right answer, flattened one level
 
         Raises:
@@ -246,7 +248,7 @@ def _list_rows(episodes: "EpisodeReader") -> list[dict[str, Any]]:
 
 
 def _build_row(episode: Episode) -> dict[str, Any]:
-    scores = episode.scores
+    scores, found = episode.scores, read_looks(episode)
     return {
         "task": episode.task.id,
         "environment": episode.environment,
@@ -259,6 +261,7 @@ def _build_row(episode: Episode) -> dict[str, Any]:
         "tokens": episode.total_tokens,
         "total": scores.total if scores else None,
         **_flatten("reward", scores.components if scores else {}),
+        **({"verdict": found.verdict, **_flatten("looks", found.list_values())} if found.targets else {}),
         **_flatten("answer", episode.answer or {}),
         **_flatten("reference", episode.task.reference),
     }

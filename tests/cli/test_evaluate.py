@@ -1,9 +1,14 @@
 """`viewbox evaluate`: both ways are played, stored and compared, and an interrupted evaluation is resumed."""
 
+import base64
+import io
 import json
+import re
 import sys
 
+import numpy as np
 import pytest
+from PIL import Image
 
 from tests.support.servers import make_completion, serve
 from viewbox.cli import app as cli
@@ -108,3 +113,102 @@ def test_a_model_that_is_not_there_is_named_with_its_neighbors(evaluate, tmp_pat
     status, _, err = evaluate("--config", "quickstart", "--model", "runs/mine/modle", "--tasks", 1)
     assert status == 2
     assert "'runs/mine/modle': no such folder (did you mean 'runs/mine/model'?)" in err
+
+
+# ---------------------------------------------------------------------- other pictures
+def read_last_picture(body):
+    pictures = re.findall(r"data:image/\w+;base64,([^\"]+)", json.dumps(body["messages"]))
+    return np.asarray(Image.open(io.BytesIO(base64.b64decode(pictures[-1]))).convert("L")), len(pictures)
+
+
+def answer_what_is_seen(body, number):
+    """Right if the picture shows something; wrong on a blank one."""
+    return make_completion(RIGHT if read_last_picture(body)[0].std() > 0 else WRONG)
+
+
+def zoom_and_answer(body, number):
+    picture, count = read_last_picture(body)
+    return ZOOM if count == 1 else make_completion(RIGHT if picture.std() > 0 else WRONG)
+
+
+def zoom_and_guess(body, number):
+    return ZOOM if read_last_picture(body)[1] == 1 else make_completion(RIGHT)
+
+
+def test_the_pictures_are_worth_what_is_lost_without_them(evaluate, tmp_path):
+    arguments = [
+        "--env",
+        "digits",
+        "--model",
+        "m",
+        "--tasks",
+        6,
+        "--out",
+        "e",
+        "--pictures",
+        "real,blank,other,shuffled",
+    ]
+    with serve(answer_what_is_seen) as server:
+        status, out, _ = evaluate(*arguments, "--endpoint", server.url)
+        assert status == 0
+        asked = len(server.bodies)
+        assert evaluate(*arguments, "--endpoint", server.url)[0] == 0
+        assert len(server.bodies) == asked  # what is stored is not played again
+    assert "cost: 6 episodes with the real pictures, as many for blank and other and shuffled each" in out
+    found = json.loads((tmp_path / "e" / "pictures.json").read_text())
+    worth = {name: one["scores"]["reward"]["difference"]["mean"] for name, one in found["pictures"].items()}
+    assert worth["blank"] > 0.1
+    assert (worth["other"], worth["shuffled"]) == (0.0, 0.0)
+    assert 0 <= found["blind"] < 0.5
+    shown = {
+        way: {episode.task.id: episode.turns[0].images[0].hash for episode in load(f"e/{way}")}
+        for way in ("real", "other", "shuffled")
+    }
+    assert not set(shown["real"].values()) & set(shown["shuffled"].values())
+    assert all(shown["other"][task] != hash for task, hash in shown["real"].items())
+
+
+@pytest.mark.parametrize(("policy", "is_read"), [(zoom_and_answer, True), (zoom_and_guess, False)])
+def test_a_call_is_worth_what_is_lost_when_its_picture_is_another(evaluate, tmp_path, policy, is_read):
+    arguments = ["--env", "digits", "--model", "m", "--tasks", 6, "--out", "e", "--pictures", "real,blank,other"]
+    with serve(policy) as server:
+        status, out, _ = evaluate(*arguments, "--of", "zoom", "--endpoint", server.url)
+    assert status == 0
+    assert "cost: 12 more episodes, for zoom" in out
+    found = json.loads((tmp_path / "e" / "pictures.json").read_text())["pictures"]
+    assert [(name, one["tasks"]) for name, one in found.items()] == [("blank", 6), ("other", 6)]
+    worth = [one["scores"]["reward"]["difference"]["mean"] > 0.1 for one in found.values()]
+    assert worth == [is_read, False]
+
+
+def test_calls_in_several_replies_are_worth_something_each(evaluate, tmp_path):
+    def zoom_twice(body, number):
+        picture, count = read_last_picture(body)
+        return ZOOM if count < 3 else make_completion(RIGHT if picture.std() > 0 else WRONG)
+
+    arguments = ["--env", "digits", "--model", "m", "--tasks", 4, "--out", "e", "--pictures", "blank", "--of", "zoom"]
+    with serve(zoom_twice) as server:
+        assert evaluate(*arguments, "--endpoint", server.url)[0] == 0
+    found = json.loads((tmp_path / "e" / "pictures.json").read_text())["pictures"]
+    worth = {name: one["scores"]["reward"]["difference"]["mean"] > 0.1 for name, one in found.items()}
+    assert worth == {"blank": True, "blank_1": False, "blank_2": True}  # it answers by the last one
+
+
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        (
+            ["--pictures", "blanc"],
+            "unknown pictures 'blanc'; allowed: blank, other, real, shuffled",
+        ),
+        (["--pictures", "real"], "allowed: real, and blank, other, shuffled or some of these"),
+        (["--pictures", "blank", "--of", "zom"], "unknown tool 'zom'; allowed: zoom (did you mean 'zoom'?)"),
+        (["--pictures", "other", "--tasks", 1], "allowed: a task with 1 pictures and another right answer"),
+    ],
+)
+def test_pictures_that_cannot_be_shown_are_refused(evaluate, more, said):
+    with serve(answer_what_is_seen) as server:
+        arguments = ["--env", "digits", "--model", "m", "--endpoint", server.url, "--out", "e", *more]
+        status, _, err = evaluate(*(arguments if "--tasks" in more else [*arguments, "--tasks", 3]))
+    assert status == 2
+    assert said in err

@@ -79,7 +79,7 @@ def test_the_command_prints_a_table_markdown_or_json(runs, viewbox, monkeypatch)
     status, out, _ = viewbox("runs", runs)
     assert status == 0
     heading, first, second = out.splitlines()
-    heads = "run environment model method steps episodes reward (mean over tasks) date size"
+    heads = "run environment model method steps episodes reward (mean over tasks) not found date size"
     assert " ".join(heading.split()) == heads
     assert "played" in first
     assert "0.250 → 0.750" in second

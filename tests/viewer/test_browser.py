@@ -19,6 +19,8 @@ from tests.support.browser import wait_until
 from tests.support.saved_episodes import plays, written
 from tests.viewer.test_marks_on_pixels import BODY, STACK, Look
 from tests.viewer.test_server import KEY, serving
+from viewbox.core.messages import write_call
+from viewbox.engines.scripted import ScriptedPolicy
 from viewbox.envs.digits import Digits
 from viewbox.errors import ConfigError
 from viewbox.images.ref import ImageRef
@@ -356,7 +358,7 @@ def test_the_box_lies_on_the_bright_pixels_of_each_slice(page, volume):
     page.emulate_media(color_scheme="dark")
     open_page(page, volume, "#/run/0/episode/1")
     page.locator(".controls select").select_option("8")
-    for name in ("outlines of later views", "arguments of tools"):
+    for name in ("where it looked", "arguments of tools"):
         page.get_by_label(name).uncheck()
     for number in range(len(NAMES)):
         wait_until(page, f"document.querySelectorAll('figure.picture img')[{number}].naturalWidth > 0")
@@ -456,6 +458,37 @@ def test_two_sets_are_compared_with_links_to_the_tasks_that_flipped(page, tmp_pa
     page.locator("main table a").nth(1).click()
     page.wait_for_selector(".turn")
     assert page.evaluate("location.hash").startswith("#/run/1/group/")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def looked(tmp_path_factory):
+    """A report of two runs of one task: never looked and wrong; looked twice and right."""
+    env, folder = Digits(max_turns=4), tmp_path_factory.mktemp("looked")
+    task = env.tasks[0]
+    elsewhere = write_call("zoom", {"factor": 2, "center": [200, 200]})
+    first = [json.dumps({**json.loads(env.write_answer(task)), "label": "nine"})]
+    second = [elsewhere, write_call("zoom", {"factor": 0.5}), *env.oracle(task), env.write_answer(task)]
+    with ThreadPoolExecutor(1) as pool:  # this thread has the event loop of the browser
+        made = [pool.submit(env.play, task, ScriptedPolicy(replies)).result() for replies in (first, second)]
+    return report(folder, *(written(folder / name, episode) for name, episode in zip("ab", made, strict=True)))
+
+
+def test_the_page_shows_where_it_looked_why_it_was_wrong_and_what_moved(page, looked):
+    open_page(page, looked, "#/run/1/episode/1")
+    aside = page.inner_text("aside")
+    assert "seen, right, and the target was shown well" in aside
+    looks = page.locator("figure.picture").first.locator(".mark.view:not(.path) title").all_text_contents()
+    assert [text.partition(", ")[2] for text in looks] == [
+        "after reply 1, 2.000 times as large", "after reply 3, 4.000 times as large",
+    ]  # fmt: skip
+    assert page.locator("figure.picture").first.locator(".mark.view.path").count() == 1
+    open_page(page, looked, "#/run/0")
+    page.get_by_role("button", name="search 1").click()
+    wait_for_rows(page, 1)
+    assert page.locator("#where").input_value() == "verdict=search"
+    open_page(page, looked, "#/compare/0/1")
+    assert read_table(page, "Tasks by verdict") == [["search", "1"]]
+    assert len(read_table(page, "From search to seen (1)")) == 1
 
 
 @pytest.fixture

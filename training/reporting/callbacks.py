@@ -103,7 +103,7 @@ class MetricsFile(TrainerCallback):
         done = state.global_step - self.first_step
         left = (state.max_steps - state.global_step) * (time.monotonic() - self.started) / max(1, done)
         parts = [f"step {state.global_step}/{state.max_steps}"]
-        for name, label in (("reward", "reward"), ("tools/rate", "tool rate"), ("episodes/truncated", "truncated")):
+        for name, label in _SHOWN.items():
             if logs.get(name) is not None:  # TRL logs None if a step has no value, e.g. if every sample was dropped
                 part = format_part(logs.get("episodes/scored")) if name == "reward" else ""
                 parts.append(f"{label} {logs[name]:.2f}{part}")
@@ -112,7 +112,8 @@ class MetricsFile(TrainerCallback):
                 parts.append(f"{label} {logs[name]:.0%}")
         if logs.get("held_out/reward") is not None:
             part = format_part(logs.get("held_out/episodes/scored"))
-            parts.append(f"held-out {logs['held_out/reward']:.3f}{part} (best {logs['held_out/best']:.3f})")
+            blind = "" if logs.get("held_out/blind") is None else f", blind {logs['held_out/blind']:.3f}"
+            parts.append(f"held-out {logs['held_out/reward']:.3f}{part} (best {logs['held_out/best']:.3f}{blind})")
         if logs.get("time/episodes_per_second") is not None:
             parts.append(f"{logs['time/episodes_per_second']:.1f} episodes/s")
         if "reward" not in logs:
@@ -120,10 +121,20 @@ class MetricsFile(TrainerCallback):
         return "  ".join([*parts, f"{format_duration(left)} left"])
 
 
+_SHOWN = {
+    "reward": "reward",
+    "tools/rate": "tool rate",
+    "verdict/search": "not found",
+    "verdict/decision": "misread",
+    "episodes/truncated": "truncated",
+}
+
+
 @dataclass(frozen=True)
 class Alarm:
     """Fires if the mean of a metric over the last logs is below `low`, below `share` of its best mean so far, or above
-    `high`; `advice` says what may help. `metric` may hold a `*` for the name of a tool."""
+    `high`, or by `rise` above its lowest mean; `advice` says what may help. `metric` may hold a `*` for the name of a
+    tool."""
 
     metric: str
     message: str
@@ -131,6 +142,7 @@ class Alarm:
     low: float = float("-inf")
     high: float = float("inf")
     share: float = 0.0
+    rise: float = float("inf")
     only_after: float = 0.0  # the mean must have been this high before: a collapse, not a slow start
 
 
@@ -207,6 +219,12 @@ ALARMS = (
         high=0.4,
     ),
     Alarm(
+        "verdict/blind",
+        "right answers without looking rise: {value:.0%} of the episodes, from {least:.0%}",
+        "can the question be answered without the picture? viewbox evaluate --pictures real,blank; see docs/looking.md",
+        rise=0.15,
+    ),
+    Alarm(
         "held_out/apart",
         "the reward has moved away from that of held-out tasks, by {value:.2f}",
         "what is learned holds for the training tasks only: log.eval_steps and log.keep_best save the best weights",
@@ -228,6 +246,7 @@ class Alarms(TrainerCallback):
         self.fired: list[tuple[int, str]] = []
         self._recent: dict[str, deque[float]] = {}
         self._best: dict[str, float] = {}
+        self._least: dict[str, float] = {}
         self._active: set[str] = set()
         self._rewards: list[float] = []
         self._held_out: list[tuple[int, float]] = []  # how many rewards were logged before, and that of held-out play
@@ -257,10 +276,12 @@ class Alarms(TrainerCallback):
             return
         mean = sum(recent) / needed
         best = self._best[name] = max(mean, self._best.get(name, mean))
-        high = self.limits.get(name, alarm.high)
+        least = self._least[name] = min(mean, self._least.get(name, mean))
+        high = min(self.limits.get(name, alarm.high), least + alarm.rise)
         wrong = not max(alarm.low, alarm.share * best) <= mean <= high and best >= alarm.only_after
         if wrong and name not in self._active:
-            message = alarm.message.format(value=mean, best=best, tool=name.removeprefix("tools/").rpartition("/")[0])
+            tool = name.removeprefix("tools/").rpartition("/")[0]
+            message = alarm.message.format(value=mean, best=best, least=least, tool=tool)
             self.fired.append((step, message))
             self.print_line(f"warning: {message} (last {needed} step{'s' * (needed > 1)})\n  {alarm.advice}")
         (self._active.add if wrong else self._active.discard)(name)

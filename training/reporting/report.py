@@ -7,12 +7,20 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
+from ...rewards.looks import RIGHT, VERDICTS, explain_verdicts
 from ...rollouts.scoring.table import Interval
 from ...rollouts.store.run_folder import describe_view
 
 _MAX_TOOLS = 6  # that a plot shows one by one
 _RATES = ("end/answered", "end/max_turns", "end/max_tokens", "frac_reward_zero_std")
-_COLUMNS = {"before": "before", "after": "after", "oracle": "oracle (before)", "oracle_after": "oracle (after)"}
+_VERDICTS = {f"verdict/{name}": f"{'right' if name in RIGHT else 'wrong'}: {name}" for name in VERDICTS}
+_COLUMNS = {
+    "before": "before",
+    "after": "after",
+    "oracle": "oracle (before)",
+    "oracle_after": "oracle (after)",
+    "blind": "blind",
+}
 _ROWS = {
     "tools/rate": "tool rate",
     "tools/malformed": "calls not run",
@@ -73,11 +81,18 @@ def _draw_grpo(steps: list[dict[str, Any]], held_out: Mapping[str, Any], evaluat
         _draw_evaluations(left, evaluations)
     if "oracle" in held_out:
         left.axhline(held_out["oracle"]["reward"], color="tab:red", linestyle=":", label="oracle, before")
+    if "blind" in held_out:
+        left.axhline(
+            held_out["blind"]["reward"], color="tab:gray", linestyle=":", label="best answer without the picture"
+        )
     right.plot(
         x, [line["tools/rate"] for line in steps], label="episodes with a call that ran", color="black", linewidth=2
     )
     for name in _RATES:
         right.plot(x, [line.get(name, float("nan")) for line in steps], label=name, alpha=0.7)
+    for name, label in _VERDICTS.items():
+        if any(line.get(name) for line in steps):
+            right.plot(x, [line.get(name, float("nan")) for line in steps], ":", label=label, linewidth=2)
     called = _find_called_tools(steps)
     for key, name in called.items() if len(called) <= _MAX_TOOLS else ():
         calls = [line.get(key, float("nan")) for line in steps]
@@ -103,9 +118,10 @@ def print_table(summary: Mapping[str, Any], folder: Path) -> None:
     own = {
         key: key.removeprefix("metrics/") for name in columns for key in held_out[name] if key.startswith("metrics/")
     }
+    verdicts = {key: title for key, title in _VERDICTS.items() if any(key in held_out[name] for name in columns)}
     calls = {key: f"calls of {name}" for key, name in _find_called_tools([held_out[name] for name in columns]).items()}
     table.add_row("episodes", *(str(count_episodes(held_out[name]) or "-") for name in columns))
-    for key, title in ({"reward": "reward"} | components | own | _ROWS | calls).items():
+    for key, title in ({"reward": "reward"} | components | own | _ROWS | verdicts | calls).items():
         table.add_row(title, *(format_figure(held_out[name], key) for name in columns))
     console = Console(width=120)
     console.print(table)
@@ -115,6 +131,11 @@ def print_table(summary: Mapping[str, Any], folder: Path) -> None:
         gap = rewards["oracle"] - rewards["before"] if "oracle" in rewards else 0
         share = f", {100 * gain / gap:.0f} % of the gap to the oracle" if gap > 0 else ""
         console.print(f"reward {gain:+.3f}{share}; training took {summary['seconds']['training']:.0f} s")
+    for when in ("before", "after"):
+        for line in explain_verdicts(held_out.get(when, {})):
+            console.print(f"{when}: {line}")
+    if "blind" in held_out:
+        console.print(f"without the picture, the best answer gets {held_out['blind']['reward']:.3f}")
     console.print(f"figures: {folder}/summary.json, {folder}/metrics.jsonl; plot: {folder}/curve.png")
     console.print(describe_view(folder), soft_wrap=True, markup=False)
 

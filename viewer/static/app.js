@@ -42,7 +42,8 @@ function showHelp() {
 function listCurves(table, curves) {
   if (curves) {
     const pick = (test) => Object.fromEntries(Object.entries(curves.series).filter(([name, values]) => test(name, values)));
-    return [["Reward over training, mean over tasks", curves.step, pick((name) => /^(reward|rewards\/.*|held_out\/reward)$/.test(name))],
+    return [["Reward over training, mean over tasks", curves.step, pick((name) => /^(reward|rewards\/.*|held_out\/(reward|blind))$/.test(name))],
+      ["Why answers are wrong, over training", curves.step, pick((name, values) => name.startsWith("verdict/") && values.some((one) => one > 0))],
       ["Tools over training", curves.step, pick((name) => name.startsWith("tools/"))],
       ["Ends over training", curves.step, pick((name, values) => name.startsWith("end/") && values.some((one) => one > 0))]];
   }
@@ -62,7 +63,13 @@ function listCurves(table, curves) {
   const score = (name) => (row) => (FAULTS.has(table.columns.end_reason[row]) ? null : table.columns[name][row]);
   return [["Reward by step, mean over tasks", order, Object.fromEntries(scores.map((name) => [name === "scores.total" ? "reward" : name.slice(18), average(score(name))]))],
     ["Episodes with a tool call, by step", order, {"tool rate": average((row) => Number(table.columns.tools_used[row]?.length > 0))}],
+    ["Why answers are wrong, by step", order, Object.fromEntries(listVerdicts(table.columns).map(([name]) => [name, average((row) => (table.columns.verdict[row] ? Number(table.columns.verdict[row] === name) : null))]))],
     ["Ends by step", order, Object.fromEntries(ends.map((end) => [end, average((row) => Number(table.columns.end_reason[row] === end))]))]];
+}
+
+// The verdicts of a table, each with the number of its episodes.
+function listVerdicts(columns) {
+  return Object.keys(VERDICTS).map((name) => [name, (columns.verdict ?? []).filter((one) => one === name).length]).filter(([, count]) => count);
 }
 
 // What part of each step is saved, if it is not all: the curves of training are over all.
@@ -83,6 +90,8 @@ async function showRun(set) {
   const where = h("input", {type: "search", id: "where", size: 40, placeholder: "reward<0.5 and tool=zoom", "aria-label": "filter, as score --where", value: state.where});
   const search = h("input", {type: "search", id: "search", placeholder: "words", "aria-label": "search in all texts", value: state.search});
   const refresh = () => fillTable(set, table, {body, head, pager, problem}, refresh);
+  const choose = (name) => () => { where.value = state.where = name ? `verdict=${name}` : ""; state.start = 0; refresh(); };
+  const verdicts = listVerdicts(table.columns).map(([name, count]) => h("button", {type: "button", title: VERDICTS[name], on: {click: choose(name)}}, `${name} ${count}`));
   let later = 0;
   for (const [input, name] of [[where, "where"], [search, "search"]]) input.addEventListener("input", () => {
     clearTimeout(later);
@@ -90,7 +99,8 @@ async function showRun(set) {
   });
   const lost = table.skipped ? h("details", {class: "problem"}, h("summary", {}, `${table.skipped} lines cannot be read`), h("ul", {}, Object.entries(table.unreadable).map(([line, why]) => h("li", {}, t(`line ${line}: ${why}`))))) : null;
   fill(main, h("h1", {}, t(about.name)), h("p", {class: "path"}, t(about.path)), lost, plots,
-    h("div", {class: "controls", role: "search"}, h("label", {}, "filter ", where), h("label", {}, "search ", search)), problem, pager,
+    h("div", {class: "controls", role: "search"}, h("label", {}, "filter ", where), h("label", {}, "search ", search),
+      verdicts.length ? h("span", {role: "group", "aria-label": "by verdict"}, verdicts, h("button", {type: "button", on: {click: choose("")}}, "all")) : null), problem, pager,
     h("div", {class: "scroll"}, h("table", {class: "episodes"}, h("caption", {}, nameRows(table).replace(/^./, (letter) => letter.toUpperCase())), head, body)));
   draw();
   refresh();

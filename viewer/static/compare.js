@@ -1,6 +1,6 @@
 // The page that compares two sets: figures, the reward of each task, groups by a field, tasks that only one side solves.
 const CELLS = 40, MAX_VALUES = 100, TIE = 1e-9;
-const GROUPED = /^(task\.(reference|metadata)|answer|end_reason|environment|tools_used|num_turns|info\.step)(\.|$)/;
+const GROUPED = /^(task\.(reference|metadata)|answer|end_reason|environment|tools_used|num_turns|info\.step|verdict)(\.|$)/;
 
 function formatInterval(one) {
   return one.low === null ? formatFixed(one.mean) : `${formatFixed(one.mean)} [${formatFixed(one.low)}, ${formatFixed(one.high)}]`;
@@ -104,10 +104,15 @@ async function showComparison(a, b, by) {
   const toEpisodes = (side, one) => linkTo("run", [a, b][side], one[side ? "b_episodes" : "a_episodes"] > 1 ? "group" : "episode", one[side ? "b_line" : "a_line"]);
   const showSide = (side, one, count = one[side ? "b_episodes" : "a_episodes"]) => h("a", {href: toEpisodes(side, one)}, `#${one[side ? "b_line" : "a_line"]} ${formatFixed(one[side ? "b" : "a"])}${count > 1 ? ` (mean of ${count})` : ""}`);
   const flips = (title, some) => (some.length ? makeTable(`${title} (${some.length})`, ["task", ...names.map(makeVisible)], some.slice(0, 200).map((one) => [t(one.task), showSide(0, one), showSide(1, one)])) : null);
+  const moves = h("div", {}), across = [...new Set(Object.values(found.moved).flatMap(Object.keys))];
+  const showMoves = (from, to) => () => fill(moves, flips(`From ${from} to ${to}`, rewards.filter((one) => one.a_verdict === from && one.b_verdict === to)));
+  const moved = across.length ? makeTable("Tasks by verdict: of the first, and across of the second", ["", ...across], Object.entries(found.moved).map(([from, counts]) => [from,
+    ...across.map((to) => (counts[to] ? h("button", {type: "button", on: {click: showMoves(from, to)}}, String(counts[to])) : ""))])) : null;
+  if (found.moved.search?.seen) showMoves("search", "seen")();
   fill(main, heading, h("p", {class: "finding"}, t(found.finding)), h("p", {}, `${found.tasks} tasks in both, each with the mean of its episodes${found.scores.reward?.difference.low == null ? "" : "; in brackets 95 % intervals over tasks"}.`),
     found.warnings.map((one) => t(`warning: ${one}`, "p")).reduce((box, one) => (box.append(one), box), h("div", {class: "problem"})),
     found.scores.reward ? drawOutcomes(found.scores.reward) : null,
     makeTable("Scores", [found.average, "tasks", ...names.map(makeVisible), "difference", "wins", "ties", "losses"], Object.entries(found.scores).map(row)),
-    rewards.length ? [drawPairs(rewards, names, toEpisodes), showGroups(rewards, columns, names, readField(by), linkTo("compare", a, b), found)] : null,
+    rewards.length ? [drawPairs(rewards, names, toEpisodes), showGroups(rewards, columns, names, readField(by), linkTo("compare", a, b), found)] : null, moved, moves,
     flips("Tasks that only the second solves", found.gained), flips("Tasks that only the first solves", found.lost));
 }

@@ -1,14 +1,16 @@
 // The page of an episode.
 const SVG = "http://www.w3.org/2000/svg";
-const KINDS = {gold: "reference", answer: "answer", tool: "arguments of tools", view: "outlines of later views"};
+const KINDS = {gold: "reference", answer: "answer", tool: "arguments of tools", view: "where it looked"};
+const VERDICTS = {seen: "right, and the target was shown well", blind: "right without looking: the target was not shown well", search: "wrong: no closer look was on the target",
+  recognition: "wrong: the target was shown, but too small, too faint or too small a part of it", forgotten: "wrong: the target was shown well, and no longer kept when it answered", decision: "wrong: the target was shown well, and the answer is another"};
 const shown = {scale: 0, kinds: new Set(Object.keys(KINDS))};
 
 function drawPolygon(corners, kind, label) {
-  const shape = document.createElementNS(SVG, corners.length > 2 ? "polygon" : "polyline");
+  const shape = document.createElementNS(SVG, corners.length > 2 && !kind.endsWith("path") ? "polygon" : "polyline");
   shape.setAttribute("points", corners.map(([x, y]) => `${x},${y}`).join(" "));
   shape.setAttribute("class", `mark ${kind}`);
   const title = document.createElementNS(SVG, "title");
-  title.textContent = makeVisible(`${KINDS[kind]}: ${label}`);
+  title.textContent = makeVisible(`${KINDS[kind.split(" ")[0]]}: ${label}`);
   shape.append(title);
   return shape;
 }
@@ -32,6 +34,26 @@ function describePicture(one) {
   return parts.join(", ");
 }
 
+// The looks at a picture: the parts that later pictures show, darker the more they magnify, and the path from one to the next.
+function drawLooks(page, id) {
+  const looks = Object.entries(page.pictures).filter(([other, view]) => other !== id && view.original === id && isCorners(view.outline) && !isWhole(view.outline));
+  const replies = new Map();
+  let reply = 0;
+  for (const turn of page.turns) {
+    reply += turn.role === "assistant";
+    for (const part of turn.parts) if (part.picture) replies.set(part.picture, reply);
+  }
+  const middles = [], shapes = looks.map(([other, view]) => {
+    const [xs, ys] = [0, 1].map((axis) => view.outline.map((corner) => corner[axis])), wide = Math.max(...xs) - Math.min(...xs);
+    const times = Math.max(view.width, view.height) / Math.max(1, wide * page.pictures[id].width);
+    middles.push([(Math.max(...xs) + Math.min(...xs)) / 2, (Math.max(...ys) + Math.min(...ys)) / 2]);
+    const shape = drawPolygon(view.outline, "view", `${other}, after reply ${replies.get(other) ?? 0}, ${formatNumber(times)} times as large`);
+    shape.style.fillOpacity = Math.min(0.4, 0.05 * times);
+    return shape;
+  });
+  return middles.length > 1 ? [...shapes, drawPolygon(middles, "view path", "the path of the looks")] : shapes;
+}
+
 function showPicture(page, id, set, name) {
   const one = page.pictures[id];
   if (!one) return t(`picture ${id} is missing`, "p");
@@ -41,9 +63,7 @@ function showPicture(page, id, set, name) {
   overlay.setAttribute("preserveAspectRatio", "none");
   overlay.setAttribute("aria-hidden", "true");
   for (const box of one.boxes ?? []) if (isCorners(box.corners)) overlay.append(drawPolygon(box.corners, box.kind, showJson(box.label)));
-  for (const [other, view] of Object.entries(page.pictures)) {
-    if (other !== id && view.original === id && isCorners(view.outline) && !isWhole(view.outline)) overlay.append(drawPolygon(view.outline, "view", other));
-  }
+  overlay.append(...drawLooks(page, id));
   const frame = h("div", {class: "frame"});
   const image = h("img", {alt: makeVisible(`${name}, ${describePicture(one)}`), on: {error: () => frame.replaceChildren(h("p", {class: "problem"}, "This picture cannot be opened."))}});
   frame.append(image, overlay);
@@ -95,6 +115,11 @@ function showScores(page) {
   const reason = (name) => scores.faults?.[name] ? `failed: ${scores.faults[name]}` : scores.reasons?.[name] ?? "";
   return makeTable("Scores", ["", "score", "why"], [["reward", formatNumber(scores.total), ""],
     ...names.map((name) => [t(name), formatNumber(scores.components[name]), t(reason(name))])]);
+}
+
+function showLooks(looks) {
+  if (!looks) return null;
+  return h("div", {}, makeTable("Looks", ["", "value"], [["verdict", looks.verdict ? `${looks.verdict}, ${VERDICTS[looks.verdict] ?? ""}` : "no score"], ...Object.entries(looks.figures).map(([name, value]) => [name, formatNumber(value)])]), t(looks.why, "p"));
 }
 
 function showTokens(tokens) {
@@ -149,5 +174,5 @@ function showEpisode(page, set) {
   problems.forEach((one) => one.classList.add("problem"));
   return [showControls(), h("div", {class: "split"},
     h("div", {class: "turns"}, problems, page.system_prompt ? h("details", {}, h("summary", {}, "system prompt"), showText(page.system_prompt)) : null, showPrompt(page.info), showTurns(page, set)),
-    h("aside", {"aria-label": "outcome"}, showScores(page), h("dl", {}, listFacts(page)), showTokens(page.tokens)))];
+    h("aside", {"aria-label": "outcome"}, showScores(page), showLooks(page.looks), h("dl", {}, listFacts(page)), showTokens(page.tokens)))];
 }

@@ -103,7 +103,7 @@ def test_components_are_compared_where_both_have_them(write):
     a = write("a", play("t", 0.5, parts={"label": 0.0, "box": 1.0}), play("u", 0.5, parts={"label": None, "box": 1.0}))
     b = write("b", play("t", 0.5, parts={"label": 1.0}), play("u", 0.5, parts={"label": 1.0, "other": 1.0}))
     found = compare_runs(a, b)
-    assert set(found.scores) == {"reward", "label"}
+    assert set(found.scores) == {"reward", "label", "tools/rate"}
     assert (found.scores["label"].difference.count, found.scores["label"].wins) == (1, 1)
     assert any("only one side has box, other" in warning for warning in found.warnings)
 

@@ -104,6 +104,7 @@ FINE = {
     "tools/rate": 0.9, "frac_reward_zero_std": 0.1, "episodes/truncated": 0.0, "episodes/faults": 0.0,
     "reward/faults": 0.0, "tools/zoom/raised": 0.09, "tools/zoom/success": 0.3, "replies/well_formed": 0.9,
     "sampling/logp_difference/mean": 9e-4, "entropy": 0.5, "answers/beyond_right": 0.3, "held_out/apart": 0.2,
+    "verdict/blind": 0.1,
 }  # fmt: skip
 
 
@@ -139,6 +140,7 @@ def watched():
         ("tools/zoom/success", 0.0, ["0% of the calls of the tool zoom succeed", "docs/families.md"]),
         ("sampling/logp_difference/mean", 2e-3, ["log-probs differ by 0.002", "docs/how_it_works.md"]),
         ("entropy", 0.1, ["has fallen to 0.", "from 0.5", "train.learning_rate"]),
+        ("verdict/blind", 0.3, ["right answers without looking rise: 26%", "from 10%", "evaluate --pictures"]),
         ("answers/beyond_right", 0.5, ["most answers are the same", "50% more", "viewbox view"]),
         ("held_out/apart", 0.3, ["moved away from that of held-out tasks, by 0.30", "log.keep_best"]),
         ("replies/well_formed", 0.0, ["0% of the replies can be read", "supervised warm start", "docs/families.md"]),
@@ -147,7 +149,7 @@ def watched():
 def test_each_trouble_is_told_once_with_what_may_help(watched, metric, value, words):
     (told,) = (
         watched(*[{metric: value}] * 3 * ALARM_STEPS)
-        if metric not in ("tools/rate", "entropy")
+        if metric not in ("tools/rate", "entropy", "verdict/blind")
         else watched(*[{}] * ALARM_STEPS, *[{metric: value}] * 3 * ALARM_STEPS)
     )
     assert all(word in told for word in words), told

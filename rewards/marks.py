@@ -4,12 +4,13 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
+from math import isfinite
 from typing import Any, Literal, NamedTuple
 
 from ..images.shown import ShownView
 from ..images.source import AXES
-from ..rewards.fields import Box, get_field, parse_box
 from ..utils.values import to_finite_float
+from .fields import Box, get_field, parse_box
 
 Kind = Literal["gold", "answer", "tool"]
 Point = tuple[float, float]
@@ -45,6 +46,17 @@ def to_corners(box: Sequence[float]) -> tuple[Point, ...]:
     """Return the corners of (x1, y1, x2, y2), clockwise from the upper left."""
     x1, y1, x2, y2 = box
     return (x1, y1), (x2, y1), (x2, y2), (x1, y2)
+
+
+PLACE_FIELDS = {"image": "image", "plane": "plane", "slice": "slice"}  # of an episode that does not say them
+
+
+def get_place_fields(info: Mapping[str, Any]) -> dict[str, str]:
+    """Return the names of the answer's fields for image, plane, slice and view, as an episode's info has them."""
+    place = info.get("place")
+    if not isinstance(place, Mapping):
+        return dict(PLACE_FIELDS)
+    return {str(part): name for part, name in place.items() if isinstance(name, str)}
 
 
 # ---------------------------------------------------------------------- of a reference or an answer
@@ -152,6 +164,10 @@ class Views:
             return ShownView(image)
         return ShownView(image, plane=first.plane, slice=first.slice, slices=first.slices, time=first.time)
 
+    def count_slices(self, image: int, plane: str | None) -> int | None:
+        """Return how many slices an image has in a plane, as the pictures say."""
+        return self._counts.get((image, plane))
+
     def find_place(self, named: Mapping[str, object]) -> Place:
         """Return the place that the parts of an answer name."""
         number = _read_number(named.get("view"))
@@ -159,7 +175,7 @@ class Views:
         image = _read_number(named.get("image"))
         if image is None:
             image = 0 if shown is None or shown.image is None else shown.image
-        frame = shown if shown is not None and shown.image == image else self.get_overview(image)
+        frame = shown if shown is not None and shown.image == image else self._first.get(image) or ShownView(image)
         given = named.get("plane")
         plane = given if isinstance(given, str) and given in AXES and frame.slice is not None else frame.plane
         if frame.plane is None and frame.slice is not None:
@@ -189,6 +205,35 @@ def get_place(view: ShownView) -> Place:
     """Return the picture that a view shows a part of."""
     slices = None if view.slice is None else (view.slice, view.slice)
     return Place(view.image or 0, view.plane, slices)
+
+
+def find_problem(view: ShownView) -> str | None:
+    """Return what is wrong with a recorded view, which may be forged; None if it can be drawn."""
+    if not _are_finite(view.corners, 4) or min(view.corners) < -CLOSE or max(view.corners) > 1 + CLOSE:
+        return f"corners {view.corners!r:.120}; allowed: 4 fractions of the image"
+    if view.corners[0] == view.corners[2] or view.corners[1] == view.corners[3]:
+        return f"corners {view.corners!r:.120}: nothing of the image"
+    if view.area is not None:
+        area = view.area
+        if not _are_finite(area, 4) or not (0 <= area[0] < area[2] <= 1 and 0 <= area[1] < area[3] <= 1):
+            return f"area {area!r:.120}; allowed: a box of the picture, 4 fractions"
+    for name, value in zip(_COUNTS, (view.image, view.slice, view.slices, view.time), strict=True):
+        if value is not None and (not isinstance(value, int) or not 0 <= value < 2**31):
+            return f"{name} {value!r:.120}; allowed: a number from 0"
+    if view.size is not None and not all(isinstance(side, int) and 0 < side < 2**31 for side in view.size):
+        return f"size {view.size!r:.120}; allowed: two sides above 0"
+    if view.plane is not None and view.plane not in AXES:
+        return f"plane {view.plane!r:.120}; allowed: {', '.join(AXES)}"
+    return None
+
+
+_COUNTS = ("image", "slice", "slices", "time")
+
+
+def _are_finite(values: Sequence[Any], count: int) -> bool:
+    return len(values) == count and all(
+        isfinite(value) if type(value) is float else to_finite_float(value) is not None for value in values
+    )
 
 
 # ---------------------------------------------------------------------- a mark on a picture

@@ -1,0 +1,385 @@
+"""Where an episode looked: what each picture showed of the images, how closely, and whether that held what was asked.
+
+Every picture is an exact box of its image (`ShownView`), and a slice is a thin box of its volume. So what was seen of a
+target, which the reference names, is geometry: nothing is estimated, and no model is asked.
+
+A wrong answer has one of four reasons, in the words of Kundel, Nodine & Carmody (1978), *Visual scanning, pattern
+recognition and decision-making in pulmonary nodule detection*. `search`: no closer look was on the target.
+`recognition`: one was, but showed it too small, too faint or in too small a part to be read. `decision`: it was shown
+well, and the answer is another. `forgotten` is viewbox's own word: it was shown well, but the history no longer held
+that picture when the model answered. A right answer is `seen`, or `blind`: right without looking.
+"""
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple, get_args
+
+import numpy as np
+
+from ..errors import ViewboxError
+from ..images.ref import ImageRef
+from ..images.shown import ShownView
+from ..records import Episode, Scores, Turn
+from ..utils.values import reaches, to_finite_float
+from .marks import Mark, Views, find_marks, find_problem, get_place_fields, place_on
+from .regions import (
+    WHOLE,
+    Region,
+    Solid,
+    find_regions,
+    measure_iou,
+    measure_overlap,
+    measure_size,
+    measure_union,
+    to_region,
+    to_solid,
+)
+
+Verdict = Literal["seen", "blind", "search", "recognition", "forgotten", "decision"]
+VERDICTS: tuple[Verdict, ...] = get_args(Verdict)
+RIGHT: tuple[Verdict, ...] = ("seen", "blind")
+HALF = 0.5  # of a target that must be shown well; of a look, or of the target, that makes the look one on it
+ACROSS = 16  # pixels across the shorter side of a target that are enough, however large it is
+CLOSER = 1.05  # times the scale of the pictures at the start, from which on a look is one
+MET = 0.1  # IoU from which on a box of the answer is about a target
+SOLVED = 0.5  # total score of a right answer, where the environment does not say what is right
+MAX_LOOKS = 100  # of an image that are measured
+
+
+class Look(NamedTuple):
+    """A picture of an image, or of a part of one, that the model was shown after `reply` of its replies.
+
+    Args:
+        thin: the axis that the slice stands on: 0, 1 or 2.
+        scale: pixels that the model got for one of the image.
+        pixels: of the image along x, y and z; infinite across a slice.
+        number: of the picture: those at the start have 0, the others are counted.
+        is_closer: it shows more of its place than the pictures at the start: larger, or in another window.
+    """
+
+    image: int
+    solid: Solid
+    thin: int
+    scale: float
+    pixels: tuple[float, ...]
+    reply: int
+    number: int
+    is_closer: bool
+    view: ShownView
+    ref: ImageRef
+
+    def extrude(self, target: Solid) -> Solid | None:
+        """Return what is shown, as deep as a target: one slice through a lesion shows it. None on a slice that does
+        not reach half into it, as an answer counts slices."""
+        low, high = self.thin, self.thin + 3
+        slab = (self.solid[high] - self.solid[low]) / (target[high] - target[low])
+        if not reaches(measure_overlap(self.solid, target, self.thin), HALF * min(1.0, slab)):
+            return None
+        sides = list(self.solid)
+        sides[low], sides[high] = target[low], target[high]
+        return tuple(sides)  # type: ignore[return-value]
+
+
+class Sight(NamedTuple):
+    """What a look shows of a target: a box as deep as the target, and the share of it.
+
+    `is_on`: it holds half of the target, or is filled by it by half; `is_close`: the target is large enough in it to be
+    read; `is_clear`: large enough, and with enough contrast.
+    """
+
+    look: Look
+    solid: Solid | None
+    share: float
+    is_on: bool
+    is_close: bool
+    is_clear: bool
+
+
+class Target:
+    """A region that the right answer is about, and what each look at its image shows of it.
+
+    Args:
+        is_met: whether a box of the answer is about it.
+
+    `covered` is the share that the clear looks show together, `first` the number of replies after which it was seen
+    (None: it never was), `scale` the largest of a look on it.
+    """
+
+    def __init__(self, region: Region, sights: Sequence[Sight], is_met: bool = False) -> None:
+        self.region, self.sights, self.is_met = region, sights, is_met
+        self.clear = [one for one in sights if one.is_clear]
+        self.covered = self.cover(self.clear)
+        self.is_seen = reaches(self.covered, HALF)
+        self.scale = max((one.look.scale for one in sights if one.is_on), default=0.0)
+        self.first: int | None = None
+        for reply in sorted({one.look.reply for one in self.clear}) if self.is_seen else ():
+            if self.first is None and reaches(self.cover([s for s in self.clear if s.look.reply <= reply]), HALF):
+                self.first = reply
+
+    def cover(self, sights: Sequence[Sight]) -> float:
+        """Return the share of its section that several looks show together."""
+        most = max([one.share for one in sights], default=0.0)
+        if len(sights) < 2 or reaches(most, 1.0):
+            return most
+        return self.region.measure([one.solid for one in sights if one.solid is not None])
+
+
+@dataclass(frozen=True)
+class Looks:
+    """What an episode looked at. Without `targets`, `why` says why nothing is known."""
+
+    looks: tuple[Look, ...]
+    targets: tuple[Target, ...]
+    is_right: bool | None  # None: it has no score
+    kept: int  # the number from which on the model still had the pictures when it answered
+    why: str = ""
+
+    @property
+    def verdict(self) -> Verdict | None:
+        """Why the answer is wrong, by the targets that no box of it is about, if there are several; or how it is right.
+        None without a target or a score."""
+        if not self.targets or self.is_right is None:
+            return None
+        if self.is_right:
+            return "seen" if all(one.is_seen for one in self.targets) else "blind"
+        missed = [one for one in self.targets if not one.is_met] or self.targets
+        unseen = [one for one in missed if not one.is_seen]
+        if unseen:
+            found = (any(sight.is_on and sight.look.is_closer for sight in one.sights) for one in unseen)
+            return "recognition" if all(found) else "search"
+        held = (one.cover([sight for sight in one.clear if sight.look.number >= self.kept]) for one in missed)
+        return "decision" if self.kept == 0 or all(reaches(share, HALF) for share in held) else "forgotten"
+
+    @property
+    def examined(self) -> float:
+        """The share of the images with targets that was shown as closely as these need."""
+        return average([self._examine(image) for image in {one.region.image for one in self.targets}])
+
+    def list_values(self) -> dict[str, float | None]:
+        """Return what was measured, by name; None if it does not apply."""
+        if not self.targets:
+            return dict.fromkeys(VALUES)
+        found = {id(one.look) for target in self.targets for one in target.sights if one.is_on}
+        on = [id(look) in found for look in self.looks if look.is_closer]
+        firsts = [one.first for one in self.targets]
+        starts = sum(here and not before for before, here in zip([False, *on], on, strict=False))
+        return {
+            "covered": average([one.covered for one in self.targets]),
+            "scale": min(one.scale for one in self.targets),
+            "first": None if None in firsts else float(max(firsts)),  # type: ignore[type-var, arg-type]
+            "number": float(len(on)),
+            "at": float(sum(on)),
+            "share": sum(on) / len(on) if on else None,
+            "revisits": float(max(0, starts - 1)),
+            "examined": self.examined,
+        }
+
+    def to_dict(self) -> dict[str, Any]:
+        return {"verdict": self.verdict, "looks": self.list_values()}
+
+    def measure(self) -> dict[str, float | None]:
+        """Return the figures of the episode by name (`FIGURES`); None if one does not apply."""
+        if not self.targets:
+            return _NOTHING
+        found: dict[str, float | None] = dict(zip(FIGURES, self.list_values().values(), strict=False))
+        verdict = self.verdict
+        return found | (_NO_VERDICT if verdict is None else _OF_VERDICT[verdict])
+
+    def explain(self) -> str:
+        """Return the finding in a sentence."""
+        if not self.targets:
+            return self.why
+        parts = []
+        for one in self.targets:
+            when = f"after reply {one.first}" if one.first else "at the start"
+            seen = "never seen" if one.first is None else f"seen {when}"
+            parts.append(f"{one.region.label or 'target'}: {seen}, at most {one.scale:.2g} pixels for one of the image")
+        values = self.list_values()
+        others = int((values["number"] or 0) - (values["at"] or 0))
+        elsewhere = f"; {others} looks elsewhere" if others else ""
+        return f"{self.verdict or 'no score'}: {'; '.join(parts)}{elsewhere}"
+
+    def _examine(self, image: int) -> float:
+        """Return the share of an image that was shown as closely as its targets need."""
+        mine = [one.sights for one in self.targets if one.region.image == image]
+        close = [sights[0].look.solid for sights in zip(*mine, strict=True) if all(one.is_close for one in sights)]
+        return measure_union(list(dict.fromkeys(close)), WHOLE)
+
+
+VALUES = ("covered", "scale", "first", "number", "at", "share", "revisits", "examined")
+FIGURES = (*(f"looks/{name}" for name in VALUES), *(f"verdict/{name}" for name in VERDICTS))
+_NOTHING: dict[str, float | None] = dict.fromkeys(FIGURES)
+_NO_VERDICT: dict[str, float | None] = {f"verdict/{name}": None for name in VERDICTS}
+_OF_VERDICT = {one: {f"verdict/{name}": float(name == one) for name in VERDICTS} for one in VERDICTS}
+
+
+# ---------------------------------------------------------------------- of an episode
+def read_looks(episode: Episode, scale: float | None = None, scores: Scores | None = None) -> Looks:
+    """Return where an episode looked; it may be forged, and then has less. `scale` replaces that of `seen_at`, `scores`
+    those that are stored.
+
+    >>> from viewbox.envs.digits import Digits
+    >>> env = Digits()
+    >>> looked = env.play(env.tasks[0], lambda messages: env.oracle(env.tasks[0])[0] if len(messages) < 3 else "{}")
+    >>> read_looks(looked).explain()
+    'decision: two: seen after reply 1, at most 1 pixels for one of the image'
+    """
+    info = episode.info.get("looks")
+    settings: Mapping[str, Any] = info if isinstance(info, Mapping) else {}
+    given = settings.get("at")
+    at = {**(given if isinstance(given, Mapping) else {}), **({} if scale is None else {"scale": scale})}
+    looks, views, kept = list_looks(episode)
+    right = is_right(episode, scores or episode.scores, settings.get("right"))
+    regions = find_regions(episode, views)[:MAX_LOOKS]
+    met = _find_met(regions, episode, views) if len(regions) > 1 else ()
+    targets = []
+    try:
+        for number, region in enumerate(regions):
+            own = [look for look in looks if look.image == region.image][:MAX_LOOKS]
+            if own:
+                targets.append(Target(region, [see(look, region, at) for look in own], number in met))
+    except (ViewboxError, OSError) as error:
+        return Looks(tuple(looks), (), right, kept, f"how clear it was is not known: {error}")
+    return Looks(tuple(looks), tuple(targets), right, kept, NO_TARGET if not regions else NO_SIZE)
+
+
+NO_TARGET = "the reference names no place"
+NO_SIZE = "no picture of the place has a recorded size"
+
+
+def is_right(episode: Episode, scores: Scores | None, least: object = None) -> bool | None:
+    """Whether the answer is right: every component named in `least` reaches its score; of others, the total 0.5."""
+    if episode.is_fault or scores is None or scores.total is None:
+        return None
+    if isinstance(least, Mapping) and least and all(scores.components.get(name) is not None for name in least):
+        needed = [(scores.components[name], to_finite_float(value)) for name, value in least.items()]
+        return all(value is not None and one is not None and reaches(one, value) for one, value in needed)
+    return reaches(scores.total, SOLVED)
+
+
+def list_looks(episode: Episode) -> tuple[list[Look], Views, int]:
+    """Return every part of an image that a picture showed the model, in order; what the pictures are called; and the
+    number of the first that the model still had when it answered (`Look.number`)."""
+    views, found = Views(), list[Look]()
+    opening: dict[tuple[Any, ...], tuple[float, str | None]] = {}
+    reply, number, at_start, latest = 0, 0, set[str](), ""
+    most, side = (
+        to_finite_float(one) or math.inf for one in (episode.run_config.max_pixels, episode.run_config.max_side)
+    )
+    for turn in episode.turns:
+        if turn.role == "assistant":
+            reply += 1
+            continue
+        for ref, shown in _iter_pictures(turn):
+            if ref is None or not (0 < ref.width < 2**31 and 0 < ref.height < 2**31):
+                continue
+            usable = [view for view in shown if find_problem(view) is None]
+            views.add(usable)
+            number, latest = number + bool(reply), ref.hash
+            if not reply:
+                at_start.add(latest)
+            shrunk = math.sqrt(min(1.0, abs(most) / (ref.width * ref.height)))
+            width, height = (min(abs(side), one * shrunk) for one in (ref.width, ref.height))
+            for view in usable:
+                scale = view.measure_scale(width, height)
+                if view.image is None or scale is None or view.size is None or len(found) >= MAX_LOOKS**2:
+                    continue
+                place = view.image, view.plane, view.slice, view.time
+                first = opening.setdefault(place, (scale, view.window)) if not reply else opening.get(place)
+                closer = bool(reply) and (first is None or scale > CLOSER * first[0] or view.window != first[1])
+                solid, thin = to_solid(view.corners, view.plane, (view.slice, view.slice), view.slices)
+                pixels = [float(one) for one in view.size]
+                pixels.insert(thin, math.inf)
+                found.append(Look(view.image, solid, thin, scale, tuple(pixels), reply, number, closer, view, ref))
+    last = episode.info.get("last_images")
+    if not isinstance(last, int) or isinstance(last, bool) or last < 1:
+        return found, views, 0
+    return found, views, max(0, number - (latest in at_start) - last + 1)  # one of the start again is not counted
+
+
+def _iter_pictures(turn: Turn) -> Iterator[tuple[ImageRef | None, Sequence[ShownView]]]:
+    """Yield each picture of a turn with what it shows, and None for a call without one."""
+    if turn.role == "user":
+        yield from ((ref, turn.views[n : n + 1]) for n, ref in enumerate(turn.images))
+    for result in turn.tool_results:
+        yield result.image, result.views
+
+
+def _find_met(regions: Sequence[Region], episode: Episode, views: Views) -> set[int]:
+    """Return the numbers of the regions that a box of the answer is about, one each: the best pairs first."""
+    marks = find_marks(episode.answer, "answer", get_place_fields(episode.info), views)[:MAX_LOOKS]
+    boxes = [to_region(mark, views) for mark in marks]
+    pairs = [
+        (measure_iou(region.bounds, box.bounds), number, place)
+        for number, region in enumerate(regions)
+        for place, box in enumerate(boxes)
+        if region.image == box.image
+    ]
+    met, taken = set[int](), set[int]()
+    for share, number, place in sorted(pairs, reverse=True):
+        if reaches(share, MET) and number not in met and place not in taken:
+            met.add(number)
+            taken.add(place)
+    return met
+
+
+def see(look: Look, region: Region, at: Mapping[str, Any]) -> Sight:
+    """Return what a look shows of a region; a slice, a plane or an image is close and clear wherever it is shown.
+
+    Raises:
+        ViewboxError, OSError: how clear cannot be known, as the picture cannot be opened.
+    """
+    solid = look.extrude(region.bounds) if region.plane in (None, look.thin) else None
+    share = 0.0 if solid is None else region.measure([solid])
+    is_on = solid is not None and reaches(share * region.size, HALF * min(region.size, measure_size(solid)))
+    if region.is_whole:
+        return Sight(look, solid, share, is_on, share > 0, share > 0)
+    least, contrast = to_finite_float(at.get("scale")), at.get("contrast")
+    if least is None:
+        sides = zip(region.bounds, region.bounds[3:], look.pixels, strict=False)
+        least = min(1.0, ACROSS / min((high - low) * pixels for low, high, pixels in sides))
+    is_clear = is_close = reaches(look.scale, least)
+    if contrast is not None and region.mark is not None and is_close:
+        is_clear = share > 0 and reaches(measure_contrast(look, region.mark), to_finite_float(contrast) or 0.0)
+    return Sight(look, solid, share, is_on, is_close, is_clear and share > 0)
+
+
+def measure_contrast(look: Look, mark: Mark) -> float:
+    """Return how far the mean gray inside a box is from that around it, in levels of 0 to 255 of the picture that was
+    stored. Around it is a frame half as wide as the box; infinite if the box fills the picture."""
+    drawn = place_on(mark, look.view)
+    if drawn is None:
+        return 0.0
+    pixels = np.asarray(look.ref.open().convert("L"), float)
+    (left, top), (right, bottom) = drawn.corners[0], drawn.corners[2]
+    sums, counts = [], []
+    for more in (0.0, 0.5):
+        x, y = more * (right - left), more * (bottom - top)
+        columns = slice(max(0, round((left - x) * look.ref.width)), max(1, round((right + x) * look.ref.width)))
+        rows = slice(max(0, round((top - y) * look.ref.height)), max(1, round((bottom + y) * look.ref.height)))
+        sums.append(float(pixels[rows, columns].sum()))
+        counts.append(pixels[rows, columns].size)
+    if not counts[0] or counts[0] == counts[1]:
+        return math.inf if counts[0] else 0.0
+    return abs(sums[0] / counts[0] - (sums[1] - sums[0]) / (counts[1] - counts[0]))
+
+
+def average(values: Sequence[float]) -> float:
+    return float(sum(values) / len(values))
+
+
+def explain_verdicts(figures: Mapping[str, float]) -> list[str]:
+    """Return a sentence on what wrong answers come from; none without a target.
+
+    >>> explain_verdicts({"verdict/search": 0.3, "verdict/decision": 0.1, "verdict/blind": 0.05, "verdict/seen": 0.55})
+    ['40% are wrong (75% search, 25% decision); 5% are right without looking']
+    """
+    shares = {name: figures[f"verdict/{name}"] for name in VERDICTS if f"verdict/{name}" in figures}
+    wrong = {name: share for name, share in shares.items() if name not in RIGHT and share}
+    total = sum(wrong.values())
+    parts = ", ".join(f"{share / total:.0%} {name}" for name, share in wrong.items())
+    said = (
+        f"{total:.0%} are wrong{f' ({parts})' if wrong else ''}; {shares.get('blind', 0):.0%} are right without looking"
+    )
+    return [said] if shares else []

@@ -1,0 +1,184 @@
+"""What a right answer is about, as boxes of its images: a picture is one, and a slice is a thin box of its volume."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ..records import Episode
+from ..utils.values import reaches
+from .fields import get_field
+from .marks import PLACE_FIELDS, Mark, Place, Views, find_marks, get_place_fields
+
+Solid = tuple[float, float, float, float, float, float]  # x1, y1, z1, x2, y2, z2; z of a single picture is 0 to 1
+WHOLE: Solid = (0.0, 0.0, 0.0, 1.0, 1.0, 1.0)
+MAX_SOLIDS = 100  # whose union is measured
+MAX_CELLS = 64  # sides of a mask
+AXIS = {"sagittal": 0, "coronal": 1}  # of the slices of a plane; of any other 2
+
+
+class Region(NamedTuple):
+    """What the right answer is about: boxes of an image, one but for a mask, and the box around them.
+
+    `plane` is the axis of the slices that show it; None: any. `mark` is the box as a page draws it.
+    """
+
+    label: str
+    image: int
+    parts: tuple[Solid, ...]
+    bounds: Solid
+    mark: Mark | None = None
+    plane: int | None = None
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether it is a whole slice, plane or image."""
+        return self.mark is None and self.label != "mask"
+
+    @property
+    def size(self) -> float:
+        return measure_size(self.parts[0]) if len(self.parts) == 1 else sum(map(measure_size, self.parts))
+
+    def measure(self, solids: Sequence[Solid]) -> float:
+        """Return the share of it that lies in these boxes."""
+        if len(solids) > 1:
+            solids = list(dict.fromkeys(solids))[:MAX_SOLIDS]
+        if len(self.parts) == 1:
+            return measure_union(solids, self.parts[0])
+        sizes = [measure_size(part) for part in self.parts]
+        shares = (measure_union(solids, part) * size for part, size in zip(self.parts, sizes, strict=True))
+        return sum(shares) / sum(sizes)
+
+
+def find_regions(episode: Episode, views: Views) -> list[Region]:
+    """Return what the right answer is about: what the task's `evidence` names, or else its reference.
+
+    That are all boxes; or a mask, rows of 0 and 1 across the image or the slice; or a slice, a plane or an image, as
+    the fields say that name one.
+    """
+    evidence, declared = episode.task.metadata.get("evidence"), "place" in episode.info
+    fields = get_place_fields(episode.info)
+    given = ((evidence, PLACE_FIELDS, True), (episode.task.reference, fields, declared))
+    for value, names, may_name in given:
+        if not value:
+            continue
+        found = [to_region(mark, views) for mark in find_marks(value, "gold", names, views)]
+        if not found and may_name and isinstance(value, Mapping):
+            found = [*_find_place(value, names, views)]
+        if found:
+            return found
+    return []
+
+
+def to_region(mark: Mark, views: Views) -> Region:
+    if mark.depth is not None and len(mark.depth) == 6:
+        return Region(mark.label, mark.place.image, (mark.depth,), mark.depth, mark)
+    solid = _place((*mark.corners[0], *mark.corners[2]), mark.place, views)
+    return Region(mark.label, mark.place.image, (solid,), solid, mark)
+
+
+def _place(flat: Sequence[float], place: Place, views: Views) -> Solid:
+    count = views.count_slices(place.image, place.plane)
+    return to_solid(flat, place.plane, place.slices or (None, None), count)[0]
+
+
+def _find_place(value: Mapping[str, Any], fields: Mapping[str, str], views: Views) -> Iterator[Region]:
+    """Yield the mask, or the slice, plane or image that an object names."""
+    named = {part: get_field(value, name) for part, name in fields.items()}
+    place = views.find_place(named)
+    plane = AXIS.get(place.plane or "", 2)
+    parts = tuple(_place(box, place, views) for box in _list_cells(value.get("mask")))
+    if parts:
+        low, high = (tuple(edge(sides) for sides in zip(*parts, strict=True)) for edge in (min, max))
+        yield Region("mask", place.image, parts, (*low[:3], *high[3:]))
+    elif named.get("slice") is not None:
+        solid = _place((0.0, 0.0, 1.0, 1.0), place, views)
+        yield Region("slice", place.image, (solid,), solid, plane=plane)
+    elif named.get("plane") is not None:
+        yield Region("plane", place.image, (WHOLE,), WHOLE, plane=plane)
+    elif isinstance(named.get("image"), int):
+        yield Region("image", place.image, (WHOLE,), WHOLE)
+
+
+def _list_cells(rows: Any) -> Iterator[tuple[float, float, float, float]]:
+    """Yield the runs of ones in a mask as boxes.
+
+    >>> list(_list_cells([[0, 1, 1, 1], [0, 0, 0, 0]]))
+    [(0.25, 0.0, 1.0, 0.5)]
+    """
+    if not isinstance(rows, list | tuple) or not 0 < len(rows) <= MAX_CELLS:
+        return
+    for y, row in enumerate(rows):
+        if not isinstance(row, list | tuple) or not 0 < len(row) <= MAX_CELLS:
+            return
+        edges = [x for x in range(len(row) + 1) if (x > 0 and bool(row[x - 1])) != (x < len(row) and bool(row[x]))]
+        for start, end in zip(edges[::2], edges[1::2], strict=True):
+            yield start / len(row), y / len(rows), end / len(row), (y + 1) / len(rows)
+
+
+# ---------------------------------------------------------------------- boxes in three dimensions
+def to_solid(
+    corners: Sequence[float], plane: str | None, slices: tuple[int | None, int | None], count: int | None
+) -> tuple[Solid, int]:
+    """Return a box of a picture, or of the slices first to last of `count`, as a box of its volume, and its thin axis.
+
+    >>> to_solid((0.5, 0.25, 0.75, 0.5), None, (None, None), None)
+    ((0.5, 0.25, 0.0, 0.75, 0.5, 1.0), 2)
+    >>> to_solid((0.5, 0.0, 1.0, 0.25), "coronal", (1, 1), 4)  # the head is up
+    ((0.5, 0.25, 0.75, 1.0, 0.5, 1.0), 1)
+    """
+    x1, x2 = sorted((corners[0], corners[2]))
+    y1, y2 = sorted((corners[1], corners[3]))
+    first, last = slices
+    low, high = (0.0, 1.0) if first is None or last is None or not count else (first / count, (last + 1) / count)
+    if plane == "coronal":
+        return (x1, low, 1 - y2, x2, high, 1 - y1), 1
+    if plane == "sagittal":
+        return (low, x1, 1 - y2, high, x2, 1 - y1), 0
+    return (x1, y1, low, x2, y2, high), 2
+
+
+def measure_overlap(solid: Solid, whole: Solid, axis: int) -> float:
+    """Return the share of a side of `whole` that lies in a box."""
+    first, last = whole[axis], whole[axis + 3]
+    low, high = solid[axis], solid[axis + 3]
+    if low <= first and high >= last:
+        return 1.0
+    return max(0.0, min(high, last) - max(low, first)) / (last - first)
+
+
+def _measure_share(solid: Solid, whole: Solid) -> float:
+    return measure_overlap(solid, whole, 0) * measure_overlap(solid, whole, 1) * measure_overlap(solid, whole, 2)
+
+
+def measure_size(solid: Solid) -> float:
+    return (solid[3] - solid[0]) * (solid[4] - solid[1]) * (solid[5] - solid[2])
+
+
+def measure_iou(one: Solid, other: Solid) -> float:
+    """Return intersection over union of two boxes.
+
+    >>> measure_iou((0, 0, 0, 1, 1, 1), (0, 0, 0, 1, 0.5, 1))
+    0.5
+    """
+    both = _measure_share(one, other) * measure_size(other)
+    return both / (measure_size(one) + measure_size(other) - both)
+
+
+def measure_union(solids: Sequence[Solid], whole: Solid) -> float:
+    """Return the share of `whole` that these boxes cover together.
+
+    >>> measure_union([(0, 0, 0, 0.5, 1, 1), (0.25, 0, 0, 0.75, 1, 1)], (0.0, 0.0, 0.0, 1.0, 1.0, 1.0))
+    0.75
+    """
+    shares = [_measure_share(one, whole) for one in solids]
+    if len(solids) < 2 or reaches(max(shares), 1.0):
+        return max(shares, default=0.0)
+    low, high = np.array(whole[:3]), np.array(whole[3:])
+    boxes = np.array(solids, float).reshape(-1, 2, 3).clip(low, high)
+    edges = [np.unique([*boxes[:, :, axis].ravel(), low[axis], high[axis]]) for axis in range(3)]
+    filled = np.zeros([len(one) - 1 for one in edges], bool)
+    for box in boxes:
+        filled[tuple(slice(*np.searchsorted(edges[axis], box[:, axis])) for axis in range(3))] = True
+    x, y, z = map(np.diff, edges)
+    return float(np.einsum("ijk,i,j,k", filled, x, y, z) / np.prod(high - low))
