@@ -46,7 +46,9 @@ def swap_calls(job: RolloutJob, names: Sequence[Pictures], tool: str, folder: Pa
         for reply in _find_replies(episode, tool):
             replies[reply].append(int(episode.info["index"]))
     callers = sorted({index for some in replies.values() for index in some})
-    found: dict[str, RolloutJob] = {name: replace(_swap(job, name, tool), only=callers) for name in names if callers}
+    found: dict[str, RolloutJob] = {}
+    for name in names if callers else ():
+        found[name] = replace(_swap(job, name, tool), only=callers)
     for reply, some in sorted(replies.items()) if len(replies) > 1 else ():
         found |= {f"{name}_{reply}": replace(_swap(job, name, tool, reply), only=some) for name in names}
     return found

@@ -118,7 +118,7 @@ def print_table(summary: Mapping[str, Any], folder: Path) -> None:
     own = {
         key: key.removeprefix("metrics/") for name in columns for key in held_out[name] if key.startswith("metrics/")
     }
-    verdicts = {key: title for key, title in _VERDICTS.items() if any(key in held_out[name] for name in columns)}
+    verdicts = {key: title for key, title in _VERDICTS.items() if any(held_out[name].get(key) for name in columns)}
     calls = {key: f"calls of {name}" for key, name in _find_called_tools([held_out[name] for name in columns]).items()}
     table.add_row("episodes", *(str(count_episodes(held_out[name]) or "-") for name in columns))
     for key, title in ({"reward": "reward"} | components | own | _ROWS | verdicts | calls).items():
