@@ -23,7 +23,7 @@ QUICK = {  # seconds
     "literature_without_search": "200",
     "negation_scope": "",
     "reply": "",
-    "rescore": "3000 2",
+    "rescore": "10000 2",
     "scoring": "3",
     "trace_episode": "",
 }

@@ -228,7 +228,8 @@ def read_looks(episode: Episode, scale: float | None = None, scores: Scores | No
     info = episode.info.get("looks")
     settings: Mapping[str, Any] = info if isinstance(info, Mapping) else {}
     given = settings.get("at")
-    at = {**(given if isinstance(given, Mapping) else {}), **({} if scale is None else {"scale": scale})}
+    values = given if isinstance(given, Mapping) else {}
+    at = to_finite_float(values.get("scale") if scale is None else scale), to_finite_float(values.get("contrast"))
     looks, views, kept = list_looks(episode)
     right = is_right(episode, scores or episode.scores, settings.get("right"))
     regions = find_regions(episode, views)[:MAX_LOOKS]
@@ -238,7 +239,7 @@ def read_looks(episode: Episode, scale: float | None = None, scores: Scores | No
         for number, region in enumerate(regions):
             own = [look for look in looks if look.image == region.image][:MAX_LOOKS]
             if own:
-                targets.append(Target(region, [see(look, region, at) for look in own], number in met))
+                targets.append(Target(region, [see(look, region, *at) for look in own], number in met))
     except (ViewboxError, OSError) as error:
         return Looks(tuple(looks), (), right, kept, f"how clear it was is not known: {error}")
     return Looks(tuple(looks), tuple(targets), right, kept, NO_TARGET if not regions else NO_SIZE)
@@ -324,8 +325,9 @@ def _find_met(regions: Sequence[Region], episode: Episode, views: Views) -> set[
     return met
 
 
-def see(look: Look, region: Region, at: Mapping[str, Any]) -> Sight:
-    """Return what a look shows of a region; a slice, a plane or an image is close and clear wherever it is shown.
+def see(look: Look, region: Region, least: float | None = None, contrast: float | None = None) -> Sight:
+    """Return what a look shows of a region, at the least scale and contrast that show it well; a slice, a plane or an
+    image is close and clear wherever it is shown.
 
     Raises:
         ViewboxError, OSError: how clear cannot be known, as the picture cannot be opened.
@@ -335,13 +337,12 @@ def see(look: Look, region: Region, at: Mapping[str, Any]) -> Sight:
     is_on = solid is not None and reaches(share * region.size, HALF * min(region.size, measure_size(solid)))
     if region.is_whole:
         return Sight(look, solid, share, is_on, share > 0, share > 0)
-    least, contrast = to_finite_float(at.get("scale")), at.get("contrast")
     if least is None:
         sides = zip(region.bounds, region.bounds[3:], look.pixels, strict=False)
         least = min(1.0, ACROSS / min((high - low) * pixels for low, high, pixels in sides))
     is_clear = is_close = reaches(look.scale, least)
     if contrast is not None and region.mark is not None and is_close:
-        is_clear = share > 0 and reaches(measure_contrast(look, region.mark), to_finite_float(contrast) or 0.0)
+        is_clear = share > 0 and reaches(measure_contrast(look, region.mark), contrast)
     return Sight(look, solid, share, is_on, is_close, is_clear and share > 0)
 
 

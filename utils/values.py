@@ -181,7 +181,9 @@ def to_finite_float(value: object) -> float | None:
     >>> [to_finite_float(value) for value in (3, "3", True, float("nan"), 10**400)]
     [3.0, None, None, None, None]
     """
-    if type(value) is not float:  # the common case
+    if value is None:
+        return None
+    if type(value) is not float and type(value) is not int:  # the common cases
         value = to_number(value)
     if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) <= sys.float_info.max:
         return None
