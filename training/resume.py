@@ -190,7 +190,7 @@ def _get_default(key: str, config: Mapping[str, object]) -> object:
     if section != "train":
         return None
     adapts = any(one.startswith("lora.") for one in config)
-    rate = LEARNING_RATES[str(config.get("train.method", "grpo")), adapts]
+    rate = LEARNING_RATES["grpo" if config.get("train.method", "grpo") == "grpo" else "sft", adapts]
     gpu = torch.cuda.is_available() and not config.get("train.use_cpu")
     own = {**get_defaults(gpu), "learning_rate": rate, **GONE_DEFAULTS}
     field = GRPOConfig.__dataclass_fields__.get(name)
