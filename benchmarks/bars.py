@@ -31,6 +31,7 @@ SHORT = QUICK | {  # a minute and more
     "adapters_kept": "--steps 6",
     "adviser_retrieval": "",
     "live_search": "2",
+    "looks": "--tasks 20 --episodes 3000",
     "memory": "",
     "picture_cost": "",
     "rollouts": "1 --only a",

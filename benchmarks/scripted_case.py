@@ -48,6 +48,9 @@ class CaseSize:
         return self.prompts * self.group
 
 
+RIGHT = {"text": "a circle"}
+
+
 class LooksEnv(BaseMultiTurnEnv):
     """An image, and a tool that shows another. With `distinct_prompts`, each begins differently, so none is shared."""
 
@@ -74,7 +77,7 @@ class LooksEnv(BaseMultiTurnEnv):
         each = case.group // self.group
         seeds = [i // each % (case.pictures or case.prompts) for i in range(case.prompts * each)]
         return [
-            Task(f"looks-{i}", metadata={"number": i, "seed": seed}, prompt={"question": QUESTION})
+            Task(f"looks-{i}", metadata={"number": i, "seed": seed}, prompt={"question": QUESTION}, reference=RIGHT)
             for i, seed in enumerate(seeds)
         ]
 

@@ -116,7 +116,9 @@ class Soak(BaseMultiTurnEnv):
 
     @cached_property
     def tasks(self) -> list[Task]:
-        return [Task(f"soak-{i}", metadata={"seed": i}, prompt={"question": "What is it?"}) for i in range(PICTURES)]
+        return [
+            Task(f"soak-{i}", (), {"question": "What is it?"}, {"word": "circle"}, {"seed": i}) for i in range(PICTURES)
+        ]
 
     def images(self, task: Task) -> list[np.ndarray]:
         return [np.random.default_rng(task.metadata["seed"]).integers(0, 255, (SIDE, SIDE), dtype=np.uint8)]

@@ -23,6 +23,10 @@ Scored = tuple[float | None, dict[str, float | None]]  # the total, and the scor
 MAX_REASON = 500  # characters kept of why a component failed
 
 
+def _is_own(reward: object) -> bool:
+    return type(reward).__module__.startswith(__name__.removesuffix("rewards.combined"))
+
+
 @register_reward("combined")
 class CombinedReward:
     """The weighted mean of named rewards: Σ w_i r_i / Σ w_i over the components that apply (are not `None`).
@@ -77,10 +81,13 @@ class CombinedReward:
 
     @cached_property
     def _compares(self) -> bool:
-        """Whether a component compares a field of the answer with the reference: then a task that has none, such as a
-        person's own, has no score."""
+        """Whether a component of viewbox compares a field of the answer with the reference: then a task that has none,
+        such as a person's own, has no score. What an author's reward does with its field is its own."""
         rewards = [component.reward for component in self.components.values()]
-        return any(one._compares if isinstance(one, CombinedReward) else hasattr(one, "field") for one in rewards)
+        return any(
+            one._compares if isinstance(one, CombinedReward) else hasattr(one, "field") and _is_own(one)
+            for one in rewards
+        )
 
     @cached_property
     def _logged(self) -> set[str]:

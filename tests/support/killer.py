@@ -18,7 +18,7 @@ def die(*_, **__):
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-def half_a_line(self, line):
+def half_a_line(self, line, replaces):
     os.write(self._fd, line[: len(line) // 2])
     die()
 

@@ -23,6 +23,9 @@ torch.set_num_threads(1)
 FAMILIES = ("qwen3_vl", "qwen2_5_vl")
 
 
+FINE = {"text": "Fine."}
+
+
 class Words(BaseMultiTurnEnv):
     """Has no image. Any reply is the answer, after one more question."""
 
@@ -31,7 +34,7 @@ class Words(BaseMultiTurnEnv):
 
     @property
     def tasks(self):
-        return [Task(f"words-{i}", prompt={"question": "How are you? " * (i + 1)}) for i in range(8)]
+        return [Task(f"words-{i}", prompt={"question": "How are you? " * (i + 1)}, reference=FINE) for i in range(8)]
 
     def default_reward(self):
         return ExactMatchReward(field="text")

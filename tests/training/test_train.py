@@ -77,6 +77,8 @@ def test_a_run_is_named_after_its_config_and_seed_and_leaves_everything_with_a_l
     assert len(kept) == 3 * RUN["log"]["episodes_per_step"]
     assert all(episode.tokens.images and episode.scores for episode in kept)
     summary = json.loads((grpo / "summary.json").read_text())
+    blind = summary["held_out"].pop("blind")  # the best answer without the picture
+    assert 0 <= blind["reward"] < 1
     assert set(summary["held_out"]) == {"before", "after", "oracle", "oracle_after"}
     for found in summary["held_out"].values():
         assert found["reward"] == pytest.approx((found["rewards/label/mean"] + found["rewards/box/mean"]) / 2)

@@ -403,7 +403,7 @@ ASKING = ("a user", "a blocking user", "a check", "a tool", "an async tool")
 @BOTH
 @pytest.mark.parametrize(("part", "many"), [*((part, True) for part in ASKING), ("a tool", False)])
 def test_no_other_part_of_an_environment_sends_elsewhere(cls, part, many, elsewhere, caplog):
-    env = make_asking(cls, elsewhere)[part]()
+    env = make_asking(cls, elsewhere)[part](on_tool_fault="end")
     call = Reply("", (ToolCall("a", "second_opinion", FrozenDict({"question": "?"})),), "tool_calls")
     said = iter([*([call] if "tool" in part else []), *[RIGHT] * 9])
 

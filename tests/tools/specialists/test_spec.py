@@ -213,7 +213,7 @@ def test_any_function_is_a_tool_that_keeps_its_words_and_limit_unless_the_yaml_h
     (tmp_path / "own.py").write_text(TOOLS)
     specs = {name: {"kind": "function", "function": f"{tmp_path / 'own.py'}:{name}"} for name in FUNCTIONS}
     for name, right in FUNCTIONS.items():
-        env = Ward(specialists={"mine": specs[name]})
+        env = Ward(specialists={"mine": specs[name]}, on_tool_fault="end")
         play = viewbox.ScriptedPolicy([call("mine", **({} if name == "fail" else {"image": "image_1"})), "done"])
         if name == "fail":  # what a function raises is a fault
             with pytest.raises(viewbox.ToolFault, match=r"mine failed \(RuntimeError\)"):
