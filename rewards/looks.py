@@ -265,9 +265,8 @@ def list_looks(episode: Episode) -> tuple[list[Look], Views, int]:
     views, found = Views(), list[Look]()
     opening: dict[tuple[Any, ...], tuple[float, str | None]] = {}
     reply, number, at_start, latest = 0, 0, set[str](), ""
-    most, side = (
-        to_finite_float(one) or math.inf for one in (episode.run_config.max_pixels, episode.run_config.max_side)
-    )
+    most = abs(to_finite_float(episode.run_config.max_pixels) or math.inf)
+    side = abs(to_finite_float(episode.run_config.max_side) or math.inf)
     for turn in episode.turns:
         if turn.role == "assistant":
             reply += 1
@@ -280,8 +279,8 @@ def list_looks(episode: Episode) -> tuple[list[Look], Views, int]:
             number, latest = number + bool(reply), ref.hash
             if not reply:
                 at_start.add(latest)
-            shrunk = math.sqrt(min(1.0, abs(most) / (ref.width * ref.height)))
-            width, height = (min(abs(side), one * shrunk) for one in (ref.width, ref.height))
+            shrunk = 1.0 if most >= ref.width * ref.height else math.sqrt(most / (ref.width * ref.height))
+            width, height = min(side, ref.width * shrunk), min(side, ref.height * shrunk)
             for view in usable:
                 scale = view.measure_scale(width, height)
                 if view.image is None or scale is None or view.size is None or len(found) >= MAX_LOOKS**2:

@@ -128,8 +128,9 @@ def to_solid(
     >>> to_solid((0.5, 0.0, 1.0, 0.25), "coronal", (1, 1), 4)  # the head is up
     ((0.5, 0.25, 0.75, 1.0, 0.5, 1.0), 1)
     """
-    x1, x2 = sorted((corners[0], corners[2]))
-    y1, y2 = sorted((corners[1], corners[3]))
+    left, top, right, bottom = corners
+    x1, x2 = (left, right) if left <= right else (right, left)
+    y1, y2 = (top, bottom) if top <= bottom else (bottom, top)
     first, last = slices
     low, high = (0.0, 1.0) if first is None or last is None or not count else (first / count, (last + 1) / count)
     if plane == "coronal":
