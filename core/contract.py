@@ -23,6 +23,7 @@ from ..images.view import View
 from ..records import EndReason, Message, Task, Turn
 from ..rewards.metrics import Metric
 from ..tools import Tool
+from ..utils.docstrings import restore_docstring
 from ..utils.frozen import FrozenDict
 from ..utils.json_schema import check_schema
 from .prompts.answer_format import AnswerFormat
@@ -289,6 +290,7 @@ def _check_model(model: type[BaseModel]) -> None:
             key="answer",
         )
     for part in _iter_core_parts(model):
+        restore_docstring(part.get("cls"))
         if isinstance(part.get("pattern"), str):
             check_schema({"pattern": part["pattern"]})
     definitions = model.model_json_schema().get("$defs", {})

@@ -19,7 +19,7 @@ from ..configs.schema import Config
 from ..configs.yaml_reader import is_pipe
 from ..errors import ConfigError, ModelError, suggest_nearest
 from ..rollouts.store.run_folder import LATEST
-from ..utils.docstrings import read_docstring
+from ..utils.docstrings import check_kept, read_docstring
 from ..utils.exit_status import guard, log_failures
 from ..utils.files import expand_path
 from ..utils.secrets import mask_settings
@@ -86,6 +86,7 @@ def _main(argv: Sequence[str] | None) -> int:
         arguments.resume = LATEST
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s")
     logging.getLogger("bitsandbytes").setLevel(logging.ERROR)  # it advises a package that loads code from the hub
+    check_kept("transformers")
     plan = Plan(configs.load(arguments.config, arguments.overrides))
     check(plan, dry_run.ROWS if arguments.dry_run else ())
     name = "config" if is_pipe(arguments.config) else Path(arguments.config).stem

@@ -13,6 +13,7 @@ from ...assets import find_model_folder, resolve_model_path
 from ...configs.sections import ModelSection
 from ...core.base import BaseMultiTurnEnv
 from ...errors import ConfigError, ModelError
+from ...utils.docstrings import check_kept
 from ...utils.model_folder import describe_danger, describe_tokens, take_template
 from ...utils.terminal import describe_error
 from . import tiny_model
@@ -45,6 +46,7 @@ class LoadedPolicy(NamedTuple):
 def load_processor(section: ModelSection) -> "tuple[PretrainedConfig, Any]":
     """Return the (model config, processor) of a named model. Raise `ConfigError` if there is no such folder, and
     `ModelError` if they cannot be loaded, or the architecture is not supported."""
+    check_kept("transformers")
     from transformers import AutoProcessor, GenerationConfig
 
     assert section.name is not None

@@ -1,5 +1,6 @@
 """The `viewbox` command: what it prints, and how it ends where something given is wrong."""
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -53,13 +54,31 @@ def list_rows(table=COMMANDS, words=()):
 ROWS = [(" ".join(words), row) for words, row in list_rows() if words != ("train",)]
 
 
-def test_python_that_takes_docstrings_out_is_refused():
+HELP = """
+from typer.testing import CliRunner
+from viewbox.cli.app import app
+import sys
+for words in [[], *(line.split() for line in sys.argv[1:])]:
+    print(CliRunner().invoke(app, [*words, "--help"]).stdout)
+"""
+
+
+def test_the_help_is_the_same_without_docstrings():
+    commands = [" ".join(words) for words, _ in list_rows()]
+    env = {**os.environ, "PYTHONDONTWRITEBYTECODE": "1"}
+    lines = [[sys.executable, *flags, "-c", HELP, *commands] for flags in ((), ("-OO",))]
+    said = [subprocess.run(line, capture_output=True, text=True, check=True, env=env).stdout for line in lines]
+    assert said[0] == said[1]
+    assert said[0].lower().count("usage: ") == len(commands) + 1
+
+
+def test_what_needs_transformers_says_so_without_docstrings():
     words = ("train", "quickstart", "--dry-run"), ("rollout", "--config", "quickstart", "--tasks", "2")
     code = "import sys; from viewbox.cli.app import main; sys.argv = ['viewbox', *sys.argv[1:]]; main()"
     for given in words:
         ended = subprocess.run([sys.executable, "-OO", "-c", code, *given], capture_output=True, text=True)
         assert (ended.returncode, ended.stderr.count("\n")) == (2, 1), ended.stderr
-        assert "that models read; allowed: python, or python -O" in ended.stderr
+        assert "transformers reads; allowed: python, or python -O" in ended.stderr
 
 
 def test_there_are_at_most_nineteen_commands():

@@ -83,14 +83,20 @@ for env in envs:
 OWN = ["Look again.", "Wait.", "Within.", "By hand.", "", "Ask a colleague.", "Given."]
 
 
-def test_a_prompt_is_the_same_without_asserts_and_refused_without_docstrings(tmp_path):
+def test_a_prompt_is_the_same_without_docstrings(tmp_path):
     (tmp_path / "own.py").write_text(AUTHORS)
     env = {"PYTHONPATH": str(Path(viewbox.__file__).parents[1]), "PYTHONDONTWRITEBYTECODE": "1"}
-    options = {"cwd": tmp_path, "env": env, "capture_output": True}
+    options = {"cwd": tmp_path, "env": env, "capture_output": True, "check": True}
     lines = [[sys.executable, *flags, "own.py"] for flags in ((), ("-O",), ("-OO",))]
-    whole, bare, refused = (subprocess.run(line, **options) for line in lines)
-    assert (bare.stdout, bare.stderr) == (whole.stdout, whole.stderr)
-    assert b"python -OO takes out the docstrings that models read" in refused.stderr
-    lines = whole.stdout.decode().splitlines()
+    said = [subprocess.run(line, **options).stdout for line in lines]
+    assert said[0] == said[1] == said[2]
+    lines = said[0].decode().splitlines()
     assert [json.loads(line)["function"]["description"] for line in lines[: len(OWN)]] == OWN
-    assert b"One for each place." in whole.stdout
+    assert b"One for each place." in said[0]
+
+
+def test_a_docstring_that_cannot_be_read_is_not_left_out_without_a_word():
+    code = 'from viewbox.tools import tool\n@tool\ndef look(name: str) -> str:\n    """Look."""'
+    env = {"PYTHONPATH": str(Path(viewbox.__file__).parents[1])}
+    ended = subprocess.run([sys.executable, "-OO", "-c", code], env=env, capture_output=True, text=True, check=False)
+    assert "look: python -OO has taken its docstring out, and its source cannot be read" in ended.stderr
