@@ -23,7 +23,7 @@ QUICK = {  # seconds
     "literature_without_search": "200",
     "negation_scope": "",
     "reply": "",
-    "rescore": "10000 2",
+    "rescore": "10000 3",
     "scoring": "3",
     "trace_episode": "",
 }
