@@ -25,6 +25,7 @@ from ..rewards import to_combined
 from ..rewards.fields import read_confidence
 from ..rewards.remote import check_reward_may_ask
 from ..tools import TOOLS, Tool, collect_tools
+from ..tools.builtin.windows import add_windows
 from ..tools.specialists.spec import build_specialists, declare_tools, find_hook
 from ..utils import concurrency
 from ..utils.frozen import FrozenDict
@@ -371,6 +372,8 @@ class BaseMultiTurnEnv(AuthoredEnv):
     def _build_toolbox(self, own: dict[str, Tool]) -> Toolbox:
         """Build the specialists and collect all tools; the specialists' are offered, too."""
         tools = TOOLS | own
+        if self.windows:
+            tools["window_level"] = add_windows(tools["window_level"], self.windows)
         try:
             specialists = build_specialists(self.specialists)
             declared = declare_tools(specialists, tools)

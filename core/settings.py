@@ -20,6 +20,7 @@ from ..configs.yaml_reader import check_finite
 from ..errors import ConfigError, describe_unknown
 from ..images.coordinates import Coordinates
 from ..tools import to_tool_names
+from ..tools.builtin.windows import WindowName, WindowPreset
 from ..utils.frozen import FrozenDict
 
 NonNegative = Annotated[int, Field(ge=0)]
@@ -55,6 +56,14 @@ class ViewSettings:
     coordinates: Annotated[
         Coordinates,
         Field("unit", description="how points and boxes are written; default in a run: as the model was trained to"),
+    ]
+    windows: Annotated[
+        Mapping[WindowName, WindowPreset],
+        Field(
+            FrozenDict(),
+            description="presets of window_level by name, beside the built-in ones: {center: -600, width: 1500, "
+            "unit: HU}, or {percentiles: [1, 99]} of the volume's values",
+        ),
     ]
     specialists: Annotated[
         Mapping[str, Any],
@@ -206,6 +215,7 @@ def resolve_settings(cls: type, given: Mapping[str, object]) -> BaseModel:
     changes = {
         "max_turns": min(max_turns, MAX_TURNS_CEILING),
         "max_calls": FrozenDict(values["max_calls"]),
+        "windows": FrozenDict(values["windows"]),
         "templates": FrozenDict({**model.model_fields["templates"].default, **values["templates"]}),
     }
     return settings.model_copy(update=changes)

@@ -99,7 +99,7 @@ async def _run_admitted(
     own = {one.place: env.hidden_arguments(state.task, one.name) for one in admitted}
 
     async def run(one: _Call) -> None:
-        hidden = {"found": one.found, "images": state.images, **own[one.place]}
+        hidden = {"found": one.found, "images": state.images, "windows": env.windows, **own[one.place]}
         one.result = await _run_twice(one.name, partial(_run_tool, env, state, one, hidden, views_before), one.found)
         if env.toolbox[one.name].stateful and state.view is not None and "shows" in one.result.facts:
             one.view = state.view

@@ -145,6 +145,7 @@ PYTHON = {
     "a nested setting": lambda: package.make("vqa", data={"columns": {"a": {"value": math.inf}}}),
     "text that pydantic reads as a number": lambda: package.make("digits", tool_timeout="inf"),
     "of an inner section": lambda: package.make("vqa", data={"difficulty": {"column": "c", "range": [0, "inf"]}}),
+    "a window": lambda: package.make("digits", windows={"a": {"center": "nan", "width": 1}}),
     "a specialist": lambda: package.make("digits", specialists={"s": {"kind": "http", "url": "u", "timeout": "inf"}}),
     "a weight in a mapping": lambda: build(
         {"type": "combined", "components": {"a": {"type": "exact_match", "field": "a", "weight": math.nan}}}

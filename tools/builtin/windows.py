@@ -2,57 +2,91 @@
 
 They act on the current values. On an unchanged image these are native (the Hounsfield units of a CT, the counts of a
 16-bit file), so a window shows detail that the 8-bit picture has lost; after any other intensity tool they are 0–255. A
-window replaces an earlier window, as in any viewer.
+window replaces an earlier window, as in any viewer. Presets are those that every environment offers, and those that a
+run declares:
+
+    windows:
+      ct_ground_glass: {center: -650, width: 1000, unit: HU}
+      mri_edema: {percentiles: [60, 99.8]}
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Annotated, Literal, NamedTuple
+from typing import Annotated, Literal, Self
 
 import cv2
 import numpy as np
+from pydantic import Field, StringConstraints, model_validator
 
+from ...configs.sections import Section
 from ...errors import ArgumentError, show_json
 from ...images.source import Source, stretch
 from ...images.statistics import to_luminance
 from ...images.view import View
-from ..arguments import Range
+from ..arguments import Hidden, Range
 from ..calling import ToolOutput
-from ..tool import tool
+from ..tool import Tool, tool
 
+WindowName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z][A-Za-z0-9_]{0,39}$")]
+Percent = Annotated[float, Field(ge=0, le=100)]
 SAMPLES = 2**20  # voxels of a volume that its percentiles are taken from
 
 
-class WindowPreset(NamedTuple):
-    """A window: a center and a width in Hounsfield units, or in gray levels 0 to 255 of the displayed picture; or two
-    percentiles of the volume's own values above the lowest one, which is background in MRI."""
+class WindowPreset(Section):
+    """A window: a center and a width in `unit`, or two percentiles of the volume's own values.
+
+    Args:
+        center, width: the middle of the shown range and its size; the width may be as narrow as you like.
+        unit: "HU" for Hounsfield units (refused for other images), "native" for the values of the file, "gray" for gray
+            levels 0 to 255 of the displayed picture.
+        percentiles: of the values above the lowest one, which is background in MRI.
+
+    >>> WindowPreset(center=-600, width=1500, unit="HU").unit
+    'HU'
+    """
 
     center: float | None = None
-    width: float | None = None
-    unit: Literal["HU", "native", "gray"] = "HU"
-    percentiles: tuple[float, float] | None = None
+    width: Annotated[float, Field(gt=0)] | None = None
+    unit: Literal["HU", "native", "gray"] = "native"
+    percentiles: tuple[Percent, Percent] | None = None
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        given = [value is not None for value in (self.center, self.width)]
+        if self.percentiles is None and not all(given):
+            raise ValueError("needs center and width, or percentiles")
+        if self.percentiles is not None:
+            if any(given) or self.unit != "native":
+                raise ValueError("has percentiles; allowed beside them: nothing")
+            if self.percentiles[0] >= self.percentiles[1]:
+                raise ValueError("percentiles: the first must be below the second")
+        return self
+
+
+def _window(center: float, width: float, unit: Literal["HU", "gray"] = "HU") -> WindowPreset:
+    return WindowPreset(center=center, width=width, unit=unit)
 
 
 PRESETS: Mapping[str, WindowPreset] = {
-    "brain": WindowPreset(128, 230, "gray"),
-    "flair": WindowPreset(110, 200, "gray"),
-    "t2": WindowPreset(140, 220, "gray"),
-    "stroke": WindowPreset(100, 180, "gray"),
-    "posterior_fossa": WindowPreset(120, 210, "gray"),
-    "mri": WindowPreset(unit="native", percentiles=(1, 99.5)),
-    "mri_dark": WindowPreset(unit="native", percentiles=(1, 80)),
-    "mri_bright": WindowPreset(unit="native", percentiles=(50, 99.9)),
-    "ct_brain": WindowPreset(40, 80),
-    "ct_subdural": WindowPreset(75, 215),
-    "ct_bone": WindowPreset(400, 1800),
-    "ct_soft_tissue": WindowPreset(40, 400),
-    "ct_stroke": WindowPreset(32, 80),
-    "ct_stroke_narrow": WindowPreset(40, 40),
-    "ct_posterior_fossa": WindowPreset(36, 120),
-    "ct_lung": WindowPreset(-600, 1500),
-    "ct_mediastinum": WindowPreset(50, 350),
-    "ct_liver": WindowPreset(30, 150),
-    "ct_angiography": WindowPreset(300, 600),
+    "brain": _window(128, 230, "gray"),
+    "flair": _window(110, 200, "gray"),
+    "t2": _window(140, 220, "gray"),
+    "stroke": _window(100, 180, "gray"),
+    "posterior_fossa": _window(120, 210, "gray"),
+    "mri": WindowPreset(percentiles=(1, 99.5)),
+    "mri_dark": WindowPreset(percentiles=(1, 80)),
+    "mri_bright": WindowPreset(percentiles=(50, 99.9)),
+    "ct_brain": _window(40, 80),
+    "ct_subdural": _window(75, 215),
+    "ct_bone": _window(400, 1800),
+    "ct_soft_tissue": _window(40, 400),
+    "ct_stroke": _window(32, 80),
+    "ct_stroke_narrow": _window(40, 40),
+    "ct_posterior_fossa": _window(36, 120),
+    "ct_lung": _window(-600, 1500),
+    "ct_mediastinum": _window(50, 350),
+    "ct_liver": _window(30, 150),
+    "ct_angiography": _window(300, 600),
 }
 
 
@@ -135,6 +169,7 @@ def window_level(
     preset: Preset | None = None,
     center: float | None = None,
     width: Annotated[float, Range(0, float("inf"))] | None = None,
+    windows: Hidden[Mapping[str, WindowPreset]] = PRESETS,
 ) -> ToolOutput:
     """Show center - width/2 as black and center + width/2 as white. Give a preset, or both center and width. Replaces
     an earlier window. Drops color.
@@ -146,9 +181,9 @@ def window_level(
     """
     only = len(view.operations) == 1 and _name_operation(view.operations[0]) == "window_level"
     base = replace(view, operations=(), parent=None) if only else view  # windows do not accumulate
-    chosen = None if preset is None else PRESETS[preset]
+    chosen = None if preset is None else (windows.get(preset) or PRESETS[preset])
     if chosen is not None:
-        _check_preset(base, str(preset), chosen)
+        _check_preset(base, str(preset), chosen, {**PRESETS, **windows})
         center, width = chosen.center, chosen.width
         if chosen.percentiles is not None:
             low, high = find_percentiles(base.source, chosen.percentiles)
@@ -173,12 +208,22 @@ def window_level(
     return ToolOutput("windowed", facts, view=shown)
 
 
-def _check_preset(view: View, name: str, preset: WindowPreset) -> None:
+def add_windows(original: Tool, windows: Mapping[str, WindowPreset]) -> Tool:
+    """Return the tool `window_level` with more presets; one of the same name replaces a built-in one.
+
+    The function receives them as its hidden argument `windows`.
+    """
+    names = [*PRESETS, *(name for name in windows if name not in PRESETS)]
+    preset = {**original.parameters["preset"], "enum": names}
+    return replace(original, parameters={**original.parameters, "preset": preset})
+
+
+def _check_preset(view: View, name: str, preset: WindowPreset, windows: Mapping[str, WindowPreset]) -> None:
     """Raise `ArgumentError` for a preset whose unit the view does not have."""
     purpose = {"HU": "Hounsfield units", "native": "the image's own values"}.get(preset.unit)
     what = f"window_level: preset {show_json(name)} is for"
     if preset.unit == "HU" and view.source.unit != "HU":
-        others = ", ".join(name for name, other in PRESETS.items() if other.unit != "HU")
+        others = ", ".join(name for name, other in windows.items() if other.unit != "HU")
         raise ArgumentError(f"{what} Hounsfield units, but this image has none; allowed: {others}")
     if purpose is not None and view.operations:
         names = [_name_operation(operation) for operation in view.operations]

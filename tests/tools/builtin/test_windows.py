@@ -8,10 +8,14 @@ import pytest
 from pydicom.data import get_testdata_file
 from pydicom.pixels import apply_windowing
 
+from tests.support.scoring import refuse
 from tests.support.tables import each
 from tests.support.tool_calls import after, call, refused
+from viewbox.core.base import BaseMultiTurnEnv
+from viewbox.core.messages import write_call
 from viewbox.images.source import Source, Volume
 from viewbox.images.view import View
+from viewbox.records import Task
 from viewbox.tools.builtin import windows as window_presets
 from viewbox.tools.builtin.windows import PRESETS, Preset, find_percentiles
 
@@ -177,3 +181,44 @@ def test_percentiles_of_a_large_volume_are_taken_from_a_part_of_it(monkeypatch):
     whole = find_percentiles(source, (5, 95))
     monkeypatch.setattr(window_presets, "SAMPLES", 5000)
     assert find_percentiles(source, (5, 95)) == pytest.approx(whole, abs=15)
+
+
+# ---- presets of a run
+
+
+class Reader(BaseMultiTurnEnv):
+    name = "windows_reader"
+    tools = ("window_level",)
+
+    def default_reward(self):
+        return {"type": "exact_match", "field": "label"}
+
+    def images(self, task):
+        return [np.arange(4096, dtype=np.int16).reshape(64, 64)]
+
+
+OWN = {"fat": {"center": 500, "width": 10}, "t2": {"center": 2000, "width": 1000}, "edema": {"percentiles": [50, 99]}}
+
+
+@each("preset, center", [("fat", 500), ("t2", 2000), ("edema", pytest.approx(4095 * 0.745, rel=0.01))])
+def test_a_run_has_windows_of_its_own_which_may_take_the_place_of_one(preset, center):
+    env, names = Reader(windows=OWN), []
+    for one in (env, Reader()):
+        names.append(tuple(one.tool_schemas[0]["function"]["parameters"]["properties"]["preset"]["enum"]))
+    assert names == [(*PRESETS, "fat", "edema"), tuple(PRESETS)]
+    replies = iter([write_call("window_level", {"preset": preset}), "seen"])
+    episode = env.play(Task("t"), lambda messages: next(replies))
+    assert next(result for turn in episode.turns for result in turn.tool_results).facts["center"] == center
+
+
+@each(
+    ("window", "words"),
+    [
+        ({"center": 40}, "needs center and width, or percentiles"), ({"center": 40, "width": 0}, "width"),
+        ({"percentiles": [90, 10]}, "the first must be below the second"), ({"percentiles": [1, 101]}, "percentiles"),
+        ({"percentiles": [1, 99], "center": 3, "width": 3}, "allowed beside them: nothing"),
+        ({"center": 40, "width": 80, "unit": "mSv"}, "unit"),
+    ],
+)  # fmt: skip
+def test_a_wrong_window_is_refused_by_name(window, words):
+    refuse(f"(?s)windows.*{words}|{words}.*windows", Reader, windows={"odd": window})
