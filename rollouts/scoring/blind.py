@@ -7,16 +7,16 @@ from collections.abc import Sequence
 import numpy as np
 
 from ...core.base import BaseMultiTurnEnv
-from ...errors import ConfigError
 from ...records import Episode, Task
+from ...utils.concurrency import contain_exit
 
 MAX_TASKS = 200
 MAX_ANSWERS = 60  # that are tried, the most frequent first
 
 
 def measure_blind(env: BaseMultiTurnEnv, tasks: Sequence[Task]) -> float | None:
-    """Return the mean reward of the best answers that know only the question; None if no right answer can be written,
-    or the reward asks a service.
+    """Return the mean reward of the best answers that know only the question; None if fewer than two right answers can
+    be written, or the reward asks a service.
 
     A task gets the right answer of some task: that which scores best on the others with the same question, or on all
     others if none shares its own. So no answer is chosen by its own score.
@@ -25,18 +25,25 @@ def measure_blind(env: BaseMultiTurnEnv, tasks: Sequence[Task]) -> float | None:
     >>> round(measure_blind(Digits(), Digits().tasks[:40]), 2) < 0.3  # a digit in ten, and no box
     True
     """
-    selected = list(tasks[:MAX_TASKS])
-    played = [env.for_task(task) for task in selected]
-    if len(selected) < 2 or any(one.reward.is_blocking for one in played):
+    selected, golds, asked = list[Task](), list[str](), list[str]()
+    for task in tasks[:MAX_TASKS]:
+        try:
+            with contain_exit():
+                one = env.for_task(task)
+                if one.reward.is_blocking:
+                    return None
+                gold, question = one.write_answer(task), one.user_message(task)
+        except Exception:  # an author's code may raise anything; it costs its task
+            continue
+        selected.append(task)
+        golds.append(gold)
+        asked.append(question)
+    if len(selected) < 2:
         return None
-    try:
-        golds = Counter(one.write_answer(task) for one, task in zip(played, selected, strict=True))
-    except ConfigError:
-        return None
-    table = np.array([[_score(env, task, text) for task in selected] for text, _ in golds.most_common(MAX_ANSWERS)])
-    asked = np.array([one.user_message(task) for one, task in zip(played, selected, strict=True)])
+    frequent = Counter(golds).most_common(MAX_ANSWERS)
+    table = np.array([[_score(env, task, text) for task in selected] for text, _ in frequent])
     others = ~np.eye(len(selected), dtype=bool)
-    same = (asked[:, None] == asked) & others
+    same = (np.array(asked)[:, None] == np.array(asked)) & others
     same = np.where(same.any(axis=1, keepdims=True), same, others)
     best = (np.nan_to_num(table) @ same.T).argmax(axis=0)
     scores = table[best, np.arange(len(selected))]
@@ -44,7 +51,11 @@ def measure_blind(env: BaseMultiTurnEnv, tasks: Sequence[Task]) -> float | None:
 
 
 def _score(env: BaseMultiTurnEnv, task: Task, text: str) -> float:
-    played = env.for_task(task)
-    answer = played.read_answer(text, task)
-    total = None if answer is None else played.score(Episode(task, answer=answer, end_reason="answered")).total
+    try:
+        with contain_exit():
+            played = env.for_task(task)
+            answer = played.read_answer(text, task)
+            total = None if answer is None else played.score(Episode(task, answer=answer, end_reason="answered")).total
+    except Exception:
+        total = None
     return math.nan if total is None else total

@@ -222,8 +222,8 @@ class EpisodeWriter:
         """Put a line in the place of the last one: in a copy of the file, which takes its place whole."""
         if os.lseek(self._fd, 0, os.SEEK_END) != end or not try_lock(self._fd):
             raise OSError("another process writes to the folder")
-        with replace_atomically(self.path / LINES) as draft:
-            draft.write(os.pread(self._fd, start, 0) + line)
+        with replace_atomically(self.path / LINES) as draft, open(self.path / LINES, "rb") as former:
+            draft.write(former.read(start) + line)  # `os.pread` would stop at 2 GiB
         os.close(self._fd)
         self._fd = os.open(self.path / LINES, os.O_RDWR | os.O_APPEND)
         try_lock(self._fd, shared=True)
