@@ -76,7 +76,7 @@ def sort_scripts(env: BaseMultiTurnEnv, count: int) -> dict[str, Any]:
             found = looks.read_looks(play(env, task, *replies)).verdict
             right, total = right + (found == verdict), total + 1
             missed += [] if found == verdict else [f"{task.id}, script {number}: {verdict}, found {found}"]
-    return {"right": right, "of": total, "share": round(right / total, 4), "missed": missed[:5]}
+    return {"right": right, "of": total, "share": round(right / max(1, total), 4), "missed": missed[:5]}
 
 
 def looks_for(env: BaseMultiTurnEnv, task: Task) -> bool:

@@ -11,6 +11,7 @@ that picture when the model answered. A right answer is `seen`, or `blind`: righ
 """
 
 import math
+import operator
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple, get_args
@@ -73,9 +74,11 @@ class Look(NamedTuple):
         """Return what is shown, as deep as a target: one slice through a lesion shows it. None on a slice that does
         not reach half into it, as an answer counts slices."""
         low, high = self.thin, self.thin + 3
-        slab = (self.solid[high] - self.solid[low]) / (target[high] - target[low])
-        if not reaches(measure_overlap(self.solid, target, self.thin), HALF * min(1.0, slab)):
-            return None
+        share = measure_overlap(self.solid, target, low)
+        if share < 1:
+            slab = (self.solid[high] - self.solid[low]) / (target[high] - target[low])
+            if not reaches(share, HALF * min(1.0, slab)):
+                return None
         sides = list(self.solid)
         sides[low], sides[high] = target[low], target[high]
         return tuple(sides)  # type: ignore[return-value]
@@ -162,15 +165,15 @@ class Looks:
             return dict.fromkeys(VALUES)
         found = {id(one.look) for target in self.targets for one in target.sights if one.is_on}
         on = [id(look) in found for look in self.looks if look.is_closer]
-        firsts = [one.first for one in self.targets]
-        starts = sum(here and not before for before, here in zip([False, *on], on, strict=False))
+        at, firsts = sum(on), [one.first for one in self.targets]
+        starts = sum(map(operator.gt, on, [False, *on]))
         return {
             "covered": average([one.covered for one in self.targets]),
-            "scale": min(one.scale for one in self.targets),
+            "scale": min([one.scale for one in self.targets]),
             "first": None if None in firsts else float(max(firsts)),  # type: ignore[type-var, arg-type]
             "number": float(len(on)),
-            "at": float(sum(on)),
-            "share": sum(on) / len(on) if on else None,
+            "at": float(at),
+            "share": at / len(on) if on else None,
             "revisits": float(max(0, starts - 1)),
             "examined": self.examined,
         }
@@ -182,9 +185,7 @@ class Looks:
         """Return the figures of the episode by name (`FIGURES`); None if one does not apply."""
         if not self.targets:
             return _NOTHING
-        found: dict[str, float | None] = dict(zip(FIGURES, self.list_values().values(), strict=False))
-        verdict = self.verdict
-        return found | (_NO_VERDICT if verdict is None else _OF_VERDICT[verdict])
+        return dict(zip(FIGURES, (*self.list_values().values(), *_SHARES[self.verdict]), strict=True))
 
     def explain(self) -> str:
         """Return the finding in a sentence."""
@@ -210,8 +211,10 @@ class Looks:
 VALUES = ("covered", "scale", "first", "number", "at", "share", "revisits", "examined")
 FIGURES = (*(f"looks/{name}" for name in VALUES), *(f"verdict/{name}" for name in VERDICTS))
 _NOTHING: dict[str, float | None] = dict.fromkeys(FIGURES)
-_NO_VERDICT: dict[str, float | None] = {f"verdict/{name}": None for name in VERDICTS}
-_OF_VERDICT = {one: {f"verdict/{name}": float(name == one) for name in VERDICTS} for one in VERDICTS}
+_SHARES: dict[Verdict | None, list[float | None]] = {
+    None: [None] * len(VERDICTS),
+    **{one: [float(name == one) for name in VERDICTS] for one in VERDICTS},
+}
 
 
 # ---------------------------------------------------------------------- of an episode
@@ -286,12 +289,12 @@ def list_looks(episode: Episode) -> tuple[list[Look], Views, int]:
                 if view.image is None or scale is None or view.size is None or len(found) >= MAX_LOOKS**2:
                     continue
                 place = view.image, view.plane, view.slice, view.time
-                first = opening.setdefault(place, (scale, view.window)) if not reply else opening.get(place)
+                first = opening.get(place) if reply else opening.setdefault(place, (scale, view.window))
                 closer = bool(reply) and (first is None or scale > CLOSER * first[0] or view.window != first[1])
                 solid, thin = to_solid(view.corners, view.plane, (view.slice, view.slice), view.slices)
-                pixels = [float(one) for one in view.size]
-                pixels.insert(thin, math.inf)
-                found.append(Look(view.image, solid, thin, scale, tuple(pixels), reply, number, closer, view, ref))
+                (x, y), z = view.size, math.inf
+                pixels = (x, y, z) if thin == 2 else (x, z, y) if thin == 1 else (z, x, y)
+                found.append(Look(view.image, solid, thin, scale, pixels, reply, number, closer, view, ref))
     last = episode.info.get("last_images")
     if not isinstance(last, int) or isinstance(last, bool) or last < 1:
         return found, views, 0
@@ -332,13 +335,13 @@ def see(look: Look, region: Region, least: float | None = None, contrast: float 
         ViewboxError, OSError: how clear cannot be known, as the picture cannot be opened.
     """
     solid = look.extrude(region.bounds) if region.plane in (None, look.thin) else None
-    share = 0.0 if solid is None else region.measure([solid])
-    is_on = solid is not None and reaches(share * region.size, HALF * min(region.size, measure_size(solid)))
+    share, size = 0.0 if solid is None else region.measure([solid]), region.size
+    is_on = solid is not None and reaches(share * size, HALF * min(size, measure_size(solid)))
     if region.is_whole:
         return Sight(look, solid, share, is_on, share > 0, share > 0)
     if least is None:
-        sides = zip(region.bounds, region.bounds[3:], look.pixels, strict=False)
-        least = min(1.0, ACROSS / min((high - low) * pixels for low, high, pixels in sides))
+        (x1, y1, z1, x2, y2, z2), (x, y, z) = region.bounds, look.pixels
+        least = min(1.0, ACROSS / min((x2 - x1) * x, (y2 - y1) * y, (z2 - z1) * z))
     is_clear = is_close = reaches(look.scale, least)
     if contrast is not None and region.mark is not None and is_close:
         is_clear = share > 0 and reaches(measure_contrast(look, region.mark), contrast)

@@ -75,26 +75,27 @@ def find_marks(value: object, kind: Kind, fields: Mapping[str, str], views: "Vie
 
 def _walk(value: Any, label: str, around: tuple[Any, ...], depth: int) -> Iterator[tuple[Box, str, tuple[Any, ...]]]:
     """Yield every box with its label and the objects around it, the innermost first."""
-    for form in ("xyxy", "xyzxyz"):
-        box = parse_box(value, form)
+    if isinstance(value, (list, tuple)):
+        box = parse_box(value, "xyxy") or parse_box(value, "xyzxyz")
         if box is not None:
             if min(box) >= 0 and max(box) <= 1:
                 yield box, label, around
-            return
-    if depth > MAX_DEPTH:
-        return
-    if isinstance(value, Mapping):
+        elif depth <= MAX_DEPTH:
+            for item in value:
+                if isinstance(item, (Mapping, list, tuple)):
+                    yield from _walk(item, label, around, depth + 1)
+    elif depth <= MAX_DEPTH and isinstance(value, Mapping):
         name = next((text for key in NAMES if isinstance(text := value.get(key), str) and text), None)
         for key, item in value.items():
-            yield from _walk(item, (name or str(key))[:MAX_LABEL], (value, *around), depth + 1)
-    elif isinstance(value, list | tuple):
-        for item in value:
-            if isinstance(item, Mapping | list | tuple):
-                yield from _walk(item, label, around, depth + 1)
+            if not isinstance(item, str):
+                yield from _walk(item, (name or str(key))[:MAX_LABEL], (value, *around), depth + 1)
 
 
 def _read_part(around: Sequence[Any], name: str) -> Any:
-    return next((part for value in around if (part := get_field(value, name)) is not None), None)
+    for value in around:
+        if (part := get_field(value, name)) is not None:
+            return part
+    return None
 
 
 # ---------------------------------------------------------------------- of a tool
@@ -209,10 +210,11 @@ def get_place(view: ShownView) -> Place:
 
 def find_problem(view: ShownView) -> str | None:
     """Return what is wrong with a recorded view, which may be forged; None if it can be drawn."""
-    if not _are_finite(view.corners, 4) or min(view.corners) < -CLOSE or max(view.corners) > 1 + CLOSE:
-        return f"corners {view.corners!r:.120}; allowed: 4 fractions of the image"
-    if view.corners[0] == view.corners[2] or view.corners[1] == view.corners[3]:
-        return f"corners {view.corners!r:.120}: nothing of the image"
+    corners = view.corners
+    if not _are_finite(corners, 4) or min(corners) < -CLOSE or max(corners) > 1 + CLOSE:
+        return f"corners {corners!r:.120}; allowed: 4 fractions of the image"
+    if corners[0] == corners[2] or corners[1] == corners[3]:
+        return f"corners {corners!r:.120}: nothing of the image"
     if view.area is not None:
         area = view.area
         if not _are_finite(area, 4) or not (0 <= area[0] < area[2] <= 1 and 0 <= area[1] < area[3] <= 1):

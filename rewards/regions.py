@@ -150,7 +150,9 @@ def measure_overlap(solid: Solid, whole: Solid, axis: int) -> float:
 
 
 def _measure_share(solid: Solid, whole: Solid) -> float:
-    return measure_overlap(solid, whole, 0) * measure_overlap(solid, whole, 1) * measure_overlap(solid, whole, 2)
+    (x1, y1, z1, x2, y2, z2), (a1, b1, c1, a2, b2, c2) = solid, whole
+    x, y, z = min(x2, a2) - max(x1, a1), min(y2, b2) - max(y1, b1), min(z2, c2) - max(z1, c1)
+    return x / (a2 - a1) * (y / (b2 - b1)) * (z / (c2 - c1)) if x > 0 and y > 0 and z > 0 else 0.0
 
 
 def measure_size(solid: Solid) -> float:
@@ -188,8 +190,10 @@ def measure_union(solids: Sequence[Solid], whole: Solid) -> float:
     >>> measure_union([(0, 0, 0, 0.5, 1, 1), (0.25, 0, 0, 0.75, 1, 1)], (0.0, 0.0, 0.0, 1.0, 1.0, 1.0))
     0.75
     """
+    if len(solids) == 1:
+        return _measure_share(solids[0], whole)
     shares = [_measure_share(one, whole) for one in solids]
-    if len(solids) < 2 or reaches(max(shares), 1.0):
+    if not shares or reaches(max(shares), 1.0):
         return max(shares, default=0.0)
     if len(solids) <= FEW:
         return _measure_few(solids, whole)
