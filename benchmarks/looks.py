@@ -2,9 +2,10 @@
 
     python benchmarks/looks.py --tasks 100 --episodes 20000
 
-`sorted` is the share of scripts (never look, look elsewhere, too coarsely, in no window, …) whose verdict is the one
-they were written for. `cost` is the processor time of scoring stored episodes of digits, with the looks read and not,
-in turns in this process; exit code 1 if a bar is missed.
+`sorted` is the share of scripts (never look, look elsewhere, too coarsely, in no window, in another slice or plane, …)
+whose verdict is the one they were written for; the volume is a T1 of a head (`--volume`, default: the one among
+nibabel's test files), with boxes drawn at random. `cost` is the processor time of scoring stored episodes of digits,
+with the looks read and not, in turns in this process; exit code 1 if a bar is missed.
 """
 
 import argparse
@@ -12,9 +13,14 @@ import json
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
+
+import nibabel
+import numpy as np
+from nibabel.testing import data_path
 
 import viewbox
 from viewbox.core.base import BaseMultiTurnEnv
@@ -69,10 +75,55 @@ def list_scripts(env: BaseMultiTurnEnv, task: Task) -> Iterator[tuple[str, tuple
         yield "recognition", (write_call("window_level", {"center": 40, "width": 1500}) + f"\n{zoom(4, x, y)}", wrong)
 
 
-def sort_scripts(env: BaseMultiTurnEnv, count: int) -> dict[str, Any]:
+def make_volumes(file: Path, folder: Path, count: int) -> BaseMultiTurnEnv:
+    """Return tasks about boxes of one volume, 5 voxels wide and 3 slices deep."""
+    draw, shape = np.random.default_rng(0), nibabel.load(file).shape
+    rows = []
+    for number in range(count):
+        start = [int(draw.integers(2, side - width - 2)) for side, width in zip(shape, (5, 5, 3), strict=True)]
+        if abs(start[2] + 1 - shape[2] // 2) < 3:  # the slice that is shown first holds none
+            start[2] = 3
+        ends = [start[0] + 5, start[1] + 5, start[2] + 3]
+        rows.append({"id": str(number), "scan": file.name, "what": "mark", "box": [*start, *ends]})
+    (folder / "boxes.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    columns = {"id": "id", "image": "scan", "label": "what", "boxes": "box"}
+    boxes = {"format": "xyzxyz", "frame": "voxel"}
+    data = {
+        "source": str(folder / "boxes.jsonl"),
+        "images": str(file.parent),
+        "columns": columns,
+        "boxes": boxes,
+        "group": "id",
+    }
+    tools = ["select_slice", "zoom"]
+    return viewbox.make("grounding", data=data, tools=tools, max_pixels=24 * 24, max_turns=6, coordinates="per_mille")
+
+
+def list_volume_scripts(
+    env: BaseMultiTurnEnv, task: Task, shape: Sequence[int]
+) -> Iterator[tuple[str, tuple[str, ...]]]:
+    box = task.reference["boxes"][0]
+    x, y, z = ((box[axis] + box[axis + 3]) / 2 for axis in range(3))
+    right, empty = env.write_answer(task), json.dumps({**json.loads(env.write_answer(task)), "boxes": []})
+
+    def cut(plane: str, at: float) -> str:
+        counts = {"sagittal": shape[0], "coronal": shape[1], "axial": shape[2]}
+        return write_call("select_slice", {"index": int(at * counts[plane]), "plane": plane})
+
+    for plane, at, u, v in (("axial", z, x, y), ("coronal", y, x, 1 - z), ("sagittal", x, y, 1 - z)):  # the head is up
+        here, away = cut(plane, at), cut(plane, (at + 0.5) % 1)
+        for answer, missed, seen in ((empty, "search", "decision"), (right, "blind", "seen")):
+            yield missed, (answer,)
+            yield missed, (f"{away}\n{zoom(2, u, v)}", answer)
+            yield seen, (f"{here}\n{zoom(3, u, v)}", answer)
+            yield seen, (f"{here}\n{zoom(3, u, v)}", away, answer)
+            yield "recognition" if missed == "search" else missed, (here, answer)
+
+
+def sort_scripts(env: BaseMultiTurnEnv, count: int, write: Callable[..., Any] = list_scripts) -> dict[str, Any]:
     right, total, missed = 0, 0, []
     for task in (task for task in (env.tasks[number] for number in range(count)) if looks_for(env, task)):
-        for number, (verdict, replies) in enumerate(list_scripts(env, task)):
+        for number, (verdict, replies) in enumerate(write(env, task)):
             found = looks.read_looks(play(env, task, *replies)).verdict
             right, total = right + (found == verdict), total + 1
             missed += [] if found == verdict else [f"{task.id}, script {number}: {verdict}, found {found}"]
@@ -115,6 +166,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--tasks", type=int, default=100)
     parser.add_argument("--episodes", type=int, default=20_000)
+    parser.add_argument("--volume", type=Path, default=data_path / "anatomical.nii")
     parser.add_argument("--rounds", type=int, default=3)
     options = parser.parse_args()
     envs = {
@@ -122,7 +174,11 @@ def main() -> int:
         "phantom kind": Phantom(split="test", question="kind", difficulty=0.0),
         "phantom presence": Phantom(split="test", question="presence", difficulty=0.0),
     }
-    found: dict[str, Any] = {"sorted": {name: sort_scripts(env, options.tasks) for name, env in envs.items()}}
+    with tempfile.TemporaryDirectory() as folder:
+        found: dict[str, Any] = {"sorted": {name: sort_scripts(env, options.tasks) for name, env in envs.items()}}
+        write = partial(list_volume_scripts, shape=nibabel.load(options.volume).shape)
+        volumes = make_volumes(options.volume, Path(folder), options.tasks)
+        found["sorted"]["volume"] = sort_scripts(volumes, options.tasks, write)
     for name, one in found["sorted"].items():
         print(f"{name}: {one['right']} of {one['of']} scripts are sorted right ({one['share']:.2%})", *one["missed"])
     found["cost"] = measure_cost(options.episodes, options.rounds)
