@@ -54,7 +54,7 @@ def test_both_ways_are_played_stored_and_compared(evaluate, tmp_path, more):
     assert found["tasks"] == 5
     assert found["gains"]["reward"]["difference"]["mean"] > 0.1
     assert found["tools"]["zoom"] == {"calls": 5, "per_episode": 1.0, "episodes": 1.0, "success": 1.0, "faults": 0}
-    assert "too few to say what the tools are worth" in out  # one task of five was solved
+    assert "5 tasks are too few to conclude from" in out  # one task of five was solved
     assert [len(list(load(tmp_path / "e" / way / "episodes"))) for way in ("with_tools", "without_tools")] == [5, 5]
     with serve(look_if_possible) as server:  # the same command again has nothing left to play
         assert evaluate(*arguments, "--endpoint", server.url)[0] == 0
@@ -154,7 +154,7 @@ def test_the_pictures_are_worth_what_is_lost_without_them(evaluate, tmp_path):
         asked = len(server.bodies)
         assert evaluate(*arguments, "--endpoint", server.url)[0] == 0
         assert len(server.bodies) == asked  # what is stored is not played again
-    assert "cost: 6 episodes with the real pictures, as many for blank and other and shuffled each" in out
+    assert "cost: episodes: 6 real, 6 blank, 6 other, 6 shuffled; what the folder has is not played again" in out
     found = json.loads((tmp_path / "e" / "pictures.json").read_text())
     worth = {name: one["scores"]["reward"]["difference"]["mean"] for name, one in found["pictures"].items()}
     assert worth["blank"] > 0.1
@@ -174,7 +174,8 @@ def test_a_call_is_worth_what_is_lost_when_its_picture_is_another(evaluate, tmp_
     with serve(policy) as server:
         status, out, _ = evaluate(*arguments, "--of", "zoom", "--endpoint", server.url)
     assert status == 0
-    assert "cost: 12 more episodes, for zoom" in out
+    assert "cost: episodes: 6 real" in out
+    assert "cost: episodes: 6 blank, 6 other" in out
     found = json.loads((tmp_path / "e" / "pictures.json").read_text())["pictures"]
     assert [(name, one["tasks"]) for name, one in found.items()] == [("blank", 6), ("other", 6)]
     worth = [one["scores"]["reward"]["difference"]["mean"] > 0.1 for one in found.values()]
