@@ -156,12 +156,18 @@ def show_summary(summary: Mapping[str, Any]) -> Blocks:
 
 
 def show_evaluation(one: "Evaluation") -> Blocks:
-    """Yield each score in the other ways and as the tasks are, and how each tool was used; then the findings."""
+    """Yield each score in the other ways and as the tasks are, and how each tool was used; or the share right by scale;
+    then the findings."""
     found = one.result
+    if hasattr(found, "right"):
+        rows = [(f"{scale:g}", Tasks(share.tasks), share) for scale, share in found.right.items()]
+        yield Table("", ("pixels shown for one", "tasks", "right"), rows)
+        yield from (*found.explain(), *one.says)
+        return
     for name, compared in found.found.items():
         heads = (RULE, "tasks", *(way.replace("_", " ") for way in (name, found.base)), *SIDES[3:])
         yield Table("", heads, [*map(_list_cells, *_list_shown(compared))], signed=("difference",))
-    if found.uses and found.of is None:
+    if found.uses:
         rows = [(name, *map(_format_use, use, use.values())) for name, use in found.uses.items()]
         yield Table("", ("tool", "calls", "per episode", "episodes that call it", "calls that succeed", "faults"), rows)
     yield from found.explain()

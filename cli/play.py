@@ -5,7 +5,6 @@ import json
 import time
 from collections.abc import Iterator, Mapping, Sequence, Sized
 from contextlib import aclosing, closing
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, TypedDict, Unpack
 
@@ -126,6 +125,7 @@ def evaluate(
     refuse: bool = False,
     pictures: str | None = None,
     of: str | None = None,
+    acuity: bool = False,
     resamples: int = 1000,
     json_line: Annotated[bool, typer.Option("--json")] = False,
     **options: Unpack[PlayOptions],
@@ -146,39 +146,45 @@ def evaluate(
         pictures: instead, play the tasks with other pictures, and print what the real ones are worth: real and blank
             (one gray), other (another task's) and shuffled (cut into tiles in another order), or some of these.
         of: with --pictures: only the calls of this tool work on other pictures, those of one reply at a time.
+        acuity: instead, show the target of each task at several scales, and print how right the answers are.
         resamples: no 95 % intervals if this is 0; those of means need no bootstrap draws.
         json_line: also print the comparison as one JSON object, on the last line.
     """
     from ..rollouts import worth
+    from ..rollouts.acuity import Acuity, measure_acuity, show_targets
     from ..rollouts.job import build_job, create_rollout_folder
     from ..rollouts.scoring.blind import measure_blind
     from ..rollouts.store.run_folder import describe_view, remove_unused
 
-    if (of and not pictures) or (refuse and pictures):
-        raise ConfigError("--of: goes with --pictures, and --refuse goes without; give one of the two", key="pictures")
+    if [refuse, pictures is not None, acuity].count(True) > 1 or (of and not pictures):
+        problem = (
+            "--refuse, --pictures and --acuity are ways to play of their own; allowed: one, and --of with --pictures"
+        )
+        raise ConfigError(problem, key="pictures")
     check_out(options.get("out", "runs"), "folder")
     out, retry_failed = options.pop("out", None), options.pop("retry_failed", False)
     job = build_job(**read_options(overrides, held_out=None, tasks=tasks, **options))
     with closing(job.player):
         names = worth.read_pictures(pictures) if pictures else ()
-        ways = worth.swap_all(job, names, of) if names else worth.remove_tools(job, refuse=refuse)
+        if acuity:
+            ways = show_targets(job)
+        else:
+            ways = worth.swap_all(job, names, of) if names else worth.remove_tools(job, refuse=refuse)
         with remove_unused(folder := create_rollout_folder(job, out, kind="evaluate"), new=out is None):
             _play_ways({worth.REAL: job} if of else ways, folder, retry_failed)
             if of:
                 ways = worth.swap_calls(job, names, of, folder)
                 _play_ways(ways, folder, retry_failed)
                 ways = {worth.REAL: job, **ways}
-    result = worth.measure_worth(folder, [*ways], job.env.tools, resamples)
-    if names:
-        result = replace(result, of=of, blind=measure_blind(job.env, job.tasks))
-    figures = folder / ("pictures.json" if names else "tool_gain.json")
+    blind = measure_blind(job.env, job.tasks) if names else None
+    result: worth.Worth | Acuity = (
+        measure_acuity(folder, ways, resamples)
+        if acuity
+        else worth.measure_worth(folder, [*ways], job.env.tools, resamples, of=of, blind=blind)
+    )
+    figures = folder / f"{'acuity' if acuity else 'pictures' if names else 'tool_gain'}.json"
     write_atomically(figures, json.dumps(result.to_dict(), indent=2) + "\n")
     says = [f"figures: {figures}", describe_view(folder)]
-    if result.unanswered.get(worth.WITHOUT, 0) > worth.MAX_UNANSWERED and not refuse:
-        says = [
-            "to leave the prompt as it is and refuse the calls: the same command with --refuse and another --out",
-            *says,
-        ]
     return Evaluation(result, [*says, *([json.dumps(result.to_dict())] if json_line else [])])
 
 

@@ -113,7 +113,8 @@ class Worth:
             elif not one.is_clear:
                 yield one.explain()
             if (share := self.unanswered[name]) > MAX_UNANSWERED:
-                yield f"{share:.0%} of the episodes of {name} end without an answer: a part of this is not what it sees"
+                advice = "; to refuse the calls instead: --refuse, and another --out" if self.base == WITH else ""
+                yield f"{share:.0%} of the episodes of {name} end without an answer, which is a part of this{advice}"
         if any(self.faults.values()):
             counts = ", ".join(f"{count} of {name}" for name, count in self.faults.items())
             yield f"faults ended episodes, which are left out: {counts}"
@@ -129,19 +130,22 @@ class Worth:
         return {**gain, "gains": gain.pop("scores"), **about}
 
 
-def measure_worth(folder: Path, ways: Sequence[str], tools: Sequence[str] = (), resamples: int = 1000) -> Worth:
-    """Compare what is stored of each way with the first of them. Without `resamples` there are no intervals."""
+def measure_worth(
+    folder: Path, ways: Sequence[str], tools: Sequence[str] = (), resamples: int = 1000, **more: Any
+) -> Worth:
+    """Compare what is stored of each way with the first of them. Without `resamples` there are no intervals; `more` are
+    fields of `Worth`."""
     base, *others = ways
     found = {name: compare_runs(folder / name, folder / base, resamples=resamples) for name in others}
     answered = {name: [one.answer is not None for one in load(folder / name) if not one.is_fault] for name in ways}
     faults = {name: len(load(folder / name)) - len(answers) for name, answers in answered.items()}
     unanswered = {name: answers.count(False) / max(1, len(answers)) for name, answers in answered.items()}
-    return Worth(base, found, faults, unanswered, count_uses(folder / base, tools))
+    return Worth(base, found, faults, unanswered, count_uses(folder / base, tools), **more)
 
 
 def count_uses(run: Path, tools: Sequence[str]) -> dict[str, dict[str, float | None]]:
-    """Return of each tool, those of `tools` first, its calls, those per episode, the share of episodes with one, that of
-    calls that succeeded (None without calls), and the calls in which the tool failed."""
+    """Return of each tool, those of `tools` first, its calls, those per episode, the share of episodes with one, that
+    of calls that succeeded (None without calls), and the calls in which the tool failed."""
     episodes = [[one for turn in each.turns for one in turn.tool_results] for each in load(run) if not each.is_fault]
     results, most = [one for found in episodes for one in found], max(1, len(episodes))
     calls, successes, faults, users = (
