@@ -213,3 +213,65 @@ def test_pictures_that_cannot_be_shown_are_refused(evaluate, more, said):
         status, _, err = evaluate(*(arguments if "--tasks" in more else [*arguments, "--tasks", 3]))
     assert status == 2
     assert said in err
+
+
+# ---------------------------------------------------------------------- a target at several scales
+def read_from(least):
+    """Return a policy that answers right if its latest picture shows at least so many pixels for one: the canvas has
+    192 pixels, so the script's zoom by f shows f / 4."""
+
+    def answer(body, number):
+        factors = re.findall(
+            r"factor\W+([\d.]+)", json.dumps([m for m in body["messages"] if m["role"] == "assistant"])
+        )
+        scale = float(np.prod([float(one) for one in factors])) / 4
+        assert "no more tool calls" in json.dumps(body["messages"])
+        number = ASKED.index(re.search(r"base64,([^\"]+)", json.dumps(body["messages"]))[1])
+        right = viewer.write_answer(ENV, ENV.tasks[number])
+        return make_completion(right if scale >= least else WRONG)
+
+    return answer
+
+
+ASKED = [
+    ENV.reset(task, seed=0).messages[1].images[0].render().to_data_url().partition(",")[2] for task in ENV.tasks[:20]
+]
+
+
+@pytest.mark.parametrize("native", ["true", "false"])
+def test_the_scale_from_which_a_target_is_read_is_found(evaluate, tmp_path, native):
+    arguments = ["--env", "digits", "--model", "m", "--tasks", 20, "--acuity", "--out", "e", "--format", "json"]
+    arguments += [f"endpoint.native_tools={native}"]
+    with serve(read_from(0.75)) as server:
+        status, out, _ = evaluate(*arguments, "--endpoint", server.url)
+        assert status == 0
+        asked = len(server.bodies)
+        assert evaluate(*arguments, "--endpoint", server.url)[0] == 0
+        assert len(server.bodies) == asked == 6 * 20  # a reply each; what is stored is not played again
+    assert "cost: episodes: 20 at_0.25, 20 at_0.5, 20 at_0.75, 20 at_0.875, 20 at_1, 20 at_2;" in out
+    found = json.loads(out.splitlines()[-1])
+    assert {one["scale"]: (one["mean"], one["tasks"]) for one in found["right"]} == {
+        **dict.fromkeys((0.25, 0.5), (0.0, 20)),
+        **dict.fromkeys((0.75, 0.875, 1.0, 2.0), (1.0, 20)),
+    }
+    assert (found["suggested"], found["seen_at"]) == (0.75, 0.8)
+    assert found == json.loads((tmp_path / "e" / "acuity.json").read_text())
+    for way, zooms in (("at_0.25", 1), ("at_2", 2)):
+        for episode in load(f"e/{way}"):
+            look = next(turn for turn in episode.turns if turn.tool_results)
+            assert [result.success for result in look.tool_results] == [True] * zooms
+
+
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        (["--acuity", "--refuse"], "allowed: one, and --of with --pictures"),
+        (["--acuity", "--of", "zoom"], "allowed: one, and --of with --pictures"),
+        (["--acuity", "env.tools=[]"], "no target can be shown; allowed: tasks with one target"),
+    ],
+)
+def test_targets_that_cannot_be_shown_are_refused(evaluate, more, said):
+    arguments = ["--env", "digits", "--model", "m", "--endpoint", "http://127.0.0.1:9/v1", "--tasks", 3]
+    status, _, err = evaluate(*arguments, *more)
+    assert status == 2
+    assert said in err

@@ -109,17 +109,17 @@ def test_a_picture_costs_no_more_than_max_pixels_say(name, max_pixels, size, tok
     assert architecture.preprocess(Image.new("RGB", size)).tokens == tokens
 
 
-TILED = dict.fromkeys(("llava_next", "llava_onevision", "lfm2_vl"), {})
+TILED = {key: {} for key in ("llava_next", "llava_onevision", "lfm2_vl")}
 COUNTED = dict.fromkeys(("qwen2_vl", "qwen2_5_vl", "qwen3_vl", "qwen3_vl_moe", "qwen3_5", "glm4v", "glm46v"))
 KEPT = {  # of a picture, with `max_pixels`: of one tile its side; of several, nothing is known
     512 * 512: {
-        **TILED, **dict.fromkeys(COUNTED, {"max_pixels": 512 * 512}), "gemma4": {"max_pixels": 70 * 48 * 48},
+        **TILED, **{key: {"max_pixels": 512 * 512} for key in COUNTED}, "gemma4": {"max_pixels": 70 * 48 * 48},
         "gemma3": {"max_side": 896}, "llava": {"max_side": 336}, "mistral3": {"max_side": 1540},
         "internvl": {"max_side": 448}, "aya_vision": {"max_side": 364}, "smolvlm": {"max_side": 384},
         "idefics3": {"max_side": 364},
     },
     K * K: {
-        **TILED, **dict.fromkeys(COUNTED, {"max_pixels": K * K}), "gemma4": {"max_pixels": 280 * 48 * 48},
+        **TILED, **{key: {"max_pixels": K * K} for key in COUNTED}, "gemma4": {"max_pixels": 280 * 48 * 48},
         "gemma3": {"max_side": 896}, "llava": {"max_side": 336}, "mistral3": {"max_side": 1540}, "internvl": {},
         "aya_vision": {}, "smolvlm": {"max_side": 768}, "idefics3": {"max_side": 728},
     },
