@@ -195,7 +195,8 @@ class Evaluation(NamedTuple):
     says: Sequence[str]
 
     def to_dict(self) -> dict[str, Any]:
-        return self.result.to_dict()
+        values: dict[str, Any] = self.result.to_dict()
+        return values
 
 
 def _play_ways(ways: Mapping[str, "RolloutJob"], folder: Path, retry_failed: bool) -> None:

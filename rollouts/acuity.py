@@ -16,7 +16,7 @@ from ..core.messages import write_call
 from ..engines.generator import Conversation
 from ..engines.scripted import ScriptedGenerator
 from ..errors import ConfigError
-from ..images.coordinates import from_unit
+from ..images.coordinates import Coordinates, from_unit
 from ..images.shown import ShownView
 from ..images.view import View
 from ..records import Episode, Reply, RunConfig, Task, ToolCall
@@ -29,24 +29,26 @@ from .store.reader import load
 
 SCALES = (0.25, 0.5, 0.75, 0.875, 1.0, 2.0)
 NEAR = 1.05  # times a scale is that scale: the sides of a picture are whole numbers
-MAX_FACTOR, MAX_ZOOMS = 4.0, 3  # of the tool; in the reply
+MAX_FACTOR, MAX_ZOOMS = 4.0, 3  # of a call; in the reply
 Zooms = list[dict[str, Any]]  # the arguments of the calls
 
 
 class Opening(NamedTuple):
-    """The view at the start, the only target of a task, and what the model's processor makes smaller."""
+    """The view at the start of a task, its only target, and what the model's processor makes smaller."""
 
     view: View
     mark: Mark
     shrunk: float
+    coordinates: Coordinates
 
-    def write_zooms(self, scale: float, coordinates: Any) -> Zooms | None:
+    def write_zooms(self, scale: float) -> Zooms | None:
         """Return the zooms that show the target whole at a scale; None if it is larger at the start, or none do."""
-        view, zooms, drawn = self.view, Zooms(), self._draw(self.view)
+        view, zooms = self.view, Zooms()
         while not zooms or self._measure(view) * NEAR < scale:
+            drawn = place_on(self.mark, ShownView.of(view, 0))
             if drawn is None or self._measure(view) > scale * NEAR or len(zooms) == MAX_ZOOMS:
                 return None
-            (left, top), (right, bottom) = drawn[0], drawn[2]
+            (left, top), (right, bottom) = drawn.corners[0], drawn.corners[2]
             center, low, factor = ((left + right) / 2, (top + bottom) / 2), 1.0, MAX_FACTOR
             for _ in range(20):  # the sides of the picture may grow with the factor
                 middle = (low + factor) / 2
@@ -54,14 +56,10 @@ class Opening(NamedTuple):
                 low, factor = (low, middle) if is_enough else (middle, factor)
             factor = round(factor, 2)
             written = int(factor) if factor.is_integer() else factor
-            zooms.append({"factor": written, "center": list(from_unit(center, coordinates, view.size))})
+            zooms.append({"factor": written, "center": list(from_unit(center, self.coordinates, view.size))})
             view = view.zoom(factor, center)
-            drawn = self._draw(view)
-        return zooms if drawn else None
-
-    def _draw(self, view: View) -> Any:
         drawn = place_on(self.mark, ShownView.of(view, 0))
-        return None if drawn is None or drawn.is_clipped else drawn.corners
+        return None if drawn is None or drawn.is_clipped else zooms
 
     def _measure(self, view: View) -> float:
         return self.shrunk * (ShownView.of(view, 0).measure_scale(*view.size) or 0.0)
@@ -69,14 +67,16 @@ class Opening(NamedTuple):
 
 def find_opening(env: Env, task: Task, config: RunConfig) -> Opening | None:
     """Return how a task starts; None if it has not one target that is a box of its first image, or no `zoom`."""
-    env = env.for_task(task)
-    state = env.reset(task, seed=0)
-    targets = read_looks(env.build_episode(state, config, scored=False)).targets
-    if len(targets) != 1 or state.view is None or "zoom" not in state.tools or env.max_turns < 2:
+    played = env.for_task(task)
+    state = played.reset(task, seed=0)
+    targets = read_looks(played.build_episode(state, config, scored=False)).targets
+    if len(targets) != 1 or state.view is None or "zoom" not in state.tools or played.max_turns < 2:
         return None
     mark, look = targets[0].region.mark, targets[0].sights[0].look
-    whole = look.view.measure_scale(look.ref.width, look.ref.height)
-    return Opening(state.view, mark, look.scale / whole) if mark and whole and look.image == 0 else None
+    if mark is None or look.image != 0:
+        return None
+    whole = look.view.measure_scale(look.ref.width, look.ref.height) or look.scale
+    return Opening(state.view, mark, look.scale / whole, played.coordinates)
 
 
 def show_targets(job: RolloutJob) -> dict[str, RolloutJob]:
@@ -85,21 +85,14 @@ def show_targets(job: RolloutJob) -> dict[str, RolloutJob]:
     Raises:
         ConfigError: there is none.
     """
-    config = job.generator.run_config
-    openings = [(number, task, find_opening(job.env, task, config)) for number, task in enumerate(job.tasks)]
-    ways: dict[str, RolloutJob] = {}
+    openings = [find_opening(job.env, task, job.generator.run_config) for task in job.tasks]
+    env, ways = _end_after_look(job.env), dict[str, RolloutJob]()
     for scale in SCALES:
-        looks: dict[int, tuple[Task, Zooms]] = {}
-        for number, task, one in openings:
-            if one and (zooms := one.write_zooms(scale, job.env.for_task(task).coordinates)):
-                looks[number] = task, zooms
+        looks = {n: zooms for n, one in enumerate(openings) if one and (zooms := one.write_zooms(scale))}
+        build = partial(_build_generator, job, {job.tasks[number].id: zooms for number, zooms in looks.items()})
+        player, record = replace(job.player, build_generator=build), {**job.record, "scale": scale}
         if looks:
-            build = partial(_build_generator, job, {task.id: zooms for task, zooms in looks.values()})
-            player = replace(job.player, build_generator=build)
-            record = {**job.record, "scale": scale}
-            ways[f"at_{scale:g}"] = replace(
-                job, env=_end_after_look(job.env), player=player, record=record, only=[*looks]
-            )
+            ways[f"at_{scale:g}"] = replace(job, env=env, player=player, record=record, only=[*looks])
     if not ways:
         allowed = "tasks with one target that is a box of the first image, and the tool zoom"
         raise ConfigError(f"--acuity: {job.env.name}: no target can be shown; allowed: {allowed}", key="acuity")
@@ -135,7 +128,6 @@ def _end_after_look(env: Env) -> Env:
     return vary(env, reset=reset)
 
 
-# ---------------------------------------------------------------------- what was played
 @dataclass(frozen=True)
 class Acuity:
     """The share right by scale, over the tasks that were shown so; `asked` is `seen_at.scale` as it is now."""
@@ -153,12 +145,9 @@ class Acuity:
 
     def explain(self) -> Iterator[str]:
         yield f"of {self.tasks} tasks; left out: without one box that zoom shows whole at that scale, or with a fault"
-        rule = "whose interval lies above half way between the least and the best"
-        if self.suggested is None:
-            yield f"no scale of {MIN_TASKS} tasks or more {rule}: nothing is suggested"
-        else:
-            now = "its default" if self.asked is None else f"{self.asked:g}"
-            yield f"the least scale {rule}: env.seen_at={{scale: {self.suggested:g}}} (now {now})"
+        now = "its default" if self.asked is None else f"{self.asked:g}"
+        found = "none" if self.suggested is None else f"env.seen_at={{scale: {self.suggested:g}}}"
+        yield f"least scale whose interval is above half way between the least and the best: {found} (now {now})"
 
     def to_dict(self) -> dict[str, Any]:
         right = [{"scale": scale, **vars(one)} for scale, one in self.right.items()]
@@ -173,16 +162,13 @@ def measure_acuity(folder: Path, ways: Mapping[str, RolloutJob], resamples: int 
             if (right := _is_right(episode, way.record["scale"])) is not None:
                 table.add(episode.task.id, {name: float(right)})
     found = table.compute_intervals(resamples > 0)
-    right = {way.record["scale"]: found[name] for name, way in ways.items() if name in found}
-    return Acuity(right, len(job.tasks), job.env.seen_at.scale)
+    shares = {way.record["scale"]: found[name] for name, way in ways.items() if name in found}
+    return Acuity(shares, len(job.tasks), job.env.seen_at.scale)
 
 
 def _is_right(episode: Episode, scale: float) -> bool | None:
     """Return whether the answer is right; None if the target was not shown whole at this scale, and no larger."""
-    found = read_looks(episode, scale / NEAR)
-    is_shown = any(
-        sight.share > 0.99 and scale / NEAR <= sight.look.scale <= scale * NEAR
-        for target in found.targets
-        for sight in target.sights
-    )
+    found = read_looks(episode)
+    sights = [sight for target in found.targets for sight in target.sights]
+    is_shown = any(sight.share > 0.99 and scale <= sight.look.scale * NEAR for sight in sights)
     return found.is_right if is_shown and all(one.scale <= scale * NEAR for one in found.targets) else None
