@@ -160,8 +160,8 @@ def show_evaluation(one: "Evaluation") -> Blocks:
     then the findings."""
     found = one.result
     if hasattr(found, "right"):
-        rows = [(f"{scale:g}", Tasks(share.tasks), share) for scale, share in found.right.items()]
-        yield Table("", ("pixels shown for one", "tasks", "right"), rows)
+        rows = [(f"{at:g}", Tasks(one.tasks), one, f"{found.answered[at]:.3f}") for at, one in found.right.items()]
+        yield Table("", ("pixels shown for one", "tasks", "right", "answered"), rows)
         yield from (*found.explain(), *one.says)
         return
     for name, compared in found.found.items():

@@ -169,7 +169,7 @@ def evaluate(
         if acuity:
             ways = show_targets(job)
         else:
-            ways = worth.swap_all(job, names, of) if names else worth.remove_tools(job, refuse=refuse)
+            ways = worth.swap_all(job, names, of) if names else worth.leave_tools(job, refuse=refuse)
         with remove_unused(folder := create_rollout_folder(job, out, kind="evaluate"), new=out is None):
             _play_ways({worth.REAL: job} if of else ways, folder, retry_failed)
             if of:

@@ -1,7 +1,8 @@
 """How large a target must be shown to be read: the same tasks, with the one target of each shown at several scales.
 
 A script makes the first reply: zooms that show the target whole, in the middle, at so many pixels for one of the image.
-Then the model is asked to answer, as on any last turn. So it answers from that picture, in the format that it knows.
+Then the model goes on, and every call of its own is refused. So it answers from that picture, in the format that it
+knows.
 """
 
 from collections.abc import Iterator, Mapping
@@ -11,7 +12,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from ..core.base import Env, vary
-from ..core.contract import EpisodeState
+from ..core.contract import EpisodeState, StepResult
 from ..core.messages import write_call
 from ..engines.generator import Conversation
 from ..engines.scripted import ScriptedGenerator
@@ -86,7 +87,7 @@ def show_targets(job: RolloutJob) -> dict[str, RolloutJob]:
         ConfigError: there is none.
     """
     openings = [find_opening(job.env, task, job.generator.run_config) for task in job.tasks]
-    env, ways = _end_after_look(job.env), dict[str, RolloutJob]()
+    env, ways = _end_looks(job.env), dict[str, RolloutJob]()
     for scale in SCALES:
         looks = {n: zooms for n, one in enumerate(openings) if one and (zooms := one.write_zooms(scale))}
         build = partial(_build_generator, job, {job.tasks[number].id: zooms for number, zooms in looks.items()})
@@ -115,24 +116,26 @@ def _build_generator(job: RolloutJob, looks: Mapping[str, Zooms]) -> ScriptedGen
     return ScriptedGenerator(tokens, write_look, model)
 
 
-def _end_after_look(env: Env) -> Env:
-    """Return an environment, described as before, in which the second reply is the last."""
+def _end_looks(env: Env) -> Env:
+    """Return an environment, described as before, in which every call after the first reply is refused."""
     if hasattr(env, "parts"):  # of a mixture
-        return vary(env, parts={key: _end_after_look(part) for key, part in env.parts.items()})
+        return vary(env, parts={key: _end_looks(part) for key, part in env.parts.items()})
+    limited = vary(env, toolbox=env.toolbox.limit_calls(MAX_ZOOMS))
 
-    def reset(task: Task, *, seed: int) -> EpisodeState:
-        state = env.reset(task, seed=seed)
-        state.max_turns = 2
-        return state
+    async def step(state: EpisodeState, reply: Reply | str) -> StepResult:
+        result = await limited.step(state, reply)
+        state.calls.update(dict.fromkeys(state.tools, MAX_ZOOMS))
+        return result
 
-    return vary(env, reset=reset)
+    return vary(limited, step=step)
 
 
 @dataclass(frozen=True)
 class Acuity:
-    """The share right by scale, over the tasks that were shown so; `asked` is `seen_at.scale` as it is now."""
+    """The shares right and answered by scale, over the tasks that were shown so; `asked` is `seen_at.scale` now."""
 
     right: Mapping[float, Interval]
+    answered: Mapping[float, float]
     tasks: int
     asked: float | None
 
@@ -150,7 +153,7 @@ class Acuity:
         yield f"least scale whose interval is above half way between the least and the best: {found} (now {now})"
 
     def to_dict(self) -> dict[str, Any]:
-        right = [{"scale": scale, **vars(one)} for scale, one in self.right.items()]
+        right = [{"scale": at, **vars(one), "answered": self.answered[at]} for at, one in self.right.items()]
         return {"right": right, "tasks": self.tasks, "suggested": self.suggested, "seen_at": self.asked}
 
 
@@ -159,11 +162,14 @@ def measure_acuity(folder: Path, ways: Mapping[str, RolloutJob], resamples: int 
     table, job = Table(), next(iter(ways.values()))
     for name, way in ways.items():
         for episode in load(folder / name):
-            if (right := _is_right(episode, way.record["scale"])) is not None:
-                table.add(episode.task.id, {name: float(right)})
+            if (is_right := _is_right(episode, way.record["scale"])) is not None:
+                answered = float(episode.answer is not None)
+                table.add(episode.task.id, {name: float(is_right), f"{name}/answered": answered})
     found = table.compute_intervals(resamples > 0)
-    shares = {way.record["scale"]: found[name] for name, way in ways.items() if name in found}
-    return Acuity(shares, len(job.tasks), job.env.seen_at.scale)
+    scales = {name: way.record["scale"] for name, way in ways.items() if name in found}
+    right = {scale: found[name] for name, scale in scales.items()}
+    answered = {scale: found[f"{name}/answered"].mean for name, scale in scales.items()}
+    return Acuity(right, answered, len(job.tasks), job.env.seen_at.scale)
 
 
 def _is_right(episode: Episode, scale: float) -> bool | None:

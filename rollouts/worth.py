@@ -10,10 +10,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from ..core.base import remove_tools
 from ..core.swaps import PICTURES, Pictures, swap_pictures
 from ..errors import ConfigError, describe_unknown
 from ..records import Episode
-from .job import RolloutJob, remove_tools_of_job
+from .job import RolloutJob
 from .scoring.compare import TOTAL, Comparison, compare_runs
 from .store.reader import load
 
@@ -38,9 +39,12 @@ def read_pictures(text: str) -> list[Pictures]:
     return found
 
 
-def remove_tools(job: RolloutJob, *, refuse: bool = False) -> dict[str, RolloutJob]:
-    """Return the job with tools and without; raise `ConfigError` if it has none."""
-    return {WITH: job, WITHOUT: remove_tools_of_job(job, refuse=refuse)}
+def leave_tools(job: RolloutJob, *, refuse: bool = False) -> dict[str, RolloutJob]:
+    """Return the job with tools and without: they are not offered, or every call is refused. Raise `ConfigError`."""
+    if not job.env.tools:
+        raise ConfigError(f"{job.env.name}: has no tools, so nothing can be compared; play it with `viewbox rollout`")
+    record = {**job.record, "tools": "refused" if refuse else "hidden"}
+    return {WITH: job, WITHOUT: replace(job, env=remove_tools(job.env, refuse=refuse), record=record)}
 
 
 def swap_all(job: RolloutJob, names: Sequence[Pictures], tool: str | None = None) -> dict[str, RolloutJob]:
