@@ -163,8 +163,8 @@ def measure_acuity(folder: Path, ways: Mapping[str, RolloutJob], resamples: int 
     for name, way in ways.items():
         for episode in load(folder / name):
             if (is_right := _is_right(episode, way.record["scale"])) is not None:
-                answered = float(episode.answer is not None)
-                table.add(episode.task.id, {name: float(is_right), f"{name}/answered": answered})
+                has_answer = float(episode.answer is not None)
+                table.add(episode.task.id, {name: float(is_right), f"{name}/answered": has_answer})
     found = table.compute_intervals(resamples > 0)
     scales = {name: way.record["scale"] for name, way in ways.items() if name in found}
     right = {scale: found[name] for name, scale in scales.items()}
