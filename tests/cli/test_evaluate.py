@@ -227,9 +227,9 @@ def read_from(least):
         scale = float(np.prod([float(one) for one in factors])) / 4
         if scale == 0.25 and "used up" not in json.dumps(body["messages"]):
             return ZOOM  # which is refused
-        number = ASKED.index(re.search(r"base64,([^\"]+)", json.dumps(body["messages"]))[1])
-        right = viewer.write_answer(ENV, ENV.tasks[number])
-        return make_completion(right if scale >= least else WRONG)
+        task = ENV.tasks[ASKED.index(re.search(r"base64,([^\"]+)", json.dumps(body["messages"]))[1])]
+        wrong = "two" if task.reference["label"] == "one" else "one"
+        return make_completion(viewer.write_answer(ENV, task, None if scale >= least else wrong))
 
     return answer
 
