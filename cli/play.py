@@ -156,20 +156,18 @@ def evaluate(
     from ..rollouts.scoring.blind import measure_blind
     from ..rollouts.store.run_folder import describe_view, remove_unused
 
-    if [refuse, pictures is not None, acuity].count(True) > 1 or (of and not pictures):
-        problem = (
-            "--refuse, --pictures and --acuity are ways to play of their own; allowed: one, and --of with --pictures"
-        )
+    if [refuse, pictures is not None, acuity].count(True) > 1 or (of and pictures is None):
+        problem = "--refuse, --pictures and --acuity cannot be joined; allowed: one of them, and --of with --pictures"
         raise ConfigError(problem, key="pictures")
     check_out(options.get("out", "runs"), "folder")
     out, retry_failed = options.pop("out", None), options.pop("retry_failed", False)
     job = build_job(**read_options(overrides, held_out=None, tasks=tasks, **options))
     with closing(job.player):
-        names = worth.read_pictures(pictures) if pictures else ()
-        if acuity:
-            ways = show_targets(job)
+        names = () if pictures is None else worth.read_pictures(pictures)
+        if names:
+            ways = worth.swap_all(job, names, of)
         else:
-            ways = worth.swap_all(job, names, of) if names else worth.leave_tools(job, refuse=refuse)
+            ways = show_targets(job) if acuity else worth.leave_tools(job, refuse=refuse)
         with remove_unused(folder := create_rollout_folder(job, out, kind="evaluate"), new=out is None):
             _play_ways({worth.REAL: job} if of else ways, folder, retry_failed)
             if of:

@@ -108,6 +108,8 @@ class Worth:
     def explain(self) -> Iterator[str]:
         """Yield the finding of each way, and what it rests on."""
         what = "tools" if self.base == WITH else "pictures"
+        if not self.found:
+            yield f"{self.of} was not called: nothing can be compared"
         for name, one in self.found.items():
             if reward := one.scores.get(TOTAL):
                 rest = f"; {reward.a.mean / reward.b.mean:.0%} of it stays without" if reward.b.mean else ""
@@ -152,12 +154,11 @@ def count_uses(run: Path, tools: Sequence[str]) -> dict[str, dict[str, float | N
     of calls that succeeded (None without calls), and the calls in which the tool failed."""
     episodes = [[one for turn in each.turns for one in turn.tool_results] for each in load(run) if not each.is_fault]
     results, most = [one for found in episodes for one in found], max(1, len(episodes))
-    calls, successes, faults, users = (
-        Counter(one.tool_name for one in results),
-        Counter(one.tool_name for one in results if one.success),
-        Counter(one.tool_name for one in results if one.is_fault),
-        Counter(name for found in episodes for name in {one.tool_name for one in found}),
+    calls = Counter(one.tool_name for one in results)
+    successes, faults = (
+        Counter(one.tool_name for one in results if getattr(one, kind)) for kind in ("success", "is_fault")
     )
+    users = Counter(name for found in episodes for name in {one.tool_name for one in found})
     return {
         name: {
             "calls": calls[name],

@@ -182,6 +182,14 @@ def test_a_call_is_worth_what_is_lost_when_its_picture_is_another(evaluate, tmp_
     assert worth == [is_read, False]
 
 
+def test_a_tool_that_is_not_called_is_said(evaluate):
+    arguments = ["--env", "digits", "--model", "m", "--tasks", 2, "--out", "e", "--pictures", "blank", "--of", "zoom"]
+    with serve(answer_what_is_seen) as server:
+        status, out, _ = evaluate(*arguments, "--endpoint", server.url)
+    assert status == 0
+    assert "zoom was not called: nothing can be compared" in out
+
+
 def test_calls_in_several_replies_are_worth_something_each(evaluate, tmp_path):
     def zoom_twice(body, number):
         picture, count = read_last_picture(body)
@@ -266,8 +274,8 @@ def test_the_scale_from_which_a_target_is_read_is_found(evaluate, tmp_path, nati
 @pytest.mark.parametrize(
     ("more", "said"),
     [
-        (["--acuity", "--refuse"], "allowed: one, and --of with --pictures"),
-        (["--acuity", "--of", "zoom"], "allowed: one, and --of with --pictures"),
+        (["--acuity", "--refuse"], "allowed: one of them, and --of with --pictures"),
+        (["--acuity", "--of", "zoom"], "allowed: one of them, and --of with --pictures"),
         (["--acuity", "env.tools=[]"], "no target can be shown; allowed: tasks with one target"),
     ],
 )
