@@ -33,7 +33,9 @@ COMMANDS: dict[str, Command | Group] = {
     "evaluate": Command(
         "cli.play:evaluate",
         "viewbox evaluate --config quickstart --model runs/quickstart-seed0/model --tasks 200",
+        figures.show_evaluation,
         names=BOOTSTRAP,
+        form=True,
     ),
     "score": Command(
         "rollouts.scoring.rescore:score_run",

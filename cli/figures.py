@@ -9,8 +9,9 @@ from .commands import Table, say
 if TYPE_CHECKING:
     from ..rewards.explain import ExplainedScore
     from ..rollouts.listing import RunFigures, RunList
-    from ..rollouts.scoring.compare import Comparison, Difference, ToolGain
+    from ..rollouts.scoring.compare import Comparison, Difference
     from ..rollouts.scoring.rescore import ScoreChange, ScoreReport
+    from .play import Evaluation
 
 MAX_LISTED = 5  # unreadable lines, and tasks that only one side solves
 SHORT = 40  # letters of a cell in a list of runs
@@ -154,34 +155,28 @@ def show_summary(summary: Mapping[str, Any]) -> Blocks:
     yield from (say(f"{count} × {reason}") for reason, count in summary["errors"].items())
 
 
-def show_gain(gain: "ToolGain") -> Blocks:
-    """Yield each score with and without tools and the difference; below it, how each tool was used."""
-    heads = ("tasks", "without tools", "with tools", *SIDES[3:])
-    rows = [_list_cells(*one) for one in gain.gains.items()]
-    yield Table("", (RULE, *heads), rows, signed=("difference",))
-    uses = [
-        (
-            name,
-            use.calls,
-            f"{use.per_episode:.2f}",
-            f"{use.episodes:.0%}",
-            use.success and f"{use.success:.0%}",
-            use.faults,
-        )
-        for name, use in gain.tools.items()
-    ]
-    yield Table("", ("tool", "calls", "per episode", "episodes that call it", "calls that succeed", "faults"), uses)
-    yield gain.explain()
+def show_evaluation(one: "Evaluation") -> Blocks:
+    """Yield each score in the other ways and as the tasks are, and how each tool was used; or the share right by scale;
+    then the findings."""
+    found = one.result
+    if hasattr(found, "right"):
+        rows = [(f"{at:g}", Tasks(one.tasks), one, f"{found.answered[at]:.3f}") for at, one in found.right.items()]
+        yield Table("", ("pixels shown for one", "tasks", "right", "answered"), rows)
+        yield from (*found.explain(), *one.says)
+        return
+    for name, compared in found.found.items():
+        heads = (RULE, "tasks", *(way.replace("_", " ") for way in (name, found.base)), *SIDES[3:])
+        yield Table("", heads, [*map(_list_cells, *_list_shown(compared))], signed=("difference",))
+    if found.uses:
+        rows = [(name, *map(_format_use, use, use.values())) for name, use in found.uses.items()]
+        yield Table("", ("tool", "calls", "per episode", "episodes that call it", "calls that succeed", "faults"), rows)
+    yield from found.explain()
+    yield from one.says
 
 
-def show_worth(found: Mapping[str, "Comparison"]) -> Blocks:
-    """Yield each score with other pictures and with the real ones, by what the others are, and the difference."""
-    for name, one in found.items():
-        heads = (RULE, "tasks", name, "real", *SIDES[3:])
-        yield Table("", heads, [*map(_list_cells, *_list_shown(one))], signed=("difference",))
-        if reward := one.scores.get("reward"):
-            kept = f"; {reward.a.mean / reward.b.mean:.0%} of it stays without" if reward.b.mean else ""
-            yield f"against {name}: the pictures are worth {reward.difference.format('+')} of reward{kept}"
+def _format_use(name: str, value: float | None) -> str | None:
+    shape = {"per_episode": ".2f", "episodes": ".0%", "success": ".0%"}.get(name, "d")
+    return None if value is None else f"{value:{shape}}"
 
 
 def _list_shown(found: "Comparison") -> tuple[list[str], list["Difference"]]:

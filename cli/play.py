@@ -6,11 +6,11 @@ import time
 from collections.abc import Iterator, Mapping, Sequence, Sized
 from contextlib import aclosing, closing
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, TypedDict, Unpack
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, TypedDict, Unpack
 
 import typer
 
-from ..errors import ViewboxError
+from ..errors import ConfigError, ViewboxError
 from ..utils.files import check_out, write_atomically
 from ..utils.terminal import make_printable
 from .commands import show
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 
 INTERRUPTED = 130
 FEW = 3  # episodes whose answers are printed
-WITH, WITHOUT = "with_tools", "without_tools"  # the folders inside --out of an evaluation
 Overrides = Annotated[Sequence[str], typer.Argument(metavar="KEY.PATH=VALUE", show_default=False)]
 
 
@@ -108,7 +107,6 @@ def rollout(
 
 
 def _check_model(overrides: Sequence[str], options: PlayOptions) -> Iterator[str]:
-    from ..errors import ConfigError
     from ..rollouts.job import read_config
 
     if "endpoint" in options:
@@ -127,10 +125,11 @@ def evaluate(
     refuse: bool = False,
     pictures: str | None = None,
     of: str | None = None,
+    acuity: bool = False,
     resamples: int = 1000,
     json_line: Annotated[bool, typer.Option("--json")] = False,
     **options: Unpack[PlayOptions],
-) -> None:
+) -> "Evaluation":
     """Play the same tasks with tools and without, and print what the tools are worth.
 
     A config's held-out tasks (env.eval) are played if it has any. Turns and reward are the same both times.
@@ -147,79 +146,67 @@ def evaluate(
         pictures: instead, play the tasks with other pictures, and print what the real ones are worth: real and blank
             (one gray), other (another task's) and shuffled (cut into tiles in another order), or some of these.
         of: with --pictures: only the calls of this tool work on other pictures, those of one reply at a time.
+        acuity: instead, show the target of each task at several scales, and print how right the answers are.
         resamples: no 95 % intervals if this is 0; those of means need no bootstrap draws.
         json_line: also print the comparison as one JSON object, on the last line.
     """
-    from ..rollouts.job import build_job, create_rollout_folder, remove_tools_of_job
-    from ..rollouts.scoring.compare import MAX_UNANSWERED, compare_tools
-    from ..rollouts.store.reader import load
+    from ..rollouts import worth
+    from ..rollouts.acuity import Acuity, measure_acuity, show_targets
+    from ..rollouts.job import build_job, create_rollout_folder
+    from ..rollouts.scoring.blind import measure_blind
     from ..rollouts.store.run_folder import describe_view, remove_unused
-    from .figures import show_gain
 
+    if [refuse, pictures is not None, acuity].count(True) > 1 or (of and pictures is None):
+        problem = "--refuse, --pictures and --acuity cannot be joined; allowed: one of them, and --of with --pictures"
+        raise ConfigError(problem, key="pictures")
     check_out(options.get("out", "runs"), "folder")
     out, retry_failed = options.pop("out", None), options.pop("retry_failed", False)
     job = build_job(**read_options(overrides, held_out=None, tasks=tasks, **options))
-    bare = None if pictures else remove_tools_of_job(job, refuse=refuse)
-    with (
-        closing(job.player),
-        remove_unused(folder := create_rollout_folder(job, out, kind="evaluate"), new=out is None),
-    ):
-        if bare is None:
-            return _evaluate_pictures(job, str(pictures), of, folder, retry_failed, resamples)
-        for way, chosen in ((WITH, job), (WITHOUT, bare)):
-            inside = create_rollout_folder(chosen, folder / way)
-            summary = play_folder(chosen, inside, retry_failed=retry_failed, root=folder)
-            if summary is None or (status := check_played(summary)):
-                raise typer.Exit(INTERRUPTED if summary is None else status)
-    played, unaided = (load(folder / way / "episodes") for way in (WITH, WITHOUT))
-    gain = compare_tools(played, unaided, job.env.tools, intervals=resamples > 0)
-    write_atomically(folder / "tool_gain.json", json.dumps(gain.to_dict(), indent=2) + "\n")
-    show(gain, show_gain)
-    if gain.unanswered > MAX_UNANSWERED and not refuse:
-        typer.echo(
-            "to leave the prompt as it is and refuse the calls: the same command with --refuse and another --out"
-        )
-    typer.echo(f"figures: {folder / 'tool_gain.json'}")
-    typer.echo(describe_view(folder))
-    if json_line:
-        typer.echo(json.dumps(gain.to_dict()))
+    with closing(job.player):
+        names = () if pictures is None else worth.read_pictures(pictures)
+        if names:
+            ways = worth.swap_all(job, names, of)
+        else:
+            ways = show_targets(job) if acuity else worth.leave_tools(job, refuse=refuse)
+        with remove_unused(folder := create_rollout_folder(job, out, kind="evaluate"), new=out is None):
+            _play_ways({worth.REAL: job} if of else ways, folder, retry_failed)
+            if of:
+                ways = worth.swap_calls(job, names, of, folder)
+                _play_ways(ways, folder, retry_failed)
+                ways = {worth.REAL: job, **ways}
+    blind = measure_blind(job.env, job.tasks) if names else None
+    result: worth.Worth | Acuity = (
+        measure_acuity(folder, ways, resamples)
+        if acuity
+        else worth.measure_worth(folder, [*ways], job.env.tools, resamples, of=of, blind=blind)
+    )
+    figures = folder / f"{'acuity' if acuity else 'pictures' if names else 'tool_gain'}.json"
+    write_atomically(figures, json.dumps(result.to_dict(), indent=2) + "\n")
+    says = [f"figures: {figures}", describe_view(folder)]
+    return Evaluation(result, [*says, *([json.dumps(result.to_dict())] if json_line else [])])
 
 
-def _evaluate_pictures(
-    job: "RolloutJob", pictures: str, of: str | None, folder: Path, retry_failed: bool, resamples: int
-) -> None:
-    """Play the same tasks with the real pictures and with others, and print what the real ones are worth."""
-    from ..rollouts import worth
+class Evaluation(NamedTuple):
+    """What an evaluation found, and what is said after it."""
+
+    result: Any
+    says: Sequence[str]
+
+    def to_dict(self) -> dict[str, Any]:
+        values: dict[str, Any] = self.result.to_dict()
+        return values
+
+
+def _play_ways(ways: Mapping[str, "RolloutJob"], folder: Path, retry_failed: bool) -> None:
+    """Play the same tasks in several ways, each into a folder of its name."""
     from ..rollouts.job import create_rollout_folder
-    from ..rollouts.scoring.blind import measure_blind
-    from ..rollouts.scoring.compare import compare_runs
-    from .figures import show_worth
 
-    def play(name: str, chosen: "RolloutJob") -> None:
-        inside = create_rollout_folder(chosen, folder / name)
-        summary = play_folder(chosen, inside, retry_failed=retry_failed, root=folder)
+    counts = [f"{len(job.tasks if job.only is None else job.only) * job.group} {name}" for name, job in ways.items()]
+    typer.echo(f"cost: episodes: {', '.join(counts) or 'none'}; what the folder has is not played again")
+    for name, job in ways.items():
+        summary = play_folder(job, create_rollout_folder(job, folder / name), retry_failed=retry_failed, root=folder)
         if summary is None or (status := check_played(summary)):
             raise typer.Exit(INTERRUPTED if summary is None else status)
-
-    names, count = worth.read_pictures(pictures), len(job.tasks) * job.group
-    swapped = worth.swap_all(job, names, of)
-    more = f"as many for {' and '.join(names)} each" if of is None else f"then those again that call {of}"
-    typer.echo(f"cost: {count} episodes with the real pictures, {more}; what the folder has is not played again")
-    play(worth.REAL, job)
-    if of is not None:
-        swapped = worth.swap_calls(job, names, of, folder)
-        count = sum(len(one.only or ()) for one in swapped.values()) * job.group
-        typer.echo(f"cost: {count} more episodes, for {of}")
-    for name, chosen in swapped.items():
-        play(name, chosen)
-    real, blind = folder / worth.REAL, measure_blind(job.env, job.tasks)
-    found = {name: compare_runs(folder / name, real, resamples=resamples) for name in swapped}
-    figures = {"of": of, "blind": blind, "pictures": {name: one.to_dict() for name, one in found.items()}}
-    write_atomically(folder / "pictures.json", json.dumps(figures, indent=2) + "\n")
-    show(found, show_worth)
-    if blind is not None:
-        typer.echo(f"blind: the best answer that knows only the question gets {blind:.3f}")
-    typer.echo(f"figures: {folder / 'pictures.json'}")
 
 
 def train(arguments: Sequence[str] = ()) -> None:

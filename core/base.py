@@ -469,7 +469,7 @@ def remove_tools(env: Env, *, refuse: bool = False) -> Env:
     """
     if hasattr(env, "parts"):  # of a mixture
         return vary(env, parts={key: remove_tools(part, refuse=refuse) for key, part in env.parts.items()})
-    change = {"toolbox": env.toolbox.refuse_all()} if refuse else {"tools_of": lambda task: ()}
+    change = {"toolbox": env.toolbox.limit_calls(0)} if refuse else {"tools_of": lambda task: ()}
     return vary(env, prepare=lambda: None, **change)  # no tool is called, so none needs its model
 
 

@@ -138,11 +138,11 @@ class Toolbox(dict[str, Tool]):
         """Return whether one of these tools takes pictures by their names."""
         return any(self[name].takes_pictures for name in names)
 
-    def refuse_all(self) -> "Toolbox":
-        """Return the same tools, described as before, of which no call is allowed."""
-        refusing = copy(self)
-        refusing._max_calls = dict.fromkeys(self, 0)
-        return refusing
+    def limit_calls(self, most: int) -> "Toolbox":
+        """Return the same tools, described as before, each of which may be called so often."""
+        limited = copy(self)
+        limited._max_calls = dict.fromkeys(self, most)
+        return limited
 
     def _build_schemas(self, names: tuple[str, ...]) -> tuple[Mapping[str, Any], ...]:
         """Return the tools of these names in the OpenAI function format; none if there is one turn only."""

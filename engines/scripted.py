@@ -14,7 +14,7 @@ from .generator import Conversation, Generator
 if TYPE_CHECKING:
     from .hf.chat_tokens import ChatTokens
 
-Script = Callable[[Conversation], str | None]
+Script = Callable[[Conversation], str | Reply | None]
 
 
 class ScriptedPolicy:
@@ -51,10 +51,16 @@ class PolicyGenerator(Generator):
 
 class ScriptedGenerator(Generator):
     """A token generator that replies with the text of `script`, and asks `model` if the script returns None: the model
-    then sees what a scripted zoom shows, as if it had made the zoom itself."""
+    then sees what a scripted zoom shows, as if it had made the zoom itself. Of a model at an endpoint there are no
+    `tokens`, and the reply may be a `Reply`."""
 
     def __init__(
-        self, tokens: "ChatTokens", script: Script, model: Generator | None = None, *, max_completion_tokens: int = 4096
+        self,
+        tokens: "ChatTokens | None",
+        script: Script,
+        model: Generator | None = None,
+        *,
+        max_completion_tokens: int = 4096,
     ) -> None:
         self.tokens, self.script, self.model = tokens, script, model
         self.max_completion_tokens = max_completion_tokens
@@ -70,6 +76,9 @@ class ScriptedGenerator(Generator):
             if self.model is None:
                 raise ModelError("the script returned no reply, and there is no model to ask")
             return await self.model.reply(conversation)
+        if isinstance(text, Reply) or self.tokens is None:
+            conversation.beside.append({})  # what a server sent beside it
+            return text if isinstance(text, Reply) else Reply(text)
         if not self.tokens.observe(conversation, self.max_completion_tokens):
             return Reply("", finish_reason="budget")
         ids = self.tokens.encode_reply(text, conversation)

@@ -16,7 +16,7 @@ import time
 from collections import Counter
 from collections.abc import AsyncGenerator, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import islice
 from pathlib import Path
@@ -29,7 +29,7 @@ from ..configs.schema import Config
 from ..configs.sections import EnvSection
 from ..configs.validation import describe_errors
 from ..configs.yaml_reader import Document
-from ..core.base import BaseMultiTurnEnv, remove_tools
+from ..core.base import BaseMultiTurnEnv
 from ..core.tasks import to_sequence
 from ..engines.generator import Generator
 from ..engines.models import Player, check_for_endpoint, open_chat_model, open_token_model
@@ -137,18 +137,6 @@ def build_job(
     with configs.locate_errors(read):
         job.generator  # noqa: B018  # its settings are checked now
     return job
-
-
-def remove_tools_of_job(job: RolloutJob, *, refuse: bool = False) -> RolloutJob:
-    """Return the same job without tools: its environment offers none, or refuses every call.
-
-    Raises:
-        ConfigError: the environment has no tools to leave out.
-    """
-    if not job.env.tools:
-        raise ConfigError(f"{job.env.name}: has no tools, so nothing can be compared; play it with `viewbox rollout`")
-    record = {**job.record, "tools": "refused" if refuse else "hidden"}
-    return replace(job, env=remove_tools(job.env, refuse=refuse), record=record)
 
 
 def read_config(

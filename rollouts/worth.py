@@ -1,20 +1,26 @@
-"""What the pictures are worth: the same tasks with the same seeds, played with the real ones and with others.
+"""What tools and pictures are worth: the same tasks with the same seeds, played as they are and in other ways.
 
-Everything is stored in one folder, and what is there is not played again.
+Each way is a job of its own, played into a folder of its own beside the others, and what is there is not played again.
+The first is the tasks as they are; every other is compared with it.
 """
 
-from collections import defaultdict
-from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
+from ..core.base import remove_tools
 from ..core.swaps import PICTURES, Pictures, swap_pictures
 from ..errors import ConfigError, describe_unknown
 from ..records import Episode
 from .job import RolloutJob
+from .scoring.compare import TOTAL, Comparison, compare_runs
 from .store.reader import load
 
-REAL = "real"
+WITH, WITHOUT, REAL = "with_tools", "without_tools", "real"  # ways, and their folders
+MAX_UNANSWERED = 0.2  # a larger share of the episodes is told
+MAX_TOOLS = 64  # names: more than any environment has come from forged episodes
 
 
 def read_pictures(text: str) -> list[Pictures]:
@@ -33,9 +39,17 @@ def read_pictures(text: str) -> list[Pictures]:
     return found
 
 
+def leave_tools(job: RolloutJob, *, refuse: bool = False) -> dict[str, RolloutJob]:
+    """Return the job with tools and without: they are not offered, or every call is refused. Raise `ConfigError`."""
+    if not job.env.tools:
+        raise ConfigError(f"{job.env.name}: has no tools, so nothing can be compared; play it with `viewbox rollout`")
+    record = {**job.record, "tools": "refused" if refuse else "hidden"}
+    return {WITH: job, WITHOUT: replace(job, env=remove_tools(job.env, refuse=refuse), record=record)}
+
+
 def swap_all(job: RolloutJob, names: Sequence[Pictures], tool: str | None = None) -> dict[str, RolloutJob]:
-    """Return the job with the other pictures, by their name: of all that is shown, or of the calls of a tool."""
-    return {name: _swap(job, name, tool) for name in names}
+    """Return the job with the real pictures and with the others: of all that is shown, or of the calls of a tool."""
+    return {REAL: job, **{name: _swap(job, name, tool) for name in names}}
 
 
 def swap_calls(job: RolloutJob, names: Sequence[Pictures], tool: str, folder: Path) -> dict[str, RolloutJob]:
@@ -66,3 +80,92 @@ def _find_replies(episode: Episode, tool: str) -> Iterator[int]:
         number += turn.role == "assistant"
         if any(result.was_run and result.tool_name == tool for result in turn.tool_results):
             yield number
+
+
+# ---------------------------------------------------------------------- what was played
+@dataclass(frozen=True)
+class Worth:
+    """What the tasks as they are differ in from each other way.
+
+    Args:
+        base: the way of the tasks as they are, `WITH` or `REAL`.
+        found: by way, its comparison with the base, which is second.
+        faults: by way, episodes that a fault ended: they say nothing about the policy.
+        unanswered: by way, the share of the other episodes without an answer.
+        uses: with tools, how each was used (`count_uses`).
+        of: the tool whose calls alone had other pictures.
+        blind: the mean reward of the best answer that knows only the question.
+    """
+
+    base: str
+    found: Mapping[str, Comparison]
+    faults: Mapping[str, int]
+    unanswered: Mapping[str, float]
+    uses: Mapping[str, Mapping[str, float | None]]
+    of: str | None = None
+    blind: float | None = None
+
+    def explain(self) -> Iterator[str]:
+        """Yield the finding of each way, and what it rests on."""
+        what = "tools" if self.base == WITH else "pictures"
+        if not self.found:
+            yield f"{self.of} was not called: nothing can be compared"
+        for name, one in self.found.items():
+            if reward := one.scores.get(TOTAL):
+                rest = f"; {reward.a.mean / reward.b.mean:.0%} of it stays without" if reward.b.mean else ""
+                yield f"against {name}: the {what} are worth {reward.difference.format('+')} of reward{rest}"
+            if self.base == WITH and not any(use["calls"] for use in self.uses.values()):
+                yield "No tool was called: the policy answers from the first view."
+            elif not one.is_clear:
+                yield one.explain()
+            if (share := self.unanswered[name]) > MAX_UNANSWERED:
+                advice = "; to refuse the calls instead: --refuse, and another --out" if self.base == WITH else ""
+                yield f"{share:.0%} of the episodes of {name} end without an answer, which is a part of this{advice}"
+        if any(self.faults.values()):
+            counts = ", ".join(f"{count} of {name}" for name, count in self.faults.items())
+            yield f"faults ended episodes, which are left out: {counts}"
+        if self.blind is not None:
+            yield f"blind: the best answer that knows only the question gets {self.blind:.3f}"
+
+    def to_dict(self) -> dict[str, Any]:
+        found = {name: one.to_dict() for name, one in self.found.items()}
+        if self.base == REAL:
+            return {"of": self.of, "blind": self.blind, "pictures": found}
+        ((name, gain),) = found.items()
+        about = {"tools": self.uses, "unanswered": self.unanswered[name], "faults": [*self.faults.values()]}
+        return {**gain, "gains": gain.pop("scores"), **about}
+
+
+def measure_worth(
+    folder: Path, ways: Sequence[str], tools: Sequence[str] = (), resamples: int = 1000, **more: Any
+) -> Worth:
+    """Compare what is stored of each way with the first of them. Without `resamples` there are no intervals; `more` are
+    fields of `Worth`."""
+    base, *others = ways
+    found = {name: compare_runs(folder / name, folder / base, resamples=resamples) for name in others}
+    answered = {name: [one.answer is not None for one in load(folder / name) if not one.is_fault] for name in ways}
+    faults = {name: len(load(folder / name)) - len(answers) for name, answers in answered.items()}
+    unanswered = {name: answers.count(False) / max(1, len(answers)) for name, answers in answered.items()}
+    return Worth(base, found, faults, unanswered, count_uses(folder / base, tools), **more)
+
+
+def count_uses(run: Path, tools: Sequence[str]) -> dict[str, dict[str, float | None]]:
+    """Return of each tool, those of `tools` first, its calls, those per episode, the share of episodes with one, that
+    of calls that succeeded (None without calls), and the calls in which the tool failed."""
+    episodes = [[one for turn in each.turns for one in turn.tool_results] for each in load(run) if not each.is_fault]
+    results, most = [one for found in episodes for one in found], max(1, len(episodes))
+    calls = Counter(one.tool_name for one in results)
+    successes, faults = (
+        Counter(one.tool_name for one in results if getattr(one, kind)) for kind in ("success", "is_fault")
+    )
+    users = Counter(name for found in episodes for name in {one.tool_name for one in found})
+    return {
+        name: {
+            "calls": calls[name],
+            "per_episode": calls[name] / most,
+            "episodes": users[name] / most,
+            "success": successes[name] / calls[name] if calls[name] else None,
+            "faults": faults[name],
+        }
+        for name in dict.fromkeys([*tools, *(name for name, _ in calls.most_common(MAX_TOOLS))])
+    }

@@ -119,10 +119,14 @@ def find_kept(processor: Any) -> dict[str, int]:
         return {"max_pixels": int(size["longest_edge"]) // int(own["frames"])}
     if own.get("max_image_size"):
         return {"max_side": int(size["longest_edge"])}
-    limits = (own.get(name, True) for name in ("max_patches", "max_soft_tokens", "max_image_tokens"))
-    tiled = any(limits) or getattr(images, "image_grid_pinpoints", None)
-    is_square = not tiled and (not hasattr(size, "keys") or size.get("height") == size.get("width") is not None)
-    side = get_side(size) if is_square else None
+    if own.get("max_soft_tokens"):
+        return {"max_pixels": images.max_soft_tokens * (images.patch_size * images.pooling_kernel_size) ** 2}
+    tiles = getattr(images, "max_patches", 1) if own.get("max_patches") else 1
+    if not own or tiles > 1 or own["max_image_tokens"] or getattr(images, "image_grid_pinpoints", None):
+        return {}
+    given = {name: value for name, value in size.items() if value} if hasattr(size, "keys") else {}
+    is_one = not given or given.keys() == {"longest_edge"} or given.get("height") == given.get("width") is not None
+    side = given.get("longest_edge") or get_side(size) if is_one else None
     return {} if side is None else {"max_side": side}
 
 

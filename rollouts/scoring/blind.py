@@ -11,7 +11,7 @@ from ...records import Episode, Task
 from ...utils.concurrency import contain_exit
 
 MAX_TASKS = 200
-MAX_ANSWERS = 60  # that are tried, the most frequent first
+MAX_CALLS = 4_000  # of the reward: with 200 tasks the 20 most frequent answers are tried
 
 
 def measure_blind(env: BaseMultiTurnEnv, tasks: Sequence[Task]) -> float | None:
@@ -40,7 +40,7 @@ def measure_blind(env: BaseMultiTurnEnv, tasks: Sequence[Task]) -> float | None:
         asked.append(question)
     if len(selected) < 2:
         return None
-    frequent = Counter(golds).most_common(MAX_ANSWERS)
+    frequent = Counter(golds).most_common(MAX_CALLS // len(selected))
     table = np.array([[_score(env, task, text) for task in selected] for text, _ in frequent])
     others = ~np.eye(len(selected), dtype=bool)
     same = (np.array(asked)[:, None] == np.array(asked)) & others

@@ -54,7 +54,7 @@ def test_both_ways_are_played_stored_and_compared(evaluate, tmp_path, more):
     assert found["tasks"] == 5
     assert found["gains"]["reward"]["difference"]["mean"] > 0.1
     assert found["tools"]["zoom"] == {"calls": 5, "per_episode": 1.0, "episodes": 1.0, "success": 1.0, "faults": 0}
-    assert "too few to say what the tools are worth" in out  # one task of five was solved
+    assert "5 tasks are too few to conclude from" in out  # one task of five was solved
     assert [len(list(load(tmp_path / "e" / way / "episodes"))) for way in ("with_tools", "without_tools")] == [5, 5]
     with serve(look_if_possible) as server:  # the same command again has nothing left to play
         assert evaluate(*arguments, "--endpoint", server.url)[0] == 0
@@ -154,7 +154,7 @@ def test_the_pictures_are_worth_what_is_lost_without_them(evaluate, tmp_path):
         asked = len(server.bodies)
         assert evaluate(*arguments, "--endpoint", server.url)[0] == 0
         assert len(server.bodies) == asked  # what is stored is not played again
-    assert "cost: 6 episodes with the real pictures, as many for blank and other and shuffled each" in out
+    assert "cost: episodes: 6 real, 6 blank, 6 other, 6 shuffled; what the folder has is not played again" in out
     found = json.loads((tmp_path / "e" / "pictures.json").read_text())
     worth = {name: one["scores"]["reward"]["difference"]["mean"] for name, one in found["pictures"].items()}
     assert worth["blank"] > 0.1
@@ -174,11 +174,20 @@ def test_a_call_is_worth_what_is_lost_when_its_picture_is_another(evaluate, tmp_
     with serve(policy) as server:
         status, out, _ = evaluate(*arguments, "--of", "zoom", "--endpoint", server.url)
     assert status == 0
-    assert "cost: 12 more episodes, for zoom" in out
+    assert "cost: episodes: 6 real" in out
+    assert "cost: episodes: 6 blank, 6 other" in out
     found = json.loads((tmp_path / "e" / "pictures.json").read_text())["pictures"]
     assert [(name, one["tasks"]) for name, one in found.items()] == [("blank", 6), ("other", 6)]
     worth = [one["scores"]["reward"]["difference"]["mean"] > 0.1 for one in found.values()]
     assert worth == [is_read, False]
+
+
+def test_a_tool_that_is_not_called_is_said(evaluate):
+    arguments = ["--env", "digits", "--model", "m", "--tasks", 2, "--out", "e", "--pictures", "blank", "--of", "zoom"]
+    with serve(answer_what_is_seen) as server:
+        status, out, _ = evaluate(*arguments, "--endpoint", server.url)
+    assert status == 0
+    assert "zoom was not called: nothing can be compared" in out
 
 
 def test_calls_in_several_replies_are_worth_something_each(evaluate, tmp_path):
@@ -210,5 +219,68 @@ def test_pictures_that_cannot_be_shown_are_refused(evaluate, more, said):
     with serve(answer_what_is_seen) as server:
         arguments = ["--env", "digits", "--model", "m", "--endpoint", server.url, "--out", "e", *more]
         status, _, err = evaluate(*(arguments if "--tasks" in more else [*arguments, "--tasks", 3]))
+    assert status == 2
+    assert said in err
+
+
+# ---------------------------------------------------------------------- a target at several scales
+def read_from(least):
+    """Return a policy that answers right if its latest picture shows at least so many pixels for one: the canvas has
+    192 pixels, so the script's zoom by f shows f / 4."""
+
+    def answer(body, number):
+        factors = re.findall(
+            r"factor\W+([\d.]+)", json.dumps([m for m in body["messages"] if m["role"] == "assistant"])
+        )
+        scale = float(np.prod([float(one) for one in factors])) / 4
+        if scale == 0.25 and "used up" not in json.dumps(body["messages"]):
+            return ZOOM  # which is refused
+        task = ENV.tasks[ASKED.index(re.search(r"base64,([^\"]+)", json.dumps(body["messages"]))[1])]
+        wrong = "two" if task.reference["label"] == "one" else "one"
+        return make_completion(viewer.write_answer(ENV, task, None if scale >= least else wrong))
+
+    return answer
+
+
+ASKED = [
+    ENV.reset(task, seed=0).messages[1].images[0].render().to_data_url().partition(",")[2] for task in ENV.tasks[:20]
+]
+
+
+@pytest.mark.parametrize("native", ["true", "false"])
+def test_the_scale_from_which_a_target_is_read_is_found(evaluate, tmp_path, native):
+    arguments = ["--env", "digits", "--model", "m", "--tasks", 20, "--acuity", "--out", "e", "--format", "json"]
+    arguments += [f"endpoint.native_tools={native}"]
+    with serve(read_from(0.75)) as server:
+        status, out, _ = evaluate(*arguments, "--endpoint", server.url)
+        assert status == 0
+        asked = len(server.bodies)
+        assert evaluate(*arguments, "--endpoint", server.url)[0] == 0
+        assert len(server.bodies) == asked == 6 * 20 + 20  # what is stored is not played again
+    assert "cost: episodes: 20 at_0.25, 20 at_0.5, 20 at_0.75, 20 at_0.875, 20 at_1, 20 at_2;" in out
+    found = json.loads(out.splitlines()[-1])
+    assert {one["scale"]: (one["mean"], one["tasks"]) for one in found["right"]} == {
+        **dict.fromkeys((0.25, 0.5), (0.0, 20)),
+        **dict.fromkeys((0.75, 0.875, 1.0, 2.0), (1.0, 20)),
+    }
+    assert (found["suggested"], found["seen_at"]) == (0.75, 0.8)
+    assert found == json.loads((tmp_path / "e" / "acuity.json").read_text())
+    for way, zooms in (("at_0.25", 1), ("at_2", 2)):
+        for episode in load(f"e/{way}"):
+            results = [result.success for turn in episode.turns for result in turn.tool_results]
+            assert results == ([True, False] if zooms == 1 else [True, True])
+
+
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        (["--acuity", "--refuse"], "allowed: one of them, and --of with --pictures"),
+        (["--acuity", "--of", "zoom"], "allowed: one of them, and --of with --pictures"),
+        (["--acuity", "env.tools=[]"], "no target can be shown; allowed: tasks with one target"),
+    ],
+)
+def test_targets_that_cannot_be_shown_are_refused(evaluate, more, said):
+    arguments = ["--env", "digits", "--model", "m", "--endpoint", "http://127.0.0.1:9/v1", "--tasks", 3]
+    status, _, err = evaluate(*arguments, *more)
     assert status == 2
     assert said in err

@@ -9,7 +9,7 @@ from PIL import Image
 
 from tests.support.families import FAMILIES, build_family
 from viewbox.engines.hf.architectures import Architecture
-from viewbox.engines.hf.picture_settings import find_pixel_multiple, loses_border, set_max_pixels, show_whole
+from viewbox.engines.hf.picture_settings import find_kept, find_pixel_multiple, loses_border, set_max_pixels, show_whole
 
 QWEN = {"images.patch_size": 14, "images.size": {"shortest_edge": 56 * 56, "longest_edge": 28 * 28 * 1280}}
 QWEN3 = {"images.patch_size": 16, "images.size": {"shortest_edge": 256 * 256, "longest_edge": 4096 * 4096}}
@@ -107,6 +107,40 @@ def test_a_picture_costs_no_more_than_max_pixels_say(name, max_pixels, size, tok
     for most in (4 * K * K, 1024, max_pixels):  # in any order: what the folder says is not forgotten
         set_max_pixels(architecture.processor, most)
     assert architecture.preprocess(Image.new("RGB", size)).tokens == tokens
+
+
+TILED = {key: {} for key in ("llava_next", "llava_onevision", "lfm2_vl")}
+COUNTED = dict.fromkeys(("qwen2_vl", "qwen2_5_vl", "qwen3_vl", "qwen3_vl_moe", "qwen3_5", "glm4v", "glm46v"))
+KEPT = {  # of a picture, with `max_pixels`: of one tile its side; of several, nothing is known
+    512 * 512: {
+        **TILED, **{key: {"max_pixels": 512 * 512} for key in COUNTED}, "gemma4": {"max_pixels": 70 * 48 * 48},
+        "gemma3": {"max_side": 896}, "llava": {"max_side": 336}, "mistral3": {"max_side": 1540},
+        "internvl": {"max_side": 448}, "aya_vision": {"max_side": 364}, "smolvlm": {"max_side": 384},
+        "idefics3": {"max_side": 364},
+    },
+    K * K: {
+        **TILED, **{key: {"max_pixels": K * K} for key in COUNTED}, "gemma4": {"max_pixels": 280 * 48 * 48},
+        "gemma3": {"max_side": 896}, "llava": {"max_side": 336}, "mistral3": {"max_side": 1540}, "internvl": {},
+        "aya_vision": {}, "smolvlm": {"max_side": 768}, "idefics3": {"max_side": 728},
+    },
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", [name for name in FAMILIES if name != "gemma4_31b"])  # with the processor of gemma4
+def test_what_is_kept_of_a_large_picture_is_what_the_processor_keeps(name):
+    for most, kept in KEPT.items():
+        architecture = release(name)
+        show_whole(architecture.processor.image_processor)
+        assert find_kept(architecture.processor) == {}  # not turned yet
+        set_max_pixels(architecture.processor, most)
+        assert find_kept(architecture.processor) == kept[name]
+        inputs = architecture.preprocess(Image.new("RGB", (3000, 1500))).inputs
+        grid, pixels = inputs.get("image_grid_thw"), inputs["pixel_values"]
+        if grid is not None:  # an image token more or less
+            patch = architecture.processor.image_processor.patch_size
+            assert 0.8 < int(grid.prod()) * patch**2 / most <= 1
+        elif kept[name] and pixels.ndim == 4:  # a picture, and no tiles
+            assert max(pixels.shape[-2:]) == kept[name]["max_side"]
 
 
 @pytest.mark.parametrize(

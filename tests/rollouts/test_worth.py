@@ -6,12 +6,13 @@ import math
 import pytest
 from msgspec.structs import replace
 
+from tests.support.saved_episodes import written
 from tests.support.tables import each
 from viewbox.core.base import get_offered_tools, remove_tools
 from viewbox.envs.digits import Digits, viewer
 from viewbox.records import Episode, Scores, Task, ToolResult, Turn
-from viewbox.rollouts.scoring.compare import MAX_TOOLS, compare_tools
 from viewbox.rollouts.scoring.metrics import compute_episode_metrics
+from viewbox.rollouts.worth import MAX_TOOLS, WITH, WITHOUT, measure_worth
 
 ENV = Digits(split="test", num_tasks=20)
 WRONG = '{"label": "none", "bbox": [0, 0, 1, 1]}'
@@ -38,95 +39,110 @@ def look_then_answer(env, task):
     return env.play(task, policy)
 
 
-def test_the_gain_is_the_mean_difference_over_pairs_and_its_interval_is_paired():
-    with_tools = [episode(f"t{n}", 0.5 + 0.1 * (n % 5)) for n in range(50)]
+@pytest.fixture
+def compare(tmp_path):
+    """Store episodes with tools and without, and return what the tools are worth."""
+
+    def run(with_tools, without, tools=()):
+        folder = tmp_path / str(len(list(tmp_path.iterdir())))  # rows of a table share the fixture
+        for way, episodes in ((WITH, with_tools), (WITHOUT, without)):
+            written(folder / way, *episodes)
+        return measure_worth(folder, (WITH, WITHOUT), tools)
+
+    return run
+
+
+def explain(gain):
+    return " ".join(gain.explain())
+
+
+def test_the_gain_is_the_mean_difference_over_pairs_and_its_interval_is_paired(compare):
+    with_tools = [episode(f"t{n}", 0.5 + 0.1 * (n % 5), ("zoom", None)) for n in range(50)]
     without = [episode(f"t{n}", 0.25 + 0.1 * (n % 5)) for n in reversed(range(50))]
-    gain = compare_tools(with_tools, without)
-    reward = gain.gains["reward"].difference
+    gain = compare(with_tools, without)
+    scores = gain.found[WITHOUT].scores
+    reward = scores["reward"].difference
     assert (reward.mean, reward.low, reward.high) == pytest.approx((0.25, 0.24, 0.26), abs=0.001)  # pairs agree
-    assert gain.gains["reward"].b.low < 0.7 < gain.gains["reward"].b.high
-    assert gain.gains["label"].difference.mean == pytest.approx(0.25)
-    assert gain.tasks == 50
-    assert (
-        "raise the reward by 0.250"
-        in compare_tools(
-            [e for e in with_tools for _ in range(1)] + [episode("x", 1.0, ("zoom", None))], without
-        ).explain()
-    )
+    assert scores["reward"].b.low < 0.7 < scores["reward"].b.high
+    assert scores["label"].difference.mean == pytest.approx(0.25)
+    assert gain.found[WITHOUT].tasks == 50
+    assert explain(gain).startswith("against without_tools: the tools are worth +0.250 [+0.2")
+    assert explain(gain).endswith("of reward; 64% of it stays without")
 
 
-def test_episodes_without_a_partner_or_without_a_reward_are_no_pair():
+def test_episodes_without_a_partner_or_without_a_reward_are_no_pair(compare):
     with_tools = [episode("a", 1.0), episode("a", 0.0, sample=1), episode("b", None), episode("c", 1.0)]
     without = [episode("a", 0.5), episode("b", 0.5), episode("d", 0.5)]
-    gain = compare_tools(with_tools, without)
+    gain = compare(with_tools, without).found[WITHOUT]
     assert gain.tasks == 1
-    assert gain.gains["reward"].difference.mean == 0.0  # a task counts once: 1.0 and 0.0 with tools, 0.5 without
-    assert gain.gains["reward"].difference.low is None  # one task has no interval
-    assert compare_tools([], []).explain().startswith("No task has a reward both")
+    assert gain.scores["reward"].difference.mean == 0.0  # a task counts once: 1.0 and 0.0 with tools, 0.5 without
+    assert gain.scores["reward"].difference.low is None  # one task has no interval
+    assert not gain.is_clear
 
 
-def test_calls_and_success_are_counted_by_tool_and_a_tool_that_is_never_called_is_named():
+def test_calls_and_success_are_counted_by_tool_and_a_tool_that_is_never_called_is_named(compare):
     calls = [("zoom", None), ("zoom", "out of range"), ("crop", None)]
-    gain = compare_tools([episode("a", 1.0, *calls), episode("b", 1.0)], [episode("a", 1.0)], ["zoom", "rotate"])
-    zoom, rotate, crop = (gain.tools[name] for name in ("zoom", "rotate", "crop"))
-    assert (zoom.calls, zoom.per_episode, zoom.episodes, zoom.success) == (2, 1.0, 0.5, 0.5)
-    assert (rotate.calls, rotate.success) == (0, None)
-    assert crop.success == 1.0
-    assert list(gain.tools) == ["zoom", "rotate", "crop"]
+    gain = compare([episode("a", 1.0, *calls), episode("b", 1.0)], [episode("a", 1.0)], ["zoom", "rotate"])
+    assert gain.uses["zoom"] == {"calls": 2, "per_episode": 1.0, "episodes": 0.5, "success": 0.5, "faults": 0}
+    assert (gain.uses["rotate"]["calls"], gain.uses["rotate"]["success"]) == (0, None)
+    assert gain.uses["crop"]["success"] == 1.0
+    assert list(gain.uses) == ["zoom", "rotate", "crop"]
     assert json.loads(json.dumps(gain.to_dict()))["tools"]["zoom"]["calls"] == 2
 
 
-def test_a_policy_that_calls_nothing_is_told_so():
+def test_a_policy_that_calls_nothing_is_told_so(compare):
     episodes = [episode(f"t{n}", 0.5) for n in range(20)]
-    assert compare_tools(episodes, episodes, ["zoom"]).explain().startswith("No tool was called")
+    assert "No tool was called" in explain(compare(episodes, episodes, ["zoom"]))
 
 
-def test_forged_names_of_tools_stay_few():
+def test_forged_names_of_tools_stay_few(compare):
     forged = [episode("a", 1.0, *((f"tool{n}", None) for n in range(1000)))]
-    assert len(compare_tools(forged, forged, ["zoom"]).tools) == MAX_TOOLS + 1
+    assert len(compare(forged, forged, ["zoom"]).uses) == MAX_TOOLS + 1
 
 
 @each("refuse", [False, True])
-def test_the_same_tasks_without_tools_show_what_looking_is_worth(refuse):
+def test_the_same_tasks_without_tools_show_what_looking_is_worth(compare, refuse):
     bare = remove_tools(ENV, refuse=refuse)
     played = [[look_then_answer(env, task) for task in ENV.tasks] for env in (ENV, bare)]
-    gain = compare_tools(*played, ENV.tools)
-    assert gain.gains["reward"].b.mean == pytest.approx(1.0, abs=0.02)
-    assert gain.gains["reward"].difference.low > 0.5
-    assert "raise the reward" in gain.explain()
+    gain = compare(*played, ENV.tools).found[WITHOUT]
+    assert gain.scores["reward"].b.mean == pytest.approx(1.0, abs=0.02)
+    assert gain.scores["reward"].difference.low > 0.5
+    assert gain.is_clear
     offered, still_offered = (env.reset(ENV.tasks[0], seed=0).tool_schemas for env in (ENV, bare))
     assert still_offered == (offered if refuse else ())
     assert get_offered_tools(ENV, ENV.tasks[0]) == ("zoom",)  # the environment itself is unchanged
 
 
-def test_a_policy_that_does_not_answer_without_tools_is_told_apart():
+def test_a_policy_that_does_not_answer_without_tools_is_told_apart(compare):
     with_tools = [episode(f"t{n}", 1.0, ("zoom", None)) for n in range(20)]
     without = [episode(f"t{n}", 0.0, answered=n > 9) for n in range(20)]
-    assert "50% of the episodes without tools end without an answer" in compare_tools(with_tools, without).explain()
+    assert "50% of the episodes of without_tools end without an answer" in explain(compare(with_tools, without))
 
 
-@each("pairs, says", [(6, "6 tasks can"), (19, "too few"), (20, "raise the reward")])
-def test_no_verdict_under_twenty_pairs(pairs, says):
+@each("pairs, says", [(6, "6 tasks are too few"), (19, "too few"), (20, "worth +1.000")])
+def test_no_verdict_under_twenty_pairs(compare, pairs, says):
     with_tools = [episode(f"t{n}", 1.0, ("zoom", None)) for n in range(pairs)]
     without = [episode(f"t{n}", 0.0) for n in range(pairs)]
-    assert says in compare_tools(with_tools, without).explain()
-    assert ("raise" in compare_tools(with_tools, without).explain()) == (pairs >= 20)
+    gain = compare(with_tools, without)
+    assert says in explain(gain)
+    assert gain.found[WITHOUT].is_clear == (pairs >= 20)
 
 
 @each("aided, bare", [(0, 10), (10, 0), (2, 3), (30, 30)])
-def test_faults_are_counted_apart_on_each_side(aided, bare):
+def test_faults_are_counted_apart_on_each_side(compare, aided, bare):
     def fail(one):
         return replace(one, scores=None, answer=None, end_reason="error")
 
     with_tools = [episode(f"t{n}", 1.0, ("zoom", None)) for n in range(30)]
     without = [episode(f"t{n}", 0.0) for n in range(30)]
-    gain = compare_tools(
+    gain = compare(
         [fail(one) if n < aided else one for n, one in enumerate(with_tools)],
         [fail(one) if n < bare else one for n, one in enumerate(without)],
     )
-    assert (gain.faults, gain.unanswered, gain.tasks) == ((aided, bare), 0.0, 30 - max(aided, bare))
-    assert "does not answer" not in gain.explain()
-    assert f"Faults ended {aided} episodes with tools and {bare} without" in gain.explain()
+    assert (gain.faults, gain.unanswered) == ({WITH: aided, WITHOUT: bare}, {WITH: 0.0, WITHOUT: 0.0})
+    assert gain.found[WITHOUT].tasks == 30 - max(aided, bare)
+    assert "end without an answer" not in explain(gain)
+    assert f"faults ended episodes, which are left out: {aided} of with_tools, {bare} of without_tools" in explain(gain)
     assert json.loads(json.dumps(gain.to_dict()))["faults"] == [aided, bare]
 
 
