@@ -79,6 +79,21 @@ def get_sampled(batch: Mapping[str, torch.Tensor]) -> torch.Tensor:
     return batch["completion_mask"] * batch["tool_mask"]
 
 
+def find_learned(batch: Mapping[str, torch.Tensor]) -> torch.Tensor:
+    """(B,): whether an episode's advantage is not 0, so that its gradient is not.
+
+    At least one is, with an image if any has: a weight that no gradient reaches would have none instead of zeros, and
+    an optimizer would pass over it.
+    """
+    learned = (batch["advantages"].view(len(batch["prompt_ids"]), -1) != 0).any(1)
+    shows = (batch["image_tokens"] > 0).any(1)
+    shows |= ~shows.any()
+    if not (learned & shows).any():
+        lengths = batch["prompt_mask"].sum(1) + batch["completion_mask"].sum(1)
+        learned[lengths.where(shows, lengths.max() + 1).argmin()] = True
+    return learned
+
+
 def build_model_inputs(batch: dict[str, Any]) -> dict[str, object]:
     """Return the keyword arguments of the model's forward pass for a collated batch with its pixels (`add_pixels`)."""
     return {

@@ -40,7 +40,7 @@ from ..checkpoints import Checkpoints
 from ..generation import Sampler
 from ..precision import use_float32_adapters
 from ..trainer_args import check_additive_loss
-from .batch import collate, collect_pixels, compute_share, get_sampled, select, split_by_tokens
+from .batch import collate, collect_pixels, compute_share, find_learned, get_sampled, select, split_by_tokens
 from .groups import group_advantages, summarize_rewards
 from .logprobs import BatchLogProbs, add_compute_argument
 from .player import BatchPlayer
@@ -245,8 +245,11 @@ class EpisodeGRPOTrainer(Checkpoints, GRPOTrainer):
     # ------------------------------------------------------------------ the loss
     def _get_per_token_logps_and_entropies(self, model: Any, *args: Any, **kwargs: Any) -> tuple[Any, ...]:
         """Log-probs and entropies of `_current_batch`, for TRL's loss."""
-        assert self._current_batch is not None
-        return *self.log_probs.compute(model, self._current_batch), None
+        batch, args = self._current_batch, self.args
+        assert batch is not None
+        # every loss of TRL is a multiple of the advantage, but for what these three add
+        skips = self.beta == 0.0 and args.entropy_coef == 0.0 and not args.use_adaptive_entropy
+        return *self.log_probs.compute(model, batch, find_learned(batch) if skips else None), None
 
     def compute_loss(
         self, model: object, inputs: dict[str, Any], return_outputs: bool = False, num_items_in_batch: object = None

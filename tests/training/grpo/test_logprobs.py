@@ -11,6 +11,7 @@ from viewbox.training.grpo.batch import (
     build_model_inputs,
     collate,
     collect_pixels,
+    find_learned,
     select,
     split_by_tokens,
 )
@@ -110,13 +111,22 @@ def few_logits(model, batch, patch):
     patch.setattr(logprobs, "MAX_LOGITS", 5 * model.config.get_text_config().vocab_size)
 
 
+def repeat_heads(model, batch, patch):
+    patch.setattr(logprobs, "_can_read_both", lambda query, value: False)
+    patch.setattr(logprobs, "_can_group_heads", lambda query: False)
+
+
 OTHER_WAYS = {  # and how many forwards each takes
     checkpoint: (1, 1),
     split_groups: (4, 99),
     few_logits: (1, 1),
     lambda model, batch, patch: model.set_attn_implementation("eager"): (1, 1),
-    lambda model, batch, patch: patch.setattr(logprobs, "_can_group_heads", lambda query: False): (1, 1),
+    lambda model, batch, patch: patch.setattr(logprobs, "_can_read_both", lambda query, value: False): (1, 1),
+    repeat_heads: (1, 1),
 }
+
+
+WAYS = ["checkpointed", "split", "few logits", "eager", "prompts with each row", "repeated heads"]
 
 
 @pytest.fixture(scope="module")
@@ -125,7 +135,7 @@ def usual(qwen3, qwen3_batch):
     return gradient(model, *scored(model, qwen3, qwen3_batch))
 
 
-@pytest.mark.parametrize("change", OTHER_WAYS, ids=["checkpointed", "split", "few logits", "eager", "repeated heads"])
+@pytest.mark.parametrize("change", OTHER_WAYS, ids=WAYS)
 def test_every_other_way_gives_the_same_numbers_and_gradients(qwen3, qwen3_batch, usual, monkeypatch, change):
     model = qwen3.model()
     text, _ = seen(model)
@@ -134,6 +144,28 @@ def test_every_other_way_gives_the_same_numbers_and_gradients(qwen3, qwen3_batch
     assert (found - usual).norm() / usual.norm() < 1e-5
     least, most = OTHER_WAYS[change]
     assert least <= len(text) <= most
+
+
+def pull(model, scored, batch):
+    """The gradient of a loss that is a multiple of the advantage; NaN for a weight that has none."""
+    model.zero_grad()
+    (batch["advantages"][:, None] * scored[0]).sum().backward()
+    return torch.cat([(p * torch.nan if p.grad is None else p.grad).flatten() for p in model.parameters()]).detach()
+
+
+@pytest.mark.parametrize("learning", [(0, 5, 6), (9,), ()])
+def test_an_episode_without_an_advantage_costs_no_backward_pass_and_changes_no_gradient(qwen3, qwen3_batch, learning):
+    model, tokens, batch = qwen3.model(), qwen3.tokens, dict(qwen3_batch)
+    scorer = EpisodeLogProbs(model, tokens.architecture, tokens.image_id, tokens.pad_id, pixels=batch["pixels"])
+    batch["advantages"] = torch.tensor([k + 1.0 if k in learning else 0.0 for k in range(12)])
+    learned = find_learned(batch)
+    assert learned.sum() == max(1, len(learning))
+    whole, some = scorer(batch), scorer(batch, learned)
+    for one, other in zip(whole, some, strict=True):
+        torch.testing.assert_close(one, other, atol=1e-5, rtol=1e-5)
+    expected, found = pull(model, whole, batch), pull(model, some, batch)
+    assert torch.equal(expected.isnan(), found.isnan())
+    assert (found - expected).nan_to_num().norm() <= 1e-5 * expected.nan_to_num().norm()
 
 
 def test_a_batch_without_pictures_is_scored(kit, play, words):
