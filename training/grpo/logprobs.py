@@ -88,20 +88,8 @@ class EpisodeLogProbs:
         architecture.learn_masks(model)
         use_grouped_attention(base.get_decoder().config)
 
-    def __call__(self, batch: dict[str, Any], learned: torch.Tensor | None = None) -> tuple[torch.Tensor, torch.Tensor]:
-        """(log-probs, entropies), each (B, C), of the sampled tokens; 0 on all others.
-
-        Args:
-            learned: (B,) whether those of an episode have a gradient; None: all.
-        """
-        if learned is not None and not learned.all():
-            parts = [which.nonzero()[:, 0].tolist() for which in (learned, ~learned)]
-            with torch.no_grad():
-                others = self(select(batch, parts[1]))
-            pairs = zip(self(select(batch, parts[0])), others, strict=True)
-            places = torch.tensor(parts[0] + parts[1], device=self.device).argsort()
-            logps, entropies = (torch.cat(pair)[places] for pair in pairs)
-            return logps, entropies
+    def __call__(self, batch: dict[str, Any]) -> tuple[torch.Tensor, torch.Tensor]:
+        """(log-probs, entropies), each (B, C), of the sampled tokens; 0 on all others."""
         images = self._read_images(batch)
         shown: Mapping[int, Any] = self.pixels
         if self.architecture.has_backbone:
@@ -438,7 +426,19 @@ class BatchLogProbs:
     def compute(
         self, model: Any, batch: dict[str, Any], learned: torch.Tensor | None = None
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """(log-probs, entropies), each (B, C), of a batch under `model`, with gradient: of the `learned` episodes."""
+        """(log-probs, entropies), each (B, C), of a batch under `model`, with gradient.
+
+        Args:
+            learned: (B,) whether an episode goes through the model. The others have the log-probs from which a ratio
+                starts, and minus that of a token for its entropy, as which it counts in the mean; None: all do.
+        """
+        if learned is not None and not learned.all():
+            start = batch.get("old_per_token_logps", batch["sampling_per_token_logps"]) * get_sampled(batch)
+            rows = learned.nonzero()[:, 0]
+            computed = self.compute(model, select(batch, rows.tolist()))
+            logps, entropies = (a.index_copy(0, rows, b) for a, b in zip((start, -start), computed, strict=True))
+            self.latest = logps.detach()
+            return logps, entropies
         unwrapped = self.accelerator.unwrap_model(model)
         cached = self.vision_cache.frozen and unwrapped is self.vision_cache.model
         if cached:
@@ -453,8 +453,7 @@ class BatchLogProbs:
             self.vision_cache if cached else None,
         )
         with self.accelerator.autocast():
-            compute = partial(log_probs, batch, learned)
-            logps, entropies = compute() if model is unwrapped else model(compute=compute)
+            logps, entropies = log_probs(batch) if model is unwrapped else model(compute=partial(log_probs, batch))
         self.latest = logps.detach()
         return logps, entropies
 

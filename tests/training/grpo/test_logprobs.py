@@ -11,7 +11,6 @@ from viewbox.training.grpo.batch import (
     build_model_inputs,
     collate,
     collect_pixels,
-    find_learned,
     select,
     split_by_tokens,
 )
@@ -144,28 +143,6 @@ def test_every_other_way_gives_the_same_numbers_and_gradients(qwen3, qwen3_batch
     assert (found - usual).norm() / usual.norm() < 1e-5
     least, most = OTHER_WAYS[change]
     assert least <= len(text) <= most
-
-
-def pull(model, scored, batch):
-    """The gradient of a loss that is a multiple of the advantage; NaN for a weight that has none."""
-    model.zero_grad()
-    (batch["advantages"][:, None] * scored[0]).sum().backward()
-    return torch.cat([(p * torch.nan if p.grad is None else p.grad).flatten() for p in model.parameters()]).detach()
-
-
-@pytest.mark.parametrize("learning", [(0, 5, 6), (9,), ()])
-def test_an_episode_without_an_advantage_costs_no_backward_pass_and_changes_no_gradient(qwen3, qwen3_batch, learning):
-    model, tokens, batch = qwen3.model(), qwen3.tokens, dict(qwen3_batch)
-    scorer = EpisodeLogProbs(model, tokens.architecture, tokens.image_id, tokens.pad_id, pixels=batch["pixels"])
-    batch["advantages"] = torch.tensor([k + 1.0 if k in learning else 0.0 for k in range(12)])
-    learned = find_learned(batch)
-    assert learned.sum() == max(1, len(learning))
-    whole, some = scorer(batch), scorer(batch, learned)
-    for one, other in zip(whole, some, strict=True):
-        torch.testing.assert_close(one, other, atol=1e-5, rtol=1e-5)
-    expected, found = pull(model, whole, batch), pull(model, some, batch)
-    assert torch.equal(expected.isnan(), found.isnan())
-    assert (found - expected).nan_to_num().norm() <= 1e-5 * expected.nan_to_num().norm()
 
 
 def test_a_batch_without_pictures_is_scored(kit, play, words):
