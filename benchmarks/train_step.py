@@ -5,9 +5,10 @@
 
 Both have the same environment, model, arguments of TRL and number of threads (one). TRL's trainer plays by its own loop
 (`environment_factory`, `viewbox.integrations.trl_rollouts`). The sides run in turns, each in a process of its own; a
-step counts from the end of the one before. The first two are left out: they load what later ones have. `--model`: as
-how a policy moves, it costs: the shipped one looks seldom; one that the quickstart has trained looks always, and most of
-its groups are right throughout. A side alone (`--side viewbox`) is for a comparison of two commits.
+step counts from the end of the one before, and the first two are left out: they load what later ones have. So that both
+stay at one policy, they learn next to nothing, unless `--learn` is given. What a step costs depends on the policy
+(`--model`): the shipped one looks seldom; one that the quickstart has trained looks always, and most of its groups are
+right throughout. A side alone (`--side viewbox`) is for a comparison of two commits.
 """
 
 import argparse
@@ -53,7 +54,7 @@ def build_trainer(side: str, run: Run) -> Any:
     """Return the trainer of a side, on the model of a run."""
     if side == "viewbox":
         return run.build_grpo_trainer()
-    rollouts = TRLRollouts(run.env.vary(max_malformed=1) if hasattr(run.env, "vary") else run.env)
+    rollouts = TRLRollouts(run.env)
     arguments, rollout = run.plan.arguments, run.config.rollout
     arguments.max_tool_calling_iterations = rollouts.max_tool_calling_iterations
     arguments.generation_kwargs = {"max_new_tokens": rollout.max_reply_tokens}
@@ -72,7 +73,7 @@ def run_side(side: str, steps: int, model: str, learn: bool) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as folder:
         more = [f"train.max_steps={steps}", "train.save_strategy=no", "log.eval_tasks=0", "model.threads=1"]
         if not learn:
-            more.append("train.lr_scheduler_type=constant_with_warmup")
+            more.append("train.learning_rate=1e-9")
         plan = check(Plan(schema.load("quickstart", [*more, f"log.dir={folder}", f"model.name={model}"])))
         run = Run(plan, RunLocation(Path(folder), None))
         trainer, timer = build_trainer(side, run), StepTimer()
