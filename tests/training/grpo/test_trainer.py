@@ -411,12 +411,13 @@ def test_a_tiny_model_is_trained(qwen3, tmp_path, name, scored):
 
 
 # ---------------------------------------------------------------------- two real processes
-def test_processes_play_tasks_and_seeds_of_their_own(tmp_path, tiny_folder):
+def test_processes_play_tasks_and_seeds_of_their_own_and_share_a_gradient(tmp_path, tiny_folder):
     given = (two_processes.main, tiny_folder, 8, tmp_path)
     running = [forks.start(*given, folder=tmp_path, **rank) for rank in forks.list_ranks(2)]
     said = "".join(process.wait()[1] for process in running)
     found = [json.loads(path.read_text()) for path in sorted(tmp_path.glob("[01].json"))]
     assert len(found) == 2, said
+    assert all(apart <= 1e-4 for one in found for apart in one["apart"])  # though episodes teach nothing, unevenly
     plays = [play for one in found for play in one["rounds"]]
     assert sorted(number for play in plays for _, number in play) == list(range(2 * 16))
     assert [(one["given"], one["played"]) for one in found] == [(2 * 16, 16)] * 2
