@@ -4,9 +4,10 @@ A record that cannot change can be shared between episodes and threads without c
 """
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from decimal import Decimal
 from functools import cache
+from operator import attrgetter
 from numbers import Real
 from types import UnionType
 from typing import Any, ClassVar, Literal, NoReturn, Self, Union, get_args, get_origin
@@ -135,6 +136,12 @@ def _is_immutable(annotation: Any) -> bool:
     return all(one in _FROZEN or type(one) in _FROZEN for one in (get_args(annotation) if is_choice else [annotation]))
 
 
+@cache
+def _build_reader(record: type["PlainRecord"]) -> Callable[[object], object]:
+    """Return what reads all fields that count, at once."""
+    return attrgetter(*record.list_fields())
+
+
 class PlainRecord(msgspec.Struct, frozen=True, eq=False, weakref=True):
     """A record whose fields hold nothing that can be changed; it is also the form in which it is stored.
 
@@ -158,7 +165,8 @@ class PlainRecord(msgspec.Struct, frozen=True, eq=False, weakref=True):
     def __eq__(self, other: object) -> bool:
         if self is other or type(other) is not type(self):
             return self is other or NotImplemented
-        return all(getattr(self, name) == getattr(other, name) for name in self.list_fields())
+        read = _build_reader(type(self))
+        return bool(read(self) == read(other))
 
     def __hash__(self) -> int:
         return hash(getattr(self, self.__struct_fields__[0]))  # its name, or what names it

@@ -22,6 +22,24 @@ class Recording(EpisodeGRPOTrainer):
         return episodes
 
 
+def compare_gradients(trainer, tokens):
+    """How far the gradient is from one for which every episode goes through the model, relative to it. One process has
+    two episodes that teach, the other five; they are synchronized in the last part of a batch."""
+    model, rank = trainer.model_wrapped, trainer.accelerator.process_index
+    trainer.model.train()
+    trainer.micro_batch_tokens = tokens
+    inputs = trainer._generate_and_score_completions([{"task": i // 4, "prompt": ""} for i in range(8)])
+    inputs["advantages"] = torch.tensor([1.0, 0, 0, -2, 0, 0, 0, 0] if rank else [0.0, 0, 0, 1, 1, -1, 2, -3])
+    found = []
+    for learned in (trainer._find_learned, lambda batch: torch.ones(len(batch["advantages"]), dtype=torch.bool)):
+        trainer._find_learned = learned
+        model.zero_grad()
+        trainer.accelerator.backward(trainer.compute_loss(model, inputs))
+        found.append(torch.cat([weight.grad.flatten() for weight in trainer.model.parameters()]))
+    del trainer._find_learned
+    return float((found[0] - found[1]).norm() / found[1].norm())
+
+
 def main(argv):
     """`argv`: the folder of a model, the episodes of a batch, and a folder for what each process found."""
     folder, batch, out = argv
@@ -39,4 +57,5 @@ def main(argv):
     trainer.train()
     line = trainer.state.log_history[0]
     found = {"rounds": trainer.rounds, "given": trainer.player.num_played, "played": line["episodes/played"]}
+    found["apart"] = [compare_gradients(trainer, tokens) for tokens in (None, 400)]
     Path(out, f"{trainer.accelerator.process_index}.json").write_text(json.dumps(found))

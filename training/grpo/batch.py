@@ -79,6 +79,22 @@ def get_sampled(batch: Mapping[str, torch.Tensor]) -> torch.Tensor:
     return batch["completion_mask"] * batch["tool_mask"]
 
 
+def find_learned(batch: Mapping[str, torch.Tensor]) -> torch.Tensor:
+    """(B,): whether a sampled token of an episode has an advantage other than 0. All others have no gradient.
+
+    At least one counts as learned, with an image if any has: a weight that no gradient reaches would have none instead
+    of zeros, and an optimizer would pass over it.
+    """
+    sampled = get_sampled(batch)
+    learned = (batch["advantages"].view(len(sampled), -1) * sampled != 0).any(1)
+    shows = (batch["image_tokens"] > 0).any(1)
+    shows |= ~shows.any()
+    if not (learned & shows).any():
+        lengths = batch["prompt_mask"].sum(1) + batch["completion_mask"].sum(1)
+        learned[lengths.where(shows, lengths.max() + 1).argmin()] = True
+    return learned
+
+
 def build_model_inputs(batch: dict[str, Any]) -> dict[str, object]:
     """Return the keyword arguments of the model's forward pass for a collated batch with its pixels (`add_pixels`)."""
     return {
@@ -95,6 +111,7 @@ def split_by_tokens(
     gather: Callable[[torch.Tensor], torch.Tensor] = lambda table: table,
     *,
     share: bool = True,
+    learned: torch.Tensor | None = None,
 ) -> list[list[int]]:
     """Split a batch into parts of at most `tokens` tokens; a prompt that episodes share counts once.
 
@@ -104,16 +121,18 @@ def split_by_tokens(
         gather: stacks a tensor of all processes. They cut after the same number of episodes, because they synchronize
             in every part.
         share: whether the loss computes a shared prompt once; if not, it counts with each episode.
+        learned: (B,) whether an episode goes through the model; the others count nothing, and come last. None: all do.
 
     Returns:
         The indices of the episodes in each part.
     """
-    prompts, completions = batch["prompt_mask"].sum(1).tolist(), batch["completion_mask"].sum(1).tolist()
+    learned = torch.ones_like(batch["prompt_ids"][:, 0]) if learned is None else learned
+    prompts, completions = ((batch[f"{name}_mask"].sum(1) * learned).tolist() for name in ("prompt", "completion"))
     pictures = batch["image_keys"][:, :1].tolist()
     names = [(*ids, *keys) for ids, keys in zip(batch["prompt_ids"].tolist(), pictures, strict=True)]
     groups = {name: i for i, name in enumerate(dict.fromkeys(names))}
     group = [groups[name] if share else i for i, name in enumerate(names)]
-    order = sorted(range(len(names)), key=lambda k: (group[k], -completions[k]))
+    order = sorted(range(len(names)), key=lambda k: (completions[k] == 0, group[k], -completions[k]))
     table = torch.tensor([[group[k], prompts[k], completions[k]] for k in order], device=batch["prompt_ids"].device)
     ends = _find_cuts(gather(table).view(-1, len(order), 3).tolist(), tokens)
     return [order[start:end] for start, end in pairwise([0, *ends])]
@@ -128,7 +147,7 @@ def _find_cuts(tables: list[list[list[int]]], tokens: int) -> list[int]:
     ends, held, last = [], [0] * len(tables), [-1] * len(tables)
     for i, rows in enumerate(zip(*tables, strict=True)):
         more = [row[2] + (0 if row[0] == group else row[1]) for row, group in zip(rows, last, strict=True)]
-        if i and max(map(add, held, more)) > tokens:
+        if i and any(more) and max(map(add, held, more)) > tokens:
             ends.append(i)
             held, more = [0] * len(tables), [prompt + completion for _, prompt, completion in rows]
         held, last = list(map(add, held, more)), [row[0] for row in rows]

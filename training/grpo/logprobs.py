@@ -46,7 +46,7 @@ from ...engines.hf.model_parts import get_base_model
 from ...engines.hf.model_runner import to_additive_mask
 from ...engines.hf.vision_cache import VisionCache, split_into_batches
 from .batch import get_sampled, select, split_by_tokens
-from .packing import AttentionPart, Group, Pack, Segment, pad_into_packs, split_into_packs
+from .packing import Group, Layout, Pack, Segment, pad_into_packs, split_into_packs
 
 LARGEST_LOG_RATIO = 20.0  # keeps exp finite
 MAX_LOGITS = 2**26  # logits held at once; if there are more, each part is computed again for its gradient
@@ -287,6 +287,8 @@ def add_compute_argument(model: torch.nn.Module) -> None:
     model.forward = call
 
 
+_flash = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
+_flash_backward = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward
 GROUPED = {"sdpa": "viewbox_sdpa", "eager": "viewbox_eager"}  # the grouped attention for each implementation
 
 
@@ -303,14 +305,14 @@ def attend(
     attention_mask: torch.Tensor | None,
     dropout: float = 0.0,
     scaling: float | None = None,
-    layout: Sequence[AttentionPart] | None = None,
+    layout: Layout | None = None,
     plain: bool = False,
     **kwargs: object,
 ) -> tuple[torch.Tensor, None]:
     """Return an attention function of transformers: (1, heads, tokens, size) states to (1, tokens, heads, size).
 
     Args:
-        layout: the parts of a packed row; None: `attention_mask` says which tokens are seen.
+        layout: of a packed row; None: `attention_mask` says which tokens are seen.
         plain: use matrix products and a softmax instead of fused kernels ("eager").
     """
     with sdpa_kernel(SDPBackend.MATH) if plain else nullcontext():
@@ -318,25 +320,67 @@ def attend(
             states = (module, query, key, value, attention_mask)
             plain_output: torch.Tensor = sdpa_attention_forward(*states, dropout=dropout, scaling=scaling, **kwargs)[0]
             return plain_output, None
+        if not (plain or dropout) and _can_read_both(query, value):
+            return _ReadBoth.apply(query, key, value, scaling, layout.reads).transpose(1, 2), None
         if key.shape[1] != query.shape[1] and not _can_group_heads(query):
             key, value = (x.repeat_interleave(query.shape[1] // x.shape[1], dim=1) for x in (key, value))
         outputs: list[torch.Tensor] = []
-        for part in layout:
-            q, k, v = (_take(states[0], part) for states in (query, key, value))
+        for q, k, v in zip(*(_take(states[0], layout) for states in (query, key, value)), strict=True):
             settings = {"dropout_p": dropout, "scale": scaling, "enable_gqa": k.shape[1] != q.shape[1]}
-            output = scaled_dot_product_attention(q, k, v, is_causal=True, **settings).transpose(1, 2)  # type: ignore[arg-type]
-            shared = part.prompt.stop - part.prompt.start
-            if part.with_prompt:
-                outputs.append(output[0, :shared])
-            outputs.append(output[:, shared:].flatten(0, 1)[part.kept])
-        return torch.cat(outputs)[None], None
+            output = scaled_dot_product_attention(q, k, v, is_causal=True, **settings)  # type: ignore[arg-type]
+            outputs.append(output.transpose(1, 2).flatten(0, 1))
+        return torch.cat(outputs)[layout.kept][None], None
 
 
-def _take(states: torch.Tensor, part: AttentionPart) -> torch.Tensor:
-    """(rows, heads, columns, size): each row's prompt and rest, of (heads, tokens, size) states."""
-    rows = states[:, part.tokens]
-    prompt = states[:, None, part.prompt].expand(-1, len(part.tokens), -1, -1)
-    return torch.cat([prompt, rows], dim=2).transpose(0, 1)
+class _ReadBoth(torch.autograd.Function):
+    """Attention of a packed row on a CPU, in which a prompt is read by all rests of its group at once.
+
+    A softmax over two sets of keys is that over each, weighted by its share of the sum of exponentials. The backward
+    kernel makes probabilities of scores and the logarithm of that sum, so it is given that of both sets, and exact.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, query: Any, key: Any, value: Any, scale: float | None, reads: Any) -> torch.Tensor:
+        output, total = torch.empty_like(query), torch.empty_like(query[..., 0])
+        for own, read in reads:
+            states = query[:, :, own], key[:, :, read], value[:, :, read]
+            found, sums = _flash(*states, 0.0, own == read, scale=scale)
+            if own != read:
+                after = torch.logaddexp(total[:, :, own], sums)
+                found, sums = output[:, :, own].lerp(found, (sums - after).exp()[..., None]), after
+            output[:, :, own], total[:, :, own] = found, sums
+        ctx.save_for_backward(query, key, value, output, total)
+        ctx.scale, ctx.reads = scale, reads
+        return output
+
+    @staticmethod
+    def backward(ctx: Any, gradient: torch.Tensor) -> Any:  # type: ignore[override]
+        query, key, value, output, total = ctx.saved_tensors
+        sums = [torch.zeros_like(states) for states in (query, key, value)]
+        for own, read in ctx.reads:
+            states = query[:, :, own], key[:, :, read], value[:, :, read], output[:, :, own], total[:, :, own]
+            parts = _flash_backward(gradient[:, :, own], *states, 0.0, own == read, scale=ctx.scale)
+            for whole, part, place in zip(sums, parts, (own, read, read), strict=True):
+                whole[:, :, place] += part
+        return *sums, None, None
+
+
+def _take(states: torch.Tensor, layout: Layout) -> Iterator[torch.Tensor]:
+    """Yield (rows, heads, columns, size) of each part: each row's prompt and rest, of (heads, tokens, size) states."""
+    segments = states.split(layout.lengths, dim=1)
+    rests = states[:, layout.tokens].split([rows * width for rows, width in (part.shape for part in layout.parts)], 1)
+    for part, rest in zip(layout.parts, rests, strict=True):
+        rest = rest.unflatten(1, part.shape)
+        if part.prompt is not None:
+            prompt = segments[part.prompt][:, None].expand(-1, len(rest[0]), -1, -1)
+            rest = torch.cat([prompt, rest], dim=2)
+        yield rest.transpose(0, 1)
+
+
+def _can_read_both(query: torch.Tensor, value: torch.Tensor) -> bool:
+    """Return whether a kernel says the logarithm of its sums, and takes it back: here, that of a CPU."""
+    same = query.dtype == value.dtype and query.shape[-1] == value.shape[-1]
+    return query.device.type == "cpu" and same and query.dtype.itemsize > 2
 
 
 def _can_group_heads(query: torch.Tensor) -> bool:
@@ -379,8 +423,22 @@ class BatchLogProbs:
         self.pixels: Mapping[int, Pixels] = {}  # of every image in the current batch, on the host
         self.latest = torch.empty(0)  # the log-probs that `compute` returned last
 
-    def compute(self, model: Any, batch: dict[str, Any]) -> tuple[torch.Tensor, torch.Tensor]:
-        """(log-probs, entropies), each (B, C), of a batch under `model`, with gradient."""
+    def compute(
+        self, model: Any, batch: dict[str, Any], learned: torch.Tensor | None = None
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """(log-probs, entropies), each (B, C), of a batch under `model`, with gradient.
+
+        Args:
+            learned: (B,) whether an episode goes through the model. The others have the log-probs from which a ratio
+                starts, and minus that of a token for its entropy, as which it counts in the mean; None: all do.
+        """
+        if learned is not None and not learned.all():
+            start = batch.get("old_per_token_logps", batch["sampling_per_token_logps"]) * get_sampled(batch)
+            rows = learned.nonzero()[:, 0]
+            computed = self.compute(model, select(batch, rows.tolist()))
+            logps, entropies = (a.index_copy(0, rows, b) for a, b in zip((start, -start), computed, strict=True))
+            self.latest = logps.detach()
+            return logps, entropies
         unwrapped = self.accelerator.unwrap_model(model)
         cached = self.vision_cache.frozen and unwrapped is self.vision_cache.model
         if cached:

@@ -49,16 +49,33 @@ class AttentionPart:
     """Rows of one group and of similar length, whose attention is computed together.
 
     Args:
-        prompt: where the tokens of the shared prompt are in the packed row.
-        tokens: (rows, width) the token of the packed row at each column, padded right.
-        kept: indices of the columns that are no padding, in the flattened (rows, width).
-        with_prompt: whether the prompt's own output is taken from this part.
+        prompt: the number of the segment that is the shared prompt; None: nothing is shared.
+        shape: rows, and columns of each after the prompt.
     """
 
-    prompt: slice
+    prompt: int | None
+    shape: tuple[int, int]
+
+
+@dataclass(frozen=True)
+class Layout:
+    """The attention of a packed row. What all parts read is read at once, as is what is kept of their outputs: a slice
+    of every part would be a row of zeros of its own in the backward pass.
+
+    Args:
+        parts: one after another.
+        lengths: tokens of each segment.
+        tokens: the token of the packed row at each column after the prompts, padding included, of all parts.
+        kept: (tokens of the packed row,) the place of each token's output among the columns of all parts, prompts
+            included.
+        reads: (tokens, what they read beside) of the packed row: a segment itself, or the rests of a group its prompt.
+    """
+
+    parts: list[AttentionPart]
+    lengths: list[int]
     tokens: torch.Tensor
     kept: torch.Tensor
-    with_prompt: bool
+    reads: list[tuple[slice, slice]]
 
 
 @dataclass(frozen=True)
@@ -68,13 +85,13 @@ class Pack:
     Args:
         starts: the index of the first token of each segment, in the flattened rows.
         shape: rows, and tokens of each.
-        layout: the parts of the attention of a packed row.
+        layout: the attention of a packed row; None for padded rows.
     """
 
     segments: list[Segment]
     starts: list[int]
     shape: tuple[int, int]
-    layout: list[AttentionPart] = field(default_factory=list)
+    layout: Layout | None = None
 
 
 def split_into_packs(groups: Sequence[Group], device: torch.device, *, masked: bool = False) -> Iterator[Pack]:
@@ -114,27 +131,41 @@ def _split_group(group: Group, most: int) -> Iterator[Group]:
 def _build_pack(groups: Sequence[Group], device: torch.device) -> Pack:
     segments: list[Segment] = []
     starts: list[int] = []
-    layout: list[AttentionPart] = []
-    end = 0
+    parts: list[AttentionPart] = []
+    tokens: list[torch.Tensor] = []
+    kept: list[torch.Tensor] = []
+    reads: list[tuple[slice, slice]] = []
+    end = columns = 0  # of the packed row, and of all parts
 
     def add(segment: Segment) -> int:
         nonlocal end
         segments.append(segment)
         starts.append(end)
         end += len(segment.ids)
+        reads.append((slice(starts[-1], end), slice(starts[-1], end)))
         return starts[-1]
 
     for group in groups:
+        number = None if group.prompt is None else len(segments)
+        shared = 0
         if group.prompt is not None:
             add(group.prompt)
-        prompt = slice(end - (len(group.prompt.ids) if group.prompt else 0), end)
-        for number, part in enumerate(split_by_length([len(row.ids) for row in group.rows])):
+            shared = len(group.prompt.ids)
+        kept.append(columns + torch.arange(shared))
+        for part in split_by_length([len(row.ids) for row in group.rows]):
             rows = [group.rows[k] for k in part]
             firsts, lengths = torch.tensor([[add(row), len(row.ids)] for row in rows]).unbind(1)
-            columns = torch.arange(int(lengths.max()))
-            tokens = firsts[:, None] + columns.minimum(lengths[:, None] - 1)
-            kept = (columns < lengths[:, None]).flatten().nonzero()[:, 0]
-            layout.append(AttentionPart(prompt, tokens.to(device), kept.to(device), with_prompt=number == 0))
+            width = int(lengths.max())
+            column, inside = torch.arange(width), torch.arange(width) < lengths[:, None]
+            tokens.append((firsts[:, None] + column.minimum(lengths[:, None] - 1)).flatten())
+            places = columns + shared + (shared + width) * torch.arange(len(rows))[:, None] + column
+            kept.append(places[inside])
+            parts.append(AttentionPart(number, (len(rows), width)))
+            columns += len(rows) * (shared + width)
+        if number is not None:
+            reads.append((slice(starts[number + 1], end), slice(starts[number], starts[number + 1])))
+    lengths = [len(segment.ids) for segment in segments]
+    layout = Layout(parts, lengths, torch.cat(tokens).to(device), torch.cat(kept).to(device), reads)
     return Pack(segments, starts, (1, end), layout)
 
 

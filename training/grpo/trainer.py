@@ -40,7 +40,7 @@ from ..checkpoints import Checkpoints
 from ..generation import Sampler
 from ..precision import use_float32_adapters
 from ..trainer_args import check_additive_loss
-from .batch import collate, collect_pixels, compute_share, get_sampled, select, split_by_tokens
+from .batch import collate, collect_pixels, compute_share, find_learned, get_sampled, select, split_by_tokens
 from .groups import group_advantages, summarize_rewards
 from .logprobs import BatchLogProbs, add_compute_argument
 from .player import BatchPlayer
@@ -246,7 +246,16 @@ class EpisodeGRPOTrainer(Checkpoints, GRPOTrainer):
     def _get_per_token_logps_and_entropies(self, model: Any, *args: Any, **kwargs: Any) -> tuple[Any, ...]:
         """Log-probs and entropies of `_current_batch`, for TRL's loss."""
         assert self._current_batch is not None
-        return *self.log_probs.compute(model, self._current_batch), None
+        return *self.log_probs.compute(model, self._current_batch, self._find_learned(self._current_batch)), None
+
+    def _find_learned(self, batch: Mapping[str, torch.Tensor]) -> torch.Tensor:
+        """(B,): whether the loss needs an episode's log-probs. All of TRL's losses are multiples of the advantage, but
+        for what KL and entropies add; an entropy of what filters left is none of the policy."""
+        args = self.args
+        entropies = args.entropy_coef != 0.0 or args.use_adaptive_entropy or self.top_entropy_quantile < 1.0
+        if self.beta != 0.0 or entropies or self.player.sampler.rollout.list_filters():
+            return torch.ones_like(batch["completion_ids"][:, 0], dtype=torch.bool)
+        return find_learned(batch)
 
     def compute_loss(
         self, model: object, inputs: dict[str, Any], return_outputs: bool = False, num_items_in_batch: object = None
@@ -259,8 +268,8 @@ class EpisodeGRPOTrainer(Checkpoints, GRPOTrainer):
         def compute(part: Sequence[int]) -> torch.Tensor:
             return self._compute_loss(model, select(inputs, part)) * compute_share(inputs, part, self.loss_type)
 
-        gather, share = self.accelerator.gather, self.tokens.architecture.shares_prompts
-        *parts, last = split_by_tokens(inputs, self.micro_batch_tokens, gather, share=share)
+        given = {"share": self.tokens.architecture.shares_prompts, "learned": self._find_learned(inputs)}
+        *parts, last = split_by_tokens(inputs, self.micro_batch_tokens, self.accelerator.gather, **given)
         earlier = torch.zeros((), device=self.accelerator.device)
         for part in parts:
             with self.accelerator.no_sync(model):  # processes synchronize in the last part
@@ -275,7 +284,8 @@ class EpisodeGRPOTrainer(Checkpoints, GRPOTrainer):
         self._current_batch = inputs
         loss: torch.Tensor = super()._compute_loss(model, inputs)
         self._current_batch = None
-        gap = (self.log_probs.latest - inputs["sampling_per_token_logps"]).abs()[get_sampled(inputs).bool()]
+        computed = get_sampled(inputs).bool() & self._find_learned(inputs)[:, None]
+        gap = (self.log_probs.latest - inputs["sampling_per_token_logps"]).abs()[computed]
         if self.player.weights is not None and self.state.global_step == 0:
             check_first_difference(gap)
         self._add_mean("sampling/logp_difference/mean", gap.mean().item())

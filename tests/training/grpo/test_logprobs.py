@@ -110,13 +110,22 @@ def few_logits(model, batch, patch):
     patch.setattr(logprobs, "MAX_LOGITS", 5 * model.config.get_text_config().vocab_size)
 
 
+def repeat_heads(model, batch, patch):
+    patch.setattr(logprobs, "_can_read_both", lambda query, value: False)
+    patch.setattr(logprobs, "_can_group_heads", lambda query: False)
+
+
 OTHER_WAYS = {  # and how many forwards each takes
     checkpoint: (1, 1),
     split_groups: (4, 99),
     few_logits: (1, 1),
     lambda model, batch, patch: model.set_attn_implementation("eager"): (1, 1),
-    lambda model, batch, patch: patch.setattr(logprobs, "_can_group_heads", lambda query: False): (1, 1),
+    lambda model, batch, patch: patch.setattr(logprobs, "_can_read_both", lambda query, value: False): (1, 1),
+    repeat_heads: (1, 1),
 }
+
+
+WAYS = ["checkpointed", "split", "few logits", "eager", "prompts with each row", "repeated heads"]
 
 
 @pytest.fixture(scope="module")
@@ -125,7 +134,7 @@ def usual(qwen3, qwen3_batch):
     return gradient(model, *scored(model, qwen3, qwen3_batch))
 
 
-@pytest.mark.parametrize("change", OTHER_WAYS, ids=["checkpointed", "split", "few logits", "eager", "repeated heads"])
+@pytest.mark.parametrize("change", OTHER_WAYS, ids=WAYS)
 def test_every_other_way_gives_the_same_numbers_and_gradients(qwen3, qwen3_batch, usual, monkeypatch, change):
     model = qwen3.model()
     text, _ = seen(model)

@@ -3,6 +3,7 @@
 import inspect
 import json
 import math
+from copy import copy
 from importlib import metadata
 
 import pytest
@@ -19,6 +20,7 @@ from viewbox.errors import ConfigError, ModelError
 from viewbox.rollouts.store.reader import load
 from viewbox.tools import Picture
 from viewbox.training.grpo.batch import split_by_tokens
+from viewbox.training.grpo.logprobs import EpisodeLogProbs
 from viewbox.training.grpo.trainer import EpisodeGRPOTrainer, check_first_difference
 
 PARITY = 1e-5
@@ -193,6 +195,98 @@ def test_micro_batches_by_tokens_give_the_gradient_and_the_loss_of_the_whole_bat
     torch.testing.assert_close(told, loss, atol=1e-5, rtol=1e-4)
 
 
+# ---------------------------------------------------------------------- episodes that teach nothing
+LOSSES = [{"loss_type": name} for name in ("grpo", "bnpo", "dr_grpo", "dapo", "cispo", "sapo", "vespo")] + [
+    {"loss_type": "luspo", "importance_sampling_level": "sequence"},
+    {"loss_type": "grpo", "importance_sampling_level": "sequence"},
+    {"loss_type": "grpo", "delta": 1.3},
+    {"loss_type": "grpo", "off_policy_mask_threshold": 0.01},
+]
+IDLE = (0, 1, 2, 3, 6)  # one group, and an episode of the other
+
+
+def score_plainly(one, inputs, *args):
+    """The log-probs and entropies of one padded forward of whole episodes, with every picture."""
+    images = [one.log_probs.pixels[key] for row in inputs["image_keys"].tolist() for key in row if key]
+    ids = torch.cat([inputs["prompt_ids"], inputs["completion_ids"]], 1)
+    mask = torch.cat([inputs["prompt_mask"], inputs["completion_mask"]], 1)
+    architecture = one.tokens.architecture
+    vision = architecture.build_vision_inputs(images, ids.device, torch.float32) | architecture.build_token_types(ids)
+    logits = one.model(input_ids=ids, attention_mask=mask, **vision, use_cache=False).logits
+    logp = logits[:, inputs["prompt_ids"].shape[1] - 1 : -1].log_softmax(-1)
+    chosen = logp.gather(2, inputs["completion_ids"][:, :, None])[:, :, 0]
+    return chosen, -(logp.exp() * logp).sum(-1)
+
+
+@pytest.mark.parametrize("given", LOSSES, ids=lambda given: "-".join(map(str, given.values())))
+@pytest.mark.parametrize("idle", [IDLE, range(8)], ids=["some", "all"])
+def test_the_gradient_of_every_loss_is_that_of_a_plain_forward_of_all(trainer, looking, seen_rows, given, idle):
+    one = trainer(looking(), **given)
+    inputs = generate_batch(one)
+    torch.manual_seed(0)
+    inputs["advantages"] = torch.randn(8).index_fill(0, torch.tensor([*idle]), 0.0)
+    noise = 0.2 * torch.randn_like(inputs["sampling_per_token_logps"])
+    inputs["old_per_token_logps"] = inputs["sampling_per_token_logps"] + noise
+    weights = noise.flip(0).exp().clamp(max=1.1)  # of importance
+    weighted = {"importance_sampling_ratio": weights}
+    if given["loss_type"] != "vespo":
+        weighted = {"advantages": inputs["advantages"][:, None] * weights}
+    inputs |= weighted
+    plain = copy(one)
+    plain._get_per_token_logps_and_entropies = lambda model, *args, **kwargs: (*score_plainly(plain, inputs), None)
+    expected = compute_gradient(one, GRPOTrainer._compute_loss(plain, one.model, inputs))
+    for tokens in (None, 200):
+        one.micro_batch_tokens = None if given["loss_type"] == "luspo" else tokens
+        one.model.zero_grad()
+        seen_rows.clear()
+        one.compute_loss(one.model, inputs).backward()
+        assert sum(seen_rows) == max(1, 8 - len(idle))
+        assert (read_gradient(one) - expected).norm() <= 1e-4 * expected.norm()
+        assert all(weight.grad is not None for weight in one.model.parameters() if weight.requires_grad)
+
+
+@pytest.fixture
+def seen_rows(monkeypatch):
+    """How many episodes went through the model, at each time."""
+    seen, compute = [], EpisodeLogProbs.__call__
+    monkeypatch.setattr(
+        EpisodeLogProbs, "__call__", lambda self, batch: seen.append(len(batch["prompt_ids"])) or compute(self, batch)
+    )
+    return seen
+
+
+@pytest.mark.parametrize(
+    ("given", "own"),
+    [({"beta": 0.1}, {}), ({"entropy_coef": 0.1}, {}), ({"top_entropy_quantile": 0.5}, {}), ({}, {"top_p": 0.9})],
+    ids=["KL", "entropy bonus", "entropy quantile", "filtered"],
+)
+def test_a_loss_that_needs_every_episode_has_every_episode(trainer, looking, seen_rows, given, own):
+    one = trainer(looking(), generation=own, **({"peft_config": LORA} if given.get("beta") else {}), **given)
+    inputs = generate_batch(one)
+    inputs["advantages"] = torch.zeros(8)
+    seen_rows.clear()
+    of_loss(one, inputs)
+    assert seen_rows == [8]
+
+
+def test_figures_of_idle_episodes_are_those_that_were_sampled(trainer, looking):
+    """Their entropy is minus the mean log-prob: right in the mean. Nothing is said of how far log-probs are apart."""
+    one = trainer(looking())
+    inputs = generate_batch(one)
+    inputs["advantages"] = torch.ones(8).index_fill(0, torch.tensor(IDLE), 0.0)
+    mask = (inputs["completion_mask"] * inputs["tool_mask"]).bool()
+    learned = mask & (inputs["advantages"] != 0)[:, None]
+    entropies = score_plainly(one, inputs)[1].detach()
+    expected = entropies[learned].sum() - inputs["sampling_per_token_logps"][mask & ~learned].sum()
+    inputs["sampling_per_token_logps"][learned] += 0.25
+    one._metrics["train"].clear()
+    one._compute_loss(one.model, inputs)
+    told = one._metrics["train"]
+    assert told["entropy"] == pytest.approx([float(expected / mask.sum())], rel=1e-5)
+    assert told["sampling/logp_difference/mean"] == pytest.approx([0.25], rel=1e-4)
+    assert told["clip_ratio/region_mean"] == [0.0]
+
+
 def test_a_micro_batch_in_which_nothing_is_trained_tells_no_mismatch_and_hides_none(trainer, looking):
     one = trainer(looking(), own={"micro_batch_tokens": 1})
     inputs = generate_batch(one)
@@ -317,12 +411,13 @@ def test_a_tiny_model_is_trained(qwen3, tmp_path, name, scored):
 
 
 # ---------------------------------------------------------------------- two real processes
-def test_processes_play_tasks_and_seeds_of_their_own(tmp_path, tiny_folder):
+def test_processes_play_tasks_and_seeds_of_their_own_and_share_a_gradient(tmp_path, tiny_folder):
     given = (two_processes.main, tiny_folder, 8, tmp_path)
     running = [forks.start(*given, folder=tmp_path, **rank) for rank in forks.list_ranks(2)]
     said = "".join(process.wait()[1] for process in running)
     found = [json.loads(path.read_text()) for path in sorted(tmp_path.glob("[01].json"))]
     assert len(found) == 2, said
+    assert all(apart <= 1e-4 for one in found for apart in one["apart"])  # though episodes teach nothing, unevenly
     plays = [play for one in found for play in one["rounds"]]
     assert sorted(number for play in plays for _, number in play) == list(range(2 * 16))
     assert [(one["given"], one["played"]) for one in found] == [(2 * 16, 16)] * 2
