@@ -5,9 +5,11 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_serializer, model_validator
 
+from ..errors import describe_unknown
+from ..plugins import CREDITS, list_plugins
 from .sections import FilePath, NonNegativeInt, PositiveInt, Section
 
-GRPO_ONLY = ("importance_sampling_cap", "micro_batch_tokens")  # keys of `train`
+GRPO_ONLY = ("importance_sampling_cap", "micro_batch_tokens", "credit")  # keys of `train`
 METHOD_OF = {  # keys of `train` that the other method does not read
     **dict.fromkeys(("episodes", "demonstrations", "where", "best_of_group"), "sft"),
     **dict.fromkeys(GRPO_ONLY, "grpo"),
@@ -41,6 +43,26 @@ class Demonstrations(Section):
         default_factory=dict,
         description="probability of each imperfection of a demonstration (digits: guess, too_far, astray)",
     )
+
+
+class CreditSection(BaseModel):
+    """What is compared within a group. All other keys are those of a class of your own, or of another package's."""
+
+    model_config = ConfigDict(extra="allow", frozen=True, allow_inf_nan=False)
+
+    type: str = Field(
+        default="episode",
+        description="episode: the total, for all tokens alike; components: each component of the reward, then their "
+        "weighted sum; turns: for each reply what was earned from it on; or package.module:Class, file.py:Class",
+    )
+
+    @model_validator(mode="after")
+    def _check(self) -> "CreditSection":
+        if ":" not in self.type and self.type not in (known := list_plugins("credits")):
+            raise ValueError(describe_unknown("credit", self.type, known))
+        if self.type in CREDITS and self.model_extra:
+            raise ValueError(describe_unknown("key", next(iter(self.model_extra)), ["type"]))
+        return self
 
 
 class TrainSection(BaseModel):
@@ -85,6 +107,7 @@ class TrainSection(BaseModel):
         default=None,
         description="grpo: maximum tokens of one forward and backward pass; default: the whole device batch",
     )
+    credit: CreditSection = Field(default=CreditSection(), description="grpo: how rewards become advantages")
 
     @model_validator(mode="before")
     @classmethod

@@ -146,7 +146,7 @@ _REFUSED = {
         auto_find_batch_size train_sampling_strategy length_column_name accelerator_config""",
     "TRL does not find the layers of a vision-language model; allowed: model.dtype: float32": "cast_lm_head_to_fp32",
     "viewbox renders the chat template itself, without further arguments": "chat_template_kwargs",
-    "an episode has one reward; `type: combined` adds up its components": "multi_objective_aggregation",
+    "train.credit = {type: components} compares each component by itself": "multi_objective_aggregation",
     "viewbox samples with rollout.top_p and rollout.top_k": "min_p",
     "viewbox pads batches itself": "pad_to_multiple_of",
     "the routers of experts have no loss of their own here": "router_aux_loss_coef",
@@ -292,6 +292,7 @@ def list_problems(config: Config) -> Iterator[ConfigError]:
     try:
         _check_group(train.arguments, int(os.environ.get("WORLD_SIZE", "1")))
         check_additive_loss(train.micro_batch_tokens, train.arguments)
+        check_credit(train.credit.type, train.arguments)
     except ConfigError as error:
         yield error
 
@@ -362,6 +363,23 @@ def check_additive_loss(tokens: int | None, given: Mapping[str, Any]) -> None:
                 f"whole batch at once; allowed: train.{name} = {neutral}, or no train.micro_batch_tokens",
                 key="train.micro_batch_tokens",
             )
+
+
+def check_credit(name: str, given: Mapping[str, Any], *, is_by_turn: bool = False) -> None:
+    """Raise `ConfigError` if the loss cannot read the advantages of a credit; `is_by_turn`: it gives one a reply, as
+    `turns` does."""
+    key, allowed, why = "scale_rewards", ("group", True), "it divides each component by its deviation in its group"
+    if is_by_turn or name == "turns":
+        key, allowed, why = (
+            "importance_sampling_level",
+            ("token",),
+            "one ratio for all replies averages what they get",
+        )
+    elif name != "components":
+        return
+    if given.get(key, allowed[0]) not in allowed:
+        problem = f"train.{key} = {given[key]!r}: cannot be used with train.credit = {name}: {why}"
+        raise ConfigError(f"{problem}; allowed: {allowed[0]}", key=f"train.{key}")
 
 
 def explain_refusal(name: str, method: str) -> str | None:

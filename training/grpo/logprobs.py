@@ -457,13 +457,16 @@ def weight_advantages(
     The losses are linear in the advantage and accept advantages of (B, T). The exception is `vespo`, which reads the
     ratio from an entry of its own.
 
+    Args:
+        advantages: (B,), or (B, T): of each token.
+
     >>> weight_advantages(torch.tensor([-2.0]), torch.tensor([[0.5, 3.0]]), 2.0, "dapo")
     {'advantages': tensor([[-1., -4.]])}
     """
     weights = ratio.clamp(max=cap)
     if loss_type == "vespo":
         return {"advantages": advantages, "importance_sampling_ratio": weights}
-    return {"advantages": advantages[:, None] * weights}
+    return {"advantages": advantages.view(len(advantages), -1) * weights}
 
 
 def summarize_ratio(ratio: torch.Tensor, mask: torch.Tensor, accelerator: Accelerator) -> dict[str, float]:

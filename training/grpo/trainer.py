@@ -6,7 +6,7 @@ its own tool loop, and drops the pixels of a whole batch if one sample does not 
     sample_tasks          the tasks that this process plays
     play_episodes         the engine plays them (`player.py`)
     score_episodes        one reward an episode
-    compute_advantages    each reward relative to its group (`groups.py`)
+    compute_advantages    what each episode, or each of its replies, is worth in its group (`credit.py`)
     build_loss_tensors    sampled tokens, masks and pixels, as TRL's loss reads them (`batch.py`)
 
 `compute_loss` then learns from it: the log-probs are ours (`logprobs.py`), the loss is TRL's.
@@ -27,6 +27,7 @@ from transformers import TrainerCallback, TrainerControl, TrainerState
 from trl import GRPOTrainer
 
 from ...configs.sections import RolloutSection
+from ...configs.train_sections import CreditSection
 from ...core.base import BaseMultiTurnEnv
 from ...core.tasks import to_sequence
 from ...engines.hf.architectures import Pixels
@@ -39,9 +40,10 @@ from ...rollouts.scoring.metrics import compute_environment_metrics, measure_sam
 from ..checkpoints import Checkpoints
 from ..generation import Sampler
 from ..precision import use_float32_adapters
-from ..trainer_args import check_additive_loss
+from ..trainer_args import check_additive_loss, check_credit
 from .batch import collate, collect_pixels, compute_share, get_sampled, select, split_by_tokens
-from .groups import group_advantages, summarize_rewards
+from .credit import build_credit, find_idle_groups, spread
+from .groups import summarize_rewards
 from .logprobs import BatchLogProbs, add_compute_argument
 from .player import BatchPlayer
 
@@ -87,6 +89,7 @@ class EpisodeGRPOTrainer(Checkpoints, GRPOTrainer):
         episodes_per_step: int | None = None,
         importance_sampling_cap: float | None = None,
         micro_batch_tokens: int | None = None,
+        credit: CreditSection | None = None,
         weights: WeightSender | None = None,
         **kwargs: Any,
     ) -> None:
@@ -95,7 +98,9 @@ class EpisodeGRPOTrainer(Checkpoints, GRPOTrainer):
         use_float32_adapters(self.model)
         check_additive_loss(micro_batch_tokens, vars(self.args))
         self.importance_sampling_cap, self.micro_batch_tokens = importance_sampling_cap, micro_batch_tokens
-        self.env = env
+        self.env, self._credit_section = env, credit or CreditSection()
+        check_credit(self._credit_section.type, vars(self.args))
+        self.credit = build_credit(self._credit_section, self.scale_rewards)
         policy = self.accelerator.unwrap_model(self.model)
         self.tokens = ChatTokens(self.processing_class, policy.config, policy.generation_config)
         self._vision_cache = VisionCache(policy, self.tokens.architecture)
@@ -140,7 +145,8 @@ class EpisodeGRPOTrainer(Checkpoints, GRPOTrainer):
 
     def _list_batch_settings(self) -> list[object]:
         """Return the settings that the tensors of a batch depend on, beside its shape."""
-        return [self.temperature, self.beta, self.importance_sampling_cap, self.loss_type, self.scale_rewards]
+        loss = [self.temperature, self.beta, self.importance_sampling_cap, self.loss_type, self.scale_rewards]
+        return [*loss, self._credit_section.model_dump()]
 
     def _get_reference(self) -> torch.nn.Module:
         model: torch.nn.Module = self.accelerator.unwrap_model(self.ref_model)
@@ -157,7 +163,7 @@ class EpisodeGRPOTrainer(Checkpoints, GRPOTrainer):
             episodes = self.play_episodes(tasks)
             generated = time.perf_counter()
             rewards = self.score_episodes(episodes)
-            advantages = self.compute_advantages(rewards)
+            advantages = self.compute_advantages(episodes, rewards)
             batch = self.build_loss_tensors(episodes, rewards, advantages)
         self.player.store(episodes, advantages.tolist())
         for name, value in {**compute_environment_metrics(episodes, self.env), **measure_sameness(episodes)}.items():
@@ -193,13 +199,41 @@ class EpisodeGRPOTrainer(Checkpoints, GRPOTrainer):
         rewards = [math.nan if scores is None or scores.total is None else scores.total for scores in usable]
         return torch.tensor(rewards, device=self.accelerator.device)
 
-    def compute_advantages(self, rewards: torch.Tensor) -> torch.Tensor:
-        """Stage 4: (B,) group-relative advantages; a group may be spread over processes."""
+    def compute_advantages(self, episodes: Sequence[Episode], rewards: torch.Tensor) -> torch.Tensor:
+        """Stage 4: (B, 1 or replies) group-relative advantages; a group may be spread over processes."""
         everyone = self.accelerator.gather(rewards)
         self._require_scores(everyone)
         self.add_figures(summarize_rewards(everyone, self.num_generations))
         first = self.accelerator.process_index * len(rewards)
-        return group_advantages(everyone, self.num_generations, self.scale_rewards)[first : first + len(rewards)]
+        own = self._read_rows(episodes, ~rewards.isnan())
+        rows = self.accelerator.gather(self.accelerator.pad_across_processes(own, dim=1, pad_index=math.nan))
+        is_known = not bool(rows.isnan().all())
+        advantages = self.credit.weigh(rows, self.num_generations) if is_known else torch.zeros_like(rows[:, :1])
+        self._check_advantages(advantages, rows, max(episode.num_turns for episode in episodes))
+        self.add_figures({"groups/idle": find_idle_groups(advantages, self.num_generations).float().mean().item()})
+        return advantages[first : first + len(rewards)]
+
+    def _read_rows(self, episodes: Sequence[Episode], usable: torch.Tensor) -> torch.Tensor:
+        """(B, numbers): what the credit reads of each episode, padded with NaN; all NaN for one that teaches
+        nothing."""
+        rows = [
+            list(self.credit.read(episode, self.env.for_task(episode.task).reward)) if is_usable else []
+            for episode, is_usable in zip(episodes, usable.tolist(), strict=True)
+        ]
+        width = max(1, *map(len, rows))
+        padded = [row + [math.nan] * (width - len(row)) for row in rows]
+        return torch.tensor(padded, dtype=torch.float32, device=self.accelerator.device)
+
+    def _check_advantages(self, advantages: torch.Tensor, rows: torch.Tensor, replies: int) -> None:
+        """Raise `ConfigError` if a credit of another package gives what the loss cannot read."""
+        name, shape = self._credit_section.type, tuple(advantages.shape)
+        if shape != (len(rows), 1) and not (len(shape) == 2 and shape[0] == len(rows) and shape[1] >= replies):
+            allowed = f"({len(rows)}, 1), or one for each of {replies} replies"
+            raise ConfigError(f"train.credit = {name}: gives advantages of {shape}; allowed: {allowed}")
+        if not advantages.isfinite().all():
+            raise ConfigError(f"train.credit = {name}: gives advantages that are not finite")
+        if shape[1] > 1:
+            check_credit(name, vars(self.args), is_by_turn=True)
 
     def _require_scores(self, rewards: torch.Tensor) -> None:
         """Raise `ConfigError` if no episode of the first steps has a reward: nothing would be learned."""
@@ -220,7 +254,7 @@ class EpisodeGRPOTrainer(Checkpoints, GRPOTrainer):
         if self.mask_truncated_completions:
             usable &= torch.tensor([not episode.truncated for episode in episodes], device=usable.device)
         batch["tool_mask"] *= usable[:, None]
-        batch["advantages"] = advantages
+        batch["advantages"] = spread(advantages, learned, batch["completion_ids"].shape[1])
         batch["num_items_in_batch"] = self.accelerator.gather(get_sampled(batch).sum()).sum()
         batch["sampling_per_token_logps"] = batch.pop("logprobs")
         return batch
