@@ -298,6 +298,8 @@ class EpisodeTokens(Record, frozen=True):
                 f"completion_ids ({len(self.completion_ids)}), mask ({len(self.mask)}) and logprobs "
                 f"({len(self.logprobs)}) must have one length"
             )
+        if self.replies and sum(self.replies) != sum(self.mask):
+            raise ValueError(f"replies of {sum(self.replies)} tokens, of {sum(self.mask)} that were sampled")
 
 
 if TYPE_CHECKING:

@@ -123,13 +123,6 @@ class CombinedReward:
         'returned 7; allowed: None or a number in [0, 1]'
         >>> reward.score_episode(Episode(Task("a"), end_reason="error")).total is None
         True
-        >>> from viewbox.records import Turn
-        >>> class Early:
-        ...     def of_episode(self, episode): return 0.5
-        ...     def of_turns(self, episode): return [0.5, 0.0]
-        >>> reward = CombinedReward({"early": (Early(), 0.5), "right": (lambda answer, reference: 1.0, 0.5)})
-        >>> reward.score_episode(Episode(Task("a"), (Turn("assistant"), Turn("assistant")))).turns
-        (0.25, 0.5)
         """
         if episode.is_fault:
             return Scores(None, dict.fromkeys(list_component_names(self)))

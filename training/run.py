@@ -296,7 +296,7 @@ class Run:
             episodes_per_step=self.config.log.episodes_per_step,
             importance_sampling_cap=self.config.train.importance_sampling_cap,
             micro_batch_tokens=self.config.train.micro_batch_tokens,
-            credit=self.config.train.credit,
+            credit=self.config.train.credit.type,
             weights=self.weights,
         )
         trainer.player.on_episode = lambda done, total: self.printer.show_status(

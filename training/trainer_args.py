@@ -22,6 +22,7 @@ from ..configs.schema import Config
 from ..configs.train_sections import GONE, TrainSection
 from ..configs.validation import describe_errors, suggest_switch
 from ..errors import ConfigError, describe_unknown, suggest_nearest
+from ..plugins import list_plugins
 from ..utils.secrets import remember
 from .precision import LEARNING_RATES
 
@@ -365,20 +366,16 @@ def check_additive_loss(tokens: int | None, given: Mapping[str, Any]) -> None:
             )
 
 
-def check_credit(name: str, given: Mapping[str, Any], *, is_by_turn: bool = False) -> None:
-    """Raise `ConfigError` if the loss cannot read the advantages of a credit; `is_by_turn`: it gives one a reply, as
-    `turns` does."""
-    key, allowed, why = "scale_rewards", ("group", True), "it divides each component by its deviation in its group"
-    if is_by_turn or name == "turns":
-        key, allowed, why = (
-            "importance_sampling_level",
-            ("token",),
-            "one ratio for all replies averages what they get",
-        )
-    elif name != "components":
-        return
-    if given.get(key, allowed[0]) not in allowed:
-        problem = f"train.{key} = {given[key]!r}: cannot be used with train.credit = {name}: {why}"
+def check_credit(name: str, given: Mapping[str, Any]) -> None:
+    """Raise `ConfigError` if there is no credit of that name, or the loss cannot read its advantages: one of another
+    package may give one a reply, as `turns` does."""
+    if name not in (known := list_plugins("credits")):
+        raise ConfigError(f"train.credit.type: {describe_unknown('credit', name, known)}", key="train.credit.type")
+    key, allowed, why = "importance_sampling_level", ("token",), "averages the advantages of the replies of an episode"
+    if name == "components":
+        key, allowed, why = "scale_rewards", ("group", True), "is not read: each component is divided by its deviation"
+    if name != "episode" and given.get(key, allowed[0]) not in allowed:
+        problem = f"train.{key} = {given[key]!r}: {why} (train.credit = {name})"
         raise ConfigError(f"{problem}; allowed: {allowed[0]}", key=f"train.{key}")
 
 

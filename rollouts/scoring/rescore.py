@@ -227,9 +227,7 @@ class _Found:
         values = {"new/": scores.total, **{f"new/{name}": value for name, value in scores.components.items()}}
         if stored is not None and not episode.is_fault:  # which says nothing about the policy
             before = {**scores.components, **stored.components}
-            moved = bool(stored.turns) and stored.turns != scores.turns
-            others = any(before[n] != v for n, v in scores.components.items())
-            self.changed += stored.total != scores.total or others or moved
+            self.changed += stored.total != scores.total or any(before[n] != v for n, v in scores.components.items())
             values |= {"stored/": stored.total, **{f"stored/{name}": one for name, one in stored.components.items()}}
         group = "" if group_by is None else format_value(filters.get_field(episode, group_by))
         self.tally.add(episode, values, group, scores)

@@ -1,7 +1,7 @@
 """What a group of episodes of one task teaches: the advantages within it.
 
 An episode is compared with the others of its task (GRPO, arXiv 2402.03300). If all rewards of a group are the same, its
-advantages are zero. What is compared is said by a credit (`credit.py`).
+advantages are zero.
 """
 
 import torch

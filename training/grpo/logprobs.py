@@ -457,9 +457,6 @@ def weight_advantages(
     The losses are linear in the advantage and accept advantages of (B, T). The exception is `vespo`, which reads the
     ratio from an entry of its own.
 
-    Args:
-        advantages: (B,), or (B, T): of each token.
-
     >>> weight_advantages(torch.tensor([-2.0]), torch.tensor([[0.5, 3.0]]), 2.0, "dapo")
     {'advantages': tensor([[-1., -4.]])}
     """

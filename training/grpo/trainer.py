@@ -23,11 +23,11 @@ from typing import Any
 import torch
 from accelerate import Accelerator
 from accelerate.utils import send_to_device
+from torch.nn.utils.rnn import pad_sequence
 from transformers import TrainerCallback, TrainerControl, TrainerState
 from trl import GRPOTrainer
 
 from ...configs.sections import RolloutSection
-from ...configs.train_sections import CreditSection
 from ...core.base import BaseMultiTurnEnv
 from ...core.tasks import to_sequence
 from ...engines.hf.architectures import Pixels
@@ -42,7 +42,7 @@ from ..generation import Sampler
 from ..precision import use_float32_adapters
 from ..trainer_args import check_additive_loss, check_credit
 from .batch import collate, collect_pixels, compute_share, get_sampled, select, split_by_tokens
-from .credit import build_credit, find_idle_groups, spread
+from .credit import build_credit, spread
 from .groups import summarize_rewards
 from .logprobs import BatchLogProbs, add_compute_argument
 from .player import BatchPlayer
@@ -89,7 +89,7 @@ class EpisodeGRPOTrainer(Checkpoints, GRPOTrainer):
         episodes_per_step: int | None = None,
         importance_sampling_cap: float | None = None,
         micro_batch_tokens: int | None = None,
-        credit: CreditSection | None = None,
+        credit: str = "episode",
         weights: WeightSender | None = None,
         **kwargs: Any,
     ) -> None:
@@ -98,9 +98,8 @@ class EpisodeGRPOTrainer(Checkpoints, GRPOTrainer):
         use_float32_adapters(self.model)
         check_additive_loss(micro_batch_tokens, vars(self.args))
         self.importance_sampling_cap, self.micro_batch_tokens = importance_sampling_cap, micro_batch_tokens
-        self.env, self._credit_section = env, credit or CreditSection()
-        check_credit(self._credit_section.type, vars(self.args))
-        self.credit = build_credit(self._credit_section, self.scale_rewards)
+        check_credit(credit, vars(self.args))
+        self.env, self.credit_name, self.credit = env, credit, build_credit(credit, self.scale_rewards)
         policy = self.accelerator.unwrap_model(self.model)
         self.tokens = ChatTokens(self.processing_class, policy.config, policy.generation_config)
         self._vision_cache = VisionCache(policy, self.tokens.architecture)
@@ -146,7 +145,7 @@ class EpisodeGRPOTrainer(Checkpoints, GRPOTrainer):
     def _list_batch_settings(self) -> list[object]:
         """Return the settings that the tensors of a batch depend on, beside its shape."""
         loss = [self.temperature, self.beta, self.importance_sampling_cap, self.loss_type, self.scale_rewards]
-        return [*loss, self._credit_section.model_dump()]
+        return [*loss, self.credit_name]
 
     def _get_reference(self) -> torch.nn.Module:
         model: torch.nn.Module = self.accelerator.unwrap_model(self.ref_model)
@@ -205,35 +204,20 @@ class EpisodeGRPOTrainer(Checkpoints, GRPOTrainer):
         self._require_scores(everyone)
         self.add_figures(summarize_rewards(everyone, self.num_generations))
         first = self.accelerator.process_index * len(rewards)
-        own = self._read_rows(episodes, ~rewards.isnan())
-        rows = self.accelerator.gather(self.accelerator.pad_across_processes(own, dim=1, pad_index=math.nan))
-        is_known = not bool(rows.isnan().all())
-        advantages = self.credit.weigh(rows, self.num_generations) if is_known else torch.zeros_like(rows[:, :1])
-        self._check_advantages(advantages, rows, max(episode.num_turns for episode in episodes))
-        self.add_figures({"groups/idle": find_idle_groups(advantages, self.num_generations).float().mean().item()})
-        return advantages[first : first + len(rewards)]
-
-    def _read_rows(self, episodes: Sequence[Episode], usable: torch.Tensor) -> torch.Tensor:
-        """(B, numbers): what the credit reads of each episode, padded with NaN; all NaN for one that teaches
-        nothing."""
-        rows = [
-            list(self.credit.read(episode, self.env.for_task(episode.task).reward)) if is_usable else []
-            for episode, is_usable in zip(episodes, usable.tolist(), strict=True)
+        numbers = [
+            self.credit.read(episode, self.env.for_task(episode.task).reward) if is_usable else [math.nan]
+            for episode, is_usable in zip(episodes, (~rewards.isnan()).tolist(), strict=True)
         ]
-        width = max(1, *map(len, rows))
-        padded = [row + [math.nan] * (width - len(row)) for row in rows]
-        return torch.tensor(padded, dtype=torch.float32, device=self.accelerator.device)
-
-    def _check_advantages(self, advantages: torch.Tensor, rows: torch.Tensor, replies: int) -> None:
-        """Raise `ConfigError` if a credit of another package gives what the loss cannot read."""
-        name, shape = self._credit_section.type, tuple(advantages.shape)
-        if shape != (len(rows), 1) and not (len(shape) == 2 and shape[0] == len(rows) and shape[1] >= replies):
-            allowed = f"({len(rows)}, 1), or one for each of {replies} replies"
-            raise ConfigError(f"train.credit = {name}: gives advantages of {shape}; allowed: {allowed}")
-        if not advantages.isfinite().all():
-            raise ConfigError(f"train.credit = {name}: gives advantages that are not finite")
-        if shape[1] > 1:
-            check_credit(name, vars(self.args), is_by_turn=True)
+        own = pad_sequence([rewards.new_tensor(row) for row in numbers], batch_first=True, padding_value=math.nan)
+        rows = self.accelerator.gather(self.accelerator.pad_across_processes(own, dim=1, pad_index=math.nan))
+        group, is_idle = self.num_generations, bool(rows.isnan().all())
+        advantages = torch.zeros_like(rows[:, :1]) if is_idle else self.credit.weigh(rows, group)
+        if advantages.ndim != 2 or len(advantages) != len(rows) or not advantages.isfinite().all():
+            problem = f"train.credit = {self.credit_name}: gives advantages of {tuple(advantages.shape)}"
+            raise ConfigError(f"{problem}; allowed: finite ones, ({len(rows)}, 1) or ({len(rows)}, replies)")
+        idle = (advantages.view(-1, group * advantages.shape[1]) == 0).all(1)
+        self.add_figures({"groups/idle": idle.float().mean().item()})
+        return advantages[first : first + len(rewards)]
 
     def _require_scores(self, rewards: torch.Tensor) -> None:
         """Raise `ConfigError` if no episode of the first steps has a reward: nothing would be learned."""

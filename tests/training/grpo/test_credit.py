@@ -10,19 +10,12 @@ import torch
 from trl.trainer.utils import nanstd
 
 from tests.support.grpo_kit import compute_gradient, generate_batch, make_trainer, read_gradient
-from viewbox.configs.train_sections import CreditSection
-from viewbox.errors import ConfigError
+from viewbox import plugins
+from viewbox.errors import ConfigError, ModelError
 from viewbox.records import Episode, EpisodeTokens, Scores, Task, Turn
 from viewbox.rewards import CombinedReward, ExactMatchReward
 from viewbox.training.grpo.batch import add_pixels, build_model_inputs, collate
-from viewbox.training.grpo.credit import (
-    ComponentsCredit,
-    EpisodeCredit,
-    TurnsCredit,
-    build_credit,
-    find_idle_groups,
-    spread,
-)
+from viewbox.training.grpo.credit import ComponentsCredit, EpisodeCredit, TurnsCredit, spread
 from viewbox.training.grpo.groups import group_advantages
 
 LOSSES = [(loss, "token") for loss in ("grpo", "bnpo", "dr_grpo", "dapo", "cispo", "sapo", "vespo", "luspo")]
@@ -192,8 +185,8 @@ def test_components_of_equal_weight_with_one_sum_cancel_to_exactly_0_beside_a_gr
 def test_a_group_of_equal_totals_is_idle_only_if_its_credit_says_so():
     scores = torch.tensor([[1.0, 0.0, 0.0], [0.0, 1.0, 0.0], [0.0, 0.0, 1.0], [0.0, 0.0, 1.0]])
     rows = to_pairs(scores, torch.ones(3) / 3)
-    assert find_idle_groups(EpisodeCredit().weigh(scores.mean(1, keepdim=True), 4), 4).tolist() == [True]
-    assert find_idle_groups(ComponentsCredit().weigh(rows, 4), 4).tolist() == [False]
+    assert not EpisodeCredit().weigh(scores.mean(1, keepdim=True), 4).any()
+    assert ComponentsCredit().weigh(rows, 4).any()
 
 
 @pytest.mark.parametrize("credit", [EpisodeCredit(), ComponentsCredit(), TurnsCredit(), TurnsCredit("batch")])
@@ -208,53 +201,65 @@ def test_episodes_that_teach_nothing_have_0_and_do_not_count(credit):
 
 
 # ---------------------------------------------------------------------- what a credit may not do
-def test_an_episode_whose_tokens_do_not_say_which_are_of_which_reply_teaches_nothing(caplog):
+def test_tokens_that_do_not_say_which_are_of_which_reply_are_refused():
     scores, turns = Scores(1.0, turns=(0.4, 0.6)), (Turn("assistant"), Turn("tool_result"), Turn("assistant"))
-    for replies, row in (((2, 1), [0.4, 0.6]), ((0, 3), [0.4, 0.6]), ((3,), []), ((2, 2), []), ((), [])):
+    for replies in ((2, 1), (0, 3), (3,), ()):
         tokens = EpisodeTokens((1,), (2, 3, 4, 5), (1, 1, 0, 1), (0.0,) * 4, replies=replies)
-        assert TurnsCredit().read(Episode(Task("a"), turns, scores=scores, tokens=tokens), REWARD) == row
-        assert spread(torch.tensor([[1.0, 2.0]]), [tokens], 4).any() == (sum(replies) == 3)
+        episode = Episode(Task("a"), turns, scores=scores, tokens=tokens)
+        if len(replies) == 2:
+            assert TurnsCredit().read(episode, REWARD) == [0.4, 0.6]
+            expected = (
+                [1.0, 1.0, 0.0, 2.0] if replies[0] else [2.0, 2.0, 0.0, 2.0]
+            )  # an empty reply takes no other's place
+            assert spread(torch.tensor([[1.0, 2.0]]), [tokens], 4).tolist() == [expected]
+            continue
+        with pytest.raises(ModelError, match=r"train\.credit = turns: .* how many tokens each reply has"):
+            TurnsCredit().read(episode, REWARD)
+    with pytest.raises(ValueError, match="replies of 4 tokens, of 3 that were sampled"):
+        EpisodeTokens((1,), (2, 3, 4, 5), (1, 1, 0, 1), (0.0,) * 4, replies=(2, 2))
 
 
-class Odd:
-    """A credit of somebody's own; its keys come from the config."""
-
-    def __init__(self, scale, width=2):
-        self.width = width
-
-    def read(self, episode, reward):
-        return [1.0]
+class Odd(EpisodeCredit):
+    """A credit of somebody's own."""
 
     def weigh(self, rows, group_size):
-        return torch.full((len(rows), self.width), nan if self.width == 1 else 1.0)
+        return torch.full((len(rows),), 1.0)
 
 
-def test_a_credit_of_ones_own_is_made_from_its_keys_and_what_the_loss_cannot_read_is_refused(
-    qwen3, looking, tmp_path, monkeypatch
-):
-    monkeypatch.syspath_prepend(str(Path(__file__).parents[3]))
-    mine = f"{__name__}:Odd"
-    assert build_credit(CreditSection(type=mine, width=9), "group").width == 9
-    with pytest.raises(ConfigError, match=r"train\.credit: .*unexpected keyword argument 'height'"):
-        build_credit(CreditSection(type=mine, height=9), "group")
-    wrong = {1: "not finite", 2: r"advantages of \(8, 2\); allowed: \(8, 1\), or one for each of \d+ replies"}
-    for width, words in wrong.items():
-        trainer = make_trainer(qwen3, tmp_path, looking(), own={"credit": CreditSection(type=mine, width=width)})
+SEQUENCE = {"importance_sampling_level": "sequence", "loss_type": "grpo"}
+
+
+@pytest.mark.parametrize(
+    ("name", "given", "words"),
+    [
+        ("turn", {}, r"train\.credit\.type: unknown credit 'turn'; allowed: components, .*did you mean 'turns'"),
+        (
+            "turns",
+            SEQUENCE,
+            r"importance_sampling_level = 'sequence': averages .*credit = turns.*allowed: token",
+        ),
+        ("odd", SEQUENCE, r"importance_sampling_level = 'sequence': averages .*train\.credit = odd"),
+        ("components", {"scale_rewards": "none"}, r"scale_rewards = 'none': is not read.*allowed: group"),
+        (
+            "odd",
+            {},
+            r"train\.credit = odd: gives advantages of \(8,\); allowed: finite ones, \(8, 1\) or",
+        ),
+        ("components", SEQUENCE, None),
+        ("episode", SEQUENCE | {"scale_rewards": "none"}, None),
+    ],
+)
+def test_what_the_loss_cannot_read_is_refused_by_name(qwen3, looking, tmp_path, monkeypatch, name, given, words):
+    monkeypatch.setitem(plugins.CREDITS, "odd", f"{__name__}:Odd")
+
+    def play():
+        generate_batch(make_trainer(qwen3, tmp_path, looking(), own={"credit": name}, **given))
+
+    if words is None:
+        play()
+    else:
         with pytest.raises(ConfigError, match=words):
-            generate_batch(trainer)
-    own = {"credit": CreditSection(type=mine, width=9)}
-    trainer = make_trainer(qwen3, tmp_path, looking(), own=own, importance_sampling_level="sequence", loss_type="grpo")
-    with pytest.raises(ConfigError, match=r"train\.importance_sampling_level = 'sequence': cannot be used with"):
-        generate_batch(trainer)
-    for given, words in (
-        ({"type": "turns"}, r"importance_sampling_level = 'sequence': cannot .*allowed: token"),
-        ({"type": "components"}, r"scale_rewards = 'none': cannot .*allowed: group"),
-    ):
-        with pytest.raises(ConfigError, match=words):
-            make_trainer(
-                qwen3, tmp_path, looking(), own={"credit": CreditSection(**given)},
-                importance_sampling_level="sequence", loss_type="grpo", scale_rewards="none",
-            )  # fmt: skip
+            play()
 
 
 # ---------------------------------------------------------------------- the loss
@@ -313,7 +318,7 @@ def compute_by_hand(trainer, episodes, advantages, loss_type):
 
 @pytest.mark.parametrize("name", ["episode", "components", "turns"])
 def test_the_gradient_of_every_loss_is_that_of_each_episode_alone(qwen3, looking, tmp_path, name):
-    own = {"credit": CreditSection(type=name), "episodes_per_step": 8}
+    own = {"credit": name, "episodes_per_step": 8}
     trainer = make_trainer(qwen3, tmp_path, looking(reward=REWARD), own=own)
     trainer.epsilon_high = 5.0  # cispo clips the ratio itself
     inputs = generate_batch(trainer)
@@ -340,7 +345,7 @@ def test_the_gradient_of_every_loss_is_that_of_each_episode_alone(qwen3, looking
 @pytest.mark.parametrize("own", [{"micro_batch_tokens": 400}, {"importance_sampling_cap": 2.0}])
 def test_credit_goes_through_micro_batches_and_importance_weights(qwen3, looking, tmp_path, own, name):
     reused = {"num_iterations": 2} if "importance_sampling_cap" in own else {}
-    own = {"credit": CreditSection(type=name), "episodes_per_step": 8, **own}
+    own = {"credit": name, "episodes_per_step": 8, **own}
     trainer = make_trainer(qwen3, tmp_path, looking(reward=REWARD), own=own, **reused)
     inputs = generate_batch(trainer)
     episodes = trainer.player.latest_episodes
