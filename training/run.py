@@ -331,7 +331,7 @@ class Run:
             args=build_trainer_arguments(self.config, self.folder / "checkpoints"),
             callbacks=self._build_callbacks(every=20),
             tokens=self.tokens,
-            informative_weight=section.informative_weight,
+            weigh_values=section.weigh_values,
             train_dataset=usable,
         )
 
