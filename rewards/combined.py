@@ -229,7 +229,7 @@ class CombinedReward:
 
 def _read_turns(given: Any, count: int) -> list[float]:
     """Return what each of `count` replies earned, of what a component's `of_turns` returned; empty for None."""
-    turns = [turn for one in given or () if (turn := to_finite_float(one)) is not None]
+    turns = [] if given is None else [turn for one in given if (turn := to_finite_float(one)) is not None]
     if given is not None and not len(turns) == len(given) == count:
         raise ValueError(f"of_turns returned {_shorten(given)}; allowed: None, or a number for each of {count} replies")
     return turns

@@ -7,13 +7,16 @@ from pathlib import Path
 
 import pytest
 import torch
+from transformers import AutoModelForImageTextToText, AutoProcessor
 from trl.trainer.utils import nanstd
 
+from tests.support import forks, two_credits
 from tests.support.grpo_kit import compute_gradient, generate_batch, make_trainer, read_gradient
+from tests.support.two_credits import REWARD
 from viewbox import plugins
 from viewbox.errors import ConfigError, ModelError
 from viewbox.records import Episode, EpisodeTokens, Scores, Task, Turn
-from viewbox.rewards import CombinedReward, ExactMatchReward
+from viewbox.rollouts.store.reader import load
 from viewbox.training.grpo.batch import add_pixels, build_model_inputs, collate
 from viewbox.training.grpo.credit import ComponentsCredit, EpisodeCredit, TurnsCredit, spread
 from viewbox.training.grpo.groups import group_advantages
@@ -21,22 +24,6 @@ from viewbox.training.grpo.groups import group_advantages
 LOSSES = [(loss, "token") for loss in ("grpo", "bnpo", "dr_grpo", "dapo", "cispo", "sapo", "vespo", "luspo")]
 LOSSES += [(loss, "sequence") for loss in ("grpo", "sapo", "luspo")]
 nan = torch.nan
-
-
-class Steps:
-    """Each reply earns or loses a little, by the tokens of the episode."""
-
-    name = "steps"
-
-    def of_turns(self, episode):
-        number = sum(episode.tokens.completion_ids)
-        return [0.1, *((number >> turn) % 4 / 10 - 0.1 for turn in range(episode.num_turns - 1))]
-
-    def of_episode(self, episode):
-        return min(1.0, max(0.0, sum(self.of_turns(episode))))
-
-
-REWARD = CombinedReward({"label": (ExactMatchReward("label"), 0.7), "steps": (Steps(), 0.3)})
 
 
 # ---------------------------------------------------------------------- the expectation of a rule
@@ -331,6 +318,14 @@ def test_the_gradient_of_every_loss_is_that_of_each_episode_alone(qwen3, looking
         stored = episode.info["advantage"]
         expected = row[: episode.num_turns] if name == "turns" else row
         assert pytest.approx(expected, abs=1e-4) == (list(stored) if name == "turns" else [stored])
+    loaded = {episode.info["number"]: episode for episode in load(tmp_path / "episodes", tokens=True)}
+    for episode in episodes:
+        kept = loaded[episode.info["number"]]
+        assert (kept.scores, kept.tokens, kept.info["advantage"]) == (
+            episode.scores,
+            episode.tokens,
+            episode.info["advantage"],
+        )
     for loss_type, level in LOSSES:
         if name == "turns" and level == "sequence":
             continue  # refused, see above
@@ -357,3 +352,24 @@ def test_credit_goes_through_micro_batches_and_importance_weights(qwen3, looking
     rows = weigh_by_hand(name, [episodes[:4], episodes[4:]])
     plain = compute_gradient(trainer, compute_by_hand(trainer, episodes, rows, "bnpo"))
     assert (ours - plain).abs().max() / plain.abs().max() <= 1e-4
+
+
+@pytest.mark.parametrize("name", ["components", "turns"])
+def test_a_group_on_two_processes_gives_the_gradient_of_each_episode_alone(qwen3, looking, tmp_path, tiny_folder, name):
+    given = (two_credits.main, tiny_folder, name, tmp_path)
+    running = [forks.start(*given, folder=tmp_path, **rank) for rank in forks.list_ranks(2)]
+    said = "".join(process.wait()[1] for process in running)
+    found = [torch.load(path, weights_only=False) for path in sorted(tmp_path.glob("[01].pt"))]
+    assert len(found) == 2, said
+    episodes = [episode for one in found for episode in one["episodes"]]
+    assert len({episode.task.id for episode in episodes}) == 1
+    assert len({episode.num_turns for episode in episodes}) > 1
+    model = AutoModelForImageTextToText.from_pretrained(tiny_folder, dtype=torch.float32)
+    trainer = make_trainer(
+        qwen3, tmp_path, looking(), model=model, processor=AutoProcessor.from_pretrained(tiny_folder)
+    )
+    trainer.model.train()
+    plain = compute_gradient(trainer, compute_by_hand(trainer, episodes, weigh_by_hand(name, [episodes]), "dapo"))
+    assert plain.abs().max() > 0
+    for one in found:
+        assert (one["gradient"] - plain).abs().max() / plain.abs().max() <= 1e-4
