@@ -158,7 +158,11 @@ class CombinedReward:
                 if need in faults:
                     faults[name] = f"{need}, which it needs, failed"
             elif isinstance(reward, CombinedReward):
-                value, inside[name] = self._score_inside(name, reward, answer, reference, episode, faults, placed)
+                own: dict[str, str] = {}
+                value, inside[name] = reward._score(answer, reference, episode, own, placed)
+                if own and value is None:
+                    faults[name] = f"{next(iter(own))}, which is inside it, failed"
+                faults.update({f"{name}.{key}": reason for key, reason in own.items()})
             else:
                 try:
                     if of_episode is None:
@@ -166,8 +170,11 @@ class CombinedReward:
                     elif episode is not None:
                         value = of_episode(episode)
                     if of_turns is not None and episode is not None and value is not None:
-                        score, value = value, None  # it fails if this does
-                        placed, value = _read_turns(of_turns(episode), episode.num_turns), score
+                        score, value, given = value, None, of_turns(episode)  # it fails if this does
+                        placed = [] if given is None else [to_finite_float(turn) for turn in given]  # type: ignore[misc]
+                        if placed and (None in placed or len(placed) != episode.num_turns):
+                            raise ValueError(f"of_turns returned {_shorten(given)}; allowed: None, or a number a reply")
+                        value = score
                 except KeyboardInterrupt:
                     raise
                 except Unmeasurable as error:
@@ -181,34 +188,16 @@ class CombinedReward:
                 total += value * component.weight
                 weights += component.weight
                 if placed:
-                    earned = [
-                        a + component.weight * b for a, b in zip(earned or [0.0] * len(placed), placed, strict=True)
-                    ]
+                    pairs = zip(earned or [0.0] * len(placed), placed, strict=True)
+                    earned = [before + component.weight * turn for before, turn in pairs]
         if inside or not self._is_in_order:  # listed in the order of the components
             nested = {name: [(f"{name}.{key}", score) for key, score in inside[name].items()] for name in inside}
             listed = ((name, scores[name]) for name in self.components)
-            scores = dict(pair for own in listed for pair in (own, *nested.get(own[0], ())))
+            scores = dict(pair for outer in listed for pair in (outer, *nested.get(outer[0], ())))
         if faults and any(self.components[name].weight > 0 for name in faults if name in self.components):
             return None, scores
         turns += [turn / weights for turn in earned] if weights else []
         return (min(1.0, total / weights) if weights else None), scores
-
-    def _score_inside(
-        self,
-        name: str,
-        reward: "CombinedReward",
-        answer: Answer,
-        reference: Reference,
-        episode: Episode | None,
-        faults: dict[str, str],
-        turns: list[float],
-    ) -> Scored:
-        inside: dict[str, str] = {}
-        value, inner = reward._score(answer, reference, episode, inside, turns)
-        if inside and value is None:
-            faults[name] = f"{next(iter(inside))}, which is inside it, failed"
-        faults.update({f"{name}.{key}": reason for key, reason in inside.items()})
-        return value, inner
 
     def _check_score(self, faults: dict[str, str], name: str, score: Any) -> float | None:
         if score is None:
@@ -225,14 +214,6 @@ class CombinedReward:
         if name not in self._logged:
             self._logged.add(name)
             log.warning("reward component %r %s; such an episode has no score (logged once)", name, problem)
-
-
-def _read_turns(given: Any, count: int) -> list[float]:
-    """Return what each of `count` replies earned, of what a component's `of_turns` returned; empty for None."""
-    turns = [] if given is None else [turn for one in given if (turn := to_finite_float(one)) is not None]
-    if given is not None and not len(turns) == len(given) == count:
-        raise ValueError(f"of_turns returned {_shorten(given)}; allowed: None, or a number for each of {count} replies")
-    return turns
 
 
 def _shorten(score: object) -> str:

@@ -131,7 +131,7 @@ EARLY = Placed(0.5, [0.5, 0.0, 0.0])
         (need(a=(1.0, 1.0)), [], None),
         (need(a=(Placed(0.5, ZeroDivisionError("x")), 0.5), b=(1.0, 0.5)), [], "raised ZeroDivisionError: x"),
         (need(a=(Placed(0.5, SystemExit(3)), 1.0)), [], "raised SystemExit"),
-        (need(a=(Placed(0.5, [0.5]), 1.0)), [], "of_turns returned [0.5]; allowed: None, or a number for each of 3"),
+        (need(a=(Placed(0.5, [0.5]), 1.0)), [], "of_turns returned [0.5]; allowed: None, or a number a reply"),
         (need(a=(Placed(0.5, [0.5, NAN, 0.0]), 1.0)), [], "of_turns returned [0.5, nan, 0.0]"),
         (need(a=(Placed(0.5, 7), 1.0)), [], "raised TypeError"),
     ],

@@ -32,7 +32,7 @@ def group_advantages(rewards: torch.Tensor, group_size: int, scale: str) -> torc
     """
     grouped = rewards.view(-1, group_size)
     advantages = grouped - torch.nanmean(grouped, dim=1, keepdim=True)
-    deviation = _compute_group_deviation(grouped)
+    deviation = nanstd(grouped, dim=1, keepdim=True)
     if scale == "batch" and len(rewards) > 1:
         deviation = nanstd(rewards).expand_as(deviation)
     if scale in ("group", "batch"):
@@ -58,11 +58,3 @@ def find_uniform(grouped: torch.Tensor) -> torch.Tensor:
     """Return (groups, …) of (groups, episodes, …): whether all of a group are the same, without its NaNs."""
     highest, lowest = grouped.nan_to_num(nan=-torch.inf).amax(1), grouped.nan_to_num(nan=torch.inf).amin(1)
     return highest - lowest < SAME_REWARD
-
-
-def _compute_group_deviation(grouped: torch.Tensor) -> torch.Tensor:
-    """Return (groups, 1): the standard deviation of each row without its NaNs; 0 for groups of one."""
-    if grouped.shape[1] == 1:
-        return torch.zeros_like(grouped)
-    spread: torch.Tensor = nanstd(grouped, dim=1, keepdim=True)
-    return spread
