@@ -371,12 +371,12 @@ def check_credit(name: str, given: Mapping[str, Any]) -> None:
     package may give one a reply, as `turns` does."""
     if name not in (known := list_plugins("credits")):
         raise ConfigError(f"train.credit.type: {describe_unknown('credit', name, known)}", key="train.credit.type")
-    key, allowed, why = "importance_sampling_level", ("token",), "averages the advantages of the replies of an episode"
+    key, allowed, why = "importance_sampling_level", "token", "averages the advantages of the replies of an episode"
     if name == "components":
-        key, allowed, why = "scale_rewards", ("group", True), "is not read: each component is divided by its deviation"
-    if name != "episode" and given.get(key, allowed[0]) not in allowed:
+        key, allowed, why = "scale_rewards", "group", "is not read: each component is divided by its deviation"
+    if name != "episode" and given.get(key, allowed) not in (allowed, True):
         problem = f"train.{key} = {given[key]!r}: {why} (train.credit = {name})"
-        raise ConfigError(f"{problem}; allowed: {allowed[0]}", key=f"train.{key}")
+        raise ConfigError(f"{problem}; allowed: {allowed}", key=f"train.{key}")
 
 
 def explain_refusal(name: str, method: str) -> str | None:
