@@ -1,8 +1,10 @@
 """Credit: the expectation of each rule by enumeration, gradients of every loss against a plain reference, and what is
 refused."""
 
+import doctest
 import itertools
 import math
+import re
 from pathlib import Path
 
 import pytest
@@ -105,10 +107,22 @@ def enumerate_groups(rule, n):
     return *subtract(mean, exact), square - sum(value * value for value in mean)
 
 
+PAGE = Path(__file__).parents[3].joinpath("docs", "credit.md").read_text()
+
+
+def test_the_examples_of_the_page_run():
+    test = doctest.DocTestParser().get_doctest(PAGE, {}, "credit.md", "credit.md", 0)
+    assert test.examples
+    assert doctest.DocTestRunner().run(test).failed == 0
+    names = {}
+    exec(next(code for code in re.findall(r"```python\n(.*?)```", PAGE, re.S) if "class Best" in code), names)
+    rows = torch.tensor([[0.5, nan], [0.75, nan], [nan, nan], [0.1, 0.2]])
+    assert names["Best"]("group").weigh(rows, 2).tolist() == [[0.0], [1.0], [0.0], [1.0]]
+
+
 def test_the_table_of_the_page_is_that_of_every_group_and_viewboxs_rules_have_no_bias():
-    page = Path(__file__).parents[3].joinpath("docs", "credit.md").read_text()
     stated = {}
-    for line in page.splitlines():
+    for line in PAGE.splitlines():
         if len(cells := [cell.strip() for cell in line.strip("|").split("|")]) == 6 and cells[0] in RULES:
             stated[cells[0]] = [float(cell) for cell in cells[1:]]
     assert list(stated) == list(RULES)
