@@ -13,8 +13,13 @@ from importlib import import_module, metadata
 from types import ModuleType
 from typing import Literal
 
-Group = Literal["engines", "environments", "rewards", "specialists"]
+Group = Literal["credits", "engines", "environments", "rewards", "specialists"]
 
+CREDITS: dict[str, str] = {  # `type` of `train.credit`
+    "components": "viewbox.training.grpo.credit:ComponentsCredit",
+    "episode": "viewbox.training.grpo.credit:EpisodeCredit",
+    "turns": "viewbox.training.grpo.credit:TurnsCredit",
+}
 ENGINES: dict[str, str] = {  # `rollout.engine`; `engines/table.py` says what such a module has
     "hf": "viewbox.engines.hf",
     "vllm": "viewbox.engines.vllm",
@@ -47,6 +52,7 @@ SPECIALISTS: dict[str, str] = {  # `kind` of a specialist
     "text": "viewbox.tools.specialists.models.text",
 }
 TABLES: Mapping[Group, dict[str, str]] = {
+    "credits": CREDITS,
     "engines": ENGINES,
     "environments": ENVIRONMENTS,
     "rewards": REWARDS,

@@ -254,15 +254,19 @@ class Scores(Record, frozen=True):
         total: None if the episode has no score: no component applies, one failed, or a fault ended the episode.
         components: the score of each component by name; None: it does not apply, or failed.
         faults: why components failed, by name.
+        turns: what each reply earned of `total`, in order: they sum to it. Empty if no component says so.
     """
 
     total: float | None
     components: Mapping[str, float | None] = FrozenDict()
     faults: Mapping[str, str] = FrozenDict()
+    turns: tuple[float, ...] = ()
+
+    _sparse: ClassVar = frozenset({"turns"})
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for name, value in (("total", self.total), *self.components.items()):
+        for name, value in (("total", self.total), *self.components.items(), *(("turns", one) for one in self.turns)):
             if value is not None and not math.isfinite(value):
                 raise ValueError(f"score {name!r} is {value}: scores are finite")
 
@@ -277,6 +281,7 @@ class EpisodeTokens(Record, frozen=True):
         logprobs: natural log at the sampling temperature, before any filtering; 0 where `mask` is 0, (C,).
         images: those whose placeholders stand in `prompt_ids + completion_ids`, in that order.
         prompt_images: how many of `images` belong to the prompt.
+        replies: how many tokens the policy sampled for each of its replies; empty if it is not known.
     """
 
     prompt_ids: tuple[int, ...]
@@ -285,6 +290,7 @@ class EpisodeTokens(Record, frozen=True):
     logprobs: tuple[float, ...]
     images: tuple[ImageRef, ...] = ()
     prompt_images: int = 0
+    replies: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
         if not len(self.completion_ids) == len(self.mask) == len(self.logprobs):
@@ -292,6 +298,8 @@ class EpisodeTokens(Record, frozen=True):
                 f"completion_ids ({len(self.completion_ids)}), mask ({len(self.mask)}) and logprobs "
                 f"({len(self.logprobs)}) must have one length"
             )
+        if self.replies and sum(self.replies) != sum(self.mask):
+            raise ValueError(f"replies of {sum(self.replies)} tokens, of {sum(self.mask)} that were sampled")
 
 
 if TYPE_CHECKING:

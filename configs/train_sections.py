@@ -7,7 +7,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_serial
 
 from .sections import FilePath, NonNegativeInt, PositiveInt, Section
 
-GRPO_ONLY = ("importance_sampling_cap", "micro_batch_tokens")  # keys of `train`
+GRPO_ONLY = ("importance_sampling_cap", "micro_batch_tokens", "credit")  # keys of `train`
 METHOD_OF = {  # keys of `train` that the other method does not read
     **dict.fromkeys(("episodes", "demonstrations", "where", "best_of_group"), "sft"),
     **dict.fromkeys(GRPO_ONLY, "grpo"),
@@ -18,10 +18,11 @@ GONE = {
     "run --where 'reward>=0.8' --best 1 --per-task --out KEPT`, and set train.method: sft and train.episodes: KEPT",
     "curriculum": "use env.name: mixture with weights, or a second run whose model.name is the folder model/ of the "
     "first",
+    "informative_weight": "use weigh_values: true, which is a weight of 12",
     "dynamic_sampling_rounds": "leave it out: a group of equal rewards teaches nothing, and stays; verl replaces it "
     "(algorithm.filter_groups)",
 }
-GONE_DEFAULTS = {"dynamic_sampling_rounds": 0}  # what their runs wrote into config.yaml all the same
+GONE_DEFAULTS = {"dynamic_sampling_rounds": 0, "informative_weight": 1.0}  # what their runs wrote all the same
 
 
 def _refuse_gone(method: object) -> object:
@@ -40,6 +41,16 @@ class Demonstrations(Section):
     habits: dict[str, float] = Field(
         default_factory=dict,
         description="probability of each imperfection of a demonstration (digits: guess, too_far, astray)",
+    )
+
+
+class CreditSection(Section):
+    """How rewards become advantages. Other packages add types by entry points of `viewbox.credits`."""
+
+    type: str = Field(
+        default="episode",
+        description="what is compared within a group. episode: the total, for all tokens alike; components: each "
+        "component of the reward, then their weighted sum; turns: for each reply what was earned from it on",
     )
 
 
@@ -71,10 +82,9 @@ class TrainSection(BaseModel):
     best_of_group: bool = Field(
         default=False, description="sft: keep one episode of each task, the one with the highest score"
     )
-    informative_weight: Annotated[float, Field(ge=1, strict=True)] = Field(
-        default=1.0,
-        description="sft: loss weight of each JSON value in a reply; its other tokens have weight 1. Above 1 it helps "
-        "a model that is built from scratch",
+    weigh_values: bool = Field(
+        default=False,
+        description="sft: each JSON value of a reply counts as twelve tokens, which helps a model built from scratch",
     )
     importance_sampling_cap: Annotated[float, Field(ge=1, strict=True)] | None = Field(
         default=2.0,
@@ -85,6 +95,7 @@ class TrainSection(BaseModel):
         default=None,
         description="grpo: maximum tokens of one forward and backward pass; default: the whole device batch",
     )
+    credit: CreditSection = Field(default=CreditSection(), description="grpo: how rewards become advantages")
 
     @model_validator(mode="before")
     @classmethod
@@ -92,7 +103,7 @@ class TrainSection(BaseModel):
         """Leave out what a config of an older version says without asking for anything."""
         if not isinstance(given, dict):
             return given
-        return {key: value for key, value in given.items() if key not in GONE_DEFAULTS or value != GONE_DEFAULTS[key]}
+        return {key: value for key, value in given.items() if str(value) != str(GONE_DEFAULTS.get(key, ...))}
 
     @property
     def arguments(self) -> dict[str, Any]:

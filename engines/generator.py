@@ -30,6 +30,7 @@ class TokenRecord:
     logprobs: list[float] = field(default_factory=list)
     images: list[ImageRef] = field(default_factory=list)
     prompt_images: int = 0
+    replies: list[int] = field(default_factory=list)
     messages: int = 0  # number of messages whose tokens are recorded
 
     def add_observation(self, ids: Sequence[int]) -> None:
@@ -40,6 +41,7 @@ class TokenRecord:
     def add_sampled(self, ids: Sequence[int], logprobs: Sequence[float]) -> None:
         self.completion_ids += ids
         self.mask += [1] * len(ids)
+        self.replies.append(len(ids))
         self.logprobs += logprobs
 
     def to_episode_tokens(self) -> EpisodeTokens | None:
@@ -53,6 +55,7 @@ class TokenRecord:
             tuple(self.logprobs),
             tuple(self.images),
             self.prompt_images,
+            tuple(self.replies),
         )
 
 

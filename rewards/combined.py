@@ -16,10 +16,11 @@ from ..utils.terminal import describe_error, make_line
 from ..utils.values import reaches, to_finite_float, to_number
 from .declare import Component, Name, RewardName, create_validated, get_reward_name, register_reward
 from .fields import Answer, Reference, get_field
-from .remote import is_blocking
+from .remote import is_blocking, iter_rewards
 
 log = logging.getLogger(__name__)
 Scored = tuple[float | None, dict[str, float | None]]  # the total, and the score of each component by name
+Hook = Callable[[Episode], Any] | None
 MAX_REASON = 500  # characters kept of why a component failed
 
 
@@ -63,11 +64,13 @@ class CombinedReward:
         _ = self._steps  # raises if needs are unknown or cyclic
 
     @cached_property
-    def _steps(self) -> tuple[tuple[str, Component, Callable[[Episode], Any] | None], ...]:
-        """The components with their names, each after those it needs, and what scores an episode."""
-        names = _sort_by_needs(self.components)
+    def _steps(self) -> tuple[tuple[str, Component, Hook, Hook], ...]:
+        """The components with their names, each after those it needs, its `of_episode` and its `of_turns`."""
+        parts = [(name, self.components[name]) for name in _sort_by_needs(self.components)]
+        owners = [[*iter_rewards(part.reward)][-1] for _, part in parts]  # inside what gives an imported one its name
         return tuple(
-            (name, self.components[name], getattr(self.components[name].reward, "of_episode", None)) for name in names
+            (name, part, getattr(part.reward, "of_episode", None), getattr(owner, "of_turns", None))
+            for (name, part), owner in zip(parts, owners, strict=True)
         )
 
     @cached_property
@@ -99,18 +102,20 @@ class CombinedReward:
     def score(self, answer: Answer, reference: Reference, episode: Episode | None = None) -> Scored:
         """Return the total and every component's score by name; without `episode`, an `EpisodeReward` does not
         apply."""
-        return self._score(answer, reference, episode, {})
+        return self._score(answer, reference, episode, {}, [])
 
     def score_with_faults(
         self, answer: Answer, reference: Reference, episode: Episode | None = None
     ) -> tuple[float | None, dict[str, float | None], dict[str, str]]:
         """Return what `score` returns, and why components failed, by name."""
         faults: dict[str, str] = {}
-        return *self._score(answer, reference, episode, faults), faults
+        return *self._score(answer, reference, episode, faults, []), faults
 
     def score_episode(self, episode: Episode) -> Scores:
-        """Return the scores of a finished episode, and which components failed; an episode that a fault ended has no
-        score.
+        """Return the scores of a finished episode, which components failed, and what each reply earned; an episode that
+        a fault ended has no score.
+
+        What no component places in time (`of_turns`), the last reply earns.
 
         >>> from viewbox.records import Task
         >>> reward = to_combined(lambda answer, reference: 7)
@@ -121,31 +126,55 @@ class CombinedReward:
         """
         if episode.is_fault:
             return Scores(None, dict.fromkeys(list_component_names(self)))
-        return Scores(*self.score_with_faults(episode.answer, episode.task.reference, episode))
+        faults, turns = dict[str, str](), list[float]()
+        total, scores = self._score(episode.answer, episode.task.reference, episode, faults, turns)
+        if turns and total is not None:
+            turns[-1] = total - sum(turns[:-1])
+        return Scores(total, scores, faults, tuple(turns))
 
-    def _score(self, answer: Answer, reference: Reference, episode: Episode | None, faults: dict[str, str]) -> Scored:
-        """Return what `score` returns; the components that fail are entered in `faults`."""
+    def _score(
+        self,
+        answer: Answer,
+        reference: Reference,
+        episode: Episode | None,
+        faults: dict[str, str],
+        turns: list[float],
+    ) -> Scored:
+        """Return what `score` returns; the components that fail are entered in `faults`, and in `turns` what each reply
+        earned, as far as components say."""
         if not reference and self._compares:
             return None, dict.fromkeys(list_component_names(self))
         inside: dict[str, dict[str, float | None]] = {}  # of each nested component, the scores of its own
         scores: dict[str, float | None] = {}
+        earned: list[float] = []
         total = weights = 0.0
-        for name, component, of_episode in self._steps:
+        for name, component, of_episode, of_turns in self._steps:
             reward: Any = component.reward
             value: Any = None
+            placed: list[float] = []
             if component.needs and (need := find_unmet_need(component, scores)) is not None:
                 value = None if scores[need] is None else 0.0
                 inside[name] = dict.fromkeys(list_component_names(reward))
                 if need in faults:
                     faults[name] = f"{need}, which it needs, failed"
             elif isinstance(reward, CombinedReward):
-                value, inside[name] = self._score_inside(name, reward, answer, reference, episode, faults)
+                own: dict[str, str] = {}
+                value, inside[name] = reward._score(answer, reference, episode, own, placed)
+                if own and value is None:
+                    faults[name] = f"{next(iter(own))}, which is inside it, failed"
+                faults.update({f"{name}.{key}": reason for key, reason in own.items()})
             else:
                 try:
                     if of_episode is None:
                         value = reward(answer, reference)
                     elif episode is not None:
                         value = of_episode(episode)
+                    if of_turns is not None and episode is not None and value is not None:
+                        score, value, given = value, None, of_turns(episode)  # it fails if this does
+                        placed = [] if given is None else [to_finite_float(turn) for turn in given]  # type: ignore[misc]
+                        if placed and (None in placed or len(placed) != episode.num_turns):
+                            raise ValueError(f"of_turns returned {_shorten(given)}; allowed: None, or a number a reply")
+                        value = score
                 except KeyboardInterrupt:
                     raise
                 except Unmeasurable as error:
@@ -158,29 +187,17 @@ class CombinedReward:
             if value is not None:
                 total += value * component.weight
                 weights += component.weight
+                if placed:
+                    pairs = zip(earned or [0.0] * len(placed), placed, strict=True)
+                    earned = [before + component.weight * turn for before, turn in pairs]
         if inside or not self._is_in_order:  # listed in the order of the components
             nested = {name: [(f"{name}.{key}", score) for key, score in inside[name].items()] for name in inside}
             listed = ((name, scores[name]) for name in self.components)
-            scores = dict(pair for own in listed for pair in (own, *nested.get(own[0], ())))
+            scores = dict(pair for outer in listed for pair in (outer, *nested.get(outer[0], ())))
         if faults and any(self.components[name].weight > 0 for name in faults if name in self.components):
             return None, scores
+        turns += [turn / weights for turn in earned] if weights else []
         return (min(1.0, total / weights) if weights else None), scores
-
-    def _score_inside(
-        self,
-        name: str,
-        reward: "CombinedReward",
-        answer: Answer,
-        reference: Reference,
-        episode: Episode | None,
-        faults: dict[str, str],
-    ) -> Scored:
-        inside: dict[str, str] = {}
-        value, inner = reward._score(answer, reference, episode, inside)
-        if inside and value is None:
-            faults[name] = f"{next(iter(inside))}, which is inside it, failed"
-        faults.update({f"{name}.{key}": reason for key, reason in inside.items()})
-        return value, inner
 
     def _check_score(self, faults: dict[str, str], name: str, score: Any) -> float | None:
         if score is None:

@@ -1,13 +1,14 @@
 """A reward for looking: on what the pictures showed, not on how many calls were made."""
 
 from dataclasses import replace
+from itertools import pairwise
 from typing import Annotated
 
 from pydantic import Field
 
 from ..records import Episode
 from .declare import NonNegative, RewardName, register_reward
-from .looks import Target, average, read_looks
+from .looks import Looks, Target, average, read_looks
 
 
 @register_reward("seen")
@@ -23,7 +24,8 @@ class SeenReward:
     A look counts if it shows more of its place than the pictures at the start, and the target in it is as large and as
     clear as the environment's `seen_at` asks for; `scale` replaces its scale. The reward does not apply without a
     target, or if the pictures at the start already show it well. Without an answer it is 0. It does not measure whether
-    the answer is right.
+    the answer is right. Each reply earns by what it moves the score (`of_turns`), which keeps the optimum (Ng et al.
+    1999).
 
     Range: [0, 1], or `None`.
 
@@ -33,6 +35,8 @@ class SeenReward:
     >>> looked = env.play(env.tasks[0], lambda messages: look if len(messages) < 3 else env.write_answer(env.tasks[0]))
     >>> SeenReward().of_episode(looked)  # it is seen whole in a sixteenth of the picture
     0.9375
+    >>> SeenReward().of_turns(looked)
+    [0.9375, 0.0]
     """
 
     scale: Annotated[
@@ -48,6 +52,15 @@ class SeenReward:
         """Return why the episode got its score, in a sentence."""
         return self._score(episode)[1]
 
+    def of_turns(self, episode: Episode) -> list[float]:
+        """Return by how much each reply moved the score: with its pictures and its calls, but without an answer."""
+        found, calls, scores = read_looks(episode, self.scale), 0, [0.0]
+        made = [len(turn.tool_calls) for turn in episode.turns if turn.role == "assistant"]
+        for reply, count in enumerate(made, 1):
+            calls += count
+            scores.append(self._measure(found, calls, reply)[0])
+        return [after - before for before, after in pairwise(scores)]
+
     def _score(self, episode: Episode) -> tuple[float | None, str]:
         found = read_looks(episode, self.scale)
         if not found.targets:
@@ -56,8 +69,15 @@ class SeenReward:
             return None, "the pictures at the start already show it well"
         if episode.answer is None:
             return 0.0, "there is no answer"
-        closer = [Target(one.region, [s for s in one.sights if s.look.is_closer]) for one in found.targets]
-        seen = average([one.covered for one in closer])
-        examined, calls = replace(found, targets=tuple(closer)).examined, episode.tool_call_count
-        score = max(0.0, seen - examined - self.cost * max(0, calls - 1))
+        calls = episode.tool_call_count
+        score, seen, examined = self._measure(found, calls, episode.num_turns)
         return score, f"{seen:.2f} of it was seen, with {examined:.2f} of the picture, in {calls} calls"
+
+    def _measure(self, found: Looks, calls: int, reply: int) -> tuple[float, float, float]:
+        """Return the score after so many replies, and what it is made of: `seen` and `examined`."""
+        closer = tuple(
+            Target(one.region, [sight for sight in one.sights if sight.look.is_closer and sight.look.reply <= reply])
+            for one in found.targets
+        )
+        seen, examined = average([one.covered for one in closer]), replace(found, targets=closer).examined
+        return max(0.0, seen - examined - self.cost * max(0, calls - 1)), seen, examined

@@ -1,4 +1,4 @@
-"""Another package adds environments, rewards and specialists by entry points."""
+"""Another package adds environments, rewards, specialists and credits by entry points."""
 
 import sys
 
@@ -12,6 +12,7 @@ from viewbox.rewards.declare import REWARD_TYPES
 from viewbox.rollouts.scoring.saved_run import SavedRun, make_environment
 from viewbox.tools.specialists import get_specialist_class
 from viewbox.tools.specialists.spec import SPECIALISTS
+from viewbox.training.grpo.credit import build_credit
 
 CODE = """
 import viewbox
@@ -33,11 +34,17 @@ class Spotted:
 @register_specialist("spotter")
 class Spotter(Specialist):
     pass
+
+class Spotless:
+    def __init__(self, scale):
+        self.scale = scale
 """
 ENTRIES = """
 [viewbox.environments]
 spots = spots_of_others:Spots
 digits = spots_of_others:Spots
+[viewbox.credits]
+spotless = spots_of_others:Spotless
 [viewbox.rewards]
 spotted = spots_of_others
 [viewbox.specialists]
@@ -66,6 +73,7 @@ def test_names_of_an_installed_package_stand_in_configs(installed):
     assert viewbox.make("spots").tasks[0].id == "one"
     assert build({"type": "spotted"})(None, {}) == 0.5
     assert get_specialist_class("spotter").__name__ == "Spotter"
+    assert build_credit("spotless", "none").scale == "none"
     assert "spots" in plugins.list_plugins("environments")
     with pytest.raises(ConfigError, match=r"allowed: .*spots.* \(did you mean 'spots'\?\)"):
         viewbox.make("spot")

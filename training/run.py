@@ -296,6 +296,7 @@ class Run:
             episodes_per_step=self.config.log.episodes_per_step,
             importance_sampling_cap=self.config.train.importance_sampling_cap,
             micro_batch_tokens=self.config.train.micro_batch_tokens,
+            credit=self.config.train.credit.type,
             weights=self.weights,
         )
         trainer.player.on_episode = lambda done, total: self.printer.show_status(
@@ -330,7 +331,7 @@ class Run:
             args=build_trainer_arguments(self.config, self.folder / "checkpoints"),
             callbacks=self._build_callbacks(every=20),
             tokens=self.tokens,
-            informative_weight=section.informative_weight,
+            weigh_values=section.weigh_values,
             train_dataset=usable,
         )
 

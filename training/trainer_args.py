@@ -22,6 +22,7 @@ from ..configs.schema import Config
 from ..configs.train_sections import GONE, TrainSection
 from ..configs.validation import describe_errors, suggest_switch
 from ..errors import ConfigError, describe_unknown, suggest_nearest
+from ..plugins import list_plugins
 from ..utils.secrets import remember
 from .precision import LEARNING_RATES
 
@@ -146,7 +147,7 @@ _REFUSED = {
         auto_find_batch_size train_sampling_strategy length_column_name accelerator_config""",
     "TRL does not find the layers of a vision-language model; allowed: model.dtype: float32": "cast_lm_head_to_fp32",
     "viewbox renders the chat template itself, without further arguments": "chat_template_kwargs",
-    "an episode has one reward; `type: combined` adds up its components": "multi_objective_aggregation",
+    "train.credit = {type: components} compares each component by itself": "multi_objective_aggregation",
     "viewbox samples with rollout.top_p and rollout.top_k": "min_p",
     "viewbox pads batches itself": "pad_to_multiple_of",
     "the routers of experts have no loss of their own here": "router_aux_loss_coef",
@@ -292,6 +293,7 @@ def list_problems(config: Config) -> Iterator[ConfigError]:
     try:
         _check_group(train.arguments, int(os.environ.get("WORLD_SIZE", "1")))
         check_additive_loss(train.micro_batch_tokens, train.arguments)
+        check_credit(train.credit.type, train.arguments)
     except ConfigError as error:
         yield error
 
@@ -362,6 +364,19 @@ def check_additive_loss(tokens: int | None, given: Mapping[str, Any]) -> None:
                 f"whole batch at once; allowed: train.{name} = {neutral}, or no train.micro_batch_tokens",
                 key="train.micro_batch_tokens",
             )
+
+
+def check_credit(name: str, given: Mapping[str, Any]) -> None:
+    """Raise `ConfigError` if there is no credit of that name, or the loss cannot read its advantages: one of another
+    package may give one a reply, as `turns` does."""
+    if name not in (known := list_plugins("credits")):
+        raise ConfigError(f"train.credit.type: {describe_unknown('credit', name, known)}", key="train.credit.type")
+    key, allowed, why = "importance_sampling_level", "token", "averages the advantages of the replies of an episode"
+    if name == "components":
+        key, allowed, why = "scale_rewards", "group", "is not read: each component is divided by its deviation"
+    if name != "episode" and given.get(key, allowed) not in (allowed, True):
+        problem = f"train.{key} = {given[key]!r}: {why} (train.credit = {name})"
+        raise ConfigError(f"{problem}; allowed: {allowed}", key=f"train.{key}")
 
 
 def explain_refusal(name: str, method: str) -> str | None:

@@ -8,7 +8,7 @@ import math
 import re
 from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
-from itertools import chain, islice
+from itertools import chain, islice, repeat
 from pathlib import Path
 from typing import Any
 
@@ -109,6 +109,7 @@ def _build_scores(episode: Episode) -> dict[str, Any] | None:
         "total": keep(scores.total),
         "components": {to_text(name): keep(value) for name, value in scores.components.items()},
         "faults": to_plain(scores.faults),
+        "turns": [keep(value) for value in scores.turns],
     }
 
 
@@ -322,13 +323,15 @@ def _get_text(result: ToolResult) -> str:
 
 # ---------------------------------------------------------------------- tokens
 def build_tokens(tokens: EpisodeTokens, advantage: object) -> list[dict[str, Any]]:
-    """Return every token, prompt first: its id, whether the policy sampled it, its log-prob, the episode's
-    advantage."""
-    value = to_finite_float(advantage)
+    """Return every token, prompt first: its id, whether the policy sampled it, its log-prob, the advantage of the
+    episode or of its reply."""
+    one = to_finite_float(advantage)
+    by_turn = zip(advantage, tokens.replies, strict=False) if isinstance(advantage, list | tuple) else ()
+    own = chain.from_iterable(repeat(to_finite_float(value), count) for value, count in by_turn)
     prompt = ((token, 0, None) for token in tokens.prompt_ids)
     sampled = zip(tokens.completion_ids, tokens.mask, tokens.logprobs, strict=True)
     return [
-        {"id": token, "mask": 1, "logprob": to_finite_float(logprob), "advantage": value}
+        {"id": token, "mask": 1, "logprob": to_finite_float(logprob), "advantage": next(own, one)}
         if mask
         else {"id": token, "mask": 0, "logprob": None, "advantage": None}
         for token, mask, logprob in islice(chain(prompt, sampled), MAX_TOKENS)

@@ -239,6 +239,8 @@ def check_config(config: Config) -> None:
         refuse("model.freeze", config.model.freeze, "none; see verl's actor.freeze_vision_tower")
     for name in GONE.keys() & arguments.keys():
         raise ConfigError(f"train.{name}: cannot be used; {GONE[name]}", key=f"train.{name}")
+    if train.credit.type != "episode":
+        refuse("train.credit.type", train.credit.type, "episode; see verl's algorithm.adv_estimator")
     if config.lora is not None and config.lora.quantize:
         refuse("lora.quantize", config.lora.quantize, "none")
     if rollout.temperature == 0:

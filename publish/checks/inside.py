@@ -350,7 +350,7 @@ def describe_plays(env: Any, project: Mapping[str, Any]) -> dict[str, dict[str, 
             "first messages": _hash([message.text for message in state.messages]),
             "pixels": _hash(pictures),
             "turns": _hash([[turn.role, turn.content] for turn in played.turns]),
-            "scores": _hash([played.end_reason, played.scores.total, dict(played.scores.components)]),
+            "scores": _hash([played.end_reason, played.scores.to_dict()]),
         }
     return found
 

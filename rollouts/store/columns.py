@@ -30,12 +30,13 @@ _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}")
 
 
 class ColumnLine(Record, frozen=True):
-    """The scores of an episode: the number and the CRC-32 of its line, its total and components."""
+    """The scores of an episode: the number and the CRC-32 of its line, its total, components and turns."""
 
     line: int
     crc: int
     total: float | None
     components: Mapping[str, float | None] = FrozenDict()
+    turns: tuple[float, ...] = ()
 
 
 def list_columns(folder: Path) -> list[str]:
@@ -71,8 +72,8 @@ class ScoreColumnWriter:
 
     def add(self, line: int, crc: int, task: str, scores: Scores) -> None:
         """Append the scores of the episode in line `line`."""
-        components = dict(scores.components)
-        self._write({"line": line, "crc": crc, "task": task, "total": scores.total, "components": components})
+        found = {"line": line, "crc": crc, "task": task, "total": scores.total, "components": dict(scores.components)}
+        self._write({**found, "turns": scores.turns} if scores.turns else found)
 
     def _write(self, data: Mapping[str, Any]) -> None:
         text = json.dumps(data, ensure_ascii=False, allow_nan=False, separators=(",", ":"), default=str)
@@ -114,7 +115,7 @@ class ScoreColumn:
             raise StoreError(
                 f"{self.path}: the episode in line {line} changed after it was scored; score the run again"
             )
-        return Scores(found.total, found.components)
+        return Scores(found.total, found.components, turns=found.turns)
 
     def _read(self, file: BinaryIO) -> Iterator[ColumnLine]:
         for number, line in enumerate(read_lines(file), 1):
@@ -125,7 +126,7 @@ class ScoreColumn:
                     msgspec.json.decode(line, type=dict[str, msgspec.Raw])
                     continue
                 found = _LINE.decode(line)
-                check_scores(Scores(found.total, found.components))
+                check_scores(Scores(found.total, found.components, turns=found.turns))
                 yield found
             except (ValueError, RecursionError) as error:
                 raise StoreError(f"{self.path}, line {number}: not a line of scores ({error})") from error

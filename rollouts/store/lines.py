@@ -163,7 +163,7 @@ def check_scores(scores: Scores) -> None:
     for key, values in (("components", scores.components), ("faults", scores.faults)):
         if len(values) > MAX_COMPONENTS:
             raise ValueError(f"scores.{key} has {len(values)} names; allowed: {MAX_COMPONENTS}")
-    for name, value in (("total", scores.total), *scores.components.items()):
+    for name, value in (("total", scores.total), *scores.components.items(), *(("turns", one) for one in scores.turns)):
         if value is not None and not -MAX_SCORE <= value <= MAX_SCORE:
             raise ValueError(f"score {name!r:.80} is {value!r:.80}; allowed: at most {MAX_SCORE:g}")
 

@@ -5,7 +5,7 @@ import threading
 import uuid
 import zlib
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 import msgspec
 import numpy as np
@@ -32,6 +32,9 @@ class TokenPlace(Record, frozen=True):
     prompt_length: _Length
     prompt_images: _Length
     images: tuple[ImageRef, ...]
+    replies: tuple[_Length, ...] = ()
+
+    _sparse: ClassVar = frozenset({"replies"})
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -71,7 +74,8 @@ def decode_rows(rows: np.ndarray, place: TokenPlace) -> EpisodeTokens:
     """Return the tokens of rows, (P + C,), and what the line says about them."""
     prompt, completion = rows[: place.prompt_length], rows[place.prompt_length :]
     ids, mask, logprobs = (tuple(completion[name].tolist()) for name in ("id", "mask", "logprob"))
-    return EpisodeTokens(tuple(prompt["id"].tolist()), ids, mask, logprobs, place.images, place.prompt_images)
+    prompt_ids = tuple(prompt["id"].tolist())
+    return EpisodeTokens(prompt_ids, ids, mask, logprobs, place.images, place.prompt_images, place.replies)
 
 
 class TokenShard:

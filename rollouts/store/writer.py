@@ -200,7 +200,7 @@ class EpisodeWriter:
         name, offset = self._shard.reserve(len(rows))
         size, crc, prompt = len(rows) // TOKEN.itemsize, zlib.crc32(rows), len(tokens.prompt_ids)
         images = tuple(replace(ref, uri=None) for ref in tokens.images)
-        return rows, TokenPlace(name, offset, size, crc, prompt, tokens.prompt_images, images)
+        return rows, TokenPlace(name, offset, size, crc, prompt, tokens.prompt_images, images, tokens.replies)
 
     def _append_line(self, line: bytes, replaces: bool) -> None:
         with self._lock:

@@ -20,7 +20,7 @@ from tests.support.tables import each
 from viewbox.envs import load_class, make
 from viewbox.envs.data import DataEnv
 from viewbox.plugins import ENVIRONMENTS
-from viewbox.records import Episode, Task
+from viewbox.records import Episode, Task, Turn
 from viewbox.rewards import (
     BrierReward,
     CombinedReward,
@@ -94,6 +94,71 @@ def test_the_total_the_parts_and_what_failed(reward, total, parts, faults):
     assert found == (None if total is None else pytest.approx(total)) == reward({}, {})
     assert list(scores.items()) == list(parts.items())  # in the order in which they were given
     assert set(failed) == set(faults)
+
+
+class Placed:
+    """Scores `value`, and says (or raises) `turns`."""
+
+    def __init__(self, value, turns):
+        self.name, self.value, self.turns = "own", value, turns
+
+    def of_episode(self, episode):
+        return self.value
+
+    def of_turns(self, episode):
+        if isinstance(self.turns, BaseException):
+            raise self.turns
+        return self.turns
+
+
+EARLY = Placed(0.5, [0.5, 0.0, 0.0])
+
+
+@each(
+    ("reward", "turns", "fault"),
+    [
+        (need(a=(EARLY, 1.0)), [0.5, 0.0, 0.0], None),
+        (need(a=(EARLY, 0.5), b=(1.0, 0.5)), [0.25, 0.0, 0.5], None),  # what nobody places, the last reply earns
+        (need(a=(EARLY, 0.5), b=(None, 0.5)), [0.5, 0.0, 0.0], None),
+        (need(a=(EARLY, 0.5), b=(Placed(0.2, [0.0, -0.3, 0.0]), 0.5)), [0.25, -0.15, 0.25], None),
+        (need(o=(need(a=(EARLY, 0.5), b=(1.0, 0.5)), 0.5), c=(0.0, 0.5)), [0.125, 0.0, 0.25], None),
+        (need(o=(need(o=(need(a=(EARLY, 1.0)), 1.0)), 0.5), c=(1.0, 0.5)), [0.25, 0.0, 0.5], None),
+        (need(a=(Placed(0.0, [0.5, -0.5, 0.0]), 1.0)), [0.5, -0.5, 0.0], None),
+        (need(a=(Placed(0.5, np.array([0.5, 0.0, 0.0])), 1.0)), [0.5, 0.0, 0.0], None),
+        (need(a=(Placed(0.5, None), 1.0)), [], None),
+        (need(a=(Placed(None, ValueError("asked")), 0.5), b=(1.0, 0.5)), [], None),
+        (need(a=(Placed(1.0, ValueError("asked")), 0.5, {"b": 1.0}), b=(0.0, 0.5)), [], None),  # its need is unmet
+        (need(a=(1.0, 1.0)), [], None),
+        (need(a=(Placed(0.5, ZeroDivisionError("x")), 0.5), b=(1.0, 0.5)), [], "raised ZeroDivisionError: x"),
+        (need(a=(Placed(0.5, SystemExit(3)), 1.0)), [], "raised SystemExit"),
+        (need(a=(Placed(0.5, [0.5]), 1.0)), [], "of_turns returned [0.5]; allowed: None, or a number a reply"),
+        (need(a=(Placed(0.5, [0.5, NAN, 0.0]), 1.0)), [], "of_turns returned [0.5, nan, 0.0]"),
+        (need(a=(Placed(0.5, 7), 1.0)), [], "raised TypeError"),
+    ],
+)  # fmt: skip
+def test_what_each_reply_earned_sums_to_the_total(reward, turns, fault):
+    episode = Episode(Task("a", reference={"x": 1}), (Turn("assistant"),) * 3)
+    scores = reward.score_episode(episode)
+    assert list(scores.turns) == pytest.approx(turns)
+    assert (scores.total is None) == (fault is not None)
+    if turns:
+        assert sum(scores.turns) == pytest.approx(scores.total)
+    if fault:
+        assert fault in scores.faults["a"]
+
+
+def test_a_reward_by_another_name_places_what_it_earns(tmp_path):
+    (tmp_path / "mine.py").write_text(PLACES)
+    reward = CombinedReward({"a": (load_reward(f"{tmp_path}/mine.py:Mine", name="other"), 1.0)})
+    assert reward.score_episode(Episode(Task("a"), (Turn("assistant"),) * 2)).turns == (0.5, 0.0)
+
+
+PLACES = """
+class Mine:
+    name = "mine"
+    def of_episode(self, episode): return 0.5
+    def of_turns(self, episode): return [0.5, 0.0]
+"""
 
 
 def test_a_fault_says_what_was_returned_or_which_need_failed():

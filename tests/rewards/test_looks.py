@@ -17,7 +17,7 @@ from viewbox.envs.digits import Digits
 from viewbox.envs.phantom import Phantom
 from viewbox.images.ref import ImageRef
 from viewbox.records import Task
-from viewbox.rewards import SeenReward, build
+from viewbox.rewards import CombinedReward, SeenReward, build
 from viewbox.rewards.looks import VALUES, VERDICTS, read_looks
 
 DIGITS = Digits(split="test", max_turns=6)
@@ -267,6 +267,17 @@ def test_seen_needs_an_answer_and_a_place():
     task = DIGITS.tasks[0]
     look = zoom(4, *get_middle(task.reference["bbox"]))
     assert SeenReward().of_episode(play(DIGITS, task, look, look, look, look, look, look)) == 0.0
+    placed = {
+        (look, DIGITS.write_answer(task)): [0.9375, 0.0],
+        (zoom(1, 0.5, 0.5), look, DIGITS.write_answer(task)): [0.0, 0.8375, 0.0],  # by the view that showed it
+        (f"{look}\n{zoom(99, 0, 0)}", zoom(1, 0.5, 0.5), DIGITS.write_answer(task)): [0.8375, -0.1, 0.0],
+        (look, look, look, look, look, look): [0.9375, *[-0.1] * 5],
+    }
+    for replies, expected in placed.items():
+        episode = play(DIGITS, task, *replies)
+        assert SeenReward().of_turns(episode) == pytest.approx(expected)
+        scores = CombinedReward({"seen": (SeenReward(), 1.0)}).score_episode(episode)
+        assert sum(scores.turns) == pytest.approx(scores.total)  # without an answer, the last reply loses all of it
     assert SeenReward().of_episode(play(Scene(), Task("a", reference={"x": 1}), NO)) is None
 
 

@@ -112,8 +112,9 @@ def test_the_episodes_of_a_step_are_those_that_it_learned_from_not_those_of_an_e
     [
         {"logging_steps": 4, "num_iterations": 2},
         {"gradient_accumulation_steps": 2, "per_device_train_batch_size": 4, "steps_per_generation": 4},
+        {"credit": {"type": "turns"}, "num_iterations": 2},
     ],
-    ids=["sums not logged yet, several updates a batch", "one batch over several steps"],
+    ids=["sums not logged yet, several updates a batch", "one batch over several steps", "an advantage a reply"],
 )
 def test_a_run_with_something_pending_is_resumed_alike(config, settings, capsys):
     """Within the second epoch, and of two of them where it begins."""

@@ -139,6 +139,7 @@ GONE = {
     "rejection_sampling": ({"rounds": 2}, ": cannot be used; .* --best 1 --per-task .*train.episodes"),
     "curriculum": ({"levels": []}, ": cannot be used; use env.name: mixture"),
     "dynamic_sampling_rounds": (2, ": cannot be used; leave it out"),
+    "informative_weight": (True, ": cannot be used; use weigh_values: true"),
 }
 
 
@@ -148,7 +149,7 @@ def test_what_older_versions_had_is_refused_with_what_to_use_instead(key):
     with pytest.raises(ConfigError, match=f"train.{key}{words}") as caught:
         check(Plan(parsed(**{key: value})))
     assert caught.value.key == f"train.{key}"
-    assert parsed(dynamic_sampling_rounds=0) == parsed()  # as every older run wrote
+    assert parsed(dynamic_sampling_rounds=0, informative_weight=1.0) == parsed()  # as every older run wrote
 
 
 FEW = {"name": "digits", "eval": {"num_tasks": 12}}

@@ -254,9 +254,12 @@ def test_keys_walk_through_the_filtered_episodes(page, tmp_path):
 
 
 def test_thinking_is_folded_and_tokens_are_colored(page, tmp_path):
-    tokens = EpisodeTokens((1, 2), (3, 4, 5), (1, 0, 1), (-0.5, 0.0, -2.0))
-    run = written(tmp_path / "run", make(0, tokens=tokens, info={"advantage": 1.5}))
+    tokens = EpisodeTokens((1, 2), (3, 4, 5), (1, 0, 1), (-0.5, 0.0, -2.0), replies=(1, 1))
+    episode = make(0, tokens=tokens, info={"advantage": [1.5, -0.25]})
+    scores = Scores(1.0, turns=[0.75, 0.25][: episode.num_turns])
+    run = written(tmp_path / "run", replace(episode, scores=scores))
     open_page(page, report(tmp_path, run), "#/run/0/episode/1")
+    assert page.locator(".turn.own h3").first.inner_text() == "reply 1: earned 0.750, advantage 1.500"
     assert not page.get_by_text("Hm.").is_visible()
     page.get_by_text("thinking (").click()
     assert page.get_by_text("Hm.").is_visible()

@@ -170,6 +170,16 @@ def test_tokens_have_mask_logprob_and_advantage():
         (1, 0, None, None), (2, 0, None, None), (3, 1, -0.5, 1.5), (4, 0, None, None),
     ]  # fmt: skip
     assert build(make())["tokens"] is None
+    for advantage, replies, expected in (
+        ([0.5, -1.0], (1, 1), [0.5, None, -1.0]),
+        ([0.5], (1, 1), [0.5, None, None]),
+        ([0.5, 1.0], (), [None, None, None]),
+        (["0.5", 10**400], (1, 1), [None, None, None]),
+        ([2.0], (2,), [2.0, None, 2.0]),
+    ):
+        tokens = EpisodeTokens((), (3, 4, 5), (1, 0, 1), (0.0,) * 3, replies=replies)
+        rows = build(make(tokens=tokens, info={"advantage": advantage}))["tokens"]
+        assert [row["advantage"] for row in rows] == expected
 
 
 # ---------------------------------------------------------------------- pictures

@@ -8,7 +8,7 @@ import torch
 from trl.trainer.utils import nanstd
 
 SAME_REWARD = 1e-6  # rewards this close are the same, as in frac_reward_zero_std
-_EPSILON = 1e-4  # added to the deviation, as TRL does
+EPSILON = 1e-4  # added to the deviation, as TRL does
 
 
 def group_advantages(rewards: torch.Tensor, group_size: int, scale: str) -> torch.Tensor:
@@ -32,12 +32,12 @@ def group_advantages(rewards: torch.Tensor, group_size: int, scale: str) -> torc
     """
     grouped = rewards.view(-1, group_size)
     advantages = grouped - torch.nanmean(grouped, dim=1, keepdim=True)
-    deviation = _compute_group_deviation(grouped)
+    deviation = nanstd(grouped, dim=1, keepdim=True)
     if scale == "batch" and len(rewards) > 1:
         deviation = nanstd(rewards).expand_as(deviation)
     if scale in ("group", "batch"):
-        advantages = advantages / (deviation + _EPSILON)
-    advantages[_find_uniform(grouped)] = 0.0
+        advantages = advantages / (deviation + EPSILON)
+    advantages[find_uniform(grouped)] = 0.0
     return torch.nan_to_num(advantages, nan=0.0).flatten()
 
 
@@ -50,19 +50,11 @@ def summarize_rewards(rewards: torch.Tensor, group_size: int) -> dict[str, float
     return {
         "reward": torch.nanmean(rewards).item(),
         "reward_std": nanstd(rewards).item(),
-        "frac_reward_zero_std": _find_uniform(rewards.view(-1, group_size)).float().mean().item(),
+        "frac_reward_zero_std": find_uniform(rewards.view(-1, group_size)).float().mean().item(),
     }
 
 
-def _find_uniform(grouped: torch.Tensor) -> torch.Tensor:
-    """Return (groups,): whether the rewards of a row are all the same, without its NaNs."""
+def find_uniform(grouped: torch.Tensor) -> torch.Tensor:
+    """Return (groups, …) of (groups, episodes, …): whether all of a group are the same, without its NaNs."""
     highest, lowest = grouped.nan_to_num(nan=-torch.inf).amax(1), grouped.nan_to_num(nan=torch.inf).amin(1)
     return highest - lowest < SAME_REWARD
-
-
-def _compute_group_deviation(grouped: torch.Tensor) -> torch.Tensor:
-    """Return (groups, 1): the standard deviation of each row without its NaNs; 0 for groups of one."""
-    if grouped.shape[1] == 1:
-        return torch.zeros_like(grouped)
-    spread: torch.Tensor = nanstd(grouped, dim=1, keepdim=True)
-    return spread

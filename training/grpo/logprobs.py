@@ -521,7 +521,7 @@ def weight_advantages(
     weights = ratio.clamp(max=cap)
     if loss_type == "vespo":
         return {"advantages": advantages, "importance_sampling_ratio": weights}
-    return {"advantages": advantages[:, None] * weights}
+    return {"advantages": advantages.view(len(advantages), -1) * weights}
 
 
 def summarize_ratio(ratio: torch.Tensor, mask: torch.Tensor, accelerator: Accelerator) -> dict[str, float]:

@@ -88,9 +88,10 @@ class BatchPlayer:
         self.num_played += len(tasks) * self.accelerator.num_processes
         return episodes
 
-    def store(self, episodes: Sequence[Episode], advantages: Sequence[float]) -> None:
-        """Keep episodes of a batch with their advantages in `info`, and append those that were trained on to the run's
-        folder. If they are a part, whole groups are drawn at random, and `info["saved"]` says "8 of 64"."""
+    def store(self, episodes: Sequence[Episode], advantages: Sequence[Sequence[float]]) -> None:
+        """Keep episodes of a batch with their advantages in `info` (a number, or a list of one a reply), and append
+        those that were trained on to the run's folder. If they are a part, whole groups are drawn at random, and
+        `info["saved"]` says "8 of 64"."""
         kept = list(zip(episodes, advantages, strict=True))
         said: dict[str, str] = {}
         if self.episodes_per_step is not None and self.episodes_per_step < len(kept):
@@ -98,7 +99,10 @@ class BatchPlayer:
             random.Random(sample_seed(self.seed, episodes[0].info.get("number", 0))).shuffle(groups)
             said = {"saved": f"{self.episodes_per_step} of {len(kept)}"}
             kept = [pair for group in groups for pair in group][: self.episodes_per_step]
-        self.latest_episodes = [replace(e, info={**e.info, **said, "advantage": value}) for e, value in kept]
+        self.latest_episodes = [
+            replace(e, info={**e.info, **said, "advantage": own[0] if len(own) == 1 else own[: e.num_turns]})
+            for e, own in kept
+        ]
         for episode in self.latest_episodes:
             if self._writer is not None:
                 self._writer.append_or_error(episode)

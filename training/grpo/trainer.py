@@ -6,7 +6,7 @@ its own tool loop, and drops the pixels of a whole batch if one sample does not 
     sample_tasks          the tasks that this process plays
     play_episodes         the engine plays them (`player.py`)
     score_episodes        one reward an episode
-    compute_advantages    each reward relative to its group (`groups.py`)
+    compute_advantages    what each episode, or each of its replies, is worth in its group (`credit.py`)
     build_loss_tensors    sampled tokens, masks and pixels, as TRL's loss reads them (`batch.py`)
 
 `compute_loss` then learns from it: the log-probs are ours (`logprobs.py`), the loss is TRL's.
@@ -23,6 +23,7 @@ from typing import Any
 import torch
 from accelerate import Accelerator
 from accelerate.utils import send_to_device
+from torch.nn.utils.rnn import pad_sequence
 from transformers import TrainerCallback, TrainerControl, TrainerState
 from trl import GRPOTrainer
 
@@ -39,9 +40,10 @@ from ...rollouts.scoring.metrics import compute_environment_metrics, measure_sam
 from ..checkpoints import Checkpoints
 from ..generation import Sampler
 from ..precision import use_float32_adapters
-from ..trainer_args import check_additive_loss
+from ..trainer_args import check_additive_loss, check_credit
 from .batch import collate, collect_pixels, compute_share, find_learned, get_sampled, select, split_by_tokens
-from .groups import group_advantages, summarize_rewards
+from .credit import build_credit, spread
+from .groups import summarize_rewards
 from .logprobs import BatchLogProbs, add_compute_argument
 from .player import BatchPlayer
 
@@ -87,6 +89,7 @@ class EpisodeGRPOTrainer(Checkpoints, GRPOTrainer):
         episodes_per_step: int | None = None,
         importance_sampling_cap: float | None = None,
         micro_batch_tokens: int | None = None,
+        credit: str = "episode",
         weights: WeightSender | None = None,
         **kwargs: Any,
     ) -> None:
@@ -95,7 +98,8 @@ class EpisodeGRPOTrainer(Checkpoints, GRPOTrainer):
         use_float32_adapters(self.model)
         check_additive_loss(micro_batch_tokens, vars(self.args))
         self.importance_sampling_cap, self.micro_batch_tokens = importance_sampling_cap, micro_batch_tokens
-        self.env = env
+        check_credit(credit, vars(self.args))
+        self.env, self.credit_name, self.credit = env, credit, build_credit(credit, self.scale_rewards)
         policy = self.accelerator.unwrap_model(self.model)
         self.tokens = ChatTokens(self.processing_class, policy.config, policy.generation_config)
         self._vision_cache = VisionCache(policy, self.tokens.architecture)
@@ -140,7 +144,8 @@ class EpisodeGRPOTrainer(Checkpoints, GRPOTrainer):
 
     def _list_batch_settings(self) -> list[object]:
         """Return the settings that the tensors of a batch depend on, beside its shape."""
-        return [self.temperature, self.beta, self.importance_sampling_cap, self.loss_type, self.scale_rewards]
+        loss = [self.temperature, self.beta, self.importance_sampling_cap, self.loss_type, self.scale_rewards]
+        return [*loss, self.credit_name]
 
     def _get_reference(self) -> torch.nn.Module:
         model: torch.nn.Module = self.accelerator.unwrap_model(self.ref_model)
@@ -157,7 +162,7 @@ class EpisodeGRPOTrainer(Checkpoints, GRPOTrainer):
             episodes = self.play_episodes(tasks)
             generated = time.perf_counter()
             rewards = self.score_episodes(episodes)
-            advantages = self.compute_advantages(rewards)
+            advantages = self.compute_advantages(episodes, rewards)
             batch = self.build_loss_tensors(episodes, rewards, advantages)
         self.player.store(episodes, advantages.tolist())
         for name, value in {**compute_environment_metrics(episodes, self.env), **measure_sameness(episodes)}.items():
@@ -193,13 +198,26 @@ class EpisodeGRPOTrainer(Checkpoints, GRPOTrainer):
         rewards = [math.nan if scores is None or scores.total is None else scores.total for scores in usable]
         return torch.tensor(rewards, device=self.accelerator.device)
 
-    def compute_advantages(self, rewards: torch.Tensor) -> torch.Tensor:
-        """Stage 4: (B,) group-relative advantages; a group may be spread over processes."""
+    def compute_advantages(self, episodes: Sequence[Episode], rewards: torch.Tensor) -> torch.Tensor:
+        """Stage 4: (B, 1 or replies) group-relative advantages; a group may be spread over processes."""
         everyone = self.accelerator.gather(rewards)
         self._require_scores(everyone)
         self.add_figures(summarize_rewards(everyone, self.num_generations))
         first = self.accelerator.process_index * len(rewards)
-        return group_advantages(everyone, self.num_generations, self.scale_rewards)[first : first + len(rewards)]
+        numbers = [
+            self.credit.read(episode, self.env.for_task(episode.task).reward) if is_usable else [math.nan]
+            for episode, is_usable in zip(episodes, (~rewards.isnan()).tolist(), strict=True)
+        ]
+        own = pad_sequence([rewards.new_tensor(row) for row in numbers], batch_first=True, padding_value=math.nan)
+        rows = self.accelerator.gather(self.accelerator.pad_across_processes(own, dim=1, pad_index=math.nan))
+        group, is_idle = self.num_generations, bool(rows.isnan().all())
+        advantages = torch.zeros_like(rows[:, :1]) if is_idle else self.credit.weigh(rows, group)
+        if advantages.ndim != 2 or len(advantages) != len(rows) or not advantages.isfinite().all():
+            problem = f"train.credit = {self.credit_name}: gives advantages of {tuple(advantages.shape)}"
+            raise ConfigError(f"{problem}; allowed: finite ones, ({len(rows)}, 1) or ({len(rows)}, replies)")
+        idle = (advantages.view(-1, group * advantages.shape[1]) == 0).all(1)
+        self.add_figures({"groups/idle": idle.float().mean().item()})
+        return advantages[first : first + len(rewards)]
 
     def _require_scores(self, rewards: torch.Tensor) -> None:
         """Raise `ConfigError` if no episode of the first steps has a reward: nothing would be learned."""
@@ -220,7 +238,7 @@ class EpisodeGRPOTrainer(Checkpoints, GRPOTrainer):
         if self.mask_truncated_completions:
             usable &= torch.tensor([not episode.truncated for episode in episodes], device=usable.device)
         batch["tool_mask"] *= usable[:, None]
-        batch["advantages"] = advantages
+        batch["advantages"] = spread(advantages, learned, batch["completion_ids"].shape[1])
         batch["num_items_in_batch"] = self.accelerator.gather(get_sampled(batch).sum()).sum()
         batch["sampling_per_token_logps"] = batch.pop("logprobs")
         return batch

@@ -174,8 +174,8 @@ ALARMS = (
         low=0.5,
     ),
     Alarm(
-        "frac_reward_zero_std",
-        "{value:.0%} of the groups have equal rewards and teach nothing",
+        "groups/idle",
+        "{value:.0%} of the groups teach nothing: their advantages are all 0, as of equal rewards",
         "tasks are too easy or too hard, or samples too similar: change env, raise rollout.temperature or "
         "train.num_generations",
         high=0.8,

@@ -12,7 +12,7 @@ from ...rollouts.scoring.table import Interval
 from ...rollouts.store.run_folder import describe_view
 
 _MAX_TOOLS = 6  # that a plot shows one by one
-_RATES = ("end/answered", "end/max_turns", "end/max_tokens", "frac_reward_zero_std")
+_RATES = ("end/answered", "end/max_turns", "end/max_tokens", "groups/idle")
 _VERDICTS = {f"verdict/{name}": f"{'right' if name in RIGHT else 'wrong'}: {name}" for name in VERDICTS}
 _COLUMNS = {
     "before": "before",

@@ -34,17 +34,18 @@ from ..grpo.batch import add_pixels, build_model_inputs, collate
 log = logging.getLogger("viewbox.train")
 SFT_BATCHES = 4  # of similar length, into which a device batch is cut
 _VALUE = re.compile(r'[:\[,(=>]\s*("(?:[^"\\]|\\.)*"(?!\s*:)|-?\d+(?:\.\d+)?)')
+VALUE_WEIGHT = 12.0
 _OBJECT = re.compile(rf"(?:{MARK}).*|\{{.*\}}", re.DOTALL)  # calls in any syntax, or an answer
 
 
-def compute_token_weights(episode: EpisodeTokens, tokens: ChatTokens, informative_weight: float) -> list[float]:
+def compute_token_weights(episode: EpisodeTokens, tokens: ChatTokens, weigh_values: bool) -> list[float]:
     """Return a weight for each completion token: 0 on the environment's tokens, 1 on the policy's.
 
-    The tokens of a scalar value in a reply's JSON or calls share `informative_weight`, so that a label of one token
+    The tokens of a scalar value in a reply's JSON or calls share a weight of 12, so that a label of one token
     counts as much as a coordinate of three; a token never has a weight below 1.
     """
     weights = [float(bit) for bit in episode.mask]
-    if informative_weight == 1.0:
+    if not weigh_values:
         return weights
     start = 0
     while start < len(weights):
@@ -67,13 +68,13 @@ def compute_token_weights(episode: EpisodeTokens, tokens: ChatTokens, informativ
             offset += len(piece)
         for indices in tokens_of_value.values():
             for index in indices:
-                weights[index] = max(1.0, informative_weight / len(indices))
+                weights[index] = max(1.0, VALUE_WEIGHT / len(indices))
         start = end
     return weights
 
 
 def build_sft_batches(
-    episodes: Sequence[EpisodeTokens], tokens: ChatTokens, informative_weight: float, num_batches: int = 1
+    episodes: Sequence[EpisodeTokens], tokens: ChatTokens, weigh_values: bool, num_batches: int = 1
 ) -> list[dict[str, Any]]:
     """Collates episodes into `num_batches` batches of similar length, which saves padding.
 
@@ -89,7 +90,7 @@ def build_sft_batches(
         batch["weights"] = torch.zeros(batch["completion_ids"].shape)
         for i, episode in enumerate(group):
             batch["weights"][i, : len(episode.mask)] = torch.tensor(
-                compute_token_weights(episode, tokens, informative_weight)
+                compute_token_weights(episode, tokens, weigh_values)
             )
         batches.append(batch)
     return batches
@@ -124,8 +125,8 @@ class SFTTrainer(Checkpoints, Trainer):
     over all tokens of the window, so that a token counts the same in whatever batch it is.
     """
 
-    def __init__(self, *, tokens: ChatTokens, informative_weight: float = 1.0, **kwargs: Any) -> None:
-        self.tokens, self.informative_weight = tokens, informative_weight
+    def __init__(self, *, tokens: ChatTokens, weigh_values: bool = False, **kwargs: Any) -> None:
+        self.tokens, self.weigh_values = tokens, weigh_values
         self._figures: dict[str, float] = {}
         super().__init__(data_collator=self._collate, **kwargs)
 
@@ -147,7 +148,7 @@ class SFTTrainer(Checkpoints, Trainer):
         self._figures = dict(state["figures"])
 
     def _collate(self, episodes: Sequence[EpisodeTokens]) -> dict[str, Any]:
-        return {"batches": build_sft_batches(episodes, self.tokens, self.informative_weight, SFT_BATCHES)}
+        return {"batches": build_sft_batches(episodes, self.tokens, self.weigh_values, SFT_BATCHES)}
 
     def get_batch_samples(
         self, epoch_iterator: Iterator[object], num_batches: int, device: torch.device

@@ -99,12 +99,18 @@ function showPart(page, part, set, first) {
   return [showText(part.text ?? "")];
 }
 
+// What a reply earned of the reward, and its advantage, where they are known by reply.
+function describeCredit(page, reply) {
+  const known = [["earned", page.scores?.turns], ["advantage", page.info?.advantage]].filter(([, values]) => Array.isArray(values) && reply < values.length);
+  return known.length ? `: ${known.map(([name, values]) => `${name} ${formatNumber(values[reply])}`).join(", ")}` : "";
+}
+
 // The sections of the turns; `build` makes the content of one: the parts as they are, if it is left out.
 function showTurns(page, set, build = (turn, n) => turn.parts.flatMap((part) => showPart(page, part, set, n === 0))) {
   let replies = 0;
   return page.turns.map((turn, n) => {
     const title = turn.role === "assistant" ? `reply ${++replies}` : turn.role === "tool_result" ? "tools" : turn.role;
-    return h("section", {class: `turn ${turn.role === "assistant" ? "own" : ""}`, "aria-label": title}, h("h3", {}, t(title)), build(turn, n));
+    return h("section", {class: `turn ${turn.role === "assistant" ? "own" : ""}`, "aria-label": title}, h("h3", {}, t(title + (turn.role === "assistant" ? describeCredit(page, replies - 1) : ""))), build(turn, n));
   });
 }
 

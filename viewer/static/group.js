@@ -62,5 +62,5 @@ function showGroup(pages, set, link) {
     : `${same === 1 ? "The first reply is" : `The first ${same} replies are`} the same; they part at reply ${same + 1}.`;
   return [h("p", {}, `${pages.length} ${pages.length === 1 ? "episode" : "episodes"} of this task in this step. ${pages.length > 1 ? says : ""}`), showControls(), h("div", {class: "group"}, pages.map((page) => h("article", {},
     h("h3", {}, h("a", {href: link(page.line)}, `#${page.line}`), page.scores ? ` reward ${formatNumber(page.scores.total)}` : ""),
-    h("p", {}, `advantage ${formatNumber(page.info?.advantage)}, ${page.end_reason}${page.run_config?.model_name ? `, ${makeVisible(page.run_config.model_name)}` : ""}`), showText(page.answer === null ? "no answer" : `answer: ${showJson(page.answer)}`, "small"), showColumn(page, set, parting))))];
+    h("p", {}, `advantage ${[page.info?.advantage].flat().map(formatNumber).join(", ")}, ${page.end_reason}${page.run_config?.model_name ? `, ${makeVisible(page.run_config.model_name)}` : ""}`), showText(page.answer === null ? "no answer" : `answer: ${showJson(page.answer)}`, "small"), showColumn(page, set, parting))))];
 }

@@ -80,6 +80,7 @@ REFUSED = [
     ("rollout.repetition_penalty=1.1", "rollout.repetition_penalty = 1.1"),
     ("train.loss_type=cispo", "allowed: dapo, bnpo, grpo, dr_grpo"),
     ("train.scale_rewards=batch", "train.scale_rewards = 'batch'"),
+    ("train.credit.type=turns", "train.credit.type = 'turns': verl cannot do this; allowed: episode"),
     ("train.max_steps=0", "train.max_steps = 0: verl cannot do this; allowed: a whole number from 1, or -1"),
     ("train.max_steps=-2", "train.max_steps = -2"),
     ("train.max_steps=1.5", "train.max_steps = 1.5"),

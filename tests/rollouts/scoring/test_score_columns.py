@@ -38,6 +38,24 @@ def test_a_column_has_a_line_an_episode_and_says_where_it_comes_from(store):
     assert (lines[0]["task"], lines[0]["total"], lines[0]["components"]) == ("t0", 0.0, {"exact_match": 0.0})
 
 
+class Early:
+    name = "early"
+
+    def of_episode(self, episode):
+        return 0.5
+
+    def of_turns(self, episode):
+        return [0.75, *[0.0] * (episode.num_turns - 1)]
+
+
+def test_what_each_reply_earned_is_computed_again_and_stands_in_the_column(store):
+    reward = CombinedReward({"early": (Early(), 0.5), "label": (ExactMatchReward("label"), 0.5)})
+    score_run(store, reward=reward, name="early")
+    for episode in load(store, scores="early"):
+        assert episode.scores.turns == reward.score_episode(episode).turns
+        assert sum(episode.scores.turns) == pytest.approx(episode.scores.total)
+
+
 def test_episodes_that_were_left_out_have_no_scores_in_the_column(store):
     score_run(store, reward=ExactMatchReward(), where=["task.id=t0|t9"], name="some")
     found = scored(store, scores="some")

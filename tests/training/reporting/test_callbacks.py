@@ -101,7 +101,7 @@ def test_an_oracle_that_fails_costs_its_figures_and_ctrl_c_the_run(raised):
 
 # ---------------------------------------------------------------------- warnings while a run can still be saved
 FINE = {
-    "tools/rate": 0.9, "frac_reward_zero_std": 0.1, "episodes/truncated": 0.0, "episodes/faults": 0.0,
+    "tools/rate": 0.9, "groups/idle": 0.1, "episodes/truncated": 0.0, "episodes/faults": 0.0,
     "reward/faults": 0.0, "tools/zoom/raised": 0.09, "tools/zoom/success": 0.3, "replies/well_formed": 0.9,
     "sampling/logp_difference/mean": 9e-4, "entropy": 0.5, "answers/beyond_right": 0.3, "held_out/apart": 0.2,
     "verdict/blind": 0.1,
@@ -132,7 +132,7 @@ def watched():
     ("metric", "value", "words"),
     [
         ("tools/rate", 0.0, ["tool use has collapsed", "in 18% of", "down from 90%"]),
-        ("frac_reward_zero_std", 0.95, ["95% of the groups have equal rewards", "rollout.temperature"]),
+        ("groups/idle", 0.95, ["95% of the groups teach nothing", "rollout.temperature"]),
         ("episodes/truncated", 0.7, ["70% of the episodes are truncated", "max_turns"]),
         ("episodes/faults", 0.2, ["20% of the episodes end by a fault", "rollout.timeout"]),
         ("reward/faults", 0.2, ["the reward fails on 20%", "judge"]),
@@ -176,9 +176,9 @@ def test_log_probs_may_differ_by_rounding_in_two_bytes_and_where_a_batch_serves_
 
 
 def test_a_run_of_fewer_steps_is_watched_over_all_of_them(watched):
-    nothing = {"reward": 0.0, "frac_reward_zero_std": 1.0, "grad_norm": 0.0}
+    nothing = {"reward": 0.0, "groups/idle": 1.0, "grad_norm": 0.0}
     (told,) = watched(*[nothing] * 3, max_steps=3)
-    assert "100% of the groups have equal rewards and teach nothing (last 3 steps)" in told
+    assert "100% of the groups teach nothing: their advantages are all 0, as of equal rewards (last 3 steps)" in told
     assert watched(*[nothing] * 3) == []
 
 

@@ -150,7 +150,7 @@ def test_a_demonstration_learns_the_tokens_that_its_record_gets_again_numbers_of
     assert episode.answer is not None
     assert tokenize_episode(replace(episode, tokens=None), ENV, tokens) == episode.tokens
     found = tokenize(tokens, build_messages("I see 4.", 1))
-    weights = compute_token_weights(found, tokens, 60.0)
+    weights = compute_token_weights(found, tokens, True)
     heavy = [i for i, weight in zip(found.completion_ids, weights, strict=True) if weight > 1]
     text = tokens.tokenizer.decode(heavy).replace(" ", "")  # of JSON, texts as well
     assert "20.250.5" in text or "0.250.52" in text

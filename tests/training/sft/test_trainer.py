@@ -43,7 +43,7 @@ def digits(text):
 
 def test_what_the_environment_says_has_no_weight_and_what_the_policy_says_at_least_1(kit, demonstrations):
     for tokens in demonstrations(kit):
-        weights = compute_token_weights(tokens, kit.tokens, 5.0)
+        weights = compute_token_weights(tokens, kit.tokens, True)
         assert all(weight >= 1 if bit else weight == 0 for weight, bit in zip(weights, tokens.mask, strict=True))
         assert max(weights) > 1
 
@@ -51,36 +51,36 @@ def test_what_the_environment_says_has_no_weight_and_what_the_policy_says_at_lea
 def test_the_values_of_a_replys_json_and_the_numbers_of_a_tool_call_are_raised_and_nothing_else(kit, demonstrations):
     reply = 'Row 3, 4: well [5, 6]. {"label": "seven", "bbox": [12, 3, 45, 6.5], "continue": false} That was 7, 8.'
     tokens = demonstrations(kit, lambda conversation: reply)[0]
-    weights = compute_token_weights(tokens, kit.tokens, 60.0)
+    weights = compute_token_weights(tokens, kit.tokens, True)
     raised, plain = (spoken(kit, tokens, weights, which) for which in (True, False))
     assert digits(raised) == "1234565"
     assert "seven" in raised
     assert digits(plain) == "345678"
     assert all(word in plain for word in ("Row", "label", "bbox", "continue", "false", "That", "<|im_end|>"))
     # 5 values, each of one weight however many tokens it takes
-    assert sum(weight for weight in weights if weight > 1) == pytest.approx(5 * 60)
+    assert sum(weight for weight in weights if weight > 1) == pytest.approx(5 * 12)
     script = lambda c: viewer.write_zoom(ENV, 4, 0.123, 0.456) if len(c.messages) == 2 else "{}"  # noqa: E731
     tokens = demonstrations(kit, script)[0]
-    assert digits(spoken(kit, tokens, compute_token_weights(tokens, kit.tokens, 60.0), True)) == "4123456"
+    assert digits(spoken(kit, tokens, compute_token_weights(tokens, kit.tokens, True), True)) == "4123456"
 
 
 def test_the_loss_is_the_weighted_mean_over_the_policys_tokens_of_each_episode_alone(kit, demonstrations, plain_logps):
     model, episodes = kit.model(), demonstrations(kit)[:4]
     total = weight = 0.0
     for episode in episodes:
-        weights = torch.tensor(compute_token_weights(episode, kit.tokens, 5.0))
+        weights = torch.tensor(compute_token_weights(episode, kit.tokens, True))
         total -= (weights * plain_logps(model, kit, episode)).sum()
         weight += weights.sum()
     for parts in (1, 2, 4):
         with torch.no_grad():
-            loss = compute_sft_loss(model, build_sft_batches(episodes, kit.tokens, 5.0, parts))
+            loss = compute_sft_loss(model, build_sft_batches(episodes, kit.tokens, True, parts))
         torch.testing.assert_close(loss, total / weight, atol=1e-4, rtol=1e-4)
 
 
 @pytest.mark.parametrize("parts", [3, 20])
 def test_parts_hold_every_episode_once_with_its_own_weights(qwen3, demonstrations, parts):
     episodes = demonstrations(qwen3)
-    batches = build_sft_batches(episodes, qwen3.tokens, 5.0, parts)
+    batches = build_sft_batches(episodes, qwen3.tokens, True, parts)
     assert len(batches) <= parts
     found = []
     for batch in batches:
@@ -90,7 +90,7 @@ def test_parts_hold_every_episode_once_with_its_own_weights(qwen3, demonstration
             assert weights[~mask.bool()].sum() == 0
     single = lambda weights: torch.tensor(weights).tolist()  # noqa: E731  float32, as in a batch
     given = [
-        (episode.completion_ids, single(compute_token_weights(episode, qwen3.tokens, 5.0))) for episode in episodes
+        (episode.completion_ids, single(compute_token_weights(episode, qwen3.tokens, True))) for episode in episodes
     ]
     assert sorted(found) == sorted(given)
 
@@ -110,7 +110,7 @@ def train(qwen3, demonstrations, tmp_path):
             args=TrainingArguments(str(tmp_path), **fixed | arguments),
             train_dataset=demonstrations(qwen3),
             tokens=qwen3.tokens,
-            informative_weight=5.0,
+            weigh_values=True,
         )
         before = {name: weight.detach().clone() for name, weight in model.named_parameters()}
         trainer.train()
@@ -122,7 +122,7 @@ def train(qwen3, demonstrations, tmp_path):
 
 def test_accumulated_batches_give_the_gradient_and_the_loss_of_one_batch(train, qwen3, demonstrations):
     model, episodes = qwen3.model().train(), demonstrations(qwen3)
-    loss = compute_sft_loss(model, build_sft_batches(episodes, qwen3.tokens, 5.0))
+    loss = compute_sft_loss(model, build_sft_batches(episodes, qwen3.tokens, True))
     loss.backward()
     trainer, moved = train(per_device_train_batch_size=3, gradient_accumulation_steps=3)  # 8 episodes
     assert trainer.state.log_history[0]["loss"] == pytest.approx(loss.item(), abs=1e-5)
@@ -147,7 +147,7 @@ SPOKEN = ([31], [[8], [47]])  # a group without a picture
 def test_the_loss_and_its_gradient_are_those_of_plain_forwards(name):
     kit = FamilyKit(name, torch.float64)
     model, shown, spoken = kit.model.train(), kit.make_episodes(), kit.make_episodes([SPOKEN])
-    batches = build_sft_batches(shown, kit.tokens, 5.0, 4) + build_sft_batches(spoken, kit.tokens, 5.0)
+    batches = build_sft_batches(shown, kit.tokens, True, 4) + build_sft_batches(spoken, kit.tokens, True)
     episodes = shown + spoken
     loss = compute_sft_loss(model, batches)
     loss.backward()
@@ -155,7 +155,7 @@ def test_the_loss_and_its_gradient_are_those_of_plain_forwards(name):
     width = max(len(episode.completion_ids) for episode in episodes)
     weights = torch.zeros(len(episodes), width)
     for row, episode in zip(weights, episodes, strict=True):
-        row[: len(episode.mask)] = torch.tensor(compute_token_weights(episode, kit.tokens, 5.0))
+        row[: len(episode.mask)] = torch.tensor(compute_token_weights(episode, kit.tokens, True))
     model.zero_grad()
     naive = -(weights * kit.score_plainly(model.eval(), episodes, width)[0]).sum() / weights.sum()
     naive.backward()
