@@ -132,7 +132,8 @@ def _end_looks(env: Env) -> Env:
 
 @dataclass(frozen=True)
 class Acuity:
-    """The shares right and answered by scale, over the tasks that were shown so; `asked` is `seen_at.scale` now."""
+    """The share right of the answers, and the share answered of those that were shown so, by scale; `asked` is
+    `seen_at.scale` now."""
 
     right: Mapping[float, Interval]
     answered: Mapping[float, float]
@@ -163,8 +164,9 @@ def measure_acuity(folder: Path, ways: Mapping[str, RolloutJob], resamples: int 
     for name, way in ways.items():
         for episode in load(folder / name):
             if (is_right := _is_right(episode, way.record["scale"])) is not None:
-                has_answer = float(episode.answer is not None)
-                table.add(episode.task.id, {name: float(is_right), f"{name}/answered": has_answer})
+                has_answer = episode.answer is not None
+                right = float(is_right) if has_answer else None
+                table.add(episode.task.id, {name: right, f"{name}/answered": float(has_answer)})
     found = table.compute_intervals(resamples > 0)
     scales = {name: way.record["scale"] for name, way in ways.items() if name in found}
     right = {scale: found[name] for name, scale in scales.items()}
