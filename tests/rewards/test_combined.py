@@ -148,12 +148,12 @@ def test_what_each_reply_earned_sums_to_the_total(reward, turns, fault):
 
 
 def test_a_reward_by_another_name_places_what_it_earns(tmp_path):
-    (tmp_path / "mine.py").write_text(PLACES)
+    (tmp_path / "mine.py").write_text(MINE)
     reward = CombinedReward({"a": (load_reward(f"{tmp_path}/mine.py:Mine", name="other"), 1.0)})
     assert reward.score_episode(Episode(Task("a"), (Turn("assistant"),) * 2)).turns == (0.5, 0.0)
 
 
-PLACES = """
+MINE = """
 class Mine:
     name = "mine"
     def of_episode(self, episode): return 0.5
