@@ -79,12 +79,10 @@ class MixtureTasks(Sequence[Task]):
 class PartReward(CombinedReward):
     """The reward of one environment of a mixture: it does not apply to the episodes of another one."""
 
-    def _score(
-        self, answer: Any, reference: Any, episode: Episode | None, faults: dict[str, str]
-    ) -> tuple[float | None, dict[str, float | None]]:
+    def _score(self, answer: Any, reference: Any, episode: Episode | None, *found: Any) -> Scored:
         if episode is None or episode.environment != self.name:
             return None, dict.fromkeys(self.components)
-        return super()._score(answer, reference, episode, faults)
+        return super()._score(answer, reference, episode, *found)
 
 
 class Mixture(BaseMultiTurnEnv):
