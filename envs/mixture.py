@@ -26,6 +26,7 @@ from ..core.tasks import to_sequence
 from ..errors import ConfigError
 from ..records import Episode, Task
 from ..rewards import CombinedReward, build
+from ..rewards.combined import Scored
 from ..rewards.metrics import Metric
 from ..utils.frozen import FrozenDict
 from . import make
