@@ -26,6 +26,7 @@ from ..core.tasks import to_sequence
 from ..errors import ConfigError
 from ..records import Episode, Task
 from ..rewards import CombinedReward, build
+from ..rewards.combined import Scored
 from ..rewards.metrics import Metric
 from ..utils.frozen import FrozenDict
 from . import make
@@ -79,12 +80,10 @@ class MixtureTasks(Sequence[Task]):
 class PartReward(CombinedReward):
     """The reward of one environment of a mixture: it does not apply to the episodes of another one."""
 
-    def _score(
-        self, answer: Any, reference: Any, episode: Episode | None, faults: dict[str, str]
-    ) -> tuple[float | None, dict[str, float | None]]:
+    def _score(self, answer: Any, reference: Any, episode: Episode | None, *found: Any) -> Scored:
         if episode is None or episode.environment != self.name:
             return None, dict.fromkeys(self.components)
-        return super()._score(answer, reference, episode, faults)
+        return super()._score(answer, reference, episode, *found)
 
 
 class Mixture(BaseMultiTurnEnv):

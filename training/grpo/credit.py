@@ -41,7 +41,7 @@ class EpisodeCredit:
         self.scale = scale
 
     def read(self, episode: Episode, reward: CombinedReward) -> list[float]:
-        total = episode.scores and episode.scores.total
+        total = None if episode.scores is None else episode.scores.total
         return [torch.nan if total is None else total]
 
     def weigh(self, rows: torch.Tensor, group_size: int) -> torch.Tensor:

@@ -337,7 +337,7 @@ def test_the_gradient_of_every_loss_is_that_of_each_episode_alone(qwen3, looking
         kept = loaded[episode.info["number"]]
         for field in ("total", "components", "faults", "turns"):
             assert getattr(kept.scores, field) == getattr(episode.scores, field), field
-        assert (kept.tokens, kept.info["advantage"]) == (episode.tokens, episode.info["advantage"])
+        assert (kept.tokens.replies, kept.info["advantage"]) == (episode.tokens.replies, episode.info["advantage"])
     for loss_type, level in LOSSES:
         if name == "turns" and level == "sequence":
             continue  # refused, see above

@@ -9,7 +9,6 @@ from tests.support.families import list_names
 from tests.support.family_episodes import FamilyKit
 from viewbox.engines.scripted import ScriptedGenerator
 from viewbox.envs.digits import Digits, viewer
-from viewbox.training.sft import trainer as sft
 from viewbox.training.sft.trainer import SFTTrainer, build_sft_batches, compute_sft_loss, compute_token_weights
 
 ENV = Digits()
@@ -145,8 +144,7 @@ SPOKEN = ([31], [[8], [47]])  # a group without a picture
 
 
 @pytest.mark.parametrize("name", ALL)
-def test_the_loss_and_its_gradient_are_those_of_plain_forwards(name, monkeypatch):
-    monkeypatch.setattr(sft, "VALUE_WEIGHT", 5.0)
+def test_the_loss_and_its_gradient_are_those_of_plain_forwards(name):
     kit = FamilyKit(name, torch.float64)
     model, shown, spoken = kit.model.train(), kit.make_episodes(), kit.make_episodes([SPOKEN])
     batches = build_sft_batches(shown, kit.tokens, True, 4) + build_sft_batches(spoken, kit.tokens, True)
