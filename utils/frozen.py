@@ -7,8 +7,8 @@ import json
 from collections.abc import Callable, Iterable, Mapping
 from decimal import Decimal
 from functools import cache
-from operator import attrgetter
 from numbers import Real
+from operator import attrgetter
 from types import UnionType
 from typing import Any, ClassVar, Literal, NoReturn, Self, Union, get_args, get_origin
 
