@@ -52,6 +52,7 @@ LEFT_OUT = {
     "specialists": "calls a second by the clock: for a quiet machine",
     "store": "episodes a second by the clock: for a quiet machine",
     "tasks": "seconds to a first task of a million rows: for a quiet machine",
+    "train_step": "its ratio moves by a tenth with what else the machine does: for a quiet machine",
     "verl_loop": "needs verl, which has an environment of its own",
     "view": "needs a browser, and milliseconds by the clock",
     "views": "milliseconds of a call by the clock: for a quiet machine",

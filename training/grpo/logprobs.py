@@ -327,7 +327,7 @@ def attend(
         outputs: list[torch.Tensor] = []
         for q, k, v in zip(*(_take(states[0], layout) for states in (query, key, value)), strict=True):
             settings = {"dropout_p": dropout, "scale": scaling, "enable_gqa": k.shape[1] != q.shape[1]}
-            output = scaled_dot_product_attention(q, k, v, is_causal=True, **settings)  # type: ignore[arg-type]
+            output = scaled_dot_product_attention(q, k, v, is_causal=True, **settings)
             outputs.append(output.transpose(1, 2).flatten(0, 1))
         return torch.cat(outputs)[layout.kept][None], None
 
@@ -354,7 +354,7 @@ class _ReadBoth(torch.autograd.Function):
         return output
 
     @staticmethod
-    def backward(ctx: Any, gradient: torch.Tensor) -> Any:  # type: ignore[override]
+    def backward(ctx: Any, gradient: torch.Tensor) -> Any:
         query, key, value, output, total = ctx.saved_tensors
         sums = [torch.zeros_like(states) for states in (query, key, value)]
         for own, read in ctx.reads:
@@ -367,8 +367,9 @@ class _ReadBoth(torch.autograd.Function):
 
 def _take(states: torch.Tensor, layout: Layout) -> Iterator[torch.Tensor]:
     """Yield (rows, heads, columns, size) of each part: each row's prompt and rest, of (heads, tokens, size) states."""
-    segments = states.split(layout.lengths, dim=1)
-    rests = states[:, layout.tokens].split([rows * width for rows, width in (part.shape for part in layout.parts)], 1)
+    segments = torch.split(states, layout.lengths, 1)
+    sizes = [rows * width for rows, width in (part.shape for part in layout.parts)]
+    rests = torch.split(states[:, layout.tokens], sizes, 1)
     for part, rest in zip(layout.parts, rests, strict=True):
         rest = rest.unflatten(1, part.shape)
         if part.prompt is not None:

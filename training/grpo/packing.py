@@ -164,8 +164,8 @@ def _build_pack(groups: Sequence[Group], device: torch.device) -> Pack:
             columns += len(rows) * (shared + width)
         if number is not None:
             reads.append((slice(starts[number + 1], end), slice(starts[number], starts[number + 1])))
-    lengths = [len(segment.ids) for segment in segments]
-    layout = Layout(parts, lengths, torch.cat(tokens).to(device), torch.cat(kept).to(device), reads)
+    sizes = [len(segment.ids) for segment in segments]
+    layout = Layout(parts, sizes, torch.cat(tokens).to(device), torch.cat(kept).to(device), reads)
     return Pack(segments, starts, (1, end), layout)
 
 

@@ -286,8 +286,9 @@ class EpisodeGRPOTrainer(Checkpoints, GRPOTrainer):
         def compute(part: Sequence[int]) -> torch.Tensor:
             return self._compute_loss(model, select(inputs, part)) * compute_share(inputs, part, self.loss_type)
 
-        given = {"share": self.tokens.architecture.shares_prompts, "learned": self._find_learned(inputs)}
-        *parts, last = split_by_tokens(inputs, self.micro_batch_tokens, self.accelerator.gather, **given)
+        share, learned = self.tokens.architecture.shares_prompts, self._find_learned(inputs)
+        gather = self.accelerator.gather
+        *parts, last = split_by_tokens(inputs, self.micro_batch_tokens, gather, share=share, learned=learned)
         earlier = torch.zeros((), device=self.accelerator.device)
         for part in parts:
             with self.accelerator.no_sync(model):  # processes synchronize in the last part
