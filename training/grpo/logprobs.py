@@ -371,7 +371,7 @@ def _take(states: torch.Tensor, layout: Layout) -> Iterator[torch.Tensor]:
     sizes = [rows * width for rows, width in (part.shape for part in layout.parts)]
     rests = torch.split(states[:, layout.tokens], sizes, 1)
     for part, rest in zip(layout.parts, rests, strict=True):
-        rest = rest.unflatten(1, part.shape)
+        rest = rest.view(len(rest), *part.shape, -1)
         if part.prompt is not None:
             prompt = segments[part.prompt][:, None].expand(-1, len(rest[0]), -1, -1)
             rest = torch.cat([prompt, rest], dim=2)
