@@ -165,8 +165,8 @@ def measure_acuity(folder: Path, ways: Mapping[str, RolloutJob], resamples: int 
         for episode in load(folder / name):
             if (is_right := _is_right(episode, way.record["scale"])) is not None:
                 has_answer = episode.answer is not None
-                right = float(is_right) if has_answer else None
-                table.add(episode.task.id, {name: right, f"{name}/answered": float(has_answer)})
+                scored = float(is_right) if has_answer else None
+                table.add(episode.task.id, {name: scored, f"{name}/answered": float(has_answer)})
     found = table.compute_intervals(resamples > 0)
     scales = {name: way.record["scale"] for name, way in ways.items() if name in found}
     right = {scale: found[name] for name, scale in scales.items()}
