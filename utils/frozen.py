@@ -168,6 +168,9 @@ class PlainRecord(msgspec.Struct, frozen=True, eq=False, weakref=True):
         read = _build_reader(type(self))
         return bool(read(self) == read(other))
 
+    def __ne__(self, other: object) -> bool:
+        return not self == other  # that of a `Struct` compares identities
+
     def __hash__(self) -> int:
         return hash(getattr(self, self.__struct_fields__[0]))  # its name, or what names it
 
