@@ -219,6 +219,7 @@ def test_features_of_a_frozen_tower_are_dropped_by_a_checkpoint_and_if_its_weigh
     trainer = make_trainer(qwen3, tmp_path, strips, peft_config=lora, max_steps=1)
     trainer.train()
     inputs = generate_batch(trainer)
+    inputs["advantages"] = torch.linspace(-1, 1, len(inputs["advantages"]))  # all teach
     before, pictures = trainer._vision_cache.num_encoded, len(trainer.log_probs.pixels)
     trainer.collect_state()
     trainer._compute_loss(trainer.model, inputs)
