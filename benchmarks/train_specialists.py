@@ -37,8 +37,10 @@ from transformers import (
 )
 
 from viewbox.envs.chest_xray.radiographs import DISPLAY, LABELS, SIDES, Finding, draw_film
+from viewbox.images.ref import ImageRef
 from viewbox.images.source import Source
 from viewbox.rewards.iou import compute_iou
+from viewbox.tools.specialists.models.model import Known
 
 FIRST_SEED = 2**30  # between the two splits of the environment
 SIZE, CLASSIFY_SIZE, GROUND_SIZE, PATCH = 128, 64, 96, 12
@@ -159,7 +161,10 @@ def train_classifier(train, test, seconds, folder):
         scores = model(to_pixels(test[0], CLASSIFY_SIZE)).logits.sigmoid().numpy()
     square = {"height": CLASSIFY_SIZE, "width": CLASSIFY_SIZE}
     processor = ViTImageProcessor(size=square, image_mean=[0.5], image_std=[0.5])
+    known = Known.fit([ImageRef.of(one) for one in train[0]], train[1].mean(0).tolist())
+    model.config.known = known.to_config()
     figures = {"steps": steps, "bytes": save(folder, model, processor)}
+    figures["uncertain"] = round(float(np.mean([not known.holds(ImageRef.of(one)) for one in test[0]])), 4)
     for place, label in enumerate(LABELS):
         right, said = test[1][:, place] > 0.5, scores[:, place]
         figures[label] = {

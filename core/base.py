@@ -222,7 +222,9 @@ class BaseMultiTurnEnv(AuthoredEnv):
         place: dict[str, Any] = {str(key): value for key, value in self.place.items()}
         if self.view_field is not None:
             place["view"] = self.view_field
-        shown = {} if self.history == "full" else {"last_images": self.history.last_images}
+        shown: dict[str, Any] = {}
+        if self.history != "full" and self.history.last_images is not None:
+            shown = {"last_images": self.history.last_images}
         at = self.seen_at.model_dump(exclude_none=True)
         looks = {**({"at": at} if at else {}), **({"right": dict(self.right)} if self.right else {})}
         return {**({"place": place} if place else {}), **shown, **({"looks": looks} if looks else {})}

@@ -5,7 +5,7 @@ or a question back. The films are drawn (`radiographs.py`), or come from a block
 """
 
 from collections.abc import Mapping, Sequence
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
@@ -31,6 +31,8 @@ from . import cases
 from .anatomy import SPACING
 from .cases import QUESTIONS, Question
 from .demonstrations import write_looks, write_stray_look
+from .doctor import reply
+from .opinions import TrustReward
 from .radiographs import DISPLAY
 from .rewards import ConsultedReward, FindingsReward, RepeatsReward, SizeReward, check_bearing
 
@@ -48,6 +50,10 @@ TEST_SEEDS = 2**31  # seeds of the split test begin here
 RIGHT = 0.5  # score of an answer from which on the use of tools counts
 SAYS = "The referring doctor says: "
 UNKNOWN = "I do not know."
+ORDER = (  # where there are several specialists
+    " Work in steps: first find what there is (classifiers, questions), then where it is (grounding, segmentation), "
+    "and put the results together before you conclude."
+)
 WEIGHTS = {"text": 0.25, "size": 0.25, "findings": 0.25, "box": 0.25}
 
 
@@ -94,6 +100,9 @@ class ChestXray(VQA):
         Share,
         Field(description="share of the reward that a right answer earns only if a tool in `bearing` was asked"),
     ] = 0.0
+    trust_bonus: Annotated[
+        Share, Field(description="share of the reward for asking and believing the reader that knows this kind of film")
+    ] = 0.0
     repeat_penalty: Annotated[
         Share, Field(description="share of the reward that a right answer loses, in part, for each repeated call")
     ] = 0.0
@@ -114,11 +123,12 @@ class ChestXray(VQA):
     def kinds(self) -> tuple[Question, ...]:
         """The kinds of questions that are asked about drawn films."""
         allowed = tuple(kind for kind in QUESTIONS if kind != "place" or self.answer_form == "json")
+        usual = tuple(kind for kind in allowed if kind != "opinion")  # needs the readers of `opinions.py`
         for kind in self.questions:
             if kind not in allowed:
                 problem = f"questions: {kind!r}; allowed with answer_form = text: {', '.join(allowed)}"
                 raise ConfigError(f"{self.name}: {problem}", key="questions")
-        return self.questions or allowed
+        return self.questions or usual
 
     @cached_property
     def tasks(self) -> Sequence[Task]:  # type: ignore[override]
@@ -141,13 +151,15 @@ class ChestXray(VQA):
             else:
                 reference["bbox"] = tuple(round(side, 3) for side in shown.box)
         else:
-            reference["kind"] = "closed" if kind == "presence" else "choice" if case.choices else "open"
+            reference["kind"] = "closed" if kind in ("presence", "opinion") else "choice" if case.choices else "open"
             reference["answer"] = case.answer
         prompt: dict[str, Any] = {"question": case.question}
         if reference.get("kind") == "choice":
             reference["answer"] = list_spellings([case.choices.index(str(case.answer))], case.choices)
             prompt["choices"] = case.choices
-        metadata = {"seed": seed, "split": self.split, "question": kind}
+        metadata: dict[str, Any] = {"seed": seed, "split": self.split, "question": kind}
+        if case.device is not None:
+            metadata["film"] = "bedside" if case.device else "standing"
         return Task(f"chest_xray-{self.split}-{seed}", prompt=prompt, reference=reference, metadata=metadata)
 
     def images(self, task: Task) -> Sequence[TaskImage]:
@@ -205,9 +217,11 @@ class ChestXray(VQA):
     def system_prompt(self, task: Task) -> str:
         how = 'fill in only "ask"' if self.answer_form == "json" else "end your reply with a question mark"
         asking = f" To ask the referring doctor a question, {how}." if self._answers_questions else ""
+        asked = [name for name in self.tools_of(task) if self.toolbox[name].takes_pictures]
+        order = ORDER if len(asked) > 2 else ""
         return (
             "You read chest radiographs. The patient's left is on the right of the picture. Tools may be wrong: weigh "
-            f"what they say against the film.{asking}"
+            f"what they say against the film.{order}{asking}"
         )
 
     def user_message(self, task: Task) -> str:
@@ -229,10 +243,16 @@ class ChestXray(VQA):
     def _answers_questions(self) -> bool:
         return self.max_questions > 0 and self.max_turns > 1
 
+    def hidden_arguments(self, task: Task, tool: str) -> Mapping[str, object]:
+        case = {"seed": task.metadata.get("seed"), "film": task.metadata.get("film")}
+        return {"case": {**case, "answer": task.reference.get("answer")}}
+
     # ------------------------------------------------------------------ the referring doctor
     def on_answer(self, state: EpisodeState, answer: Mapping[str, object]) -> str | None:
         """Return what the doctor says to a question back: facts of the task, never what the film shows."""
-        return reply_with_facts(state, self.find_question(answer), SAYS, UNKNOWN, self.max_questions)
+        about = str(state.task.prompt.get("question", ""))
+        find = partial(reply, about=about)
+        return reply_with_facts(state, self.find_question(answer), SAYS, UNKNOWN, self.max_questions, find)
 
     def find_question(self, answer: Mapping[str, Any]) -> str:
         """Return the question of a reply that asks and does not answer; empty if it answers."""
@@ -274,7 +294,10 @@ class ChestXray(VQA):
             raise ConfigError(
                 f"{self.name}: tool_bonus needs `bearing`, the tools that bear on a question", key="bearing"
             )
+        rest -= self.trust_bonus
         parts: dict[str, Any] = {"answer": (self._answer_reward, rest)}
+        if self.trust_bonus:
+            parts["trust"] = (TrustReward(), self.trust_bonus)
         for name, (reward, weight) in extras.items():
             if weight:
                 parts[name] = Component(reward, weight, needs={"answer": RIGHT})

@@ -40,6 +40,13 @@ class Specialist(Section):
     max_calls: Annotated[
         int | None, Field(ge=0, description="calls of the tool in an episode; `max_calls` of the environment overrides")
     ] = None
+    max_pixels: Annotated[
+        int | None,
+        Field(
+            ge=1,
+            description="it gets pictures at the resolution of the file, of at most so many pixels; null: as shown",
+        ),
+    ] = None
 
     @property
     def address(self) -> str | None:
@@ -156,7 +163,9 @@ def declare_tools(specialists: Mapping[str, Specialist], taken: Mapping[str, Too
                 raise ConfigError(
                     f"{path}: there is a tool named {tool.name!r} already; allowed: any other name", key=path
                 )
-            tools[tool.name] = tool
+            tools[tool.name] = (
+                tool if specialist.max_pixels is None else replace(tool, max_pixels=specialist.max_pixels)
+            )
     return tools
 
 

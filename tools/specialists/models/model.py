@@ -5,7 +5,7 @@ its kind is refused: transformers would fill them with random numbers and answer
 """
 
 import math
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
@@ -105,7 +105,7 @@ class ModelRunner:
             self.model, info = self._choose_auto_class().from_pretrained(
                 name, config=self.config, dtype=dtype, use_safetensors=True, output_loading_info=True, **options
             )
-            self.processor = getattr(transformers, self.processor_class).from_pretrained(name, **options)
+            self.processor = self.load_processor(name, options)
             if hasattr(tokenizer := getattr(self.processor, "tokenizer", self.processor), "get_vocab"):
                 if (
                     problem := describe_tokens(self.config, tokenizer, lambda: self.model.get_input_embeddings())
@@ -118,8 +118,16 @@ class ModelRunner:
         except Exception as error:  # transformers, tokenizers and safetensors fail in many ways
             raise spec.refuse("model", f"cannot be loaded: {describe_error(error, 600)}") from error
         self._check_weights(sorted(info["missing_keys"]))
+        known = getattr(self.config, "known", None)
+        self.known = Known(**known) if known else None
         self.model.eval().requires_grad_(False)
         self.move_to(self.device)
+
+    def load_processor(self, name: str, options: Mapping[str, Any]) -> Any:
+        """Return what turns pictures into tensors."""
+        import transformers
+
+        return getattr(transformers, self.processor_class).from_pretrained(name, **options)
 
     def _choose_auto_class(self) -> Any:
         """Return the first class of `auto_classes` that knows the type of the model."""
@@ -210,12 +218,62 @@ class ModelRunner:
 
     def open_pictures(self, requests: Sequence[Request]) -> list["Image.Image"]:
         """Return the pictures in the color mode that the model was built for."""
-        mode = "L" if getattr(self.config, "num_channels", 3) == 1 else "RGB"
+        encoder = getattr(self.config, "encoder", self.config)  # of a VisionEncoderDecoder
+        mode = "L" if getattr(encoder, "num_channels", 3) == 1 else "RGB"
         return [to_mode(request.picture, mode) for request in requests]
 
     def to_device(self, inputs: Any) -> Any:
         """Return the processor's tensors on the model's device, floats in the type of its weights."""
         return inputs.to(self.device, dtype=self.model.dtype)
+
+
+class Known:
+    """The pictures that a model learned from, as `known` of its config.json describes them.
+
+    A picture is a thumbnail of `side` x `side` gray values, less their mean and over their deviation, so that
+    brightness and contrast do not count. Its distance is that of Mahalanobis over the root of the number of values;
+    `whiten` is the inverse root of the covariance. `rates` are the shares of the labels among those pictures.
+    """
+
+    def __init__(
+        self, mean: Sequence[float], whiten: Sequence[Sequence[float]], at_most: float, rates: Sequence[float]
+    ):
+        self.mean, self.whiten, self.at_most, self.rates = np.array(mean), np.array(whiten), at_most, list(rates)
+        self.side = math.isqrt(len(self.mean))
+
+    def measure(self, picture: ImageRef) -> float:
+        """Return the distance of a picture from those that are known."""
+        gray = np.asarray(to_mode(picture, "L"), np.float32)
+        small = cv2.resize(gray, (self.side, self.side), interpolation=cv2.INTER_AREA).ravel()
+        if small.std() < 1:  # of 255: nothing is on it
+            return math.inf
+        from_mean = (small - small.mean()) / small.std() - self.mean
+        return float(np.linalg.norm(self.whiten @ from_mean)) / self.side
+
+    def to_config(self) -> dict[str, Any]:
+        """Return what config.json holds of it."""
+        rows = {"mean": self.mean.round(4).tolist(), "whiten": self.whiten.round(3).tolist()}
+        return {**rows, "at_most": round(self.at_most, 3), "rates": [round(rate, 3) for rate in self.rates]}
+
+    def holds(self, picture: ImageRef) -> bool:
+        """Return whether a picture is like those that are known."""
+        return self.measure(picture) <= self.at_most
+
+    @classmethod
+    def fit(cls, pictures: Sequence[ImageRef], rates: Sequence[float], side: int = 6, slack: float = 1.15) -> "Known":
+        """Return what describes pictures: two thirds give mean and covariance; `slack` times the distance within which
+        99 of 100 of the rest lie is allowed."""
+        small = np.stack([cv2.resize(np.asarray(to_mode(one, "L"), np.float32), (side, side),
+                          interpolation=cv2.INTER_AREA).ravel() for one in pictures])  # fmt: skip
+        small = (small - small.mean(1, keepdims=True)) / small.std(1, keepdims=True)
+        first = small[: len(small) * 2 // 3]
+        spread = np.cov(first.T)
+        spread = 0.95 * spread + 0.05 * np.trace(spread) / len(spread) * np.eye(len(spread))
+        values, vectors = np.linalg.eigh(spread)
+        found = cls(first.mean(0), vectors / np.sqrt(values) @ vectors.T, math.inf, rates)
+        rest = [found.measure(one) for one in pictures[len(first) :]]
+        found.at_most = slack * float(np.quantile(rest, 0.99))
+        return found
 
 
 def to_mode(picture: ImageRef, mode: str) -> "Image.Image":

@@ -6,16 +6,20 @@
       report:  {kind: text, model: some/vlm, task: report, prompt: "Write the findings of this chest X-ray."}
 
 The model is one of `AutoModelForImageTextToText`, and decodes greedily, so that a call has the same result each time.
+A VisionEncoderDecoder, as most open report generators are, reads the picture alone: no question, and no prompt.
 Calls whose tensors have equal shapes are decoded together, so that no padding changes a result.
 """
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
+import numpy as np
 from pydantic import Field
 
-from ....errors import ToolError, ToolFault
+from ....errors import ConfigError, ToolError, ToolFault
+from ....images.ref import ImageRef
+from ....utils.terminal import describe_error
 from ...arguments import Picture
 from ...tool import Tool
 from ..serving import Request, ServedTool
@@ -29,6 +33,7 @@ PROMPTS = {
 }
 QUESTION = "{question}"
 MAX_QUESTION = 2000  # characters
+SEVERAL = ("blip",)  # types of which another class loads without a word, and drops what it does not know
 
 
 class TextRunner(ModelRunner):
@@ -36,6 +41,42 @@ class TextRunner(ModelRunner):
 
     auto_classes = ("AutoModelForImageTextToText",)
     processor_class = "AutoProcessor"
+
+    def __init__(self, spec: ModelSpecialist) -> None:
+        super().__init__(spec)
+        import torch
+
+        named, loaded = (self.config.architectures or [""])[0], type(self.model).__name__
+        if named and named != loaded and self.config.model_type in SEVERAL:
+            raise spec.refuse("model", f"it is a {named}; allowed: {loaded}")
+        try:  # what would fail at every call ends the run at its start
+            with torch.inference_mode():
+                self.infer([Request(ImageRef.of(np.zeros((64, 64), np.uint8)), ("What is shown?", 1))])
+        except Exception as error:
+            raise spec.refuse("model", f"cannot write about a picture: {describe_error(error, 600)}") from error
+
+    @property
+    def reads_text(self) -> bool:
+        """Whether the model reads a prompt beside the picture."""
+        return str(self.config.model_type) != "vision-encoder-decoder"
+
+    def load_processor(self, name: str, options: Mapping[str, Any]) -> Any:
+        """Return the processor; of a VisionEncoderDecoder, which has none, that of pictures, and keep its tokenizer."""
+        if self.reads_text:
+            self.tokenizer = processor = super().load_processor(name, options)
+            return processor
+        import transformers
+
+        self.tokenizer = words = transformers.AutoTokenizer.from_pretrained(name, **options)
+        ends = {
+            "decoder_start": (words.cls_token_id, words.bos_token_id),
+            "eos": (words.sep_token_id, words.eos_token_id),
+        }
+        for which, tokens in {**ends, "pad": (words.pad_token_id, words.eos_token_id)}.items():
+            known = (getattr(part, f"{which}_token_id", None) for part in (self.model.generation_config, self.config))
+            found = next((token for token in (*known, *tokens) if token is not None), None)
+            setattr(self.model.generation_config, f"{which}_token_id", found)
+        return transformers.AutoImageProcessor.from_pretrained(name, **options)
 
     def infer(self, requests: Sequence[Request]) -> Sequence[Any]:
         results: list[Any] = [None] * len(requests)
@@ -54,6 +95,8 @@ class TextRunner(ModelRunner):
         """Return the tensors of one request: with the model's chat template if it has one."""
         prompt, _ = request.arguments
         (picture,) = self.open_pictures([request])
+        if not self.reads_text:
+            return self.processor(images=picture, return_tensors="pt")
         if getattr(self.processor, "chat_template", None):
             content = [{"type": "image", "image": picture}, {"type": "text", "text": prompt}]
             return self.processor.apply_chat_template(
@@ -75,11 +118,11 @@ class TextRunner(ModelRunner):
         }
         finite = _build_check(len(encoded))
         tokens = self.model.generate(**inputs, max_new_tokens=most, do_sample=False, logits_processor=[finite])
-        prompt = inputs["input_ids"]
-        if not self.config.is_encoder_decoder and tokens.shape[1] >= prompt.shape[1]:
+        prompt = inputs.get("input_ids")
+        if prompt is not None and not self.config.is_encoder_decoder and tokens.shape[1] >= prompt.shape[1]:
             given = tokens[:, : prompt.shape[1]]
             tokens = tokens[:, prompt.shape[1] :] if bool((given == prompt).all()) else tokens
-        texts = self.processor.batch_decode(tokens, skip_special_tokens=True)
+        texts = self.tokenizer.batch_decode(tokens, skip_special_tokens=True)
         return [ToolFault(NOT_FINITE) if bad else text.strip() for text, bad in zip(texts, finite.bad, strict=True)]
 
 
@@ -105,6 +148,17 @@ class Write(ServedTool):
 
     prompt: str = ""
     max_new_tokens: int = 256
+
+    def prepare(self) -> None:
+        """Load the model. Raise `ConfigError` if it cannot be loaded, or does not read what it would be told."""
+        super().prepare()
+        if getattr(self.server.runner, "reads_text", True) or self.prompt in (PROMPTS["caption"], PROMPTS["report"]):
+            return
+        key = "task" if isinstance(self, Answer) else "prompt"
+        problem = (
+            f"specialists.{self.name}.{key}: the model reads pictures only; allowed: task caption or report, no prompt"
+        )
+        raise ConfigError(problem, key=f"specialists.{self.name}.{key}")
 
     async def __call__(self, image: Picture) -> str:
         """Describe a picture in words."""
