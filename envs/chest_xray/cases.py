@@ -12,7 +12,7 @@ from typing import Any, Literal, get_args
 import numpy as np
 
 from .anatomy import SIDES, Side
-from .radiographs import LABELS, Film, Finding, Label, Shown, draw_film
+from .radiographs import LABELS, Device, Film, Finding, Label, Shown, draw_film
 
 Question = Literal[
     "presence", "which", "findings", "side", "place", "size", "describe", "compare", "complaint", "opinion"
@@ -46,7 +46,7 @@ class Case:
     target: int | None = None  # of `place` and `size`: which finding
     spot: int | None = None  # the finding that a look should show
     facts: str = ""
-    device: bool | None = None  # whether the film shows one; None: as the seed decides
+    device: Device | Literal[False] | None = None  # the one that the film shows; None: as the seed decides
 
 
 def name_finding(finding: Finding | Shown) -> str:
@@ -166,7 +166,7 @@ def _plan_complaint(rng: np.random.Generator, seed: int) -> Case:
 
 
 def _plan_opinion(rng: np.random.Generator, seed: int) -> Case:
-    return replace(_plan_presence(rng, seed), device=bool(rng.random() < 0.5))
+    return replace(_plan_presence(rng, seed), device="pacemaker" if rng.random() < 0.5 else False)
 
 
 _PLANS: Any = {

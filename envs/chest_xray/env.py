@@ -11,6 +11,7 @@ from typing import Annotated, Any, ClassVar, Literal
 import numpy as np
 from pydantic import Field
 
+from ...configs.sections import FilePath
 from ...core.contract import EpisodeState
 from ...core.settings import ToolName
 from ...core.tasks import ProceduralTasks
@@ -32,9 +33,10 @@ from .anatomy import SPACING
 from .cases import QUESTIONS, Question
 from .demonstrations import write_looks, write_stray_look
 from .doctor import reply
-from .opinions import TrustReward
+from .findings import FindingNames, read_names
+from .opinions import TrustReward, ask_best_reader, describe_case, tell_and_repeat
 from .radiographs import DISPLAY
-from .rewards import ConsultedReward, FindingsReward, RepeatsReward, SizeReward, check_bearing
+from .rewards import ConsultedReward, FindingsReward, NamedReward, RepeatsReward, SizeReward, check_bearing
 
 FORMS = {  # of answers in words, by kind
     "closed": "Answer with yes or no.",
@@ -92,6 +94,9 @@ class ChestXray(VQA):
     max_questions: Annotated[
         int, Field(ge=0, description="questions back that the doctor answers; a further one is the answer")
     ] = 1
+    aliases: Annotated[
+        FilePath | None, Field(description="YAML file of findings and words for them, added to those of findings.yaml")
+    ] = None
     bearing: Annotated[
         Mapping[Question | Literal["all", "closed", "choice", "open"], tuple[ToolName, ...]],
         Field(description="tools that bear on a question, by its kind; `all`: on every one. For `tool_bonus`"),
@@ -159,7 +164,7 @@ class ChestXray(VQA):
             prompt["choices"] = case.choices
         metadata: dict[str, Any] = {"seed": seed, "split": self.split, "question": kind}
         if case.device is not None:
-            metadata["film"] = "bedside" if case.device else "standing"
+            metadata["film"] = "paced" if case.device else "plain"
         return Task(f"chest_xray-{self.split}-{seed}", prompt=prompt, reference=reference, metadata=metadata)
 
     def images(self, task: Task) -> Sequence[TaskImage]:
@@ -244,8 +249,7 @@ class ChestXray(VQA):
         return self.max_questions > 0 and self.max_turns > 1
 
     def hidden_arguments(self, task: Task, tool: str) -> Mapping[str, object]:
-        case = {"seed": task.metadata.get("seed"), "film": task.metadata.get("film")}
-        return {"case": {**case, "answer": task.reference.get("answer")}}
+        return {"case": describe_case(task)}
 
     # ------------------------------------------------------------------ the referring doctor
     def on_answer(self, state: EpisodeState, answer: Mapping[str, object]) -> str | None:
@@ -269,12 +273,20 @@ class ChestXray(VQA):
         return "text" if self.answer_form == "text" else "answer"
 
     @cached_property
+    def _names(self) -> FindingNames:
+        return read_names(self.aliases)
+
+    def _read_short(self, exact: bool = False) -> NamedReward:
+        reward = ShortAnswerReward(self._field, "answer", tolerance=self.tolerance, exact=exact)
+        return NamedReward(reward, self._names)
+
+    @cached_property
     def _answer_reward(self) -> CombinedReward:
         text = self.answer_form == "text"
         parts: dict[str, Any] = {
-            "text": ShortAnswerReward(self._field, "answer", tolerance=self.tolerance),
+            "text": self._read_short(),
             "size": IfGold(SizeReward(self._field), "size_mm"),
-            "findings": IfGold(FindingsReward("text" if text else "findings", "findings"), "findings"),
+            "findings": IfGold(FindingsReward("text" if text else "findings", "findings", self._names), "findings"),
             "box": IfGold(IoUReward("bbox"), "bbox"),
         }
         return CombinedReward({name: (part, WEIGHTS[name]) for name, part in parts.items()})
@@ -306,7 +318,7 @@ class ChestXray(VQA):
     @cached_property
     def metrics(self) -> Mapping[str, Metric]:  # type: ignore[override]
         """Accuracy of all and by kind of question, findings F1, mean score of sizes, and mAP of the boxes."""
-        exact = ShortAnswerReward(self._field, "answer", tolerance=self.tolerance, exact=True)
+        exact = self._read_short(exact=True)
         metrics: dict[str, Metric] = {"accuracy": AccuracyBy(exact, "category")}
         asked = self._list_asked()
         if "findings" in asked:
@@ -336,6 +348,8 @@ class ChestXray(VQA):
         """Return a question back if the answer needs one; then calls of the tools in `bearing`, or else a zoom."""
         if not self.is_drawn or self.max_turns < 3:
             return ()
+        if "film" in task.metadata:
+            return ask_best_reader(task, self.tools_of(task))
         return write_looks(self, task, self.bearing, self.difficulty, asks=self.max_questions > 0)
 
     def demonstration(
@@ -347,6 +361,8 @@ class ChestXray(VQA):
             raise ConfigError(f"{self.name}: {describe_unknown('habit', name, ('guess', 'stray'))}", key=name)
         rng = np.random.default_rng([seed, 2])
         draw = rng.random()
+        if "film" in task.metadata:  # whom to believe is never shown
+            return tell_and_repeat(task, self.tools_of(task), rng, guess)
         if draw >= guess + stray or not self.is_drawn:
             return [*self.oracle(task), self.write_answer(task)]
         looks = () if draw < guess else write_stray_look(self, task, self.bearing, rng)

@@ -1,0 +1,88 @@
+"""Finds what an answer says of the wrong side: "right nodule" must earn nothing where "left nodule" is right.
+
+A text is read in pieces between punctuation and conjunctions; the sides named in a piece are those of its words. A
+piece without any is of no side. "Bilateral" and "both" are both sides. English only.
+"""
+
+import re
+from collections.abc import Set
+from functools import lru_cache
+from typing import NamedTuple
+
+from ..utils.values import fold_text
+from .negation import FILLER, NEGATIONS, PLACES, TOKEN
+
+BOTH = frozenset(("left", "right"))
+SIDES = {
+    **{word: frozenset((side,)) for side in ("left", "right") for word in (side, f"{side}sided")},
+    **dict.fromkeys(("bilateral", "bilaterally", "both"), BOTH),
+}
+_HINT = re.compile(r"\b(?:left|right)")
+_END, _JOINT = re.compile(r"[.;!?\n](?!\d)"), re.compile(r",|\b(?:and|with|but|while|plus|or)\b")
+_TOKEN = re.compile(TOKEN)
+
+
+class Piece(NamedTuple):
+    """Words, and the sides of which they are said; `named` are those that name what is there, or else where."""
+
+    words: frozenset[str]
+    named: frozenset[str]
+    sides: frozenset[str]
+
+
+def find_wrong_side(text: str, gold: str) -> tuple[int, frozenset[str]]:
+    """Return how many pieces of a text name of one side only what the gold names of the other only, and the words that
+    stand nowhere else in the text.
+
+    >>> find_wrong_side("right nodule, no effusion", "Nodule in the left lung. No effusion.")
+    (1, frozenset({'nodule', 'right'}))
+    >>> find_wrong_side("nodule", "left nodule"), find_wrong_side("both lungs", "left lung")
+    ((0, frozenset()), (0, frozenset()))
+    """
+    if _HINT.search(gold.lower()) is None or _HINT.search(text.lower()) is None:
+        return 0, frozenset()
+    said = read_pieces(gold)
+    wrong: set[str] = set()
+    fine: set[str] = set()
+    count = 0
+    for piece in read_pieces(text):
+        is_wrong = len(piece.sides) == 1 and any(_is_elsewhere(word, piece.sides, said) for word in piece.named)
+        count += is_wrong
+        (wrong if is_wrong else fine).update(piece.words)
+    return count, frozenset(wrong - fine)
+
+
+def _is_elsewhere(word: str, sides: Set[str], gold: tuple[Piece, ...]) -> bool:
+    known = [piece.sides for piece in gold if word in piece.words]
+    return bool(known) and all(known) and sides.isdisjoint(*[frozenset().union(*known)])
+
+
+@lru_cache(maxsize=4096)
+def read_pieces(text: str) -> tuple[Piece, ...]:
+    """Return the pieces of a text; a side, or a place on one, that names nothing belongs to what stands beside it in
+    its sentence.
+
+    >>> [(sorted(piece.named), *piece.sides) for piece in read_pieces("Effusion, left lower lobe. A right mass")]
+    [(['effusion'], 'left'), (['mass'], 'right')]
+    """
+    return tuple(piece for sentence in _END.split(fold_text(text)) for piece in _join_pieces(sentence))
+
+
+def _join_pieces(sentence: str) -> list[Piece]:
+    pieces: list[Piece] = []
+    waiting: Piece | None = None  # a place that may belong to the next
+    for part in _JOINT.split(sentence):
+        words = frozenset(_TOKEN.findall(part))
+        sides = frozenset[str]().union(*(SIDES[word] for word in words if word in SIDES))
+        content = words - SIDES.keys() - FILLER - NEGATIONS
+        piece = Piece(words, content - PLACES, sides)
+        if not piece.named and sides and pieces and (not content or not pieces[-1].sides):
+            pieces[-1] = pieces[-1]._replace(words=pieces[-1].words | words, sides=pieces[-1].sides | sides)
+        elif not piece.named and sides:
+            waiting = piece._replace(named=content)
+        elif waiting is not None and not sides:
+            pieces.append(piece._replace(words=words | waiting.words, sides=waiting.sides))
+            waiting = None
+        else:
+            pieces.append(piece)
+    return [*pieces, waiting] if waiting is not None else pieces
