@@ -389,9 +389,18 @@ class BaseMultiTurnEnv(AuthoredEnv):
                 allowed="an address on localhost",
                 key=f"specialists.{name}",
             )
+            self._check_timeout(f"specialists.{name}.timeout", specialist.waits)
         self.specialists = FrozenDict(specialists)
         self.tools = tuple(dict.fromkeys((*self.tools, *declared)))
         return Toolbox({**tools, **declared}, self.max_calls, self.coordinates, self.max_turns)
+
+    def _check_timeout(self, key: str, waits: float | None) -> None:
+        """Raise `ConfigError` for a server that would be cut off before its own time is over."""
+        if waits is not None and self.tool_timeout is not None and waits >= self.tool_timeout:
+            problem = f"a call is abandoned after tool_timeout = {self.tool_timeout:g} seconds"
+            raise ConfigError(
+                f"{self.name}: {key} = {waits:g}: {problem}; allowed: less, or a longer tool_timeout", key=key
+            )
 
     def _check_tools(self) -> None:
         for key, names, allowed in (("tools", self.tools, self.toolbox), ("max_calls", self.max_calls, self.tools)):

@@ -184,9 +184,9 @@ class _StatelessCall:
 
     def _sharpen(self, checked: Mapping[str, Any]) -> dict[str, Any]:
         """Return the arguments with pictures as large as the tool wants them; fractions of them stay what they are."""
-        most = self.tool.max_pixels
+        most, every = self.tool.max_pixels, self.tool.all_levels
         return {
-            name: value.at_resolution(most) if most is not None and isinstance(value, View) else value
+            name: value.at_resolution(most, all_levels=every) if most is not None and isinstance(value, View) else value
             for name, value in checked.items()
         }
 

@@ -13,13 +13,13 @@ from ..consultation import find_facts
 MAX_CHARS = 500  # of a question that are read
 FIELDS: Mapping[str, str] = {
     "complaint": r"complain\w*|symptoms?|indication|reason|why|brings?|brought|present(ed|ing|ation)?|came"
-    r"|referred|referral|fever\w*|cough\w*|dyspn\w*|breath\w*",
+    r"|referred|referral|prompt(ed|s)|fever\w*|cough\w*|dyspn\w*|breath\w*",
     "smoking": r"smok\w*|tobacco|nicotine|cigar\w*|pack.years?",
     "duration": r"how long|how many (days|weeks|months)|since|when|beg[aiu]n|started?|onset|duration|ago|acute|chronic"
     r"|sudden\w*|quickly|lasted|length of time|days?|weeks?|months?",
     "age": r"age|aged|old|older|elderly|young|born|birth|lived|over \d+|under \d+",
-    "history": r"history|background|conditions?|ill|previous|past|prior|earlier|illness\w*|diseases?|operations?"
-    r"|operated|(?<!before )surger\w*|cancers?|malignan\w*|tumou?rs?|comorbid\w*|known",
+    "history": r"history|background|conditions?|ill|illness\w*|diseases?|operations?|operated|(?<!before )surger\w*"
+    r"|cancers?|malignan\w*|tumou?rs?|comorbid\w*|asthma|copd|diabetes|tuberculosis|heart failure",
 }
 GENERAL = r"about (the|this|your) patient|clinical (information|context|picture)|tell me more"
 SIDE = r"sides?|sided|half|left|right|where|laterality|locat\w*|hemithorax|lungs?"
@@ -57,6 +57,8 @@ def find_fields(question: str, about: str = "") -> set[str]:
         found -= {"duration", "history"}
     if place and (pain or (not film and not found and _has(PAIN, fold_text(about)))):
         found |= {"side"}
+    if _has("(in|any|have|has|having) (any )?pain", text) and not found:
+        found = {"side"}
     return found or ({"age", "complaint"} if _has(GENERAL, text) else set())
 
 

@@ -47,10 +47,22 @@ class Specialist(Section):
             description="it gets pictures at the resolution of the file, of at most so many pixels; null: as shown",
         ),
     ] = None
+    unwindowed: Annotated[
+        Literal["measured", "stored"],
+        Field(
+            description="with `max_pixels`, black and white of a DICOM that asks for no window: the values that were "
+            "measured, or (as in TorchXRayVision) all that its bits can hold"
+        ),
+    ] = "measured"
 
     @property
     def address(self) -> str | None:
         """The URL that calls are sent to; None if they stay in this process or on this machine."""
+        return None
+
+    @property
+    def waits(self) -> float | None:
+        """Seconds for which a call waits for a server, which `tool_timeout` must exceed; None: for none."""
         return None
 
     @property
@@ -163,9 +175,10 @@ def declare_tools(specialists: Mapping[str, Specialist], taken: Mapping[str, Too
                 raise ConfigError(
                     f"{path}: there is a tool named {tool.name!r} already; allowed: any other name", key=path
                 )
-            tools[tool.name] = (
-                tool if specialist.max_pixels is None else replace(tool, max_pixels=specialist.max_pixels)
-            )
+            if specialist.max_pixels is not None:
+                every = specialist.unwindowed == "stored"
+                tool = replace(tool, max_pixels=specialist.max_pixels, all_levels=every)
+            tools[tool.name] = tool
     return tools
 
 

@@ -21,7 +21,7 @@ from ...calling import ToolOutput
 from ...tool import Tool
 from ..serving import Request, ServedTool
 from ..spec import register_specialist
-from .model import NOT_FINITE, ModelRunner, ModelSpecialist
+from .model import NOT_FINITE, Known, ModelRunner, ModelSpecialist, Unfamiliar
 
 DIGITS = 4  # of a probability
 
@@ -52,22 +52,14 @@ class ClassificationRunner(ModelRunner):
                 scores = row[numbers]
                 shares = torch.sigmoid(scores) if self.sigmoid else torch.softmax(scores, 0)
                 found[head] = {self.labels[number]: float(p) for number, p in zip(numbers, shares, strict=True)}
-            if self.known is not None and not self.known.holds(requests[len(results)].picture):
-                rates = dict(zip(self.labels, self.known.rates, strict=True))
-                results.append(
-                    Unfamiliar({head: {label: rates[label] for label in one} for head, one in found.items()})
-                )
-                continue
             finite = all(math.isfinite(p) for shares in found.values() for p in shares.values())
             results.append(found if finite else ToolFault(NOT_FINITE))
         return results
 
-
-class Unfamiliar(dict[str, dict[str, float]]):
-    """The probabilities of a picture that is unlike all that the model knows: the shares of the labels among those."""
-
-
-UNFAMILIAR = "uncertain, the picture is unlike those that the model knows; how often each is found among those"
+    def abstain(self, known: Known) -> Unfamiliar:
+        return Unfamiliar(
+            {head: {self.labels[number]: known.rates[number] for number in one} for head, one in self.heads.items()}
+        )
 
 
 def _find_labels(heads: Any, labels: Sequence[str]) -> dict[str, list[int]]:
@@ -90,12 +82,13 @@ class Classify(ServedTool):
     async def __call__(self, image: Picture) -> ToolOutput:
         """Return the probability of each label for a picture, from a classifier."""
         heads: Mapping[str, Mapping[str, float]] = await self.ask(image)
+        text = "probabilities"
+        if isinstance(heads, Unfamiliar):
+            text, heads = f"{heads.words}; how often each is found among those", heads.shares
         shown = {head: _sort(shares)[: self.top_k] for head, shares in heads.items()}
         facts = {head: {label: round(p, DIGITS) for label, p in best} for head, best in shown.items()}
         left_out = sum(len(shares) for shares in heads.values()) - sum(map(len, shown.values()))
-        text = (UNFAMILIAR if isinstance(heads, Unfamiliar) else "probabilities") + (
-            f" (the highest; {left_out} labels left out)" if left_out else ""
-        )
+        text += f" (the highest; {left_out} labels left out)" if left_out else ""
         return ToolOutput(text, facts[""] if list(facts) == [""] else facts)
 
 

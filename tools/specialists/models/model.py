@@ -6,6 +6,7 @@ its kind is refused: transformers would fill them with random numbers and answer
 
 import math
 from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
 
 MODEL_PACKAGES = "pip install 'viewbox[train]'"
 NOT_FINITE = "gave numbers that are not finite"
+COUNTERS = ("position_ids", "num_batches_tracked", "relative_position_index")  # of old files: no weights
+SIDE, SLACK = 6, 1.15  # of what a model knows: see `Known`
 
 
 class ModelSpecialist(Specialist):
@@ -68,7 +71,12 @@ class ModelSpecialist(Specialist):
         given = (self.model, self.revision, self.device, self.dtype, self.memory)
         key = (type(self).runner, *given, *sorted(settings.items()))
         serving = ServingSettings(self.max_batch, self.wait, self.timeout, int(self.cache), self.offload)
-        return get_server(key, lambda: type(self).runner(self, **settings), serving)
+        return get_server(key, lambda: self._load_runner(**settings), serving)
+
+    def _load_runner(self, **settings: Hashable) -> "ModelRunner":
+        runner = type(self).runner(self, **settings)
+        runner.try_out()
+        return runner
 
 
 class ModelRunner:
@@ -83,6 +91,7 @@ class ModelRunner:
     auto_classes: ClassVar[tuple[str, ...]]  # classes of transformers; the first that knows the model's type loads it
     processor_class: ClassVar[str] = "AutoImageProcessor"
     same_size: ClassVar[bool] = False  # whether the pictures of a batch must have one size
+    sample: ClassVar[tuple[Any, ...]] = ()  # arguments of a request, for the picture at which the model is tried out
 
     def __init__(self, spec: ModelSpecialist) -> None:
         try:
@@ -117,7 +126,7 @@ class ModelRunner:
             raise
         except Exception as error:  # transformers, tokenizers and safetensors fail in many ways
             raise spec.refuse("model", f"cannot be loaded: {describe_error(error, 600)}") from error
-        self._check_weights(sorted(info["missing_keys"]))
+        self._check_weights(sorted(info["missing_keys"]), sorted(info["unexpected_keys"]))
         known = getattr(self.config, "known", None)
         self.known = Known(**known) if known else None
         self.model.eval().requires_grad_(False)
@@ -141,11 +150,13 @@ class ModelRunner:
             raise self.spec.refuse("model", f"kind {self.spec.kind}: {problem}")
         return fitting[0]
 
-    def _check_weights(self, missing: Sequence[str]) -> None:
-        if missing:
-            listed = ", ".join(missing[:3]) + (" …" if len(missing) > 3 else "")
-            trained = f"it was not trained as {type(self.model).__name__}; allowed: a checkpoint of this kind"
-            raise self.spec.refuse("model", f"its files have no weights for {listed}: {trained}")
+    def _check_weights(self, missing: Sequence[str], unexpected: Sequence[str]) -> None:
+        others = [name for name in unexpected if not name.endswith(COUNTERS)]
+        for problem, names in (("have no weights for", missing), ("have weights that would be dropped,", others)):
+            if names:
+                listed = ", ".join(names[:3]) + (" …" if len(names) > 3 else "")
+                trained = f"it was not trained as {type(self.model).__name__}; allowed: a checkpoint of this kind"
+                raise self.spec.refuse("model", f"its files {problem} {listed}: {trained}")
         if self.spec.memory is not None and self.num_bytes > self.spec.memory:
             taken = f"its weights take {self.num_bytes:,} bytes; allowed: at most memory = {self.spec.memory:,}"
             raise ConfigError(f"model = {self.spec.model!r}: {taken}", key="memory")
@@ -180,6 +191,20 @@ class ModelRunner:
         """Move them back. Raise `ConfigError` if the device has no memory for them any more."""
         self.move_to(self.device)
 
+    def try_out(self) -> None:
+        """Raise `ConfigError` if the model fails at a gray picture: it would fail at every call."""
+        import torch
+
+        gray = np.linspace(0, 255, 224 * 224).reshape(224, 224).astype(np.uint8)
+        try:
+            with torch.inference_mode():
+                self.infer([Request(ImageRef.of(gray), self.sample)])
+        except torch.OutOfMemoryError:
+            raise self.spec.refuse("device", f"has no memory for a picture beside {self.spec.model!r}") from None
+        except Exception as error:
+            problem = f"fails at a gray picture, as it would at every other: {describe_error(error, 600)}"
+            raise self.spec.refuse("model", problem) from error
+
     # ------------------------------------------------------------------ a batch
     def run(self, requests: Sequence[Request]) -> Sequence[Any]:
         """Return one result for each request, or a `ToolError` or `ToolFault` in its place; episodes share results.
@@ -193,7 +218,10 @@ class ModelRunner:
         results: list[Any] = [None] * len(requests)
         groups: dict[Hashable, list[int]] = {}
         for place, request in enumerate(requests):
-            groups.setdefault(self.get_group(request), []).append(place)
+            if self.known is not None and not self.known.holds(request.picture):
+                results[place] = self.abstain(self.known)
+            else:
+                groups.setdefault(self.get_group(request), []).append(place)
         try:
             with torch.inference_mode():
                 for places in groups.values():
@@ -216,6 +244,10 @@ class ModelRunner:
         usable."""
         raise NotImplementedError
 
+    def abstain(self, known: "Known") -> "Unfamiliar":
+        """Return what is said of a picture that is unlike those that are known."""
+        return Unfamiliar()
+
     def open_pictures(self, requests: Sequence[Request]) -> list["Image.Image"]:
         """Return the pictures in the color mode that the model was built for."""
         encoder = getattr(self.config, "encoder", self.config)  # of a VisionEncoderDecoder
@@ -227,16 +259,24 @@ class ModelRunner:
         return inputs.to(self.device, dtype=self.model.dtype)
 
 
+@dataclass(frozen=True)
+class Unfamiliar:
+    """What is said of a picture unlike all that the model knows; `shares` are those of the labels among those."""
+
+    shares: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    words: ClassVar[str] = "uncertain, the picture is unlike those that the model knows"
+
+
 class Known:
     """The pictures that a model learned from, as `known` of its config.json describes them.
 
     A picture is a thumbnail of `side` x `side` gray values, less their mean and over their deviation, so that
     brightness and contrast do not count. Its distance is that of Mahalanobis over the root of the number of values;
-    `whiten` is the inverse root of the covariance. `rates` are the shares of the labels among those pictures.
+    `whiten` is the inverse root of the covariance. `rates` are the shares of a classifier's labels among those.
     """
 
     def __init__(
-        self, mean: Sequence[float], whiten: Sequence[Sequence[float]], at_most: float, rates: Sequence[float]
+        self, mean: Sequence[float], whiten: Sequence[Sequence[float]], at_most: float, rates: Sequence[float] = ()
     ):
         self.mean, self.whiten, self.at_most, self.rates = np.array(mean), np.array(whiten), at_most, list(rates)
         self.side = math.isqrt(len(self.mean))
@@ -260,11 +300,11 @@ class Known:
         return self.measure(picture) <= self.at_most
 
     @classmethod
-    def fit(cls, pictures: Sequence[ImageRef], rates: Sequence[float], side: int = 6, slack: float = 1.15) -> "Known":
-        """Return what describes pictures: two thirds give mean and covariance; `slack` times the distance within which
+    def fit(cls, pictures: Sequence[ImageRef], rates: Sequence[float] = ()) -> "Known":
+        """Return what describes pictures: two thirds give mean and covariance; `SLACK` times the distance within which
         99 of 100 of the rest lie is allowed."""
-        small = np.stack([cv2.resize(np.asarray(to_mode(one, "L"), np.float32), (side, side),
-                          interpolation=cv2.INTER_AREA).ravel() for one in pictures])  # fmt: skip
+        grays = (np.asarray(to_mode(one, "L"), np.float32) for one in pictures)
+        small = np.stack([cv2.resize(gray, (SIDE, SIDE), interpolation=cv2.INTER_AREA).ravel() for gray in grays])
         small = (small - small.mean(1, keepdims=True)) / small.std(1, keepdims=True)
         first = small[: len(small) * 2 // 3]
         spread = np.cov(first.T)
@@ -272,7 +312,7 @@ class Known:
         values, vectors = np.linalg.eigh(spread)
         found = cls(first.mean(0), vectors / np.sqrt(values) @ vectors.T, math.inf, rates)
         rest = [found.measure(one) for one in pictures[len(first) :]]
-        found.at_most = slack * float(np.quantile(rest, 0.99))
+        found.at_most = SLACK * float(np.quantile(rest, 0.99))
         return found
 
 

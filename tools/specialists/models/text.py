@@ -6,7 +6,8 @@
       report:  {kind: text, model: some/vlm, task: report, prompt: "Write the findings of this chest X-ray."}
 
 The model is one of `AutoModelForImageTextToText`, and decodes greedily, so that a call has the same result each time.
-A VisionEncoderDecoder, as most open report generators are, reads the picture alone: no question, and no prompt.
+A VisionEncoderDecoder, as most open report generators are, reads the picture alone. A `prompt` is the beginning of what
+it writes: the task prompt of Donut, with `{question}` in it for `vqa`.
 Calls whose tensors have equal shapes are decoded together, so that no padding changes a result.
 """
 
@@ -14,17 +15,14 @@ from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
-import numpy as np
 from pydantic import Field
 
 from ....errors import ConfigError, ToolError, ToolFault
-from ....images.ref import ImageRef
-from ....utils.terminal import describe_error
 from ...arguments import Picture
 from ...tool import Tool
 from ..serving import Request, ServedTool
 from ..spec import register_specialist
-from .model import NOT_FINITE, ModelRunner, ModelSpecialist
+from .model import NOT_FINITE, ModelRunner, ModelSpecialist, Unfamiliar
 
 PROMPTS = {
     "vqa": "{question}",
@@ -33,27 +31,17 @@ PROMPTS = {
 }
 QUESTION = "{question}"
 MAX_QUESTION = 2000  # characters
-SEVERAL = ("blip",)  # types of which another class loads without a word, and drops what it does not know
 
 
 class TextRunner(ModelRunner):
-    """Returns the text that a model writes. A request's arguments are (prompt, most new tokens)."""
+    """Returns the text that a model writes. A request's arguments are (prompt, most new tokens).
+
+    The prompt of a model that reads pictures only is the beginning of what it writes, or empty.
+    """
 
     auto_classes = ("AutoModelForImageTextToText",)
     processor_class = "AutoProcessor"
-
-    def __init__(self, spec: ModelSpecialist) -> None:
-        super().__init__(spec)
-        import torch
-
-        named, loaded = (self.config.architectures or [""])[0], type(self.model).__name__
-        if named and named != loaded and self.config.model_type in SEVERAL:
-            raise spec.refuse("model", f"it is a {named}; allowed: {loaded}")
-        try:  # what would fail at every call ends the run at its start
-            with torch.inference_mode():
-                self.infer([Request(ImageRef.of(np.zeros((64, 64), np.uint8)), ("What is shown?", 1))])
-        except Exception as error:
-            raise spec.refuse("model", f"cannot write about a picture: {describe_error(error, 600)}") from error
+    sample = ("What is shown?", 1)
 
     @property
     def reads_text(self) -> bool:
@@ -93,10 +81,17 @@ class TextRunner(ModelRunner):
 
     def _encode(self, request: Request) -> Any:
         """Return the tensors of one request: with the model's chat template if it has one."""
+        import torch
+
         prompt, _ = request.arguments
         (picture,) = self.open_pictures([request])
         if not self.reads_text:
-            return self.processor(images=picture, return_tensors="pt")
+            inputs = self.processor(images=picture, return_tensors="pt")
+            if prompt:
+                begun = self.tokenizer(prompt, add_special_tokens=False, return_tensors="pt").input_ids
+                start = begun.new_tensor([[self.model.generation_config.decoder_start_token_id]])
+                inputs["decoder_input_ids"] = begun if begun[0, 0] == start[0, 0] else torch.cat([start, begun], 1)
+            return inputs
         if getattr(self.processor, "chat_template", None):
             content = [{"type": "image", "image": picture}, {"type": "text", "text": prompt}]
             return self.processor.apply_chat_template(
@@ -118,8 +113,9 @@ class TextRunner(ModelRunner):
         }
         finite = _build_check(len(encoded))
         tokens = self.model.generate(**inputs, max_new_tokens=most, do_sample=False, logits_processor=[finite])
-        prompt = inputs.get("input_ids")
-        if prompt is not None and not self.config.is_encoder_decoder and tokens.shape[1] >= prompt.shape[1]:
+        begun = inputs.get("decoder_input_ids")
+        prompt = inputs.get("input_ids") if begun is None and not self.config.is_encoder_decoder else begun
+        if prompt is not None and tokens.shape[1] >= prompt.shape[1]:
             given = tokens[:, : prompt.shape[1]]
             tokens = tokens[:, prompt.shape[1] :] if bool((given == prompt).all()) else tokens
         texts = self.tokenizer.batch_decode(tokens, skip_special_tokens=True)
@@ -147,23 +143,32 @@ class Write(ServedTool):
     """The tool of a caption or a report: one prompt for every picture."""
 
     prompt: str = ""
+    has_prompt: bool = False  # it is in the config
     max_new_tokens: int = 256
 
     def prepare(self) -> None:
-        """Load the model. Raise `ConfigError` if it cannot be loaded, or does not read what it would be told."""
+        """Load the model. Raise `ConfigError` if it cannot be loaded, or reads no question."""
         super().prepare()
-        if getattr(self.server.runner, "reads_text", True) or self.prompt in (PROMPTS["caption"], PROMPTS["report"]):
-            return
-        key = "task" if isinstance(self, Answer) else "prompt"
-        problem = (
-            f"specialists.{self.name}.{key}: the model reads pictures only; allowed: task caption or report, no prompt"
-        )
-        raise ConfigError(problem, key=f"specialists.{self.name}.{key}")
+        if QUESTION in self.prompt and not self.has_prompt and not self._reads_text:
+            key = f"specialists.{self.name}.prompt"
+            problem = "null: the model reads pictures only; allowed: what it begins with, with {question} in it"
+            raise ConfigError(f"{key} = {problem}", key=key)
+
+    @property
+    def _reads_text(self) -> bool:
+        return bool(getattr(self.server.runner, "reads_text", True))
+
+    def write_prompt(self, question: str = "") -> str:
+        """Return what a model is told; nothing if it reads pictures only and has no prompt of its own."""
+        return self.prompt.replace(QUESTION, question) if self.has_prompt or self._reads_text else ""
 
     async def __call__(self, image: Picture) -> str:
         """Describe a picture in words."""
-        text: str = await self.ask(image, (self.prompt, self.max_new_tokens))
-        return text or "(no words)"
+        return await self.write(image, self.write_prompt())
+
+    async def write(self, image: Picture, prompt: str) -> str:
+        text: str | Unfamiliar = await self.ask(image, (prompt, self.max_new_tokens))
+        return f"{text.words}." if isinstance(text, Unfamiliar) else text or "(no words)"
 
 
 @dataclass(frozen=True)
@@ -175,9 +180,7 @@ class Answer(Write):
         words = " ".join(question.split())
         if not words or len(words) > MAX_QUESTION:
             raise ToolError(f"{self.name}: question has {len(words)} characters; allowed: 1 to {MAX_QUESTION}")
-        prompt = self.prompt.replace(QUESTION, words)
-        text: str = await self.ask(image, (prompt, self.max_new_tokens))
-        return text or "(no words)"
+        return await self.write(image, self.write_prompt(words))
 
 
 DESCRIPTIONS = {"vqa": None, "caption": None, "report": "Writes a report of a picture: findings and impression."}
@@ -205,5 +208,5 @@ class TextSpecialist(ModelSpecialist):
             prompt = f"{prompt}\n{QUESTION}"
         kind = Answer if self.task == "vqa" else Write
         words = self.description or DESCRIPTIONS[self.task]
-        tool = kind(name, self.get_server(), prompt, self.max_new_tokens)
+        tool = kind(name, self.get_server(), prompt, self.prompt is not None, self.max_new_tokens)
         return [Tool.from_function(tool, name, words, self.max_calls)]

@@ -130,6 +130,16 @@ def without_head(folder):
     save_file(weights, folder / "model.safetensors", {"format": "pt"})
 
 
+def with_text_encoder(folder):
+    weights = load_file(folder / "model.safetensors") | {"text_encoder.weight": torch.zeros(2)}
+    save_file(weights, folder / "model.safetensors", {"format": "pt"})
+
+
+def with_larger_pictures(folder):
+    path = folder / "preprocessor_config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"size": {"height": 333, "width": 333}}))
+
+
 def cut_off(folder):
     path = folder / "model.safetensors"
     path.write_bytes(path.read_bytes()[:5000])
@@ -151,6 +161,12 @@ DAMAGE = {
     "weights cut off": (cut_off, "model", "cannot be loaded"),
     "only a pickle": (only_pickle, "model", "model.safetensors"),
     "no head": (without_head, "model", "no weights for classifier.bias, classifier.weight: it was not trained as"),
+    "another class": (
+        with_text_encoder,
+        "model",
+        "weights that would be dropped, text_encoder.weight: it was not",
+    ),
+    "pictures of another size": (with_larger_pictures, "model", "fails at a gray picture"),
     "another kind": (edit_config(model_type="owlvit"), "model", "unknown model_type 'owlvit'; allowed: "),
     "no such type": (edit_config(model_type="gift"), "model", "gift"),
     "other sizes": (edit_config(hidden_size=64), "model", "cannot be loaded"),
