@@ -193,6 +193,7 @@ def test_a_mistake_is_named_with_what_is_allowed():
         ),
         ({"api_key_env": "GITHUB_TOKEN"}, "api_key_env", "only a variable whose name ends with API_KEY"),
         ({"timeout": 0}, "timeout", "allowed: a number above 0"),
+        ({"timeout": 60}, "timeout", "a call is abandoned after tool_timeout = 60 seconds; allowed: less"),
         ({"max_reply": -1}, "max_reply", "bytes"),
         ({"returns": {"txt": "a"}}, "returns.txt", "did you mean 'text'?"),
         ({"parameters": {"properties": {"box": {"x-kind": "box"}}}}, "", "properties.box is a place in no picture"),

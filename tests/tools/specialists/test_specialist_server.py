@@ -12,7 +12,8 @@ import torch
 import yaml
 
 import viewbox
-from viewbox import make
+from tests.support.image_files import save_film
+from viewbox import make, open_image
 from viewbox.images.view import View
 from viewbox.tools.calling import call_stateless
 
@@ -50,7 +51,8 @@ def ask(script, monkeypatch, tmp_path):
     monkeypatch.setattr(xrv.baseline_models.chestx_det, "PSPNet", WhatIsBright)
     server = script.serve(["classify", "segment"], 0, cache=str(tmp_path))
     threading.Thread(target=server.serve_forever, daemon=True).start()
-    specialists = yaml.safe_load((EXAMPLES / "medrax.yaml").read_text())["env"]["specialists"]
+    listed = yaml.safe_load((EXAMPLES / "medrax.yaml").read_text())["env"]["specialists"]
+    specialists = {name: one for name, one in listed.items() if one["kind"] == "http"}
     for one in specialists.values():
         one["url"] = one["url"].replace("9000", str(server.server_port))
     env = make("chest_xray", specialists=specialists)
@@ -74,6 +76,19 @@ def test_the_film_is_prepared_as_by_the_package_bit_for_bit(script, ask, monkeyp
         own = xrv.datasets.XRayResizer(224)(xrv.datasets.XRayCenterCrop()(xrv.datasets.normalize(film, 255)[None]))
         assert (seen[-1].numpy()[0] == own).all()
         assert set(facts["findings"]) == set(xrv.datasets.default_pathologies)
+
+
+def test_a_dicom_without_a_window_has_the_levels_of_the_package_to_the_8_bits_that_are_sent(
+    script, ask, monkeypatch, tmp_path
+):
+    seen, prepare = [], script.prepare
+    monkeypatch.setattr(script, "prepare", lambda *given: seen.append(prepare(*given)) or seen[-1])
+    film = np.random.default_rng(0).integers(300, 2900, (448, 448)).astype(np.uint16)  # of 12 bits
+    for inverted in (False, True):
+        file = save_film(tmp_path / "film.dcm", film, 12, inverted=inverted)
+        ask("classify_findings", View.of(open_image(file), max_pixels=20_000))
+        own = xrv.datasets.XRayResizer(224)(xrv.datasets.normalize(film, 4095)[None])
+        assert np.abs(seen[-1].numpy()[0] - own).max() < 1024 / 255 + 0.1
 
 
 def test_structures_have_their_boxes_on_the_film_however_it_is_shown(ask):

@@ -60,8 +60,9 @@ class TextRunner(ModelRunner):
             "decoder_start": (words.cls_token_id, words.bos_token_id),
             "eos": (words.sep_token_id, words.eos_token_id),
         }
+        stated = (self.model.generation_config, self.config, self.config.decoder)
         for which, tokens in {**ends, "pad": (words.pad_token_id, words.eos_token_id)}.items():
-            known = (getattr(part, f"{which}_token_id", None) for part in (self.model.generation_config, self.config))
+            known = (getattr(part, f"{which}_token_id", None) for part in stated)
             found = next((token for token in (*known, *tokens) if token is not None), None)
             setattr(self.model.generation_config, f"{which}_token_id", found)
         return transformers.AutoImageProcessor.from_pretrained(name, **options)

@@ -2,12 +2,11 @@
 
 import cv2
 import numpy as np
-import pydicom
 import pytest
 from pydicom.data import get_testdata_file
-from pydicom.uid import DigitalXRayImageStorageForPresentation, ExplicitVRLittleEndian, generate_uid
 
 import viewbox
+from tests.support.image_files import save_film
 from tests.support.replies import call
 from viewbox import make
 from viewbox.engines.scripted import ScriptedPolicy
@@ -77,32 +76,16 @@ def test_the_shipped_writer_reports_and_answers_as_its_card_says():
     assert np.mean(totals["side"]) > 0.6
 
 
-def save_dicom(path, pixels, bits, window=None, inverted=False):
-    file = pydicom.Dataset()
-    file.file_meta = pydicom.dataset.FileMetaDataset()
-    file.file_meta.TransferSyntaxUID = ExplicitVRLittleEndian
-    file.SOPClassUID = DigitalXRayImageStorageForPresentation
-    file.SOPInstanceUID = generate_uid()
-    file.Rows, file.Columns = pixels.shape
-    file.BitsAllocated, file.BitsStored, file.HighBit, file.PixelRepresentation = 16, bits, bits - 1, 0
-    file.SamplesPerPixel, file.PhotometricInterpretation = 1, "MONOCHROME1" if inverted else "MONOCHROME2"
-    if window:
-        file.WindowCenter, file.WindowWidth = (window[0] + window[1]) / 2, window[1] - window[0]
-    file.PixelData = (2**bits - 1 - pixels if inverted else pixels).astype("<u2").tobytes()
-    file.save_as(path, enforce_file_format=True)
-    return str(path)
-
-
 def list_drawn(tmp_path, film):
     """Files of one film, with the place of each in it: left, top, width and height in pixels."""
     pixels, whole = film.pixels, (0, 0, 400, 400)
     window = [end / 4 for end in DISPLAY]
     cv2.imwrite(str(tmp_path / "16.png"), pixels * 4)
-    yield save_dicom(tmp_path / "12.dcm", pixels // 4, 12, window), whole
-    yield save_dicom(tmp_path / "12_no_window.dcm", pixels // 4, 12), whole
-    yield save_dicom(tmp_path / "monochrome1.dcm", pixels // 4, 12, inverted=True), whole
+    yield save_film(tmp_path / "12.dcm", pixels // 4, 12, window), whole
+    yield save_film(tmp_path / "12_no_window.dcm", pixels // 4, 12), whole
+    yield save_film(tmp_path / "monochrome1.dcm", pixels // 4, 12, inverted=True), whole
     yield str(tmp_path / "16.png"), whole
-    yield save_dicom(tmp_path / "portrait.dcm", pixels[:, 14:386], 14, DISPLAY), (14, 0, 372, 400)
+    yield save_film(tmp_path / "portrait.dcm", pixels[:, 14:386], 14, DISPLAY), (14, 0, 372, 400)
 
 
 def ask_all(file, phrase):
