@@ -23,10 +23,10 @@ _TOKEN = re.compile(TOKEN)
 
 
 class Piece(NamedTuple):
-    """Words, and the sides of which they are said; `named` are those that name what is there, or else where."""
+    """Words of a text, and the sides of which they are said."""
 
     words: frozenset[str]
-    named: frozenset[str]
+    named: frozenset[str]  # those that name what is there, or else where
     sides: frozenset[str]
 
 

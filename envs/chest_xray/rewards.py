@@ -206,7 +206,7 @@ class NamedReward:
 
     def _rename_in(self, values: Any, key: str) -> Any:
         held = isinstance(values, Mapping) and key in values
-        return {**values, key: self.names.rename_all(values[key])} if held else values
+        return {**values, key: self.names.rename(values[key])} if held else values
 
 
 class SizeReward:

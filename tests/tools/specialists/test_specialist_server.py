@@ -55,7 +55,7 @@ def ask(script, monkeypatch, tmp_path):
     specialists = {name: one for name, one in listed.items() if one["kind"] == "http"}
     for one in specialists.values():
         one["url"] = one["url"].replace("9000", str(server.server_port))
-    env = make("chest_xray", specialists=specialists)
+    env = make("chest_xray", specialists=specialists, tool_timeout=180)
 
     def call(tool, view, **more):
         arguments = {"image": "image_1", **more}

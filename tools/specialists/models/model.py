@@ -195,7 +195,7 @@ class ModelRunner:
         """Raise `ConfigError` if the model fails at a gray picture: it would fail at every call."""
         import torch
 
-        gray = np.linspace(0, 255, 224 * 224).reshape(224, 224).astype(np.uint8)
+        gray = np.linspace(0, 255, 200 * 300).reshape(200, 300).astype(np.uint8)
         try:
             with torch.inference_mode():
                 self.infer([Request(ImageRef.of(gray), self.sample)])
