@@ -77,14 +77,12 @@ def drop_older_words(messages: Sequence[Message], last_turns: int) -> list[Messa
     replies = [place for place, message in enumerate(messages) if message.role == "assistant"]
     first = replies[-last_turns] if len(replies) > last_turns else 0
     opening = next((place for place, message in enumerate(messages) if message.role == "user"), 0)
-
-    def shorten(message: Message) -> Message:
-        note = f"({len(message.text)} characters of {message.name or 'a note'}, left out)"
-        images = tuple(part for part in message.content if isinstance(part, ImageRef))
-        return replace(message, content=(note, *images))
-
-    is_old = (opening < place < first and one.role in ("tool", "user") for place, one in enumerate(messages))
-    return [shorten(message) if old else message for message, old in zip(messages, is_old, strict=True)]
+    shown = list(messages)
+    for place, message in enumerate(messages[:first]):
+        if place > opening and message.role in ("tool", "user"):
+            note = f"({len(message.text)} characters of {message.name or 'a note'}, left out)"
+            shown[place] = replace(message, content=(note, *message.images))
+    return shown
 
 
 def drop_older_images(messages: Sequence[Message], last_images: int, dropped: Callable[[int], str]) -> list[Message]:

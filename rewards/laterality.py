@@ -5,7 +5,6 @@ piece without any is of no side. "Bilateral" and "both" are both sides. English 
 """
 
 import re
-from collections.abc import Set
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -34,30 +33,35 @@ def find_wrong_side(text: str, gold: str) -> tuple[int, frozenset[str]]:
     """Return how many pieces of a text name of one side only what the gold names of the other only, and the words that
     stand nowhere else in the text.
 
-    >>> find_wrong_side("right nodule, no effusion", "Nodule in the left lung. No effusion.")
-    (1, frozenset({'nodule', 'right'}))
+    >>> count, words = find_wrong_side("right nodule, no effusion", "Nodule in the left lung. No effusion.")
+    >>> count, sorted(words)
+    (1, ['nodule', 'right'])
     >>> find_wrong_side("nodule", "left nodule"), find_wrong_side("both lungs", "left lung")
     ((0, frozenset()), (0, frozenset()))
     """
     if _HINT.search(gold.lower()) is None or _HINT.search(text.lower()) is None:
         return 0, frozenset()
-    said = read_pieces(gold)
+    known = find_sides(gold)
     wrong: set[str] = set()
     fine: set[str] = set()
     count = 0
     for piece in read_pieces(text):
-        is_wrong = len(piece.sides) == 1 and any(_is_elsewhere(word, piece.sides, said) for word in piece.named)
+        is_wrong = len(piece.sides) == 1 and any(piece.sides.isdisjoint(known.get(word, BOTH)) for word in piece.named)
         count += is_wrong
         (wrong if is_wrong else fine).update(piece.words)
     return count, frozenset(wrong - fine)
 
 
-def _is_elsewhere(word: str, sides: Set[str], gold: tuple[Piece, ...]) -> bool:
-    known = [piece.sides for piece in gold if word in piece.words]
-    return bool(known) and all(known) and sides.isdisjoint(*[frozenset().union(*known)])
-
-
 @lru_cache(maxsize=4096)
+def find_sides(text: str) -> dict[str, frozenset[str]]:
+    """Return the sides of each word of a text; a word that stands without any is of both."""
+    sides: dict[str, frozenset[str]] = {}
+    for piece in read_pieces(text):
+        for word in piece.words:
+            sides[word] = sides.get(word, frozenset()) | (piece.sides or BOTH)
+    return sides
+
+
 def read_pieces(text: str) -> tuple[Piece, ...]:
     """Return the pieces of a text; a side, or a place on one, that names nothing belongs to what stands beside it in
     its sentence.

@@ -47,7 +47,7 @@ from .remote import (
     read_parameters,
     read_reply,
 )
-from .spec import Specialist, register_specialist
+from .spec import MaxPixels, Specialist, register_specialist
 
 log = logging.getLogger("viewbox.envs")
 
@@ -59,13 +59,7 @@ ABOUT_THE_CALL = frozenset({400, 404, 413, 415, 422})  # statuses whose message 
 class HttpSpecialist(Specialist):
     """Any address that takes a POST of JSON: a model that is served elsewhere."""
 
-    max_pixels: Annotated[
-        int | None,
-        Field(
-            ge=1,
-            description="it gets pictures at the resolution of the file, of at most so many pixels; null: as shown",
-        ),
-    ] = 2**24
+    max_pixels: MaxPixels = 2**24
     url: Annotated[str, Field(description="http(s)://host[:port]/path, to which every call is sent")]
     parameters: Annotated[
         Mapping[str, Any],

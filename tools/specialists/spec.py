@@ -25,6 +25,8 @@ from ..tool import Tool
 
 C = TypeVar("C", bound="type[Specialist]")
 
+SEEN = "it gets pictures at the resolution of the file, of at most so many pixels; null: as shown"
+MaxPixels = Annotated[int | None, Field(ge=1, description=SEEN)]
 SPECIALISTS: "dict[str, type[Specialist]]" = {}  # by the `kind` in YAML
 
 
@@ -40,13 +42,7 @@ class Specialist(Section):
     max_calls: Annotated[
         int | None, Field(ge=0, description="calls of the tool in an episode; `max_calls` of the environment overrides")
     ] = None
-    max_pixels: Annotated[
-        int | None,
-        Field(
-            ge=1,
-            description="it gets pictures at the resolution of the file, of at most so many pixels; null: as shown",
-        ),
-    ] = None
+    max_pixels: MaxPixels = None
     unwindowed: Annotated[
         Literal["measured", "stored"],
         Field(
