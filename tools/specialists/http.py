@@ -59,7 +59,7 @@ ABOUT_THE_CALL = frozenset({400, 404, 413, 415, 422})  # statuses whose message 
 class HttpSpecialist(Specialist):
     """Any address that takes a POST of JSON: a model that is served elsewhere."""
 
-    max_pixels: MaxPixels = 2**24
+    max_pixels: MaxPixels = 2**23  # of colors, as PNG in Base64, less than `max_request`
     url: Annotated[str, Field(description="http(s)://host[:port]/path, to which every call is sent")]
     parameters: Annotated[
         Mapping[str, Any],
