@@ -5,6 +5,7 @@ piece without any is of no side. "Bilateral" and "both" are both sides. English 
 """
 
 import re
+from collections.abc import Iterator
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -62,31 +63,29 @@ def find_sides(text: str) -> dict[str, frozenset[str]]:
     return sides
 
 
-def read_pieces(text: str) -> tuple[Piece, ...]:
-    """Return the pieces of a text; a side, or a place on one, that names nothing belongs to what stands beside it in
-    its sentence.
+def read_pieces(text: str) -> Iterator[Piece]:
+    """Yield the pieces of a text; a side, or a place on one, that names nothing belongs to what stands beside it in its
+    sentence.
 
-    >>> [(sorted(piece.named), *piece.sides) for piece in read_pieces("Effusion, left lower lobe. A right mass")]
+    >>> [(sorted(piece.named), *piece.sides) for piece in read_pieces("Effusion, left lobe. On the right, a mass")]
     [(['effusion'], 'left'), (['mass'], 'right')]
     """
-    return tuple(piece for sentence in _END.split(fold_text(text)) for piece in _join_pieces(sentence))
-
-
-def _join_pieces(sentence: str) -> list[Piece]:
-    pieces: list[Piece] = []
-    waiting: Piece | None = None  # a place that may belong to the next
-    for part in _JOINT.split(sentence):
-        words = frozenset(_TOKEN.findall(part))
-        sides = frozenset[str]().union(*(SIDES[word] for word in words if word in SIDES))
-        content = words - SIDES.keys() - FILLER - NEGATIONS
-        piece = Piece(words, content - PLACES, sides)
-        if not piece.named and sides and pieces and (not content or not pieces[-1].sides):
-            pieces[-1] = pieces[-1]._replace(words=pieces[-1].words | words, sides=pieces[-1].sides | sides)
-        elif not piece.named and sides:
-            waiting = piece._replace(named=content)
-        elif waiting is not None and not sides:
-            pieces.append(piece._replace(words=words | waiting.words, sides=waiting.sides))
-            waiting = None
-        else:
-            pieces.append(piece)
-    return [*pieces, waiting] if waiting is not None else pieces
+    for sentence in _END.split(fold_text(text)):
+        last: Piece | None = None
+        waiting: Piece | None = None  # a place that may belong to the next
+        for part in _JOINT.split(sentence):
+            words = frozenset(_TOKEN.findall(part))
+            sides = frozenset[str]().union(*(SIDES[word] for word in words if word in SIDES))
+            content = words - SIDES.keys() - FILLER - NEGATIONS
+            if content <= PLACES and sides:
+                if last is not None and (not content or not last.sides):
+                    last = Piece(last.words | words, last.named, last.sides | sides)
+                else:
+                    waiting = Piece(words, content, sides)
+                continue
+            if last is not None:
+                yield last
+            if waiting is not None and not sides:
+                words, sides, waiting = words | waiting.words, waiting.sides, None
+            last = Piece(words, content - PLACES, sides)
+        yield from filter(None, (last, waiting))

@@ -31,7 +31,6 @@ if TYPE_CHECKING:
 MODEL_PACKAGES = "pip install 'viewbox[train]'"
 NOT_FINITE = "gave numbers that are not finite"
 COUNTERS = ("position_ids", "num_batches_tracked", "relative_position_index")  # of old files: no weights
-SIDE, SLACK = 6, 1.15  # of what a model knows: see `Known`
 
 
 class ModelSpecialist(Specialist):
@@ -267,53 +266,31 @@ class Unfamiliar:
     words: ClassVar[str] = "uncertain, the picture is unlike those that the model knows"
 
 
+@dataclass(frozen=True)
 class Known:
     """The pictures that a model learned from, as `known` of its config.json describes them.
 
-    A picture is a thumbnail of `side` x `side` gray values, less their mean and over their deviation, so that
-    brightness and contrast do not count. Its distance is that of Mahalanobis over the root of the number of values;
-    `whiten` is the inverse root of the covariance. `rates` are the shares of a classifier's labels among those.
+    A picture is a square thumbnail of gray values, less their mean and over their deviation, so that brightness and
+    contrast do not count. Its distance is that of Mahalanobis over the root of the number of values.
+    `benchmarks/train_specialists.py:describe_known` fits one.
     """
 
-    def __init__(
-        self, mean: Sequence[float], whiten: Sequence[Sequence[float]], at_most: float, rates: Sequence[float] = ()
-    ):
-        self.mean, self.whiten, self.at_most, self.rates = np.array(mean), np.array(whiten), at_most, list(rates)
-        self.side = math.isqrt(len(self.mean))
+    mean: Sequence[float]
+    whiten: Sequence[Sequence[float]]  # the inverse root of the covariance
+    at_most: float  # distance
+    rates: Sequence[float] = ()  # the shares of a classifier's labels
 
     def measure(self, picture: ImageRef) -> float:
         """Return the distance of a picture from those that are known."""
-        gray = np.asarray(to_mode(picture, "L"), np.float32)
-        small = cv2.resize(gray, (self.side, self.side), interpolation=cv2.INTER_AREA).ravel()
+        gray, side = np.asarray(to_mode(picture, "L"), np.float32), math.isqrt(len(self.mean))
+        small = cv2.resize(gray, (side, side), interpolation=cv2.INTER_AREA).ravel()
         if small.std() < 1:  # of 255: nothing is on it
             return math.inf
-        from_mean = (small - small.mean()) / small.std() - self.mean
-        return float(np.linalg.norm(self.whiten @ from_mean)) / self.side
-
-    def to_config(self) -> dict[str, Any]:
-        """Return what config.json holds of it."""
-        rows = {"mean": self.mean.round(4).tolist(), "whiten": self.whiten.round(3).tolist()}
-        return {**rows, "at_most": round(self.at_most, 3), "rates": [round(rate, 3) for rate in self.rates]}
+        return float(np.linalg.norm(self.whiten @ ((small - small.mean()) / small.std() - self.mean))) / side
 
     def holds(self, picture: ImageRef) -> bool:
         """Return whether a picture is like those that are known."""
         return self.measure(picture) <= self.at_most
-
-    @classmethod
-    def fit(cls, pictures: Sequence[ImageRef], rates: Sequence[float] = ()) -> "Known":
-        """Return what describes pictures: two thirds give mean and covariance; `SLACK` times the distance within which
-        99 of 100 of the rest lie is allowed."""
-        grays = (np.asarray(to_mode(one, "L"), np.float32) for one in pictures)
-        small = np.stack([cv2.resize(gray, (SIDE, SIDE), interpolation=cv2.INTER_AREA).ravel() for gray in grays])
-        small = (small - small.mean(1, keepdims=True)) / small.std(1, keepdims=True)
-        first = small[: len(small) * 2 // 3]
-        spread = np.cov(first.T)
-        spread = 0.95 * spread + 0.05 * np.trace(spread) / len(spread) * np.eye(len(spread))
-        values, vectors = np.linalg.eigh(spread)
-        found = cls(first.mean(0), vectors / np.sqrt(values) @ vectors.T, math.inf, rates)
-        rest = [found.measure(one) for one in pictures[len(first) :]]
-        found.at_most = SLACK * float(np.quantile(rest, 0.99))
-        return found
 
 
 def to_mode(picture: ImageRef, mode: str) -> "Image.Image":

@@ -143,31 +143,30 @@ def _build_check(count: int) -> Any:
 class Write(ServedTool):
     """The tool of a caption or a report: one prompt for every picture."""
 
-    prompt: str = ""
-    has_prompt: bool = False  # it is in the config
+    prompt: str | None = None  # None: the usual one
+    task: str = "vqa"
     max_new_tokens: int = 256
 
     def prepare(self) -> None:
         """Load the model. Raise `ConfigError` if it cannot be loaded, or reads no question."""
         super().prepare()
-        if QUESTION in self.prompt and not self.has_prompt and not self._reads_text:
+        if self.task == "vqa" and not self._find_prompt():
             key = f"specialists.{self.name}.prompt"
             problem = "null: the model reads pictures only; allowed: what it begins with, with {question} in it"
             raise ConfigError(f"{key} = {problem}", key=key)
 
-    @property
-    def _reads_text(self) -> bool:
-        return bool(getattr(self.server.runner, "reads_text", True))
-
-    def write_prompt(self, question: str = "") -> str:
-        """Return what a model is told; nothing if it reads pictures only and has no prompt of its own."""
-        return self.prompt.replace(QUESTION, question) if self.has_prompt or self._reads_text else ""
+    def _find_prompt(self) -> str:
+        """Return what the model is told; nothing if it reads pictures only and has no prompt of its own."""
+        usual = PROMPTS[self.task] if getattr(self.server.runner, "reads_text", True) else ""
+        return usual if self.prompt is None else self.prompt
 
     async def __call__(self, image: Picture) -> str:
         """Describe a picture in words."""
-        return await self.write(image, self.write_prompt())
+        return await self.write(image)
 
-    async def write(self, image: Picture, prompt: str) -> str:
+    async def write(self, image: Picture, question: str = "") -> str:
+        """Return what the model says of a picture."""
+        prompt = self._find_prompt().replace(QUESTION, question)
         text: str | Unfamiliar = await self.ask(image, (prompt, self.max_new_tokens))
         return f"{text.words}." if isinstance(text, Unfamiliar) else text or "(no words)"
 
@@ -181,7 +180,7 @@ class Answer(Write):
         words = " ".join(question.split())
         if not words or len(words) > MAX_QUESTION:
             raise ToolError(f"{self.name}: question has {len(words)} characters; allowed: 1 to {MAX_QUESTION}")
-        return await self.write(image, self.write_prompt(words))
+        return await self.write(image, words)
 
 
 DESCRIPTIONS = {"vqa": None, "caption": None, "report": "Writes a report of a picture: findings and impression."}
@@ -204,10 +203,10 @@ class TextSpecialist(ModelSpecialist):
     runner = TextRunner
 
     def build_tools(self, name: str) -> Sequence[Tool]:
-        prompt = self.prompt or PROMPTS[self.task]
-        if self.task == "vqa" and QUESTION not in prompt:
+        prompt = self.prompt
+        if self.task == "vqa" and prompt is not None and QUESTION not in prompt:
             prompt = f"{prompt}\n{QUESTION}"
         kind = Answer if self.task == "vqa" else Write
         words = self.description or DESCRIPTIONS[self.task]
-        tool = kind(name, self.get_server(), prompt, self.prompt is not None, self.max_new_tokens)
+        tool = kind(name, self.get_server(), prompt, self.task, self.max_new_tokens)
         return [Tool.from_function(tool, name, words, self.max_calls)]
