@@ -36,7 +36,7 @@ MAX_QUESTION = 2000  # characters
 class TextRunner(ModelRunner):
     """Returns the text that a model writes. A request's arguments are (prompt, most new tokens).
 
-    The prompt of a model that reads pictures only is the beginning of what it writes, or empty.
+    The prompt of a model that reads pictures only is the beginning of what it writes; the usual ones are left out.
     """
 
     auto_classes = ("AutoModelForImageTextToText",)
@@ -88,7 +88,7 @@ class TextRunner(ModelRunner):
         (picture,) = self.open_pictures([request])
         if not self.reads_text:
             inputs = self.processor(images=picture, return_tensors="pt")
-            if prompt:
+            if prompt not in PROMPTS.values():  # the usual ones say nothing to it
                 begun = self.tokenizer(prompt, add_special_tokens=False, return_tensors="pt").input_ids
                 start = begun.new_tensor([[self.model.generation_config.decoder_start_token_id]])
                 inputs["decoder_input_ids"] = begun if begun[0, 0] == start[0, 0] else torch.cat([start, begun], 1)
@@ -143,22 +143,17 @@ def _build_check(count: int) -> Any:
 class Write(ServedTool):
     """The tool of a caption or a report: one prompt for every picture."""
 
-    prompt: str | None = None  # None: the usual one
-    task: str = "vqa"
+    prompt: str = ""
+    is_usual: bool = True  # not one of the config
     max_new_tokens: int = 256
 
     def prepare(self) -> None:
         """Load the model. Raise `ConfigError` if it cannot be loaded, or reads no question."""
         super().prepare()
-        if self.task == "vqa" and not self._find_prompt():
+        if QUESTION in self.prompt and self.is_usual and not getattr(self.server.runner, "reads_text", True):
             key = f"specialists.{self.name}.prompt"
             problem = "null: the model reads pictures only; allowed: what it begins with, with {question} in it"
             raise ConfigError(f"{key} = {problem}", key=key)
-
-    def _find_prompt(self) -> str:
-        """Return what the model is told; nothing if it reads pictures only and has no prompt of its own."""
-        usual = PROMPTS[self.task] if getattr(self.server.runner, "reads_text", True) else ""
-        return usual if self.prompt is None else self.prompt
 
     async def __call__(self, image: Picture) -> str:
         """Describe a picture in words."""
@@ -166,7 +161,7 @@ class Write(ServedTool):
 
     async def write(self, image: Picture, question: str = "") -> str:
         """Return what the model says of a picture."""
-        prompt = self._find_prompt().replace(QUESTION, question)
+        prompt = self.prompt.replace(QUESTION, question)
         text: str | Unfamiliar = await self.ask(image, (prompt, self.max_new_tokens))
         return f"{text.words}." if isinstance(text, Unfamiliar) else text or "(no words)"
 
@@ -203,10 +198,10 @@ class TextSpecialist(ModelSpecialist):
     runner = TextRunner
 
     def build_tools(self, name: str) -> Sequence[Tool]:
-        prompt = self.prompt
-        if self.task == "vqa" and prompt is not None and QUESTION not in prompt:
+        prompt = self.prompt or PROMPTS[self.task]
+        if self.task == "vqa" and QUESTION not in prompt:
             prompt = f"{prompt}\n{QUESTION}"
         kind = Answer if self.task == "vqa" else Write
         words = self.description or DESCRIPTIONS[self.task]
-        tool = kind(name, self.get_server(), prompt, self.task, self.max_new_tokens)
+        tool = kind(name, self.get_server(), prompt, self.prompt is None, self.max_new_tokens)
         return [Tool.from_function(tool, name, words, self.max_calls)]
