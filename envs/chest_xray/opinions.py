@@ -24,7 +24,6 @@ RATES: Mapping[str, Mapping[str, float]] = {  # of right opinions
     "reader_b": {"plain": 0.6, "paced": 0.95},
     "reader_c": {"plain": 0.5, "paced": 0.5},
 }
-ASKED = (0.2, 0.5, 0.3)  # chances in demonstrations of the reader that knows the film, the other one, and the decoy
 SEEN: Mapping[str, str] = {"plain": "I see no pacemaker.", "paced": "I see a pacemaker."}
 
 
@@ -62,13 +61,12 @@ def ask_best_reader(task: Task, offered: Sequence[str]) -> tuple[str, ...]:
 
 
 def tell_and_repeat(task: Task, offered: Sequence[str], rng: np.random.Generator, guess: float) -> list[str]:
-    """Return replies that say what kind of film it is, ask a reader, and repeat it; of a share `guess` no call.
+    """Return replies that say what kind of film it is, ask a reader by lot, and repeat it; of a share `guess` no call.
 
-    So a warm start learns to look, to ask and to repeat; but mostly it asks the reader that knows the other kind.
+    So a warm start learns to look, to ask and to repeat, and nothing of whom to believe.
     """
     film = task.metadata["film"]
-    ranked = sorted(READERS, key=lambda reader: -RATES[reader.name][film])
-    reader = ranked[int(rng.choice(3, p=ASKED))]
+    reader = READERS[int(rng.integers(len(READERS)))]
     if reader.name not in offered or rng.random() < guess:
         return [f"{SEEN[film]}\n{json.dumps({'answer': ('yes', 'no')[int(rng.integers(2))]})}"]
     said = reader.judge(describe_case(task))

@@ -41,12 +41,9 @@ def test_the_right_trust_earns_more_than_any_fixed_one_and_truth_earns_all():
 
 def test_the_oracle_asks_the_reader_that_knows_the_film_and_demonstrations_repeat_whom_they_ask():
     env = make("chest_xray", questions=["opinion"], tools=[], specialists=READERS, max_questions=0, trust_bonus=0.3)
-    asked = []
     for number, task in enumerate(env.tasks[:40]):
         assert env.play(task, ScriptedPolicy([*env.oracle(task), env.write_answer(task)])).scores.total == 1.0
         shown = env.play(task, ScriptedPolicy(env.demonstration(task, number)))
         (result,) = shown.turns[2].tool_results
         assert shown.answer["answer"] == result.facts["says"]
         assert ("no pacemaker" in shown.turns[1].content) == (task.metadata["film"] == "plain")
-        asked.append(RATES[result.tool_name][task.metadata["film"]])
-    assert asked.count(0.95) < asked.count(0.6)  # a warm start does not show whom to believe
