@@ -222,7 +222,9 @@ class BaseMultiTurnEnv(AuthoredEnv):
         place: dict[str, Any] = {str(key): value for key, value in self.place.items()}
         if self.view_field is not None:
             place["view"] = self.view_field
-        shown = {} if self.history == "full" else {"last_images": self.history.last_images}
+        shown: dict[str, Any] = {}
+        if self.history != "full" and self.history.last_images is not None:
+            shown = {"last_images": self.history.last_images}
         at = self.seen_at.model_dump(exclude_none=True)
         looks = {**({"at": at} if at else {}), **({"right": dict(self.right)} if self.right else {})}
         return {**({"place": place} if place else {}), **shown, **({"looks": looks} if looks else {})}
@@ -387,9 +389,18 @@ class BaseMultiTurnEnv(AuthoredEnv):
                 allowed="an address on localhost",
                 key=f"specialists.{name}",
             )
+            self._check_timeout(f"specialists.{name}.timeout", specialist.waits)
         self.specialists = FrozenDict(specialists)
         self.tools = tuple(dict.fromkeys((*self.tools, *declared)))
         return Toolbox({**tools, **declared}, self.max_calls, self.coordinates, self.max_turns)
+
+    def _check_timeout(self, key: str, waits: float | None) -> None:
+        """Raise `ConfigError` for a server that would be cut off before its own time is over."""
+        if waits is not None and self.tool_timeout is not None and waits >= self.tool_timeout:
+            problem = f"a call is abandoned after tool_timeout = {self.tool_timeout:g} seconds"
+            raise ConfigError(
+                f"{self.name}: {key} = {waits:g}: {problem}; allowed: less, or a longer tool_timeout", key=key
+            )
 
     def _check_tools(self) -> None:
         for key, names, allowed in (("tools", self.tools, self.toolbox), ("max_calls", self.max_calls, self.tools)):

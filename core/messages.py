@@ -55,9 +55,34 @@ def apply_history(env: AuthoredEnv, messages: Sequence[Message]) -> list[Message
     """Return the messages as the model gets them under the `history` policy; the record keeps every image."""
     if env.history == "full":  # messages only ever grow, as training on sampled tokens needs
         return list(messages)
+    if env.history.last_turns is not None:
+        messages = drop_older_words(messages, env.history.last_turns)
+    if env.history.last_images is None:
+        return list(messages)
     return drop_older_images(
         messages, env.history.last_images, lambda number: env.prompts.render("dropped", number=number)
     )
+
+
+def drop_older_words(messages: Sequence[Message], last_turns: int) -> list[Message]:
+    """Return the messages with a placeholder for the words of results and notes before the last `last_turns` replies.
+
+    The system prompt, the question, every reply with its calls, and all images stay.
+
+    >>> old = [Message("user", ("What?",)), Message("assistant", ("Look.",))]
+    >>> old.append(Message("tool", ("much text",), name="look"))
+    >>> [message.text for message in drop_older_words([*old, Message("assistant", ("And?",))], 1)]
+    ['What?', 'Look.', '(9 characters of look, left out)', 'And?']
+    """
+    replies = [place for place, message in enumerate(messages) if message.role == "assistant"]
+    first = replies[-last_turns] if len(replies) > last_turns else 0
+    opening = next((place for place, message in enumerate(messages) if message.role == "user"), 0)
+    shown = list(messages)
+    for place, message in enumerate(messages[:first]):
+        if place > opening and message.role in ("tool", "user"):
+            note = f"({len(message.text)} characters of {message.name or 'a note'}, left out)"
+            shown[place] = replace(message, content=(note, *message.images))
+    return shown
 
 
 def drop_older_images(messages: Sequence[Message], last_images: int, dropped: Callable[[int], str]) -> list[Message]:

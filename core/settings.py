@@ -8,9 +8,9 @@ the test that holds it.
 import warnings
 from collections.abc import Mapping
 from functools import cache
-from typing import Annotated, Any, ClassVar, Literal, get_origin, get_type_hints
+from typing import Annotated, Any, ClassVar, Literal, Self, get_origin, get_type_hints
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, create_model
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, create_model, model_validator
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
@@ -30,13 +30,20 @@ MAX_TURNS_CEILING = 30
 IDLE_TURNS = 3  # turns without a tool call after which notes are answered with "give your final answer"
 
 
-class LastImages(Section):
-    """The history policy that shows the model only its last few images; placeholders replace older ones."""
+class Window(Section):
+    """The history policy that shows the model only its last few images and results; placeholders replace older ones."""
 
-    last_images: Annotated[int, Field(ge=1)]
+    last_images: Annotated[int | None, Field(ge=1)] = None
+    last_turns: Annotated[int | None, Field(ge=1)] = None
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if self.last_images is None and self.last_turns is None:
+            raise ValueError("one of last_images and last_turns is needed")
+        return self
 
 
-History = Literal["full"] | LastImages
+History = Literal["full"] | Window
 
 
 class SeenAt(Section):
@@ -134,7 +141,8 @@ class LoopSettings:
         History,
         Field(
             "full",
-            description="full: messages only grow (training); {last_images: k}: placeholders replace older images",
+            description="full: messages only grow (training); {last_images: k, last_turns: n}: placeholders replace "
+            "older images, and the words of what came before the last n replies",
         ),
     ]
     reply_format: Annotated[

@@ -5,7 +5,7 @@ question is answered by the sentences of the text that share words with it.
 """
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Annotated, Any, ClassVar
 
 from ..core.contract import EpisodeState
@@ -97,13 +97,20 @@ class Consultation(DataEnv):
 
 
 # ---------------------------------------------------------------------- facts
-def reply_with_facts(state: EpisodeState, asked: str | None, says: str, unknown: str, most: int) -> str | None:
-    """Return what a simulated user says to a question: the facts of the task that it asks for. None if nothing is
-    asked, or `most` questions were answered."""
+def reply_with_facts(
+    state: EpisodeState,
+    asked: str | None,
+    says: str,
+    unknown: str,
+    most: int,
+    find: Callable[[str, str], str] | None = None,
+) -> str | None:
+    """Return what a simulated user says to a question: the facts of the task that it asks for, as `find` finds them
+    (by default `find_facts`). None if nothing is asked, or `most` questions were answered."""
     count = sum(turn.role == "user" and turn.content.startswith(says) for turn in state.turns[1:])
     if not asked or count >= most:
         return None
-    return says + (find_facts(str(state.task.reference.get("facts", "")), asked) or unknown)
+    return says + ((find or find_facts)(str(state.task.reference.get("facts", "")), asked) or unknown)
 
 
 def find_facts(facts: str, question: str) -> str:

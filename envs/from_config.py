@@ -59,7 +59,7 @@ def check_turns(env: BaseMultiTurnEnv, section: str) -> None:
         check_turns(part, f"{section}.environments.{key}")
     if env.history != "full":
         raise ConfigError(
-            f"{section}.history = {{last_images: {env.history.last_images}}}: training uses the sampled tokens and "
+            f"{section}.history = {env.history.model_dump(exclude_none=True)}: training uses the sampled tokens and "
             "removes none of them; allowed: full",
             key=f"{section}.history",
         )

@@ -48,6 +48,7 @@ class Facts:
         sides: the patient's sides at the left, right, top and bottom, if known: R, L, A (front), P (back), H and F
             (feet), as in DICOM PS3.3 C.7.6.1.1.1.
         regions: the only parts of the picture, of an ultrasound, in which lengths are known.
+        levels: what a DICOM that asks for no window can hold, as the values shown as black and as white; else None.
     """
 
     unit: Unit | None = None
@@ -59,6 +60,7 @@ class Facts:
     notes: tuple[str, ...] = ()
     sides: str | None = None
     regions: tuple[Region, ...] = ()
+    levels: Range | None = None
 
 
 @dataclass(frozen=True, eq=False)

@@ -208,6 +208,20 @@ class View:
         """Return the overview of another image, with this view's budget."""
         return replace(View.of(source, max_pixels=self.max_pixels, multiple=self.multiple), parent=self)
 
+    def at_resolution(self, max_pixels: int, *, all_levels: bool = False) -> "View":
+        """Return what this view shows at the resolution of the file, on a grid of at most `max_pixels`.
+
+        With `all_levels`, a DICOM that asks for no window is shown from the lowest to the highest value that it can
+        hold, instead of those that were measured.
+
+        >>> View.of(Image.new("L", (400, 200)), max_pixels=50 * 25).at_resolution(512 * 512).size
+        (400, 200)
+        """
+        size = fit_size(*self.measure_window(), max_pixels)
+        levels = self.source.levels if all_levels else None
+        source = self.source if levels is None else replace(self.source, display=levels)
+        return replace(self, source=source, size=size, max_pixels=max_pixels, multiple=1, parent=None)
+
     def _derive(self, **changes: Any) -> "View":
         return replace(self, parent=self, **changes)
 

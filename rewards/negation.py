@@ -46,7 +46,7 @@ def _read_groups() -> dict[str, str]:
 
 
 _GROUPS = _read_groups()
-FILLER, SEEN, NEGATIONS, _PLACES = (
+FILLER, SEEN, NEGATIONS, PLACES = (
     frozenset(_GROUPS[name].split("|")) for name in ("fillers", "seen", "negations", "places")
 )  # the negations are no stop words, and the words of a label that denies
 _CUE = re.compile(r"\b(?:(?P<pseudo>(?:{pseudo})\b)|(?P<after>{after})|(?P<before>(?:{before})\b))".format_map(_GROUPS))
@@ -236,4 +236,4 @@ def _has_content(words: list[str]) -> bool:
 
 
 def _is_place(words: list[str]) -> bool:
-    return not _PLACES.isdisjoint(words) and all(word in _PLACES or word in FILLER or word == "," for word in words)
+    return not PLACES.isdisjoint(words) and all(word in PLACES or word in FILLER or word == "," for word in words)

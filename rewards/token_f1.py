@@ -21,6 +21,7 @@ from .declare import (
 )
 from .exact_match import ExactMatchReward, measure_distance
 from .fields import MAX_TEXT, Answer, Reference, get_accepted_values, get_field, quote_value
+from .laterality import find_wrong_side
 from .negation import MARK, NEGATIONS, TOKEN, split_words
 
 Switch = Annotated[bool, Field(strict=True)]  # "yes" is not true beside a list of words
@@ -49,6 +50,7 @@ class _Gold(NamedTuple):
     ignored: frozenset[str]
     text: str  # of a gold without words: its normal form
     total: int  # of its words
+    source: str  # the text as it is given
 
 
 @register_reward("token_f1")
@@ -57,9 +59,11 @@ class TokenF1Reward:
 
     From SQuAD (Rajpurkar et al. 2016); here an empty or missing answer scores 0 even if the gold is empty too. A denied
     word matches only a denied word (`negation.py`, after NegEx), and each word that one side affirms and the other
-    denies takes two shared words away. `stop_words` are left out on both sides (True: a short English list), but never
-    a negation, or a letter that is a name ("hepatitis A"). An answer of more than 5,000 characters plus four times the
-    gold's, or of more than 16,384, scores 0; a longer gold cannot be measured. For labels use `ExactMatchReward`.
+    denies takes two shared words away. So does each piece of the answer that names left what the gold names right
+    (`laterality.py`), and its words do not count. `stop_words` are left out on both sides (True: a short English list),
+    but never a negation, or a letter that is a name ("hepatitis A"). An answer of more than 5,000 characters plus four
+    times the gold's, or of more than 16,384, scores 0; a longer gold cannot be measured. For labels use
+    `ExactMatchReward`.
 
     Range: [0, 1].
 
@@ -114,10 +118,12 @@ class TokenF1Reward:
         kept = [word for word in words if word not in best.ignored]
         shared = Counter(kept) & best.counts
         wrong = _find_contradictions(set(kept), both_ways, best)
+        elsewhere = find_wrong_side(text, best.source)[1]
         return (
             f"{self.field}: {shared.total()} of {len(kept)} words are among the gold's {best.counts.total()}"
             + (f" ({_list_words(shared)})" if shared else "")
             + (f"; contradicts the gold: {_list_words(sorted(wrong))}" if wrong else "")
+            + (f"; at the wrong side: {_list_words(sorted(elsewhere))}" if elsewhere else "")
         )
 
     def _read(self, answer: Answer, reference: Reference) -> tuple[str, list[_Gold]]:
@@ -153,6 +159,9 @@ def _compute_f1(words: list[str], both_ways: frozenset[str], gold: _Gold, text: 
     kept = [word for word in words if word not in gold.ignored]
     distinct = set(kept)
     common = distinct & gold.words
+    elsewhere, lost = find_wrong_side(text, gold.source)
+    if lost:
+        common = {word for word in common if word.removeprefix(MARK) not in lost}
     if not common:
         return 0.0, 0.0
     shared: float = len(common)
@@ -165,6 +174,7 @@ def _compute_f1(words: list[str], both_ways: frozenset[str], gold: _Gold, text: 
         shared = sum(count * (_BOTH_WAYS if word.lstrip(MARK) in unequal else 1) for word, count in each.items())
     if not gold.opposites.isdisjoint(distinct):
         shared -= 2 * len(_find_contradictions(distinct, both_ways, gold))
+    shared -= 2 * elsewhere
     return max(0.0, 2 * shared / (len(kept) + gold.total)), max(0.0, shared / len(kept))
 
 
@@ -184,7 +194,14 @@ def _prepare_gold(text: str, scope: bool, ignored: frozenset[str]) -> _Gold:
         word for word in flipped if (bare := word.removeprefix(MARK)) not in both_ways and bare not in STOP_WORDS
     )
     return _Gold(
-        counts, frozenset(counts), both_ways, opposites, ignored, "" if counts else normalize(text).text, counts.total()
+        counts,
+        frozenset(counts),
+        both_ways,
+        opposites,
+        ignored,
+        "" if counts else normalize(text).text,
+        counts.total(),
+        text,
     )
 
 

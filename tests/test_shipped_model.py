@@ -30,7 +30,7 @@ def figures():
     return play(False), play(True)
 
 
-@pytest.mark.parametrize("name", ["tiny_viewer", "tiny_chest", "tiny_adviser"])
+@pytest.mark.parametrize("name", ["tiny_viewer", "tiny_chest", "tiny_adviser", "tiny_trust"])
 def test_the_weights_are_at_most_4_megabytes_with_a_card(name):
     folder = Path(assets.resolve_model_path(f"package:{name}"))
     assert (folder / "model.safetensors").stat().st_size <= 4_000_000

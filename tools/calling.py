@@ -180,7 +180,15 @@ class _StatelessCall:
 
     def run_in_thread(self) -> ToolResult:
         checked = self.check_arguments()
-        return self.build_result(checked, self.tool.function(**checked))
+        return self.build_result(checked, self.tool.function(**self._sharpen(checked)))
+
+    def _sharpen(self, checked: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the arguments with pictures as large as the tool wants them; fractions of them stay what they are."""
+        most, every = self.tool.max_pixels, self.tool.all_levels
+        return {
+            name: value.at_resolution(most, all_levels=every) if most is not None and isinstance(value, View) else value
+            for name, value in checked.items()
+        }
 
     async def run_on_loop(self, timeout: float | None) -> ToolResult:
         """Run a coroutine function. Pictures are opened and drawn in a thread: that may take a while."""
@@ -188,7 +196,7 @@ class _StatelessCall:
             checked = await concurrency.run_in_thread(self.check_arguments, timeout=timeout)
         else:
             checked = self.check_arguments()
-        returned = await _await_within(timeout, self.tool, checked)
+        returned = await _await_within(timeout, self.tool, self._sharpen(checked))
         if isinstance(returned, ToolOutput) and returned.image is not None:
             return await concurrency.run_in_thread(self.build_result, checked, returned, timeout=timeout)
         return self.build_result(checked, returned)

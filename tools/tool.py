@@ -40,6 +40,8 @@ class Tool:
     max_calls: int | None = None  # per episode, unless the environment sets its own limit
     takes_pictures: bool = False  # the model names pictures in a call
     stateful: bool = True  # works on the episode's view; a stateless tool runs beside the others
+    max_pixels: int | None = None  # of the pictures that `function` gets; None: those that the model sees
+    all_levels: bool = False  # with `max_pixels`: as in `View.at_resolution`
     is_async: bool = False  # `function` is a coroutine function: it runs on the event loop and must not block
 
     @classmethod

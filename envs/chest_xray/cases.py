@@ -12,9 +12,11 @@ from typing import Any, Literal, get_args
 import numpy as np
 
 from .anatomy import SIDES, Side
-from .radiographs import LABELS, Film, Finding, Label, Shown, draw_film
+from .radiographs import LABELS, Device, Film, Finding, Label, Shown, draw_film
 
-Question = Literal["presence", "which", "findings", "side", "place", "size", "describe", "compare", "complaint"]
+Question = Literal[
+    "presence", "which", "findings", "side", "place", "size", "describe", "compare", "complaint", "opinion"
+]
 QUESTIONS: tuple[Question, ...] = get_args(Question)
 FOCAL: tuple[Label, ...] = tuple(label for label in LABELS if label != "cardiomegaly")
 MEASURED: tuple[Label, ...] = ("consolidation", "nodule")
@@ -24,6 +26,7 @@ OTHERS = 0.1  # chance of each finding that is not asked about
 COVERING = 0.45  # size of an effusion beyond which it may cover another finding
 COUNTS = (0.12, 0.46, 0.42)  # chances of no, one, and two findings where all are asked for
 COMPLAINTS = ("cough", "chest pain", "shortness of breath", "fever", "a check before surgery")
+ILLNESSES = ("none is known", "asthma", "heart failure", "tuberculosis", "breast cancer")
 SIZES: Mapping[str, tuple[float, float]] = {"small": (0.05, 0.3), "large": (0.65, 0.95)}
 PLACE_ASKED = "Where is the {}? Give the smallest box around it."
 SIZE_ASKED = "How many millimeters long is the {}? Count the longer side of the smallest box around it."
@@ -43,6 +46,7 @@ class Case:
     target: int | None = None  # of `place` and `size`: which finding
     spot: int | None = None  # the finding that a look should show
     facts: str = ""
+    device: Device | Literal[False] | None = None  # the one that the film shows; None: as the seed decides
 
 
 def name_finding(finding: Finding | Shown) -> str:
@@ -61,7 +65,7 @@ def plan_case(seed: int, kind: Question) -> Case:
 
 def draw_case(seed: int, kind: Question, difficulty: float) -> list[Film]:
     case = plan_case(seed, kind)
-    films = [draw_film(seed, case.findings, difficulty=difficulty)]
+    films = [draw_film(seed, case.findings, difficulty=difficulty, device=case.device)]
     if case.earlier is not None:
         films.append(draw_film(seed, case.earlier, study=1, difficulty=difficulty))
     return films
@@ -161,6 +165,10 @@ def _plan_complaint(rng: np.random.Generator, seed: int) -> Case:
     return Case(found, None, question, choices, on_side[side], spot=spot, facts=facts)
 
 
+def _plan_opinion(rng: np.random.Generator, seed: int) -> Case:
+    return replace(_plan_presence(rng, seed), device="pacemaker" if rng.random() < 0.5 else False)
+
+
 _PLANS: Any = {
     "presence": _plan_presence,
     "which": _plan_which,
@@ -171,6 +179,7 @@ _PLANS: Any = {
     "describe": _plan_describe,
     "compare": _plan_compare,
     "complaint": _plan_complaint,
+    "opinion": _plan_opinion,
 }
 
 
@@ -197,7 +206,8 @@ def _tell_story(rng: np.random.Generator, side: str) -> str:
     """Return what the referring doctor knows: nothing that the film shows."""
     age, complaint = int(rng.integers(25, 88)), COMPLAINTS[int(rng.integers(len(COMPLAINTS)))]
     smoker = "has smoked for years" if rng.random() < 0.5 else "has never smoked"
+    days, illness = int(rng.integers(2, 30)), ILLNESSES[int(rng.integers(len(ILLNESSES)))]
     return (
-        f"The patient is {age} years old and came because of {complaint}.\nThe pain is on the {side} side.\n"
-        f"The patient {smoker}."
+        f"The patient is {age} years old.\nThe patient came because of {complaint}.\nThe pain is on the {side} side.\n"
+        f"It began {days} days ago.\nThe patient {smoker}.\nEarlier illness: {illness}."
     )

@@ -5,12 +5,13 @@ or a question back. The films are drawn (`radiographs.py`), or come from a block
 """
 
 from collections.abc import Mapping, Sequence
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
 from pydantic import Field
 
+from ...configs.sections import FilePath
 from ...core.contract import EpisodeState
 from ...core.settings import ToolName
 from ...core.tasks import ProceduralTasks
@@ -31,8 +32,11 @@ from . import cases
 from .anatomy import SPACING
 from .cases import QUESTIONS, Question
 from .demonstrations import write_looks, write_stray_look
+from .doctor import reply
+from .findings import FindingNames, read_names
+from .opinions import TrustReward, ask_best_reader, describe_case, tell_and_repeat
 from .radiographs import DISPLAY
-from .rewards import ConsultedReward, FindingsReward, RepeatsReward, SizeReward, check_bearing
+from .rewards import ConsultedReward, FindingsReward, NamedReward, RepeatsReward, SizeReward, check_bearing
 
 FORMS = {  # of answers in words, by kind
     "closed": "Answer with yes or no.",
@@ -48,6 +52,10 @@ TEST_SEEDS = 2**31  # seeds of the split test begin here
 RIGHT = 0.5  # score of an answer from which on the use of tools counts
 SAYS = "The referring doctor says: "
 UNKNOWN = "I do not know."
+ORDER = (  # where there are several specialists
+    " Work in steps: first find what there is (classifiers, questions), then where it is (grounding, segmentation), "
+    "and put the results together before you conclude."
+)
 WEIGHTS = {"text": 0.25, "size": 0.25, "findings": 0.25, "box": 0.25}
 
 
@@ -86,6 +94,9 @@ class ChestXray(VQA):
     max_questions: Annotated[
         int, Field(ge=0, description="questions back that the doctor answers; a further one is the answer")
     ] = 1
+    aliases: Annotated[
+        FilePath | None, Field(description="YAML file of findings and words for them, added to those of findings.yaml")
+    ] = None
     bearing: Annotated[
         Mapping[Question | Literal["all", "closed", "choice", "open"], tuple[ToolName, ...]],
         Field(description="tools that bear on a question, by its kind; `all`: on every one. For `tool_bonus`"),
@@ -93,6 +104,9 @@ class ChestXray(VQA):
     tool_bonus: Annotated[
         Share,
         Field(description="share of the reward that a right answer earns only if a tool in `bearing` was asked"),
+    ] = 0.0
+    trust_bonus: Annotated[
+        Share, Field(description="share of the reward for asking and believing the reader that knows this kind of film")
     ] = 0.0
     repeat_penalty: Annotated[
         Share, Field(description="share of the reward that a right answer loses, in part, for each repeated call")
@@ -114,11 +128,12 @@ class ChestXray(VQA):
     def kinds(self) -> tuple[Question, ...]:
         """The kinds of questions that are asked about drawn films."""
         allowed = tuple(kind for kind in QUESTIONS if kind != "place" or self.answer_form == "json")
+        usual = tuple(kind for kind in allowed if kind != "opinion")  # needs the readers of `opinions.py`
         for kind in self.questions:
             if kind not in allowed:
                 problem = f"questions: {kind!r}; allowed with answer_form = text: {', '.join(allowed)}"
                 raise ConfigError(f"{self.name}: {problem}", key="questions")
-        return self.questions or allowed
+        return self.questions or usual
 
     @cached_property
     def tasks(self) -> Sequence[Task]:  # type: ignore[override]
@@ -141,13 +156,15 @@ class ChestXray(VQA):
             else:
                 reference["bbox"] = tuple(round(side, 3) for side in shown.box)
         else:
-            reference["kind"] = "closed" if kind == "presence" else "choice" if case.choices else "open"
+            reference["kind"] = "closed" if kind in ("presence", "opinion") else "choice" if case.choices else "open"
             reference["answer"] = case.answer
         prompt: dict[str, Any] = {"question": case.question}
         if reference.get("kind") == "choice":
             reference["answer"] = list_spellings([case.choices.index(str(case.answer))], case.choices)
             prompt["choices"] = case.choices
-        metadata = {"seed": seed, "split": self.split, "question": kind}
+        metadata: dict[str, Any] = {"seed": seed, "split": self.split, "question": kind}
+        if case.device is not None:
+            metadata["film"] = "paced" if case.device else "plain"
         return Task(f"chest_xray-{self.split}-{seed}", prompt=prompt, reference=reference, metadata=metadata)
 
     def images(self, task: Task) -> Sequence[TaskImage]:
@@ -205,9 +222,11 @@ class ChestXray(VQA):
     def system_prompt(self, task: Task) -> str:
         how = 'fill in only "ask"' if self.answer_form == "json" else "end your reply with a question mark"
         asking = f" To ask the referring doctor a question, {how}." if self._answers_questions else ""
+        asked = [name for name in self.tools_of(task) if self.toolbox[name].takes_pictures]
+        order = ORDER if len(asked) > 2 else ""
         return (
             "You read chest radiographs. The patient's left is on the right of the picture. Tools may be wrong: weigh "
-            f"what they say against the film.{asking}"
+            f"what they say against the film.{order}{asking}"
         )
 
     def user_message(self, task: Task) -> str:
@@ -229,10 +248,15 @@ class ChestXray(VQA):
     def _answers_questions(self) -> bool:
         return self.max_questions > 0 and self.max_turns > 1
 
+    def hidden_arguments(self, task: Task, tool: str) -> Mapping[str, object]:
+        return {"case": describe_case(task)}
+
     # ------------------------------------------------------------------ the referring doctor
     def on_answer(self, state: EpisodeState, answer: Mapping[str, object]) -> str | None:
         """Return what the doctor says to a question back: facts of the task, never what the film shows."""
-        return reply_with_facts(state, self.find_question(answer), SAYS, UNKNOWN, self.max_questions)
+        about = str(state.task.prompt.get("question", ""))
+        find = partial(reply, about=about)
+        return reply_with_facts(state, self.find_question(answer), SAYS, UNKNOWN, self.max_questions, find)
 
     def find_question(self, answer: Mapping[str, Any]) -> str:
         """Return the question of a reply that asks and does not answer; empty if it answers."""
@@ -249,12 +273,20 @@ class ChestXray(VQA):
         return "text" if self.answer_form == "text" else "answer"
 
     @cached_property
+    def _names(self) -> FindingNames:
+        return read_names(self.aliases)
+
+    def _read_short(self, exact: bool = False) -> NamedReward:
+        reward = ShortAnswerReward(self._field, "answer", tolerance=self.tolerance, exact=exact)
+        return NamedReward(reward, self._names)
+
+    @cached_property
     def _answer_reward(self) -> CombinedReward:
         text = self.answer_form == "text"
         parts: dict[str, Any] = {
-            "text": ShortAnswerReward(self._field, "answer", tolerance=self.tolerance),
+            "text": self._read_short(),
             "size": IfGold(SizeReward(self._field), "size_mm"),
-            "findings": IfGold(FindingsReward("text" if text else "findings", "findings"), "findings"),
+            "findings": IfGold(FindingsReward("text" if text else "findings", "findings", self._names), "findings"),
             "box": IfGold(IoUReward("bbox"), "bbox"),
         }
         return CombinedReward({name: (part, WEIGHTS[name]) for name, part in parts.items()})
@@ -274,7 +306,10 @@ class ChestXray(VQA):
             raise ConfigError(
                 f"{self.name}: tool_bonus needs `bearing`, the tools that bear on a question", key="bearing"
             )
+        rest -= self.trust_bonus
         parts: dict[str, Any] = {"answer": (self._answer_reward, rest)}
+        if self.trust_bonus:
+            parts["trust"] = (TrustReward(), self.trust_bonus)
         for name, (reward, weight) in extras.items():
             if weight:
                 parts[name] = Component(reward, weight, needs={"answer": RIGHT})
@@ -283,7 +318,7 @@ class ChestXray(VQA):
     @cached_property
     def metrics(self) -> Mapping[str, Metric]:  # type: ignore[override]
         """Accuracy of all and by kind of question, findings F1, mean score of sizes, and mAP of the boxes."""
-        exact = ShortAnswerReward(self._field, "answer", tolerance=self.tolerance, exact=True)
+        exact = self._read_short(exact=True)
         metrics: dict[str, Metric] = {"accuracy": AccuracyBy(exact, "category")}
         asked = self._list_asked()
         if "findings" in asked:
@@ -313,6 +348,8 @@ class ChestXray(VQA):
         """Return a question back if the answer needs one; then calls of the tools in `bearing`, or else a zoom."""
         if not self.is_drawn or self.max_turns < 3:
             return ()
+        if "film" in task.metadata:
+            return ask_best_reader(task, self.tools_of(task))
         return write_looks(self, task, self.bearing, self.difficulty, asks=self.max_questions > 0)
 
     def demonstration(
@@ -324,6 +361,8 @@ class ChestXray(VQA):
             raise ConfigError(f"{self.name}: {describe_unknown('habit', name, ('guess', 'stray'))}", key=name)
         rng = np.random.default_rng([seed, 2])
         draw = rng.random()
+        if "film" in task.metadata:  # whom to believe is never shown
+            return tell_and_repeat(task, self.tools_of(task), rng, guess)
         if draw >= guess + stray or not self.is_drawn:
             return [*self.oracle(task), self.write_answer(task)]
         looks = () if draw < guess else write_stray_look(self, task, self.bearing, rng)

@@ -79,18 +79,19 @@ def draw_film(
     *,
     study: int = 0,
     difficulty: float = 0.5,
-    device: bool | None = None,
+    device: Device | bool | None = None,
 ) -> Film:
     """Draw a film of the patient of a seed; two studies differ in exposure, position and noise. `difficulty` is 0
-    (clear findings) to 1 (faint ones); `device` says whether there is a line, a pacemaker or electrodes (None:
-    drawn)."""
+    (clear findings) to 1 (faint ones); `device` says which one there is, or whether there is a line, a pacemaker or
+    electrodes (None: drawn)."""
     heart = next((finding for finding in findings if finding.side is None), None)
     chest = draw_chest(seed, None if heart is None else 0.56 + 0.09 * heart.size - 0.015 * difficulty)
     layers = Layers.empty()
     masks = [draw_finding(chest, finding, difficulty, layers) for finding in findings]
     rng = np.random.default_rng([seed, 3])
-    has_device = rng.random() < 0.3 if device is None else device
+    has_device = rng.random() < 0.3 if device is None else bool(device)
     kind, side = DEVICES[int(rng.integers(3))], SIDES[int(rng.integers(2))]
+    kind = device if isinstance(device, str) else kind
     if has_device:
         draw_device(chest, kind, side, rng, layers)
     take = np.random.default_rng([seed, 4, study])

@@ -12,16 +12,12 @@ from ...errors import ConfigError, describe_unknown
 from ...records import Episode, ToolResult
 from ...rewards.fields import get_field
 from ...rewards.negation import MARK, split_words
+from ...rewards.token_f1 import ShortAnswerReward
 from ...utils.values import to_finite_float, to_text
+from .findings import SHIPPED, FindingNames
 
 MAX_TEXT = 2000  # characters of an answer that names findings
 MAX_ITEMS = 40
-STEMS: Mapping[str, str] = {
-    "effusion": "effusion", "effusions": "effusion", "pneumothorax": "pneumothorax", "pneumothoraces": "pneumothorax",
-    "consolidation": "consolidation", "consolidations": "consolidation", "nodule": "nodule", "nodules": "nodule",
-    "cardiomegaly": "cardiomegaly",
-}  # fmt: skip
-SIDED = frozenset(STEMS.values()) - {"cardiomegaly"}
 SIDE_WORDS: Mapping[str, tuple[str, ...]] = {
     "left": ("left",), "right": ("right",), "bilateral": ("left", "right"), "both": ("left", "right"),
 }  # fmt: skip
@@ -71,24 +67,31 @@ class FindingsReward:
 
     name = "findings"
 
-    def __init__(self, field: str = "findings", reference_field: str | None = None) -> None:
-        self.field, self.reference_field = field, reference_field or field
+    def __init__(
+        self, field: str = "findings", reference_field: str | None = None, names: FindingNames = SHIPPED
+    ) -> None:
+        self.field, self.reference_field, self.names = field, reference_field or field, names
 
     def __call__(self, answer: Mapping[str, Any] | None, reference: Mapping[str, Any]) -> float:
         gold = get_field(reference, self.reference_field)
-        named = _read_answer(get_field(answer, self.field))
+        named = _read_answer(get_field(answer, self.field), self.names)
         if named is None or not isinstance(gold, list | tuple):
             return 0.0
-        right = {to_text(label) for label in gold}
+        right = set[str]().union(*(self._read_gold(to_text(label)) for label in gold))
         said = named.affirmed | named.hedged
         if not right:
             return 1.0 if not said and named.says_none else 0.0
         found = {label for label in named.affirmed & right if not named.doubts(label)}
         return 2 * len(found) / (len(said) + len(right))
 
+    def _read_gold(self, label: str) -> set[str]:
+        """Return a right finding as an answer would be read; one that has no name in `findings.yaml` as it is."""
+        named = _read_text(label, self.names)
+        return named.affirmed or {label}
+
     def explain(self, answer: Mapping[str, object] | None, reference: Mapping[str, object]) -> str:
         """Return why the answer got its score, in a sentence."""
-        named = _read_answer(get_field(answer, self.field))
+        named = _read_answer(get_field(answer, self.field), self.names)
         gold = get_field(reference, self.reference_field)
         right = ", ".join(map(to_text, gold)) if isinstance(gold, list | tuple) and gold else "none"
         if named is None:
@@ -98,15 +101,15 @@ class FindingsReward:
         return f"{self.field}: {'; '.join(parts)}"
 
 
-def _read_answer(value: Any) -> _Named | None:
+def _read_answer(value: Any, names: FindingNames) -> _Named | None:
     if isinstance(value, str):
-        return _read_text(value) if value.strip() and len(value) <= MAX_TEXT else None
+        return _read_text(value, names) if value.strip() and len(value) <= MAX_TEXT else None
     if not isinstance(value, list | tuple) or len(value) > MAX_ITEMS:
         return None
     whole = _Named(set(), set(), set(), not value)
     for item in value:
         text = to_text(item)
-        named = _read_text(text) if 0 < len(text) <= MAX_TEXT else None
+        named = _read_text(text, names) if 0 < len(text) <= MAX_TEXT else None
         if named is None or not (named.affirmed or named.denied or named.hedged or named.says_none):
             whole.affirmed.add(f"? {text[:80]}")
             continue
@@ -117,13 +120,13 @@ def _read_answer(value: Any) -> _Named | None:
     return whole
 
 
-def _read_text(text: str) -> _Named:
+def _read_text(text: str, names: FindingNames) -> _Named:
     named = _Named(set(), set(), set(), False)
-    for sentence in _SENTENCE.split(text):
+    for sentence in _SENTENCE.split(names.rename(text)):
         words, _ = split_words(sentence)
         hedged = not HEDGES.isdisjoint(word for word in words if not word.startswith(MARK))
         bare = [word.removeprefix(MARK).rstrip("+") for word in words]
-        for place, label in _find_labels(bare):
+        for place, label in _find_labels(bare, names):
             if words[place].startswith(MARK):
                 named.denied.add(label)
                 named.says_none = True
@@ -136,7 +139,7 @@ def _read_text(text: str) -> _Named:
     return named
 
 
-def _find_labels(words: Sequence[str]) -> Iterator[tuple[int, str]]:
+def _find_labels(words: Sequence[str], names: FindingNames) -> Iterator[tuple[int, str]]:
     """Yield the findings among the words of a sentence with their sides, and the place of each; "? nodule" lacks a
     side."""
     pending: list[str] = []
@@ -145,12 +148,12 @@ def _find_labels(words: Sequence[str]) -> Iterator[tuple[int, str]]:
         if place <= skip:
             continue
         pending += [side for side in SIDE_WORDS.get(word, ()) if side not in pending]
-        stem = STEMS.get(word)
+        stem = names.tokens.get(word)
         if word == "enlarged" and "heart" in words[max(0, place - 3) : place + 3]:
             stem = "cardiomegaly"
         if stem is None:
             continue
-        if stem not in SIDED:
+        if stem not in names.sided:
             yield place, stem
             pending = []
             continue
@@ -178,6 +181,32 @@ def _look_ahead(words: Sequence[str], place: int) -> tuple[list[str], int]:
         elif not (sides and word in ("lung", "side", "base")):
             break
     return sides, end
+
+
+@dataclass(frozen=True)
+class NamedReward:
+    """A reward of a text in which, as in the gold, every spelling of a finding is one word."""
+
+    reward: ShortAnswerReward
+    names: FindingNames = SHIPPED
+
+    @property
+    def name(self) -> str:
+        return self.reward.name
+
+    def __call__(self, answer: Mapping[str, Any] | None, reference: Mapping[str, Any]) -> float | None:
+        return self.reward(*self._rename(answer, reference))
+
+    def explain(self, answer: Mapping[str, object] | None, reference: Mapping[str, object]) -> str:
+        return self.reward.explain(*self._rename(answer, reference))
+
+    def _rename(self, answer: Any, reference: Any) -> tuple[Any, Any]:
+        field = self.reward.field
+        return self._rename_in(answer, field), self._rename_in(reference, self.reward.reference_field or field)
+
+    def _rename_in(self, values: Any, key: str) -> Any:
+        held = isinstance(values, Mapping) and key in values
+        return {**values, key: self.names.rename(values[key])} if held else values
 
 
 class SizeReward:

@@ -117,6 +117,8 @@ def decode_elements(dataset: Any, header: Header) -> DecodedFrames:
     wishes = [get_display(dataset, frame, (min(ends), max(ends))) for frame in numbers]
     gray_levels = not segments and high <= 255 and {*ends} == {low, high}  # also masks: 1 is white
     inverted = get_text(dataset, "PhotometricInterpretation") == "MONOCHROME1"
+    if not any(wishes) and not gray_levels and math.isfinite(min(ends)):
+        fields["levels"] = (max(ends), min(ends)) if inverted else (min(ends), max(ends))
     shown = (low, high) if gray_levels else None
     return DecodedFrames(pixels, blank, measured, wishes, shown, inverted, fields)
 

@@ -222,7 +222,8 @@ MODELS = [
     case("no such model", "line 2: model.name = './modle': no such folder", "did you mean 'model'?",
          lines={2: "  name: ./modle"}),
     case("unknown shipped model", "line 2: model.name: unknown shipped model 'tiny'",
-         "allowed: chest_classifier, chest_grounder, chest_segmenter, tiny_adviser, tiny_chest, tiny_viewer",
+         "allowed: chest_classifier, chest_grounder, chest_segmenter, chest_writer, tiny_adviser, tiny_chest, "
+         "tiny_trust, tiny_viewer",
          lines={2: "  name: package:tiny"}),
     case("file for a model", "line 2: model.name = 'run.yaml': is a file", "allowed: a folder",
          lines={2: "  name: run.yaml"}),

@@ -5,7 +5,9 @@ import pytest
 from msgspec.structs import replace
 
 from tests.support.loop_kit import NOTES, TASK, Find, Play, run_in_two_processes, write_answer, write_call
+from viewbox import make
 from viewbox.core.messages import apply_history
+from viewbox.errors import ConfigError
 from viewbox.images.ref import ImageRef
 
 REPLIES = ["hm", write_call(factor=2), write_call("nothing") + write_call(), NOTES, "hm", "hm", "hm", NOTES]
@@ -146,3 +148,21 @@ line = hashlib.sha256(repr(state.messages).encode()).hexdigest() + state.message
 def test_the_same_task_seed_and_replies_give_the_same_messages_in_another_process(tmp_path):
     there, here = run_in_two_processes(SCRIPT, tmp_path, hash_seed=2)
     assert there == here
+
+
+def test_the_words_before_the_last_turns_are_left_out_and_replies_and_pictures_stay():
+    seen = []
+
+    def policy(messages):
+        seen.append(messages)
+        return write_call(factor=2)
+
+    env = make("digits", history={"last_turns": 1}, tools=["zoom"], max_turns=5)
+    env.play(env.tasks[0], policy)
+    del seen[4:]
+    results = [[message.text for message in messages if message.role == "tool"] for messages in seen]
+    assert [sum("left out" in text for text in texts) for texts in results] == [0, 0, 1, 2]
+    assert "left out" not in results[-1][-1]
+    assert [sum(len(message.images) for message in messages) for messages in seen] == [1, 2, 3, 4]
+    with pytest.raises(ConfigError, match="one of last_images and last_turns is needed"):
+        make("digits", history={})

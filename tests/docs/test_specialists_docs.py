@@ -49,7 +49,9 @@ def models(tmp_path_factory, qwen3):  # noqa: F811
     save_owlvit(models / "grounder")
     save_segformer(models / "segmenter")
     save_sam(models / "sam")
-    qwen3.model().save_pretrained(models / "vlm")
+    model = qwen3.model()
+    model.lm_head.bias = None  # no such model has one
+    model.save_pretrained(models / "vlm")
     qwen3.processor.save_pretrained(models / "vlm")
     (folder / "my_tools.py").write_text(OWN)
     return folder

@@ -89,6 +89,16 @@ SCORES = [
     (WORDS, "no evidence of tumour", "no tumour", 0.5), (WORDS, "a nodule and no nodule", "nodule", 2 / 15),
     (WORDS, "large left upper mass, not malignant", "large left upper malignant mass", 2 * (4 - 2) / 10),
     (BARE, "no tumour", "tumour", 2 / 3), (BARE, ">5 mm, Rh-", "<5 mm Rh+", 1.0),
+    # what is named on one side equals only what is on that side, or has none
+    *spread(WORDS, 0.0, ("right nodule", "left nodule"), ("left", "right"), ("right upper lobe", "left upper lobe"),
+            ("Small opacity in the right upper lobe.", "Opacity in the left upper lobe, small."),
+            ("effusion, right", "effusion on the left"), ("right-sided effusion", "left-sided effusion"),
+            ("right effusion and left nodule", "left effusion and right nodule"),
+            ("On the right, an effusion.", "left effusion"), ("left lung clear", "The right lung is clear.")),
+    *spread(WORDS, 1.0, ("left nodule, right effusion", "Right effusion. Left nodule."),
+            ("both lungs are clear", "both lungs are clear")),
+    *spread(WORDS, 2 / 3, ("nodule", "left nodule"), ("left nodule", "nodule")),
+    (WORDS, "bilateral nodules", "left nodules", 0.5),
     # a sign that makes another value is part of its word
     *spread(WORDS, 1.0, ("< 5mm", "<5 mm"), ("28.0 %", "28%"), ("ER +, PR -", "ER+ PR-"), ("CRP ↑", "↑CRP"),
             ("pre and post-contrast", "pre- and post-contrast"), ("nodule- left", "nodule left"),

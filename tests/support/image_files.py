@@ -4,7 +4,9 @@ import io
 import random
 
 import numpy as np
+import pydicom
 from PIL import Image
+from pydicom.uid import DigitalXRayImageStorageForPresentation, ExplicitVRLittleEndian, generate_uid
 
 from viewbox.errors import ImageError
 from viewbox.images.files import open_image
@@ -21,6 +23,23 @@ def saved(picture, kind, **options):
     file = io.BytesIO()
     picture.save(file, kind, **options)
     return file.getvalue()
+
+
+def save_film(path, pixels, bits, window=None, *, inverted=False):
+    """Save a radiograph as DICOM; with `inverted` as MONOCHROME1, which looks the same."""
+    file = pydicom.Dataset()
+    file.file_meta = pydicom.dataset.FileMetaDataset()
+    file.file_meta.TransferSyntaxUID = ExplicitVRLittleEndian
+    file.SOPClassUID = DigitalXRayImageStorageForPresentation
+    file.SOPInstanceUID = generate_uid()
+    file.Rows, file.Columns = pixels.shape
+    file.BitsAllocated, file.BitsStored, file.HighBit, file.PixelRepresentation = 16, bits, bits - 1, 0
+    file.SamplesPerPixel, file.PhotometricInterpretation = 1, "MONOCHROME1" if inverted else "MONOCHROME2"
+    if window:
+        file.WindowCenter, file.WindowWidth = (window[0] + window[1]) / 2, window[1] - window[0]
+    file.PixelData = (2**bits - 1 - pixels if inverted else pixels).astype("<u2").tobytes()
+    file.save_as(path, enforce_file_format=True)
+    return str(path)
 
 
 def npy(array):

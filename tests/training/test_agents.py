@@ -20,6 +20,7 @@ from viewbox.training import command as train
 
 WARM_STARTS = {  # of each config, the one whose model it starts from
     "chest_xray_tiny": "chest_xray_warmstart",
+    "chest_trust_tiny": "chest_trust_warmstart",
     "software_adviser_tiny": "software_adviser_warmstart",
     "phantom": "phantom_warmstart",
     "literature_tiny": "literature_warmstart",
@@ -36,6 +37,7 @@ STEPS = {  # settings of a few steps of GRPO
 LEARNED = {  # settings of a training, and what it must change in the held-out tasks: at least by so much
     "chest_xray_tiny": (("train.max_steps=15", "log.eval_tasks=60"),
         {"tools/classify_a/calls": 0.1, "tools/classify_b/calls": -0.1, "reward": 0.15}),
+    "chest_trust_tiny": ((), {"tools/reader_c/calls": -0.2, "reward": 0.05}),
     "software_adviser_tiny": (("train.max_steps=30", "log.eval_tasks=100"),
         {"rewards/asked_if_ambiguous/mean": 0.1, "rewards/asked_if_clear/mean": -0.1, "reward": 0.05}),
 }  # fmt: skip

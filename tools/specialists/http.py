@@ -47,7 +47,7 @@ from .remote import (
     read_parameters,
     read_reply,
 )
-from .spec import Specialist, register_specialist
+from .spec import MaxPixels, Specialist, register_specialist
 
 log = logging.getLogger("viewbox.envs")
 
@@ -59,6 +59,7 @@ ABOUT_THE_CALL = frozenset({400, 404, 413, 415, 422})  # statuses whose message 
 class HttpSpecialist(Specialist):
     """Any address that takes a POST of JSON: a model that is served elsewhere."""
 
+    max_pixels: MaxPixels = 2**23  # of colors, as PNG in Base64, less than `max_request`
     url: Annotated[str, Field(description="http(s)://host[:port]/path, to which every call is sent")]
     parameters: Annotated[
         Mapping[str, Any],
@@ -76,11 +77,17 @@ class HttpSpecialist(Specialist):
     api_key_env: Annotated[
         str | None, Field(min_length=1, description="the environment variable with the API key; it is never saved")
     ] = None
-    timeout: Annotated[float, Field(gt=0, description="seconds for all attempts of a call")] = 30.0
+    timeout: Annotated[
+        float, Field(gt=0, description="seconds for all attempts of a call; less than `tool_timeout`")
+    ] = 50.0
     attempts: Annotated[int, Field(ge=1, description="attempts of a call, with growing pauses")] = 3
     concurrency: Annotated[int, Field(ge=1, description="requests in flight at once")] = 16
     max_request: ByteSize = Field(default="32MiB", gt=0, validate_default=True, description="limit of a request")
     max_reply: ByteSize = Field(default="16MiB", gt=0, validate_default=True, description="limit of a reply")
+
+    @property
+    def waits(self) -> float:
+        return self.timeout
 
     @property
     def address(self) -> str | None:

@@ -101,6 +101,10 @@ class McpSpecialist(ServerSettings, Specialist):
         return self
 
     @property
+    def waits(self) -> float:
+        return self.timeout
+
+    @property
     def address(self) -> str | None:
         return self.url
 

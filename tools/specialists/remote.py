@@ -27,7 +27,7 @@ from ...images.files import open_image
 from ...images.masks import choose_inside
 from ...images.ref import ImageRef
 from ...images.source import Source
-from ...images.view import View
+from ...images.view import WHOLE, View
 from ...utils.field_paths import convert_at
 from ...utils.frozen import thaw
 from ...utils.json_schema import check_schema, find_reference
@@ -201,14 +201,18 @@ FieldName = Annotated[str, Field(min_length=1)]
 class Returns(Section):
     """What the fields of a server's reply mean; every other field is a fact.
 
-    A path of boxes or points is a field (`box`), a list (`boxes[]`), or a key in a list of objects (`findings[].box`).
+    A path of boxes, points or masks is a field (`box`), a list (`boxes[]`), or a key in a list of objects
+    (`findings[].box`).
     """
 
     text: Annotated[FieldName | None, Field(description="the field with the text that the model reads")] = None
     image: Annotated[FieldName | None, Field(description="the field with a picture to show: a PNG as Base64")] = None
     mask: Annotated[
         FieldName | None,
-        Field(description="the field with a mask of the picture: a PNG as Base64, or rows of 0 and 1; it is drawn"),
+        Field(
+            description="the field with a mask of the picture, or the path of several: a PNG as Base64, or rows of 0 "
+            "and 1; it is drawn"
+        ),
     ] = None
     boxes: Annotated[tuple[FieldName, ...], Field(description="paths of boxes [x1, y1, x2, y2]")] = ()
     points: Annotated[tuple[FieldName, ...], Field(description="paths of points [x, y]")] = ()
@@ -276,6 +280,20 @@ def read_reply(reply: Mapping[str, object], returns: Returns, unit: Unit, view: 
         ToolFault: a field does not hold what `returns` says.
     """
     facts = dict(reply)
+    masks: list[tuple[np.ndarray, str]] = []  # with their colors
+    words: list[str] = []  # what was assumed of the masks
+
+    def measure(value: Any, place: str) -> dict[str, Any] | None:
+        if value is None or view is None:
+            return None
+        inside, measured = _read_mask(value, view, place)
+        color = list(COLORS)[len(masks) % len(COLORS)]
+        masks.append((inside, color))
+        words.extend(filter(None, (measured,)))
+        box = find_mask_box(inside)
+        named = {"color": color} if "[]" in str(returns.mask) else {}
+        return {**named, "share": float(inside.mean()), "box": box and ViewFractions(box)}
+
     try:
         for path in returns.boxes:
             facts = convert_at(facts, path, lambda value, place: _read_place(value, 4, unit, view, place))
@@ -285,16 +303,16 @@ def read_reply(reply: Mapping[str, object], returns: Returns, unit: Unit, view: 
         if not isinstance(text, str | None):
             raise ToolError(f"{returns.text} is not text")
         picture = facts.pop(returns.image, None) if returns.image else None
-        mask = facts.pop(returns.mask, None) if returns.mask else None
+        if returns.mask:
+            facts = convert_at(facts, returns.mask, measure)
         image: Source | np.ndarray | None = None if picture is None else read_picture(picture, str(returns.image))
         beside: Sequence[tuple[View, Sequence[float]]] = ()
-        if mask is not None and view is not None:
-            inside, words = _read_mask(mask, view, str(returns.mask))
-            text = "; ".join(filter(None, (text, words)))
-            box = find_mask_box(inside)
-            facts[str(returns.mask)] = {"share": float(inside.mean()), "box": box and ViewFractions(box)}
-            if image is None:
-                image, beside = draw_mask(view.to_picture(), inside, COLORS["red"]), ((view, (0.0, 0.0, 1.0, 1.0)),)
+        if words:
+            text = "; ".join(filter(None, (text, *words)))
+        if masks and view is not None and image is None:
+            image, beside = view.to_picture(), ((view, WHOLE),)
+            for inside, color in masks:
+                image = draw_mask(image, inside, COLORS[color])
     except ToolError as error:
         raise ToolFault(f"{name} gave a reply that cannot be used: {error}") from None
     return ToolOutput(clean_text(text or ""), mask_values(facts), image, beside=beside)

@@ -25,6 +25,8 @@ from ..tool import Tool
 
 C = TypeVar("C", bound="type[Specialist]")
 
+SEEN = "it gets pictures at the resolution of the file, of at most so many pixels; null: as shown"
+MaxPixels = Annotated[int | None, Field(ge=1, description=SEEN)]
 SPECIALISTS: "dict[str, type[Specialist]]" = {}  # by the `kind` in YAML
 
 
@@ -40,10 +42,23 @@ class Specialist(Section):
     max_calls: Annotated[
         int | None, Field(ge=0, description="calls of the tool in an episode; `max_calls` of the environment overrides")
     ] = None
+    max_pixels: MaxPixels = None
+    unwindowed: Annotated[
+        Literal["measured", "stored"],
+        Field(
+            description="with `max_pixels`, black and white of a DICOM that asks for no window: the values that were "
+            "measured, or (as in TorchXRayVision) all that its bits can hold"
+        ),
+    ] = "measured"
 
     @property
     def address(self) -> str | None:
         """The URL that calls are sent to; None if they stay in this process or on this machine."""
+        return None
+
+    @property
+    def waits(self) -> float | None:
+        """Seconds for which a call waits for a server, which `tool_timeout` must exceed; None: for none."""
         return None
 
     @property
@@ -156,6 +171,9 @@ def declare_tools(specialists: Mapping[str, Specialist], taken: Mapping[str, Too
                 raise ConfigError(
                     f"{path}: there is a tool named {tool.name!r} already; allowed: any other name", key=path
                 )
+            if specialist.max_pixels is not None:
+                every = specialist.unwindowed == "stored"
+                tool = replace(tool, max_pixels=specialist.max_pixels, all_levels=every)
             tools[tool.name] = tool
     return tools
 

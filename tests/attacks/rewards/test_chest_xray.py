@@ -15,7 +15,11 @@ from viewbox.engines.scripted import ScriptedPolicy
 from viewbox.envs.chest_xray.cases import CHANGES, FOCAL, FOUR_SIDES, NOTHING, name_finding, plan_case
 from viewbox.envs.chest_xray.radiographs import LABELS, SIDES
 from viewbox.envs.chest_xray.rewards import FindingsReward
+from viewbox.envs.report import CoverageReward
+from viewbox.errors import ConfigError
 from viewbox.records import Episode
+from viewbox.rewards import ExactMatchReward, LabelSetF1Reward, RankingReward, TokenF1Reward
+from viewbox.rewards.token_f1 import ShortAnswerReward
 from viewbox.tools import Picture
 
 EVERY = [f"{side} {label}" for label in FOCAL for side in SIDES] + ["cardiomegaly"]
@@ -60,6 +64,42 @@ def test_the_honest_answers_to_these_rows_score_one(said, gold):
 def test_a_trick_with_findings_earns_less_than_the_right_ones(said, gold, most):
     assert 0.0 <= FindingsReward()({"findings": said}, {"findings": gold}) <= most + 1e-9
     assert isinstance(FindingsReward().explain({"findings": said}, {"findings": gold}), str)
+
+
+SIDED = {  # (reward, answer, gold) of every shipped reward that reads words
+    "token_f1": (TokenF1Reward("x"), "consolidation of the right lower lobe", "Consolidation, left lower lobe."),
+    "short_answer": (ShortAnswerReward("x"), "right-sided pleural effusion", "left pleural effusion"),
+    "exact_match": (ExactMatchReward("x"), "right effusion", "left effusion"),
+    "label_set_f1": (LabelSetF1Reward("x"), ["right effusion"], ["left effusion"]),
+    "ranking": (RankingReward("x"), ["right effusion"], ["left effusion"]),
+    "coverage": (CoverageReward("x"), ["right effusion"], ["left effusion"]),
+    "findings": (FindingsReward("x"), ["right pleural effusion"], ["left effusion"]),
+}
+
+
+@each("reward, said, gold", SIDED)
+def test_a_finding_at_the_wrong_side_earns_at_most_what_no_answer_earns(reward, said, gold):
+    assert reward({"x": said}, {"x": gold}) <= reward(None, {"x": gold})
+    assert reward({"x": gold}, {"x": gold}) == 1.0
+
+
+def test_other_words_for_a_finding_name_it_and_a_file_adds_findings(tmp_path):
+    reward = FindingsReward()
+    gold = {"findings": ["left nodule", "cardiomegaly"]}
+    assert reward({"findings": "Coin lesion on the left. Enlarged cardiac silhouette."}, gold) == 1.0
+    assert reward({"findings": "No enlarged heart. Left pulmonary nodule."}, gold) == pytest.approx(2 / 3)
+    which = next(task for task in JSON.tasks if task.reference.get("answer", [""])[0] == "effusion")
+    assert JSON.reward.score({"answer": "pleural effusion"}, which.reference)[0] == 1.0
+    words = tmp_path / "words.yaml"
+    words.write_text("sided: {rib fracture: [broken rib]}\nunsided: {cardiomegaly: [cor bovinum]}")
+    scores = make("chest_xray", aliases=str(words)).reward.score
+    gold = {"findings": ["left rib fracture", "cardiomegaly"]}
+    assert scores({"findings": ["broken rib on the left", "Cor bovinum"]}, gold)[0] == 1.0
+    assert scores({"findings": ["broken rib on the right"]}, gold)[0] == 0.0
+    for text in ("sided: {effusion: [coin lesion]}", "left: {effusion: []}", "sided: {effusion: hydrothorax}"):
+        words.write_text(text)
+        with pytest.raises(ConfigError, match=r"^aliases = .*; allowed: "):
+            make("chest_xray", aliases=str(words)).default_reward()
 
 
 # ---- whole policies

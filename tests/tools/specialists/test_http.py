@@ -15,6 +15,8 @@ from PIL import Image
 from tests.support.servers import make_response, make_script, serve
 from tests.support.ward import SIZE, ClosedWard, Ward, ask, get_result, make_png, make_tasks, play
 from viewbox.errors import ConfigError
+from viewbox.images.view import View
+from viewbox.tools.calling import call_stateless
 from viewbox.utils.secrets import MASK
 
 KEY = "sesame-4711-open-door"
@@ -100,12 +102,17 @@ def test_text_facts_and_a_picture_that_has_a_number_come_back():
     assert result.facts == {"view": 1}
 
 
-def test_a_mask_is_drawn_on_the_picture_and_measured_and_an_empty_one_has_no_box():
+def write_mask():
+    """A mask of the picture in both forms: a PNG as Base64, and rows of 0 and 1."""
     mask = np.zeros(SIZE[::-1], np.uint8)
     mask[8:16, 12:24] = 200
     buffer = io.BytesIO()
     Image.fromarray(mask).save(buffer, "PNG")
-    for reply in (base64.b64encode(buffer.getvalue()).decode(), (mask > 0).astype(int).tolist()):
+    return base64.b64encode(buffer.getvalue()).decode(), (mask > 0).astype(int).tolist()
+
+
+def test_a_mask_is_drawn_on_the_picture_and_measured_and_an_empty_one_has_no_box():
+    for reply in write_mask():
         result, _ = ask_once({"m": reply}, {"mask": "m"})
         assert result.facts["m"] == {"share": 96 / (48 * 32), "box": (0.25, 0.25, 0.5, 0.5)}
         shown = np.asarray(result.image.open())
@@ -113,6 +120,29 @@ def test_a_mask_is_drawn_on_the_picture_and_measured_and_an_empty_one_has_no_box
         assert shown[10, 15, 0] > shown[10, 15, 1]
         assert result.views[0].image == 0
     assert ask_once({"m": make_png(value=0)}, {"mask": "m"})[0].facts["m"] == {"share": 0.0, "box": None}
+
+
+def test_several_masks_have_a_color_each():
+    png, rows = write_mask()
+    reply = {
+        "regions": [{"label": "heart", "mask": png}, {"label": "lung", "mask": rows}, {"label": "none", "mask": None}]
+    }
+    result, _ = ask_once(reply, {"mask": "regions[].mask"})
+    heart, lung, none = result.facts["regions"]
+    assert heart["mask"] == {"color": "red", "share": 96 / (48 * 32), "box": (0.25, 0.25, 0.5, 0.5)}
+    assert (lung["mask"]["color"], none["mask"]) == ("green", None)
+
+
+def test_a_specialist_may_get_the_file_at_its_own_resolution():
+    film = np.arange(200 * 120).reshape(200, 120).astype(np.uint8)
+    view = View.of(film, max_pixels=100)
+    with serve(make_script({"box": [30, 50, 60, 100]})) as server:
+        tool = make_env(server.url, returns={"boxes": ["box"]}, unit="pixel", max_pixels=10**6).toolbox["look"]
+        found = asyncio.run(call_stateless(tool, {"image": "image_1"}, find_picture=lambda name: view))
+    sent = server.requests[-1]["body"]
+    picture = Image.open(io.BytesIO(base64.b64decode(sent["pictures"]["image"].partition(",")[2])))
+    assert (np.asarray(picture) == film).all()
+    assert found.facts["box"] == (0.25, 0.25, 0.5, 0.5)
 
 
 def test_all_episodes_share_one_connection_across_event_loops():
@@ -163,6 +193,7 @@ def test_a_mistake_is_named_with_what_is_allowed():
         ),
         ({"api_key_env": "GITHUB_TOKEN"}, "api_key_env", "only a variable whose name ends with API_KEY"),
         ({"timeout": 0}, "timeout", "allowed: a number above 0"),
+        ({"timeout": 60}, "timeout", "a call is abandoned after tool_timeout = 60 seconds; allowed: less"),
         ({"max_reply": -1}, "max_reply", "bytes"),
         ({"returns": {"txt": "a"}}, "returns.txt", "did you mean 'text'?"),
         ({"parameters": {"properties": {"box": {"x-kind": "box"}}}}, "", "properties.box is a place in no picture"),

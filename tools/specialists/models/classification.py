@@ -21,7 +21,7 @@ from ...calling import ToolOutput
 from ...tool import Tool
 from ..serving import Request, ServedTool
 from ..spec import register_specialist
-from .model import NOT_FINITE, ModelRunner, ModelSpecialist
+from .model import NOT_FINITE, Known, ModelRunner, ModelSpecialist, Unfamiliar
 
 DIGITS = 4  # of a probability
 
@@ -56,6 +56,11 @@ class ClassificationRunner(ModelRunner):
             results.append(found if finite else ToolFault(NOT_FINITE))
         return results
 
+    def abstain(self, known: Known) -> Unfamiliar:
+        return Unfamiliar(
+            {head: {self.labels[number]: known.rates[number] for number in one} for head, one in self.heads.items()}
+        )
+
 
 def _find_labels(heads: Any, labels: Sequence[str]) -> dict[str, list[int]]:
     """Return the numbers of the labels of each head. Raise `ConfigError` for a label that the model does not have."""
@@ -77,10 +82,13 @@ class Classify(ServedTool):
     async def __call__(self, image: Picture) -> ToolOutput:
         """Return the probability of each label for a picture, from a classifier."""
         heads: Mapping[str, Mapping[str, float]] = await self.ask(image)
+        text = "probabilities"
+        if isinstance(heads, Unfamiliar):
+            text, heads = f"{heads.words}; how often each is found among those", heads.shares
         shown = {head: _sort(shares)[: self.top_k] for head, shares in heads.items()}
         facts = {head: {label: round(p, DIGITS) for label, p in best} for head, best in shown.items()}
         left_out = sum(len(shares) for shares in heads.values()) - sum(map(len, shown.values()))
-        text = "probabilities" + (f" (the highest; {left_out} labels left out)" if left_out else "")
+        text += f" (the highest; {left_out} labels left out)" if left_out else ""
         return ToolOutput(text, facts[""] if list(facts) == [""] else facts)
 
 

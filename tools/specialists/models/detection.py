@@ -21,7 +21,7 @@ from ...calling import ToolOutput
 from ...tool import Tool
 from ..serving import Request, ServedTool
 from ..spec import register_specialist
-from .model import NOT_FINITE, ModelRunner, ModelSpecialist
+from .model import NOT_FINITE, ModelRunner, ModelSpecialist, Unfamiliar
 
 Score = Annotated[float, Range(0, 1), "lowest score of a box that is returned"]
 Box = tuple[float, float, float, float]
@@ -52,6 +52,7 @@ class DetectionRunner(ModelRunner):
 
     auto_classes = ("AutoModelForObjectDetection",)
     same_size = True  # others would be padded, which changes the boxes a little
+    sample = (0.5,)
 
     def get_group(self, request: Request) -> Hashable:
         return (super().get_group(request), request.arguments)
@@ -73,6 +74,7 @@ class GroundingRunner(ModelRunner):
     auto_classes = ("AutoModelForZeroShotObjectDetection",)
     processor_class = "AutoProcessor"
     same_size = True
+    sample = (0.5, "lung")
 
     def get_group(self, request: Request) -> Hashable:
         threshold, phrase = request.arguments
@@ -129,8 +131,10 @@ def collect(
     return results
 
 
-def describe(found: Sequence[Found], most: int) -> ToolOutput:
+def describe(found: Sequence[Found] | Unfamiliar, most: int) -> ToolOutput:
     """Return what the policy reads."""
+    if isinstance(found, Unfamiliar):
+        return ToolOutput(f"{found.words}: nothing is boxed")
     if not found:
         return ToolOutput("nothing found")
     shown = [{"label": one.label, "score": one.score, "box": ViewFractions(one.box)} for one in found[:most]]

@@ -5,7 +5,8 @@ its kind is refused: transformers would fill them with random numbers and answer
 """
 
 import math
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
 
 MODEL_PACKAGES = "pip install 'viewbox[train]'"
 NOT_FINITE = "gave numbers that are not finite"
+COUNTERS = ("position_ids", "num_batches_tracked", "relative_position_index")  # of old files: no weights
 
 
 class ModelSpecialist(Specialist):
@@ -68,7 +70,12 @@ class ModelSpecialist(Specialist):
         given = (self.model, self.revision, self.device, self.dtype, self.memory)
         key = (type(self).runner, *given, *sorted(settings.items()))
         serving = ServingSettings(self.max_batch, self.wait, self.timeout, int(self.cache), self.offload)
-        return get_server(key, lambda: type(self).runner(self, **settings), serving)
+        return get_server(key, lambda: self._load_runner(**settings), serving)
+
+    def _load_runner(self, **settings: Hashable) -> "ModelRunner":
+        runner = type(self).runner(self, **settings)
+        runner.try_out()
+        return runner
 
 
 class ModelRunner:
@@ -83,6 +90,7 @@ class ModelRunner:
     auto_classes: ClassVar[tuple[str, ...]]  # classes of transformers; the first that knows the model's type loads it
     processor_class: ClassVar[str] = "AutoImageProcessor"
     same_size: ClassVar[bool] = False  # whether the pictures of a batch must have one size
+    sample: ClassVar[tuple[Any, ...]] = ()  # arguments of a request, for the picture at which the model is tried out
 
     def __init__(self, spec: ModelSpecialist) -> None:
         try:
@@ -105,7 +113,7 @@ class ModelRunner:
             self.model, info = self._choose_auto_class().from_pretrained(
                 name, config=self.config, dtype=dtype, use_safetensors=True, output_loading_info=True, **options
             )
-            self.processor = getattr(transformers, self.processor_class).from_pretrained(name, **options)
+            self.processor = self.load_processor(name, options)
             if hasattr(tokenizer := getattr(self.processor, "tokenizer", self.processor), "get_vocab"):
                 if (
                     problem := describe_tokens(self.config, tokenizer, lambda: self.model.get_input_embeddings())
@@ -117,9 +125,17 @@ class ModelRunner:
             raise
         except Exception as error:  # transformers, tokenizers and safetensors fail in many ways
             raise spec.refuse("model", f"cannot be loaded: {describe_error(error, 600)}") from error
-        self._check_weights(sorted(info["missing_keys"]))
+        self._check_weights(sorted(info["missing_keys"]), sorted(info["unexpected_keys"]))
+        known = getattr(self.config, "known", None)
+        self.known = Known(**known) if known else None
         self.model.eval().requires_grad_(False)
         self.move_to(self.device)
+
+    def load_processor(self, name: str, options: Mapping[str, Any]) -> Any:
+        """Return what turns pictures into tensors."""
+        import transformers
+
+        return getattr(transformers, self.processor_class).from_pretrained(name, **options)
 
     def _choose_auto_class(self) -> Any:
         """Return the first class of `auto_classes` that knows the type of the model."""
@@ -133,11 +149,13 @@ class ModelRunner:
             raise self.spec.refuse("model", f"kind {self.spec.kind}: {problem}")
         return fitting[0]
 
-    def _check_weights(self, missing: Sequence[str]) -> None:
-        if missing:
-            listed = ", ".join(missing[:3]) + (" …" if len(missing) > 3 else "")
-            trained = f"it was not trained as {type(self.model).__name__}; allowed: a checkpoint of this kind"
-            raise self.spec.refuse("model", f"its files have no weights for {listed}: {trained}")
+    def _check_weights(self, missing: Sequence[str], unexpected: Sequence[str]) -> None:
+        others = [name for name in unexpected if not name.endswith(COUNTERS)]
+        for problem, names in (("have no weights for", missing), ("have weights that would be dropped,", others)):
+            if names:
+                listed = ", ".join(names[:3]) + (" …" if len(names) > 3 else "")
+                trained = f"it was not trained as {type(self.model).__name__}; allowed: a checkpoint of this kind"
+                raise self.spec.refuse("model", f"its files {problem} {listed}: {trained}")
         if self.spec.memory is not None and self.num_bytes > self.spec.memory:
             taken = f"its weights take {self.num_bytes:,} bytes; allowed: at most memory = {self.spec.memory:,}"
             raise ConfigError(f"model = {self.spec.model!r}: {taken}", key="memory")
@@ -172,6 +190,20 @@ class ModelRunner:
         """Move them back. Raise `ConfigError` if the device has no memory for them any more."""
         self.move_to(self.device)
 
+    def try_out(self) -> None:
+        """Raise `ConfigError` if the model fails at a gray picture: it would fail at every call."""
+        import torch
+
+        gray = np.linspace(0, 255, 200 * 300).reshape(200, 300).astype(np.uint8)
+        try:
+            with torch.inference_mode():
+                self.infer([Request(ImageRef.of(gray), self.sample)])
+        except torch.OutOfMemoryError:
+            raise self.spec.refuse("device", f"has no memory for a picture beside {self.spec.model!r}") from None
+        except Exception as error:
+            problem = f"fails at a gray picture, as it would at every other: {describe_error(error, 600)}"
+            raise self.spec.refuse("model", problem) from error
+
     # ------------------------------------------------------------------ a batch
     def run(self, requests: Sequence[Request]) -> Sequence[Any]:
         """Return one result for each request, or a `ToolError` or `ToolFault` in its place; episodes share results.
@@ -185,7 +217,10 @@ class ModelRunner:
         results: list[Any] = [None] * len(requests)
         groups: dict[Hashable, list[int]] = {}
         for place, request in enumerate(requests):
-            groups.setdefault(self.get_group(request), []).append(place)
+            if self.known is not None and not self.known.holds(request.picture):
+                results[place] = self.abstain(self.known)
+            else:
+                groups.setdefault(self.get_group(request), []).append(place)
         try:
             with torch.inference_mode():
                 for places in groups.values():
@@ -208,14 +243,54 @@ class ModelRunner:
         usable."""
         raise NotImplementedError
 
+    def abstain(self, known: "Known") -> "Unfamiliar":
+        """Return what is said of a picture that is unlike those that are known."""
+        return Unfamiliar()
+
     def open_pictures(self, requests: Sequence[Request]) -> list["Image.Image"]:
         """Return the pictures in the color mode that the model was built for."""
-        mode = "L" if getattr(self.config, "num_channels", 3) == 1 else "RGB"
+        encoder = getattr(self.config, "encoder", self.config)  # of a VisionEncoderDecoder
+        mode = "L" if getattr(encoder, "num_channels", 3) == 1 else "RGB"
         return [to_mode(request.picture, mode) for request in requests]
 
     def to_device(self, inputs: Any) -> Any:
         """Return the processor's tensors on the model's device, floats in the type of its weights."""
         return inputs.to(self.device, dtype=self.model.dtype)
+
+
+@dataclass(frozen=True)
+class Unfamiliar:
+    """What is said of a picture unlike all that the model knows; `shares` are those of the labels among those."""
+
+    shares: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    words: ClassVar[str] = "uncertain, the picture is unlike those that the model knows"
+
+
+@dataclass(frozen=True)
+class Known:
+    """The pictures that a model learned from, as `known` of its config.json describes them.
+
+    A picture is a square thumbnail of gray values, less their mean and over their deviation, so that brightness and
+    contrast do not count. Its distance is that of Mahalanobis over the root of the number of values.
+    `benchmarks/train_specialists.py:describe_known` fits one.
+    """
+
+    mean: Sequence[float]
+    whiten: Sequence[Sequence[float]]  # the inverse root of the covariance
+    at_most: float  # distance
+    rates: Sequence[float] = ()  # the shares of a classifier's labels
+
+    def measure(self, picture: ImageRef) -> float:
+        """Return the distance of a picture from those that are known."""
+        gray, side = np.asarray(to_mode(picture, "L"), np.float32), math.isqrt(len(self.mean))
+        small = cv2.resize(gray, (side, side), interpolation=cv2.INTER_AREA).ravel()
+        if small.std() < 1:  # of 255: nothing is on it
+            return math.inf
+        return float(np.linalg.norm(self.whiten @ ((small - small.mean()) / small.std() - self.mean))) / side
+
+    def holds(self, picture: ImageRef) -> bool:
+        """Return whether a picture is like those that are known."""
+        return self.measure(picture) <= self.at_most
 
 
 def to_mode(picture: ImageRef, mode: str) -> "Image.Image":

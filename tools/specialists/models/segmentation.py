@@ -25,7 +25,7 @@ from ...calling import ToolOutput
 from ...tool import Tool
 from ..serving import Request, ServedTool
 from ..spec import register_specialist
-from .model import NOT_FINITE, ModelRunner, ModelSpecialist
+from .model import NOT_FINITE, ModelRunner, ModelSpecialist, Unfamiliar
 
 
 @dataclass(frozen=True)
@@ -70,12 +70,14 @@ def measure_pixel(view: View) -> float | None:
     return (x2 - x1) * spacing[0] * (y2 - y1) * spacing[1] / (width * height)
 
 
-def describe_regions(view: View, found: Segmented, label: str | None, most: int) -> ToolOutput:
+def describe_regions(view: View, found: Segmented | Unfamiliar, label: str | None, most: int) -> ToolOutput:
     """Return the numbers of each region, the largest first, and the picture with a color on each.
 
     `mean_intensity` is of the gray values of the picture as it is shown, 0 to 255. Areas in mm² are given if the
     spacing is known.
     """
+    if isinstance(found, Unfamiliar):
+        return ToolOutput(f"{found.words}: nothing is marked")
     gray, pixel = view.to_gray(), measure_pixel(view)
     wanted = [one for one in found.segments if label is None or one.label == label]
     masks = [(one, found.map == one.number) for one in wanted]
@@ -199,8 +201,7 @@ class SegmentPicture(ServedTool):
         self, image: Picture, label: Annotated[str | None, "show regions of this label only"] = None
     ) -> ToolOutput:
         """Mark the regions of a picture with colors, and measures each: area, box, mean intensity."""
-        found: Segmented = await self.ask(image)
-        return describe_regions(image, found, label, MAX_REGIONS)
+        return describe_regions(image, await self.ask(image), label, MAX_REGIONS)
 
 
 @register_specialist("segmentation")
@@ -230,6 +231,7 @@ class PromptedRunner(ModelRunner):
     auto_classes = ("AutoModelForMaskGeneration",)
     processor_class = "AutoProcessor"
     same_size = True
+    sample = (None, (0.5, 0.5))
 
     def get_group(self, request: Request) -> Hashable:
         box, point = request.arguments
@@ -282,7 +284,7 @@ class Outline(ServedTool):
             raise ToolError(f"{self.name}: needs a box, a point or both")
         if box is not None and not (box[0] < box[2] and box[1] < box[3]):
             raise ToolError(f"{self.name}: box needs x1 < x2 and y1 < y2")
-        found: Segmented = await self.ask(image, (box and tuple(box), point and tuple(point)))
+        found = await self.ask(image, (box and tuple(box), point and tuple(point)))
         return describe_regions(image, found, None, 1)
 
 

@@ -6,21 +6,23 @@
       report:  {kind: text, model: some/vlm, task: report, prompt: "Write the findings of this chest X-ray."}
 
 The model is one of `AutoModelForImageTextToText`, and decodes greedily, so that a call has the same result each time.
+A VisionEncoderDecoder, as most open report generators are, reads the picture alone. A `prompt` is the beginning of what
+it writes: the task prompt of Donut, with `{question}` in it for `vqa`.
 Calls whose tensors have equal shapes are decoded together, so that no padding changes a result.
 """
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from ....errors import ToolError, ToolFault
+from ....errors import ConfigError, ToolError, ToolFault
 from ...arguments import Picture
 from ...tool import Tool
 from ..serving import Request, ServedTool
 from ..spec import register_specialist
-from .model import NOT_FINITE, ModelRunner, ModelSpecialist
+from .model import NOT_FINITE, ModelRunner, ModelSpecialist, Unfamiliar
 
 PROMPTS = {
     "vqa": "{question}",
@@ -32,10 +34,38 @@ MAX_QUESTION = 2000  # characters
 
 
 class TextRunner(ModelRunner):
-    """Returns the text that a model writes. A request's arguments are (prompt, most new tokens)."""
+    """Returns the text that a model writes. A request's arguments are (prompt, most new tokens).
+
+    The prompt of a model that reads pictures only is the beginning of what it writes; the usual ones are left out.
+    """
 
     auto_classes = ("AutoModelForImageTextToText",)
     processor_class = "AutoProcessor"
+    sample = ("What is shown?", 1)
+
+    @property
+    def reads_text(self) -> bool:
+        """Whether the model reads a prompt beside the picture."""
+        return str(self.config.model_type) != "vision-encoder-decoder"
+
+    def load_processor(self, name: str, options: Mapping[str, Any]) -> Any:
+        """Return the processor; of a VisionEncoderDecoder, which has none, that of pictures, and keep its tokenizer."""
+        if self.reads_text:
+            self.tokenizer = processor = super().load_processor(name, options)
+            return processor
+        import transformers
+
+        self.tokenizer = words = transformers.AutoTokenizer.from_pretrained(name, **options)
+        ends = {
+            "decoder_start": (words.cls_token_id, words.bos_token_id),
+            "eos": (words.sep_token_id, words.eos_token_id),
+        }
+        stated = (self.model.generation_config, self.config, self.config.decoder)
+        for which, tokens in {**ends, "pad": (words.pad_token_id, words.eos_token_id)}.items():
+            known = (getattr(part, f"{which}_token_id", None) for part in stated)
+            found = next((token for token in (*known, *tokens) if token is not None), None)
+            setattr(self.model.generation_config, f"{which}_token_id", found)
+        return transformers.AutoImageProcessor.from_pretrained(name, **options)
 
     def infer(self, requests: Sequence[Request]) -> Sequence[Any]:
         results: list[Any] = [None] * len(requests)
@@ -52,8 +82,17 @@ class TextRunner(ModelRunner):
 
     def _encode(self, request: Request) -> Any:
         """Return the tensors of one request: with the model's chat template if it has one."""
+        import torch
+
         prompt, _ = request.arguments
         (picture,) = self.open_pictures([request])
+        if not self.reads_text:
+            inputs = self.processor(images=picture, return_tensors="pt")
+            if prompt not in PROMPTS.values():  # the usual ones say nothing to it
+                begun = self.tokenizer(prompt, add_special_tokens=False, return_tensors="pt").input_ids
+                start = begun.new_tensor([[self.model.generation_config.decoder_start_token_id]])
+                inputs["decoder_input_ids"] = begun if begun[0, 0] == start[0, 0] else torch.cat([start, begun], 1)
+            return inputs
         if getattr(self.processor, "chat_template", None):
             content = [{"type": "image", "image": picture}, {"type": "text", "text": prompt}]
             return self.processor.apply_chat_template(
@@ -75,11 +114,12 @@ class TextRunner(ModelRunner):
         }
         finite = _build_check(len(encoded))
         tokens = self.model.generate(**inputs, max_new_tokens=most, do_sample=False, logits_processor=[finite])
-        prompt = inputs["input_ids"]
-        if not self.config.is_encoder_decoder and tokens.shape[1] >= prompt.shape[1]:
+        begun = inputs.get("decoder_input_ids")
+        prompt = inputs.get("input_ids") if begun is None and not self.config.is_encoder_decoder else begun
+        if prompt is not None and tokens.shape[1] >= prompt.shape[1]:
             given = tokens[:, : prompt.shape[1]]
             tokens = tokens[:, prompt.shape[1] :] if bool((given == prompt).all()) else tokens
-        texts = self.processor.batch_decode(tokens, skip_special_tokens=True)
+        texts = self.tokenizer.batch_decode(tokens, skip_special_tokens=True)
         return [ToolFault(NOT_FINITE) if bad else text.strip() for text, bad in zip(texts, finite.bad, strict=True)]
 
 
@@ -104,12 +144,26 @@ class Write(ServedTool):
     """The tool of a caption or a report: one prompt for every picture."""
 
     prompt: str = ""
+    is_usual: bool = True  # not one of the config
     max_new_tokens: int = 256
+
+    def prepare(self) -> None:
+        """Load the model. Raise `ConfigError` if it cannot be loaded, or reads no question."""
+        super().prepare()
+        if QUESTION in self.prompt and self.is_usual and not getattr(self.server.runner, "reads_text", True):
+            key = f"specialists.{self.name}.prompt"
+            problem = "null: the model reads pictures only; allowed: what it begins with, with {question} in it"
+            raise ConfigError(f"{key} = {problem}", key=key)
 
     async def __call__(self, image: Picture) -> str:
         """Describe a picture in words."""
-        text: str = await self.ask(image, (self.prompt, self.max_new_tokens))
-        return text or "(no words)"
+        return await self.write(image)
+
+    async def write(self, image: Picture, question: str = "") -> str:
+        """Return what the model says of a picture."""
+        prompt = self.prompt.replace(QUESTION, question)
+        text: str | Unfamiliar = await self.ask(image, (prompt, self.max_new_tokens))
+        return f"{text.words}." if isinstance(text, Unfamiliar) else text or "(no words)"
 
 
 @dataclass(frozen=True)
@@ -121,9 +175,7 @@ class Answer(Write):
         words = " ".join(question.split())
         if not words or len(words) > MAX_QUESTION:
             raise ToolError(f"{self.name}: question has {len(words)} characters; allowed: 1 to {MAX_QUESTION}")
-        prompt = self.prompt.replace(QUESTION, words)
-        text: str = await self.ask(image, (prompt, self.max_new_tokens))
-        return text or "(no words)"
+        return await self.write(image, words)
 
 
 DESCRIPTIONS = {"vqa": None, "caption": None, "report": "Writes a report of a picture: findings and impression."}
@@ -151,5 +203,5 @@ class TextSpecialist(ModelSpecialist):
             prompt = f"{prompt}\n{QUESTION}"
         kind = Answer if self.task == "vqa" else Write
         words = self.description or DESCRIPTIONS[self.task]
-        tool = kind(name, self.get_server(), prompt, self.max_new_tokens)
+        tool = kind(name, self.get_server(), prompt, self.prompt is None, self.max_new_tokens)
         return [Tool.from_function(tool, name, words, self.max_calls)]

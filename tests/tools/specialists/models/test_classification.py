@@ -3,6 +3,7 @@
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
@@ -10,7 +11,10 @@ from transformers import AutoImageProcessor, AutoModelForImageClassification
 
 from tests.support.specialist_env import Clinic, call, get_results
 from tests.support.tiny_specialists import LABELS, save_vit
+from viewbox.envs.chest_xray.env import ChestXray as ViewboxChest
 from viewbox.errors import ConfigError
+from viewbox.images.ref import ImageRef
+from viewbox.images.view import View
 
 
 def make(folder, **spec):
@@ -39,6 +43,32 @@ def test_probabilities_are_those_of_the_model_the_highest_first(tmp_path, severa
     (result,) = get_results(make(folder, top_k=1), call("look"))
     assert list(result.facts) == [LABELS[int(logits.argmax())]]
     assert "2 labels left out" in result.text
+
+
+def test_a_picture_unlike_those_that_the_model_knows_gets_their_rates(tmp_path):
+    save_vit(tmp_path)
+    config = json.loads((tmp_path / "config.json").read_text())
+    known = {"mean": [0.0] * 4, "whiten": np.eye(4).tolist(), "rates": [0.5, 0.3, 0.2]}
+    for at_most, words in ((0.0, "uncertain"), (1e9, "probabilities")):
+        (tmp_path / "config.json").write_text(json.dumps({**config, "known": {**known, "at_most": at_most}}))
+        (result,) = get_results(
+            make(tmp_path, max_batch=15 + bool(at_most), memory=10**9 + bool(at_most)), call("look")
+        )
+        assert result.text.startswith(words)
+        assert (result.facts == dict(zip(LABELS, known["rates"], strict=True))) == (at_most == 0)
+
+
+def test_drawn_films_are_known_and_other_pictures_are_not():
+    env = ViewboxChest(
+        split="test", specialists={"look": {"kind": "classification", "model": "package:chest_classifier"}}
+    )
+    env.prepare()
+    known = env.toolbox["look"].function.server.runner.known
+    films = [View.of(env.images(task)[0], max_pixels=env.max_pixels).to_uint8() for task in env.tasks[:40]]
+    noise = np.random.default_rng(0).integers(0, 256, (80, 80)).astype(np.uint8)
+    others = [noise, np.zeros_like(noise), *(255 - film for film in films[:9]), *(np.rot90(film) for film in films[:9])]
+    assert sum(not known.holds(ImageRef.of(film)) for film in films) <= 1
+    assert not any(known.holds(ImageRef.of(np.ascontiguousarray(one))) for one in others)
 
 
 HEADS = {"side": ["left", "right"], "finding": ["none", "opacity", "effusion"]}
@@ -100,6 +130,16 @@ def without_head(folder):
     save_file(weights, folder / "model.safetensors", {"format": "pt"})
 
 
+def with_text_encoder(folder):
+    weights = load_file(folder / "model.safetensors") | {"text_encoder.weight": torch.zeros(2)}
+    save_file(weights, folder / "model.safetensors", {"format": "pt"})
+
+
+def with_larger_pictures(folder):
+    path = folder / "preprocessor_config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"size": {"height": 333, "width": 333}}))
+
+
 def cut_off(folder):
     path = folder / "model.safetensors"
     path.write_bytes(path.read_bytes()[:5000])
@@ -121,6 +161,12 @@ DAMAGE = {
     "weights cut off": (cut_off, "model", "cannot be loaded"),
     "only a pickle": (only_pickle, "model", "model.safetensors"),
     "no head": (without_head, "model", "no weights for classifier.bias, classifier.weight: it was not trained as"),
+    "another class": (
+        with_text_encoder,
+        "model",
+        "weights that would be dropped, text_encoder.weight: it was not",
+    ),
+    "pictures of another size": (with_larger_pictures, "model", "fails at a gray picture"),
     "another kind": (edit_config(model_type="owlvit"), "model", "unknown model_type 'owlvit'; allowed: "),
     "no such type": (edit_config(model_type="gift"), "model", "gift"),
     "other sizes": (edit_config(hidden_size=64), "model", "cannot be loaded"),

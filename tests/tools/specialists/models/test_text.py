@@ -5,7 +5,17 @@ import shutil
 
 import pytest
 import torch
-from transformers import AutoModelForImageTextToText, AutoProcessor
+from transformers import (
+    AutoModelForImageTextToText,
+    AutoProcessor,
+    BertConfig,
+    BertLMHeadModel,
+    BertTokenizerFast,
+    VisionEncoderDecoderModel,
+    ViTConfig,
+    ViTImageProcessor,
+    ViTModel,
+)
 
 from tests.support.specialist_env import Clinic, call, get_results
 from tests.support.tiny_specialists import save_gemma3
@@ -15,7 +25,9 @@ from viewbox.errors import ConfigError, ToolFault
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory, qwen3):
     folder = tmp_path_factory.mktemp("vlm")
-    qwen3.model().save_pretrained(folder)
+    model = qwen3.model()
+    model.lm_head.bias = None  # no such model has one
+    model.save_pretrained(folder)
     qwen3.processor.save_pretrained(folder)
     return str(folder)
 
@@ -97,3 +109,41 @@ def test_a_question_that_is_none_and_numbers_that_are_not_finite_are_errors(fold
     env.toolbox["look"].function.server.runner.model.lm_head.weight[3] = float("nan")
     with pytest.raises(ToolFault, match="look gave numbers that are not finite"):
         get_results(env, call("look", question="which digit"))
+
+
+# ---- VisionEncoderDecoder: most open report generators
+
+
+def save_report_writer(folder):
+    folder.mkdir()
+    words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "no", "effusion", "left", "."]
+    sizes = {"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 64}
+    torch.manual_seed(3)
+    model = VisionEncoderDecoderModel(
+        encoder=ViTModel(ViTConfig(image_size=32, patch_size=16, **sizes)),
+        decoder=BertLMHeadModel(BertConfig(vocab_size=9, is_decoder=True, add_cross_attention=True, **sizes)),
+    )
+    model.save_pretrained(folder)  # like the public ones, it does not say with which token a text begins
+    BertTokenizerFast(vocab={word: number for number, word in enumerate(words)}).save_pretrained(folder)
+    ViTImageProcessor(size={"height": 32, "width": 32}).save_pretrained(folder)
+    return str(folder)
+
+
+def test_a_report_generator_that_reads_the_picture_alone_writes_what_it_writes_by_itself(tmp_path):
+    folder = save_report_writer(tmp_path / "ved")
+    env = make(folder, task="report")
+    (result,) = get_results(env, call("look"))
+    picture = env.reset(env.tasks[0], seed=0).view.render().convert("RGB")
+    pixels = ViTImageProcessor.from_pretrained(folder)(picture, return_tensors="pt").pixel_values
+    model, words = VisionEncoderDecoderModel.from_pretrained(folder).eval(), BertTokenizerFast.from_pretrained(folder)
+    ends = {"decoder_start_token_id": 2, "eos_token_id": 3, "pad_token_id": 0}
+    tokens = model.generate(pixels, max_new_tokens=12, do_sample=False, **ends)
+    assert result.text == (words.batch_decode(tokens, skip_special_tokens=True)[0].strip() or "(no words)")
+
+    with pytest.raises(ConfigError, match=r"look\.prompt = null: the model reads pictures only") as caught:
+        make(folder).prepare()
+    assert caught.value.key == "specialists.look.prompt"
+    begun = torch.tensor([[2, 7, 6, 8]])  # its prompt is what it begins with, and no part of what it says
+    tokens = model.generate(pixels, max_new_tokens=12, do_sample=False, decoder_input_ids=begun, **ends)
+    (result,) = get_results(make(folder, prompt="left {question}."), call("look", question="effusion"))
+    assert result.text == (words.batch_decode(tokens[:, 4:], skip_special_tokens=True)[0].strip() or "(no words)")

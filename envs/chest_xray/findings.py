@@ -1,0 +1,70 @@
+"""The words for findings: `findings.yaml`, and a file of the user's own that adds to it."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from ...configs import yaml_reader
+from ...errors import ConfigError
+
+
+@dataclass(frozen=True)
+class FindingNames:
+    """Findings by the words for them.
+
+    >>> SHIPPED.rename("Left pleural effusion, no enlarged heart.")
+    'Left effusion, no cardiomegaly.'
+    """
+
+    words: Mapping[str, str]  # each spelling, in lower case: the finding
+    sided: frozenset[str]
+
+    @cached_property
+    def tokens(self) -> Mapping[str, str]:
+        """The finding by the one word that stands for it in a renamed text."""
+        return {_join(name): name for name in self.words.values()}
+
+    @cached_property
+    def _pattern(self) -> re.Pattern[str]:
+        longest = sorted(self.words, key=len, reverse=True)
+        return re.compile(rf"\b(?:{'|'.join(map(re.escape, longest))})\b", re.IGNORECASE)
+
+    def rename(self, value: Any) -> Any:
+        """Return a text, or a list of texts, with one word for a finding in the place of each spelling."""
+        if isinstance(value, list | tuple):
+            return [self.rename(item) for item in value]
+        if not isinstance(value, str):
+            return value
+        return self._pattern.sub(lambda found: _join(self.words[found[0].lower()]), value)
+
+    def extend(self, groups: Any, origin: str) -> "FindingNames":
+        """Return these with those of a file, which are by group and finding. Raise `ConfigError`."""
+        words, sided = dict(self.words), set(self.sided)
+        try:
+            for group, findings in groups.items():
+                if group not in ("sided", "unsided"):
+                    raise ValueError(f"{group!r}")
+                for name, spellings in findings.items():
+                    for word in (name, *map(str.lower, [*spellings])):
+                        if not _join(name) or words.setdefault(word, name) != name or isinstance(spellings, str):
+                            raise ValueError(f"{name}: {word!r}")
+                sided.update(findings if group == "sided" else ())
+        except (AttributeError, TypeError, ValueError) as error:
+            allowed = "sided and unsided, each a mapping from findings to lists of words, each word of one finding"
+            raise ConfigError(f"{origin}: {error!s:.200}; allowed: {allowed}", key="aliases") from error
+        return FindingNames(words, frozenset(sided))
+
+
+def _join(name: str) -> str:
+    return re.sub(r"[^a-z]", "", name.lower())
+
+
+def read_names(path: str | None) -> FindingNames:
+    """Return the shipped words, with those of a file. Raise `ConfigError`."""
+    return SHIPPED if path is None else SHIPPED.extend(yaml_reader.read(Path(path)).values, f"aliases = {path!r}")
+
+
+SHIPPED = FindingNames({}, frozenset()).extend(yaml_reader.read_shipped(__package__, "findings.yaml"), "findings.yaml")
