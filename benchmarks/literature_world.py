@@ -65,7 +65,7 @@ class Names:
     """
 
     def __init__(self, draws: Draws) -> None:
-        self._draws, self._taken = draws, set[str]()
+        self._draws, self._taken, self._many = draws, set[str](), sum(map(sum, COUNTS.values())) > 200
 
     def invent(self, kind: str) -> str:
         """Return a new name of a person, drug or material, with a capital."""
@@ -73,8 +73,9 @@ class Names:
             pick = self._draws.pick
             stem = pick(_STARTS) + pick(_VOWELS) + pick(_MIDDLES)
             name = (stem + pick(_ENDS[kind])).capitalize()
-            if stem not in self._taken:
-                self._taken.add(stem)
+            taken = name if self._many else stem  # a large world has more names than stems
+            if taken not in self._taken:
+                self._taken.add(taken)
                 return name
 
 
@@ -103,6 +104,17 @@ CYCLE: tuple[Status, ...] = (
 )
 
 
+def enlarge(seed: int, diseases: int, devices: int) -> None:
+    """Make the world another one, of diseases and devices only, a tenth of them without any article."""
+    global SEED, COUNTS
+    SEED = seed
+    COUNTS = dict.fromkeys(COUNTS, (0, 0)) | {
+        "disease": (diseases - diseases // 10, diseases // 10),
+        "device": (devices - devices // 10, devices // 10),
+    }
+
+
+@lru_cache(maxsize=1)
 def invent_facts() -> tuple[Fact, ...]:
     """Return all facts of the world, topic by topic."""
     names = Names(Draws(SEED, 1))
@@ -232,9 +244,12 @@ def write_articles() -> tuple[Written, ...]:
 
 def find_support() -> Iterator[Fact]:
     """Yield the facts with the PMIDs of the articles that support them."""
+    told: dict[int, list[str]] = {}
+    for one in write_articles():
+        if one.role in ("right", "second"):
+            told.setdefault(id(one.fact), []).append(one.article.pmid)
     for fact in invent_facts():
-        told = [one for one in write_articles() if one.fact == fact and one.role in ("right", "second")]
-        yield replace(fact, evidence=tuple(one.article.pmid for one in told))
+        yield replace(fact, evidence=tuple(told.get(id(fact), ())))
 
 
 def _draft_facts() -> Iterator[Written]:

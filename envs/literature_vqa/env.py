@@ -13,13 +13,15 @@ from typing import Annotated, Any, ClassVar
 import numpy as np
 from pydantic import Field
 
+from ...configs.sections import FilePath
 from ...core.base import BaseMultiTurnEnv, get_offered_tools
+from ...core.contract import EpisodeState, StepResult
 from ...core.messages import write_call
 from ...core.tasks import ProceduralTasks
 from ...errors import ConfigError, describe_unknown
 from ...images.source import Source
 from ...images.task_images import TaskImage
-from ...records import Episode, Task, ToolResult
+from ...records import Episode, Reply, Task, ToolResult, Turn
 from ...rewards import CombinedReward, Component
 from ...rewards.exact_match import ExactMatchReward
 from ...rewards.fields import get_accepted_values, get_field
@@ -147,6 +149,17 @@ def read_citations(value: object) -> set[str]:
     return cited
 
 
+def name_numbers(answer: Mapping[str, Any], turns: Sequence[Turn]) -> dict[str, Any]:
+    """Return an answer whose citations by number are the PMIDs that the last search gave these numbers."""
+    results = [result for turn in turns for result in turn.tool_results]
+    found = next((one.facts["pmids"] for one in reversed(results) if one.success and "pmids" in one.facts), ())
+    numbers = {str(number): pmid for number, pmid in enumerate(found, 1)}
+    cited = answer.get("evidence")
+    if not isinstance(cited, list | tuple):
+        return dict(answer)
+    return {**answer, "evidence": [numbers.get(to_text(one).strip(), one) for one in cited]}
+
+
 def _list_results(episode: Episode) -> Iterator[ToolResult]:
     for turn in episode.turns:
         for result in turn.tool_results:
@@ -212,6 +225,13 @@ class LiteratureVQA(BaseMultiTurnEnv):
     unanswerable: Annotated[
         float, Field(ge=0, le=1, description="share of the tasks whose answer no article supports")
     ] = 0.2
+    facts: Annotated[
+        FilePath | None,
+        Field(description="the facts of another world, whose articles the snapshot holds. Default: the shipped world"),
+    ] = None
+    by_number: Annotated[
+        bool, Field(description="an answer may cite an article by its number in the last search, for small models")
+    ] = False
     difficulty: Annotated[float, Field(ge=0, le=1, description="of the pictures. 0: clear findings; 1: faint ones")] = (
         0.2
     )
@@ -230,7 +250,7 @@ class LiteratureVQA(BaseMultiTurnEnv):
         return self._plan(task.metadata["seed"], task.metadata["question"])
 
     def _plan(self, seed: int, question: Question) -> Case:
-        return plan_case(seed, question, self.split, self.unanswerable, self.difficulty)
+        return plan_case(seed, question, self.split, self.unanswerable, self.difficulty, self.facts)
 
     def _make_task(self, seed: int) -> Task:
         question = self.kinds[seed % len(self.kinds)]
@@ -286,6 +306,13 @@ class LiteratureVQA(BaseMultiTurnEnv):
         if "kind" in task.reference:
             lines.append(FORMS[str(task.reference["kind"])])
         return "\n".join(lines)
+
+    async def step(self, state: EpisodeState, reply: Reply | str) -> StepResult:
+        """As any environment; with `by_number`, an answer that cites numbers of the last search cites their PMIDs."""
+        result = await super().step(state, reply)
+        if self.by_number and state.answer is not None:
+            state.answer = FrozenDict(name_numbers(state.answer, state.turns))
+        return result
 
     # ------------------------------------------------------------------ scores
     def default_reward(self) -> CombinedReward:

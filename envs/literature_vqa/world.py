@@ -8,12 +8,14 @@ is in both splits. Its names are invented, so that no pretrained model can know 
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from importlib.resources import files
+from pathlib import Path
 from typing import Any, Literal, get_args
 
 import msgspec
 import numpy as np
 
 from ...configs import yaml_reader
+from ...errors import ConfigError
 from ...utils.frozen import freeze
 from ..chest_xray.anatomy import SIDES, Side
 from ..chest_xray.radiographs import Film, Finding, Label, draw_film
@@ -72,19 +74,28 @@ class Fact:
         return self.status in ANSWERABLE
 
 
-@lru_cache(maxsize=1)
-def read_facts() -> tuple[Fact, ...]:
-    lines = (files(__package__) / "facts.jsonl").read_bytes()
-    facts = msgspec.json.Decoder(Fact).decode_lines(lines)
+@lru_cache(maxsize=4)
+def read_facts(path: str | None = None) -> tuple[Fact, ...]:
+    """Return all facts of a world, topic by topic: of the shipped one, or of the one whose facts a file holds.
+
+    Raises:
+        ConfigError: the file cannot be read.
+    """
+    file = Path(path) if path else files(__package__) / "facts.jsonl"
+    try:
+        facts = msgspec.json.Decoder(Fact).decode_lines(file.read_bytes())
+    except (OSError, msgspec.MsgspecError) as error:
+        reason = f"cannot be read ({str(error)[:200]}); allowed: a file that benchmarks/write_literature.py wrote"
+        raise ConfigError(f"facts = {str(path)!r}: {reason}", key="facts") from error
     return tuple(replace(fact, right=freeze(fact.right), wrong=freeze(fact.wrong)) for fact in facts)
 
 
 @lru_cache(maxsize=64)
-def find_facts(question: Question, split: Split, answerable: bool) -> tuple[Fact, ...]:
+def find_facts(question: Question, split: Split, answerable: bool, path: str | None = None) -> tuple[Fact, ...]:
     """Return the facts of one question in a split that have an answer, or that have none."""
     return tuple(
         fact
-        for fact in read_facts()
+        for fact in read_facts(path)
         if (fact.question, fact.topic.split, fact.is_answerable) == (question, split, answerable)
     )
 
@@ -130,11 +141,16 @@ class Case:
 
 
 @lru_cache(maxsize=1024)
-def plan_case(seed: int, question: Question, split: Split, unanswerable: float, difficulty: float) -> Case:
-    """Return the case of a seed, about a topic of the split; `unanswerable` is the share of cases without an answer."""
+def plan_case(
+    seed: int, question: Question, split: Split, unanswerable: float, difficulty: float, path: str | None = None
+) -> Case:
+    """Return the case of a seed, about a topic of the split.
+
+    `unanswerable` is the share of cases without an answer, `path` the file of the world's facts if it is not shipped.
+    """
     rng = np.random.default_rng([seed, 31, QUESTIONS.index(question)])
     answerable = bool(rng.random() >= unanswerable)
-    facts = find_facts(question, split, answerable)
+    facts = find_facts(question, split, answerable, path)
     fact = facts[int(rng.integers(len(facts)))]
     evidence = fact.evidence if answerable else ()
     answer, shown, choices = _plan_picture(fact, rng, seed, difficulty)
