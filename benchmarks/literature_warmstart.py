@@ -1,117 +1,114 @@
-"""Warm-starts a tiny model for `configs/literature_tiny.yaml`: demonstrations whose names, PMIDs and numbers are new
-whenever they are learned from, so that the model learns to copy them from its question and from the articles.
+"""Trains the model that `configs/literature_tiny.yaml` starts from, from random weights: it learns to search, to read which
+article stands and to cite it by its number.
 
-    python benchmarks/write_literature.py build/literature 400 800
-    viewbox train literature_warmstart                      # records the demonstrations, and learns them by heart
-    python benchmarks/literature_warmstart.py [SHARE]       # build/tiny_literature; SHARE of the steps, to try it
+    python benchmarks/write_literature.py build/literature 600 2400    # the world: seconds
+    python benchmarks/literature_warmstart.py [STEPS]                  # build/tiny_literature
 
-The names of held-out topics are never among the new ones.
+The demonstrations are those of `configs/literature_warmstart.yaml`. Whenever one is learned from, its names, PMIDs,
+numbers, years and journals are new, so that nothing can be known by heart: the model learns to copy them from its
+question and from what the search returned. The names of held-out topics are never among the new ones.
 """
 
 import math
 import random
 import re
 import sys
+import time
 from collections.abc import Iterator, Sequence
-from functools import partial
 from typing import Any
 
 import torch
-from literature_world import _ENDS, _MIDDLES, _STARTS, _VOWELS
+from literature_world import _ENDS, _MIDDLES, _STARTS, _VOWELS, NOUNS, SHORT_JOURNALS
 from msgspec.structs import replace
 
 from viewbox.configs import schema
 from viewbox.engines.hf import loading
 from viewbox.engines.hf.chat_tokens import ChatTokens
+from viewbox.envs.literature_vqa import LiteratureVQA
 from viewbox.envs.literature_vqa.world import read_facts
-from viewbox.records import Episode, EpisodeTokens
+from viewbox.records import Episode, EpisodeTokens, Task
 from viewbox.rollouts.store.reader import load
 from viewbox.training.sft import trainer
 
-RUN, EXPORT = "runs/literature_warmstart-seed0", "build/tiny_literature"
-BATCH, RATE, GUESSES, WEIGHT = 32, 2e-3, 0.25, 8.0
-# Stages: steps; steps after which the rate would be 0; whether numbers are cited; the weight of names and PMIDs in a
-# result that were read before (they are copies, too). From random weights, 370 steps of the second do not suffice.
-STAGES = ((200, 700, False, 0.5), (350, 350, True, 0.5), (330, 330, True, 0.1))
-_NAME, _PMID = re.compile(r"[A-Z][a-z]+"), re.compile(r"99000\d{4}")
+FILMS = 32  # the question does not depend on the film: few are drawn
+STEPS, READ = 800, 0.3  # the weight of names and PMIDs in a result that were read before: they are copies, too
+_NAME = re.compile(rf"[A-Z][a-z]+(?= (?:{'|'.join(NOUNS['device'])})\b)")
+_PMID, _YEAR = re.compile(r"99\d{7}"), re.compile(r"\b20[012]\d\b")
 _VALUE, _ANSWER = re.compile(r"(scanned for )(\d+)"), re.compile(r'("answer": "?)(\d+)')
-_CITED = re.compile(r'"(99000\d{4})"')
-_NUMBERED, _REPEATED = re.compile(r"\[\d+\] PMID (\d+)"), re.compile(r"(?<=invented\.)\d{9}|(?<=invalid/)\d{9}")
+_CITED = re.compile(r'"99\d{7}"(, "99\d{7}")*')
+_JOURNAL, _NUMBERED = re.compile(rf"(?<=, )(?:{'|'.join(SHORT_JOURNALS)})"), re.compile(r"\[\d+\] PMID (\d+)")
 
 
-class Renaming:
-    """Demonstrations as text, and with other names, PMIDs and numbers each time."""
+class QuickVQA(LiteratureVQA):
+    """The environment with a few films."""
 
-    def __init__(
-        self, episodes: Sequence[Episode], facts: str, tokenizer: Any, seed: int, by_number: bool, read_weight: float
-    ) -> None:
-        self.rng, self.tokenizer = random.Random(seed), tokenizer
-        self.by_number, self.read_weight = by_number, read_weight
-        every = read_facts(facts)
-        self.names = {fact.topic.key for fact in every}
-        self.held_out = {fact.topic.key for fact in (*every, *read_facts()) if fact.topic.split == "test"}
-        replies = [sum(turn.role == "assistant" for turn in episode.turns) for episode in episodes]
-        self.guesses = [one for one, count in zip(episodes, replies, strict=True) if count == 1]
-        self.looks = [one for one, count in zip(episodes, replies, strict=True) if count > 1]
-        self.extra: dict[int, list[float]] = {}  # by the id of a sample: weights of what is read
+    def images(self, task: Task) -> Sequence[Any]:
+        seed = int(task.metadata["seed"]) % FILMS
+        if seed not in _films:
+            _films[seed] = super().images(self._make_task(seed))
+        return _films[seed]
 
-    def draw(self, count: int) -> list[EpisodeTokens]:
-        """Return so many samples; the weights of what they read are in `extra`."""
-        self.extra.clear()
-        choose = self.rng.choice
-        return [self._renew(choose(self.guesses if self.rng.random() < GUESSES else self.looks)) for _ in range(count)]
 
-    def _invent(self) -> str:
-        while True:
-            pick = self.rng.choice
-            name = (pick(_STARTS) + pick(_VOWELS) + pick(_MIDDLES) + pick(_ENDS["person"])).capitalize()
-            if name not in self.held_out:
-                return name
+_films: dict[int, Any] = {}
 
-    def _renew(self, episode: Episode) -> EpisodeTokens:
-        names: dict[str, str] = {}
-        pmids: dict[str, str] = {}
-        values: dict[str, str] = {}
 
-        def rename(match: re.Match[str]) -> str:
-            return names.setdefault(match[0], self._invent()) if match[0] in self.names else match[0]
+class Renewal:
+    """Demonstrations as text, each with other names, PMIDs, numbers, years and journals whenever it is drawn."""
 
-        def number(match: re.Match[str]) -> str:
-            return match[1] + values.setdefault(match[2], str(self.rng.randrange(4, 95)))
+    def __init__(self, episodes: Sequence[Episode], facts: str, tokenizer: Any, seed: int) -> None:
+        self.rng, self.tokenizer, self.episodes = random.Random(seed), tokenizer, episodes
+        self.held_out = {fact.topic.key for fact in (*read_facts(facts), *read_facts()) if fact.topic.split == "test"}
 
-        assert episode.tokens is not None
-        prompt: list[int] = []
-        ids: list[int] = []
+    def draw(self) -> tuple[EpisodeTokens, list[float]]:
+        """Return a sample, and the weights of what it reads."""
+        tokens, known = self.rng.choice(self.episodes).tokens, dict[tuple[str, str], str]()
+        assert tokens is not None
+        shift, read, seen = self.rng.randrange(-4, 5), "", set[str]()
+        parts: dict[int, list[int]] = {-1: [], 0: []}
         mask: list[int] = []
-        extra: list[float] = []
-        read = ""
-        for part, bit in _split(episode.tokens):
-            text = _NAME.sub(rename, self.tokenizer.decode(part))
-            text = _PMID.sub(lambda m: pmids.setdefault(m[0], f"99000{self.rng.randrange(1, 5000):04}"), text)
-            text = _VALUE.sub(number, text)
-            if bit == 1:
+        weights: list[float] = []
+
+        def renew(kind: str, old: str) -> str:
+            if (kind, old) not in known:
+                known[kind, old] = self._invent(kind)
+            return known[kind, old]
+
+        for ids, bit in _split(tokens):
+            text = _NAME.sub(lambda match: renew("name", match[0]), self.tokenizer.decode(ids))
+            if bit == 1:  # what is cited: its number in what was read
                 order = _NUMBERED.findall(read)
-                text = _ANSWER.sub(number, text)
-                text = _CITED.sub(partial(self._find, order), text) if self.by_number else text
+                text = _ANSWER.sub(lambda match: match[1] + renew("value", match[2]), text)
+                text = _CITED.sub(lambda match: self._cite(order, [renew("pmid", one) for one in _PMID.findall(match[0])]), text)
+            text = _VALUE.sub(lambda match: match[1] + renew("value", match[2]), text)
+            text = _PMID.sub(lambda match: renew("pmid", match[0]), text)
+            text = _JOURNAL.sub(lambda match: self.rng.choice(SHORT_JOURNALS), text)
+            text = _YEAR.sub(lambda match: str(int(match[0]) + shift), text)
             encoded = self.tokenizer(text, add_special_tokens=False, return_offsets_mapping=True)
-            if bit == -1:
-                prompt = encoded["input_ids"]
-                continue
-            weights = [0.0] * len(encoded["input_ids"])
+            copies = list(_find_copies(text, seen))
             if bit == 0:
                 read += text
-                spans = list(_find_copies(text, set(names.values()), names.get(episode.task.reference["about"])))
-                for place, (begin, end) in enumerate(encoded["offset_mapping"]):
-                    if any(begin >= first and first < end <= last for first, last in spans):
-                        weights[place] = self.read_weight
-            ids, mask, extra = ids + encoded["input_ids"], mask + [bit] * len(weights), extra + weights
-        new = {"prompt_ids": tuple(prompt), "completion_ids": tuple(ids), "mask": tuple(mask)}
-        sample = replace(episode.tokens, **new, logprobs=(0.0,) * len(ids))
-        self.extra[id(sample)] = extra
-        return sample
+            if bit >= 0:
+                mask += [bit] * len(encoded["input_ids"])
+                weights += [
+                    READ * (bit == 0 and any(first <= begin < end <= last for first, last in copies))
+                    for begin, end in encoded["offset_mapping"]
+                ]
+            parts[min(bit, 0)] += encoded["input_ids"]
+        new = {"prompt_ids": tuple(parts[-1]), "completion_ids": tuple(parts[0]), "mask": tuple(mask)}
+        return replace(tokens, **new, logprobs=(0.0,) * len(mask)), weights
 
-    def _find(self, order: Sequence[str], cited: re.Match[str]) -> str:
-        return f'"{order.index(cited[1]) + 1 if cited[1] in order else self.rng.randrange(1, 3)}"'
+    def _invent(self, kind: str) -> str:
+        pick = self.rng.choice
+        while kind == "name":
+            stem = pick(_STARTS) + pick(_VOWELS) + pick(_MIDDLES) + pick(_VOWELS) + pick(_MIDDLES)
+            name = (stem + pick(_ENDS["person"])).capitalize()
+            if name not in self.held_out:
+                return name
+        return str(self.rng.randrange(4, 95)) if kind == "value" else f"9900{self.rng.randrange(1, 12_000):05}"
+
+    def _cite(self, order: Sequence[str], pmids: Sequence[str]) -> str:
+        numbers = [order.index(one) + 1 if one in order else self.rng.randrange(1, 3) for one in pmids]
+        return ", ".join(f'"{number}"' for number in sorted(set(numbers)))
 
 
 def _split(tokens: EpisodeTokens) -> Iterator[tuple[list[int], int]]:
@@ -124,54 +121,57 @@ def _split(tokens: EpisodeTokens) -> Iterator[tuple[list[int], int]]:
             start = end
 
 
-def _find_copies(text: str, names: set[str], asked: str | None) -> Iterator[tuple[int, int]]:
-    """Yield where a result repeats a name or a PMID that was read before."""
-    seen = {asked}
-    for match in _NAME.finditer(text):
-        if match[0] in names:
-            if match[0] in seen:
-                yield match.span()
-            seen.add(match[0])
-    for match in _REPEATED.finditer(text):
-        yield match.span()
+def _find_copies(text: str, seen: set[str]) -> Iterator[tuple[int, int]]:
+    """Yield where a text repeats a name or a PMID that was read before."""
+    for match in sorted((*_NAME.finditer(text), *_PMID.finditer(text)), key=lambda match: match.start()):
+        if match[0] in seen:
+            yield match.span()
+        seen.add(match[0])
 
 
 def main() -> None:
-    share = float(sys.argv[1]) if len(sys.argv) > 1 else 1.0
-    torch.manual_seed(0)
+    steps = int(sys.argv[1]) if len(sys.argv) > 1 else STEPS
     config = schema.load("literature_warmstart")
-    by_heart = config.model.model_copy(update={"tiny": None, "name": f"{RUN}/model"})
-    policy = loading.open_policy(config.model_copy(update={"model": by_heart}))
-    model = policy.model.train()
-    tokens = ChatTokens(policy.processor, model.config, model.generation_config)
-    episodes = [one for one in load(f"{RUN}/demonstrations", tokens=True) if one.tokens is not None]
-    for stage, (steps, horizon, by_number, read_weight) in enumerate(STAGES):
-        renaming = Renaming(episodes, config.env.settings["facts"], tokens.tokenizer, stage, by_number, read_weight)
-        train(model, tokens, renaming, max(1, round(share * steps)), max(1, round(share * horizon)))
-    model.save_pretrained(EXPORT)
-    policy.processor.save_pretrained(EXPORT)
+    section, export = config.train, config.log.export
+    env = QuickVQA(**config.env.settings)
+    model, processor = loading.build_tiny_model(config.model, trainer.build_corpus(env), env.max_pixels, section.seed)
+    model, tokenizer = model.train(), processor.tokenizer
+    tokens = ChatTokens(processor, model.config, model.generation_config)
+    trainer.record_demonstrations(env, tokens, section.demonstrations, f"{export}/demonstrations", section.seed)
+    episodes = [one for one in load(f"{export}/demonstrations", tokens=True) if one.tokens is not None]
+    print(f"{len(episodes)} demonstrations, {len(tokenizer)} tokens, {model.num_parameters()} parameters", flush=True)
+    train(model, tokens, Renewal(episodes, env.facts, tokenizer, section.seed), section, steps)
+    model.save_pretrained(export)
+    processor.save_pretrained(export)
 
 
-def train(model: torch.nn.Module, tokens: ChatTokens, renaming: Renaming, steps: int, horizon: int) -> None:
-    """Learn from new samples for so many steps; after `horizon` steps the rate would be 0."""
-    optimizer = torch.optim.AdamW(model.parameters(), lr=RATE, betas=(0.9, 0.98), weight_decay=0.01)
-    size = -(-BATCH // trainer.SFT_BATCHES)
+def train(model: torch.nn.Module, tokens: ChatTokens, renewal: Renewal, section: Any, steps: int) -> None:
+    betas = (0.9, float(section.arguments["adam_beta2"]))
+    optimizer = torch.optim.AdamW(model.parameters(), betas=betas, weight_decay=float(section.arguments["weight_decay"]))
+    count = int(section.arguments["per_device_train_batch_size"])
     for step in range(steps):
+        rate = float(section.arguments["learning_rate"]) * min(1.0, (step + 1) / int(section.arguments["warmup_steps"]))
         for group in optimizer.param_groups:
-            group["lr"] = RATE * min(1.0, (step + 1) / 30) * 0.5 * (1 + math.cos(math.pi * step / horizon))
-        samples = sorted(renaming.draw(BATCH), key=lambda one: len(one.prompt_ids) + len(one.completion_ids))
-        batches = trainer.build_sft_batches(samples, tokens, WEIGHT, trainer.SFT_BATCHES)
-        for number, batch in enumerate(batches):
-            for row, sample in enumerate(samples[number * size : (number + 1) * size]):
-                extra = torch.tensor(renaming.extra[id(sample)])
-                batch["weights"][row, : len(extra)] += extra
-        loss = trainer.compute_sft_loss(model, batches)
+            group["lr"] = rate * 0.5 * (1 + math.cos(math.pi * step / steps))
+        drawn = [renewal.draw() for _ in range(count)]
+        drawn.sort(key=lambda one: len(one[0].prompt_ids) + len(one[0].completion_ids))
+        samples = [sample for sample, _ in drawn]
+        batches = trainer.build_sft_batches(samples, tokens, section.informative_weight, trainer.SFT_BATCHES)
+        extra = iter(weights for _, weights in drawn)
+        for batch in batches:
+            for row, weights in zip(batch["weights"], extra, strict=False):
+                row[: len(weights)] += torch.tensor(weights)
+        with torch.autocast("cpu", torch.bfloat16):
+            loss = trainer.compute_sft_loss(model, batches)
         loss.backward()
-        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        torch.nn.utils.clip_grad_norm_(model.parameters(), float(section.arguments["max_grad_norm"]))
         optimizer.step()
         optimizer.zero_grad()
         if (step + 1) % 25 == 0:
-            print(f"step {step + 1}/{steps}  loss {loss.item():.3f}", flush=True)
+            print(f"step {step + 1}/{steps}  loss {loss.item():.3f}  {time.process_time():.0f} s", flush=True)
+        if (step + 1) % 200 == 0:
+            model.save_pretrained("build/tiny_literature")
+            tokens.processor.save_pretrained("build/tiny_literature")
 
 
 if __name__ == "__main__":

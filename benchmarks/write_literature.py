@@ -2,7 +2,7 @@
 facts that they tell, envs/literature_vqa/facts.jsonl.
 
     python benchmarks/write_literature.py [FILE]
-    python benchmarks/write_literature.py FOLDER DISEASES DEVICES
+    python benchmarks/write_literature.py FOLDER DISEASES DEVICES      # such as build/literature 600 2400
 
 With FILE, the snapshot alone is written there. With numbers, another world is written into FOLDER (snapshot.sqlite and
 facts.jsonl, without figures), with so many names that a small model does not learn them by heart. The same version of

@@ -101,7 +101,8 @@ class EvidenceReward:
 
     C are the cited, G the gold ones, R those that a tool of this episode returned: an id that no tool returned, or that
     cannot be read, counts as a wrong one. One that a tool marked as retracted makes the score 0. If nothing supports an
-    answer, the score is 1 for no citation after a search for the topic (the reference's `about` in its query), else 0.
+    answer, the score is 1 for no citation after a search for the topic (the reference's `about` in its query), else 0;
+    if nothing is to be searched for (`about` is empty), 1 for no citation and no search.
 
     Range: [0, 1].
     """
@@ -118,7 +119,7 @@ class EvidenceReward:
             about = str(episode.task.reference.get("about", "")).casefold()
             searches = [result.arguments or {} for result in _list_results(episode) if "pmids" in result.facts]
             is_sought = any(about in str(one.get("query", "")).casefold() for one in searches)
-            return 1.0 if not cited and about and is_sought else 0.0
+            return float(not cited and (is_sought if about else not searches))
         if cited & set(_list_ids(episode, "retracted")):
             return 0.0
         hits = cited & gold & set(_list_ids(episode, "pmids"))
@@ -232,6 +233,9 @@ class LiteratureVQA(BaseMultiTurnEnv):
     by_number: Annotated[
         bool, Field(description="an answer may cite an article by its number in the last search, for small models")
     ] = False
+    told: Annotated[
+        float, Field(ge=0, le=1, description="share of the answerable therapy, effect and limit that need no search")
+    ] = 0.0
     difficulty: Annotated[float, Field(ge=0, le=1, description="of the pictures. 0: clear findings; 1: faint ones")] = (
         0.2
     )
@@ -250,7 +254,7 @@ class LiteratureVQA(BaseMultiTurnEnv):
         return self._plan(task.metadata["seed"], task.metadata["question"])
 
     def _plan(self, seed: int, question: Question) -> Case:
-        return plan_case(seed, question, self.split, self.unanswerable, self.difficulty, self.facts)
+        return plan_case(seed, question, self.split, self.unanswerable, self.difficulty, self.facts, self.told)
 
     def _make_task(self, seed: int) -> Task:
         question = self.kinds[seed % len(self.kinds)]
@@ -263,8 +267,8 @@ class LiteratureVQA(BaseMultiTurnEnv):
             "answer": answer,
             "kind": KINDS[question],
             "evidence": case.evidence,
-            "about": case.fact.topic.key,
-            "category": question if answerable else "unanswerable",
+            "about": "" if case.told else case.fact.topic.key,
+            "category": "told" if case.told else question if answerable else "unanswerable",
         }
         if question in UNITS:
             reference["unit"] = UNITS[question]
@@ -344,11 +348,12 @@ SLICE_ZOOM, FILM_ZOOM = 4.0, 2.0
 
 
 def write_looks(env: BaseMultiTurnEnv, task: Task, case: Case) -> tuple[str, ...]:
-    """Return a search in the literature, if a tool can; then a look at the finding, if the answer depends on it."""
+    """Return a search in the literature, if a tool can and it is needed; then a look at the finding, if the answer
+    depends on it."""
     offered = get_offered_tools(env, task)
     replies = []
     web = next((f"{name}_web" for name, one in env.specialists.items() if one.kind == "literature"), None)
-    if web in offered:
+    if web in offered and not case.told:
         replies.append(write_call(str(web), {"query": write_query(case.fact)}))
     if task.metadata["question"] in NEEDS_PICTURE:
         calls = [write_call(name, arguments) for name, arguments in _look(env, task, case).items() if name in offered]

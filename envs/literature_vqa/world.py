@@ -100,8 +100,12 @@ def find_facts(question: Question, split: Split, answerable: bool, path: str | N
     )
 
 
+def _list_words(fact: Fact) -> dict[str, Any]:
+    return {"name": fact.topic.name, "drug": fact.drug, "right": fact.right}
+
+
 def ask(fact: Fact) -> str:
-    return str(_SENTENCES["questions"][fact.question]).format(name=fact.topic.name, drug=fact.drug)
+    return str(_SENTENCES["questions"][fact.question]).format(**_list_words(fact))
 
 
 def write_query(fact: Fact) -> str:
@@ -138,25 +142,35 @@ class Case:
     choices: tuple[str, ...] = ()  # if there are any, the answer among them
     findings: tuple[Finding, ...] = ()  # of the film; a case of the question `class` has a slice instead
     device: bool | None = None  # whether the film shows one; None: as its seed decides
+    told: bool = False  # the question says the answer, so that nothing is to be searched for
 
 
 @lru_cache(maxsize=1024)
 def plan_case(
-    seed: int, question: Question, split: Split, unanswerable: float, difficulty: float, path: str | None = None
+    seed: int,
+    question: Question,
+    split: Split,
+    unanswerable: float,
+    difficulty: float,
+    path: str | None = None,
+    told: float = 0.0,
 ) -> Case:
     """Return the case of a seed, about a topic of the split.
 
-    `unanswerable` is the share of cases without an answer, `path` the file of the world's facts if it is not shipped.
+    `unanswerable` is the share of cases without an answer, `told` that of the others whose question says it, `path` the
+    file of the world's facts if it is not shipped.
     """
     rng = np.random.default_rng([seed, 31, QUESTIONS.index(question)])
     answerable = bool(rng.random() >= unanswerable)
+    said = answerable and question in _SENTENCES["told"] and np.random.default_rng([seed, 33]).random() < told
     facts = find_facts(question, split, answerable, path)
     fact = facts[int(rng.integers(len(facts)))]
-    evidence = fact.evidence if answerable else ()
+    evidence = fact.evidence if answerable and not said else ()
     answer, shown, choices = _plan_picture(fact, rng, seed, difficulty)
     findings = (draw_finding(seed, *shown),) if shown else ()
     device = True if question == "limit" else None
-    return Case(fact, ask(fact), answer if answerable else UNKNOWN, evidence, choices, findings, device)
+    text = (_SENTENCES["told"][question].format(**_list_words(fact)) if said else "") + ask(fact)
+    return Case(fact, text, answer if answerable else UNKNOWN, evidence, choices, findings, device, said)
 
 
 def draw_case_film(case: Case, seed: int, difficulty: float) -> Film:
