@@ -1,5 +1,5 @@
-"""Trains the model that `configs/literature_tiny.yaml` starts from, from random weights: it learns to search, to read which
-article stands and to cite it by its number.
+"""Trains the model that `configs/literature_tiny.yaml` starts from, from random weights: it learns to search, to read
+which article stands and to cite it by its number.
 
     python benchmarks/write_literature.py build/literature 600 2400    # the world: seconds
     python benchmarks/literature_warmstart.py [STEPS]                  # build/tiny_literature
@@ -78,7 +78,10 @@ class Renewal:
             if bit == 1:  # what is cited: its number in what was read
                 order = _NUMBERED.findall(read)
                 text = _ANSWER.sub(lambda match: match[1] + renew("value", match[2]), text)
-                text = _CITED.sub(lambda match: self._cite(order, [renew("pmid", one) for one in _PMID.findall(match[0])]), text)
+                text = _CITED.sub(
+                    lambda match, order=order: self._cite(order, [renew("pmid", i) for i in _PMID.findall(match[0])]),
+                    text,
+                )
             text = _VALUE.sub(lambda match: match[1] + renew("value", match[2]), text)
             text = _PMID.sub(lambda match: renew("pmid", match[0]), text)
             text = _JOURNAL.sub(lambda match: self.rng.choice(SHORT_JOURNALS), text)
@@ -147,7 +150,9 @@ def main() -> None:
 
 def train(model: torch.nn.Module, tokens: ChatTokens, renewal: Renewal, section: Any, steps: int) -> None:
     betas = (0.9, float(section.arguments["adam_beta2"]))
-    optimizer = torch.optim.AdamW(model.parameters(), betas=betas, weight_decay=float(section.arguments["weight_decay"]))
+    optimizer = torch.optim.AdamW(
+        model.parameters(), betas=betas, weight_decay=float(section.arguments["weight_decay"])
+    )
     count = int(section.arguments["per_device_train_batch_size"])
     for step in range(steps):
         rate = float(section.arguments["learning_rate"]) * min(1.0, (step + 1) / int(section.arguments["warmup_steps"]))

@@ -114,7 +114,7 @@ COMPARED = "It was compared with {name} by some."  # in a large world any articl
 
 def enlarge(seed: int, diseases: int, devices: int) -> None:
     """Make the world another one, of diseases and devices only, a tenth of them without any article: what is found for
-    them is about others, which no other search finds first. Its records are short: no address, a journal of one word."""
+    them is about others, which no other search finds first. Its records are short."""
     global SEED, COUNTS, IS_LARGE
     SEED, IS_LARGE = seed, True
     COUNTS = dict.fromkeys(COUNTS, (0, 0)) | {
@@ -355,7 +355,9 @@ def _draft_general() -> Iterator[Written]:
     for place, (title, abstract) in enumerate(GENERAL):
         draws = Draws(SEED, 6, place)
         year = None if draws.chance(0.2) else 2001 + draws.below(24)
-        article = Article("", title, draws.pick(SHORT_JOURNALS if IS_LARGE else JOURNALS), year, abstract, types=("Journal Article",))
+        article = Article(
+            "", title, draws.pick(SHORT_JOURNALS if IS_LARGE else JOURNALS), year, abstract, types=("Journal Article",)
+        )
         yield Written(article, "general")
 
 

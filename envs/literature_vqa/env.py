@@ -5,7 +5,7 @@ tools find. Some of them are outdated, some retracted, and some questions have n
 """
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Annotated, Any, ClassVar
@@ -21,8 +21,9 @@ from ...core.tasks import ProceduralTasks
 from ...errors import ConfigError, describe_unknown
 from ...images.source import Source
 from ...images.task_images import TaskImage
-from ...records import Episode, Reply, Task, ToolResult, Turn
+from ...records import Reply, Task, Turn
 from ...rewards import CombinedReward, Component
+from ...rewards.evidence import EvidenceReward
 from ...rewards.exact_match import ExactMatchReward
 from ...rewards.fields import get_accepted_values, get_field
 from ...rewards.metrics import AccuracyBy, Metric
@@ -55,7 +56,6 @@ SPELLINGS: Mapping[str, tuple[str, ...]] = {
     "minutes": ("minutes", "min", "minute"),
 }
 _NUMBER = re.compile(r"(\d{1,6}(?:\.\d{1,6})?)\s*([a-z%][a-z/ ]*)?", re.ASCII)
-_PMID = re.compile(r"\s*(?:pmid\s*:?\s*)?([1-9][0-9]{0,9})\s*", re.IGNORECASE | re.ASCII)
 
 
 @dataclass(frozen=True)
@@ -95,61 +95,6 @@ class LiteratureAnswerReward:
         return float(match[1])
 
 
-@dataclass(frozen=True)
-class EvidenceReward:
-    """F1 of the cited PMIDs and those that support the answer: F1 = 2 |C ∩ G ∩ R| / (|C| + |G|).
-
-    C are the cited, G the gold ones, R those that a tool of this episode returned: an id that no tool returned, or that
-    cannot be read, counts as a wrong one. One that a tool marked as retracted makes the score 0. If nothing supports an
-    answer, the score is 1 for no citation after a search for the topic (the reference's `about` in its query), else 0;
-    if nothing is to be searched for (`about` is empty), 1 for no citation and no search.
-
-    Range: [0, 1].
-    """
-
-    field: str = "evidence"
-    name: str = "evidence"
-
-    def of_episode(self, episode: Episode) -> float:
-        if episode.answer is None:
-            return 0.0
-        gold = set(get_accepted_values(get_field(episode.task.reference, self.field)))
-        cited = read_citations(episode.answer.get(self.field))
-        if not gold:
-            about = str(episode.task.reference.get("about", "")).casefold()
-            searches = [result.arguments or {} for result in _list_results(episode) if "pmids" in result.facts]
-            is_sought = any(about in str(one.get("query", "")).casefold() for one in searches)
-            return float(not cited and (is_sought if about else not searches))
-        if cited & set(_list_ids(episode, "retracted")):
-            return 0.0
-        hits = cited & gold & set(_list_ids(episode, "pmids"))
-        return 2 * len(hits) / (len(cited) + len(gold))
-
-    def explain_episode(self, episode: Episode) -> str:
-        """Return why the episode got its score, in a sentence."""
-        cited = read_citations((episode.answer or {}).get(self.field))
-        returned = set(_list_ids(episode, "pmids"))
-        gold = get_accepted_values(get_field(episode.task.reference, self.field))
-        parts = [f"cited: {len(cited)}, of which tools returned {len(cited & returned)}", f"right: {len(gold)}"]
-        retracted = cited & set(_list_ids(episode, "retracted"))
-        return "; ".join(parts + [f"retracted: {len(retracted)}"] * bool(retracted))
-
-
-def read_citations(value: object) -> set[str]:
-    """Return the PMIDs of an answer's list; what cannot be read is kept as a wrong one.
-
-    >>> sorted(read_citations([990000001, "PMID: 990000002", "990000002", "see 990000003"]))
-    ['990000001', '990000002', '? see 990000003']
-    """
-    items: Sequence[Any] = value if isinstance(value, list | tuple) else () if value in (None, "") else [value]
-    cited = set()
-    for item in items:
-        text = to_text(item)[:200]
-        match = _PMID.fullmatch(text)
-        cited.add(match[1] if match else f"? {text}")
-    return cited
-
-
 def name_numbers(answer: Mapping[str, Any], turns: Sequence[Turn]) -> dict[str, Any]:
     """Return an answer whose citations by number are the PMIDs that the last search gave these numbers."""
     results = [result for turn in turns for result in turn.tool_results]
@@ -159,19 +104,6 @@ def name_numbers(answer: Mapping[str, Any], turns: Sequence[Turn]) -> dict[str, 
     if not isinstance(cited, list | tuple):
         return dict(answer)
     return {**answer, "evidence": [numbers.get(to_text(one).strip(), one) for one in cited]}
-
-
-def _list_results(episode: Episode) -> Iterator[ToolResult]:
-    for turn in episode.turns:
-        for result in turn.tool_results:
-            if result.success:
-                yield result
-
-
-def _list_ids(episode: Episode, fact: str) -> Iterator[str]:
-    for result in _list_results(episode):
-        ids = result.facts.get(fact)
-        yield from (one for one in (ids if isinstance(ids, list | tuple) else ()) if isinstance(one, str))
 
 
 TEST_SEEDS = 2**31  # seeds of the split test begin here
