@@ -31,7 +31,7 @@ from viewbox.rollouts.store.reader import load
 from viewbox.training.sft import trainer
 
 FILMS = 32  # the question does not depend on the film: few are drawn
-STEPS, READ = 800, 0.3  # the weight of names and PMIDs in a result that were read before: they are copies, too
+STEPS, READ = 700, 0.3  # the weight of names and PMIDs in a result that were read before: they are copies, too
 _NAME = re.compile(rf"[A-Z][a-z]+(?= (?:{'|'.join(NOUNS['device'])})\b)")
 _PMID, _YEAR = re.compile(r"99\d{7}"), re.compile(r"\b20[012]\d\b")
 _VALUE, _ANSWER = re.compile(r"(scanned for )(\d+)"), re.compile(r'("answer": "?)(\d+)')
