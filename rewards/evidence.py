@@ -1,12 +1,15 @@
 """Citations: whether the articles that an answer cites were found in this episode, and bear on the answer."""
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Literal
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any, Literal
+
+from pydantic import Field
 
 from ..records import Episode, ToolResult
 from ..utils.values import fold_text, to_text
-from .declare import Names, RewardName, register_reward
+from .declare import AnswerField, Names, RewardName, register_reward
 from .fields import get_accepted_values, get_field, to_items
 
 Verdict = Literal["bears on the answer", "does not bear on the answer", "retracted", "not returned"]
@@ -17,7 +20,6 @@ _STOPPED = """about all and any are been but can did does during each for from h
     not only other should show shows some such than that the their there these this those was were what when which who
     why will with you"""
 _STOP_WORDS = frozenset(_STOPPED.split())
-_CLOSED = ("yes", "no", "maybe")
 _PMID = re.compile(r"\s*(?:pmid\s*:?\s*)?([1-9][0-9]{0,9})\s*", re.IGNORECASE | re.ASCII)
 _ITEM = re.compile(r"^\[\d+\] PMID (\d+)", re.MULTILINE)
 
@@ -39,15 +41,15 @@ class EvidenceReward:
     Range: [0, 1].
     """
 
-    field: RewardName = "evidence"
-    about: Names = ("answer",)
+    field: AnswerField = "evidence"
+    about: Annotated[Names, Field(description="of the reference, what an article must bear on")] = ("answer",)
     name: RewardName = "evidence"
 
     def of_episode(self, episode: Episode) -> float:
         if episode.answer is None:
             return 0.0
         cited, reference = read_citations(episode.answer.get(self.field)), episode.task.reference
-        if cited & set(_list_ids(episode, "retracted")):
+        if cited & _list_ids(episode, "retracted"):
             return 0.0
         if get_field(reference, self.field) is None:
             verdicts = check_citations(episode, reference, self.about, self.field)
@@ -58,21 +60,16 @@ class EvidenceReward:
             searches = [result.arguments or {} for result in _list_results(episode) if "pmids" in result.facts]
             is_sought = any(str(about or "").casefold() in str(one.get("query", "")).casefold() for one in searches)
             return float(not cited and (not searches if about == "" else is_sought))
-        hits = cited & gold & set(_list_ids(episode, "pmids"))
+        hits = cited & gold & _list_ids(episode, "pmids")
         return 2 * len(hits) / (len(cited) + len(gold))
 
     def explain_episode(self, episode: Episode) -> str:
         """Return why the episode got its score, in a sentence."""
-        cited = read_citations((episode.answer or {}).get(self.field))
-        returned = set(_list_ids(episode, "pmids"))
-        parts = [f"cited: {len(cited)}, of which tools returned {len(cited & returned)}"]
-        if (known := get_field(episode.task.reference, self.field)) is None:
-            verdicts = list(check_citations(episode, episode.task.reference, self.about, self.field).values())
-            parts.append(f"bear on the answer: {verdicts.count('bears on the answer')}")
-        else:
-            parts.append(f"right: {len(get_accepted_values(known))}")
-        retracted = cited & set(_list_ids(episode, "retracted"))
-        return "; ".join(parts + [f"retracted: {len(retracted)}"] * bool(retracted))
+        verdicts = check_citations(episode, episode.task.reference, self.about, self.field)
+        known = get_field(episode.task.reference, self.field)
+        right = [] if known is None else [f"right: {len(get_accepted_values(known))}"]
+        cited = [f"{count} {verdict}" for verdict, count in Counter(verdicts.values()).items()]
+        return "; ".join([f"cited: {len(verdicts)}", *cited, *right])
 
 
 def check_citations(
@@ -83,10 +80,10 @@ def check_citations(
     `said` holds the answer that an article must bear on, in its fields `about`: a reference, or the answer itself where
     there is none.
     """
-    returned, retracted = set(_list_ids(episode, "pmids")), set(_list_ids(episode, "retracted"))
+    returned, retracted = _list_ids(episode, "pmids"), _list_ids(episode, "retracted")
     shown = _read_items(episode)
     texts = [to_text(value) for name in about for value in to_items(get_field(said, name)) or ()]
-    is_closed = any(text.strip().casefold() in _CLOSED for text in texts)
+    is_closed = any(text.strip().casefold() in ("yes", "no", "maybe") for text in texts)
     wanted = [words for text in texts if not is_closed and (words := _read_words(text))]
     wanted = wanted or [_read_words(to_text(episode.task.prompt.get("question", "")))]
 
@@ -109,12 +106,8 @@ def read_citations(value: object) -> set[str]:
     ['990000001', '990000002', '? see 990000003']
     """
     items: Sequence[Any] = value if isinstance(value, list | tuple) else () if value in (None, "") else [value]
-    cited = set()
-    for item in items:
-        text = to_text(item)[:200]
-        match = _PMID.fullmatch(text)
-        cited.add(match[1] if match else f"? {text}")
-    return cited
+    texts = [to_text(item)[:200] for item in items]
+    return {match[1] if (match := _PMID.fullmatch(text)) else f"? {text}" for text in texts}
 
 
 def _read_items(episode: Episode) -> dict[str, str]:
@@ -133,14 +126,10 @@ def _read_words(text: str) -> set[str]:
     return {word[:STEM] for word in _WORD.findall(fold_text(text[:20_000])) if word not in _STOP_WORDS}
 
 
-def _list_results(episode: Episode) -> Iterator[ToolResult]:
-    for turn in episode.turns:
-        for result in turn.tool_results:
-            if result.success:
-                yield result
+def _list_results(episode: Episode) -> list[ToolResult]:
+    return [result for turn in episode.turns for result in turn.tool_results if result.success]
 
 
-def _list_ids(episode: Episode, fact: str) -> Iterator[str]:
-    for result in _list_results(episode):
-        ids = result.facts.get(fact)
-        yield from (one for one in (ids if isinstance(ids, list | tuple) else ()) if isinstance(one, str))
+def _list_ids(episode: Episode, fact: str) -> set[str]:
+    found = (result.facts.get(fact) for result in _list_results(episode))
+    return {one for ids in found if isinstance(ids, list | tuple) for one in ids if isinstance(one, str)}

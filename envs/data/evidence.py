@@ -13,12 +13,7 @@ from .env import DataEnv
 from .fields import TaskField, build_object
 
 SHARE = 0.3  # of the reward
-EVIDENCE = TaskField(
-    "reference",
-    "answers",
-    required=False,
-    description="PMIDs of articles that support the answer; with `evidence: true`",
-)
+EVIDENCE = TaskField("reference", "answers", required=False, description="PMIDs that support it, with evidence: true")
 _CITED = FrozenDict(
     type="array", items={"type": ["string", "integer"]}, maxItems=20, description="PMIDs of articles that support it"
 )
@@ -33,21 +28,20 @@ class CitingEnv(DataEnv):
 
     def _build_answer(self, properties: Mapping[str, object]) -> Mapping[str, Any]:
         """Return the schema of an answer of these properties, and the citations."""
+        key = problem = ""
         if not self.evidence and "evidence" in self.data.columns:
-            problem = "data.columns.evidence: nothing is cited; allowed: with evidence: true"
-            raise ConfigError(f"{self.name}: {problem}", key="data.columns.evidence")
+            key, problem = "data.columns.evidence", "nothing is cited; allowed: with evidence: true"
         if self.evidence and not any(one.kind == "literature" for one in self.specialists.values()):
-            problem = "evidence: no tool finds articles; allowed: with a specialist of kind: literature"
-            raise ConfigError(f"{self.name}: {problem}", key="evidence")
+            key, problem = "evidence", "no tool finds articles; allowed: with a specialist of kind: literature"
+        if problem:
+            raise ConfigError(f"{self.name}: {key}: {problem}", key=key)
         return build_object({**properties, **({"evidence": _CITED} if self.evidence else {})})
 
     def _ask_for_evidence(self) -> str:
-        if not self.evidence:
-            return ""
-        return (
-            ' Search the literature, and cite in "evidence" the PMIDs of articles that a search returned and that '
-            "support your answer, and no others."
+        asked = (
+            'Search the literature, and cite in "evidence" the PMIDs of articles that support your answer, as found.'
         )
+        return f" {asked}" if self.evidence else ""
 
     def _score_evidence(self, *about: str, **needs: float) -> Iterator[tuple[str, Component]]:
         if self.evidence:

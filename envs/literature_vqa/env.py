@@ -97,13 +97,9 @@ class LiteratureAnswerReward:
 
 def name_numbers(answer: Mapping[str, Any], turns: Sequence[Turn]) -> dict[str, Any]:
     """Return an answer whose citations by number are the PMIDs that the last search gave these numbers."""
-    results = [result for turn in turns for result in turn.tool_results]
-    found = next((one.facts["pmids"] for one in reversed(results) if one.success and "pmids" in one.facts), ())
-    numbers = {str(number): pmid for number, pmid in enumerate(found, 1)}
-    cited = answer.get("evidence")
-    if not isinstance(cited, list | tuple):
-        return dict(answer)
-    return {**answer, "evidence": [numbers.get(to_text(one).strip(), one) for one in cited]}
+    found = [result.facts["pmids"] for turn in turns for result in turn.tool_results if "pmids" in result.facts]
+    numbers = {str(number): pmid for number, pmid in enumerate(found[-1] if found else (), 1)}
+    return {**answer, "evidence": [numbers.get(to_text(one).strip(), one) for one in answer.get("evidence") or ()]}
 
 
 TEST_SEEDS = 2**31  # seeds of the split test begin here

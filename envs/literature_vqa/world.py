@@ -76,11 +76,7 @@ class Fact:
 
 @lru_cache(maxsize=4)
 def read_facts(path: str | None = None) -> tuple[Fact, ...]:
-    """Return all facts of a world, topic by topic: of the shipped one, or of the one whose facts a file holds.
-
-    Raises:
-        ConfigError: the file cannot be read.
-    """
+    """Return all facts of a world, topic by topic: of the shipped one, or of a file's. Raise `ConfigError`."""
     file = Path(path) if path else files(__package__) / "facts.jsonl"
     try:
         facts = msgspec.json.Decoder(Fact).decode_lines(file.read_bytes())
@@ -100,12 +96,11 @@ def find_facts(question: Question, split: Split, answerable: bool, path: str | N
     )
 
 
-def _list_words(fact: Fact) -> dict[str, Any]:
-    return {"name": fact.topic.name, "drug": fact.drug, "right": fact.right}
-
-
-def ask(fact: Fact) -> str:
-    return str(_SENTENCES["questions"][fact.question]).format(**_list_words(fact))
+def ask(fact: Fact, *, told: bool = False) -> str:
+    """Return the question about a fact; `told`: after a sentence that answers it."""
+    said = _SENTENCES["told"][fact.question] if told else ""
+    words = {"name": fact.topic.name, "drug": fact.drug, "right": fact.right}
+    return str(said + _SENTENCES["questions"][fact.question]).format(**words)
 
 
 def write_query(fact: Fact) -> str:
@@ -147,30 +142,23 @@ class Case:
 
 @lru_cache(maxsize=1024)
 def plan_case(
-    seed: int,
-    question: Question,
-    split: Split,
-    unanswerable: float,
-    difficulty: float,
-    path: str | None = None,
-    told: float = 0.0,
+    seed: int, question: Question, split: Split, unanswerable: float, difficulty: float, path: str | None, told: float
 ) -> Case:
-    """Return the case of a seed, about a topic of the split.
-
-    `unanswerable` is the share of cases without an answer, `told` that of the others whose question says it, `path` the
-    file of the world's facts if it is not shipped.
-    """
+    """Return the case of a seed, about a topic of the split; `unanswerable` is the share of cases without an answer,
+    `told` that of the others whose question says it."""
     rng = np.random.default_rng([seed, 31, QUESTIONS.index(question)])
     answerable = bool(rng.random() >= unanswerable)
-    said = answerable and question in _SENTENCES["told"] and np.random.default_rng([seed, 33]).random() < told
+    said = answerable and question in _SENTENCES["told"] and bool(np.random.default_rng([seed, 33]).random() < told)
     facts = find_facts(question, split, answerable, path)
+    if not facts:
+        raise ConfigError(f"facts = {path!r}: has no {question!r} of the split {split}", key="facts")
     fact = facts[int(rng.integers(len(facts)))]
     evidence = fact.evidence if answerable and not said else ()
     answer, shown, choices = _plan_picture(fact, rng, seed, difficulty)
     findings = (draw_finding(seed, *shown),) if shown else ()
     device = True if question == "limit" else None
-    text = (_SENTENCES["told"][question].format(**_list_words(fact)) if said else "") + ask(fact)
-    return Case(fact, text, answer if answerable else UNKNOWN, evidence, choices, findings, device, said)
+    answer = answer if answerable else UNKNOWN
+    return Case(fact, ask(fact, told=said), answer, evidence, choices, findings, device, said)
 
 
 def draw_case_film(case: Case, seed: int, difficulty: float) -> Film:

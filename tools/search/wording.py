@@ -85,32 +85,28 @@ def pick_passage(abstract: str, words: str, room: int) -> str:
     if len(text) <= room or room < 2:
         return text if len(text) <= room else ""
     sentences = _SENTENCE_END.split(text)
-    scores = _score(sentences, words)
+    best = _rank(sentences, words)
     chosen: set[int] = set()
-    for place in sorted(range(len(sentences)), key=lambda place: (-scores[place], -place)):
+    for place in best:
         if len(_join_sentences(sentences, {*chosen, place})) <= room:
             chosen.add(place)
     if not chosen:
-        best = max(range(len(sentences)), key=lambda place: (scores[place], place))
-        return sentences[best][: room - 1].rstrip() + CUT
+        return sentences[best[0]][: room - 1].rstrip() + CUT
     return _join_sentences(sentences, chosen)
 
 
-def _score(sentences: Sequence[str], words: str) -> list[int]:
-    """Return how many words of a query each sentence holds."""
+def _rank(sentences: Sequence[str], words: str) -> list[int]:
+    """Return the places of sentences, those first that hold most words of a query, and among equals the last."""
     asked = {word[:STEM] for word in _WORD.findall(words.casefold()[:MAX_QUERY])}
-    return [len(asked & {word[:STEM] for word in _WORD.findall(one.casefold())}) for one in sentences]
+    scores = [len(asked & {word[:STEM] for word in _WORD.findall(one.casefold())}) for one in sentences]
+    return sorted(range(len(sentences)), key=lambda place: (-scores[place], -place))
 
 
 def _cuts_best(abstract: str, words: str, room: int) -> bool:
     """Return whether an abstract is too long for `room` characters, and its sentence that fits the query best, too."""
     text = make_line(abstract[:MAX_SCANNED], MAX_SCANNED)
-    if len(text) <= room:
-        return False
     sentences = _SENTENCE_END.split(text)
-    scores = _score(sentences, words)
-    best = max(range(len(sentences)), key=lambda place: (scores[place], place))
-    return len(_join_sentences(sentences, {best})) > room
+    return len(text) > room and len(_join_sentences(sentences, {_rank(sentences, words)[0]})) > room
 
 
 def _join_sentences(sentences: Sequence[str], chosen: set[int]) -> str:
