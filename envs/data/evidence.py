@@ -26,15 +26,19 @@ class CitingEnv(DataEnv):
         bool, Field(description="the answer cites articles that a search found, and is scored on them (literature.md)")
     ] = False
 
+    def _check_fields(self) -> None:
+        key = "data.columns.evidence"
+        if not self.evidence and "evidence" in self.data.columns:
+            raise ConfigError(
+                f"{key}: {self.name} cites nothing; allowed: with evidence: true in vqa and report", key=key
+            )
+        super()._check_fields()
+
     def _build_answer(self, properties: Mapping[str, object]) -> Mapping[str, Any]:
         """Return the schema of an answer of these properties, and the citations."""
-        key = problem = ""
-        if not self.evidence and "evidence" in self.data.columns:
-            key, problem = "data.columns.evidence", "nothing is cited; allowed: with evidence: true"
         if self.evidence and not any(one.kind == "literature" for one in self.specialists.values()):
-            key, problem = "evidence", "no tool finds articles; allowed: with a specialist of kind: literature"
-        if problem:
-            raise ConfigError(f"{self.name}: {key}: {problem}", key=key)
+            problem = "evidence: no tool finds articles; allowed: with a specialist of kind: literature"
+            raise ConfigError(f"{self.name}: {problem}", key="evidence")
         return build_object({**properties, **({"evidence": _CITED} if self.evidence else {})})
 
     def _ask_for_evidence(self) -> str:

@@ -69,6 +69,7 @@ def test_what_is_cited_counts_if_it_was_returned_and_bears_on_the_answer(pmids, 
 def test_a_report_cites_too_and_both_refuse_what_nothing_finds(tmp_path):
     rows = write_jsonl(tmp_path / "a.jsonl", [{"image": "a.png", "text": "Migraine relieved by aspirin.", "pmid": 11}])
     data = {"source": str(rows), "columns": {"image": "image", "report": "text", "evidence": "pmid"}}
+    cells = {**data, "columns": {"image": "image", "question": "text", "answer": "text", "evidence": "pmid"}}
     env = make("report", tools=[], evidence=True, specialists=SEARCH, data=data)
     assert '"evidence"' in env.build_system_prompt(Task("a"))
     task = Task("a", reference={"report": "Migraine relieved by aspirin.", "evidence": [11]})
@@ -78,11 +79,12 @@ def test_a_report_cites_too_and_both_refuse_what_nothing_finds(tmp_path):
     assert cite(env, task, report=said["report"]).scores.total == pytest.approx(0.7)
     for name, settings, problem in (
         ("vqa", {"evidence": True}, "no tool finds articles; allowed: with a specialist of kind: literature"),
-        ("report", {"data": data}, "data.columns.evidence: nothing is cited; allowed: with evidence: true"),
+        ("report", {"data": data}, "data.columns.evidence: report cites nothing; allowed: with evidence: true"),
         ("chest_xray", {"evidence": True}, "unknown setting 'evidence'"),
+        ("chest_xray", {"data": cells}, "data.columns.evidence: chest_xray cites nothing"),
     ):
         with pytest.raises(ConfigError, match=problem):
-            _ = make(name, **settings).answer
+            _ = (env := make(name, **settings)).answer, env.tasks
 
 
 def test_a_person_is_told_what_was_found_of_each_citation():
