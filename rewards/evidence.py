@@ -115,10 +115,9 @@ def _read_items(episode: Episode) -> dict[str, str]:
     shown: dict[str, str] = {}
     for result in _list_results(episode):
         if "pmids" in result.facts:
-            starts = list(_ITEM.finditer(result.text))
-            ends = [*(match.start() for match in starts[1:]), len(result.text)]
-            for match, end in zip(starts, ends, strict=True):
-                shown[match[1]] = f"{shown.get(match[1], '')} {result.text[match.end() : end]}"
+            _, *parts = _ITEM.split(result.text)  # a PMID, and what stands behind it, in turn
+            for pmid, text in zip(parts[::2], parts[1::2], strict=True):
+                shown[pmid] = f"{shown.get(pmid, '')} {text}"
     return shown
 
 

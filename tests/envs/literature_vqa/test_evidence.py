@@ -66,6 +66,15 @@ def test_what_is_cited_counts_if_it_was_returned_and_bears_on_the_answer(pmids, 
     assert cite(env, task, *pmids, answer="wrong").scores.total == 0.0
 
 
+def test_a_search_that_finds_nothing_is_no_evidence_and_no_fault(monkeypatch):
+    monkeypatch.setattr(LiteratureSpecialist, "open_source", lambda self: SmallLiterature([]))
+    env = make("vqa", tools=[], evidence=True, specialists=SEARCH)
+    task = Task("a", prompt={"question": QUESTION}, reference={"answer": "aspirin", "kind": "open"})
+    for pmids in (["11"], []):
+        scores = cite(env, task, *pmids, answer="aspirin").scores
+        assert (scores.components["evidence"], scores.faults) == (0.0, {})
+
+
 def test_a_report_cites_too_and_both_refuse_what_nothing_finds(tmp_path):
     rows = write_jsonl(tmp_path / "a.jsonl", [{"image": "a.png", "text": "Migraine relieved by aspirin.", "pmid": 11}])
     data = {"source": str(rows), "columns": {"image": "image", "report": "text", "evidence": "pmid"}}
