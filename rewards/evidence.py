@@ -1,7 +1,6 @@
 """Citations: whether the articles that an answer cites were found in this episode, and bear on the answer."""
 
 import re
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Literal
 
@@ -65,11 +64,12 @@ class EvidenceReward:
 
     def explain_episode(self, episode: Episode) -> str:
         """Return why the episode got its score, in a sentence."""
-        verdicts = check_citations(episode, episode.task.reference, self.about, self.field)
+        verdicts = list(check_citations(episode, episode.task.reference, self.about, self.field).values())
         known = get_field(episode.task.reference, self.field)
-        right = [] if known is None else [f"right: {len(get_accepted_values(known))}"]
-        cited = [f"{count} {verdict}" for verdict, count in Counter(verdicts.values()).items()]
-        return "; ".join([f"cited: {len(verdicts)}", *cited, *right])
+        counts = {"cited": len(verdicts), "of which tools returned": len(verdicts) - verdicts.count("not returned")}
+        bear = {"bear on the answer": verdicts.count("bears on the answer")}
+        counts |= bear if known is None else {"right": len(get_accepted_values(known))}
+        return "; ".join(f"{name}: {count}" for name, count in counts.items())
 
 
 def check_citations(
