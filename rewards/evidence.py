@@ -15,9 +15,8 @@ Verdict = Literal["bears on the answer", "does not bear on the answer", "retract
 ENOUGH = 3  # words of a text that an article must share with it; of a shorter text, all
 STEM = 5  # letters of a word that must agree
 _WORD = re.compile(r"[^\W_]{3,64}|\d+")
-_STOPPED = """about all and any are been but can did does during each for from had has have how into its may more most
-    not only other should show shows some such than that the their there these this those was were what when which who
-    why will with you"""
+_STOPPED = """about all and any are been but can did does for from had has have how into its may more most not only
+    other show shows such than that the their there this was were what when which who why will with you"""
 _STOP_WORDS = frozenset(_STOPPED.split())
 _PMID = re.compile(r"\s*(?:pmid\s*:?\s*)?([1-9][0-9]{0,9})\s*", re.IGNORECASE | re.ASCII)
 _ITEM = re.compile(r"^\[\d+\] PMID (\d+)", re.MULTILINE)

@@ -276,8 +276,7 @@ SLICE_ZOOM, FILM_ZOOM = 4.0, 2.0
 
 
 def write_looks(env: BaseMultiTurnEnv, task: Task, case: Case) -> tuple[str, ...]:
-    """Return a search in the literature, if a tool can and it is needed; then a look at the finding, if the answer
-    depends on it."""
+    """Return a search in the literature, if one is needed and offered; then a look at the finding, likewise."""
     offered = get_offered_tools(env, task)
     replies = []
     web = next((f"{name}_web" for name, one in env.specialists.items() if one.kind == "literature"), None)

@@ -144,8 +144,7 @@ class Case:
 def plan_case(
     seed: int, question: Question, split: Split, unanswerable: float, difficulty: float, path: str | None, told: float
 ) -> Case:
-    """Return the case of a seed, about a topic of the split; `unanswerable` is the share of cases without an answer,
-    `told` that of the others whose question says it."""
+    """Return the case of a seed; `unanswerable` is the share without an answer, `told` of those that say it."""
     rng = np.random.default_rng([seed, 31, QUESTIONS.index(question)])
     answerable = bool(rng.random() >= unanswerable)
     said = answerable and question in _SENTENCES["told"] and bool(np.random.default_rng([seed, 33]).random() < told)
