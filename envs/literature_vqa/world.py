@@ -97,7 +97,6 @@ def find_facts(question: Question, split: Split, answerable: bool, path: str | N
 
 
 def ask(fact: Fact, *, told: bool = False) -> str:
-    """Return the question about a fact; `told`: after a sentence that answers it."""
     said = _SENTENCES["told"][fact.question] if told else ""
     words = {"name": fact.topic.name, "drug": fact.drug, "right": fact.right}
     return str(said + _SENTENCES["questions"][fact.question]).format(**words)
