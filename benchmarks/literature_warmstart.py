@@ -31,7 +31,7 @@ from viewbox.rollouts.store.reader import load
 from viewbox.training.sft import trainer
 
 FILMS = 32  # the question does not depend on the film: few are drawn
-STEPS, READ = 700, 0.3  # the weight of names and PMIDs in a result that were read before: they are copies, too
+STEPS, READ = 900, 0.3  # the weight of names and PMIDs in a result that were read before: they are copies, too
 _NAME = re.compile(rf"[A-Z][a-z]+(?= (?:{'|'.join(NOUNS['device'])})\b)")
 _PMID, _YEAR = re.compile(r"99\d{7}"), re.compile(r"\b20[012]\d\b")
 _VALUE, _ANSWER = re.compile(r"(scanned for )(\d+)"), re.compile(r'("answer": "?)(\d+)')
@@ -174,9 +174,6 @@ def train(model: torch.nn.Module, tokens: ChatTokens, renewal: Renewal, section:
         optimizer.zero_grad()
         if (step + 1) % 25 == 0:
             print(f"step {step + 1}/{steps}  loss {loss.item():.3f}  {time.process_time():.0f} s", flush=True)
-        if (step + 1) % 200 == 0:
-            model.save_pretrained("build/tiny_literature")
-            tokens.processor.save_pretrained("build/tiny_literature")
 
 
 if __name__ == "__main__":
