@@ -79,7 +79,7 @@ def test_both_configs_play_the_same_environment_and_the_second_starts_from_the_m
     assert {**first.env.settings, **bearing} == {**second.env.settings, **bearing}
     assert "bearing" not in second.env.settings
     shipped = first.log.export.replace("assets/", "package:")
-    assert second.model.name == shipped.removesuffix("_by_heart")
+    assert second.model.name == shipped
 
 
 @pytest.mark.slow
