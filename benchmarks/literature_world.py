@@ -72,9 +72,12 @@ class Names:
         while True:
             pick = self._draws.pick
             stem = pick(_STARTS) + pick(_VOWELS) + pick(_MIDDLES)
+            if IS_LARGE:
+                stem += pick(_VOWELS) + pick(_MIDDLES)
             name = (stem + pick(_ENDS[kind])).capitalize()
-            if stem not in self._taken:
-                self._taken.add(stem)
+            taken = name if IS_LARGE else stem  # a large world has more names than stems
+            if taken not in self._taken:
+                self._taken.add(taken)
                 return name
 
 
@@ -103,6 +106,24 @@ CYCLE: tuple[Status, ...] = (
 )
 
 
+IS_LARGE = False
+DECOYS = 2  # of each topic without articles in a large world
+SHORT_JOURNALS = ("Annals", "Archives", "Bulletin", "Gazette", "Letters", "Records", "Reports", "Reviews")
+COMPARED = "It was compared with {name} by some."  # in a large world any article may name another topic
+
+
+def enlarge(seed: int, diseases: int, devices: int) -> None:
+    """Make the world another one, of diseases and devices only, a tenth of them without any article: what is found for
+    them is about others, which no other search finds first. Its records are short."""
+    global SEED, COUNTS, IS_LARGE
+    SEED, IS_LARGE = seed, True
+    COUNTS = dict.fromkeys(COUNTS, (0, 0)) | {
+        "disease": (diseases - diseases // 10, diseases // 10),
+        "device": (devices - devices // 10, devices // 10),
+    }
+
+
+@lru_cache(maxsize=1)
 def invent_facts() -> tuple[Fact, ...]:
     """Return all facts of the world, topic by topic."""
     names = Names(Draws(SEED, 1))
@@ -225,19 +246,33 @@ class Written:
 @lru_cache(maxsize=1)
 def write_articles() -> tuple[Written, ...]:
     """Return all articles, by PMID. The order tells nothing about their roles."""
-    drafts = [*_draft_facts(), *_draft_reviews(), *_draft_general()]
+    drafts = [*_draft_facts(), *_draft_reviews(), *_draft_general(), *(_draft_decoys() if IS_LARGE else ())]
     mixed = Draws(SEED, 3).mix(drafts)
     return tuple(_number(written, FIRST_PMID + place) for place, written in enumerate(mixed))
 
 
 def find_support() -> Iterator[Fact]:
     """Yield the facts with the PMIDs of the articles that support them."""
+    told: dict[int, list[str]] = {}
+    for one in write_articles():
+        if one.role in ("right", "second"):
+            told.setdefault(id(one.fact), []).append(one.article.pmid)
     for fact in invent_facts():
-        told = [one for one in write_articles() if one.fact == fact and one.role in ("right", "second")]
-        yield replace(fact, evidence=tuple(one.article.pmid for one in told))
+        yield replace(fact, evidence=tuple(told.get(id(fact), ())))
 
 
 def _draft_facts() -> Iterator[Written]:
+    names = Names(Draws(SEED, 9))
+    for place, written in enumerate(_draft_all_facts()):
+        draws = Draws(SEED, 10, place)
+        if IS_LARGE and written.topic and draws.chance(0.3):
+            other = f"{names.invent('person')} {draws.pick(NOUNS[written.topic.kind])}"
+            abstract = f"{COMPARED.format(name=other)} {written.article.abstract}"
+            written = replace(written, article=replace(written.article, abstract=abstract))
+        yield written
+
+
+def _draft_all_facts() -> Iterator[Written]:
     for place, fact in enumerate(invent_facts()):
         draws = Draws(SEED, 4, place)
         old, new = 2003 + draws.below(10), 2014 + draws.below(8)
@@ -268,7 +303,7 @@ def _draft_fact(fact: Fact, role: Role, year: int, draws: Draws, replaces: int |
     article = Article(
         pmid="",
         title=f"RETRACTED: {title}" if retracted else title,
-        journal=draws.pick(JOURNALS),
+        journal=draws.pick(SHORT_JOURNALS if IS_LARGE else JOURNALS),
         year=year,
         abstract=abstract,
         types=(*types, *(("Retracted Publication",) if retracted else ())),
@@ -283,8 +318,9 @@ def _draft_reviews() -> Iterator[Written]:
     for fact in invent_facts():
         topics.setdefault(fact.topic, []).append(fact)
     for place, (topic, facts) in enumerate(topics.items()):
-        if facts[0].status == "absent":
-            continue
+        statuses = {fact.status for fact in facts}
+        if "absent" in statuses or (IS_LARGE and statuses.isdisjoint(("known", "unreported"))):
+            continue  # two articles are shown of a large world: both that say something must be among them
         draws = Draws(SEED, 5, place)
         backgrounds = draws.mix(BACKGROUNDS)[:3]
         missing = [write_missing(fact) for fact in facts if fact.status == "unreported"]
@@ -292,7 +328,7 @@ def _draft_reviews() -> Iterator[Written]:
         article = Article(
             pmid="",
             title=f"{topic.name}: a review",
-            journal=draws.pick(JOURNALS),
+            journal=draws.pick(SHORT_JOURNALS if IS_LARGE else JOURNALS),
             year=2010 + draws.below(14),
             abstract=abstract,
             types=("Journal Article", "Review"),
@@ -301,14 +337,30 @@ def _draft_reviews() -> Iterator[Written]:
         yield Written(article, "review", topic)
 
 
+def _draft_decoys() -> Iterator[Written]:
+    """Yield articles that name a topic without articles, and answer the question about another one."""
+    names = Names(Draws(SEED, 7))
+    for place, fact in enumerate(one for one in invent_facts() if one.status == "absent"):
+        for number in range(DECOYS):
+            draws = Draws(SEED, 8, place, number)
+            topic = Topic(fact.topic.kind, f"{names.invent('person')} {draws.pick(NOUNS[fact.topic.kind])}", "train")
+            other = _invent_fact(topic, fact.question, "known", draws, names)
+            written = _draft_fact(other, "right", 2014 + draws.below(8), draws)
+            article = written.article
+            abstract = f"{COMPARED.format(name=fact.topic.name)} {article.abstract}"
+            yield replace(written, role="general", fact=None, article=replace(article, abstract=abstract))
+
+
 def _draft_general() -> Iterator[Written]:
     for place, (title, abstract) in enumerate(GENERAL):
         draws = Draws(SEED, 6, place)
         year = None if draws.chance(0.2) else 2001 + draws.below(24)
-        article = Article("", title, draws.pick(JOURNALS), year, abstract, types=("Journal Article",))
+        article = Article(
+            "", title, draws.pick(SHORT_JOURNALS if IS_LARGE else JOURNALS), year, abstract, types=("Journal Article",)
+        )
         yield Written(article, "general")
 
 
 def _number(written: Written, number: int) -> Written:
-    doi, url = f"10.0000/invented.{number}", f"https://literature.invalid/{number}"
+    doi, url = ("", "") if IS_LARGE else (f"10.0000/invented.{number}", f"https://literature.invalid/{number}")
     return replace(written, article=replace(written.article, pmid=str(number), doi=doi, url=url))

@@ -2,18 +2,21 @@
 facts that they tell, envs/literature_vqa/facts.jsonl.
 
     python benchmarks/write_literature.py [FILE]
+    python benchmarks/write_literature.py FOLDER DISEASES DEVICES      # such as build/literature 600 2400
 
-With FILE, the snapshot alone is written there. The same version of OpenCV gives the same bytes. Prints the number of
-records and the size as one JSON object.
+With FILE, the snapshot alone is written there. With numbers, another world is written into FOLDER (snapshot.sqlite and
+facts.jsonl, without figures), with so many names that a small model does not learn them by heart. The same version of
+OpenCV gives the same bytes. Prints the number of records and the size as one JSON object.
 """
 
 import json
 import sys
 from pathlib import Path
 
+import literature_world
 import msgspec
 from literature_figures import draw_figures
-from literature_world import find_support, write_articles
+from literature_world import write_articles
 
 import viewbox
 from viewbox.assets import SNAPSHOT
@@ -25,10 +28,11 @@ NOTE = (
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from examples.snapshot import SnapshotWriter  # noqa: E402
 
+OTHER_SEED = 21
 RECORDED = "2025-12-31"  # articles of its last five years are recent
 
 
-def write_snapshot(path: Path) -> dict[str, int]:
+def write_snapshot(path: Path, *, with_figures: bool = True) -> dict[str, int]:
     """Write the snapshot; returns how much is in it."""
     articles = write_articles()
     figures = 0
@@ -37,17 +41,25 @@ def write_snapshot(path: Path) -> dict[str, int]:
     ) as writer:
         for written in articles:
             writer.add_article(written.article)
-        for found, content in draw_figures():
+        for found, content in draw_figures() if with_figures else ():
             writer.add_image(found, content)
             figures += 1
     return {"articles": len(articles), "figures": figures, "bytes": path.stat().st_size}
 
 
-if __name__ == "__main__":
+def main() -> None:
     package = Path(viewbox.__file__).parent
-    file = Path(sys.argv[1]) if len(sys.argv) > 1 else package / "assets" / "literature" / SNAPSHOT
+    counts = [int(word) for word in sys.argv[2:]]
+    if counts:
+        literature_world.enlarge(OTHER_SEED, *counts)
+    folder = Path(sys.argv[1]) if counts else package / "assets" / "literature"
+    file = Path(sys.argv[1]) if len(sys.argv) == 2 else folder / SNAPSHOT
     file.parent.mkdir(parents=True, exist_ok=True)
-    if len(sys.argv) == 1:
-        facts = msgspec.json.Encoder().encode_lines(list(find_support()))
-        (package / "envs" / "literature_vqa" / "facts.jsonl").write_bytes(facts)
-    print(json.dumps(write_snapshot(file)))
+    if len(sys.argv) != 2:
+        facts = msgspec.json.Encoder().encode_lines(list(literature_world.find_support()))
+        (folder if counts else package / "envs" / "literature_vqa").joinpath("facts.jsonl").write_bytes(facts)
+    print(json.dumps(write_snapshot(file, with_figures=not counts)))
+
+
+if __name__ == "__main__":
+    main()

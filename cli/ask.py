@@ -214,6 +214,7 @@ def describe(answer: "Answer") -> dict[str, Any]:
     episode = answer.episode
     return {
         "answer": None if answer.question is not None else thaw(answer.value),
+        "evidence": dict(answer.evidence),
         "question": answer.question,
         "end_reason": episode.end_reason,
         "error": episode.info.get("error"),

@@ -16,6 +16,7 @@ from viewbox.envs.digits import Digits
 from viewbox.rewards.brier import BrierReward
 from viewbox.rewards.combined import CombinedReward, Component, to_combined
 from viewbox.rewards.episode import FormatReward, ToolUseReward
+from viewbox.rewards.evidence import EvidenceReward
 from viewbox.rewards.exact_match import ExactMatchReward
 from viewbox.rewards.explain import explain_reward, explain_score
 from viewbox.rewards.iou import IoUReward
@@ -55,6 +56,13 @@ class Example:
     @property
     def why(self) -> str:
         return explain_reward(self.reward, self.answer, self.reference, self.episode)
+
+
+def _build_search(*pmids: str) -> Any:
+    result = SimpleNamespace(success=True, facts={"pmids": pmids}, text="")
+    said = {"answer": "cyst", "evidence": ["11", "13"]}
+    task = SimpleNamespace(reference={"answer": "cyst", "evidence": ["11", "12"]}, prompt={})
+    return SimpleNamespace(turns=[SimpleNamespace(tool_calls=(), tool_results=[result])], answer=said, task=task)
 
 
 def _build_zooms(count: int) -> Any:
@@ -139,6 +147,14 @@ def build_examples() -> list[Example]:
         ),
         Example("seen", "cost: 0.1", SeenReward(), {"label": "two"}, {"label": "two"}, episode=_build_look()),
         Example(
+            "evidence",
+            "gold: 11 and 12; 11 and 13 were returned",
+            EvidenceReward(),
+            {"answer": "cyst", "evidence": ["11", "13"]},
+            {"answer": "cyst", "evidence": ["11", "12"]},
+            episode=_build_search("11", "13"),
+        ),
+        Example(
             "combined",
             "tools: {…, needs: {label: 1.0}}",
             GATED,
@@ -207,6 +223,8 @@ def _draw_fields(pen: ImageDraw.ImageDraw, example: Example, left: int, top: int
         summary = f"successful zooms: {zooms}"
         if example.title == "format":
             summary = "one malformed reply, then JSON that was repaired"
+        elif example.title == "evidence":
+            summary = "a search returned 11 and 13"
         top = _draw_lines(pen, f"episode: {summary}", left, top, BLACK, font) + 6
     if isinstance(example.reward, CombinedReward):
         for row in explain_score(example.reward, example.answer, example.reference, example.episode).components:

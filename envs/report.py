@@ -15,8 +15,9 @@ from ..rewards.fields import get_accepted_values, get_field, read_gold_label, re
 from ..rewards.metrics import MeanAveragePrecision, MeanScore, Metric, TopK
 from ..utils.frozen import FrozenDict
 from ..utils.values import to_text
-from .data import DataEnv, MappedRow, TaskField
-from .data.fields import TEXT, build_boxes, build_object
+from .data import MappedRow, TaskField
+from .data.evidence import EVIDENCE, SHARE, CitingEnv
+from .data.fields import TEXT, build_boxes
 
 FIELD = "diagnosis"
 MAX_DIAGNOSES = 5  # of an answer, the most likely first
@@ -44,12 +45,12 @@ class CoverageReward:
         return len(found) / min(self.k, len(golds))
 
 
-RESERVED = ("id", "image", "images", "metadata", "question", "report", FIELD, "boxes", "continue")
+RESERVED = ("id", "image", "images", "metadata", "question", "report", FIELD, "boxes", "evidence", "continue")
 WEIGHTS = {"text": 0.33, FIELD: 0.34, "boxes": 0.33}  # as for NOVA
 SectionName = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]*$")]
 
 
-class Report(DataEnv):
+class Report(CitingEnv):
     """Reports of images: one text or sections, a ranked list of diagnoses and boxes if they are mapped."""
 
     name: ClassVar[str] = "report"
@@ -77,6 +78,7 @@ class Report(DataEnv):
                 "reference", "answers", required=False, description="a text, or a list of the right diagnoses"
             ),
             "boxes": TaskField("reference", "boxes", required=False, description="one box or a list; may be empty"),
+            "evidence": EVIDENCE,
         }
 
     @cached_property
@@ -88,7 +90,7 @@ class Report(DataEnv):
                 raise ConfigError(f"{self.name}: {problem}", key="sections")
         ranked = {"type": "array", "items": TEXT, "maxItems": MAX_DIAGNOSES}
         more: dict[str, Any] = {FIELD: FrozenDict(ranked, description="the most likely first"), "boxes": build_boxes()}
-        return build_object({**dict.fromkeys(self.texts, TEXT), **{name: more[name] for name in self._extras}})
+        return self._build_answer({**dict.fromkeys(self.texts, TEXT), **{name: more[name] for name in self._extras}})
 
     @property
     def boxes(self) -> tuple[str, ...]:  # type: ignore[override]
@@ -109,7 +111,8 @@ class Report(DataEnv):
         return Task("", prompt=task.prompt, reference=reference, metadata=task.metadata)
 
     def system_prompt(self, task: Task) -> str:
-        return "Describe the image as an expert would. Look at every part of it with the tools before you answer."
+        look = "Describe the image as an expert would. Look at every part of it with the tools before you answer."
+        return look + self._ask_for_evidence()
 
     def user_message(self, task: Task) -> str:
         what = " and ".join(f"the {name.replace('_', ' ')}" for name in self.sections) or "the report"
@@ -130,8 +133,9 @@ class Report(DataEnv):
             parts[FIELD] = (IfGold(CombinedReward(names, name=FIELD), FIELD), WEIGHTS[FIELD])
         if "boxes" in self._extras:
             parts["boxes"] = (IfGold(IoUReward("boxes", threshold=0.5), "boxes"), WEIGHTS["boxes"])
-        total = sum(weight for _, weight in parts.values())
-        return CombinedReward({name: (part, weight / total) for name, (part, weight) in parts.items()})
+        cited = dict(self._score_evidence(*self.texts, FIELD))
+        total = sum(weight for _, weight in parts.values()) / (1 - SHARE * bool(cited))
+        return CombinedReward({**{name: (part, weight / total) for name, (part, weight) in parts.items()}, **cited})
 
     @cached_property
     def metrics(self) -> Mapping[str, Metric]:  # type: ignore[override]
@@ -149,4 +153,4 @@ class Report(DataEnv):
         extras = {name: list(task.reference.get(name, ())) for name in self._extras}
         if FIELD in extras:
             extras[FIELD] = extras[FIELD][:MAX_DIAGNOSES]
-        return {**{name: task.reference.get(name, "") for name in self.texts}, **extras}
+        return {**{name: task.reference.get(name, "") for name in self.texts}, **extras, **self._cite(task)}

@@ -20,7 +20,7 @@ from ..core.tasks import to_sequence
 from ..errors import ToolError, ViewboxError, suggest_nearest
 from ..images.coordinates import needs_size
 from ..records import Episode, Scores, Task
-from ..rewards import ExactMatchReward, IoUReward, LabelSetF1Reward, TokenF1Reward, ToolUseReward
+from ..rewards import EvidenceReward, ExactMatchReward, IoUReward, LabelSetF1Reward, TokenF1Reward, ToolUseReward
 from ..rewards.combined import CombinedReward, to_combined
 from ..rewards.explain import explain_reward
 from ..rewards.fields import get_field, read_boxes, to_items
@@ -154,7 +154,7 @@ def _leave_out(reward: CombinedReward, left_out: dict[str, str], prefix: str = "
             inner = _leave_out(inner, left_out, f"{prefix}{name}.")
         elif find_remote_address(inner) is not None or is_blocking(inner):
             left_out[f"{prefix}{name}"], inner = "it would ask a judge or a server", None
-        elif isinstance(inner, ToolUseReward):
+        elif isinstance(inner, ToolUseReward | EvidenceReward):
             left_out[f"{prefix}{name}"], inner = "it pays for looks", None
         if inner is not None:
             kept[name] = replace(part, reward=inner)

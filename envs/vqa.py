@@ -15,7 +15,8 @@ from ..rewards.metrics import AccuracyBy, Among, MacroF1, MeanScore, Metric
 from ..rewards.token_f1 import ShortAnswerReward
 from ..utils.frozen import FrozenDict
 from ..utils.values import normalize_label, to_text
-from .data import DataEnv, MappedRow, TaskField
+from .data import MappedRow, TaskField
+from .data.evidence import EVIDENCE, SHARE, CitingEnv
 
 KINDS = ("closed", "open", "choice")
 CLOSED = ("yes", "no", "maybe")  # an answer that makes its question a closed one
@@ -24,13 +25,10 @@ _LETTERED = re.compile(r"[(\[（]?([A-Za-z])(?:[.):\]、．：）]{1,2}| [-–�
 _SPELLINGS = {"close": "closed", "yes/no": "closed", "yesno": "closed", "freeform": "open", "mcq": "choice"}
 
 
-class VQA(DataEnv):
+class VQA(CitingEnv):
     """Questions with short answers: closed ones, open ones, and choices."""
 
     name: ClassVar[str] = "vqa"
-    answer: ClassVar[Any] = FrozenDict(
-        type="object", properties={"answer": {"type": ["string", "number"]}}, required=["answer"]
-    )
     fields: ClassVar[Mapping[str, TaskField]] = {
         "question": TaskField("prompt", "text", description="the question"),
         "answer": TaskField(
@@ -43,6 +41,7 @@ class VQA(DataEnv):
         "category": TaskField(
             "reference", "text", required=False, description="a name, such as the organ, to report accuracy by"
         ),
+        "evidence": EVIDENCE,
     }
 
     needs_images: ClassVar[bool] = False
@@ -50,6 +49,11 @@ class VQA(DataEnv):
     tolerance: Annotated[
         float, Field(ge=0, lt=1, description="a number is right if it differs by this share; ChartQA: 0.05")
     ] = 0.0
+
+    @cached_property
+    def answer(self) -> Mapping[str, Any]:  # type: ignore[override]
+        """The answer: a text or a number, and what it cites if that is asked for."""
+        return self._build_answer({"answer": FrozenDict(type=["string", "number"])})
 
     def read_row(self, row: MappedRow) -> Task:
         task = _strip_choices(row, super().read_row(row))
@@ -65,7 +69,10 @@ class VQA(DataEnv):
         return _strip_choices(row, super().read_question(row))
 
     def default_reward(self) -> CombinedReward:
-        return CombinedReward({"answer": (ShortAnswerReward(tolerance=self.tolerance), 1.0)})
+        cited = dict(self._score_evidence("answer", answer=1.0))
+        return CombinedReward(
+            {"answer": (ShortAnswerReward(tolerance=self.tolerance), 1 - SHARE * bool(cited)), **cited}
+        )
 
     @cached_property
     def metrics(self) -> Mapping[str, Metric]:  # type: ignore[override]
@@ -81,8 +88,9 @@ class VQA(DataEnv):
 
     def system_prompt(self, task: Task) -> str:
         if not self.shows_images(task):
-            return "Answer the question."
-        return "Answer the question about the image. Look closely with the tools before you answer."
+            return f"Answer the question.{self._ask_for_evidence()}"
+        look = "Answer the question about the image. Look closely with the tools before you answer."
+        return look + self._ask_for_evidence()
 
     def user_message(self, task: Task) -> str:
         question, choices = str(self.read_prompt(task, "question", "what is asked")), task.prompt.get("choices")
@@ -91,7 +99,7 @@ class VQA(DataEnv):
         return f"{question}\nAnswer in as few words as possible; with yes or no if the question asks for it."
 
     def perfect_answer(self, task: Task) -> dict[str, object]:
-        return {"answer": get_first(task.reference["answer"])}
+        return {"answer": get_first(task.reference["answer"]), **self._cite(task)}
 
 
 def get_first(gold: object) -> object:

@@ -2,11 +2,14 @@
 
     python examples/snapshot.py "pleural effusion" "lung nodule CT" --images 10 --out chest.snapshot
     python examples/snapshot.py --queries queries.txt --out chest.snapshot    # a query in each line
+    python examples/snapshot.py --pubmedqa ori_pqal.json --out pubmedqa.snapshot   # 1,000 articles, without a network
     python examples/snapshot.py --show chest.snapshot pleural effusion        # what it holds, and what a model reads
 
 A recording that is stopped continues when it is started again within a week: the folder FILE.part keeps what was
 answered. If a query fails, no file is written and the status is 1, unless `--partial` is given. A record that cannot be
-used is left out; then, too, the status is 1. NCBI_API_KEY and NCBI_EMAIL are used if they are set. Records of your own
+used is left out; then, too, the status is 1. `ori_pqal.json` is PubMedQA's own file of labeled questions
+(https://github.com/pubmedqa/pubmedqa, MIT licence): each holds the abstract of the article that it is about.
+NCBI_API_KEY and NCBI_EMAIL are used if they are set. Records of your own
 go into a file with `SnapshotWriter`. The same records with the same words about them give the same file, in whatever
 order they were added; it is whole or absent.
 """
@@ -53,7 +56,7 @@ from viewbox.utils import concurrency
 from viewbox.utils.exit_status import guard
 from viewbox.utils.files import check_out, sync_to_disk
 from viewbox.utils.sanitize import replace_surrogates
-from viewbox.utils.terminal import make_line
+from viewbox.utils.terminal import describe_error, make_line
 
 _PRAGMAS: Final = ("journal_mode=OFF", "synchronous=OFF", "locking_mode=EXCLUSIVE", "cache_size=-65536")
 Row = tuple[Any, ...]
@@ -322,12 +325,33 @@ async def _record_images(query: ImageQuery, source: SearchSource, writer: Snapsh
     await asyncio.gather(*map(add, images))
 
 
+def read_pubmedqa(path: Path) -> list[Article]:
+    """Return the articles of PubMedQA's file: an object of its records by PMID. A question is its article's title.
+
+    Raises:
+        ConfigError: the file is another one.
+    """
+    articles = []
+    try:
+        for pmid, record in json.loads(path.read_text("utf-8")).items():
+            parts = zip([*record["LABELS"], "CONCLUSION"], [*record["CONTEXTS"], record["LONG_ANSWER"]], strict=True)
+            abstract = " ".join(f"{label}: {text}" for label, text in parts)
+            url, year = f"https://pubmed.ncbi.nlm.nih.gov/{pmid}", int(record["YEAR"]) if record["YEAR"] else None
+            mesh = tuple(record["MESHES"])
+            articles.append(Article(pmid, record["QUESTION"], "", year, abstract, url=url, mesh=mesh))
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        problem = f"--pubmedqa {path}: {describe_error(error, 200)}; allowed: ori_pqal.json of PubMedQA"
+        raise ConfigError(problem, key="pubmedqa") from error
+    return articles
+
+
 # ---------------------------------------------------------------------- the command
 def main(arguments: Sequence[str] | None = None, open_source: Callable[[Path], SearchSource] | None = None) -> int:
     """Record, or show; return the status: 1 if a query failed or a record was left out, 2 if nothing was found."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("words", nargs="*", metavar="QUERY", help="what to search for, each in quotes")
     parser.add_argument("--queries", type=Path, help="a text file with a query in each line")
+    parser.add_argument("--pubmedqa", type=Path, help="ori_pqal.json: its articles, and no search")
     parser.add_argument("--out", help="the file; an older one is replaced when the new one is whole")
     parser.add_argument("--show", metavar="FILE", help="a snapshot, or package:literature, to look at instead")
     parser.add_argument("--articles", type=int, default=20, help="articles of a query and search type at most")
@@ -340,6 +364,13 @@ def main(arguments: Sequence[str] | None = None, open_source: Callable[[Path], S
     given = parser.parse_args(arguments)
     if given.show:
         return _show(given.show, " ".join(given.words))
+    if given.pubmedqa and given.out:
+        note, terms = f"the articles of PubMedQA ({given.pubmedqa.name})", given.license
+        with SnapshotWriter(given.out, note=note, license=terms, made_by="examples/snapshot.py") as writer:
+            for article in read_pubmedqa(given.pubmedqa):
+                writer.add_article(article)
+        print(f"{make_line(given.out)}: {writer.count()[0]:,} articles")
+        return 0
     try:
         lines = given.queries.read_text("utf-8-sig").splitlines() if given.queries else []
     except (OSError, UnicodeDecodeError) as error:

@@ -17,6 +17,7 @@ from .declare import build as build
 from .declare import register_reward as register_reward
 from .episode import FormatReward as FormatReward
 from .episode import ToolUseReward as ToolUseReward
+from .evidence import EvidenceReward as EvidenceReward
 from .exact_match import ExactMatchReward as ExactMatchReward
 from .explain import check_rewards as check_rewards
 from .explain import explain_reward as explain_reward

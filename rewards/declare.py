@@ -360,8 +360,8 @@ def build(spec: object, path: str = "reward", *, check: Check | None = None) -> 
     ExactMatchReward(field='answer', reference_field=None, aliases={}, tolerance=None, name='exact_match')
     >>> build({"type": "box"})
     Traceback (most recent call last):
-    viewbox.errors.ConfigError: reward: unknown reward 'box'; allowed: brier, combined, exact_match, format, iou, \
-judge, label_set_f1, python, ranking, seen, token_f1, tool_use
+    viewbox.errors.ConfigError: reward: unknown reward 'box'; allowed: brier, combined, evidence, exact_match, format, \
+iou, judge, label_set_f1, python, ranking, seen, token_f1, tool_use
     """
     if isinstance(spec, Mapping):
         for key in COMPONENT_KEYS:

@@ -30,6 +30,7 @@ from ..images.task_images import to_references
 from ..network import background
 from ..network.data_policy import check_may_leave, keep_on_this_machine
 from ..records import Episode, Reply, Turn
+from ..rewards.evidence import check_citations
 from ..utils.concurrency import run_in_thread
 from ..utils.field_paths import convert_at
 from ..utils.frozen import thaw
@@ -69,7 +70,15 @@ class Answer:
         if self.value is None:
             reason = self.episode.info.get("error")
             return f"no answer ({self.episode.end_reason}{f': {reason}' if reason else ''})"
-        return write_readable(self.value)
+        checked = "".join(f"\n{pmid}: {verdict}" for pmid, verdict in self.evidence.items())
+        return write_readable(self.value) + checked
+
+    @property
+    def evidence(self) -> Mapping[str, str]:
+        """What was found of each article that the answer cites (`rewards/evidence.py`), by its PMID."""
+        if self.value is None or "evidence" not in self.value:
+            return {}
+        return check_citations(self.episode, self.value, [name for name in self.value if name != "evidence"])
 
     def _repr_html_(self) -> str:
         """Return what a notebook shows: the pictures, the answer's boxes on the first, and the answer."""

@@ -29,6 +29,7 @@ def build_tokenizer(corpus: Iterable[str], vocab_size: int = 896) -> Any:
             pre_tokenizers.Digits(individual_digits=True),
             pre_tokenizers.Split(Regex(r"\n"), behavior="merged_with_previous"),
             pre_tokenizers.Split(Regex(r'(?<=: ")[a-z]+(?=")'), behavior="isolated"),  # a JSON string value
+            pre_tokenizers.Split(Regex(r"[A-Z][a-z]+"), behavior="isolated"),  # a name, the same anywhere
             pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
         ]
     )

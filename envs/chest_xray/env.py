@@ -69,6 +69,7 @@ class ChestXray(VQA):
     """
 
     name: ClassVar[str] = "chest_xray"
+    evidence: ClassVar[bool] = False  # type: ignore[misc]  # its answers cite nothing
     fields: ClassVar[Mapping[str, TaskField]] = {
         **VQA.fields,
         "findings": TaskField("reference", "list", required=False, description="findings with their side; may be []"),

@@ -5,7 +5,7 @@ tools find. Some of them are outdated, some retracted, and some questions have n
 """
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Annotated, Any, ClassVar
@@ -13,14 +13,17 @@ from typing import Annotated, Any, ClassVar
 import numpy as np
 from pydantic import Field
 
+from ...configs.sections import FilePath
 from ...core.base import BaseMultiTurnEnv, get_offered_tools
+from ...core.contract import EpisodeState, StepResult
 from ...core.messages import write_call
 from ...core.tasks import ProceduralTasks
 from ...errors import ConfigError, describe_unknown
 from ...images.source import Source
 from ...images.task_images import TaskImage
-from ...records import Episode, Task, ToolResult
+from ...records import Reply, Task, Turn
 from ...rewards import CombinedReward, Component
+from ...rewards.evidence import EvidenceReward
 from ...rewards.exact_match import ExactMatchReward
 from ...rewards.fields import get_accepted_values, get_field
 from ...rewards.metrics import AccuracyBy, Metric
@@ -53,7 +56,6 @@ SPELLINGS: Mapping[str, tuple[str, ...]] = {
     "minutes": ("minutes", "min", "minute"),
 }
 _NUMBER = re.compile(r"(\d{1,6}(?:\.\d{1,6})?)\s*([a-z%][a-z/ ]*)?", re.ASCII)
-_PMID = re.compile(r"\s*(?:pmid\s*:?\s*)?([1-9][0-9]{0,9})\s*", re.IGNORECASE | re.ASCII)
 
 
 @dataclass(frozen=True)
@@ -93,71 +95,11 @@ class LiteratureAnswerReward:
         return float(match[1])
 
 
-@dataclass(frozen=True)
-class EvidenceReward:
-    """F1 of the cited PMIDs and those that support the answer: F1 = 2 |C ∩ G ∩ R| / (|C| + |G|).
-
-    C are the cited, G the gold ones, R those that a tool of this episode returned: an id that no tool returned, or that
-    cannot be read, counts as a wrong one. One that a tool marked as retracted makes the score 0. If nothing supports an
-    answer, the score is 1 for no citation after a search for the topic (the reference's `about` in its query), else 0.
-
-    Range: [0, 1].
-    """
-
-    field: str = "evidence"
-    name: str = "evidence"
-
-    def of_episode(self, episode: Episode) -> float:
-        if episode.answer is None:
-            return 0.0
-        gold = set(get_accepted_values(get_field(episode.task.reference, self.field)))
-        cited = read_citations(episode.answer.get(self.field))
-        if not gold:
-            about = str(episode.task.reference.get("about", "")).casefold()
-            searches = [result.arguments or {} for result in _list_results(episode) if "pmids" in result.facts]
-            is_sought = any(about in str(one.get("query", "")).casefold() for one in searches)
-            return 1.0 if not cited and about and is_sought else 0.0
-        if cited & set(_list_ids(episode, "retracted")):
-            return 0.0
-        hits = cited & gold & set(_list_ids(episode, "pmids"))
-        return 2 * len(hits) / (len(cited) + len(gold))
-
-    def explain_episode(self, episode: Episode) -> str:
-        """Return why the episode got its score, in a sentence."""
-        cited = read_citations((episode.answer or {}).get(self.field))
-        returned = set(_list_ids(episode, "pmids"))
-        gold = get_accepted_values(get_field(episode.task.reference, self.field))
-        parts = [f"cited: {len(cited)}, of which tools returned {len(cited & returned)}", f"right: {len(gold)}"]
-        retracted = cited & set(_list_ids(episode, "retracted"))
-        return "; ".join(parts + [f"retracted: {len(retracted)}"] * bool(retracted))
-
-
-def read_citations(value: object) -> set[str]:
-    """Return the PMIDs of an answer's list; what cannot be read is kept as a wrong one.
-
-    >>> sorted(read_citations([990000001, "PMID: 990000002", "990000002", "see 990000003"]))
-    ['990000001', '990000002', '? see 990000003']
-    """
-    items: Sequence[Any] = value if isinstance(value, list | tuple) else () if value in (None, "") else [value]
-    cited = set()
-    for item in items:
-        text = to_text(item)[:200]
-        match = _PMID.fullmatch(text)
-        cited.add(match[1] if match else f"? {text}")
-    return cited
-
-
-def _list_results(episode: Episode) -> Iterator[ToolResult]:
-    for turn in episode.turns:
-        for result in turn.tool_results:
-            if result.success:
-                yield result
-
-
-def _list_ids(episode: Episode, fact: str) -> Iterator[str]:
-    for result in _list_results(episode):
-        ids = result.facts.get(fact)
-        yield from (one for one in (ids if isinstance(ids, list | tuple) else ()) if isinstance(one, str))
+def name_numbers(answer: Mapping[str, Any], turns: Sequence[Turn]) -> dict[str, Any]:
+    """Return an answer whose citations by number are the PMIDs that the last search gave these numbers."""
+    found = [result.facts["pmids"] for turn in turns for result in turn.tool_results if "pmids" in result.facts]
+    numbers = {str(number): pmid for number, pmid in enumerate(found[-1] if found else (), 1)}
+    return {**answer, "evidence": [numbers.get(to_text(one).strip(), one) for one in answer.get("evidence") or ()]}
 
 
 TEST_SEEDS = 2**31  # seeds of the split test begin here
@@ -212,6 +154,16 @@ class LiteratureVQA(BaseMultiTurnEnv):
     unanswerable: Annotated[
         float, Field(ge=0, le=1, description="share of the tasks whose answer no article supports")
     ] = 0.2
+    facts: Annotated[
+        FilePath | None,
+        Field(description="the facts of another world, whose articles the snapshot holds. Default: the shipped world"),
+    ] = None
+    by_number: Annotated[
+        bool, Field(description="an answer may cite an article by its number in the last search, for small models")
+    ] = False
+    told: Annotated[
+        float, Field(ge=0, le=1, description="share of the answerable therapy, effect and limit that need no search")
+    ] = 0.0
     difficulty: Annotated[float, Field(ge=0, le=1, description="of the pictures. 0: clear findings; 1: faint ones")] = (
         0.2
     )
@@ -230,7 +182,7 @@ class LiteratureVQA(BaseMultiTurnEnv):
         return self._plan(task.metadata["seed"], task.metadata["question"])
 
     def _plan(self, seed: int, question: Question) -> Case:
-        return plan_case(seed, question, self.split, self.unanswerable, self.difficulty)
+        return plan_case(seed, question, self.split, self.unanswerable, self.difficulty, self.facts, self.told)
 
     def _make_task(self, seed: int) -> Task:
         question = self.kinds[seed % len(self.kinds)]
@@ -243,8 +195,8 @@ class LiteratureVQA(BaseMultiTurnEnv):
             "answer": answer,
             "kind": KINDS[question],
             "evidence": case.evidence,
-            "about": case.fact.topic.key,
-            "category": question if answerable else "unanswerable",
+            "about": "" if case.told else case.fact.topic.key,
+            "category": "told" if case.told else question if answerable else "unanswerable",
         }
         if question in UNITS:
             reference["unit"] = UNITS[question]
@@ -287,6 +239,13 @@ class LiteratureVQA(BaseMultiTurnEnv):
             lines.append(FORMS[str(task.reference["kind"])])
         return "\n".join(lines)
 
+    async def step(self, state: EpisodeState, reply: Reply | str) -> StepResult:
+        """As any environment; with `by_number`, an answer that cites numbers of the last search cites their PMIDs."""
+        result = await super().step(state, reply)
+        if self.by_number and state.answer is not None:
+            state.answer = FrozenDict(name_numbers(state.answer, state.turns))
+        return result
+
     # ------------------------------------------------------------------ scores
     def default_reward(self) -> CombinedReward:
         """Return a right answer earns its share; the rest is for what it cites, and needs a right answer."""
@@ -317,11 +276,11 @@ SLICE_ZOOM, FILM_ZOOM = 4.0, 2.0
 
 
 def write_looks(env: BaseMultiTurnEnv, task: Task, case: Case) -> tuple[str, ...]:
-    """Return a search in the literature, if a tool can; then a look at the finding, if the answer depends on it."""
+    """Return a search in the literature, if one is needed and offered; then a look at the finding, likewise."""
     offered = get_offered_tools(env, task)
     replies = []
     web = next((f"{name}_web" for name, one in env.specialists.items() if one.kind == "literature"), None)
-    if web in offered:
+    if web in offered and not case.told:
         replies.append(write_call(str(web), {"query": write_query(case.fact)}))
     if task.metadata["question"] in NEEDS_PICTURE:
         calls = [write_call(name, arguments) for name, arguments in _look(env, task, case).items() if name in offered]

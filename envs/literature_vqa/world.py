@@ -8,12 +8,14 @@ is in both splits. Its names are invented, so that no pretrained model can know 
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from importlib.resources import files
+from pathlib import Path
 from typing import Any, Literal, get_args
 
 import msgspec
 import numpy as np
 
 from ...configs import yaml_reader
+from ...errors import ConfigError
 from ...utils.frozen import freeze
 from ..chest_xray.anatomy import SIDES, Side
 from ..chest_xray.radiographs import Film, Finding, Label, draw_film
@@ -72,25 +74,32 @@ class Fact:
         return self.status in ANSWERABLE
 
 
-@lru_cache(maxsize=1)
-def read_facts() -> tuple[Fact, ...]:
-    lines = (files(__package__) / "facts.jsonl").read_bytes()
-    facts = msgspec.json.Decoder(Fact).decode_lines(lines)
+@lru_cache(maxsize=4)
+def read_facts(path: str | None = None) -> tuple[Fact, ...]:
+    """Return all facts of a world, topic by topic: of the shipped one, or of a file's. Raise `ConfigError`."""
+    file = Path(path) if path else files(__package__) / "facts.jsonl"
+    try:
+        facts = msgspec.json.Decoder(Fact).decode_lines(file.read_bytes())
+    except (OSError, msgspec.MsgspecError) as error:
+        reason = f"cannot be read ({str(error)[:200]}); allowed: a file that benchmarks/write_literature.py wrote"
+        raise ConfigError(f"facts = {str(path)!r}: {reason}", key="facts") from error
     return tuple(replace(fact, right=freeze(fact.right), wrong=freeze(fact.wrong)) for fact in facts)
 
 
 @lru_cache(maxsize=64)
-def find_facts(question: Question, split: Split, answerable: bool) -> tuple[Fact, ...]:
+def find_facts(question: Question, split: Split, answerable: bool, path: str | None = None) -> tuple[Fact, ...]:
     """Return the facts of one question in a split that have an answer, or that have none."""
     return tuple(
         fact
-        for fact in read_facts()
+        for fact in read_facts(path)
         if (fact.question, fact.topic.split, fact.is_answerable) == (question, split, answerable)
     )
 
 
-def ask(fact: Fact) -> str:
-    return str(_SENTENCES["questions"][fact.question]).format(name=fact.topic.name, drug=fact.drug)
+def ask(fact: Fact, *, told: bool = False) -> str:
+    said = _SENTENCES["told"][fact.question] if told else ""
+    words = {"name": fact.topic.name, "drug": fact.drug, "right": fact.right}
+    return str(said + _SENTENCES["questions"][fact.question]).format(**words)
 
 
 def write_query(fact: Fact) -> str:
@@ -127,20 +136,27 @@ class Case:
     choices: tuple[str, ...] = ()  # if there are any, the answer among them
     findings: tuple[Finding, ...] = ()  # of the film; a case of the question `class` has a slice instead
     device: bool | None = None  # whether the film shows one; None: as its seed decides
+    told: bool = False  # the question says the answer, so that nothing is to be searched for
 
 
 @lru_cache(maxsize=1024)
-def plan_case(seed: int, question: Question, split: Split, unanswerable: float, difficulty: float) -> Case:
-    """Return the case of a seed, about a topic of the split; `unanswerable` is the share of cases without an answer."""
+def plan_case(
+    seed: int, question: Question, split: Split, unanswerable: float, difficulty: float, path: str | None, told: float
+) -> Case:
+    """Return the case of a seed; `unanswerable` is the share without an answer, `told` of those that say it."""
     rng = np.random.default_rng([seed, 31, QUESTIONS.index(question)])
     answerable = bool(rng.random() >= unanswerable)
-    facts = find_facts(question, split, answerable)
+    said = answerable and question in _SENTENCES["told"] and bool(np.random.default_rng([seed, 33]).random() < told)
+    facts = find_facts(question, split, answerable, path)
+    if not facts:
+        raise ConfigError(f"facts = {path!r}: has no {question!r} of the split {split}", key="facts")
     fact = facts[int(rng.integers(len(facts)))]
-    evidence = fact.evidence if answerable else ()
+    evidence = fact.evidence if answerable and not said else ()
     answer, shown, choices = _plan_picture(fact, rng, seed, difficulty)
     findings = (draw_finding(seed, *shown),) if shown else ()
     device = True if question == "limit" else None
-    return Case(fact, ask(fact), answer if answerable else UNKNOWN, evidence, choices, findings, device)
+    answer = answer if answerable else UNKNOWN
+    return Case(fact, ask(fact, told=said), answer, evidence, choices, findings, device, said)
 
 
 def draw_case_film(case: Case, seed: int, difficulty: float) -> Film:

@@ -29,7 +29,8 @@ from viewbox.rewards import (
 )
 from viewbox.rewards.declare import load_reward
 
-KINDS = "brier, combined, exact_match, format, iou, judge, label_set_f1, python, ranking, seen, token_f1, tool_use"
+KINDS = "brier, combined, evidence, exact_match, format, iou, judge, label_set_f1, python, ranking, seen, "
+KINDS += "token_f1, tool_use"
 YAML = """
 type: combined
 components:

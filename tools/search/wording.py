@@ -69,7 +69,7 @@ def write_article(article: Article, number: int, words: str, limit: int) -> str:
     ends = f"\n{links}" if links else ""
     start = f"{head}\n{title}\nAbstract: "
     room = limit - len(start) - len(ends)
-    if room < 40:  # a small limit: the address is the least of it
+    if room < 40 or _cuts_best(article.abstract, words, room):  # a small limit: the address is the least of it
         ends, room = "", limit - len(start)
     return f"{start}{pick_passage(article.abstract, words, room) or 'none'}{ends}"[:limit]
 
@@ -84,17 +84,29 @@ def pick_passage(abstract: str, words: str, room: int) -> str:
     text = make_line(abstract[:MAX_SCANNED], MAX_SCANNED)
     if len(text) <= room or room < 2:
         return text if len(text) <= room else ""
-    asked = {word[:STEM] for word in _WORD.findall(words.casefold()[:MAX_QUERY])}
     sentences = _SENTENCE_END.split(text)
-    scores = [len(asked & {word[:STEM] for word in _WORD.findall(one.casefold())}) for one in sentences]
+    best = _rank(sentences, words)
     chosen: set[int] = set()
-    for place in sorted(range(len(sentences)), key=lambda place: (-scores[place], -place)):
+    for place in best:
         if len(_join_sentences(sentences, {*chosen, place})) <= room:
             chosen.add(place)
     if not chosen:
-        best = max(range(len(sentences)), key=lambda place: (scores[place], place))
-        return sentences[best][: room - 1].rstrip() + CUT
+        return sentences[best[0]][: room - 1].rstrip() + CUT
     return _join_sentences(sentences, chosen)
+
+
+def _rank(sentences: Sequence[str], words: str) -> list[int]:
+    """Return the places of sentences, those first that hold most words of a query, and among equals the last."""
+    asked = {word[:STEM] for word in _WORD.findall(words.casefold()[:MAX_QUERY])}
+    scores = [len(asked & {word[:STEM] for word in _WORD.findall(one.casefold())}) for one in sentences]
+    return sorted(range(len(sentences)), key=lambda place: (-scores[place], -place))
+
+
+def _cuts_best(abstract: str, words: str, room: int) -> bool:
+    """Return whether an abstract is too long for `room` characters, and its sentence that fits the query best, too."""
+    text = make_line(abstract[:MAX_SCANNED], MAX_SCANNED)
+    sentences = _SENTENCE_END.split(text)
+    return len(text) > room and len(_join_sentences(sentences, {_rank(sentences, words)[0]})) > room
 
 
 def _join_sentences(sentences: Sequence[str], chosen: set[int]) -> str:

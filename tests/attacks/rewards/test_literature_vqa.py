@@ -10,9 +10,10 @@ from tests.support.tables import each
 from tests.test_benchmarks import load
 from viewbox import make
 from viewbox.engines.scripted import ScriptedPolicy
-from viewbox.envs.literature_vqa.env import EvidenceReward, LiteratureAnswerReward
+from viewbox.envs.literature_vqa.env import LiteratureAnswerReward
 from viewbox.envs.literature_vqa.world import UNKNOWN, write_query
 from viewbox.records import Episode
+from viewbox.rewards.evidence import EvidenceReward
 from viewbox.utils.frozen import FrozenDict, freeze
 
 ENV = make("literature_vqa", boundary=False)

@@ -18,8 +18,8 @@ from tests.support.replies import call, list_results
 from viewbox import BaseMultiTurnEnv, Task, make
 from viewbox.assets import resolve_model_path
 from viewbox.engines.scripted import ScriptedPolicy
-from viewbox.envs.literature_vqa.env import EvidenceReward
 from viewbox.images.source import Source
+from viewbox.rewards.evidence import EvidenceReward
 from viewbox.rollouts.play import play_many
 from viewbox.tools.search.records import ArticleQuery, ImageQuery
 from viewbox.tools.search.wording import write_articles, write_images

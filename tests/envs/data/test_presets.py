@@ -10,6 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 from typer.testing import CliRunner
 
+from examples.snapshot import SnapshotWriter
 from tests.support import datasets
 from tests.support.coco import coco
 from tests.support.replies import call, list_results, play
@@ -18,6 +19,7 @@ from viewbox.cli.data import open_data_envs
 from viewbox.configs import schema
 from viewbox.envs.data.check import compare_columns
 from viewbox.errors import ConfigError
+from viewbox.tools.search.records import Article
 from viewbox.training.findings import check
 from viewbox.training.plan import Plan
 
@@ -28,7 +30,7 @@ CONSTANT = {
     "gemex_thinkvg": {"answer": "No", "location": "bilateral lungs", "boxes": [[0, 0, 1000, 1000]]},
     "nova": {"report": "normal", "diagnosis": ["normal"], "boxes": []},
     "pubmedqa": {"answer": "yes"},
-    "pubmedqa_search": {"answer": "yes"},
+    "pubmedqa_search": {"answer": "yes", "evidence": []},
     "agentclinic_nejm": {"answer": "Exogenous ochronosis"},
     "vstar": {"answer": "A"},
     "chartqa": {"answer": "Yes"},
@@ -52,10 +54,21 @@ def open_preset(tmp_path_factory):
         if name == "gemex_thinkvg":
             overrides = (*overrides, f"env.data.images={path}/images")
         if name == "pubmedqa_search":  # no test asks the network
-            overrides = ("env.specialists.search={kind: literature, snapshot: 'package:literature'}", *overrides)
+            snapshot = copies[name] / "articles.sqlite"
+            if not snapshot.exists():
+                write_articles(snapshot, copies[name])
+            overrides = (f"env.specialists.search={{kind: literature, snapshot: '{snapshot}'}}", *overrides)
         return open_data_envs(name, overrides, path)[int(held_out)]
 
     return run
+
+
+def write_articles(path, folder):
+    """Write a snapshot of the articles that the questions of a copy of PubMedQA are taken from."""
+    rows = [row for file in folder.rglob("*.parquet") for row in pq.read_table(file).to_pylist()]
+    with SnapshotWriter(path, note="a test", license="none") as writer:
+        for row in rows:
+            writer.add_article(Article(str(row["pubid"]), row["question"], "J", 2020, row["long_answer"]))
 
 
 def read_page(name):
@@ -66,8 +79,10 @@ def play_all(env, answer=None):
     """The mean reward of right answers, or of always the same one."""
     scores = []
     for task in env.tasks:
-        reply = env.write_answer(task) if answer is None else json.dumps(answer)
-        scores.append(env.play(task, lambda messages, reply=reply: reply).scores.total)
+        replies = [env.write_answer(task) if answer is None else json.dumps(answer)]
+        if getattr(env, "evidence", False):
+            replies.insert(0, call("search_web", query=task.prompt["question"]))
+        scores.append(play(env, task, *replies).scores.total)
     return sum(scores) / len(scores)
 
 
@@ -169,7 +184,8 @@ def test_a_patient_and_examinations_answer_in_agentclinic(open_preset):
 
 
 def test_pubmedqa_with_a_search_hides_the_abstract_and_answers_from_a_snapshot(open_preset):
-    shown, env = open_preset("pubmedqa"), open_preset("pubmedqa_search")
+    figures = "env.specialists.search={kind: literature, snapshot: 'package:literature'}"
+    shown, env = open_preset("pubmedqa"), open_preset("pubmedqa_search", figures)
     assert "imaged in vivo" in shown.user_message(shown.tasks[0])
     assert "imaged in vivo" not in env.user_message(env.tasks[0])
     assert "Do mitochondria play a role" in env.user_message(env.tasks[0])
@@ -178,4 +194,4 @@ def test_pubmedqa_with_a_search_hides_the_abstract_and_answers_from_a_snapshot(o
     assert "Kliltolm" in web.text
     assert images.image is not None
     assert "open_image" not in images.text  # a task without an image has no viewer
-    assert episode.scores.total == 1.0
+    assert episode.scores.components == {"answer": 1.0, "evidence": 0.0}  # no search found what it cites

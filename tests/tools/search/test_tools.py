@@ -12,6 +12,7 @@ from viewbox.errors import ConfigError
 from viewbox.images.source import Source
 from viewbox.tools.search.records import SEARCH_TYPES, Article, FoundImage
 from viewbox.tools.search.tools import TILE
+from viewbox.tools.search.wording import write_article
 
 GOOD = Article("990000001", "The Orvane sign", "Journal of Drawn Chests", 2031, "The Orvane sign is a left nodule.",
                "10.0000/invented.1", "https://literature.invalid/990000001", ("Review",), (), False)  # fmt: skip
@@ -235,3 +236,18 @@ def test_a_large_picture_is_kept_smaller():
     opened = list_results(play(source, call("search_images", query="orvane"), call("open_image", image="image_2")))[1]
     assert opened.image.width * opened.image.height <= 512 * 512
     assert opened.image.width > TILE
+
+
+def test_in_a_short_item_the_address_goes_before_the_sentence_that_fits_the_query():
+    abstract = (
+        "Much about Orvane pump is unknown. A panel of experts weighed the data of 120 people. A patient with an "
+        "Orvane pump may be scanned for 85 minutes at most. This corrects the article of 2009 and replaces it."
+    )
+    address = ("10.0000/invented.990003133", "https://literature.invalid/990003133")
+    title = "Scanning patients with an Orvane pump: a guideline"
+    article = Article("990003133", title, "Zeitschrift für erdachte Röntgenbilder", 2019, abstract, *address)
+    text = write_article(article, 1, "Orvane pump scanned minutes at most", 250)
+    assert "85 minutes" in text
+    assert len(text) <= 250
+    assert "doi:" not in text
+    assert "doi:" in write_article(article, 1, "Orvane pump scanned minutes at most", 500)
