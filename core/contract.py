@@ -246,6 +246,10 @@ class AuthoredEnv(ViewSettings, LoopSettings):
         """Return what an answer asks its user instead of answering; None if it answers."""
         return None
 
+    def continue_task(self, task: Task, answer: Mapping[str, Any] | None, text: str) -> Task:
+        """Return the task once a person goes on with `text` after an answer (None: there was none)."""
+        return task
+
     def oracle(self, task: Task) -> Sequence[str]:
         """Return the replies (looks) after which the model can read the answer best; empty if unknown."""
         return ()

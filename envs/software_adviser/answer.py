@@ -17,6 +17,7 @@ MAX_SHOWN: Final = 10  # ranks that a message repeats
 
 
 ANSWER: Final[Any] = freeze(yaml_reader.read_shipped(__package__, "answer.yaml"))
+UNREAD: Final = "No answer could be read. Searched for: {queries}. The catalogue itself can be looked through."
 OVER_QUOTA: Final = "The tool calls of this task were used up before an answer was given."
 
 
@@ -63,6 +64,10 @@ def find_problem(answer: Mapping[str, Any], num_choices: int) -> str | None:
         given = ", ".join(map(str, ranks[:MAX_SHOWN]))
         return f"choices: the ranks are {given}; allowed: 1 to {len(choices)}, each once"
     said = answer.get("conversation") or {}
+    if to_text(said.get("question")).strip() and not choices and not to_text(said.get("context")).strip():
+        return "conversation: a question has no context; say why you ask"
+    if answer.get("reason") and not choices and not to_text(answer.get("explanation")).strip():
+        return "explanation: it is empty; a reason needs one"
     if not (choices or to_text(said.get("question")).strip() or answer.get("reason") or answer.get("explanation")):
         return "there is no choice, no question, no reason and no explanation; give one of them"
     return None

@@ -6,6 +6,7 @@ A row that cannot be used costs itself, and is named with its file, line and key
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import date
+from functools import partial
 from importlib.resources import as_file, files
 from importlib.resources.abc import Traversable
 from pathlib import Path
@@ -18,6 +19,7 @@ from ...configs.validation import describe_errors
 from ...errors import BadRow, ConfigError, describe_unknown
 from ...utils.values import fold_text
 from ..data.rows import JsonLines
+from .structures import check_term
 
 T = TypeVar("T")
 SHIPPED: Final = files(__package__) / "catalogue.jsonl"
@@ -49,7 +51,7 @@ FORMATS: Final[tuple[str, ...]] = get_args(Format)
 INTERFACES: Final[tuple[str, ...]] = get_args(Interface)
 ANY: Final = "any"  # a modality: the tool does not depend on how the image was taken
 FROM_MEMORY: Final = "from memory"  # the source of a fact that was not looked up
-LISTS: Final = ("tasks", "modalities", "dimensions", "formats", "interfaces")
+LISTS: Final = ("tasks", "modalities", "dimensions", "formats", "interfaces", "structures", "variants")
 
 
 def _check_https(url: str) -> str:
@@ -68,6 +70,8 @@ Text = Annotated[str, Field(min_length=1, max_length=600)]
 Url = Annotated[str, Field(max_length=500), AfterValidator(_check_https)]
 Words = Annotated[tuple[T, ...], AfterValidator(_check_distinct)]
 OneOrMore = Annotated[Words[T], Field(min_length=1)]
+Structure = Annotated[str, AfterValidator(partial(check_term, kind="structures"))]
+Variant = Annotated[str, AfterValidator(partial(check_term, kind="variants"))]
 
 
 class FactSource(BaseModel):
@@ -97,9 +101,10 @@ class SoftwareTool(BaseModel):
     """A tool of the catalogue; it cannot be changed. The modality "any" stands for all.
 
     name: unique in its catalogue. repository: https URL of its source; of its home page if the source is elsewhere or
-    closed. license: SPDX ids, or `LicenseRef-NAME`; None if unknown. demo: a page that shows the tool at work without
-    installing it. gpu: whether a graphics card is needed. features: what it does, in a sentence. sources: where the
-    facts come from.
+    closed. structures: what it is made for, words of `structures.txt`, `brain+` with all parts, or `any`; empty if
+    unknown. variants: kinds of its modalities, words of `variants.txt`; empty if it takes all. license: SPDX ids, or
+    `LicenseRef-NAME`; None if unknown. demo: a page that shows the tool at work without installing it. gpu: whether a
+    graphics card is needed. features: what it does, in a sentence. sources: where the facts come from.
 
     >>> tool = SoftwareTool(
     ...     name="Cellpose", repository="https://github.com/MouseLand/cellpose", tasks=("segmentation",),
@@ -117,6 +122,8 @@ class SoftwareTool(BaseModel):
     modalities: OneOrMore[Modality]
     dimensions: OneOrMore[Dimension]
     formats: Words[Format] = ()
+    structures: Words[Structure] = ()
+    variants: Words[Variant] = ()
     license: Text | None = None
     demo: Url | None = None
     gpu: Gpu = "unknown"

@@ -5,28 +5,56 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
+from msgspec.structs import replace
 
 from ...core.messages import write_call
 from ...records import Task
 from ...utils.frozen import FrozenDict
-from .answer import NEEDS_CLARIFICATION
+from .answer import NEEDS_CLARIFICATION, normalize_answer
+from .catalogue import SoftwareTool
 from .phrases import HiddenKind
 from .request import Request
+from .rewards import describe_follow_up, list_named
 
 MAX_ALTERNATIVES = 3  # calls of search_alternative
 QUESTIONS: Mapping[HiddenKind, str] = {
     "task": "What do you want to do with the images?",
     "dimensions": "Is it a slice, a stack or a time series?",
     "format": "Which file format do the images have?",
+    "structure": "Which organ, cell or other structure is it about?",
 }
 
 
 def write_looks(env: Any, task: Task) -> tuple[str, ...]:
-    """Return a question if a fact is hidden, and searches after which every name of the best answer was returned."""
+    """Return a question if a fact is hidden, and searches after which every name of the best answer was returned; if
+    the user goes on, that answer, and searches for the one after that."""
+    looks = [write_question(kind) for kind in env.get_request(task).hidden if env.max_questions]
+    looks += _write_searches(env, task)
+    for first in write_best(env, task)[:-1]:
+        looks += [first, *_write_searches(env, go_on(env, task, first))]
+    return tuple(looks)
+
+
+def write_best(env: Any, task: Task) -> tuple[str, ...]:
+    """Return the best answer of a task, and the one after that if its user goes on."""
+    best = write_advice(env, task, rank_suitable(env, task))
+    if "follow_up" not in task.reference:
+        return (best,)
+    after = go_on(env, task, best)
+    return best, write_advice(env, after, rank_suitable(env, after))
+
+
+def go_on(env: Any, task: Task, answer: str) -> Task:
+    """Return the task after that answer, with what is right then."""
+    said = normalize_answer(json.loads(answer))
+    after: Task = env.continue_task(task, said, task.reference["follow_up"]["words"])
+    return replace(after, reference=FrozenDict(describe_follow_up(task.reference, list_named([said]))))
+
+
+def _write_searches(env: Any, task: Task) -> list[str]:
     request = env.get_request(task)
-    asks = [write_question(kind) for kind in request.hidden if env.max_questions]
     if request.reason == "invalid_files":
-        return ()
+        return []
     query = write_query(request)
     missing = [name for name in rank_suitable(env, task) if name not in search(env, task, query)]
     searches = [("search_tools", query)]
@@ -35,7 +63,7 @@ def write_looks(env: Any, task: Task) -> tuple[str, ...]:
             searches.append(("search_alternative", _find_query(env, task, missing[start::MAX_ALTERNATIVES])))
     elif missing:
         searches = [("search_tools", _find_query(env, task, missing))]
-    return (*asks, *(write_call(name, {"query": query}) for name, query in searches))
+    return [write_call(name, {"query": query}) for name, query in searches]
 
 
 def _find_query(env: Any, task: Task, names: Sequence[str]) -> str:
@@ -54,8 +82,8 @@ def write_demonstration(env: Any, task: Task, seed: int, habits: Mapping[str, fl
     kind, shift = list(QUESTIONS)[int(rng.integers(len(QUESTIONS)))], int(rng.integers(1, 2**20))
     habitual = draws["question"] < habits["guess" if request.hidden else "ask"]
     terse, stray = draws["terse"] < habits["terse"], draws["stray"] < habits["stray"]
-    if not (habitual or terse or stray):
-        return [*write_looks(env, task), write_advice(env, task, rank_suitable(env, task))]
+    if not (habitual or terse or stray or env.by_number):
+        return [*write_looks(env, task), write_best(env, task)[-1]]
     told = not (habitual and request.hidden)
     asks = [write_question(one) for one in request.hidden if told and env.max_questions]
     asks += [write_question(kind)] if habitual and not request.hidden else []
@@ -65,7 +93,11 @@ def write_demonstration(env: Any, task: Task, seed: int, habits: Mapping[str, fl
     wanted = [name for name in rank_suitable(env, task) if name in found] if told and not stray else []
     names = wanted or found[: task.prompt["choices"]]
     numbers = {name: str(number) for number, name in enumerate(found, 1)} if env.by_number and looks else {}
-    return [*asks, *looks, write_advice(env, task, names, numbers, terse=terse, sure=not wanted)]
+    replies = [*asks, *looks, write_advice(env, task, names, numbers, terse=terse, sure=not wanted)]
+    if "follow_up" in task.reference:
+        after = go_on(env, task, write_advice(env, task, names, sure=not wanted))
+        replies += [*_write_searches(env, after), write_advice(env, after, rank_suitable(env, after), terse=terse)]
+    return replies
 
 
 def rank_suitable(env: Any, task: Task) -> list[str]:
@@ -79,16 +111,13 @@ def rank_suitable(env: Any, task: Task) -> list[str]:
 
 
 def search(env: Any, task: Task, query: str) -> list[str]:
-    request = env.get_request(task)
-    exclude = (*request.exclude, *request.withheld)
-    top_k = task.metadata["top_k"]
-    found: list[str] = env.retriever.search(query, top_k=top_k, exclude=exclude, formats=request.known_formats)
+    found: list[str] = env.hidden_arguments(task, "search_tools")["context"].find(query)
     return found
 
 
 def write_query(request: Request, *, told: bool = True) -> str:
     """Return the facts of a request as a query; without what is hidden, unless the user has `told` it."""
-    facts = {kind: getattr(request, kind) for kind in ("task", "modality", "dimensions", "format")}
+    facts = {kind: getattr(request, kind) for kind in ("task", "modality", "structure", "dimensions", "format")}
     return " ".join(value for kind, value in facts.items() if value and (told or kind not in request.hidden))
 
 
@@ -105,20 +134,31 @@ def write_advice(
     nothing is suitable. A `terse` one lacks what may be left out; one that is `sure` states an accuracy of 100."""
     ends: dict[str, Any] = {"continue": False} if env.max_turns > 1 else {}
     if "reason" in task.reference:
-        return json.dumps({"choices": [], "reason": task.reference["reason"], **ends})
+        missing = task.reference["missing"][0]
+        said = f"Nothing in the catalogue that I found is able to serve this request: {missing}."
+        return json.dumps({"choices": [], "reason": task.reference["reason"], "explanation": said, **ends})
     grades = task.reference["grades"]
     choices = [
         {
             "name": numbers.get(name, name),
             "rank": rank,
             "accuracy": 100 if sure else grades.get(name, 0),
-            **({} if terse else {"why": f"it is made for {', '.join(one.tasks)}", "demo_link": one.demo}),
+            **({} if terse else {"why": write_why(env.get_request(task), one)}),
+            **({"demo_link": one.demo} if one.demo and not (terse or numbers) else {}),
         }
         for rank, (name, one) in enumerate(((name, env.software[name]) for name in names), 1)
     ]
     return json.dumps({"choices": choices, **ends})
 
 
+def write_why(request: Request, tool: SoftwareTool) -> str:
+    """Return a reason that names the facts of the request that a software has, and says which it lacks."""
+    of = f" of the {request.structure}" if request.structure else ""
+    reads = f"reads {request.format} files" if request.format in tool.formats else "reads files of the kind"
+    lacks = "" if request.format in tool.formats else f"; it does not read {request.format} itself"
+    return f"It is made for {request.task}{of} in {request.modality} images and {reads}{lacks}."
+
+
 def write_question(kind: HiddenKind) -> str:
-    said = {"status": NEEDS_CLARIFICATION, "question": QUESTIONS[kind]}
+    said = {"status": NEEDS_CLARIFICATION, "question": QUESTIONS[kind], "context": "Several tools differ in this."}
     return json.dumps({"conversation": said, "continue": False})

@@ -23,23 +23,26 @@ from ...images.task_images import TaskImage, open_source
 from ...records import Reply, Task
 from ...rewards import CombinedReward
 from ...rewards.metrics import Metric
+from ...tools.search.wording import make_line
 from ...utils.frozen import FrozenDict
 from ...utils.values import is_null
 from ..consultation import reply_with_facts
 from ..data.settings import DataSettings
 from ..data.sources import open_rows
 from . import demonstrations
-from .answer import ANSWER, OVER_QUOTA, find_problem, name_numbers, normalize_answer
+from .answer import ANSWER, OVER_QUOTA, UNREAD, find_problem, name_numbers, normalize_answer
 from .catalogue import SHIPPED, SoftwareTool, read_catalogue
 from .files import describe_file
 from .generator import RequestGenerator
 from .phrases import HIDDEN_KINDS, HiddenKind, Level, Split
-from .previews import draw_preview
+from .reasons import describe_tool, list_missing
 from .repositories import Repositories, open_repositories
 from .request import REASONS, SUITABLE, Reason, Request
 from .retrieval import Retriever
-from .rewards import SAYS, build_reward, list_found
+from .rewards import GOES_ON, SAYS, build_reward, list_found, list_named, list_queries
+from .scenes import draw_preview
 from .tools import ADVISER_TOOLS, MAX_TOTAL_CALLS, SearchContext
+from .wishes import ANSWERS, has_fact, read_wishes
 
 Shown = Literal["tasks", "modalities", "dimensions", "formats", "license", "gpu", "demo", "repository"]
 TEST_SEEDS = 2**31  # seeds of the split test begin here
@@ -66,7 +69,7 @@ class SoftwareAdviser(BaseMultiTurnEnv):
     answer: ClassVar[Any] = ANSWER
     metrics: ClassVar[Mapping[str, Metric]] = {}
 
-    max_turns = 10
+    max_turns = 16
     tools = cast(tuple[str, ...], ADVISER_TOOLS)  # an environment holds their names
     max_total_calls = MAX_TOTAL_CALLS
     max_malformed = RETRIES + 1
@@ -86,6 +89,12 @@ class SoftwareAdviser(BaseMultiTurnEnv):
     ] = None
     ambiguous: Annotated[Share, Field(description="share of requests that take a question back")] = 0.25
     unanswerable: Annotated[Share, Field(description="share of requests that nothing suits")] = 0.25
+    pictured: Annotated[
+        Share, Field(description="share of those with an answer whose picture alone tells what it is and shows")
+    ] = 0.95
+    follow_ups: Annotated[
+        Share, Field(description="share of those with an answer after which the user goes on, with one more wish")
+    ] = 0.2
     levels: Annotated[tuple[Level, ...], Field(min_length=1, description="in whose words users ask")] = (
         "layman",
         "expert",
@@ -130,7 +139,8 @@ class SoftwareAdviser(BaseMultiTurnEnv):
             )
         shares = {"answerable": max(0.0, clear), "ambiguous": self.ambiguous, "unanswerable": self.unanswerable}
         software = tuple(self.software.values())
-        return RequestGenerator(software, self.split, FrozenDict(shares), self.levels, self.hides, self.reasons)
+        chosen = (FrozenDict(shares), self.levels, self.hides, self.reasons, self.pictured, self.follow_ups)
+        return RequestGenerator(software, self.split, *chosen)
 
     @cached_property
     def _repositories(self) -> Repositories:
@@ -175,9 +185,11 @@ class SoftwareAdviser(BaseMultiTurnEnv):
         return replace(task, prompt={**task.prompt, "file": file})
 
     def get_request(self, task: Task) -> Request:
-        """Return the request of a task, with the facts that the model does not see."""
+        """Return the request of a task, with the facts that the model does not see; once its user went on, the one
+        after that."""
         if "seed" in task.metadata:
-            return self.make_request(task.metadata["seed"])
+            request = self.make_request(task.metadata["seed"])
+            return request.follow_up or request if "answers" in task.prompt else request
         known = self._get_file(task)
         format, dimensions = str(known.get("format", "")), str(known.get("dimensions", ""))
         return Request(self._get_words(task), "expert", "", "", dimensions, format, metadata=FrozenDict(known))
@@ -197,25 +209,36 @@ class SoftwareAdviser(BaseMultiTurnEnv):
         return lru_cache(maxsize=1024)(self._generator.make)
 
     def _make_task(self, seed: int) -> Task:
-        request = self.make_request(seed)
-        rated = self._generator.rate(request)
-        grades = {name: points for name, points in rated.items() if points >= LEAST_GRADE}
-        places = _take(self.num_choices, seed)
+        request, places = self.make_request(seed), _take(self.num_choices, seed)
         reference: dict[str, Any] = {
             "category": request.reason or request.status,
             "facts": request.write_facts(),
             "hidden": list(request.hidden.values()),
             "excluded": list(request.exclude),
+            **self._grade(request),
         }
         if request.reason:
             reference["reason"] = request.reason
         else:
-            gains = {name: (points - WORST) / (FULL - WORST) for name, points in grades.items() if points >= SUITABLE}
-            demos = {name: demo for name in grades if (demo := self.software[name].demo)}
-            reference |= {"suitable": gains, "grades": grades, "demos": demos, "places": places}
+            reference["places"] = places
+        if request.follow_up:
+            reference["follow_up"] = {"words": request.follow_up.words, **self._grade(request.follow_up)}
         prompt = {"words": request.words, "file": dict(request.metadata), "choices": places}
         metadata = {"seed": seed, "split": self.split, "top_k": _take(self.top_k, seed)}
         return Task(f"software_adviser-{self.split}-{seed}", prompt=prompt, reference=reference, metadata=metadata)
+
+    def _grade(self, request: Request) -> dict[str, Any]:
+        """Return what is right for a request: what it is about, its suitable software, and how reasons are judged."""
+        kinds = ("task", "modality", "variant", "format", "structure")
+        wanted = {kind: getattr(request, kind) or "" for kind in kinds} | {"said": request.words}
+        grades = {name: points for name, points in self._generator.rate(request).items() if points >= LEAST_GRADE}
+        gains = {name: (points - WORST) / (FULL - WORST) for name, points in grades.items() if points >= SUITABLE}
+        if request.reason:
+            return {"wanted": wanted, "missing": list_missing(request)}
+        demos = {name: demo for name in grades if (demo := self.software[name].demo)}
+        facts = {name: describe_tool(self.software[name]) for name in gains}
+        found = {"suitable": gains, "grades": grades, "demos": demos, "facts_of": facts}
+        return {"wanted": wanted, "missing": list_missing(request), **found}
 
     def count_images(self, task: Task) -> int:
         return 1 if "seed" in task.metadata else len(task.images)
@@ -228,12 +251,18 @@ class SoftwareAdviser(BaseMultiTurnEnv):
         """Return what the model never sees: the exclusions, the format of the file, how much a search returns."""
         if tool == "repo_info_batch":
             return {"repositories": self._repositories}
-        request = self.get_request(task)
+        request, said = self.get_request(task), " ".join(task.prompt.get("later", ()))
+        wishes = read_wishes(said)
+        formats = tuple(word for kind, words in wishes if kind == "formats" for word in words)
+        demands = [(kind, words) for kind, words in wishes if kind in ANSWERS]
+        lacking = [name for name, one in self.software.items()
+                   if not all(any(has_fact(one, kind, word) for word in words) for kind, words in demands)]  # fmt: skip
+        named = [name for name in list_named(task.prompt.get("answers", ())) if name.casefold() not in said.casefold()]
         context = SearchContext(
             self.retriever,
             task.metadata.get("top_k", self.top_k[0]),
-            exclude=(*request.exclude, *request.withheld),
-            formats=request.known_formats,
+            exclude=(*request.exclude, *request.withheld, *named, *lacking),
+            formats=formats or request.known_formats,
             max_chars=self.max_tool_chars,
             shown=self.shown,
             numbered=self.by_number,
@@ -244,8 +273,10 @@ class SoftwareAdviser(BaseMultiTurnEnv):
     def system_prompt(self, task: Task) -> str:
         asks = " If you cannot choose because a fact is missing, ask one question." if self.max_questions else ""
         return (
-            "You recommend imaging software from a catalogue. Search it, and recommend only what a search returned."
-            f"{asks} If nothing fits, give the reason."
+            "You recommend imaging software from a catalogue. Look at the picture first: it may be all that tells the "
+            "kind of image and what is to be seen. Then search, and recommend only what a search returned; `why` names "
+            f"the task, what is seen, the kind of image and the format, in a sentence.{asks} If nothing fits, give the "
+            "reason and explain it. If the user goes on after your answer, search again, and leave out what you named."
         )
 
     def user_message(self, task: Task) -> str:
@@ -266,7 +297,25 @@ class SoftwareAdviser(BaseMultiTurnEnv):
         return problem
 
     def on_answer(self, state: EpisodeState, answer: Mapping[str, Any]) -> str | None:
-        return reply_with_facts(state, self.find_question(answer), SAYS, NO_ANSWER, self.max_questions)
+        """Reply to a question; after an answer, say what the user still wants, if the task has that."""
+        question, after = self.find_question(answer), state.task.reference.get("follow_up")
+        if question or after is None or "answers" in state.task.prompt:
+            return reply_with_facts(state, question, SAYS, NO_ANSWER, self.max_questions)
+        state.task = self.continue_task(state.task, self._name_numbers(state, answer), after["words"])
+        state.calls.clear()
+        state.first_turn = len(state.turns)
+        return f"{GOES_ON}{after['words']}"
+
+    def continue_task(self, task: Task, answer: Mapping[str, Any] | None, text: str) -> Task:
+        """Return the task with an answer and with what its user said then: a search leaves out what was named, and
+        what lacks a wish that was added."""
+        answers, later = task.prompt.get("answers", ()), task.prompt.get("later", ())
+        answers = answers if answer is None or self.find_question(answer) else (*answers, answer)
+        return replace(task, prompt=FrozenDict({**task.prompt, "answers": answers, "later": (*later, text)}))
+
+    def _name_numbers(self, state: EpisodeState, answer: Mapping[str, Any]) -> Mapping[str, Any]:
+        *_, found = ((), *list_found(state.turns))
+        return FrozenDict(name_numbers(answer, found)) if self.by_number else answer
 
     def find_question(self, answer: Mapping[str, Any]) -> str | None:
         return answer["conversation"]["question"] or None
@@ -274,12 +323,17 @@ class SoftwareAdviser(BaseMultiTurnEnv):
     async def step(self, state: EpisodeState, reply: Reply | str) -> StepResult:
         """As any environment; an episode without an answer that asked for more calls than it had gets one in words."""
         result = await super().step(state, reply)
-        if self.by_number and state.answer is not None:
-            *_, found = ((), *list_found(state.turns))
-            state.answer = FrozenDict(name_numbers(state.answer, found))
+        if state.answer is not None:
+            state.answer = self._name_numbers(state, state.answer)
         if state.end_reason is not None and state.answer is None and self._is_over_quota(state):
             state.answer = FrozenDict(normalize_answer({"explanation": OVER_QUOTA}))
             state.flags.add("over_quota")
+        elif state.end_reason == "malformed" and state.answer is None:
+            queries = ", ".join(make_line(query, 80) for query in list_queries(state.turns)) or "nothing"
+            state.answer = FrozenDict(normalize_answer({"explanation": UNREAD.format(queries=queries)}))
+            state.flags.add("unread")
+        if state.end_reason is not None and not state.has_person and (before := state.task.prompt.get("answers")):
+            state.answer = FrozenDict({**(state.answer or normalize_answer({})), "before": before})
         return result
 
     def _is_over_quota(self, state: EpisodeState) -> bool:
@@ -293,13 +347,16 @@ class SoftwareAdviser(BaseMultiTurnEnv):
         return build_reward()
 
     def perfect_answer(self, task: Task) -> dict[str, object]:
-        return normalize_answer(json.loads(self.write_answer(task)))
+        *before, last = (normalize_answer(json.loads(text)) for text in demonstrations.write_best(self, task))
+        return last | ({"before": before} if before else {})
 
     def write_answer(self, task: Task) -> str:
-        return demonstrations.write_advice(self, task, demonstrations.rank_suitable(self, task))
+        """Return the best answer; if the user goes on, the one after that."""
+        return demonstrations.write_best(self, task)[-1]
 
     def oracle(self, task: Task) -> tuple[str, ...]:
-        """Return a question if a fact is hidden; then searches that return what the best answer names."""
+        """Return a question if a fact is hidden; then searches that return what the best answer names. If the user goes
+        on, that answer, and searches for the next."""
         return demonstrations.write_looks(self, task)
 
     def demonstration(self, task: Task, seed: int, **habits: float) -> list[str]:

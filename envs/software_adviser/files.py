@@ -1,9 +1,21 @@
-"""What a user's own file says of itself, in the words of requests: format, dimensions, size, voxel size."""
+"""What a file says of itself, in the words of requests: format, dimensions, size, voxel size; of a DICOM file also the
+kind of image."""
 
 from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
 
-from ...images.files import recognize
+from ...errors import ImageError
+from ...images.files import dicom_header, recognize
 from ...images.source import Source
+
+KINDS: Final[Mapping[str, str]] = {  # of DICOM's codes; others are told as they stand, "other" not at all
+    "US": "ultrasound", "IVUS": "ultrasound", "PT": "PET", "NM": "nuclear medicine", "CR": "X-ray", "DX": "X-ray",
+    "XA": "X-ray", "RF": "X-ray", "MG": "mammogram", "OP": "fundus", "OPT": "OCT", "SM": "histology", "GM": "histology",
+    "ES": "endoscopy", "XC": "photo", "RTDOSE": "radiotherapy dose",
+    "OT": "",
+}  # fmt: skip
 
 
 def describe_file(source: Source, location: object = None) -> Mapping[str, str]:
@@ -24,4 +36,8 @@ def describe_file(source: Source, location: object = None) -> Mapping[str, str]:
     known["size"] = f"{' x '.join(map(str, size))} pixels" + (f", {times} frames" if times > 1 else "")
     if spacing and all(side > 0 for side in spacing):
         known["voxel size"] = f"{' x '.join(f'{side:.2g}' for side in spacing)} mm"
+    if known.get("format") == "DICOM" and Path(str(location)).is_file():
+        with suppress(ImageError, OSError), Path(str(location)).open("rb") as file:
+            code = dicom_header.get_text(dicom_header.parse(file, stop_before_pixels=True), "Modality")
+            known["modality"] = KINDS.get(code, code)
     return {name: text for name, text in known.items() if text}

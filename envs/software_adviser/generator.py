@@ -5,7 +5,8 @@ known leaves at least one suitable software; an ambiguous one hides a fact witho
 recommend; one that cannot be answered misses by one thing, and that is its reason.
 """
 
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from hashlib import blake2b
@@ -17,16 +18,23 @@ from ...errors import ConfigError
 from ...utils.frozen import FrozenDict
 from . import phrases as words
 from .catalogue import DIMENSIONS, SoftwareTool
-from .phrases import HiddenKind, Level, Split
-from .request import REASONS, STATUSES, SUITABLE, UNKNOWN, Reason, Request, Status, grade
+from .phrases import HiddenKind, Level, PicturedKind, Split
+from .request import FAMILIES, READY, REASONS, STATUSES, STRUCTURE, SUITABLE, UNKNOWN, Reason, Request, Status, grade
+from .scenes import SCENES, Scene
+from .structures import ANY, MARKING, compare, fits_variant, read_terms
 from .wishes import has_fact
 
 
 def write_words(request: Request, rng: np.random.Generator) -> str:
     """Return the user's words: the task, unless it is hidden, the modality, the constraints, and what is not wanted."""
     level, split = request.level, request.split
-    frames = words.VAGUE if "task" in request.hidden else words.ASKED
+    told, unseen = (words.VAGUE, words.UNSEEN_VAGUE) if "task" in request.hidden else (words.ASKED, words.UNSEEN)
+    frames = unseen if request.pictured else told
     extra = [_pick(rng, words.CONSTRAINT_WORDS[one][level][split]) for one in request.constraints]
+    if request.structure and "structure" not in (*request.hidden, *request.pictured):
+        said = read_terms("structures")[request.structure].phrases  # its name for experts, every second for laymen
+        said = said[:1] if level == "expert" else said[split == "test" :: 2] or said
+        extra.insert(0, _pick(rng, words.ABOUT[level][split]).format(what=_pick(rng, said)))
     if request.exclude:
         *first, last = request.exclude
         names = f"{', '.join(first)} or {last}" if first else last
@@ -34,7 +42,7 @@ def write_words(request: Request, rng: np.random.Generator) -> str:
     filled = _pick(rng, frames[level][split]).format(
         task=request.task,
         do=_say(words.TASKS, words.FOREIGN_TASKS, request.task, split, rng),
-        modality=request.modality,
+        modality=request.variant or request.modality,
         picture=_say(words.MODALITIES, words.FOREIGN_MODALITIES, request.modality, split, rng),
         extra="".join(f" {sentence}" for sentence in extra),
     )
@@ -51,6 +59,8 @@ def write_hidden_fact(request: Request, kind: HiddenKind) -> str:
         return f"My task, goal and aim, what I want to do: {task}."
     if kind == "dimensions":
         return f"The dimensions (stack, volume, slices, film, frames, time series): {request.dimensions}."
+    if kind == "structure":
+        return STRUCTURE.format(request.structure)
     return f"The format (type of file, ending, extension): {request.format}."
 
 
@@ -68,6 +78,10 @@ def _pick(rng: np.random.Generator, values: Any) -> Any:
 TEST_SHARE = 0.4  # of the catalogue
 ATTEMPTS = 400  # draws for a request of a kind
 MAX_EXCLUDED = 3
+GUESSES, MAX_BLIND = 3, 0.75  # guesses without a look, and the share of the pictures that they may serve
+MANY = 3  # suitable software, of which some is left after an answer
+HAS_MORE, PATIENCE = 0.6, 100  # share of the follow-ups that have an answer, and draws for one
+Key = tuple[str, str, str]  # task, format and dimensions
 MICROSCOPY = ("fluorescence", "bright field", "phase contrast", "electron", "histology")
 
 
@@ -88,6 +102,8 @@ class RequestGenerator:
     levels: tuple[Level, ...] = ("layman", "expert")
     hides: tuple[HiddenKind, ...] = words.HIDDEN_KINDS  # facts, of which an ambiguous request hides one
     reasons: tuple[Reason, ...] = REASONS  # why a request without an answer has none
+    pictured: float = 0.95  # share of those with an answer of which the picture tells the kind of image and structure
+    follow_ups: float = 0.2  # share of those with an answer after which the user goes on
 
     def make(self, seed: int) -> Request:
         """Return the request of a seed; the same for the same catalogue and settings."""
@@ -95,11 +111,19 @@ class RequestGenerator:
         shares = np.array([self.shares.get(status, 0.0) for status in STATUSES], float)
         status = STATUSES[int(rng.choice(len(STATUSES), p=shares / shares.sum()))]
         reason = self.reasons[int(rng.integers(len(self.reasons)))] if status == "unanswerable" else None
-        for _ in range(ATTEMPTS):
-            plain = self._draw_facts(rng, seed)
-            found = self._make_unanswerable(plain, reason, rng) if reason else self._make_answerable(plain, status, rng)
+        kind = _pick(rng, self.hides) if status == "ambiguous" else None
+        goes_on = reason is None and rng.random() < self.follow_ups
+        needs_more = goes_on and rng.random() < HAS_MORE
+        pictured = reason is None and kind != "structure" and not needs_more and rng.random() < self.pictured
+        for attempt in range(ATTEMPTS):
+            draws_picture = pictured and attempt < ATTEMPTS // 2 and bool(self._decisive)
+            plain = (self._draw_pictured if draws_picture else self._draw_facts)(rng, seed)
+            found = self._make_unanswerable(plain, reason, rng) if reason else self._make_answerable(plain, kind, rng)
             if found is not None:
-                return replace(found, words=write_words(found, rng))
+                found = replace(found, words=write_words(found, rng))
+                found, has_more = self._go_on(found, rng) if goes_on else (found, True)
+                if has_more or not needs_more or attempt >= PATIENCE:
+                    return found
         wanted = " ".join(filter(None, (status, reason)))
         raise ConfigError(
             f"the catalogue ({len(self.catalogue)} entries) allows no {wanted} request for split {self.split}; "
@@ -128,24 +152,104 @@ class RequestGenerator:
         task = tasks[int(rng.choice(len(tasks), p=counts / counts.sum()))]
         gold = _pick(rng, self._by_task[task])
         known = [one for one in gold.modalities if one in words.MODALITIES] or list(words.MODALITIES)
+        modality = _pick(rng, known)
         dimensions = _pick(rng, [one for one in gold.dimensions if one in DIMENSIONS] or DIMENSIONS)
+        level = _pick(rng, self.levels)
+        kinds = [one for one in gold.variants if modality in read_terms("variants")[one].parents]
         return Request(
-            "",
-            _pick(rng, self.levels),
-            task,
-            _pick(rng, known),
-            dimensions,
-            _pick(rng, gold.formats) if gold.formats else "",
-            seed=seed,
-            split=self.split,
-        )
+            "", level, task, modality, dimensions, _pick(rng, gold.formats) if gold.formats else "",
+            structure=self._draw_structure(gold, task, modality, rng),
+            variant=_pick(rng, kinds) if kinds and level == "expert" else "", seed=seed, split=self.split,
+        )  # fmt: skip
 
-    def _find_suitable(self, request: Request) -> list[str]:
-        return [one.name for one in self.catalogue if grade(one, request) >= SUITABLE]
+    def _draw_structure(self, gold: SoftwareTool, task: str, modality: str, rng: np.random.Generator) -> str:
+        """Return a structure that the software is for: one that it names, or for a general one, one of its modality."""
+        if task not in MARKING or (ANY in gold.structures and rng.random() < 0.5):
+            return ""
+        named = [one for one in gold.structures if not one.endswith("+") and one != ANY]
+        near = self._by_modality.get(modality, ())
+        among = named or [one for one in near if compare(gold.structures, one) == "covers"]
+        return str(_pick(rng, among)) if among else ""
+
+    @cached_property
+    def _by_modality(self) -> dict[str, list[str]]:
+        """The structures that software of a modality names."""
+        found: dict[str, set[str]] = {}
+        for tool in self.catalogue:
+            named = {one for one in tool.structures if one != ANY and not one.endswith("+")}
+            for kind in tool.modalities:
+                found.setdefault(kind, set()).update(named)
+        return {kind: sorted(named) for kind, named in found.items()}
+
+    def _draw_pictured(self, rng: np.random.Generator, seed: int) -> Request:
+        """Return a request of which the picture alone tells the kind of image and what it shows."""
+        scene = _pick(rng, list(self._decisive))
+        plain = _ask_of(scene, *_pick(rng, self._decisive[scene]))
+        return replace(plain, level=_pick(rng, self.levels), seed=seed, split=self.split)
+
+    @cached_property
+    def _decisive(self) -> dict[Scene, list[Key]]:
+        """For each scene the tasks, formats and dimensions for which no three guesses serve most scenes."""
+        rated: dict[Key, float] = {}
+        found: dict[Scene, list[Key]] = {}
+        for scene in SCENES:
+            for key in dict.fromkeys(self._list_keys(scene)):
+                if key not in rated:
+                    rated[key] = self._rate_blind(key)
+                if rated[key] <= MAX_BLIND:
+                    found.setdefault(scene, []).append(key)
+        return found
+
+    def _list_keys(self, scene: Scene) -> Iterator[Key]:
+        """Yield tasks, formats and dimensions of the software that is made for what a scene shows."""
+        for task, tools in self._by_task.items():
+            for one in tools:
+                kind = not scene.variant or fits_variant(one.variants, scene.variant)
+                shown = task not in MARKING or compare(one.structures, scene.structure) == "match"
+                if kind and shown and has_fact(one, "modalities", scene.modality):
+                    yield from ((task, form, dimensions) for form in one.formats for dimensions in one.dimensions)
+
+    def _rate_blind(self, key: Key) -> float:
+        """Return for which share of the scenes the three best guesses without a look hold suitable software."""
+        able = [one for one in self.catalogue if key[0] in one.tasks and key[2] in one.dimensions]
+        rated = [{one.name for one in able if grade(one, _ask_of(scene, *key)) >= SUITABLE} for scene in SCENES]
+        left = served = [names for names in rated if names]
+        for _ in range(GUESSES):
+            counts = Counter(name for names in left for name in sorted(names))
+            best = counts.most_common(1)[0][0] if counts else ""
+            left = [names for names in left if best not in names]
+        return 1 - len(left) / max(1, len(served))
+
+    def _go_on(self, request: Request, rng: np.random.Generator) -> tuple[Request, bool]:
+        """Return the request with what its user says after the answer, and whether the best answer leaves some for it:
+        they want other software, perhaps with one more wish or for another format."""
+        before = set(self._find_suitable(request))
+        near = {one for family in FAMILIES if request.format in family for one in family} - {request.format}
+        kinds = [kind for kind in words.FOLLOW_UPS if kind not in request.constraints and (near or kind != "format")]
+        for kind in (kinds[place] for place in rng.permutation(len(kinds))):
+            format = _pick(rng, sorted(near)) if kind == "format" else request.format
+            constraints = (*request.constraints, kind) if kind in words.CONSTRAINTS else request.constraints
+            after = replace(request, format=format, constraints=constraints, hidden=FrozenDict())
+            suitable = self._find_suitable(after)
+            mine = [name for name in suitable if split_of(name) == self.split]
+            if has_more := len(mine) > MANY or not set(mine) <= before:
+                break
+        gone = {name for name in suitable if split_of(name) != self.split}
+        withheld = tuple(sorted(gone.union(request.withheld)))
+        said = _pick(rng, words.FOLLOW_UPS[kind][request.level][self.split]).format(format=format)
+        after = replace(after, withheld=withheld, words=said)
+        return replace(request, withheld=withheld, follow_up=after), has_more
+
+    def _find_suitable(self, request: Request, *, best: bool = False) -> list[str]:
+        """Return the names of suitable software; of the `best` only."""
+        grades = {one.name: grade(one, request) for one in self.catalogue}
+        least = max(SUITABLE, *grades.values()) if best else SUITABLE
+        return [name for name, points in grades.items() if points >= least]
 
     # ------------------------------------------------------------------ with an answer
-    def _make_answerable(self, plain: Request, status: Status, rng: np.random.Generator) -> Request | None:
-        constraints = tuple(one for one in words.CONSTRAINTS if rng.random() < 0.15)
+    def _make_answerable(self, plain: Request, kind: HiddenKind | None, rng: np.random.Generator) -> Request | None:
+        among = [one for one in words.CONSTRAINTS if one != READY or (plain.structure and not plain.pictured)]
+        constraints = (*plain.constraints, *(one for one in among if rng.random() < 0.15))
         request = replace(plain, constraints=constraints, metadata=_describe_file(plain, rng))
         suitable = self._find_suitable(request)
         mine = [name for name in suitable if split_of(name) == self.split]
@@ -157,17 +261,19 @@ class RequestGenerator:
             return None
         withheld = tuple(name for name in suitable if split_of(name) != self.split)
         request = replace(request, withheld=withheld)
-        return request if status == "answerable" else self._hide(request, suitable, rng)
+        return self._hide(request, suitable, kind) if kind else request
 
-    def _hide(self, request: Request, suitable: Sequence[str], rng: np.random.Generator) -> Request | None:
+    def _hide(self, request: Request, suitable: Sequence[str], kind: HiddenKind) -> Request | None:
         """Return the request without one fact; None if a software would be right whatever the fact is."""
-        kind = _pick(rng, self.hides)
-        safe, others = set(suitable), 0
+        best = kind == "structure"  # general software is suitable whatever it is
+        if best and not request.structure:
+            return None
+        safe, others = set(self._find_suitable(request, best=True) if best else suitable), 0
         for value in self._list_values(kind):
             if value == getattr(request, kind):
                 continue
             changed: Any = {kind: value}
-            names = self._find_suitable(replace(request, **changed))
+            names = self._find_suitable(replace(request, **changed), best=best)
             if names:
                 safe &= set(names)
                 others += 1
@@ -184,6 +290,8 @@ class RequestGenerator:
             return list(self._by_task)
         if kind == "dimensions":
             return list(DIMENSIONS)
+        if kind == "structure":
+            return sorted({name for names in self._by_modality.values() for name in names})
         return sorted({name for one in self.catalogue for name in one.formats})
 
     # ------------------------------------------------------------------ without an answer
@@ -206,7 +314,12 @@ class RequestGenerator:
         foreign = [name for _, name in words.FOREIGN_MODALITIES[self.split]]
         among = foreign if rng.random() < 0.4 else list(words.MODALITIES)
         without = [name for name in among if not any(has_fact(one, "modalities", name) for one in able)]
-        return replace(plain, modality=_pick(rng, without)) if without else None
+        if not without:
+            return None
+        modality = _pick(rng, without)
+        seen = modality in words.MODALITIES and rng.random() < self.pictured
+        pictured: tuple[PicturedKind, ...] = ("modality",) if seen else ()
+        return replace(plain, modality=modality, structure="", variant="", pictured=pictured)
 
     def _miss_no_dimension_match(self, plain: Request, rng: np.random.Generator) -> Request | None:
         able = [
@@ -232,6 +345,13 @@ class RequestGenerator:
         return replace(plain, format="", metadata=metadata) if self._find_suitable(plain) else None
 
 
+def _ask_of(scene: Scene, task: str, format: str, dimensions: str) -> Request:
+    """Return the request of an expert whose picture shows a scene."""
+    wishes = (READY,) if task in MARKING else ()
+    return Request("", "expert", task, scene.modality, dimensions, format, wishes, structure=scene.structure,
+                   variant=scene.variant, pictured=("modality", "structure"))  # fmt: skip
+
+
 def _describe_file(request: Request, rng: np.random.Generator) -> Mapping[str, str]:
     side = int(rng.choice((256, 320, 384, 512, 768, 1024)))
     size = [side, side]
@@ -241,7 +361,7 @@ def _describe_file(request: Request, rng: np.random.Generator) -> Mapping[str, s
     if request.dimensions.endswith("+t"):
         shape += f", {int(rng.integers(8, 400))} frames"
     known = {"format": request.format, "dimensions": request.dimensions, "size": shape}
-    if request.dimensions.startswith("3D"):
+    if request.dimensions.startswith("3D") and not request.pictured:  # its unit tells what kind of image it is
         plane, depth = float(rng.uniform(0.3, 1.2)), float(rng.uniform(0.5, 4))
         unit = "um" if request.modality in MICROSCOPY else "mm"
         known["voxel size"] = f"{plane:.2g} x {plane:.2g} x {depth:.2g} {unit}"

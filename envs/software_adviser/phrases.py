@@ -12,8 +12,9 @@ from ...utils.frozen import freeze
 
 Split = Literal["train", "test"]
 Level = Literal["layman", "expert"]
-Constraint = Literal["permissive license", "no GPU", "demo"]
-HiddenKind = Literal["task", "dimensions", "format"]
+Constraint = Literal["permissive license", "free license", "no GPU", "demo", "made for it"]
+HiddenKind = Literal["task", "dimensions", "format", "structure"]
+PicturedKind = Literal["modality", "structure"]
 CONSTRAINTS: tuple[Constraint, ...] = get_args(Constraint)
 HIDDEN_KINDS: tuple[HiddenKind, ...] = get_args(HiddenKind)
 Phrases = Mapping[str, Mapping[Split, tuple[str, ...]]]
@@ -29,3 +30,7 @@ CONSTRAINT_WORDS: Mapping[Constraint, Frames] = _TABLES["constraints"]
 EXCLUSION_WORDS: Frames = _TABLES["exclusions"]
 ASKED: Frames = _TABLES["asked"]
 VAGUE: Frames = _TABLES["vague"]
+UNSEEN: Frames = _TABLES["unseen"]
+UNSEEN_VAGUE: Frames = _TABLES["unseen_vague"]
+ABOUT: Frames = _TABLES["about"]
+FOLLOW_UPS: Mapping[str, Frames] = _TABLES["follow_ups"]

@@ -1,7 +1,7 @@
-"""The search of a catalogue: the facts that a query asks for, and BM25 of its words.
+"""The search of a catalogue: BM25 of a query's words, the facts that it asks for, and a tool's own name, in one sum.
 
-A tool gets the share of the wishes that it meets, each kind of fact with its weight. Words weigh less: they decide
-among tools that meet the same wishes, and find what is in no vocabulary.
+The weights are those with which most right tools were found among the first 12 for requests in users' words. A query
+that names no fact and no tool must share most of its words with one tool: else nothing in the catalogue is about it.
 """
 
 import os
@@ -15,17 +15,22 @@ from typing import Any, Final
 import numpy as np
 
 from ...tools.search.snapshot.schema import TOKENIZER
-from ...tools.search.snapshot.words import quote, read_query
+from ...tools.search.snapshot.words import is_telling, quote, read_query, split_words, stem_all
 from .catalogue import SoftwareTool
-from .wishes import get_synonyms, has_fact, read_table, read_wishes
+from .wishes import get_synonyms, rate_fact, read_table, read_wishes
 
 DIGITS: Final = 5  # of a score that count: the last ones differ between machines
-# How much a column of the index counts, and how much a kind of fact if a query has a wish of it. SPEC: task 40, format
-# 30, features (what is left) 30.
-COLUMNS: Final = {"name": 3.0, "tasks": 2.0, "modalities": 2.0, "dimensions": 1.0, "formats": 1.0, "features": 1.0}
-WEIGHTS: Final = {"tasks": 4.0, "formats": 3.0, "modalities": 3.0, "dimensions": 1.0, "interfaces": 0.5, "gpu": 0.5,
-                  "demo": 0.5, "license": 0.5}  # fmt: skip
-WORDS: Final = 0.25  # weight of BM25, as a share of the highest, beside the share of met wishes
+COLUMNS: Final = {"name": 3.0, "tasks": 2.0, "modalities": 2.0, "dimensions": 1.0, "formats": 1.0, "structures": 2.0,
+                  "features": 1.0}  # fmt: skip
+WEIGHTS: Final = {"tasks": 2.0, "formats": 4.0, "modalities": 3.0, "structures": 4.0, "variants": 2.0,
+                  "dimensions": 1.0, "interfaces": 0.5, "gpu": 0.5, "demo": 0.5, "license": 0.5}  # fmt: skip
+WORDS: Final = 12.0  # weight of BM25, as a share of the highest
+NAMED: Final = 10.0  # weight of the own name in the query
+TOPICS: Final = ("tasks", "modalities", "structures", "variants", "formats")
+COVERED: Final = 0.5  # share of the words of a query without a topic that a tool must hold
+GENERAL: Final = frozenset(  # stems of words that every query may have
+    ("image", "imag", "imaging", "pictur", "softwar", "tool", "program", "file", "data", "process")
+)
 _FIND: Final = f"SELECT rowid, -bm25(tools, {', '.join(map(str, COLUMNS.values()))}) FROM tools WHERE tools MATCH ?"
 
 
@@ -45,22 +50,30 @@ class Retriever:
 
     def prepare(self) -> None:
         with self._hold_index():
-            _ = self._has
+            _ = self._rated, self._stems, self._names
 
     def search(
         self, words: str, *, top_k: int, exclude: Collection[str] = (), formats: Sequence[str] = ()
     ) -> list[str]:
         """Return the names of the best tools, the best first; those to exclude may be in any case."""
         left_out = [self._places[name] for name in map(str.casefold, exclude) if name in self._places]
-        scores = self._score_words(words)
+        scores = np.round(self._score(words, formats), DIGITS)
         scores[left_out] = 0
-        if not scores.any():
-            return []
-        scores = scores * (WORDS / scores.max()) + self._score_wishes(words, formats)
-        scores[left_out] = 0
-        scores = np.round(scores, DIGITS)
         best = np.argsort(-scores, kind="stable")[:top_k]
         return [self.tools[place].name for place in best if scores[place] > 0]
+
+    def _score(self, words: str, formats: Sequence[str]) -> np.ndarray:
+        """Return the score of each tool, (N,) float64; all are 0 if nothing is about the words."""
+        named = self._find_named(words)
+        if not (named.any() or any(kind in TOPICS for kind, _ in read_wishes(words)) or self._is_covered(words)):
+            return np.zeros(len(self.tools))
+        searched = self._score_words(words)
+        scores: np.ndarray = searched * (WORDS / (searched.max(initial=0) or 1.0)) + NAMED * named
+        wishes = read_wishes(words, formats)
+        for kind in dict.fromkeys(kind for kind, _ in wishes):
+            same = [self._meet(kind, facts) for other, facts in wishes if other == kind]
+            scores += WEIGHTS[kind] * np.mean(same, axis=0)
+        return scores
 
     def _score_words(self, words: str) -> np.ndarray:
         """Return BM25 of all tools, (N,) float64; 0 for tools without any of the words."""
@@ -73,24 +86,38 @@ class Retriever:
                 scores[place] = score
         return scores
 
-    def _score_wishes(self, words: str, formats: Sequence[str]) -> np.ndarray:
-        """Return the weighted share of the wishes that each tool meets, (N,)."""
-        wishes = read_wishes(words, formats)
-        total, met = 0.0, np.zeros(len(self.tools))
-        for kind in dict.fromkeys(kind for kind, _ in wishes):
-            same = [self._meet(kind, facts) for other, facts in wishes if other == kind]
-            met += WEIGHTS[kind] * np.mean(same, axis=0)
-            total += WEIGHTS[kind]
-        return met / (total or 1.0)
-
     def _meet(self, kind: str, words: Sequence[str]) -> np.ndarray:
-        known = [self._has[kind, word] for word in words if (kind, word) in self._has]
-        return np.any(known, axis=0) if known else np.zeros(len(self.tools), bool)
+        known = [self._rated[kind, word] for word in words if (kind, word) in self._rated]
+        return np.max(known, axis=0) if known else np.zeros(len(self.tools))
+
+    def _find_named(self, words: str) -> np.ndarray:
+        """Return whether a query holds the name of each tool, (N,); a name that is a word needs its capitals."""
+        text = f" {' '.join(split_words(words))} "
+        return np.array([f" {name} " in (text if cased else text.casefold()) for name, cased in self._names], bool)
+
+    def _is_covered(self, words: str) -> bool:
+        """Return whether a tool holds so many of the words that the query is about it."""
+        stems = list_telling(words) - GENERAL
+        held = max((len(stems & record) for record in self._stems), default=0)
+        return bool(stems) and held > COVERED * len(stems)
 
     @cached_property
-    def _has(self) -> dict[tuple[str, str], np.ndarray]:
-        """For each fact that can be asked for, which tools have it."""
-        return {fact: np.array([has_fact(tool, *fact) for tool in self.tools], bool) for fact, _ in read_table()}
+    def _rated(self) -> dict[tuple[str, str], np.ndarray]:
+        """For each fact that can be asked for, how well each tool meets it."""
+        return {fact: np.array([rate_fact(tool, *fact) for tool in self.tools]) for fact, _ in read_table()}
+
+    @cached_property
+    def _stems(self) -> list[frozenset[str]]:
+        return [list_telling(" ".join(_write_columns(tool))) for tool in self.tools]
+
+    @cached_property
+    def _names(self) -> list[tuple[str, bool]]:
+        """The name of each tool as it is looked for, and whether its capitals count."""
+        texts = [tool.features for tool in self.tools]
+        texts += [phrase for _, phrases in read_table() for phrase in phrases]
+        spoken = {word for text in texts for word in split_words(text.casefold())}
+        names = [" ".join(split_words(tool.name)) for tool in self.tools]
+        return [(name, True) if name.casefold() in spoken else (name.casefold(), False) for name in names]
 
     @contextmanager
     def _hold_index(self) -> Iterator[sqlite3.Connection]:
@@ -114,5 +141,10 @@ def _build_index(tools: Sequence[SoftwareTool]) -> sqlite3.Connection:
 
 
 def _write_columns(tool: SoftwareTool) -> tuple[str, ...]:
-    lists = (tool.tasks, tool.modalities, tool.dimensions, tool.formats)
+    lists = (tool.tasks, tool.modalities, tool.dimensions, tool.formats, (*tool.structures, *tool.variants))
     return tool.name, *map(", ".join, lists), f"{tool.features} {', '.join(tool.interfaces)}"
+
+
+def list_telling(text: str) -> frozenset[str]:
+    """Return the stems of the words of a text that tell something."""
+    return frozenset(stem_all([word for word in split_words(text) if is_telling(word)]))

@@ -2,29 +2,38 @@
 
 A task's reference has either `suitable` (gains of the software that may be recommended, by name) or `reason` (why
 nothing can be). Everything a recommendation earns needs a first hit and names that a search of this episode returned;
-everything an answer without choices earns needs the right reason.
+everything an answer without choices earns needs the right reason. If the user goes on after an answer, that one and the
+next count half each, and what is right then is made from what was named.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Final, Literal
 
-from ...records import Episode, Turn
+from msgspec.structs import replace
+
+from ...records import Episode, Task, Turn
 from ...rewards import CombinedReward, Component, FormatReward
+from ...rewards.declare import get_reward_name
+from ...rewards.explain import explain_reward
 from ...rewards.fields import get_field
 from ...rewards.lists import RankingReward
 from ...utils.values import normalize_label, to_finite_float, to_text
 from .answer import COMPLETE
+from .reasons import rate_explanation, rate_why
+from .retrieval import GENERAL, list_telling
+from .wishes import read_wishes
 
 SAYS: Final = "The user says: "  # begins what the user answers to a question
+GOES_ON: Final = "The user goes on: "  # begins what the user says after an answer
 SEARCHES: Final = ("search_tools", "search_alternative")
 TOLERANCE: Final = 50.0  # points by which an accuracy may be wrong before it earns nothing
 LEAST: Final = 0.05  # score of the first hit that everything else needs: one suitable software on any place
 RECOMMEND: Final = {
-    "first": 0.1, "grounded": 0.05, "ranking": 0.4, "accuracy": 0.15, "question": 0.15, "status": 0.05, "demo": 0.05,
-    "format": 0.05,
+    "first": 0.1, "grounded": 0.05, "ranking": 0.3, "accuracy": 0.1, "why": 0.15, "question": 0.15, "status": 0.05,
+    "demo": 0.05, "format": 0.05,
 }  # fmt: skip
-ABSTAIN: Final = {"reason": 0.5, "looked": 0.2, "question": 0.15, "status": 0.05, "format": 0.1}
+ABSTAIN: Final = {"reason": 0.4, "looked": 0.2, "explanation": 0.15, "question": 0.1, "status": 0.05, "format": 0.1}
 
 
 @dataclass(frozen=True)
@@ -82,6 +91,24 @@ def rate_accuracies(answer: Mapping[str, Any] | None, reference: Mapping[str, An
     return sum(max(0.0, score) for score in scores) / len(scores) if scores else 0.0
 
 
+def rate_reasons(answer: Mapping[str, Any] | None, reference: Mapping[str, Any]) -> float | None:
+    """Return how good the reasons of the choices are, in the mean; one of unsuitable software is worth nothing."""
+    if not reference.get("suitable"):
+        return None
+    facts = {normalize_label(name): one for name, one in reference.get("facts_of", {}).items()}
+    choices = _list_choices(answer)
+    rated = [(facts.get(_read_name(choice)), choice.get("why")) for choice in choices]
+    scores = [rate_why(why, tool, reference.get("wanted", {})) if tool else 0.0 for tool, why in rated]
+    return sum(scores) / len(scores) if scores else 0.0
+
+
+def rate_explanations(answer: Mapping[str, Any] | None, reference: Mapping[str, Any]) -> float | None:
+    """Return 1 if the explanation of an answer without choices names what is missing."""
+    if reference.get("suitable"):
+        return None
+    return rate_explanation(get_field(answer, "explanation"), reference.get("missing", ()))
+
+
 def rate_demos(answer: Mapping[str, Any] | None, reference: Mapping[str, Any]) -> float | None:
     """Return the share of choices whose `demo_link` is the catalogue's, or null if it has none."""
     if not reference.get("suitable"):
@@ -127,7 +154,7 @@ class GroundedReward:
             return 0.0
         if not choices:
             broken = episode.task.reference.get("reason") == "invalid_files"
-            return float(broken or any(True for _ in list_found(episode.turns)))
+            return float(broken or any(is_on_topic(query, episode.task) for query in list_queries(episode.turns)))
         found = {normalize_label(name) for names in list_found(episode.turns) for name in names}
         return float(all(_read_name(choice) in found for choice in choices))
 
@@ -144,9 +171,10 @@ class QuestionReward:
 
     name: str = "question"
 
-    def of_episode(self, episode: Episode) -> float:
-        asked = count_questions(episode)
-        hidden = episode.task.reference.get("hidden", ())
+    def of_episode(self, episode: Episode) -> float | None:
+        asked, hidden = count_questions(episode), episode.task.reference.get("hidden", ())
+        if hidden is None:  # after the user went on
+            return None
         if episode.answer is None or not hidden:
             return float(episode.answer is not None and asked == 0)
         told = [turn.content for turn in episode.turns[1:] if turn.role == "user" and turn.content.startswith(SAYS)]
@@ -175,14 +203,96 @@ def count_questions(episode: Episode) -> int:
     return answered + (episode.answer is not None and _get_status(episode.answer) != COMPLETE)
 
 
+# ---------------------------------------------------------------------- when the user goes on
+@dataclass(frozen=True)
+class OneAnswer:
+    """A reward of the first answer, or of the one after the user went on, whose `before` holds the first."""
+
+    part: Any
+    after: bool
+
+    @property
+    def name(self) -> str:
+        return get_reward_name(self.part)
+
+    def __call__(self, answer: Mapping[str, Any] | None, reference: Mapping[str, Any]) -> float | None:
+        shown = select_answer(answer, reference, after=self.after)
+        score: float | None = None if shown is None else self.part(*shown)
+        return score
+
+    def explain(self, answer: Mapping[str, Any] | None, reference: Mapping[str, Any]) -> str:
+        shown = select_answer(answer, reference, after=self.after)
+        return "" if shown is None else explain_reward(self.part, *shown)
+
+
+class OneExchange(OneAnswer):
+    """The same of a reward that reads the episode: as far as the first answer, or all of it."""
+
+    def of_episode(self, episode: Episode) -> float | None:
+        shown = self._cut(episode)
+        score: float | None = None if shown is None else self.part.of_episode(shown)
+        return score
+
+    def explain_episode(self, episode: Episode) -> str:
+        shown = self._cut(episode)
+        return "" if shown is None else explain_reward(self.part, shown.answer, shown.task.reference, shown)
+
+    def _cut(self, episode: Episode) -> Episode | None:
+        shown = select_answer(episode.answer, episode.task.reference, after=self.after)
+        if shown is None or "follow_up" not in episode.task.reference:
+            return shown and episode
+        told = [turn.role == "user" and turn.content.startswith(GOES_ON) for turn in episode.turns]
+        end = told.index(True) if True in told and not self.after else len(told)
+        task = replace(episode.task, reference=shown[1])
+        return replace(episode, task=task, answer=shown[0], turns=episode.turns[:end])
+
+
+def select_answer(
+    answer: Mapping[str, Any] | None, reference: Mapping[str, Any], *, after: bool
+) -> tuple[Mapping[str, Any] | None, Mapping[str, Any]] | None:
+    """Return the first answer and its reference, or those after the user went on; None if no user does, or nothing is
+    known to be right, as of a person's own request."""
+    if not reference:
+        return None
+    if "follow_up" not in reference:
+        return None if after else (answer, reference)
+    before = get_field(answer, "before") or ()
+    if after:
+        return (answer if before else None), describe_follow_up(reference, list_named(before))
+    return (before[0] if before else answer), reference
+
+
+def describe_follow_up(reference: Mapping[str, Any], named: Sequence[str]) -> dict[str, Any]:
+    """Return the reference of the answer after the user went on: what was named before is excluded. If nothing else is
+    suitable, the right answer says so."""
+    after, gone = reference["follow_up"], {normalize_label(name) for name in named}
+    left = {name: gain for name, gain in after["suitable"].items() if normalize_label(name) not in gone}
+    found = {**reference, **after, "hidden": None, "suitable": left, "excluded": [*reference["excluded"], *named]}
+    return found if left else {**found, "reason": "no_suitable_tool"}
+
+
+def list_named(answers: Iterable[Mapping[str, Any]]) -> list[str]:
+    return [to_text(choice.get("name")) for answer in answers for choice in _list_choices(answer)]
+
+
 def build_reward() -> CombinedReward:
-    """Return the reward of the adviser: of a recommendation or of a reason, whichever the task has."""
+    """Return the reward of the adviser: of a recommendation or of a reason, whichever the task has; of two answers if
+    the user goes on."""
+    first, after = _build_parts(after=False), _build_parts(after=True)
+    follow_up = CombinedReward({name: (part, 0.5) for name, part in after.items()})
+    asked = {"asked_if_ambiguous": (AskedReward(True), 0.0), "asked_if_clear": (AskedReward(False), 0.0)}
+    parts = {**first, "follow_up": follow_up}
+    return CombinedReward({**{name: (part, 1 / len(parts)) for name, part in parts.items()}, **asked})
+
+
+def _build_parts(*, after: bool) -> dict[str, CombinedReward]:
     gate = {"first": LEAST, "grounded": 1.0}
     recommend: dict[str, tuple[Any, Mapping[str, float]]] = {
         "first": (SuitableReward("mrr"), {}),
         "grounded": (GroundedReward(), {"first": LEAST}),
         "ranking": (SuitableReward("ndcg"), gate),
         "accuracy": (rate_accuracies, gate),
+        "why": (rate_reasons, gate),
         "question": (QuestionReward(), gate),
         "status": (rate_status, gate),
         "demo": (rate_demos, gate),
@@ -191,16 +301,19 @@ def build_reward() -> CombinedReward:
     abstain: dict[str, tuple[Any, Mapping[str, float]]] = {
         "reason": (ReasonReward(), {}),
         "looked": (GroundedReward(), {"reason": 1.0}),
+        "explanation": (rate_explanations, {"reason": 1.0}),
         "question": (QuestionReward(), {"reason": 1.0}),
         "status": (rate_status, {"reason": 1.0}),
         "format": (FormatReward(), {"reason": 1.0}),
     }
-    parts = {
-        name: CombinedReward({key: Component(part, weights[key], needs=needs) for key, (part, needs) in table.items()})
-        for name, table, weights in (("recommend", recommend, RECOMMEND), ("abstain", abstain, ABSTAIN))
-    }
-    asked = {"asked_if_ambiguous": (AskedReward(True), 0.0), "asked_if_clear": (AskedReward(False), 0.0)}
-    return CombinedReward({"recommend": (parts["recommend"], 0.5), "abstain": (parts["abstain"], 0.5), **asked})
+    found = {}
+    for name, table, weights in (("recommend", recommend, RECOMMEND), ("abstain", abstain, ABSTAIN)):
+        components = {}
+        for key, (part, needs) in table.items():
+            kind = OneExchange if hasattr(part, "of_episode") else OneAnswer
+            components[key] = Component(kind(part, after), weights[key], needs=needs)
+        found[name] = CombinedReward(components)
+    return found
 
 
 def _get_status(answer: Mapping[str, Any] | None) -> str:
@@ -220,6 +333,23 @@ def _read_name(choice: Mapping[str, Any]) -> str:
 def _names_any(answer: Mapping[str, Any] | None, names: Sequence[str]) -> bool:
     named = {_read_name(choice) for choice in _list_choices(answer)}
     return any(normalize_label(name) in named for name in names)
+
+
+def list_queries(turns: Iterable[Turn]) -> Iterator[str]:
+    for turn in turns:
+        for call in turn.tool_calls:
+            query = call.arguments.get("query") if isinstance(call.arguments, Mapping) else None
+            if call.name in SEARCHES and isinstance(query, str):
+                yield query
+
+
+def is_on_topic(query: str, task: Task) -> bool:
+    """Return whether a query has a fact of the request, or a word of the user that is not a general one."""
+    wanted = {value for key, value in task.reference.get("wanted", {}).items() if key != "said"} - {""}
+    said = f"{task.prompt.get('words', '')} {' '.join(wanted)}"
+    return any(wanted.intersection(words) for _, words in read_wishes(query)) or bool(
+        (list_telling(query) & list_telling(said)) - GENERAL
+    )
 
 
 def list_found(turns: Iterable[Turn]) -> Iterator[Sequence[str]]:

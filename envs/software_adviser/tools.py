@@ -41,13 +41,16 @@ class SearchContext:
     shown: tuple[str, ...] | None = None  # the facts beside the name, for small models; None: all, with a sentence
     numbered: bool = False  # whether lines with the facts `shown` begin with a number
 
+    def find(self, words: str) -> list[str]:
+        return self.retriever.search(words, top_k=self.top_k, exclude=self.exclude, formats=self.formats)
+
     def search(self, query: str) -> ToolOutput:
         """Return the text of a search, the names found as a fact for rewards. Raise `ArgumentError` for an empty
         query."""
         words = " ".join(query[: 4 * MAX_QUERY].split())[:MAX_QUERY]
         if not words:
             raise ArgumentError("query is empty; give words to search for")
-        hits = self.retriever.search(words, top_k=self.top_k, exclude=self.exclude, formats=self.formats)
+        hits = self.find(words)
         found = [self.retriever.by_name[name] for name in hits]
         text, count = write_found(words, found, self.max_chars)
         if found and self.shown is not None:
@@ -98,7 +101,10 @@ ADVISER_TOOLS: Final = tuple(Tool.from_function(function, max_calls=count) for f
 def write_found(words: str, found: Sequence[SoftwareTool], max_chars: int) -> tuple[str, int]:
     """Return the text of a search, and how many of the tools are in it."""
     if not found:
-        return f"No tool found for {make_line(words, 80)!r}. Try other words.", 0
+        return (
+            f"No tool found for {make_line(words, 80)!r}: nothing in the catalogue is about that. Try other words.",
+            0,
+        )
     return join_items("tool", [f"[{number}] {write_tool(tool)}" for number, tool in enumerate(found, 1)], max_chars)
 
 
@@ -124,6 +130,7 @@ def write_tool(tool: SoftwareTool) -> str:
         f"modalities: {', '.join(tool.modalities)}",
         f"dimensions: {', '.join(tool.dimensions)}",
         f"formats: {', '.join(tool.formats) or 'unknown'}",
+        f"made for: {', '.join((*tool.structures, *tool.variants)) or 'unknown'}",
         f"license: {tool.license or 'unknown'}",
         f"GPU: {tool.gpu}",
         f"interfaces: {', '.join(tool.interfaces) or 'unknown'}",

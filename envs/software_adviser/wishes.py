@@ -6,17 +6,22 @@
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from importlib.resources import files
-from typing import Final
+from typing import Final, TypeVar
 
 from ...tools.search.snapshot.words import Synonyms, is_telling, read_shipped_synonyms, split_words, stem_word
 from .catalogue import ANY, SoftwareTool
+from .structures import SHARES, compare, fits_variant, list_wider, read_terms
 
 ANSWERS: Final = ("gpu", "demo", "license")  # facts whose words ("no", "yes") are no words of a query
+VOCABULARIES: Final = ("", "formats", "structures", "variants")  # each is read on its own: "chest film" is two wishes
 NEGATIONS: Final = frozenset(("no", "not"))
 PERMISSIVE: Final = frozenset(  # SPDX ids
-    ("MIT", "BSD-2-Clause", "BSD-3-Clause", "Apache-2.0", "ISC", "Unlicense", "CC0-1.0", "Zlib")
-)
+    ("MIT", "BSD-2-Clause", "BSD-3-Clause", "Apache-2.0", "ISC", "Unlicense", "CC0-1.0", "Zlib",
+     "LicenseRef-public-domain")
+)  # fmt: skip
+UNFREE: Final = ("LicenseRef-", "CC-BY-NC")  # how ids begin of licenses that are not free, or not known to be
 
+T = TypeVar("T")
 Fact = tuple[str, str]  # kind and word: ("modalities", "MR")
 Wish = tuple[str, tuple[str, ...]]  # a kind, and words of it of which a tool needs any
 
@@ -24,27 +29,40 @@ Wish = tuple[str, tuple[str, ...]]  # a kind, and words of it of which a tool ne
 def read_wishes(words: str, formats: Iterable[str] = ()) -> list[Wish]:
     """Return the wishes of a query, each once, and one more for each format of the files.
 
-    >>> read_wishes("outline cells in a time lapse", ["TIFF"])
-    [('tasks', ('segmentation',)), ('dimensions', ('2D+t', '3D+t')), ('formats', ('TIFF',))]
+    >>> read_wishes("outline cells in a time lapse", ["TIFF"])[:2]
+    [('tasks', ('segmentation',)), ('dimensions', ('2D+t', '3D+t'))]
+    >>> read_wishes("pulmonary lobes")
+    [('structures', ('lung lobe',))]
     """
-    return list(dict.fromkeys((*_find(words), *(("formats", (word,)) for word in formats))))
+    stems = read_stems(words)
+    found = [wish for vocabulary in VOCABULARIES for wish in _find(stems, vocabulary)]
+    named = {name for kind, names in found if kind == "structures" for name in names}
+    wider = {name for one in named for name in list_wider(one) if name != one}
+    narrow = [(kind, names) for kind, names in found if kind != "structures" or not wider.issuperset(names)]
+    return list(dict.fromkeys((*narrow, *(("formats", (word,)) for word in formats))))
 
 
-def _find(words: str) -> Iterator[Wish]:
-    stems, phrases = _list_stems(split_words(words)), _read_phrases()
+def _find(stems: Sequence[str], vocabulary: str) -> Iterator[Wish]:
+    for found in find_phrases(stems, read_phrases(vocabulary)):
+        for kind in dict.fromkeys(kind for kind, _ in found):
+            yield kind, tuple(word for other, word in found if other == kind)
+
+
+def find_phrases(stems: Sequence[str], phrases: Mapping[tuple[str, ...], T]) -> Iterator[T]:
+    """Yield what the phrases in a text stand for, in its order; the longest that begins at a word counts."""
     longest, place = max(map(len, phrases)), 0
     while place < len(stems):
         lengths = range(min(longest, len(stems) - place), 0, -1)
         length = next((length for length in lengths if tuple(stems[place : place + length]) in phrases), 0)
-        found = phrases[tuple(stems[place : place + length])] if length else ()
-        for kind in dict.fromkeys(kind for kind, _ in found):
-            yield kind, tuple(word for other, word in found if other == kind)
+        if length:
+            yield phrases[tuple(stems[place : place + length])]
         place += length or 1
 
 
-def _list_stems(words: Sequence[str]) -> list[str]:
+def read_stems(text: str) -> tuple[str, ...]:
     """Return the stems of the words that count in a phrase: "turn it into a file" is "turn file"."""
-    return [stem for word in words if is_telling(word) or word in NEGATIONS for stem in stem_word(word)]
+    counted = (word for word in split_words(text) if is_telling(word) or word in NEGATIONS)
+    return tuple(stem for word in counted for stem in stem_word(word))
 
 
 def has_fact(tool: SoftwareTool, kind: str, word: str = "") -> bool:
@@ -54,14 +72,26 @@ def has_fact(tool: SoftwareTool, kind: str, word: str = "") -> bool:
     if kind == "demo":
         return tool.demo is not None
     if kind == "license":
-        return any(part.strip() in PERMISSIVE for part in (tool.license or "").split(" OR "))
+        ids = [part.strip() for part in (tool.license or UNFREE[0]).split(" OR ")]
+        return any(one in PERMISSIVE or (word == "free" and not one.startswith(UNFREE)) for one in ids)
+    if kind == "structures":
+        return SHARES[compare(tool.structures, word)] >= SHARES["covers"]
+    if kind == "variants":
+        return fits_variant(tool.variants, word)
     words: tuple[str, ...] = getattr(tool, kind)
     return word in words or (kind == "modalities" and ANY in words)
 
 
+def rate_fact(tool: SoftwareTool, kind: str, word: str = "") -> float:
+    """Return how well a tool meets a fact that is asked for, 0 to 1; a structure may be met in part."""
+    if kind == "structures":
+        return SHARES[compare(tool.structures, word)]
+    return float(has_fact(tool, kind, word))
+
+
 @cache
 def read_table() -> tuple[tuple[Fact, tuple[str, ...]], ...]:
-    """Return the lines of `wishes.txt`: a fact, and the phrases that ask for it."""
+    """Return the lines of `wishes.txt` and of the vocabularies: a fact, and the phrases that ask for it."""
     lines = (files(__package__) / "wishes.txt").read_text(encoding="utf-8").splitlines()
     table = []
     for line in lines:
@@ -69,15 +99,19 @@ def read_table() -> tuple[tuple[Fact, tuple[str, ...]], ...]:
             kind, _, rest = line.partition(": ")
             word, *phrases = rest.split(" = ")
             table.append(((kind, word), tuple(phrases if kind in ANSWERS else (word, *phrases))))
+    for vocabulary in ("structures", "variants"):
+        table += [((vocabulary, term.name), term.phrases) for term in read_terms(vocabulary).values()]
     return tuple(table)
 
 
 @cache
-def _read_phrases() -> Mapping[tuple[str, ...], tuple[Fact, ...]]:
+def read_phrases(vocabulary: str) -> Mapping[tuple[str, ...], tuple[Fact, ...]]:
     facts: dict[tuple[str, ...], tuple[Fact, ...]] = {}
     for fact, phrases in read_table():
+        if vocabulary != (fact[0] if fact[0] in VOCABULARIES else ""):
+            continue
         for phrase in phrases:
-            stems = tuple(_list_stems(split_words(phrase)))
+            stems = read_stems(phrase)
             facts[stems] = tuple(dict.fromkeys((*facts.get(stems, ()), fact)))
     return facts
 

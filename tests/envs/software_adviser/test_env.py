@@ -1,6 +1,7 @@
 """`software_adviser`: exact golds, a user who is asked, tools with quotas, what is scored, answers that are refused."""
 
 import json
+import re
 
 import pytest
 
@@ -12,10 +13,12 @@ from viewbox.engines.scripted import ScriptedPolicy
 from viewbox.envs.software_adviser.answer import ANSWER, OVER_QUOTA, find_problem, normalize_answer
 from viewbox.envs.software_adviser.demonstrations import write_question
 from viewbox.envs.software_adviser.request import REASONS
-from viewbox.envs.software_adviser.rewards import ABSTAIN, RECOMMEND, SAYS
+from viewbox.envs.software_adviser.rewards import ABSTAIN, GOES_ON, RECOMMEND, SAYS
+from viewbox.envs.software_adviser.wishes import has_fact
 from viewbox.errors import ConfigError
+from viewbox.rollouts.ask import open_session
 
-ENV = make("software_adviser")
+ENV = make("software_adviser", follow_ups=0.0)
 END = json.dumps({"explanation": "I stop here."})
 
 
@@ -46,7 +49,7 @@ def test_the_gold_policy_scores_one_on_every_kind_of_request(split):
 
 def test_a_task_is_the_same_every_time_the_splits_share_none_and_nothing_hidden_reaches_the_model():
     assert sum(RECOMMEND.values()) == pytest.approx(1.0) == sum(ABSTAIN.values())
-    train, test = make("software_adviser"), make("software_adviser", split="test")
+    train, test = make("software_adviser", follow_ups=0.0), make("software_adviser", split="test")
     assert train.tasks[3] == ENV.tasks[3]
     assert (train.images(train.tasks[3])[0].pixels == ENV.images(ENV.tasks[3])[0].pixels).all()
     right = [{name for task in env.tasks[:100] for name in task.reference.get("suitable", ())} for env in (train, test)]
@@ -55,7 +58,8 @@ def test_a_task_is_the_same_every_time_the_splits_share_none_and_nothing_hidden_
     for task in ENV.tasks[:80]:
         request = ENV.get_request(task)
         said = "".join(message.text for message in ENV.reset(task, seed=0).messages)
-        assert not any(fact in said for fact in (*request.hidden.values(), *request.withheld))
+        assert not any(re.search(rf"(?<!\w){re.escape(fact)}(?!\w)", said) for fact in request.hidden.values())
+        assert not set(request.withheld).intersection(re.split(r"[ .;,:]+", said)) - {"stitching"}  # a task, too
         assert "suitable" not in said.replace("no_suitable_tool", "")
 
 
@@ -73,9 +77,9 @@ def test_the_question_that_was_needed_has_a_share_and_tells_the_hidden_fact():
     assert episode.scores.components["asked_if_ambiguous"] == 1.0
     silent = play(ENV, task, *rest)
     assert silent.scores.components["asked_if_ambiguous"] == 0.0
-    other = play(ENV, task, json.dumps({"conversation": {"question": "How old are you?"}}), *rest)
+    other = play(ENV, task, json.dumps({"conversation": {"question": "How old are you?", "context": "?"}}), *rest)
     assert other.turns[2].content == SAYS + "I do not know."
-    patient = play(make("software_adviser", max_questions=2), task, *[write_question(kind)] * 2, *rest)
+    patient = play(make("software_adviser", follow_ups=0.0, max_questions=2), task, *[write_question(kind)] * 2, *rest)
     lost = pytest.approx(1 - RECOMMEND["question"])
     assert silent.scores.total == other.scores.total == patient.scores.total == lost
     twice = play(ENV, task, *[write_question(kind)] * 2)
@@ -90,6 +94,63 @@ def test_a_question_that_was_not_needed_costs_its_share(category):
     shares = RECOMMEND if category == "answerable" else ABSTAIN
     assert episode.scores.total == pytest.approx(1 - shares["question"])
     assert episode.scores.components["asked_if_clear"] == 1.0
+
+
+def test_the_user_goes_on_after_an_answer_and_what_was_named_is_out_and_the_new_wish_counts():
+    env = make("software_adviser", split="test", follow_ups=1.0, unanswerable=0)
+    kinds = set()
+    for task in env.tasks[:40]:
+        after, episode = task.reference["follow_up"], play_gold(env, task)
+        assert episode.scores.total == pytest.approx(1.0), (task.id, episode.scores)
+        assert env.score(episode) == episode.scores
+        assert any(turn.content == GOES_ON + after["words"] for turn in episode.turns)
+        named = [{one["name"] for one in said["choices"]} for said in (*episode.answer["before"], episode.answer)]
+        assert named[0]
+        assert not named[0] & named[1]
+        assert named[1] <= set(after["suitable"])
+        assert (episode.answer["reason"] == "no_suitable_tool") == (not named[1])
+        first, then = env.get_request(task), env.get_request(task).follow_up
+        kinds |= {*then.constraints} - {*first.constraints} or {"format" if then.format != first.format else "others"}
+        search = env.hidden_arguments(episode.task, "search_tools")["context"]
+        assert named[0] <= set(search.exclude)
+        assert search.formats == (then.format,)
+    assert {"no GPU", "free license", "format"} <= kinds
+
+
+def test_a_person_goes_on_with_wishes_of_their_own_and_hears_of_other_software():
+    def advise(messages):
+        if messages[-1].role == "user":
+            return write_call("search_tools", {"query": "segmentation of the lung in CT"})
+        names = re.findall(r"^\[\d+\] ([^:]+):", messages[-1].text, re.MULTILINE)[:3]
+        return json.dumps({"choices": [{"name": name, "accuracy": 90} for name in names]})
+
+    named = []
+    with open_session(make("software_adviser"), advise) as session:
+        for words in (
+            "Segment the lungs of this CT.",
+            "alternatives",
+            "no GPU",
+            "free licenses only",
+            "and for NIfTI?",
+        ):
+            answer = session.ask(words)
+            named.append([ENV.software[choice["name"]] for choice in answer.value["choices"]])
+            assert len(named[-1]) == 3
+            assert "before" not in answer.value
+        again = session.ask(f"Tell me of {named[0][0].name} again.").value["choices"]
+    assert len({tool.name for tools in named for tool in tools}) == 15
+    assert again[0]["name"] == named[0][0].name  # a person may name it again
+    for tool in (tool for tools in named[2:] for tool in tools):
+        assert tool.gpu in ("no", "optional")
+    assert all(has_fact(tool, "license", "free") for tools in named[3:] for tool in tools)
+    assert all("NIfTI" in tool.formats for tool in named[4])
+
+
+def test_after_all_retries_the_answer_says_what_was_searched():
+    task = find_task(ENV, "answerable")
+    episode = play(ENV, task, search_of(ENV, task), *['{"choices": [{"name": " ", "accuracy": 1}]}'] * 4)
+    assert (episode.end_reason, episode.answer["choices"], episode.scores.total) == ("malformed", (), 0.0)
+    assert ENV.get_request(task).task in episode.answer["explanation"]
 
 
 # ---- tools, quotas, injected arguments
@@ -326,6 +387,8 @@ def test_choices_come_in_the_order_of_their_ranks_or_as_listed_and_a_regular_ans
         (choose(" "), "a name is empty"),
         ({}, "no choice, no question, no reason and no explanation"),
         ({"conversation": {"question": " "}, "choices": []}, "no choice, no question"),
+        ({"conversation": {"question": "Which?"}}, "a question has no context"),
+        ({"reason": "no_task_match"}, "explanation: it is empty"),
     ],
 )
 def test_what_contradicts_itself_is_refused_in_words(answer, problem):

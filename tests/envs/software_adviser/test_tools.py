@@ -98,7 +98,7 @@ def test_an_empty_query_is_an_error_in_words_and_one_that_finds_nothing_says_so(
         assert "query is empty" in result.error
     (result,) = list_results(play(call("search_tools", query="qqqqzzzz")))
     assert (result.success, get_names(result)) == (True, [])
-    assert result.text == "No tool found for 'qqqqzzzz'. Try other words."
+    assert result.text == "No tool found for 'qqqqzzzz': nothing in the catalogue is about that. Try other words."
 
 
 def test_one_search_three_alternatives_and_four_batches():
