@@ -86,7 +86,7 @@ def test_an_episode_can_be_hashed_pickled_copied_and_written_as_json():
     episode = whole_episode()
     assert hash(episode) == hash(whole_episode())
     assert pickle.loads(pickle.dumps(episode)) == copy.deepcopy(episode) == episode
-    assert not copy.deepcopy(episode) != episode and episode.task != episode
+    assert [copy.deepcopy(episode) != episode, episode.task != episode] == [False, True]
     assert Episode.from_json(episode.to_json()) == episode
     data = json.loads(episode.to_json())  # neither pixels nor tokens stand in the line
     assert ("tokens" in data, "pixels" in data["task"]["images"][0]) == (False, False)

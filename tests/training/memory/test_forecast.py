@@ -29,7 +29,9 @@ def measure(trainer):
     build, seen = trainer.build_loss_tensors, []
 
     def record(episodes, rewards, advantages):
-        batch = build(episodes, rewards, torch.linspace(-1, 1, len(episodes))[:, None])  # all teach, as the forecast counts
+        batch = build(
+            episodes, rewards, torch.linspace(-1, 1, len(episodes))[:, None]
+        )  # all teach, as the forecast counts
         seen.append((batch, [trainer.tokens.get_pixels(image) for image in episodes[0].tokens.images]))
         return batch
 
