@@ -133,7 +133,7 @@ class Worth:
             return {"of": self.of, "blind": self.blind, "pictures": found}
         ((name, gain),) = found.items()
         about = {"tools": self.uses, "unanswered": self.unanswered[name], "faults": [*self.faults.values()]}
-        return {**gain, "gains": gain.pop("scores"), **about}
+        return {"gains": gain.pop("scores"), **gain, **about}
 
 
 def measure_worth(
