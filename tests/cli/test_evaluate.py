@@ -183,12 +183,15 @@ def test_a_call_is_worth_what_is_lost_when_its_picture_is_another(evaluate, tmp_
     assert worth == [is_read, False]
 
 
-def test_a_tool_that_is_not_called_is_said(evaluate):
-    arguments = ["--env", "digits", "--model", "m", "--tasks", 2, "--out", "e", "--pictures", "blank", "--of", "zoom"]
+@pytest.mark.parametrize(
+    ("played", "tool"), [(["--env", "digits"], "zoom"), (["--config", "mixture"], "window_level")]
+)  # digits has no window_level, the other part of the mixture has
+def test_a_tool_that_is_not_called_is_said(evaluate, played, tool):
+    arguments = [*played, "--model", "m", "--tasks", 2, "--out", "e", "--pictures", "blank", "--of", tool]
     with serve(answer_what_is_seen) as server:
         status, out, _ = evaluate(*arguments, "--endpoint", server.url)
     assert status == 0
-    assert "zoom was not called: nothing can be compared" in out
+    assert f"{tool} was not called: nothing can be compared" in out
 
 
 def test_calls_in_several_replies_are_worth_something_each(evaluate, tmp_path):
@@ -213,7 +216,7 @@ def test_calls_in_several_replies_are_worth_something_each(evaluate, tmp_path):
         ),
         (["--pictures", "real"], "allowed: real, and blank, other, shuffled or some of these"),
         (["--pictures", "blank", "--of", "zom"], "unknown tool 'zom'; allowed: zoom (did you mean 'zoom'?)"),
-        (["--pictures", "other", "--tasks", 1], "allowed: a task with 1 pictures and another right answer"),
+        (["--pictures", "other", "--tasks", 1], "allowed: one with as many pictures (1) and another right answer"),
     ],
 )
 def test_pictures_that_cannot_be_shown_are_refused(evaluate, more, said):

@@ -145,7 +145,7 @@ class EpisodeGRPOTrainer(Checkpoints, GRPOTrainer):
     def _list_batch_settings(self) -> list[object]:
         """Return the settings that the tensors of a batch depend on, beside its shape."""
         loss = [self.temperature, self.beta, self.importance_sampling_cap, self.loss_type, self.scale_rewards]
-        return [*loss, self.credit_name]
+        return loss if self.credit_name == "episode" else [*loss, self.credit_name]  # as before there were others
 
     def _get_reference(self) -> torch.nn.Module:
         model: torch.nn.Module = self.accelerator.unwrap_model(self.ref_model)
