@@ -178,7 +178,7 @@ def evaluate(
     result: worth.Worth | Acuity = (
         measure_acuity(folder, ways, resamples)
         if acuity
-        else worth.measure_worth(folder, [*ways], job.env.tools, resamples, of=of, blind=blind)
+        else worth.measure_worth(folder, [*ways], job.env.tools, resamples, of=of, blind=blind, refused=refuse)
     )
     figures = folder / f"{'acuity' if acuity else 'pictures' if names else 'tool_gain'}.json"
     write_atomically(figures, json.dumps(result.to_dict(), indent=2) + "\n")

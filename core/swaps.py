@@ -35,10 +35,13 @@ def swap_pictures(
     >>> [len(set(one.reset(env.tasks[0], seed=0).messages[1].images[0].open().getdata())) > 1 for one in (env, blank)]
     [True, False]
     """
+    if tool is not None and tool not in env.tools:
+        raise ConfigError(f"--of {tool}: {describe_unknown('tool', tool, env.tools)}", key="of")
     if hasattr(env, "parts"):  # of a mixture
         own = {key: [task for task in tasks if env.for_task(task) is part] for key, part in env.parts.items()}
-        parts = env.parts.items()
-        return vary(env, parts={key: swap_pictures(part, pictures, own[key], tool, reply) for key, part in parts})
+        parts = {key: part for key, part in env.parts.items() if tool is None or tool in part.tools}
+        swapped = {key: swap_pictures(part, pictures, own[key], tool, reply) for key, part in parts.items()}
+        return vary(env, parts={**env.parts, **swapped})
     others = {task.id: _find_other(env, tasks, place) for place, task in enumerate(tasks) if pictures == "other"}
 
     @lru_cache(maxsize=256)
@@ -50,8 +53,6 @@ def swap_pictures(
     if tool is None:
         overviews = OverviewCache(get_images, env.max_pixels, env.pixel_multiple)
         return vary(env, images=get_images, _overviews=overviews)
-    if tool not in env.tools:
-        raise ConfigError(f"--of {tool}: {describe_unknown('tool', tool, env.tools)}", key="of")
 
     def swap(task: Task, name: str, number: int, view: View, own: Sequence[Source]) -> View:
         place = find_number(own, view.source) if name == tool and reply in (None, number) else None
@@ -67,5 +68,5 @@ def _find_other(env: BaseMultiTurnEnv, tasks: Sequence[Task], place: int) -> Tas
     for other in (*tasks[place + 1 :], *tasks[:place]):
         if other.reference != task.reference and env.count_images(other) == count:
             return other
-    allowed = f"a task with {count} pictures and another right answer among the {len(tasks)} that are played"
+    allowed = f"one with as many pictures ({count}) and another right answer, among the {len(tasks)} that are played"
     raise ConfigError(f"--pictures other: {task.id}: there is no other; allowed: {allowed}", key="pictures")

@@ -2,10 +2,11 @@
 
 import logging
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Set
 from dataclasses import dataclass
 from functools import cached_property
 from graphlib import CycleError, TopologicalSorter
+from itertools import islice
 from typing import Annotated, Any
 
 from pydantic import Field
@@ -171,9 +172,7 @@ class CombinedReward:
                         value = of_episode(episode)
                     if of_turns is not None and episode is not None and value is not None:
                         score, value, given = value, None, of_turns(episode)  # it fails if this does
-                        placed = [] if given is None else [to_finite_float(turn) for turn in given]  # type: ignore[misc]
-                        if placed and (None in placed or len(placed) != episode.num_turns):
-                            raise ValueError(f"of_turns returned {_shorten(given)}; allowed: None, or a number a reply")
+                        placed = [] if given is None else _read_turns(given, episode.num_turns)
                         value = score
                 except KeyboardInterrupt:
                     raise
@@ -214,6 +213,17 @@ class CombinedReward:
         if name not in self._logged:
             self._logged.add(name)
             log.warning("reward component %r %s; such an episode has no score (logged once)", name, problem)
+
+
+def _read_turns(given: Any, count: int) -> list[float]:
+    """Return what each of `count` replies earned of a score in [0, 1]; raise `ValueError` if `of_turns` says no such
+    thing."""
+    is_ordered = not isinstance(given, bytes | bytearray | Mapping | Set)
+    turns = [to_finite_float(turn) for turn in islice(given, count + 1)] if is_ordered else []
+    earned = [turn for turn in turns if turn is not None and reaches(1.0, abs(turn))]
+    if not is_ordered or not len(earned) == len(turns) == count:
+        raise ValueError(f"of_turns returned {_shorten(given)}; allowed: None, or a number in [-1, 1] for each reply")
+    return earned
 
 
 def _shorten(score: object) -> str:

@@ -148,7 +148,8 @@ class Acuity:
         return next((scale for scale, one in rows.items() if (one.low or 0) > (min(means) + max(means)) / 2), None)
 
     def explain(self) -> Iterator[str]:
-        yield f"of {self.tasks} tasks; left out: without one box that zoom shows whole at that scale, or with a fault"
+        why = "without one box that zoom shows whole at that scale, or that a fault ended"
+        yield f"of {self.tasks} tasks; right: of the answers; left out: tasks {why}"
         now = "its default" if self.asked is None else f"{self.asked:g}"
         found = "none" if self.suggested is None else f"env.seen_at={{scale: {self.suggested:g}}}"
         yield f"least scale whose interval is above half way between the least and the best: {found} (now {now})"

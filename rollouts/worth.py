@@ -95,6 +95,7 @@ class Worth:
         uses: with tools, how each was used (`count_uses`).
         of: the tool whose calls alone had other pictures.
         blind: the mean reward of the best answer that knows only the question.
+        refused: without tools, they were offered all the same.
     """
 
     base: str
@@ -104,6 +105,7 @@ class Worth:
     uses: Mapping[str, Mapping[str, float | None]]
     of: str | None = None
     blind: float | None = None
+    refused: bool = False
 
     def explain(self) -> Iterator[str]:
         """Yield the finding of each way, and what it rests on."""
@@ -119,7 +121,8 @@ class Worth:
             elif not one.is_clear:
                 yield one.explain()
             if (share := self.unanswered[name]) > MAX_UNANSWERED:
-                advice = "; to refuse the calls instead: --refuse, and another --out" if self.base == WITH else ""
+                can_refuse = self.base == WITH and not self.refused
+                advice = "; to refuse the calls instead: --refuse, and another --out" if can_refuse else ""
                 yield f"{share:.0%} of the episodes of {name} end without an answer, which is a part of this{advice}"
         if any(self.faults.values()):
             counts = ", ".join(f"{count} of {name}" for name, count in self.faults.items())
@@ -133,7 +136,7 @@ class Worth:
             return {"of": self.of, "blind": self.blind, "pictures": found}
         ((name, gain),) = found.items()
         about = {"tools": self.uses, "unanswered": self.unanswered[name], "faults": [*self.faults.values()]}
-        return {**gain, "gains": gain.pop("scores"), **about}
+        return {"gains": gain.pop("scores"), **gain, **about}
 
 
 def measure_worth(

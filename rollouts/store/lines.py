@@ -154,12 +154,15 @@ def decode_episode(line: bytes) -> Episode:
         if not isinstance(value, int) or not 0 <= value <= MAX_COUNT:
             raise ValueError(f"info.{name} = {value!r:.80}; allowed: a whole number from 0 to {MAX_COUNT}")
     if episode.scores is not None:
-        check_scores(episode.scores)
+        check_scores(episode.scores, episode.num_turns)
     return episode
 
 
-def check_scores(scores: Scores) -> None:
-    """Raise `ValueError` for more names, or larger numbers, than any reward gives: sums of them must be finite."""
+def check_scores(scores: Scores, replies: int | None = None) -> None:
+    """Raise `ValueError` for more names, or larger numbers, than any reward gives: sums of them must be finite; or if
+    `turns` are not those of so many replies."""
+    if replies is not None and len(scores.turns) not in (0, replies):
+        raise ValueError(f"scores.turns has {len(scores.turns)} numbers; allowed: one for each of {replies} replies")
     for key, values in (("components", scores.components), ("faults", scores.faults)):
         if len(values) > MAX_COMPONENTS:
             raise ValueError(f"scores.{key} has {len(values)} names; allowed: {MAX_COMPONENTS}")

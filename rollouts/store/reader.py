@@ -21,7 +21,7 @@ from ...rewards.looks import read_looks
 from ...utils.frozen import thaw
 from . import columns
 from .layout import LINES, check_format, count_finished, find_episodes_folder, iter_images, locate_images
-from .lines import MAX_LINE, LinePart, decode_episode, is_passed_over, open_lines, read_lines
+from .lines import MAX_LINE, LinePart, check_scores, decode_episode, is_passed_over, open_lines, read_lines
 from .tokens import decode_place, decode_rows, read_rows
 
 if TYPE_CHECKING:
@@ -184,6 +184,8 @@ class EpisodeReader(Sequence[Episode]):
             raise StoreError(f"longer than {MAX_LINE:,} bytes")
         try:
             episode = decode_episode(line)
+            if scores is not None:
+                check_scores(scores, episode.num_turns)
         except ValueError as error:
             raise StoreError(f"not an episode: {error}") from error
         locate_images(self._folder, iter_images(episode))

@@ -53,6 +53,7 @@ def test_both_ways_are_played_stored_and_compared(evaluate, tmp_path, more):
     found = json.loads(out.splitlines()[-1])
     assert found["tasks"] == 5
     assert found["gains"]["reward"]["difference"]["mean"] > 0.1
+    assert "scores" not in found  # they are the gains
     assert found["tools"]["zoom"] == {"calls": 5, "per_episode": 1.0, "episodes": 1.0, "success": 1.0, "faults": 0}
     assert "5 tasks are too few to conclude from" in out  # one task of five was solved
     assert [len(list(load(tmp_path / "e" / way / "episodes"))) for way in ("with_tools", "without_tools")] == [5, 5]
@@ -182,12 +183,15 @@ def test_a_call_is_worth_what_is_lost_when_its_picture_is_another(evaluate, tmp_
     assert worth == [is_read, False]
 
 
-def test_a_tool_that_is_not_called_is_said(evaluate):
-    arguments = ["--env", "digits", "--model", "m", "--tasks", 2, "--out", "e", "--pictures", "blank", "--of", "zoom"]
+@pytest.mark.parametrize(
+    ("played", "tool"), [(["--env", "digits"], "zoom"), (["--config", "mixture"], "window_level")]
+)  # digits has no window_level, the other part of the mixture has
+def test_a_tool_that_is_not_called_is_said(evaluate, played, tool):
+    arguments = [*played, "--model", "m", "--tasks", 2, "--out", "e", "--pictures", "blank", "--of", tool]
     with serve(answer_what_is_seen) as server:
         status, out, _ = evaluate(*arguments, "--endpoint", server.url)
     assert status == 0
-    assert "zoom was not called: nothing can be compared" in out
+    assert f"{tool} was not called: nothing can be compared" in out
 
 
 def test_calls_in_several_replies_are_worth_something_each(evaluate, tmp_path):
@@ -212,7 +216,7 @@ def test_calls_in_several_replies_are_worth_something_each(evaluate, tmp_path):
         ),
         (["--pictures", "real"], "allowed: real, and blank, other, shuffled or some of these"),
         (["--pictures", "blank", "--of", "zom"], "unknown tool 'zom'; allowed: zoom (did you mean 'zoom'?)"),
-        (["--pictures", "other", "--tasks", 1], "allowed: a task with 1 pictures and another right answer"),
+        (["--pictures", "other", "--tasks", 1], "allowed: one with as many pictures (1) and another right answer"),
     ],
 )
 def test_pictures_that_cannot_be_shown_are_refused(evaluate, more, said):

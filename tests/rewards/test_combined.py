@@ -1,5 +1,6 @@
 """Combinations: a weighted mean whose parts are seen, explained and cannot break it; parts that need others."""
 
+import itertools
 import json
 import logging
 import math
@@ -131,9 +132,14 @@ EARLY = Placed(0.5, [0.5, 0.0, 0.0])
         (need(a=(1.0, 1.0)), [], None),
         (need(a=(Placed(0.5, ZeroDivisionError("x")), 0.5), b=(1.0, 0.5)), [], "raised ZeroDivisionError: x"),
         (need(a=(Placed(0.5, SystemExit(3)), 1.0)), [], "raised SystemExit"),
-        (need(a=(Placed(0.5, [0.5]), 1.0)), [], "of_turns returned [0.5]; allowed: None, or a number a reply"),
+        (need(a=(Placed(0.5, [0.5]), 1.0)), [], "of_turns returned [0.5]; allowed: None, or a number in [-1, 1]"),
         (need(a=(Placed(0.5, [0.5, NAN, 0.0]), 1.0)), [], "of_turns returned [0.5, nan, 0.0]"),
         (need(a=(Placed(0.5, 7), 1.0)), [], "raised TypeError"),
+        (need(a=(Placed(0.5, []), 1.0)), [], "of_turns returned []"),
+        (need(a=(Placed(0.5, itertools.repeat(0.0)), 1.0)), [], "of_turns returned repeat(0.0)"),
+        (need(a=(Placed(0.5, {0: 0.5, 1: 0.0, 2: 0.0}), 1.0)), [], "of_turns returned {0: 0.5"),  # not its keys
+        (need(a=(Placed(0.5, b"\0\1\0"), 1.0)), [], "of_turns returned b"),
+        (need(a=(Placed(0.5, [1e39, -1e39, 0.0]), 1.0)), [], "of_turns returned [1e+39"),  # infinite in float32
     ],
 )  # fmt: skip
 def test_what_each_reply_earned_sums_to_the_total(reward, turns, fault):

@@ -5,18 +5,23 @@ was played; the rows of all are gathered, padded with NaN; `weigh` turns those o
 an episode, or one for each of its replies. Whoever plays, pads, gathers, masks and learns knows no credit.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, Protocol
 
 import torch
 from trl.trainer.utils import nanstd
 
-from ...errors import ModelError
+from ...errors import ConfigError, ModelError, ViewboxError
 from ...plugins import list_plugins
 from ...records import Episode, EpisodeTokens
 from ...rewards import CombinedReward
+from ...utils.concurrency import contain_exit, unwrap
 from ...utils.importing import load_object
+from ...utils.terminal import describe_error
 from .groups import EPSILON, SAME_REWARD, find_uniform, group_advantages
+
+MAX_REASON = 500  # characters kept of why a credit failed
 
 
 class Credit(Protocol):
@@ -110,8 +115,22 @@ class TurnsCredit(EpisodeCredit):
 def build_credit(name: str, scale: str) -> Credit:
     """Return the credit of a run: its `train.credit.type`, with its `train.scale_rewards`."""
     make: Any = load_object(list_plugins("credits")[name], kind="credit", key="train.credit.type")
-    credit: Credit = make(scale)
+    with name_credit(name):
+        credit: Credit = make(scale)
     return credit
+
+
+@contextmanager
+def name_credit(name: str) -> Iterator[None]:
+    """Raise whatever a credit raises as a `ConfigError` that names it."""
+    try:
+        with contain_exit():
+            yield
+    except ViewboxError:
+        raise
+    except Exception as error:
+        problem = describe_error(unwrap(error), MAX_REASON)
+        raise ConfigError(f"train.credit = {name}: raised {problem}", key="train.credit") from error
 
 
 def spread(advantages: torch.Tensor, episodes: Sequence[EpisodeTokens], width: int) -> torch.Tensor:

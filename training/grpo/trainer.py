@@ -42,7 +42,7 @@ from ..generation import Sampler
 from ..precision import use_float32_adapters
 from ..trainer_args import check_additive_loss, check_credit
 from .batch import collate, collect_pixels, compute_share, find_learned, get_sampled, select, split_by_tokens
-from .credit import build_credit, spread
+from .credit import build_credit, name_credit, spread
 from .groups import summarize_rewards
 from .logprobs import BatchLogProbs, add_compute_argument
 from .player import BatchPlayer
@@ -145,7 +145,7 @@ class EpisodeGRPOTrainer(Checkpoints, GRPOTrainer):
     def _list_batch_settings(self) -> list[object]:
         """Return the settings that the tensors of a batch depend on, beside its shape."""
         loss = [self.temperature, self.beta, self.importance_sampling_cap, self.loss_type, self.scale_rewards]
-        return [*loss, self.credit_name]
+        return loss if self.credit_name == "episode" else [*loss, self.credit_name]  # as before there were others
 
     def _get_reference(self) -> torch.nn.Module:
         model: torch.nn.Module = self.accelerator.unwrap_model(self.ref_model)
@@ -204,15 +204,21 @@ class EpisodeGRPOTrainer(Checkpoints, GRPOTrainer):
         self._require_scores(everyone)
         self.add_figures(summarize_rewards(everyone, self.num_generations))
         first = self.accelerator.process_index * len(rewards)
-        numbers = [
-            self.credit.read(episode, self.env.for_task(episode.task).reward) if is_usable else [math.nan]
-            for episode, is_usable in zip(episodes, (~rewards.isnan()).tolist(), strict=True)
-        ]
-        own = pad_sequence([rewards.new_tensor(row) for row in numbers], batch_first=True, padding_value=math.nan)
+        with name_credit(self.credit_name):
+            numbers = [
+                self.credit.read(episode, self.env.for_task(episode.task).reward) if is_usable else [math.nan]
+                for episode, is_usable in zip(episodes, (~rewards.isnan()).tolist(), strict=True)
+            ]
+            own = pad_sequence([rewards.new_tensor(row) for row in numbers], batch_first=True, padding_value=math.nan)
         rows = self.accelerator.gather(self.accelerator.pad_across_processes(own, dim=1, pad_index=math.nan))
         group, is_idle = self.num_generations, bool(rows.isnan().all())
-        advantages = torch.zeros_like(rows[:, :1]) if is_idle else self.credit.weigh(rows, group)
-        if advantages.ndim != 2 or len(advantages) != len(rows) or not advantages.isfinite().all():
+        with name_credit(self.credit_name):
+            found = torch.zeros(len(rows), 1) if is_idle else self.credit.weigh(rows, group)
+            advantages = torch.as_tensor(found).detach().to(rewards).contiguous()
+        usable = (episode for episode, reward in zip(episodes, rewards, strict=True) if not reward.isnan())
+        replies = max((episode.num_turns for episode in usable), default=1)
+        is_wide = advantages.ndim == 2 and (advantages.shape[1] == 1 or advantages.shape[1] >= replies)
+        if not is_wide or len(advantages) != len(rows) or not advantages.isfinite().all():
             problem = f"train.credit = {self.credit_name}: gives advantages of {tuple(advantages.shape)}"
             raise ConfigError(f"{problem}; allowed: finite ones, ({len(rows)}, 1) or ({len(rows)}, replies)")
         idle = (advantages.view(-1, group * advantages.shape[1]) == 0).all(1)

@@ -106,6 +106,7 @@ BAD = {
     "an answer that is a list": raw(answer="[[1]]"),
     "50,000 components": raw(scores=json.dumps({"total": 1, "components": {f"c{n}": 1 for n in range(50_000)}})),
     "257 components": raw(scores=json.dumps({"total": 1, "components": {f"c{n}": 1 for n in range(257)}})),
+    "earned by more replies than there are": raw(scores='{"total": 1, "turns": [0.5, 0.5]}'),
     "components that are a list": raw(scores='{"total": 1, "components": [1]}'),
     "components that are a number": raw(scores='{"total": 1, "components": 1}'),
     "turns that are a number": raw(turns="1"),

@@ -227,6 +227,28 @@ class Odd(EpisodeCredit):
         return torch.full((len(rows),), 1.0)
 
 
+class Raises(EpisodeCredit):
+    def read(self, episode, reward):
+        raise KeyError("label")
+
+
+class Exits(EpisodeCredit):
+    def weigh(self, rows, group_size):
+        raise SystemExit(0)
+
+
+class Empty(EpisodeCredit):
+    def weigh(self, rows, group_size):
+        return rows[:, :0]
+
+
+class Whole(EpisodeCredit):
+    """Plain numbers, of no gradient and no float."""
+
+    def weigh(self, rows, group_size):
+        return [[place % 2] for place in range(len(rows))]
+
+
 SEQUENCE = {"importance_sampling_level": "sequence", "loss_type": "grpo"}
 
 
@@ -246,12 +268,17 @@ SEQUENCE = {"importance_sampling_level": "sequence", "loss_type": "grpo"}
             {},
             r"train\.credit = odd: gives advantages of \(8,\); allowed: finite ones, \(8, 1\) or",
         ),
+        ("raises", {}, r"train\.credit = raises: raised KeyError: 'label'"),
+        ("exits", {}, r"train\.credit = exits: raised SystemExit: 0"),
+        ("empty", {}, r"train\.credit = empty: gives advantages of \(8, 0\); allowed"),
+        ("whole", {}, None),
         ("components", SEQUENCE, None),
         ("episode", SEQUENCE | {"scale_rewards": "none"}, None),
     ],
 )
 def test_what_the_loss_cannot_read_is_refused_by_name(qwen3, looking, tmp_path, monkeypatch, name, given, words):
-    monkeypatch.setitem(plugins.CREDITS, "odd", f"{__name__}:Odd")
+    for one in (Odd, Raises, Exits, Empty, Whole):
+        monkeypatch.setitem(plugins.CREDITS, one.__name__.lower(), f"{__name__}:{one.__name__}")
 
     def play():
         generate_batch(make_trainer(qwen3, tmp_path, looking(), own={"credit": name}, **given))
