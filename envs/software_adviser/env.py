@@ -138,9 +138,8 @@ class SoftwareAdviser(BaseMultiTurnEnv):
                 f"{self.name}: ambiguous + unanswerable = {total:g}; allowed: at most 1", key="unanswerable"
             )
         shares = {"answerable": max(0.0, clear), "ambiguous": self.ambiguous, "unanswerable": self.unanswerable}
-        software = tuple(self.software.values())
         chosen = (FrozenDict(shares), self.levels, self.hides, self.reasons, self.pictured, self.follow_ups)
-        return RequestGenerator(software, self.split, *chosen)
+        return RequestGenerator(tuple(self.software.values()), self.split, *chosen)
 
     @cached_property
     def _repositories(self) -> Repositories:

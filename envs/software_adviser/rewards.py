@@ -198,7 +198,10 @@ class AskedReward:
     name: str = "asked"
 
     def of_episode(self, episode: Episode) -> float | None:
-        if bool(episode.task.reference.get("hidden")) != self.ambiguous:
+        reference = episode.task.reference
+        if (
+            not reference or bool(reference.get("hidden")) != self.ambiguous
+        ):  # of a person's own request nothing is known
             return None
         return float(count_questions(episode) > 0)
 
