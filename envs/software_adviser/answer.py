@@ -14,8 +14,6 @@ from ...utils.values import normalize_label, to_text
 COMPLETE: Final = "complete"
 NEEDS_CLARIFICATION: Final = "needs_clarification"
 MAX_SHOWN: Final = 10  # ranks that a message repeats
-
-
 ANSWER: Final[Any] = freeze(yaml_reader.read_shipped(__package__, "answer.yaml"))
 UNREAD: Final = "No answer could be read. Searched for: {queries}. The catalogue itself can be looked through."
 OVER_QUOTA: Final = "The tool calls of this task were used up before an answer was given."

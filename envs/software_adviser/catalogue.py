@@ -3,14 +3,13 @@
 A row that cannot be used costs itself, and is named with its file, line and key.
 """
 
-from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import date
 from functools import partial
 from importlib.resources import as_file, files
 from importlib.resources.abc import Traversable
 from pathlib import Path
-from typing import Annotated, Any, Final, Literal, TypeVar, get_args
+from typing import Annotated, Final, Literal, TypeVar, get_args
 from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
@@ -49,7 +48,6 @@ MODALITIES: Final[tuple[str, ...]] = get_args(Modality)
 DIMENSIONS: Final[tuple[str, ...]] = get_args(Dimension)
 FORMATS: Final[tuple[str, ...]] = get_args(Format)
 INTERFACES: Final[tuple[str, ...]] = get_args(Interface)
-ANY: Final = "any"  # a modality: the tool does not depend on how the image was taken
 FROM_MEMORY: Final = "from memory"  # the source of a fact that was not looked up
 LISTS: Final = ("tasks", "modalities", "dimensions", "formats", "interfaces", "structures", "variants")
 
@@ -194,28 +192,24 @@ def check_catalogue(path: str | Path | Traversable = SHIPPED) -> Catalogue:
     problems: list[str] = []
     seen: dict[str, str] = {}
     for place, row in rows:
-        problems += _read_row(place, row, seen, tools.append)
-    return Catalogue(tuple(tools), tuple(problems))
-
-
-def _read_row(place: str, row: Any, seen: dict[str, str], add: Callable[[SoftwareTool], None]) -> Iterator[str]:
-    """Add the tool of a row, unless it cannot be used or was `seen`, and yield what is wrong in it."""
-    if isinstance(row, BadRow):
-        yield str(row)
-        return
-    try:
-        tool = SoftwareTool.model_validate(dict(row))
-    except ValidationError as error:
-        yield from (f"{place}: {problem}" for problem in describe_errors(error, SoftwareTool, dict(row)))
-        return
-    folded = {"name": fold_text(tool.name), "repository": fold_url(tool.repository)}
-    twice = [key for key, value in folded.items() if value in seen]
-    yield from (f"{place}: {key} = {getattr(tool, key)!r}: has been given by {seen[folded[key]]}" for key in twice)
-    if not twice:
+        if isinstance(row, BadRow):
+            problems.append(str(row))
+            continue
+        try:
+            tool = SoftwareTool.model_validate(dict(row))
+        except ValidationError as error:
+            problems += [f"{place}: {problem}" for problem in describe_errors(error, SoftwareTool, dict(row))]
+            continue
+        folded = {"name": fold_text(tool.name), "repository": fold_url(tool.repository)}
+        if twice := [key for key, value in folded.items() if value in seen]:
+            given = [f"{key} = {getattr(tool, key)!r}: has been given by {seen[folded[key]]}" for key in twice]
+            problems += [f"{place}: {text}" for text in given]
+            continue
         seen.update(dict.fromkeys(folded.values(), place))
-        add(tool)
+        tools.append(tool)
         if unsourced := tool.list_unsourced():
-            yield f"{place}: sources: lacking for {', '.join(unsourced)}; allowed: a source for every fact"
+            problems.append(f"{place}: sources: lacking for {', '.join(unsourced)}; allowed: a source for every fact")
+    return Catalogue(tuple(tools), tuple(problems))
 
 
 def fold_url(url: str) -> str:

@@ -78,10 +78,9 @@ def _find_query(env: Any, task: Task, names: Sequence[str]) -> str:
 def write_demonstration(env: Any, task: Task, seed: int, habits: Mapping[str, float]) -> list[str]:
     """Return the replies of an adviser that knows the facts of the request, with the habits of `SoftwareAdviser`."""
     request, rng = env.get_request(task), np.random.default_rng([seed, 43])
-    draws = dict(zip(("question", "terse", "stray"), rng.random(3), strict=True))
+    shares = (habits["guess" if request.hidden else "ask"], habits["terse"], habits["stray"])
+    habitual, terse, stray = (bool(draw < share) for draw, share in zip(rng.random(3), shares, strict=True))
     kind, shift = list(QUESTIONS)[int(rng.integers(len(QUESTIONS)))], int(rng.integers(1, 2**20))
-    habitual = draws["question"] < habits["guess" if request.hidden else "ask"]
-    terse, stray = draws["terse"] < habits["terse"], draws["stray"] < habits["stray"]
     if not (habitual or terse or stray or env.by_number):
         return [*write_looks(env, task), write_best(env, task)[-1]]
     told = not (habitual and request.hidden)
@@ -125,7 +124,7 @@ def write_advice(
     env: Any,
     task: Task,
     names: Sequence[str],
-    numbers: Mapping[str, str] = FrozenDict(),
+    numbers: Mapping[str, str] = {},
     *,
     terse: bool = False,
     sure: bool = False,

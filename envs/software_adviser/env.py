@@ -138,9 +138,8 @@ class SoftwareAdviser(BaseMultiTurnEnv):
                 f"{self.name}: ambiguous + unanswerable = {total:g}; allowed: at most 1", key="unanswerable"
             )
         shares = {"answerable": max(0.0, clear), "ambiguous": self.ambiguous, "unanswerable": self.unanswerable}
-        software = tuple(self.software.values())
         chosen = (FrozenDict(shares), self.levels, self.hides, self.reasons, self.pictured, self.follow_ups)
-        return RequestGenerator(software, self.split, *chosen)
+        return RequestGenerator(tuple(self.software.values()), self.split, *chosen)
 
     @cached_property
     def _repositories(self) -> Repositories:
@@ -231,14 +230,14 @@ class SoftwareAdviser(BaseMultiTurnEnv):
         """Return what is right for a request: what it is about, its suitable software, and how reasons are judged."""
         kinds = ("task", "modality", "variant", "format", "structure")
         wanted = {kind: getattr(request, kind) or "" for kind in kinds} | {"said": request.words}
+        about = {"wanted": wanted, "missing": list_missing(request)}
+        if request.reason:
+            return about
         grades = {name: points for name, points in self._generator.rate(request).items() if points >= LEAST_GRADE}
         gains = {name: (points - WORST) / (FULL - WORST) for name, points in grades.items() if points >= SUITABLE}
-        if request.reason:
-            return {"wanted": wanted, "missing": list_missing(request)}
         demos = {name: demo for name in grades if (demo := self.software[name].demo)}
         facts = {name: describe_tool(self.software[name]) for name in gains}
-        found = {"suitable": gains, "grades": grades, "demos": demos, "facts_of": facts}
-        return {"wanted": wanted, "missing": list_missing(request), **found}
+        return {**about, "suitable": gains, "grades": grades, "demos": demos, "facts_of": facts}
 
     def count_images(self, task: Task) -> int:
         return 1 if "seed" in task.metadata else len(task.images)
@@ -257,7 +256,8 @@ class SoftwareAdviser(BaseMultiTurnEnv):
         demands = [(kind, words) for kind, words in wishes if kind in ANSWERS]
         lacking = [name for name, one in self.software.items()
                    if not all(any(has_fact(one, kind, word) for word in words) for kind, words in demands)]  # fmt: skip
-        named = [name for name in list_named(task.prompt.get("answers", ())) if name.casefold() not in said.casefold()]
+        again = {name.casefold() for name in self.retriever.list_named(said)}
+        named = [name for name in list_named(task.prompt.get("answers", ())) if name.casefold() not in again]
         context = SearchContext(
             self.retriever,
             task.metadata.get("top_k", self.top_k[0]),

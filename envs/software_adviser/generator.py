@@ -140,9 +140,9 @@ class RequestGenerator:
     @cached_property
     def _by_task(self) -> dict[str, list[SoftwareTool]]:
         mine = [one for one in self.catalogue if split_of(one.name) == self.split]
-        tasks = sorted({task for one in mine for task in one.tasks if task in words.TASKS})
-        if not tasks:
+        if not mine:
             raise ConfigError(f"the catalogue has no software of split {self.split}", key="catalogue")
+        tasks = sorted({task for one in mine for task in one.tasks})
         return {task: [one for one in mine if task in one.tasks] for task in tasks}
 
     def _draw_facts(self, rng: np.random.Generator, seed: int) -> Request:
@@ -153,7 +153,7 @@ class RequestGenerator:
         gold = _pick(rng, self._by_task[task])
         known = [one for one in gold.modalities if one in words.MODALITIES] or list(words.MODALITIES)
         modality = _pick(rng, known)
-        dimensions = _pick(rng, [one for one in gold.dimensions if one in DIMENSIONS] or DIMENSIONS)
+        dimensions = _pick(rng, gold.dimensions)
         level = _pick(rng, self.levels)
         kinds = [one for one in gold.variants if modality in read_terms("variants")[one].parents]
         return Request(
@@ -230,12 +230,10 @@ class RequestGenerator:
             format = _pick(rng, sorted(near)) if kind == "format" else request.format
             constraints = (*request.constraints, kind) if kind in words.CONSTRAINTS else request.constraints
             after = replace(request, format=format, constraints=constraints, hidden=FrozenDict())
-            suitable = self._find_suitable(after)
-            mine = [name for name in suitable if split_of(name) == self.split]
+            mine, others = self._divide(self._find_suitable(after))
             if has_more := len(mine) > MANY or not set(mine) <= before:
                 break
-        gone = {name for name in suitable if split_of(name) != self.split}
-        withheld = tuple(sorted(gone.union(request.withheld)))
+        withheld = tuple(sorted({*others, *request.withheld}))
         said = _pick(rng, words.FOLLOW_UPS[kind][request.level][self.split]).format(format=format)
         after = replace(after, withheld=withheld, words=said)
         return replace(request, withheld=withheld, follow_up=after), has_more
@@ -246,21 +244,25 @@ class RequestGenerator:
         least = max(SUITABLE, *grades.values()) if best else SUITABLE
         return [name for name, points in grades.items() if points >= least]
 
+    def _divide(self, names: Sequence[str]) -> tuple[list[str], list[str]]:
+        """Return the names of the split, and the others."""
+        mine = [name for name in names if split_of(name) == self.split]
+        return mine, [name for name in names if name not in mine]
+
     # ------------------------------------------------------------------ with an answer
     def _make_answerable(self, plain: Request, kind: HiddenKind | None, rng: np.random.Generator) -> Request | None:
         among = [one for one in words.CONSTRAINTS if one != READY or (plain.structure and not plain.pictured)]
         constraints = (*plain.constraints, *(one for one in among if rng.random() < 0.15))
         request = replace(plain, constraints=constraints, metadata=_describe_file(plain, rng))
         suitable = self._find_suitable(request)
-        mine = [name for name in suitable if split_of(name) == self.split]
+        mine, others = self._divide(suitable)
         if len(mine) > 1 and rng.random() < 0.25:
             count = int(rng.integers(1, min(MAX_EXCLUDED, len(mine) - 1) + 1))
             gone = tuple(mine[i] for i in sorted(rng.permutation(len(mine))[:count]))
             request, mine = replace(request, exclude=gone), [name for name in mine if name not in gone]
         if not request.format or not mine:
             return None
-        withheld = tuple(name for name in suitable if split_of(name) != self.split)
-        request = replace(request, withheld=withheld)
+        request = replace(request, withheld=tuple(others))
         return self._hide(request, suitable, kind) if kind else request
 
     def _hide(self, request: Request, suitable: Sequence[str], kind: HiddenKind) -> Request | None:
@@ -269,12 +271,9 @@ class RequestGenerator:
         if best and not request.structure:
             return None
         safe, others = set(self._find_suitable(request, best=True) if best else suitable), 0
-        for value in self._list_values(kind):
-            if value == getattr(request, kind):
-                continue
+        for value in self._list_values(kind) - {getattr(request, kind)}:
             changed: Any = {kind: value}
-            names = self._find_suitable(replace(request, **changed), best=best)
-            if names:
+            if names := self._find_suitable(replace(request, **changed), best=best):
                 safe &= set(names)
                 others += 1
         if safe or not others:
@@ -285,14 +284,14 @@ class RequestGenerator:
         hidden = FrozenDict({kind: write_hidden_fact(request, kind)})
         return replace(request, status="ambiguous", hidden=hidden, metadata=FrozenDict(metadata))
 
-    def _list_values(self, kind: HiddenKind) -> list[str]:
+    def _list_values(self, kind: HiddenKind) -> set[str]:
         if kind == "task":
-            return list(self._by_task)
+            return set(self._by_task)
         if kind == "dimensions":
-            return list(DIMENSIONS)
+            return set(DIMENSIONS)
         if kind == "structure":
-            return sorted({name for names in self._by_modality.values() for name in names})
-        return sorted({name for one in self.catalogue for name in one.formats})
+            return {name for names in self._by_modality.values() for name in names}
+        return {name for one in self.catalogue for name in one.formats}
 
     # ------------------------------------------------------------------ without an answer
     def _make_unanswerable(self, plain: Request, reason: Reason, rng: np.random.Generator) -> Request | None:
@@ -305,8 +304,7 @@ class RequestGenerator:
         return None if self._find_suitable(request) else request
 
     def _miss_no_task_match(self, plain: Request, rng: np.random.Generator) -> Request | None:
-        foreign = words.FOREIGN_TASKS[self.split]
-        return replace(plain, task=_pick(rng, foreign)[1])
+        return replace(plain, task=_pick(rng, words.FOREIGN_TASKS[self.split])[1])
 
     def _miss_no_modality_match(self, plain: Request, rng: np.random.Generator) -> Request | None:
         """Return a kind of picture that no catalogue knows, or one for which no software does the task."""
@@ -322,9 +320,8 @@ class RequestGenerator:
         return replace(plain, modality=modality, structure="", variant="", pictured=pictured)
 
     def _miss_no_dimension_match(self, plain: Request, rng: np.random.Generator) -> Request | None:
-        able = [
-            one for one in self.catalogue if plain.task in one.tasks and has_fact(one, "modalities", plain.modality)
-        ]
+        doing = [one for one in self.catalogue if plain.task in one.tasks]
+        able = [one for one in doing if has_fact(one, "modalities", plain.modality)]
         without = [name for name in DIMENSIONS if not any(name in one.dimensions for one in able)]
         return replace(plain, dimensions=_pick(rng, without)) if able and without else None
 

@@ -15,7 +15,7 @@ from .catalogue import SoftwareTool
 from .request import Request
 from .retrieval import list_telling
 from .structures import compare, fits_variant, list_wider, read_terms
-from .wishes import PERMISSIVE, Fact, find_phrases, read_phrases, read_stems, read_wishes
+from .wishes import Fact, find_phrases, is_licensed, read_phrases, read_stems, read_wishes
 
 MAX_CHARS: Final = 600  # of a reason that are read
 LEAST_WORDS, MOST_WORDS = 5, 90
@@ -23,7 +23,8 @@ COPIED: Final = 6  # words in a row that are the catalogue's
 MOST_OTHERS: Final = 4  # facts beyond those of the request
 NEGATED: Final = frozenset(("not", "cannot", "never", "unsure", "unless", "isn", "doesn", "can't", "nothing"))
 AFTER: Final = re.compile(r"\b(?:no|without|lacks|lacking|except|unknown)\b", re.IGNORECASE)  # what follows is denied
-CLAUSE: Final = re.compile(r"[.;:!?\n]|,? (?:but|although|though|however|yet) ")
+_DENIES = r"(?:it )?(?:(?:do|does|is|has|can|need) ?n[o']t|cannot)\b"
+CLAUSE: Final = re.compile(rf"[.;:!?\n]|,? (?:but|although|though|however|yet) |,? and (?={_DENIES})")
 JOINT: Final = re.compile(r",| and ")  # ends what a "no" denies
 # Words that name a modality, and nothing else: what is claimed of it can be denied.
 NAMES: Final[Mapping[str, str]] = {
@@ -36,7 +37,8 @@ NAMES: Final[Mapping[str, str]] = {
 }  # fmt: skip
 _CARD = "(?:gpu|graphics card|cuda)"
 GPU: Final = re.compile(rf"\b(?:needs?|requires?|demands?) (?:an? )?(?:nvidia )?{_CARD}", re.IGNORECASE)
-NO_GPU: Final = re.compile(rf"(?:\bno|\bwithout(?: a)?|\bno need (?:of|for) a) {_CARD}|\bcpu only", re.IGNORECASE)
+_SPARED = r"\bno|\bwithout(?: a)?|\bno need (?:of|for) a|n[o']t (?:need|require) an?"
+NO_GPU: Final = re.compile(rf"(?:{_SPARED}) {_CARD}|\bcpu only", re.IGNORECASE)
 LICENSES: Final[Mapping[str, str]] = {"mit licens": "MIT", "apache": "Apache", "bsd": "BSD", "gpl": "GPL"}
 
 
@@ -102,14 +104,9 @@ def list_missing(request: Request) -> list[str]:
     wishes, split = [*request.constraints, *request.exclude], request.split
     tasks = [said for said, name in phrases.FOREIGN_TASKS[split] if name == request.task]
     kinds = [said for said, name in phrases.FOREIGN_MODALITIES[split] if name == request.modality]
-    broken = [
-        f"the file is {request.metadata.get('format')}",
-        "the file cannot be read",
-        "damaged file",
-        "no image in it",
-    ]
+    file = f"the file is {request.metadata.get('format')}"
     known: Mapping[str | None, list[str]] = {
-        "invalid_files": broken,
+        "invalid_files": [file, "the file cannot be read", "damaged file", "no image in it"],
         "no_task_match": [request.task, *tasks],
         "no_modality_match": [request.modality, *kinds],
         "no_dimension_match": [f"no software for {request.dimensions} images", request.dimensions],
@@ -159,15 +156,14 @@ def _is_denied(claims: Sequence[str], text: str, tool: Mapping[str, Any], wanted
         claimed -= {("structures", wider) for wider in list_wider(wanted) if wider != wanted}
     if not all(_has(tool, *fact) for fact in claimed):
         return True
-    if (GPU.search(text) and tool["gpu"] == "no") or (NO_GPU.search(text) and tool["gpu"] == "yes"):
+    said, known = "; ".join(claims).casefold(), tool.get("license") or ""
+    if (GPU.search(said) and tool["gpu"] in ("no", "optional")) or (NO_GPU.search(text) and tool["gpu"] == "yes"):
         return True
-    said, known = text.casefold(), str(tool.get("license") or "")
-    if known and any(word in said and name.casefold() not in known.casefold() for word, name in LICENSES.items()):
-        return True
-    closed = "proprietary" in said or "commercial software" in said
-    return bool(known) and (
-        (closed and "proprietary" not in known) or ("permissive" in said and known not in PERMISSIVE)
-    )
+    if not known:
+        return False
+    closed = ("proprietary" in said or "commercial software" in said) and "proprietary" not in known
+    other = any(word in said and name.casefold() not in known.casefold() for word, name in LICENSES.items())
+    return closed or other or ("permissive" in said and not is_licensed(known, "permissive"))
 
 
 def _has(tool: Mapping[str, Any], kind: str, word: str) -> bool:

@@ -90,6 +90,10 @@ class Retriever:
         known = [self._rated[kind, word] for word in words if (kind, word) in self._rated]
         return np.max(known, axis=0) if known else np.zeros(len(self.tools))
 
+    def list_named(self, words: str) -> list[str]:
+        """Return the tools that words name."""
+        return [self.tools[place].name for place in np.flatnonzero(self._find_named(words))]
+
     def _find_named(self, words: str) -> np.ndarray:
         """Return whether a query holds the name of each tool, (N,); a name that is a word needs its capitals."""
         text = f" {' '.join(split_words(words))} "

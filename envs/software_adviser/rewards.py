@@ -6,17 +6,17 @@ everything an answer without choices earns needs the right reason. If the user g
 next count half each, and what is right then is made from what was named.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Final, Literal
 
 from msgspec.structs import replace
 
-from ...records import Episode, Task, Turn
+from ...records import Episode, Task, ToolResult, Turn
 from ...rewards import CombinedReward, Component, FormatReward
 from ...rewards.declare import get_reward_name
 from ...rewards.explain import explain_reward
-from ...rewards.fields import get_field
+from ...rewards.fields import get_field, to_items
 from ...rewards.lists import RankingReward
 from ...utils.values import normalize_label, to_finite_float, to_text
 from .answer import COMPLETE
@@ -82,24 +82,20 @@ def rate_accuracies(answer: Mapping[str, Any] | None, reference: Mapping[str, An
     >>> round(rate_accuracies(answer, gold), 2)
     0.82
     """
-    if not reference.get("suitable"):
-        return None
-    grades = {normalize_label(name): points for name, points in reference.get("grades", {}).items()}
-    choices = _list_choices(answer)
-    stated = [(to_finite_float(choice.get("accuracy")), grades.get(_read_name(choice), 0)) for choice in choices]
-    scores = [0.0 if given is None else 1.0 - ((given - points) / TOLERANCE) ** 2 for given, points in stated]
-    return sum(max(0.0, score) for score in scores) / len(scores) if scores else 0.0
+
+    def rate(choice: Mapping[str, Any], points: float | None) -> float:
+        given = to_finite_float(choice.get("accuracy"))
+        return 0.0 if given is None else max(0.0, 1.0 - ((given - (points or 0)) / TOLERANCE) ** 2)
+
+    return _rate_choices(answer, reference, "grades", rate)
 
 
 def rate_reasons(answer: Mapping[str, Any] | None, reference: Mapping[str, Any]) -> float | None:
     """Return how good the reasons of the choices are, in the mean; one of unsuitable software is worth nothing."""
-    if not reference.get("suitable"):
-        return None
-    facts = {normalize_label(name): one for name, one in reference.get("facts_of", {}).items()}
-    choices = _list_choices(answer)
-    rated = [(facts.get(_read_name(choice)), choice.get("why")) for choice in choices]
-    scores = [rate_why(why, tool, reference.get("wanted", {})) if tool else 0.0 for tool, why in rated]
-    return sum(scores) / len(scores) if scores else 0.0
+    wanted = reference.get("wanted", {})
+    return _rate_choices(
+        answer, reference, "facts_of", lambda choice, tool: rate_why(choice.get("why"), tool, wanted) if tool else 0.0
+    )
 
 
 def rate_explanations(answer: Mapping[str, Any] | None, reference: Mapping[str, Any]) -> float | None:
@@ -111,12 +107,21 @@ def rate_explanations(answer: Mapping[str, Any] | None, reference: Mapping[str, 
 
 def rate_demos(answer: Mapping[str, Any] | None, reference: Mapping[str, Any]) -> float | None:
     """Return the share of choices whose `demo_link` is the catalogue's, or null if it has none."""
+    return _rate_choices(
+        answer, reference, "demos", lambda choice, link: float(to_text(choice.get("demo_link")) == (link or ""))
+    )
+
+
+def _rate_choices(
+    answer: Mapping[str, Any] | None, reference: Mapping[str, Any], key: str, rate: Callable[[Any, Any], float]
+) -> float | None:
+    """Return the mean of what the choices are worth, each by what the reference has of it under `key`; None if nothing
+    is suitable."""
     if not reference.get("suitable"):
         return None
-    demos = {normalize_label(name): link for name, link in reference.get("demos", {}).items()}
-    choices = _list_choices(answer)
-    right = [to_text(choice.get("demo_link")) == demos.get(_read_name(choice), "") for choice in choices]
-    return sum(right) / len(right) if right else 0.0
+    known = {normalize_label(name): one for name, one in reference.get(key, {}).items()}
+    scores = [rate(choice, known.get(_read_name(choice))) for choice in _list_choices(answer)]
+    return sum(scores) / len(scores) if scores else 0.0
 
 
 def rate_status(answer: Mapping[str, object] | None, reference: Mapping[str, object]) -> float:
@@ -181,7 +186,8 @@ class QuestionReward:
         return float(asked == 1 and all(any(fact in said for said in told) for fact in hidden))
 
     def explain_episode(self, episode: Episode) -> str:
-        return f"questions: {count_questions(episode)}; facts hidden: {len(episode.task.reference.get('hidden', ()))}"
+        hidden = episode.task.reference.get("hidden") or ()
+        return f"questions: {count_questions(episode)}; facts hidden: {len(hidden)}"
 
 
 @dataclass(frozen=True)
@@ -192,7 +198,10 @@ class AskedReward:
     name: str = "asked"
 
     def of_episode(self, episode: Episode) -> float | None:
-        if bool(episode.task.reference.get("hidden")) != self.ambiguous:
+        reference = episode.task.reference
+        if (
+            not reference or bool(reference.get("hidden")) != self.ambiguous
+        ):  # of a person's own request nothing is known
             return None
         return float(count_questions(episode) > 0)
 
@@ -275,43 +284,35 @@ def list_named(answers: Iterable[Mapping[str, Any]]) -> list[str]:
     return [to_text(choice.get("name")) for answer in answers for choice in _list_choices(answer)]
 
 
+PARTS: Final[Mapping[str, Any]] = {
+    "first": SuitableReward("mrr"), "grounded": GroundedReward(), "ranking": SuitableReward("ndcg"),
+    "accuracy": rate_accuracies, "why": rate_reasons, "question": QuestionReward(), "status": rate_status,
+    "demo": rate_demos, "format": FormatReward(), "reason": ReasonReward(), "looked": GroundedReward(),
+    "explanation": rate_explanations,
+}  # fmt: skip
+
+
 def build_reward() -> CombinedReward:
     """Return the reward of the adviser: of a recommendation or of a reason, whichever the task has; of two answers if
     the user goes on."""
-    first, after = _build_parts(after=False), _build_parts(after=True)
-    follow_up = CombinedReward({name: (part, 0.5) for name, part in after.items()})
+    follow_up = CombinedReward({name: (part, 0.5) for name, part in _build_parts(after=True).items()})
+    parts = {**_build_parts(after=False), "follow_up": follow_up}
     asked = {"asked_if_ambiguous": (AskedReward(True), 0.0), "asked_if_clear": (AskedReward(False), 0.0)}
-    parts = {**first, "follow_up": follow_up}
     return CombinedReward({**{name: (part, 1 / len(parts)) for name, part in parts.items()}, **asked})
 
 
 def _build_parts(*, after: bool) -> dict[str, CombinedReward]:
-    gate = {"first": LEAST, "grounded": 1.0}
-    recommend: dict[str, tuple[Any, Mapping[str, float]]] = {
-        "first": (SuitableReward("mrr"), {}),
-        "grounded": (GroundedReward(), {"first": LEAST}),
-        "ranking": (SuitableReward("ndcg"), gate),
-        "accuracy": (rate_accuracies, gate),
-        "why": (rate_reasons, gate),
-        "question": (QuestionReward(), gate),
-        "status": (rate_status, gate),
-        "demo": (rate_demos, gate),
-        "format": (FormatReward(), gate),
-    }
-    abstain: dict[str, tuple[Any, Mapping[str, float]]] = {
-        "reason": (ReasonReward(), {}),
-        "looked": (GroundedReward(), {"reason": 1.0}),
-        "explanation": (rate_explanations, {"reason": 1.0}),
-        "question": (QuestionReward(), {"reason": 1.0}),
-        "status": (rate_status, {"reason": 1.0}),
-        "format": (FormatReward(), {"reason": 1.0}),
+    tables: dict[str, tuple[Mapping[str, float], Mapping[str, float]]] = {  # shares, and what all that follow need
+        "recommend": (RECOMMEND, {"first": LEAST, "grounded": 1.0}),
+        "abstain": (ABSTAIN, {"reason": 1.0}),
     }
     found = {}
-    for name, table, weights in (("recommend", recommend, RECOMMEND), ("abstain", abstain, ABSTAIN)):
-        components = {}
-        for key, (part, needs) in table.items():
-            kind = OneExchange if hasattr(part, "of_episode") else OneAnswer
-            components[key] = Component(kind(part, after), weights[key], needs=needs)
+    for name, (shares, gates) in tables.items():
+        components, needs = {}, dict[str, float]()
+        for key, share in shares.items():
+            kind = OneExchange if hasattr(PARTS[key], "of_episode") else OneAnswer
+            components[key] = Component(kind(PARTS[key], after), share, needs=dict(needs))
+            needs |= {key: gates[key]} if key in gates else {}
         found[name] = CombinedReward(components)
     return found
 
@@ -335,12 +336,19 @@ def _names_any(answer: Mapping[str, Any] | None, names: Sequence[str]) -> bool:
     return any(normalize_label(name) in named for name in names)
 
 
-def list_queries(turns: Iterable[Turn]) -> Iterator[str]:
-    for turn in turns:
-        for call in turn.tool_calls:
-            query = call.arguments.get("query") if isinstance(call.arguments, Mapping) else None
-            if call.name in SEARCHES and isinstance(query, str):
-                yield query
+def list_queries(turns: Iterable[Turn]) -> list[str]:
+    """Return the queries of the searches that were made; a call that failed searched nothing."""
+    return [to_text((result.arguments or {}).get("query")) for result in _list_searches(turns)]
+
+
+def list_found(turns: Iterable[Turn]) -> list[list[str]]:
+    """Return the names that each search returned."""
+    return [list(map(to_text, to_items(result.facts.get("names")) or ())) for result in _list_searches(turns)]
+
+
+def _list_searches(turns: Iterable[Turn]) -> Iterator[ToolResult]:
+    results = (result for turn in turns for result in turn.tool_results)
+    return (result for result in results if result.success and result.tool_name in SEARCHES)
 
 
 def is_on_topic(query: str, task: Task) -> bool:
@@ -350,11 +358,3 @@ def is_on_topic(query: str, task: Task) -> bool:
     return any(wanted.intersection(words) for _, words in read_wishes(query)) or bool(
         (list_telling(query) & list_telling(said)) - GENERAL
     )
-
-
-def list_found(turns: Iterable[Turn]) -> Iterator[Sequence[str]]:
-    for turn in turns:
-        for result in turn.tool_results:
-            names = result.facts.get("names")
-            if result.success and result.tool_name in SEARCHES and isinstance(names, list | tuple):
-                yield [name for name in names if isinstance(name, str)]

@@ -141,12 +141,8 @@ def _draw_spine(rng: Rng, frame: int) -> np.ndarray:  # from the side: vertebrae
 def _draw_echo(rng: Rng, frame: int) -> np.ndarray:  # a fan with the four dark chambers of a heart
     depth, angle = np.hypot(X, Y + 1.15), np.arctan2(X, Y + 1.15)
     image = 260 * np.hypot(_make_texture(rng, 1.6), _make_texture(rng, 1.6))
-    for x, y, wide, high in (
-        (-0.2, -0.1, 0.17, 0.34),
-        (0.2, -0.1, 0.15, 0.3),
-        (-0.2, 0.5, 0.18, 0.2),
-        (0.2, 0.5, 0.18, 0.2),
-    ):
+    chambers = ((-0.2, -0.1, 0.17, 0.34), (0.2, -0.1, 0.15, 0.3), (-0.2, 0.5, 0.18, 0.2), (0.2, 0.5, 0.18, 0.2))
+    for x, y, wide, high in chambers:
         image[_measure(x, y, wide + 0.01 * frame, high) < 1] *= 0.1
     image[(np.abs(angle) > 0.6) | (depth < 0.3) | (depth > 2.05)] = 0
     return finish(image, rng, 1, 0.6)

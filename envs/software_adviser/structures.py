@@ -16,14 +16,8 @@ ANY: Final = "any"
 WITH_PARTS: Final = "+"
 LESION: Final = "lesion"
 MARKING: Final = (
-    "segmentation",
-    "detection",
-    "classification",
-    "measurement",
-    "tracking",
-    "radiomics",
-    "pose estimation",
-)
+    "segmentation", "detection", "classification", "measurement", "tracking", "radiomics", "pose estimation",
+)  # fmt: skip
 Fit = Literal["match", "covers", "unknown", "part", "contradiction"]
 SHARES: Final[Mapping[Fit, float]] = {"match": 1.0, "covers": 0.8, "unknown": 0.6, "part": 0.3, "contradiction": 0.1}
 
@@ -90,8 +84,8 @@ def compare(named: tuple[str, ...], wanted: str, marks: bool = True) -> Fit:
         return "covers"
     if not named:
         return "unknown"
-    parts = (name for name in named if wanted in list_wider(name.removesuffix(WITH_PARTS)))
-    return "part" if any(True for _ in parts) else "contradiction"
+    has_part = any(wanted in list_wider(name.removesuffix(WITH_PARTS)) for name in named)
+    return "part" if has_part else "contradiction"
 
 
 def fits_variant(named: Iterable[str], wanted: str) -> bool:

@@ -9,7 +9,7 @@ the environment; the loop counts them in the episode's state.
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Annotated, Final
+from typing import Annotated, Final, Literal
 
 from ...errors import ArgumentError
 from ...tools import Hidden, Tool
@@ -25,7 +25,6 @@ MAX_ITEM: Final = 620  # characters of the text about one tool
 MAX_SHORT: Final = 300  # characters of the text about one tool with few facts
 MAX_REPOSITORIES: Final = 12  # of a batch
 MAX_ADDRESSES: Final = 100  # of a batch that are read
-TOO_MANY_URLS: Final = "TOO_MANY_URLS"
 UNKNOWN: Final = "nothing is known of it"
 
 
@@ -85,13 +84,11 @@ def repo_info_batch(
     if not 0 < len(urls) <= MAX_ADDRESSES:
         raise ArgumentError(f"urls has {len(urls)} addresses; allowed: 1 to {MAX_ADDRESSES}")
     answers = ask_all(urls, repositories)
-    facts = {
-        "answered": [answer.name for answer in answers if answer.text],
-        "skipped": {answer.name: answer.problem for answer in answers if answer.skipped},
-        "failed": {answer.name: answer.problem for answer in answers if answer.problem and not answer.skipped},
-    }
+    by_kind: dict[str, dict[str, str]] = {"answered": {}, "skipped": {}, "failed": {}}
+    for answer in answers:
+        by_kind[answer.kind][answer.name] = answer.text
     text = "\n".join(f"[{number}] {answer.write()}" for number, answer in enumerate(answers, 1))
-    return ToolOutput(text, facts, tells_facts=False)
+    return ToolOutput(text, {**by_kind, "answered": list(by_kind["answered"])}, tells_facts=False)
 
 
 _CALLS = ((search_tools, 1), (search_alternative, 3), (repo_info_batch, 4))  # at most in an episode
@@ -101,10 +98,8 @@ ADVISER_TOOLS: Final = tuple(Tool.from_function(function, max_calls=count) for f
 def write_found(words: str, found: Sequence[SoftwareTool], max_chars: int) -> tuple[str, int]:
     """Return the text of a search, and how many of the tools are in it."""
     if not found:
-        return (
-            f"No tool found for {make_line(words, 80)!r}: nothing in the catalogue is about that. Try other words.",
-            0,
-        )
+        asked = make_line(words, 80)
+        return f"No tool found for {asked!r}: nothing in the catalogue is about that. Try other words.", 0
     return join_items("tool", [f"[{number}] {write_tool(tool)}" for number, tool in enumerate(found, 1)], max_chars)
 
 
@@ -146,33 +141,29 @@ class Answer:
     """What is said of one address."""
 
     name: str  # "owner/name", or the address as it was given if it names no repository
-    text: str = ""  # the summary and its origin
-    problem: str = ""  # why there is none
-    skipped: bool = False  # whether nothing was asked, because of the address
+    kind: Literal["answered", "skipped", "failed"]  # skipped: nothing was asked, because of the address
+    text: str  # the summary and its origin, or why there is none
 
     def write(self) -> str:
-        if self.problem:
-            return f"{self.name}: {'skipped' if self.skipped else 'failed'} ({self.problem})"
-        return f"{self.name} {self.text}"
+        return f"{self.name} {self.text}" if self.kind == "answered" else f"{self.name}: {self.kind} ({self.text})"
 
 
 def ask_all(addresses: Sequence[str], repositories: Repositories) -> list[Answer]:
     """Return one answer for each repository, and for each address that names none; repeated ones are looked up once."""
     answers: dict[str, Answer] = {}
-    asked = 0
-    for address in addresses[:MAX_ADDRESSES]:
+    for address in addresses:
         try:
             name, problem = read_repository(address), ""
         except AddressError as error:
             name, problem = make_line(address, 100) or "(empty)", str(error)
         if name in answers:
             continue
-        if not problem and asked >= MAX_REPOSITORIES:
-            problem = f"{TOO_MANY_URLS}: at most {MAX_REPOSITORIES} a call"
+        if sum(answer.kind != "skipped" for answer in answers.values()) >= MAX_REPOSITORIES:
+            problem = problem or f"TOO_MANY_URLS: at most {MAX_REPOSITORIES} a call"
         if problem:
-            answers[name] = Answer(name, problem=problem, skipped=True)
-            continue
-        asked += 1
-        text = repositories.summarize(name)
-        answers[name] = Answer(name, text, "" if text else UNKNOWN)
+            answers[name] = Answer(name, "skipped", problem)
+        elif text := repositories.summarize(name):
+            answers[name] = Answer(name, "answered", text)
+        else:
+            answers[name] = Answer(name, "failed", UNKNOWN)
     return list(answers.values())

@@ -9,8 +9,8 @@ from importlib.resources import files
 from typing import Final, TypeVar
 
 from ...tools.search.snapshot.words import Synonyms, is_telling, read_shipped_synonyms, split_words, stem_word
-from .catalogue import ANY, SoftwareTool
-from .structures import SHARES, compare, fits_variant, list_wider, read_terms
+from .catalogue import SoftwareTool
+from .structures import ANY, SHARES, compare, fits_variant, list_wider, read_terms
 
 ANSWERS: Final = ("gpu", "demo", "license")  # facts whose words ("no", "yes") are no words of a query
 VOCABULARIES: Final = ("", "formats", "structures", "variants")  # each is read on its own: "chest film" is two wishes
@@ -19,7 +19,9 @@ PERMISSIVE: Final = frozenset(  # SPDX ids
     ("MIT", "BSD-2-Clause", "BSD-3-Clause", "Apache-2.0", "ISC", "Unlicense", "CC0-1.0", "Zlib",
      "LicenseRef-public-domain")
 )  # fmt: skip
-UNFREE: Final = ("LicenseRef-", "CC-BY-NC")  # how ids begin of licenses that are not free, or not known to be
+UNFREE: Final = (  # how ids begin of licenses that are not free, or not known to be
+    "LicenseRef-", "CC-BY-NC", "CC-BY-ND", "BUSL-", "Elastic-", "PolyForm-", "SSPL-",
+)  # fmt: skip
 
 T = TypeVar("T")
 Fact = tuple[str, str]  # kind and word: ("modalities", "MR")
@@ -66,20 +68,30 @@ def read_stems(text: str) -> tuple[str, ...]:
 
 
 def has_fact(tool: SoftwareTool, kind: str, word: str = "") -> bool:
-    """Return whether a tool has a fact that is asked for; what is unknown is none."""
+    """Return whether a tool has a fact that is asked for; what is unknown is none. Structures: see `rate_fact`."""
     if kind == "gpu":  # a tool that can use a graphics card runs without one
         return tool.gpu in ("no", "optional")
     if kind == "demo":
         return tool.demo is not None
     if kind == "license":
-        ids = [part.strip() for part in (tool.license or UNFREE[0]).split(" OR ")]
-        return any(one in PERMISSIVE or (word == "free" and not one.startswith(UNFREE)) for one in ids)
-    if kind == "structures":
-        return SHARES[compare(tool.structures, word)] >= SHARES["covers"]
+        return is_licensed(tool.license, word)
     if kind == "variants":
         return fits_variant(tool.variants, word)
     words: tuple[str, ...] = getattr(tool, kind)
     return word in words or (kind == "modalities" and ANY in words)
+
+
+def is_licensed(license: str | None, word: str) -> bool:
+    """Return whether a license is "free" or "permissive": one of its choices, in all parts; an unknown one is none.
+
+    >>> is_licensed("Apache-2.0 OR EPL-2.0", "permissive"), is_licensed("MIT AND GPL-3.0", "permissive")
+    (True, False)
+    """
+    choices = [choice.split(" AND ") for choice in (license or UNFREE[0]).split(" OR ")]
+    return any(
+        all(one in PERMISSIVE or (word == "free" and not one.startswith(UNFREE)) for one in map(str.strip, choice))
+        for choice in choices
+    )
 
 
 def rate_fact(tool: SoftwareTool, kind: str, word: str = "") -> float:

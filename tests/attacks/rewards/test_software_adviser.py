@@ -127,7 +127,10 @@ def search(words):
         (CLEAR, [ask("Anything else?"), *ENV.oracle(CLEAR), GOOD], 0.86), (CLEAR, [ask("Which format?")] * 4, 0.0),
         (VAGUE, [FACTS, FACTS, *AFTER], 0.0), *((VAGUE, [*asked, *AFTER], 0.86)
             for asked in ([], [ask("Tell me all.")], [ask("May I?")])),
-        (NOTHING, [ENV.write_answer(NOTHING)], 0.81), (NOTHING,
+        # no search at all, and one that is refused
+        (NOTHING, [ENV.write_answer(NOTHING)], 0.81),
+        (NOTHING, [write_call("search_tools", {"query": "forgery", "top_k": 99}), ENV.write_answer(NOTHING)], 0.81),
+        (NOTHING,
             [ask("Why?"), *ENV.oracle(NOTHING), ENV.write_answer(NOTHING)], 0.91),
         # invalid answers: three are forgiven, and these are refused
         (CLEAR, [json.dumps(choose("a", "a"))] * 3 + [*ENV.oracle(CLEAR), GOOD], 0.99),

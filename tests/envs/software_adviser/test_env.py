@@ -4,6 +4,7 @@ import json
 import re
 
 import pytest
+from msgspec.structs import replace
 
 from tests.support.replies import list_results, play, play_gold
 from tests.support.tables import each
@@ -16,6 +17,7 @@ from viewbox.envs.software_adviser.request import REASONS
 from viewbox.envs.software_adviser.rewards import ABSTAIN, GOES_ON, RECOMMEND, SAYS
 from viewbox.envs.software_adviser.wishes import has_fact
 from viewbox.errors import ConfigError
+from viewbox.rewards.explain import explain_score
 from viewbox.rollouts.ask import open_session
 
 ENV = make("software_adviser", follow_ups=0.0)
@@ -103,6 +105,8 @@ def test_the_user_goes_on_after_an_answer_and_what_was_named_is_out_and_the_new_
         after, episode = task.reference["follow_up"], play_gold(env, task)
         assert episode.scores.total == pytest.approx(1.0), (task.id, episode.scores)
         assert env.score(episode) == episode.scores
+        explained = explain_score(env.reward, episode.answer, episode.task.reference, episode).components
+        assert any(one.why.endswith("facts hidden: 0") for one in explained if one.name.startswith("follow_up"))
         assert any(turn.content == GOES_ON + after["words"] for turn in episode.turns)
         named = [{one["name"] for one in said["choices"]} for said in (*episode.answer["before"], episode.answer)]
         assert named[0]
@@ -144,6 +148,20 @@ def test_a_person_goes_on_with_wishes_of_their_own_and_hears_of_other_software()
         assert tool.gpu in ("no", "optional")
     assert all(has_fact(tool, "license", "free") for tools in named[3:] for tool in tools)
     assert all("NIfTI" in tool.formats for tool in named[4])
+
+
+@each(
+    ("said", "left_out"),
+    [("My boss wants alternatives.", True), ("And for participants?", True), ("ANTs and FAST, please", False)],
+)
+def test_software_is_named_again_by_its_name_alone_and_not_by_a_word_that_holds_it(said, left_out):
+    answers = [{"choices": [{"name": "ANTs"}, {"name": "FAST"}]}]
+    task = replace(ENV.make_task("Register brains."), prompt={"words": "?", "answers": answers, "later": [said]})
+    excluded = {"ANTs", "FAST"}.intersection(ENV.hidden_arguments(task, "search_tools")["context"].exclude)
+    assert len(excluded) == (2 if left_out else 0)
+    own = play(ENV, ENV.make_task(said), write_question("task"), END)  # nothing is known to be right, hidden or clear
+    assert own.scores.total is None
+    assert not any(value is not None for value in own.scores.components.values())
 
 
 def test_after_all_retries_the_answer_says_what_was_searched():

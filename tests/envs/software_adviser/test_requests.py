@@ -11,12 +11,12 @@ import pytest
 from tests.support.tables import each
 from viewbox.envs.consultation import find_facts
 from viewbox.envs.software_adviser import phrases as said
-from viewbox.envs.software_adviser.catalogue import ANY, DIMENSIONS, FORMATS, MODALITIES, TASKS, read_catalogue
+from viewbox.envs.software_adviser.catalogue import DIMENSIONS, FORMATS, MODALITIES, TASKS, read_catalogue
 from viewbox.envs.software_adviser.generator import RequestGenerator, split_of
 from viewbox.envs.software_adviser.previews import SIZE
 from viewbox.envs.software_adviser.request import READY, REASONS, SUITABLE, UNKNOWN, Request, grade
 from viewbox.envs.software_adviser.scenes import DRAWINGS, SCENES, draw_preview
-from viewbox.envs.software_adviser.structures import read_terms
+from viewbox.envs.software_adviser.structures import ANY, read_terms
 from viewbox.envs.software_adviser.wishes import read_wishes
 from viewbox.errors import ConfigError
 

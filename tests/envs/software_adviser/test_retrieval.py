@@ -217,3 +217,6 @@ def test_a_tool_for_any_modality_fits_each_and_an_unknown_need_of_a_gpu_fits_non
     assert permissive == [True, True, False, False]
     free = [has_fact(make_tool("x", license=one), "license", "free") for one in (*licenses, "LicenseRef-FSL")]
     assert free == [True, True, True, False, False]
+    unfree = ["GPL-3.0 AND CC-BY-NC-4.0", "CC-BY-ND-4.0", "BUSL-1.1", "SSPL-1.0", "PolyForm-Noncommercial-1.0.0"]
+    assert not any(has_fact(make_tool("x", license=one), "license", "free") for one in unfree)
+    assert has_fact(make_tool("x", license="MIT AND BSD-3-Clause"), "license", "permissive")
