@@ -43,7 +43,7 @@ class _Named:
 
     def doubts(self, label: str) -> bool:
         """Return whether the text also hedges or denies a finding; a denial without a side is of both sides."""
-        return not {label, f"? {label.split()[-1]}"}.isdisjoint(self.hedged | self.denied)
+        return not {label, re.sub("^(left|right)", "?", label)}.isdisjoint(self.hedged | self.denied)
 
 
 class FindingsReward:
