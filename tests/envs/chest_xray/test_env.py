@@ -238,28 +238,3 @@ def test_a_wrong_setting_is_named():
     for problem, settings in WRONG.items():
         with pytest.raises(ConfigError, match=problem):
             _ = make("chest_xray", **settings).tasks[0]
-
-
-ALIASES = "sided: {Rib Fracture: [broken Rib]}\nunsided: {hernia: [hiatal hernia]}"
-WRONG_ALIASES = (
-    "- nodule", "sided:", "other: {}", "sided: {rib: break}", "sided: {rib: [1]}", "sided: {rib: ['']}",
-    "sided: {rib: [(rib)]}", "sided: {nodule: [effusion]}", "unsided: {nodule: [spot]}", "sided: {t1 rib: [], t2 rib: []}",
-)  # fmt: skip
-
-
-def test_findings_of_ones_own_are_read_by_any_of_their_words_and_a_wrong_file_is_named(tmp_path):
-    path = tmp_path / "words.yaml"
-    path.write_text(ALIASES)
-    part = make("chest_xray", aliases=str(path)).reward.components["answer"].reward.components["findings"].reward
-    gold = {"findings": ["left rib fracture", "hernia"]}
-    for said, score in (
-        (["Left broken rib", "Hiatal hernia"], 1.0),
-        (["left Rib Fracture"], 2 / 3),
-        (["right rib fracture"], 0.0),
-        (["left broken rib", "no rib fracture", "hernia"], 1 / 2),
-    ):
-        assert part({"findings": said}, gold) == pytest.approx(score), said
-    for text in WRONG_ALIASES:
-        path.write_text(text)
-        with pytest.raises(ConfigError, match="aliases = .*allowed: sided and unsided"):
-            make("chest_xray", aliases=str(path))
