@@ -51,10 +51,8 @@ def test_the_oracle_asks_the_reader_that_knows_the_film_and_demonstrations_repea
 
 def test_answers_in_words_are_demonstrated_in_words_and_readers_know_the_films_of_their_questions_only():
     words = make("chest_xray", questions=["opinion"], answer_form="text", specialists=READERS, trust_bonus=0.3)
-    assert {words.demonstration(task, seed, guess=0.5)[-1] for seed, task in enumerate(words.tasks[:20])} == {
-        "yes",
-        "no",
-    }
+    last = {words.demonstration(task, seed, guess=0.5)[-1] for seed, task in enumerate(words.tasks[:20])}
+    assert last == {"yes", "no"}
     env = make("chest_xray", questions=["opinion", "side"], specialists=READERS, trust_bonus=0.3)
     side = next(task for task in env.tasks[:2] if "film" not in task.metadata)
     episode = env.play(side, ScriptedPolicy([call("reader_a", image="image_1"), env.write_answer(side)]))
