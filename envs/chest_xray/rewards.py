@@ -77,17 +77,15 @@ class FindingsReward:
         named = _read_answer(get_field(answer, self.field), self.names)
         if named is None or not isinstance(gold, list | tuple):
             return 0.0
-        right = set[str]().union(*(self._read_gold(to_text(label)) for label in gold))
+        labels = list(
+            map(to_text, gold)
+        )  # read as an answer would be; one that `findings.yaml` has no name for, as it is
+        right = set[str]().union(*(_read_text(label, self.names).affirmed or {label} for label in labels))
         said = named.affirmed | named.hedged
         if not right:
             return 1.0 if not said and named.says_none else 0.0
         found = {label for label in named.affirmed & right if not named.doubts(label)}
         return 2 * len(found) / (len(said) + len(right))
-
-    def _read_gold(self, label: str) -> set[str]:
-        """Return a right finding as an answer would be read; one that has no name in `findings.yaml` as it is."""
-        named = _read_text(label, self.names)
-        return named.affirmed or {label}
 
     def explain(self, answer: Mapping[str, object] | None, reference: Mapping[str, object]) -> str:
         """Return why the answer got its score, in a sentence."""
@@ -200,13 +198,12 @@ class NamedReward:
     def explain(self, answer: Mapping[str, object] | None, reference: Mapping[str, object]) -> str:
         return self.reward.explain(*self._rename(answer, reference))
 
-    def _rename(self, answer: Any, reference: Any) -> tuple[Any, Any]:
-        field = self.reward.field
-        return self._rename_in(answer, field), self._rename_in(reference, self.reward.reference_field or field)
-
-    def _rename_in(self, values: Any, key: str) -> Any:
-        held = isinstance(values, Mapping) and key in values
-        return {**values, key: self.names.rename(values[key])} if held else values
+    def _rename(self, *values: Any) -> list[Any]:
+        keys = self.reward.field, self.reward.reference_field or self.reward.field
+        return [
+            {**one, key: self.names.rename(one[key])} if isinstance(one, Mapping) and key in one else one
+            for one, key in zip(values, keys, strict=True)
+        ]
 
 
 class SizeReward:
