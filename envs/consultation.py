@@ -133,6 +133,7 @@ def find_facts(facts: str, question: str) -> str:
 
 
 def split_facts(facts: str) -> list[str]:
+    """Return the sentences of a text of facts; a line ends one too."""
     return [sentence.strip() for sentence in _SENTENCE.split(facts) if sentence.strip()]
 
 

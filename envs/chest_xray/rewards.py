@@ -77,10 +77,8 @@ class FindingsReward:
         named = _read_answer(get_field(answer, self.field), self.names)
         if named is None or not isinstance(gold, list | tuple):
             return 0.0
-        labels = list(
-            map(to_text, gold)
-        )  # read as an answer would be; one that `findings.yaml` has no name for, as it is
-        right = set[str]().union(*(_read_text(label, self.names).affirmed or {label} for label in labels))
+        # read as an answer would be; one that no file of names has, as it is
+        right = set[str]().union(*(_read_text(one, self.names).affirmed or {one} for one in map(to_text, gold)))
         said = named.affirmed | named.hedged
         if not right:
             return 1.0 if not said and named.says_none else 0.0
