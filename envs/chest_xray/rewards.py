@@ -11,6 +11,7 @@ from typing import Any
 from ...errors import ConfigError, describe_unknown
 from ...records import Episode, ToolResult
 from ...rewards.fields import get_field
+from ...rewards.laterality import SIDES
 from ...rewards.negation import MARK, split_words
 from ...rewards.token_f1 import ShortAnswerReward
 from ...utils.values import to_finite_float, to_text
@@ -18,9 +19,6 @@ from .findings import SHIPPED, FindingNames
 
 MAX_TEXT = 2000  # characters of an answer that names findings
 MAX_ITEMS = 40
-SIDE_WORDS: Mapping[str, tuple[str, ...]] = {
-    "left": ("left",), "right": ("right",), "bilateral": ("left", "right"), "both": ("left", "right"),
-}  # fmt: skip
 BEFORE_SIDE = frozenset(("on", "in", "of", "at", "the", "lung", "base", "side", "to"))  # "an effusion on the left"
 NORMAL = frozenset(("none", "nothing", "normal", "clear", "unremarkable"))
 _HEDGING = """possible possibly probable probably likely unlikely perhaps maybe may might could can suspected suspicious
@@ -143,7 +141,7 @@ def _find_labels(words: Sequence[str], names: FindingNames) -> Iterator[tuple[in
     for place, word in enumerate(words):
         if place <= skip:
             continue
-        pending += [side for side in SIDE_WORDS.get(word, ()) if side not in pending]
+        pending += [side for side in sorted(SIDES.get(word, ())) if side not in pending]
         stem = names.tokens.get(word)
         if word == "enlarged" and "heart" in words[max(0, place - 3) : place + 3]:
             stem = "cardiomegaly"
@@ -169,8 +167,8 @@ def _look_ahead(words: Sequence[str], place: int) -> tuple[list[str], int]:
     end, behind = place, False
     for ahead in range(place + 1, min(place + 7, len(words))):
         word = words[ahead]
-        if word in SIDE_WORDS and behind:
-            sides += SIDE_WORDS[word]
+        if word in SIDES and behind:
+            sides += sorted(SIDES[word])
             end = ahead
         elif word in BEFORE_SIDE or (sides and word == "and" and words[ahead + 1 : ahead + 2] == ["on"]):
             behind = True
