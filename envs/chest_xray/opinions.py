@@ -89,7 +89,7 @@ class TrustReward:
     name = "trust"
 
     def of_episode(self, episode: Episode) -> float | None:
-        film = episode.task.metadata.get("film")
+        film = str(episode.task.metadata.get("film"))
         if film not in SEEN:
             return None
         results = (result for turn in episode.turns for result in turn.tool_results)

@@ -10,8 +10,9 @@ from ...errors import ConfigError
 from ...records import Task
 from ...rewards import CombinedReward, Component, EvidenceReward
 from ...utils.frozen import FrozenDict
-from .env import DataEnv, DataTasks
+from .env import DataEnv
 from .fields import TaskField, build_object
+from .selection import DataTasks
 
 SHARE = 0.3  # of the reward
 EVIDENCE = TaskField("reference", "answers", required=False, description="PMIDs that support it, with evidence: true")
