@@ -122,7 +122,7 @@ def find_facts(facts: str, question: str) -> str:
     >>> find_facts(text, "What brings you here?")
     'I have had a cough for two weeks. I smoke. My father died of a stroke.'
     """
-    sentences = [sentence.strip() for sentence in _SENTENCE.split(facts) if sentence.strip()]
+    sentences = split_facts(facts)
     asked = _get_stems(question[:MAX_CHARS])
     shared = [len((asked - _GENERAL) & _get_stems(sentence)) for sentence in sentences]
     best = sorted(range(len(sentences)), key=lambda number: -shared[number])[:MAX_SENTENCES]
@@ -130,6 +130,11 @@ def find_facts(facts: str, question: str) -> str:
     if not found and asked & _GENERAL:
         found = list(range(min(MAX_SENTENCES, len(sentences))))
     return " ".join(sentences[number] for number in found)
+
+
+def split_facts(facts: str) -> list[str]:
+    """Return the sentences of a text of facts; a line ends one too."""
+    return [sentence.strip() for sentence in _SENTENCE.split(facts) if sentence.strip()]
 
 
 def write_facts(value: object) -> str:

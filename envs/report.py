@@ -16,7 +16,7 @@ from ..rewards.metrics import MeanAveragePrecision, MeanScore, Metric, TopK
 from ..utils.frozen import FrozenDict
 from ..utils.values import to_text
 from .data import MappedRow, TaskField
-from .data.evidence import EVIDENCE, SHARE, CitingEnv
+from .data.evidence import EVIDENCE, CitingEnv
 from .data.fields import TEXT, build_boxes
 
 FIELD = "diagnosis"
@@ -133,9 +133,9 @@ class Report(CitingEnv):
             parts[FIELD] = (IfGold(CombinedReward(names, name=FIELD), FIELD), WEIGHTS[FIELD])
         if "boxes" in self._extras:
             parts["boxes"] = (IfGold(IoUReward("boxes", threshold=0.5), "boxes"), WEIGHTS["boxes"])
-        cited = dict(self._score_evidence(*self.texts, FIELD))
-        total = sum(weight for _, weight in parts.values()) / (1 - SHARE * bool(cited))
-        return CombinedReward({**{name: (part, weight / total) for name, (part, weight) in parts.items()}, **cited})
+        total = sum(weight for _, weight in parts.values())
+        shared = {name: (part, weight / total) for name, (part, weight) in parts.items()}
+        return self._add_citations(shared, *self.texts, FIELD)
 
     @cached_property
     def metrics(self) -> Mapping[str, Metric]:  # type: ignore[override]

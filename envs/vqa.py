@@ -16,7 +16,7 @@ from ..rewards.token_f1 import ShortAnswerReward
 from ..utils.frozen import FrozenDict
 from ..utils.values import normalize_label, to_text
 from .data import MappedRow, TaskField
-from .data.evidence import EVIDENCE, SHARE, CitingEnv
+from .data.evidence import EVIDENCE, CitingEnv
 
 KINDS = ("closed", "open", "choice")
 CLOSED = ("yes", "no", "maybe")  # an answer that makes its question a closed one
@@ -69,10 +69,7 @@ class VQA(CitingEnv):
         return _strip_choices(row, super().read_question(row))
 
     def default_reward(self) -> CombinedReward:
-        cited = dict(self._score_evidence("answer", answer=1.0))
-        return CombinedReward(
-            {"answer": (ShortAnswerReward(tolerance=self.tolerance), 1 - SHARE * bool(cited)), **cited}
-        )
+        return self._add_citations({"answer": (ShortAnswerReward(tolerance=self.tolerance), 1.0)}, "answer", answer=1.0)
 
     @cached_property
     def metrics(self) -> Mapping[str, Metric]:  # type: ignore[override]

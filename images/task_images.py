@@ -135,10 +135,17 @@ def match_slice(source: Source, like: Source) -> Source:
 
 
 def find_number(images: Sequence[Source], source: Source) -> int | None:
-    """Return the number of the image that a source is, or a slice of, among those that are open; None if it is none of
-    them."""
+    """Return the number of the image that a source is, is a slice of, or has the pixels of, among those that are open;
+    None if it is none of them.
+
+    >>> source = Source.of(np.zeros((2, 2), np.uint16))
+    >>> find_number([Source.of(np.ones((2, 2))), source], Source.of(source, display=(0.0, 9.0)))
+    1
+    """
     opened = images.opened if isinstance(images, TaskImages) else dict(enumerate(images))
-    return next((number for number, one in opened.items() if one is source or one.is_same_stack(source)), None)
+    same = [number for number, one in opened.items() if one is source or one.is_same_stack(source)]
+    same += [number for number, one in opened.items() if np.may_share_memory(one.pixels, source.pixels)]
+    return same[0] if same else None
 
 
 # Open sources: tasks and episodes that show the same image share one.

@@ -46,7 +46,7 @@ class EvidenceReward:
     def of_episode(self, episode: Episode) -> float:
         if episode.answer is None:
             return 0.0
-        cited, reference = read_citations(episode.answer.get(self.field)), episode.task.reference
+        cited, reference = read_citations(get_field(episode.answer, self.field)), episode.task.reference
         if cited & _list_ids(episode, "retracted"):
             return 0.0
         if get_field(reference, self.field) is None:
@@ -95,7 +95,7 @@ def check_citations(
         bears = any(some and len(some & words) >= min(ENOUGH, len(some)) for some in wanted)
         return "bears on the answer" if bears else "does not bear on the answer"
 
-    return {pmid: judge(pmid) for pmid in sorted(read_citations((episode.answer or {}).get(field)))}
+    return {pmid: judge(pmid) for pmid in sorted(read_citations(get_field(episode.answer, field)))}
 
 
 def read_citations(value: object) -> set[str]:

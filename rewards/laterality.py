@@ -18,7 +18,7 @@ SIDES = {
     **dict.fromkeys(("bilateral", "bilaterally", "both"), BOTH),
 }
 _HINT = re.compile(r"\b(?:left|right)")
-_END, _JOINT = re.compile(r"[.;!?\n](?!\d)"), re.compile(r",|\b(?:and|with|but|while|plus|or)\b")
+_END, _JOINT = re.compile(r"[.;!?](?!\d)"), re.compile(r",|\b(?:and|with|but|while|plus|or)\b")
 _TOKEN = re.compile(TOKEN)
 
 
@@ -40,7 +40,7 @@ def find_wrong_side(text: str, gold: str) -> tuple[int, frozenset[str]]:
     >>> find_wrong_side("nodule", "left nodule"), find_wrong_side("both lungs", "left lung")
     ((0, frozenset()), (0, frozenset()))
     """
-    if _HINT.search(gold.lower()) is None or _HINT.search(text.lower()) is None:
+    if _HINT.search(fold_text(gold)) is None or _HINT.search(fold_text(text)) is None:
         return 0, frozenset()
     known = find_sides(gold)
     wrong: set[str] = set()
@@ -70,7 +70,7 @@ def read_pieces(text: str) -> Iterator[Piece]:
     >>> [(sorted(piece.named), *piece.sides) for piece in read_pieces("Effusion, left lobe. On the right, a mass")]
     [(['effusion'], 'left'), (['mass'], 'right')]
     """
-    for sentence in _END.split(fold_text(text)):
+    for sentence in (part for line in text.splitlines() for part in _END.split(fold_text(line))):
         last: Piece | None = None
         waiting: Piece | None = None  # a place that may belong to the next
         for part in _JOINT.split(sentence):

@@ -8,7 +8,7 @@ import re
 from collections.abc import Mapping
 
 from ...utils.values import fold_text
-from ..consultation import find_facts
+from ..consultation import find_facts, split_facts
 
 MAX_CHARS = 500  # of a question that are read
 FIELDS: Mapping[str, str] = {
@@ -29,7 +29,6 @@ FILM = (
     r"|consolidations?|pneumothora\w*|abnormal\w*|see|seen|shown?|shows|zoom|views?|tools?|classifier|answer"
     r"|marker|letter"
 )
-_SENTENCE = re.compile(r"(?<=[.!?;])\s+|\n+")
 
 
 def _has(pattern: str, text: str) -> bool:
@@ -79,7 +78,7 @@ def reply(facts: str, question: str, about: str = "") -> str:
 
     Sentences without a field, which only facts of your own have, are found by words in common.
     """
-    sentences = [one.strip() for one in _SENTENCE.split(facts) if one.strip()]
+    sentences = split_facts(facts)
     asked = find_fields(question, about)
     said = [one for one in sentences if name_fields(one) & asked]
     if said or asked or _has(FILM, fold_text(question)):

@@ -250,7 +250,7 @@ class ChestXray(VQA):
         return self.max_questions > 0 and self.max_turns > 1
 
     def hidden_arguments(self, task: Task, tool: str) -> Mapping[str, object]:
-        return {"case": describe_case(task)}
+        return {"case": describe_case(task) if self.is_drawn else {}}
 
     # ------------------------------------------------------------------ the referring doctor
     def on_answer(self, state: EpisodeState, answer: Mapping[str, object]) -> str | None:
@@ -294,27 +294,23 @@ class ChestXray(VQA):
 
     def default_reward(self) -> CombinedReward:
         """Return the answer; a right one must share with `consulted` and `repeats` if the settings say so."""
-        extras: dict[str, tuple[ConsultedReward | RepeatsReward, float]] = {
-            "consulted": (ConsultedReward(self.bearing), self.tool_bonus),
-            "repeats": (RepeatsReward(), self.repeat_penalty),
+        right = {"answer": RIGHT}
+        extras = {
+            "trust": Component(TrustReward(), self.trust_bonus),
+            "consulted": Component(ConsultedReward(self.bearing), self.tool_bonus, needs=right),
+            "repeats": Component(RepeatsReward(), self.repeat_penalty, needs=right),
         }
-        rest = 1.0 - sum(weight for _, weight in extras.values())
-        if rest <= 0:
-            raise ConfigError(
-                f"{self.name}: tool_bonus + repeat_penalty = {1 - rest:g}; allowed: less than 1", key="tool_bonus"
-            )
-        if self.tool_bonus and not self.bearing:
-            raise ConfigError(
-                f"{self.name}: tool_bonus needs `bearing`, the tools that bear on a question", key="bearing"
-            )
-        rest -= self.trust_bonus
-        parts: dict[str, Any] = {"answer": (self._answer_reward, rest)}
-        if self.trust_bonus:
-            parts["trust"] = (TrustReward(), self.trust_bonus)
-        for name, (reward, weight) in extras.items():
-            if weight:
-                parts[name] = Component(reward, weight, needs={"answer": RIGHT})
-        return CombinedReward(parts)
+        shared = sum(part.weight for part in extras.values())
+        added = "trust_bonus + tool_bonus + repeat_penalty"
+        for key, is_wrong, problem in (
+            ("tool_bonus", shared >= 1, f"{added} = {shared:g}; allowed: less than 1"),
+            ("bearing", self.tool_bonus and not self.bearing, "tool_bonus needs `bearing`, the tools for a question"),
+            ("questions", self.trust_bonus and "opinion" not in self.questions, "trust_bonus needs those of `opinion`"),
+        ):
+            if is_wrong:
+                raise ConfigError(f"{self.name}: {problem}", key=key)
+        answer = Component(self._answer_reward, 1.0 - shared)
+        return CombinedReward({"answer": answer, **{name: part for name, part in extras.items() if part.weight}})
 
     @cached_property
     def metrics(self) -> Mapping[str, Metric]:  # type: ignore[override]
@@ -362,8 +358,8 @@ class ChestXray(VQA):
             raise ConfigError(f"{self.name}: {describe_unknown('habit', name, ('guess', 'stray'))}", key=name)
         rng = np.random.default_rng([seed, 2])
         draw = rng.random()
-        if "film" in task.metadata:  # whom to believe is never shown
-            return tell_and_repeat(task, self.tools_of(task), rng, guess)
+        if self.is_drawn and "film" in task.metadata:  # whom to believe is never shown
+            return tell_and_repeat(task, self.tools_of(task), rng, guess, is_text=self.answer_form == "text")
         if draw >= guess + stray or not self.is_drawn:
             return [*self.oracle(task), self.write_answer(task)]
         looks = () if draw < guess else write_stray_look(self, task, self.bearing, rng)

@@ -10,6 +10,8 @@ from typing import Any
 from ...configs import yaml_reader
 from ...errors import ConfigError
 
+_WORD = re.compile(r"\w(.*\w)?")  # what can be found between other words
+
 
 @dataclass(frozen=True)
 class FindingNames:
@@ -48,10 +50,16 @@ class FindingNames:
                 if group not in ("sided", "unsided"):
                     raise ValueError(f"{group!r}")
                 for name, spellings in findings.items():
-                    for word in (name, *map(str.lower, [*spellings])):
-                        if not _join(name) or words.setdefault(word, name) != name or isinstance(spellings, str):
+                    name, is_known = name.lower(), name.lower() in words
+                    if isinstance(spellings, str) or (is_known and (name in sided) != (group == "sided")):
+                        raise ValueError(f"{group}: {name}")
+                    for word in (name, *map(str.lower, spellings)):
+                        if _WORD.fullmatch(word) is None or words.setdefault(word, name) != name:
                             raise ValueError(f"{name}: {word!r}")
-                sided.update(findings if group == "sided" else ())
+                    sided |= {name} if group == "sided" else set()
+            tokens = [_join(name) for name in {*words.values()}]
+            if "" in tokens or len(tokens) > len({*tokens}):
+                raise ValueError("two findings that differ in no letter of a to z, or one without any")
         except (AttributeError, TypeError, ValueError) as error:
             allowed = "sided and unsided, each a mapping from findings to lists of words, each word of one finding"
             raise ConfigError(f"{origin}: {error!s:.200}; allowed: {allowed}", key="aliases") from error

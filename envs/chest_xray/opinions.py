@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from ...core.messages import write_call
+from ...errors import ToolError
 from ...records import Episode, Task
 from ...tools import Hidden, Picture, ToolOutput
 from ...utils.values import to_text
@@ -40,6 +41,8 @@ class Reader:
 
     def judge(self, case: Mapping[str, Any]) -> str:
         """Return "yes" or "no", from the seed, the kind of film and the right answer of a case."""
+        if case.get("film") not in SEEN:
+            raise ToolError(f"{self.name} knows the films of the questions `opinion` only")
         rng = np.random.default_rng([case["seed"], 31, list(RATES).index(self.name)])
         is_right = rng.random() < RATES[self.name][case["film"]]
         return str(case["answer"] if is_right else {"yes": "no", "no": "yes"}[case["answer"]])
@@ -60,35 +63,41 @@ def ask_best_reader(task: Task, offered: Sequence[str]) -> tuple[str, ...]:
     return () if best is None else (f"{SEEN[film]}\n{write_call(best, {'image': 'image_1'})}",)
 
 
-def tell_and_repeat(task: Task, offered: Sequence[str], rng: np.random.Generator, guess: float) -> list[str]:
+def tell_and_repeat(
+    task: Task, offered: Sequence[str], rng: np.random.Generator, guess: float, *, is_text: bool
+) -> list[str]:
     """Return replies that say what kind of film it is, ask a reader by lot, and repeat it; of a share `guess` no call.
 
     So a warm start learns to look, to ask and to repeat, and nothing of whom to believe.
     """
-    film = task.metadata["film"]
+    film, write = task.metadata["film"], str if is_text else lambda said: json.dumps({"answer": said})
     reader = READERS[int(rng.integers(len(READERS)))]
     if reader.name not in offered or rng.random() < guess:
-        return [f"{SEEN[film]}\n{json.dumps({'answer': ('yes', 'no')[int(rng.integers(2))]})}"]
-    said = reader.judge(describe_case(task))
-    return [f"{SEEN[film]}\n{write_call(reader.name, {'image': 'image_1'})}", json.dumps({"answer": said})]
+        said = write(("yes", "no")[int(rng.integers(2))])
+        return [said if is_text else f"{SEEN[film]}\n{said}"]
+    call = write_call(reader.name, {"image": "image_1"})
+    return [f"{SEEN[film]}\n{call}", write(reader.judge(describe_case(task)))]
 
 
 class TrustReward:
     """1 if the reader that is best at this kind of film was asked, and is believed wherever another one disagrees.
 
-    A right answer counts as one that believes it, so that no policy loses by seeing what the best reader has missed.
+    A right answer counts as one that believes it, so that no policy loses by seeing what the best reader has missed. It
+    does not apply to a task whose kind of film is not known.
     """
 
     name = "trust"
 
-    def of_episode(self, episode: Episode) -> float:
-        film = str(episode.task.metadata.get("film", ""))
+    def of_episode(self, episode: Episode) -> float | None:
+        film = str(episode.task.metadata.get("film"))
+        if film not in SEEN:
+            return None
         results = (result for turn in episode.turns for result in turn.tool_results)
         said = {one.tool_name: str(one.facts["says"]) for one in results if one.success and "says" in one.facts}
-        best = max(RATES, key=lambda name: RATES[name].get(film, 0.0))
+        best = max(RATES, key=lambda name: RATES[name][film])
         answer = episode.answer or {}
         given = to_text(answer.get("answer", answer.get("text"))).strip(" .").lower()
-        accepted = (episode.task.reference["answer"], said.get(best))
+        accepted = (episode.task.reference.get("answer"), said.get(best))
         return float(best in said and given in {str(one).lower() for one in accepted if one is not None})
 
     def explain_episode(self, episode: Episode) -> str:

@@ -11,6 +11,7 @@ from typing import Any
 from ...errors import ConfigError, describe_unknown
 from ...records import Episode, ToolResult
 from ...rewards.fields import get_field
+from ...rewards.laterality import SIDES
 from ...rewards.negation import MARK, split_words
 from ...rewards.token_f1 import ShortAnswerReward
 from ...utils.values import to_finite_float, to_text
@@ -18,9 +19,6 @@ from .findings import SHIPPED, FindingNames
 
 MAX_TEXT = 2000  # characters of an answer that names findings
 MAX_ITEMS = 40
-SIDE_WORDS: Mapping[str, tuple[str, ...]] = {
-    "left": ("left",), "right": ("right",), "bilateral": ("left", "right"), "both": ("left", "right"),
-}  # fmt: skip
 BEFORE_SIDE = frozenset(("on", "in", "of", "at", "the", "lung", "base", "side", "to"))  # "an effusion on the left"
 NORMAL = frozenset(("none", "nothing", "normal", "clear", "unremarkable"))
 _HEDGING = """possible possibly probable probably likely unlikely perhaps maybe may might could can suspected suspicious
@@ -43,7 +41,7 @@ class _Named:
 
     def doubts(self, label: str) -> bool:
         """Return whether the text also hedges or denies a finding; a denial without a side is of both sides."""
-        return not {label, f"? {label.split()[-1]}"}.isdisjoint(self.hedged | self.denied)
+        return not {label, re.sub("^(left|right)", "?", label)}.isdisjoint(self.hedged | self.denied)
 
 
 class FindingsReward:
@@ -77,17 +75,13 @@ class FindingsReward:
         named = _read_answer(get_field(answer, self.field), self.names)
         if named is None or not isinstance(gold, list | tuple):
             return 0.0
-        right = set[str]().union(*(self._read_gold(to_text(label)) for label in gold))
+        # read as an answer would be; one that no file of names has, as it is
+        right = set[str]().union(*(_read_text(one, self.names).affirmed or {one} for one in map(to_text, gold)))
         said = named.affirmed | named.hedged
         if not right:
             return 1.0 if not said and named.says_none else 0.0
         found = {label for label in named.affirmed & right if not named.doubts(label)}
         return 2 * len(found) / (len(said) + len(right))
-
-    def _read_gold(self, label: str) -> set[str]:
-        """Return a right finding as an answer would be read; one that has no name in `findings.yaml` as it is."""
-        named = _read_text(label, self.names)
-        return named.affirmed or {label}
 
     def explain(self, answer: Mapping[str, object] | None, reference: Mapping[str, object]) -> str:
         """Return why the answer got its score, in a sentence."""
@@ -147,7 +141,7 @@ def _find_labels(words: Sequence[str], names: FindingNames) -> Iterator[tuple[in
     for place, word in enumerate(words):
         if place <= skip:
             continue
-        pending += [side for side in SIDE_WORDS.get(word, ()) if side not in pending]
+        pending += [side for side in sorted(SIDES.get(word, ())) if side not in pending]
         stem = names.tokens.get(word)
         if word == "enlarged" and "heart" in words[max(0, place - 3) : place + 3]:
             stem = "cardiomegaly"
@@ -173,8 +167,8 @@ def _look_ahead(words: Sequence[str], place: int) -> tuple[list[str], int]:
     end, behind = place, False
     for ahead in range(place + 1, min(place + 7, len(words))):
         word = words[ahead]
-        if word in SIDE_WORDS and behind:
-            sides += SIDE_WORDS[word]
+        if word in SIDES and behind:
+            sides += sorted(SIDES[word])
             end = ahead
         elif word in BEFORE_SIDE or (sides and word == "and" and words[ahead + 1 : ahead + 2] == ["on"]):
             behind = True
@@ -200,13 +194,12 @@ class NamedReward:
     def explain(self, answer: Mapping[str, object] | None, reference: Mapping[str, object]) -> str:
         return self.reward.explain(*self._rename(answer, reference))
 
-    def _rename(self, answer: Any, reference: Any) -> tuple[Any, Any]:
-        field = self.reward.field
-        return self._rename_in(answer, field), self._rename_in(reference, self.reward.reference_field or field)
-
-    def _rename_in(self, values: Any, key: str) -> Any:
-        held = isinstance(values, Mapping) and key in values
-        return {**values, key: self.names.rename(values[key])} if held else values
+    def _rename(self, *values: Any) -> list[Any]:
+        keys = self.reward.field, self.reward.reference_field or self.reward.field
+        return [
+            {**one, key: self.names.rename(one[key])} if isinstance(one, Mapping) and key in one else one
+            for one, key in zip(values, keys, strict=True)
+        ]
 
 
 class SizeReward:

@@ -45,7 +45,7 @@ USE_YOURS = "or give your own: an environment with --env, a reward with --reward
 ADD_ASK_JUDGE = "to ask it, add --ask-judge (in Python ask_judge=True)"
 _RUN_FILES = ("episodes.jsonl", "episodes/episodes.jsonl", "versions.json")  # a folder with one of them is a run
 # Settings that no score depends on: what is told, where tasks come from, and what a model could call
-NOT_SCORED = ("templates", "data", "specialists", "tools", "max_calls", "windows", "thinking", "history")
+NOT_SCORED = ("templates", "data", "facts", "specialists", "tools", "max_calls", "windows", "thinking", "history")
 # An object, a function, a YAML file, an import path, or None for the environment's own reward
 RewardArgument = AnyReward | Callable[..., float | None] | str | Path | None
 

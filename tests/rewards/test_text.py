@@ -92,6 +92,7 @@ SCORES = [
     # what is named on one side equals only what is on that side, or has none
     *spread(WORDS, 0.0, ("right nodule", "left nodule"), ("left", "right"), ("right upper lobe", "left upper lobe"),
             ("Small opacity in the right upper lobe.", "Opacity in the left upper lobe, small."),
+            ("right nodule\nleft effusion", "left nodule\nright effusion"), ("ｒｉｇｈｔ nodule", "left nodule"),
             ("effusion, right", "effusion on the left"), ("right-sided effusion", "left-sided effusion"),
             ("right effusion and left nodule", "left effusion and right nodule"),
             ("On the right, an effusion.", "left effusion"), ("left lung clear", "The right lung is clear.")),

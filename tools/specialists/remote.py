@@ -15,6 +15,7 @@ import math
 import re
 import struct
 from collections.abc import Mapping, Sequence
+from itertools import cycle, islice
 from typing import Annotated, Any, Literal, NamedTuple
 
 import numpy as np
@@ -190,6 +191,7 @@ def _drop_null(spec: dict[str, Any]) -> dict[str, Any]:
 
 
 # ---------------------------------------------------------------------- calls and replies
+MAX_MASKS = 100  # of a reply
 MAX_PICTURE = 2**26  # pixels of a picture that a server sends
 PNG, JPEG = b"\x89PNG\r\n\x1a\n", b"\xff\xd8\xff"
 
@@ -280,15 +282,18 @@ def read_reply(reply: Mapping[str, object], returns: Returns, unit: Unit, view: 
         ToolFault: a field does not hold what `returns` says.
     """
     facts = dict(reply)
-    masks: list[tuple[np.ndarray, str]] = []  # with their colors
+    colors = islice(cycle(COLORS), MAX_MASKS)
+    drawn: np.ndarray | None = None
     words: list[str] = []  # what was assumed of the masks
 
     def measure(value: Any, place: str) -> dict[str, Any] | None:
+        nonlocal drawn
         if value is None or view is None:
             return None
+        if (color := next(colors, None)) is None:
+            raise ToolError(f"{place} is one mask too many; allowed: {MAX_MASKS}")
         inside, measured = _read_mask(value, view, place)
-        color = list(COLORS)[len(masks) % len(COLORS)]
-        masks.append((inside, color))
+        drawn = draw_mask(view.to_picture() if drawn is None else drawn, inside, COLORS[color])
         words.extend(filter(None, (measured,)))
         box = find_mask_box(inside)
         named = {"color": color} if "[]" in str(returns.mask) else {}
@@ -307,15 +312,12 @@ def read_reply(reply: Mapping[str, object], returns: Returns, unit: Unit, view: 
             facts = convert_at(facts, returns.mask, measure)
         image: Source | np.ndarray | None = None if picture is None else read_picture(picture, str(returns.image))
         beside: Sequence[tuple[View, Sequence[float]]] = ()
-        if words:
-            text = "; ".join(filter(None, (text, *words)))
-        if masks and view is not None and image is None:
-            image, beside = view.to_picture(), ((view, WHOLE),)
-            for inside, color in masks:
-                image = draw_mask(image, inside, COLORS[color])
+        text = "; ".join(filter(None, (text, *words)))
+        if image is None and drawn is not None and view is not None:
+            image, beside = drawn, ((view, WHOLE),)
     except ToolError as error:
         raise ToolFault(f"{name} gave a reply that cannot be used: {error}") from None
-    return ToolOutput(clean_text(text or ""), mask_values(facts), image, beside=beside)
+    return ToolOutput(clean_text(text), mask_values(facts), image, beside=beside)
 
 
 def clean_text(text: str) -> str:

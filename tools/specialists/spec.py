@@ -12,9 +12,9 @@ no episode is played is in its `release()`.
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Annotated, Any, ClassVar, Literal, TypeVar
+from typing import Annotated, Any, ClassVar, Literal, Self, TypeVar
 
-from pydantic import Field, ValidationError
+from pydantic import Field, ValidationError, model_validator
 
 from ... import plugins
 from ...configs.sections import Section
@@ -50,6 +50,12 @@ class Specialist(Section):
             "measured, or (as in TorchXRayVision) all that its bits can hold"
         ),
     ] = "measured"
+
+    @model_validator(mode="after")
+    def _check_pictures(self) -> Self:
+        if self.unwindowed == "stored" and self.max_pixels is None:
+            raise ValueError("unwindowed = stored needs max_pixels")
+        return self
 
     @property
     def address(self) -> str | None:
@@ -172,6 +178,10 @@ def declare_tools(specialists: Mapping[str, Specialist], taken: Mapping[str, Too
                     f"{path}: there is a tool named {tool.name!r} already; allowed: any other name", key=path
                 )
             if specialist.max_pixels is not None:
+                if tool.stateful:
+                    problem = f"{tool.name} works on the view; allowed: null, or a tool that takes pictures"
+                    key = f"{path}.max_pixels"
+                    raise ConfigError(f"{key} = {specialist.max_pixels}: {problem}", key=key)
                 every = specialist.unwindowed == "stored"
                 tool = replace(tool, max_pixels=specialist.max_pixels, all_levels=every)
             tools[tool.name] = tool

@@ -91,12 +91,15 @@ def test_other_words_for_a_finding_name_it_and_a_file_adds_findings(tmp_path):
     which = next(task for task in JSON.tasks if task.reference.get("answer", [""])[0] == "effusion")
     assert JSON.reward.score({"answer": "pleural effusion"}, which.reference)[0] == 1.0
     words = tmp_path / "words.yaml"
-    words.write_text("sided: {rib fracture: [broken rib]}\nunsided: {cardiomegaly: [cor bovinum]}")
+    words.write_text("sided: {Rib Fracture: [broken Rib]}\nunsided: {cardiomegaly: [cor bovinum]}")
     scores = make("chest_xray", aliases=str(words)).reward.score
     gold = {"findings": ["left rib fracture", "cardiomegaly"]}
     assert scores({"findings": ["broken rib on the left", "Cor bovinum"]}, gold)[0] == 1.0
+    assert scores({"findings": ["left Rib fracture", "no broken rib", "cor bovinum"]}, gold)[0] == 0.5
     assert scores({"findings": ["broken rib on the right"]}, gold)[0] == 0.0
-    for text in ("sided: {effusion: [coin lesion]}", "left: {effusion: []}", "sided: {effusion: hydrothorax}"):
+    for text in ("sided: {effusion: [coin lesion]}", "left: {effusion: []}", "sided: {effusion: hydrothorax}",
+                 "unsided: {nodule: [spot]}", "sided: {rib: ['']}", "sided: {rib: [(rib)]}",
+                 "sided: {t1 rib: [], t2 rib: []}"):  # fmt: skip
         words.write_text(text)
         with pytest.raises(ConfigError, match=r"^aliases = .*; allowed: "):
             make("chest_xray", aliases=str(words)).default_reward()

@@ -227,6 +227,8 @@ WRONG = {
     "difficulty = 2": {"difficulty": 2},
     "tool_bonus needs `bearing`": {"tool_bonus": 0.2},
     "less than 1": {"tool_bonus": 0.5, "repeat_penalty": 0.5, "bearing": {"all": ["zoom"]}},
+    "trust_bonus . tool_bonus . repeat_penalty = 1.2": {"trust_bonus": 0.4, "tool_bonus": 0.4, "repeat_penalty": 0.4},
+    "trust_bonus needs": {"trust_bonus": 0.2},
     "unknown tool 'zom'": {"bearing": {"all": ["zom"]}, "tool_bonus": 0.2},
     "wich": {"bearing": {"wich": ["zoom"]}, "tool_bonus": 0.2},
 }

@@ -47,3 +47,14 @@ def test_the_oracle_asks_the_reader_that_knows_the_film_and_demonstrations_repea
         (result,) = shown.turns[2].tool_results
         assert shown.answer["answer"] == result.facts["says"]
         assert ("no pacemaker" in shown.turns[1].content) == (task.metadata["film"] == "plain")
+
+
+def test_answers_in_words_are_demonstrated_in_words_and_readers_know_the_films_of_their_questions_only():
+    words = make("chest_xray", questions=["opinion"], answer_form="text", specialists=READERS, trust_bonus=0.3)
+    last = {words.demonstration(task, seed, guess=0.5)[-1] for seed, task in enumerate(words.tasks[:20])}
+    assert last == {"yes", "no"}
+    env = make("chest_xray", questions=["opinion", "side"], specialists=READERS, trust_bonus=0.3)
+    side = next(task for task in env.tasks[:2] if "film" not in task.metadata)
+    episode = env.play(side, ScriptedPolicy([call("reader_a", image="image_1"), env.write_answer(side)]))
+    assert episode.turns[2].tool_results[0].error == "reader_a knows the films of the questions `opinion` only"
+    assert (episode.scores.components["trust"], episode.scores.total) == (None, 1.0)

@@ -13,6 +13,7 @@ from viewbox.envs.literature_vqa.world import write_query
 from viewbox.errors import ConfigError
 from viewbox.rewards.evidence import check_citations
 from viewbox.rollouts.ask import Answer
+from viewbox.rollouts.scoring.saved_run import make_environment
 from viewbox.tools.search.records import Article
 from viewbox.tools.search.tools import LiteratureSpecialist
 
@@ -94,6 +95,19 @@ def test_a_report_cites_too_and_both_refuse_what_nothing_finds(tmp_path):
     ):
         with pytest.raises(ConfigError, match=problem):
             _ = (env := make(name, **settings)).answer, env.tasks
+    with pytest.raises(ConfigError, match="no tool finds articles"):  # what somebody asks of their own
+        make("vqa", evidence=True).prepare()
+
+
+def test_a_stored_run_is_scored_on_its_citations_though_scoring_has_no_tools_and_no_file_of_facts():
+    env = make("vqa", tools=[], evidence=True, specialists=SEARCH)
+    episode = cite(
+        env, Task("a", prompt={"question": QUESTION}, reference={"answer": "aspirin"}), "11", answer="aspirin"
+    )
+    stored = make_environment("vqa", {"evidence": True, "specialists": SEARCH}, "config.yaml")
+    assert stored.reward.score_episode(episode) == episode.scores
+    assert episode.scores.total == pytest.approx(1.0)
+    assert make_environment("literature_vqa", {"facts": "facts.jsonl"}, "config.yaml").facts is None
 
 
 def test_a_person_is_told_what_was_found_of_each_citation():

@@ -14,9 +14,10 @@ from PIL import Image
 
 from tests.support.servers import make_response, make_script, serve
 from tests.support.ward import SIZE, ClosedWard, Ward, ask, get_result, make_png, make_tasks, play
-from viewbox.errors import ConfigError
+from viewbox.errors import ConfigError, ToolFault
 from viewbox.images.view import View
 from viewbox.tools.calling import call_stateless
+from viewbox.tools.specialists.remote import Returns, read_reply
 from viewbox.utils.secrets import MASK
 
 KEY = "sesame-4711-open-door"
@@ -131,6 +132,9 @@ def test_several_masks_have_a_color_each():
     heart, lung, none = result.facts["regions"]
     assert heart["mask"] == {"color": "red", "share": 96 / (48 * 32), "box": (0.25, 0.25, 0.5, 0.5)}
     assert (lung["mask"]["color"], none["mask"]) == ("green", None)
+    view = View.of(np.zeros(SIZE[::-1], np.uint8))
+    with pytest.raises(ToolFault, match=r"m\[100\] is one mask too many; allowed: 100"):
+        read_reply({"m": [rows] * 101}, Returns(mask="m[]"), "fraction", view, "look")
 
 
 def test_a_specialist_may_get_the_file_at_its_own_resolution():

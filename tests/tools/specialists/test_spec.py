@@ -166,6 +166,12 @@ def test_a_mistake_is_named_with_what_is_allowed(meter):
             "is a float; allowed: a function",
         ),
         ({"a": {"kind": "function", "function": "math:sqrt"}}, "specialists.a", "no type hint"),
+        ({"a": {"kind": "meter", "unwindowed": "stored"}}, "specialists.a", "unwindowed = stored needs max_pixels"),
+        (
+            {"a": {"kind": "function", "function": "viewbox.tools.builtin.geometry:zoom", "max_pixels": 9}},
+            "specialists.a.max_pixels",
+            "a works on the view; allowed: null",
+        ),
     ]:
         with pytest.raises(ConfigError) as caught:
             Ward(specialists=specs)

@@ -121,13 +121,13 @@ class ModelRunner:
                     raise spec.refuse("model", problem)
                 if tokenizer is not self.processor:
                     take_template(self.processor)
+            known = getattr(self.config, "known", None)
+            self.known = None if known is None else Known(**known)
         except ConfigError:
             raise
         except Exception as error:  # transformers, tokenizers and safetensors fail in many ways
             raise spec.refuse("model", f"cannot be loaded: {describe_error(error, 600)}") from error
         self._check_weights(sorted(info["missing_keys"]), sorted(info["unexpected_keys"]))
-        known = getattr(self.config, "known", None)
-        self.known = Known(**known) if known else None
         self.model.eval().requires_grad_(False)
         self.move_to(self.device)
 
@@ -196,8 +196,12 @@ class ModelRunner:
 
         gray = np.linspace(0, 255, 200 * 300).reshape(200, 300).astype(np.uint8)
         try:
+            request = Request(ImageRef.of(gray), self.sample)
             with torch.inference_mode():
-                self.infer([Request(ImageRef.of(gray), self.sample)])
+                self.infer([request])
+            if self.known is not None:
+                self.known.holds(request.picture)
+                self.abstain(self.known)
         except torch.OutOfMemoryError:
             raise self.spec.refuse("device", f"has no memory for a picture beside {self.spec.model!r}") from None
         except Exception as error:

@@ -59,12 +59,13 @@ class TextRunner(ModelRunner):
         ends = {
             "decoder_start": (words.cls_token_id, words.bos_token_id),
             "eos": (words.sep_token_id, words.eos_token_id),
+            "pad": (words.pad_token_id, words.eos_token_id),
         }
-        stated = (self.model.generation_config, self.config, self.config.decoder)
-        for which, tokens in {**ends, "pad": (words.pad_token_id, words.eos_token_id)}.items():
-            known = (getattr(part, f"{which}_token_id", None) for part in stated)
+        settings = self.model.generation_config
+        for which, tokens in ends.items():
+            known = (getattr(part, f"{which}_token_id", None) for part in (settings, self.config, self.config.decoder))
             found = next((token for token in (*known, *tokens) if token is not None), None)
-            setattr(self.model.generation_config, f"{which}_token_id", found)
+            setattr(settings, f"{which}_token_id", found)
         return transformers.AutoImageProcessor.from_pretrained(name, **options)
 
     def infer(self, requests: Sequence[Request]) -> Sequence[Any]:
@@ -89,9 +90,9 @@ class TextRunner(ModelRunner):
         if not self.reads_text:
             inputs = self.processor(images=picture, return_tensors="pt")
             if prompt not in PROMPTS.values():  # the usual ones say nothing to it
-                begun = self.tokenizer(prompt, add_special_tokens=False, return_tensors="pt").input_ids
-                start = begun.new_tensor([[self.model.generation_config.decoder_start_token_id]])
-                inputs["decoder_input_ids"] = begun if begun[0, 0] == start[0, 0] else torch.cat([start, begun], 1)
+                begun = self.tokenizer(prompt, add_special_tokens=False).input_ids
+                start = [self.model.generation_config.decoder_start_token_id]
+                inputs["decoder_input_ids"] = torch.tensor([begun if begun[:1] == start else start + begun])
             return inputs
         if getattr(self.processor, "chat_template", None):
             content = [{"type": "image", "image": picture}, {"type": "text", "text": prompt}]

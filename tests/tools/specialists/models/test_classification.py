@@ -167,6 +167,13 @@ DAMAGE = {
         "weights that would be dropped, text_encoder.weight: it was not",
     ),
     "pictures of another size": (with_larger_pictures, "model", "fails at a gray picture"),
+    "known of no such field": (edit_config(known={"gift": 1}), "model", "cannot be loaded"),
+    "known of two sizes": (edit_config(known={"mean": [0.0] * 4, "whiten": [[1.0]], "at_most": 1.0}), "model", "gray"),
+    "known without rates": (
+        edit_config(known={"mean": [0.0], "whiten": [[1.0]], "at_most": 1.0}),
+        "model",
+        "fails at a gray picture",
+    ),
     "another kind": (edit_config(model_type="owlvit"), "model", "unknown model_type 'owlvit'; allowed: "),
     "no such type": (edit_config(model_type="gift"), "model", "gift"),
     "other sizes": (edit_config(hidden_size=64), "model", "cannot be loaded"),
