@@ -1,7 +1,7 @@
 """What the results of scoring, comparing, evaluating and listing show: sentences and tables."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..rollouts.scoring import INTERVALS, MIN_TASKS, RULE
 from .commands import Table, say
@@ -11,7 +11,6 @@ if TYPE_CHECKING:
     from ..rollouts.listing import RunFigures, RunList
     from ..rollouts.scoring.compare import Comparison, Difference
     from ..rollouts.scoring.rescore import ScoreChange, ScoreReport
-    from .play import Evaluation
 
 MAX_LISTED = 5  # unreadable lines, and tasks that only one side solves
 SHORT = 40  # letters of a cell in a list of runs
@@ -155,7 +154,18 @@ def show_summary(summary: Mapping[str, Any]) -> Blocks:
     yield from (say(f"{count} × {reason}") for reason, count in summary["errors"].items())
 
 
-def show_evaluation(one: "Evaluation") -> Blocks:
+class Evaluation(NamedTuple):
+    """What an evaluation found, and what is said after it."""
+
+    result: Any
+    says: Sequence[str]
+
+    def to_dict(self) -> dict[str, Any]:
+        values: dict[str, Any] = self.result.to_dict()
+        return values
+
+
+def show_evaluation(one: Evaluation) -> Blocks:
     """Yield each score in the other ways and as the tasks are, and how each tool was used; or the share right by scale;
     then the findings."""
     found = one.result

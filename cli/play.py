@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence, Sized
 from contextlib import aclosing, closing
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, TypedDict, Unpack
+from typing import TYPE_CHECKING, Annotated, Any, TypedDict, Unpack
 
 import typer
 
@@ -14,6 +14,7 @@ from ..errors import ConfigError, ViewboxError
 from ..utils.files import check_out, write_atomically
 from ..utils.terminal import make_printable
 from .commands import show
+from .figures import Evaluation
 
 if TYPE_CHECKING:
     from ..rollouts.job import RolloutJob, RolloutSession
@@ -129,7 +130,7 @@ def evaluate(
     resamples: int = 1000,
     json_line: Annotated[bool, typer.Option("--json")] = False,
     **options: Unpack[PlayOptions],
-) -> "Evaluation":
+) -> Evaluation:
     """Play the same tasks with tools and without, and print what the tools are worth.
 
     A config's held-out tasks (env.eval) are played if it has any. Turns and reward are the same both times.
@@ -184,17 +185,6 @@ def evaluate(
     write_atomically(figures, json.dumps(result.to_dict(), indent=2) + "\n")
     says = [f"figures: {figures}", describe_view(folder)]
     return Evaluation(result, [*says, *([json.dumps(result.to_dict())] if json_line else [])])
-
-
-class Evaluation(NamedTuple):
-    """What an evaluation found, and what is said after it."""
-
-    result: Any
-    says: Sequence[str]
-
-    def to_dict(self) -> dict[str, Any]:
-        values: dict[str, Any] = self.result.to_dict()
-        return values
 
 
 def _play_ways(ways: Mapping[str, "RolloutJob"], folder: Path, retry_failed: bool) -> None:

@@ -39,7 +39,8 @@ def read_terms(kind: Literal["structures", "variants"]) -> Mapping[str, Term]:
     (('lung',), True)
     """
     found = {}
-    for line in (files(__package__) / f"{kind}.txt").read_text(encoding="utf-8").splitlines():
+    file = {"structures": "structures.txt", "variants": "variants.txt"}[kind]
+    for line in (files(__package__) / file).read_text(encoding="utf-8").splitlines():
         if line and not line.startswith("#"):
             head, *phrases = line.split(" = ")
             name, _, parents = head.partition(" < ")

@@ -84,7 +84,7 @@ def test_only_what_the_model_needs_travels_and_no_path_of_this_machine(unchecked
     assert (status, err) == (0, "")
     assert "publishes models/mark/model.safetensors" in out
     assert "leaves out models/mark/training_args.bin" in out
-    assert f"- models/mark ({segmenter}) travels: 5 files, 49" in out
+    assert f"- models/mark ({segmenter}) travels: 5 files, 50" in out
     home = tmp_path / "out" / "viewbox_chest_xray"
     assert sorted(path.name for path in (home / "models" / "mark").iterdir()) == [
         "LICENSE.txt", "README.md", "config.json", "model.safetensors", "preprocessor_config.json",

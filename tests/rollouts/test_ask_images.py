@@ -21,7 +21,10 @@ ANSWERS = {
     "chest_xray": '{"answer": "yes"}',
     "software_adviser": '{"choices": [{"name": "lungmask", "accuracy": 90, "why": "it segments lungs"}]}',
 }
-ASKS = {"chest_xray": '{"ask": "Standing?"}', "software_adviser": '{"conversation": {"question": "Lobes, too?"}}'}
+ASKS = {
+    "chest_xray": '{"ask": "Standing?"}',
+    "software_adviser": '{"conversation": {"question": "Lobes, too?", "context": "Some tools split them."}}',
+}
 # The images, and the environments that are asked about them.
 ROWS = [
     ("film.png", ("vqa", "chest_xray", "software_adviser")),

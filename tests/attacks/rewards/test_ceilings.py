@@ -463,7 +463,7 @@ ONE_VALUE = {
     "literature_vqa": LiteratureAnswerReward("value"),
 }
 OF_MORE = {  # a list, a whole text, an episode or a confidence is asked for, or it is another's
-    "brier", "combined", "format", "iou", "judge", "label_set_f1", "python", "ranking", "seen", "token_f1",
+    "brier", "combined", "evidence", "format", "iou", "judge", "label_set_f1", "python", "ranking", "seen", "token_f1",
     "tool_use",
 }  # fmt: skip
 OPTIONS = {

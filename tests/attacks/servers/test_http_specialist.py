@@ -84,7 +84,7 @@ FAULTS = {
 
 def make_env(server, **settings):
     parameters = {"properties": {"image": {"x-kind": "picture"}, "part": {"type": "string"}}, "required": ["image"]}
-    settings = {"timeout": 60, "attempts": 2, "unit": "pixel", "returns": RETURNS, "max_reply": 2**20, **settings}
+    settings = {"timeout": 50, "attempts": 2, "unit": "pixel", "returns": RETURNS, "max_reply": 2**20, **settings}
     return Ward(specialists={"look": {"kind": "http", "url": server.url, "parameters": parameters, **settings}})
 
 
