@@ -40,8 +40,6 @@ LEARNED = {  # settings of a training, and what it must change in the held-out t
     "chest_xray_tiny": (("train.max_steps=15", "log.eval_tasks=60"),
         {"tools/classify_a/calls": 0.1, "tools/classify_b/calls": -0.1, "reward": 0.15}),
     "chest_trust_tiny": ((), {"tools/reader_c/calls": -0.2, "reward": 0.05}),
-    "software_adviser_tiny": (("train.max_steps=30", "log.eval_tasks=100"),
-        {"rewards/asked_if_ambiguous/mean": 0.1, "rewards/asked_if_clear/mean": -0.1, "reward": 0.05}),
 }  # fmt: skip
 
 
@@ -117,7 +115,7 @@ def test_a_few_steps_need_no_network_and_are_the_same_again(tmp_path, monkeypatc
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", LEARNED)
-def test_the_shipped_policy_learns_which_tool_to_trust_and_when_to_ask(tmp_path, name):
+def test_the_shipped_policy_learns_which_tool_to_trust(tmp_path, name):
     settings, changes = LEARNED[name]
     folder = run(tmp_path, name, *settings)
     before, after = (read_held_out(folder)[when] for when in ("before", "after"))
