@@ -5,7 +5,7 @@ piece without any is of no side. "Bilateral" and "both" are both sides. English 
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -17,6 +17,7 @@ SIDES = {
     **{word: frozenset((side,)) for side in ("left", "right") for word in (side, f"{side}sided")},
     **dict.fromkeys(("bilateral", "bilaterally", "both"), BOTH),
 }
+NOWHERE: tuple[int, frozenset[str]] = (0, frozenset())
 _HINT = re.compile(r"\b(?:left|right)")
 _END, _JOINT = re.compile(r"[.;!?](?!\d)"), re.compile(r",|\b(?:and|with|but|while|plus|or)\b")
 _TOKEN = re.compile(TOKEN)
@@ -30,37 +31,46 @@ class Piece(NamedTuple):
     sides: frozenset[str]
 
 
-def find_wrong_side(text: str, gold: str) -> tuple[int, frozenset[str]]:
-    """Return how many pieces of a text name of one side only what the gold names of the other only, and the words that
-    stand nowhere else in the text.
+def find_wrong_side(text: str, elsewhere: Mapping[str, frozenset[str]]) -> tuple[int, frozenset[str]]:
+    """Return how many pieces of a text name of one side only what is of the other only, as `find_sides` says, and the
+    words that stand nowhere else in the text.
 
-    >>> count, words = find_wrong_side("right nodule, no effusion", "Nodule in the left lung. No effusion.")
+    >>> count, words = find_wrong_side("right nodule, no effusion", find_sides("Nodule in the left lung. No effusion."))
     >>> count, sorted(words)
     (1, ['nodule', 'right'])
-    >>> find_wrong_side("nodule", "left nodule"), find_wrong_side("both lungs", "left lung")
+    >>> find_wrong_side("nodule", find_sides("left nodule")), find_wrong_side("both lungs", find_sides("left lung"))
     ((0, frozenset()), (0, frozenset()))
     """
-    if _HINT.search(fold_text(gold)) is None or _HINT.search(fold_text(text)) is None:
-        return 0, frozenset()
-    known = find_sides(gold)
-    wrong: set[str] = set()
-    fine: set[str] = set()
-    count = 0
-    for piece in read_pieces(text):
-        is_wrong = len(piece.sides) == 1 and any(piece.sides.isdisjoint(known.get(word, BOTH)) for word in piece.named)
-        count += is_wrong
-        (wrong if is_wrong else fine).update(piece.words)
-    return count, frozenset(wrong - fine)
+    wrong = [piece for side, piece in _list_one_sided(text) if not piece.named.isdisjoint(elsewhere.get(side, ()))]
+    if not wrong:
+        return NOWHERE
+    fine = (piece.words for piece in read_pieces(text) if piece not in wrong)
+    return len(wrong), frozenset[str]().union(*(piece.words for piece in wrong)).difference(*fine)
+
+
+@lru_cache(maxsize=4096)
+def _list_one_sided(text: str) -> tuple[tuple[str, Piece], ...]:
+    """Return the pieces of a text that are of one side, with it."""
+    if _HINT.search(fold_text(text)) is None:
+        return ()
+    return tuple((next(iter(piece.sides)), piece) for piece in read_pieces(text) if len(piece.sides) == 1)
 
 
 @lru_cache(maxsize=4096)
 def find_sides(text: str) -> dict[str, frozenset[str]]:
-    """Return the sides of each word of a text; a word that stands without any is of both."""
+    """Return for each side the words that a text says of the other only; empty if there are none.
+
+    >>> sorted(find_sides("left nodule, both lungs")["right"])
+    ['left', 'nodule']
+    """
+    if _HINT.search(fold_text(text)) is None:
+        return {}
     sides: dict[str, frozenset[str]] = {}
     for piece in read_pieces(text):
         for word in piece.words:
             sides[word] = sides.get(word, frozenset()) | (piece.sides or BOTH)
-    return sides
+    found = {side: frozenset(word for word, own in sides.items() if own == BOTH - {side}) for side in BOTH}
+    return found if any(found.values()) else {}
 
 
 def read_pieces(text: str) -> Iterator[Piece]:

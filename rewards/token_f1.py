@@ -2,7 +2,7 @@
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Set
+from collections.abc import Iterable, Mapping, Set
 from functools import cached_property, lru_cache
 from typing import Annotated, Any, NamedTuple
 
@@ -21,7 +21,7 @@ from .declare import (
 )
 from .exact_match import ExactMatchReward, measure_distance
 from .fields import MAX_TEXT, Answer, Reference, get_accepted_values, get_field, quote_value
-from .laterality import find_wrong_side
+from .laterality import NOWHERE, find_sides, find_wrong_side
 from .negation import MARK, NEGATIONS, TOKEN, split_words
 
 Switch = Annotated[bool, Field(strict=True)]  # "yes" is not true beside a list of words
@@ -50,7 +50,7 @@ class _Gold(NamedTuple):
     ignored: frozenset[str]
     text: str  # of a gold without words: its normal form
     total: int  # of its words
-    source: str  # the text as it is given
+    sides: Mapping[str, frozenset[str]]  # for each, the words that are of the other only
 
 
 @register_reward("token_f1")
@@ -118,7 +118,7 @@ class TokenF1Reward:
         kept = [word for word in words if word not in best.ignored]
         shared = Counter(kept) & best.counts
         wrong = _find_contradictions(set(kept), both_ways, best)
-        elsewhere = find_wrong_side(text, best.source)[1]
+        elsewhere = find_wrong_side(text, best.sides)[1]
         return (
             f"{self.field}: {shared.total()} of {len(kept)} words are among the gold's {best.counts.total()}"
             + (f" ({_list_words(shared)})" if shared else "")
@@ -159,7 +159,7 @@ def _compute_f1(words: list[str], both_ways: frozenset[str], gold: _Gold, text: 
     kept = [word for word in words if word not in gold.ignored]
     distinct = set(kept)
     common = distinct & gold.words
-    elsewhere, lost = find_wrong_side(text, gold.source)
+    elsewhere, lost = find_wrong_side(text, gold.sides) if gold.sides and common else NOWHERE
     if lost:
         common = {word for word in common if word.removeprefix(MARK) not in lost}
     if not common:
@@ -201,7 +201,7 @@ def _prepare_gold(text: str, scope: bool, ignored: frozenset[str]) -> _Gold:
         ignored,
         "" if counts else normalize(text).text,
         counts.total(),
-        text,
+        find_sides(text),
     )
 
 
