@@ -15,12 +15,13 @@ Where a layer sees less or more (a window, a chunk, an image all of itself), the
 layer instead. A layer that carries a state cannot read two rests after one prompt: episodes are then rows of their own,
 padded right, where the model's own masks are right. A model without such a backbone gets each episode alone, as pixels.
 
-Used of transformers, and checked by `tests/training/grpo/test_logprobs.py`:
+Used of transformers and torch, and checked by `tests/training/grpo/test_logprobs.py`:
 
 | name | what is relied on |
 | --- | --- |
 | `AttentionInterface.register` | attention functions by the name in `config._attn_implementation` |
 | `forward(layout=…)` | unknown arguments of a model reach its attention function, also when it is computed again |
+| `aten._scaled_dot_product_flash_attention_for_cpu` | private, with `…_backward`: says log-sums, takes them back |
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
