@@ -159,7 +159,8 @@ class Session:
     @asynccontextmanager
     async def _watch(self, transport: AbstractAsyncContextManager[Any]) -> AsyncIterator[Any]:
         """Yield a transport that ends this session before the library sees that it is closed."""
-        from anyio.abc import ObjectReceiveStream
+        from anyio import BrokenResourceError, ClosedResourceError
+        from anyio.abc import ObjectReceiveStream, ObjectSendStream
 
         session = self
 
@@ -174,8 +175,19 @@ class Session:
             async def aclose(self) -> None:
                 await read.aclose()
 
+        class WatchedSender(ObjectSendStream[Any]):
+            async def send(self, item: Any) -> None:
+                try:
+                    await write.send(item)
+                except (BrokenResourceError, ClosedResourceError):  # its pipe breaks before its output ends
+                    session.ended.set()
+                    raise
+
+            async def aclose(self) -> None:
+                await write.aclose()
+
         async with transport as (read, write):
-            yield WatchedStream(), write
+            yield WatchedStream(), WatchedSender()
 
     @contextmanager
     def _open_stderr(self) -> Iterator[TextIO]:

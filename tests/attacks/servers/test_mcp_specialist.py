@@ -2,9 +2,12 @@
 run. Episodes whose calls go to the same server one at a time do not change by a byte.
 """
 
+import asyncio
 import sys
+from contextlib import asynccontextmanager
 from pathlib import Path
 
+import anyio
 import pytest
 
 from tests.support.ward import Ward, get_result, make_tasks, play
@@ -151,3 +154,24 @@ def test_a_server_that_cannot_be_started_again_ends_the_episodes_that_ask_it(tmp
         assert episode.end_reason == ("answered" if result.error is None else "error")
     with pytest.raises(ConfigError, match="it ended: moved"):
         play(env, make_tasks(("h_say", {"how": "x"})))
+
+
+@pytest.mark.parametrize("closed", [0, 1], ids=["its pipe breaks", "its output ends"])
+def test_either_end_of_a_connection_ends_the_session(closed):
+    """The library says "Connection closed" for both, and a server may say it of its own."""
+
+    async def use():
+        session = servers.Session(servers.ServerSettings(command=("true",)))
+        (send, input_of_server), (output_of_server, read) = (anyio.create_memory_object_stream(1) for _ in range(2))
+
+        @asynccontextmanager
+        async def connect():
+            yield read, send
+
+        async with session._watch(connect()) as (receiver, sender):
+            (input_of_server, output_of_server)[closed].close()
+            with pytest.raises((anyio.BrokenResourceError, anyio.EndOfStream)):
+                await (receiver.receive() if closed else sender.send("a call"))
+        return session.ended.is_set()
+
+    assert asyncio.run(use())
