@@ -105,7 +105,9 @@ def test_the_gradient_is_that_of_our_trainer(update):
         gap = max((theirs[name] - ours[name]).abs().max().item() for name in ours)
         print(json.dumps({"episodes": len(episodes), "largest": largest, "gap": gap, "relative": gap / largest}))
         assert largest > 1e-3
-        assert gap <= 1e-5 * largest  # float32 sums in another order, of terms that cancel: 5e-7 to 2.4e-6 in ten updates
+        assert (
+            gap <= 1e-5 * largest
+        )  # float32 sums in another order, of terms that cancel: 5e-7 to 2.4e-6 in ten updates
 
 
 def test_an_episode_that_a_fault_ended_is_no_row(update):
