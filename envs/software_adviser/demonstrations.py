@@ -78,10 +78,10 @@ def _find_query(env: Any, task: Task, names: Sequence[str]) -> str:
 def write_demonstration(env: Any, task: Task, seed: int, habits: Mapping[str, float]) -> list[str]:
     """Return the replies of an adviser that knows the facts of the request, with the habits of `SoftwareAdviser`."""
     request, rng = env.get_request(task), np.random.default_rng([seed, 43])
-    shares = (habits["guess" if request.hidden else "ask"], habits["terse"], habits["stray"])
-    habitual, terse, stray = (bool(draw < share) for draw, share in zip(rng.random(3), shares, strict=True))
+    asking, _, straying = rng.random(3)
+    habitual, stray = asking < habits["guess" if request.hidden else "ask"], straying < habits["stray"]
     kind, shift = list(QUESTIONS)[int(rng.integers(len(QUESTIONS)))], int(rng.integers(1, 2**20))
-    if not (habitual or terse or stray or env.by_number):
+    if not (habitual or stray or env.by_number):
         return [*write_looks(env, task), write_best(env, task)[-1]]
     told = not (habitual and request.hidden)
     asks = [write_question(one) for one in request.hidden if told and env.max_questions]
@@ -92,10 +92,10 @@ def write_demonstration(env: Any, task: Task, seed: int, habits: Mapping[str, fl
     wanted = [name for name in rank_suitable(env, task) if name in found] if told and not stray else []
     names = wanted or found[: task.prompt["choices"]]
     numbers = {name: str(number) for number, name in enumerate(found, 1)} if env.by_number and looks else {}
-    replies = [*asks, *looks, write_advice(env, task, names, numbers, terse=terse, sure=not wanted)]
+    replies = [*asks, *looks, write_advice(env, task, names, numbers, sure=not wanted)]
     if "follow_up" in task.reference:
         after = go_on(env, task, write_advice(env, task, names, sure=not wanted))
-        replies += [*_write_searches(env, after), write_advice(env, after, rank_suitable(env, after), terse=terse)]
+        replies += [*_write_searches(env, after), write_advice(env, after, rank_suitable(env, after))]
     return replies
 
 
@@ -121,16 +121,10 @@ def write_query(request: Request, *, told: bool = True) -> str:
 
 
 def write_advice(
-    env: Any,
-    task: Task,
-    names: Sequence[str],
-    numbers: Mapping[str, str] = {},
-    *,
-    terse: bool = False,
-    sure: bool = False,
+    env: Any, task: Task, names: Sequence[str], numbers: Mapping[str, str] = {}, *, sure: bool = False
 ) -> str:
     """Return an answer that recommends these names (or their `numbers`) with their grades, or gives the reason if
-    nothing is suitable. A `terse` one lacks what may be left out; one that is `sure` states an accuracy of 100."""
+    nothing is suitable. One that is `sure` states an accuracy of 100."""
     ends: dict[str, Any] = {"continue": False} if env.max_turns > 1 else {}
     if "reason" in task.reference:
         missing = task.reference["missing"][0]
@@ -142,8 +136,8 @@ def write_advice(
             "name": numbers.get(name, name),
             "rank": rank,
             "accuracy": 100 if sure else grades.get(name, 0),
-            **({} if terse else {"why": write_why(env.get_request(task), one)}),
-            **({"demo_link": one.demo} if one.demo and not (terse or numbers) else {}),
+            "why": write_why(env.get_request(task), one),
+            **({"demo_link": one.demo} if one.demo and not numbers else {}),
         }
         for rank, (name, one) in enumerate(((name, env.software[name]) for name in names), 1)
     ]

@@ -34,7 +34,7 @@ from .answer import ANSWER, OVER_QUOTA, UNREAD, find_problem, name_numbers, norm
 from .catalogue import SHIPPED, SoftwareTool, read_catalogue
 from .files import describe_file
 from .generator import RequestGenerator
-from .phrases import HIDDEN_KINDS, HiddenKind, Level, Split
+from .phrases import HIDDEN_KINDS, LEVELS, HiddenKind, Level, Split
 from .reasons import describe_tool, list_missing
 from .repositories import Repositories, open_repositories
 from .request import REASONS, SUITABLE, Reason, Request
@@ -46,7 +46,7 @@ from .wishes import ANSWERS, has_fact, read_wishes
 
 Shown = Literal["tasks", "modalities", "dimensions", "formats", "license", "gpu", "demo", "repository"]
 TEST_SEEDS = 2**31  # seeds of the split test begin here
-HABITS = ("guess", "ask", "terse", "stray")  # of demonstrations
+HABITS = ("guess", "ask", "stray")  # of demonstrations
 RETRIES = 3  # of an answer that cannot be used
 LEAST_GRADE = 40  # lower grades are no part of a reference: they count as 0
 NO_ANSWER = "I do not know."  # of the user
@@ -95,10 +95,7 @@ class SoftwareAdviser(BaseMultiTurnEnv):
     follow_ups: Annotated[
         Share, Field(description="share of those with an answer after which the user goes on, with one more wish")
     ] = 0.2
-    levels: Annotated[tuple[Level, ...], Field(min_length=1, description="in whose words users ask")] = (
-        "layman",
-        "expert",
-    )
+    levels: Annotated[tuple[Level, ...], Field(min_length=1, description="in whose words users ask")] = LEVELS
     hides: Annotated[
         tuple[HiddenKind, ...], Field(min_length=1, description="facts of which an ambiguous request hides one")
     ] = HIDDEN_KINDS
@@ -363,8 +360,8 @@ class SoftwareAdviser(BaseMultiTurnEnv):
         """Return the oracle's looks and the best answer, with habits that imitate an adviser without practice.
 
         `guess`: share of the ambiguous requests that are answered without a question. `ask`: share of all others with a
-        needless one. `terse`: share of the answers without what may be left out, after one search. `stray`: share in
-        which the search is for the facts of another request, and its first hit is recommended.
+        needless one. `stray`: share in which the search is for the facts of another request, and its first hit is
+        recommended.
         """
         for name in habits:
             if name not in HABITS:

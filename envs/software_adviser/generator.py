@@ -52,16 +52,15 @@ def write_words(request: Request, rng: np.random.Generator) -> str:
 
 def write_hidden_fact(request: Request, kind: HiddenKind) -> str:
     """Return the sentence with which the user tells a hidden fact; its first words are those of a question for it."""
-    if kind == "task":
-        task = request.task
-        if request.level == "layman":
-            task = f"{words.TASKS[task][request.split][0]} ({task})"
-        return f"My task, goal and aim, what I want to do: {task}."
-    if kind == "dimensions":
-        return f"The dimensions (stack, volume, slices, film, frames, time series): {request.dimensions}."
-    if kind == "structure":
-        return STRUCTURE.format(request.structure)
-    return f"The format (type of file, ending, extension): {request.format}."
+    task = request.task
+    if kind == "task" and request.level == "layman":
+        task = f"{words.TASKS[task][request.split][0]} ({task})"
+    return {
+        "task": f"My task, goal and aim, what I want to do: {task}.",
+        "dimensions": f"The dimensions (stack, volume, slices, film, frames, time series): {request.dimensions}.",
+        "structure": STRUCTURE.format(request.structure),
+        "format": f"The format (type of file, ending, extension): {request.format}.",
+    }[kind]
 
 
 def _say(known: words.Phrases, foreign: words.Foreign, term: str, split: Split, rng: np.random.Generator) -> str:
@@ -99,7 +98,7 @@ class RequestGenerator:
     catalogue: Sequence[SoftwareTool]
     split: Split = "train"
     shares: Mapping[Status, float] = FrozenDict(answerable=0.5, ambiguous=0.25, unanswerable=0.25)
-    levels: tuple[Level, ...] = ("layman", "expert")
+    levels: tuple[Level, ...] = words.LEVELS
     hides: tuple[HiddenKind, ...] = words.HIDDEN_KINDS  # facts, of which an ambiguous request hides one
     reasons: tuple[Reason, ...] = REASONS  # why a request without an answer has none
     pictured: float = 0.95  # share of those with an answer of which the picture tells the kind of image and structure
@@ -285,13 +284,8 @@ class RequestGenerator:
         return replace(request, status="ambiguous", hidden=hidden, metadata=FrozenDict(metadata))
 
     def _list_values(self, kind: HiddenKind) -> set[str]:
-        if kind == "task":
-            return set(self._by_task)
-        if kind == "dimensions":
-            return set(DIMENSIONS)
-        if kind == "structure":
-            return {name for names in self._by_modality.values() for name in names}
-        return {name for one in self.catalogue for name in one.formats}
+        named = {"task": [self._by_task], "dimensions": [DIMENSIONS], "structure": self._by_modality.values()}
+        return {name for names in named.get(kind, (one.formats for one in self.catalogue)) for name in names}
 
     # ------------------------------------------------------------------ without an answer
     def _make_unanswerable(self, plain: Request, reason: Reason, rng: np.random.Generator) -> Request | None:

@@ -15,6 +15,7 @@ Level = Literal["layman", "expert"]
 Constraint = Literal["permissive license", "free license", "no GPU", "demo", "made for it"]
 HiddenKind = Literal["task", "dimensions", "format", "structure"]
 PicturedKind = Literal["modality", "structure"]
+LEVELS: tuple[Level, ...] = get_args(Level)
 CONSTRAINTS: tuple[Constraint, ...] = get_args(Constraint)
 HIDDEN_KINDS: tuple[HiddenKind, ...] = get_args(HiddenKind)
 Phrases = Mapping[str, Mapping[Split, tuple[str, ...]]]

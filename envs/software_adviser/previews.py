@@ -11,12 +11,12 @@ from ..chest_xray.radiographs import draw_film
 from ..phantom.anatomy import draw_slice
 
 SIZE = 256  # pixels of a side
-Draw = Callable[[np.random.Generator, int], np.ndarray]  # of a generator and the number of a frame
+Rng = np.random.Generator
+Draw = Callable[[Rng, int], np.ndarray]  # of a generator and the number of a frame; uint8, gray or RGB
 Y, X = np.mgrid[-1 : 1 : SIZE * 1j, -1 : 1 : SIZE * 1j].astype(np.float32)
 
 
-def draw_fluorescence(rng: np.random.Generator, frame: int = 0) -> np.ndarray:
-    """Bright nuclei on black, (SIZE, SIZE) uint8; they drift from frame to frame."""
+def draw_fluorescence(rng: Rng, frame: int = 0) -> np.ndarray:  # bright nuclei that drift
     image = np.zeros((SIZE, SIZE), np.float32)
     for _ in range(int(rng.integers(14, 26))):
         center, drift = rng.uniform(12, SIZE - 12, 2), rng.normal(0, 5, 2)
@@ -26,8 +26,7 @@ def draw_fluorescence(rng: np.random.Generator, frame: int = 0) -> np.ndarray:
     return finish(image + 10, rng, 5, 1.8)
 
 
-def draw_brightfield(rng: np.random.Generator, frame: int = 0) -> np.ndarray:
-    """Gray cells with a bright rim and a dark edge, (SIZE, SIZE) uint8; they drift from frame to frame."""
+def draw_brightfield(rng: Rng, frame: int = 0) -> np.ndarray:  # gray cells that drift
     image = np.full((SIZE, SIZE), 140, np.float32)
     for _ in range(int(rng.integers(8, 15))):
         center, drift = rng.uniform(20, SIZE - 20, 2), rng.normal(0, 5, 2)
@@ -38,8 +37,7 @@ def draw_brightfield(rng: np.random.Generator, frame: int = 0) -> np.ndarray:
     return finish(image, rng, 4, 1.2)
 
 
-def draw_histology(rng: np.random.Generator, frame: int = 0) -> np.ndarray:
-    """Return a stained section: pink tissue with glands and purple nuclei, (SIZE, SIZE, 3) uint8."""
+def draw_histology(rng: Rng, frame: int = 0) -> np.ndarray:  # pink, with glands
     texture = cv2.GaussianBlur(rng.standard_normal((SIZE, SIZE)).astype(np.float32), (0, 0), 6)
     image = np.array([232, 170, 200], np.float32) + texture[..., None] * np.array([60, 110, 70], np.float32)
     for _ in range(int(rng.integers(4, 8))):
@@ -52,8 +50,7 @@ def draw_histology(rng: np.random.Generator, frame: int = 0) -> np.ndarray:
     return finish(image, rng, 4, 0.8)
 
 
-def draw_brain(rng: np.random.Generator, frame: int = 0) -> np.ndarray:
-    """Return an axial slice of a head in MR: scalp, folded cortex, white matter, ventricles, (SIZE, SIZE) uint8."""
+def draw_brain(rng: Rng, frame: int = 0) -> np.ndarray:
     angle = np.arctan2(Y, X)
     wide, long = rng.uniform(0.6, 0.66), rng.uniform(0.76, 0.82)
     radius = np.hypot(X / wide, Y / long)
@@ -69,8 +66,7 @@ def draw_brain(rng: np.random.Generator, frame: int = 0) -> np.ndarray:
     return finish(image, rng, 6, 1.3)
 
 
-def draw_retina(rng: np.random.Generator, frame: int = 0) -> np.ndarray:
-    """Return a fundus: an orange disc with the optic disc and branching vessels, (SIZE, SIZE, 3) uint8."""
+def draw_retina(rng: Rng, frame: int = 0) -> np.ndarray:  # vessels leave a disc
     radius = np.hypot(X, Y)[..., None]
     image = np.array([190, 92, 40], np.float32) * np.clip(1.15 - 0.5 * radius, 0, 1)
     x, y = int(SIZE * rng.uniform(0.66, 0.72)), SIZE // 2
@@ -83,8 +79,7 @@ def draw_retina(rng: np.random.Generator, frame: int = 0) -> np.ndarray:
     return finish(np.where(radius < 0.93, image, 4), rng, 3)
 
 
-def draw_layers(rng: np.random.Generator, frame: int = 0) -> np.ndarray:
-    """Optical coherence tomography: bright and dark layers with a pit, in speckle, (SIZE, SIZE) uint8."""
+def draw_layers(rng: Rng, frame: int = 0) -> np.ndarray:  # with a pit, in speckle
     pit = rng.uniform(0.1, 0.2) * np.exp(-((X / rng.uniform(0.2, 0.35)) ** 2))
     image = np.zeros((SIZE, SIZE), np.float32)
     for top, light in ((-0.3, 150), (-0.2, 90), (-0.08, 130), (0.0, 60), (0.14, 220), (0.2, 110), (0.42, 20)):
@@ -93,8 +88,7 @@ def draw_layers(rng: np.random.Generator, frame: int = 0) -> np.ndarray:
     return finish(image * rng.gamma(4, 0.25, (SIZE, SIZE)).astype(np.float32), rng, 2)
 
 
-def draw_hot_spots(rng: np.random.Generator, frame: int = 0) -> np.ndarray:
-    """Return a body in nuclear imaging: a soft outline with hot organs, black on white, (SIZE, SIZE) uint8."""
+def draw_hot_spots(rng: Rng, frame: int = 0) -> np.ndarray:  # a body, hot organs
     image = 60 * (np.hypot(X / 0.42, (Y - 0.15) / 0.8) < 1).astype(np.float32)
     image += 200 * (np.hypot(X / 0.17, (Y + 0.72) / 0.19) < 1)
     for _ in range(int(rng.integers(3, 7))):
@@ -103,9 +97,7 @@ def draw_hot_spots(rng: np.random.Generator, frame: int = 0) -> np.ndarray:
     return finish(255 - np.clip(cv2.GaussianBlur(image, (0, 0), 5), 0, 245), rng, 6)
 
 
-def draw_scope(rng: np.random.Generator, frame: int = 0, *, polyp: bool = False) -> np.ndarray:
-    """Return a view through an endoscope: a pink tube with folds and a dark end, perhaps with a round red bump that
-    shines, in a round frame, (SIZE, SIZE, 3) uint8."""
+def draw_scope(rng: Rng, frame: int = 0, *, polyp: bool = False) -> np.ndarray:
     x, y = rng.uniform(-0.2, 0.2, 2) + 0.02 * frame
     depth, angle = np.hypot(X - x, Y - y), np.arctan2(Y - y, X - x)
     folds = 0.8 + 0.2 * np.sin(14 * np.sqrt(depth) + 0.4 * np.sin(3 * angle + rng.uniform(0, 6)))
@@ -118,30 +110,24 @@ def draw_scope(rng: np.random.Generator, frame: int = 0, *, polyp: bool = False)
     return finish(np.where(np.hypot(X, Y)[..., None] < 0.93, image, 4), rng, 3)
 
 
-def draw_patches(rng: np.random.Generator, frame: int = 0) -> np.ndarray:
-    """Anything else: patches of a few flat colors, (SIZE, SIZE, 3) uint8."""
+def draw_patches(rng: Rng, frame: int = 0) -> np.ndarray:  # anything else
     colors = (rng.integers(0, 2, (8, 8, 3)) * 190 + 20).astype(np.float32)
     return finish(cv2.resize(colors, (SIZE, SIZE), interpolation=cv2.INTER_NEAREST), rng, 8)
 
 
-def finish(image: np.ndarray, rng: np.random.Generator, noise: float, blur: float = 0.0) -> np.ndarray:
+def finish(image: np.ndarray, rng: Rng, noise: float, blur: float = 0.0) -> np.ndarray:
     """Return an image with grain, perhaps blurred before, as uint8."""
     soft = cv2.GaussianBlur(image.astype(np.float32), (0, 0), blur) if blur else image
     finished: np.ndarray = np.clip(np.round(soft + noise * rng.standard_normal(soft.shape)), 0, 255).astype(np.uint8)
     return finished
 
 
-LOW, HIGH = -160.0, 240.0  # HU, shown black and white: soft tissue
-
-
-def draw_ct(rng: np.random.Generator, frame: int = 0) -> np.ndarray:
-    """Return a slice through the abdomen in a window for soft tissue, (SIZE, SIZE) uint8: the one of `phantom`."""
+def draw_ct(rng: Rng, frame: int = 0) -> np.ndarray:
     values = draw_slice(int(rng.integers(2**31)), 0.5, has_lesion=False).pixels.astype(np.float32)
-    return _shrink(np.clip((values - LOW) / (HIGH - LOW), 0, 1) * 255)
+    return _shrink(np.clip((values + 160) / 400, 0, 1) * 255)  # a window for soft tissue
 
 
-def draw_xray(rng: np.random.Generator, frame: int = 0) -> np.ndarray:
-    """Return a chest radiograph, (SIZE, SIZE) uint8: the one of `chest_xray`."""
+def draw_xray(rng: Rng, frame: int = 0) -> np.ndarray:
     values = draw_film(int(rng.integers(2**31))).pixels.astype(np.float32)
     return _shrink(255 * values / max(1.0, float(values.max())))
 

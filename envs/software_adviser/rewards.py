@@ -49,12 +49,8 @@ class SuitableReward:
     [1.0, 0.86, 0.76, 0.0, 0.0]
     """
 
-    metric: Literal["mrr", "ndcg"]
+    name: Literal["mrr", "ndcg"]
     field: ClassVar[str] = "choices"
-
-    @property
-    def name(self) -> str:
-        return self.metric
 
     def __call__(self, answer: Mapping[str, Any] | None, reference: Mapping[str, Any]) -> float | None:
         gains = reference.get("suitable")
@@ -63,13 +59,12 @@ class SuitableReward:
         if _get_status(answer) != COMPLETE or _names_any(answer, reference.get("excluded", ())):
             return 0.0
         k = int(reference.get("places", 1))
-        return RankingReward("choices", "suitable", metric=self.metric, k=k, item_key="name")(answer, reference)
+        return RankingReward("choices", "suitable", metric=self.name, k=k, item_key="name")(answer, reference)
 
     def explain(self, answer: Mapping[str, Any] | None, reference: Mapping[str, Any]) -> str:
         if _names_any(answer, reference.get("excluded", ())):
             return "choices: the user excluded one of them"
-        reward = RankingReward("choices", "suitable", metric=self.metric, item_key="name")
-        return reward.explain(answer, reference)
+        return RankingReward("choices", "suitable", metric=self.name, item_key="name").explain(answer, reference)
 
 
 def rate_accuracies(answer: Mapping[str, Any] | None, reference: Mapping[str, Any]) -> float | None:
@@ -198,12 +193,9 @@ class AskedReward:
     name: str = "asked"
 
     def of_episode(self, episode: Episode) -> float | None:
-        reference = episode.task.reference
-        if (
-            not reference or bool(reference.get("hidden")) != self.ambiguous
-        ):  # of a person's own request nothing is known
-            return None
-        return float(count_questions(episode) > 0)
+        reference = episode.task.reference  # of a person's own request nothing is known
+        applies = reference and bool(reference.get("hidden")) == self.ambiguous
+        return float(count_questions(episode) > 0) if applies else None
 
 
 def count_questions(episode: Episode) -> int:

@@ -10,10 +10,9 @@ import numpy as np
 
 from ...images.source import Source
 from . import previews
-from .previews import SIZE, Draw, X, Y, finish
+from .previews import SIZE, Draw, Rng, X, Y, finish
 from .request import Request
 
-Rng = np.random.Generator
 FRAMES: Final = 6  # of a contact sheet
 CACHED: Final = 64  # pictures
 

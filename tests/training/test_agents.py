@@ -148,7 +148,7 @@ def test_half_of_the_tasks_take_a_question_and_it_is_worth_asking_only_there():
     assert 10 < sum(hidden) < 30
 
     def play(task, **habits):
-        replies = iter(env.demonstration(task, 0, terse=1.0, **habits))
+        replies = iter(env.demonstration(task, 0, **habits))
         return env.play(task, lambda messages: next(replies)).scores
 
     for task, ambiguous in zip(tasks, hidden, strict=True):

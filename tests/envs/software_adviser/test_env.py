@@ -291,8 +291,6 @@ def test_demonstrations_have_habits():
         assert all(one == [*env.oracle(task), env.write_answer(task)] for one in plain)
         asks = ["question" in env.demonstration(task, 0, guess=1.0, ask=1.0)[0]]
         assert asks == [not hidden]
-        terse = json.loads(env.demonstration(task, 0, terse=1.0)[-1])
-        assert all(set(choice) == {"name", "rank", "accuracy"} for choice in terse["choices"])
     with pytest.raises(ConfigError, match="did you mean 'guess'"):
         env.demonstration(task, 0, gues=0.5)
 
@@ -353,7 +351,7 @@ def test_results_name_the_facts_that_are_picked_and_a_number_names_software_if_a
         assert (episode.scores.total > 0) == (names[number - 1] in task.reference["suitable"])
     assert play(env, task, *env.oracle(task), env.write_answer(task)).scores.total == pytest.approx(1.0)
     assert choose(env, "13").scores.total == choose(ENV, "1").scores.total == 0.0
-    demonstrated = [json.loads(env.demonstration(task, seed, terse=1.0)[-1]) for seed in range(3)]
+    demonstrated = [json.loads(env.demonstration(task, seed)[-1]) for seed in range(3)]
     assert all(choice["name"].isdigit() for answer in demonstrated for choice in answer["choices"])
 
 
