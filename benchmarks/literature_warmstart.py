@@ -161,7 +161,7 @@ def train(model: torch.nn.Module, tokens: ChatTokens, renewal: Renewal, section:
         drawn = [renewal.draw() for _ in range(count)]
         drawn.sort(key=lambda one: len(one[0].prompt_ids) + len(one[0].completion_ids))
         samples = [sample for sample, _ in drawn]
-        batches = trainer.build_sft_batches(samples, tokens, section.informative_weight, trainer.SFT_BATCHES)
+        batches = trainer.build_sft_batches(samples, tokens, section.weigh_values, trainer.SFT_BATCHES)
         extra = iter(weights for _, weights in drawn)
         for batch in batches:
             for row, weights in zip(batch["weights"], extra, strict=False):

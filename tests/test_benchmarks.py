@@ -11,7 +11,9 @@ import pytest
 from PIL import Image
 
 from tests.support import forks
+from tests.support.replies import list_results, play
 from viewbox import tools
+from viewbox.configs import schema
 from viewbox.images.view import View
 
 FOLDER = Path(__file__).resolve().parents[1] / "benchmarks"
@@ -299,3 +301,17 @@ def test_the_adviser_s_search_finds_more_than_words_alone(monkeypatch, capsys):
     assert figures["recall"]["search"]["recall"] >= 0.85  # no time: the same on every machine
     assert figures["recall"]["search"]["recall"] > figures["recall"]["words"]["recall"]
     assert figures["searches_per_second"] > 0
+
+
+def test_an_invented_request_of_the_adviser_is_answered_by_its_facts_and_names_no_software():
+    warm, settings = load("adviser_warmstart"), schema.load("software_adviser_warmstart").env.settings
+    env = warm.InventedRequests(**settings)
+    for number, task in enumerate(env.tasks[:20]):
+        request, replies = env.get_request(task), env.demonstration(task, number)
+        episode = play(env, task, *replies)
+        (result,) = list_results(episode)
+        assert (episode.end_reason, len(replies)) == ("answered", 2 + bool(request.hidden))
+        assert not set(result.facts["names"]).intersection(env.software)
+        facts = (request.task, request.modality, request.structure, request.format)
+        assert all(fact in text for fact in facts for text in replies[-2:])
+        assert [fact in request.words for fact in facts[:3]] == [True, False, False]

@@ -26,6 +26,7 @@ MAX_SHORT: Final = 300  # characters of the text about one tool with few facts
 MAX_REPOSITORIES: Final = 12  # of a batch
 MAX_ADDRESSES: Final = 100  # of a batch that are read
 UNKNOWN: Final = "nothing is known of it"
+Kind = Literal["answered", "skipped", "failed"]  # skipped: nothing was asked, because of the address
 
 
 @dataclass(frozen=True)
@@ -141,7 +142,7 @@ class Answer:
     """What is said of one address."""
 
     name: str  # "owner/name", or the address as it was given if it names no repository
-    kind: Literal["answered", "skipped", "failed"]  # skipped: nothing was asked, because of the address
+    kind: Kind
     text: str  # the summary and its origin, or why there is none
 
     def write(self) -> str:
@@ -156,14 +157,9 @@ def ask_all(addresses: Sequence[str], repositories: Repositories) -> list[Answer
             name, problem = read_repository(address), ""
         except AddressError as error:
             name, problem = make_line(address, 100) or "(empty)", str(error)
-        if name in answers:
-            continue
         if sum(answer.kind != "skipped" for answer in answers.values()) >= MAX_REPOSITORIES:
             problem = problem or f"TOO_MANY_URLS: at most {MAX_REPOSITORIES} a call"
-        if problem:
-            answers[name] = Answer(name, "skipped", problem)
-        elif text := repositories.summarize(name):
-            answers[name] = Answer(name, "answered", text)
-        else:
-            answers[name] = Answer(name, "failed", UNKNOWN)
+        text = "" if problem else repositories.summarize(name)
+        kind: Kind = "skipped" if problem else "answered" if text else "failed"
+        answers.setdefault(name, Answer(name, kind, problem or text or UNKNOWN))
     return list(answers.values())
