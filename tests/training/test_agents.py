@@ -40,6 +40,8 @@ LEARNED = {  # settings of a training, and what it must change in the held-out t
     "chest_xray_tiny": (("train.max_steps=15", "log.eval_tasks=60"),
         {"tools/classify_a/calls": 0.1, "tools/classify_b/calls": -0.1, "reward": 0.15}),
     "chest_trust_tiny": ((), {"tools/reader_c/calls": -0.2, "reward": 0.05}),
+    "software_adviser_tiny": (("train.max_steps=40", "log.eval_tasks=100"),
+        {"reward": 0.05, "rewards/asked_if_ambiguous/mean": 0.25, "rewards/asked_if_clear/mean": -0.08}),
 }  # fmt: skip
 
 
@@ -115,7 +117,7 @@ def test_a_few_steps_need_no_network_and_are_the_same_again(tmp_path, monkeypatc
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", LEARNED)
-def test_the_shipped_policy_learns_which_tool_to_trust(tmp_path, name):
+def test_the_shipped_policy_learns_what_holds_for_tasks_that_it_was_not_trained_on(tmp_path, name):
     settings, changes = LEARNED[name]
     folder = run(tmp_path, name, *settings)
     before, after = (read_held_out(folder)[when] for when in ("before", "after"))
