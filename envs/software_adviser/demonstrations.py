@@ -60,19 +60,10 @@ def _write_searches(env: Any, task: Task) -> list[str]:
     searches = [("search_tools", query)]
     if "search_alternative" in env.tools_of(task):
         for start in range(min(MAX_ALTERNATIVES, len(missing))):
-            searches.append(("search_alternative", _find_query(env, task, missing[start::MAX_ALTERNATIVES])))
+            searches.append(("search_alternative", " ".join(missing[start::MAX_ALTERNATIVES])))
     elif missing:
-        searches = [("search_tools", _find_query(env, task, missing))]
+        searches = [("search_tools", " ".join(missing))]
     return [write_call(name, {"query": query}) for name, query in searches]
-
-
-def _find_query(env: Any, task: Task, names: Sequence[str]) -> str:
-    """Return a query that returns all these names; the first that was tried if none does."""
-    request = env.get_request(task)
-    named = " ".join(names)
-    queries = (named, f"{named} {request.task}", f"{named} {request.task} {request.modality} {request.dimensions}",
-               " ".join(env.software[name].features for name in names))  # fmt: skip
-    return next((query for query in queries if set(names) <= set(search(env, task, query))), queries[0])
 
 
 def write_demonstration(env: Any, task: Task, seed: int, habits: Mapping[str, float]) -> list[str]:

@@ -27,23 +27,17 @@ class Scene:
     draw: Draw
 
 
-def find_scene(modality: str, structure: str | None, variant: str) -> Scene | None:
-    """Return the scene that shows a structure in a kind of image, if there is one."""
-    fits = (one for one in SCENES if (one.modality, one.structure) == (modality, structure))
-    return next((one for one in fits if not variant or one.variant in ("", variant)), None)
-
-
 def draw_preview(request: Request) -> Source:
     """Return the preview of a request: one picture, or a contact sheet of a time series. A file that cannot be read has
     a crossed box, and a kind of picture that no catalogue knows has patches of color."""
     series = request.dimensions.endswith("+t") and "dimensions" not in request.hidden
     if request.reason == "invalid_files":
         return Source.of(_draw(_draw_broken, request.seed, series=False))
-    structure = None if "structure" in request.hidden else request.structure
-    scene = find_scene(request.modality, structure, request.variant)
-    return Source.of(
-        _draw(scene.draw if scene else DRAWINGS.get(request.modality, previews.draw_patches), request.seed, series)
-    )
+    shown = (request.modality, None if "structure" in request.hidden else request.structure)
+    scenes = (one for one in SCENES if (one.modality, one.structure) == shown)
+    fits = (one.draw for one in scenes if not request.variant or one.variant in ("", request.variant))
+    draw = next(fits, DRAWINGS.get(request.modality, previews.draw_patches))
+    return Source.of(_draw(draw, request.seed, series))
 
 
 @lru_cache(maxsize=CACHED)
