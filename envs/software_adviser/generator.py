@@ -6,7 +6,7 @@ recommend; one that cannot be answered misses by one thing, and that is its reas
 """
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from hashlib import blake2b
@@ -284,7 +284,9 @@ class RequestGenerator:
         return replace(request, status="ambiguous", hidden=hidden, metadata=FrozenDict(metadata))
 
     def _list_values(self, kind: HiddenKind) -> set[str]:
-        named = {"task": [self._by_task], "dimensions": [DIMENSIONS], "structure": self._by_modality.values()}
+        named: dict[str, Iterable[Iterable[str]]] = {
+            "task": [self._by_task], "dimensions": [DIMENSIONS], "structure": self._by_modality.values(),
+        }  # fmt: skip
         return {name for names in named.get(kind, (one.formats for one in self.catalogue)) for name in names}
 
     # ------------------------------------------------------------------ without an answer
