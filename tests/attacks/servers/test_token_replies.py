@@ -8,6 +8,7 @@ import pytest
 
 from tests.support.model_fixtures import *  # noqa: F403
 from tests.support.servers import make_response, serve
+from tests.support.tables import each
 from tests.support.vllm_server import PlainVLLM
 from viewbox.engines.openai.client import EndpointError
 from viewbox.engines.vllm import Settings
@@ -48,22 +49,16 @@ def put_deep(reply):
     return make_response(200, text.replace('"HERE"', DEEP))
 
 
-REPLIES = {
-    "a log-prob of 400 digits": (edit_logprobs(HUGE), "allowed: finite numbers up to 0"),
-    "a log-prob that is a list": (edit_logprobs([]), "allowed: finite numbers up to 0"),
-    "a log-prob that is missing": (edit_logprobs(None), "the log-prob None"),
-    "a token id nested 900 deep": (put_deep, ""),
-    "a token id of 400 digits": (
-        edit_choice(token_ids=[HUGE], logprobs={"content": [{"token_id": HUGE, "logprob": -1}]}),
-        "the token '1000",
-    ),
-    "weights that act on the terminal": (edit_choice(finish_reason="\x1b]52;c;cm0=\x07"), "cut off"),
-}
+REPLIES = [
+    (edit_logprobs(HUGE), "allowed: finite numbers up to 0"), (edit_logprobs([]), "allowed: finite numbers up to 0"),
+    (edit_logprobs(None), "the log-prob None"), (put_deep, ""),
+    (edit_choice(token_ids=[HUGE], logprobs={"content": [{"token_id": HUGE, "logprob": -1}]}), "the token '1000"),
+    (edit_choice(finish_reason="\x1b]52;c;cm0=\x07"), "cut off"),
+]  # fmt: skip
 
 
-@pytest.mark.parametrize("name", REPLIES)
-def test_one_wrong_reply_never_ends_the_run(model, qwen3, tokens, strips, name):
-    change, says = REPLIES[name]
+@each("change, says", REPLIES)
+def test_one_wrong_reply_never_ends_the_run(model, qwen3, tokens, strips, change, says):
     count = 0
 
     def damage(reply, body):
@@ -88,35 +83,17 @@ def test_one_wrong_reply_never_ends_the_run(model, qwen3, tokens, strips, name):
         assert not any(episode.tokens.mask if episode.tokens else ())
 
 
-PROBES = {
-    "a log-prob that is text": edit_logprobs("0"),
-    "a log-prob that is a list": edit_logprobs([0]),
-    "a log-prob of 400 digits": edit_logprobs(HUGE),
-    "no log-probs": edit_choice(logprobs=None),
-    "no token": edit_choice(token_ids=[], logprobs={"content": []}),
-    "a prompt that is not named": lambda reply: {**reply, "prompt_token_ids": None},
-    "a token id nested 900 deep": put_deep,
-}
-
-
-@pytest.mark.parametrize("name", PROBES)
-def test_a_wrong_first_reply_refuses_the_server_in_words(model, qwen3, tokens, name):
-    with PlainVLLM(model, qwen3.processor, change=lambda reply, body: PROBES[name](reply)).serve() as server:
+@each("change", [
+    edit_logprobs("0"), edit_logprobs([0]), edit_logprobs(HUGE), edit_choice(logprobs=None), put_deep,
+    edit_choice(token_ids=[], logprobs={"content": []}), lambda reply: {**reply, "prompt_token_ids": None},
+])  # fmt: skip
+def test_a_wrong_first_reply_refuses_the_server_in_words(model, qwen3, tokens, change):
+    with PlainVLLM(model, qwen3.processor, change=lambda reply, body: change(reply)).serve() as server:
         generator = VLLMGenerator(Served(server.url), tokens, LIMITS, **HASTE)
         with pytest.raises(EndpointError) as caught:
             asyncio.run(generator.check())
     assert server.url.removesuffix("/v1") in str(caught.value) or "server" in str(caught.value)
     assert len(str(caught.value)) < 1000
-
-
-LISTS = {
-    "an object": {"data": {"0": {"id": "m"}}},
-    "names that are lists": {"data": [{"id": ["m"]}]},
-    "a list of names": ["m"],
-    "deep": make_response(200, DEEP),
-    "nothing": make_response(200, ""),
-    "a number of 5,000 digits": make_response(200, '{"data": ' + "9" * 5000 + "}"),
-}
 
 
 def ask_for_models(tokens, listed, model=None):
@@ -128,9 +105,12 @@ def ask_for_models(tokens, listed, model=None):
     return str(caught.value)
 
 
-def test_a_list_of_models_that_is_none_refuses_the_server_in_words(tokens):
-    for name, listed in LISTS.items():
-        assert "list of models" in ask_for_models(tokens, listed), name
+@each("listed", [
+    {"data": {"0": {"id": "m"}}}, {"data": [{"id": ["m"]}]}, ["m"], make_response(200, DEEP), make_response(200, ""),
+    make_response(200, '{"data": ' + "9" * 5000 + "}"),
+])  # fmt: skip
+def test_a_list_of_models_that_is_none_refuses_the_server_in_words(tokens, listed):
+    assert "list of models" in ask_for_models(tokens, listed)
 
 
 def test_names_of_models_do_not_act_on_the_terminal(tokens):

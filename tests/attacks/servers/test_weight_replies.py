@@ -7,6 +7,7 @@ import pytest
 
 from tests.support.model_fixtures import *  # noqa: F403
 from tests.support.servers import make_response, send_bytes
+from tests.support.tables import each
 from tests.support.vllm_server import TrainedVLLM
 from viewbox.engines.generator import GeneratorError
 from viewbox.engines.vllm.weights import MAX_BODY, WeightSender
@@ -26,32 +27,28 @@ def flood(handler):
     handler.close_connection = True
 
 
+def tell(backend):
+    return {"vllm_config": {"weight_transfer_config": {"backend": backend}}}
+
+
 BOMB = gzip.compress(bytes(400 * 2**20), 6)
-WAITED = {  # the server may be well again later
-    "a bomb": (VERSION, send_bytes(200, BOMB, Content_Encoding="gzip"), "after those of"),
-    "junk said to be packed": (VERSION, send_bytes(200, b"junk", Content_Encoding="gzip"), "after those of"),
-    "an error that is a bomb": (VERSION, send_bytes(500, BOMB[:MAX_BODY], Content_Encoding="gzip"), "HTTP 500"),
-    "a flood": (VERSION, flood, "does not end"),
-    "deep JSON": (VERSION, make_response(200, "[" * 100_000), "the weights None"),
-    "NaN": (VERSION, make_response(200, '{"weight_version": NaN}'), "the weights None"),
-    "bytes that are no text": (VERSION, send_bytes(200, b"\xff\xfe\x00"), "the weights None"),
-    "a version that acts on the terminal": (VERSION, {"weight_version": OSC52}, "\\x1b]52"),
-    "a version of a megabyte": (VERSION, {"weight_version": "x" * 900_000}, "the weights x"),
-    "a version that is a list": (VERSION, {"weight_version": [["x"]]}, "the weights [["),
-    "an error that acts on the terminal": (INFO, make_response(500, {"error": {"message": OSC52}}), "\\x1b]52"),
-    "an error without an end": (INFO, make_response(500, "x" * 900_000), "HTTP 500"),
-}
-REFUSED = {  # the server was started in another way, or is another one
-    "another address": (VERSION, make_response(307, "", Location="http://127.0.0.1:1/"), "HTTP 307"),
-    "a password": (VERSION, make_response(401, "Unauthorized"), "HTTP 401"),
-    "a backend that acts on the terminal": (
-        INFO,
-        {"vllm_config": {"weight_transfer_config": {"backend": OSC52 + "x" * 9999}}},
-        "\\x1b]52",
-    ),
-    "a backend that is a list": (INFO, {"vllm_config": {"weight_transfer_config": {"backend": ["file"]}}}, "['file']"),
-    "settings that are nested deep": (INFO, make_response(200, "[" * 5000 + "]" * 5000), "its backend is None"),
-}
+WAITED = [  # the server may be well again later
+    (VERSION, send_bytes(200, BOMB, Content_Encoding="gzip"), "after those of"),
+    (VERSION, send_bytes(200, b"junk", Content_Encoding="gzip"), "after those of"),
+    (VERSION, send_bytes(500, BOMB[:MAX_BODY], Content_Encoding="gzip"), "HTTP 500"),
+    (VERSION, flood, "does not end"), (VERSION, make_response(200, "[" * 100_000), "the weights None"),
+    (VERSION, make_response(200, '{"weight_version": NaN}'), "the weights None"),
+    (VERSION, send_bytes(200, b"\xff\xfe\x00"), "the weights None"),
+    (VERSION, {"weight_version": OSC52}, "\\x1b]52"), (VERSION, {"weight_version": "x" * 900_000}, "the weights x"),
+    (VERSION, {"weight_version": [["x"]]}, "the weights [["),
+    (INFO, make_response(500, {"error": {"message": OSC52}}), "\\x1b]52"),
+    (INFO, make_response(500, "x" * 900_000), "HTTP 500"),
+]  # fmt: skip
+REFUSED = [  # the server was started in another way, or is another one
+    (VERSION, make_response(307, "", Location="http://127.0.0.1:1/"), "HTTP 307"),
+    (VERSION, make_response(401, "Unauthorized"), "HTTP 401"), (INFO, tell(OSC52 + "x" * 9999), "\\x1b]52"),
+    (INFO, tell(["file"]), "['file']"), (INFO, make_response(200, "[" * 5000 + "]" * 5000), "its backend is None"),
+]  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -74,9 +71,9 @@ def send(qwen3, policy, folder, path, answer):
             assert left == []
 
 
-@pytest.mark.parametrize("name", WAITED)
-def test_a_reply_that_cannot_be_used_is_trouble_that_may_pass(qwen3, policy, tmp_path, caplog, name):
-    path, answer, says = WAITED[name]
+@each("path, answer, says", WAITED)
+def test_a_reply_that_cannot_be_used_is_trouble_that_may_pass(qwen3, policy, tmp_path, caplog, path, answer, says):
+    caplog.clear()
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     with pytest.raises(GeneratorError, match="no weights could be sent") as caught:
         send(qwen3, policy, tmp_path, path, answer)
@@ -87,9 +84,8 @@ def test_a_reply_that_cannot_be_used_is_trouble_that_may_pass(qwen3, policy, tmp
         assert len(said) < 2000
 
 
-@pytest.mark.parametrize("name", REFUSED)
-def test_a_server_of_another_kind_is_refused_in_words(qwen3, policy, tmp_path, name):
-    path, answer, says = REFUSED[name]
+@each("path, answer, says", REFUSED)
+def test_a_server_of_another_kind_is_refused_in_words(qwen3, policy, tmp_path, path, answer, says):
     with pytest.raises(ConfigError, match="docs/scaling") as caught:
         send(qwen3, policy, tmp_path, path, answer)
     assert says in str(caught.value)
