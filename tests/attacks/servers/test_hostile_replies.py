@@ -58,19 +58,16 @@ MB = 1_000_000
 # ---------------------------------------------------------------------- the parts of a completion
 PARTS = [
     *((say(finish=finish), ANSWERED) for finish in (["stop"], {}, [["length"]], 7, True, "budget", "x" * MB, OSC52)),
-    *(({"choices": choices}, ERROR) for choices in (
-        {"0": {"message": {"content": RIGHT}}}, [], None, RIGHT, [None], [[[]]], [{}] * 1000, [{"message": None}],
-        [{"message": RIGHT}], [{"message": [RIGHT]}])),
+    *(({"choices": choices}, ERROR) for choices in ({"0": {"message": {"content": RIGHT}}}, [], None, RIGHT, [None],
+        [[[]]], [{}] * 1000, [{"message": None}], [{"message": RIGHT}], [{"message": [RIGHT]}])),
     ({"choices": say()["choices"] * 1000}, ANSWERED), (reply({}), GOES_ON), (say(role="system"), ANSWERED),
     (say(role=[]), ANSWERED), *((say(content), ERROR) for content in ({"text": RIGHT}, 1e308, True)),
     (say([None, 1, True, [], {}, "x", {"text": RIGHT}]), ANSWERED), (say(LONE + RIGHT), ANSWERED),
-    *((say(content), GOES_ON) for content in (
-        [{"text": [RIGHT]}, {"text": {"a": 1}}], [{"text": "x"}] * 100_000, nest(400), LONE, OSC52 + CSI + C1 + BIDI,
-        "\x00" * 1000)),
+    *((say(content), GOES_ON) for content in ([{"text": [RIGHT]}, {"text": {"a": 1}}], [{"text": "x"}] * 100_000,
+        nest(400), LONE, OSC52 + CSI + C1 + BIDI, "\x00" * 1000)),
     ([reply()], ERROR), ({"error": {"message": OSC52 + LONE + BIDI}}, ERROR),
-    *((body(text), ERROR) for text in (
-        "null", "1e5", '{"choices": 1, "choices": 2}', '{"choices": [{"message": {"content": NaN}}]}',
-        "[" * 100_000 + "]" * 100_000)),
+    *((body(text), ERROR) for text in ("null", "1e5", '{"choices": 1, "choices": 2}',
+        '{"choices": [{"message": {"content": NaN}}]}', "[" * 100_000 + "]" * 100_000)),
     (body(b'{"choices": 1, ' + right_body()[1:]), ANSWERED), (beside(b"-Infinity"), ANSWERED),
     (beside(b"1e999"), ANSWERED), (beside(b"9" * 5000), ERROR), ({"x": nest(500), **make_completion(RIGHT)}, ANSWERED),
     (say(reasoning_content="x" * MB), ANSWERED), (say(reasoning_content=nest(400)), ANSWERED),
@@ -106,22 +103,20 @@ LENGTH = b"Content-Length: "
 CHUNKED = b"Transfer-Encoding: chunked"
 FAILURES = [
     *map(make_response, (302, 304, 300, 399, 204)), make_response(418, OSC52), make_response(599, CSI),
-    *(make_response(302 + code, Location=to) for code, to in (
-        (5, "http://192.0.2.1/v1"), (6, "file:///etc/passwd"), (-1, "/v1/chat/completions"),
-        (0, "http://[::1:99999999/\u00e9"))),
+    *(make_response(302 + code, Location=to) for code, to in ((5, "http://192.0.2.1/v1"), (6, "file:///etc/passwd"),
+        (-1, "/v1/chat/completions"), (0, "http://[::1:99999999/\u00e9"))),
     answer(b"Location: \x9b2J\xc2\x9b\r\nContent-Length: 0", status=b"HTTP/1.1 302 Found"),
     answer(b"Content-Length: 0", status=b"HTTP/1.1 999 No"),
     answer(b"Upgrade: x\r\nConnection: upgrade", status=b"HTTP/1.1 101 Switching"),
     *map(fail, (LONE, OSC52, C1, "[link=http://x]a[/link][/]", "%s %d {0} %(x)s {error}")), fail(BIDI, 500),
     make_response(400, ["no", {"a": 1}]), make_response(400, {"error": nest(400)}),
-    make_response(400, {"error": 7, "detail": int(HUGE)}),
-    make_response(400, "<html><script>alert(1)</script>" + CSI), make_response(400, "a\r\n\x0b\x0c\x85\u2028b"),
-    *(send_bytes(400, content) for content in (
-        b'{"error": ' + b"9" * 5000 + b"}", bytes(range(256)) * 10, b"x" * 10 * MB, b"",
-        json.dumps({"error": {"message": "x" * 10 * MB}}).encode())),
+    make_response(400, {"error": 7, "detail": int(HUGE)}), make_response(400, "<html><script>alert(1)</script>" + CSI),
+    make_response(400, "a\r\n\x0b\x0c\x85\u2028b"),
+    *(send_bytes(400, content) for content in (b'{"error": ' + b"9" * 5000 + b"}", bytes(range(256)) * 10,
+        b"x" * 10 * MB, b"", json.dumps({"error": {"message": "x" * 10 * MB}}).encode())),
     refuse(Set_Cookie="id=1; Path=/"), refuse(Retry_After="-1"),
-    *(refuse(429, Retry_After=pause) for pause in (
-        "nan", "Mon, 99 Foo 0000 99:99:99 +9999999", "Mon, 01 Jan 0001 00:00:00 -0000", "", "9" * 5000, "0x10")),
+    *(refuse(429, Retry_After=pause) for pause in ("nan", "Mon, 99 Foo 0000 99:99:99 +9999999",
+        "Mon, 01 Jan 0001 00:00:00 -0000", "", "9" * 5000, "0x10")),
     raw(right_body()), raw(b"\x16\x03\x01\x02\x00\x01\x00" * 100), raw(b"SSH-2.0-OpenSSH_9.9\r\n"),
     answer(b"X: " + b"x" * MB), raw(b"HTTP/1.1 200 OK\r\n" + b"X: y\r\n" * 100_000 + b"\r\n"),
     answer(LENGTH + b"5\r\nContent-Length: 7", b"xxxxxxx"), answer(LENGTH + b"-5"),
@@ -139,19 +134,16 @@ ERRORS = [
 ]  # fmt: skip
 
 BODIES = [
-    *((body(right_body(), Content_Type=type), ANSWERED) for type in (
-        "text/html", "application/json; charset=\x22nope\x22", "application/json; charset=zlib",
-        "\u00e9\u00e9/;;;=,")),
-    *((body(text), ANSWERED) for text in (
-        b"\xef\xbb\xbf" + right_body(), right_body().decode().encode("utf-16"), right_body().decode().encode("utf-32"),
-        right_body().replace(b"chat", b"\xff\xfe\xc0\x80"), b" " * MB + right_body(),
-        json.dumps(make_completion(LONE + RIGHT), ensure_ascii=False))),
-    *((body(text), ERROR) for text in (
-        b"\xef\xbb\xbf" * 2 + right_body(), "{+AGE-}", gzip.compress(right_body()), b"", b"\x00" * 100_000,
-        right_body() + b"x", b" " * 5 * MB, b'"' * 5 * MB, b'"' + b"\\" * 5 * MB, b"[" * 5 * MB,
+    *((body(right_body(), Content_Type=type), ANSWERED) for type in ("text/html",
+        "application/json; charset=\x22nope\x22", "application/json; charset=zlib", "\u00e9\u00e9/;;;=,")),
+    *((body(text), ANSWERED) for text in (b"\xef\xbb\xbf" + right_body(), right_body().decode().encode("utf-16"),
+        right_body().decode().encode("utf-32"), right_body().replace(b"chat", b"\xff\xfe\xc0\x80"),
+        b" " * MB + right_body(), json.dumps(make_completion(LONE + RIGHT), ensure_ascii=False))),
+    *((body(text), ERROR) for text in (b"\xef\xbb\xbf" * 2 + right_body(), "{+AGE-}", gzip.compress(right_body()), b"",
+        b"\x00" * 100_000, right_body() + b"x", b" " * 5 * MB, b'"' * 5 * MB, b'"' + b"\\" * 5 * MB, b"[" * 5 * MB,
         b'{"x": [' + b"{}," * 1_700_000 + b"{}]}")),
-    *((body(content, Content_Encoding=coding), ERROR) for content, coding in (
-        (gzip.compress(right_body()), "gzip"), (gzip.compress(b"x" * 50 * MB), "gzip"), (right_body(), "gzip"),
+    *((body(content, Content_Encoding=coding), ERROR) for content, coding in ((gzip.compress(right_body()), "gzip"),
+        (gzip.compress(b"x" * 50 * MB), "gzip"), (right_body(), "gzip"),
         (right_body(), "br, zstd, gzip" + ", gzip" * 100))),
     (body(right_body(), Content_Encoding=" Identity "), ANSWERED),
 ]  # fmt: skip

@@ -123,8 +123,6 @@ def test_a_request_that_is_too_large_is_not_sent():
 
 
 # ---- schemas of strangers
-
-
 DEEP, DEEPEST = {"type": "object"}, {}
 for _ in range(400):
     DEEP = {"type": "object", "properties": {"a": DEEP}}
