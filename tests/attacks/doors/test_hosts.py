@@ -40,72 +40,22 @@ ELSEWHERE = [
     "http://1.2.3.4:127", "https://api.openai.com/v1",
 ]  # fmt: skip
 REFUSED = [
-    "",
-    "localhost",
-    "localhost:8000",
-    "127.0.0.1:8000/v1",
-    "//localhost",
-    "http:/localhost",
-    "http:localhost",
-    "http://",
-    "http:///v1",
-    "http://:8000",
-    "ftp://localhost",
-    "file:///etc/passwd",
-    "unix:///run/x.sock",
-    "http+unix://localhost",
-    "javascript:alert(1)",
-    "http://localhost@evil.com",
-    "http://user:pass@localhost",
-    "http://127.0.0.1:8000@evil.com/v1",
-    "http://evil.com#@localhost",
-    "http://evil.com?@localhost",
-    "http://localhost?key=sk-1",
-    "http://localhost/#x",
-    "http://localhost\\@evil.com",
-    "http://localhost\\.evil.com",
-    "http://evil.com\\localhost",
-    "http://localhost/v1\\x",
-    "http://localhost /v1",
-    " http://localhost",
-    "http://localhost\n",
-    "http://local\thost",
-    "http://localhost\x00.evil.com",
-    "http://%6c%6f%63%61%6c%68%6f%73%74",
-    "http://%31%32%37.0.0.1",
-    "http://localhost%2eevil.com",
-    "http://localhost%00.evil.com",
-    "http://127。0。0。1",
-    "http://１２７.0.0.1",
-    "http://ⓛocalhost",
-    "http://locаlhost",  # Cyrillic
-    "http://127.0.0.1:",
-    "http://localhost:0",
-    "http://localhost:65536",
-    "http://localhost:99999",
-    "http://localhost:+80",
-    "http://localhost:８０",
-    "http://localhost:80:80",
-    "http://[::1",
-    "http://::1/",
-    "http://[::1]evil.com",
-    "http://[::1%25lo]",
-    "http://[::1%lo]",
-    "http://[127.0.0.1]",
-    "http://[v1.x]",
-    "http://[1:2:3:4:5:6:7:8:9]",
-    "http://a..b",
-    "http://.localhost",
-    "http://-localhost",
-    "http://" + "a" * 64 + ".com",
-    "http://" + "a." * 200 + "com",
-    "http://localhost/ä",
-    "http://localhost/\ud800",
-    None,
-    7,
-    b"http://localhost",
-    ["http://localhost"],
-]
+    "", "localhost", "localhost:8000", "127.0.0.1:8000/v1", "//localhost", "http:/localhost", "http:localhost",
+    "http://", "http:///v1", "http://:8000", "ftp://localhost", "file:///etc/passwd", "unix:///run/x.sock",
+    "http+unix://localhost", "javascript:alert(1)", "http://localhost@evil.com", "http://user:pass@localhost",
+    "http://127.0.0.1:8000@evil.com/v1", "http://evil.com#@localhost", "http://evil.com?@localhost",
+    "http://localhost?key=sk-1", "http://localhost/#x", "http://localhost\\@evil.com", "http://localhost\\.evil.com",
+    "http://evil.com\\localhost", "http://localhost/v1\\x", "http://localhost /v1", " http://localhost",
+    "http://localhost\n", "http://local\thost", "http://localhost\x00.evil.com", "http://%6c%6f%63%61%6c%68%6f%73%74",
+    "http://%31%32%37.0.0.1", "http://localhost%2eevil.com", "http://localhost%00.evil.com", "http://127。0。0。1",
+    "http://１２７.0.0.1", "http://ⓛocalhost", "http://locаlhost",  # Cyrillic
+    "http://127.0.0.1:", "http://localhost:0", "http://localhost:65536", "http://localhost:99999",
+    "http://localhost:+80", "http://localhost:８０", "http://localhost:80:80", "http://[::1", "http://::1/",
+    "http://[::1]evil.com", "http://[::1%25lo]", "http://[::1%lo]", "http://[127.0.0.1]", "http://[v1.x]",
+    "http://[1:2:3:4:5:6:7:8:9]", "http://a..b", "http://.localhost", "http://-localhost",
+    "http://" + "a" * 64 + ".com", "http://" + "a." * 200 + "com", "http://localhost/ä", "http://localhost/\ud800",
+    None, 7, b"http://localhost", ["http://localhost"],
+]  # fmt: skip
 
 
 def test_this_machine_by_whatever_name():
@@ -168,19 +118,18 @@ def test_every_http_client_of_the_package_is_set_up_in_one_place():
 
 # ---------------------------------------------------------------------- which key goes where
 def test_the_default_key_goes_to_openai_only(monkeypatch):
+    monkeypatch.setenv("OPENAI_API_KEY", KEY)
+    assert [read_api_key(f"https://{host}/v1", None) for host in ("api.openai.com", "API.openai.com:443")] == [KEY] * 2
     for url in [
         "http://127.0.0.1:8000/v1", "http://localhost/v1", "http://api.openai.com/v1",
         "https://api.openai.com.evil.com/v1", "https://evil-api.openai.com/v1", "https://api.openai.com./v1",
         "https://openai.com/v1", "https://apiXopenai.com/v1", "https://api-openai.com/v1",
         "https://example.org/api.openai.com", "https://example.org/v1",
     ]:  # fmt: skip
-        monkeypatch.setenv("OPENAI_API_KEY", KEY)
         assert read_api_key(url, None) is None
-        assert read_api_key("https://api.openai.com/v1", None) == KEY
-        assert read_api_key("https://API.openai.com:443/v1", None) == KEY
 
 
-OTHER_NAMES = [
+@each("name", [
     "GITHUB_TOKEN", "GH_TOKEN", "GITHUB_API_TOKEN", "GITLAB_API_TOKEN", "HF_TOKEN", "HUGGING_FACE_HUB_TOKEN",
     "HF_API_KEY", "HUGGINGFACEHUB_API_TOKEN", "AWS_SECRET_ACCESS_KEY", "AWS_ACCESS_KEY_ID", "AWS_SESSION_TOKEN",
     "AWS_API_KEY", "SSH_AUTH_SOCK", "SSH_KEY", "SSH_API_KEY", "WANDB_API_KEY", "COMET_API_KEY", "NEPTUNE_API_TOKEN",
@@ -189,14 +138,11 @@ OTHER_NAMES = [
     "KEY", "PASSWORD", "api_key_but_not", "API_KEY_FILE", "API_KEY\n", "API_KEY ", "", " ", "MY-API_KEY",
     "MY API_KEY", "ÄPI_KEY", "CF_API_TOKEN", "DIGITALOCEAN_API_TOKEN", "VAULT_API_TOKEN", "JIRA_API_TOKEN",
     "NEW_RELIC_API_KEY", "vercel_api_token", "CI_JOB_API_TOKEN",
-]  # fmt: skip
-
-
-@pytest.mark.parametrize("chosen", [True, False])
-def test_variables_that_hold_other_secrets_are_not_read(chosen, monkeypatch):
-    for name in OTHER_NAMES:
-        if name.strip():
-            monkeypatch.setenv(name, KEY)
+])  # fmt: skip
+def test_variables_that_hold_other_secrets_are_not_read(monkeypatch, name):
+    if name.strip():
+        monkeypatch.setenv(name, KEY)
+    for chosen in (True, False):
         with pytest.raises(ConfigError) as caught:
             read_api_key("https://example.org/v1", name, chosen=chosen)
         assert KEY not in str(caught.value)
@@ -243,7 +189,7 @@ def play(url, **settings):
     return asyncio.run(one())
 
 
-@pytest.mark.parametrize("code", [301, 302, 303, 307, 308])
+@each("code", [301, 302, 303, 307, 308])
 def test_the_key_does_not_follow_a_redirect(code):
     with serve(make_script(make_completion(RIGHT))) as other:
         moved = make_response(code, {}, Location=other.url.replace("127.0.0.1", "localhost") + "/chat/completions")
@@ -253,12 +199,12 @@ def test_the_key_does_not_follow_a_redirect(code):
     assert other.requests == []
 
 
-@pytest.mark.parametrize("variable", ["HTTPS_PROXY", "https_proxy", "ALL_PROXY"])
-def test_a_proxy_of_the_environment_sees_no_key(variable, monkeypatch):
-    for name in ("NO_PROXY", "no_proxy"):
-        monkeypatch.delenv(name, raising=False)
-    with serve(lambda body, number: make_response(502)) as proxy:
-        monkeypatch.setenv(variable, proxy.url)
+@each("variable", ["HTTPS_PROXY", "https_proxy", "ALL_PROXY"])
+def test_a_proxy_of_the_environment_sees_no_key(variable):
+    with pytest.MonkeyPatch.context() as patch, serve(lambda body, number: make_response(502)) as proxy:
+        for name in ("NO_PROXY", "no_proxy"):
+            patch.delenv(name, raising=False)
+        patch.setenv(variable, proxy.url)
         (episode,) = play("https://api.example.org/v1", api_key=KEY, attempts=1)
     assert episode.end_reason == "error"
     assert proxy.requests[0]["path"] == "api.example.org:443"  # CONNECT
@@ -274,7 +220,7 @@ def test_requests_to_this_machine_use_no_proxy(monkeypatch):
     assert len(server.requests) == 1
 
 
-@pytest.mark.parametrize("more", [(), ("endpoint.api_key_env=GITHUB_TOKEN",), ("endpoint.api_key_env=UNSET_API_KEY",)])
+@each("more", [(), ("endpoint.api_key_env=GITHUB_TOKEN",), ("endpoint.api_key_env=UNSET_API_KEY",)])
 def test_the_command_sends_no_key_that_was_not_named(viewbox, tmp_path, monkeypatch, more):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("OPENAI_API_KEY", KEY)
