@@ -94,7 +94,8 @@ def flood_body(handler, size=50 * 2**20, *, with_length=True):
     handler.send_response(200)
     if with_length:
         handler.send_header("Content-Length", str(size))
-    handler.close_connection = not with_length
+    else:
+        handler.close_connection = True
     handler.end_headers()
     for _ in range(size // 65536):
         handler.wfile.write(b" " * 65536)

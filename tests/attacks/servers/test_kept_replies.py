@@ -5,15 +5,14 @@ import json
 
 import numpy as np
 
-from tests.support.hostile_rollout import LONE, RIGHT, Ward, call, calling, check_outcome, make_generator, make_tasks
+from tests.support.hostile_rollout import RIGHT, Ward, call, calling, check_outcome, make_generator, make_tasks
 from tests.support.hostile_rollout import play_hostile as play
 from tests.support.servers import make_completion, make_response, serve
-from tests.support.tables import each
 from viewbox.core.loop import MAX_NAME
 from viewbox.core.messages import to_openai_messages
 from viewbox.core.parsing.reply import MAX_BYTES
 from viewbox.images.ref import ImageRef
-from viewbox.records import Message, Reply, Task, ToolCall
+from viewbox.records import Message, Task, ToolCall
 from viewbox.rollouts.play import play_many
 from viewbox.utils.sanitize import CONTROL_TOKENS, break_control_tokens
 
@@ -64,24 +63,6 @@ def test_a_reply_within_the_limit_is_kept_whole(tmp_path):
 
 
 # ---------------------------------------------------------------------- surrogates
-@each("reply", [
-    *map(Reply, (
-        LONE, f'{{"label": "{LONE}"}}', '{"label": "\\ud800"}', '{"label": "\\uDC00\\uD800"}',
-        '{"\\ud800": 1, "label": "left"}', "{'label': '\\ud800',}",
-        '{"label": "x", "continue": true, "note": "\\udfff"}',
-        '<tool_call>{"name": "search", "arguments": {"query": "\\ud800"}}</tool_call>',
-        '<tool_call>{"name": "search", "arguments": "{\\"query\\": \\"\\\\ud800\\"}"}</tool_call>',
-        '<tool_call>{"name": "\\ud800", "arguments": {}}</tool_call>')),
-    Reply("", (ToolCall("a", "search", {"query": LONE}),)), Reply("", (ToolCall(LONE, LONE, LONE),)),
-    Reply("", (ToolCall("a", "search", '{"query": "\\ud800"}'),)),
-])  # fmt: skip
-def test_a_lone_surrogate_reaches_no_record(reply):
-    replies = iter([reply, Reply(RIGHT), Reply(RIGHT)])
-    episode = Ward().play(make_tasks(1)[0], lambda messages: next(replies))
-    episode.to_json().encode()  # strictly
-    assert "\\ud8" not in json.dumps(episode.to_dict()["answer"])
-
-
 def test_a_pair_of_surrogates_stays_the_letter_it_is():
     episode = Ward().play(make_tasks(1)[0], lambda messages: '{"label": "\\ud83d\\ude00"}')
     assert episode.answer == {"label": "😀"}
