@@ -72,8 +72,8 @@ def image(**fields):
 
 @each("episode", [
     # values that JSON does not have, and objects that say nothing of themselves
-    *(make(answer={"a": value}) for value in (NAN, [{"b": [INF]}], {(1, 2): NAN}, {(1, 2): 3}, object(), Mute(),
-        {1, Mute()}, nest(70), nest(300), 10**5000)),
+    *(make(answer={"a": value}) for value in (
+        NAN, [{"b": [INF]}], {(1, 2): NAN}, {(1, 2): 3}, object(), Mute(), {1, Mute()}, nest(70), nest(300), 10**5000)),
     *map(info, ({Mute(): 1}, b"raw", print, ValueError("x"), np.array([1.0, NAN]), np.float32(INF),
         np.array([object()]), Path("x"), nest(70))),
     with_facts({"a": NAN}), with_facts({"a": object()}),

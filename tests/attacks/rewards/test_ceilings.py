@@ -147,8 +147,8 @@ EXACTLY = [
     (IOU, [BOX, BOX], BOX, 0.5), (IOU, [[0, 0, 1, 1]], HALVES, 0.25), (IOU, [BOX, None, "x", {}], BOX, 0.25),
     (OBJECTS, found(*DIGITS), found("seven"), 0.1), (OBJECTS, found("cyst", "nodule"), found("cyst"), 0.5),
     # two findings that share words are no contradiction
-    *((SET, labels, labels, 1) for labels in (["no effusion", "effusion on the right", "left nodule", "right nodule"],
-        ["left nodule", "right nodule"])),
+    *((SET, labels, labels, 1) for labels in (
+        ["no effusion", "effusion on the right", "left nodule", "right nodule"], ["left nodule", "right nodule"])),
 ]  # fmt: skip
 
 

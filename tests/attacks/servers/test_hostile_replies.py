@@ -135,16 +135,16 @@ ERRORS = [
 ]  # fmt: skip
 
 BODIES = [
-    *((body(right_body(), Content_Type=type), ANSWERED) for type in ("text/html",
-        "application/json; charset=\x22nope\x22", "application/json; charset=zlib", "\u00e9\u00e9/;;;=,")),
+    *((body(right_body(), Content_Type=type), ANSWERED) for type in (
+        "text/html", "application/json; charset=\x22nope\x22", "application/json; charset=zlib", "\u00e9\u00e9/;;;=,")),
     *((body(text), ANSWERED) for text in (b"\xef\xbb\xbf" + right_body(), right_body().decode().encode("utf-16"),
         right_body().decode().encode("utf-32"), right_body().replace(b"chat", b"\xff\xfe\xc0\x80"),
         b" " * MB + right_body(), json.dumps(make_completion(LONE + RIGHT), ensure_ascii=False))),
     *((body(text), ERROR) for text in (b"\xef\xbb\xbf" * 2 + right_body(), "{+AGE-}", gzip.compress(right_body()), b"",
         b"\x00" * 100_000, right_body() + b"x", b" " * 5 * MB, b'"' * 5 * MB, b'"' + b"\\" * 5 * MB, b"[" * 5 * MB,
         b'{"x": [' + b"{}," * 1_700_000 + b"{}]}")),
-    *((body(content, Content_Encoding=coding), ERROR) for content, coding in ((gzip.compress(right_body()), "gzip"),
-        (gzip.compress(b"x" * 50 * MB), "gzip"), (right_body(), "gzip"),
+    *((body(content, Content_Encoding=coding), ERROR) for content, coding in (
+        (gzip.compress(right_body()), "gzip"), (gzip.compress(b"x" * 50 * MB), "gzip"), (right_body(), "gzip"),
         (right_body(), "br, zstd, gzip" + ", gzip" * 100))),
     (body(right_body(), Content_Encoding=" Identity "), ANSWERED),
 ]  # fmt: skip
