@@ -54,41 +54,29 @@ REFUSED = [
     "http://[::1]evil.com", "http://[::1%25lo]", "http://[::1%lo]", "http://[127.0.0.1]", "http://[v1.x]",
     "http://[1:2:3:4:5:6:7:8:9]", "http://a..b", "http://.localhost", "http://-localhost",
     "http://" + "a" * 64 + ".com", "http://" + "a." * 200 + "com", "http://localhost/ä", "http://localhost/\ud800",
-    None, 7, b"http://localhost", ["http://localhost"],
+    None, 7, b"http://localhost", ["http://localhost"], "http://me:hunter2@host/v1", "http://host/v1?key=hunter2",
+    "http://host/#hunter2", "hunter2@host",
 ]  # fmt: skip
 
 
-def test_this_machine_by_whatever_name():
-    for url in HERE:
-        assert is_loopback(url), url
-        found = socket.getaddrinfo(parse_url(url).host, 80)[0][4][0]
-        assert found in ("127.0.0.1", "127.255.255.254", "::1", "::ffff:127.0.0.1"), url
+@each("url, here", [*((url, True) for url in HERE), *((url, False) for url in ELSEWHERE)])
+def test_this_machine_by_whatever_name_and_another_that_looks_like_it(url, here):
+    assert (is_loopback(url), is_this_machine(url) and not here) == (here, False)
+    if here:
+        address = socket.getaddrinfo(parse_url(url).host, 80)[0][4][0]
+        assert address in ("127.0.0.1", "127.255.255.254", "::1", "::ffff:127.0.0.1")
+    with suppress(ConfigError):  # nothing else may be raised
+        built = build_completions_url(url)
+        assert httpx.URL(built).raw_host.decode() == parse_url(url).host  # the client goes where the check looked
 
 
-def test_another_machine_that_looks_like_this_one():
-    assert [url for url in ELSEWHERE if is_loopback(url) or is_this_machine(url)] == []
-
-
-def test_what_two_readers_could_read_differently_is_refused():
-    for url in REFUSED:
-        for read in (is_loopback, parse_url, *([build_completions_url] if isinstance(url, str) else [])):
-            with pytest.raises(ConfigError):
-                read(url)
-        assert not is_this_machine(url), url
-
-
-def test_no_url_raises_anything_but_a_config_error():
-    for url in (*HERE, *ELSEWHERE):
-        with suppress(ConfigError):
-            built = build_completions_url(url)
-            assert httpx.URL(built).raw_host.decode() == parse_url(url).host  # the client goes where the check looked
-
-
-def test_a_password_in_a_url_is_not_repeated():
-    for url in ("http://me:hunter2@host/v1", "http://host/v1?key=hunter2", "http://host/#hunter2", "hunter2@host"):
+@each("url", REFUSED)
+def test_what_two_readers_could_read_differently_is_refused_and_no_password_is_repeated(url):
+    for read in (is_loopback, parse_url, *([build_completions_url] if isinstance(url, str) else [])):
         with pytest.raises(ConfigError) as caught:
-            build_completions_url(url)
+            read(url)
         assert "hunter2" not in str(caught.value)
+    assert not is_this_machine(url)
 
 
 # ---------------------------------------------------------------------- one place decides
@@ -109,10 +97,8 @@ def test_every_http_client_of_the_package_is_set_up_in_one_place():
         '"trust_env"': ["network/http.py"],
         "follow_redirects=": [],
         "CookieJar(": ["integrations/verifiers.py", "network/http.py"],  # that one is of aiohttp
-        "urlsplit(": [
-            "envs/software_adviser/catalogue.py",  # of the user's own catalogue, which is asked nothing
-            "training/reporting/tracking.py",  # of W&B's own variable, to see whether it can log in
-        ],
+        # of the user's own catalogue, which is asked nothing, and of W&B's own variable, to see whether it can log in
+        "urlsplit(": ["envs/software_adviser/catalogue.py", "training/reporting/tracking.py"],
     }
 
 
