@@ -12,34 +12,17 @@ from pathlib import Path
 from typing import Any
 
 from tests.fuzz.mutate import ODD_TEXTS, mutate_text, mutate_value, write_json
+from viewbox import rewards
 from viewbox.errors import Unmeasurable
 from viewbox.records import Episode, Task
-from viewbox.rewards import (
-    BrierReward,
-    CombinedReward,
-    Component,
-    ExactMatchReward,
-    FormatReward,
-    IoUReward,
-    LabelSetF1Reward,
-    RankingReward,
-    TokenF1Reward,
-    ToolUseReward,
-    explain_reward,
-)
 
 CPU_SECONDS = 2.0
 MAX_ANSWER = 400_000  # characters with the reference, escapes and all: a reply has at most 64 KiB
 TEXTS = (
-    "Nodule in the left upper lobe, not seen before.",
-    "No evidence of pneumothorax or effusion.",
-    "The left lung is clear; there isn't any nodule, but an opacity without air.",
-    "neither tumour nor cyst",
-    "seven",
-    "-7.5 mm",
-    "HER2(-)",
-    "１２，５",
-)
+    "Nodule in the left upper lobe, not seen before.", "No evidence of pneumothorax or effusion.",
+    "The left lung is clear; there isn't any nodule, but an opacity without air.", "neither tumour nor cyst", "seven",
+    "-7.5 mm", "HER2(-)", "１２，５",
+)  # fmt: skip
 BOX = [0, 0, 1, 1]
 PAIRS: tuple[tuple[Any, Any], ...] = (
     ({"label": "seven", "bbox": [0.1, 0.1, 0.5, 0.5]}, {"label": "seven", "bbox": [0.1, 0.1, 0.4, 0.5]}),
@@ -51,21 +34,15 @@ PAIRS: tuple[tuple[Any, Any], ...] = (
 
 @cache
 def get_rewards() -> tuple[Any, ...]:
-    exact, overlap = ExactMatchReward("label"), IoUReward("bbox")
-    parts = {"label": Component(exact, weight=0.5), "box": Component(overlap, weight=0.5, needs={"label": 0.5})}
+    exact, overlap = rewards.ExactMatchReward("label"), rewards.IoUReward("bbox")
+    needs = rewards.Component(overlap, weight=0.5, needs={"label": 0.5})
     return (
-        exact,
-        ExactMatchReward("label", tolerance=0.5),
-        TokenF1Reward("label"),
-        TokenF1Reward("label", stop_words=True),
-        LabelSetF1Reward("label"),
-        RankingReward("label"),
-        overlap,
-        IoUReward("bbox", threshold=0.5),
-        IoUReward("bbox", box_key="box", label_key="label"),
-        BrierReward(of=exact),
-        CombinedReward(parts),
-    )
+        exact, rewards.ExactMatchReward("label", tolerance=0.5), rewards.TokenF1Reward("label"),
+        rewards.TokenF1Reward("label", stop_words=True), rewards.LabelSetF1Reward("label"),
+        rewards.RankingReward("label"), overlap, rewards.IoUReward("bbox", threshold=0.5),
+        rewards.IoUReward("bbox", box_key="box", label_key="label"), rewards.BrierReward(of=exact),
+        rewards.CombinedReward({"label": rewards.Component(exact, weight=0.5), "box": needs}),
+    )  # fmt: skip
 
 
 def make_case(chance: random.Random) -> bytes:
@@ -90,12 +67,12 @@ def check_case(content: bytes, folder: Path) -> None:
         for given in (answer, None):
             with suppress(Unmeasurable):  # said of the reference
                 check_score(reward(given, reference), reward)
-        explain_reward(reward, answer, reference)
+        rewards.explain_reward(reward, answer, reference)
     try:
         episode = Episode(Task("t", reference=reference), answer=answer, end_reason="answered")
     except RecursionError:  # neither a reply nor a line of a run may be so deep
         return
-    for whole in (FormatReward(), ToolUseReward(at_least=1)):
+    for whole in (rewards.FormatReward(), rewards.ToolUseReward(at_least=1)):
         check_score(whole.of_episode(episode), whole)
 
 

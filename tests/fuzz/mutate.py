@@ -72,11 +72,8 @@ def mutate_text(chance: random.Random, text: str, others: Sequence[str]) -> str:
             start = chance.randrange(len(other) + 1)
             text = before + other[start : start + chance.choice([5, 50, 500])] + after
         else:
-            text = (
-                before
-                + chr(chance.choice([chance.randrange(128), chance.randrange(0x3000), chance.randrange(0x110000)]))
-                + after
-            )
+            letters = [chance.randrange(128), chance.randrange(0x3000), chance.randrange(0x110000)]
+            text = before + chr(chance.choice(letters)) + after
     return text[: chance.randrange(len(text) + 1)] if chance.random() < 0.1 else text
 
 

@@ -31,10 +31,8 @@ for name, module in fuzz.AREAS.items():
 
 
 def test_a_seed_always_makes_the_same_bytes():
-    made = [
-        subprocess.run([sys.executable, "-c", MAKE], capture_output=True, text=True, check=True, cwd=ROOT).stdout
-        for _ in range(2)
-    ]
+    command, pipe = [sys.executable, "-c", MAKE], {"capture_output": True, "text": True}
+    made = [subprocess.run(command, **pipe, check=True, cwd=ROOT).stdout for _ in range(2)]
     assert made[0] == made[1]
     assert len({line.split()[2] for line in made[0].splitlines()}) == 2 * len(fuzz.AREAS)
 

@@ -56,9 +56,8 @@ class Guard:
         if not isinstance(path, str | bytes | os.PathLike):
             return
         real = os.path.realpath(os.fsdecode(path))
-        own = (self.folder or "", "/dev/null", "/dev/shm", "/proc/self") + (
-            (tempfile.gettempdir(),) if self.processes else ()
-        )
+        own = [self.folder or "", "/dev/null", "/dev/shm", "/proc/self"]
+        own += [tempfile.gettempdir()] if self.processes else []
         if not any(real == one or real.startswith(one + os.sep) for one in own):
             self.found.append(f"{event} {real}")
 

@@ -89,10 +89,13 @@ def send_hints(handler):
         time.sleep(0.01)
 
 
-def flood_body(handler, size=50 * 2**20):
+def flood_body(handler, size=50 * 2**20, *, with_length=True):
     """Sends a body of 50 MB; `handler.server.flooded` counts the bytes that the client took."""
     handler.send_response(200)
-    handler.send_header("Content-Length", str(size))
+    if with_length:
+        handler.send_header("Content-Length", str(size))
+    else:
+        handler.close_connection = True
     handler.end_headers()
     for _ in range(size // 65536):
         handler.wfile.write(b" " * 65536)

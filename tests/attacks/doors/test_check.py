@@ -36,7 +36,7 @@ def list_all(folder):
     return {path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()}
 
 
-@pytest.mark.parametrize("name", ["../x.py", "demo/../../x.py", "/x.py", "..\\x.py"])
+@each("name", ["../x.py", "demo/../../x.py", "/x.py", "..\\x.py"])
 def test_no_file_of_a_wheel_leads_out_of_its_folder(tmp_path, name):
     before = list_all(tmp_path)
     unpack(write_wheel(tmp_path / "demo.whl", **{name: "1"}))
@@ -44,16 +44,12 @@ def test_no_file_of_a_wheel_leads_out_of_its_folder(tmp_path, name):
     assert not Path("/x.py").exists()
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        "a.pth", "sitecustomize.py", "./sitecustomize.py", "//sitecustomize.py", "sitecustomize.pyc",
-        "SiteCustomize.PY",
-        ".\\sitecustomize.py", "sitecustomize/__init__.py", "usercustomize.cpython-311-x86_64-linux-gnu.so", "./a.pth",
-        "../sitecustomize.py", "demo-1.data/purelib/x.pth", "demo-1.data/platlib/x.PTH", "demo-1.data/./purelib//x.pth",
-        "demo-1.data/data/lib/python3.11/site-packages/x.pth", "./Demo-1.DATA/purelib/sitecustomize.py", "x.egg-link",
-    ],
-)  # fmt: skip
+@each("name", [
+    "a.pth", "sitecustomize.py", "./sitecustomize.py", "//sitecustomize.py", "sitecustomize.pyc", "SiteCustomize.PY",
+    ".\\sitecustomize.py", "sitecustomize/__init__.py", "usercustomize.cpython-311-x86_64-linux-gnu.so", "./a.pth",
+    "../sitecustomize.py", "demo-1.data/purelib/x.pth", "demo-1.data/platlib/x.PTH", "demo-1.data/./purelib//x.pth",
+    "demo-1.data/data/lib/python3.11/site-packages/x.pth", "./Demo-1.DATA/purelib/sitecustomize.py", "x.egg-link",
+])  # fmt: skip
 def test_no_file_of_a_wheel_runs_by_itself(tmp_path, name):
     with pytest.raises(Failed, match="whenever it starts"):
         unpack(write_wheel(tmp_path / "demo.whl", **{name: "1"}))
@@ -74,17 +70,17 @@ def test_a_wheel_is_a_regular_file_of_a_bounded_size(tmp_path, put):
     place.parent.mkdir()
     write_wheel(tmp_path / "outside.whl")
     put(place)
-    found = []
+    refused = []
 
     def read():
         with pytest.raises(Failed, match="cannot be read"):
             unpack(place)
-        found.append(True)
+        refused.append(True)
 
     reader = threading.Thread(target=read, daemon=True)
     reader.start()
     reader.join(20)
-    assert found
+    assert refused
 
 
 def test_of_a_long_output_the_end_is_read_and_a_process_that_stays_is_ended(tmp_path):

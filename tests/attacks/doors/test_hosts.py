@@ -40,105 +40,43 @@ ELSEWHERE = [
     "http://1.2.3.4:127", "https://api.openai.com/v1",
 ]  # fmt: skip
 REFUSED = [
-    "",
-    "localhost",
-    "localhost:8000",
-    "127.0.0.1:8000/v1",
-    "//localhost",
-    "http:/localhost",
-    "http:localhost",
-    "http://",
-    "http:///v1",
-    "http://:8000",
-    "ftp://localhost",
-    "file:///etc/passwd",
-    "unix:///run/x.sock",
-    "http+unix://localhost",
-    "javascript:alert(1)",
-    "http://localhost@evil.com",
-    "http://user:pass@localhost",
-    "http://127.0.0.1:8000@evil.com/v1",
-    "http://evil.com#@localhost",
-    "http://evil.com?@localhost",
-    "http://localhost?key=sk-1",
-    "http://localhost/#x",
-    "http://localhost\\@evil.com",
-    "http://localhost\\.evil.com",
-    "http://evil.com\\localhost",
-    "http://localhost/v1\\x",
-    "http://localhost /v1",
-    " http://localhost",
-    "http://localhost\n",
-    "http://local\thost",
-    "http://localhost\x00.evil.com",
-    "http://%6c%6f%63%61%6c%68%6f%73%74",
-    "http://%31%32%37.0.0.1",
-    "http://localhost%2eevil.com",
-    "http://localhost%00.evil.com",
-    "http://127。0。0。1",
-    "http://１２７.0.0.1",
-    "http://ⓛocalhost",
-    "http://locаlhost",  # Cyrillic
-    "http://127.0.0.1:",
-    "http://localhost:0",
-    "http://localhost:65536",
-    "http://localhost:99999",
-    "http://localhost:+80",
-    "http://localhost:８０",
-    "http://localhost:80:80",
-    "http://[::1",
-    "http://::1/",
-    "http://[::1]evil.com",
-    "http://[::1%25lo]",
-    "http://[::1%lo]",
-    "http://[127.0.0.1]",
-    "http://[v1.x]",
-    "http://[1:2:3:4:5:6:7:8:9]",
-    "http://a..b",
-    "http://.localhost",
-    "http://-localhost",
-    "http://" + "a" * 64 + ".com",
-    "http://" + "a." * 200 + "com",
-    "http://localhost/ä",
-    "http://localhost/\ud800",
-    None,
-    7,
-    b"http://localhost",
-    ["http://localhost"],
-]
+    "", "localhost", "localhost:8000", "127.0.0.1:8000/v1", "//localhost", "http:/localhost", "http:localhost",
+    "http://", "http:///v1", "http://:8000", "ftp://localhost", "file:///etc/passwd", "unix:///run/x.sock",
+    "http+unix://localhost", "javascript:alert(1)", "http://localhost@evil.com", "http://user:pass@localhost",
+    "http://127.0.0.1:8000@evil.com/v1", "http://evil.com#@localhost", "http://evil.com?@localhost",
+    "http://localhost?key=sk-1", "http://localhost/#x", "http://localhost\\@evil.com", "http://localhost\\.evil.com",
+    "http://evil.com\\localhost", "http://localhost/v1\\x", "http://localhost /v1", " http://localhost",
+    "http://localhost\n", "http://local\thost", "http://localhost\x00.evil.com", "http://%6c%6f%63%61%6c%68%6f%73%74",
+    "http://%31%32%37.0.0.1", "http://localhost%2eevil.com", "http://localhost%00.evil.com", "http://127。0。0。1",
+    "http://１２７.0.0.1", "http://ⓛocalhost", "http://locаlhost",  # Cyrillic
+    "http://127.0.0.1:", "http://localhost:0", "http://localhost:65536", "http://localhost:99999",
+    "http://localhost:+80", "http://localhost:８０", "http://localhost:80:80", "http://[::1", "http://::1/",
+    "http://[::1]evil.com", "http://[::1%25lo]", "http://[::1%lo]", "http://[127.0.0.1]", "http://[v1.x]",
+    "http://[1:2:3:4:5:6:7:8:9]", "http://a..b", "http://.localhost", "http://-localhost",
+    "http://" + "a" * 64 + ".com", "http://" + "a." * 200 + "com", "http://localhost/ä", "http://localhost/\ud800",
+    None, 7, b"http://localhost", ["http://localhost"], "http://me:hunter2@host/v1", "http://host/v1?key=hunter2",
+    "http://host/#hunter2", "hunter2@host",
+]  # fmt: skip
 
 
-def test_this_machine_by_whatever_name():
-    for url in HERE:
-        assert is_loopback(url), url
-        found = socket.getaddrinfo(parse_url(url).host, 80)[0][4][0]
-        assert found in ("127.0.0.1", "127.255.255.254", "::1", "::ffff:127.0.0.1"), url
+@each("url, here", [*((url, True) for url in HERE), *((url, False) for url in ELSEWHERE)])
+def test_this_machine_by_whatever_name_and_another_that_looks_like_it(url, here):
+    assert (is_loopback(url), is_this_machine(url) and not here) == (here, False)
+    if here:
+        address = socket.getaddrinfo(parse_url(url).host, 80)[0][4][0]
+        assert address in ("127.0.0.1", "127.255.255.254", "::1", "::ffff:127.0.0.1")
+    with suppress(ConfigError):  # nothing else may be raised
+        built = build_completions_url(url)
+        assert httpx.URL(built).raw_host.decode() == parse_url(url).host  # the client goes where the check looked
 
 
-def test_another_machine_that_looks_like_this_one():
-    assert [url for url in ELSEWHERE if is_loopback(url) or is_this_machine(url)] == []
-
-
-def test_what_two_readers_could_read_differently_is_refused():
-    for url in REFUSED:
-        for read in (is_loopback, parse_url, *([build_completions_url] if isinstance(url, str) else [])):
-            with pytest.raises(ConfigError):
-                read(url)
-        assert not is_this_machine(url), url
-
-
-def test_no_url_raises_anything_but_a_config_error():
-    for url in (*HERE, *ELSEWHERE):
-        with suppress(ConfigError):
-            built = build_completions_url(url)
-            assert httpx.URL(built).raw_host.decode() == parse_url(url).host  # the client goes where the check looked
-
-
-def test_a_password_in_a_url_is_not_repeated():
-    for url in ("http://me:hunter2@host/v1", "http://host/v1?key=hunter2", "http://host/#hunter2", "hunter2@host"):
+@each("url", REFUSED)
+def test_what_two_readers_could_read_differently_is_refused_and_no_password_is_repeated(url):
+    for read in (is_loopback, parse_url, *([build_completions_url] if isinstance(url, str) else [])):
         with pytest.raises(ConfigError) as caught:
-            build_completions_url(url)
+            read(url)
         assert "hunter2" not in str(caught.value)
+    assert not is_this_machine(url)
 
 
 # ---------------------------------------------------------------------- one place decides
@@ -159,28 +97,25 @@ def test_every_http_client_of_the_package_is_set_up_in_one_place():
         '"trust_env"': ["network/http.py"],
         "follow_redirects=": [],
         "CookieJar(": ["integrations/verifiers.py", "network/http.py"],  # that one is of aiohttp
-        "urlsplit(": [
-            "envs/software_adviser/catalogue.py",  # of the user's own catalogue, which is asked nothing
-            "training/reporting/tracking.py",  # of W&B's own variable, to see whether it can log in
-        ],
+        # of the user's own catalogue, which is asked nothing, and of W&B's own variable, to see whether it can log in
+        "urlsplit(": ["envs/software_adviser/catalogue.py", "training/reporting/tracking.py"],
     }
 
 
 # ---------------------------------------------------------------------- which key goes where
 def test_the_default_key_goes_to_openai_only(monkeypatch):
+    monkeypatch.setenv("OPENAI_API_KEY", KEY)
+    assert [read_api_key(f"https://{host}/v1", None) for host in ("api.openai.com", "API.openai.com:443")] == [KEY] * 2
     for url in [
         "http://127.0.0.1:8000/v1", "http://localhost/v1", "http://api.openai.com/v1",
         "https://api.openai.com.evil.com/v1", "https://evil-api.openai.com/v1", "https://api.openai.com./v1",
         "https://openai.com/v1", "https://apiXopenai.com/v1", "https://api-openai.com/v1",
         "https://example.org/api.openai.com", "https://example.org/v1",
     ]:  # fmt: skip
-        monkeypatch.setenv("OPENAI_API_KEY", KEY)
         assert read_api_key(url, None) is None
-        assert read_api_key("https://api.openai.com/v1", None) == KEY
-        assert read_api_key("https://API.openai.com:443/v1", None) == KEY
 
 
-OTHER_NAMES = [
+@each("name", [
     "GITHUB_TOKEN", "GH_TOKEN", "GITHUB_API_TOKEN", "GITLAB_API_TOKEN", "HF_TOKEN", "HUGGING_FACE_HUB_TOKEN",
     "HF_API_KEY", "HUGGINGFACEHUB_API_TOKEN", "AWS_SECRET_ACCESS_KEY", "AWS_ACCESS_KEY_ID", "AWS_SESSION_TOKEN",
     "AWS_API_KEY", "SSH_AUTH_SOCK", "SSH_KEY", "SSH_API_KEY", "WANDB_API_KEY", "COMET_API_KEY", "NEPTUNE_API_TOKEN",
@@ -189,14 +124,11 @@ OTHER_NAMES = [
     "KEY", "PASSWORD", "api_key_but_not", "API_KEY_FILE", "API_KEY\n", "API_KEY ", "", " ", "MY-API_KEY",
     "MY API_KEY", "ÄPI_KEY", "CF_API_TOKEN", "DIGITALOCEAN_API_TOKEN", "VAULT_API_TOKEN", "JIRA_API_TOKEN",
     "NEW_RELIC_API_KEY", "vercel_api_token", "CI_JOB_API_TOKEN",
-]  # fmt: skip
-
-
-@pytest.mark.parametrize("chosen", [True, False])
-def test_variables_that_hold_other_secrets_are_not_read(chosen, monkeypatch):
-    for name in OTHER_NAMES:
-        if name.strip():
-            monkeypatch.setenv(name, KEY)
+])  # fmt: skip
+def test_variables_that_hold_other_secrets_are_not_read(monkeypatch, name):
+    if name.strip():
+        monkeypatch.setenv(name, KEY)
+    for chosen in (True, False):
         with pytest.raises(ConfigError) as caught:
             read_api_key("https://example.org/v1", name, chosen=chosen)
         assert KEY not in str(caught.value)
@@ -243,7 +175,7 @@ def play(url, **settings):
     return asyncio.run(one())
 
 
-@pytest.mark.parametrize("code", [301, 302, 303, 307, 308])
+@each("code", [301, 302, 303, 307, 308])
 def test_the_key_does_not_follow_a_redirect(code):
     with serve(make_script(make_completion(RIGHT))) as other:
         moved = make_response(code, {}, Location=other.url.replace("127.0.0.1", "localhost") + "/chat/completions")
@@ -253,12 +185,12 @@ def test_the_key_does_not_follow_a_redirect(code):
     assert other.requests == []
 
 
-@pytest.mark.parametrize("variable", ["HTTPS_PROXY", "https_proxy", "ALL_PROXY"])
-def test_a_proxy_of_the_environment_sees_no_key(variable, monkeypatch):
-    for name in ("NO_PROXY", "no_proxy"):
-        monkeypatch.delenv(name, raising=False)
-    with serve(lambda body, number: make_response(502)) as proxy:
-        monkeypatch.setenv(variable, proxy.url)
+@each("variable", ["HTTPS_PROXY", "https_proxy", "ALL_PROXY"])
+def test_a_proxy_of_the_environment_sees_no_key(variable):
+    with pytest.MonkeyPatch.context() as patch, serve(lambda body, number: make_response(502)) as proxy:
+        for name in ("NO_PROXY", "no_proxy"):
+            patch.delenv(name, raising=False)
+        patch.setenv(variable, proxy.url)
         (episode,) = play("https://api.example.org/v1", api_key=KEY, attempts=1)
     assert episode.end_reason == "error"
     assert proxy.requests[0]["path"] == "api.example.org:443"  # CONNECT
@@ -274,7 +206,7 @@ def test_requests_to_this_machine_use_no_proxy(monkeypatch):
     assert len(server.requests) == 1
 
 
-@pytest.mark.parametrize("more", [(), ("endpoint.api_key_env=GITHUB_TOKEN",), ("endpoint.api_key_env=UNSET_API_KEY",)])
+@each("more", [(), ("endpoint.api_key_env=GITHUB_TOKEN",), ("endpoint.api_key_env=UNSET_API_KEY",)])
 def test_the_command_sends_no_key_that_was_not_named(viewbox, tmp_path, monkeypatch, more):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("OPENAI_API_KEY", KEY)

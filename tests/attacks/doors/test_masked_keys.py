@@ -58,12 +58,8 @@ def test_a_key_is_masked_in_every_form(text):
 @each("key", ['pass"word/12345\\x', "Schlüssel mit Ümlaut 9", "a+b=c&d%25e12345", "𝐤𝐞𝐲-1234567890"])
 def test_a_key_with_special_characters_is_masked_as_json_and_urls_write_it(monkeypatch, key):
     monkeypatch.setattr(secrets, "_known", {key})
-    for text in (
-        json.dumps(key),
-        json.dumps(key, ensure_ascii=False),
-        json.dumps(json.dumps(key)),
-        quote(key, safe=""),
-    ):
+    texts = (json.dumps(key), json.dumps(key, ensure_ascii=False), json.dumps(json.dumps(key)), quote(key, safe=""))
+    for text in texts:
         assert secrets.mask_text(f"<{text}>").strip('<>\\"') == secrets.MASK
 
 
@@ -101,27 +97,21 @@ def test_masking_is_quick_whatever_the_text():
 
 
 # ---------------------------------------------------------------------- a server that repeats the key
-REPLIES = {
-    "in prose": make_completion(f"Your key is {KEY}."),
-    "in two parts": make_completion([{"type": "text", "text": text} for text in (KEY[:20], KEY[20:])]),
-    "as the name of a tool": make_completion("", ("a", KEY, "{}")),
-    "in arguments, escaped": make_completion(
-        "", ("a", "zoom", '{"factor": "' + "".join(f"\\u{ord(c):04x}" for c in KEY) + '"}')
-    ),
-    "in an error": make_response(400, {"error": {"message": f"bad {KEY}"}}),
-    "in a place to go": make_response(301, "", Location=f"https://evil.com/{KEY}"),
-    "in what is no JSON": make_response(200, f"<html>{KEY}"),
-    "in the usage": make_completion(RIGHT, usage={"completion_tokens": KEY, KEY: 1}),
-}
-
-
-@pytest.mark.parametrize("reply", REPLIES)
+@each("reply", [
+    make_completion(f"Your key is {KEY}."),
+    make_completion([{"type": "text", "text": text} for text in (KEY[:20], KEY[20:])]),
+    make_completion("", ("a", KEY, "{}")),
+    make_completion("", ("a", "zoom", '{"factor": "' + "".join(f"\\u{ord(c):04x}" for c in KEY) + '"}')),
+    make_response(400, {"error": {"message": f"bad {KEY}"}}),
+    make_response(301, "", Location=f"https://evil.com/{KEY}"), make_response(200, f"<html>{KEY}"),
+    make_completion(RIGHT, usage={"completion_tokens": KEY, KEY: 1}),
+])  # fmt: skip
 def test_a_key_that_a_server_repeats_is_in_no_file_and_no_output(viewbox, tmp_path, monkeypatch, reply):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("LAB_API_KEY", KEY)
     monkeypatch.setitem(OpenAIGenerator.__init__.__kwdefaults__, "attempts", 2)
     # the first reply is good: before it, some errors end the run
-    with serve(make_script(make_completion(RIGHT), REPLIES[reply])) as server:
+    with serve(make_script(make_completion(RIGHT), reply)) as server:
         given = ("--env", "digits", "--model", "m", "--tasks", 2, "--concurrency", 1, "--endpoint", server.url)
         more = ("env.max_turns=2", "endpoint.api_key_env=LAB_API_KEY", f"endpoint.extra.api_key={KEY}")
         code, out, err = viewbox("rollout", *given, *more, "--out", "run")
@@ -131,9 +121,7 @@ def test_a_key_that_a_server_repeats_is_in_no_file_and_no_output(viewbox, tmp_pa
     assert not is_shown(out + err)
     files = [path for path in tmp_path.rglob("*") if path.is_file() and path.suffix != ".png"]
     assert {path.name for path in files} >= {"episodes.jsonl", "rollout.json", "config.yaml", "summary.json"}
-    for path in files:
-        text = path.read_text()
-        assert not is_shown(text), path
+    assert [path for path in files if is_shown(path.read_text())] == []
     assert len(list(load(tmp_path / "run" / "episodes"))) == 2
 
 
@@ -180,24 +168,12 @@ def test_settings_are_secrets_by_their_names(value):
 
 
 KEY_LIKE = [
-    "sk-ant-api03-" + "Ab1" * 20,
-    "sk-" + "Ab1" * 16,
-    "sk-proj-" + "aB_-3" * 10,
-    "ghp_" + "a1B2" * 9,
-    "github_pat_" + "a1B2" * 9,
-    "glpat-" + "a1B2" * 5,
-    "hf_" + "aBcD" * 8,
-    "AKIA" + "ABCD1234" * 2,
-    "AIza" + "a1B2_" * 7,
-    "xoxb-" + "123-abc-" * 3,
-    "sk_live_" + "a1B2" * 6,
-    "pypi-" + "AgEIcHlwaS5vcmc" * 3,
-    "npm_" + "a1B2" * 9,
-    "gsk_" + "a1B2" * 9,
-    "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxMjM0NTY3ODkwIn0." + "a1B2" * 9,
-    "-----BEGIN OPENSSH PRIVATE KEY-----",
-    "-----BEGIN RSA PRIVATE KEY-----",
-]
+    "sk-ant-api03-" + "Ab1" * 20, "sk-" + "Ab1" * 16, "sk-proj-" + "aB_-3" * 10, "ghp_" + "a1B2" * 9,
+    "github_pat_" + "a1B2" * 9, "glpat-" + "a1B2" * 5, "hf_" + "aBcD" * 8, "AKIA" + "ABCD1234" * 2,
+    "AIza" + "a1B2_" * 7, "xoxb-" + "123-abc-" * 3, "sk_live_" + "a1B2" * 6, "pypi-" + "AgEIcHlwaS5vcmc" * 3,
+    "npm_" + "a1B2" * 9, "gsk_" + "a1B2" * 9, "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxMjM0NTY3ODkwIn0." + "a1B2" * 9,
+    "-----BEGIN OPENSSH PRIVATE KEY-----", "-----BEGIN RSA PRIVATE KEY-----",
+]  # fmt: skip
 
 
 @each("value", KEY_LIKE)
@@ -207,13 +183,9 @@ def test_what_looks_like_a_key_is_masked_under_any_name(value):
 
 
 def config(**train):
-    raw = {
-        "model": {"name": "package:tiny_viewer"},
-        "env": {"name": "digits"},
-        "train": {"hub_token": "hunter2hunter2", **train},
-        "reward": {"type": "judge", "endpoint": "http://127.0.0.1:9/v1", "model": "m", "extra": {"api_key": "hunter2"}},
-    }
-    return Config.model_validate(raw)
+    judge = {"type": "judge", "endpoint": "http://127.0.0.1:9/v1", "model": "m", "extra": {"api_key": "hunter2"}}
+    sections = {"model": {"name": "package:tiny_viewer"}, "env": {"name": "digits"}, "reward": judge}
+    return Config.model_validate({**sections, "train": {"hub_token": "hunter2hunter2", **train}})
 
 
 def test_a_card_and_a_column_hold_no_secret(tmp_path):
@@ -225,30 +197,17 @@ def test_a_card_and_a_column_hold_no_secret(tmp_path):
         assert "hunter2" not in path.read_text()
 
 
-def test_a_dry_run_shows_no_secret(viewbox, tmp_path, monkeypatch):
+@each("given", [
+    ["rollout.max_completion_tokens=2000", "--json"], ["train.hub_tokn=hunter2"], ["env.password=hunter2"],
+    ["reward.extra={api_key: hunter2"], ["endpoint.secret=hunter 2hunter2"],
+])  # fmt: skip
+def test_a_dry_run_shows_no_secret_and_no_refused_setting(viewbox, tmp_path, monkeypatch, given):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "run.yaml").write_text(yaml.safe_dump(config().model_dump(mode="json", exclude_unset=True)))
-    code, out, err = viewbox("train", "run.yaml", "rollout.max_completion_tokens=2000", "--dry-run", "--json")
-    assert (code, err) == (0, "")
-    assert json.loads(out)["config"]["train"]["hub_token"] == "***"
-    assert "hunter2" not in out
-
-
-@pytest.mark.parametrize(
-    "wrong",
-    [
-        "train.hub_tokn=hunter2",
-        "env.password=hunter2",
-        "reward.extra={api_key: hunter2",
-        "endpoint.secret=hunter 2hunter2",
-    ],
-)
-def test_a_refused_setting_is_not_shown(viewbox, tmp_path, monkeypatch, wrong):
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "run.yaml").write_text(yaml.safe_dump(config().model_dump(mode="json", exclude_unset=True)))
-    code, out, err = viewbox("train", "run.yaml", wrong, "--dry-run")
-    assert code == 2
-    if "tokn" not in wrong:  # a name that nobody knows to be a secret's
+    code, out, err = viewbox("train", "run.yaml", *given, "--dry-run")
+    assert code == (0 if "--json" in given else 2)
+    assert code or (err, json.loads(out)["config"]["train"]["hub_token"]) == ("", "***")
+    if "tokn" not in given[0]:  # a name that nobody knows to be a secret's
         assert "hunter2" not in out + err
 
 

@@ -5,7 +5,6 @@ Each way is also tried with an environment that is not restricted, to show that 
 """
 
 import asyncio
-import contextlib
 import functools
 import json
 import os
@@ -13,6 +12,7 @@ import re
 import socket
 import sys
 from types import SimpleNamespace
+from unittest import mock
 
 import pytest
 import yaml
@@ -20,6 +20,7 @@ from msgspec.structs import replace
 
 from tests.support.saved_episodes import written
 from tests.support.servers import make_completion, serve
+from tests.support.tables import each
 from tests.support.verifiers_command import run_command
 from viewbox.configs.sections import LogSection
 from viewbox.engines.generator import Conversation
@@ -59,7 +60,7 @@ class Free(Digits):
 ENV = Digits()
 RIGHT = viewer.write_answer(ENV, ENV.tasks[0])
 VERDICT = make_completion('{"score": 1}')
-BOTH = pytest.mark.parametrize("cls", [Scans, Free])
+BOTH = each("cls", [Scans, Free])
 
 
 @pytest.fixture
@@ -73,8 +74,8 @@ def elsewhere(monkeypatch):
 
     monkeypatch.setattr(socket, "getaddrinfo", getaddrinfo)
     reply = {**json.loads(RIGHT), "score": 1}
-    answer = lambda body, number: VERDICT if "judge" in body["model"] else make_completion(json.dumps(reply))  # noqa: E731
-    with serve(answer) as server:
+    said = make_completion(json.dumps(reply))
+    with serve(lambda body, number: VERDICT if "judge" in body["model"] else said) as server:
         server.away = server.url.replace("127.0.0.1", "0.0.0.0")
         yield server
 
@@ -84,21 +85,17 @@ def judge(elsewhere, **more):
 
 
 def arrives(server, cls):
-    """What has to hold for what the server received: nothing of a restricted environment."""
+    """What has to hold for what the server received since: nothing of a restricted environment."""
     assert bool(server.requests) == (not cls.restricted)
-    if cls.restricted:
-        assert server.connections == []
+    assert not (cls.restricted and server.connections)
+    server.requests.clear(), server.connections.clear()
 
 
-def play(env, generator, tasks=1):
+def play(env, policy, many=True):
     async def run():
-        try:
-            return [episode async for episode in play_many(env, env.tasks[:tasks], generator)]
-        finally:
-            if hasattr(generator, "close"):
-                await generator.close()
+        return [episode async for episode in play_many(env, env.tasks[:1], policy)]
 
-    return asyncio.run(run())
+    return asyncio.run(run()) if many else env.play(env.tasks[0], policy)
 
 
 def attempt(function, *args, **kwargs):
@@ -133,18 +130,14 @@ def hospital(tmp_path, monkeypatch):
         sys.modules.pop(name, None)
 
 
-@pytest.mark.parametrize("url", SPELLINGS)
-def test_a_rollout_sends_no_image_elsewhere(viewbox, hospital, elsewhere, url):
-    given = ("rollout", "--model", "m", "--tasks", 1, "--endpoint", url.format(port=elsewhere.server_port))
-    code, _, err = viewbox(*given, "--env", "hospital:Env")
-    assert code == 2
-    assert "restricted to this machine" in err or "allowed: http(s)://host" in err
-    assert elsewhere.connections == []
-
-
-def test_a_rollout_of_another_environment_does(viewbox, hospital, elsewhere):
-    given = ("rollout", "--model", "m", "--tasks", 1, "--endpoint", elsewhere.away, "--env", "open_house:Env")
-    assert viewbox(*given)[0] == 0
+def test_a_rollout_sends_no_image_elsewhere_and_one_of_another_environment_does(viewbox, hospital, elsewhere):
+    given = ("rollout", "--model", "m", "--tasks", 1, "--endpoint")
+    for url in SPELLINGS:
+        code, _, err = viewbox(*given, url.format(port=elsewhere.server_port), "--env", "hospital:Env")
+        assert code == 2
+        assert "restricted to this machine" in err or "allowed: http(s)://host" in err
+        assert elsewhere.connections == []
+    assert viewbox(*given, elsewhere.away, "--env", "open_house:Env")[0] == 0
     assert "data:image/png" in json.dumps(elsewhere.bodies)
 
 
@@ -164,14 +157,15 @@ def test_a_policy_that_asks_elsewhere_is_stopped(cls, elsewhere):
 
 # ---------------------------------------------------------------------- judges, wherever they hide
 class Hides:
+    name = "hides"
+
     def __init__(self, one):
-        self.one, self.name = one, "hides"
+        self.one = one
 
     def __call__(self, answer, reference):
         return self.one(answer, reference)
 
-    def of_it(self, answer, reference):
-        return self.one(answer, reference)
+    of_it = __call__
 
 
 JUDGES = {
@@ -179,69 +173,59 @@ JUDGES = {
     "combined": lambda one: CombinedReward({"a": (one, 0.5), "b": (ExactMatchReward("label"), 0.5)}),
     "combined twice": lambda one: CombinedReward({"c": (CombinedReward({"a": (one, 1.0)}), 1.0)}),
     "with weight 0": lambda one: CombinedReward({"a": (one, 0.0), "b": (ExactMatchReward("label"), 1.0)}),
-    "asked by brier": lambda one: BrierReward(of=one),
-    "as a function": lambda one: AnswerFunction(one, "mine"),
+    "asked by brier": lambda one: BrierReward(of=one), "as a function": lambda one: AnswerFunction(one, "mine"),
     "its method": lambda one: AnswerFunction(one.__call__, "mine"),
     "in a closure": lambda one: lambda answer, reference: one(answer, reference),
     "in a partial": lambda one: functools.partial(lambda other, answer, reference: other(answer, reference), one),
-    "in an object": lambda one: Hides(one),
-    "in a method of an object": lambda one: Hides(one).of_it,
+    "in an object": lambda one: Hides(one), "in a method of an object": lambda one: Hides(one).of_it,
     "of an episode": lambda one: EpisodeFunction(lambda episode: one(episode.answer, episode.task.reference), "whole"),
     "in a lambda in brier": lambda one: BrierReward(of=AnswerFunction(lambda a, r: one(a, r), "b")),
     "in a wrapped function": lambda one: functools.wraps(len)(lambda answer, reference: one(answer, reference)),
-}
-ANSWER = json.dumps({**json.loads(RIGHT), "confidence": 0.5})
+}  # fmt: skip
 
 
-def play_once(cls, reward):
-    env = cls(reward=reward)
-    env.play(env.tasks[0], lambda messages: ANSWER)
-
-
-DRIVERS = {"play": play_once, "play_many": lambda cls, reward: play(cls(reward=reward), lambda messages: ANSWER)}
-WAYS = [*((place, "play_many") for place in JUDGES), *(("in a closure", driver) for driver in DRIVERS)]
+def policy(messages):
+    """Answers with a confidence, for those who read it."""
+    return json.dumps({**json.loads(RIGHT), "confidence": 0.5})
 
 
 @BOTH
-@pytest.mark.parametrize(("place", "driver"), WAYS)
-def test_a_judge_elsewhere_is_not_asked(cls, place, driver, elsewhere):
-    attempt(DRIVERS[driver], cls, JUDGES[place](judge(elsewhere)))
+@each("hide, many", [*((hide, True) for hide in JUDGES.values()), (JUDGES["in a closure"], False)])
+def test_a_judge_elsewhere_is_not_asked(cls, hide, many, elsewhere):
+    attempt(lambda: play(cls(reward=hide(judge(elsewhere))), policy, many))
     arrives(elsewhere, cls)
 
 
 @BOTH
-@pytest.mark.parametrize("place", ["combined", "of an episode"])
-def test_saved_episodes_are_not_sent_elsewhere(cls, place, elsewhere, tmp_path, monkeypatch):
+@each("hide", [JUDGES["combined"], JUDGES["of an episode"]])
+def test_saved_episodes_are_not_sent_elsewhere(cls, hide, elsewhere, tmp_path, monkeypatch):
     monkeypatch.setitem(ENVIRONMENTS, cls.name, f"{__name__}:{cls.__name__}")
     monkeypatch.setattr("viewbox.rollouts.scoring.saved_run.make_environment", lambda name, *_, **__: cls())
     env = cls()
-    written(tmp_path / "run", env.play(env.tasks[0], lambda messages: ANSWER))
-    attempt(score_run, tmp_path / "run", reward=JUDGES[place](judge(elsewhere)))
+    written(tmp_path / "run", env.play(env.tasks[0], policy))
+    attempt(score_run, tmp_path / "run", reward=hide(judge(elsewhere)))
     arrives(elsewhere, cls)
 
 
 def test_an_episode_is_not_sent_because_the_config_names_another_environment(elsewhere, tmp_path, monkeypatch):
     monkeypatch.setattr(Digits, "restricted", True)
     env = Digits()
-    written(tmp_path / "run" / "episodes", env.play(env.tasks[0], lambda messages: ANSWER))
+    written(tmp_path / "run" / "episodes", env.play(env.tasks[0], policy))
     (tmp_path / "run" / "config.yaml").write_text(yaml.safe_dump({"env": {"name": "open_house:Env"}}))
-    monkeypatch.setattr(
-        "viewbox.rollouts.scoring.saved_run.make_environment",
-        lambda name, *_, **__: Digits(reward=ExactMatchReward()) if name == "digits" else Free(),
-    )
+    found = {"digits": Digits(reward=ExactMatchReward())}
+    made = "viewbox.rollouts.scoring.saved_run.make_environment"
+    monkeypatch.setattr(made, lambda name, *_, **__: found.get(name) or Free())
     assert attempt(score_run, tmp_path / "run", reward=judge(elsewhere))
     assert elsewhere.connections == []
 
 
-@pytest.mark.parametrize("where", ["settings", "section"])
-def test_a_config_cannot_lift_the_restriction(viewbox, hospital, elsewhere, where):
+def test_a_config_cannot_lift_the_restriction(viewbox, hospital, elsewhere):
     declared = (hospital / "hospital.py").read_text().replace("restricted =", "restricted: bool =")
     (hospital / "hospital.py").write_text(declared)
-    more = ("env.restricted=false",) if where == "settings" else ("env={name: hospital:Env, restricted: false}",)
-    given = ("rollout", "--model", "m", "--tasks", 1, "--endpoint", elsewhere.away)
-    code, _, _ = viewbox(*given, "--env", "hospital:Env", *more)
-    assert code == 2
-    assert elsewhere.connections == []
+    given = ("rollout", "--model", "m", "--tasks", 1, "--endpoint", elsewhere.away, "--env", "hospital:Env")
+    for more in ("env.restricted=false", "env={name: hospital:Env, restricted: false}"):
+        assert viewbox(*given, more)[0] == 2
+        assert elsewhere.connections == []
 
 
 # ---------------------------------------------------------------------- runs as scripts and other tools leave them
@@ -250,17 +234,14 @@ ROWS = {"source": "rows.csv", "columns": {"question": "question", "answer": "ans
 MIXED = {"part": {"name": "vqa", "data": {**ROWS, "restricted": True}}, "digits": {}}
 HELD_OUT = {"name": "vqa", "data": ROWS, "eval": {"data": {"restricted": True}}}
 HELD_OUT_PART = {"digits": {"data": {"restricted": 1}}}
-CONFIGS = {  # of a run whose data nothing but the config or its lines declares restricted
-    "none": None, "empty": "", "without env": "log: {}\n", "a list": "- env\n", "free": "env: {name: digits}\n",
-    "env without a name": "env: {max_turns: 3}\n",
-}  # fmt: skip
-DECLARED = {  # of a run of digits
-    "held out": {"name": "digits", "eval": {"data": {"restricted": True}}},
-    "held out part": {"environments": {"digits": {}}, "eval": {"environments": HELD_OUT_PART}},
-    "other held out part": {"environments": {"digits": {}}, "eval": {"environments": MIXED}},
-    "part": {"name": "mixture", "environments": MIXED},
-    "not a mapping": {"name": "digits", "eval": ["data"]},
-}
+FREE = "env: {name: digits}\n"
+# of a run whose data nothing but the config or its lines declares restricted
+CONFIGS = [None, "", "log: {}\n", "- env\n", FREE, "env: {max_turns: 3}\n"]
+MIXTURE = {"name": "mixture", "environments": MIXED}
+DECLARED = [  # of a run of digits
+    MIXTURE, {"name": "digits", "eval": {"data": {"restricted": True}}}, {"name": "digits", "eval": ["data"]},
+    *({"environments": {"digits": {}}, "eval": {"environments": parts}} for parts in (HELD_OUT_PART, MIXED)),
+]  # fmt: skip
 
 
 def store(folder, *episodes, config=None):
@@ -281,12 +262,10 @@ def list_refusals(run):
     }
     refused = set()
     for name, way in ways.items():
-        with contextlib.suppress(ConfigError):
+        try:
             way()
-            continue
-        with pytest.raises(ConfigError) as caught:
-            way()
-        refused |= {name} if re.search("(is|be) restricted", str(caught.value)) else set()
+        except ConfigError as error:
+            refused |= {name} if re.search("(is|be) restricted", str(error)) else set()
     return refused
 
 
@@ -312,16 +291,15 @@ def played(tmp_path, monkeypatch):
 ALL = {"push", "judge", "weights"}
 
 
-@pytest.mark.parametrize("config", CONFIGS)
+@each("config", CONFIGS)
 def test_a_run_that_is_restricted_or_may_be_leaves_by_no_door(played, config, tmp_path):
-    for name in ("restricted", "mixed", "mute", "kept", *(["imported"] if config != "free" else [])):
-        run = store(tmp_path / name, getattr(played, name), config=CONFIGS[config])
-        assert list_refusals(run) == ALL, name
-    both = store(tmp_path / "both", played.free, played.digits, config=CONFIGS[config])
+    for name in ("restricted", "mixed", "mute", "kept", *(["imported"] if config != FREE else [])):
+        assert list_refusals(store(tmp_path / name, getattr(played, name), config=config)) == ALL, name
+    both = store(tmp_path / "both", played.free, played.digits, config=config)
     written(both / "episodes", played.restricted)  # another writer, later
     assert list_refusals(both) >= {"push", "weights"}
     for name in ("free", "digits", "own"):
-        assert list_refusals(store(tmp_path / name, getattr(played, name), config=CONFIGS[config])) == set(), name
+        assert list_refusals(store(tmp_path / name, getattr(played, name), config=config)) == set(), name
 
 
 def test_a_class_that_is_restricted_now_keeps_the_episodes_that_it_played_before(played, tmp_path, monkeypatch):
@@ -331,12 +309,12 @@ def test_a_class_that_is_restricted_now_keeps_the_episodes_that_it_played_before
     assert list_refusals(run) == ALL
 
 
-@pytest.mark.parametrize("section", DECLARED)
+@each("section", DECLARED)
 def test_what_any_part_of_a_config_declares_counts(played, section, tmp_path):
-    assert list_refusals(store(tmp_path / "run", played.digits, config=DECLARED[section])) == ALL
+    assert list_refusals(store(tmp_path / "run", played.digits, config=section)) == ALL
 
 
-@pytest.mark.parametrize("form", ["openai", "inspect", "parquet"])
+@each("form", ["openai", "inspect", "parquet"])
 def test_a_run_that_is_exported_and_imported_says_the_same(played, form, tmp_path):
     for name, expected in (("restricted", ALL), ("free", set()), ("mute", ALL)):
         run = store(tmp_path / name, getattr(played, name), config={"name": "vqa", "data": {"source": "rows.csv"}})
@@ -401,21 +379,18 @@ ASKING = ("a user", "a blocking user", "a check", "a tool", "an async tool")
 
 
 @BOTH
-@pytest.mark.parametrize(("part", "many"), [*((part, True) for part in ASKING), ("a tool", False)])
+@each("part, many", [*((part, True) for part in ASKING), ("a tool", False)])
 def test_no_other_part_of_an_environment_sends_elsewhere(cls, part, many, elsewhere, caplog):
     env = make_asking(cls, elsewhere)[part](on_tool_fault="end")
     call = Reply("", (ToolCall("a", "second_opinion", FrozenDict({"question": "?"})),), "tool_calls")
     said = iter([*([call] if "tool" in part else []), *[RIGHT] * 9])
-
-    def policy(messages):
-        return next(said)
-
+    caplog.clear()
     if cls.restricted and part == "a tool" and not many:  # the fault names the type; the log has the reason
         with pytest.raises(ToolFault, match=r"^second_opinion failed \(ConfigError\)$"):
-            env.play(env.tasks[0], policy)
+            env.play(env.tasks[0], lambda messages: next(said))
         assert "its data is restricted to this machine" in caplog.text
     else:
-        attempt(lambda: play(env, policy) if many else env.play(env.tasks[0], policy))
+        attempt(play, env, lambda messages: next(said), many)
     arrives(elsewhere, cls)
 
 
@@ -476,24 +451,16 @@ def make_arguments(**given):
     return SimpleNamespace(**{"push_to_hub": False, **given})
 
 
-UPLOADS = [
-    ({"push_to_hub": True}, {}, {}),
-    ({}, {"report_to": ["wandb"], "send_images": True}, {}),
+@each("arguments, log, variables", [
+    ({"push_to_hub": True}, {}, {}), ({}, {"report_to": ["wandb"], "send_images": True}, {}),
     ({}, {"report_to": ["wandb"]}, {"WANDB_LOG_MODEL": "checkpoint"}),
-    ({}, {"report_to": ["mlflow"]}, {"HF_MLFLOW_LOG_ARTIFACTS": "1"}),
-    ({}, {"report_to": ["clearml"]}, {}),
+    ({}, {"report_to": ["mlflow"]}, {"HF_MLFLOW_LOG_ARTIFACTS": "1"}), ({}, {"report_to": ["clearml"]}, {}),
     ({}, {"report_to": ["tensorboard", "dvclive"]}, {"HF_DVCLIVE_LOG_MODEL": "True"}),
-]
-
-
-def test_training_uploads_figures_only():
-    for arguments, log, variables in UPLOADS:
-        with pytest.MonkeyPatch.context() as patch:
-            for name, value in variables.items():
-                patch.setenv(name, value)
-            with pytest.raises(ConfigError, match="its data is restricted to this machine"):
-                tracking.check_uploads(LogSection(**log), Scans(), make_arguments(**arguments))
-            tracking.check_uploads(LogSection(**log), Free(), make_arguments(**arguments))
+])  # fmt: skip
+def test_training_uploads_figures_only(arguments, log, variables):
+    with mock.patch.dict(os.environ, variables):
+        assert attempt(tracking.check_uploads, LogSection(**log), Scans(), make_arguments(**arguments))
+        tracking.check_uploads(LogSection(**log), Free(), make_arguments(**arguments))
 
 
 def test_what_is_held_out_or_learned_from_counts_as_what_is_trained_on(tmp_path):
@@ -520,29 +487,24 @@ def test_figures_may_be_tracked_but_not_what_is_printed(monkeypatch):
     assert os.environ["WANDB_CONSOLE"] == "off"
 
 
-@pytest.mark.parametrize(
-    "more",
-    [
-        ["train.push_to_hub=true"],
-        ["log.send_images=true", "log.report_to=[wandb]"],
-        ["train.push_to_hub=true", f"env={json.dumps(HELD_OUT)}"],
-    ],
-)
+@each("more", [
+    ["train.push_to_hub=true"], ["log.send_images=true", "log.report_to=[wandb]"],
+    ["train.push_to_hub=true", f"env={json.dumps(HELD_OUT)}"],
+])  # fmt: skip
 def test_the_command_to_train_says_so_before_anything_is_loaded(viewbox, hospital, more):
     (hospital / "rows.csv").write_text(CSV)
     raw = {"model": {"name": "package:tiny_viewer"}, "env": {"name": "hospital:Env"}}
     (hospital / "run.yaml").write_text(yaml.safe_dump(raw))
-    more = ["rollout.max_completion_tokens=2000", "train.use_cpu=true", "train.bf16=false", *more]
-    code, _, err = viewbox("train", "run.yaml", "--dry-run", *more)
-    assert code == 2
-    assert "its data is restricted to this machine" in err
+    given = ("rollout.max_completion_tokens=2000", "train.use_cpu=true", "train.bf16=false")
+    code, _, err = viewbox("train", "run.yaml", "--dry-run", *given, *more)
+    assert (code, "its data is restricted to this machine" in err) == (2, True)
 
 
 def test_it_is_not_published(hospital):
     assert attempt(publish, "hospital:Env", hospital / "out")
     assert attempt(publish, "hospital:Env", hospital / "out", dry_run=True)
     (hospital / "rows.csv").write_text(CSV)
-    for section in (HELD_OUT, {**HELD_OUT, "data": {**ROWS, "restricted": True}}, DECLARED["part"]):
+    for section in (HELD_OUT, {**HELD_OUT, "data": {**ROWS, "restricted": True}}, MIXTURE):
         (hospital / "study.yaml").write_text(yaml.safe_dump({"model": {"name": "m"}, "env": section}))
         assert attempt(publish, "study.yaml", hospital / "out")
     assert not (hospital / "out").exists()

@@ -11,6 +11,7 @@ from msgspec.structs import replace
 from PIL import Image
 
 import viewbox
+from tests.support.tables import each
 from viewbox.errors import ConfigError
 from viewbox.images.ref import ImageRef
 from viewbox.rollouts.exchange.importing import import_file
@@ -78,8 +79,6 @@ LOGS = {  # the content of a sample, and why it is not read
     "deep": (b"[" * SIZE, "lists and objects"),
     "a text without an end": (b'{"a": "' + b'\\"' * (SIZE // 4), "cannot be read"),
 }
-
-
 # a JSON log is read value by value, for seconds: two of them show by day what holds
 AS_JSON = [
     pytest.param(name, False, marks=[] if name in ("decimals", "a text without an end") else pytest.mark.nightly)
@@ -102,22 +101,17 @@ def test_a_log_takes_a_small_part_of_what_it_may_hold(open_apart, tmp_path, name
     assert taken < 350
 
 
-@pytest.mark.parametrize(
-    ("log", "kept"),
-    [
-        ('{"samples": [%s]}', 1), ('{"version": 2, "eval": {"samples": [1]}, "samples" : [ %s ,\n%s ], "a": {}}', 2),
-        ('{"a": "samples", "b": [1], "samples": [%s', 1), ('{"samples": [%s, {"messages": [', 1),
-        ('{"x": ["\\\\", "\\""], "samples": [%s]}', 1), ('{"samples": [%s, NaN]}', 1),
-    ],
-)  # fmt: skip
+@each("log, kept", [
+    ('{"samples": [%s]}', 1), ('{"version": 2, "eval": {"samples": [1]}, "samples" : [ %s ,\n%s ], "a": {}}', 2),
+    ('{"a": "samples", "b": [1], "samples": [%s', 1), ('{"samples": [%s, {"messages": [', 1),
+    ('{"x": ["\\\\", "\\""], "samples": [%s]}', 1), ('{"samples": [%s, NaN]}', 1),
+])  # fmt: skip
 def test_samples_of_a_log_are_found_wherever_they_stand(tmp_path, log, kept):
     (tmp_path / "log.json").write_text(log.replace("%s", GOOD))
     assert import_file(tmp_path / "log.json", "inspect", tmp_path / "out").kept == kept
 
 
-@pytest.mark.parametrize(
-    "log", ["", "{", "[]", '{"samples": []}', '{"samples": {}}', '{"eval": {"samples": [{}]}}', "x"]
-)
+@each("log", ["", "{", "[]", '{"samples": []}', '{"samples": {}}', '{"eval": {"samples": [{}]}}', "x"])
 def test_what_is_no_log_is_said(tmp_path, log):
     (tmp_path / "log.json").write_text(log)
     with pytest.raises(ConfigError, match="has no samples in a list"):
@@ -127,9 +121,9 @@ def test_what_is_no_log_is_said(tmp_path, log):
 PICTURES = {"I;16": 2, "1": 1, "L": 1, "LA": 2, "RGB": 3, "F": 4, "P": 1}  # bytes of a pixel
 
 
-@pytest.mark.parametrize("mode", PICTURES)
-def test_a_picture_on_a_page_takes_a_few_times_its_pixels(open_apart, tmp_path, mode):
-    side = int((SIZE / PICTURES[mode]) ** 0.5)
+@each("mode, depth", PICTURES.items())
+def test_a_picture_on_a_page_takes_a_few_times_its_pixels(open_apart, tmp_path, mode, depth):
+    side = int((SIZE / depth) ** 0.5)
     image = Image.new("L" if mode == "P" else mode, (side, side))
     image = image.convert("P") if mode == "P" else image
     path = tmp_path / ("a.tif" if mode == "F" else "a.png")

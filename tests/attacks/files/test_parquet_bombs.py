@@ -19,32 +19,27 @@ def repeat(value, count):
     return pa.DictionaryArray.from_arrays(pa.array([0] * count, pa.int32()), pa.array([value]))
 
 
-def list_images(value, count, rows=1):
-    """`count` images in the first row, none in the others."""
-    images = pa.StructArray.from_arrays([repeat(value, count)], ["bytes"])
-    return pa.ListArray.from_arrays(pa.array([0] + [count] * rows, pa.int32()), images)
+def list_structs(count=200, rows=1, **values):
+    """`count` equal structs in the first row, none in the others."""
+    structs = pa.StructArray.from_arrays([repeat(value, count) for value in values.values()], list(values))
+    return pa.ListArray.from_arrays(pa.array([0] + [count] * rows, pa.int32()), structs)
 
 
 BOMBS = {
-    "a text in every row": lambda: {"record": repeat("x" * LARGE, 200), "images": list_images(b"", 1, rows=200)},
-    "images of one row": lambda: {"record": [RECORD], "images": list_images(b"x" * LARGE, 200)},
-    "empty images of one row": lambda: {"record": [RECORD], "images": list_images(b"", 10**7)},
+    "a text in every row": lambda: {"record": repeat("x" * LARGE, 200), "images": list_structs(1, rows=200, bytes=b"")},
+    "images of one row": lambda: {"record": [RECORD], "images": list_structs(bytes=b"x" * LARGE)},
+    "empty images of one row": lambda: {"record": [RECORD], "images": list_structs(10**7, bytes=b"")},
     "messages of one row": lambda: {
-        "record": [RECORD],
-        "images": list_images(b"", 1),
-        "messages": pa.ListArray.from_arrays(
-            pa.array([0, 200], pa.int32()),
-            pa.StructArray.from_arrays([repeat("user", 200), repeat("x" * LARGE, 200)], ["role", "content"]),
-        ),
-    },
-}
+        "record": [RECORD], "images": list_structs(1, bytes=b""),
+        "messages": list_structs(role="user", content="x" * LARGE)},
+}  # fmt: skip
 
 
-@pytest.mark.parametrize("name", BOMBS)
-def test_what_unpacks_to_too_much_is_refused_and_leaves_nothing(tmp_path, name):
+@pytest.mark.parametrize("make", BOMBS.values(), ids=BOMBS)
+def test_what_unpacks_to_too_much_is_refused_and_leaves_nothing(tmp_path, make):
     file = tmp_path / "bomb.parquet"
     settings = {"compression": "zstd", "dictionary_pagesize_limit": 2**30, "store_schema": False}
-    parquet.write_table(pa.table(BOMBS[name]()), file, **settings)
+    parquet.write_table(pa.table(make()), file, **settings)
     assert file.stat().st_size < 200_000
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     with pytest.raises(ConfigError, match="unpacks to too much"):

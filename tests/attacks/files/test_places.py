@@ -20,18 +20,17 @@ from viewbox.images.files import open_image, open_picture, paths
 GOOD = makers.saved(makers.COLOR, "PNG")
 
 
-def write_series(folder, count=4):
-    for number in range(count):
+def write_series(folder):
+    folder.mkdir()
+    for number in range(4):
         position = {"ImagePositionPatient": [0, 0, 5 * number], "ImageOrientationPatient": [1, 0, 0, 0, 1, 0]}
         (folder / f"{number}.dcm").write_bytes(makers.dicom("CT_small.dcm", **position))
 
 
 @pytest.fixture
 def series(tmp_path):
-    folder = tmp_path / "series"
-    folder.mkdir()
-    write_series(folder)
-    return folder
+    write_series(tmp_path / "series")
+    return tmp_path / "series"
 
 
 @each("path", ["/dev/zero", "/dev/null", "/dev/tty", "/dev/full", "/proc/self/mem", "{}/s.png", "{}/large.png"])
@@ -92,21 +91,12 @@ def bind(path):
         server.bind(str(path))
 
 
-def write_inside(path):
-    path.mkdir()
-    write_series(path)
-
-
-BESIDE = {
-    **HOSTILE, "a socket": bind, "a series": write_inside, "noise": lambda path: path.write_bytes(os.urandom(5000)),
+@each("put", {
+    **HOSTILE, "a socket": bind, "a series": write_series, "noise": lambda path: path.write_bytes(os.urandom(5000)),
     "a link to another slice": lambda path: path.symlink_to(path.parents[1] / "secret.dcm"), "nothing": Path.touch,
-}  # fmt: skip
-
-
-@each("put", BESIDE)
+})  # fmt: skip
 def test_what_lies_beside_a_series_does_not_matter(put, tmp_path):
     folder = tmp_path / "series"
-    folder.mkdir()
     write_series(folder)
     (tmp_path / "secret.dcm").write_bytes(makers.dicom("MR_small.dcm"))
     put(folder / "0000")
@@ -114,27 +104,24 @@ def test_what_lies_beside_a_series_does_not_matter(put, tmp_path):
 
 
 def test_a_hostile_file_of_another_series_is_an_error(series):
-    (series / "9.dcm").write_bytes(dict(makers.make_dicom())["JPEG 2000 box of 0"])
+    (series / "9.dcm").write_bytes(makers.make_files("DICOM")["JPEG 2000 box of 0"])
     with pytest.raises(ImageError, match=r"image 'series': "):
         open_image(series)
 
 
 @pytest.mark.parametrize("hostile", ["deflated zeros", "tiny elements by the million", "size 65535x65535"])
 def test_a_hostile_file_in_a_series_is_left_out_and_named(hostile, series):
-    (series / "9.dcm").write_bytes(dict(makers.make_dicom())[hostile])
+    (series / "9.dcm").write_bytes(makers.make_files("DICOM")[hostile])
     source = open_image(series)
     assert source.volume.count_slices() == 4
-    [note] = source.notes
+    (note,) = source.notes
     assert note.startswith("1 file is left out: ")
 
 
-@pytest.mark.parametrize(
-    "change",
-    [
-        {"ImagePositionPatient": [0, 0, "1e308"]}, {"ImageOrientationPatient": [0] * 6}, {"ImagePositionPatient": None},
-        {"ImageOrientationPatient": [1, 0, 0, 1, 0, 0]}, {"Rows": 1}, {"NumberOfFrames": 2}, {"SamplesPerPixel": 3},
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize("change", [
+    {"ImagePositionPatient": [0, 0, "1e308"]}, {"ImageOrientationPatient": [0] * 6}, {"ImagePositionPatient": None},
+    {"ImageOrientationPatient": [1, 0, 0, 1, 0, 0]}, {"Rows": 1}, {"NumberOfFrames": 2}, {"SamplesPerPixel": 3},
+])  # fmt: skip
 def test_a_slice_of_another_kind_in_a_series_is_an_error(change, series):
     (series / "2.dcm").write_bytes(makers.dicom("CT_small.dcm", **{"ImagePositionPatient": [0, 0, 10], **change}))
     with pytest.raises(ImageError):

@@ -61,26 +61,30 @@ def own_pool(monkeypatch):
     made.end()
 
 
+def open_good(pool):
+    """Open a good file; the one worker of the pool has decoded it."""
+    assert open_image(GOOD).size == (17, 12)
+    (worker,) = pool._all
+    return worker.process
+
+
 # ---- time
-
-
 def test_a_file_that_takes_for_ever_ends_at_its_limit_and_the_next_one_opens(monkeypatch, own_pool):
     monkeypatch.setattr(limits, "CPU_SECONDS", 0.3)
     monkeypatch.setattr(limits, "WAIT", 200)  # on a busy machine, 0.3 s of the processor may take many seconds
     with pytest.raises(ImageError, match=r"image \(\d+ bytes\): it takes more than 0\.3 s of processor time to decode"):
         open_image(make_endless())
     assert own_pool._all == set()
-    assert open_image(GOOD).size == (17, 12)
+    open_good(own_pool)
 
 
 def test_a_file_that_hangs_without_working_ends_by_the_clock(monkeypatch, own_pool):
-    open_image(GOOD)
-    (worker,) = own_pool._all
+    process = open_good(own_pool)
     monkeypatch.setattr(limits, "CPU_SECONDS", 0.2)
-    os.kill(worker.process.pid, signal.SIGSTOP)
+    os.kill(process.pid, signal.SIGSTOP)
     with pytest.raises(ImageError, match=r"it is not decoded after 1\.2 s"):
         open_image(GOOD)
-    wait_until_gone([worker.process.pid])
+    wait_until_gone([process.pid])
 
 
 def test_other_files_open_while_one_hangs(monkeypatch, own_pool):
@@ -94,11 +98,9 @@ def test_other_files_open_while_one_hangs(monkeypatch, own_pool):
 
     thread = threading.Thread(target=hang)
     thread.start()
-    ct = makers.dicom("CT_small.dcm")
-    opened = 0
+    ct, opened = makers.dicom("CT_small.dcm"), 0
     while not ended.is_set():
-        assert open_image(ct).unit == "HU"
-        assert open_image(GOOD).size == (17, 12)
+        assert (open_image(ct).unit, open_image(GOOD).size) == ("HU", (17, 12))
         opened += 1
     thread.join()
     assert opened > 1
@@ -121,8 +123,6 @@ def test_hanging_files_on_every_thread_are_no_more_processes_than_allowed(monkey
 
 
 # ---- memory
-
-
 @LINUX
 def test_a_file_that_takes_more_memory_than_its_size_explains_is_an_error(monkeypatch, own_pool):
     content = makers.png(20_000, 20_000, data=b"")
@@ -200,15 +200,12 @@ def test_small_parts_of_a_budget_do_not_pass_a_large_one():
 
 
 # ---- what a worker has and says
-
-
 @LINUX
 def test_a_worker_has_no_secret_of_its_parent(monkeypatch, own_pool):
     monkeypatch.setenv("SOME_API_KEY", "sk-secret")
-    open_image(GOOD)
-    (worker,) = own_pool._all
-    assert b"secret" not in Path(f"/proc/{worker.process.pid}/environ").read_bytes()
-    opened = [os.readlink(path) for path in Path(f"/proc/{worker.process.pid}/fd").iterdir()]
+    process = open_good(own_pool)
+    assert b"secret" not in Path(f"/proc/{process.pid}/environ").read_bytes()
+    opened = [os.readlink(path) for path in Path(f"/proc/{process.pid}/fd").iterdir()]
     assert all(name == "/dev/null" or name.startswith(("socket:", "pipe:")) for name in opened)
 
 
@@ -227,10 +224,7 @@ def test_an_answer_that_no_decoder_gives_is_an_error(change):
         worker._finish(answer | change, 100)
 
 
-WORDS = [b"[" * 10**5, b"[]", b"{", b"7", b"\xff", b'{"stays": true}', b'{"memory": "x"}', b'{"memory": -1}']
-
-
-@each("said", WORDS)
+@each("said", [b"[" * 10**5, b"[]", b"{", b"7", b"\xff", b'{"stays": true}', b'{"memory": "x"}', b'{"memory": -1}'])
 def test_words_that_no_worker_says_are_an_error(own_pool, said):
     worker = pool.WorkerProcess()
     worker.channel.sock.close()
@@ -261,16 +255,16 @@ def test_what_happens_to_its_socket_while_it_decodes_does_not_end_a_worker(own_p
         worker.end()
 
 
+@LINUX
 def test_what_is_open_is_closed_again(own_pool, tmp_path):
     (tmp_path / "a.png").write_bytes(GOOD)
     open_image(tmp_path / "a.png")
     gc.collect()
-    before = len(os.listdir("/proc/self/fd")) if sys.platform == "linux" else 0
+    before = len(os.listdir("/proc/self/fd"))
     for _ in range(20):
         open_image(tmp_path / "a.png")
         open_image(GOOD + bytes(2**21))
-    if sys.platform == "linux":
-        assert len(os.listdir("/proc/self/fd")) == before
+    assert len(os.listdir("/proc/self/fd")) == before
 
 
 def draw(mode):
@@ -303,12 +297,9 @@ def test_every_exif_orientation_is_turned_as_pillow_does(orientation):
 
 
 # ---- that nothing stays behind
-
-
 def run(code, *, stdin=None, **options):
-    environment = {**os.environ, "PYTHONPATH": PARENT}
-    command = [sys.executable, *(["-c", code] if stdin is None else ["-"])]
-    return subprocess.run(command, input=stdin, capture_output=True, text=True, env=environment, timeout=120, **options)
+    options |= {"env": {**os.environ, "PYTHONPATH": PARENT}, "capture_output": True, "text": True, "timeout": 120}
+    return subprocess.run([sys.executable, *(["-c", code] if stdin is None else ["-"])], input=stdin, **options)
 
 
 OPEN = f"import viewbox; print(viewbox.open_image({GOOD!r}).size)\n"
@@ -316,11 +307,9 @@ OPEN = f"import viewbox; print(viewbox.open_image({GOOD!r}).size)\n"
 
 @pytest.mark.parametrize("how", ["-c", "stdin", "file"])
 def test_a_script_without_a_main_guard_opens_images_and_ends_in_silence(how, tmp_path):
-    if how == "file":
-        (tmp_path / "script.py").write_text(OPEN)
-        done = run(f"import runpy; runpy.run_path({str(tmp_path / 'script.py')!r}, run_name='__main__')")
-    else:
-        done = run(OPEN, stdin=OPEN if how == "stdin" else None)
+    (tmp_path / "script.py").write_text(OPEN)
+    code = f"import runpy; runpy.run_path({str(tmp_path / 'script.py')!r}, run_name='__main__')"
+    done = run(code if how == "file" else OPEN, stdin=OPEN if how == "stdin" else None)
     assert (done.stdout, done.stderr, done.returncode) == ("(17, 12)\n", "", 0)
 
 
@@ -378,8 +367,8 @@ print(*(worker.process.pid for worker in pool._pool._all), flush=True)
 def test_workers_end_with_their_parent_also_while_they_decode(how):
     end = {"exit": "", "os._exit": "import os; os._exit(0)"}.get(how, "time.sleep(600)")
     command = [sys.executable, "-c", HANG + end]
-    environment, pipe = {**os.environ, "PYTHONPATH": PARENT}, subprocess.PIPE
-    with subprocess.Popen(command, stdout=pipe, stderr=pipe, text=True, env=environment) as parent:
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    with subprocess.Popen(command, **pipes, env={**os.environ, "PYTHONPATH": PARENT}) as parent:
         try:
             assert parent.stdout.readline() == "(17, 12)\n"
             workers = [int(pid) for pid in parent.stdout.readline().split()]
@@ -401,23 +390,20 @@ def test_an_interrupt_while_decoding_ends_the_worker_and_not_the_pool(own_pool):
         open_image(make_endless())
     timer.join()
     assert own_pool._all == set()
-    assert open_image(GOOD).size == (17, 12)
+    open_good(own_pool)
 
 
-def test_a_worker_that_was_killed_while_idle_costs_no_file(own_pool):
-    for how in [signal.SIGKILL, signal.SIGTERM]:
-        open_image(GOOD)
-        (worker,) = own_pool._all
-        os.kill(worker.process.pid, how)
-        worker.process.wait()
-        assert open_image(GOOD).size == (17, 12)
+@each("how", [signal.SIGKILL, signal.SIGTERM])
+def test_a_worker_that_was_killed_while_idle_costs_no_file(own_pool, how):
+    process = open_good(own_pool)
+    os.kill(process.pid, how)
+    process.wait()
+    open_good(own_pool)
 
 
 def test_a_worker_that_is_killed_while_decoding_is_named_as_such(monkeypatch, own_pool):
     monkeypatch.setattr(limits, "CPU_SECONDS", 100.0)
-    open_image(GOOD)
-    (worker,) = own_pool._all
-    timer = threading.Timer(0.5, os.kill, (worker.process.pid, signal.SIGSEGV))
+    timer = threading.Timer(0.5, os.kill, (open_good(own_pool).pid, signal.SIGSEGV))
     timer.start()
     with pytest.raises(ImageError, match=r"its decoder crashed \(SIGSEGV\)"):
         open_image(make_endless())

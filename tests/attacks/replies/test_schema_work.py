@@ -8,7 +8,7 @@ from functools import reduce
 from typing import Annotated, Any, ClassVar, Literal, Union
 
 import pytest
-from pydantic import BaseModel, ConfigDict, Field, computed_field, field_validator, model_validator
+from pydantic import BaseModel, ConfigDict, Field, computed_field, create_model, field_validator, model_validator
 
 from tests.support.tables import each
 from viewbox.core.answers import check_answer
@@ -41,13 +41,11 @@ WITH_NODE = {"properties": {"a": NODE}, "minProperties": 1}
 OBJECTS = [{"x": number, "y": [number]} for number in range(1400)]
 MANY = [f"code {number}" for number in range(10_000)]
 EVIL = {
-    "words, long": (r"^(\w+\s?)*$", "a" * 60_000 + "!"),
-    "nested stars": (r"^(a*)*$", "a" * 5000 + "b"),
+    "words, long": (r"^(\w+\s?)*$", "a" * 60_000 + "!"), "nested stars": (r"^(a*)*$", "a" * 5000 + "b"),
     "mail": (r"^([a-zA-Z0-9])(([\-.]|[_]+)?([a-zA-Z0-9]+))*(@){1}[a-z0-9]+$", "a" * 5000 + "!"),
-    "a large count": (r"x.{5000}y", "x" * 60_000),
-    "a middling count": (r"x.{300}y", "x" * 60_000),
+    "a large count": (r"x.{5000}y", "x" * 60_000), "a middling count": (r"x.{300}y", "x" * 60_000),
     "no anchor": (r"\s+$", " " * 60_000 + "x"),
-}
+}  # fmt: skip
 SLOW = {
     "1,400 objects that differ": ({"a": OBJECTS}, of_a(uniqueItems=True)),
     "10,000 choices for each": ({"a": ["no"] * 2900}, of_a(items={"enum": MANY})),
@@ -100,37 +98,31 @@ def test_a_pattern_with_large_counts_is_refused_before_any_value(name):
 NULLABLE_LIST = {"anyOf": [{"type": "array", "items": {"type": "number"}}, {"type": "null"}]}
 
 
-@each(
-    ("value", "schema", "words"),
-    [
-        ({"a": 3}, of_a(type="string"), "a = 3: allowed: a string"),
-            ({"a": "x"}, of_a(pattern="^y"), 'a = "x": allowed: text that matches "^y"'),
-        ({"a": [{"b": 1}, {"b": 1.0}]}, of_a(uniqueItems=True),
-            'a = [{"b": 1}, {"b": 1.0}]: allowed: items that all differ'),
-        ({"a": "x"}, of_a(enum=["y", 1]), 'a = "x": allowed: "y", 1'), ({}, {"required": ["a"]}, '"a" is missing'),
-        ({"b": 1, "a": 2}, {"additionalProperties": False}, 'unknown key "b"; allowed: none'),
-        ({"a": [1, ["x"]]}, of_a(items={"items": {"type": "number"}}), 'a[1][0] = "x": allowed: a number'),
-        (nest(3, end=1), recursive(type="object", properties={"a": NODE}), "a.a.a = 1: allowed: an object"),
-        ({"a": [1, "x"]}, of_a(**NULLABLE_LIST), 'a[1] = "x": allowed: a number'),
-            ({"a": "x"}, of_a(**NULLABLE_LIST), 'a = "x": allowed: a list or null'),
-        ({"a": 1}, {"if": {}, "then": of_a(type="null")}, "a = 1: allowed: null"),
-            (nest(300), {"enum": [1]}, "it is nested too deep"),
-        ({"a": 1}, of_a(**{"not": {"type": "integer"}}), 'a = 1: does not fit "not": {"type": "integer"}'),
-        ({"a": "\ud800"}, of_a(pattern="x"), "it holds half of a surrogate pair, which is no character"),
-    ],
-)  # fmt: skip
+@each(("value", "schema", "words"), [
+    ({"a": 3}, of_a(type="string"), "a = 3: allowed: a string"),
+    ({"a": "x"}, of_a(pattern="^y"), 'a = "x": allowed: text that matches "^y"'),
+    ({"a": [{"b": 1}, {"b": 1.0}]}, of_a(uniqueItems=True),
+        'a = [{"b": 1}, {"b": 1.0}]: allowed: items that all differ'),
+    ({"a": "x"}, of_a(enum=["y", 1]), 'a = "x": allowed: "y", 1'), ({}, {"required": ["a"]}, '"a" is missing'),
+    ({"b": 1, "a": 2}, {"additionalProperties": False}, 'unknown key "b"; allowed: none'),
+    ({"a": [1, ["x"]]}, of_a(items={"items": {"type": "number"}}), 'a[1][0] = "x": allowed: a number'),
+    (nest(3, end=1), recursive(type="object", properties={"a": NODE}), "a.a.a = 1: allowed: an object"),
+    ({"a": [1, "x"]}, of_a(**NULLABLE_LIST), 'a[1] = "x": allowed: a number'),
+    ({"a": "x"}, of_a(**NULLABLE_LIST), 'a = "x": allowed: a list or null'),
+    ({"a": 1}, {"if": {}, "then": of_a(type="null")}, "a = 1: allowed: null"),
+    (nest(300), {"enum": [1]}, "it is nested too deep"),
+    ({"a": 1}, of_a(**{"not": {"type": "integer"}}), 'a = 1: does not fit "not": {"type": "integer"}'),
+    ({"a": "\ud800"}, of_a(pattern="x"), "it holds half of a surrogate pair, which is no character"),
+])  # fmt: skip
 def test_a_violation_names_its_place_and_what_is_wanted(value, schema, words):
     assert str(find_violation(value, schema)) == words
 
 
-@each(
-    ("items", "unique"),
-    [
-        ([1, True], True), ([0, False], True), ([1, 1.0], False), (["1", 1], True), ([[], {}], True),
-        ([None, None], False), ([{"a": [1]}, {"a": [True]}], True), ([["array"], ("array",)], False),
-        ([{"a": 1, "b": 2}, {"b": 2, "a": 1}], False),
-    ],
-)  # fmt: skip
+@each(("items", "unique"), [
+    ([1, True], True), ([0, False], True), ([1, 1.0], False), (["1", 1], True), ([[], {}], True), ([None, None], False),
+    ([{"a": [1]}, {"a": [True]}], True), ([["array"], ("array",)], False),
+    ([{"a": 1, "b": 2}, {"b": 2, "a": 1}], False),
+])  # fmt: skip
 def test_values_are_equal_as_json_schema_says(items, unique):
     items = json.loads(json.dumps(items))
     assert (find_violation({"a": items}, of_a(uniqueItems=True)) is None) == unique
@@ -142,66 +134,42 @@ def make_env(answer):
     return type("Made", (BaseMultiTurnEnv,), {"answer": answer, "tools": (), "reward": ExactMatchReward("a")})()
 
 
-@each(
-    ("schema", "words"),
-    [
-        (of_a(pattern="^(?=a)b"), "look-around"), (of_a(pattern=r"(a)\1"), "back-references"),
-            (of_a(pattern=r"(\w{1000}){1000}"), "large counts"),
-        (of_a(pattern="("), "pattern"), ({"patternProperties": {"(?!x)y": {}}}, "look-around"),
-            ({"$ref": "#/$defs/none"}, "/$defs/none"),
-        *(({key: where}, "inside the schema") for key, where in [
-            ("$ref", "http://127.0.0.1:1/schema"), ("$ref", "file:///etc/hostname"),
-                ("$dynamicRef", "http://127.0.0.1:1/#n")]),
-        ({"type": "strin"}, "strin"), ({"not": nest(600, "not")}, "nested"),
-    ],
-)  # fmt: skip
+@each(("schema", "words"), [
+    (of_a(pattern="^(?=a)b"), "look-around"), (of_a(pattern=r"(a)\1"), "back-references"),
+    (of_a(pattern=r"(\w{1000}){1000}"), "large counts"), (of_a(pattern="("), "pattern"),
+    ({"patternProperties": {"(?!x)y": {}}}, "look-around"), ({"$ref": "#/$defs/none"}, "/$defs/none"),
+    *(({key: where}, "inside the schema") for key, where in [("$ref", "http://127.0.0.1:1/schema"),
+        ("$ref", "file:///etc/hostname"), ("$dynamicRef", "http://127.0.0.1:1/#n")]),
+    ({"type": "strin"}, "strin"), ({"not": nest(600, "not")}, "nested"),
+])  # fmt: skip
 def test_a_schema_that_cannot_be_bounded_is_refused_by_name(schema, words):
     with pytest.raises(ConfigError, match=re.escape(words)):
         make_env({"type": "object", **schema})
 
 
-class Left(BaseModel):
-    x: int
-    a: Union["Left", "Right", None] = None
+def model(name, config=None, **fields):
+    return create_model(name, __config__=config, __module__=__name__, **fields)
 
 
-class Right(BaseModel):
-    y: int
-    a: Union["Left", "Right", None] = None
-
-
-class Lists(BaseModel):
-    a: "list[Lists] | list[Wrapped] | None" = None
-
-
-class Wrapped(BaseModel):
-    b: "Lists | None" = None
-
-
-class LeftToRight(BaseModel):
-    x: int
-    a: Annotated[Union["LeftToRight", "dict[str, LeftToRight]", None], Field(union_mode="left_to_right")] = None
-
-
-class Backtracks(BaseModel):
-    model_config = ConfigDict(regex_engine="python-re")
-    a: str = Field(pattern=r"^(\w+\s?)*$")
-
-
-class Compiled(BaseModel):
-    a: str = Field(pattern=re.compile(r"^(\w+\s?)*$"))
-
-
-class Holds(BaseModel):
-    inner: list[dict[str, Backtracks]]
-
-
-class Counts(BaseModel):
-    a: str = Field(pattern=r"^(.{0,100}x){0,60}y$")
-
-
-for model in (Left, Right, Lists, Wrapped, LeftToRight):
-    model.model_rebuild()
+BACKTRACKS = r"^(\w+\s?)*$"
+Left = model("Left", x=(int, ...), a=(Union["Left", "Right", None], None))
+Right = model("Right", y=(int, ...), a=(Union["Left", "Right", None], None))
+Lists = model("Lists", a=("list[Lists] | list[Wrapped] | None", None))
+Wrapped = model("Wrapped", b=("Lists | None", None))
+IN_ORDER = Annotated[Union["LeftToRight", "dict[str, LeftToRight]", None], Field(union_mode="left_to_right")]
+LeftToRight = model("LeftToRight", x=(int, ...), a=(IN_ORDER, None))
+Backtracks = model("Backtracks", ConfigDict(regex_engine="python-re"), a=(str, Field(pattern=BACKTRACKS)))
+Compiled = model("Compiled", a=(str, Field(pattern=re.compile(BACKTRACKS))))
+Holds = model("Holds", inner=(list[dict[str, Backtracks]], ...))
+Counts = model("Counts", a=(str, Field(pattern=r"^(.{0,100}x){0,60}y$")))
+Matches = model("Matches", a=(str, Field(pattern=BACKTRACKS)))
+BRANCH = ("Tree | None", None)
+Tree = model("Tree", a=(str, ""), left=BRANCH, right=BRANCH, rest=("list[Tree] | Tree | None", None))
+SIGNED = ("Annotated[Plus | Minus, Field(discriminator='kind')] | None", None)
+Plus = model("Plus", kind=(Literal["plus"], ...), of=SIGNED)
+Minus = model("Minus", kind=(Literal["minus"], ...), of=SIGNED)
+for recursive_model in (Left, Right, Lists, Wrapped, LeftToRight, Tree, Plus, Minus):
+    recursive_model.model_rebuild()
 
 
 @each("model", [Left, Right, Lists, LeftToRight, Backtracks, Compiled, Holds, Counts])
@@ -210,34 +178,9 @@ def test_a_model_that_cannot_be_bounded_is_refused_by_name(model):
         make_env(model)
 
 
-class Tree(BaseModel):
-    a: str = ""
-    left: "Tree | None" = None
-    right: "Tree | None" = None
-    rest: "list[Tree] | Tree | None" = None
-
-
-class Plus(BaseModel):
-    kind: Literal["plus"]
-    of: "Annotated[Plus | Minus, Field(discriminator='kind')] | None" = None
-
-
-class Minus(BaseModel):
-    kind: Literal["minus"]
-    of: "Annotated[Plus | Minus, Field(discriminator='kind')] | None" = None
-
-
-class Matches(BaseModel):
-    a: str = Field(pattern=r"^(\w+\s?)*$")
-
-
-Plus.model_rebuild()
-
-
-@each(
-    ("model", "value"),
-    [(Tree, nest(50, "left")), (Tree, nest(50, "rest")), (Plus, nest(50, "of")), (Matches, {"a": "a" * 60_000 + "!"})],
-)
+@each("model, value", [
+    (Tree, nest(50, "left")), (Tree, nest(50, "rest")), (Plus, nest(50, "of")), (Matches, {"a": "a" * 60_000 + "!"}),
+])  # fmt: skip
 def test_a_model_that_is_bounded_answers_soon(model, value):
     began = time.process_time()
     check_answer(make_env(model), value, Task("t"))
@@ -329,13 +272,10 @@ def test_code_that_hangs_costs_its_reply_and_stops_nobody(model):
     assert end == "answered"
 
 
-def test_plain_schemas_and_models_are_checked_on_the_loop():
-    assert not make_env({"type": "object"})._checks_in_thread
-    assert not make_env(Tree)._checks_in_thread
-    assert make_env(Outer)._checks_in_thread
+def test_plain_schemas_and_models_are_checked_on_the_loop_and_an_author_gets_his_error_as_before():
+    answers = ({"type": "object"}, Tree, Outer)
+    assert [make_env(answer)._checks_in_thread for answer in answers] == [False, False, True]
 
-
-def test_a_plain_author_gets_his_error_as_before():
     class Wrong(Slow):
         def validate_answer(self, answer, task):
             raise ZeroDivisionError("an author's bug")

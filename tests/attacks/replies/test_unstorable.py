@@ -70,7 +70,7 @@ def image(**fields):
     return turn("user", images=(ImageRef(fields.pop("hash", "0" * 64), 1, 1, "L", **fields),))
 
 
-EPISODES = [
+@each("episode", [
     # values that JSON does not have, and objects that say nothing of themselves
     *(make(answer={"a": value}) for value in (
         NAN, [{"b": [INF]}], {(1, 2): NAN}, {(1, 2): 3}, object(), Mute(), {1, Mute()}, nest(70), nest(300), 10**5000)),
@@ -79,22 +79,16 @@ EPISODES = [
     with_facts({"a": NAN}), with_facts({"a": object()}),
     # scores, places, tokens and settings that are none
     make(scores=object()), make(scores=Scores(1.0, {"a": 1e300})),
-        make(scores=Scores(1.0, {f"a{n}": 0.0 for n in range(1000)})),
-    make(info={"index": -1, "sample": 0}), make(info={"index": "first", "sample": 0}),
-        make(info={**PLACES, "malformed": "many"}),
-    make(flags=frozenset({1})), make(end_reason="bored"), with_tokens((2**40,)), with_tokens(("a",)),
-        replace(make(), task=Task(7)),
+    make(scores=Scores(1.0, {f"a{n}": 0.0 for n in range(1000)})), make(info={"index": -1, "sample": 0}),
+    make(info={"index": "first", "sample": 0}), make(info={**PLACES, "malformed": "many"}), make(flags=frozenset({1})),
+    make(end_reason="bored"), with_tokens((2**40,)), with_tokens(("a",)), replace(make(), task=Task(7)),
     replace(make(), task=Task(Mute())), make(run_config=RunConfig(model_name=object())), make(environment=Mute()),
     make(run_config=RunConfig(versions={"a": Mute()}), answer={"a": NAN}),
     # turns that are none, and images that are not there or another one
     turn("assistant", "x" * (2**25 + 1)), turn("assistant", 7),
-        turn("assistant", tool_calls=(ToolCall("a", "b", ["c"]),)),
-    make(turns=("hello",)), image(), image(hash="../a"), image(uri="/no/x.png"),
-    turn("user", images=(replace(ImageRef.of(Image.new("L", (2, 2))), hash="0" * 64),)),
-]  # fmt: skip
-
-
-@each("episode", EPISODES)
+    turn("assistant", tool_calls=(ToolCall("a", "b", ["c"]),)), make(turns=("hello",)), image(), image(hash="../a"),
+    image(uri="/no/x.png"), turn("user", images=(replace(ImageRef.of(Image.new("L", (2, 2))), hash="0" * 64),)),
+])  # fmt: skip
 def test_it_is_stored_as_an_error_and_the_next_one_as_it_is(tmp_path, episode):
     good, folder = make(answer={"label": "x"}), tmp_path / "run"
     with EpisodeWriter(folder) as writer:
@@ -120,32 +114,25 @@ def test_an_object_that_raises_what_a_full_disk_raises_is_still_the_episode(tmp_
 
 
 # ---------------------------------------------------------------------- the folder
-def fill_disk(writer, monkeypatch):
-    def write(*_):
-        raise OSError(errno.ENOSPC, "No space left on device")
-
-    monkeypatch.setattr(os, "write", write)
+def fill_disk(*_):
+    raise OSError(errno.ENOSPC, "No space left on device")
 
 
-def write_half(writer, monkeypatch):
-    whole = os.write
-    monkeypatch.setattr(os, "write", lambda fd, data: whole(fd, data[: len(data) // 2]))
+def write_half(descriptor, data, write=os.write):
+    return write(descriptor, data[: len(data) // 2])
 
 
-def close(writer, monkeypatch):
-    writer.close()
-
-
-def close_file(writer, monkeypatch):
-    os.close(writer._fd)
-
-
-@pytest.mark.parametrize("break_it", [fill_disk, write_half, close, close_file])
-def test_a_folder_that_cannot_be_written_ends_the_run_and_keeps_what_is_stored(tmp_path, monkeypatch, break_it):
+@pytest.mark.parametrize(("write", "close"), [
+    (fill_disk, None), (write_half, None), (os.write, EpisodeWriter.close),
+    (os.write, lambda writer: os.close(writer._fd)),
+])  # fmt: skip
+def test_a_folder_that_cannot_be_written_ends_the_run_and_keeps_what_is_stored(tmp_path, monkeypatch, write, close):
     writer = EpisodeWriter(tmp_path)
     writer.append(make(answer={"label": "safe"}))
     with monkeypatch.context() as patch:
-        break_it(writer, patch)
+        patch.setattr(os, "write", write)
+        if close:
+            close(writer)
         with pytest.raises(StoreError, match="was not stored") as caught:
             writer.append_or_error(make())
     assert not isinstance(caught.value, UnstorableError)

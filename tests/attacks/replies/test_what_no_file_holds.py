@@ -62,8 +62,6 @@ def play_and_store(env, reply, folder, task=None):
 
 
 # ---- halves
-
-
 def say(text: str) -> str:
     "Says a text."
     return f"{text}{HIGH}"
@@ -102,51 +100,41 @@ class BySchema(ByModel):
         return f"again{LOW}" if state.turn < 2 else None
 
 
-class AsText(ByModel):
-    name = "as text"
-    answer: ClassVar[Any] = None
+ENVS = [ByModel(), BySchema(), type("AsText", (ByModel,), {"name": "as text", "answer": None})()]
+WHY, DEEP = {"question": f"why{LOW}"}, {HIGH: {"a": [LOW]}}
+TASK = Task(f"t{HIGH}", prompt=WHY, reference={"label": f"x{HIGH}"}, metadata=DEEP)
 
 
-ENVS = [ByModel(), BySchema(), AsText()]
-TASK = Task(
-    f"t{HIGH}", prompt={"question": f"why{LOW}"}, reference={"label": f"x{HIGH}"}, metadata={HIGH: {"a": [LOW]}}
-)
-REPLIES = [
+@each("reply", [
     # values and keys, raw and escaped, deep and at the top
     f'{{"label": "x{HIGH}"}}', f'{{"label": "x{ESCAPED}"}}', f'{{"label": "x", "extra": {{"{ESCAPED}": 1}}}}',
     f'{{"label": "x", "extra": {{"{HIGH}": 1}}}}',
     f'{{"label": "x", "extra": {{"a": [{{"{ESCAPED}": {{"{ESCAPED}": "{ESCAPED}"}}}}]}}}}',
-    f'{{"label": "x", "{ESCAPED}": 1}}', f'{{"label": "x", "extra": {{"{ESCAPED}": 1, "\\udc00": 2}}}}',
-        # two keys that become one
-    f'{{"label": "x", "parts": ["{ESCAPED}", "\\udfff", "{LOW}"]}}',
-        f'{{"label": "x", "either": {{"{ESCAPED}": "{ESCAPED}"}}}}',
-    '{"label": "\\udc00\\ud800"}', '{"label": "\\ud83d\\ude00"}', '{"label": "\\ud83dA"}',
-        # wrong order, whole, half and a letter
+    f'{{"label": "x", "{ESCAPED}": 1}}', f'{{"label": "x", "parts": ["{ESCAPED}", "\\udfff", "{LOW}"]}}',
+    f'{{"label": "x", "either": {{"{ESCAPED}": "{ESCAPED}"}}}}',
+    # two keys that become one; wrong order, whole, half and a letter
+    f'{{"label": "x", "extra": {{"{ESCAPED}": 1, "\\udc00": 2}}}}', '{"label": "\\udc00\\ud800"}',
+    '{"label": "\\ud83d\\ude00"}', '{"label": "\\ud83dA"}',
     # what is mended: quotes, bare keys, a string of JSON, a fence, a list of one, a wrong key, notes
     f"{{'label': 'x{ESCAPED}', 'extra': {{'{ESCAPED}': 1}}}}",
-        f"{{label: 'x', extra: {{{HIGH}: 1, a{LOW}: '{HIGH}'}}}}",
+    f"{{label: 'x', extra: {{{HIGH}: 1, a{LOW}: '{HIGH}'}}}}",
     json.dumps(f'{{"label": "x{ESCAPED}", "extra": {{"{ESCAPED}": 1}}}}'),
-        f'```json\n{{"label": "{ESCAPED}"}}\n```{HIGH}',
-    f'[{{"label": "{ESCAPED}"}}]', f'{{"{ESCAPED}": {{"label": "x{ESCAPED}"}}}}',
-        f'{{"label": "x", "continue": "{ESCAPED}"}}',
+    f'```json\n{{"label": "{ESCAPED}"}}\n```{HIGH}', f'[{{"label": "{ESCAPED}"}}]',
+    f'{{"{ESCAPED}": {{"label": "x{ESCAPED}"}}}}', f'{{"label": "x", "continue": "{ESCAPED}"}}',
     f'{{"label": "{ESCAPED}", "continue": true, "{ESCAPED}": "{LOW}"}}', f'{{"label": ["{ESCAPED}"]}}',
-        f'{{"label": "…", "{ESCAPED}": "..."}}',
-    f"no object {HIGH}{LOW}", HIGH * 1000, HIGH * 22_000, f'<think>{HIGH}</think>{{"label": "x"}}{HIGH}',
+    f'{{"label": "…", "{ESCAPED}": "..."}}', f"no object {HIGH}{LOW}", HIGH * 1000, HIGH * 22_000,
+    f'<think>{HIGH}</think>{{"label": "x"}}{HIGH}',
     # calls: arguments, names, ids, facts
     CALL % ("say", f'{{"text": "{ESCAPED}"}}'), CALL % ("say", f'{{"text": "{HIGH}"}}'),
-        CALL % ("say", f'{{"{ESCAPED}": 1}}'),
-    CALL % ("say", json.dumps(f'{{"text": "{ESCAPED}", "{ESCAPED}": 1}}')), CALL % (f"say{ESCAPED}", "{}"),
-        CALL % (HIGH, "{}"),
+    CALL % ("say", f'{{"{ESCAPED}": 1}}'), CALL % ("say", json.dumps(f'{{"text": "{ESCAPED}", "{ESCAPED}": 1}}')),
+    CALL % (f"say{ESCAPED}", "{}"), CALL % (HIGH, "{}"),
     f"<tool_call>{{'name': 'say', 'arguments': {{'text': '{ESCAPED}', '{HIGH}': 1}}}}</tool_call>",
     f'<tool_call>{{"name": "say", "id": "{ESCAPED}", "arguments": {{"text": "x"}}}}</tool_call>',
-        CALL % ("tell", f'{{"name": "{ESCAPED}"}}'),
-    f'<tool_call>{{"name": "{HIGH}", "arguments": {HIGH}', CALL % ("tell", "{}") + f'{{"label": "{ESCAPED}"}}',
+    CALL % ("tell", f'{{"name": "{ESCAPED}"}}'), f'<tool_call>{{"name": "{HIGH}", "arguments": {HIGH}',
+    CALL % ("tell", "{}") + f'{{"label": "{ESCAPED}"}}',
     Reply("", (ToolCall(f"i{HIGH}", "say", {"text": f"a{LOW}", HIGH: LOW}),)), Reply("", (ToolCall(HIGH, HIGH, HIGH),)),
     Reply(HIGH, (ToolCall("i", "say", f'{{"text": "{ESCAPED}", "{HIGH}": 1}}'),)),
-]  # fmt: skip
-
-
-@each("reply", REPLIES)
+])  # fmt: skip
 def test_nothing_raises_and_no_half_reaches_the_file_or_the_model(reply, tmp_path):
     for env in ENVS:
         if isinstance(reply, str):
@@ -159,18 +147,14 @@ def result(*arguments, **fields):
     return Episode(Task("t"), (Turn("tool_result", tool_results=(ToolResult(*arguments, **fields),)),))
 
 
-@each(
-    "episode",
-    [
-        Episode(TASK), Episode(Task("t"), answer={HIGH: [LOW, {LOW: HIGH}]}),
-            Episode(Task("t"), info={HIGH: LOW, "error": HIGH}),
-        Episode(Task("t"), system_prompt=HIGH, environment=LOW), Episode(Task("t"), flags=frozenset({HIGH})),
-        Episode(Task("t"), scores=Scores(1.0, {HIGH: 1.0})), result(HIGH, LOW, facts={HIGH: LOW},
-            formatted_results=HIGH),
-        Episode(Task("t"), (Turn("assistant", HIGH, tool_calls=(ToolCall(HIGH, LOW, {HIGH: LOW}),)),)),
-            result("a", error=HIGH, call_id=LOW),
-    ],
-)  # fmt: skip
+@each("episode", [
+    Episode(TASK), Episode(Task("t"), answer={HIGH: [LOW, {LOW: HIGH}]}),
+    Episode(Task("t"), info={HIGH: LOW, "error": HIGH}), Episode(Task("t"), system_prompt=HIGH, environment=LOW),
+    Episode(Task("t"), flags=frozenset({HIGH})), Episode(Task("t"), scores=Scores(1.0, {HIGH: 1.0})),
+    result(HIGH, LOW, facts={HIGH: LOW}, formatted_results=HIGH),
+    Episode(Task("t"), (Turn("assistant", HIGH, tool_calls=(ToolCall(HIGH, LOW, {HIGH: LOW}),)),)),
+    result("a", error=HIGH, call_id=LOW),
+])  # fmt: skip
 def test_the_writer_lets_no_half_through(episode, tmp_path):
     with EpisodeWriter(tmp_path / "run") as writer:
         assert writer.append_or_error(episode) is episode
@@ -195,8 +179,6 @@ def test_a_judge_is_shown_no_half_and_its_reply_is_cached_without(tmp_path):
 
 
 # ---- numbers that are not finite
-
-
 class Inner(BaseModel):
     score: float = 0.0
 
@@ -224,8 +206,7 @@ class Numbers(BaseMultiTurnEnv):
     tools = ()
 
 
-class Free(Numbers):
-    answer: ClassVar[Any] = {"type": "object"}
+Free = type("Free", (Numbers,), {"answer": {"type": "object"}})
 
 
 class Mean(BaseModel):
@@ -259,17 +240,14 @@ def test_no_text_becomes_a_number_that_is_not_finite(field, text):
     assert problem.endswith(": allowed: a number")  # a string that is not how JSON writes a number stays one
 
 
-FINITE = [{"label": "nan", "either": "inf", "anything": {"nan": "Infinity"}},
-    {"confidence": 1.7e308, "count": int("9" * 308)},
-          {"label": "infiltrate, (nanometer)", "by_name": {"inf": 1}}]  # fmt: skip
+FINITE = [
+    {"label": "nan", "either": "inf", "anything": {"nan": "Infinity"}},
+    {"confidence": 1.7e308, "count": int("9" * 308)}, {"label": "infiltrate, (nanometer)", "by_name": {"inf": 1}},
+]  # fmt: skip
 OTHERS = [
-    {"count": DIGITS},
-    {"either": NAN},
-    {"strict": NAN},
-    {"in_text": "1e999"},
-    {"lasts": "P99999999999999D"},
+    {"count": DIGITS}, {"either": NAN}, {"strict": NAN}, {"in_text": "1e999"}, {"lasts": "P99999999999999D"},
     {"made": "big"},
-]
+]  # fmt: skip
 
 
 @each("value, finite", [*((value, True) for value in FINITE), *((value, False) for value in OTHERS)])
@@ -287,38 +265,26 @@ def test_what_an_author_makes_of_an_answer_is_checked_too(cls, value, tmp_path):
     assert play_and_store(cls(), json.dumps(value), tmp_path / "run").end_reason == "malformed"
 
 
-@each(
-    "reply",
-    [
-        '{"a": NaN}', "{'a': -Infinity}", "{a: -1e999,}", '{"a": [[1e400]]}', "{'a': {'b': [inf, nan]}}",
-            '{"a": ' + DIGITS + "}",
-        '```json\n{"a": NaN}\n```', '"{\\"a\\": NaN}"', '[{"a": NaN}]', CALL % ("zoom", '{"factor": NaN}'),
-        CALL % ("zoom", '"{\\"factor\\": NaN}"'),
-        "<tool_call>{'name': 'zoom', 'arguments': {'center': [1e999, -Infinity]}}</tool_call>",
-    ],
-)  # fmt: skip
+@each("reply", [
+    '{"a": NaN}', "{'a': -Infinity}", "{a: -1e999,}", '{"a": [[1e400]]}', "{'a': {'b': [inf, nan]}}",
+    '{"a": ' + DIGITS + "}", '```json\n{"a": NaN}\n```', '"{\\"a\\": NaN}"', '[{"a": NaN}]',
+    CALL % ("zoom", '{"factor": NaN}'), CALL % ("zoom", '"{\\"factor\\": NaN}"'),
+    "<tool_call>{'name': 'zoom', 'arguments': {'center': [1e999, -Infinity]}}</tool_call>",
+])  # fmt: skip
 def test_no_reply_puts_one_into_a_record(reply, tmp_path):
     assert play_and_store(Free(tools=["zoom"]), reply, tmp_path / "run").end_reason == "malformed"
 
 
 # ---- depths
-
 FIELDS = [
-    '{"name": "zoom", "arguments": {"x": @}}', '{"name": "zoom", "arguments": @}',
-        '{"tool": "zoom", "parameters": {"x": @}}',
-    '{"name": "zoom", "x": @}', '{"name": @, "arguments": {}}',
-        '{"function": {"name": "zoom", "arguments": {"x": @}}}', '{"label": @}',
-    '{"label": "left", "more": @}', '{"label": "left", "continue": @}', "{'label': @}",
+    '{"name": "zoom", "arguments": {"x": @}}', '{"name": "zoom", "arguments": @}', '{"name": "zoom", "x": @}',
+    '{"tool": "zoom", "parameters": {"x": @}}', '{"name": @, "arguments": {}}', '{"label": @}', "{'label': @}",
+    '{"function": {"name": "zoom", "arguments": {"x": @}}}', '{"label": "left", "more": @}',
+    '{"label": "left", "continue": @}',
 ]  # fmt: skip
 FRAMES = [
-    "@",
-    "<tool_call>@</tool_call>",
-    "```json\n@\n```",
-    "[@]",
-    '{"tool_calls": [@]}',
-    "so @ it is",
-    "<think>@</think>@",
-]
+    "@", "<tool_call>@</tool_call>", "```json\n@\n```", "[@]", '{"tool_calls": [@]}', "so @ it is", "<think>@</think>@",
+]  # fmt: skip
 LISTS, OBJECTS = ("[", "]"), ('{"a": ', "}")
 
 

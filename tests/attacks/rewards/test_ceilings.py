@@ -60,86 +60,72 @@ DEEP = [nest(wrap, 900, "seven") for wrap in (lambda value: [value], lambda valu
 
 AT_MOST = [
     # numbers: ranges, units, other digits and signs name another number or none
-    *spread(NEAR, 0, *((said, 4) for said in (
-        "3-5", "3–5", "3 to 5", "4 ± 1", "4±0", "~4", "<5", ">3", "≤4", "about 4", "4 or 5", "4 mm", "4mm", "--4",
-            "- +4", "-+4",
-        "-4", "4-", "−4", "4e", "4e0e0", "0x4", "0b100", "4j", "4L", "2+2", "2*2", "4=4", "four", "IV", "nan", "4²",
-            "④⑤", "٤٥", "४५", [4], {"value": 4}, [[4]], {4}, b"4", 4.6, "4.51", 4 + 0.5j)),
-            ("7/8", 7), ("7;8", 7), ("7 8", 78), ("1.200", 1200), ("1 200", 1200), ("1_200", 1200), ("1'200", 1200),
-                ("50%", 0.5),
-            ("50%", 50), ("50 %", 0.5), ("+4", -4), ("(4)", -4), ("4e-999", 1), ("1e5", 100), ("NaN", NAN),
-                ("inf", INF), ("4²", 42),
-            ("-inf", -1e308), ("½", 0.5), ("1½", 11), (True, 1), ("true", 1), (False, 0), ("False", 0),
-                ("9" * 65, 10**65), (INF, 12),
-            (10**400, 12), ("1e999", 12), ("0-100", 12), (-12, 12), ("11 12 13", 12)),
+    *spread(NEAR, 0, *((said, 4) for said in ("3-5", "3–5", "3 to 5", "4 ± 1", "4±0", "~4", "<5", ">3", "≤4", "about 4",
+        "4 or 5", "4 mm", "4mm", "--4", "- +4", "-+4", "-4", "4-", "−4", "4e", "4e0e0", "0x4", "0b100", "4j", "4L",
+        "2+2", "2*2", "4=4", "four", "IV", "nan", "4²", "④⑤", "٤٥", "४५", [4], {"value": 4}, [[4]], {4}, b"4", 4.6,
+        "4.51", 4 + 0.5j)), ("7/8", 7), ("7;8", 7), ("7 8", 78), ("1.200", 1200), ("1 200", 1200), ("1_200", 1200),
+        ("1'200", 1200), ("50%", 0.5), ("50%", 50), ("50 %", 0.5), ("+4", -4), ("(4)", -4), ("4e-999", 1), ("1e5", 100),
+        ("NaN", NAN), ("inf", INF), ("4²", 42), ("-inf", -1e308), ("½", 0.5), ("1½", 11), (True, 1), ("true", 1),
+        (False, 0), ("False", 0), ("9" * 65, 10**65), (INF, 12), (10**400, 12), ("1e999", 12), ("0-100", 12), (-12, 12),
+        ("11 12 13", 12)),
     *spread(EXACT, 0, ("3-5", 4), ("7 or 8", 7), ("7/8", 7), ("7,8", 7), ("0.4 cm", "4 mm"), ("4 cm", "4 mm"),
-        ("4", "4 mm"), ("5‰", "5%"),
-            ("10³", 103), ("nan", NAN), ("null", None), ("None", None), ("undefined", None), (1, True), ("1", True),
-                (0, False), (True, 1), (NAN, NAN)),
+        ("4", "4 mm"), ("5‰", "5%"), ("10³", 103), ("nan", NAN), ("null", None), ("None", None), ("undefined", None),
+        (1, True), ("1", True), (0, False), (True, 1), (NAN, NAN)),
     # labels: hedges, denials, copies of the prompt, look-alikes
-    *spread(EXACT, 0, *((said, "nodule") for said in (
-        "cyst|nodule", "cyst, nodule", "cyst/nodule", "nodule (maybe)", "nodule or cyst", "nodule > cyst",
-            "either nodule", SCHEMA,
-        str(SCHEMA), SCHEMA["enum"], "string", "<label>", "What is shown: nodule or cyst?", ["nodule"],
-            {"label": "nodule"},
-        "label: nodule", "nodule\x00cyst", "nodule\ncyst", "nodule # cyst", "non-nodule", "¬nodule", "nodule ❌",
-            "n̶o̶d̶u̶l̶e̶", "no nodule", "not nodule", "!nodule", "no\u200bnodule", "~~nodule~~")),
-            *((said, "seven") for said in (
-                ", ".join(DIGITS), DIGITS, "seven seven", "one of: zero|one|seven", {"enum": DIGITS}, "seven or eight",
-                    "possibly seven", "The answer is seven", '{"value": "seven"}', '{"value":"six"}{"value":"seven"}',
-                    "\u200b\ufeff\u2060\u3164\u034f", "ѕеvеn",
-                "\u202eneves", "seven" * 200_000, " " * 1_000_000 + "seven", *DEEP, b"seven", None)),
-            ("nodule?", "no nodule"), ("no", "no nodule"), ("nodule", "nodule x2"), ("tumour", "no tumour"),
-                ("", ["", "nodule"]), (" ", [" ", None]), ("?", ""), ("\u200b", ""), (None, None), ("", "")),
+    *spread(EXACT, 0, *((said, "nodule") for said in ("cyst|nodule", "cyst, nodule", "cyst/nodule", "nodule (maybe)",
+        "nodule or cyst", "nodule > cyst", "either nodule", SCHEMA, str(SCHEMA), SCHEMA["enum"], "string", "<label>",
+        "What is shown: nodule or cyst?", ["nodule"], {"label": "nodule"}, "label: nodule", "nodule\x00cyst",
+        "nodule\ncyst", "nodule # cyst", "non-nodule", "¬nodule", "nodule ❌", "n̶o̶d̶u̶l̶e̶", "no nodule", "not nodule",
+        "!nodule", "no\u200bnodule", "~~nodule~~")), *((said, "seven") for said in (", ".join(DIGITS), DIGITS,
+        "seven seven", "one of: zero|one|seven", {"enum": DIGITS}, "seven or eight", "possibly seven",
+        "The answer is seven", '{"value": "seven"}', '{"value":"six"}{"value":"seven"}',
+        "\u200b\ufeff\u2060\u3164\u034f", "ѕеvеn", "\u202eneves", "seven" * 200_000, " " * 1_000_000 + "seven", *DEEP,
+        b"seven", None)), ("nodule?", "no nodule"), ("no", "no nodule"), ("nodule", "nodule x2"),
+        ("tumour", "no tumour"), ("", ["", "nodule"]), (" ", [" ", None]), ("?", ""), ("\u200b", ""), (None, None),
+        ("", "")),
     # sets of labels: precision falls, and both ways is neither
     *spread(SET, 0, ("nodule, cyst", ["nodule", "cyst"]), ([["nodule", "cyst"]], ["nodule", "cyst"]), ("[]", []),
         (["none"], []), ({"nodule": 1, "cyst": 1}, ["nodule", "cyst"]), ([None], [None]), ([""], ["\u200b"]),
-                (["x" * 2000], ["y" * 2000]), ([{}], [[]]),
-            ([], None), (None, []), (False, []), (["tumour", "no tumour"], ["tumour"]), (["no tumour"], ["tumour"]),
-                (["seven"], []),
-            (["seven"] + [f"l{i}" for i in range(999)], ["seven"]), (dict.fromkeys(DIGITS, True), ["seven"]),
-            *((["nodule", other], ["nodule"]) for other in ("nodule absent", "nodule x0", "nodule (neg)", "nodulefree",
-                "0 nodule", "∅ nodule", "noo nodule"))),
+        (["x" * 2000], ["y" * 2000]), ([{}], [[]]), ([], None), (None, []), (False, []),
+        (["tumour", "no tumour"], ["tumour"]), (["no tumour"], ["tumour"]), (["seven"], []),
+        (["seven"] + [f"l{i}" for i in range(999)], ["seven"]), (dict.fromkeys(DIGITS, True), ["seven"]),
+        *((["nodule", other], ["nodule"]) for other in ("nodule absent", "nodule x0", "nodule (neg)", "nodulefree",
+        "0 nodule", "∅ nodule", "noo nodule"))),
     *spread(ITEMS, 0, ([{"label": "nodule"}], [{"name": "nodule"}]), (["nodule"], [{"name": "nodule"}]), ([{}], [{}]),
-            ([{"name": ["nodule", "cyst"]}], [{"name": "nodule"}])),
+        ([{"name": ["nodule", "cyst"]}], [{"name": "nodule"}])),
     (SET, ["nodule", "cyst", "mass", "effusion"], ["nodule"], 0.4), (SET, ["nodule", None, "", {}], ["nodule"], 2 / 3),
     # texts
     *spread(F1, 0, ("Is there a nodule in the left lung?", "No nodule."), ("", ""), ({"report": "nodule"}, "nodule"),
         ("-4", "4"), ("3-5", "4"), ("40", "4"), ("4.0.0", "4.0"), ("nodulecyst", "nodule"), ("nodule x0", "nodule"),
-                ("nodule", "nodule x0"),
-            ("¬nodule", "nodule"), ("nodule (no)", "nodule"), ("noduleno", "nodule"), ("no", "no nodule"), ("nan", NAN),
-            (["nodule"], "nodule"), ("malignant", "not malignant"), ("nodule " * 150_000, "nodule"),
-                ("the of and a an", "nodule of the lung"),
-            ("a" + "\u0315\u0300" * 500_000, "a"), ("... ---", "..."), ("-2.5", "2.5"), (["left", "lung"], "left lung"),
-            *((said, "tumour") for said in ("no tumour", "tumour is absent", "tumour: no", "Tumour. No.",
-                "tumour is not seen", "n\u200bo tumour", "❌ tumour", "!tumour", "~~tumour~~"))),
+        ("nodule", "nodule x0"), ("¬nodule", "nodule"), ("nodule (no)", "nodule"), ("noduleno", "nodule"),
+        ("no", "no nodule"), ("nan", NAN), (["nodule"], "nodule"), ("malignant", "not malignant"),
+        ("nodule " * 150_000, "nodule"), ("the of and a an", "nodule of the lung"),
+        ("a" + "\u0315\u0300" * 500_000, "a"), ("... ---", "..."), ("-2.5", "2.5"), (["left", "lung"], "left lung"),
+        *((said, "tumour") for said in ("no tumour", "tumour is absent", "tumour: no", "Tumour. No.",
+        "tumour is not seen", "n\u200bo tumour", "❌ tumour", "!tumour", "~~tumour~~"))),
     *spread(F1, 0.5, ("nodule or no nodule", "nodule"), ("nodule / no nodule", "no nodule"),
         ("yes nodule no nodule", "nodule"), ("nodule. No. nodule", "nodule"), ("no. nodule. no nodule", "nodule"),
-                ("nodule nodule nodule no nodule", "nodule")),
+        ("nodule nodule nodule no nodule", "nodule")),
     (F1, str(SCHEMA), "nodule", 0.4), (F1, "4 cm nodule", "4 mm nodule", 2 / 3),
-        (F1, "left right lung nodule", "left lung nodule", 0.9),
-    (F1, "not", "not seen", 0.7), (F1, "Effusion. No nodule.", "No effusion. Nodule.", 1 / 3),
-        (F1, "tumour, no tumour", "tumour", 0.25),
+    (F1, "left right lung nodule", "left lung nodule", 0.9), (F1, "not", "not seen", 0.7),
+    (F1, "Effusion. No nodule.", "No effusion. Nodule.", 1 / 3), (F1, "tumour, no tumour", "tumour", 0.25),
     (F1, "tumour, no tumour", "no tumour", 0.6), (F1, "nodule " * 700, "nodule", 0.003),
-        (F1, "no, " * 1200 + "tumour", "tumour", 0.01),
+    (F1, "no, " * 1200 + "tumour", "tumour", 0.01),
     (F1, " ".join(f"w{i}" for i in range(900)) + " nodule", "nodule", 0.003),
-        (F1, "left right upper lower middle", "left lower", 4 / 7),
+    (F1, "left right upper lower middle", "left lower", 4 / 7),
     # boxes
-    *spread(IOU, 0, *((said, BOX) for said in (
-        {"x1": 0.25, "y1": 0.25, "x2": 0.5, "y2": 0.5}, "[0.25, 0.25, 0.5, 0.5]", [[BOX]], [*BOX, *BOX],
-            [25, 25, 50, 50], {"box": BOX},
-        *([0.25, 0.25, 0.5, odd] for odd in ("0.5", True, None)), [1e-320, 0, 2e-320, 1], [0, 0, 1e200, 1e200],
-            [-INF, -INF, INF, INF],
-        [0.25, 0.25, NAN, 0.5], [0, 0, 1e308, 1e308], [0, 0, 10**400, 10**400], [-0.5, -0.5, -0.25, -0.25],
-            [0.5, 0.5, 0.25, 0.25], [0.3] * 4,
+    *spread(IOU, 0, *((said, BOX) for said in ({"x1": 0.25, "y1": 0.25, "x2": 0.5, "y2": 0.5}, "[0.25, 0.25, 0.5, 0.5]",
+        [[BOX]], [*BOX, *BOX], [25, 25, 50, 50], {"box": BOX}, *([0.25, 0.25, 0.5, odd] for odd in ("0.5", True, None)),
+        [1e-320, 0, 2e-320, 1], [0, 0, 1e200, 1e200], [-INF, -INF, INF, INF], [0.25, 0.25, NAN, 0.5],
+        [0, 0, 1e308, 1e308], [0, 0, 10**400, 10**400], [-0.5, -0.5, -0.25, -0.25], [0.5, 0.5, 0.25, 0.25], [0.3] * 4,
         [0.25, 0.3, 0.5, 0.3], [250, 250, 500, 500], [0.25] * 4, ["0.25", "0.25", "0.5", "0.5"], [*BOX, 1],
-            [0] * 1_000_000, [BOX] * 106, [BOX] * 1_000_000, [], DEEP[0])),
-            (["nan"] * 4, ["nan"] * 4), ([None], [None]), ([[]], [[]]), ("none", []), (None, []), ({}, []),
-                ([NAN] * 4, [NAN] * 4), ([BOX], []), ([False, False, True, True], [0, 0, 1, 1])),
+        [0] * 1_000_000, [BOX] * 106, [BOX] * 1_000_000, [], DEEP[0])), (["nan"] * 4, ["nan"] * 4), ([None], [None]),
+        ([[]], [[]]), ("none", []), (None, []), ({}, []), ([NAN] * 4, [NAN] * 4), ([BOX], []),
+        ([False, False, True, True], [0, 0, 1, 1])),
     *spread(IOU, 0.5, ([BOX, OTHER], BOX), ([BOX, [0, 0, 1, 1]], BOX)), (HIT, [BOX, OTHER], BOX, 2 / 3),
-        (HIT, [0, 0, 1, 1], BOX, 0), (IOU, [-9, -9, 9, 9], BOX, 0.0002), (PENALIZED, [0, 0, 1, 1], BOX, 0.004),
+    (HIT, [0, 0, 1, 1], BOX, 0), (IOU, [-9, -9, 9, 9], BOX, 0.0002), (PENALIZED, [0, 0, 1, 1], BOX, 0.004),
     *spread(OBJECTS, 0, (found(["cyst"]), found("cyst")), (found(""), found("")), (found("no cyst"), found("cyst")),
-            ([{"box": BOX}], [{"box": BOX}]), ({"box": [BOX, OTHER], "label": "cyst"}, found("cyst"))),
+        ([{"box": BOX}], [{"box": BOX}]), ({"box": [BOX, OTHER], "label": "cyst"}, found("cyst"))),
     # rankings: a name counts once, at its first place
     *spread(MRR, 0, ("a", ["b"]), ([["a", "b"]], ["a"]), (["a, b"], ["a"]), ({"a": 1}, ["a"]), ([""], [""]),
         ([None, None], [None])),
@@ -151,20 +137,18 @@ AT_MOST = [
 ]  # fmt: skip
 EXACTLY = [
     *spread(EXACT, 1, ("４", 4), ("7.0", 7), ("+7", 7), ("7e0", 7), ("⁷", 7), ("true", True), ("TRUE", True),
-        ("yes", True),
-            ("NODULE", "nodule"), ("se\u200bv\u2060en", "seven"), ("- cyst", "cyst"), ("left-sided", "left-sided"),
-                ("left‑sided", "left-sided"), ("T2*", "T2*"), ("5–10", "5-10")),
+        ("yes", True), ("NODULE", "nodule"), ("se\u200bv\u2060en", "seven"), ("- cyst", "cyst"),
+        ("left-sided", "left-sided"), ("left‑sided", "left-sided"), ("T2*", "T2*"), ("5–10", "5-10")),
     *spread(NEAR, 1, ("４．２", 4), ("4.5", 4), ("**4**", 4), ("4.", 4), (".5", 0.5), ("1,200", 1200)),
     *spread(F1, 1, ("¬", "no"), (True, "true")), (SET, 0, [0], 1), (MRR, ["x", "a"], ["a"], 0.5),
     (SET, DIGITS, ["seven"], 2 / 11), (SET, ["seven"] * 50 + ["one"], ["seven"], 2 / 3),
-        (FIVE, ["other"] + ["slicer"] * 4, ["slicer"], 0.5),
-    (IOU, [0, 0, 1, 1], BOX, 0.0625), (IOU, [BOX] + [[0, 0, 0.01, 0.01]] * 99, BOX, 0.01),
-        (HIT, [BOX] + [[0, 0, 0.01, 0.01]] * 99, BOX, 2 / 101),
+    (FIVE, ["other"] + ["slicer"] * 4, ["slicer"], 0.5), (IOU, [0, 0, 1, 1], BOX, 0.0625),
+    (IOU, [BOX] + [[0, 0, 0.01, 0.01]] * 99, BOX, 0.01), (HIT, [BOX] + [[0, 0, 0.01, 0.01]] * 99, BOX, 2 / 101),
     (IOU, [BOX, BOX], BOX, 0.5), (IOU, [[0, 0, 1, 1]], HALVES, 0.25), (IOU, [BOX, None, "x", {}], BOX, 0.25),
     (OBJECTS, found(*DIGITS), found("seven"), 0.1), (OBJECTS, found("cyst", "nodule"), found("cyst"), 0.5),
     # two findings that share words are no contradiction
-    *((SET, labels, labels, 1) for labels in (["no effusion", "effusion on the right", "left nodule", "right nodule"],
-        ["left nodule", "right nodule"])),
+    *((SET, labels, labels, 1) for labels in (
+        ["no effusion", "effusion on the right", "left nodule", "right nodule"], ["left nodule", "right nodule"])),
 ]  # fmt: skip
 
 
@@ -191,7 +175,6 @@ def test_the_table_is_as_large_as_promised():
 
 
 # ---- signs and opposites
-
 DASHES = "-–‐‑‒—―−﹣－˗➖⁻"
 BOTH = [
     "no tumour", "no_tumour", "no-tumour", "No  tumour", "tumour absent", "absent tumour", "non tumour", "non-tumour",
@@ -203,15 +186,13 @@ BOTH = [
 
 @each("dash", DASHES)
 def test_a_number_keeps_its_minus_and_a_label_the_sign_at_its_end(dash):
-    for reward, written in itertools.product(
-        (EXACT, NEAR), ["{}7", "{} 7", "({}7)", "**{}7**", "{}7.0", " {}\u00a07 "]
-    ):
+    written_as = ["{}7", "{} 7", "({}7)", "**{}7**", "{}7.0", " {}\u00a07 "]
+    for reward, written in itertools.product((EXACT, NEAR), written_as):
         given = {"value": written.format(dash)}
         assert [reward(given, {"value": gold}) for gold in (7, "7", -7)] == [0, 0, 1], written
         assert reward({"value": "7"}, given) == 0.0
-    for name, written in itertools.product(
-        ["HER2", "CD20"], ["{}{}", "{} {}", "{}({})", "{} ({})", "{} [{}]", "**{}{}**", "{} {}."]
-    ):
+    written_as = ["{}{}", "{} {}", "{}({})", "{} ({})", "{} [{}]", "**{}{}**", "{} {}."]
+    for name, written in itertools.product(["HER2", "CD20"], written_as):
         label, bare = {"value": written.format(name, dash)}, {"value": name}
         assert [EXACT(bare, label), EXACT(label, bare), EXACT(label, {"value": f"{name}-"})] == [0, 0, 1], written
         assert EXACT(label, {"value": f"{name}+"}) == EXACT({"value": f"{name} (+)"}, label) == 0.0
@@ -231,16 +212,11 @@ def test_saying_a_finding_and_its_opposite_is_no_hedge(name, other):
 
 
 # ---- stated confidence
-
-
-@each(
-    ("confidence", "most"),
-    [
-        *((odd, 0) for odd in ("1", "100%", 100, 1.0000001, -0.1, -1, INF, NAN, "nan", True, None, [1],
-            {"confidence": 1}, "high", 10**400, 1 + 0j)),
-        (1, 0), (0.5, 0.375), (0, 0.5),
-    ],
-)  # fmt: skip
+@each(("confidence", "most"), [
+    *((odd, 0) for odd in ("1", "100%", 100, 1.0000001, -0.1, -1, INF, NAN, "nan", True, None, [1], {"confidence": 1},
+        "high", 10**400, 1 + 0j)),
+    (1, 0), (0.5, 0.375), (0, 0.5),
+])  # fmt: skip
 def test_a_wrong_label_earns_at_most_what_its_doubt_is_worth(confidence, most):
     assert BRIER({"label": "cyst", "confidence": confidence}, {"label": "nodule"}) <= most
     right = BRIER({"label": "nodule", "confidence": confidence}, {"label": "nodule"})
@@ -249,16 +225,13 @@ def test_a_wrong_label_earns_at_most_what_its_doubt_is_worth(confidence, most):
 
 NOTHING = [None, "", " ", "\u200b", "\ufe0f\n", {}, [], [""], [[], {}], {"a": None}, ["\u2060"], "\t\u3164"]
 LABEL = ExactMatchReward("label")
-OF = [
-    LABEL,
-    CombinedReward({"a": (LABEL, 0.5), "b": (LABEL, 0.5)}),
-    lambda answer, reference: 0.0,
-    LabelSetF1Reward("label"),
-]
 
 
 @each("nothing", NOTHING)
-@each("of", OF)
+@each("of", [
+    LABEL, CombinedReward({"a": (LABEL, 0.5), "b": (LABEL, 0.5)}), lambda answer, reference: 0.0,
+    LabelSetF1Reward("label"),
+])  # fmt: skip
 def test_brier_pays_nothing_for_no_answer(of, nothing):
     reward, gold = BrierReward(of), {"label": "cyst"}
     for answer in ({"label": nothing}, {}):
@@ -277,15 +250,14 @@ def test_stating_the_true_chance_pays_best_and_being_right_pays_more():
 
 
 # ---- wrong types, depths, megabytes
-
 REWARDS = [EXACT, NEAR, PLAIN, F1, SET, MRR, NDCG, IOU, HIT, OBJECTS, BrierReward(EXACT), BrierReward(Gives(0.0)),
            BrierReward(CombinedReward({"a": Component(EXACT, 1.0)})),
            CombinedReward({"a": Component(EXACT, 0.5), "b": Component(IOU, 0.5, needs={"a": 0.5})})]  # fmt: skip
 
 
-@each(
-    "answer", [None, [], "seven", 3, {}, {"value": None}, {"value": DEEP[0]}, {"value": object()}, {1: 2}, NAN, b"{}"]
-)
+@each("answer", [
+    None, [], "seven", 3, {}, {"value": None}, {"value": DEEP[0]}, {"value": object()}, {1: 2}, NAN, b"{}",
+])  # fmt: skip
 @each("reward", REWARDS)
 def test_an_answer_of_the_wrong_type_scores_zero(reward, answer):
     for gold in ({"value": "seven", "label": "seven"}, {"value": BOX}, {"value": [BOX]}, {}):
@@ -293,11 +265,10 @@ def test_an_answer_of_the_wrong_type_scores_zero(reward, answer):
 
 
 WRAPS = [lambda value: [value], lambda value: {"value": value}, lambda value: (value,)]
-NESTS = [*itertools.product(WRAPS, (50, 400, 5000)), (lambda value: {"box": [value], "label": value}, 12)]
 
 
 @each("inner", [None, "", "seven", [0, 0, 1, 1]])
-@each("wrap, depth", NESTS)
+@each("wrap, depth", [*itertools.product(WRAPS, (50, 400, 5000)), (lambda value: {"box": [value], "label": value}, 12)])
 def test_a_deep_value_scores_and_is_explained(wrap, depth, inner):
     deep = nest(wrap, depth, inner)
     for reward in REWARDS:
@@ -308,22 +279,9 @@ def test_a_deep_value_scores_and_is_explained(wrap, depth, inner):
 
 
 UNITS = [
-    "a",
-    "nodule ",
-    "no ",
-    "é",
-    "a\u0315\u0300",
-    "\ufdfa",
-    "\u200b",
-    "-",
-    " ",
-    ".",
-    "nо ",
-    "1",
-    "nodule, not seen. ",
-    "a -",
-    "(-",
-]
+    "a", "nodule ", "no ", "é", "a\u0315\u0300", "\ufdfa", "\u200b", "-", " ", ".", "nо ", "1", "nodule, not seen. ",
+    "a -", "(-",
+]  # fmt: skip
 
 
 def is_unmeasurable(reward, gold):
@@ -348,19 +306,15 @@ def test_ten_megabytes_are_not_compared(unit):
 @each("reward", [EXACT, NEAR, PLAIN, F1])
 def test_the_longest_text_that_is_compared(reward):
     text = ("nodule " * MAX_TEXT)[:MAX_TEXT]
-    assert (
-        reward({"value": text}, {"value": text})
-        == reward({"value": "nodule"}, {"value": [text + "s", "nodule"]})
-        == 1.0
-    )
+    assert reward({"value": text}, {"value": text}) == 1.0
+    assert reward({"value": "nodule"}, {"value": [text + "s", "nodule"]}) == 1.0
     assert reward({"value": text + "s"}, {"value": text}) == 0.0
     assert measure(reward, {"value": text}, {"value": text + "s"}) is None
 
 
 def test_a_text_that_is_too_long_is_said_so_and_letters_do_not_grow_without_end():
-    assert "20,000 characters; at most 16,384 are compared" in explain_reward(
-        EXACT, {"value": "a"}, {"value": "a" * 20_000}
-    )
+    why = explain_reward(EXACT, {"value": "a"}, {"value": "a" * 20_000})
+    assert "20,000 characters; at most 16,384 are compared" in why
     assert "20,000 characters" in PLAIN.explain({"value": "a" * 20_000}, {"value": "a"})
     assert fold_text("\ufdfa") == "صلى الله عليه وسلم"
     assert len(fold_text("\ufdfa" * MAX_TEXT)) <= 4 * MAX_TEXT
@@ -368,34 +322,29 @@ def test_a_text_that_is_too_long_is_said_so_and_letters_do_not_grow_without_end(
 
 
 # ---- calls and gates
-
 ZOOM, FAILED = call(factor=2), call(success=False, factor=3)
 GOLD = {"label": "nodule", "report": "nodule in the left lung"}
 AGAIN = [({"n": 2}, {"n": 2.0}), ({"n": 1, "m": None}, {"n": 1}), ('{"b": 1, "a": 2}', {"a": 2, "b": 1}),
          ({"box": [0, 1]}, {"box": (0.0, 1.0)}), ({"n": 0.1 + 0.2}, {"n": 0.3})]  # fmt: skip
 
 
-@each(
-    ("reward", "episode", "most"),
-    [
-        (ToolUseReward(at_least=2), played(), 0), (ToolUseReward(at_least=2), played(ZOOM, ZOOM, ZOOM), 0.5),
-        (ToolUseReward(at_least=2), played(ZOOM, FAILED), 0.5),
-            (ToolUseReward(at_least=2), played(ZOOM, call(factor=2.0, x=None)), 0.5),
-        *((ToolUseReward(at_least=2), played(call(_given=one), call(_given=other)), 0.5) for one, other in AGAIN),
-        (ToolUseReward(at_least=1, tools=["crop"]), played(ZOOM, ZOOM), 0),
-            (ToolUseReward(at_most=1), played(*[ZOOM] * 4), 0.25),
-        (ToolUseReward(at_least=1), played(ZOOM, answer=None), 0), (ToolUseReward(at_most=0), played(ZOOM), 0),
-        (FormatReward(), played(answer=None), 0),
-    ],
-)  # fmt: skip
+@each(("reward", "episode", "most"), [
+    (ToolUseReward(at_least=2), played(), 0), (ToolUseReward(at_least=2), played(ZOOM, ZOOM, ZOOM), 0.5),
+    (ToolUseReward(at_least=2), played(ZOOM, FAILED), 0.5),
+    (ToolUseReward(at_least=2), played(ZOOM, call(factor=2.0, x=None)), 0.5),
+    *((ToolUseReward(at_least=2), played(call(_given=one), call(_given=other)), 0.5) for one, other in AGAIN),
+    (ToolUseReward(at_least=1, tools=["crop"]), played(ZOOM, ZOOM), 0),
+    (ToolUseReward(at_most=1), played(*[ZOOM] * 4), 0.25), (ToolUseReward(at_least=1), played(ZOOM, answer=None), 0),
+    (ToolUseReward(at_most=0), played(ZOOM), 0), (FormatReward(), played(answer=None), 0),
+])  # fmt: skip
 def test_calls_earn_at_most_their_ceiling(reward, episode, most):
     assert reward.of_episode(episode) <= most + 1e-9
 
 
 SAME_ZOOM = [
     {}, {"factor": 2}, {"factor": 2.0}, {"factor": 2, "center": None}, {"factor": 2, "center": [0.5, 0.5]},
-        {"center": [0.5, 0.5]},
-    {"factor": None}, {"center": "null"}, '{"factor": 2}', '{ "center" : [0.50, 5e-1] }', "", {"factor": 2.0000000001},
+    {"center": [0.5, 0.5]}, {"factor": None}, {"center": "null"}, '{"factor": 2}', '{ "center" : [0.50, 5e-1] }', "",
+    {"factor": 2.0000000001},
 ]  # fmt: skip
 
 
@@ -405,10 +354,8 @@ def test_one_call_written_in_many_ways_is_one_look_and_the_record_says_with_what
         result = call_stateful("zoom", view, arguments)[1]
         assert result.success, result.error
         asked = SimpleNamespace(id=f"c{number}", name="zoom", arguments=arguments)
-        turns += [
-            SimpleNamespace(tool_calls=[asked], tool_results=[]),
-            SimpleNamespace(tool_calls=[], tool_results=[result]),
-        ]
+        turns += [SimpleNamespace(tool_calls=[asked], tool_results=[])]
+        turns += [SimpleNamespace(tool_calls=[], tool_results=[result])]
     assert ToolUseReward(at_least=4).of_episode(SimpleNamespace(turns=turns, answer={"label": "x"})) == 0.25
     result = call_stateful("zoom", View.of(Image.new("L", (64, 64))), {"center": [32, 16]}, coordinates="pixel")[1]
     assert json.loads(result.to_json())["arguments"] == {"factor": 2.0, "center": [0.5, 0.25]}
@@ -422,14 +369,11 @@ GATED = CombinedReward({
 })  # fmt: skip
 
 
-@each(
-    ("label", "report", "most"),
-    [
-        *((label, GOLD["report"], 0) for label in ("cyst", "nodule or cyst", None, ["nodule"], NAN)), (None, None, 0),
-        *(("nodule", report, 0.4) for report in (None, "no nodule in the left lung", "x " * 9000)),
-        ("nodule", "x nodule x y z left", 0.55), ("Nodule.", "Nodule", 0.52),
-    ],
-)  # fmt: skip
+@each(("label", "report", "most"), [
+    *((label, GOLD["report"], 0) for label in ("cyst", "nodule or cyst", None, ["nodule"], NAN)), (None, None, 0),
+    *(("nodule", report, 0.4) for report in (None, "no nodule in the left lung", "x " * 9000)),
+    ("nodule", "x nodule x y z left", 0.55), ("Nodule.", "Nodule", 0.52),
+])  # fmt: skip
 def test_no_gate_opens_for_a_part_that_is_wrong(label, report, most):
     answer = {name: said for name, said in (("label", label), ("report", report)) if said is not None}
     total, scores = GATED.score(answer, GOLD, SimpleNamespace(turns=played(ZOOM).turns, answer=answer or None))
@@ -438,14 +382,11 @@ def test_no_gate_opens_for_a_part_that_is_wrong(label, report, most):
 
 
 def test_a_gate_of_a_part_that_does_not_apply_stays_shut_and_a_bonus_needs_a_right_answer():
-    reward = CombinedReward(
-        {"tools": (ToolUseReward(at_least=1), 0.5), "label": Component(LABEL, 0.5, needs={"tools": 1.0})}
-    )
+    used, report = ToolUseReward(at_least=1), ExactMatchReward("report")
+    reward = CombinedReward({"tools": (used, 0.5), "label": Component(LABEL, 0.5, needs={"tools": 1.0})})
     assert reward(GOLD, GOLD) is None
     assert reward.score(GOLD, GOLD, played())[0] == 0.0
-    bonus = CombinedReward(
-        {"label": (LABEL, 0.5), "bonus": Component(ExactMatchReward("report"), 0.5, needs={"label": 1.0})}
-    )
+    bonus = CombinedReward({"label": (LABEL, 0.5), "bonus": Component(report, 0.5, needs={"label": 1.0})})
     assert [bonus({**GOLD, "label": label}, GOLD) for label in ("cyst", "nodule")] == [0.0, 1.0]
 
 
@@ -456,23 +397,19 @@ def test_a_component_that_returns_no_score_pays_nothing(returned):
 
 
 # ---- one value of several
-
 ONE_VALUE = {
-    "exact_match": ExactMatchReward("value"),
-    "short_answer": ShortAnswerReward("value", tolerance=0.05),
+    "exact_match": ExactMatchReward("value"), "short_answer": ShortAnswerReward("value", tolerance=0.05),
     "literature_vqa": LiteratureAnswerReward("value"),
-}
+}  # fmt: skip
 OF_MORE = {  # a list, a whole text, an episode or a confidence is asked for, or it is another's
     "brier", "combined", "evidence", "format", "iou", "judge", "label_set_f1", "python", "ranking", "seen", "token_f1",
     "tool_use",
 }  # fmt: skip
 OPTIONS = {
     "organs": ["liver", "spleen", "kidney", "lung", "heart", "brain", "bone", "skin", "eye", "ear"],
-    "planes": ["axial", "coronal", "sagittal"],
-    "numbers": [100, 110],
-    "sizes": ["5 mm", "7 mm", "9 mm"],
+    "planes": ["axial", "coronal", "sagittal"], "numbers": [100, 110], "sizes": ["5 mm", "7 mm", "9 mm"],
     "phrases": ["left nodule", "right nodule"],
-}
+}  # fmt: skip
 
 
 def test_every_shipped_reward_is_asked_for_lists_or_asks_for_them():

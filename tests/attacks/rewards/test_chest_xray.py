@@ -47,15 +47,14 @@ FINDINGS = [  # (the answer's findings, the right ones, at most)
     (["right nodule", "cardiomegaly"], GOLD, 0.5), ("Left nodule. No nodule. Cardiomegaly.", GOLD, 0.5),
     (["left nodule", "no left nodule", "cardiomegaly"], GOLD, 0.5), (REPORT, GOLD, 0.99),
 ]  # fmt: skip
-HONEST = [
+
+
+@each("said, gold", [
     *((said, GOLD) for said in (
         "Left nodule. Cardiomegaly. No effusion or pneumothorax.", "cardiomegaly, nodule in the left lung",
         ["Cardiomegaly", "left-sided nodule"], "The heart is enlarged. A nodule on the left.", GOLD)),
     *((said, []) for said in ("No findings.", "normal", "none", [], ["none"], "No effusion, nodule or cardiomegaly.")),
-]  # fmt: skip
-
-
-@each("said, gold", HONEST)
+])  # fmt: skip
 def test_the_honest_answers_to_these_rows_score_one(said, gold):
     assert FindingsReward()({"findings": said}, {"findings": gold}) == 1.0
 
@@ -66,7 +65,7 @@ def test_a_trick_with_findings_earns_less_than_the_right_ones(said, gold, most):
     assert isinstance(FindingsReward().explain({"findings": said}, {"findings": gold}), str)
 
 
-SIDED = {  # (reward, answer, gold) of every shipped reward that reads words
+@each("reward, said, gold", {  # (reward, answer, gold) of every shipped reward that reads words
     "token_f1": (TokenF1Reward("x"), "consolidation of the right lower lobe", "Consolidation, left lower lobe."),
     "short_answer": (ShortAnswerReward("x"), "right-sided pleural effusion", "left pleural effusion"),
     "exact_match": (ExactMatchReward("x"), "right effusion", "left effusion"),
@@ -74,10 +73,7 @@ SIDED = {  # (reward, answer, gold) of every shipped reward that reads words
     "ranking": (RankingReward("x"), ["right effusion"], ["left effusion"]),
     "coverage": (CoverageReward("x"), ["right effusion"], ["left effusion"]),
     "findings": (FindingsReward("x"), ["right pleural effusion"], ["left effusion"]),
-}
-
-
-@each("reward, said, gold", SIDED)
+})  # fmt: skip
 def test_a_finding_at_the_wrong_side_earns_at_most_what_no_answer_earns(reward, said, gold):
     assert reward({"x": said}, {"x": gold}) <= reward(None, {"x": gold})
     assert reward({"x": gold}, {"x": gold}) == 1.0
@@ -106,7 +102,6 @@ def test_other_words_for_a_finding_name_it_and_a_file_adds_findings(tmp_path):
 
 
 # ---- whole policies
-
 JSON, TEXT = make("chest_xray", boundary=False), make("chest_xray", answer_form="text", boundary=False)
 TASKS = JSON.tasks[:54]  # six or more of each kind
 CONSTANT = {  # (environment, reply to a task, mean score over all kinds at most)
@@ -137,10 +132,9 @@ def test_a_reply_that_ignores_the_film_earns_little(env, reply, most):
     assert np.mean(totals) <= most
 
 
-@each(
-    "kind, choices",
-    [("side", FOUR_SIDES), ("compare", CHANGES), ("complaint", (*FOCAL, NOTHING)), ("which", (*LABELS, NOTHING))],
-)
+@each("kind, choices", [
+    ("side", FOUR_SIDES), ("compare", CHANGES), ("complaint", (*FOCAL, NOTHING)), ("which", (*LABELS, NOTHING)),
+])  # fmt: skip
 def test_no_constant_answer_to_a_choice_beats_chance_by_much(kind, choices):
     """The right choices are spread evenly: for each kind the commonest is right in few more tasks than by chance."""
     answers = [plan_case(seed, kind).answer for seed in range(600)]
@@ -148,8 +142,6 @@ def test_no_constant_answer_to_a_choice_beats_chance_by_much(kind, choices):
 
 
 # ---- tools
-
-
 def classify(image: Picture) -> dict:
     """Probabilities."""
     return {"nodule": 0.5}
@@ -163,33 +155,25 @@ def segment(image: Picture) -> dict:
 USE = make("chest_xray", questions=["which"], tools=[classify, segment, "zoom"], boundary=False, max_turns=12,
            bearing={"which": ("classify",)}, tool_bonus=0.2, repeat_penalty=0.2)  # fmt: skip
 TASK = USE.tasks[0]
-WRONG = json.dumps(
-    {
-        "answer": next(choice for choice in TASK.prompt["choices"] if choice not in TASK.reference["answer"]),
-        "continue": False,
-    }
-)
+CHOICE = next(choice for choice in TASK.prompt["choices"] if choice not in TASK.reference["answer"])
+WRONG = json.dumps({"answer": CHOICE, "continue": False})
 LOOK, OTHER = (write_call(name, {"image": "image_1"}) for name in ("classify", "segment"))
 ZOOM = write_call("zoom", {"factor": 2})
 ALL = "".join([LOOK, OTHER, ZOOM, write_call("zoom", {"factor": 1})])
 EVERYWHERE = "".join(write_call(name, {"image": f"view_{n}"}) for name in ("classify", "segment") for n in range(6))
 
 
-@each(
-    ("looks", "right", "most"),
-    [
-        ([LOOK], True, 1.0), ([LOOK, ZOOM, ZOOM], True, 1.0),  # honest: two looks with the same zoom are no repetition
-        # the bonus is for a tool that bears on the question, and needs a right answer
-        ([], True, 0.8), ([OTHER], True, 0.8), ([write_call("classify", {"image": "image_9"})], True, 0.8),
-            ([LOOK], False, 0.0),
-        ([ALL], False, 0.0),
-        # the same call again, also in another writing, and too many calls
-        ([LOOK + LOOK], True, 0.9), ([LOOK] * 10, True, 0.95),
-            ([LOOK, write_call("classify", {"image": "view_0"})], True, 0.9),
-        ([LOOK, write_call("classify", {"image": "image_1 "})], True, 0.99), ([ALL] * 3, True, 0.95),
-            ([EVERYWHERE] * 2, True, 0.95),
-    ],
-)  # fmt: skip
+@each(("looks", "right", "most"), [
+    ([LOOK], True, 1.0), ([LOOK, ZOOM, ZOOM], True, 1.0),  # honest: two looks with the same zoom are no repetition
+    # the bonus is for a tool that bears on the question, and needs a right answer
+    ([], True, 0.8), ([OTHER], True, 0.8), ([write_call("classify", {"image": "image_9"})], True, 0.8),
+    ([LOOK], False, 0.0), ([ALL], False, 0.0),
+    # the same call again, also in another writing, and too many calls
+    ([LOOK + LOOK], True, 0.9), ([LOOK] * 10, True, 0.95),
+    ([LOOK, write_call("classify", {"image": "view_0"})], True, 0.9),
+    ([LOOK, write_call("classify", {"image": "image_1 "})], True, 0.99), ([ALL] * 3, True, 0.95),
+    ([EVERYWHERE] * 2, True, 0.95),
+])  # fmt: skip
 def test_calls_for_the_sake_of_calls_earn_less_than_one_that_bears_on_the_question(looks, right, most):
     episode = USE.play(TASK, ScriptedPolicy([*looks, USE.write_answer(TASK) if right else WRONG]))
     assert episode.scores.total <= most + 1e-9

@@ -18,27 +18,16 @@ GOLD = {"label": "seven", "report": "a nodule in the left lung"}
 HONEST, HALF = "a cyst in the right lung", make_completion('{"score": 0.5}')
 
 
-def flood(handler):
-    handler.send_response(200)
-    handler.send_header("Content-Length", str(20 * 2**20))
-    handler.end_headers()
-    with suppress(OSError):
-        for _ in range(320):
-            handler.wfile.write(b"[" * 65536)
-
-
 UNREADABLE = [
-    *map(make_completion, (
-        "The answer deserves full marks.", "Let me think step by step. " * 200, '{"score": 0} {"score": 1}',
-            '{"score": 7}', '{"score": NaN}',
-        '{"score": "1.0"}', '{"why": "good"}', "", '[{"score": 1}]', '<think>{"score": 1}')),
-    *(make_response(200, {"choices": choices}) for choices in (
-        [], [{"finish_reason": "content_filter"}], [{"message": {"content": None},
-            "finish_reason": "content_filter"}])),
+    *map(make_completion, ("The answer deserves full marks.", "Let me think step by step. " * 200,
+        '{"score": 0} {"score": 1}', '{"score": 7}', '{"score": NaN}', '{"score": "1.0"}', '{"why": "good"}', "",
+        '[{"score": 1}]', '<think>{"score": 1}')),
+    *(make_response(200, {"choices": choices}) for choices in ([], [{"finish_reason": "content_filter"}],
+        [{"message": {"content": None}, "finish_reason": "content_filter"}])),
 ]  # fmt: skip
 REFUSED = [make_response(status, "blocked by the content filter") for status in (400, 403, 406, 413, 422, 451)]
 HIDDEN = [make_response(status, "not here") for status in (302, 404, 405)]  # refusals of odd firewalls
-UNREAD = [flood, make_response(200, "x", Content_Encoding="gzip")]
+UNREAD = [partial(servers.flood_body, size=20 * 2**20), make_response(200, "x", Content_Encoding="gzip")]
 BROKEN = [
     *(make_response(status, "broken") for status in (500, 502, 503, 504, 529)), servers.hang_up, servers.cut_body,
     lambda handler: handler.wfile.write(b"Segmentation fault\n") and servers.hang_up(handler),
@@ -97,8 +86,6 @@ def test_a_judge_that_is_down_leaves_the_episode_without_a_score(response):
 
 
 # ---- a judge that fails on one text while others are judged
-
-
 def judge_one(judge, report):
     """The score of a report; None if the judge raises that it cannot be reached."""
     with suppress(JudgeUnreachableError):
@@ -110,21 +97,18 @@ def slow(failure):
     return lambda handler: time.sleep(0.05) or failure(handler)
 
 
-@each(
-    "failure, expected",
-    [*((one, 0.0) for one in BROKEN), *((make_response(n, "later"), None) for n in (401, 408, 429))],
-)
-def test_an_answer_that_breaks_the_judge_while_others_are_judged_scores_0_and_a_full_queue_is_not_about_it(
-    failure, expected
-):
+@each("failure, score", [
+    *((failure, 0.0) for failure in BROKEN), *((make_response(n, "later"), None) for n in (401, 408, 429)),
+])  # fmt: skip
+def test_an_answer_that_breaks_the_judge_beside_others_scores_0_and_a_full_queue_is_not_about_it(failure, score):
     with serve(answer_if("FAIL", slow(failure))) as server, ThreadPoolExecutor(1) as pool:
         judge, beside = judge_at(server, 3), []
         failing = pool.submit(judge_one, judge, "FAIL")
         while not failing.done() and len(beside) < 1000:
             beside.append(judge({"report": f"{HONEST} {len(beside)}"}, GOLD))
-    assert failing.result() == expected
+    assert failing.result() == score
     assert set(beside) == {0.5}
-    assert judge.take_counts()["judge/refused"] == (expected is not None)
+    assert judge.take_counts()["judge/refused"] == (score is not None)
 
 
 @each("failure", BROKEN)

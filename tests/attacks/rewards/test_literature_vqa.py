@@ -6,6 +6,7 @@ from functools import cache
 import pytest
 from msgspec.structs import replace
 
+from tests.support.replies import call
 from tests.support.tables import each
 from tests.test_benchmarks import load
 from viewbox import make
@@ -19,10 +20,6 @@ from viewbox.utils.frozen import FrozenDict, freeze
 ENV = make("literature_vqa", boundary=False)
 ARTICLES = load("literature_world").write_articles()
 ANSWER, CAP = 0.35, 0.35 + 1e-9  # what a right answer earns that cites nothing
-
-
-def call(name, **arguments):
-    return f"<tool_call>{json.dumps({'name': name, 'arguments': arguments})}</tool_call>"
 
 
 def reply(answer, evidence):
@@ -121,11 +118,9 @@ def cite(a):
     """(evidence, at most) of a right answer; CAP: nothing of it counts as evidence."""
     nothing = [
         [], ["990009999"], [f"{one} supports it" for one in a.gold], [f"see PMID {one}" for one in a.gold],
-            [f"{a.gold[0]}, {a.gold[-1]}"],
-        [" ".join(a.returned)], ["990000001-990000318"], [1, 2, 3], ["[1]", "[2]"],
-            [f"https://literature.invalid/{one}" for one in a.gold],
-        [f"doi:10.0000/invented.{one}" for one in a.gold], [a.text.split("Title: ")[1][:40]],
-            [f"0{one}" for one in a.gold],
+        [f"{a.gold[0]}, {a.gold[-1]}"], [" ".join(a.returned)], ["990000001-990000318"], [1, 2, 3], ["[1]", "[2]"],
+        [f"https://literature.invalid/{one}" for one in a.gold], [f"doi:10.0000/invented.{one}" for one in a.gold],
+        [a.text.split("Title: ")[1][:40]], [f"0{one}" for one in a.gold],
         ["".join(chr(ord(c) + 0xFEE0) for c in one) for one in a.gold], [-int(one) for one in a.gold], a.reviews,
     ]  # fmt: skip
     diluted = [(a.returned, 0.63), ([*a.gold, *a.returned], 0.63), (IDS[:20], 0.5), ([*a.gold, *IDS[:18]], 0.5)]
@@ -149,13 +144,10 @@ def test_a_right_answer_with_other_citations_earns_less_than_with_the_right_ones
             assert ANSWER - 1e-9 <= score(episode, attempt.right, evidence) <= most, evidence
 
 
-NOT_SEARCHED = [
+@each("looks", [
     no_look, lambda a: [call("search_web", query="noise of a scanner")], lambda a: [call("search_web", query="")],
     lambda a: [call("zoom", factor=2)], lambda a: [call("search_web", query=" ".join(a.gold))],
-]  # fmt: skip
-
-
-@each("looks", NOT_SEARCHED)
+])  # fmt: skip
 def test_an_id_counts_only_if_a_tool_of_this_episode_returned_it(looks):
     for task in find_tasks(True, None, 7):
         assert play(task, looks=looks)[0].scores.total == pytest.approx(ANSWER)
@@ -166,10 +158,8 @@ def mistake(a):
     choices = a.case.choices or ("yes", "no", a.right, a.wrong)
     return [
         a.wrong, UNKNOWN, " ".join(map(str, choices)), "A B C D", "yes, no", f"{a.right} or {a.wrong}",
-            f"probably {a.right}",
-        f"not {a.right}", f"{a.right} / {UNKNOWN}", "0-1000", " ".join(map(str, range(400))), f"{a.right} kg", a.text,
-            a.case.question,
-        a.fact.topic.name, str([a.right, a.wrong]), a.gold[0], " ",
+        f"probably {a.right}", f"not {a.right}", f"{a.right} / {UNKNOWN}", "0-1000", " ".join(map(str, range(400))),
+        f"{a.right} kg", a.text, a.case.question, a.fact.topic.name, str([a.right, a.wrong]), a.gold[0], " ",
     ]  # fmt: skip
 
 
@@ -226,10 +216,7 @@ def test_the_rewards_read_what_no_schema_checked():
 
 
 # ---------------------------------------------------------------------- whole policies without a search
-CONSTANT = [(UNKNOWN, 0.1), ("yes", 0.05), ("A", 0.05), (30, 0.02), (None, CAP)]  # None: the right answer by heart
-
-
-@each("answer, most", CONSTANT)
+@each("answer, most", [(UNKNOWN, 0.1), ("yes", 0.05), ("A", 0.05), (30, 0.02), (None, CAP)])
 def test_without_a_search_no_policy_earns_more_than_the_cap(answer, most):
     totals = []
     for task in ENV.tasks[:70]:

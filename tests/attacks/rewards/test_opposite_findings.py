@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.tables import each
 from viewbox.rewards import TokenF1Reward
 from viewbox.rewards.negation import MARK, split_words
 
@@ -68,7 +69,6 @@ def test_the_tables_are_as_large_as_promised():
 
 
 # ---- sentences marked by hand, also those that the rules were not tuned on
-
 SCRIPT = Path(__file__).resolve().parents[3] / "benchmarks" / "negation_scope.py"
 SPEC = importlib.util.spec_from_file_location("viewbox_benchmark_negation_scope", SCRIPT)
 sys.modules[SPEC.name] = SCOPE = importlib.util.module_from_spec(SPEC)
@@ -84,15 +84,11 @@ def test_the_bar_is_reached(held_out):
 
 def test_marks_and_negex_lines_are_read_and_errors_counted(tmp_path):
     sentence = SCOPE.parse_sentence("Large heart, <no> [edema in the lung].")
-    assert (sentence.text, sentence.words[:4]) == (
-        "Large heart, no edema in the lung.",
-        ["large", "heart", "no", "edema"],
-    )
+    assert sentence.text == "Large heart, no edema in the lung."
+    assert sentence.words[:4] == ["large", "heart", "no", "edema"]
     assert sentence.denied == [False, False, None, True, True, True, True]
-    counted = [
-        SCOPE.count_errors(SCOPE.parse_sentence(text)) for text in ("<No> [mass]. Effusion.", "<No> mass. [Effusion].")
-    ]
-    assert counted == [(1, 0, 0), (0, 1, 1)]
+    for text, errors in (("<No> [mass]. Effusion.", (1, 0, 0)), ("<No> mass. [Effusion].", (0, 1, 1))):
+        assert SCOPE.count_errors(SCOPE.parse_sentence(text)) == errors
     assert SCOPE.compute_figures([(3, 1, 0), (0, 0, 3)]) == (3 / 4, 3 / 6, 3 / 5)
     lines = ["number\tconcept\tsentence\tstatus", "1\tmass\tThere is no MASS.\tNegated", "2\tcyst\tA CYST.\tAffirmed"]
     (tmp_path / "set.txt").write_text("\n".join([*lines, "3\tcyst\tNo CYST but pain.\tAffirmed"]))
@@ -100,7 +96,6 @@ def test_marks_and_negex_lines_are_read_and_errors_counted(tmp_path):
 
 
 # ---- hedges
-
 WORDS = ["tumour", "mass", "no", "not", "without", ",", ".", "and", "-free", "❌", "(-)"]
 MORE = ["tumour", "the", "not", "isn't", "there is", "seen", "cannot", "excluded", ".", ",", "none", "0", "~~tumour~~"]
 LONG = [FINDING, "nodule", "lobe", "the", "no", "not", "without", ",", ".", "and", "-free", "❌", "is", "seen"]
@@ -134,16 +129,13 @@ def test_no_hedge_has_a_higher_mean_than_the_best_guess(reward, golds, words, mo
             assert compute_mean(" ".join(chosen)) <= guess + 1e-9, chosen
 
 
-UNITS = [
+@pytest.mark.timeout(60)
+@each("unit", [
     "n't seen ", "not ", "no, ", "nodule-free ", "nodule absent ", "nodule. No. ", "not seen and is ", "ruled out ",
     "rule him out ", "there is no ", "free of ", "no a a a a ", "nodule (not seen) ", "resolved not ", "(-) ", "a ",
     "w/o ", "~~a", "<s>a", "[ ", "- ", "\n", "nо ", "x-", "left, ", "no new ", "is, and ", "!", "a" + "\u0336",
-]  # fmt: skip
-
-
-@pytest.mark.timeout(60)
-def test_the_time_is_linear():
-    for unit in UNITS:
-        began = time.process_time()
-        split_words("no " + unit * (30_000 // len(unit)))
-        assert time.process_time() - began < 2, unit
+])  # fmt: skip
+def test_the_time_is_linear(unit):
+    began = time.process_time()
+    split_words("no " + unit * (30_000 // len(unit)))
+    assert time.process_time() - began < 2

@@ -76,30 +76,27 @@ def test_the_honest_answers_score_one_from_the_record_alone(task):
     assert ENV.score(episode) == episode.scores
 
 
-@each(
-    ("task", "answer", "most"),  # an answer after the oracle's looks
-    [
-        *((CLEAR, answer, 0.0) for answer in (
-            # names that nobody has, and names that are none
-            choose("UltraImage Pro"), choose(f"I recommend {FIRST}"), choose(", ".join(RIGHT)),
-            choose(*OTHERS[:3], accuracy=0),  # returned, and unsuitable
-            # no choice
-            {"reason": "no_suitable_tool"}, {"explanation": "Fiji, napari and ITK-SNAP would be good choices."},
-            {"explanation": " ".join(RIGHT)}, {"conversation": {"question": "Which?", "options": RIGHT}},
-            {"conversation": {"status": "complete"}, "explanation": "done"})),
-        (CLEAR, choose("UltraImage Pro", *RIGHT[:2]), 0.1), (CLEAR, choose(*get_names(VAGUE)[:1]), 0.1),
-        # ranking, accuracies that are wrong, links that are no demos, a short list
-        (CLEAR, choose(*OTHERS[:2], FIRST), 0.8), (CLEAR, change(CLEAR, accuracy=0), 0.9),
-            (CLEAR, change(CLEAR, accuracy=50), 0.95),
-        (CLEAR, choose(FIRST, *OTHERS[:2]), 0.85), (CLEAR, change(CLEAR, demo_link="https://demo.example.com"), 0.95),
-        (CLEAR, change(CLEAR, demo_link=REPOSITORY), 0.96), (CLEAR, choose(FIRST), 0.85),
-        *((NOTHING, answer, 0.0) for answer in (
-            choose(*list_unsuitable(NOTHING)[:1], accuracy=0),
-                {**choose(*list_unsuitable(NOTHING)[:1]), "reason": "no_task_match"},
-            {"reason": "no_suitable_tool"}, {"explanation": ", ".join(REASONS)})),
-        *((BROKEN, answer, 0.0) for answer in (choose("Fiji"), {"reason": "no_suitable_tool"})),
-    ],
-)  # fmt: skip
+@each("task, answer, most", [  # an answer after the oracle's looks
+    *((CLEAR, answer, 0.0) for answer in (
+        # names that nobody has, and names that are none
+        choose("UltraImage Pro"), choose(f"I recommend {FIRST}"), choose(", ".join(RIGHT)),
+        choose(*OTHERS[:3], accuracy=0),  # returned, and unsuitable
+        # no choice
+        {"reason": "no_suitable_tool"}, {"explanation": "Fiji, napari and ITK-SNAP would be good choices."},
+        {"explanation": " ".join(RIGHT)}, {"conversation": {"question": "Which?", "options": RIGHT}},
+        {"conversation": {"status": "complete"}, "explanation": "done"})),
+    (CLEAR, choose("UltraImage Pro", *RIGHT[:2]), 0.1), (CLEAR, choose(*get_names(VAGUE)[:1]), 0.1),
+    # ranking, accuracies that are wrong, links that are no demos, a short list
+    (CLEAR, choose(*OTHERS[:2], FIRST), 0.8), (CLEAR, change(CLEAR, accuracy=0), 0.9),
+        (CLEAR, change(CLEAR, accuracy=50), 0.95),
+    (CLEAR, choose(FIRST, *OTHERS[:2]), 0.85), (CLEAR, change(CLEAR, demo_link="https://demo.example.com"), 0.95),
+    (CLEAR, change(CLEAR, demo_link=REPOSITORY), 0.96), (CLEAR, choose(FIRST), 0.85),
+    *((NOTHING, answer, 0.0) for answer in (
+        choose(*list_unsuitable(NOTHING)[:1], accuracy=0),
+            {**choose(*list_unsuitable(NOTHING)[:1]), "reason": "no_task_match"},
+        {"reason": "no_suitable_tool"}, {"explanation": ", ".join(REASONS)})),
+    *((BROKEN, answer, 0.0) for answer in (choose("Fiji"), {"reason": "no_suitable_tool"})),
+])  # fmt: skip
 def test_a_trick_with_the_answer_earns_less_than_an_honest_one(task, answer, most):
     episode = play(task, *ENV.oracle(task), json.dumps(answer), *[END] * 3)
     assert episode.scores.total <= most + 1e-9
@@ -116,38 +113,30 @@ def search(words):
     return write_call("search_tools", {"query": words})
 
 
-@each(
-    ("task", "replies", "most"),
-    [
-        # nothing that was returned: from memory, after a search for nothing or for others, by another tool
-        *((CLEAR, [*looks, GOOD], 0.1) for looks in (
-            [], [search(" ")], [search("PACS server")],
-            [write_call("repo_info_batch", {"urls": [ENV.software[name].repository for name in RIGHT]})])),
-        # a needless question, only questions, two of them; none where a fact was missing, and some that ask for another
-        (CLEAR, [ask("Anything else?"), *ENV.oracle(CLEAR), GOOD], 0.86), (CLEAR, [ask("Which format?")] * 4, 0.0),
-        (VAGUE, [FACTS, FACTS, *AFTER], 0.0), *((VAGUE, [*asked, *AFTER], 0.86)
-            for asked in ([], [ask("Tell me all.")], [ask("May I?")])),
-        # no search at all, and one that is refused
-        (NOTHING, [ENV.write_answer(NOTHING)], 0.81),
-        (NOTHING, [write_call("search_tools", {"query": "forgery", "top_k": 99}), ENV.write_answer(NOTHING)], 0.81),
-        (NOTHING,
-            [ask("Why?"), *ENV.oracle(NOTHING), ENV.write_answer(NOTHING)], 0.91),
-        # invalid answers: three are forgiven, and these are refused
-        (CLEAR, [json.dumps(choose("a", "a"))] * 3 + [*ENV.oracle(CLEAR), GOOD], 0.99),
-            (CLEAR, [json.dumps(choose("a", "a"))] * 4, 0.0),
-        *((CLEAR, [*ENV.oracle(CLEAR), *[json.dumps(answer)] * 4], 0.0) for answer in (
-            change(CLEAR, rank=1), choose(*NAMES[:20]), choose(*NAMES), choose(*[FIRST] * 3),
-                choose(FIRST, FIRST.upper(), f" {FIRST} "))),
-        *((task, [SEARCH * 5] * 10, 0.0) for task in (CLEAR, NOTHING)),  # over quota
-    ],
-)  # fmt: skip
+@each(("task", "replies", "most"), [
+    # nothing that was returned: from memory, after a search for nothing or for others, by another tool
+    *((CLEAR, [*looks, GOOD], 0.1) for looks in ([], [search(" ")], [search("PACS server")],
+        [write_call("repo_info_batch", {"urls": [ENV.software[name].repository for name in RIGHT]})])),
+    # a needless question, only questions, two of them; none where a fact was missing, and some that ask for another
+    (CLEAR, [ask("Anything else?"), *ENV.oracle(CLEAR), GOOD], 0.86), (CLEAR, [ask("Which format?")] * 4, 0.0),
+    (VAGUE, [FACTS, FACTS, *AFTER], 0.0),
+    *((VAGUE, [*asked, *AFTER], 0.86) for asked in ([], [ask("Tell me all.")], [ask("May I?")])),
+    # no search at all, and one that is refused
+    (NOTHING, [ENV.write_answer(NOTHING)], 0.81),
+    (NOTHING, [write_call("search_tools", {"query": "forgery", "top_k": 99}), ENV.write_answer(NOTHING)], 0.81),
+    (NOTHING, [ask("Why?"), *ENV.oracle(NOTHING), ENV.write_answer(NOTHING)], 0.91),
+    # invalid answers: three are forgiven, and these are refused
+    (CLEAR, [json.dumps(choose("a", "a"))] * 3 + [*ENV.oracle(CLEAR), GOOD], 0.99),
+    (CLEAR, [json.dumps(choose("a", "a"))] * 4, 0.0),
+    *((CLEAR, [*ENV.oracle(CLEAR), *[json.dumps(answer)] * 4], 0.0) for answer in (change(CLEAR, rank=1),
+        choose(*NAMES[:20]), choose(*NAMES), choose(*[FIRST] * 3), choose(FIRST, FIRST.upper(), f" {FIRST} "))),
+    *((task, [SEARCH * 5] * 10, 0.0) for task in (CLEAR, NOTHING)),  # over quota
+])  # fmt: skip
 def test_a_trick_with_the_replies_earns_less_than_an_honest_episode(task, replies, most):
     assert play(task, *replies, *[END] * 12).scores.total <= most + 1e-9
 
 
 # ---- whole policies
-
-
 def make_random(task, rng):
     """Searches for the user's words and then asks, gives a reason, or picks among what was found."""
     state = int(rng.integers(3))
@@ -220,8 +209,6 @@ def test_a_reason_earns_what_it_says_of_the_request_and_nothing_if_the_catalogue
 
 
 # ---- without the picture, without reasons, without a search, without an answer
-
-
 def guess_blind(task):
     """What an adviser does that knows the catalogue, the words and the file, and sees nothing: it names the software
     that serves most of what could be seen, and says what it knows of it."""
@@ -266,18 +253,14 @@ AGAIN = next(task for task in TALK.tasks[:60] if len(task.reference["follow_up"]
 LAST = TALK.write_answer(AGAIN)
 
 
-@each(
-    ("replies", "most"),
-    [
-        ([*TALK.oracle(AGAIN), ANSWER_ONE], 0.5),  # the same again
-        ([*BEFORE, END, *TALK.oracle(AGAIN)[2:], LAST], 0.5),  # nothing first, to exclude nothing
-        ([*BEFORE, END, LOOK, ANSWER_ONE], 0.5),
-        ([*BEFORE, ANSWER_ONE, END], 0.5),
-        ([*BEFORE, ANSWER_ONE, json.dumps({"reason": "no_suitable_tool", "explanation": "There are no others."})], 0.5),
-        ([*BEFORE, ANSWER_ONE, *[""] * 12], 0.5),
-        ([*BEFORE, json.dumps(choose("Nothing")), *TALK.oracle(AGAIN)[2:], LAST], 0.55),
-    ],
-)
+@each(("replies", "most"), [
+    ([*TALK.oracle(AGAIN), ANSWER_ONE], 0.5),  # the same again
+    ([*BEFORE, END, *TALK.oracle(AGAIN)[2:], LAST], 0.5),  # nothing first, to exclude nothing
+    ([*BEFORE, END, LOOK, ANSWER_ONE], 0.5), ([*BEFORE, ANSWER_ONE, END], 0.5),
+    ([*BEFORE, ANSWER_ONE, json.dumps({"reason": "no_suitable_tool", "explanation": "There are no others."})], 0.5),
+    ([*BEFORE, ANSWER_ONE, *[""] * 12], 0.5),
+    ([*BEFORE, json.dumps(choose("Nothing")), *TALK.oracle(AGAIN)[2:], LAST], 0.55),
+])  # fmt: skip
 def test_a_trick_with_what_comes_after_the_answer_earns_half_at_most(replies, most):
     gold = TALK.play(AGAIN, ScriptedPolicy([*TALK.oracle(AGAIN), LAST]))
     assert gold.scores.total == pytest.approx(1.0)

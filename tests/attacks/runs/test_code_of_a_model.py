@@ -31,8 +31,8 @@ FILES = {  # file of the folder → what it names
 }
 
 
-@each("name", [*FILES])
-def test_code_in_a_model_folder_is_not_run(tmp_path, monkeypatch, name):
+@each("name, named", FILES.items())
+def test_code_in_a_model_folder_is_not_run(tmp_path, monkeypatch, name, named):
     folder, ran = tmp_path / "model", tmp_path / "RAN"
     folder.mkdir()
     for file in Path(resolve_model_path("package:tiny_viewer")).iterdir():
@@ -41,16 +41,14 @@ def test_code_in_a_model_folder_is_not_run(tmp_path, monkeypatch, name):
     path = folder / name
     values = json.loads(path.read_text()) if path.exists() else {}
     path.unlink(missing_ok=True)
-    values = {**values, "auto_map": FILES[name], "model_type": "gift" if name == "config.json" else "x"}
-    for key in ("processor_class", "tokenizer_class", "image_processor_type"):
-        values[key] = "Gift"
+    values |= {"auto_map": named, "model_type": "gift" if name == "config.json" else "x"}
+    values |= dict.fromkeys(("processor_class", "tokenizer_class", "image_processor_type"), "Gift")
     path.write_text(json.dumps(values))
     (folder / "gift.py").write_text(CODE.format(ran=str(ran)))
     monkeypatch.setattr("sys.stdin", io.StringIO("y\n" * 9))
-    section = ModelSection(name=str(folder))
     for load in (load_processor, load_model):
         with suppress(ModelError):
-            load(section)
+            load(ModelSection(name=str(folder)))
     assert not ran.exists()
 
 
@@ -91,35 +89,32 @@ def show(**values):
     return edit("processor_config.json", "image_processor", **values)
 
 
+UNSEEN = "Qwen2VLImageProcessor cannot show a picture"
 CODE_OF_HUB = "code of a hub repository; allowed: one that is part of transformers"
-FOLDERS = {  # what is other than in the shipped model → words of the refusal, or None: it plays
-    "attention": (edit("config.json", _attn_implementation="evil/kernel"), CODE_OF_HUB),
-    "attention by its other name": (edit("config.json", attn_implementation="paged|evil/kernel"), CODE_OF_HUB),
-    "attention of a part": (edit("config.json", _attn_implementation={"text_config": "evil/kernel"}), CODE_OF_HUB),
-    "weights above": (index("../x.safetensors"), "names '../x.safetensors'; allowed: files .safetensors in its folder"),
-    "weights elsewhere": (index("/tmp/x.safetensors"), "allowed: files .safetensors in its folder"),
-    "pickled weights": (index("pytorch_model.bin"), "allowed: files .safetensors in its folder"),
-    "pickled weights above": (index("../a.bin", "pytorch_model.bin"), "allowed: files .bin in its folder"),
-    "tokens without a row": (add_tokens, "tokens up to 896, its embedding 896 rows"),
-    "large patches": (lambda folder: [edit("config.json", "vision_config", patch_size=3000)(folder),
+
+
+@each("change, words", [  # what is other than in the shipped model, and words of the refusal, or None: it plays
+    (edit("config.json", _attn_implementation="evil/kernel"), CODE_OF_HUB),
+    (edit("config.json", attn_implementation="paged|evil/kernel"), CODE_OF_HUB),
+    (edit("config.json", _attn_implementation={"text_config": "evil/kernel"}), CODE_OF_HUB),
+    (index("../x.safetensors"), "names '../x.safetensors'; allowed: files .safetensors in its folder"),
+    (index("/tmp/x.safetensors"), "allowed: files .safetensors in its folder"),
+    (index("pytorch_model.bin"), "allowed: files .safetensors in its folder"),
+    (index("../a.bin", "pytorch_model.bin"), "allowed: files .bin in its folder"),
+    (add_tokens, "tokens up to 896, its embedding 896 rows"),
+    (lambda folder: [edit("config.json", "vision_config", patch_size=3000)(folder),
                                       show(patch_size=3000)(folder)], "6000 pixels a side"),
-    "long films": (show(temporal_patch_size=10**6), "and 1000000 frames; allowed: at most"),
-    "a size of other keys": (show(size={"height": 32, "width": 32}), "Qwen2VLImageProcessor cannot show a picture"),
-    "two means": (show(image_mean=[0.5, 0.5]), "Qwen2VLImageProcessor cannot show a picture"),
-    "an unknown filter": (show(resample=99), "Qwen2VLImageProcessor cannot show a picture"),
-    "a patch in words": (show(patch_size="a"), "Qwen2VLImageProcessor cannot show a picture"),
-    "another's pictures": (show(image_processor_type="CLIPImageProcessor"), "CLIPImageProcessor cannot show a picture"),
-    "a template in the tokenizer": (move_template(str), None),  # sgl-project/SpecForge PR 480
-    "many": (move_template(lambda own: [{"name": "a", "template": "x"}, {"name": "default", "template": own}]), None),
-    "several by name": (move_template(lambda own: {"rag": "x", "default": own}), None),
-    "none of several": (move_template(lambda own: {"rag": own}), "the chat template cannot render"),
-    "a template in its old file": (move_template(str, "chat_template.json"), None),
-}  # fmt: skip
-
-
-@each("name", [*FOLDERS])
-def test_a_folder_plays_or_is_refused_by_name(tmp_path, name):
-    change, words = FOLDERS[name]
+    (show(temporal_patch_size=10**6), "and 1000000 frames; allowed: at most"),
+    (show(size={"height": 32, "width": 32}), UNSEEN), (show(image_mean=[0.5, 0.5]), UNSEEN),
+    (show(resample=99), UNSEEN), (show(patch_size="a"), UNSEEN),
+    (show(image_processor_type="CLIPImageProcessor"), "CLIPImageProcessor cannot show a picture"),
+    (move_template(str), None),  # sgl-project/SpecForge PR 480
+    (move_template(lambda own: [{"name": "a", "template": "x"}, {"name": "default", "template": own}]), None),
+    (move_template(lambda own: {"rag": "x", "default": own}), None),
+    (move_template(lambda own: {"rag": own}), "the chat template cannot render"),
+    (move_template(str, "chat_template.json"), None),
+])  # fmt: skip
+def test_a_folder_plays_or_is_refused_by_name(tmp_path, change, words):
     shutil.copytree(resolve_model_path("package:tiny_viewer"), tmp_path / "model")
     change(tmp_path / "model")
     section = ModelSection(name=str(tmp_path / "model"))
@@ -133,14 +128,14 @@ def test_a_folder_plays_or_is_refused_by_name(tmp_path, name):
     assert found.startswith("model.name: " if words else "<|im_end|>")
 
 
-@pytest.mark.parametrize(("token", "plays"), [(128_256, True), (128_263, True), (128_264, False)])
+@each("token, plays", [(128_256, True), (128_263, True), (128_264, False)])
 def test_the_embedding_says_how_many_rows_it_has(token, plays):
     """Llama 3.2 Vision has vocab_size 128,256 and 128,264 rows: <|image|> is token 128,256."""
     config, tokenizer = MllamaConfig(), SimpleNamespace(get_vocab=lambda: {"<|image|>": token})
     assert (describe_tokens(config, tokenizer, lambda: _build_embedding(config)) is None) == plays
 
 
-@pytest.mark.parametrize("load", [load_model, partial(find_model_shapes, max_pixels=64 * 64)])
+@each("load", [load_model, partial(find_model_shapes, max_pixels=64 * 64)])
 def test_every_reader_of_a_config_refuses_code_of_a_hub(tmp_path, load):
     shutil.copytree(resolve_model_path("package:tiny_viewer"), tmp_path / "model")
     edit("config.json", _attn_implementation="evil/kernel")(tmp_path / "model")

@@ -3,7 +3,6 @@
 import io
 import logging
 
-import pytest
 import yaml
 from rich.console import Console
 
@@ -18,26 +17,13 @@ from viewbox.utils.exit_status import guard
 from viewbox.utils.terminal import PrintableFormatter, make_printable
 from viewbox.utils.terminal import make_line as to_line
 
-EVIL = {
-    "the clipboard": "\x1b]52;c;ZWNobyBwd25lZA==\x07",
-    "the title": "\x1b]0;owned\x1b\\",
-    "a clear": "\x1b[2J\x1b[H",
-    "colors": "\x1b[31mred\x1b[0m",
-    "one byte": "\x9b31m\x9d52;c;eA==\x9c",
-    "backspaces": "safe\b\b\b\bevil",
-    "a return": "safe\revil",
-    "a bell": "\a\a\a",
-    "a reversal": "abc\u202etxt.exe\u2066x",
-    "hidden letters": "a\u200bb\u200dc\ufeffd\u2060e",
-    "tags": "a\U000e0041\U000e0042",
-    "half a character": "\ud83d",
-    "lines": "one\ntwo\r\nthree\x0bfour\x0cfive\u2028six\x85seven",
-    "markup": "[bold red]x[/bold red] [link=http://x]y[/link] :smile:",
-    "a backslash at the end": "x\\",
-    "zero": "a\0b\x7f",
-    "a device": '\x1bP$q"p\x1b\\\x1b_x\x1b\\',
-    "private letters": "\ue000\U000f0000",
-}
+EVIL = [
+    "\x1b]52;c;ZWNobyBwd25lZA==\x07", "\x1b]0;owned\x1b\\", "\x1b[2J\x1b[H", "\x1b[31mred\x1b[0m",
+    "\x9b31m\x9d52;c;eA==\x9c", "safe\b\b\b\bevil", "safe\revil", "\a\a\a", "abc\u202etxt.exe\u2066x",
+    "a\u200bb\u200dc\ufeffd\u2060e", "a\U000e0041\U000e0042", "\ud83d",
+    "one\ntwo\r\nthree\x0bfour\x0cfive\u2028six\x85seven", "[bold red]x[/bold red] [link=http://x]y[/link] :smile:",
+    "x\\", "a\0b\x7f", '\x1bP$q"p\x1b\\\x1b_x\x1b\\', "\ue000\U000f0000",
+]  # fmt: skip
 ALLOWED = set(map(chr, range(32, 127))) | {"\n"}
 
 
@@ -45,40 +31,27 @@ def is_safe(text):
     return all(letter.isprintable() or letter == "\n" for letter in text)
 
 
-@pytest.fixture(params=EVIL.values(), ids=EVIL)
-def evil(request):
-    return request.param
-
-
+@each("evil", EVIL)
 def test_invisible_letters_are_written_out(evil):
     assert is_safe(make_printable(evil))
     assert to_line(evil).isprintable()
     assert make_printable("Ärzte sehen 頁 🙂 é") == "Ärzte sehen 頁 🙂 é"
 
 
-@each("field", ["answer.label", "environment", "task.id", "info.step", "flags", "system_prompt"])
-def test_values_of_a_group(tmp_path, viewbox, evil, field):
-    lines = [
-        make_line(
-            number,
-            task={"id": f"{evil}{number}", "reference": REFERENCE},
-            answer={"label": evil},
-            environment=evil,
-            info={"step": evil, "error": evil},
-            flags=[evil],
-            system_prompt=evil,
-            scores={"total": 1, "components": {evil: 0.5}},
-        )
-        for number in range(2)
-    ]
-    forge_run(tmp_path / "gift", lines)
-    reward = ("--reward", "viewbox.rewards:ExactMatchReward")
-    status, out, err = viewbox("score", tmp_path / "gift", *reward, "--group-by", field)
-    assert (status, err) == (0, "")
-    assert is_safe(out)
-    assert set(viewbox("score", tmp_path / "gift", *reward, "--format", "json", "--name", "own")[1]) <= ALLOWED
+@each("evil", EVIL)
+def test_values_of_a_group(tmp_path, viewbox, evil):
+    said = {"environment": evil, "flags": [evil], "system_prompt": evil, "info": {"step": evil, "error": evil}}
+    said |= {"answer": {"label": evil}, "scores": {"total": 1, "components": {evil: 0.5}}}
+    tasks = [{"id": f"{evil}{number}", "reference": REFERENCE} for number in range(2)]
+    run = forge_run(tmp_path / "gift", [make_line(task=task, **said) for task in tasks])
+    given = ("score", run, "--reward", "viewbox.rewards:ExactMatchReward")
+    for number, field in enumerate(["answer.label", "environment", "task.id", "info.step", "flags", "system_prompt"]):
+        status, out, err = viewbox(*given, "--group-by", field, "--name", f"c{number}")
+        assert (status, err, is_safe(out)) == (0, "", True)
+    assert set(viewbox(*given, "--format", "json", "--name", "own")[1]) <= ALLOWED
 
 
+@each("evil", EVIL)
 def test_on_a_terminal_too(tmp_path, viewbox, monkeypatch, evil):
     forge_run(tmp_path / "gift", [make_line(0, answer={"label": evil}, scores={"total": 1, "components": {evil: 1}})])
     written = io.StringIO()
@@ -88,25 +61,24 @@ def test_on_a_terminal_too(tmp_path, viewbox, monkeypatch, evil):
     assert is_safe(written.getvalue())
 
 
+@each("evil", EVIL)
 def test_errors_of_a_run(tmp_path, viewbox, evil):
     run = forge_run(tmp_path / "gift", ["{" + evil, make_line(0, end_reason=evil), make_line(1)])
     status, out, _ = viewbox("score", run)
     assert (status, is_safe(out)) == (1, True)
     for config in (
-        {"env": {"name": f"gift:{evil}"}},
-        {"env": {"name": evil}},
-        {"env": {"name": "digits", evil: 1}},
-        {"env": {"name": "digits", "split": evil}},
-        {"reward": {"type": evil}},
+        {"env": {"name": f"gift:{evil}"}}, {"env": {"name": evil}}, {"env": {"name": "digits", evil: 1}},
+        {"env": {"name": "digits", "split": evil}}, {"reward": {"type": evil}},
         {"reward": {"type": "python", "function": f"gift:{evil}"}},
         {"reward": {"type": "judge", "endpoint": evil, "model": evil, "api_key_env": evil}},
         {"reward": {"type": "exact_match", "field": "label", evil: evil}},
-    ):
+    ):  # fmt: skip
         (run / "config.yaml").write_text(yaml.safe_dump(config))
         status, out, err = viewbox("score", run)
         assert (status, is_safe(out), is_safe(err)) == (2, True, True)
 
 
+@each("evil", EVIL)
 def test_reasons_of_a_reward(tmp_path, viewbox, evil):
     forge_run(tmp_path / "gift", [make_line(0, answer={"label": evil})])
     (tmp_path / "reward.yaml").write_text("{type: token_f1, field: label}")
@@ -114,6 +86,7 @@ def test_reasons_of_a_reward(tmp_path, viewbox, evil):
     assert (status, is_safe(out), is_safe(err)) == (0, True, True)
 
 
+@each("evil", EVIL)
 def test_the_progress_of_a_rollout(evil, capsys):
     written = io.StringIO()
     console = Console(file=written, force_terminal=False, width=200)
@@ -130,6 +103,7 @@ def test_the_progress_of_a_rollout(evil, capsys):
     assert "[bold red]x[/bold red]" in said or not evil.startswith("[")
 
 
+@each("evil", EVIL)
 def test_what_is_logged_and_how_a_command_ends(capsys, evil):
     record = logging.LogRecord("viewbox", logging.WARNING, "", 0, "the judge said %s", (evil,), None)
     assert is_safe(PrintableFormatter().format(record))

@@ -23,20 +23,15 @@ LATE = "h_fail: gave no result within 4 s"
 
 
 @pytest.fixture(autouse=True)
-def in_the_repository(request, monkeypatch):
+def here(request, monkeypatch):
+    """In the repository, with servers that may be started again at once."""
     monkeypatch.chdir(request.config.rootpath)
-
-
-@pytest.fixture(autouse=True)
-def no_cooldown(monkeypatch):
     monkeypatch.setattr(servers, "COOLDOWN", 0.0)
 
 
 def make_env(*mode, **settings):
-    settings = {"timeout": 60, "tools": {"say": HOW, "fail": HOW}, **settings}
-    return Ward(
-        specialists={"h": {"kind": "mcp", "command": [sys.executable, RUDE, *mode], **settings}}, tool_timeout=600
-    )
+    settings = {"command": [sys.executable, RUDE, *mode], "timeout": 60, "tools": {"say": HOW, "fail": HOW}, **settings}
+    return Ward(specialists={"h": {"kind": "mcp", **settings}}, tool_timeout=600)
 
 
 def make_calls(third):
@@ -52,17 +47,11 @@ def clean(request):
 
 
 FAULTS = {
-    "its death": LOST,
-    "half a message": LOST,
-    "rubbish without end": LATE,
-    "messages without end": LATE,
-    "errors without end": LATE,
-    "no reply": LATE,
-    "no reply, and no end": LATE,
-    "a result of another shape": "h_fail: ",
-    "an error": "h_fail: out of film",
+    **dict.fromkeys(("its death", "half a message"), LOST), "a result of another shape": "h_fail: ",
+    **dict.fromkeys(("rubbish without end", "messages without end", "errors without end"), LATE),
+    **dict.fromkeys(("no reply", "no reply, and no end"), LATE), "an error": "h_fail: out of film",
     "a picture that is none": "h_fail gave a result that cannot be used: its picture is a picture of another format",
-}
+}  # fmt: skip
 HARMLESS = [
     "JSON 100,000 deep", "a question", "a reply twice", "a result that is a list", "rubbish before the reply",
     "the reply of nobody",
@@ -87,16 +76,12 @@ def test_what_a_server_says_beside_its_replies_costs_nothing(clean):
     assert [get_result(one).description for one in episodes[8:]] == HARMLESS
 
 
-def test_numbers_that_json_does_not_have_are_words():
-    (episode,) = play(make_env(), make_tasks(("h_fail", {"how": "NaN"})))
-    assert get_result(episode).facts == {"ratio": "nan", "more": ("-inf",)}
-
-
-def test_words_that_stand_in_structure_or_in_a_resource_are_read():
-    told = [get_result(one) for one in play(make_env(), make_tasks(
-        ("h_fail", {"how": "a refusal in structure"}), ("h_fail", {"how": "an embedded text"})))]  # fmt: skip
-    assert (told[0].success, "RATE_LIMITED" in told[0].error) == (False, True)
-    assert told[1].description == "a nodule of 7 mm"
+def test_words_in_structure_or_in_a_resource_and_numbers_that_json_does_not_have_are_read():
+    refused, embedded, odd = [get_result(one) for one in play(make_env(), make_tasks(*(
+        ("h_fail", {"how": how}) for how in ("a refusal in structure", "an embedded text", "NaN"))))]  # fmt: skip
+    assert (refused.success, "RATE_LIMITED" in refused.error) == (False, True)
+    assert embedded.description == "a nodule of 7 mm"
+    assert odd.facts == {"ratio": "nan", "more": ("-inf",)}
 
 
 def test_after_its_death_it_is_started_again_and_calls_in_progress_are_faults(clean):
@@ -107,9 +92,8 @@ def test_after_its_death_it_is_started_again_and_calls_in_progress_are_faults(cl
         for episode in episodes:
             result = get_result(episode)
             assert result.error in (None, LOST, LOST.replace("h_fail", "h_say"))
-            assert (episode.end_reason, episode.is_fault) == (
-                ("answered", False) if result.success else ("error", True)
-            )
+            ended = ("answered", False) if result.success else ("error", True)
+            assert (episode.end_reason, episode.is_fault) == ended
             assert (episode.scores.total is None) == episode.is_fault
     assert get_result(play(env, make_tasks(("h_fail", {"how": "a reply, then its death"})))[0]).error is None
     assert [one.to_json() for one in play(env, make_calls(("h_say", {"how": "fine 3"})))] == clean
@@ -117,18 +101,14 @@ def test_after_its_death_it_is_started_again_and_calls_in_progress_are_faults(cl
 
 START = {
     "ends": r"the MCP server .*: it ended: no licence was found",
-    "hangs": r"no answer within 3 s",
-    "rubbish without end": r"no answer within 3 s",
-    "errors without end": r"no answer within 3 s",
-    "another version": r"Unsupported protocol version",
-    "tools of another shape": r"validation error",
-    "too many tools": r"it lists more than 512 tools",
-    "endless pages": r"it lists more than 512 tools",
+    **dict.fromkeys(("hangs", "rubbish without end", "errors without end"), r"no answer within 3 s"),
+    "another version": r"Unsupported protocol version", "tools of another shape": r"validation error",
+    **dict.fromkeys(("too many tools", "endless pages"), r"it lists more than 512 tools"),
     "a hostile schema": r"tools\.fail: of the server: reference 'http://127\.0\.0\.1:9/s'; allowed: one inside",
     "another schema": r"the server needs the argument 'why', which is not required here; `viewbox tools mcp` prints",
     "another argument": r"unknown argument at the server 'how'; allowed: wow",
     "no tool": r"unknown tool of the server 'fail'; allowed: say",
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("mode", START)
@@ -147,11 +127,9 @@ def test_a_server_that_cannot_be_started_again_ends_the_episodes_that_ask_it(tmp
     env.prepare()
     script.write_text("raise SystemExit('moved')")
     for episode in play(env, make_calls(("h_fail", {"how": "its death"}))):
-        result = get_result(episode)
-        assert (
-            result.error is None or "ended its server" in result.error or "has no server at the moment" in result.error
-        )
-        assert episode.end_reason == ("answered" if result.error is None else "error")
+        said = get_result(episode).error
+        assert said is None or "ended its server" in said or "has no server at the moment" in said
+        assert episode.end_reason == ("answered" if said is None else "error")
     with pytest.raises(ConfigError, match="it ended: moved"):
         play(env, make_tasks(("h_say", {"how": "x"})))
 
