@@ -104,12 +104,15 @@ def show_url(url: object) -> str:
 
     >>> show_url("https://me:hunter2@example.org/a?key=hunter2")
     "'https://***@example.org/a?***'"
+    >>> show_url("https://example.org/a?@hunter2")
+    "'https://***@'"
     """
     if not isinstance(url, str):
         return f"a {type(url).__name__}"
     before, at, rest = url.rpartition("@")
     if at:
         scheme, colon, _ = before.partition("://")
+        rest = "" if re.search("[?#]", before) else rest  # a query or a password: neither is shown
         rest = f"{scheme}{colon}***@{rest}" if colon and scheme.isalpha() else f"***@{rest}"
     rest = re.sub(r"([?#]).*", r"\1***", rest, count=1, flags=re.DOTALL)
     return repr(rest if len(rest) <= MAX_SHOWN else rest[: MAX_SHOWN - 1] + "…")

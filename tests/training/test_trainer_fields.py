@@ -1,6 +1,7 @@
 """Every argument of the pinned TRL and transformers is passed on, owned by viewbox, or refused with a sentence."""
 
 from dataclasses import fields
+from pathlib import Path
 
 import pytest
 import yaml
@@ -23,6 +24,7 @@ from viewbox.training.trainer_args import (
 )
 
 CLASSES = {"grpo": GRPOConfig, "sft": TrainingArguments}
+SHIPPED = sorted(path.stem for path in Path(configs.__file__).parent.glob("*.yaml"))
 # Looked at, and read by a trainer. A new field of a library belongs here or into a table of `trainer_args.py`.
 PASSED_ON = """
     activation_checkpointing activation_checkpointing_kwargs adam_beta1 adam_beta2 adam_epsilon beta bf16
@@ -48,6 +50,13 @@ PASSED_ON = """
 def build(method, **train):
     sft = {"demonstrations": {"count": 5}} if method == "sft" else {}
     return build_trainer_arguments(parsed(method=method, **sft, **train), "out")
+
+
+def test_every_shipped_config_sets_only_what_its_trainer_takes():
+    for name in SHIPPED:
+        train = configs.load(name).train
+        assert {key: explain_refusal(key, train.method) for key in train.arguments} == dict.fromkeys(train.arguments)
+        assert train.arguments.keys() <= {field.name for field in fields(CLASSES[train.method])}
 
 
 def test_every_field_of_both_libraries_was_looked_at_once():
