@@ -124,11 +124,14 @@ def test_a_text_and_specialists_are_given_by_file(folder):
     assert "search_web" in list_tools(body)
 
 
-REFUSED = [("", "give an environment, images and a question"), ("vqb film.png ?", "did you mean 'vqa'"),
-    ("vqa film.png", "'film.png': is a file; the last word is the question"), ("vqa none.png ?",
-    "image 'none.png': there is no such file"), ("literature_vqa film.png ?", "its articles are invented"),
+REFUSED = [
+    ("", "give an environment, images and a question"), ("vqb film.png ?", "did you mean 'vqa'"),
+    ("vqa film.png", "'film.png': is a file; the last word is the question"),
+    ("vqa none.png ?", "image 'none.png': there is no such file"),
+    ("literature_vqa film.png ?", "its articles are invented"),
     ("vqa film.png ? --specialists list.yaml", "specialists = ['a']; allowed: a mapping"),
-    ("vqa film.png ? --file film.png", "--file film.png: cannot be read as text")]  # fmt: skip
+    ("vqa film.png ? --file film.png", "--file film.png: cannot be read as text")
+]  # fmt: skip
 
 
 def test_what_cannot_be_asked_is_said_in_a_line(folder, viewbox):

@@ -12,29 +12,27 @@ import viewbox as package
 
 CONFIGS = Path(package.__file__).with_name("configs")
 SMALL = ["quickstart", "train.per_device_train_batch_size=8", "rollout.slots=4", "log.eval_tasks=4"]
-TIGHT = [*SMALL, "--device-memory", "40MiB"]
 WARM = ["tiny_warmstart", "train.per_device_train_batch_size=4", "log.eval_tasks=0"]
 SAID = [  # what is given, the status, and what is said
-    ([*SMALL, "--device-memory", "8GiB"], 0, r"weights +0\.\d\d GiB|other"),
-    ([*SMALL, "--device-memory", "8GiB"], 0, "keys and values|other"),
-    ([*SMALL, "--device-memory", "8GiB"], 0, r"needs 0\.\d of 8\.0 GiB, \d+% \(\w+\): fits"),
-    ([*WARM, "--measure"], 0, r"measured here: update \d+\.\d\d GiB"),  # a supervised batch, too
-    (["qwen3_vl_4b_qlora", "--measure"], 2, r"allowed: no lora\.quantize"),
-    (TIGHT, 1, r"does not fit.*with train\.gradient_checkpointing=true"),
-    ([*TIGHT, "--json"], 1, '"fits": false'),  # a script is told by the status, too
-    (["tiny_warmstart", "--gpus", "8"], 2, r"train\.method = 'sft': verl cannot do this"),
-    *(([*SMALL, f"--device-memory={size}"], 2, "--device-memory") for size in ("much", "-3GiB")),
+    ([*SMALL, "--device-memory", "8GiB"], 0, [
+        r"weights +0\.\d\d GiB|other", "keys and values|other", r"needs 0\.\d of 8\.0 GiB, \d+% \(\w+\): fits"]),
+    ([*WARM, "--measure"], 0, [r"measured here: update \d+\.\d\d GiB"]),  # a supervised batch, too
+    (["qwen3_vl_4b_qlora", "--measure"], 2, [r"allowed: no lora\.quantize"]),
+    ([*SMALL, "--device-memory", "40MiB"], 1, ["does not fit", r"with train\.gradient_checkpointing=true"]),
+    ([*WARM, "--device-memory", "1MiB", "--json"], 1, ['"fits": false']),  # a script is told by the status, too
+    (["tiny_warmstart", "--gpus", "8"], 2, [r"train\.method = 'sft': verl cannot do this"]),
+    *(([*SMALL, f"--device-memory={size}"], 2, ["--device-memory"]) for size in ("much", "-3GiB")),
 ]  # fmt: skip
 
 
+@pytest.mark.slow
 def test_the_table_and_the_verdict_are_printed(viewbox):
-    ended = {}  # a forecast takes seconds
     for given, status, said in SAID:
-        found, out, err = ended.get(tuple(given)) or ended.setdefault(tuple(given), viewbox("config", "memory", *given))
-        assert found == status, given
-        assert re.search(said, out + err, re.DOTALL), (given, out, err)
+        found, out, err = viewbox("config", "memory", *given)
+        assert (found, [words for words in said if not re.search(words, out + err)]) == (status, []), (given, out, err)
 
 
+@pytest.mark.slow
 def test_the_parts_add_up_to_the_peak_and_a_batch_can_be_measured(viewbox):
     status, out, _ = viewbox("config", "memory", *SMALL, "--json", "--measure")
     report = json.loads(out)

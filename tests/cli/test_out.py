@@ -3,8 +3,13 @@
 Beside it, the status of commands that find nothing, or that leave something out.
 """
 
+import re
 import shutil
+import signal
+import subprocess
+import sys
 from pathlib import Path
+from urllib.request import urlopen
 
 import pytest
 from PIL import Image
@@ -90,30 +95,31 @@ def test_the_file_that_is_read_is_not_replaced(viewbox, tmp_path):
 
 # ---- the status
 FORMS = ("run", "openai", "parquet", "inspect", "sft")
-NOTHING = [*(f"export {{run}} --to {to} --where reward>5 --out {{tmp}}/out" for to in FORMS),
+NOTHING = [
+    *(f"export {{run}} --to {to} --where reward>5 --out {{tmp}}/out" for to in FORMS),
     "export {empty} --to run --out {tmp}/out", "import {tmp}/file --from openai --out {tmp}/out",
     "score {run} --where reward>5", "score {empty}", "compare {run} {empty}", "compare {run} {run} --where reward>5",
     "runs {nothing}", "runs list {nothing} --format json", "view {empty} --out {tmp}/out",
     "view {run} --out {tmp}/out.png", "view {run}#1 --out {tmp}/out.html",
-    "view {run}/episodes/format.json --out {tmp}/out.html", "view {nothing}.yaml --out {tmp}/out.html"]  # fmt: skip
+    "view {run}/episodes/format.json --out {tmp}/out.html", "view {nothing}.yaml --out {tmp}/out.html"
+]  # fmt: skip
 
 
 def test_nothing_is_2_and_nothing_is_written(places, viewbox):
     where = {**places, "empty": places["tmp"] / "empty", "nothing": places["tmp"] / "nothing"}
     where["nothing"].mkdir()
-    ignored = shutil.ignore_patterns("images", "episodes.jsonl")
-    (
-        shutil.copytree(places["run"] / "episodes", where["empty"] / "episodes", ignore=ignored) / "episodes.jsonl"
-    ).touch()
+    written(where["empty"] / "episodes")
     for line in NOTHING:
         assert viewbox(*line.format(**where).split())[0] == 2, line
         assert not list_out(places), line
 
 
-SKIPPED = {"view {run} --out {tmp}/out.html": "3 episodes; 1 lines cannot be read",
+SKIPPED = {
+    "view {run} --out {tmp}/out.html": "3 episodes; 1 lines cannot be read",
     "runs list {tmp}": "1 lines of its episodes cannot be read", "score {run}": "1 lines of",
     "export {run} --to run --out {tmp}/out": "1 (broken)", "export {run} --to openai --out {tmp}/out": "1 (broken)",
-    "compare {run} {run}": "1 lines of episodes.jsonl cannot be read"}  # fmt: skip
+    "compare {run} {run}": "1 lines of episodes.jsonl cannot be read"
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("line", SKIPPED)
@@ -159,3 +165,37 @@ def test_what_the_system_refuses_is_one_sentence_and_that_there_is_no_current_fo
 def test_nor_a_class_that_its_file_cannot_have(name, viewbox, tmp_path):
     assert viewbox("new", name, "--in", tmp_path)[0] == 2
     assert not list(tmp_path.iterdir())
+
+
+# ---- `viewbox view`: a file for a small run, a server for a large one
+def test_a_small_run_becomes_one_file_that_stays_here_if_it_is_restricted(places, tmp_path, viewbox):
+    run = places["run"]
+    status, out, _ = viewbox("view", run, "--out", tmp_path / "deep" / "page.html")
+    assert (status, "run: 3 episodes" in out, "page.html" in out) == (0, True, True)
+    assert "t0" in (tmp_path / "deep" / "page.html").read_text()
+    assert [path.name for path in (tmp_path / "deep").iterdir()] == ["page.html"]
+    (run / "config.yaml").write_text("env: {name: vqa, data: {source: a.csv, restricted: true}}")
+    out = viewbox("view", run, "--out", tmp_path / "page.html")[1]
+    assert "warning: its data is restricted" in out
+    assert "keep the file on this machine" in out
+
+
+def test_what_cannot_be_shown_is_an_error(places, viewbox):
+    run = places["run"]
+    given = (["nowhere"], "no episodes here"), ([run, "--out", run], "run"), ([run, "--port", "99999"], "65535")
+    for arguments, words in given:
+        status, _, err = viewbox("view", *arguments)
+        assert (status, words in err) == (2, True), err
+
+
+def test_the_server_says_its_address_and_ends_with_ctrl_c(places):
+    line = [sys.executable, "-u", "-m", "viewbox", "view", str(places["run"]), "--serve"]
+    process = subprocess.Popen(line, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+    try:
+        said = process.stdout.readline() + process.stdout.readline()
+        address = re.search(r"http://127\.0\.0\.1:\d+/[\w-]{20,}/", said)[0]
+        assert b"viewbox" in urlopen(address, timeout=10).read()
+    finally:
+        process.send_signal(signal.SIGINT)
+        assert process.wait(20) in (0, 130)
+        process.stdout.close()

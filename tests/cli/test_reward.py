@@ -118,17 +118,21 @@ def test_a_saved_episode_brings_answer_reference_and_what_it_did_unless_they_are
 
 
 # ---- how it ends where something is wrong
-WRONG_ARGUMENTS = [([], "--answer and --reference: missing; give --answer and --reference, or --episode RUN#LINE"),
-    (["--answer", "{}"], "--reference: missing"), (["--answer", "{", "--reference", "{}"],
-    "--answer is '{': not JSON: "), (["--answer", "[1]", "--reference", "{}"],
-    "--answer is '[1]'; allowed: a JSON object, or @file.json"), (["--answer", "{}", "--reference", "null"],
-    "--reference is null"), (["--answer", '{"a": 1, "a": 2}', "--reference", "{}"], 'the key "a" is given twice'),
+WRONG_ARGUMENTS = [
+    ([], "--answer and --reference: missing; give --answer and --reference, or --episode RUN#LINE"),
+    (["--answer", "{}"], "--reference: missing"),
+    (["--answer", "{", "--reference", "{}"], "--answer is '{': not JSON: "),
+    (["--answer", "[1]", "--reference", "{}"], "--answer is '[1]'; allowed: a JSON object, or @file.json"),
+    (["--answer", "{}", "--reference", "null"], "--reference is null"),
+    (["--answer", '{"a": 1, "a": 2}', "--reference", "{}"], 'the key "a" is given twice'),
     (["--answer", "@nowhere.json", "--reference", "{}"], "--answer @nowhere.json: cannot be read (No such file"),
-    (["--answer", "[" * 100_000, "--reference", "{}"], "not JSON"), (["--episode", "runs/x"],
-    "--episode 'runs/x'; allowed: RUN#LINE"), (["--episode", "runs/x#last"],
-    "--episode 'runs/x#last'; allowed: RUN#LINE"), (["--episode", "runs/x#" + "9" * 5000], "allowed: RUN#LINE"),
+    (["--answer", "[" * 100_000, "--reference", "{}"], "not JSON"),
+    (["--episode", "runs/x"], "--episode 'runs/x'; allowed: RUN#LINE"),
+    (["--episode", "runs/x#last"], "--episode 'runs/x#last'; allowed: RUN#LINE"),
+    (["--episode", "runs/x#" + "9" * 5000], "allowed: RUN#LINE"),
     (["--episode", "nowhere#1"], "nowhere: no episodes here"), (["--episode", "run#3"], "line 3: not an episode"),
-    (["--episode", "run#4"], "line 4: there is no episode in this line; allowed: 1 to 3")]  # fmt: skip
+    (["--episode", "run#4"], "line 4: there is no episode in this line; allowed: 1 to 3")
+]  # fmt: skip
 
 
 def test_what_is_wrong_ends_with_2_in_one_line(viewbox, reward, run, tmp_path, monkeypatch):

@@ -1,7 +1,8 @@
-"""`viewbox rollout`: what it plays, what it leaves behind, and that nothing is lost however it ends."""
+"""`viewbox rollout`: what it plays, leaves behind and says of a model, and that nothing is lost however it ends."""
 
 import asyncio
 import json
+import shutil
 import signal
 import socket
 import subprocess
@@ -15,16 +16,18 @@ from pathlib import Path
 
 import pytest
 from PIL import Image
+from safetensors.torch import load_file, save_file
 
 from tests.support import forks, servers
+from tests.support.families import save_family
 from tests.support.servers import make_completion, make_response, make_script, serve
 from tests.support.tables import each
-from viewbox import make
+from viewbox import ConfigError, ModelError, load, make
+from viewbox.cli import play
 from viewbox.configs import schema
 from viewbox.envs.digits import Digits, viewer
 from viewbox.rewards import build
 from viewbox.rollouts.job import build_job, create_rollout_folder, open_session
-from viewbox.rollouts.store.reader import load
 
 ENV = Digits()
 RIGHT = viewer.write_answer(ENV, ENV.tasks[0])
@@ -185,10 +188,12 @@ def test_the_same_command_plays_only_what_is_missing(viewbox, right):
     assert places(Path("o")) == {(i, 0): 1 for i in range(7)}
 
 
-OTHER_SETTINGS = [(("env.noise=1",), "env.noise = None, given is 1"), (("--seed", 1), "command.seed = 0, given is 1"),
+OTHER_SETTINGS = [
+    (("env.noise=1",), "env.noise = None, given is 1"), (("--seed", 1), "command.seed = 0, given is 1"),
     (("--group", 2), "command.group = 1, given is 2"), (("--model", "n"), "model.name = 'm', given is 'n'"),
-    (("--temperature", 0.5), "rollout.temperature = None, given is 0.5"), (("endpoint.tool_images=tool",),
-    "command.tool_images = 'user', given is 'tool'")]  # fmt: skip
+    (("--temperature", 0.5), "rollout.temperature = None, given is 0.5"),
+    (("endpoint.tool_images=tool",), "command.tool_images = 'user', given is 'tool'")
+]  # fmt: skip
 
 
 def test_a_folder_is_not_gone_on_with_under_other_settings(viewbox, right):
@@ -280,10 +285,12 @@ def test_two_commands_do_not_write_one_folder(viewbox, tmp_path):
 
 # ---------------------------------------------------------------------- what goes wrong
 def test_against_a_server_that_does_everything_wrong_every_episode_is_stored_with_a_named_reason(viewbox):
-    wrong = [make_response(429, Retry_After="1"), make_response(500, "boom"), servers.cut_body, servers.drip_body,
+    wrong = [
+        make_response(429, Retry_After="1"), make_response(500, "boom"), servers.cut_body, servers.drip_body,
         make_response(200, "{"), make_response(200, {"choices": []}), servers.flood_body, make_completion(None),
         make_completion("\ud800 {"), make_completion("", ("a", "\udfff", '{"factor": 1e999}')), ZOOM,
-        make_completion(RIGHT)]  # fmt: skip
+        make_completion(RIGHT)
+    ]  # fmt: skip
     began = time.monotonic()
     with serve(lambda body, n: wrong[(n * 5) % len(wrong)]) as server:
         code, out, _ = viewbox(*at(server, "--tasks", 30, "rollout.timeout=4", out="o"))
@@ -297,19 +304,22 @@ def test_against_a_server_that_does_everything_wrong_every_episode_is_stored_wit
 
 LOCAL = ("--env", "digits", "--model", "m")
 THERE = (*LOCAL, "--endpoint", "http://[::1]")
-WRONG = [(("--env", "digits"), "--model: is missing"), ((*LOCAL, "--model", "/no/such/folder"), "/no/such/folder"),
-    (("--model", "m", "--endpoint", "http://127.0.0.1:1"), "--env: is missing"), (("--env", "digit", "--model", "m",
-    "--endpoint", "http://127.0.0.1:1"), "did you mean 'digits'?"), ((*LOCAL, "--endpoint", "127.0.0.1:1"),
-    "allowed: http(s)://host"), ((*THERE, "env.noise"), "key.path=value"), ((*THERE, "--tasks", 0), "--tasks = 0"),
-    ((*THERE, "--tasks", 10**6), "digits has 100000 tasks"), ((*THERE, "--held-out"), "env.eval"), ((*LOCAL, "noise=1"),
-    "unknown section 'noise'"), ((*THERE, "rollout.kv_cache_bytes=2GB"),
-    "override 'rollout.kv_cache_bytes=2GB': rollout.kv_cache_bytes = 2000000000: applies to a local"),
+WRONG = [
+    (("--env", "digits"), "--model: is missing"), ((*LOCAL, "--model", "/no/such/folder"), "/no/such/folder"),
+    (("--model", "m", "--endpoint", "http://127.0.0.1:1"), "--env: is missing"),
+    (("--env", "digit", "--model", "m", "--endpoint", "http://127.0.0.1:1"), "did you mean 'digits'?"),
+    ((*LOCAL, "--endpoint", "127.0.0.1:1"), "allowed: http(s)://host"), ((*THERE, "env.noise"), "key.path=value"),
+    ((*THERE, "--tasks", 0), "--tasks = 0"), ((*THERE, "--tasks", 10**6), "digits has 100000 tasks"),
+    ((*THERE, "--held-out"), "env.eval"), ((*LOCAL, "noise=1"), "unknown section 'noise'"),
+    ((*THERE, "rollout.kv_cache_bytes=2GB"),
+        "override 'rollout.kv_cache_bytes=2GB': rollout.kv_cache_bytes = 2000000000: applies to a local"),
     ((*LOCAL, "rollout.top_p=1.5"), "override 'rollout.top_p=1.5': rollout.top_p = 1.5; "),
     (("--config", "served.yaml"), "served.yaml, line 3: endpoint.tool_images = 'tols'; allowed: 'tool' or 'user'"),
-    ((*LOCAL, "--endpoint", "http://127.0.0.1:9/v1"), "cannot be reached"), ((*LOCAL, "train.seed=1"),
-    "allowed: endpoint, env, model, reward, rollout"), ((*LOCAL, "endpoint.tool_image=tool"),
-    "did you mean 'tool_images'?"), (("--env", "other", "--model", "m", "--config", "quickstart"),
-    "the config's environment is digits")]  # fmt: skip
+    ((*LOCAL, "--endpoint", "http://127.0.0.1:9/v1"), "cannot be reached"),
+    ((*LOCAL, "train.seed=1"), "allowed: endpoint, env, model, reward, rollout"),
+    ((*LOCAL, "endpoint.tool_image=tool"), "did you mean 'tool_images'?"),
+    (("--env", "other", "--model", "m", "--config", "quickstart"), "the config's environment is digits")
+]  # fmt: skip
 
 
 def test_what_is_given_wrong_is_said_in_one_message(viewbox, tmp_path):
@@ -389,3 +399,47 @@ def test_the_shipped_model_behind_transformers_serve_plays(viewbox, transformers
     scores = [episode.scores.components for episode in episodes if episode.end_reason == "answered"]
     assert len(scores) >= 8
     assert sum(one["box"] for one in scores) / len(scores) > 0.6
+
+
+# ---------------------------------------------------------------------- how a model works here
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return save_family("llava", tmp_path_factory.mktemp("models") / "llava")
+
+
+def check(folder, **options):
+    play.rollout(check_model=True, model=str(folder), **options)
+
+
+def read(capsys):
+    lines = capsys.readouterr().out.splitlines()
+    return {line[:14].strip(): line[14:].strip() for line in lines if not line.startswith("note")}, lines
+
+
+def test_it_says_how_a_model_plays_how_far_the_engine_differs_and_what_was_not_asked(folder, tmp_path, capsys):
+    check(folder)
+    found, lines = read(capsys)
+    assert found["plays"] == "on the engine's cache (full_attention)"
+    assert found["pictures"].startswith("224 x 224: 16 tokens")
+    assert found["end of reply"] == "</s> (the chat template writes none)"
+    assert found["tool pictures"] == "in a user message"
+    assert found["weights"].startswith("float32; engine and the model's own forward differ by ")
+    assert any("writes no end token after replies" in line for line in lines)
+    shutil.copytree(folder, tmp_path / "bare", ignore=shutil.ignore_patterns("*.safetensors"))
+    check(tmp_path / "bare")
+    assert "none in the folder" in read(capsys)[0]["weights"]
+
+
+def test_a_template_that_drops_pictures_weights_that_are_no_numbers_and_a_server_are_errors(folder, tmp_path):
+    path = shutil.copytree(folder, tmp_path / "drops") / "chat_template.jinja"
+    path.write_text(path.read_text().replace("{{ '<image>\\n' }}", "{{ '<image>\\n' if messages | length < 3 }}"))
+    with pytest.raises(ModelError, match="the chat template drops the image of a tool result"):
+        check(tmp_path / "drops")
+    path = shutil.copytree(folder, tmp_path / "broken") / "model.safetensors"
+    weights = load_file(path)
+    name = next(name for name in weights if name.endswith("norm.weight"))
+    save_file({**weights, name: weights[name] * float("nan")}, path, {"format": "pt"})
+    with pytest.raises(ModelError, match="NaN or infinity"):
+        check(tmp_path / "broken")
+    with pytest.raises(ConfigError, match="leave out --endpoint"):  # a server has no weights to look at
+        check(folder, endpoint="http://127.0.0.1:9/v1")

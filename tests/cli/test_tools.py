@@ -60,11 +60,13 @@ def test_a_call_that_fails_is_told_as_to_a_model_and_ends_with_2(viewbox, scan, 
     assert not out.exists()
 
 
-WRONG = [("scan.png zom factor=2", "did you mean 'zoom'"), ("scan.png zoom 2", "unknown tool '2'"),
+WRONG = [
+    ("scan.png zom factor=2", "did you mean 'zoom'"), ("scan.png zoom 2", "unknown tool '2'"),
     ("scan.png factor=2 zoom", "factor=2: an argument before any tool"), ("scan.png crop box=[0,0", "'box=[0,0'"),
     ("scan.png zoom factor=2 factor=3", "factor is given twice to zoom"), ("notes.png zoom", "notes.png"),
-    ("nowhere.png zoom", "nowhere.png"), *((f"scan.png zoom --out {name}", "error: --out ") for name in ("out.what",
-    "scan.png/out.png", "out.dcm"))]  # fmt: skip
+    ("nowhere.png zoom", "nowhere.png"),
+    *((f"scan.png zoom --out {name}", "error: --out ") for name in ("out.what", "scan.png/out.png", "out.dcm"))
+]  # fmt: skip
 
 
 def test_what_is_no_chain_no_image_or_cannot_be_written_ends_with_2_in_one_line(viewbox, scan, tmp_path, monkeypatch):
@@ -76,9 +78,12 @@ def test_what_is_no_chain_no_image_or_cannot_be_written_ends_with_2_in_one_line(
         assert "--out" in words or (out, err.count("\n")) == ("", 1), err
 
 
-VALUES = [("zoom factor=2", 2), ("zoom factor=2.5", 2.5), ("rotate clockwise=false", False), ("crop box=[0,0,1,1]",
-    [0, 0, 1, 1]), ("crop box=0,0,1,1", [0, 0, 1, 1]), ("annotate_region label=1,5", "1,5"), ("zoom factor=two", "two"),
-    ("zoom factor=1e-1", 0.1), ("zoom factor=", ""), ("crop box=.1,.1,1,1", [0.1, 0.1, 1, 1])]  # fmt: skip
+VALUES = [
+    ("zoom factor=2", 2), ("zoom factor=2.5", 2.5), ("rotate clockwise=false", False),
+    ("crop box=[0,0,1,1]", [0, 0, 1, 1]), ("crop box=0,0,1,1", [0, 0, 1, 1]), ("annotate_region label=1,5", "1,5"),
+    ("zoom factor=two", "two"), ("zoom factor=1e-1", 0.1), ("zoom factor=", ""),
+    ("crop box=.1,.1,1,1", [0.1, 0.1, 1, 1])
+]  # fmt: skip
 
 
 def test_values_are_yaml_lists_or_text_and_a_chain_may_be_empty():
