@@ -8,10 +8,9 @@ from tests.support import verifiers_server as scripted
 from tests.support.front_doors import evaluate_package, map_overviews, play_right_answers, roll_out
 from tests.support.publishing import leave_out_check
 from tests.support.servers import make_completion
-from viewbox import make
+from viewbox import ConfigError, make
 from viewbox.envs.literature_vqa.world import write_query as write_literature_query
 from viewbox.envs.software_adviser.demonstrations import write_query
-from viewbox.errors import ConfigError
 from viewbox.publish import publish
 
 SAME = {"split": "test", "num_tasks": 3, "coordinates": "per_mille"}

@@ -9,11 +9,9 @@ from PIL import Image
 
 from tests.support.digits_play import ANSWER, ENV, LOOK, Says, script, tasks
 from tests.support.tables import each
+from viewbox import ImageRef, ModelError, Reply, RunConfig, Task
 from viewbox.engines.scripted import ScriptedGenerator, ScriptedPolicy
 from viewbox.envs.digits import Digits, viewer
-from viewbox.errors import ModelError
-from viewbox.images.ref import ImageRef
-from viewbox.records import Reply, RunConfig, Task
 from viewbox.rollouts.play import MAX_FAILURES, play_many, sample_seed
 
 

@@ -9,11 +9,9 @@ import pytest
 
 from tests.support.digits_play import ENV, Says, script, tasks
 from tests.support.tables import each
+from viewbox import ToolOutput, View, play_many
 from viewbox.core.messages import write_call
 from viewbox.envs.digits import Digits, viewer
-from viewbox.images.view import View
-from viewbox.rollouts.play import play_many
-from viewbox.tools import ToolOutput
 
 
 async def forever(*_):

@@ -11,14 +11,11 @@ from tests.support.hf_hub import KEY
 from tests.support.hub_server import say
 from tests.support.saved_episodes import written
 from tests.support.tables import each
-from viewbox.errors import ConfigError
-from viewbox.images.ref import ImageRef
-from viewbox.records import Episode, Scores, Task, Turn
+from viewbox import ConfigError, Episode, ImageRef, Scores, Task, Turn, load
 from viewbox.rollouts.exchange.conversation import list_messages
 from viewbox.rollouts.exchange.export import export_run
 from viewbox.rollouts.exchange.importing import import_file
 from viewbox.rollouts.exchange.selection import Choice, filter_run
-from viewbox.rollouts.store.reader import load
 
 
 def test_openai_lines_have_messages_with_data_urls(run, tmp_path, viewbox):

@@ -12,14 +12,11 @@ from PIL import Image
 
 from tests.support.saved_episodes import made, without_uris, written
 from tests.support.tables import each
+from viewbox import ConfigError, Episode, ImageRef, Scores, Task, Turn, load
 from viewbox.core.messages import to_openai_messages
-from viewbox.errors import ConfigError
-from viewbox.images.ref import ImageRef
-from viewbox.records import Episode, Scores, Task, Turn
 from viewbox.rollouts.exchange.conversation import list_messages
 from viewbox.rollouts.exchange.export import export_run
 from viewbox.rollouts.exchange.importing import import_file
-from viewbox.rollouts.store.reader import load
 
 PICTURE = Image.new("RGB", (6, 4), (9, 8, 7))
 URL = ImageRef.of(PICTURE).to_data_url()
@@ -166,9 +163,11 @@ def test_a_trace_of_verifiers_keeps_its_messages_and_rewards(tmp_path):
         return {"parent": parent, "message": {"role": role, "content": content}}
 
     content = [{"type": "image_url", "image_url": {"url": URL}}]
-    trace = {"task": {"data": {"id": "t1"}}, "nodes": [node(None, "user", content), node(0, "assistant", "cut"),
-        node(0, "assistant", "this")], "rewards": {"right": {"score": 1.0, "weight": 0.5}, "short": {"score": 0.25}},
-        "metrics": {"turns": 1.0}}  # fmt: skip
+    trace = {
+        "task": {"data": {"id": "t1"}},
+        "nodes": [node(None, "user", content), node(0, "assistant", "cut"), node(0, "assistant", "this")],
+        "rewards": {"right": {"score": 1.0, "weight": 0.5}, "short": {"score": 0.25}}, "metrics": {"turns": 1.0}
+    }  # fmt: skip
     circle = {**trace, "nodes": [{**trace["nodes"][0], "parent": 0}]}
     failed = {**trace, "errors": [{"type": "ProviderError"}]}
     (tmp_path / "traces.jsonl").write_text(json.dumps({"traces": [trace, circle, 3, failed]}))

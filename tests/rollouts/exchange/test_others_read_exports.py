@@ -9,12 +9,10 @@ from msgspec.structs import replace
 
 import viewbox
 from tests.support.saved_episodes import made, written
-from viewbox.errors import ConfigError
-from viewbox.records import ToolCall, Turn
+from viewbox import ConfigError, ToolCall, Turn, load
 from viewbox.rollouts.exchange.export import export_run
 from viewbox.rollouts.exchange.importing import import_file
 from viewbox.rollouts.exchange.inspect_log import CONVERT
-from viewbox.rollouts.store.reader import load
 
 MODEL = Path(viewbox.__file__).parent / "assets" / "tiny_viewer"
 
