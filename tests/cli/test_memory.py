@@ -17,7 +17,7 @@ SAID = [  # what is given, the status, and what is said
     ([*SMALL, "--device-memory", "8GiB"], 0, [
         r"weights +0\.\d\d GiB|other", "keys and values|other", r"needs 0\.\d of 8\.0 GiB, \d+% \(\w+\): fits"]),
     ([*WARM, "--measure"], 0, [r"measured here: update \d+\.\d\d GiB"]),  # a supervised batch, too
-    (["qwen3_vl_4b_qlora", "--measure"], 2, [r"allowed: no lora\.quantize"]),
+    ([*SMALL, "lora={r: 4, quantize: 4bit}", "--measure"], 2, [r"allowed: no lora\.quantize"]),
     ([*SMALL, "--device-memory", "40MiB"], 1, ["does not fit", r"with train\.gradient_checkpointing=true"]),
     ([*WARM, "--device-memory", "1MiB", "--json"], 1, ['"fits": false']),  # a script is told by the status, too
     (["tiny_warmstart", "--gpus", "8"], 2, [r"train\.method = 'sft': verl cannot do this"]),

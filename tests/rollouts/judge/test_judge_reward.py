@@ -296,22 +296,20 @@ def test_a_judge_that_is_away_is_left_alone_and_its_episode_has_no_score_rather_
 
 
 def test_no_more_requests_are_in_flight_than_allowed(served):
-    lock, now, most = threading.Lock(), [0], [0]
+    inside, together = [], []  # appending and popping are one step of a thread
 
     def busy(handler):
-        with lock:
-            now[0] += 1
-            most[0] = max(most[0], now[0])
+        inside.append(handler)
+        together.append(len(inside))
         time.sleep(0.02)
-        with lock:
-            now[0] -= 1
+        inside.pop()
         make_response(200, HALF)(handler)
 
     judge, _ = served(busy, concurrency=3)
     with ThreadPoolExecutor(12) as threads:
         found = list(threads.map(lambda number: judged(judge, str(number)), range(24)))
     assert found == [0.5] * 24
-    assert most[0] == 3
+    assert max(together) == 3
 
 
 # ---------------------------------------------------------------------- the key
