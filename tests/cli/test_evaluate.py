@@ -4,14 +4,14 @@ import base64
 import io
 import json
 import re
-import sys
+from functools import partial
 
 import numpy as np
 import pytest
 from PIL import Image
 
 from tests.support.servers import make_completion, serve
-from viewbox.cli import app as cli
+from tests.support.tables import each
 from viewbox.envs.digits import Digits, viewer
 from viewbox.rollouts.scoring.summary import summarize as viewbox_summarize
 from viewbox.rollouts.store.reader import load
@@ -31,52 +31,52 @@ def look_if_possible(body, number):
 
 
 @pytest.fixture
-def evaluate(monkeypatch, capsys, tmp_path):
+def evaluate(viewbox, monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
-
-    def run(*arguments):
-        monkeypatch.setattr(sys, "argv", ["viewbox", "evaluate", *map(str, arguments)])
-        with pytest.raises(SystemExit) as caught:
-            cli.main()
-        said = capsys.readouterr()
-        return caught.value.code or 0, said.out, said.err
-
-    return run
+    return partial(viewbox, "evaluate", "--out", "e", "--model", "m")
 
 
-@pytest.mark.parametrize("more", [(), ("--refuse",)])
+def read(name):
+    with open(f"e/{name}.json") as file:
+        return json.load(file)
+
+
+DIGITS = ("--env", "digits", "--tasks")
+
+
+@each("more", [(), ("--refuse",)])
 def test_both_ways_are_played_stored_and_compared(evaluate, tmp_path, more):
-    arguments = ["--env", "digits", "--model", "m", "--tasks", 5, "--out", tmp_path / "e", "--json", *more]
+    arguments = [*DIGITS, 5, "--json", *more]
     with serve(look_if_possible) as server:
         status, out, _ = evaluate(*arguments, "--endpoint", server.url)
-    assert status == 0
     found = json.loads(out.splitlines()[-1])
-    assert found["tasks"] == 5
+    assert (status, found["tasks"]) == (0, 5)
     assert found["gains"]["reward"]["difference"]["mean"] > 0.1
     assert "scores" not in found  # they are the gains
     assert found["tools"]["zoom"] == {"calls": 5, "per_episode": 1.0, "episodes": 1.0, "success": 1.0, "faults": 0}
     assert "5 tasks are too few to conclude from" in out  # one task of five was solved
-    assert [len(list(load(tmp_path / "e" / way / "episodes"))) for way in ("with_tools", "without_tools")] == [5, 5]
+    assert [len(list(load(f"e/{way}/episodes"))) for way in ("with_tools", "without_tools")] == [5, 5]
     with serve(look_if_possible) as server:  # the same command again has nothing left to play
         assert evaluate(*arguments, "--endpoint", server.url)[0] == 0
         assert server.bodies == []
-    saved = json.loads((tmp_path / "e" / "tool_gain.json").read_text())
-    assert saved == found
+    assert read("tool_gain") == found
 
 
-def test_every_command_prints_one_mean_of_the_same_episodes(evaluate, tmp_path, viewbox):
+def test_every_command_prints_one_mean_of_the_same_episodes(evaluate, viewbox):
     def answer(body, number):
         if number % 5 == 0:  # a fault, which leaves groups of two and three
             return make_completion("", finish="content_filter")
         return make_completion(RIGHT if number % 3 else WRONG)
 
-    arguments = ["--env", "digits", "--model", "m", "--tasks", 6, "--group", 3, "--out", "e", "--concurrency", 1]
+    def ask(*words):
+        return json.loads(viewbox(*words, "--format", "json")[1])
+
     with serve(answer) as server:
-        assert evaluate(*arguments, "--endpoint", server.url, "--json")[0] == 0
-    gain = json.loads((tmp_path / "e" / "tool_gain.json").read_text())["gains"]["reward"]
-    runs = {run["path"]: run["first_reward"] for run in json.loads(viewbox("runs", "e", "--format", "json")[1])["runs"]}
-    compared = json.loads(viewbox("compare", "e/without_tools", "e/with_tools", "--format", "json")[1])
-    compared = compared["scores"]["reward"]
+        given = (*DIGITS, 6, "--group", 3, "--concurrency", 1, "--endpoint", server.url)
+        assert evaluate(*given, "--json")[0] == 0
+    gain = read("tool_gain")["gains"]["reward"]
+    runs = {run["path"]: run["first_reward"] for run in ask("runs", "e")["runs"]}
+    compared = ask("compare", "e/without_tools", "e/with_tools")["scores"]["reward"]
     page = compare_sets(*find_sets(["e/without_tools", "e/with_tools"]))["scores"]["reward"]
     pooled = []
     for way, side in (("with_tools", "b"), ("without_tools", "a")):
@@ -84,8 +84,7 @@ def test_every_command_prints_one_mean_of_the_same_episodes(evaluate, tmp_path, 
         wanted = rows.groupby("task").total.mean().mean()
         assert set(rows.groupby("task").size()) == {2, 3}
         pooled.append(abs(rows.total.mean() - wanted) > 0.001)
-        summary = json.loads((tmp_path / "e" / way / "summary.json").read_text())["metrics"]
-        scored = json.loads(viewbox("score", f"e/{way}", "--format", "json")[1])["total"]
+        summary, scored = read(f"{way}/summary")["metrics"], ask("score", f"e/{way}")["total"]
         logged = viewbox_summarize(load(f"e/{way}"), {})["reward"].mean
         found = [gain[side]["mean"], compared[side]["mean"], page[side]["mean"], runs[f"e/{way}"], summary["reward"]]
         assert [*found, scored["new"]["mean"], scored["stored"]["mean"], logged] == pytest.approx([wanted] * 8)
@@ -96,24 +95,10 @@ def test_every_command_prints_one_mean_of_the_same_episodes(evaluate, tmp_path, 
         assert "mean over tasks" in viewbox(*command)[1]
 
 
-def test_the_held_out_tasks_of_a_config_are_played(evaluate, tmp_path):
+def test_the_held_out_tasks_of_a_config_are_played(evaluate):
     with serve(look_if_possible) as server:
-        evaluate("--config", "quickstart", "--model", "m", "--endpoint", server.url, "--tasks", 2, "--out", "e")
-    assert {e.task.metadata["split"] for e in load(tmp_path / "e" / "with_tools" / "episodes")} == {"test"}
-
-
-def test_an_environment_without_tools_is_refused_in_words(evaluate):
-    status, _, err = evaluate("--env", "digits", "--model", "m", "--endpoint", "http://127.0.0.1:9/v1", "env.tools=[]")
-    assert status == 2
-    assert "digits: has no tools, so nothing can be compared" in err
-
-
-@pytest.mark.slow
-def test_a_model_that_is_not_there_is_named_with_its_neighbors(evaluate, tmp_path):
-    (tmp_path / "runs" / "mine" / "model").mkdir(parents=True)
-    status, _, err = evaluate("--config", "quickstart", "--model", "runs/mine/modle", "--tasks", 1)
-    assert status == 2
-    assert "'runs/mine/modle': no such folder (did you mean 'runs/mine/model'?)" in err
+        evaluate("--config", "quickstart", "--endpoint", server.url, "--tasks", 2)
+    assert {e.task.metadata["split"] for e in load("e/with_tools/episodes")} == {"test"}
 
 
 # ---------------------------------------------------------------------- other pictures
@@ -136,19 +121,8 @@ def zoom_and_guess(body, number):
     return ZOOM if read_last_picture(body)[1] == 1 else make_completion(RIGHT)
 
 
-def test_the_pictures_are_worth_what_is_lost_without_them(evaluate, tmp_path):
-    arguments = [
-        "--env",
-        "digits",
-        "--model",
-        "m",
-        "--tasks",
-        6,
-        "--out",
-        "e",
-        "--pictures",
-        "real,blank,other,shuffled",
-    ]
+def test_the_pictures_are_worth_what_is_lost_without_them(evaluate):
+    arguments = [*DIGITS, 6, "--pictures", "real,blank,other,shuffled"]
     with serve(answer_what_is_seen) as server:
         status, out, _ = evaluate(*arguments, "--endpoint", server.url)
         assert status == 0
@@ -156,75 +130,51 @@ def test_the_pictures_are_worth_what_is_lost_without_them(evaluate, tmp_path):
         assert evaluate(*arguments, "--endpoint", server.url)[0] == 0
         assert len(server.bodies) == asked  # what is stored is not played again
     assert "cost: episodes: 6 real, 6 blank, 6 other, 6 shuffled; what the folder has is not played again" in out
-    found = json.loads((tmp_path / "e" / "pictures.json").read_text())
-    worth = {name: one["scores"]["reward"]["difference"]["mean"] for name, one in found["pictures"].items()}
+    found, worth = read("pictures"), weigh()
     assert worth["blank"] > 0.1
     assert (worth["other"], worth["shuffled"]) == (0.0, 0.0)
     assert 0 <= found["blind"] < 0.5
-    shown = {
-        way: {episode.task.id: episode.turns[0].images[0].hash for episode in load(f"e/{way}")}
-        for way in ("real", "other", "shuffled")
-    }
-    assert not set(shown["real"].values()) & set(shown["shuffled"].values())
-    assert all(shown["other"][task] != hash for task, hash in shown["real"].items())
+    real, other, shuffled = ({episode.task.id: episode.turns[0].images[0].hash for episode in load(f"e/{way}")}
+        for way in ("real", "other", "shuffled"))  # fmt: skip
+    assert not set(real.values()) & set(shuffled.values())
+    assert all(other[task] != hash for task, hash in real.items())
 
 
-@pytest.mark.parametrize(("policy", "is_read"), [(zoom_and_answer, True), (zoom_and_guess, False)])
+def weigh():
+    """What is lost with each of the other pictures."""
+    return {name: one["scores"]["reward"]["difference"]["mean"] for name, one in read("pictures")["pictures"].items()}
+
+
+@each("policy, is_read", [(zoom_and_answer, True), (zoom_and_guess, False)])
 def test_a_call_is_worth_what_is_lost_when_its_picture_is_another(evaluate, tmp_path, policy, is_read):
-    arguments = ["--env", "digits", "--model", "m", "--tasks", 6, "--out", "e", "--pictures", "real,blank,other"]
     with serve(policy) as server:
-        status, out, _ = evaluate(*arguments, "--of", "zoom", "--endpoint", server.url)
+        given = (*DIGITS, 6, "--pictures", "real,blank,other", "--of", "zoom", "--endpoint", server.url)
+        status, out, _ = evaluate(*given)
     assert status == 0
-    assert "cost: episodes: 6 real" in out
-    assert "cost: episodes: 6 blank, 6 other" in out
-    found = json.loads((tmp_path / "e" / "pictures.json").read_text())["pictures"]
-    assert [(name, one["tasks"]) for name, one in found.items()] == [("blank", 6), ("other", 6)]
-    worth = [one["scores"]["reward"]["difference"]["mean"] > 0.1 for one in found.values()]
-    assert worth == [is_read, False]
+    assert all(f"cost: episodes: {words}" in out for words in ("6 real", "6 blank, 6 other"))
+    assert [one["tasks"] for one in read("pictures")["pictures"].values()] == [6, 6]
+    assert {name: worth > 0.1 for name, worth in weigh().items()} == {"blank": is_read, "other": False}
 
 
-@pytest.mark.parametrize(
-    ("played", "tool"), [(["--env", "digits"], "zoom"), (["--config", "mixture"], "window_level")]
-)  # digits has no window_level, the other part of the mixture has
-def test_a_tool_that_is_not_called_is_said(evaluate, played, tool):
-    arguments = [*played, "--model", "m", "--tasks", 2, "--out", "e", "--pictures", "blank", "--of", tool]
+# digits has no window_level, the other part of the mixture has
+@each("played, tool", [(["--env", "digits"], "zoom"), (["--config", "mixture"], "window_level")])
+def test_a_tool_that_is_not_called_is_said(evaluate, tmp_path, played, tool):
     with serve(answer_what_is_seen) as server:
-        status, out, _ = evaluate(*arguments, "--endpoint", server.url)
-    assert status == 0
-    assert f"{tool} was not called: nothing can be compared" in out
+        given = ("--tasks", 2, "--pictures", "blank", "--of", tool, "--endpoint", server.url)
+        status, out, _ = evaluate(*played, *given)
+    assert (status, f"{tool} was not called: nothing can be compared" in out) == (0, True)
 
 
-def test_calls_in_several_replies_are_worth_something_each(evaluate, tmp_path):
+def test_calls_in_several_replies_are_worth_something_each(evaluate):
     def zoom_twice(body, number):
         picture, count = read_last_picture(body)
         return ZOOM if count < 3 else make_completion(RIGHT if picture.std() > 0 else WRONG)
 
-    arguments = ["--env", "digits", "--model", "m", "--tasks", 4, "--out", "e", "--pictures", "blank", "--of", "zoom"]
     with serve(zoom_twice) as server:
-        assert evaluate(*arguments, "--endpoint", server.url)[0] == 0
-    found = json.loads((tmp_path / "e" / "pictures.json").read_text())["pictures"]
-    worth = {name: one["scores"]["reward"]["difference"]["mean"] > 0.1 for name, one in found.items()}
-    assert worth == {"blank": True, "blank_1": False, "blank_2": True}  # it answers by the last one
-
-
-@pytest.mark.parametrize(
-    ("more", "said"),
-    [
-        (
-            ["--pictures", "blanc"],
-            "unknown pictures 'blanc'; allowed: blank, other, real, shuffled",
-        ),
-        (["--pictures", "real"], "allowed: real, and blank, other, shuffled or some of these"),
-        (["--pictures", "blank", "--of", "zom"], "unknown tool 'zom'; allowed: zoom (did you mean 'zoom'?)"),
-        (["--pictures", "other", "--tasks", 1], "allowed: one with as many pictures (1) and another right answer"),
-    ],
-)
-def test_pictures_that_cannot_be_shown_are_refused(evaluate, more, said):
-    with serve(answer_what_is_seen) as server:
-        arguments = ["--env", "digits", "--model", "m", "--endpoint", server.url, "--out", "e", *more]
-        status, _, err = evaluate(*(arguments if "--tasks" in more else [*arguments, "--tasks", 3]))
-    assert status == 2
-    assert said in err
+        given = (*DIGITS, 4, "--pictures", "blank", "--of", "zoom", "--endpoint", server.url)
+        assert evaluate(*given)[0] == 0
+    found = {name: worth > 0.1 for name, worth in weigh().items()}
+    assert found == {"blank": True, "blank_1": False, "blank_2": True}  # it answers by the last one
 
 
 # ---------------------------------------------------------------------- a target at several scales
@@ -233,9 +183,8 @@ def read_from(least):
     192 pixels, so the script's zoom by f shows f / 4."""
 
     def answer(body, number):
-        factors = re.findall(
-            r"factor\W+([\d.]+)", json.dumps([m for m in body["messages"] if m["role"] == "assistant"])
-        )
+        said = json.dumps([one for one in body["messages"] if one["role"] == "assistant"])
+        factors = re.findall(r"factor\W+([\d.]+)", said)
         scale = float(np.prod([float(one) for one in factors])) / 4
         if scale == 0.25 and "used up" not in json.dumps(body["messages"]):
             return ZOOM  # which is refused
@@ -246,15 +195,13 @@ def read_from(least):
     return answer
 
 
-ASKED = [
-    ENV.reset(task, seed=0).messages[1].images[0].render().to_data_url().partition(",")[2] for task in ENV.tasks[:20]
-]
+STATES = [ENV.reset(task, seed=0) for task in ENV.tasks[:20]]
+ASKED = [one.messages[1].images[0].render().to_data_url().partition(",")[2] for one in STATES]
 
 
-@pytest.mark.parametrize("native", ["true", "false"])
+@each("native", ["true", "false"])
 def test_the_scale_from_which_a_target_is_read_is_found(evaluate, tmp_path, native):
-    arguments = ["--env", "digits", "--model", "m", "--tasks", 20, "--acuity", "--out", "e", "--format", "json"]
-    arguments += [f"endpoint.native_tools={native}"]
+    arguments = [*DIGITS, 20, "--acuity", "--format", "json", f"endpoint.native_tools={native}"]
     with serve(read_from(0.75)) as server:
         status, out, _ = evaluate(*arguments, "--endpoint", server.url)
         assert status == 0
@@ -263,28 +210,31 @@ def test_the_scale_from_which_a_target_is_read_is_found(evaluate, tmp_path, nati
         assert len(server.bodies) == asked == 6 * 20 + 20  # what is stored is not played again
     assert "cost: episodes: 20 at_0.25, 20 at_0.5, 20 at_0.75, 20 at_0.875, 20 at_1, 20 at_2;" in out
     found = json.loads(out.splitlines()[-1])
-    assert {one["scale"]: (one["mean"], one["tasks"]) for one in found["right"]} == {
-        **dict.fromkeys((0.25, 0.5), (0.0, 20)),
-        **dict.fromkeys((0.75, 0.875, 1.0, 2.0), (1.0, 20)),
-    }
+    right = {one["scale"]: (one["mean"], one["tasks"]) for one in found["right"]}
+    assert right == {scale: (float(scale >= 0.75), 20) for scale in (0.25, 0.5, 0.75, 0.875, 1.0, 2.0)}
     assert (found["suggested"], found["seen_at"]) == (0.75, 0.8)
-    assert found == json.loads((tmp_path / "e" / "acuity.json").read_text())
-    for way, zooms in (("at_0.25", 1), ("at_2", 2)):
+    assert found == read("acuity")
+    for way, second in (("at_0.25", False), ("at_2", True)):
         for episode in load(f"e/{way}"):
-            results = [result.success for turn in episode.turns for result in turn.tool_results]
-            assert results == ([True, False] if zooms == 1 else [True, True])
+            assert [result.success for turn in episode.turns for result in turn.tool_results] == [True, second]
 
 
-@pytest.mark.parametrize(
-    ("more", "said"),
-    [
-        (["--acuity", "--refuse"], "allowed: one of them, and --of with --pictures"),
-        (["--acuity", "--of", "zoom"], "allowed: one of them, and --of with --pictures"),
-        (["--acuity", "env.tools=[]"], "no target can be shown; allowed: tasks with one target"),
-    ],
-)
-def test_targets_that_cannot_be_shown_are_refused(evaluate, more, said):
-    arguments = ["--env", "digits", "--model", "m", "--endpoint", "http://127.0.0.1:9/v1", "--tasks", 3]
-    status, _, err = evaluate(*arguments, *more)
-    assert status == 2
-    assert said in err
+# ---------------------------------------------------------------------- what is refused
+@each("more, said", [(["--pictures", "blanc"], "unknown pictures 'blanc'; allowed: blank, other, real, shuffled"),
+    (["--pictures", "real"], "allowed: real, and blank, other, shuffled or some of these"),
+    (["--pictures", "blank", "--of", "zom"], "unknown tool 'zom'; allowed: zoom (did you mean 'zoom'?)"),
+    (["--pictures", "other", "--tasks", 1], "allowed: one with as many pictures (1) and another right answer"),
+    (["--acuity", "--refuse"], "allowed: one of them, and --of with --pictures"), (["--acuity", "--of", "zoom"],
+    "allowed: one of them, and --of with --pictures"), (["--acuity", "env.tools=[]"],
+    "no target can be shown; allowed: tasks with one target"), (["env.tools=[]"],
+    "digits: has no tools, so nothing can be compared")])  # fmt: skip
+def test_what_cannot_be_shown_is_refused(evaluate, tmp_path, more, said):
+    status, _, err = evaluate("--endpoint", "http://127.0.0.1:9/v1", *DIGITS, 3, *more)
+    assert (status, said in err) == (2, True), err
+
+
+@pytest.mark.slow
+def test_a_model_that_is_not_there_is_named_with_its_neighbors(evaluate, tmp_path):
+    (tmp_path / "runs" / "mine" / "model").mkdir(parents=True)
+    status, _, err = evaluate("--config", "quickstart", "--model", "runs/mine/modle", "--tasks", 1)
+    assert (status, "'runs/mine/modle': no such folder (did you mean 'runs/mine/model'?)" in err) == (2, True)

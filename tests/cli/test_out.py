@@ -3,71 +3,70 @@
 Beside it, the status of commands that find nothing, or that leave something out.
 """
 
+import re
 import shutil
+import signal
+import subprocess
+import sys
 from pathlib import Path
+from urllib.request import urlopen
 
 import pytest
+from PIL import Image
 
 from tests.support.saved_episodes import made, play, written
+from tests.support.tables import each
 from viewbox.envs.digits import Digits, viewer
 from viewbox.errors import ConfigError
+from viewbox.utils.exit_status import guard
 from viewbox.utils.files import check_out
 
 PLAY = ("rollout", "--env", "digits", "--endpoint", "http://127.0.0.1:9/v1", "--model", "m")
-COMMANDS = {  # the words before the path
-    "view": ("view", "{run}", "--out"),
-    "export": ("export", "{run}", "--to", "openai", "--out"),
-    "filter": ("export", "{run}", "--to", "run", "--out"),
-    "import": ("import", "{run}/episodes/episodes.jsonl", "--from", "openai", "--out"),
-    "score": ("score", "{run}", "--task-rewards"),
-    "picture": ("tools", "try", "{scan}", "--out"),
-    "tasks": ("view", "quickstart", "--tasks", "1", "--out"),
-    "rollout": (*PLAY, "--out"),
-    "evaluate": ("evaluate", *PLAY[1:], "--out"),
-    "openenv": ("openenv", "digits", "--write"),
-    "new": ("new", "my-discs", "--in"),
-    "publish": ("publish", "digits"),
-    "train": ("train", "quickstart", "--dry-run"),
-}
+COMMANDS = [  # the words before the path
+    ("view", "{run}", "--out"), ("export", "{run}", "--to", "openai", "--out"),
+    ("export", "{run}", "--to", "run", "--out"), ("score", "{run}", "--task-rewards"),
+    ("import", "{run}/episodes/episodes.jsonl", "--from", "openai", "--out"), ("tools", "try", "{scan}", "--out"),
+    ("view", "quickstart", "--tasks", "1", "--out"), (*PLAY, "--out"), ("evaluate", *PLAY[1:], "--out"),
+    ("openenv", "digits", "--write"), ("new", "my-discs", "--in"), ("publish", "digits"),
+    ("train", "quickstart", "--dry-run"),
+]  # fmt: skip
 PATHS = {  # the path, and words of the message
-    "no name": ("", "the name is empty"),
-    "spaces": ("  ", "the name is empty"),
-    "below a file": ("{tmp}/file/deep/x.png", "file is not a folder"),
-    "where nothing can be written": ("/proc/viewbox/x.png", "cannot be written ("),
-    "too long": ("{tmp}/new/" + "n" * 300 + ".png", "cannot be written (File name too long)"),
-    "no device": ("/dev/full", ""),
-    "a broken link": ("{tmp}/broken", ""),
-}
+    "": "the name is empty", "  ": "the name is empty", "{tmp}/file/deep/x.png": "file is not a folder",
+    "/proc/viewbox/x.png": "cannot be written (", "/dev/full": "", "{tmp}/broken": "",
+    "{tmp}/new/" + "n" * 300 + ".png": "cannot be written (File name too long)",
+}  # fmt: skip
 
 
 @pytest.fixture
-def places(tmp_path, viewbox):
+def places(tmp_path, monkeypatch):
+    """A run, a file and a broken link."""
     run = written(tmp_path / "run" / "episodes", *(made(n) for n in range(3))).parent
     (tmp_path / "file").touch()
     (tmp_path / "broken").symlink_to(tmp_path / "missing")
+    monkeypatch.chdir(tmp_path)
     return {"run": run, "tmp": tmp_path, "scan": tmp_path / "file"}
 
 
-@pytest.mark.parametrize("name", COMMANDS)
-def test_a_path_that_cannot_be_written_is_one_sentence_and_2(name, places, viewbox, monkeypatch):
-    monkeypatch.chdir(places["tmp"])
+def list_out(places):
+    return [path for path in places["tmp"].iterdir() if path.name.startswith("out")]
+
+
+@pytest.mark.parametrize("words", COMMANDS, ids=" ".join)
+def test_a_path_that_cannot_be_written_is_one_sentence_and_2(words, places, viewbox):
     before = sorted(places["tmp"].rglob("*"))
-    words = COMMANDS[name]
     option = words[-1] if words[-1].startswith("--") else "OUT"
-    for what, (path, said) in PATHS.items():
+    for path, said in PATHS.items():
         given = path.format(**places)
-        if name == "train":
+        if words[0] == "train":
             given, option = f"log.dir={given}", "log.dir"
-        if name == "train" and what in ("no name", "spaces"):
+        if words[0] == "train" and not path.strip():
             continue  # YAML's null, and the default
         status, _, err = viewbox(*(word.format(**places) for word in words), given)
-        assert (status, err.count("\n")) == (2, 1), (what, err)
-        assert option in err, what
-        assert said in err, (what, err)
-        assert sorted(places["tmp"].rglob("*")) == before, what
+        assert (status, err.count("\n"), option in err, said in err) == (2, 1, True, True), (path, err)
+        assert sorted(places["tmp"].rglob("*")) == before, path
 
 
-@pytest.mark.parametrize(("kind", "path"), [("file", "folder"), ("folder", "file"), ("new", "folder"), ("new", "file")])
+@each("kind, path", [("file", "folder"), ("folder", "file"), ("new", "folder"), ("new", "file")])
 def test_what_is_there_already_must_be_of_the_kind(kind, path, tmp_path):
     (tmp_path / "folder").mkdir()
     (tmp_path / "file").touch()
@@ -86,9 +85,7 @@ def test_what_can_be_written_leaves_nothing(tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["link"]
 
 
-def test_the_file_that_is_read_is_not_replaced(viewbox, tmp_path, places):
-    from PIL import Image
-
+def test_the_file_that_is_read_is_not_replaced(viewbox, tmp_path):
     Image.new("L", (40, 40)).save(tmp_path / "scan.png")
     before = (tmp_path / "scan.png").read_bytes()
     status, _, err = viewbox("tools", "try", tmp_path / "scan.png", "rotate", "--out", tmp_path / "scan.png")
@@ -97,52 +94,32 @@ def test_the_file_that_is_read_is_not_replaced(viewbox, tmp_path, places):
 
 
 # ---- the status
-@pytest.fixture
-def empty(places, tmp_path):
-    folder = tmp_path / "empty" / "episodes"
-    shutil.copytree(places["run"] / "episodes", folder, ignore=shutil.ignore_patterns("images", "episodes.jsonl"))
-    (folder / "episodes.jsonl").touch()
-    return folder.parent
-
-
+FORMS = ("run", "openai", "parquet", "inspect", "sft")
 NOTHING = [
-    "export {run} --to run --where reward>5 --out {tmp}/out",
-    "export {run} --to openai --where reward>5 --out {tmp}/out",
-    "export {run} --to parquet --where reward>5 --out {tmp}/out",
-    "export {run} --to inspect --where reward>5 --out {tmp}/out",
-    "export {run} --to sft --where reward>5 --out {tmp}/out",
-    "export {empty} --to run --out {tmp}/out",
-    "import {tmp}/file --from openai --out {tmp}/out",
-    "score {run} --where reward>5",
-    "score {empty}",
-    "compare {run} {empty}",
-    "compare {run} {run} --where reward>5",
-    "runs {nothing}",
-    "runs list {nothing} --format json",
-    "view {empty} --out {tmp}/out",
-    "view {run} --out {tmp}/out.png",
-    "view {run}#1 --out {tmp}/out.html",
-    "view {run}/episodes/format.json --out {tmp}/out.html",
-    "view {nothing}.yaml --out {tmp}/out.html",
-]
+    *(f"export {{run}} --to {to} --where reward>5 --out {{tmp}}/out" for to in FORMS),
+    "export {empty} --to run --out {tmp}/out", "import {tmp}/file --from openai --out {tmp}/out",
+    "score {run} --where reward>5", "score {empty}", "compare {run} {empty}", "compare {run} {run} --where reward>5",
+    "runs {nothing}", "runs list {nothing} --format json", "view {empty} --out {tmp}/out",
+    "view {run} --out {tmp}/out.png", "view {run}#1 --out {tmp}/out.html",
+    "view {run}/episodes/format.json --out {tmp}/out.html", "view {nothing}.yaml --out {tmp}/out.html"
+]  # fmt: skip
 
 
-@pytest.mark.parametrize("line", NOTHING)
-def test_nothing_is_2_and_nothing_is_written(line, places, empty, viewbox):
-    (places["tmp"] / "nothing").mkdir()
-    where = {**places, "empty": empty, "nothing": places["tmp"] / "nothing"}
-    assert viewbox(*line.format(**where).split())[0] == 2
-    assert not [path for path in places["tmp"].iterdir() if path.name.startswith("out")]
+def test_nothing_is_2_and_nothing_is_written(places, viewbox):
+    where = {**places, "empty": places["tmp"] / "empty", "nothing": places["tmp"] / "nothing"}
+    where["nothing"].mkdir()
+    written(where["empty"] / "episodes")
+    for line in NOTHING:
+        assert viewbox(*line.format(**where).split())[0] == 2, line
+        assert not list_out(places), line
 
 
 SKIPPED = {
     "view {run} --out {tmp}/out.html": "3 episodes; 1 lines cannot be read",
-    "runs list {tmp}": "1 lines of its episodes cannot be read",
-    "export {run} --to run --out {tmp}/out": "1 (broken)",
-    "export {run} --to openai --out {tmp}/out": "1 (broken)",
-    "compare {run} {run}": "1 lines of episodes.jsonl cannot be read",
-    "score {run}": "1 lines of",
-}
+    "runs list {tmp}": "1 lines of its episodes cannot be read", "score {run}": "1 lines of",
+    "export {run} --to run --out {tmp}/out": "1 (broken)", "export {run} --to openai --out {tmp}/out": "1 (broken)",
+    "compare {run} {run}": "1 lines of episodes.jsonl cannot be read"
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("line", SKIPPED)
@@ -163,15 +140,12 @@ def test_pictures_that_are_lost_are_counted_where_it_says_what_was_written(spoil
     for path in lost:
         path.write_bytes(b"") if spoil == "empty" else path.unlink()
     status, out, _ = viewbox("view", places["run"], "--out", places["tmp"] / "out.html")
-    assert status == 1
-    assert f"{len(lost)} of {len(pictures)} pictures are missing or damaged" in out
-    assert [path for path in places["tmp"].iterdir() if path.name.startswith("out")]
+    said = f"{len(lost)} of {len(pictures)} pictures are missing or damaged"
+    assert (status, said in out, len(list_out(places))) == (1, True, 1)
 
 
 # ---- the surroundings
-def test_what_the_system_refuses_is_one_sentence(capsys):
-    from viewbox.utils.exit_status import guard
-
+def test_what_the_system_refuses_is_one_sentence_and_that_there_is_no_current_folder(tmp_path, monkeypatch, capsys):
     for error in (PermissionError(13, "Permission denied", "a/b"), OSError(30, "Read-only file system", "a/b")):
 
         def work(error=error):
@@ -179,11 +153,6 @@ def test_what_the_system_refuses_is_one_sentence(capsys):
 
         assert guard(work) == 2
         assert capsys.readouterr().err == f"error: a/b: {error.strerror}\n"
-
-
-def test_without_a_current_folder_it_is_said(tmp_path, monkeypatch, capsys):
-    from viewbox.utils.exit_status import guard
-
     (tmp_path / "gone").mkdir()
     monkeypatch.chdir(tmp_path / "gone")
     (tmp_path / "gone").rmdir()
@@ -192,7 +161,41 @@ def test_without_a_current_folder_it_is_said(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
 
 
-@pytest.mark.parametrize("name", ["true", "none", "image", "answer", "base-model", "Numpy", "my_x", "my.x", "x-", ""])
+@each("name", ["true", "none", "image", "answer", "base-model", "Numpy", "my_x", "my.x", "x-", ""])
 def test_nor_a_class_that_its_file_cannot_have(name, viewbox, tmp_path):
     assert viewbox("new", name, "--in", tmp_path)[0] == 2
     assert not list(tmp_path.iterdir())
+
+
+# ---- `viewbox view`: a file for a small run, a server for a large one
+def test_a_small_run_becomes_one_file_that_stays_here_if_it_is_restricted(places, tmp_path, viewbox):
+    run = places["run"]
+    status, out, _ = viewbox("view", run, "--out", tmp_path / "deep" / "page.html")
+    assert (status, "run: 3 episodes" in out, "page.html" in out) == (0, True, True)
+    assert "t0" in (tmp_path / "deep" / "page.html").read_text()
+    assert [path.name for path in (tmp_path / "deep").iterdir()] == ["page.html"]
+    (run / "config.yaml").write_text("env: {name: vqa, data: {source: a.csv, restricted: true}}")
+    out = viewbox("view", run, "--out", tmp_path / "page.html")[1]
+    assert "warning: its data is restricted" in out
+    assert "keep the file on this machine" in out
+
+
+def test_what_cannot_be_shown_is_an_error(places, viewbox):
+    run = places["run"]
+    given = (["nowhere"], "no episodes here"), ([run, "--out", run], "run"), ([run, "--port", "99999"], "65535")
+    for arguments, words in given:
+        status, _, err = viewbox("view", *arguments)
+        assert (status, words in err) == (2, True), err
+
+
+def test_the_server_says_its_address_and_ends_with_ctrl_c(places):
+    line = [sys.executable, "-u", "-m", "viewbox", "view", str(places["run"]), "--serve"]
+    process = subprocess.Popen(line, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+    try:
+        said = process.stdout.readline() + process.stdout.readline()
+        address = re.search(r"http://127\.0\.0\.1:\d+/[\w-]{20,}/", said)[0]
+        assert b"viewbox" in urlopen(address, timeout=10).read()
+    finally:
+        process.send_signal(signal.SIGINT)
+        assert process.wait(20) in (0, 130)
+        process.stdout.close()

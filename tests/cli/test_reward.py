@@ -47,28 +47,21 @@ def components(viewbox, *arguments):
 
 
 # ---- an answer that is given
-
-
 def test_every_component_is_printed_with_weight_score_gate_and_why(viewbox, reward):
     status, out, err = viewbox("reward", "try", reward, "--answer", WRONG, "--reference", GOLD)
     assert (status, err) == (0, "")
     assert out.splitlines() == [
-        "component  weight  score  gate    why",
-        "label         0.5      0          label: 'six' is not 'seven'",
+        "component  weight  score  gate    why", "label         0.5      0          label: 'six' is not 'seven'",
         "box           0.3      0  closed  counts 0: label is 0, needed: 1",
-        "tools         0.2      -          does not apply: it reads a whole episode",
-        "combined: 0",
-    ]
+        "tools         0.2      -          does not apply: it reads a whole episode", "combined: 0"
+    ]  # fmt: skip
 
 
-def test_components_inside_a_component_stand_under_it(viewbox, tmp_path):
+def test_components_inside_a_component_stand_under_it_and_what_is_given_may_stand_in_files(viewbox, reward, tmp_path):
     inner = "inner: {type: combined, weight: 1.0, components: {label: {type: exact_match, weight: 1.0}}}"
     (tmp_path / "deep.yaml").write_text(f"type: combined\ncomponents: {{{inner}}}")
     out = viewbox("reward", "try", tmp_path / "deep.yaml", "--answer", GOLD, "--reference", GOLD)[1]
     assert [line.split("  ")[:2] for line in out.splitlines()[1:3]] == [["inner", ""], ["", "inner.label"]]
-
-
-def test_answer_and_reference_may_stand_in_files(viewbox, reward, tmp_path):
     (tmp_path / "answer.json").write_text(WRONG)
     (tmp_path / "gold.json").write_text(GOLD)
     given = ("--answer", f"@{tmp_path}/answer.json", "--reference", f"@{tmp_path}/gold.json")
@@ -103,36 +96,28 @@ SAID = [  # the reward, the answer, the status, a line that is printed
 def test_what_is_printed_of_a_reward(viewbox, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "mine.py").write_text(MINE)
+    reference = GOLD[:-1] + ', "answer": "A."}'
     for reward, answer, status, line in SAID:
         (tmp_path / "a.yaml").write_text(reward)
         given = reward if reward.startswith("mine.py") else "a.yaml"
-        found, out, err = viewbox(
-            "reward", "try", given, "--answer", answer, "--reference", GOLD[:-1] + ', "answer": "A."}'
-        )
+        found, out, err = viewbox("reward", "try", given, "--answer", answer, "--reference", reference)
         assert (found, line in out.splitlines()) == (status, True), out
         assert ("raised KeyError: 'nothing'" in err) == bool(status)
 
 
 # ---- a saved episode
-
-
-def test_a_saved_episode_brings_answer_reference_and_what_it_did(viewbox, reward, run):
+def test_a_saved_episode_brings_answer_reference_and_what_it_did_unless_they_are_given(viewbox, reward, run):
     found, total = components(viewbox, reward, "--episode", f"{run}#2")
     scores = {name: row["score"] for name, row in found.items()}
     assert (scores["label"], scores["tools"]) == (1.0, 0.5)
     assert 0.9 < scores["box"] < 1  # it was said in thousandths
     assert total == pytest.approx(0.5 + 0.3 * scores["box"] + 0.1)
-
-
-def test_an_answer_or_reference_that_is_given_stands_for_the_episodes(viewbox, reward, run):
     for option in ("--answer", "--reference"):
         found = components(viewbox, reward, "--episode", f"{run}#2", option, '{"label": "none"}')[0]
         assert (found["label"]["score"], found["tools"]["score"]) == (0.0, 0.5)
 
 
 # ---- how it ends where something is wrong
-
-
 WRONG_ARGUMENTS = [
     ([], "--answer and --reference: missing; give --answer and --reference, or --episode RUN#LINE"),
     (["--answer", "{}"], "--reference: missing"),
@@ -145,33 +130,20 @@ WRONG_ARGUMENTS = [
     (["--episode", "runs/x"], "--episode 'runs/x'; allowed: RUN#LINE"),
     (["--episode", "runs/x#last"], "--episode 'runs/x#last'; allowed: RUN#LINE"),
     (["--episode", "runs/x#" + "9" * 5000], "allowed: RUN#LINE"),
-    (["--episode", "nowhere#1"], "nowhere: no episodes here"),
-]
+    (["--episode", "nowhere#1"], "nowhere: no episodes here"), (["--episode", "run#3"], "line 3: not an episode"),
+    (["--episode", "run#4"], "line 4: there is no episode in this line; allowed: 1 to 3")
+]  # fmt: skip
 
 
-def test_what_is_wrong_ends_with_2_in_one_line(viewbox, reward):
-    for arguments, problem in WRONG_ARGUMENTS:
-        status, out, err = viewbox("reward", "try", reward, *arguments)
-        assert (status, out) == (2, "")
-        assert err.startswith("error: ")
-        assert problem in err
-        assert err.count("\n") == 1
-
-
-def test_a_line_that_holds_no_episode_says_how_many_there_are_or_why(viewbox, reward, run):
+def test_what_is_wrong_ends_with_2_in_one_line(viewbox, reward, run, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
     with (run / "episodes.jsonl").open("a") as file:
         file.write("{}\n")
-    for line, words in (
-        (3, "line 3: not an episode"),
-        (4, "line 4: there is no episode in this line; allowed: 1 to 3"),
-    ):
-        status, _, err = viewbox("reward", "try", reward, "--episode", f"{run}#{line}")
-        assert (status, words in err) == (2, True), err
-
-
-def test_a_yaml_that_is_no_reward_and_what_is_neither_file_nor_path_end_with_2(viewbox, tmp_path):
     (tmp_path / "bad.yaml").write_text("{type: iuo}")
-    allowed = "reward 'nothing'; allowed: a file reward.yaml, package.module:name or path/to/file.py:name"
-    for reward, problem in ((tmp_path / "bad.yaml", "unknown reward 'iuo'"), ("nothing", allowed)):
-        status, _, err = viewbox("reward", "try", reward, "--answer", "{}", "--reference", "{}")
-        assert (status, problem in err) == (2, True), err
+    nothing = "reward 'nothing'; allowed: a file reward.yaml, package.module:name or path/to/file.py:name"
+    both = ["--answer", "{}", "--reference", "{}"]
+    given = [([reward, *arguments], problem) for arguments, problem in WRONG_ARGUMENTS]
+    for arguments, problem in [*given, (["bad.yaml", *both], "unknown reward 'iuo'"), (["nothing", *both], nothing)]:
+        status, out, err = viewbox("reward", "try", *arguments)
+        assert (status, out, err[:7], problem in err) == (2, "", "error: ", True), err
+        assert err.count("\n") == 1

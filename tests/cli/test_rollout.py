@@ -1,7 +1,8 @@
-"""`viewbox rollout`: what it plays, what it leaves behind, and that nothing is lost however it ends."""
+"""`viewbox rollout`: what it plays, leaves behind and says of a model, and that nothing is lost however it ends."""
 
 import asyncio
 import json
+import shutil
 import signal
 import socket
 import subprocess
@@ -10,20 +11,23 @@ import time
 import urllib.error
 import urllib.request
 from collections import Counter
+from functools import partial
 from pathlib import Path
 
 import pytest
 from PIL import Image
+from safetensors.torch import load_file, save_file
 
 from tests.support import forks, servers
+from tests.support.families import save_family
 from tests.support.servers import make_completion, make_response, make_script, serve
-from viewbox import make
-from viewbox.cli import app as cli
+from tests.support.tables import each
+from viewbox import ConfigError, ModelError, load, make
+from viewbox.cli import play
 from viewbox.configs import schema
 from viewbox.envs.digits import Digits, viewer
 from viewbox.rewards import build
 from viewbox.rollouts.job import build_job, create_rollout_folder, open_session
-from viewbox.rollouts.store.reader import load
 
 ENV = Digits()
 RIGHT = viewer.write_answer(ENV, ENV.tasks[0])
@@ -37,19 +41,18 @@ def looks_then_answers(body, number):
 
 
 @pytest.fixture
-def viewbox(monkeypatch, capsys, tmp_path):
+def viewbox(viewbox, monkeypatch, tmp_path):
     """Runs `viewbox rollout` in this process, in a folder of its own: (exit status, stdout, stderr)."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("OPENAI_API_KEY", KEY)
+    return partial(viewbox, "rollout")
 
-    def run(*arguments):
-        monkeypatch.setattr(sys, "argv", ["viewbox", "rollout", *map(str, arguments)])
-        with pytest.raises(SystemExit) as caught:
-            cli.main()
-        said = capsys.readouterr()
-        return caught.value.code or 0, said.out, said.err
 
-    return run
+@pytest.fixture
+def right():
+    """A server that always answers right."""
+    with serve(make_script(make_completion(RIGHT))) as server:
+        yield server
 
 
 def started(*arguments, **settings):
@@ -58,8 +61,8 @@ def started(*arguments, **settings):
     return subprocess.Popen(line, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, **settings)
 
 
-def at(server, *more):
-    return ("--env", "digits", "--endpoint", server.url, "--model", "m", *more)
+def at(server, *more, out=None):
+    return ("--env", "digits", "--endpoint", server.url, "--model", "m", *(("--out", out) if out else ()), *more)
 
 
 def places(folder):
@@ -81,13 +84,10 @@ def test_tasks_times_group_are_played_saved_and_summed_up(viewbox, tmp_path):
     assert code == 0
     assert places(folder) == {(i, k): 1 for i in range(5) for k in range(2)}
     assert {episode.end_reason for episode in load(folder / "episodes")} == {"answered"}
-    summary = json.loads((folder / "summary.json").read_text())
-    assert summary["metrics"]["tools/rate"] == 1.0
-    assert summary["metrics"]["end/answered"] == 1.0
+    summary = json.loads((folder / "summary.json").read_text())["metrics"]
+    assert (summary["tools/rate"], summary["end/answered"]) == (1.0, 1.0)
     assert (folder / "versions.json").is_file()
-    assert "10/10" in out
-    for row in ("reward", "label", "box", "tool rate", "answered"):
-        assert row in out
+    assert all(row in out for row in ("10/10", "reward", "label", "box", "tool rate", "answered"))
     assert all(body["max_tokens"] == 50 for body in server.bodies)
 
 
@@ -103,8 +103,7 @@ def test_the_folder_is_enough_to_score_its_episodes_again(viewbox, tmp_path):
     assert code == 0
     saved = schema.load("here/config.yaml")
     expected = {"noise": 3, "split": "test", "max_pixels": 4096, "coordinates": "pixel", "pixel_multiple": 28}
-    expected["reply_format"] = "native"
-    assert saved.env.settings == expected
+    assert saved.env.settings == {**expected, "reply_format": "native"}
     env = make(saved.env.name, reward=build(saved.reward), **saved.env.settings)
     episodes = list(load("here/episodes"))
     assert [env.score(episode) for episode in episodes] == [episode.scores for episode in episodes]
@@ -112,43 +111,32 @@ def test_the_folder_is_enough_to_score_its_episodes_again(viewbox, tmp_path):
     assert all(body["temperature"] == 0.5 and "max_tokens" not in body for body in server.bodies)
 
 
-def test_how_tokens_are_drawn_reaches_the_endpoint_as_far_as_it_is_given(viewbox, tmp_path):
-    file = tmp_path / "run.yaml"
-    file.write_text("model: {name: m}\nenv: {name: digits}\nrollout: {repetition_penalty: 1.1, top_k: 3, stop: [a]}\n")
-    given = ("--config", file, "--tasks", 1, "rollout.top_p=0.9", "rollout.top_k=7", "rollout.stop=[b, c]")
-    with serve(make_script(make_completion(RIGHT))) as server:
-        assert viewbox(*given, "--endpoint", server.url, "--out", "o")[0] == 0
-    (body,) = server.bodies
-    drawn = body.keys() - {"model", "messages", "seed", "tools"}
-    assert {name: body[name] for name in drawn} == {
-        "repetition_penalty": 1.1, "top_k": 7, "top_p": 0.9, "stop": ["b", "c"],
-    }  # fmt: skip
+def test_how_tokens_are_drawn_and_extra_fields_reach_the_endpoint_as_far_as_they_are_given(viewbox, right):
+    rollout = "{repetition_penalty: 1.1, top_k: 3, stop: [a]}"
+    Path("run.yaml").write_text(f"model: {{name: m}}\nenv: {{name: digits}}\nrollout: {rollout}\n")
+    given = ("--config", "run.yaml", "--tasks", 1, "rollout.top_p=0.9", "rollout.top_k=7", "rollout.stop=[b, c]")
+    assert viewbox(*given, "--endpoint", right.url, "--out", "o")[0] == 0
+    extra = [f"endpoint.extra.{field}" for field in ("top_k=5", "seed=null", "a.b=1e-3")]
+    assert viewbox(*at(right, "--tasks", 1, "endpoint.native_tools=false", *extra))[0] == 0
+    drawn, bare = right.bodies
+    settings = {name: drawn[name] for name in drawn.keys() - {"model", "messages", "seed", "tools"}}
+    assert settings == {"repetition_penalty": 1.1, "top_k": 7, "top_p": 0.9, "stop": ["b", "c"]}
     assert schema.load("o/config.yaml").rollout.stop == ("b", "c")
+    assert bare.keys() == {"model", "messages", "top_k", "a"}
+    assert (bare["top_k"], bare["a"]) == (5, {"b": 0.001})
+    assert "<tools>" in bare["messages"][0]["content"]
 
 
-def test_without_native_tools_and_with_extra_fields(viewbox):
-    with serve(make_script(make_completion(RIGHT))) as server:
-        extra = [f"endpoint.extra.{field}" for field in ("top_k=5", "seed=null", "a.b=1e-3")]
-        assert viewbox(*at(server, "--tasks", 1, "endpoint.native_tools=false", *extra))[0] == 0
-    (body,) = server.bodies
-    assert body.keys() == {"model", "messages", "top_k", "a"}
-    assert (body["top_k"], body["a"]) == (5, {"b": 0.001})
-    assert "<tools>" in body["messages"][0]["content"]
+BARE = "endpoint.native_tools=false"
 
 
-@pytest.mark.parametrize(
-    ("model", "given", "taught", "words"),
-    [
-        ("google/gemma-3-4b-it", ("endpoint.native_tools=false",), "json", '{"tool": <function-name>'),
-        ("google/gemma-3-4b-it", ("endpoint.native_tools=false", "env.reply_format=fenced"), "fenced", "```tool"),
-        ("google/gemma-3-4b-it", (), "native", None),
-    ],
-)
+@each("given, taught, words", [((BARE,), "json", '{"tool": <function-name>'), ((BARE, "env.reply_format=fenced"),
+    "fenced", "```tool"), ((), "native", None)])  # fmt: skip
 def test_how_tools_are_taught_is_the_option_then_the_setting_then_the_models_default(
-    viewbox, model, given, taught, words
+    viewbox, tmp_path, given, taught, words
 ):
     with serve(make_script(make_completion(RIGHT))) as server:
-        viewbox(*at(server, "--tasks", 1, "--out", "o", "--model", model, *given))
+        viewbox(*at(server, "--tasks", 1, "--model", "google/gemma-3-4b-it", *given, out="o"))
     assert schema.load("o/config.yaml").env.settings["reply_format"] == taught
     (body,) = server.bodies
     assert ("tools" in body) == (words is None)
@@ -159,23 +147,24 @@ def test_the_thinking_tags_of_a_served_model_are_a_setting_of_its_run(viewbox):
     said = make_completion(RIGHT + '◁think▷Or {"label": "one", "bbox": [0, 0, 9, 9]}?◁/think▷')  # else that counts
     kimi = ("--model", "moonshotai/Kimi-VL-A3B-Thinking", "env.coordinates=per_mille")
     with serve(make_script(said)) as server:
-        assert viewbox(*at(server, "--tasks", 1, "--out", "o", *kimi))[0] == 0
+        assert viewbox(*at(server, "--tasks", 1, *kimi, out="o"))[0] == 0
     (episode,) = load("o/episodes")
     assert (episode.end_reason, dict(episode.answer)["label"]) == ("answered", ENV.tasks[0].reference["label"])
 
 
-def test_against_an_endpoint_no_torch_is_loaded(tmp_path):
-    with serve(make_script(make_completion(RIGHT))) as server:
-        code = f"""
+PLAY = """
 import sys
 from viewbox.cli.play import play_job
 from viewbox.rollouts.job import build_job, create_rollout_folder
-job = build_job(env="digits", endpoint={server.url!r}, model="m", tasks=2)
+job = build_job(env="digits", endpoint=sys.argv[1], model="m", tasks=2)
 play_job(job, create_rollout_folder(job), retry_failed=False)
-print(sorted({{"torch", "transformers"}} & set(sys.modules)))
+print(sorted({"torch", "transformers"} & set(sys.modules)))
 """
-        line = [sys.executable, "-c", code]
-        done = subprocess.run(line, capture_output=True, text=True, cwd=tmp_path, check=True)
+
+
+def test_against_an_endpoint_no_torch_is_loaded(tmp_path, right):
+    line = [sys.executable, "-c", PLAY, right.url]
+    done = subprocess.run(line, capture_output=True, text=True, cwd=tmp_path, check=True)
     assert done.stdout.splitlines()[-1] == "[]"
 
 
@@ -191,56 +180,46 @@ def test_a_local_model_plays_without_an_endpoint(viewbox):
 
 
 # ---------------------------------------------------------------------- going on
-def test_the_same_command_plays_only_what_is_missing(viewbox):
-    with serve(make_script(make_completion(RIGHT))) as server:
-        for tasks, asked in ((4, 4), (4, 4), (7, 7)):
-            code, out, _ = viewbox(*at(server, "--tasks", tasks, "--out", "o"))
-            assert code == 0
-            assert len(server.requests) == asked
+def test_the_same_command_plays_only_what_is_missing(viewbox, right):
+    for tasks, asked in ((4, 4), (4, 4), (7, 7)):
+        code, out, _ = viewbox(*at(right, "--tasks", tasks, out="o"))
+        assert (code, len(right.requests)) == (0, asked)
     assert "7/7" in out
     assert places(Path("o")) == {(i, 0): 1 for i in range(7)}
 
 
 OTHER_SETTINGS = [
-    (("env.noise=1",), "env.noise = None, given is 1"),
-    (("--seed", 1), "command.seed = 0, given is 1"),
-    (("--group", 2), "command.group = 1, given is 2"),
-    (("--model", "n"), "model.name = 'm', given is 'n'"),
+    (("env.noise=1",), "env.noise = None, given is 1"), (("--seed", 1), "command.seed = 0, given is 1"),
+    (("--group", 2), "command.group = 1, given is 2"), (("--model", "n"), "model.name = 'm', given is 'n'"),
     (("--temperature", 0.5), "rollout.temperature = None, given is 0.5"),
-    (("endpoint.tool_images=tool",), "command.tool_images = 'user', given is 'tool'"),
-]
+    (("endpoint.tool_images=tool",), "command.tool_images = 'user', given is 'tool'")
+]  # fmt: skip
 
 
-def test_a_folder_is_not_gone_on_with_under_other_settings(viewbox):
-    with serve(make_script(make_completion(RIGHT))) as server:
-        viewbox(*at(server, "--tasks", 1, "--out", "o"))
-        for more, words in OTHER_SETTINGS:
-            code, _, err = viewbox(*at(server, "--tasks", 1, "--out", "o", *more))
-            assert code == 2
-            assert err == f"error: o: was started with {words}; give the same value, or another --out\n"
+def test_a_folder_is_not_gone_on_with_under_other_settings(viewbox, right):
+    viewbox(*at(right, "--tasks", 1, out="o"))
+    for more, words in OTHER_SETTINGS:
+        code, _, err = viewbox(*at(right, "--tasks", 1, *more, out="o"))
+        assert (code, err) == (2, f"error: o: was started with {words}; give the same value, or another --out\n")
 
 
-def test_a_group_goes_on_with_the_seeds_it_would_have_had(viewbox):
-    with serve(make_script(make_completion(RIGHT))) as server:
-        viewbox(*at(server, "--tasks", 6, "--group", 2, "--out", "whole"))
-        viewbox(*at(server, "--tasks", 2, "--group", 2, "--out", "parts"))
-        viewbox(*at(server, "--tasks", 6, "--group", 2, "--out", "parts"))
-    whole, parts = (
-        {(e.info["index"], e.info["sample"]): e.run_config.seed for e in load(f"{folder}/episodes")}
-        for folder in ("whole", "parts")
-    )
+def test_a_group_goes_on_with_the_seeds_it_would_have_had(viewbox, right):
+    for tasks, out in ((6, "whole"), (2, "parts"), (6, "parts")):
+        viewbox(*at(right, "--tasks", tasks, "--group", 2, out=out))
+    played = (load(f"{folder}/episodes") for folder in ("whole", "parts"))
+    whole, parts = ({(e.info["index"], e.info["sample"]): e.run_config.seed for e in one} for one in played)
     assert whole == parts
     assert len(set(whole.values())) == 12
 
 
 def test_failed_episodes_are_kept_and_played_again_only_on_request(viewbox):
     with serve(lambda body, n: make_response(400, "full") if n in (1, 3) else make_completion(RIGHT)) as server:
-        _, out, _ = viewbox(*at(server, "--tasks", 5, "--out", "o", "--concurrency", 1))
+        _, out, _ = viewbox(*at(server, "--tasks", 5, "--concurrency", 1, out="o"))
         assert "2 × HTTP 400: full" in out
         assert "--retry-failed" in out
-        viewbox(*at(server, "--tasks", 5, "--out", "o"))
+        viewbox(*at(server, "--tasks", 5, out="o"))
         assert len(server.requests) == 5
-        _, out, _ = viewbox(*at(server, "--tasks", 5, "--out", "o", "--retry-failed"))
+        _, out, _ = viewbox(*at(server, "--tasks", 5, "--retry-failed", out="o"))
     assert len(server.requests) == 7
     assert "2 failed episodes are played again" in out
     assert places(Path("o")) == {(i, 0): 1 for i in range(5)}
@@ -251,13 +230,9 @@ def test_failed_episodes_are_kept_and_played_again_only_on_request(viewbox):
 
 @pytest.mark.parametrize("moment", [3, pytest.param(70, marks=pytest.mark.nightly)])
 def test_a_killed_command_run_again_plays_exactly_what_is_missing(tmp_path, moment):
-    def slowly(body, number):
-        time.sleep(0.02)
-        return looks_then_answers(body, number)
-
     folder = tmp_path / "o"
-    with serve(slowly) as server:
-        given = at(server, "--tasks", 30, "--group", 2, "--concurrency", 4, "--out", folder)
+    with serve(lambda body, number: (time.sleep(0.02), looks_then_answers(body, number))[1]) as server:
+        given = at(server, "--tasks", 30, "--group", 2, "--concurrency", 4, out=folder)
         process = started(*given, cwd=tmp_path)
         wait_for(lambda: len(server.requests) >= moment)
         process.kill()
@@ -286,7 +261,7 @@ def test_ctrl_c_keeps_what_has_ended_and_says_how_to_go_on(tmp_path):
 
     folder = tmp_path / "o"
     with serve(slowly) as server:
-        process = started(*at(server, "--tasks", 50, "--concurrency", 4, "--out", folder), cwd=tmp_path)
+        process = started(*at(server, "--tasks", 50, "--concurrency", 4, out=folder), cwd=tmp_path)
         lines = folder / "episodes" / "episodes.jsonl"
         wait_for(lambda: lines.is_file() and lines.read_bytes().count(b"\n") == 20)
         process.send_signal(signal.SIGINT)
@@ -297,69 +272,53 @@ def test_ctrl_c_keeps_what_has_ended_and_says_how_to_go_on(tmp_path):
 
 
 def test_two_commands_do_not_write_one_folder(viewbox, tmp_path):
-    def slowly(body, number):
-        time.sleep(30)
-
-    with serve(slowly) as server:
-        process = started(*at(server, "--tasks", 1, "--out", tmp_path / "o"), cwd=tmp_path)
+    with serve(lambda body, number: time.sleep(30)) as server:
+        process = started(*at(server, "--tasks", 1, out=tmp_path / "o"), cwd=tmp_path)
         try:
             wait_for(lambda: server.requests)
-            code, _, err = viewbox(*at(server, "--tasks", 1, "--out", "o"))
+            code, _, err = viewbox(*at(server, "--tasks", 1, out="o"))
         finally:
             process.kill()
             process.communicate()
-    assert code == 2
-    assert "another process is still writing" in err
+    assert (code, "another process is still writing" in err) == (2, True)
 
 
 # ---------------------------------------------------------------------- what goes wrong
 def test_against_a_server_that_does_everything_wrong_every_episode_is_stored_with_a_named_reason(viewbox):
     wrong = [
-        make_response(429, Retry_After="1"),
-        make_response(500, "boom"),
-        servers.cut_body,
-        servers.drip_body,
-        make_response(200, "{"),
-        make_response(200, {"choices": []}),
-        servers.flood_body,
-        make_completion(None),
-        make_completion("\ud800 {"),
-        make_completion("", ("a", "\udfff", '{"factor": 1e999}')),
-        ZOOM,
-        make_completion(RIGHT),
-    ]
+        make_response(429, Retry_After="1"), make_response(500, "boom"), servers.cut_body, servers.drip_body,
+        make_response(200, "{"), make_response(200, {"choices": []}), servers.flood_body, make_completion(None),
+        make_completion("\ud800 {"), make_completion("", ("a", "\udfff", '{"factor": 1e999}')), ZOOM,
+        make_completion(RIGHT)
+    ]  # fmt: skip
     began = time.monotonic()
     with serve(lambda body, n: wrong[(n * 5) % len(wrong)]) as server:
-        code, out, _ = viewbox(*at(server, "--tasks", 30, "--out", "o", "rollout.timeout=4"))
-    assert code == 0
+        code, out, _ = viewbox(*at(server, "--tasks", 30, "rollout.timeout=4", out="o"))
+    assert (code, "30/30" in out) == (0, True)
     assert time.monotonic() - began < 120
     assert places(Path("o")) == {(i, 0): 1 for i in range(30)}
     episodes = list(load("o/episodes"))
     assert {e.end_reason for e in episodes} <= {"answered", "error", "timeout", "malformed", "max_turns"}
     assert all(e.info["error"] for e in episodes if e.end_reason == "error")
-    assert "30/30" in out
 
 
+LOCAL = ("--env", "digits", "--model", "m")
+THERE = (*LOCAL, "--endpoint", "http://[::1]")
 WRONG = [
-    (("--env", "digits"), "--model: is missing"),
+    (("--env", "digits"), "--model: is missing"), ((*LOCAL, "--model", "/no/such/folder"), "/no/such/folder"),
     (("--model", "m", "--endpoint", "http://127.0.0.1:1"), "--env: is missing"),
     (("--env", "digit", "--model", "m", "--endpoint", "http://127.0.0.1:1"), "did you mean 'digits'?"),
-    (("--env", "digits", "--model", "m", "--endpoint", "127.0.0.1:1"), "allowed: http(s)://host"),
-    (("--env", "digits", "--model", "m", "--endpoint", "http://[::1]", "env.noise"), "key.path=value"),
-    (("--env", "digits", "--model", "m", "--endpoint", "http://[::1]", "--tasks", 0), "--tasks = 0"),
-    (("--env", "digits", "--model", "m", "--endpoint", "http://[::1]", "--tasks", 10**6), "digits has 100000 tasks"),
-    (("--env", "digits", "--model", "m", "--endpoint", "http://[::1]", "--held-out"), "env.eval"),
-    (("--env", "digits", "--model", "m", "--endpoint", "http://[::1]", "rollout.kv_cache_bytes=2GB"),
+    ((*LOCAL, "--endpoint", "127.0.0.1:1"), "allowed: http(s)://host"), ((*THERE, "env.noise"), "key.path=value"),
+    ((*THERE, "--tasks", 0), "--tasks = 0"), ((*THERE, "--tasks", 10**6), "digits has 100000 tasks"),
+    ((*THERE, "--held-out"), "env.eval"), ((*LOCAL, "noise=1"), "unknown section 'noise'"),
+    ((*THERE, "rollout.kv_cache_bytes=2GB"),
         "override 'rollout.kv_cache_bytes=2GB': rollout.kv_cache_bytes = 2000000000: applies to a local"),
-    (("--env", "digits", "--model", "m", "rollout.top_p=1.5"),
-        "override 'rollout.top_p=1.5': rollout.top_p = 1.5; "),
-    (("--env", "digits", "--model", "m", "noise=1"), "unknown section 'noise'"),
+    ((*LOCAL, "rollout.top_p=1.5"), "override 'rollout.top_p=1.5': rollout.top_p = 1.5; "),
     (("--config", "served.yaml"), "served.yaml, line 3: endpoint.tool_images = 'tols'; allowed: 'tool' or 'user'"),
-    (("--env", "digits", "--model", "m", "--endpoint", "http://127.0.0.1:9/v1"), "cannot be reached"),
-    (("--env", "digits", "--model", "m", "train.seed=1"), "allowed: endpoint, env, model, reward, rollout"),
-    (("--env", "digits", "--model", "m", "endpoint.tool_image=tool"), "did you mean 'tool_images'?"),
-    (("--env", "other", "--model", "m", "--config", "quickstart"), "the config's environment is digits"),
-    (("--env", "digits", "--model", "/no/such/folder"), "/no/such/folder"),
+    ((*LOCAL, "--endpoint", "http://127.0.0.1:9/v1"), "cannot be reached"),
+    ((*LOCAL, "train.seed=1"), "allowed: endpoint, env, model, reward, rollout"),
+    ((*LOCAL, "endpoint.tool_image=tool"), "did you mean 'tool_images'?"),
+    (("--env", "other", "--model", "m", "--config", "quickstart"), "the config's environment is digits")
 ]  # fmt: skip
 
 
@@ -368,9 +327,7 @@ def test_what_is_given_wrong_is_said_in_one_message(viewbox, tmp_path):
     Path("served.yaml").write_text(f"model: {{name: m}}\nenv: {{name: digits}}\n{served}\n")
     for given, words in WRONG:
         code, _, err = viewbox(*given)
-        assert code == 2
-        assert err.startswith("error: ")
-        assert words in err
+        assert (code, err[:7], words in err) == (2, "error: ", True), err
         assert not [*tmp_path.glob("runs/*")]
 
 
@@ -382,31 +339,26 @@ def test_rows_without_an_answer_are_played_and_not_scored_and_the_run_is_resumed
         endpoint = {"url": server.url, "retries": 0}
         env = {"name": "vqa", "data": {"source": "d.csv", "columns": columns}}
         Path("c.yaml").write_text(json.dumps({"model": {"name": "m"}, "endpoint": endpoint, "env": env}))
-        code, out, _ = viewbox("--config", "c.yaml", "--out", "o")
-        again = viewbox("--config", "c.yaml", "--out", "o")
-        other = viewbox("--config", "c.yaml", "--out", "o", "env.on_tool_fault=end")
-    assert (code, again[0]) == (0, 0)
+        given = ("--config", "c.yaml", "--out", "o")
+        code, out, _ = viewbox(*given)
+        again, other = viewbox(*given), viewbox(*given, "env.on_tool_fault=end")
+    assert (code, again[0], other[0]) == (0, 0, 2)
     assert "2 rows without an answer are played, not scored" in out
     assert "answer to 2: yes" in out
     assert {episode.task.id: episode.scores.total for episode in load("o/episodes")} == {"1": 1.0, "2": None, "3": None}
     assert "on_tool_fault" not in Path("o/config.yaml").read_text()  # as in runs begun before it was a setting
     assert "was started with env.on_tool_fault = None, given is 'end'" in other[2]
-    assert other[0] == 2
 
 
-def test_a_job_is_played_from_python_and_goes_on_where_it_stopped(tmp_path):
-    def open_job(server, tasks):
-        return build_job(env="digits", endpoint=server.url, model="m", tasks=tasks)
-
+def test_a_job_is_played_from_python_and_goes_on_where_it_stopped(tmp_path, right):
     async def play(session):
         return [episode.info["index"] async for episode in session.play()]
 
-    with serve(make_script(make_completion(RIGHT))) as server:
-        for tasks, missing in ((2, [0, 1]), (3, [2])):
-            job = open_job(server, tasks)
-            with open_session(job, create_rollout_folder(job, tmp_path / "o")) as session:
-                assert sorted(asyncio.run(play(session))) == missing
-                assert session.write_summary()["episodes"] == tasks
+    for tasks, missing in ((2, [0, 1]), (3, [2])):
+        job = build_job(env="digits", endpoint=right.url, model="m", tasks=tasks)
+        with open_session(job, create_rollout_folder(job, tmp_path / "o")) as session:
+            assert sorted(asyncio.run(play(session))) == missing
+            assert session.write_summary()["episodes"] == tasks
 
 
 # ---------------------------------------------------------------------- a real server
@@ -447,3 +399,47 @@ def test_the_shipped_model_behind_transformers_serve_plays(viewbox, transformers
     scores = [episode.scores.components for episode in episodes if episode.end_reason == "answered"]
     assert len(scores) >= 8
     assert sum(one["box"] for one in scores) / len(scores) > 0.6
+
+
+# ---------------------------------------------------------------------- how a model works here
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return save_family("llava", tmp_path_factory.mktemp("models") / "llava")
+
+
+def check(folder, **options):
+    play.rollout(check_model=True, model=str(folder), **options)
+
+
+def read(capsys):
+    lines = capsys.readouterr().out.splitlines()
+    return {line[:14].strip(): line[14:].strip() for line in lines if not line.startswith("note")}, lines
+
+
+def test_it_says_how_a_model_plays_how_far_the_engine_differs_and_what_was_not_asked(folder, tmp_path, capsys):
+    check(folder)
+    found, lines = read(capsys)
+    assert found["plays"] == "on the engine's cache (full_attention)"
+    assert found["pictures"].startswith("224 x 224: 16 tokens")
+    assert found["end of reply"] == "</s> (the chat template writes none)"
+    assert found["tool pictures"] == "in a user message"
+    assert found["weights"].startswith("float32; engine and the model's own forward differ by ")
+    assert any("writes no end token after replies" in line for line in lines)
+    shutil.copytree(folder, tmp_path / "bare", ignore=shutil.ignore_patterns("*.safetensors"))
+    check(tmp_path / "bare")
+    assert "none in the folder" in read(capsys)[0]["weights"]
+
+
+def test_a_template_that_drops_pictures_weights_that_are_no_numbers_and_a_server_are_errors(folder, tmp_path):
+    path = shutil.copytree(folder, tmp_path / "drops") / "chat_template.jinja"
+    path.write_text(path.read_text().replace("{{ '<image>\\n' }}", "{{ '<image>\\n' if messages | length < 3 }}"))
+    with pytest.raises(ModelError, match="the chat template drops the image of a tool result"):
+        check(tmp_path / "drops")
+    path = shutil.copytree(folder, tmp_path / "broken") / "model.safetensors"
+    weights = load_file(path)
+    name = next(name for name in weights if name.endswith("norm.weight"))
+    save_file({**weights, name: weights[name] * float("nan")}, path, {"format": "pt"})
+    with pytest.raises(ModelError, match="NaN or infinity"):
+        check(tmp_path / "broken")
+    with pytest.raises(ConfigError, match="leave out --endpoint"):  # a server has no weights to look at
+        check(folder, endpoint="http://127.0.0.1:9/v1")

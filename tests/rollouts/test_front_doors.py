@@ -8,19 +8,16 @@ from tests.support import verifiers_server as scripted
 from tests.support.front_doors import evaluate_package, map_overviews, play_right_answers, roll_out
 from tests.support.publishing import leave_out_check
 from tests.support.servers import make_completion
-from viewbox import make
+from viewbox import ConfigError, make
 from viewbox.envs.literature_vqa.world import write_query as write_literature_query
 from viewbox.envs.software_adviser.demonstrations import write_query
-from viewbox.errors import ConfigError
 from viewbox.publish import publish
 
 SAME = {"split": "test", "num_tasks": 3, "coordinates": "per_mille"}
 CHEST = {"questions": ["which", "compare", "place"], **SAME}
 ADVISER = {"split": "test", "num_tasks": 3, "ambiguous": 0.5, "unanswerable": 0, "first_seed": 1}
-SETTINGS = {
-    "chest_xray": CHEST, "literature_vqa": {"questions": ["therapy", "shows", "class"], **SAME},
-    "software_adviser": ADVISER,
-}  # fmt: skip
+SETTINGS = {"chest_xray": CHEST, "literature_vqa": {"questions": ["therapy", "shows", "class"], **SAME},
+    "software_adviser": ADVISER}  # fmt: skip
 ENVS = {name: make(name, **settings) for name, settings in SETTINGS.items()}
 TASKS = {name: map_overviews(env) for name, env in ENVS.items()}
 SPECIALISTS = """
@@ -41,8 +38,8 @@ def write_calls(env, task):
     return [
         ("a", "search_tools", json.dumps({"query": write_query(request)})),
         *((f"b{n}", "search_alternative", json.dumps({"query": query})) for n, query in enumerate(queries)),
-        ("c", "repo_info_batch", json.dumps({"urls": [env.software[name].repository for name in names]})),
-    ]
+        ("c", "repo_info_batch", json.dumps({"urls": [env.software[name].repository for name in names]}))
+    ]  # fmt: skip
 
 
 def list_replies(name, task):
@@ -62,11 +59,8 @@ def list_replies(name, task):
     return [*said, make_completion(env.write_answer(task))]
 
 
-USED = {
-    "chest_xray": ["first", "second", "zoom"],
-    "literature_vqa": ["search_web", "search_images", "open_image", "zoom"],
-    "software_adviser": ["search_tools", "search_alternative", "repo_info_batch"],
-}
+USED = {"chest_xray": ["first", "second", "zoom"], "literature_vqa": ["search_web", "search_images", "open_image",
+    "zoom"], "software_adviser": ["search_tools", "search_alternative", "repo_info_batch"]}  # fmt: skip
 
 
 @pytest.mark.parametrize("name", SETTINGS)

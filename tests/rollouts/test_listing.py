@@ -10,15 +10,16 @@ import pytest
 import yaml
 
 from tests.support.forged_runs import forge_run, make_line
-from viewbox.errors import ConfigError
 from viewbox.rollouts.listing import list_runs
 from viewbox.rollouts.store.reader import load
 
 ROOT = Path(__file__).parents[2]
 
 
-def make_run(folder, days=0, **config):
+def make_run(folder, days=0, files={}, **config):  # noqa: B006
     forge_run(folder, [make_line(0), make_line(1)], {"env": {"name": "digits"}, **config})
+    for name, text in files.items():
+        (folder / name).write_text(text)
     for path in folder.rglob("*"):
         os.utime(path, (1.7e9 + days * 86400,) * 2)
     return folder
@@ -27,13 +28,12 @@ def make_run(folder, days=0, **config):
 @pytest.fixture
 def runs(tmp_path):
     runs = tmp_path / "runs"
-    trained = make_run(runs / "trained", model={"name": "Qwen/Qwen3-VL-4B"}, train={"method": "grpo"})
     lines = [{"step": 1, "reward": 0.25}, {"step": 2}, {"step": 3, "reward": 0.75}, {"step": 4, "held_out/reward": 0.5}]
-    (trained / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines) + '{"step": 5, "rew')
-    os.utime(trained / "metrics.jsonl", (1.7e9, 1.7e9))
-    played = make_run(runs / "group" / "played", days=2)
-    (played / "summary.json").write_text(json.dumps({"model": "gpt", "metrics": {"reward": 0.5}}))
-    os.utime(played / "summary.json", (1.7e9 + 2 * 86400,) * 2)
+    metrics = "".join(json.dumps(line) + "\n" for line in lines) + '{"step": 5, "rew'
+    config = {"model": {"name": "Qwen/Qwen3-VL-4B"}, "train": {"method": "grpo"}}
+    make_run(runs / "trained", files={"metrics.jsonl": metrics}, **config)
+    summary = json.dumps({"model": "gpt", "metrics": {"reward": 0.5}})
+    make_run(runs / "group" / "played", days=2, files={"summary.json": summary})
     return runs
 
 
@@ -44,8 +44,7 @@ def test_runs_are_listed_newest_first_with_their_figures(runs):
     assert (played.path, trained.path) == (str(runs / "group" / "played"), str(runs / "trained"))
     assert (trained.environment, trained.model, trained.method) == ("digits", "Qwen/Qwen3-VL-4B", "grpo")
     assert (trained.steps, trained.episodes, trained.first_reward, trained.last_reward) == (4, 2, 0.25, 0.75)
-    of_lines = 1.0
-    assert (played.model, played.method, played.steps, played.first_reward) == ("gpt", "rollout", None, of_lines)
+    assert (played.model, played.method, played.steps, played.first_reward) == ("gpt", "rollout", None, 1.0)  # of lines
     assert trained.modified == "2023-11-14T22:13:20+00:00"
     assert trained.size == sum(path.stat().st_size for path in (runs / "trained").rglob("*") if path.is_file())
 
@@ -61,18 +60,16 @@ def test_a_run_or_its_episodes_may_be_named_links_are_not_followed_and_nothing_i
 
 
 def test_broken_runs_are_named_and_passed_over(runs, viewbox):
-    (make_run(runs / "yaml") / "config.yaml").write_text("a: [")
-    (make_run(runs / "summary") / "summary.json").write_text("{")
-    (make_run(runs / "format") / "episodes" / "format.json").write_text('{"format": 9}')
+    spoilt = {"config.yaml": "a: [", "summary.json": "{", "episodes/format.json": '{"format": 9}'}
+    for name, (file, text) in zip(("yaml", "summary", "format"), spoilt.items(), strict=True):
+        make_run(runs / name, files={file: text})
     (make_run(runs / "out") / "metrics.jsonl").symlink_to("/etc/hostname")
     os.mkfifo(make_run(runs / "pipe") / "summary.json")
     found = list_runs(runs)
     assert len(found.runs) == 2
     assert set(found.broken) == {str(runs / name) for name in ("yaml", "summary", "format", "out", "pipe")}
     status, out, err = viewbox("runs", runs)
-    assert status == 1
-    assert "trained" in out
-    assert err.count("warning: ") == 5
+    assert (status, "trained" in out, err.count("warning: ")) == (1, True, 5)
 
 
 def test_the_command_prints_a_table_markdown_or_json(runs, viewbox, monkeypatch):
@@ -81,8 +78,7 @@ def test_the_command_prints_a_table_markdown_or_json(runs, viewbox, monkeypatch)
     heading, first, second = out.splitlines()
     heads = "run environment model method steps episodes reward (mean over tasks) not found date size"
     assert " ".join(heading.split()) == heads
-    assert "played" in first
-    assert "0.250 → 0.750" in second
+    assert ("played" in first, "0.250 → 0.750" in second) == (True, True)
     _, out, _ = viewbox("runs", runs, "--format", "markdown")
     lines = out.splitlines()
     assert lines[1].startswith("| --- | ---: |")
@@ -110,8 +106,7 @@ def test_what_a_run_says_does_not_act_on_the_terminal(tmp_path, viewbox):
     config = {"env": {"name": "a\x1b]52;c;x\x07b"}, "model": {"name": "x" * 10_000}}
     forge_run(tmp_path / "gift", [make_line(0)], yaml.safe_dump(config))
     _, out, _ = viewbox("runs", tmp_path)
-    assert "\x1b" not in out
-    assert len(out) < 1500
+    assert ("\x1b" in out, len(out) < 1500) == (False, True)
 
 
 def test_odd_configs_cost_a_figure(tmp_path):
@@ -125,7 +120,6 @@ def test_odd_configs_cost_a_figure(tmp_path):
 
 
 def test_a_folder_that_is_not_there_is_refused(tmp_path, viewbox):
-    with pytest.raises(ConfigError, match="no such folder"):
-        list_runs(tmp_path / "nowhere")
-    assert viewbox("runs", tmp_path / "nowhere")[0] == 2
+    status, _, err = viewbox("runs", tmp_path / "nowhere")
+    assert (status, "no such folder" in err) == (2, True)
     assert "no runs here" in viewbox("runs", tmp_path)[1]

@@ -1,28 +1,26 @@
 """Many episodes at once, also of plain functions: each ends for its own reason, and none takes the others with it."""
 
 import asyncio
+import itertools
+from contextlib import aclosing
 
 import pytest
 from PIL import Image
 
 from tests.support.digits_play import ANSWER, ENV, LOOK, Says, script, tasks
+from tests.support.tables import each
+from viewbox import ImageRef, ModelError, Reply, RunConfig, Task
 from viewbox.engines.scripted import ScriptedGenerator, ScriptedPolicy
 from viewbox.envs.digits import Digits, viewer
-from viewbox.errors import ModelError
-from viewbox.images.ref import ImageRef
-from viewbox.records import Reply, RunConfig, Task
 from viewbox.rollouts.play import MAX_FAILURES, play_many, sample_seed
 
 
-def test_every_episode_says_which_task_and_which_sample_it_is(play):
+def test_every_episode_says_which_task_and_which_sample_it_is_and_its_seed_so_that_the_run_can_be_repeated(play):
     episodes = play(ENV, tasks(3), Says(), group=2)
     assert [(e.info["index"], e.info["sample"]) for e in episodes] == [(i, k) for i in range(3) for k in range(2)]
     assert [e.task.id for e in episodes] == [task.id for task in tasks(3) for _ in range(2)]
     assert {e.end_reason for e in episodes} == {"answered"}
     assert all(e.scores.components["label"] == 1.0 for e in episodes)  # each got its own task's answer
-
-
-def test_every_sample_has_its_own_recorded_seed_and_the_run_can_be_repeated(play):
     first, again, other = ([e.run_config for e in play(ENV, tasks(3), Says(), group=4, seed=s)] for s in (7, 7, 8))
     assert [config.seed for config in first] == [sample_seed(7, number) for number in range(12)]
     assert first == again
@@ -36,22 +34,16 @@ def test_more_tasks_than_places_all_finish_and_never_more_are_in_flight(play):
     assert (generator.most, generator.joined, generator.inside) == (3, 20, 0)
 
 
+async def take_one(*arguments, **options):
+    """The first of many episodes; then they are closed."""
+    async with aclosing(play_many(*arguments, **options)) as episodes:
+        return await anext(episodes)
+
+
 def test_tasks_are_drawn_only_as_places_become_free():
     drawn = []
-
-    def endless():
-        while True:
-            drawn.append(ENV.tasks[len(drawn)])
-            yield drawn[-1]
-
-    async def first():
-        episodes = play_many(ENV, endless(), Says(), concurrency=2)
-        try:
-            return await anext(episodes)
-        finally:
-            await episodes.aclose()
-
-    assert asyncio.run(first()).end_reason == "answered"
+    endless = ((drawn.append(number), ENV.tasks[number])[1] for number in itertools.count())
+    assert asyncio.run(take_one(ENV, endless, Says(), concurrency=2)).end_reason == "answered"
     assert len(drawn) < 10
 
 
@@ -108,22 +100,14 @@ def test_closing_early_leaves_no_task_behind_and_no_slot_taken(qwen3, after):
         return found, asyncio.all_tasks() - {asyncio.current_task()}
 
     found, left = asyncio.run(some())
-    assert len(found) == after
-    assert not left
-    assert generator.cache.num_used == 0
+    assert (len(found), left, generator.cache.num_used) == (after, set(), 0)
     assert not generator.sequences
     assert not generator.running
 
 
 def test_after_closing_early_the_same_generator_plays_as_a_new_one(qwen3, play):
     used, fresh = (qwen3.generator(max_reply_tokens=6) for _ in range(2))
-
-    async def one():
-        episodes = play_many(ENV, tasks(6), used, concurrency=4)
-        await anext(episodes)
-        await episodes.aclose()
-
-    asyncio.run(one())
+    asyncio.run(take_one(ENV, tasks(6), used, concurrency=4))
     before, after = (play(ENV, tasks(3), generator) for generator in (fresh, used))
     assert [e.tokens.completion_ids for e in before] == [e.tokens.completion_ids for e in after]
 
@@ -140,25 +124,19 @@ class Asked:
         return Reply(script(messages))
 
 
-@pytest.mark.parametrize("policy", [script, slow_script, Asked(), ScriptedPolicy([LOOK, ANSWER])])
-def test_a_function_of_the_messages_plays_many_episodes(play, policy):
-    episodes = play(ENV, tasks(3), policy, group=2)
+@each("policy", [script, slow_script, Asked(), ScriptedPolicy([LOOK, ANSWER])])
+def test_a_function_of_the_messages_plays_many_episodes_which_are_the_same_alone(play, policy):
+    episodes = play(ENV, tasks(3), policy, group=2, seed=5)
     assert [(episode.end_reason, episode.num_turns) for episode in episodes] == [("answered", 2)] * 6
     assert episodes[0].run_config.model_name in ("script", "slow_script", "Asked", "ScriptedPolicy")
-
-
-def test_a_policy_plays_the_same_episodes_in_the_driver_and_alone(play):
-    (driven,) = play(ENV, tasks(1), script, seed=5)
-    alone = ENV.play(tasks(1)[0], script, seed=sample_seed(5, 0))
-    assert driven.turns == alone.turns
-    assert driven.scores == alone.scores
+    alone = ENV.play(tasks(1)[0], policy, seed=sample_seed(5, 0))
+    assert (episodes[0].turns, episodes[0].scores) == (alone.turns, alone.scores)
 
 
 def test_a_policy_that_raises_ends_that_episode(play):
     first, second = play(ENV, tasks(2), ScriptedPolicy([LOOK]))
-    assert first.end_reason == second.end_reason == "error"
+    assert (first.end_reason, second.end_reason, first.num_turns) == ("error", "error", 1)
     assert first.info["error"] == "IndexError: the script has 1 replies; the episode asks for number 2"
-    assert first.num_turns == 1
 
     def time_out(messages):
         raise TimeoutError("the socket")
@@ -185,15 +163,14 @@ def test_a_policy_that_never_gave_a_reply_ends_the_run_soon_and_one_that_did_end
 
 
 def test_never_more_policies_are_asked_at_once_than_episodes_are_in_flight(play):
-    inside, most = 0, 0
+    inside, counts = [], []
 
     async def policy(messages):
-        nonlocal inside, most
-        inside += 1
-        most = max(most, inside)
+        inside.append(messages)
+        counts.append(len(inside))
         await asyncio.sleep(0.002)
-        inside -= 1
+        inside.pop()
         return script(messages)
 
     play(ENV, tasks(12), policy, concurrency=5)
-    assert most == 5
+    assert max(counts) == 5

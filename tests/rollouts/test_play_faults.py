@@ -17,17 +17,11 @@ from pydantic import BaseModel
 
 from tests.support.replies import call
 from tests.support.tables import each
-from viewbox.core.base import BaseMultiTurnEnv
+from viewbox import BaseMultiTurnEnv, ExactMatchReward, ImageRef, Reply, RunConfig, Task, ToolError, View, play_many
 from viewbox.core.messages import to_openai_messages
 from viewbox.core.tasks import ProceduralTasks
 from viewbox.envs.digits import Digits
-from viewbox.errors import ToolError
-from viewbox.images.ref import ImageRef
-from viewbox.images.view import View
 from viewbox.integrations.session import Session
-from viewbox.records import Reply, RunConfig, Task
-from viewbox.rewards import ExactMatchReward
-from viewbox.rollouts.play import play_many
 from viewbox.tools import Picture, Tool, ToolOutput
 from viewbox.utils.concurrency import ForeignError
 
@@ -44,8 +38,6 @@ def _no_thread_hangs_on():
 
 
 # ---- tools, good and bad
-
-
 async def search(query: str) -> str:
     """Finds things in no fixed time."""
     await asyncio.sleep(random.random() / 100)
@@ -58,87 +50,53 @@ def mean(image: Picture) -> dict:
     return {"mean": float(image.to_gray().mean())}
 
 
-def trip(view: View) -> ToolOutput:
-    """Raises."""
-    raise KeyError("no such row")
-
-
-async def stumble(query: str) -> str:
-    """Raises."""
-    raise KeyError("no such row")
-
-
-def fall(query: str) -> str:
-    """Raises, in a thread."""
-    raise KeyError("no such row")
-
-
-def leave(view: View) -> ToolOutput:
-    """Wants to end the program."""
-    sys.exit(3)
-
-
-async def cancel(query: str) -> str:
-    """Waits for something that was cancelled."""
-    raise asyncio.CancelledError
-
-
-def stare(view: View) -> ToolOutput:
-    """Hangs."""
-    OVER.wait()
-
-
-async def muse(query: str) -> str:
-    """Hangs."""
-    await asyncio.sleep(3600)
-
-
-def doze(query: str) -> str:
-    """Hangs, in a thread."""
-    OVER.wait()
-
-
-def shout(view: View) -> ToolOutput:
-    """Says 100 MB."""
-    return ToolOutput("x" * (100 * MB))
-
-
-async def recite(query: str) -> str:
-    """Says 100 MB."""
-    return "x" * (100 * MB)
-
-
 def enumerate_all(query: str) -> dict:
     """Finds 100 MB of numbers."""
     return {"numbers": np.zeros(100 * MB // 8)}
 
 
-def complain(query: str) -> str:
-    """Raises 100 MB."""
-    raise ToolError("x" * (100 * MB))
+def fail(error):
+    raise error
 
 
-def smear(view: View) -> ToolOutput:
-    """A picture of no pixels."""
-    return ToolOutput("smeared", image=np.zeros((0, 5), np.uint8))
+def on_view(name, work):
+    def tool(view: View) -> ToolOutput:
+        return work()
+
+    return Tool.from_function(tool, name, "Works on the view.")
 
 
-def paint(query: str) -> ToolOutput:
-    """A picture that is none."""
-    return ToolOutput("painted", image=np.zeros((2, 3, 4, 5)))
+def in_thread(name, work):
+    def tool(query: str) -> ToolOutput:
+        return work()
+
+    return Tool.from_function(tool, name, "Works in a thread.")
 
 
-def point_to(query: str) -> ToolOutput:
-    """A path for a picture."""
-    return ToolOutput("there", image="/etc/hostname")
+def awaited(name, work):
+    async def tool(query: str) -> str:
+        found = work()
+        return await found if asyncio.iscoroutine(found) else found
+
+    return Tool.from_function(tool, name, "Works while it is awaited.")
 
 
 BAD = (
-    trip, stumble, fall, leave, cancel, stare, muse, doze, shout, recite, enumerate_all, complain, smear, paint,
-    point_to,
+    # raise, and want to end the program
+    on_view("trip", lambda: fail(KeyError("no such row"))), awaited("stumble", lambda: fail(KeyError("no such row"))),
+    in_thread("fall", lambda: fail(KeyError("no such row"))), on_view("leave", lambda: sys.exit(3)),
+    awaited("cancel", lambda: fail(asyncio.CancelledError())),
+    # hang
+    on_view("stare", OVER.wait), awaited("muse", lambda: asyncio.sleep(3600)), in_thread("doze", OVER.wait),
+    # say 100 MB
+    on_view("shout", lambda: ToolOutput("x" * (100 * MB))), awaited("recite", lambda: "x" * (100 * MB)),
+    in_thread("complain", lambda: fail(ToolError("x" * (100 * MB)))),
+    # give a picture of no pixels, one that is none, and a path for one
+    on_view("smear", lambda: ToolOutput("smeared", image=np.zeros((0, 5), np.uint8))),
+    in_thread("paint", lambda: ToolOutput("painted", image=np.zeros((2, 3, 4, 5)))),
+    in_thread("point_to", lambda: ToolOutput("there", image="/etc/hostname")),
 )  # fmt: skip
-
-OWN = {tool.__name__: Tool.from_function(tool) for tool in (search, mean, *BAD)}
+OWN = {tool.name: tool for tool in (*map(Tool.from_function, (search, mean, enumerate_all)), *BAD)}
 
 
 def bad(name):
@@ -150,8 +108,6 @@ def answer(label="left", **fields):
 
 
 # ---- the environment, its faults, and a run
-
-
 class Finding(BaseModel):
     label: str
 
@@ -173,24 +129,19 @@ class Ward(BaseMultiTurnEnv):
         return Half()
 
     def system_prompt(self, task):
-        self._fault("system_prompt", task)
-        return super().system_prompt(task)
+        return self._fault("system_prompt", task) or super().system_prompt(task)
 
     def user_message(self, task):
-        self._fault("user_message", task)
-        return super().user_message(task)
+        return self._fault("user_message", task) or super().user_message(task)
 
     def images(self, task):
-        self._fault("images", task)
-        return super().images(task)
+        return self._fault("images", task) or super().images(task)
 
     def hidden_arguments(self, task, tool):
-        self._fault("hidden_arguments", task)
-        return {}
+        return self._fault("hidden_arguments", task) or {}
 
     def validate_answer(self, answer, task):
-        self._fault("validate_answer", task)
-        return None
+        return self._fault("validate_answer", task)
 
     def on_answer(self, state, answer):
         self._fault("on_answer", state.task)
@@ -209,11 +160,7 @@ async def waits_for_something_cancelled():
     await elsewhere
 
 
-USERS = {
-    "a user that fails later": fails_later,
-    "a user that is cancelled": waits_for_something_cancelled,
-    "a user that says 3": lambda: 3,
-}
+USERS = {"later": fails_later, "cancelled": waits_for_something_cancelled, "says 3": lambda: 3}
 
 
 class Half(ExactMatchReward):
@@ -235,12 +182,8 @@ def picture(number):
 TASKS = [Task(str(i), (ImageRef.of(picture(i)),), {"question": f"{i}?"}, {"label": "left"}) for i in range(COUNT)]
 USUAL = (
     call("zoom", factor=2.0) + call("search", query="left") + call("mean", image="view_0") + call("invert"),
-    "I think it is on the left.",
-    call("zoom", factor=9.0),
-    answer(**{"continue": True}),
-    answer("?"),
-    answer(),
-)
+    "I think it is on the left.", call("zoom", factor=9.0), answer(**{"continue": True}), answer("?"), answer()
+)  # fmt: skip
 
 
 class Script:
@@ -315,33 +258,23 @@ def test_without_a_fault_two_runs_are_the_same_and_a_reward_that_raises_scores_n
 
 
 # ---- a tool fails: that ends its episode as a fault
+WRONG = {  # what a tool does: those that do
+    "failed (KeyError)": ("trip", "stumble", "fall"), "failed (SystemExit)": ("leave",),
+    "failed (CancelledError)": ("cancel",), "took longer than 4 seconds": ("stare", "muse", "doze"),
+    "returned an image that cannot be shown": ("smear", "paint"),
+    "returned an image that cannot be shown (str is not an image)": ("point_to",),
+}  # fmt: skip
 
 
-HANGING = ("stare", "muse", "doze")
-WRONG = {
-    "trip": "trip failed (KeyError)",
-    "stumble": "stumble failed (KeyError)",
-    "fall": "fall failed (KeyError)",
-    "leave": "leave failed (SystemExit)",
-    "cancel": "cancel failed (CancelledError)",
-    "stare": "stare took longer than 4 seconds",
-    "muse": "muse took longer than 4 seconds",
-    "doze": "doze took longer than 4 seconds",
-    "smear": "smear returned an image that cannot be shown",
-    "paint": "paint returned an image that cannot be shown",
-    "point_to": "point_to returned an image that cannot be shown (str is not an image)",
-}
-
-
-@each("name", [*WRONG])
-def test_a_tool_that_raises_ends_its_episode_as_a_fault_without_a_score(faulty, name):
-    limit = {"tool_timeout": LIMIT} if name in HANGING else {}
+@each("name, does", [(name, does) for does, names in WRONG.items() for name in names])
+def test_a_tool_that_raises_ends_its_episode_as_a_fault_without_a_score(faulty, name, does):
+    limit = {"tool_timeout": LIMIT} if "longer" in does else {}
     episode = faulty(bad(name) + call("search", query="left"), **limit)
     (told,) = [turn for turn in episode.turns if turn.role == "tool_result"]
     assert [result.success for result in told.tool_results] == [False, True]  # the call beside it is run
-    assert told.tool_results[0].error.startswith(WRONG[name])
+    assert told.tool_results[0].error.startswith(f"{name} {does}")
     assert (episode.end_reason, episode.is_fault, episode.scores.total) == ("error", True, None)
-    assert f"ToolFault: {WRONG[name]}" in episode.info["error"]
+    assert f"ToolFault: {name} {does}" in episode.info["error"]
 
 
 MEGABYTES = ["{" * (3 * MB), '{"a":' * 12_000, "<tool_call>{" * 5000, "[" * 60_000]
@@ -360,25 +293,16 @@ def test_megabytes_of_a_tool_are_cut_those_of_a_reply_malformed_and_the_episode_
 
 
 # ---- what the author wrote, and what the data holds
-
-
 NO_ROW = "KeyError: 'no such row'"
-RAISED = {  # what raises: (the turns that are kept, the error)
-    "system_prompt": (0, NO_ROW),
-    "user_message": (0, NO_ROW),
-    "images": (0, NO_ROW),
-    "hidden_arguments": (1, NO_ROW),
-    "validate_answer": (2, NO_ROW),
-    "on_answer": (2, NO_ROW),
-    "a user that fails later": (2, NO_ROW),
-    "a user that says 3": (2, "on_answer"),
-    "a user that is cancelled": (2, "ForeignError: CancelledError: "),
-}
 
 
-@each("fault", [*RAISED])
-def test_an_environment_that_raises_ends_that_episode_as_error_and_what_was_said_is_kept(faulty, fault):
-    turns, says = RAISED[fault]
+@each("fault, turns, says", [
+    # what raises, or what a user does that fails; the turns that are kept, and the error
+    ("system_prompt", 0, NO_ROW), ("user_message", 0, NO_ROW), ("images", 0, NO_ROW), ("hidden_arguments", 1, NO_ROW),
+    ("validate_answer", 2, NO_ROW), ("on_answer", 2, NO_ROW), ("later", 2, NO_ROW), ("says 3", 2, "on_answer"),
+    ("cancelled", 2, "ForeignError: CancelledError: "),
+])  # fmt: skip
+def test_an_environment_that_raises_ends_that_episode_as_error_and_what_was_said_is_kept(faulty, fault, turns, says):
     episode = faulty(call("zoom", factor=2.0) if fault == "hidden_arguments" else "hm", fault=fault)
     assert (episode.end_reason, episode.num_turns) == ("error", turns)
     assert says in episode.info["error"]
@@ -401,8 +325,6 @@ def test_an_episode_that_is_cancelled_in_a_tool_when_its_time_is_up_ends_as_time
 
 
 # ---- an author's code that wants to end the process
-
-
 class Gone(BaseException):
     """No exception that an event loop expects."""
 
@@ -423,12 +345,10 @@ class Absent(Digits):
         return ProceduralTasks(2, make)
 
     def for_task(self, task):
-        self.raise_at("for_task")
-        return self
+        return self.raise_at("for_task") or self
 
     def reset(self, task, *, seed):
-        self.raise_at("reset")
-        return super().reset(task, seed=seed)
+        return self.raise_at("reset") or super().reset(task, seed=seed)
 
     async def step(self, state, reply):
         self.raise_at("step")
@@ -438,8 +358,7 @@ class Absent(Digits):
         self.raise_at("on_answer")
 
     def score(self, episode):
-        self.raise_at("score")
-        return super().score(episode)
+        return self.raise_at("score") or super().score(episode)
 
 
 def absent(place, error):
@@ -460,8 +379,6 @@ def play_absent(place, error):
 
 
 ABSENT = [SystemExit(0), Gone(), asyncio.CancelledError(), GeneratorExit()]
-
-
 PLACES = ("reset", "step", "on_answer", "score")
 
 

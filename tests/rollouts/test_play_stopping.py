@@ -9,10 +9,9 @@ import pytest
 
 from tests.support.digits_play import ENV, Says, script, tasks
 from tests.support.tables import each
+from viewbox import ToolOutput, View, play_many
+from viewbox.core.messages import write_call
 from viewbox.envs.digits import Digits, viewer
-from viewbox.images.view import View
-from viewbox.rollouts.play import play_many
-from viewbox.tools import ToolOutput
 
 
 async def forever(*_):
@@ -47,8 +46,8 @@ def stare(view: View) -> ToolOutput:
     block()
 
 
-CALL = {name: f'<tool_call>{{"name": "{name}", "arguments": {arguments}}}</tool_call>' for name, arguments in
-        {"ask": '{"question": "?"}', "wait": '{"question": "?"}', "stare": "{}"}.items()}  # fmt: skip
+QUESTION = {"question": "?"}
+CALL = {name: write_call(name, given) for name, given in (("ask", QUESTION), ("wait", QUESTION), ("stare", {}))}
 
 
 class Hangs(Digits):
@@ -101,9 +100,17 @@ def test_every_episode_has_the_whole_time_limit_however_late_it_begins(play):
     assert {episode.end_reason for episode in episodes} == {"answered"}
 
 
-async def listen(env, generator, found, **settings):
-    async for episode in play_many(env, tasks(6), generator, **{"concurrency": 4} | settings):
+async def listen(env, generator, found):
+    async for episode in play_many(env, tasks(6), generator, concurrency=4):
         found.append(episode)
+
+
+async def listen_to_five(env, generator, found):
+    """A listener that has heard all episodes but the one that hangs."""
+    listener = asyncio.create_task(listen(env, generator, found))
+    while len(found) < 5:
+        await asyncio.sleep(0.001)
+    return listener
 
 
 @each("where", [*PLACES])
@@ -111,18 +118,15 @@ def test_cancelling_the_listener_or_closing_the_iterator_leaves_no_task_and_no_c
     found = []
 
     async def stopped(env, generator):
-        listener = asyncio.create_task(listen(env, generator, found))
-        while len(found) < 5:  # all but the one that hangs
-            await asyncio.sleep(0.001)
+        listener = await listen_to_five(env, generator, found)
         listener.cancel()
         with pytest.raises(asyncio.CancelledError):
             await listener
         return asyncio.all_tasks() - {asyncio.current_task()}  # at once: nothing is left to itself
 
     async def closed(env, generator):
-        episodes = play_many(env, tasks(6), generator, concurrency=4)
-        await anext(episodes)
-        await episodes.aclose()
+        async with contextlib.aclosing(play_many(env, tasks(6), generator, concurrency=4)) as episodes:
+            await anext(episodes)
         return asyncio.all_tasks() - {asyncio.current_task()}
 
     for end in (stopped, closed):
@@ -137,9 +141,7 @@ def test_ctrl_c_ends_the_run_and_leaves_no_conversation_behind():
     found = []
 
     async def interrupted():
-        listener = asyncio.create_task(listen(env, generator, found))
-        while len(found) < 5:
-            await asyncio.sleep(0.001)
+        listener = await listen_to_five(env, generator, found)
         signal.raise_signal(signal.SIGINT)
         await listener
 
@@ -177,16 +179,12 @@ def test_a_slow_reader_bounds_what_is_finished_and_waiting():
     generator = Says()
 
     async def read():
-        episodes = play_many(ENV, (ENV.tasks[i] for i in range(1000)), generator, concurrency=3)
-        taken = 0
-        async for _ in episodes:
-            taken += 1
-            for _ in range(50):  # time to play many more
-                await asyncio.sleep(0.001)
-            if taken == 4:
-                break
-        await episodes.aclose()
-        return taken
+        rows = (ENV.tasks[i] for i in range(1000))
+        async with contextlib.aclosing(play_many(ENV, rows, generator, concurrency=3)) as episodes:
+            for _ in range(4):
+                await anext(episodes)
+                for _ in range(50):  # time to play many more
+                    await asyncio.sleep(0.001)
 
-    taken = asyncio.run(read())
-    assert generator.joined <= taken + 2 * 3 + 2 * 3  # the queue, what waits to get into it, and what is being played
+    asyncio.run(read())
+    assert generator.joined <= 4 + 2 * 3 + 2 * 3  # the queue, what waits to get into it, and what is being played

@@ -1,7 +1,6 @@
 """What tools are worth: tasks played both ways, the difference with its interval, and calls by tool."""
 
 import json
-import math
 
 import pytest
 from msgspec.structs import replace
@@ -11,7 +10,6 @@ from tests.support.tables import each
 from viewbox.core.base import get_offered_tools, remove_tools
 from viewbox.envs.digits import Digits, viewer
 from viewbox.records import Episode, Scores, Task, ToolResult, Turn
-from viewbox.rollouts.scoring.metrics import compute_episode_metrics
 from viewbox.rollouts.worth import MAX_TOOLS, WITH, WITHOUT, measure_worth
 
 ENV = Digits(split="test", num_tasks=20)
@@ -30,9 +28,7 @@ def look_then_answer(env, task):
     replies = iter([viewer.write_gold_look(ENV, task)])
 
     def policy(messages):
-        if any("used up" in message.text for message in messages):
-            return WRONG
-        if not get_offered_tools(env, task):
+        if any("used up" in message.text for message in messages) or not get_offered_tools(env, task):
             return WRONG
         return next(replies, None) or ENV.write_answer(task)
 
@@ -52,14 +48,21 @@ def compare(tmp_path):
     return run
 
 
+def play(totals, *results, **more):
+    """An episode of each task, with these calls."""
+    return [episode(f"t{n}", total, *results, **more) for n, total in enumerate(totals)]
+
+
 def explain(gain):
     return " ".join(gain.explain())
 
 
+ZOOM = ("zoom", None)
+
+
 def test_the_gain_is_the_mean_difference_over_pairs_and_its_interval_is_paired(compare):
-    with_tools = [episode(f"t{n}", 0.5 + 0.1 * (n % 5), ("zoom", None)) for n in range(50)]
-    without = [episode(f"t{n}", 0.25 + 0.1 * (n % 5)) for n in reversed(range(50))]
-    gain = compare(with_tools, without)
+    base = [0.1 * (n % 5) for n in range(50)]
+    gain = compare(play([0.5 + one for one in base], ZOOM), play([0.25 + one for one in base])[::-1])
     scores = gain.found[WITHOUT].scores
     reward = scores["reward"].difference
     assert (reward.mean, reward.low, reward.high) == pytest.approx((0.25, 0.24, 0.26), abs=0.001)  # pairs agree
@@ -74,10 +77,9 @@ def test_episodes_without_a_partner_or_without_a_reward_are_no_pair(compare):
     with_tools = [episode("a", 1.0), episode("a", 0.0, sample=1), episode("b", None), episode("c", 1.0)]
     without = [episode("a", 0.5), episode("b", 0.5), episode("d", 0.5)]
     gain = compare(with_tools, without).found[WITHOUT]
-    assert gain.tasks == 1
-    assert gain.scores["reward"].difference.mean == 0.0  # a task counts once: 1.0 and 0.0 with tools, 0.5 without
-    assert gain.scores["reward"].difference.low is None  # one task has no interval
-    assert not gain.is_clear
+    found = gain.scores["reward"].difference
+    # a task counts once: 1.0 and 0.0 with tools, 0.5 without; and one task has no interval
+    assert (gain.tasks, found.mean, found.low, gain.is_clear) == (1, 0.0, None, False)
 
 
 def test_calls_and_success_are_counted_by_tool_and_a_tool_that_is_never_called_is_named(compare):
@@ -90,12 +92,12 @@ def test_calls_and_success_are_counted_by_tool_and_a_tool_that_is_never_called_i
     assert json.loads(json.dumps(gain.to_dict()))["tools"]["zoom"]["calls"] == 2
 
 
-def test_a_policy_that_calls_nothing_is_told_so(compare):
-    episodes = [episode(f"t{n}", 0.5) for n in range(20)]
+def test_a_policy_that_calls_nothing_or_gives_no_answer_is_told_so_and_forged_names_of_tools_stay_few(compare):
+    episodes = play([0.5] * 20)
     assert "No tool was called" in explain(compare(episodes, episodes, ["zoom"]))
-
-
-def test_forged_names_of_tools_stay_few(compare):
+    without = [episode(f"t{n}", 0.0, answered=n > 9) for n in range(20)]
+    said = explain(compare(play([1.0] * 20, ZOOM), without))
+    assert "50% of the episodes of without_tools end without an answer" in said
     forged = [episode("a", 1.0, *((f"tool{n}", None) for n in range(1000)))]
     assert len(compare(forged, forged, ["zoom"]).uses) == MAX_TOOLS + 1
 
@@ -113,17 +115,9 @@ def test_the_same_tasks_without_tools_show_what_looking_is_worth(compare, refuse
     assert get_offered_tools(ENV, ENV.tasks[0]) == ("zoom",)  # the environment itself is unchanged
 
 
-def test_a_policy_that_does_not_answer_without_tools_is_told_apart(compare):
-    with_tools = [episode(f"t{n}", 1.0, ("zoom", None)) for n in range(20)]
-    without = [episode(f"t{n}", 0.0, answered=n > 9) for n in range(20)]
-    assert "50% of the episodes of without_tools end without an answer" in explain(compare(with_tools, without))
-
-
 @each("pairs, says", [(6, "6 tasks are too few"), (19, "too few"), (20, "worth +1.000")])
 def test_no_verdict_under_twenty_pairs(compare, pairs, says):
-    with_tools = [episode(f"t{n}", 1.0, ("zoom", None)) for n in range(pairs)]
-    without = [episode(f"t{n}", 0.0) for n in range(pairs)]
-    gain = compare(with_tools, without)
+    gain = compare(play([1.0] * pairs, ZOOM), play([0.0] * pairs))
     assert says in explain(gain)
     assert gain.found[WITHOUT].is_clear == (pairs >= 20)
 
@@ -133,24 +127,10 @@ def test_faults_are_counted_apart_on_each_side(compare, aided, bare):
     def fail(one):
         return replace(one, scores=None, answer=None, end_reason="error")
 
-    with_tools = [episode(f"t{n}", 1.0, ("zoom", None)) for n in range(30)]
-    without = [episode(f"t{n}", 0.0) for n in range(30)]
-    gain = compare(
-        [fail(one) if n < aided else one for n, one in enumerate(with_tools)],
-        [fail(one) if n < bare else one for n, one in enumerate(without)],
-    )
+    with_tools, without = play([1.0] * 30, ZOOM), play([0.0] * 30)
+    gain = compare([*map(fail, with_tools[:aided]), *with_tools[aided:]], [*map(fail, without[:bare]), *without[bare:]])
     assert (gain.faults, gain.unanswered) == ({WITH: aided, WITHOUT: bare}, {WITH: 0.0, WITHOUT: 0.0})
     assert gain.found[WITHOUT].tasks == 30 - max(aided, bare)
     assert "end without an answer" not in explain(gain)
     assert f"faults ended episodes, which are left out: {aided} of with_tools, {bare} of without_tools" in explain(gain)
     assert json.loads(json.dumps(gain.to_dict()))["faults"] == [aided, bare]
-
-
-def test_training_logs_calls_and_success_of_each_tool():
-    metrics = compute_episode_metrics(
-        [episode("a", 1.0, ("zoom", None), ("zoom", "no")), episode("b", 1.0)], tools=["zoom", "crop"]
-    )
-    # one call of two ran, in two episodes; a refused one is no success
-    assert (metrics["tools/zoom/calls"], metrics["tools/zoom/success"]) == (0.5, 0.5)
-    assert metrics["tools/crop/calls"] == 0.0
-    assert math.isnan(metrics["tools/crop/success"])

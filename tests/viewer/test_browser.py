@@ -8,6 +8,7 @@ import itertools
 import json
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from urllib.parse import urlencode
 
 import numpy as np
@@ -18,19 +19,16 @@ from PIL import Image
 from tests.support.browser import wait_until
 from tests.support.saved_episodes import plays, written
 from tests.viewer.test_marks_on_pixels import BODY, STACK, Look
-from tests.viewer.test_server import KEY, serving
+from tests.viewer.test_sources import KEY, serving
+from viewbox import ConfigError, EpisodeWriter, ImageRef, ScriptedPolicy, load
 from viewbox.core.messages import write_call
-from viewbox.engines.scripted import ScriptedPolicy
 from viewbox.envs.digits import Digits
-from viewbox.errors import ConfigError
-from viewbox.images.ref import ImageRef
 from viewbox.images.shown import ShownView
 from viewbox.records import Episode, EpisodeTokens, RunConfig, Scores, Task, ToolCall, ToolResult, Turn
 from viewbox.rollouts.scoring.compare import compare_runs
 from viewbox.rollouts.scoring.filters import expand_field, parse_filter
-from viewbox.rollouts.store.reader import load
-from viewbox.rollouts.store.writer import EpisodeWriter
 from viewbox.utils.conditions import parse_condition
+from viewbox.viewer.page import build_data
 from viewbox.viewer.report import write_report
 from viewbox.viewer.sources import EpisodeIndex, find_sets, read_all
 from viewbox.viewer.unplayed import build_unplayed
@@ -43,17 +41,37 @@ def report(tmp_path, *runs):
     return f"file://{tmp_path}/report.html"
 
 
-def make(number, total=None, **changes):
+def make(number, total=None, task=None, **changes):
+    task = task or Task(f"t{number // 4}", reference={"label": 1})
     scores = Scores(number / 10 if total is None else total, components={"label": 1.0})
     turns = (Turn("user", "Where?"), Turn("assistant", "<think>Hm.</think>There."))
     fields = {"answer": {"label": number}, "scores": scores, "info": {"step": number // 4, "sample": number % 4}}
-    return Episode(Task(f"t{number // 4}", reference={"label": 1}), **{"turns": turns, **fields, **changes})
+    return Episode(task, **{"turns": turns, **fields, **changes})
 
 
 def open_page(page, address, part=""):
     page.goto("about:blank")
     page.goto(address + part)
     page.wait_for_selector("h1")
+
+
+def open_report(page, tmp_path, *episodes, part=""):
+    """The page of one run."""
+    open_page(page, report(tmp_path, written(tmp_path / "run", *episodes)), part)
+
+
+@contextmanager
+def shown(tmp_path, served, *runs):
+    """The address of runs, of a file or a server."""
+    if served:
+        with serving(*runs) as port:
+            yield f"http://127.0.0.1:{port}/{KEY}/"
+    else:
+        yield report(tmp_path, *runs)
+
+
+def wait_for_alert(page, words):
+    wait_until(page, f"document.querySelector('[role=alert]')?.innerText?.includes('{words}')")
 
 
 def wait_for_rows(page, count):
@@ -64,13 +82,17 @@ def list_lines(page):
     return [text.removeprefix("#") for text in page.locator("table.episodes tbody th").all_inner_texts()]
 
 
+def beside(work, *arguments):
+    """What work gives that is done in another thread: this one has the event loop of the browser."""
+    with ThreadPoolExecutor(1) as pool:
+        return pool.submit(work, *arguments).result()
+
+
 @pytest.fixture(scope="module", autouse=True)
 def digits(tmp_path_factory):
-    """A report of real episodes, played before the browser is opened."""
+    """A report of real episodes."""
     folder = tmp_path_factory.mktemp("digits")
-    with ThreadPoolExecutor(1) as pool:  # this thread has the event loop of the browser
-        episodes = pool.submit(plays, Digits(canvas=160, max_turns=6)).result()
-    run = written(folder / "run" / "episodes", *episodes)
+    run = written(folder / "run" / "episodes", *beside(plays, Digits(canvas=160, max_turns=6)))
     return report(folder, run.parent)
 
 
@@ -92,21 +114,22 @@ def test_a_slow_filter_says_that_it_is_searching_and_an_error_leaves_no_rows(pag
         page.fill("#where", "reward>0.4")
         wait_for_rows(page, 1)
         page.fill("#where", "reward>=0.5 or tool=zoom")
-        wait_until(page, "document.querySelector('[role=alert]')?.innerText?.includes('numbers')")
+        wait_for_alert(page, "numbers")
         assert list_lines(page) == []
 
 
-def test_curves_of_saved_episodes_are_means_over_tasks(page, tmp_path):
+def test_curves_are_means_over_tasks_and_figures_are_rounded_as_on_the_command_line(page, tmp_path):
     given = [("a", 0.0, 1), ("a", 0.0, 1), ("a", 0.0, 1), ("b", 1.0, 1), ("a", 1.0, 2)]
-    made = [replace(make(0, total), task=Task(task), info={"step": step}) for task, total, step in given]
-    open_page(page, report(tmp_path, written(tmp_path / "run", *made, replace(made[3], end_reason="error"))))
+    made = [make(0, total, Task(task), info={"step": step}) for task, total, step in given]
+    open_report(page, tmp_path, *made, replace(made[3], end_reason="error"))
     curves = page.evaluate("listCurves(data.tables.get(0), null).map(one => one[2])")
     assert curves[0]["reward"] == [0.5, 1.0]  # a task counts once; 0.25 of the episodes
+    values = [n / 16 for n in range(-16, 17)] + [0.0005, 1 / 3, 2.5, 0.9995, 1e-9]
+    assert page.evaluate("values => values.map(formatFixed)", values) == [f"{value:.3f}" for value in values]
 
 
 def test_the_table_is_sorted_searched_filtered_and_paged(page, tmp_path):
-    address = report(tmp_path, written(tmp_path / "run", *(make(n) for n in range(120))))
-    open_page(page, address)
+    open_report(page, tmp_path, *(make(n) for n in range(120)))
     assert list_lines(page) == [str(n) for n in range(1, 51)]
     page.get_by_role("button", name="next").click()
     assert list_lines(page)[0] == "51"
@@ -116,7 +139,7 @@ def test_the_table_is_sorted_searched_filtered_and_paged(page, tmp_path):
     wait_for_rows(page, 2)
     assert list_lines(page) == ["14", "11"]
     page.fill("#where", "rewrd>1")
-    wait_until(page, "document.querySelector('[role=alert]')?.innerText?.includes('rewrd')")
+    wait_for_alert(page, "rewrd")
     page.fill("#where", "")
     wait_for_rows(page, 120)
     page.fill("#search", "t3")
@@ -126,10 +149,8 @@ def test_the_table_is_sorted_searched_filtered_and_paged(page, tmp_path):
 
 CONDITIONS = ["x=1", "x==1.0", "x!=1", "x>0.5", "x>=1", "x<1e3", "x<=-2", "x=a|b", "x='a b'", "x~^a", "x~\\d", "x=null",
               "x!=null", "x=true", "x=", "x>", "x~(", "x", "=3", "x=1_000", "x>0x10", "x=inf", "x>nan", "x.y = 2", "x=a=b"]  # fmt: skip
-VALUES = [
-    0, 1, 1.5, -2, 1000, "a", "a b", "A1", "1", "", None, True, False, ["a", "c"], [1, 2], [], "null", "TRUE",
-    " a  b ", "7", "7.0", "1.10", "0.50", "12,000", "007", " ", "=b", "a=b",
-]  # fmt: skip
+VALUES = [0, 1, 1.5, -2, 1000, "a", "a b", "A1", "1", "", None, True, False, ["a", "c"], [1, 2], [], "null", "TRUE",
+    " a  b ", "7", "7.0", "1.10", "0.50", "12,000", "007", " ", "=b", "a=b"]  # fmt: skip
 
 
 def test_filters_in_the_page_are_those_of_the_command_line(page, digits):
@@ -148,15 +169,14 @@ def test_filters_in_the_page_are_those_of_the_command_line(page, digits):
 
 
 EXPRESSIONS = (
-    "truncated=true", "truncated=false", "turns~zoom", r'turns~"success": true', "total_tokens>100", "total_tokens=null",
-    "run_config.seed>0", "run_config.temperature~1\\.0", "confidence>0.5", "confidence=null", "terminated=true",
-    "info.number>5", "answer=null", "answer.report='cough and fever'", "answer.report=cough and fever",
-    "answer.report~fever$", "answer.report~^x{300}", r"answer.report~\bfièvre\b", "answer.box.0>=0.5",
-    "answer.box=0.5", "answer.deep.a.b=3", "answer.deep~b.: 3", "answer.lable!=1", "tools_used=zoom", "tool=zoom|crop",
-    "flags=salvaged", "flags=[]", "reward~0\\.0", "task.metadata.seed>=7", "end_reason==answered", "turns.0.content~Where",
+    "truncated=true", "truncated=false", "turns~zoom", r'turns~"success": true', "total_tokens>100",
+    "total_tokens=null", "run_config.seed>0", "run_config.temperature~1\\.0", "confidence>0.5", "confidence=null",
+    "terminated=true", "info.number>5", "answer=null", "answer.report='cough and fever'",
+    "answer.report=cough and fever", "answer.report~fever$", "answer.report~^x{300}", r"answer.report~\bfièvre\b",
+    "answer.box.0>=0.5", "answer.box=0.5", "answer.deep.a.b=3", "answer.deep~b.: 3", "answer.lable!=1",
+    "tools_used=zoom", "tool=zoom|crop", "flags=salvaged", "flags=[]", "reward~0\\.0", "task.metadata.seed>=7",
+    "end_reason==answered", "turns.0.content~Where"
 )  # fmt: skip
-
-
 GO = "address => { document.querySelector('.pager').replaceChildren(); location.hash = address; }"  # old rows must go
 
 
@@ -167,23 +187,13 @@ def test_the_filter_gives_the_episodes_of_the_command_line(page, tmp_path, serve
     zoom = Turn("assistant", "look", tool_calls=(ToolCall("1", "zoom", {}),), tool_results=(ToolResult("zoom"),))
     run = written(
         tmp_path / "run",
-        *(
-            make(
-                n,
-                answer=answers[n % 4],
-                truncated=n % 3 == 0,
-                terminated=n % 3 != 0,
-                turns=(Turn("user", "Where?"), *([zoom] if n % 2 else [])),
-                info={"number": n, "sample": n % 4},
-                run_config=RunConfig(seed=n // 6, temperature=1.0),
-                flags={"salvaged"} if n % 5 == 0 else set(),
-            )
-            for n in range(12)
-        ),
-    )
+        *(make(n, answer=answers[n % 4], truncated=n % 3 == 0, terminated=n % 3 != 0, info={"number": n,
+            "sample": n % 4}, turns=(Turn("user", "Where?"), *([zoom] if n % 2 else [])),
+            flags={"salvaged"} if n % 5 == 0 else set(), run_config=RunConfig(seed=n // 6, temperature=1.0))
+            for n in range(12))
+    )  # fmt: skip
     reader = load(run)
-
-    def check(address):
+    with shown(tmp_path, served, run) as address:
         open_page(page, address, "#/run/0")
         for text in EXPRESSIONS:
             test = parse_filter(text)
@@ -197,13 +207,7 @@ def test_the_filter_gives_the_episodes_of_the_command_line(page, tmp_path, serve
         page.reload()  # the filter is in the address
         wait_for_rows(page, 2)
         page.fill("#where", "truncatde=true")
-        wait_until(page, "document.querySelector('[role=alert]')?.innerText?.includes('truncatde')")
-
-    if served:
-        with serving(run) as port:
-            check(f"http://127.0.0.1:{port}/{KEY}/")
-    else:
-        check(report(tmp_path, run))
+        wait_for_alert(page, "truncatde")
 
 
 # ---------------------------------------------------------------------- an episode
@@ -220,7 +224,7 @@ def test_an_episode_shows_its_turns_pictures_and_scores(page, digits):
 def test_a_task_that_nobody_has_played_shows_its_box_and_all_that_the_model_reads(page, tmp_path):
     env = Digits(canvas=160)
     task = build_unplayed(env, env.tasks[0], lambda state: {"prompt": "<|im_start|>", "prompt_tokens": 7})
-    open_page(page, report(tmp_path, written(tmp_path / "run", task)), "#/run/0/episode/1")
+    open_report(page, tmp_path, task, part="#/run/0/episode/1")
     assert page.inner_text("h1").strip() == env.tasks[0].id  # and no reward
     assert page.locator("polygon.gold").count() == 1
     page.get_by_text("what the model reads, 7 tokens").click()
@@ -232,7 +236,7 @@ def test_a_task_that_nobody_has_played_shows_its_box_and_all_that_the_model_read
 
 
 def test_keys_walk_through_the_filtered_episodes(page, tmp_path):
-    open_page(page, report(tmp_path, written(tmp_path / "run", *(make(n) for n in range(30)))))
+    open_report(page, tmp_path, *(make(n) for n in range(30)))
     page.fill("#where", "reward>2")
     wait_for_rows(page, 9)
     page.locator("table.episodes tbody a").first.click()
@@ -257,8 +261,7 @@ def test_thinking_is_folded_and_tokens_are_colored(page, tmp_path):
     tokens = EpisodeTokens((1, 2), (3, 4, 5), (1, 0, 1), (-0.5, 0.0, -2.0), replies=(1, 1))
     episode = make(0, tokens=tokens, info={"advantage": [1.5, -0.25]})
     scores = Scores(1.0, turns=[0.75, 0.25][: episode.num_turns])
-    run = written(tmp_path / "run", replace(episode, scores=scores))
-    open_page(page, report(tmp_path, run), "#/run/0/episode/1")
+    open_report(page, tmp_path, replace(episode, scores=scores), part="#/run/0/episode/1")
     assert page.locator(".turn.own h3").first.inner_text() == "reply 1: earned 0.750, advantage 1.500"
     assert not page.get_by_text("Hm.").is_visible()
     page.get_by_text("thinking (").click()
@@ -332,14 +335,12 @@ def test_boxes_lie_on_the_pixels_that_they_are_about(page, tmp_path):
 
 
 CALLS = (
-    ("select_slice", {"plane": "coronal", "index": 15}),
-    ("zoom", {"factor": 1.5, "center": [0.5, 0.6]}),
-    ("select_slice", {"plane": "sagittal", "index": 32}),
-    ("flip_horizontal", {}),
+    ("select_slice", {"plane": "coronal", "index": 15}), ("zoom", {"factor": 1.5, "center": [0.5, 0.6]}),
+    ("select_slice", {"plane": "sagittal", "index": 32}), ("flip_horizontal", {}),
     ("window_level", {"center": 100, "width": 150}),
     ("select_slice", {"plane": "axial", "index": BODY[1]}),  # the first slice above the bright voxels
-    ("select_slice", {"plane": "axial", "index": BODY[1] - 1}),
-)
+    ("select_slice", {"plane": "axial", "index": BODY[1] - 1})
+)  # fmt: skip
 NAMES = ("axial 6 of 20", "image_2", "coronal 15 of 40", "coronal 15 of 40", "sagittal 32 of 60", "sagittal 32 of 60",
          "sagittal 32 of 60", "axial 9 of 20", "axial 8 of 20")  # fmt: skip
 # the other image of the task, the picture without the mark, the one with a window (a new slice drops it)
@@ -348,16 +349,14 @@ OTHER, EMPTY, WINDOWED = 1, 7, 6
 
 @pytest.fixture(scope="module", autouse=True)
 def volume(tmp_path_factory):
-    """A report of an episode that looks at slices of a volume, played before the browser is opened."""
+    """A report of an episode that looks at slices of a volume."""
     env = Look(tools=("select_slice", "zoom", "flip_horizontal", "window_level"))
-    replies = iter([f"<tool_call>{json.dumps({'name': n, 'arguments': a})}</tool_call>" for n, a in CALLS] + ["{}"])
-    with ThreadPoolExecutor(1) as pool:  # this thread has the event loop of the browser
-        episode = pool.submit(env.play, STACK, lambda messages: next(replies)).result()
+    episode = beside(env.play, STACK, ScriptedPolicy([*(write_call(*one) for one in CALLS), "{}"]))
     folder = tmp_path_factory.mktemp("volume")
     return report(folder, written(folder / "run", episode))
 
 
-def test_the_box_lies_on_the_bright_pixels_of_each_slice(page, volume):
+def test_the_box_lies_on_the_bright_pixels_of_each_slice_which_is_named_as_is_the_window(page, volume):
     page.emulate_media(color_scheme="dark")
     open_page(page, volume, "#/run/0/episode/1")
     page.locator(".controls select").select_option("8")
@@ -370,10 +369,6 @@ def test_the_box_lies_on_the_bright_pixels_of_each_slice(page, volume):
             assert (len(white) > 0, len(green)) == (number == OTHER, 0)
         else:
             check_box(page, green, white, most=4.5)
-
-
-def test_the_slice_and_the_window_are_named(page, volume):
-    open_page(page, volume, "#/run/0/episode/1")
     captions = page.locator("figure.picture figcaption").all_inner_texts()
     assert [name in caption for name, caption in zip(NAMES, captions, strict=True)] == [True] * len(NAMES)
     window = "window center 100, width 150"
@@ -391,9 +386,8 @@ def show(page, tmp_path):
     numbers = itertools.count()
 
     def show(*episodes):
-        run = written(
-            tmp_path / f"run{next(numbers)}", *(make(number, turns=turns) for number, turns in enumerate(episodes))
-        )
+        made = (make(number, turns=turns) for number, turns in enumerate(episodes))
+        run = written(tmp_path / f"run{next(numbers)}", *made)
         open_page(page, report(tmp_path, run), "#/run/0/group/1")
         return page.inner_text("main")
 
@@ -415,42 +409,34 @@ def test_the_first_reply_that_differs_is_marked_and_equal_ones_are_folded(page, 
     assert list_texts(page, "mark") == [["left."], ["right, I think."]]
 
 
-def test_what_one_reply_says_more_is_marked_and_one_that_ended_has_no_mark(page, show):
-    show(say("There"), say("There."), say())
-    assert list_texts(page, "mark") == [["There"], ["There."], []]  # with an episode without a reply nothing is common
-    show(say("There"), say("There."))
-    assert list_texts(page, "mark") == [[], ["."]]
+def act(thought, factor):
+    call = ToolCall(id=f"c{factor}", name="zoom", arguments={"factor": factor})
+    return Turn("user", "Where?"), Turn("assistant", f"<think>{thought}</think>", tool_calls=(call,))
+
+
+def test_what_differs_in_replies_thinking_and_calls_is_marked(page, show):
+    for episodes, marks in [
+        ([say("There"), say("There."), say()], [["There"], ["There."], []]),  # without a reply nothing is common
+        ([say("There"), say("There.")], [[], ["."]]), ([act("Hm.", 2), act("Hm.", 4)], [["2}"], ["4}"]]),
+        ([say("\U0001f600"), say("\U0001f601")], [["\U0001f600"], ["\U0001f601"]]),  # their first halves are equal
+        ([act("Hm, left", 2), act("Hm, right", 2)], [[side, 'zoom {"factor":2}'] for side in ("left", "right")]),
+    ]:  # fmt: skip
+        show(*episodes)
+        assert list_texts(page, "mark") == marks
+    assert page.get_by_text("right").is_visible()  # such thinking is open
     assert "All replies are the same." in show(say("a", "b"), say("a", "b"))
     assert page.locator("mark, details.common").count() == 0
 
 
-def test_thinking_and_calls_are_marked_where_they_differ(page, show):
-    def act(thought, factor):
-        call = ToolCall(id=f"c{factor}", name="zoom", arguments={"factor": factor})
-        return Turn("user", "Where?"), Turn("assistant", f"<think>{thought}</think>", tool_calls=(call,))
-
-    show(act("Hm.", 2), act("Hm.", 4))
-    assert list_texts(page, "mark") == [["2}"], ["4}"]]
-    show(act("Hm, left", 2), act("Hm, right", 2))
-    assert page.get_by_text("right").is_visible()  # such thinking is open
-    assert list_texts(page, "mark") == [["left", 'zoom {"factor":2}'], ["right", 'zoom {"factor":2}']]
-
-
 def test_results_that_differ_after_equal_replies_are_not_folded(page, show):
-    def act(text, reply):
-        call = ToolCall(id="c", name="roll", arguments={})
-        result = ToolResult("roll", text, call_id="c")
+    def roll(text, reply):
+        call, result = ToolCall(id="c", name="roll", arguments={}), ToolResult("roll", text, call_id="c")
         turns = Turn("assistant", "", tool_calls=(call,)), Turn("tool_result", text, tool_results=(result,))
         return Turn("user", "Roll."), *turns, Turn("assistant", reply)
 
-    show(act("six", "6"), act("one", "1"))
+    show(roll("six", "6"), roll("one", "1"))
     assert list_texts(page, "details.common > summary") == [["reply 1: the same in all"]] * 2
     assert page.get_by_text("six").first.is_visible()
-
-
-def test_a_mark_does_not_cut_a_character_in_two(page, show):
-    show(say("\U0001f600"), say("\U0001f601"))  # their first halves are equal
-    assert list_texts(page, "mark") == [["\U0001f600"], ["\U0001f601"]]
 
 
 def test_two_sets_are_compared_with_links_to_the_tasks_that_flipped(page, tmp_path):
@@ -471,8 +457,7 @@ def looked(tmp_path_factory):
     elsewhere = write_call("zoom", {"factor": 2, "center": [200, 200]})
     first = [json.dumps({**json.loads(env.write_answer(task)), "label": "nine"})]
     second = [elsewhere, write_call("zoom", {"factor": 0.5}), *env.oracle(task), env.write_answer(task)]
-    with ThreadPoolExecutor(1) as pool:  # this thread has the event loop of the browser
-        made = [pool.submit(env.play, task, ScriptedPolicy(replies)).result() for replies in (first, second)]
+    made = [beside(env.play, task, ScriptedPolicy(replies)) for replies in (first, second)]
     return report(folder, *(written(folder / name, episode) for name, episode in zip("ab", made, strict=True)))
 
 
@@ -481,9 +466,8 @@ def test_the_page_shows_where_it_looked_why_it_was_wrong_and_what_moved(page, lo
     aside = page.inner_text("aside")
     assert "seen, right, and the target was shown well" in aside
     looks = page.locator("figure.picture").first.locator(".mark.view:not(.path) title").all_text_contents()
-    assert [text.partition(", ")[2] for text in looks] == [
-        "after reply 1, 2.000 times as large", "after reply 3, 4.000 times as large",
-    ]  # fmt: skip
+    times = ["after reply 1, 2.000 times as large", "after reply 3, 4.000 times as large"]
+    assert [text.partition(", ")[2] for text in looks] == times
     assert page.locator("figure.picture").first.locator(".mark.view.path").count() == 1
     open_page(page, looked, "#/run/0")
     page.get_by_role("button", name="search 1").click()
@@ -499,13 +483,8 @@ def runs(tmp_path):
     """Eight tasks of two kinds: of the first four the second wins three and loses one; the others tie."""
 
     def save(name, totals):
-        made = (
-            replace(
-                make(n, total), task=Task(f"t{n}", reference={"kind": "ab"[n // 4], "label": 1}), info={"sample": 0}
-            )
-            for n, total in enumerate(totals)
-        )
-        return written(tmp_path / name, *made)
+        tasks = [Task(f"t{n}", reference={"kind": "ab"[n // 4], "label": 1}) for n in range(8)]
+        return written(tmp_path / name, *(make(n, totals[n], tasks[n], info={"sample": 0}) for n in range(8)))
 
     return save("first", [0, 0, 0, 1, 1, 1, 0, 0]), save("second", [1, 1, 0.2, 0, 1, 1, 0, 0])
 
@@ -531,54 +510,32 @@ def test_every_task_is_a_part_of_the_plot_and_leads_to_its_episode(page, runs, t
     assert page.evaluate("location.hash") == "#/run/1/episode/3"
 
 
-def test_figures_are_rounded_as_on_the_command_line(page, tmp_path):
-    values = [n / 16 for n in range(-16, 17)] + [0.0005, 1 / 3, 2.5, 0.9995, 1e-9]
-    open_page(page, report(tmp_path, written(tmp_path / "a", make(0))))
-    assert page.evaluate("values => values.map(formatFixed)", values) == [f"{value:.3f}" for value in values]
-
-
 @pytest.mark.parametrize("served", [False, True])
 def test_tasks_are_grouped_by_a_field_as_on_the_command_line(page, runs, tmp_path, served):
-    def check(address):
+    groups = compare_runs(*runs, by="reference.kind").groups
+    means = {name: [f"{part.mean:.3f}" for part in (one.a, one.b, one.difference)] for name, one in groups.items()}
+    wins = {name: [str(count) for count in (one.wins, one.ties, one.losses)] for name, one in groups.items()}
+    wanted = [[name, "4 (< 20)", *means[name], *wins[name]] for name in groups]
+    with shown(tmp_path, served, *runs) as address:
         open_page(page, address, "#/compare/0/1")
         assert "reference.label" not in page.locator("#by").inner_text()  # it has one value
         page.locator("#by").select_option(label="reference.kind")
-        shown = read_table(page, "Reward by reference.kind")
-        groups = compare_runs(*runs, by="reference.kind").groups
-        assert shown == [
-            [
-                name,
-                "4 (< 20)",
-                *(f"{part.mean:.3f}" for part in (one.a, one.b, one.difference)),
-                *map(str, (one.wins, one.ties, one.losses)),
-            ]
-            for name, one in groups.items()
-        ]
-        found = page.evaluate("location.hash")
-        open_page(page, address, found)  # the address can be sent
-        assert read_table(page, "Reward by reference.kind") == shown
+        assert read_table(page, "Reward by reference.kind") == wanted
+        open_page(page, address, page.evaluate("location.hash"))  # the address can be sent
+        assert read_table(page, "Reward by reference.kind") == wanted
         open_page(page, address, "#/compare/0/1/%E0%A4%A")
         wait_until(page, "document.getElementById('by').value === ''")
-
-    if served:
-        with serving(*runs) as port:
-            check(f"http://127.0.0.1:{port}/{KEY}/")
-    else:
-        check(report(tmp_path, *runs))
 
 
 def test_a_task_with_several_episodes_is_in_one_table_and_leads_to_its_group(page, tmp_path):
     def save(name, totals):
-        return written(
-            tmp_path / name,
-            *(replace(make(n, total), task=Task("t"), info={"sample": n}) for n, total in enumerate(totals)),
-        )
+        made = (make(n, total, Task("t"), info={"sample": n}) for n, total in enumerate(totals))
+        return written(tmp_path / name, *made)
 
     open_page(page, report(tmp_path, save("first", [0, 1, 0, 0]), save("second", [1, 0, 1, 1])), "#/compare/0/1")
     assert page.locator(".outcomes").first.inner_text() == "1 win"
-    assert read_table(page, "Tasks that only the second solves") == [
-        ["t", "#1 0.250 (mean of 4)", "#1 0.750 (mean of 4)"]
-    ]
+    row = ["t", "#1 0.250 (mean of 4)", "#1 0.750 (mean of 4)"]
+    assert read_table(page, "Tasks that only the second solves") == [row]
     assert page.locator("table").filter(has_text="Tasks that only the first solves").count() == 0
     page.locator("table").filter(has_text="Tasks that only the second solves").locator("a").last.click()
     page.wait_for_selector(".group")
@@ -599,14 +556,11 @@ def test_a_run_in_progress_is_followed(page, tmp_path):
         page.wait_for_selector(".turn")
 
 
-def test_light_and_dark(page, digits):
+def test_it_is_light_or_dark_and_what_a_screen_reader_needs_is_there(page, digits):
     open_page(page, digits)
     before = page.evaluate("getComputedStyle(document.body).backgroundColor")
     page.get_by_role("button", name="light or dark").click()
     assert page.evaluate("getComputedStyle(document.body).backgroundColor") != before
-
-
-def test_what_a_screen_reader_needs_is_there(page, digits):
     open_page(page, digits, "#/run/0/episode/3")
     assert page.locator("img:not([alt])").count() == 0
     assert page.locator("header, main, nav, aside").count() >= 4
@@ -638,25 +592,16 @@ def plant(text, number):
     short = text[:3000]
     picture = ImageRef.of(np.full((8, 8), number, np.uint8))
     call = ToolCall(id=short, name=short, arguments={short: short})
-    result = ToolResult(
-        short, short, call_id=short, image=picture, arguments={short: short}, error=short if number % 2 else None
-    )
-    turns = (
-        Turn("user", text, images=(picture,)),
-        Turn("assistant", f"<think>{text}</think>{text}", tool_calls=(call,)),
-        Turn("tool_result", text, tool_results=(result,)),
-        Turn("assistant", text),
-    )
+    error = short if number % 2 else None
+    result = ToolResult(short, short, call_id=short, image=picture, arguments={short: short}, error=error)
+    turns = (Turn("user", text, images=(picture,)), Turn("assistant", f"<think>{text}</think>{text}", tool_calls=(call,
+        )), Turn("tool_result", text, tool_results=(result,)), Turn("assistant", text))  # fmt: skip
     named = {short: short, "label": short}
     return Episode(
-        Task(short[:200] or "x", prompt={"question": text}, reference=named, metadata=named),
-        turns=turns,
-        answer=named,
-        scores=Scores(0.5, components={short: 0.5}, faults={short: short}),
-        environment=short,
-        info={"step": number, short: short},
-        system_prompt=text,
-    )
+        Task(short[:200] or "x", prompt={"question": text}, reference=named, metadata=named), turns=turns, answer=named,
+        scores=Scores(0.5, components={short: 0.5}, faults={short: short}), environment=short, system_prompt=text,
+        info={"step": number, short: short}
+    )  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -678,23 +623,16 @@ CLEAN = """[...document.querySelectorAll('main *')].every((one) => [...one.attri
     && [...document.querySelectorAll('main a')].every((one) => one.getAttribute('href').startsWith('#/'))"""
 
 
-def visit(page, address, count):
-    open_page(page, address)
-    for line in range(1, count + 1):
-        page.goto(f"{address}#/run/0/episode/{line}")
-        wait_until(page, READY.replace("LINE", str(line)))
-        page.evaluate("document.querySelectorAll('details').forEach((one) => { one.open = true; })")
-        assert page.locator(ELEMENTS).count() == 0
-        assert page.evaluate(CLEAN)
-
-
-def test_hostile_episodes_run_nothing_in_a_file(page, hostile):
-    visit(page, report(hostile, hostile / "run"), len(BAD))
-
-
-def test_hostile_episodes_run_nothing_when_served(page, hostile):
-    with serving(hostile / "run") as port:
-        visit(page, f"http://127.0.0.1:{port}/{KEY}/", len(BAD))
+@pytest.mark.parametrize("served", [False, True])
+def test_hostile_episodes_run_nothing(page, hostile, served):
+    with shown(hostile, served, hostile / "run") as address:
+        open_page(page, address)
+        for line in range(1, len(BAD) + 1):
+            page.goto(f"{address}#/run/0/episode/{line}")
+            wait_until(page, READY.replace("LINE", str(line)))
+            page.evaluate("document.querySelectorAll('details').forEach((one) => { one.open = true; })")
+            assert page.locator(ELEMENTS).count() == 0
+            assert page.evaluate(CLEAN)
 
 
 def test_a_hostile_run_has_a_name_too(page, tmp_path):
@@ -721,10 +659,8 @@ def test_the_policy_stops_what_slips_through(page, digits):
 
 
 def test_the_data_of_a_page_cannot_end_its_block():
-    from viewbox.viewer.page import build_data
-
-    for text in itertools.chain(BAD[:-1], ["</SCRIPT>", "<!--<script>"]):
-        block = build_data("x", text.encode("utf-8", "replace").decode())
-        inner = block.removeprefix('<script type="application/json" id="x">').removesuffix("</script>\n")
-        assert "<" not in inner
-        assert json.loads(inner) == text.encode("utf-8", "replace").decode()
+    for text in (*BAD[:-1], "</SCRIPT>", "<!--<script>"):
+        data = text.encode("utf-8", "replace").decode()
+        inner = build_data("x", data).removeprefix('<script type="application/json" id="x">')
+        inner = inner.removesuffix("</script>\n")
+        assert ("<" in inner, json.loads(inner)) == (False, data)

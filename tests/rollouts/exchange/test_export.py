@@ -7,32 +7,28 @@ import pytest
 import yaml
 from pyarrow import parquet
 
-from tests.support.hf_hub import KEY, hf  # noqa: F401
+from tests.support.hf_hub import KEY
 from tests.support.hub_server import say
-from tests.support.saved_episodes import run, written  # noqa: F401
+from tests.support.saved_episodes import written
 from tests.support.tables import each
-from viewbox.errors import ConfigError
-from viewbox.images.ref import ImageRef
-from viewbox.records import Episode, Scores, Task, Turn
+from viewbox import ConfigError, Episode, ImageRef, Scores, Task, Turn, load
 from viewbox.rollouts.exchange.conversation import list_messages
 from viewbox.rollouts.exchange.export import export_run
 from viewbox.rollouts.exchange.importing import import_file
 from viewbox.rollouts.exchange.selection import Choice, filter_run
-from viewbox.rollouts.store.reader import load
 
 
-def test_openai_lines_have_messages_with_data_urls(run, tmp_path, viewbox):  # noqa: F811
+def test_openai_lines_have_messages_with_data_urls(run, tmp_path, viewbox):
     status, out, _ = viewbox("export", run, "--to", "openai", "--out", tmp_path / "out.jsonl")
     rows = [json.loads(line) for line in (tmp_path / "out.jsonl").read_text().splitlines()]
-    assert status == 0
-    assert "21 of 21" in out
+    assert (status, "21 of 21" in out) == (0, True)
     episode = load(run)[0]
     assert [message["role"] for message in rows[0]["messages"]] == [m.role for m in list_messages(episode)]
     assert rows[0]["messages"][1]["content"][0]["image_url"]["url"].startswith("data:image/png;base64,")
     assert rows[0]["viewbox"]["scores"]["total"] == episode.scores.total
 
 
-def test_datasets_opens_it_with_images(run, tmp_path):  # noqa: F811
+def test_datasets_opens_it_with_images(run, tmp_path):
     datasets = pytest.importorskip("datasets")
     report = export_run(run, "parquet", tmp_path / "out")
     assert report.kept == 21
@@ -44,14 +40,26 @@ def test_datasets_opens_it_with_images(run, tmp_path):  # noqa: F811
         assert row["reward"] == (None if episode.scores is None else episode.scores.total)
 
 
-def test_a_missing_image_costs_its_own_episodes(run, tmp_path):  # noqa: F811
-    image = load(run)[0].turns[0].images[0]
-    users = sum(any(image.hash == i.hash for t in e.turns for i in t.images) for e in load(run))
+def spoil_image(run):
+    """Break the first picture; how many episodes show it."""
+    episodes = list(load(run, errors="skip"))
+    image = episodes[0].turns[0].images[0]
     with open(image.uri, "wb") as file:
         file.write(b"junk")
+    shown = [[one.hash for turn in episode.turns for one in turn.images] for episode in episodes]
+    return sum(image.hash in hashes for hashes in shown)
+
+
+def test_broken_images_and_lines_cost_themselves(run, tmp_path, viewbox):
+    users = spoil_image(run)
     report = export_run(run, "openai", tmp_path / "out.jsonl")
     assert (report.kept, report.left_out["broken"]) == (21 - users, users)
     assert "line 1" in report.broken
+    lines = run / "episodes" / "episodes.jsonl"
+    lines.write_bytes(b"\xff\x00junk\n" + lines.read_bytes())
+    status, _, err = viewbox("export", run, "--to", "run", "--out", tmp_path / "new")
+    assert (status, "line 1:" in err, "line 2:" in err) == (1, True, True)
+    assert len(load(tmp_path / "new")) == 21 - users
 
 
 @each("to, kept", [("sft", 2), ("openai", 3)])
@@ -72,22 +80,20 @@ def cast(kind):
     return {pa.string(): pa.large_string(), pa.binary(): pa.large_binary()}.get(kind, kind)
 
 
-def test_a_table_that_another_tool_wrote_again_is_read(run, tmp_path):  # noqa: F811
+def test_a_table_that_another_tool_wrote_again_is_read(run, tmp_path):
     export_run(run, "parquet", tmp_path / "e.parquet")
     table = parquet.read_table(tmp_path / "e.parquet")
     large = table.cast(pa.schema([(field.name, cast(field.type)) for field in table.schema]))
     named = table.set_column(0, "task", table["task"].combine_chunks().dictionary_encode())
-    duck, spark = (  # the second versions of DuckDB and parquet-mr
-        {"use_dictionary": False, "column_encoding": {"record": kind}}
-        for kind in ("DELTA_LENGTH_BYTE_ARRAY", "DELTA_BYTE_ARRAY")
-    )
-    tables = {"4": table, "3": large, "1": named, "20": table, "6": table, "5": table}
-    options = {"20": duck, "6": {"use_dictionary": False, "data_page_version": "2.0"}, "5": spark}
-    for size, one in tables.items():
-        with parquet.ParquetWriter(tmp_path / f"{size}.parquet", one.schema, **options.get(size, {})) as writer:
+    kinds = ("DELTA_LENGTH_BYTE_ARRAY", "DELTA_BYTE_ARRAY")  # the second versions of DuckDB and parquet-mr
+    duck, spark = ({"use_dictionary": False, "column_encoding": {"record": kind}} for kind in kinds)
+    second = {"use_dictionary": False, "data_page_version": "2.0"}
+    tables = {4: (table, {}), 3: (large, {}), 1: (named, {}), 20: (table, duck), 6: (table, second), 5: (table, spark)}
+    for size, (one, options) in tables.items():
+        with parquet.ParquetWriter(tmp_path / f"{size}.parquet", one.schema, **options) as writer:
             writer.write_table(one.slice(0, 0))  # a group without rows
-            writer.write_table(one, row_group_size=int(size))
-        assert import_file(tmp_path / f"{size}.parquet", "parquet", tmp_path / size).kept == 21
+            writer.write_table(one, row_group_size=size)
+        assert import_file(tmp_path / f"{size}.parquet", "parquet", tmp_path / str(size)).kept == 21
 
 
 NAMED = {  # a name of another kind of file: what is refused
@@ -97,7 +103,7 @@ NAMED = {  # a name of another kind of file: what is refused
 }  # fmt: skip
 
 
-def test_nothing_is_left_of_an_export_that_fails(run, tmp_path):  # noqa: F811
+def test_nothing_is_left_of_an_export_that_fails(run, tmp_path):
     for to, options in (("xml", {}), ("openai", {"choice": Choice(["nonsense=1"])}), ("sft", {"push": "me/runs"})):
         with pytest.raises(ConfigError):
             export_run(run, to, tmp_path / "out", **options)
@@ -138,11 +144,10 @@ def test_the_best_of_each_task_or_of_the_run_and_what_meets_conditions_are_taken
     assert len(left_out) < 3 or report.left_out == left_out
 
 
-def test_a_filtered_run_is_complete(run, tmp_path, viewbox):  # noqa: F811
+def test_a_filtered_run_is_complete(run, tmp_path, viewbox):
     status, out, _ = viewbox("export", run, "--to", "run", "--where", "end_reason=answered", "--out", tmp_path / "new")
     before = [episode for episode in load(run, tokens=True) if episode.end_reason == "answered"]
-    assert status == 0
-    assert f"{len(before)} of {len(load(run))} episodes" in out
+    assert (status, f"{len(before)} of {len(load(run))} episodes" in out) == (0, True)
     after = list(load(tmp_path / "new", tokens=True))
     old = (run / "episodes" / "episodes.jsonl").read_bytes().splitlines()
     new = (tmp_path / "new" / "episodes" / "episodes.jsonl").read_bytes().splitlines()
@@ -150,21 +155,6 @@ def test_a_filtered_run_is_complete(run, tmp_path, viewbox):  # noqa: F811
     assert [image.open().size for episode in after for image in episode.turns[0].images]
     assert yaml.safe_load((tmp_path / "new" / "config.yaml").read_text())["env"]["name"] == "digits"
     assert viewbox("score", tmp_path / "new", "--bootstrap", "0")[0] == 0
-
-
-def test_broken_lines_and_images_cost_themselves(run, tmp_path, viewbox):  # noqa: F811
-    lines = run / "episodes" / "episodes.jsonl"
-    total = len(load(run))
-    lines.write_bytes(b"\xff\x00junk\n" + lines.read_bytes())
-    image = load(run, errors="skip")[0].turns[0].images[0]
-    users = sum(any(image.hash == i.hash for t in e.turns for i in t.images) for e in load(run, errors="skip"))
-    with open(image.uri, "wb") as file:
-        file.write(b"not an image")
-    status, _, err = viewbox("export", run, "--to", "run", "--out", tmp_path / "new")
-    assert status == 1
-    assert "line 1:" in err
-    assert "line 2:" in err
-    assert len(load(tmp_path / "new")) == total - users
 
 
 def test_bad_options_write_nothing(tmp_path):
@@ -182,7 +172,7 @@ def push(viewbox, folder, out):
     return viewbox("export", folder, "--to", "parquet", "--out", out, "--push", "me/runs")
 
 
-def test_a_run_becomes_a_private_dataset_that_comes_back(run, tmp_path, hf, viewbox):  # noqa: F811
+def test_a_run_becomes_a_private_dataset_that_comes_back(run, tmp_path, hf, viewbox):
     status, out, err = push(viewbox, run, tmp_path / "out")
     assert status == 0, err
     assert "me/runs" in out
@@ -197,27 +187,21 @@ def test_a_run_becomes_a_private_dataset_that_comes_back(run, tmp_path, hf, view
     assert [one.scores for one in load(tmp_path / "back")] == [one.scores for one in load(run)]
 
 
-def test_a_refusal_of_the_hub_is_said_and_the_export_stays(run, tmp_path, hf, viewbox):  # noqa: F811
+def test_a_refusal_of_the_hub_is_said_and_the_export_stays(run, tmp_path, hf, viewbox):
     hf.faults += [("/commit/", say(403, {"error": f"you sent {KEY}"}))]
     status, _, err = push(viewbox, run, tmp_path / "out")
-    assert status == 2
-    assert "--push me/runs: " in err
-    assert "403" in err
-    assert KEY not in err
+    assert (status, "--push me/runs: " in err, "403" in err, KEY in err) == (2, True, True, False)
     assert (tmp_path / "out").is_file()
 
 
-@each("env", ["{name: vqa, data: {source: a.csv, restricted: true}}", "{name: 'mine:Env'}"])
-def test_restricted_data_is_refused_before_anything_is_written(run, tmp_path, env):  # noqa: F811
-    (run / "config.yaml").write_text(f"env: {env}")
-    with pytest.raises(ConfigError, match="must not leave this machine"):
-        export_run(run, "parquet", tmp_path / "out", push="me/runs")
-    assert not (tmp_path / "out").exists()
-
-
-@each("name", ["runs", "a/b/c", "me/../x", "/x", "me/", "me/r uns", "me/" + "r" * 200])
-def test_what_is_no_name_is_refused_and_only_parquet_is_pushed(run, tmp_path, name):  # noqa: F811
-    with pytest.raises(ConfigError, match="owner/name"):
-        export_run(run, "parquet", tmp_path / "out", push=name)
-    with pytest.raises(ConfigError, match="--to parquet"):
-        export_run(run, "sft", tmp_path / "out", push="me/runs")
+def test_what_is_no_name_no_parquet_or_restricted_is_refused_before_anything_is_written(run, tmp_path):
+    names = ("runs", "a/b/c", "me/../x", "/x", "me/", "me/r uns", "me/" + "r" * 200)
+    refused = [("parquet", name, "owner/name", None) for name in names] + [("sft", "me/runs", "--to parquet", None)]
+    for env in ("{name: vqa, data: {source: a.csv, restricted: true}}", "{name: 'mine:Env'}"):
+        refused.append(("parquet", "me/runs", "must not leave this machine", env))
+    for to, push, words, env in refused:
+        if env:
+            (run / "config.yaml").write_text(f"env: {env}")
+        with pytest.raises(ConfigError, match=words):
+            export_run(run, to, tmp_path / "out", push=push)
+        assert not (tmp_path / "out").exists()

@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-import sys
 import threading
 
 import pytest
@@ -10,15 +9,11 @@ import yaml
 
 from tests.support.saved_episodes import written
 from tests.support.servers import make_completion, make_response, make_script, serve
-from viewbox.cli import app as cli
+from viewbox import ConfigError, Episode, Task, load, play_many
 from viewbox.envs.digits import Digits, viewer
-from viewbox.errors import ConfigError
-from viewbox.records import Episode, Task
 from viewbox.rewards import build, to_combined
-from viewbox.rollouts.play import play_many
 from viewbox.rollouts.scoring.metrics import compute_episode_metrics
 from viewbox.rollouts.scoring.rescore import score_run
-from viewbox.rollouts.store.reader import load
 
 COUNT = 24
 
@@ -88,16 +83,13 @@ def test_the_report_counts_what_the_judge_did_since_it_was_last_asked_for(store)
         assert [compute_episode_metrics([made(1)], judge)["judge/calls"] for _ in range(2)] == [1.0, 0.0]
 
 
-def test_the_command_judges_by_a_yaml_and_prints_the_counts(store, tmp_path, monkeypatch, capsys):
+def test_the_command_judges_by_a_yaml_and_prints_the_counts(store, tmp_path, viewbox):
     with serve(by_its_number) as server:
         spec = {"type": "judge", "field": "report", "endpoint": server.url, "model": "m"}
         (tmp_path / "reward.yaml").write_text(yaml.safe_dump(spec))
-        monkeypatch.setattr(sys, "argv", ["viewbox", "score", str(store), "--reward", str(tmp_path / "reward.yaml")])
-        with pytest.raises(SystemExit) as caught:
-            cli.main()
-    assert not caught.value.code
+        status, out, _ = viewbox("score", store, "--reward", tmp_path / "reward.yaml")
     said = "judge/calls: 24, judge/cached: 0, judge/unreachable: 0, judge/unreadable: 0, judge/refused: 0"
-    assert said in capsys.readouterr().out
+    assert (status, said in out) == (0, True)
 
 
 def test_a_reward_that_raises_in_a_thread_is_reported_with_its_line(store):
@@ -110,8 +102,7 @@ def test_a_reward_that_raises_in_a_thread_is_reported_with_its_line(store):
             return 1.0
 
     report = score_run(store, reward=Breaks(), resamples=0)
-    assert report.failures == 1
-    assert (report.first_failure.line, report.first_failure.task) == (6, "t5")
+    assert (report.failures, report.first_failure.line, report.first_failure.task) == (1, 6, "t5")
 
 
 SCANS = """
@@ -121,7 +112,7 @@ from viewbox.errors import ConfigError
 
 class Scans(Digits):
     name = "scans"
-    restricted = {restricted}
+    restricted = True
 
     def default_reward(self):
         raise ConfigError("it has none")
@@ -129,33 +120,18 @@ class Scans(Digits):
 REMOTE = "http://judge.invalid/v1"
 
 
-@pytest.fixture
-def run(tmp_path, monkeypatch):
-    """A run folder of an environment of one's own that is restricted, or not."""
-
-    def make(restricted, name="{module}:Scans"):
-        module = f"scans_{restricted}".lower()
-        (tmp_path / f"{module}.py").write_text(SCANS.format(restricted=restricted))
-        monkeypatch.chdir(tmp_path)
-        (tmp_path / "run").mkdir()
-        (tmp_path / "run" / "config.yaml").write_text(yaml.safe_dump({"env": {"name": name.format(module=module)}}))
-        written(tmp_path / "run" / "episodes", made(0, environment="scans"))
-        return tmp_path / "run"
-
-    return make
-
-
-def test_episodes_of_a_restricted_environment_are_shown_to_a_judge_on_this_machine_alone(run):
-    folder = run(True)
+def test_episodes_of_a_restricted_environment_or_of_none_that_is_found_stay_on_this_machine(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "scans.py").write_text(SCANS)
+    folder = written(tmp_path / "run" / "episodes", made(0, environment="scans")).parent
+    (folder / "config.yaml").write_text("env: {name: 'scans:Scans'}")
     with pytest.raises(ConfigError, match="its data is restricted to this machine"):
-        score_run(folder, env="scans_true:Scans", reward=judge_at(REMOTE))
+        score_run(folder, env="scans:Scans", reward=judge_at(REMOTE))
     with serve(by_its_number) as server:
         assert score_run(folder, reward=judge_at(server.url), resamples=0).counts["judge/calls"] == 1
-
-
-def test_episodes_of_an_environment_that_cannot_be_found_stay(run, tmp_path):
+    (folder / "config.yaml").write_text("env: {name: 'gone:Scans'}")
     with pytest.raises(ConfigError, match="its environment gone:Scans is none of viewbox"):
-        score_run(run(True, name="gone:Scans"), reward=judge_at(REMOTE))
+        score_run(folder, reward=judge_at(REMOTE))
     store = written(tmp_path / "store", made(0, environment="nobody_knows"))  # which decides without a config
     with pytest.raises(ConfigError, match="its environment nobody_knows is none of viewbox"):
         score_run(store, reward=judge_at(REMOTE))

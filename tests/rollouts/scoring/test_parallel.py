@@ -8,16 +8,13 @@ import pytest
 from viewbox.utils.concurrency import AHEAD, map_in_order
 
 
-@pytest.mark.parametrize("threads", [1, 2, 8])
-def test_results_come_in_the_order_of_the_items(threads):
+def test_results_come_in_the_order_of_the_items_and_that_many_run_at_once():
     def slower_at_first(number):
         time.sleep(0.02 if number < 4 else 0)
         return number
 
-    assert list(map_in_order(slower_at_first, range(40), threads=threads)) == list(range(40))
-
-
-def test_that_many_run_at_once():
+    for threads in (1, 2, 8):
+        assert list(map_in_order(slower_at_first, range(40), threads=threads)) == list(range(40))
     together = threading.Barrier(5, timeout=20)
     assert list(map_in_order(lambda number: together.wait() >= 0, range(10), threads=5)) == [True] * 10
 
@@ -30,7 +27,7 @@ def test_items_are_read_only_as_far_ahead_as_needed():
     results.close()
 
 
-def test_the_first_exception_in_order_is_raised_and_earlier_results_come_before_it():
+def test_the_first_exception_in_order_is_raised_also_of_the_items_and_earlier_results_come_before_it():
     def fails(number):
         if number in (3, 5):
             raise ValueError(number)
@@ -42,8 +39,6 @@ def test_the_first_exception_in_order_is_raised_and_earlier_results_come_before_
     results = map_in_order(fails, range(10), threads=4)
     assert [next(results) for _ in range(3)] == [0, 1, 2]
 
-
-def test_what_fails_while_items_are_read_is_raised():
     def items():
         yield 1
         raise OSError("the file is gone")

@@ -12,67 +12,68 @@ from msgspec.structs import replace
 
 from tests.support.saved_episodes import SETTINGS, SPEC, made, plays, scored, written
 from tests.support.tables import each
+from viewbox import CombinedReward, ConfigError, ExactMatchReward, IoUReward, StoreError, load
 from viewbox.envs.digits import Digits
-from viewbox.errors import ConfigError, StoreError
 from viewbox.records import Episode, EpisodeTokens, RunConfig, Scores, Task
-from viewbox.rewards import CombinedReward, ExactMatchReward, IoUReward
 from viewbox.rollouts.scoring.rescore import score_run
-from viewbox.rollouts.store.reader import load
+
+EXACT = ExactMatchReward()
+
 
 # ---- the environment's own reward
-
-
-def test_the_plays_of_these_tests_end_in_every_way(run):
-    found = list(load(run))
+def test_the_own_reward_gives_the_stored_scores_exactly(run):
+    found = list(load(run))  # they end in every way
     assert {episode.end_reason for episode in found} == {"answered", "malformed", "max_turns"}
     assert {episode.num_turns for episode in found} == {1, 2, 3, 5, 6}
     assert any(episode.tools_used() for episode in found)
     assert len({episode.scores.total for episode in found}) > 4
 
+    def check(path):
+        report = score_run(path, name="own", replace=True)
+        assert scored(run, scores="own") == scored(run)
+        assert (report.total.change.mean, report.changed, report.episodes, report.tasks) == (0.0, 0, 21, 3)
+        assert report.total.new == report.total.stored
 
-@each("source", ["run", "episodes", "no reward in the config", "no config"])
-def test_the_own_reward_gives_the_stored_scores_exactly(run, source):
-    if source == "no reward in the config":
-        config = {"env": {"name": "digits", "eval": {"split": "test"}, **SETTINGS}}
-        (run / "config.yaml").write_text(yaml.safe_dump(config))
-    if source == "no config":
-        (run / "config.yaml").unlink()
-    if source.startswith("no "):
-        shutil.rmtree(run / "episodes")
-        written(run / "episodes", *plays(Digits(**SETTINGS)))
-    path = run / "episodes" if source == "episodes" else run
-    report = score_run(path, name="own", replace=True)
-    assert scored(run, scores="own") == scored(run)
-    assert (report.total.change.mean, report.changed) == (0.0, 0)
-    assert report.total.new == report.total.stored
-    assert (report.episodes, report.tasks) == (21, 3)
+    check(run)
+    check(run / "episodes")
+    shutil.rmtree(run / "episodes")
+    written(run / "episodes", *plays(Digits(**SETTINGS)))
+    config = {"env": {"name": "digits", "eval": {"split": "test"}, **SETTINGS}}  # which names no reward
+    (run / "config.yaml").write_text(yaml.safe_dump(config))
+    check(run)
+    (run / "config.yaml").unlink()
+    check(run)
+
+
+OWN = """
+import viewbox
+from viewbox.rewards.metrics import Accuracy
+class Dots(viewbox.BaseMultiTurnEnv):
+    name = 'dots'
+    strict: bool = False
+    metrics = {'label': Accuracy('label')}
+    def default_reward(self):
+        return viewbox.ExactMatchReward(tolerance=None if self.strict else 5)
+"""
+NEAR = Episode(Task("t", reference={"label": 3}), answer={"label": 4}, environment="dots")
 
 
 def test_an_environment_of_ones_own_is_found_by_the_settings_of_the_run(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "own_dots.py").write_text(
-        "import viewbox\n"
-        "class Dots(viewbox.BaseMultiTurnEnv):\n"
-        "    name = 'dots'\n    strict: bool = False\n"
-        "    def default_reward(self):\n"
-        "        return viewbox.ExactMatchReward(tolerance=None if self.strict else 5)\n"
-    )
+    (tmp_path / "own_dots.py").write_text(OWN)
     monkeypatch.setattr(sys, "path", list(sys.path))
-    (tmp_path / "run").mkdir()
-    (tmp_path / "run" / "config.yaml").write_text("env: {name: 'own_dots:Dots', strict: true, eval: {strict: false}}")
-    episode = Episode(Task("t", reference={"label": 3}), answer={"label": 4}, environment="dots")
-    written(tmp_path / "run" / "episodes", episode)
+    written(tmp_path / "run" / "episodes", NEAR)
+    config = tmp_path / "run" / "config.yaml"
+    config.write_text("env: {name: 'own_dots:Dots', strict: true, eval: {strict: false}}")
     assert score_run("run", env="own_dots:Dots").total.new.mean == 0.0
-    (tmp_path / "run" / "config.yaml").write_text("env: {name: 'own_dots:Dots'}")
+    config.write_text("env: {name: 'own_dots:Dots'}")
     assert score_run("run", env="own_dots:Dots").total.new.mean == 1.0
-    (tmp_path / "run" / "config.yaml").unlink()
+    config.unlink()
     with pytest.raises(ConfigError, match=r"task 't': env.name = 'dots'; allowed in a run's own files.*give your own"):
         score_run("run")
 
 
 # ---- a reward that is given
-
-
 @each("content", [SPEC, {"model": {}, "reward": SPEC, "env": {"name": "digits"}}])
 def test_a_reward_file_holds_the_reward_or_a_whole_config(run, tmp_path, content):
     (tmp_path / "mine.yaml").write_text(yaml.safe_dump(content))
@@ -91,44 +92,39 @@ def test_a_python_reward_is_given_by_path_or_as_an_object(store, tmp_path):
     assert [one.total for one in scored(store, scores="always")] == [0.5] * 40
 
 
-def test_a_reward_of_the_episode_sees_all_of_it_but_its_tokens(tmp_path):
-    tokens = EpisodeTokens((1,), (2,), (1,), (-0.5,))
-    folder = written(tmp_path, made(0, tokens=tokens, flags={"salvaged"}))
-    (tmp_path / "mine.py").write_text(
-        "def mine(episode):\n"
-        "    return float('salvaged' in episode.flags and episode.num_turns == 1 and episode.tokens is None)\n"
-    )
+TOKENS = EpisodeTokens((1,), (2,), (1,), (-0.5,))
+
+
+def test_a_reward_of_the_episode_sees_all_of_it_but_its_tokens_and_token_files_are_not_needed(tmp_path):
+    folder = written(tmp_path, made(0, tokens=TOKENS, flags={"salvaged"}))
+    shutil.rmtree(folder / "tokens")
+    seen = "float('salvaged' in episode.flags and episode.num_turns == 1 and episode.tokens is None)"
+    (tmp_path / "mine.py").write_text(f"def mine(episode):\n    return {seen}\n")
     assert score_run(folder, reward=f"{tmp_path}/mine.py:mine").total.new.mean == 1.0
 
 
 WRONG = [  # the file, what is given, and what is said
-    ("type: exact_match\ntype: iou\n", "{}", r"mine\.yaml, line 2: .*given twice"),
-    ("type: iou\n\tfield: x\n", "{}", r"mine\.yaml, line 2: .*tab"),
-    ("type: [iou\n", "{}", r"mine\.yaml, line 2"),
-    ("type: iuo\n", "{}", "unknown reward 'iuo'.*did you mean 'iou'"),
-    ("- 1\n", "{}", r"mine\.yaml: does not hold a reward"),
-    ("", "iou", "allowed: a file"),
-    ("", "nowhere.yaml", "nowhere"),
-    ("", "nowhere:f", "nowhere"),
-]
+    ("type: exact_match\ntype: iou\n", "mine.yaml", r"mine\.yaml, line 2: .*given twice"),
+    ("type: iou\n\tfield: x\n", "mine.yaml", r"mine\.yaml, line 2: .*tab"),
+    ("type: [iou\n", "mine.yaml", r"mine\.yaml, line 2"), ("", "iou", "allowed: a file"),
+    ("type: iuo\n", "mine.yaml", "unknown reward 'iuo'.*did you mean 'iou'"), ("", "nowhere.yaml", "nowhere"),
+    ("- 1\n", "mine.yaml", r"mine\.yaml: does not hold a reward"), ("", "nowhere:f", "nowhere"),
+]  # fmt: skip
 
 
-@each("content, given, words", WRONG)
-def test_a_reward_that_is_wrong_or_not_there_is_named_before_anything_is_written(
-    store, tmp_path_factory, content, given, words
-):
-    path = tmp_path_factory.mktemp("given") / "mine.yaml"
-    path.write_text(content)
-    with pytest.raises(ConfigError, match=words):
-        score_run(store, reward=given.format(path))
-    assert not (store / "scores").exists()
+def test_a_reward_that_is_wrong_or_not_there_is_named_before_anything_is_written(store, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for content, given, words in WRONG:
+        (tmp_path / "mine.yaml").write_text(content)
+        with pytest.raises(ConfigError, match=words):
+            score_run(store, reward=given)
+        assert not (store / "scores").exists()
 
 
 def test_a_reward_that_fails_counts_nothing_and_is_counted_with_the_first_one(store, tmp_path, viewbox):
-    (tmp_path / "mine.py").write_text(
-        "def mine(answer, reference):\n    return {'a': 1.0, 'b': float('nan')}[answer['label']]\n"
-        "def worse(answer, reference):\n    return 1 / (answer['label'] == 'a')\n"
-    )
+    mine = "def mine(answer, reference):\n    return {'a': 1.0, 'b': float('nan')}[answer['label']]\n"
+    worse = "def worse(answer, reference):\n    return 1 / (answer['label'] == 'a')\n"
+    (tmp_path / "mine.py").write_text(mine + worse)
     report = score_run(store, reward=f"{tmp_path}/mine.py:mine")
     assert (report.failures, report.total.new.mean, report.total.new.count) == (20, 1.0, 20)
     assert (report.first_failure.line, report.first_failure.task) == (2, "t0")
@@ -140,19 +136,17 @@ def test_a_reward_that_fails_counts_nothing_and_is_counted_with_the_first_one(st
 
 
 # ---- a reward that reads what no answer has
-
-
 def test_a_reward_whose_field_no_answer_has_is_refused_with_the_nearest(store):
     with pytest.raises(ConfigError, match=r"unknown answer field 'lable'; allowed: label \(did you mean 'label'\?\)"):
         score_run(store, reward=ExactMatchReward("lable"))
-    combined = CombinedReward({"a": (ExactMatchReward(), 0.5), "b": (IoUReward("boxx"), 0.5)})
+    combined = CombinedReward({"a": (EXACT, 0.5), "b": (IoUReward("boxx"), 0.5)})
     with pytest.raises(ConfigError, match=r"unknown answer field 'boxx'"):
         score_run(store, reward=combined)
 
 
 def test_a_field_that_some_answer_or_the_schema_has_is_allowed(tmp_path, run):
-    odd = [replace(made(n), answer={"label": "a", "sure": True}) for n in range(30, 31)]
-    folder = written(tmp_path, *(made(n) for n in range(30)), *odd)
+    odd = replace(made(30), answer={"label": "a", "sure": True})
+    folder = written(tmp_path, *(made(n) for n in range(30)), odd)
     score_run(folder, reward=ExactMatchReward("sure"))
     with pytest.raises(ConfigError, match="'sure'"):
         score_run(folder, reward=ExactMatchReward("sure"), where=["task.metadata.number<30"])
@@ -164,66 +158,33 @@ def test_a_field_that_some_answer_or_the_schema_has_is_allowed(tmp_path, run):
 
 
 # ---- an environment that is given
-
-
-OWN = (
-    "import viewbox\nfrom viewbox.rewards.metrics import Accuracy\n"
-    "class Dots(viewbox.BaseMultiTurnEnv):\n"
-    "    name = 'dots'\n"
-    "    metrics = {'label': Accuracy('label')}\n"
-    "    def default_reward(self):\n"
-    "        return viewbox.ExactMatchReward(tolerance=5)\n"
-)
-
-
-def test_an_environment_outside_viewbox_is_named_by_the_user(tmp_path, viewbox):
+def test_an_environment_outside_viewbox_is_named_by_the_user_and_one_may_be_given_by_a_config(run, tmp_path, viewbox):
     (tmp_path / "dots.py").write_text(OWN)
-    episode = Episode(Task("t", reference={"label": 3}), answer={"label": 4}, environment="dots")
-    folder = written(tmp_path / "store", episode)
+    folder = written(tmp_path / "store", NEAR)
     with pytest.raises(ConfigError, match="--env"):
         score_run(folder)
     report = score_run(folder, env=f"{tmp_path}/dots.py:Dots")
-    assert report.total.new.mean == 1.0
-    assert report.metrics["metrics/label/accuracy"].mean == 0.0
+    assert (report.total.new.mean, report.metrics["metrics/label/accuracy"].mean) == (1.0, 0.0)
     status, _, err = viewbox("score", folder, "--env", f"{tmp_path}/dots.py:Dots")
     assert (status, err) == (0, "")
     status, _, err = viewbox("score", folder, "--env", "digit")
-    assert status == 2
-    assert "did you mean 'digits'" in err
-
-
-def test_an_environment_may_be_given_by_a_config(run, tmp_path):
-    (tmp_path / "mine.yaml").write_text(
-        yaml.safe_dump({"model": {"name": "x"}, "env": {"name": "digits"}, "reward": SPEC})
-    )
+    assert (status, "did you mean 'digits'" in err) == (2, True)
+    config = {"model": {"name": "x"}, "env": {"name": "digits"}, "reward": SPEC}
+    (tmp_path / "mine.yaml").write_text(yaml.safe_dump(config))
     (run / "config.yaml").unlink()
     report = score_run(run, env=tmp_path / "mine.yaml")
-    assert report.total.change.mean == 0.0
-    assert "metrics/label/accuracy" in report.metrics
+    assert (report.total.change.mean, "metrics/label/accuracy" in report.metrics) == (0.0, True)
 
 
 # ---- what is read
-
-
-def test_token_files_are_not_needed(tmp_path):
-    tokens = EpisodeTokens((1,), (2,), (1,), (-0.5,))
-    folder = written(tmp_path, *(made(n, tokens=tokens) for n in range(4)))
-    shutil.rmtree(folder / "tokens")
-    assert score_run(folder, reward=ExactMatchReward()).episodes == 4
-
-
-def test_a_store_that_is_being_written_is_scored_to_its_last_whole_line(store):
+def test_unreadable_lines_are_skipped_counted_and_named_but_for_one_that_is_being_written(store, viewbox):
     with (store / "episodes.jsonl").open("a") as file:
         file.write('{"task": {"id": "t10"')
-    report = score_run(store, reward=ExactMatchReward())
+    report = score_run(store, reward=EXACT)
     assert (report.episodes, report.skipped) == (40, 0)
-
-
-def test_unreadable_lines_are_skipped_counted_and_named(store, viewbox):
-    with (store / "episodes.jsonl").open("a") as file:
-        file.write('{"task": 3}\n{not json\n')
+    (store / "episodes.jsonl").write_bytes((store / "episodes.jsonl").read_bytes()[:-21] + b'{"task": 3}\n{not json\n')
     written(store, made(40))
-    report = score_run(store, reward=ExactMatchReward(), name="mine")
+    report = score_run(store, reward=EXACT, name="mine")
     assert (report.episodes, report.skipped, list(report.unreadable)) == (41, 2, [41, 42])
     assert scored(store, scores="mine", errors="skip")[-1].total == 1.0
     status, out, _ = viewbox("score", store, "--reward", "viewbox.rewards:ExactMatchReward")
@@ -233,83 +194,75 @@ def test_unreadable_lines_are_skipped_counted_and_named(store, viewbox):
     assert "  line 42: not an episode: Expecting property name" in out
 
 
-def test_a_folder_without_episodes_is_an_error(tmp_path, viewbox):
+@each("content", [None, "", "{not json\n"])
+def test_a_store_without_a_readable_episode_is_an_error(tmp_path, viewbox, content):
     status, _, err = viewbox("score", tmp_path)
     assert status == 2
     assert err.startswith(f"error: {tmp_path}: no episodes here; expected a folder with episodes.jsonl")
-
-
-@each("content", ["", "{not json\n"])
-def test_a_store_without_a_readable_episode_is_an_error(tmp_path, content):
-    written(tmp_path)
-    (tmp_path / "episodes.jsonl").write_text(content)
-    with pytest.raises(StoreError, match="holds no episodes" + (".*line 1: not an episode" if content else "$")):
-        score_run(tmp_path, reward=ExactMatchReward(), name="mine")
-    assert list((tmp_path / "scores").iterdir()) == []
+    if content is not None:
+        written(tmp_path)
+        (tmp_path / "episodes.jsonl").write_text(content)
+        with pytest.raises(StoreError, match="holds no episodes" + (".*line 1: not an episode" if content else "$")):
+            score_run(tmp_path, reward=EXACT, name="mine")
+        assert list((tmp_path / "scores").iterdir()) == []
 
 
 def test_memory_does_not_grow_with_the_episodes(tmp_path):
     written(tmp_path, *(made(n, system_prompt="x" * 20_000) for n in range(400)))
-    score_run(tmp_path, reward=ExactMatchReward())
+    score_run(tmp_path, reward=EXACT)
     tracemalloc.start()
-    score_run(tmp_path, reward=ExactMatchReward())
+    score_run(tmp_path, reward=EXACT)
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak < 0.5 * (tmp_path / "episodes.jsonl").stat().st_size
 
 
+SCORE = """
+import sys
+from viewbox.cli import app
+sys.argv = ['viewbox', 'score', sys.argv[1]]
+try: app.main()
+except SystemExit as end: assert not end.code, end.code
+print([name for name in ('torch', 'transformers', 'trl', 'datasets') if name in sys.modules])
+"""
+
+
 def test_neither_torch_nor_transformers_is_imported(run):
-    code = (
-        "import sys\n"
-        "from viewbox.cli import app as cli\n"
-        f"sys.argv = ['viewbox', 'score', {str(run)!r}]\n"
-        "try:\n    cli.main()\n"
-        "except SystemExit as end:\n    assert not end.code, end.code\n"
-        "print([name for name in ('torch', 'transformers', 'trl', 'datasets') if name in sys.modules])\n"
-    )
-    done = subprocess.run([sys.executable, "-c", code], cwd=run, capture_output=True, text=True, check=True)
+    done = subprocess.run([sys.executable, "-c", SCORE, run], cwd=run, capture_output=True, text=True, check=True)
     assert done.stdout.splitlines()[-1] == "[]"
     assert "21 episodes of 3 tasks" in done.stdout
 
 
 # ---- which episodes
-
-
 def test_conditions_are_all_met_and_an_empty_selection_is_an_error_and_leaves_nothing(store):
-    report = score_run(store, reward=ExactMatchReward(), where=["answer.label=b", "task.metadata.number<10"])
+    report = score_run(store, reward=EXACT, where=["answer.label=b", "task.metadata.number<10"])
     assert (report.episodes, report.total.stored.mean, report.total.new.mean) == (5, 0.0, 0.0)
     with pytest.raises(ConfigError, match=r"no episode meets --where 'answer.label=c' and 'num_turns>0'"):
-        score_run(store, reward=ExactMatchReward(), where=["answer.label=c", "num_turns>0"], name="mine")
+        score_run(store, reward=EXACT, where=["answer.label=c", "num_turns>0"], name="mine")
     assert list((store / "scores").iterdir()) == []
 
 
-def test_groups_have_a_row_a_value(store):
+def test_groups_have_a_row_a_value_and_too_many_are_refused(store, tmp_path):
     report = score_run(store, reward=lambda answer, reference: 0.5, group_by="answer.label")
     assert [(one.value, one.episodes, one.tasks) for one in report.groups] == [("a", 20, 10), ("b", 20, 10)]
     assert [one.total.change.mean for one in report.groups] == [-0.5, 0.5]
     with pytest.raises(ConfigError, match="unknown field 'anser'"):
-        score_run(store, reward=ExactMatchReward(), group_by="anser.label")
-
-
-def test_too_many_groups_are_refused(tmp_path):
-    folder = written(tmp_path, *(made(n) for n in range(101)))
+        score_run(store, reward=EXACT, group_by="anser.label")
+    folder = written(tmp_path / "many", *(made(n) for n in range(101)))
     with pytest.raises(ConfigError, match=r"--group-by task\.metadata\.number: more than 100 values"):
-        score_run(folder, reward=ExactMatchReward(), group_by="task.metadata.number")
+        score_run(folder, reward=EXACT, group_by="task.metadata.number")
 
 
 def test_a_saved_episode_of_any_text_is_scored(tmp_path):
     odd = made(0, task=Task("\ud800 [bold]é", reference={"label": "a"}), run_config=RunConfig("[/]"))
-    score_run(written(tmp_path, odd), reward=ExactMatchReward(), name="mine")
+    score_run(written(tmp_path, odd), reward=EXACT, name="mine")
     assert scored(tmp_path, scores="mine") == [Scores(1.0, {"exact_match": 1.0})]
 
 
 # ---- the metrics of the environment
-
-
 def test_the_metrics_an_environment_declares_are_of_the_episodes_asked_for_whatever_the_reward(dots):
-    with_own, with_other = (
-        score_run(dots, reward=reward, env="metric_dots:Dots") for reward in (None, lambda answer, reference: 0.0)
-    )
+    rewards = (None, lambda answer, reference: 0.0)
+    with_own, with_other = (score_run(dots, reward=reward, env="metric_dots:Dots") for reward in rewards)
     found = with_own.metrics
     assert found["metrics/label/accuracy"].mean == 0.5
     assert found["metrics/labels/macro_f1"].mean == pytest.approx(2 / 3)  # one class: half of it found, none wrong

@@ -13,17 +13,16 @@ from hypothesis import strategies as st
 
 import viewbox
 from tests.support.saved_episodes import made, scored, written
-from viewbox.errors import ConfigError, StoreError
-from viewbox.rewards import CombinedReward, ExactMatchReward, IoUReward
+from viewbox import CombinedReward, ConfigError, ExactMatchReward, IoUReward, StoreError, load
 from viewbox.rollouts.scoring.rescore import score_run
-from viewbox.rollouts.store.reader import load
 
 
-def test_stored_scores_are_never_touched(store):
+def test_stored_scores_are_never_touched_and_without_writing_nothing_is_left(store):
     before = (store / "episodes.jsonl").read_bytes()
-    score_run(store, reward=IoUReward("label"))
+    assert score_run(store, reward=IoUReward("label")).column is None
     assert (store / "episodes.jsonl").read_bytes() == before
     assert scored(store) == [made(n).scores for n in range(40)]
+    assert not (store / "scores").exists()
 
 
 def test_a_column_has_a_line_an_episode_and_says_where_it_comes_from(store):
@@ -56,30 +55,22 @@ def test_what_each_reply_earned_is_computed_again_and_stands_in_the_column(store
         assert sum(episode.scores.turns) == pytest.approx(episode.scores.total)
 
 
-def test_episodes_that_were_left_out_have_no_scores_in_the_column(store):
+def test_episodes_that_were_left_out_or_came_later_have_no_scores_in_the_column(store):
     score_run(store, reward=ExactMatchReward(), where=["task.id=t0|t9"], name="some")
-    found = scored(store, scores="some")
-    assert len(found) == 40
-    assert [n for n, one in enumerate(found) if one is not None] == [0, 1, 2, 3, 36, 37, 38, 39]
-
-
-def test_episodes_that_came_later_have_no_scores_in_the_column(store):
     score_run(store, reward=ExactMatchReward(), name="then")
     written(store, made(40))
-    assert [one is None for one in scored(store, scores="then")] == [False] * 40 + [True]
+    some, then = ([one is not None for one in scored(store, scores=name)] for name in ("some", "then"))
+    assert some == [True] * 4 + [False] * 32 + [True] * 4 + [False]
+    assert then == [True] * 40 + [False]
 
 
-def test_an_existing_column_is_kept_unless_it_is_to_be_replaced(store):
+def test_an_existing_column_is_kept_unless_it_is_to_be_replaced_and_an_unknown_one_is_named(store):
     score_run(store, reward=lambda answer, reference: 0.5, name="mine")
     with pytest.raises(ConfigError, match=r"mine\.jsonl: scores named 'mine' exist already.*--replace"):
         score_run(store, reward=lambda answer, reference: 0.0, name="mine")
     assert {one.total for one in scored(store, scores="mine")} == {0.5}
     score_run(store, reward=lambda answer, reference: 0.0, name="mine", replace=True)
     assert {one.total for one in scored(store, scores="mine")} == {0.0}
-
-
-def test_an_unknown_column_is_named_with_those_there_are(store):
-    score_run(store, reward=ExactMatchReward(), name="mine")
     with pytest.raises(StoreError, match=r"unknown scores 'mien'; allowed: mine .did you mean 'mine'"):
         load(store, scores="mien")
 
@@ -90,11 +81,6 @@ def test_a_column_of_episodes_that_were_rewritten_is_refused(store):
     (store / "episodes.jsonl").write_text("".join(lines[1:]))
     with pytest.raises(StoreError, match=r"mine\.jsonl: the episode in line 1 changed after it was scored"):
         list(load(store, scores="mine", errors="skip"))
-
-
-def test_without_writing_nothing_is_left(store):
-    assert score_run(store, reward=ExactMatchReward()).column is None
-    assert not (store / "scores").exists()
 
 
 def test_an_error_in_the_middle_leaves_no_column(store):

@@ -3,17 +3,13 @@
 import os
 import signal
 import time
-from functools import partial
 
 import numpy as np
 import pytest
 from msgspec.structs import replace
 
-from viewbox.images.ref import ImageRef
-from viewbox.records import Episode, EpisodeTokens, Task, Turn
+from viewbox import Episode, EpisodeTokens, EpisodeWriter, ImageRef, Task, Turn, load
 from viewbox.rollouts.store.layout import LINES
-from viewbox.rollouts.store.reader import load
-from viewbox.rollouts.store.writer import EpisodeWriter
 
 pytestmark = pytest.mark.timeout(120)
 
@@ -24,10 +20,6 @@ def make(kill, number):
     ids = tuple(range(kill * 1000 + number, kill * 1000 + number + 300))
     tokens = EpisodeTokens(ids[:100], ids[100:], (1,) * 200, (-0.25,) * 200, (ref,), 1)
     return Episode(Task(f"{kill}-{number}", (ref,)), (Turn("assistant", "x" * 20_000),), tokens=tokens)
-
-
-def report(pipe, text):
-    os.write(pipe, f"{text}\n".encode())
 
 
 def kill_children(work, delays, count=1):
@@ -44,7 +36,7 @@ def kill_children(work, delays, count=1):
             if process == 0:
                 try:
                     os.close(reading)
-                    work(kill, child, partial(report, writing))
+                    work(kill, child, lambda text, pipe=writing: os.write(pipe, f"{text}\n".encode()))
                 finally:
                     os._exit(1)
             children.append(process)

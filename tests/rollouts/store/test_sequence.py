@@ -1,16 +1,14 @@
 """What `load` gives is a sequence: length, index, slices, as many walks as one likes, and a data frame."""
 
-import builtins
 import json
+import sys
 
 import pytest
 
 from tests.support.saved_episodes import made, written
-from viewbox.errors import ConfigError, StoreError
-from viewbox.records import Scores, ToolCall, ToolResult, Turn
+from viewbox import ConfigError, Scores, StoreError, ToolCall, ToolResult, Turn, load
 from viewbox.rollouts.scoring.rescore import score_run
 from viewbox.rollouts.store.layout import LINES
-from viewbox.rollouts.store.reader import load
 
 
 def number_of(episode):
@@ -32,9 +30,7 @@ def damaged(store):
 def test_it_is_walked_twice_and_has_a_length_indices_and_slices(store):
     episodes = load(store)
     assert list_numbers(episodes) == list_numbers(episodes) == list(range(40))
-    assert (episodes.line, episodes.skipped) == (40, 0)
-    assert len(episodes) == 40
-    assert number_of(episodes[0]) == 0
+    assert (episodes.line, episodes.skipped, len(episodes), number_of(episodes[0])) == (40, 0, 40, 0)
     assert (number_of(episodes[-1]), episodes.line) == (39, 40)
     assert list_numbers(episodes[3:9:2]) == [3, 5, 7]
     assert list_numbers(reversed(episodes)) == list(range(39, -1, -1))
@@ -42,10 +38,7 @@ def test_it_is_walked_twice_and_has_a_length_indices_and_slices(store):
     assert episodes[7] in episodes
     with pytest.raises(IndexError, match="episode 40: there are 40"):
         episodes[40]
-
-
-def test_next_goes_on_in_the_last_walk(store):
-    episodes = load(store)
+    episodes = load(store)  # `next` goes on in the last walk
     assert [number_of(next(episodes)) for _ in range(3)] == [0, 1, 2]
     for episode in episodes:
         assert number_of(episode) == 0
@@ -122,20 +115,12 @@ def test_columns_of_forged_episodes_are_bounded_and_without_episodes_the_frame_i
     pytest.importorskip("pandas")
     forged = [made(n, answer={f"field{n}-{m}": m for m in range(300)}) for n in range(5)]
     frame = load(written(tmp_path / "forged", *forged)).to_pandas()
-    assert frame.shape[0] == 5
-    assert frame.shape[1] <= 512
+    assert (frame.shape[0], frame.shape[1] <= 512) == (5, True)
     assert len(load(written(tmp_path / "none")).to_pandas()) == 0
 
 
 def test_missing_pandas_is_said_in_words(store, monkeypatch):
-    original = builtins.__import__
-
-    def refuse(name, *rest, **more):
-        if name == "pandas":
-            raise ImportError(name)
-        return original(name, *rest, **more)
-
-    monkeypatch.setattr(builtins, "__import__", refuse)
+    monkeypatch.setitem(sys.modules, "pandas", None)
     with pytest.raises(ConfigError, match="pip install pandas"):
         load(store).to_pandas()
 

@@ -14,11 +14,8 @@ from PIL import Image
 
 from tests.support.saved_episodes import without_uris, written
 from tests.support.tables import each
-from viewbox.errors import StoreError
-from viewbox.images.ref import ImageRef
+from viewbox import EpisodeWriter, ImageRef, StoreError, load
 from viewbox.records import Episode, EpisodeTokens, RunConfig, Scores, Task, ToolCall, ToolResult, Turn
-from viewbox.rollouts.store.reader import load
-from viewbox.rollouts.store.writer import EpisodeWriter
 
 
 def picture(seed=0, mode="RGB", size=(7, 5)):
@@ -34,22 +31,14 @@ def episode(name="t0", seed=0):
     scan, view = ImageRef.of(picture(seed, "L")), ImageRef.of(picture(seed + 1000))
     call = ToolCall("call_0", "zoom", {"factor": 2.0})
     result = ToolResult("zoom", "zoomed in", image=view, facts={"size": [7, 5], "factor": 2.0}, call_id="call_0")
+    turns = (Turn("user", "where?", images=(scan,)), Turn("assistant", "let me look", tool_calls=(call,)),
+        Turn("tool_result", tool_results=(result,)), Turn("assistant", '{"label": "left"}'))  # fmt: skip
     return Episode(
-        Task(name, (scan,), {"question": "where?\u2028\n"}, {"label": "left"}),
-        (
-            Turn("user", "where?", images=(scan,)),
-            Turn("assistant", "let me look", tool_calls=(call,)),
-            Turn("tool_result", tool_results=(result,)),
-            Turn("assistant", '{"label": "left"}'),
-        ),
-        {"label": "left"},
-        terminated=True,
-        flags=frozenset({"salvaged"}),
-        scores=Scores(0.5, {"exact": 0.5, "iou": None}),
+        Task(name, (scan,), {"question": "where?\u2028\n"}, {"label": "left"}), turns, {"label": "left"},
+        terminated=True, flags=frozenset({"salvaged"}), scores=Scores(0.5, {"exact": 0.5, "iou": None}), confidence=0.1,
         run_config=RunConfig("tiny", 0.7, seed=3, versions={"viewbox": "0"}),
-        confidence=0.1,
-        tokens=EpisodeTokens((1, 2, 151655), (4, 5, 6), (1, 0, 1), (-0.1, 0.0, -1 / 3), (scan, view), 1),
-    )
+        tokens=EpisodeTokens((1, 2, 151655), (4, 5, 6), (1, 0, 1), (-0.1, 0.0, -1 / 3), (scan, view), 1)
+    )  # fmt: skip
 
 
 def stored_images(path):
@@ -180,7 +169,7 @@ def test_a_finished_run_that_was_cut_is_named_and_one_in_progress_is_not(tmp_pat
         list(load(tmp_path))
 
 
-def test_drafts_of_a_killed_process_are_cleared_away(tmp_path):
+def test_drafts_of_a_killed_process_are_cleared_away_and_what_is_no_store_is_named(tmp_path):
     (image, *_) = stored_images(written(tmp_path, episode()))
     drafts = [tmp_path / "images" / "0.tmp", image.with_name("1.tmp")]
     for draft in drafts:
@@ -188,11 +177,8 @@ def test_drafts_of_a_killed_process_are_cleared_away(tmp_path):
     EpisodeWriter(tmp_path).close()
     assert not any(draft.exists() for draft in drafts)
     assert image.exists()
-
-
-def test_a_folder_without_episodes_and_a_path_that_is_a_file_are_named_with_what_is_expected(tmp_path):
-    with pytest.raises(StoreError, match=f"{tmp_path}: .*episodes.jsonl"):
-        load(tmp_path)
+    with pytest.raises(StoreError, match=f"{tmp_path}/images: .*episodes.jsonl"):  # no episodes
+        load(tmp_path / "images")
     (tmp_path / "file").write_text("")
     with pytest.raises(StoreError, match="file"):
         EpisodeWriter(tmp_path / "file")

@@ -1,3 +1,0 @@
-"""A fixture with saved episodes."""
-
-from tests.support.saved_episodes import store  # noqa: F401  (a fixture)
