@@ -25,28 +25,11 @@ from PIL.PngImagePlugin import PngInfo
 
 import viewbox
 from tests.support.data_kit import write_jsonl
-from tests.support.odd_images import (
-    AXIAL,
-    bmp,
-    dicom,
-    enhanced,
-    flat,
-    groups,
-    item,
-    lut,
-    meta_image,
-    nifti,
-    nrrd,
-    packed_tiff,
-    picture,
-    png16,
-    profile,
-    segmentation,
-    sequence,
-    series,
-    text_on,
-    tiff,
-)
+
+from tests.support.odd_images import (  # isort: skip
+    AXIAL, bmp, dicom, enhanced, flat, groups, item, lut, meta_image, nifti, nrrd, packed_tiff, picture, png16, profile,
+    segmentation, sequence, series, text_on, tiff,
+)  # fmt: skip
 from viewbox.errors import ConfigError, ImageError
 from viewbox.images.files import open_picture
 from viewbox.images.source import Source

@@ -94,19 +94,15 @@ def forge(**changes):
 
 FORGED = {
     "not one": lambda: b"x" * 100,
-    "empty": lambda: b"",
-    "cut off": lambda: forge()[:-20],
-    "more behind it": lambda: forge() + b"more",
+    "empty": lambda: b"", "cut off": lambda: forge()[:-20], "more behind it": lambda: forge() + b"more",
     "a bomb": lambda: forge(shape=[1, 1, 1])[:-50] + zlib.compress(bytes(10**6)),
-    "a larger shape": lambda: forge(shape=[2**20, 2**20, 1]),
-    "a negative shape": lambda: forge(shape=[-1, -6, 8]),
-    "objects": lambda: forge(dtype="object"),
-    "an affine of words": lambda: forge(fields={"affine": "x", "display": [0, 1]}),
-    "a display that is none": lambda: forge(fields={"display": [0, float("nan")]}),
+    "a larger shape": lambda: forge(shape=[2**20, 2**20, 1]), "a negative shape": lambda: forge(shape=[-1, -6, 8]),
+    "objects": lambda: forge(dtype="object"), "an affine of words": lambda: forge(fields={"affine": "x",
+    "display": [0, 1]}), "a display that is none": lambda: forge(fields={"display": [0, float("nan")]}),
     "a plane that is none": lambda: forge(fields={"display": [0, 1], "plane": "../x"}),
     "axes twice": lambda: forge(order=[0, 0, 1], flipped=[]),
     "a slice outside": lambda: forge(fields={"display": [0, 1], "index": 10**9}),
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("name", FORGED)

@@ -72,25 +72,16 @@ def assert_is_the_body(volume):
 # ---- NIfTI
 
 
-def test_a_volume_is_shown_upright_however_it_is_stored():
+def test_a_volume_is_shown_upright_however_it_is_stored_packed_or_tilted_and_opens_at_its_middle():
     for signs in itertools.product((1, -1), repeat=3):
         for order in itertools.permutations(range(3)):
             assert_is_the_body(open_image(nifti(*stored_otherwise(order, signs))).volume)
-
-
-def test_both_versions_open_packed_or_not():
     for pack in [bytes, gzip.compress]:
         for kind in [nib.Nifti1Image, nib.Nifti2Image]:
             assert_is_the_body(open_image(pack(nifti(kind=kind))).volume)
-
-
-def test_a_volume_opens_at_its_middle_axial_slice():
     source = open_image(nifti())
     assert (source.volume.plane, source.volume.index, source.volume.count_slices()) == ("axial", 5, 10)
     assert np.array_equal(source.pixels, source.volume.get_slice(5).pixels)
-
-
-def test_a_tilted_volume_is_turned_to_the_nearest_axes():
     tilt = nib.eulerangles.euler2mat(0.2, 0.1, 0.1)
     affine = np.diag([*SIZES, 1])
     affine[:3, :3] = tilt @ affine[:3, :3]
@@ -112,16 +103,13 @@ def test_scale_range_and_unit_of_the_header_count(fields, facts):
     assert {name: getattr(source, name) for name in facts} == facts
 
 
-def test_every_time_point_is_upright():
+def test_every_time_point_is_upright_and_told_and_shown_by_the_tools():
     for signs, order in zip(itertools.product((1, -1), repeat=3), itertools.cycle(itertools.permutations(range(3)))):
         voxels, affine = stored_otherwise(order, signs)
         volume = open_image(nifti(np.stack([voxels * 0, voxels, voxels * 2], axis=3), affine)).volume
         assert (volume.count_times(), volume.time) == (3, 0)
         assert_is_the_body(volume.at_time(1))
         assert np.array_equal(volume.at_time(2).get_slice(5).pixels, 2 * volume.at_time(1).get_slice(5).pixels)
-
-
-def test_list_slices_tells_the_time_points_and_select_slice_shows_them():
     series = View.of(open_image(nifti(np.stack([body(), body() + 1, body() + 2], axis=3))))
     facts = call_stateful("list_slices", series, {})[1].facts
     assert (facts["time_points"], facts["shown"]) == (3, "axial 5, time 0")
@@ -130,16 +118,6 @@ def test_list_slices_tells_the_time_points_and_select_slice_shows_them():
     assert (result.facts["time"], result.facts["time_points"]) == (2, 3)
     stays, _ = call_stateful("select_slice", later, {"index": 4, "plane": "coronal"})
     assert (stays.source.volume.time, stays.source.pixels.min()) == (2, 2)
-
-
-def test_of_very_many_time_points_the_first_are_read_and_the_others_counted(monkeypatch):
-    monkeypatch.setattr(limits, "MAX_TIMES", 2 * 4 * body().size)
-    series = View.of(open_image(nifti(np.stack([body()] * 5, axis=3))))
-    facts = call_stateful("list_slices", series, {})[1].facts
-    assert (facts["time_points"], facts["time_points_not_read"]) == (2, 3)
-
-
-def test_a_box_of_one_time_point_holds_for_another_but_not_for_another_volume():
     volume, other = (open_image(nifti(np.stack([body(), body()], axis=3))).volume for _ in range(2))
     first, later, elsewhere = (View.of(stack.get_slice(3)) for stack in (volume, volume.at_time(1), other))
     assert is_same_image(first, later)
@@ -147,14 +125,11 @@ def test_a_box_of_one_time_point_holds_for_another_but_not_for_another_volume():
     assert not is_same_image(first, View.of(volume.get_slice(3, "coronal")))
 
 
-def test_a_volume_beyond_the_limit_is_refused_from_its_header():
+def test_a_volume_beyond_a_limit_is_refused_from_its_header_and_no_more_is_inflated_than_it_says(monkeypatch):
     content = nifti(dim=[3, 2000, 2000, 2000, 1, 1, 1, 1])
     for packed in (content, gzip.compress(content, mtime=0)):
         with pytest.raises(ImageError, match=r"2000x2000x2000 voxels need 14\.9 GiB"):
             open_image(packed)
-
-
-def test_no_more_is_inflated_than_the_header_says(monkeypatch):
     content = gzip.compress(nifti() + bytes(10**7))
     read = gzip.GzipFile.read
     taken = []
@@ -162,6 +137,10 @@ def test_no_more_is_inflated_than_the_header_says(monkeypatch):
     formats.read_source(io.BytesIO(content), lambda size: None)
     assert 0 <= max(taken) < 3000
     assert -1 not in taken
+    monkeypatch.setattr(limits, "MAX_TIMES", 2 * 4 * body().size)
+    series = View.of(open_image(nifti(np.stack([body()] * 5, axis=3))))
+    facts = call_stateful("list_slices", series, {})[1].facts
+    assert (facts["time_points"], facts["time_points_not_read"]) == (2, 3)
 
 
 def test_a_volume_that_cannot_be_shown_is_an_image_error():
@@ -201,21 +180,19 @@ def write_series(folder, axes=((1, 0, 0), (0, 1, 0)), count=6, step=3.0, series=
     return folder
 
 
-def test_the_slices_of_a_series_are_sorted_by_their_place(tmp_path):
+def test_one_series_is_sorted_by_its_places_and_every_slice_has_its_own_scale(tmp_path):
     source = open_image(write_series(tmp_path))
     assert [source.volume.get_slice(i).limits for i in range(6)] == [(i, i) for i in range(6)]
     assert (source.unit, source.volume.spacing, source.volume.index) == ("HU", (3, 2, 1), 3)
+    source = open_image(write_series(tmp_path, RescaleIntercept="-1000", RescaleSlope="1"))
+    assert source.volume.get_slice(3).limits == (27, 27)
+    assert source.volume.get_slice(2).limits == (2, 2)
 
 
-@pytest.mark.parametrize(
-    ("axes", "plane", "lowest"),
-    [
-        (((1, 0, 0), (0, 1, 0)), "axial", 0),
-        (((1, 0, 0), (0, -1, 0)), "axial", 5),
-        (((1, 0, 0), (0, 0, -1)), "coronal", 0),
-        (((0, 1, 0), (0, 0, -1)), "sagittal", 5),
-    ],
-)
+@each("axes, plane, lowest", [
+    (((1, 0, 0), (0, 1, 0)), "axial", 0), (((1, 0, 0), (0, -1, 0)), "axial", 5),
+    (((1, 0, 0), (0, 0, -1)), "coronal", 0), (((0, 1, 0), (0, 0, -1)), "sagittal", 5),
+])  # fmt: skip
 def test_a_series_opens_in_its_own_plane_and_counts_as_the_patient_lies(tmp_path, axes, plane, lowest):
     source = open_image(write_series(tmp_path, axes))
     assert source.volume.plane == plane
@@ -223,30 +200,20 @@ def test_a_series_opens_in_its_own_plane_and_counts_as_the_patient_lies(tmp_path
     assert source.spacing == (1, 2)
 
 
-def test_every_slice_has_its_own_scale(tmp_path):
-    source = open_image(write_series(tmp_path, RescaleIntercept="-1000", RescaleSlope="1"))
-    assert source.volume.get_slice(3).limits == (27, 27)
-    assert source.volume.get_slice(2).limits == (2, 2)
-
-
-@pytest.mark.parametrize(
-    ("changes", "reason"),
-    [
-        ({"Rows": 4, "Columns": 10}, "one is missing; 1 file is left out: 10x4 pixels of 1x2 mm, axial$"),
-        ({"PixelSpacing": [1.0, 1.0]}, "one is missing; 1 file is left out: 5x8 pixels of 1x1 mm, axial$"),
-        ({"SeriesInstanceUID": "1.2.3"}, "2 series"),
-        ({"RescaleType": "US"}, "2 units"),
-        ({"ImageOrientationPatient": [0, 1, 0, 1, 0, 0]}, "one is missing; 1 file is left out: .* axial$"),
-        ({"ImageOrientationPatient": [0, 0, -1, 1, 0, 0]}, "one is missing; 1 file is left out: .* coronal$"),
-        ({"ImageOrientationPatient": [1, 0, 0, 1, 0, 0]}, "left out: .* without a place in the patient$"),
-        ({"ImagePositionPatient": [0, 0, 6]}, r"at the same place, such as '\d\.dcm' and '\d\.dcm': "),
-        ({"ImagePositionPatient": [4, 0, 9]}, r"shifted sideways, unevenly, by up to 4\.00 mm"),
-        ({"ImagePositionPatient": [0, 0, 10]}, "one is missing"),
-        ({"ImagePositionPatient": None}, "one is missing; 1 file is left out: .* without a place in the patient$"),
-        ({"NumberOfFrames": 2, "PixelData": bytes(160)}, "one is missing; 1 file is left out: .* 2 frames$"),
-        ({"PixelData": bytes(70)}, r"file '1\.dcm': it is cut short: 70 of 80 bytes"),
-    ],
-)
+@each("changes, reason", [
+    ({"Rows": 4, "Columns": 10}, "one is missing; 1 file is left out: 10x4 pixels of 1x2 mm, axial$"),
+    ({"PixelSpacing": [1.0, 1.0]}, "one is missing; 1 file is left out: 5x8 pixels of 1x1 mm, axial$"),
+    ({"SeriesInstanceUID": "1.2.3"}, "2 series"), ({"RescaleType": "US"}, "2 units"),
+    ({"ImageOrientationPatient": [0, 1, 0, 1, 0, 0]}, "one is missing; 1 file is left out: .* axial$"),
+    ({"ImageOrientationPatient": [0, 0, -1, 1, 0, 0]}, "one is missing; 1 file is left out: .* coronal$"),
+    ({"ImageOrientationPatient": [1, 0, 0, 1, 0, 0]}, "left out: .* without a place in the patient$"),
+    ({"ImagePositionPatient": [0, 0, 6]}, r"at the same place, such as '\d\.dcm' and '\d\.dcm': "),
+    ({"ImagePositionPatient": [4, 0, 9]}, r"shifted sideways, unevenly, by up to 4\.00 mm"),
+    ({"ImagePositionPatient": [0, 0, 10]}, "one is missing"),
+    ({"ImagePositionPatient": None}, "one is missing; 1 file is left out: .* without a place in the patient$"),
+    ({"NumberOfFrames": 2, "PixelData": bytes(160)}, "one is missing; 1 file is left out: .* 2 frames$"),
+    ({"PixelData": bytes(70)}, r"file '1\.dcm': it is cut short: 70 of 80 bytes"),
+])  # fmt: skip
 def test_slices_that_are_not_one_even_stack_are_refused_in_words(tmp_path, changes, reason):
     with pytest.raises(ImageError, match=reason):
         open_image(write_series(tmp_path, **changes))
@@ -287,9 +254,7 @@ def test_no_more_time_points_are_read_than_fit(times_folder, monkeypatch):
     assert (volume.count_times(), volume.unread_times) == (2, 1)
 
 
-@pytest.mark.parametrize(
-    "elements", [{}, {"AcquisitionNumber": lambda time: 1}, {"AcquisitionNumber": lambda time: None}]
-)
+@each("elements", [{}, {"AcquisitionNumber": lambda time: 1}, {"AcquisitionNumber": lambda time: None}])
 def test_stacks_at_one_place_that_nothing_tells_apart_are_refused(times_folder, elements):
     told = "nothing numbers them as time points .* choose one as PATH#stack=NUMBER: 1 .6 slices"
     with pytest.raises(
@@ -311,9 +276,7 @@ def write_study(folder):
     return write_series(folder, count=5, series=4, ImagePositionPatient=None)  # broken
 
 
-@pytest.mark.parametrize(
-    ("series", "count", "plane"), [("2", 6, "axial"), ("30", 4, "coronal"), ("1.2.30", 4, "coronal")]
-)
+@each("series, count, plane", [("2", 6, "axial"), ("30", 4, "coronal"), ("1.2.30", 4, "coronal")])
 def test_one_of_several_series_is_chosen_by_number_or_uid(tmp_path, series, count, plane):
     volume = open_image(f"{write_study(tmp_path)}#series={series}").volume
     assert (volume.count_slices(plane), volume.plane) == (count, plane)
@@ -322,7 +285,7 @@ def test_one_of_several_series_is_chosen_by_number_or_uid(tmp_path, series, coun
     assert inside.volume.count_slices(plane) == count
 
 
-def test_a_folder_with_several_series_lists_them(tmp_path):
+def test_a_folder_with_several_series_lists_them_without_their_uids(tmp_path):
     listed = r"choose one as PATH#series=NUMBER .*: 2 \(6 slices\), 4 \(5 slices\), 30 \(4 slices\)$"
     with pytest.raises(ImageError, match=f"the folder holds 3 series; {listed}"):
         open_image(write_study(tmp_path))
@@ -335,35 +298,28 @@ def test_a_folder_with_several_series_lists_them(tmp_path):
     (tmp_path / "empty").mkdir()
     with pytest.raises(ImageError, match="holds no DICOM slices"):
         open_image(tmp_path / "empty")
-
-
-def test_no_message_about_series_quotes_a_uid(tmp_path):
-    write_series(tmp_path, series=2)
-    write_series(tmp_path, series=3, SeriesInstanceUID="1.2.840.9", SeriesNumber=None)
+    folder = tmp_path / "two"
+    folder.mkdir()
+    write_series(folder, series=2)
+    write_series(folder, series=3, SeriesInstanceUID="1.2.840.9", SeriesNumber=None)
     for wanted in ("", "#series=7", "#series=1.2.999"):
         with pytest.raises(ImageError) as caught:
-            open_image(f"{tmp_path}{wanted}")
+            open_image(f"{folder}{wanted}")
         assert "1.2." not in str(caught.value)
         assert "without a number (1 slices)" in str(caught.value)
-
-
-def test_a_number_that_two_series_have_is_not_enough(tmp_path):
-    write_series(tmp_path, series=2, SeriesInstanceUID="1.2.99")
+    write_series(folder, series=2, SeriesInstanceUID="1.2.99")
     with pytest.raises(ImageError, match="2 series of the folder have that number; choose by SeriesInstanceUID"):
-        open_image(f"{tmp_path}#series=2")
-    assert open_image(f"{tmp_path}#series=1.2.99").volume.count_slices() == 1
+        open_image(f"{folder}#series=2")
+    assert open_image(f"{folder}#series=1.2.99").volume.count_slices() == 1
 
 
 # ---- slices
 
 
-def test_slices_share_the_one_array_of_their_volume():
+def test_slices_share_the_array_and_the_unit_of_their_volume():
     volume = Volume(np.zeros((4, 5, 6), np.uint8), (0, 255))
     assert np.shares_memory(volume.get_slice(2).pixels, volume.voxels)
     assert volume.get_slice(1, "coronal").volume.voxels is volume.voxels
-
-
-def test_a_unit_given_to_a_slice_holds_for_the_others():
     source = Source.of(open_image(nifti()), unit="HU")
     assert source.volume.get_slice(0, "coronal").unit == source.unit == "HU"
 
@@ -379,14 +335,11 @@ def frames():
     return View.of(Volume(np.zeros((3, 20, 30), np.uint8), (0, 255), planes=False).get_slice(0))
 
 
-def test_select_slice_shows_the_slice_and_says_which():
+def test_select_slice_shows_the_slice_and_undo_brings_earlier_changes_back():
     after, result = call_stateful("select_slice", view(), {"index": 2, "plane": "sagittal"})
     assert np.array_equal(after.source.pixels, open_image(nifti()).volume.get_slice(2, "sagittal").pixels)
     # 8 x 10 voxels of 2 x 3 mm, to scale
     assert dict(result.facts) == {"plane": "sagittal", "index": 2, "slices": 6, "size": (8, 15), "shows": (0, 0, 1, 1)}
-
-
-def test_select_slice_drops_earlier_changes_and_undo_brings_them_back():
     before = view().zoom(2).rotate()
     after, _ = call_stateful("select_slice", before, {"index": 4})
     assert after.window == (0, 0, 1, 1)

@@ -104,7 +104,7 @@ def test_an_episode_shows_the_newest_picture_and_ends_with_the_score_of_the_envi
     assert reward == info["record"].scores.total > 0.9
 
 
-def test_a_picture_of_another_shape_is_fitted_and_whole_in_the_messages():
+def test_pictures_are_fitted_and_laid_side_by_side_and_whole_in_the_messages():
     env = make_own(Shapes, image_size=(50, 60))
     observation, info = env.reset(seed=0)
     assert observation["image"].shape == (50, 60, 3)
@@ -113,6 +113,19 @@ def test_a_picture_of_another_shape_is_fitted_and_whole_in_the_messages():
     (image,) = [image for message in env.session.state.messages for image in message.images]
     assert isinstance(image, ImageRef)
     assert info["messages"][1]["content"][0]["image_url"]["url"] == image.to_data_url()
+    env = make_own(Two)
+    observation, info = env.reset(seed=0)
+    image = observation["image"]
+    assert image.shape == (40, 60, 3)
+    assert (image[:, :40] == (10, 20, 30)).all()
+    assert (image[:30, 40:] == 90).all()
+    assert (image[30:, 40:] == 0).all()
+    assert str(info["messages"]).count("data:image/png") == 2
+    opened = '<tool_call>{"name": "open_image", "arguments": {"image": "image_2"}}</tool_call>'
+    image = env.step(opened)[0]["image"]
+    assert (image[:30, :20] == 90).all()
+    assert (image[30:] == 0).all()
+    assert (image[:, 20:] == 0).all()
 
 
 def test_a_bug_of_the_environment_costs_its_episode_and_one_without_a_score_says_so():
@@ -186,19 +199,3 @@ def test_it_works_inside_a_running_event_loop_with_gymnasiums_wrappers_and_a_mix
     assert terminated
     assert info["record"].task.id.startswith("hard/")
     assert reward > 0.9
-
-
-def test_the_first_observation_holds_all_pictures_of_a_task_from_left_to_right_and_a_later_one_the_newest():
-    env = make_own(Two)
-    observation, info = env.reset(seed=0)
-    image = observation["image"]
-    assert image.shape == (40, 60, 3)
-    assert (image[:, :40] == (10, 20, 30)).all()
-    assert (image[:30, 40:] == 90).all()
-    assert (image[30:, 40:] == 0).all()
-    assert str(info["messages"]).count("data:image/png") == 2
-    opened = '<tool_call>{"name": "open_image", "arguments": {"image": "image_2"}}</tool_call>'
-    image = env.step(opened)[0]["image"]
-    assert (image[:30, :20] == 90).all()
-    assert (image[30:] == 0).all()
-    assert (image[:, 20:] == 0).all()

@@ -46,13 +46,16 @@ def url():
         yield address
 
 
-def test_openenvs_own_validation_passes_and_plain_http_shows_a_first_observation(url):
+def test_openenvs_own_validation_passes_and_it_has_what_the_adapter_overrides(url):
     report = validate_running_environment(url)
     assert report["passed"], report
     request = urllib.request.Request(f"{url}/reset", b'{"seed": 3}', {"Content-Type": "application/json"})
     with urllib.request.urlopen(request, timeout=20) as response:
         shown = json.load(response)
     assert [message["role"] for message in shown["observation"]["messages"]] == ["system", "user"]
+    for name in adapter.PRIVATE_NAMES:
+        owner, _, method = name.partition(".")
+        assert getattr(getattr(openenv.core, owner), method).__isabstractmethod__
 
 
 def test_an_episode_with_images_over_a_websocket(url):
@@ -171,12 +174,6 @@ def test_restricted_data_are_not_served_and_the_package_under_its_former_name_is
     monkeypatch.syspath_prepend(tmp_path)
     with pytest.raises(ConfigError, match=r"openenv-core 0\.3\.0 is installed.*pip uninstall -y openenv-core openenv"):
         check_installed("openenv", "viewbox[openenv]", "0.10", replaces="openenv-core")
-
-
-def test_openenv_still_has_what_the_adapter_overrides():
-    for name in adapter.PRIVATE_NAMES:
-        owner, _, method = name.partition(".")
-        assert getattr(getattr(openenv.core, owner), method).__isabstractmethod__
 
 
 def test_the_written_folder_serves_and_openenv_finds_its_files(tmp_path):

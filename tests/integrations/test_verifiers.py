@@ -201,7 +201,7 @@ def test_settings_and_the_place_of_tool_images_can_be_changed_at_run_time(packag
     assert found[endless]["rewards"]["total"]["score"] == 0.0
 
 
-def test_the_pin_of_verifiers_has_not_moved():
+def test_the_pin_of_verifiers_has_not_moved_and_without_it_the_adapter_says_what_to_install():
     import verifiers.v1 as vf
     from verifiers.v1.dialects.chat import message_to_wire, parse_message
     from verifiers.v1.harness import Harness, HarnessSession
@@ -216,9 +216,6 @@ def test_the_pin_of_verifiers_has_not_moved():
     state = ENV.reset(ENV.tasks[0], seed=0)
     for message in to_openai_messages(state.messages):
         assert message_to_wire(parse_message(message)) == message
-
-
-def test_without_verifiers_the_adapter_says_what_to_install_and_nothing_else_needs_it():
     code = (
         "import viewbox, viewbox.cli, viewbox.envs.digits, viewbox.publish, sys; print('verifiers' in sys.modules)\n"
         "from importlib import metadata; whole = metadata.version\n"

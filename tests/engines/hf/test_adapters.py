@@ -91,14 +91,11 @@ def test_a_decode_step_takes_two_operations_more_for_each_adapted_layer(qwen3, p
     assert after - bare < 0.5 * (beside - bare)
 
 
-def test_float32_weights_are_computed_with_in_the_precision_of_the_loss(qwen3, bf16_accelerator):
+def test_a_tied_weight_and_float32_weights_are_computed_with_in_the_precision_of_the_loss(qwen3, bf16_accelerator):
     for model in (qwen3.model(), adapt(qwen3.model())):
         with use_for_generation(bf16_accelerator, model):
             assert torch.is_autocast_enabled("cpu")
         assert not torch.is_autocast_enabled("cpu")
-
-
-def test_a_weight_that_is_tied_to_the_embedding_keeps_its_adapter_beside_it(qwen3):
     base = qwen3.model()
     base.lm_head.weight = base.get_input_embeddings().weight
     model = adapt(base, ["lm_head", "q_proj"])

@@ -94,28 +94,21 @@ def test_a_template_that_refuses_tools_is_given_the_text_of_the_prompts(asked):
 
 
 # ---------------------------------------------------------------------- the tool role
-@pytest.mark.parametrize(
-    "before",
-    [
-        refuse("m.role == 'tool'"),
-        "{% if m.role == 'tool' %}{% set m = {'role': 'tool', 'content': 'gone'} %}{% endif %}",
-        "",  # shown, but not as a result
-    ],
-)
+@each("before", [
+    refuse("m.role == 'tool'"), "{% if m.role == 'tool' %}{% set m = {'role': 'tool', 'content': 'gone'} %}{% endif %}",
+    "",  # shown, but not as a result
+])  # fmt: skip
 def test_where_a_tool_message_is_refused_or_shows_no_image_results_are_user_messages(asked, before):
     tokens = asked(chatml(before=before))
     assert not tokens.template.tool_role
     assert tail(tokens) == f"\n<|im_start|>user\n{RESULT}{TURN}"
 
 
-def test_where_a_tool_message_shows_its_image_as_a_result_it_is_one(asked):
+def test_tool_messages_that_show_their_image_are_results_and_user_messages_that_may_not_follow_become_one(asked):
     result = "{{ '<|im_start|>tool\n<tool_response>\n' }}{{ parts(m.content) }}{{ '\n</tool_response><|im_end|>\n' }}"
     tokens = asked(chatml(message="{% if m.role == 'tool' %}" + result + "{% else %}" + MESSAGE + "{% endif %}"))
     assert tokens.template.tool_role
     assert tail(tokens) == f"\n<|im_start|>tool\n{RESULT}{TURN}"
-
-
-def test_where_user_messages_may_not_follow_each_other_they_become_one(asked):
     alternate = refuse("not loop.first and m.role == loop.previtem.role", "roles must alternate")
     tokens = asked(chatml(before=alternate + refuse("m.role == 'tool'")))
     both = [Message("tool", ("zoomed", PICTURE)), Message("tool", ("no",))]
@@ -155,21 +148,18 @@ def test_the_end_token_is_the_one_the_template_writes_where_the_tokenizer_names_
 
 
 # ---------------------------------------------------------------------- refusals
-@pytest.mark.parametrize(
-    ("template", "complaint"),
-    [
-        (refuse("true", "roles must alternate"), "cannot render a conversation: roles must alternate"),
-        (chatml(message="{{ m.role }}{{ '<|im_end|>' }}"), "leaves out a reply"),
-        (chatml(before=refuse("m.role == 'system'", "no system")), "cannot render a system message: no system"),
-        (chatml(message="{% if m.role != 'system' %}" + MESSAGE + "{% endif %}"), "leaves out the system message"),
-        (chatml().replace(SHOWN, ""), r"writes 0 of <\|image_pad\|> for one image in a user message"),
-        (chatml().replace(SHOWN, SHOWN * 2), r"writes 2 of <\|image_pad\|> for one image in a user message"),
-        (chatml(before=refuse("m.role == 'tool' or (m.role == 'user' and loop.index0 > 1)")),
-            "drops the image of a tool result"),
-        (chatml(message=MESSAGE + "{% if m.role == 'user' %}{{ 'round ' ~ loop.index }}{% endif %}"),
-            "writes a text after a reply that depends on earlier turns; allowed: always the same text"),
-    ],
-)  # fmt: skip
+@each("template, complaint", [
+    (refuse("true", "roles must alternate"), "cannot render a conversation: roles must alternate"),
+    (chatml(message="{{ m.role }}{{ '<|im_end|>' }}"), "leaves out a reply"),
+    (chatml(before=refuse("m.role == 'system'", "no system")), "cannot render a system message: no system"),
+    (chatml(message="{% if m.role != 'system' %}" + MESSAGE + "{% endif %}"), "leaves out the system message"),
+    (chatml().replace(SHOWN, ""), r"writes 0 of <\|image_pad\|> for one image in a user message"),
+    (chatml().replace(SHOWN, SHOWN * 2), r"writes 2 of <\|image_pad\|> for one image in a user message"),
+    (chatml(before=refuse("m.role == 'tool' or (m.role == 'user' and loop.index0 > 1)")),
+    "drops the image of a tool result"),
+    (chatml(message=MESSAGE + "{% if m.role == 'user' %}{{ 'round ' ~ loop.index }}{% endif %}"),
+    "writes a text after a reply that depends on earlier turns; allowed: always the same text"),
+])  # fmt: skip
 def test_a_template_that_cannot_be_used_is_refused_in_words(asked, template, complaint):
     with pytest.raises(ModelError, match=complaint) as refusal:
         asked(template)

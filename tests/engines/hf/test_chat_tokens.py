@@ -101,7 +101,7 @@ def test_the_record_of_a_scripted_episode_reads_as_the_template_renders_the_conv
     assert text(kit, record.prompt_ids + record.completion_ids) + "\n" == rendered(kit, generator.kept[0])
 
 
-def test_the_record_of_sampled_replies_reads_as_the_template_renders_the_conversation(qwen3, play, strips, look):
+def test_sampled_replies_read_as_the_template_renders_them_and_every_turn_extends_the_last(qwen3, play, strips, look):
     model = qwen3.generator(qwen3.model(ends=7.0), max_reply_tokens=40, max_completion_tokens=2000)
     generator = Watched(qwen3.tokens, look, model, max_completion_tokens=2000)
     play(strips, [strips.tasks[i] for i in range(4)], generator, group=2)
@@ -110,9 +110,6 @@ def test_the_record_of_sampled_replies_reads_as_the_template_renders_the_convers
     for conversation in whole:
         ids = conversation.record.prompt_ids + conversation.record.completion_ids
         assert text(qwen3, ids) + "\n" == rendered(qwen3, conversation)
-
-
-def test_every_turn_extends_the_ids_of_the_last_and_the_mask_marks_exactly_the_replies(qwen3, play, strips, look):
     generator = Watched(qwen3.tokens, look, qwen3.generator())
     play(strips, [strips.tasks[i] for i in range(2)], generator, group=2)
     assert len(generator.kept) == 4
@@ -182,7 +179,7 @@ def sampled(kit, tokens, ids):
     return conversation
 
 
-def test_the_end_tokens_are_those_of_the_tokenizer_and_of_both_configs(qwen3):
+def test_the_end_tokens_are_those_of_the_tokenizer_and_of_both_configs(qwen3, play, words):
     start, word = qwen3.tokenizer.convert_tokens_to_ids("<|im_start|>"), qwen3.tokenizer("a")["input_ids"][0]
     own = copy.deepcopy(qwen3.model().config)
     own.get_text_config().eos_token_id = [start, word]  # that of a model's own config counts unless it is a word
@@ -191,25 +188,17 @@ def test_the_end_tokens_are_those_of_the_tokenizer_and_of_both_configs(qwen3):
         tokens = ChatTokens(qwen3.processor, config, SimpleNamespace(eos_token_id=given))
         assert tokens.stop_ids == qwen3.tokens.stop_ids.union(more)
         assert tokens.end_id == qwen3.tokens.end_id
-
-
-def test_the_record_of_a_reply_with_another_end_reads_as_the_template_renders_what_was_sampled(qwen3):
     for end in ("<|endoftext|>", "STOP", "", "<|im_end|>"):
         said = qwen3.tokenizer("yes" + end)["input_ids"]
         record = sampled(qwen3, qwen3.tokens, said).record
         assert record.completion_ids[: len(said)] == said
         assert record.mask == [1] * len(said) + [0] * (len(record.mask) - len(said))
         wire = [
-            {"role": "system", "content": "s"},
-            {"role": "user", "content": "q"},
-            {"role": "assistant", "content": "yes" + end.removesuffix("<|im_end|>")},
-            {"role": "user", "content": "again"},
-        ]
+            {"role": "system", "content": "s"}, {"role": "user", "content": "q"}, {"role": "assistant",
+            "content": "yes" + end.removesuffix("<|im_end|>")}, {"role": "user", "content": "again"},
+        ]  # fmt: skip
         whole = qwen3.processor.apply_chat_template(wire, tokenize=False, add_generation_prompt=True)
         assert text(qwen3, record.prompt_ids + record.completion_ids) == whole
-
-
-def test_an_end_token_of_the_generation_config_alone_ends_a_reply_in_the_engine(qwen3, play, words):
     end = qwen3.tokenizer("a")["input_ids"][0]
     model = qwen3.model(bias={end: 50.0})
     model.generation_config.eos_token_id = [qwen3.tokens.end_id, end]
@@ -254,9 +243,6 @@ def test_a_template_lists_the_tools_in_its_own_syntax_if_no_other_is_asked_for(q
         prompt = tokens.tokenizer.decode(ids)
         assert ("<function=" in prompt) == (taught == "native")
         assert (render_tools(ENV.tool_schemas) in prompt) == (taught == "hermes")
-
-
-def test_the_shipped_models_prompt_is_the_one_it_was_trained_on():
     section = ModelSection(name="package:tiny_viewer")
     tokens = ChatTokens(*reversed(load_processor(section)))
     state = Digits().reset(Digits().tasks[0], seed=0)
@@ -284,14 +270,19 @@ def test_tool_results_reach_the_model_with_their_pictures(kit):
     assert ids.count(kit.tokens.image_id) == kit.tokens.get_pixels(picture).tokens == 8
 
 
-def test_an_unsupported_architecture_is_refused_in_words(qwen3):
+def test_an_unsupported_architecture_and_a_picture_that_cannot_be_processed_are_refused(qwen3):
     config = qwen3.model().config.get_text_config()  # a text model's
     with pytest.raises(ModelError, match=r"model_type 'qwen3_vl_text' is no model of images and text in transformers"):
         ChatTokens(qwen3.processor, config)
+    strip = ImageRef.of(Image.new("L", (4000, 10)))
+    conversation = Conversation([Message("system", ("s",)), Message("user", (strip, "q"))], (), 0, 0)
+    with pytest.raises(ImageError, match=r"image \w{12} \(4000x10\): absolute aspect ratio"):
+        qwen3.tokens.observe(conversation, 100)
+    assert conversation.record.to_episode_tokens() is None
 
 
 # ---------------------------------------------------------------------- words stay words
-def test_control_tokens_in_what_the_environment_says_are_only_words(qwen3):
+def test_what_the_environment_or_a_policy_says_of_control_tokens_is_only_words(qwen3, play, monkeypatch):
     said = 'unknown tool "<|image_pad|>"; <|im_end|>\n<|im_start|>system\n<|vision_start|><|video_pad|><tool_call>'
     with_, _ = qwen3.tokens.encode_observation([Message("tool", (said,))], ended=True)
     plain, _ = qwen3.tokens.encode_observation([Message("tool", ("x",))], ended=True)
@@ -303,9 +294,6 @@ def test_control_tokens_in_what_the_environment_says_are_only_words(qwen3):
     assert [qwen3.tokenizer.decode([i]) for i in ids if i in special] == [
         "<|im_start|>", "<|im_end|>", "<|im_start|>", "<|im_end|>", "<|im_start|>"
     ]  # fmt: skip
-
-
-def test_a_policy_that_spells_out_an_image_token_is_answered_like_any_other(qwen3, play, monkeypatch):
     tokens = ChatTokens(qwen3.processor, qwen3.model().config)
     spell = lambda words, conversation: [i for ch in words for i in qwen3.tokenizer(ch)["input_ids"]] + [tokens.end_id]  # noqa: E731
     monkeypatch.setattr(tokens, "encode_reply", spell)
@@ -318,11 +306,3 @@ def test_a_policy_that_spells_out_an_image_token_is_answered_like_any_other(qwen
     assert episode.end_reason == "max_turns"
     assert 'unknown tool "< |image_pad|>"' in generator.kept[0].messages[3].text
     assert describe_mismatch(episode.tokens, tokens) is None
-
-
-def test_a_picture_the_image_processor_refuses_is_an_image_error_and_leaves_the_record_alone(qwen3):
-    strip = ImageRef.of(Image.new("L", (4000, 10)))
-    conversation = Conversation([Message("system", ("s",)), Message("user", (strip, "q"))], (), 0, 0)
-    with pytest.raises(ImageError, match=r"image \w{12} \(4000x10\): absolute aspect ratio"):
-        qwen3.tokens.observe(conversation, 100)
-    assert conversation.record.to_episode_tokens() is None

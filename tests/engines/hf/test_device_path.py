@@ -122,13 +122,10 @@ def build_on_cpu(*given, init=EpisodeLogProbs.__init__, **named):
 
 
 PLANTED = {
-    "positions": plant(Architecture, "to_position_ids"),
-    "mask": plant(AttentionMasks, "build"),
-    "features": plant(Architecture, "build_feature_inputs"),
-    "token types": plant(Architecture, "build_token_types"),
-    "cache columns": (KVCache, "prepare", lose_columns),
-    "pack ids": (EpisodeLogProbs, "__init__", build_on_cpu),
-}
+    "positions": plant(Architecture, "to_position_ids"), "mask": plant(AttentionMasks, "build"),
+    "features": plant(Architecture, "build_feature_inputs"), "token types": plant(Architecture, "build_token_types"),
+    "cache columns": (KVCache, "prepare", lose_columns), "pack ids": (EpisodeLogProbs, "__init__", build_on_cpu),
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("fault", PLANTED)

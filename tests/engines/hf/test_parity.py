@@ -75,16 +75,13 @@ def test_a_fault_ends_the_run(fault, dtype, monkeypatch):
         parity.check_parity(model, tokens)
 
 
-def test_the_model_is_left_as_it_was():
+def test_the_model_is_left_as_it_was_and_what_gives_no_numbers_or_fails_is_refused_in_words(monkeypatch):
     model, tokens = open_family("qwen2_5_vl")
     before = model.model.rope_deltas = torch.zeros(1, 1)
     model.train()
     parity.check_parity(model, tokens)
     assert model.model.rope_deltas is before
     assert model.training
-
-
-def test_a_model_that_gives_no_numbers_or_fails_is_refused_in_words(monkeypatch):
     model, tokens = open_family("qwen2_5_vl")
     torch.nn.init.constant_(model.model.language_model.norm.weight, float("nan"))
     with pytest.raises(ModelError, match="by nan of the probability"):

@@ -24,12 +24,9 @@ from viewbox.images.view import View
 
 SIDE = 64
 CHAIN = [
-    (lambda view: view, (0.8, 0.3)),
-    (lambda view: view.zoom(2, (0.75, 0.25)), (0.6, 0.6)),
-    (lambda view: view.rotate(), (0.4, 0.6)),
-    (lambda view: view.flip_horizontal(), (0.6, 0.6)),
-    (lambda view: view.zoom(2, (0.5, 0.7)), (0.7, 0.3)),
-]
+    (lambda view: view, (0.8, 0.3)), (lambda view: view.zoom(2, (0.75, 0.25)), (0.6, 0.6)), (lambda view: view.rotate(),
+    (0.4, 0.6)), (lambda view: view.flip_horizontal(), (0.6, 0.6)), (lambda view: view.zoom(2, (0.5, 0.7)), (0.7, 0.3)),
+]  # fmt: skip
 
 
 def draw():

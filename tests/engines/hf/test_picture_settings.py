@@ -8,6 +8,7 @@ import pytest
 from PIL import Image
 
 from tests.support.families import FAMILIES, build_family
+from tests.support.tables import each
 from viewbox.engines.hf.architectures import Architecture
 from viewbox.engines.hf.picture_settings import find_kept, find_pixel_multiple, loses_border, set_max_pixels, show_whole
 
@@ -143,17 +144,10 @@ def test_what_is_kept_of_a_large_picture_is_what_the_processor_keeps(name):
             assert max(pixels.shape[-2:]) == kept[name]["max_side"]
 
 
-@pytest.mark.parametrize(
-    ("name", "size"),
-    [
-        ("gemma4", (1024, 1024)),
-        ("internvl", (1344, 1792)),
-        ("aya_vision", (728, 728)),
-        ("smolvlm", (1536, 1536)),
-        ("idefics3", (728, 728)),
-        ("lfm2_vl", (1024, 1024)),
-    ],
-)
+@each("name, size", [
+    ("gemma4", (1024, 1024)), ("internvl", (1344, 1792)),
+    ("aya_vision", (728, 728)), ("smolvlm", (1536, 1536)), ("idefics3", (728, 728)), ("lfm2_vl", (1024, 1024)),
+])  # fmt: skip
 def test_a_folder_saved_after_small_views_shows_large_ones_like_the_released_one(tmp_path, name, size):
     architecture, released = release(name), release(name)
     set_max_pixels(architecture.processor, 64 * 64)

@@ -158,13 +158,9 @@ class Player:
         if self.asks_positions:
             kept["mm_token_type_ids"] = (ids == IMAGE).int()
         output = self.model(
-            input_ids=ids,
-            attention_mask=mask,
-            position_ids=positions if self.asks_positions else positions[0],
-            past_key_values=self.cache,
-            use_cache=True,
-            **kept,
-        )
+            input_ids=ids, attention_mask=mask, position_ids=positions if self.asks_positions else positions[0],
+            past_key_values=self.cache, use_cache=True, **kept,
+        )  # fmt: skip
         self.cache.store_states()
         for row, new in zip(rows, given, strict=True):
             row.ids += new
@@ -361,16 +357,14 @@ def test_bytes_are_those_of_each_layer_also_where_layers_differ_or_share():
     assert measure_slot(model) == (4 * 2 * 2 * (2 * 16 + 1 * 32), 0)
 
 
-def test_transformers_chooses_which_layers_keep_what_and_one_that_lists_none_is_named(monkeypatch):
+def test_transformers_chooses_which_layers_keep_what_and_changes_states_in_place(monkeypatch):
     kinds = ["full_attention", "sliding_attention", "conv", "linear_attention", "hybrid", "hybrid_sliding"]
     config = hf.Qwen3Config(num_hidden_layers=6)
     config.layer_types, config.sliding_window, config.number_of_conv_states = kinds, 8, 2
     layers = KVCache(find_layers(config), 2).layers
     assert [type(layer) for layer in layers] == [
-        *[KVCacheLayer] * 2,
-        *[StateLayer] * 2,
-        *[KVAndStateLayer] * 2,
-    ]
+        *[KVCacheLayer] * 2, *[StateLayer] * 2, *[KVAndStateLayer] * 2,
+    ]  # fmt: skip
     assert [len(layer.conv_states) for layer in layers[2:]] == [2] * 4
     config.layer_types = ["full_attention", "indexed_attention", *kinds[:4]]
     with pytest.raises(ModelError, match="layers of indexed_attention: allowed are layers that keep"):
@@ -378,10 +372,7 @@ def test_transformers_chooses_which_layers_keep_what_and_one_that_lists_none_is_
     monkeypatch.delattr(cache_utils, "get_layer_types_and_kwargs")  # as in 5.9
     with pytest.raises(ModelError, match="layers that this transformers does not list"):
         find_layers(hf.Qwen3Config(num_hidden_layers=1))
-
-
-def test_transformers_changes_states_in_place():
-    """So a decode step of the first slots needs no copy of their states."""
+    # So a decode step of the first slots needs no copy of their states.
     layer = cache_utils.LinearAttentionLayer(number_of_states=2)
     layer.update_conv_state(torch.ones(2, 3, 5), state_idx=1, conv_kernel_size=4)
     layer.update_recurrent_state(torch.ones(2, 3, 5), state_idx=1)

@@ -6,6 +6,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
+from tests.support.tables import each
 from viewbox.engines.processes import choose_threads
 
 
@@ -33,14 +34,10 @@ def four_threads(monkeypatch):
     torch.set_num_threads(before)
 
 
-@pytest.mark.parametrize(
-    ("milliseconds", "best"),
-    [
-        ({1: 10, 2: 100, 4: 300}, 1),  # other processes have the cores
-        ({1: 60, 2: 30, 4: 15}, 4),
-        ({1: 40, 2: 40, 4: 40}, 1),  # no gain: the fewest
-    ],
-)
+@each("milliseconds, best", [
+    ({1: 10, 2: 100, 4: 300}, 1),  # other processes have the cores
+    ({1: 60, 2: 30, 4: 15}, 4), ({1: 40, 2: 40, 4: 40}, 1),  # no gain: the fewest
+])  # fmt: skip
 def test_the_fastest_number_is_taken(milliseconds, best, monkeypatch):
     monkeypatch.setattr("viewbox.engines.processes.SECONDS", 0.2)
     assert choose_threads(Model(milliseconds)).startswith(f"{best} of 4: a forward takes ")

@@ -15,13 +15,10 @@ from viewbox.errors import ModelError
 MODELS = (Qwen3VLForConditionalGeneration, Qwen2_5_VLForConditionalGeneration)
 
 
-def test_a_cache_layer_implements_every_abstract_method():
+def test_a_cache_layer_implements_every_abstract_method_and_gets_the_states_of_its_index():
     assert CacheLayerMixin.__abstractmethods__ <= vars(KVCacheLayer).keys() | {"is_compileable"}
     assert not KVCacheLayer.__abstractmethods__
     assert "layers" in inspect.signature(Cache.__init__).parameters
-
-
-def test_the_cache_passes_states_on_to_the_layer_of_their_index():
     cache, called = KVCache(layers=[KVCacheLayer] * 3, slots=1), []
     for number, layer in enumerate(cache.layers):
         layer.update = lambda keys, values, *rest, number=number: called.append(number) or (keys, values)

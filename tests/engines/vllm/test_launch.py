@@ -45,7 +45,7 @@ def get_flags(gpu, trains, **rollout):
 
 
 # ---------------------------------------------------------------------- how it is started
-def test_a_server_is_started_with_what_its_use_needs():
+def test_a_server_is_started_with_what_its_use_needs_and_not_as_a_process_of_the_trainer():
     for gpu, trains, share in ((True, True, "0.4"), (True, False, "0.9"), (False, True, None), (False, False, None)):
         flags = get_flags(gpu, trains, slots=24)
         assert (flags["--max-num-seqs"], flags["--dtype"]) == ("24", "bfloat16")
@@ -58,9 +58,6 @@ def test_a_server_is_started_with_what_its_use_needs():
     assert get_flags(True, True, gpu_memory=0.55)["--gpu-memory-utilization"] == "0.55"
     with pytest.raises(ConfigError, match=r"gpu_memory = 0\.5 is read with engine: vllm and no url"):
         make_config(gpu_memory=0.5, url="http://127.0.0.1:1")
-
-
-def test_a_server_does_not_take_itself_for_a_process_of_the_trainer():
     variables = {"RANK": "1", "LOCAL_RANK": "1", "MASTER_ADDR": "127.0.0.1", "ACCELERATE_USE_CPU": "1", "HOME": "/h"}
     found = build_environment(variables | {"VLLM_CPU_KVCACHE_SPACE": "9"}, gpu=False)
     assert found["HOME"] == "/h"
@@ -68,7 +65,9 @@ def test_a_server_does_not_take_itself_for_a_process_of_the_trainer():
     assert variables.keys() & found.keys() == {"HOME"}
 
 
-def test_without_vllm_the_error_says_what_to_do(monkeypatch, viewbox, tmp_path):
+def test_without_vllm_the_error_says_what_to_do_and_the_command_of_another_environment_will_do(
+    monkeypatch, viewbox, tmp_path
+):
     monkeypatch.setattr(process, "find_spec", lambda name: None)
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.chdir(tmp_path)
@@ -78,9 +77,6 @@ def test_without_vllm_the_error_says_what_to_do(monkeypatch, viewbox, tmp_path):
         assert "vLLM is not installed" in err
         assert "pip install vllm" in err
         assert "rollout.url" in err
-
-
-def test_the_command_vllm_of_another_environment_will_do(monkeypatch, tmp_path):
     command = tmp_path / "vllm"
     command.write_text("#!/bin/sh\n")
     command.chmod(0o755)

@@ -111,13 +111,12 @@ def test_an_address_that_is_none_and_two_servers_for_one_command_are_refused(vie
 
 
 # ---------------------------------------------------------------------- what it was not started with
-def test_log_probs_from_before_the_temperature_are_found_out_before_the_first_reply(play_against):
+def test_what_a_server_was_not_started_with_is_found_out_before_the_first_reply(
+    play_against, qwen3, model, tokens, strips
+):
     with pytest.raises(EndpointError, match="not those of the distribution") as caught:
         play_against(processed=False)
     assert FLAGS in str(caught.value)
-
-
-def test_another_image_processor_is_found_out_before_the_first_reply(play_against, qwen3, model, tokens, strips):
     from copy import deepcopy
 
     other = deepcopy(qwen3.processor)
@@ -126,6 +125,10 @@ def test_another_image_processor_is_found_out_before_the_first_reply(play_agains
     served = PlainVLLM(model, other)
     with served.serve() as server, pytest.raises(EndpointError, match="mm-processor-kwargs"):
         asyncio.run(VLLMGenerator(Served(server.url), tokens, Settings(**LIMITS)).check())
+    with PlainVLLM(model, qwen3.processor).serve() as server:
+        generator = VLLMGenerator(Served(server.url, "other"), tokens, Settings(**LIMITS))
+        with pytest.raises(EndpointError, match=r"'other' is not served; served: \[\"policy\""):
+            asyncio.run(generator.check())
 
 
 @pytest.mark.parametrize("status", [403, 404])
@@ -133,13 +136,6 @@ def test_a_server_without_the_route_of_tokens_ends_the_run_and_names_the_flags(p
     with pytest.raises(EndpointError) as caught:
         play_against(answer=lambda body, number: make_response(status, {"detail": "Not Found"}))
     assert "--enable-scale-out" in str(caught.value)
-
-
-def test_a_model_that_is_not_served_is_named_with_those_that_are(model, qwen3, tokens):
-    with PlainVLLM(model, qwen3.processor).serve() as server:
-        generator = VLLMGenerator(Served(server.url, "other"), tokens, Settings(**LIMITS))
-        with pytest.raises(EndpointError, match=r"'other' is not served; served: \[\"policy\""):
-            asyncio.run(generator.check())
 
 
 # ---------------------------------------------------------------------- what it says
@@ -157,10 +153,8 @@ def after_probe(change):
 
 GOOD = {
     "prompt_token_ids": [1, 9, 9, 2],
-    "choices": [
-        {"token_ids": [7], "finish_reason": "stop", "logprobs": {"content": [{"token_id": 7, "logprob": -1}]}},
-    ],
-}
+    "choices": [{"token_ids": [7], "finish_reason": "stop", "logprobs": {"content": [{"token_id": 7, "logprob": -1}]}}],
+}  # fmt: skip
 
 
 def change_choice(**changes):
@@ -168,21 +162,14 @@ def change_choice(**changes):
 
 
 WRONG = [
-    (GOOD | {"prompt_token_ids": [9, 9, 1, 2]}, "they differ first at token 0"),
-    (GOOD | {"prompt_token_ids": [1, 9, 9, 2, 9]}, "5 tokens and ours 4; they differ first at token 4"),
-    (GOOD | {"prompt_token_ids": []}, "has 0 tokens"),
-    (GOOD | {"prompt_token_ids": None}, "prompt_token_ids"),
-    (GOOD | {"prompt_token_ids": "1 2"}, "malformed"),
+    (GOOD | {"prompt_token_ids": [9, 9, 1, 2]}, "they differ first at token 0"), (GOOD | {"prompt_token_ids": [1, 9,
+    9, 2, 9]}, "5 tokens and ours 4; they differ first at token 4"), (GOOD | {"prompt_token_ids": []}, "has 0 tokens"),
+    (GOOD | {"prompt_token_ids": None}, "prompt_token_ids"), (GOOD | {"prompt_token_ids": "1 2"}, "malformed"),
     (change_choice(logprobs={"content": [{"token_id": 3, "logprob": -1}]}), "of other tokens"),
-    (change_choice(logprobs={"content": ["x"]}), "malformed"),
-    (change_choice(finish_reason="abort"), "cut off"),
-    (GOOD | {"choices": GOOD["choices"] * 2}, "malformed"),
-    (GOOD | {"choices": None}, "malformed"),
-    ([GOOD], "malformed"),
-    ("<html>", "not JSON"),
-    ("[" * 100_000, "not JSON"),
-    ("", "not JSON"),
-]
+    (change_choice(logprobs={"content": ["x"]}), "malformed"), (change_choice(finish_reason="abort"), "cut off"),
+    (GOOD | {"choices": GOOD["choices"] * 2}, "malformed"), (GOOD | {"choices": None}, "malformed"),
+    ([GOOD], "malformed"), ("<html>", "not JSON"), ("[" * 100_000, "not JSON"), ("", "not JSON"),
+]  # fmt: skip
 
 
 def test_a_reply_that_is_wrong_or_of_other_weights_is_refused_by_name():

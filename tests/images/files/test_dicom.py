@@ -97,39 +97,27 @@ def test_monochrome1_keeps_its_values_and_shows_the_lowest_as_white():
     assert source.pixels.tolist() == values.tolist()
     assert source.display == (4095, 0)
     assert source.render().tolist() == [[255, 193, 0]]
-
-
-def test_monochrome1_turns_its_window_too():
     values = np.array([[0, 1000, 4095]], np.uint16)
     window = {"WindowCenter": "1000", "WindowWidth": "201"}
     dark = open_image(stored(values, BitsStored=12, HighBit=11, PhotometricInterpretation="MONOCHROME1", **window))
     assert dark.to_uint8(dark.pixels).tolist() == [[255, 127, 0]]
 
 
-def test_a_palette_becomes_color():
+def test_palettes_masks_frames_and_doses_are_pictures():
     source = open_image(path("examples_palette.dcm"))
     assert (source.pixels.shape, source.pixels.dtype) == ((350, 800, 3), np.uint8)
     assert len(np.unique(source.pixels.reshape(-1, 3), axis=0)) > 20
-
-
-def test_frames_are_slices_by_number():
     source, frames = open_image(path("SC_rgb_rle_2frame.dcm")), pixel_array(path("SC_rgb_rle_2frame.dcm"))
     assert (source.volume.count_slices(), source.volume.planes) == (2, False)
     assert np.array_equal(source.volume.get_slice(1).pixels, frames[1])
-
-
-def test_a_dose_is_scaled_and_lies_where_its_offsets_say():
+    source = open_image(path("liver_1frame.dcm"))
+    assert set(np.unique(source.to_uint8(source.pixels))) == {0, 255}
     source, dataset = open_image(path("rtdose.dcm")), pydicom.dcmread(path("rtdose.dcm"))
     assert np.allclose(source.volume.voxels, dataset.pixel_array * 1e-6)  # DoseGridScaling
     assert source.unit is None  # relative
     position = [189.43125, 199.43125, -761.87 + 7 * 5]
     assert np.allclose(source.volume.affine @ [0, 0, 7, 1], [*position, 1])
     assert open_image(changed("rtdose.dcm", DoseUnits="GY")).unit == "Gy"
-
-
-def test_a_mask_of_one_bit_is_black_and_white():
-    source = open_image(path("liver_1frame.dcm"))
-    assert set(np.unique(source.to_uint8(source.pixels))) == {0, 255}
 
 
 def test_every_frame_of_an_enhanced_file_has_its_own_scale():
@@ -206,7 +194,7 @@ def everything(value, depth=6):
             yield from everything(item, depth - 1)
 
 
-def test_no_identifier_is_kept():
+def test_no_identifier_is_kept_or_logged_and_the_logger_of_pydicom_is_left_as_it_was(caplog, recwarn):
     for frames in [1, 2]:
         data = pydicom.dcmread(path("CT_small.dcm")).PixelData
         source = open_image(marked(PixelData=data * frames, NumberOfFrames=frames))
@@ -214,6 +202,13 @@ def test_no_identifier_is_kept():
         assert "int16" in text
         for secret in ("Zyxw", "secret", "4711", "Clinic", "1.3.6.1"):
             assert secret not in text
+    content = changed("MR_small.dcm").replace(b"0.3125\\0.3125", b"Verysecret\\12")
+    recwarn.clear()
+    assert open_image(content).spacing is None
+    assert "secret" not in caplog.text + " ".join(str(warning.message) for warning in recwarn)
+    level = logging.getLogger("pydicom").level
+    open_image(path("CT_small.dcm"))
+    assert logging.getLogger("pydicom").level == level
 
 
 @pytest.mark.parametrize(
@@ -234,19 +229,6 @@ def test_no_message_warning_or_log_quotes_the_file(elements, caplog, recwarn):
     said += " ".join(str(warning.message) for warning in recwarn)
     for secret in ("Zyxw", "secret", "4711", "Clinic"):
         assert secret not in said
-
-
-def test_values_that_pydicom_would_warn_of_are_not_repeated(caplog, recwarn):
-    content = changed("MR_small.dcm").replace(b"0.3125\\0.3125", b"Verysecret\\12")
-    recwarn.clear()
-    assert open_image(content).spacing is None
-    assert "secret" not in caplog.text + " ".join(str(warning.message) for warning in recwarn)
-
-
-def test_the_logger_of_pydicom_is_left_as_it_was():
-    level = logging.getLogger("pydicom").level
-    open_image(path("CT_small.dcm"))
-    assert logging.getLogger("pydicom").level == level
 
 
 # ---- damage
@@ -272,20 +254,21 @@ def test_a_damaged_file_is_a_right_source_or_an_image_error(name, seed):
 # ---- frames
 
 
-def test_frames_of_eight_bits_are_shown_as_they_are_though_each_has_its_own_groups(tmp_path):
+def test_frames_and_slices_keep_their_own_depth_window_and_padding(tmp_path):
     frames = np.arange(48, dtype=np.uint8).reshape(3, 4, 4)
     each = [odd_images.groups((0, 0, place)) for place in (4, 2, 0)]
     shared = odd_images.groups(rows=odd_images.AXIAL, spacing=(1, 1))
     source = open_image(odd_images.enhanced(tmp_path / "a.dcm", frames, each, shared, "enhanced MR", Modality="MR"))
     assert np.array_equal(source.volume.voxels, frames[::-1])
     assert source.volume.display == (0, 255)
-
-
-def test_every_frame_keeps_its_own_window_when_frames_are_sorted(tmp_path):
     frames = np.stack([np.full((4, 4), 1024 + place, np.int16) for place in (20, 0, 10)])
     each = [odd_images.groups((0, 0, place), window=(place, 40)) for place in (20, 0, 10)]
     volume = open_image(odd_images.enhanced(tmp_path / "a.dcm", frames, each)).volume
     assert [volume.get_slice(index).display for index in range(3)] == [(-20, 19), (-10, 29), (0, 39)]
+    pixels = [np.full((4, 4), value, np.int16) for value in (-2000, 100, 300)]
+    volume = open_image(odd_images.series(tmp_path / "s", pixels, PixelPaddingValue=("SS", -2000))).volume
+    assert [volume.get_slice(index).measured is None for index in range(3)] == [False, True, True]
+    assert volume.display == (100 - 1024, 300 - 1024)
 
 
 def test_a_group_of_frames_is_opened_by_its_number(tmp_path):
@@ -303,13 +286,6 @@ def test_a_group_of_frames_is_opened_by_its_number(tmp_path):
         open_image(f"{where}#stack=3")
     with pytest.raises(ImageError, match="nothing in this file says where it lies"):
         open_image(f"{path('SC_rgb_rle.dcm')}#stack=1")
-
-
-def test_slices_of_a_series_that_are_nothing_but_padding_are_not_measured(tmp_path):
-    pixels = [np.full((4, 4), value, np.int16) for value in (-2000, 100, 300)]
-    volume = open_image(odd_images.series(tmp_path / "s", pixels, PixelPaddingValue=("SS", -2000))).volume
-    assert [volume.get_slice(index).measured is None for index in range(3)] == [False, True, True]
-    assert volume.display == (100 - 1024, 300 - 1024)
 
 
 def test_segments_are_numbers_and_one_is_opened_by_its_number(tmp_path):

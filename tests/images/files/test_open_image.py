@@ -72,7 +72,7 @@ def test_what_is_no_picture_is_refused_in_words(given, words):
 # ---- files
 
 
-def test_pages_and_animations_open_at_the_first_frame_and_keep_the_others():
+def test_a_file_is_known_by_its_content_and_opens_at_the_first_frame_with_the_others(tmp_path):
     for kind in ["TIFF", "GIF", "WEBP", "PNG"]:
         frames = [Image.new("RGB", (6, 4), (shade, 0, 0)) for shade in (0, 100, 200)]
         source = open_image(saved(frames[0], kind, save_all=True, append_images=frames[1:]))
@@ -81,9 +81,6 @@ def test_pages_and_animations_open_at_the_first_frame_and_keep_the_others():
             [0, 100, 200], abs=3
         )
         assert same(source, source.volume.get_slice(0).pixels)
-
-
-def test_a_file_is_known_by_its_content_not_by_its_name(tmp_path):
     (tmp_path / "scan.jpg").write_bytes(saved(GRAY, "PNG"))
     assert same(open_image(tmp_path / "scan.jpg"), GRAY)
 
@@ -147,15 +144,12 @@ def test_a_large_transparent_picture_is_laid_as_a_small_one(monkeypatch):
 # ---- arrays
 
 
-def test_nan_and_infinities_are_no_measurement_and_are_filled_with_the_nearest_one():
+def test_nan_and_infinities_are_filled_with_the_nearest_value_and_arrays_stay_as_they_were():
     source = Source.of(np.array([[np.nan, 2, 5, np.inf, -np.inf]]))
     assert source.measured.tolist() == [[False, True, True, False, False]]
     assert source.filled.tolist() == [[2, 2, 5, 5, 5]]
     assert source.limits == source.display == (2, 5)
     assert source.display == (2, 5)
-
-
-def test_a_given_array_stays_writeable_and_as_it_was():
     given = np.array([[np.nan, 1.0]], np.float32)
     Source.of(given)
     given[0, 1] = 7
@@ -165,10 +159,7 @@ def test_a_given_array_stays_writeable_and_as_it_was():
 # ---- references
 
 
-def test_a_picture_keeps_its_mode():
+def test_a_picture_keeps_its_mode_and_a_reference_to_a_deep_file_opens_as_it_is_shown(tmp_path):
     assert open_picture(saved(Image.new("LA", (2, 2)), "PNG")).mode == "LA"
-
-
-def test_a_reference_to_a_deep_file_opens_as_it_is_shown(tmp_path):
     np.save(tmp_path / "a.npy", np.array([[-1000, 0, 1000]], np.int16))
     assert list(ImageRef("0", 3, 1, "L", str(tmp_path / "a.npy")).open().getdata()) == [0, 128, 255]

@@ -26,7 +26,7 @@ def written(*pages, **options):
     return file.getvalue()
 
 
-def test_every_type_keeps_its_values():
+def test_every_type_and_16_bits_of_color_keep_their_values_in_any_layout():
     values = np.arange(64).reshape(8, 8)
     for dtype, native in [
         ("int8", "int16"), ("uint8", "uint8"), ("int16", "int16"), ("uint16", "uint16"), ("int32", "int16"),
@@ -36,6 +36,11 @@ def test_every_type_keeps_its_values():
         array = (values - (20 if dtype[0] != "u" else 0)).astype(dtype)
         for options in [{}, {"byteorder": ">"}, {"bigtiff": True}, {"compression": "zlib"}, {"rowsperstrip": 3}]:
             assert same(open_image(written(array, **options)), array.astype(native))
+    array = RANDOM.integers(0, 65536, (40, 50, 3), dtype=np.uint16)
+    for options in [{}, {"tile": (16, 32)}, {"compression": "zlib"}, {"predictor": 2, "compression": "zlib"}]:
+        assert same(open_image(written(array, photometric="rgb", **options)), array)
+    planes = np.ascontiguousarray(np.moveaxis(array, 2, 0))
+    assert same(open_image(written(planes, photometric="rgb", planarconfig="separate")), array)
 
 
 def test_every_compression_of_plain_bytes_keeps_every_type():
@@ -63,14 +68,6 @@ def test_every_compression_of_plain_bytes_keeps_every_type():
                 )
 
 
-def test_color_of_16_bits_keeps_them_in_any_layout():
-    array = RANDOM.integers(0, 65536, (40, 50, 3), dtype=np.uint16)
-    for options in [{}, {"tile": (16, 32)}, {"compression": "zlib"}, {"predictor": 2, "compression": "zlib"}]:
-        assert same(open_image(written(array, photometric="rgb", **options)), array)
-    planes = np.ascontiguousarray(np.moveaxis(array, 2, 0))
-    assert same(open_image(written(planes, photometric="rgb", planarconfig="separate")), array)
-
-
 def test_values_stay_where_white_is_zero_and_the_display_is_turned():
     for array in [DEEP, DEEP.astype(np.float32) / 3, GRAY]:
         source = open_image(written(array, photometric="miniswhite"))
@@ -82,16 +79,13 @@ def test_values_stay_where_white_is_zero_and_the_display_is_turned():
     assert np.array_equal(source.render(), np.asarray(fax) * 255)
 
 
-def test_pages_of_another_size_or_type_are_named():
+def test_pages_of_another_size_or_type_are_named_and_a_preview_is_no_page():
     other, deep = np.zeros((5, 9), np.uint8), GRAY.astype(np.uint16)
     source = open_image(written(GRAY, other, 255 - GRAY, deep))
     assert [source.volume.get_slice(number).pixels[0, 0] for number in range(2)] == [GRAY[0, 0], 255 - GRAY[0, 0]]
     assert source.volume.count_slices() == 2
     left = "left out, because of another size or type: page 2 (9x5), page 4 (17x12)"
     assert source.notes == source.volume.notes == (left,)
-
-
-def test_a_preview_is_no_page():
     preview = (np.zeros((4, 4), np.uint8), {"subfiletype": 1})
     for pages in [(preview, GRAY), (GRAY, preview)]:
         source = open_image(written(*pages))
@@ -139,7 +133,7 @@ def test_opacity_and_channels_without_a_meaning():
     assert pair.notes == ("the 2 channels of a pixel follow one another as frames",)
 
 
-def test_what_only_pillow_decodes_is_what_pillow_decodes():
+def test_what_only_pillow_decodes_is_what_pillow_decodes_and_what_nobody_decodes_is_named(tmp_path):
     palette = Image.fromarray(COLOR).convert("P")
     assert same(open_image(saved(palette, "TIFF")), np.asarray(palette.convert("RGB")))
     ink = Image.fromarray(COLOR).convert("CMYK")
@@ -148,9 +142,6 @@ def test_what_only_pillow_decodes_is_what_pillow_decodes():
     assert same(open_image(photo), np.asarray(Image.open(io.BytesIO(photo))))
     pages = saved(palette, "TIFF", save_all=True, append_images=[palette.rotate(180)])
     assert same(open_image(pages).volume.get_slice(1), np.asarray(palette.rotate(180).convert("RGB")))
-
-
-def test_what_nobody_decodes_is_named(tmp_path):
     for array, options, named in [
         (DEEP.astype(np.complex64), {}, "complex64"),
         (DEEP, {"photometric": "cfa"}, "CFA"),
@@ -162,6 +153,10 @@ def test_what_nobody_decodes_is_named(tmp_path):
     struct.pack_into("<H", content, entry.valueoffset, 34712)
     with pytest.raises(ImageError, match=r"uint16 of 16 bits, RGB, JPEG2000 compression"):
         open_image(bytes(content))
+    for name in tiff.PRIVATE_NAMES:
+        found = attrgetter(name)(tifffile)
+        assert isinstance(found, dict)
+        assert all(callable(decode) for decode in found.values())
 
 
 def test_the_orientation_of_every_page_is_applied():
@@ -173,7 +168,7 @@ def test_the_orientation_of_every_page_is_applied():
             assert np.array_equal(open_image(content).pixels, np.asarray(Image.open(io.BytesIO(content))))
 
 
-def test_a_file_that_is_cut_short_is_refused_or_says_so():
+def test_a_file_that_is_cut_short_or_damaged_is_refused_or_says_so():
     one, many = written(GRAY, rowsperstrip=4), written(GRAY, 255 - GRAY, GRAY // 2)
     for content in (one, many):
         for length in range(8, len(content) - 1, 7):
@@ -183,28 +178,13 @@ def test_a_file_that_is_cut_short_is_refused_or_says_so():
                 continue
             assert np.array_equal(source.pixels, GRAY)
             assert content is one or any("cut short" in note for note in source.notes)
-
-
-def test_strips_without_bytes_are_no_zeros():
     content = bytearray(written(DEEP, rowsperstrip=4, compression="zlib"))
     entry = tifffile.TiffFile(io.BytesIO(content)).pages[0].tags[279]
     content[entry.valueoffset : entry.valueoffset + 2] = b"\0\0"
     with pytest.raises(ImageError, match="1 of 3 strips or tiles of page 1 are empty"):
         open_image(bytes(content))
-
-
-def test_a_damaged_file_is_an_error_of_its_own():
     files = [
-        written(DEEP, DEEP, compression="zlib"),
-        written(COLOR, photometric="rgb", tile=(16, 16)),
-        saved(COLOR, "TIFF"),
-    ]
+        written(DEEP, DEEP, compression="zlib"), written(COLOR, photometric="rgb", tile=(16, 16)), saved(COLOR, "TIFF"),
+    ]  # fmt: skip
     for seed in range(60):
         assert open_damaged(damage(files[seed % 3], seed, [8, 200]))
-
-
-def test_the_private_names_of_tifffile_exist():
-    for name in tiff.PRIVATE_NAMES:
-        found = attrgetter(name)(tifffile)
-        assert isinstance(found, dict)
-        assert all(callable(decode) for decode in found.values())

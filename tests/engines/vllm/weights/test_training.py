@@ -45,13 +45,10 @@ def train(qwen3, looking, tmp_path):
     def run(url, *, wait=10.0, timeout=60.0, own=None, sender=None, env=None, **given):
         sender = sender or WeightSender(url, tmp_path / "weights", find_model, wait=wait, pause=0.05)
         trainer = make_trainer(
-            qwen3,
-            tmp_path,
-            env or looking(),
-            generation={"engine": "vllm", "max_reply_tokens": 4, "timeout": timeout},
+            qwen3, tmp_path, env or looking(), generation={"engine": "vllm", "max_reply_tokens": 4, "timeout": timeout},
             own={"weights": sender, "importance_sampling_cap": 2.0, "model_name": "m"} | (own or {}),
             **{"learning_rate": 5e-3, "per_device_train_batch_size": 4, "num_generations": 2} | given,
-        )
+        )  # fmt: skip
         return train_and_read_steps(trainer, tmp_path), trainer
 
     return run
