@@ -1618,7 +1618,7 @@ for given, right in ((sided("L", "F"), "RLHF"),
     (sided("R", "F", kind="CR"), "LRHF"), (sided("A", "FR", kind="MG"), "PAHF"), (sided("P", "L", kind="MG"), "APRL"),
     (sided("L", "F ", kind="photo"), "RLHF"), (sided("", ""), "None"), (sided("L"), "None"), (sided("L", "RF"), "None"),
     (sided("X", "F"), "None"), (sided("R", "F", AnatomicalOrientationType="QUADRUPED"), "None"),
-    (sided(kind="photo", ImageOrientationPatient=[-1, 0, 0, 0, 1, 0]), "RLAP")):
+    (sided(kind="photo", ImageOrientationPatient=[-1, 0, 0, 0, 1, 0]), "LRAP")):
     row(given, sides(), right, C7611S, "danishm/mritopng#27")
 row(sided("L", "F"), lambda p: View.of(opened(p)).to_picture().max(), 255, "letters are drawn")
 row(sided("L", "F"), sides(go("rotate")), "FHRL", "turned clockwise, the feet are on the left")

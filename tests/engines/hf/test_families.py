@@ -7,7 +7,7 @@ import pytest
 from peft import LoraConfig, get_peft_model
 from PIL import Image
 
-from tests.support.families import FAMILIES, NAMES, list_names
+from tests.support.families import NAMES, list_names
 from tests.support.tables import each
 from viewbox.core.messages import Message
 from viewbox.engines.hf.adapters import use_merged_adapters
@@ -36,7 +36,7 @@ def test_log_probs_are_those_of_a_plain_forward(kits, name, play_mixed, measure_
     assert measure_mismatch(model, family, episodes) <= family.tolerance
 
 
-@pytest.mark.parametrize("name", FAMILIES)
+@pytest.mark.parametrize("name", NAMES)
 def test_a_prompt_has_the_ids_of_the_familys_own_processor(kits, name):
     family = kits(name)
     picture = ImageRef.of(Image.linear_gradient("L").resize((90, 60)))

@@ -7,7 +7,7 @@ from PIL import Image
 from tokenizers import AddedToken, pre_tokenizers
 
 from tests.support import family_episodes
-from tests.support.families import FAMILIES, NAMES, build_family
+from tests.support.families import NAMES, build_family
 from viewbox.core.messages import Message
 from viewbox.engines.generator import Conversation
 from viewbox.engines.hf.chat_template import ASSISTANT, USER
@@ -97,7 +97,7 @@ TOKENIZERS = (
 
 
 @pytest.mark.parametrize(("change", "report"), TOKENIZERS)
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", NAMES)
 def test_an_observation_has_the_ids_that_it_has_in_the_whole_text(family, change, report):
     model, processor = build_family(family)
     change(processor.tokenizer, read(model, processor).template.end)
@@ -112,7 +112,7 @@ def test_an_observation_has_the_ids_that_it_has_in_the_whole_text(family, change
     assert not template.writes_end or whole[-len(ids) - 1] == tokens.end_id
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", NAMES)
 def test_marks_of_pictures_in_texts_are_text(family):
     """https://github.com/MakazhanAlpamys/Soup/pull/488, https://github.com/hiyouga/EasyR1/issues/110"""
     tokens = read(*build_family(family))

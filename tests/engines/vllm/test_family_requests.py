@@ -10,7 +10,7 @@ from PIL import Image
 from safetensors.torch import load_file
 from transformers import AutoModelForImageTextToText
 
-from tests.support.families import FAMILIES, build_family, save_family
+from tests.support.families import NAMES, build_family, save_family
 from viewbox.engines.generator import ReplyError
 from viewbox.engines.hf.adapters import use_merged_adapters
 from viewbox.engines.hf.chat_tokens import ChatTokens
@@ -26,7 +26,7 @@ PICTURES = tuple(
 )
 
 
-@pytest.fixture(scope="module", params=FAMILIES)
+@pytest.fixture(scope="module", params=NAMES)
 def tokens(request):
     model, processor = build_family(request.param)
     return ChatTokens(processor, model.config, model.generation_config)
@@ -78,7 +78,7 @@ def test_ids_that_do_not_fit_their_images_are_never_sent(tokens, wrong):
         wire.fold_ids(ids, images, tokens)
 
 
-@pytest.mark.parametrize("name", FAMILIES)
+@pytest.mark.parametrize("name", NAMES)
 def test_weights_are_sent_under_the_names_and_in_the_layout_of_the_models_file(name, tmp_path):
     """Also after adapters were merged, which are added as the weights are sent."""
     model = AutoModelForImageTextToText.from_pretrained(save_family(name, tmp_path / "start"))
