@@ -62,15 +62,12 @@ def test_a_single_slice_is_as_thick_as_it_says_and_an_even_drift_is_a_sheared_st
 def test_slices_at_one_place_are_times_by_the_first_number_that_tells_them_apart():
     given_slices = [
         Slice(f"{place} {time}", (4, 4), build_place((0, 0, place), AXIAL), times={"a": 1, "b": time})
-        for place in (4.0, 0.0, 2.0)
-        for time in (30, 4)
-    ]
+        for place in (4.0, 0.0, 2.0) for time in (30, 4)
+    ]  # fmt: skip
     times, _ = arrange(given_slices)
-    assert [[one.name for one in time] for time in times] == [
-        ["0.0 4", "2.0 4", "4.0 4"],
-        ["0.0 30", "2.0 30", "4.0 30"],
-    ]
-    given_slices = slices([(0, 0, 0), (0, 0, 0.0004), (0, 0, 3), (0, 0, 2.9998)])
+    names = [[f"{place} {time}" for place in ("0.0", "2.0", "4.0")] for time in (4, 30)]
+    assert [[one.name for one in time] for time in times] == names
+    given_slices = slices([(0, 0, 0), (0, 0, 0.0004), (0, 0, 3), (0, 0, 2.9998)])  # rounded, and so two places
     for number, one in enumerate(given_slices):
         object.__setattr__(one, "times", {"a": number % 2})
     times, _ = arrange(given_slices)
@@ -86,6 +83,8 @@ def test_slices_at_one_place_are_times_by_the_first_number_that_tells_them_apart
 def test_slices_that_are_no_even_stack_are_refused_in_words(positions, reason):
     with pytest.raises(ImageError, match=reason):
         arrange(slices(positions))
+    with pytest.raises(ImageError, match=r"5\.00 to 7\.00 mm apart, no multiples of one distance"):
+        arrange_sparse(slices(along(0, 5, 12)))
 
 
 @each("places, thickness, expected, distance", [
@@ -102,19 +101,14 @@ def test_a_sparse_stack_has_places_for_what_is_not_there(places, thickness, expe
     assert affine[:3, 3].tolist() == [0, 0, min(places)]
 
 
-def test_gaps_of_no_common_distance_are_refused():
-    with pytest.raises(ImageError, match=r"5\.00 to 7\.00 mm apart, no multiples of one distance"):
-        arrange_sparse(slices(along(0, 5, 12)))
-
-
 def test_slices_are_grouped_by_what_they_share_within_rounding():
     first = slices(along(0, 1, 2))
+    place, turned = first[0].place, build_place((0, 0, 0), (0, 1, 0, 0, 0, -1))
     rounded = Slice("r", (4, 6), build_place((0, 0, 3), (0.99999, 1e-4, 0, 0, 1, 0)), spacing=(0.5, 2.0001))
     others = [
-        Slice("size", (5, 6), first[0].place, spacing=(0.5, 2.0)),
-        Slice("spacing", (4, 6), first[0].place, spacing=(0.5, 2.1)), Slice("no spacing", (4, 6), first[0].place),
-        Slice("turned", (4, 6), build_place((0, 0, 0), (0, 1, 0, 0, 0, -1)), spacing=(0.5, 2.0)),
-        Slice("kind", (4, 6), first[0].place, "localizer", (0.5, 2.0)), Slice("nowhere", (4, 6), NOWHERE, "in color"),
+        Slice("size", (5, 6), place, spacing=(0.5, 2.0)), Slice("spacing", (4, 6), place, spacing=(0.5, 2.1)),
+        Slice("no spacing", (4, 6), place), Slice("turned", (4, 6), turned, spacing=(0.5, 2.0)),
+        Slice("kind", (4, 6), place, "localizer", (0.5, 2.0)), Slice("nowhere", (4, 6), NOWHERE, "in color"),
     ]  # fmt: skip
     groups = group([*others, *first, rounded])
     assert [one.name for one in groups[0]] == ["file 0", "file 1", "file 2", "r"]
