@@ -50,15 +50,6 @@ def count_operations(model, kit, play_mixed):
     return min(after - before for before, after in zip(steps[::2], steps[1::2], strict=True))
 
 
-def test_log_probs_of_a_merged_model_are_those_of_the_adapters_beside_it(kit, play_mixed, measure_mismatch):
-    model = adapt(kit.model())
-    with use_merged_adapters(model):
-        episodes = play_mixed(kit.generator(model, slots=5), tasks=2)
-    assert measure_mismatch(model, kit, episodes) <= 1e-5
-    with model.disable_adapter():
-        assert measure_mismatch(model, kit, episodes) > 0.01  # the adapters were at work
-
-
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_weights_come_back_bit_for_bit_even_after_a_failure(qwen3, dtype):
     model = adapt(qwen3.model().to(dtype))
