@@ -56,8 +56,6 @@ def row(*fields):
 
 
 # ---- what is right
-
-
 class Refusal(str):
     """What viewbox said when it refused."""
 
@@ -132,8 +130,6 @@ def either(*ways):
 
 
 # ---- what is asked
-
-
 def opened(where):
     return Source.of(where) if isinstance(where, np.ndarray | Image.Image) else viewbox.open_image(where)
 
@@ -247,8 +243,6 @@ def all_of(*asks):
 
 
 # ---- what is written
-
-
 def into(name, write):
     """A writer into a file of that name, in a folder given later."""
     return lambda *given, **named: lambda folder: write(folder / name, *given, **named)
@@ -261,7 +255,6 @@ a_nifti, a_mha, a_nrrd = into("a.nii", nifti), into("a.mha", meta_image), into("
 
 # fmt: off
 # ---- values that are no measurement
-
 X = np.arange(16)
 BODY = (X > 3) & (X < 12)
 RAMP = 1000 + 10 * X
@@ -271,20 +264,16 @@ PADDED_LINE = [0, 0, 0, 0, *EVEN, 0, 0, 0, 0]
 C7511 = "PS3.3 C.7.5.1.1.2"
 OUT = "right: padding is no pixel of the image"
 
-
 def tile(values, rows=16):
     return np.tile(np.asarray(values), (rows, 1))
 
-
 def padded(values=RAMP, fill=63536, inside=BODY, dtype=np.uint16):
     return tile(np.where(inside, values, fill)).astype(dtype)
-
 
 def ct(name="a.dcm", stored=None, **elements):
     """Writes a CT with values of padding, in a folder given later."""
     given = {"RescaleSlope": 1, "RescaleIntercept": -1024, "PixelPaddingValue": ("US", 63536), **elements}
     return lambda folder: dicom(folder / name, padded() if stored is None else stored, **given)
-
 
 row(ct(), numbers, [51, 16, 86], C7511, "fo-dicom/fo-dicom#406")
 row(ct(), line, gray(PADDED_LINE), C7511, "OHIF/Viewers#4449")
@@ -344,7 +333,6 @@ HOLES[0, 1], HOLES[0, 2] = np.inf, -np.inf
 TRUE = np.where(np.isfinite(HOLES), HOLES, np.nan).astype(np.float32)
 SUMS = Near([np.nanmean(TRUE), np.nanmin(TRUE), np.nanmax(TRUE)])
 
-
 def npy(array):
     def given(folder):
         np.save(folder / "a.npy", array)
@@ -352,10 +340,8 @@ def npy(array):
 
     return given
 
-
 def nodata(array, value):
     return a_tiff(array, extratags=[(42113, "s", 0, value, True)])
-
 
 row(a_nifti(NAN),
     facts("mean min max", go("select_slice", index=1), STATS), [10, 10, 10], "numpy.nanmean", "rasterio/rasterio#952")
@@ -385,17 +371,14 @@ row(lambda f: [nifti(f / "a.nii", np.ones((20, 20, 4), np.int16)),
     facts("box", go("overlay_mask", image="image_2")), Near([0.4, 0.4, 0.6, 0.6]), "NaN is not inside a mask")
 
 # ---- how the file asks to be shown
-
 DEEP = np.round(np.linspace(0, 4095, 16)).astype(np.uint16)
 CURVE = (255 / (1 + np.exp(-(np.arange(4096) - 3000) / 150))).astype(int)
 SIXTEEN = (np.arange(4096) ** 2 // 300).clip(0, 65535)
 C112 = "PS3.3 C.11.2.1"
 
-
 def by_lut(values, first, entries, bits=8):
     """Gray levels of values by a VOI LUT, C.11.2.1.1: values beyond its ends have the first and the last entry."""
     return np.asarray(entries)[np.clip(np.asarray(values, int) - first, 0, len(entries) - 1)] / (2**bits - 1) * 255
-
 
 def linear(values, center, width):
     """C.11.2.1.2.1."""
@@ -404,15 +387,12 @@ def linear(values, center, width):
         return np.where(values <= center - 0.5, 0, 255)
     return (((values - (center - 0.5)) / (width - 1) + 0.5) * 255).clip(0, 255)
 
-
 def dx(values=DEEP, **elements):
     return a_dicom(tile(values).astype(elements.pop("dtype", np.uint16)),
         "DX", **{"Modality": "DX", "BitsStored": 12, **elements})
 
-
 def voi(*lut_of, **elements):
     return dx(VOILUTSequence=sequence(lut(*lut_of)), **elements)
-
 
 row(voi(0, CURVE, 8), line, gray(by_lut(DEEP, 0, CURVE)), C112 + ".1, numpy", "pydicom/pydicom#956")
 row(voi(0, CURVE, 8),
@@ -449,15 +429,12 @@ row(dx(np.repeat([1998, 1999, 2000, 2001], 4), WindowCenter=2000, WindowWidth=1)
 SCALE = np.round(np.linspace(-1000, 1000, 16))
 FULL = gray((SCALE + 1000) / 2000 * 255)
 
-
 def windowed(center, width, **elements):
     return a_dicom(tile(SCALE + 1024).astype(np.int16),
         RescaleSlope=1, RescaleIntercept=-1024, WindowCenter=center, WindowWidth=width, **elements)
 
-
 def raw(value):
     return "DS", value.encode()
-
 
 row(windowed(raw("40\\  "), raw("400\\")),
     line, gray(linear(SCALE, 40, 400)), "PS3.5 6.4: a value may be blank; the first window is whole")
@@ -484,16 +461,13 @@ COLOR[..., 0], COLOR[:8] = 4095, 2048
 COLOR_SHOWN = np.where(COLOR == 2048, 127.5, COLOR / 4095 * 255)
 TABLE = np.linspace(0, 65535, 256).astype("<u2")
 
-
 def colored(pixels=COLOR, **elements):
     return a_dicom(pixels, "SC", Modality="OT", **elements)
-
 
 def palette(descriptor, data, indices):
     tables = {f"{name}PaletteColorLookupTable{part}": value for name in ("Red", "Green", "Blue") for part, value in (
         ("Descriptor", ("US", descriptor)), ("Data", ("OW", (data if name == "Red" else data[::-1]).tobytes())))}
     return colored(indices, PhotometricInterpretation="PALETTE COLOR", **tables)
-
 
 row(colored(BitsStored=12), shown, gray(COLOR_SHOWN), "PS3.3 C.7.6.3.1: 4095 is the brightest of 12 bits")
 row(colored(BitsStored=12, PlanarConfiguration=1, PixelData=("OW", memoryview(np.ascontiguousarray(COLOR.transpose(2,
@@ -529,7 +503,6 @@ row(a_nrrd(LABELS.T), levels, [0, 255], "uchar are numbers")
 row(a_png(LABELS[..., 0]), levels, [0, 3], "ISO 15948: samples of 8 bits are gray levels of 0 to 255")
 
 # ---- depth
-
 GRAY = 1000 + 3 * np.arange(64, dtype=np.uint16).reshape(8, 8)
 RGB = np.stack([GRAY, GRAY + 1, GRAY + 2], -1)
 OPAQUE = np.full((8, 8, 1), 65535, np.uint16)
@@ -580,12 +553,10 @@ for way in ("raw", "packbits"):
         pixels, Near(GRAY), "TIFF 6.0, section 14: a predictor is of LZW (and Deflate); libtiff")
 row(a_tif(np.uint8(tile(X * 16)), compression="jpeg", quality=95), line, Near(X * 16, 8), "Pillow")
 
-
 def with_compression(folder, code):
     with tifffile.TiffFile(tiff(folder / "a.tif", GRAY), mode="r+b") as file:
         file.pages[0].tags["Compression"].overwrite(code)
     return folder / "a.tif"
-
 
 row(lambda f: with_compression(f, 34712),
     pixels, refused("compress|JPEG ?2000"), "TIFF tag 259: no decoder for it here")
@@ -604,7 +575,6 @@ row(a_tiff(np.zeros((8, 8, 5), np.uint16), planarconfig="contig"),
 row(npy(np.ones((4, 4), complex)), pixels, refused("complex"), "NumPy")
 
 # ---- where it is
-
 TILT = np.deg2rad(15)
 TILTED = [1, 0, 0, 0, np.cos(TILT), -np.sin(TILT)]
 LONG = float(np.hypot(31 * np.cos(TILT), 35 + 31 * np.sin(TILT)))  # 52.4 mm from the front above to the back below
@@ -614,19 +584,15 @@ TOP, END = 0.5 / 8, 1 - 0.5 / 8
 LEFT, RIGHT = 0.5 / 32, 1 - 0.5 / 32
 TILT_REFUSED = refused("tilt|shear")
 
-
 def tilted(folder):
     return series(folder / "s", EIGHT, rows=TILTED)
-
 
 def measured(point1, point2, **select):
     return facts("distance_mm",
         *([go("select_slice", **select)] if select else []), go("measure", point1=point1, point2=point2))
 
-
 def sagittal(point1, point2):
     return measured(point1, point2, plane="sagittal", index=16)
-
 
 row(tilted, sagittal([LEFT, TOP], [RIGHT, END]),
     either(Near(LONG, 0.05), TILT_REFUSED), "PS3.3 C.7.6.2.1.1: positions of both voxels", "rordenlab/dcm2niix#253")
@@ -658,21 +624,17 @@ SQUARE[2:6, 8:12] = 100  # i to the right: columns 14 to 17 of the picture
 BOX = Near([0.7, 0.4, 0.9, 0.6], 0.01)
 PLACED = refused("mask|geometry|match|place|lie|patient")
 
-
 def moved(x=0.0, y=0.0, z=0.0, scale=(1, 1, 1)):
     affine = np.diag([*scale, 1.0])
     affine[:3, 3] = x, y, z
     return affine
 
-
 def masked(mask, affine=None, **header):
     return lambda f: [nifti(f / "a.nii", SQUARE),
         nifti(f / "b.nii", np.ascontiguousarray(mask).astype(np.uint8), affine, **header)]
 
-
 def overlaid(index=5):
     return facts("box", go("select_slice", index=index), go("overlay_mask", image="image_2"))
-
 
 turned = nib.Nifti1Image(SQUARE.astype(np.uint8), np.eye(4)).as_reoriented(np.array([[1, -1], [2, 1], [0, -1]]))
 THIN = np.zeros((20, 20, 10), np.uint8)
@@ -702,7 +664,6 @@ def masks(ink):
     mask.paste(ink, (8, 8, 12, 12))
     return lambda f: [picture(f / "a.png", np.zeros((20, 20), np.uint8)), picture(f / "b.png", mask)]
 
-
 for ink in ((255, 0, 0, 255), (0, 0, 0, 255), (255, 255, 255, 255)):
     row(masks(ink), facts("box", go("overlay_mask", image="image_2")),
         Near([0.4, 0.4, 0.6, 0.6]), "what is transparent is no part of a mask")
@@ -710,11 +671,9 @@ row(masked(SQUARE, moved(z=500)), overlaid(), None, "nothing of it is in the ima
 CORNER = Near([0.25, 0.25, 0.5, 0.5], 0.01)
 MARKED = [np.pad(np.full((4, 4), 1124, np.int16), ((4, 8), (4, 8)), constant_values=1024) for _ in range(6)]
 
-
 def two_frames(uid):
     pairs = (("a", flat(), "1.2.8"), ("b", MARKED, uid))
     return lambda f: [series(f / name, pixels, FrameOfReferenceUID=frame) for name, pixels, frame in pairs]
-
 
 row(two_frames("1.2.8"), overlaid(3), CORNER, "PS3.3 C.7.4.1.1.1")
 row(two_frames("1.2.9"), text(go("select_slice", index=3), go("overlay_mask", image="image_2")),
@@ -723,10 +682,8 @@ row(two_frames("1.2.9"), text(go("select_slice", index=3), go("overlay_mask", im
 PATCH = np.zeros((6, 16, 16), np.uint8)
 PATCH[0, 4:8, 4:8] = 1
 
-
 def segmented(frames, places, segments=None, **elements):
     return lambda f: [series(f / "s", flat()), segmentation(f / "seg.dcm", frames, places, segments, **elements)]
-
 
 BOTH = np.concatenate([PATCH, np.roll(PATCH, (6, 6), (1, 2))])
 row(segmented(PATCH, range(25, -5, -5)),
@@ -751,17 +708,14 @@ row(segmented(PATCH * 7, range(25, -5, -5), kind="LABELMAP"), overlaid(5), CORNE
 
 ORDER = (3, 0, 5, 1, 4, 2)
 
-
 def unsorted(folder, **elements):
     return enhanced(folder / "a.dcm", np.stack(flat())[list(ORDER)], [groups((0, 0, 5 * n)) for n in ORDER], **elements)
-
 
 def times(folder):
     frames = [(t, z) for z in (2, 0, 1) for t in (2, 1)]
     pixels = np.stack([np.full((16, 16), 100 * t + z, np.uint16) for t, z in frames])
     return enhanced(folder / "a.dcm", pixels, [groups((0, 0, 4 * z), time=t) for t, z in frames],
         groups(rows=AXIAL, spacing=(1, 1)), "enhanced MR", Modality="MR")
-
 
 row(unsorted, order, [0, 10, 20, 30, 40, 50], "PS3.3 C.7.6.16.2.3, PlanePositionSequence", "horosproject/horos#543")
 row(unsorted, facts("axial_mm_apart axial sagittal", go("list_slices")),
@@ -784,13 +738,10 @@ row(a_dicom(np.stack([np.full((16, 16), n, np.uint8) for n in (3, 1, 2)]), "US m
     order, [3, 1, 2], "frames in time have no place")
 
 # ---- the size of a pixel
-
 IMAGER = {"ImagerPixelSpacing": [0.2, 0.2]}
-
 
 def radiograph(**elements):
     return a_dicom(np.zeros((16, 64), np.uint16), "MG", Modality="MG", BitsStored=12, **elements)
-
 
 half = go("measure", point1=[0, 0.5], point2=[0.5, 0.5])
 DISTANCE = text(half)
@@ -811,15 +762,12 @@ row(a_dicom(np.zeros((3, 16, 64), np.uint8), "XA", frames=True, Modality="XA", *
     DISTANCE, says(r": 6\.4\b", "detector"), "PS3.3 C.8.7.5", "horosproject/horos#605")
 
 # ---- beside another image
-
 UP = np.broadcast_to(np.arange(10, dtype=np.int16), (20, 20, 10))
 beside = go("show_beside", image="image_2")
-
 
 def two(affine, voxels=UP):
     return lambda f: [nifti(f / "a.nii", np.ascontiguousarray(UP)),
         nifti(f / "b.nii", np.ascontiguousarray(voxels), affine)]
-
 
 OTHER = either(says(".", without="the same part"), refused("."))
 for affine in (moved(z=50), moved(z=-50), moved(100)):
@@ -838,11 +786,8 @@ row(lambda f: [series(f / "a", flat(), FrameOfReferenceUID="1.2.8"),
     series(f / "b", flat(), FrameOfReferenceUID="1.2.9")], text(beside), OTHER, "PS3.3 C.7.4.1.1.1")
 
 # ---- parts that must not be dropped
-
-
 def axes(*shape):
     return a_nifti(np.arange(np.prod(shape), dtype=np.float32).reshape(shape))
-
 
 PARTS = "component|channel|value|axis|axes|dimension"
 row(axes(6, 6, 4, 1, 3), notes, says(r"\b3\b", PARTS), "NIfTI-1: dim[5] counts values of a voxel", "nipy/nibabel#548")
@@ -860,14 +805,12 @@ row(a_nrrd(np.zeros((4, 6, 6, 3), np.int16), space_directions="none (1,0,0) (0,1
 P = [np.full((16, 16), value, np.uint8) for value in (40, 90, 140)]
 SMALL = np.full((16, 12), 90, np.uint8)
 
-
 def masked_page(folder):
     path = tiff(folder / "a.tif", np.full((8, 8), 9, np.uint8), (np.full((8, 8), 255, np.uint8), {"subfiletype": 0}))
     content = path.read_bytes()
     place = content.rfind(struct.pack("<HHI", 254, 4, 1))  # NewSubfileType of the second page
     path.write_bytes(content[: place + 8] + struct.pack("<I", 4) + content[place + 12 :])
     return path
-
 
 row(a_tiff(P[0], SMALL, P[2]),
     notes, says("12x16|page 2"), "TIFF 6.0, section 2: a file may have several images", "python-pillow/Pillow#862")
@@ -895,8 +838,6 @@ row(a_tiff((np.full((64, 64), 9, np.uint8), {"subifds": 1}), (np.full((32, 32), 
     all_of(size, lambda p: opened(p).volume), says(r"\(64, 64\) \| None"), "SubIFDs are smaller copies")
 
 # ---- one odd file in a series
-
-
 def with_file(change):
     """A folder with six slices, and what a function of the folder adds."""
 
@@ -907,16 +848,13 @@ def with_file(change):
 
     return given
 
-
 def copy(folder):
     (folder / "03 (1)").write_bytes((folder / "03").read_bytes())
-
 
 def other(name="99", shape=(16, 16), position=(0, 0, 40), rows=AXIAL, value=1500, **elements):
     given = {"SeriesNumber": 1, "RescaleSlope": 1, "RescaleIntercept": -1024,
         "PixelSpacing": [1, 1], "ImagePositionPatient": list(position), "ImageOrientationPatient": rows, **elements}
     return into(name, dicom)(np.full(shape, value, np.int16), **given)
-
 
 CORONAL = [1, 0, 0, 0, 0, -1]
 localizer = other("00a", (20, 24), (0, -9, 30), CORONAL, ImageType=["ORIGINAL", "PRIMARY", "LOCALIZER"])
@@ -945,13 +883,11 @@ row(with_file(lambda f: (f / "03").unlink()),
 row(with_file(other(position=(0, 0, 15))),
     notes, refused("03", "99"), "two pictures of one place", "Project-MONAI/monai-deploy-app-sdk#532")
 
-
 def halves(folder):
     series(folder / "s", flat((0, 10, 20)))
     for number in range(3):
         other(f"9{number}", position=(0, 5 * number, 0), rows=CORONAL)(folder / "s")
     return folder / "s"
-
 
 row(halves, notes, refused("#stack=|stack="), "no group has more than half")
 row(halves,
@@ -969,14 +905,11 @@ row(a_series(flat(), change={2: {"PhotometricInterpretation": ("CS", b" MONOCHRO
     count, [6, 16, 16], "PS3.5 6.2: spaces around a CS do not count")
 
 # ---- transparency
-
-
 def contrast(where):
     """(ground, ink) of `text_on`, of the lightest channel."""
     found = shown(where)
     found = found if found.ndim == 2 else found.max(axis=2)
     return [found[0, 0], found[10, 10]]
-
 
 BLACK_ON_NOTHING = text_on((0, 0, 0, 0), "RGBA", (0, 0, 0, 255))
 row(a_png(BLACK_ON_NOTHING), contrast, [255, 0], "on white, as Pillow's composite on white", "p2r3/convert#152")
@@ -990,12 +923,10 @@ row(a_png(text_on((255, 255, 255, 0), "RGBA", (255, 255, 255, 255))),
 row(a_png(text_on((0, 0, 0, 0), "RGBA", (0, 0, 0, 128))), contrast, gray([255, 127]), "0.5 of black on white")
 row(a_png(text_on((30, 30, 30, 255), "RGBA", (90, 90, 90, 255))), contrast, [30, 90], "nothing is transparent")
 
-
 def indexed(folder, name, colors, transparency):
     image = text_on(0, "P", 1)
     image.putpalette(colors)
     return picture(folder / name, image, transparency=transparency)
-
 
 row(lambda f: indexed(f, "a.png", [0, 0, 0, 0, 0, 0], 0), contrast, [255, 0], "ISO 15948 11.3.2.1, tRNS of a palette")
 row(lambda f: indexed(f, "a.gif", [0, 0, 0, 10, 10, 10], 0),
@@ -1012,18 +943,14 @@ def nibbles(folder):
     (folder / "a.png").write_bytes(b"\x89PNG\r\n\x1a\n" + b"".join(chunks))
     return folder / "a.png"
 
-
 row(nibbles, line, gray([*range(0, 85, 17), 255, *range(102, 256, 17)]),
     "ISO 15948 11.3.2.1: the sample is of the depth of the picture")
 row(a_png16(GRAY, (b"tRNS", (1000).to_bytes(2, "big"))), pixels, either(Near(np.where(GRAY == 1000, 65535, GRAY)),
     Near(np.where(GRAY == 1000, np.nan, GRAY)), refused("transparent|tRNS")), "ISO 15948 11.3.2.1")
 
 # ---- headers that are not right
-
-
 def odd(voxels=None, **header):
     return a_nifti(np.arange(64, dtype=np.int16).reshape(4, 4, 4) if voxels is None else voxels, **header)
-
 
 SIDES = np.array([1, 1, 1, 1, 1, 1, 1, 1], np.float32)
 NEGATIVE, ZERO = SIDES.copy(), SIDES.copy()
@@ -1056,11 +983,9 @@ row(a_nifti(np.pad(np.ones((1, 1, 1), np.int16), ((2, 3), (1, 4), (3, 0))),
     np.array([[0, 0, 2.0, 5], [3, 0, 0, 6], [0, -1, 0, 7], [0, 0, 0, 1]])),
     place, Near([-11, -12, 6]), "nibabel.affines.apply_affine of (2, 1, 3), x and y turned to LPS")
 
-
 def cut(path, size):
     path.write_bytes(path.read_bytes()[:-size])
     return path
-
 
 PNG = io.BytesIO()
 Image.fromarray(np.arange(2500, dtype=np.uint16).reshape(25, 100).astype(np.uint8)).resize((100, 50),
@@ -1079,10 +1004,8 @@ for url, right in ((base64.encodebytes(PNG.getvalue()).decode(), Near(SHOWN)), (
 
 WHOLE = tile(10 * X).astype(np.uint16)
 
-
 def lacking(*names, stored=WHOLE, **elements):
     return a_dicom(stored, "MR", drop=names, Modality="MR", **elements)
-
 
 row(lacking("BitsStored", "HighBit"), pixels, Near(WHOLE), "PS3.3 C.7.6.3: type 1", "lamyj/dicomifier#5")
 row(lacking("HighBit"), pixels, Near(WHOLE), "PS3.3 C.7.6.3")
@@ -1101,7 +1024,6 @@ row(lacking(PhotometricInterpretation="HSV"),
     pixels, refused("color space|PhotometricInterpretation"), "PS3.3 C.7.6.3.1.2: retired")
 
 # ---- values and units
-
 LINEAR = gray(255 - linear(DEEP, 2048, 4096))
 ONE = {"PhotometricInterpretation": "MONOCHROME1"}
 row(dx(**ONE, WindowCenter=2048, WindowWidth=4096),
@@ -1126,10 +1048,8 @@ row(a_dicom(tile(X).astype(np.uint8), "CR", Modality="CR", RescaleSlope=-10, Res
 FEW = np.array([[0, 24, 1024, 1064]] * 4, np.uint16)
 AIR = Near([[-1024, -1000, 0, 40]] * 4)
 
-
 def scaled(stored=FEW, kind="CT", **elements):
     return a_dicom(stored, kind, **elements)
-
 
 row(scaled(RescaleIntercept=-1024),
     pixels, AIR, "PS3.3 C.11.1.1.2; a slope that is not there is 1", "Project-MONAI/monai-deploy-app-sdk#236")
@@ -1177,22 +1097,18 @@ row(scaled(WHOLE, "SC", Modality="OT", PixelAspectRatio=[2, 1], PixelSpacing=[1,
     lambda p: View.of(opened(p)).size, [16, 16], "PS3.3 C.7.6.3.1.7: only without a spacing")
 
 # ---- MetaImage and NRRD
-
 SPOT = np.zeros((4, 5, 6), np.int16)  # z, y, x
 SPOT[3, 1, 2] = 100
 SPOT[0, 0, 0] = -7
 LPS = {"TransformMatrix": "1 0 0 0 1 0 0 0 1", "Offset": "10 20 30", "ElementSpacing": "0.5 2 3"}
 HERE = Near([11, 22, 39])  # offset + spacing times (2, 1, 3)
 
-
 def mha(name="a.mha", voxels=SPOT, **fields):
     return lambda f: meta_image(f / name, voxels, **{**LPS, **fields})
-
 
 def replaced(path, old, new):
     path.write_bytes(path.read_bytes().replace(old, new))
     return path
-
 
 row(mha(), place, HERE, "MetaIO: Offset + TransformMatrix ElementSpacing index; ITK's frame is LPS")
 row(lambda f: replaced(mha()(f), b" = ", b"\t=\t"), place, HERE, "MetaIO: any blanks around =")
@@ -1227,10 +1143,8 @@ row(lambda f: [nifti(f / "a.nii", SQUARE), meta_image(f / "b.mha", (SQUARE[::-1,
 NOWHERE = {"space": None, "space_directions": None, "space_origin": None}
 ORIGIN = {"space_origin": "(10,20,30)", "space_directions": "(0.5,0,0) (0,2,0) (0,0,3)"}
 
-
 def nearly(name="a.nrrd", voxels=SPOT, **fields):
     return lambda f: nrrd(f / name, voxels, **{**ORIGIN, **fields})
-
 
 row(nearly(), place, HERE, "NRRD: space origin + space directions index")
 row(nearly(encoding="gzip"), place, HERE, "NRRD: encoding gzip")
@@ -1263,7 +1177,6 @@ row(lambda f: nrrd((f / "b").mkdir() or f / "b" / "a.nhdr", SPOT, data="../a.raw
     pixels, refused("folder|outside|data file"), "a data file beside the header only")
 
 # ---- what is inside of a mask
-
 PATCHED = np.zeros((32, 32), np.uint8)
 PATCHED[8:24, 8:24] = 1
 QUARTER = Near(0.25, 1e-6)
@@ -1272,15 +1185,12 @@ SHARE = facts("share_of_view", INSIDE)
 SOFT = cv2.GaussianBlur(PATCHED * 255, (3, 3), 0)
 BESIDE = np.full((32, 32), 9, np.uint8)
 
-
 def inside(mask, ask=SHARE, right=QUARTER, source="", report="", image=BESIDE):
     """Adds a row: a mask in memory or a function that writes one, beside a picture of its size."""
     row(lambda f: [one(f) if callable(one) else one for one in (image, mask)], ask, right, source, report)
 
-
 def volume_of(values, name="b.nii", **header):
     return lambda f: nifti(f / name, np.stack([np.asarray(values).T] * 3, 2), **header)
-
 
 TOLD = text(INSIDE)
 VOIDED = np.where(PATCHED > 0, 15, np.where(np.arange(32) < 4, 255, 0)).astype(np.uint8)
@@ -1334,19 +1244,15 @@ for full, value in ((100, 60), (255, 128), (255, 1)):
         report="dcmjs-org/dcmjs#309", image=a_series(flat((0, 0, 0), (32, 32))))
 
 # ---- colors of another space than sRGB
-
 DIM, LINEAR_RGB = np.full((16, 16, 3), 55, np.uint8), profile()
 BRIGHT = Near([255 * (1.055 * (55 / 255) ** (1 / 2.4) - 0.055)] * 3, 1.5)  # 128
 IEC = "IEC 61966-2-1: the curve of sRGB, of linear values"
 
-
 def first(where):
     return shown(where).reshape(256, -1)[0]
 
-
 def chunked(name, content):
     return a_png16(DIM.astype(np.uint16) * 257, (name, content))
-
 
 def png8(*chunks, mode="RGB"):
     def given(folder):
@@ -1357,12 +1263,10 @@ def png8(*chunks, mode="RGB"):
 
     return given
 
-
 def exif(space):
     tags = Image.Exif()
     tags.get_ifd(0x8769)[0xA001] = space
     return lambda f: picture(f / "a.jpg", DIM, exif=tags)
-
 
 for name, options in (("a.png", {}), ("a.jpg", {}), ("a.tif", {}), ("a.webp", {"lossless": True})):
     row(lambda f, name=name, more=options: picture(f / name, DIM, icc_profile=LINEAR_RGB, **more),
@@ -1413,7 +1317,6 @@ row(a_png(CLEAR * 0),
     all_of(levels, lambda p: opened(p).notes), says(r"\[255\] \| \(\)"), "nothing is there to be seen")
 
 # ---- statistics of floats
-
 LARGE = (1e6 + np.random.default_rng(0).normal(size=(64, 64))).astype(np.float32)
 NEXT = np.where(np.eye(16) > 0, np.nextafter(np.float32(100), np.float32(200)), np.float32(100))
 BELOW = go("get_intensity_stats", box=[0, 0.5, 1, 1])
@@ -1428,13 +1331,11 @@ row(npy(LARGE),
 row(npy(np.full((64, 64), 12345.67, np.float32)), facts("std", STATS), Near(0, 0), "one value")
 
 # ---- parts of a DICOM file: tiles of a slide, slices of a mosaic
-
 SLIDE = (np.arange(40 * 25 * 3) % 250).astype(np.uint8).reshape(40, 25, 3)
 TILE_PLACES = [(y, x) for y in (0, 16, 32) for x in (0, 16)]
 TILES = [np.pad(SLIDE, ((0, 8), (0, 7), (0, 0)))[y : y + 16, x : x + 16] for y, x in TILE_PLACES]
 MATRIX = {"Modality": "SM", "TotalPixelMatrixRows": 40, "TotalPixelMatrixColumns": 25}
 C7617 = "PS3.3 C.7.6.17.3, C.8.12.14: tiles of the total pixel matrix"
-
 
 def at(y, x, path=None, segment=None, **more):
     place = item(RowPositionInTotalImagePixelMatrix=y + 1, ColumnPositionInTotalImagePixelMatrix=x + 1, **more)
@@ -1443,11 +1344,9 @@ def at(y, x, path=None, segment=None, **more):
         named["SegmentIdentificationSequence"] = sequence(item(ReferencedSegmentNumber=segment))
     return item(PlanePositionSlideSequence=sequence(place), **named)
 
-
 def slide(tiles, places=None, kind="slide", **elements):
     groups = {} if places is None else {"PerFrameFunctionalGroupsSequence": sequence(*places)}
     return a_dicom(np.stack(tiles), kind, frames=True, **{**MATRIX, **groups, **elements})
-
 
 ONCE = [at(*place) for place in TILE_PLACES]
 GRAYS_OF_TILES = [tile[..., 0] for tile in TILES]
@@ -1480,14 +1379,11 @@ row(a_series(flat(), ImageType=["ORIGINAL", "PRIMARY", "M", "MOSAIC"]),
     pixels, refused("mosaic"), "six mosaics are no stack")
 
 # ---- what lies over the pixels: overlays and shutters
-
-
 def plane(group=0x6000, mask=None, bit=0):
     mask = np.zeros((16, 16), np.uint8) if mask is None else mask
     parts = {0x10: ("US", 16), 0x11: ("US", 16), 0x40: ("CS", "G"), 0x50: ("SS", [1, 1]), 0x102: ("US", bit)}
     parts |= {} if bit else {0x3000: ("OW", np.packbits(mask.ravel(), bitorder="little").tobytes())}
     return {(group << 16) + part: value for part, value in parts.items()}
-
 
 def marked_by(*planes, stored=WHOLE, kind="DX", frames=False, **elements):
     def given(folder):
@@ -1500,7 +1396,6 @@ def marked_by(*planes, stored=WHOLE, kind="DX", frames=False, **elements):
         return path
 
     return given
-
 
 row(marked_by(plane()), notes, says("overlay planes .*: 1"), "PS3.3 C.9.2")
 row(marked_by(plane(bit=12), stored=WHOLE | 0x1000, BitsStored=12),
@@ -1538,19 +1433,15 @@ row(marked_by(**{**CIRCLE, "CenterOfCircularShutter": [99, 99]}), notes, says("n
 row(marked_by(), notes, says("^$"), "neither is there")
 
 # ---- lengths of an ultrasound
-
-
 def region(left, right, dx, dy=None, unit=3):
     return item(RegionLocationMinX0=left, RegionLocationMinY0=0, RegionLocationMaxX1=right, RegionLocationMaxY1=99,
         PhysicalUnitsXDirection=unit, PhysicalUnitsYDirection=3, PhysicalDeltaX=dx, PhysicalDeltaY=dy or dx)
-
 
 def ultrasound(*regions, frames=False, **elements):
     stored = np.zeros((3, 100, 200) if frames else (100, 200), np.uint8)
     elements |= {"SequenceOfUltrasoundRegions": sequence(*regions)} if regions else {}
     kind = "US multi" if frames else "US"
     return a_dicom(stored, kind, frames=frames, Modality="US", **elements)
-
 
 C855 = "PS3.3 C.8.5.5: Physical Delta in centimeters, of its region"
 ONE_MM = {"PixelSpacing": [1, 1]}
@@ -1572,7 +1463,6 @@ row(ultrasound(*TWO), text(go("measure", point1=[0.1, 0.1], point2=[0.9, 0.1])),
 row(ultrasound(TWO[0], region(100, 199, 0.01, unit=4)), notes, says("region.*: 1 of 2"), C855)
 
 # ---- angiography: a Modality LUT that is not for display
-
 BEAM = item(LUTDescriptor=("US", [256, 0, 16]), LUTData=("US", [n * n // 16 for n in range(256)]), ModalityLUTType="US")
 LOGARITHMIC = {"PixelIntensityRelationship": "LOG"}
 for kind in ("XA", "XRF"):
@@ -1585,16 +1475,12 @@ row(a_dicom(WHOLE, "XA", Modality="XA", RescaleSlope=1, RescaleIntercept=0, **LO
     notes, says("^$"), "nothing is left out")
 
 # ---- which side is which
-
-
 def sided(*words, kind="DX", **elements):
     stored = np.zeros((64, 64, 3) if kind == "photo" else (64, 64), np.uint8)
     return a_dicom(stored, kind, Modality="DX", PatientOrientation=list(words), **elements)
 
-
 def sides(*calls):
     return lambda p: str(_call(p, calls)[0].sides if calls else opened(p).sides)
-
 
 C7611S = "PS3.3 C.7.6.1.1.1: where rows and columns lead"
 for given, right in ((sided("L", "F"), "RLHF"),
@@ -1629,8 +1515,6 @@ row(lambda f: [other("a", position=(0, 0, 10))(f), other("b", position=(0, 0, 40
     text(beside), says(r"30\.0 mm away"), "two files of one slice, 30 mm apart")
 
 # ---- several slices at one place that are no times
-
-
 def stacks_of(*each, skip=()):
     """A folder with three places for each of some elements, the values of which tell the stacks."""
 
@@ -1647,11 +1531,9 @@ def stacks_of(*each, skip=()):
 
     return given
 
-
 def by_time(where):
     volume = opened(where).volume
     return [float(volume.at_time(time).get_slice(2).pixels[0, 0]) for time in range(volume.count_times())]
-
 
 for key, *values in (("EchoTime", 20, 10), ("DiffusionBValue", 1000.0, 0.0), ("TriggerTime", 30.5, 0),
     ("FrameReferenceTime", 2000, 100), ("InversionTime", 300, 50), ("FlipAngle", 30, 5), ("RepetitionTime", 1000, 500),
@@ -1682,9 +1564,7 @@ for name, inside in (("MREchoSequence", "EffectiveEchoTime"), ("MRDiffusionSeque
         says(r"^\[\[2, 3\], \[0, 1\]\]", inside), "PS3.3 C.8.13: functional groups of MR")
 
 # ---- hyperstacks
-
 STACK = np.zeros((4, 3, 2, 8, 8), np.uint16)
-
 
 def hyperstack(array, axes, **options):
     def given(folder):
@@ -1692,7 +1572,6 @@ def hyperstack(array, axes, **options):
         return folder / "a.tif"
 
     return given
-
 
 for options in ({"imagej": True}, {"ome": True}, {}):
     row(hyperstack(STACK, "TZCYX", **options),
@@ -1705,8 +1584,6 @@ row(a_tiff(*P, description="ImageJ=1.53t\nchannels=2\nslices=4\n"),
     notes, says("2 channels, 4 slices", "holds 3"), "fewer pages than the description says")
 
 # ---- boxes
-
-
 def written(boxes, image, *, form="xyxy", unit="pixel", **more):
     """Writes a dataset of one row; gives the environment's settings."""
 
@@ -1721,14 +1598,12 @@ def written(boxes, image, *, form="xyxy", unit="pixel", **more):
 
     return given
 
-
 def gold(settings):
     """The boxes of the task, or why its row is bad."""
     task = viewbox.make("grounding", **settings).tasks[0]
     if "bad_row" in task.metadata:
         raise ImageError(str(task.metadata["bad_row"]))
     return task.reference["boxes"]
-
 
 def played(*replies):
     """(what the model has read before its first reply, its reward for boxes, all that it has read)."""
@@ -1745,18 +1620,15 @@ def played(*replies):
 
     return ask
 
-
 def scene(folder):
     drawn = np.zeros((500, 1000), np.uint8)
     drawn[100:200, 300:400] = 255
     return picture(folder / "scene.png", drawn)
 
-
 def spot(folder):
     voxels = np.zeros((20, 30, 6), np.int16)
     voxels[2:6, 3:9, 3] = 100
     return nifti(folder / "voxels.nii", voxels)
-
 
 def sideways(folder):
     """The same voxels, but the axes of the array are k, i, j."""
@@ -1765,12 +1637,10 @@ def sideways(folder):
         folder / "b.nii")
     return folder / "b.nii"
 
-
 def upright(folder):
     exif = Image.Exif()
     exif[0x0112] = 6
     return picture(folder / "a.jpg", Image.new("L", (40, 20), 99), exif=exif)
-
 
 CROP = '<tool_call>{"name": "crop", "arguments": {"box": [0.2, 0, 0.7, 1]}}</tool_call>'
 SMALL_VIEW = {"coordinates": "pixel", "max_pixels": 5000}

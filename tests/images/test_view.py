@@ -43,8 +43,6 @@ def last(view, chain):
 
 
 # ---- the map
-
-
 @settings(max_examples=60, deadline=None)
 @given(st.floats(1, 4), st.floats(0.3, 0.7), st.floats(0.3, 0.7))
 def test_a_zoom_is_centered_on_its_point_and_stays_inside_the_image(factor, u, v):
@@ -56,8 +54,6 @@ def test_a_zoom_is_centered_on_its_point_and_stays_inside_the_image(factor, u, v
 
 
 # ---- sizes
-
-
 @settings(max_examples=100, deadline=None)
 @given(SIZES, CHAINS, BUDGETS)
 def test_no_view_leaves_the_image_or_is_larger_than_the_budget_and_its_sides_are_multiples(size, chain, budget):
@@ -110,8 +106,6 @@ def test_zooms_do_not_shrink_the_picture_and_enlarge_past_the_native_size_up_to_
 
 
 # ---- pixels that are not square
-
-
 SPACINGS = st.tuples(st.floats(0.1, 10), st.floats(0.1, 10))
 
 
@@ -154,8 +148,6 @@ def test_a_marker_in_a_stretched_picture_is_where_the_transform_says(ratio, turn
 
 
 # ---- pixels
-
-
 def test_a_zoom_shows_native_pixels_a_chain_loses_nothing_and_an_overview_is_the_means_of_blocks():
     noise = np.random.default_rng(0).integers(0, 256, (256, 256), dtype=np.uint8)
     view = View.of(noise, max_pixels=64 * 64)
@@ -214,8 +206,6 @@ def test_the_grids_of_a_long_chain_are_not_all_kept_and_none_can_be_written_to()
 
 
 # ---- steps back, and what is the same
-
-
 def test_undo_goes_back_one_step_also_over_a_reset_and_another_image_and_stays_at_the_first():
     first = View.of(np.zeros((40, 20), np.uint8), max_pixels=32 * 32, multiple=16)
     view, other = first.zoom(2), Source.of(np.zeros((100, 100), np.uint8))

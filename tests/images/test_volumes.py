@@ -58,8 +58,6 @@ def assert_is_the_body(volume):
 
 
 # ---- NIfTI
-
-
 def test_a_volume_is_shown_upright_however_it_is_stored_packed_or_tilted_and_opens_at_its_middle():
     for signs in itertools.product((1, -1), repeat=3):
         for order in itertools.permutations(range(3)):
@@ -286,8 +284,6 @@ def test_no_message_about_series_quotes_a_uid_and_a_number_that_two_have_is_not_
 
 
 # ---- slices and tools
-
-
 def test_slices_share_the_array_and_the_unit_of_their_volume():
     volume = Volume(np.zeros((4, 5, 6), np.uint8), (0, 255))
     assert np.shares_memory(volume.get_slice(2).pixels, volume.voxels)

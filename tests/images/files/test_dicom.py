@@ -54,7 +54,6 @@ def stored(values, **elements):
 
 
 # ---- values
-
 RAW, SMALL = pydicom.dcmread(path("CT_small.dcm")).pixel_array, pixel_array(path("MR_small.dcm"))
 COUNTED = np.arange(64, dtype=np.uint16).reshape(8, 8)
 TABLE = Dataset()
@@ -113,8 +112,6 @@ def test_palettes_masks_frames_and_doses_are_pictures():
 
 
 # ---- spacing and window
-
-
 def test_spacing_is_x_then_y_though_the_file_says_rows_first_and_none_where_it_is_none():
     for keyword in ["PixelSpacing", "ImagerPixelSpacing", "NominalScannedPixelSpacing"]:
         given = {"PixelSpacing": None, "DistanceSourceToPatient": None, keyword: [2.0, 0.5]}
@@ -144,7 +141,6 @@ def test_a_file_that_cannot_be_shown_says_why_and_which_package_would_read_it(fi
 
 
 # ---- privacy
-
 # ---- privacy
 SECRETS = ("Zyxw", "secret", "4711", "Clinic")
 
@@ -196,7 +192,6 @@ def test_no_message_warning_or_log_quotes_the_file(elements, caplog, recwarn):
 
 
 # ---- damage
-
 SEEDS = ("CT_small.dcm", "MR_small_RLE.dcm", "SC_rgb_jpeg_dcmtk.dcm", "MR_small_jp2klossless.dcm", "image_dfl.dcm")
 
 
@@ -214,8 +209,6 @@ def test_a_damaged_file_is_a_right_source_or_an_image_error(name, seed):
 
 
 # ---- frames
-
-
 def test_frames_and_slices_keep_their_own_depth_window_scale_and_padding(tmp_path):
     def write(frames, groups, *more, **elements):
         return open_image(odd_images.enhanced(tmp_path / "a.dcm", frames, groups, *more, **elements)).volume
