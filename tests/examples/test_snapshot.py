@@ -132,10 +132,9 @@ def test_a_record_or_picture_that_cannot_be_used_costs_itself_and_is_told(record
 
 
 WRONG_ARGUMENTS = [
-    ((), "give a query or --queries FILE, and --out FILE"),
-    (("--queries", "/missing.txt"), "No such file"),
+    ((), "give a query or --queries FILE, and --out FILE"), (("--queries", "/missing.txt"), "No such file"),
     (("a", "--search-type", "reviews"), "invalid choice: 'reviews' (choose from"),
-]
+]  # fmt: skip
 
 
 def test_wrong_arguments_end_with_status_2(record, out):

@@ -24,9 +24,8 @@ def make_volume():
 SOURCES = {
     "deep": lambda: Source.of(np.arange(12, dtype=np.uint16).reshape(3, 4)),
     "float with holes": lambda: Source.of(np.array([[1.5, np.nan], [2.5, -0.0]], np.float32)),
-    "spacing": lambda: Source.of(np.zeros((3, 4), np.uint8), spacing=(0.5, 0.25)),
-    "turned volume": make_volume,
-}
+    "spacing": lambda: Source.of(np.zeros((3, 4), np.uint8), spacing=(0.5, 0.25)), "turned volume": make_volume,
+}  # fmt: skip
 
 
 def list_values(source):

@@ -99,8 +99,7 @@ def test_a_seed_fixes_the_task_and_sessions_play_at_the_same_time_and_do_not_mix
 
 
 HOSTILE = {
-    "no JSON": "{",
-    "another type": json.dumps({"type": "shutdown"}),
+    "no JSON": "{", "another type": json.dumps({"type": "shutdown"}),
     "a step before a reset": json.dumps({"type": "step", "data": {"text": "a"}}),
     "another action": json.dumps({"type": "step", "data": {"text": 3}}),
     "an unknown field": json.dumps({"type": "step", "data": {"text": "a", "reward": 1}}),
@@ -108,7 +107,7 @@ HOSTILE = {
     "a task beyond the last": json.dumps({"type": "reset", "data": {"task": 8}}),
     "a negative task": json.dumps({"type": "reset", "data": {"task": -1}}),
     "a seed of letters": json.dumps({"type": "reset", "data": {"task": 0, "seed": "x"}}),
-}
+}  # fmt: skip
 
 
 def test_a_hostile_message_is_an_error_and_the_session_goes_on_and_holds_no_right_answer(url):

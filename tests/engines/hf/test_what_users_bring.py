@@ -91,9 +91,8 @@ def swallow_spaces(tokenizer, end):
 
 
 TOKENIZERS = (
-    (begin_with_a_space, "haotian-liu/LLaVA/issues/661"),
-    (swallow_spaces, "huggingface/transformers/issues/29872"),
-)
+    (begin_with_a_space, "haotian-liu/LLaVA/issues/661"), (swallow_spaces, "huggingface/transformers/issues/29872"),
+)  # fmt: skip
 
 
 @pytest.mark.parametrize(("change", "report"), TOKENIZERS)

@@ -63,9 +63,8 @@ def test_the_first_request_is_the_prompt_and_what_is_given_and_the_rest_is_left_
     (asked,) = server.requests
     picture = ENV.reset(TASK, seed=0).messages[1].images[0].to_data_url()
     shown = [
-        {"type": "image_url", "image_url": {"url": picture}},
-        {"type": "text", "text": "Which digit is it, and where?"},
-    ]
+        {"type": "image_url", "image_url": {"url": picture}}, {"type": "text", "text": "Which digit is it, and where?"},
+    ]  # fmt: skip
     prompt = [{"role": "system", "content": ENV.build_system_prompt(TASK)}, {"role": "user", "content": shown}]
     assert asked["path"] == "/v1/chat/completions"
     assert asked["body"] == {

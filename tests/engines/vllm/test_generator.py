@@ -51,9 +51,8 @@ def test_each_request_holds_all_tokens_so_far_and_a_seed_of_its_own_and_no_room_
         assert later.seed != earlier.seed
     last = server.requests[-1]
     assert (*last.ids, *server.tokens.encode_reply("Hm.")) == (
-        *episode.tokens.prompt_ids,
-        *episode.tokens.completion_ids,
-    )
+        *episode.tokens.prompt_ids, *episode.tokens.completion_ids,
+    )  # fmt: skip
     assert last.images == episode.tokens.images
     again = Server(server.tokens)
     play(again)
