@@ -8,6 +8,7 @@ from tokenizers import AddedToken, pre_tokenizers
 
 from tests.support import family_episodes
 from tests.support.families import NAMES, build_family
+from tests.support.tables import each
 from viewbox.core.messages import Message
 from viewbox.engines.generator import Conversation
 from viewbox.engines.hf.chat_template import ASSISTANT, USER
@@ -40,15 +41,14 @@ ENDS = (  # family, the only end that its configs name, the end that its templat
 # fmt: on
 
 
-@pytest.mark.parametrize(("family", "named", "written", "report"), ENDS)
+@each("family, named, written, report", ENDS)
 def test_the_token_that_the_template_ends_replies_with_ends_them(family, named, written, report):
     model, processor = build_family(family)
     processor.tokenizer.eos_token = named
-    given = processor.tokenizer.convert_tokens_to_ids(named)
+    given, right = processor.tokenizer.convert_tokens_to_ids([named, written])
     for config in (model.config, model.config.get_text_config(), model.generation_config):
         config.eos_token_id = given
     tokens = read(model, processor)
-    right = processor.tokenizer.convert_tokens_to_ids(written)
     assert (tokens.end_id, tokens.template.end) == (right, written), HUB + report
     assert {given, right} <= tokens.stop_ids
     assert any(written in note and "no config names" in note for note in tokens.template.notes)
@@ -65,13 +65,12 @@ BETWEEN = (  # family, the token that the policy ended its reply with, that and 
 )
 
 
-@pytest.mark.parametrize(("family", "last", "right", "report"), BETWEEN)
+@each("family, last, right, report", BETWEEN)
 def test_a_reply_ends_once(family, last, right, report):
     tokens = read(*build_family(family))
     conversation = Conversation([Message("system", ("s",)), Message("user", ("q",))], (), 0, 0)
     tokens.observe(conversation, 1000)
-    token = tokens.tokenizer.convert_tokens_to_ids(last)
-    conversation.record.add_sampled([token], [-1.0])
+    conversation.record.add_sampled([tokens.tokenizer.convert_tokens_to_ids(last)], [-1.0])
     conversation.messages += [Message("assistant", ("",)), Message("tool", ("r",))]
     tokens.observe(conversation, 1000)
     assert tokens.tokenizer.decode(conversation.record.completion_ids).startswith(right), HUB + report
@@ -95,26 +94,11 @@ TOKENIZERS = (
 )  # fmt: skip
 
 
-@pytest.mark.parametrize(("change", "report"), TOKENIZERS)
 @pytest.mark.parametrize("family", NAMES)
-def test_an_observation_has_the_ids_that_it_has_in_the_whole_text(family, change, report):
-    model, processor = build_family(family)
-    change(processor.tokenizer, read(model, processor).template.end)
-    tokens = read(model, processor)
-    result = [Message("tool", ("nothing",))]
-    ids, _ = tokens.encode_observation(result, ended=True)
-    template = tokens.template
-    said = template.merge_user_messages([template.build_tool_result([{"type": "text", "text": "nothing"}])])
-    text = template.render([USER, ASSISTANT, *said], prompt=True)
-    whole = processor.tokenizer(text, add_special_tokens=False)["input_ids"]
-    assert whole[-len(ids) :] == ids, HUB + report
-    assert not template.writes_end or whole[-len(ids) - 1] == tokens.end_id
-
-
-@pytest.mark.parametrize("family", NAMES)
-def test_marks_of_pictures_in_texts_are_text(family):
+def test_an_observation_has_the_ids_that_it_has_in_the_whole_text_and_marks_of_pictures_in_it_are_text(family):
     """https://github.com/MakazhanAlpamys/Soup/pull/488, https://github.com/hiyouga/EasyR1/issues/110"""
-    tokens = read(*build_family(family))
+    model, processor = build_family(family)
+    tokens = read(model, processor)
     mark, token = tokens.architecture.placeholder, tokens.tokenizer.convert_ids_to_tokens(tokens.image_id)
     text = f"{mark}\nWhat is {token}? {tokens.template.end}"
     controls = {*tokens.never_sampled, tokens.end_id}
@@ -128,6 +112,17 @@ def test_marks_of_pictures_in_texts_are_text(family):
     results = [tokens.encode_observation([Message("tool", (said,))], ended=True)[0] for said in ("q", text)]
     assert count(results[0]) == count(results[1])
     assert count(tokens.encode_reply(text)) == 1
+    for change, report in TOKENIZERS:
+        model, processor = build_family(family)
+        change(processor.tokenizer, tokens.template.end)
+        changed = read(model, processor)
+        ids, _ = changed.encode_observation([Message("tool", ("nothing",))], ended=True)
+        template = changed.template
+        said = template.merge_user_messages([template.build_tool_result([{"type": "text", "text": "nothing"}])])
+        text = template.render([USER, ASSISTANT, *said], prompt=True)
+        whole = processor.tokenizer(text, add_special_tokens=False)["input_ids"]
+        assert whole[-len(ids) :] == ids, HUB + report
+        assert not template.writes_end or whole[-len(ids) - 1] == changed.end_id
 
 
 # ---------------------------------------------------------------------- pictures
@@ -173,15 +168,15 @@ DEEP = (  # the same picture in deep values, report
 )
 
 
-@pytest.mark.parametrize(("deep", "report"), DEEP)
-@pytest.mark.parametrize("family", ["qwen2_vl", "gemma3", "smolvlm", "llava"])
-def test_deep_values_are_not_cut_off(family, deep, report):
+@each("family", ["qwen2_vl", "gemma3", "smolvlm", "llava"])
+def test_deep_values_are_not_cut_off(family):
     tokens = read(*build_family(family))
-    shown, right = (tokens.get_pixels(ImageRef.of(Image.fromarray(values))) for values in (deep, GRAY))
-    assert torch.equal(shown.inputs["pixel_values"], right.inputs["pixel_values"]), HUB + report
+    for deep, report in DEEP:
+        shown, right = (tokens.get_pixels(ImageRef.of(Image.fromarray(values))) for values in (deep, GRAY))
+        assert torch.equal(shown.inputs["pixel_values"], right.inputs["pixel_values"]), HUB + report
 
 
-@pytest.mark.parametrize("family", ["qwen2_vl", "idefics3", "internvl", "mistral3"])
+@each("family", ["qwen2_vl", "idefics3", "internvl", "mistral3"])
 def test_the_color_of_what_is_transparent_is_not_seen(family):
     """https://github.com/InternLM/InternLM-XComposer/issues/439"""
     tokens, found = read(*build_family(family)), []
