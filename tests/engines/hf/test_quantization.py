@@ -40,7 +40,7 @@ def find_four_bit(model):
     return [name for name, weight in model.named_parameters() if type(weight).__name__ == "Params4bit"]
 
 
-def test_the_language_layers_have_4_bits_and_nothing_else_as_a_shipped_config_adapts_them(load_quantized):
+def test_the_language_layers_have_4_bits_and_nothing_else_as_a_shipped_config_adapts_them(load_quantized, tmp_path):
     model = load_quantized("bfloat16")
     assert is_quantized(model)
     assert len(find_four_bit(model)) == 2 * 7
@@ -50,15 +50,11 @@ def test_the_language_layers_have_4_bits_and_nothing_else_as_a_shipped_config_ad
     model = get_peft_model(model, build_lora_config(load("qwen3_vl_4b_qlora").lora))
     adapted = {name.partition(".lora_A")[0] for name, _ in model.named_modules() if name.endswith("lora_A.default")}
     assert {f"{name}.base_layer.weight" for name in adapted} == set(find_four_bit(model))
-
-
-@pytest.mark.parametrize("name", ["smolvlm", "gemma3"])
-def test_the_language_layers_are_those_of_the_model(name, tmp_path):
-    """Their parts have other names: `text_model`, `vision_tower`, `multi_modal_projector`."""
-    model = loading.load_model(ModelSection(name=str(save_family(name, tmp_path))), "4bit")
-    language = {f"{key}.weight" for key, layer in model.get_decoder().named_modules() if key.endswith("_proj")}
-    decoder = next(key for key, module in model.named_modules() if module is model.get_decoder())
-    assert {key.removeprefix(f"{decoder}.") for key in find_four_bit(model)} == language
+    for name in ("smolvlm", "gemma3"):  # parts of other names: `text_model`, `vision_tower`, `multi_modal_projector`
+        model = loading.load_model(ModelSection(name=str(save_family(name, tmp_path / name))), "4bit")
+        language = {f"{key}.weight" for key, layer in model.get_decoder().named_modules() if key.endswith("_proj")}
+        decoder = next(key for key, module in model.named_modules() if module is model.get_decoder())
+        assert {key.removeprefix(f"{decoder}.") for key in find_four_bit(model)} == language
 
 
 def test_log_probs_are_those_of_the_loss_and_of_the_saved_model(
