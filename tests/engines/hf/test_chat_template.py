@@ -87,17 +87,16 @@ def test_a_template_lists_the_tools_where_the_call_it_writes_is_read_back(asked,
 
 
 def test_a_template_that_refuses_tools_is_given_the_text_of_the_prompts(asked):
-    tokens = asked(refuse("tools") + chatml())
-    env = Digits()
+    tokens, env = asked(refuse("tools") + chatml()), Digits()
     ids, _ = tokens.encode_prompt(env.reset(env.tasks[0], seed=0).messages, env.tool_schemas)
     assert '"name": "zoom"' in tokens.tokenizer.decode(ids)
 
 
 # ---------------------------------------------------------------------- the tool role
-@each("before", [
-    refuse("m.role == 'tool'"), "{% if m.role == 'tool' %}{% set m = {'role': 'tool', 'content': 'gone'} %}{% endif %}",
-    "",  # shown, but not as a result
-])  # fmt: skip
+GONE = "{% if m.role == 'tool' %}{% set m = {'role': 'tool', 'content': 'gone'} %}{% endif %}"
+
+
+@each("before", [refuse("m.role == 'tool'"), GONE, ""])  # the last one shows it, but not as a result
 def test_where_a_tool_message_is_refused_or_shows_no_image_results_are_user_messages(asked, before):
     tokens = asked(chatml(before=before))
     assert not tokens.template.tool_role
@@ -133,18 +132,6 @@ def test_what_a_template_does_to_earlier_turns_changes_nothing_between_a_reply_a
         tokens = asked(bundled(name))
         assert tail(tokens) == f"\n<|im_start|>user\n{RESULT}{TURN}<think>\n", name
         assert any("changes the text before earlier replies" in note for note in tokens.template.notes), name
-
-
-# ---------------------------------------------------------------------- the end of a reply
-def test_the_end_token_is_the_one_the_template_writes_where_the_tokenizer_names_another(qwen3):
-    processor = copy.copy(qwen3.processor)
-    processor.tokenizer = copy.deepcopy(qwen3.tokenizer)
-    processor.tokenizer.eos_token = "<|endoftext|>"
-    config = qwen3.model().config
-    tokens = ChatTokens(processor, config, qwen3.model().generation_config)
-    assert tokens.end_id == qwen3.tokens.end_id
-    assert tokens.stop_ids == qwen3.tokens.stop_ids
-    assert tail(tokens) == tail(qwen3.tokens)
 
 
 # ---------------------------------------------------------------------- refusals

@@ -44,9 +44,7 @@ def measure_blank(plain_logps, model, kit, tokens, number):
     return (blank - plain_logps(model, kit, tokens)).abs().max()
 
 
-def test_log_probs_are_those_of_a_plain_forward_of_the_episode_alone(
-    kit, played, pairs, play_pairs, measure_mismatch, plain_logps
-):
+def test_log_probs_are_those_of_a_plain_forward(kit, played, pairs, play_pairs, measure_mismatch, plain_logps):
     model, episodes = played(kit)  # 12 episodes in 5 slots: slots are used again
     assert measure_mismatch(model, kit, episodes) <= TOLERANCE
     assert len({len(episode.tokens.prompt_ids) for episode in episodes}) > 2
@@ -123,9 +121,7 @@ def read_states(model):
     return parts
 
 
-def test_a_model_in_training_with_gradient_checkpointing_keeps_its_cache_and_gets_its_state_back(
-    qwen3, play_mixed, measure_mismatch
-):
+def test_a_model_in_training_keeps_its_cache_and_gets_its_state_back(qwen3, play_mixed, measure_mismatch):
     model = qwen3.model()
     model.gradient_checkpointing_enable()
     model.train()
@@ -181,9 +177,7 @@ def test_image_video_and_vision_tokens_are_never_sampled(qwen3, play, strips, te
 
 
 # ---------------------------------------------------------------------- the work it saves
-def test_a_prompt_that_a_group_shares_is_prefilled_once_and_rows_that_are_done_are_not_decoded_further(
-    qwen3, play, strips
-):
+def test_a_prompt_of_a_group_is_prefilled_once_and_rows_that_are_done_are_left_out(qwen3, play, strips):
     model = qwen3.model()
     shapes = forwards(model)
     episodes = play(strips, [strips.tasks[0]], qwen3.generator(model), group=4)
@@ -257,9 +251,7 @@ def test_a_budget_of_bytes_decides_how_many_are_in_the_cache_and_none_grows_past
     assert generator.cache.owners == [first, None]
 
 
-def test_without_a_setting_the_free_memory_is_the_limit_and_too_little_for_one_episode_is_an_error_in_words(
-    qwen3, play, monkeypatch, caplog
-):
+def test_free_memory_is_the_limit_and_too_little_is_an_error_in_words(qwen3, play, monkeypatch, caplog):
     assert 2**20 < qwen3.generator().kv_cache_bytes <= psutil.virtual_memory().total
     each = 3000 * measure_slot(qwen3.model())[0]
     monkeypatch.setattr(engine, "find_kv_cache_bytes", lambda device: each)

@@ -161,9 +161,7 @@ def test_an_episode_that_is_cancelled_changes_nothing_for_the_others(talks, clea
 
 
 @each("turn", [0, 1])
-def test_an_episode_that_is_cancelled_before_it_asks_for_a_reply_changes_nothing_for_the_others(
-    talks, clean, again, turn
-):
+def test_an_episode_that_is_cancelled_before_it_asks_changes_nothing_for_the_others(talks, clean, again, turn):
     async def hang(index, at):
         if (index, at) == (2, turn):
             await asyncio.sleep(3600)

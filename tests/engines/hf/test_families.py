@@ -76,9 +76,7 @@ def test_log_probs_in_every_setting(at_length, play_mixed, measure_mismatch, cha
     assert measure_mismatch(model, family, episodes, temperature) <= family.tolerance / min(1, temperature)
 
 
-def test_log_probs_with_two_images_and_without_any_and_a_prompt_of_a_group_is_computed_once(
-    at_length, pairs, play_pairs, play, words, strips, measure_mismatch
-):
+def test_log_probs_with_two_images_or_none(at_length, pairs, play_pairs, play, words, strips, measure_mismatch):
     family, model = at_length
     episodes = play_pairs(generate(family, model), pairs)
     assert {len(episode.tokens.images) for episode in episodes} >= {2, 3}

@@ -17,9 +17,7 @@ def family(request, kits, monkeypatch):
     return kits(request.param)
 
 
-def test_log_probs_are_those_of_a_plain_forward_and_members_of_a_group_decode_together(
-    family, play, words, play_mixed, measure_mismatch
-):
+def test_log_probs_are_right_and_groups_decode_together(family, play, words, play_mixed, measure_mismatch):
     model, rows = family.model(), []
     generator = family.generator(model, slots=4, max_completion_tokens=900)
     assert isinstance(generator.runner, plain.PlainRunner)
@@ -49,9 +47,7 @@ def test_it_samples_and_takes_what_the_engines_cache_does(kits, play_mixed, monk
     assert said[0] == said[1]
 
 
-def test_what_a_model_leaves_on_itself_is_taken_away_and_counts_in_no_later_conversation(
-    kits, play, words, measure_mismatch, monkeypatch
-):
+def test_what_a_model_leaves_on_itself_is_taken_away(kits, play, words, measure_mismatch, monkeypatch):
     monkeypatch.setattr(Architecture, "find_lack", lambda self: "it is a test")
     family = kits("qwen2_5_vl")
     model = family.model()

@@ -57,9 +57,7 @@ def test_the_language_layers_have_4_bits_and_nothing_else_as_a_shipped_config_ad
         assert {key.removeprefix(f"{decoder}.") for key in find_four_bit(model)} == language
 
 
-def test_log_probs_are_those_of_the_loss_and_of_the_saved_model(
-    qwen3, load_quantized, play_mixed, measure_mismatch, tmp_path
-):
+def test_log_probs_are_those_of_the_loss_and_saved(qwen3, load_quantized, play_mixed, measure_mismatch, tmp_path):
     model = adapt(load_quantized())
     with use_merged_adapters(model):
         assert not any(getattr(module, "merged", False) for module in model.modules())

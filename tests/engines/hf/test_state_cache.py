@@ -293,7 +293,7 @@ def qwen3_5(qwen3):
     return StateKit("qwen3_5", qwen3.processor)
 
 
-def test_log_probs_of_the_engine_are_those_of_a_plain_forward_and_no_padding_enters_a_state(
+def test_log_probs_are_those_of_a_plain_forward_and_no_padding_is_seen(
     qwen3_5, play_mixed, play, words, measure_mismatch
 ):
     model, seen, ahead = qwen3_5.model(), [], []

@@ -160,35 +160,6 @@ def test_a_picture_of_any_size_has_as_many_tokens_as_features_or_is_refused(fami
         torch.testing.assert_close(alone[0], second[0], atol=1e-5, rtol=1e-4)
 
 
-GRAY = np.repeat(np.array([0, 102, 255], np.uint8), 20)[None].repeat(40, 0)  # 0, 40 % and all of the range
-DEEP = (  # the same picture in deep values, report
-    (GRAY.astype(np.uint16) * 200, "python-pillow/Pillow/issues/5991"),
-    (GRAY.astype(np.int32) * 100 - 7000, "huggingface/transformers/issues/25694"),
-    (GRAY.astype(np.float32) / 255, "python-pillow/Pillow/issues/5991"),
-)
-
-
-@each("family", ["qwen2_vl", "gemma3", "smolvlm", "llava"])
-def test_deep_values_are_not_cut_off(family):
-    tokens = read(*build_family(family))
-    for deep, report in DEEP:
-        shown, right = (tokens.get_pixels(ImageRef.of(Image.fromarray(values))) for values in (deep, GRAY))
-        assert torch.equal(shown.inputs["pixel_values"], right.inputs["pixel_values"]), HUB + report
-
-
-@each("family", ["qwen2_vl", "idefics3", "internvl", "mistral3"])
-def test_the_color_of_what_is_transparent_is_not_seen(family):
-    """https://github.com/InternLM/InternLM-XComposer/issues/439"""
-    tokens, found = read(*build_family(family)), []
-    for hidden in ((255, 0, 0, 0), (0, 90, 0, 0), (0, 0, 0, 0)):
-        image = Image.new("RGBA", (64, 48), hidden)
-        image.paste((20, 20, 20, 255), (8, 8, 40, 30))
-        found.append(tokens.get_pixels(ImageRef.of(image)).inputs["pixel_values"])
-    assert torch.equal(found[0], found[1])
-    assert torch.equal(found[0], found[2])
-    assert found[0].std() > 0.1  # and the square is
-
-
 # ---------------------------------------------------------------------- the loss
 def pad_with(token):
     def change(model, processor):

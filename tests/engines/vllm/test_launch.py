@@ -65,9 +65,7 @@ def test_a_server_is_started_with_what_its_use_needs_and_not_as_a_process_of_the
     assert variables.keys() & found.keys() == {"HOME"}
 
 
-def test_without_vllm_the_error_says_what_to_do_and_the_command_of_another_environment_will_do(
-    monkeypatch, viewbox, tmp_path
-):
+def test_without_vllm_the_error_says_what_to_do_and_another_environment_will_do(monkeypatch, viewbox, tmp_path):
     monkeypatch.setattr(process, "find_spec", lambda name: None)
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.chdir(tmp_path)

@@ -67,9 +67,7 @@ def get_sampled(episode):
 
 
 # ---------------------------------------------------------------------- a server that works
-def test_ids_and_log_probs_are_those_of_a_plain_forward_and_a_request_has_what_vllm_needs(
-    play_against, measure_mismatch, model, qwen3, tokens
-):
+def test_log_probs_are_right_and_requests_whole(play_against, measure_mismatch, model, qwen3, tokens):
     episodes, server = play_against(tasks=3)
     assert not [episode.end_reason for episode in episodes if episode.end_reason == "error"]
     assert any(any(episode.tokens.logprobs) for episode in episodes)
@@ -84,9 +82,7 @@ def test_ids_and_log_probs_are_those_of_a_plain_forward_and_a_request_has_what_v
         assert (asked["n"], asked["logprobs"], asked["temperature"], body["model"]) == (1, 0, 1.0, "policy")
 
 
-def test_a_reply_with_a_placeholder_is_drawn_again_and_in_the_end_with_a_ban(
-    play_against, tokens, qwen3, measure_mismatch
-):
+def test_a_placeholder_is_drawn_again_and_then_banned(play_against, tokens, qwen3, measure_mismatch):
     eager = qwen3.model(bias=dict.fromkeys(tokens.never_sampled, 4.0))
     episodes, server = play_against(model=eager, tasks=3)
     assert "error" not in {episode.end_reason for episode in episodes}
@@ -218,9 +214,7 @@ def test_the_probe_has_the_smallest_and_the_largest_picture(tokens):
 
 
 # ---------------------------------------------------------------------- the command
-def test_an_address_that_is_none_two_servers_and_another_machine_for_restricted_images_are_refused(
-    viewbox, tmp_path, monkeypatch
-):
+def test_wrong_addresses_and_other_machines_for_restricted_images_are_refused(viewbox, tmp_path, monkeypatch):
     for url in ("http://127.0.0.1:8000", "http://127.0.0.1:8000/", "http://127.0.0.1:8000/v1"):
         assert clean_url(url) == "http://127.0.0.1:8000"
     with pytest.raises(ConfigError, match=r"rollout\.url = 'server:8000'"):
