@@ -11,7 +11,7 @@ import re
 import struct
 import sys
 import zlib
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import cv2
@@ -37,6 +37,7 @@ from viewbox.images.view import View
 from viewbox.tools.calling import apply_tools
 
 
+# fmt: off
 class Row(NamedTuple):
     """`given` writes files into a folder, `ask` reads what was written; `report`: the bug report it stands for."""
 
@@ -47,18 +48,14 @@ class Row(NamedTuple):
     source: str
     report: str = ""
 
-
 ROWS: list[Row] = []
-
 
 def row(*fields):
     ROWS.append(Row(sys._getframe(1).f_lineno, *fields))
 
-
 # ---- what is right
 class Refusal(str):
     """What viewbox said when it refused."""
-
 
 @dataclass(frozen=True)
 class Words:
@@ -75,7 +72,6 @@ class Words:
         found = all(re.search(pattern, got, re.I | re.S) for pattern in self.patterns)
         return found and (whole or not self.refusal) and not (self.without and re.search(self.without, got, re.I))
 
-
 @dataclass(frozen=True)
 class Near:
     """Numbers of any shape, within a tolerance; None: no number (or none that was measured)."""
@@ -89,50 +85,38 @@ class Near:
         got, right = (np.array(_fill(value), float) for value in (got, self.numbers))
         return got.shape == right.shape and np.allclose(got, right, rtol=1e-5, atol=self.within, equal_nan=True)
 
-
-@dataclass(frozen=True)
-class Either:
-    """Any of these."""
-
-    ways: tuple[Any, ...] = field(default=())
-
-    def fits(self, got):
-        return any(_fits(got, way) for way in self.ways)
-
-
 def _fill(value):
     if isinstance(value, np.ndarray) or not isinstance(value, list | tuple):
         return np.nan if value is None or isinstance(value, str) else value
     return [_fill(inside) for inside in value]
-
 
 def _fits(got, right):
     if hasattr(right, "fits"):
         return right.fits(got)
     return type(got) is str and got == right if isinstance(right, str) else Near(right).fits(got)
 
-
 def refused(*patterns):
     return Words(patterns, refusal=True)
 
-
 def says(*patterns, without=""):
     return Words(patterns, refusal=False, without=without)
-
 
 def gray(levels):
     """Gray levels of a picture, which may be rounded otherwise."""
     return Near(levels, 1.01)
 
+class either(tuple):
+    """Any of these."""
 
-def either(*ways):
-    return Either(ways)
+    def __new__(cls, *ways):
+        return super().__new__(cls, ways)
 
+    def fits(self, got):
+        return any(_fits(got, way) for way in self)
 
 # ---- what is asked
 def opened(where):
     return Source.of(where) if isinstance(where, np.ndarray | Image.Image) else viewbox.open_image(where)
-
 
 def pixels(where):
     """The values that were measured, None elsewhere."""
@@ -141,7 +125,6 @@ def pixels(where):
     if source.measured is not None:
         values[~source.measured] = np.nan
     return values[..., 0] if values.ndim == 3 and not np.ptp(values, axis=2).any() else values
-
 
 def after(*calls):
     """The picture after some tools, as gray levels."""
@@ -152,19 +135,15 @@ def after(*calls):
 
     return ask
 
-
 shown = after()
-
 
 def line(where):
     """The first row of the picture."""
     return shown(where)[0]
 
-
 def levels(where):
     """The gray levels that occur."""
     return np.unique(shown(where))
-
 
 def _call(where, calls):
     places = where if isinstance(where, list) else [where]
@@ -174,13 +153,10 @@ def _call(where, calls):
         raise ImageError(result.error)
     return view, result
 
-
 def go(name, **arguments):
     return name, arguments
 
-
 STATS = go("get_intensity_stats")
-
 
 def facts(names, *calls):
     """Facts of the last of some tools; None: it has none of that name."""
@@ -191,31 +167,25 @@ def facts(names, *calls):
 
     return ask
 
-
 numbers = facts("mean min max", STATS)
-
 
 def text(*calls):
     return lambda where: str(_call(where, calls)[1].text)
-
 
 def notes(where):
     """What the reader says about what it left out: as `list_slices` tells it, or as the picture keeps it."""
     source = opened(where)
     return " ".join([*source.notes, *([] if source.volume is None else [text(go("list_slices"))(where)])])
 
-
 def count(where):
     """Slices (axial, coronal, sagittal) of a volume."""
     volume = opened(where).volume
     return [volume.count_slices(plane) for plane in volume.allowed_planes]
 
-
 def order(where):
     """The highest value of each slice or frame, from the first."""
     volume = opened(where).volume
     return [float(volume.get_slice(index).pixels.max()) for index in range(volume.count_slices())]
-
 
 def place(where):
     """Where the brightest voxel lies in the patient, mm: x to the left, y to the back, z to the head."""
@@ -223,37 +193,30 @@ def place(where):
     z, y, x = np.argwhere(volume.voxels == volume.voxels.max())[0]
     return (volume.affine @ [x, y, z, 1])[:3]
 
-
 def labels(where):
     """The values that occur in a volume."""
     return np.unique(opened(where).volume.voxels)
 
-
 def size(where):
     return opened(where).size
-
 
 def unit(where):
     return str(opened(where).unit)
 
-
 def all_of(*asks):
     """Several answers together, as words."""
     return lambda where: " | ".join(str(ask(where)) for ask in asks)
-
 
 # ---- what is written
 def into(name, write):
     """A writer into a file of that name, in a folder given later."""
     return lambda *given, **named: lambda folder: write(folder / name, *given, **named)
 
-
 a_dicom, frames_of, a_segmentation = (into("a.dcm", write) for write in (dicom, enhanced, segmentation))
 a_tiff, a_tif, a_packed_tiff = (into("a.tif", write) for write in (tiff, picture, packed_tiff))
 a_png, a_png16, a_series = into("a.png", picture), into("a.png", png16), into("s", series)
 a_nifti, a_mha, a_nrrd = into("a.nii", nifti), into("a.mha", meta_image), into("a.nrrd", nrrd)
 
-# fmt: off
 # ---- values that are no measurement
 X = np.arange(16)
 BODY = (X > 3) & (X < 12)
