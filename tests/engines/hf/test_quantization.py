@@ -1,12 +1,10 @@
 """QLoRA: 4-bit weights in the language layers, adapters beside them, and a saved model that is the policy itself."""
 
-import subprocess
-import sys
-
 import pytest
 import torch
 from peft import LoraConfig, get_peft_model
 
+from tests.support import forks
 from tests.support.families import save_family
 from tests.support.grpo_kit import generate_batch, make_trainer
 from viewbox.configs.schema import load
@@ -90,14 +88,19 @@ def test_adapters_learn_in_float32_and_as_beside_plain_weights(qwen3, load_quant
     assert (found[0] - found[1]).norm() / found[1].norm() < 1e-5
 
 
-def test_a_run_without_four_bits_does_not_import_what_asks_the_hub_for_code():
+SCRIPT = """
+import sys, torch, viewbox.training.run, peft
+peft.get_peft_model(torch.nn.Sequential(torch.nn.Linear(4, 4)), peft.LoraConfig(target_modules=["0"]))
+print("bitsandbytes" in sys.modules)
+from viewbox.engines.hf.quantization import find_bitsandbytes
+find_bitsandbytes()
+print(peft.import_utils.is_bnb_4bit_available())
+"""
+
+
+def test_a_run_without_four_bits_does_not_import_what_asks_the_hub_for_code(tmp_path):
     pytest.importorskip("bitsandbytes")
-    code = (
-        "import sys, torch, viewbox.training.run, peft\n"
-        "peft.get_peft_model(torch.nn.Sequential(torch.nn.Linear(4, 4)), peft.LoraConfig(target_modules=['0']))\n"
-        "print('bitsandbytes' in sys.modules)\n"
-        "from viewbox.engines.hf.quantization import find_bitsandbytes\n"
-        "find_bitsandbytes()\n"
-        "print(peft.import_utils.is_bnb_4bit_available())"
-    )
-    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout == "False\nTrue\n"
+    (tmp_path / "script.py").write_text(SCRIPT)
+    status, said = forks.start_script(tmp_path / "script.py", folder=tmp_path).wait()
+    assert status == 0, said
+    assert [line for line in said.splitlines() if line in ("False", "True")] == ["False", "True"]
