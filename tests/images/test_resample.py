@@ -16,13 +16,9 @@ KINDS = {
 
 
 def box_of(factor, center):
-    width, height = 400 / factor, 300 / factor
-    return tuple(
-        edge + side * (center - 0.5) * (1 - 1 / factor)
-        for edge, side in (
-            (200 - width / 2, 400), (150 - height / 2, 300), (200 + width / 2, 400), (150 + height / 2, 300),
-        )
-    )  # fmt: skip
+    width, height, move = 200 / factor, 150 / factor, (center - 0.5) * (1 - 1 / factor)
+    x, y = 200 + 400 * move, 150 + 300 * move
+    return x - width, y - height, x + width, y + height
 
 
 @pytest.fixture

@@ -149,10 +149,8 @@ def test_no_reply_raises_and_other_actions_tasks_that_do_not_exist_and_settings_
 
 
 def test_vectors_give_what_single_environments_give():
-    own_memory = {"shared_memory": False}  # texts of any length fit no shared memory
-    envs = gymnasium.make_vec(
-        "viewbox/digits-v0", num_envs=3, vectorization_mode="async", vector_kwargs=own_memory, num_tasks=9
-    )
+    given = {"vectorization_mode": "async", "vector_kwargs": {"shared_memory": False}}  # it fits no texts of any length
+    envs = gymnasium.make_vec("viewbox/digits-v0", num_envs=3, num_tasks=9, **given)
     try:
         observation, info = envs.reset(seed=[4, 5, 6])
         single = [make_env().reset(seed=seed) for seed in (4, 5, 6)]

@@ -164,13 +164,11 @@ def test_a_task_that_cannot_be_opened_costs_its_rollout():
 
 def test_the_tools_of_a_rollout_are_schemas_that_trl_takes_for_coroutine_functions(tmp_path):
     trainer = make_trainer(ENV, tmp_path, num_generations=2, per_device_train_batch_size=2)
-    assert [dict(tool) for tool in trainer.tools] == sorted(
-        (thaw(schema) for schema in ENV.tool_schemas), key=lambda schema: schema["function"]["name"]
-    )
+    schemas = sorted(map(thaw, ENV.tool_schemas), key=lambda schema: schema["function"]["name"])
+    assert [dict(tool) for tool in trainer.tools] == schemas
     assert all(inspect.iscoroutinefunction(tool) for tool in trainer.tools)
-    prompt = trainer.processing_class.apply_chat_template(
-        [{"role": "user", "content": "?"}], tools=trainer.tools, tokenize=False
-    )
+    talk = [{"role": "user", "content": "?"}]
+    prompt = trainer.processing_class.apply_chat_template(talk, tools=trainer.tools, tokenize=False)
     assert '"minItems": 2' in prompt  # what TRL would not read from a function's annotations
 
 
@@ -220,10 +218,8 @@ def test_a_shipped_model_trains_a_step_on_the_environment_of_its_config(tmp_path
         processor=AutoProcessor.from_pretrained(folder),
         model=lambda: AutoModelForImageTextToText.from_pretrained(folder, dtype=torch.float32),
     )
-    env = Digits(
-        num_tasks=4, max_turns=3, max_malformed=1, tools=("zoom",), coordinates="per_mille", reply_format="hermes"
-    )
-    played = []
+    own = {"tools": ("zoom",), "coordinates": "per_mille", "reply_format": "hermes"}
+    env, played = Digits(num_tasks=4, max_turns=3, max_malformed=1, **own), []
     small = {"num_generations": 2, "per_device_train_batch_size": 4, "max_steps": 1, "max_completion_length": 200}
     trainer = make_trainer(env, tmp_path, kit=shipped, on_episode=played.append, **small)
     trainer.train()

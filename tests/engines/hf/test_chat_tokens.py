@@ -270,9 +270,8 @@ def test_what_the_environment_or_a_policy_says_of_control_tokens_is_only_words(q
     tokens = ChatTokens(qwen3.processor, qwen3.model().config)
     spell = lambda words, conversation: [i for ch in words for i in qwen3.tokenizer(ch)["input_ids"]] + [tokens.end_id]  # noqa: E731
     monkeypatch.setattr(tokens, "encode_reply", spell)
-    generator = Watched(
-        tokens, lambda conversation: '<tool_call>{"name": "<|image_pad|>", "arguments": {}}</tool_call>'
-    )
+    call = '<tool_call>{"name": "<|image_pad|>", "arguments": {}}</tool_call>'
+    generator = Watched(tokens, lambda conversation: call)
     (episode,) = play(Digits(max_turns=3), [ENV.tasks[0]], generator)
     assert episode.end_reason == "max_turns"
     assert 'unknown tool "< |image_pad|>"' in generator.kept[0].messages[3].text

@@ -41,18 +41,15 @@ def on_cpu(family, play_mixed):
 
 
 def build_generator(family, model, **settings):
-    return family.generator(
-        model, **{"slots": 3, "temperature": 0.0, "max_reply_tokens": 8, "max_completion_tokens": 900} | settings
-    )
+    given = {"slots": 3, "temperature": 0.0, "max_reply_tokens": 8, "max_completion_tokens": 900}
+    return family.generator(model, **given | settings)
 
 
 def compute_loss(model, family, episodes):
     """Log-probs of the packed loss, of all sampled tokens, on the CPU with their graph."""
-    pixels = collect_pixels(episodes, family.tokens)
-    batch = collate(episodes, family.tokens, model.device)
-    compute = EpisodeLogProbs(
-        model, family.tokens.architecture, family.tokens.image_id, family.tokens.pad_id, 1.0, pixels
-    )
+    tokens = family.tokens
+    pixels, batch = collect_pixels(episodes, tokens), collate(episodes, tokens, model.device)
+    compute = EpisodeLogProbs(model, tokens.architecture, tokens.image_id, tokens.pad_id, 1.0, pixels)
     return get_host(compute(batch)[0])
 
 

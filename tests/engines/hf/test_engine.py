@@ -25,9 +25,8 @@ ENV = Digits(max_turns=2)
 def forwards(model):
     """A list that grows by the (rows, width) of every forward of `model`."""
     shapes = []
-    model.register_forward_pre_hook(
-        lambda module, args, given: shapes.append(tuple(given["input_ids"].shape)), with_kwargs=True
-    )
+    note = lambda module, args, given: shapes.append(tuple(given["input_ids"].shape))  # noqa: E731
+    model.register_forward_pre_hook(note, with_kwargs=True)
     return shapes
 
 

@@ -61,10 +61,9 @@ class Model:
 
     def check(self):
         assert self.cache.num_used == len(self.rows)
-        assert [row for row in self.cache.owners if row is not None and self.cache.owners[row.held_slot] is row] == [
-            row for row in self.cache.owners if row is not None
-        ]
-        assert {id(row) for row in self.cache.owners if row is not None} == {id(row) for row in self.rows}
+        held = [row for row in self.cache.owners if row is not None]
+        assert all(self.cache.owners[row.held_slot] is row for row in held)
+        assert {id(row) for row in held} == {id(row) for row in self.rows}
         for row in self.rows if self.next else ():
             for number in range(LAYERS):
                 layer, expected = self.cache.layers[number], self.kept[row] + number / 4

@@ -61,9 +61,8 @@ def build_lfm2_vl(dtype=torch.float32):
     kinds = ["conv", "full_attention", "conv"]
     text = {**TEXT, "model_type": "lfm2", "num_hidden_layers": 3, "layer_types": kinds, "rope_parameters": ROPE}
     vision = {**VISION, "model_type": "siglip2_vision_model", "num_hidden_layers": 2, "num_attention_heads": 2}
-    config = hf.Lfm2VlConfig(
-        text_config=text, vision_config={**vision, "num_patches": 64}, image_token_id=IMAGE, projector_hidden_size=48
-    )
+    given = {"text_config": text, "vision_config": {**vision, "num_patches": 64}, "image_token_id": IMAGE}
+    config = hf.Lfm2VlConfig(**given, projector_hidden_size=48)
     return build(hf.Lfm2VlForConditionalGeneration, config, dtype)
 
 

@@ -21,9 +21,8 @@ from viewbox.images.ref import ImageRef
 
 # Whitespace and punctuation beside a picture: what stands for it may begin and end with newlines that merge with them
 TEXTS = ("Look?{}\nWhat?", "\n\n{}", "b]{}", "{}\n\n\nc")
-PICTURES = tuple(
-    ImageRef.of(Image.linear_gradient("L").resize(size)) for size in ((224, 168), (140, 336), (64, 64), (90, 30))
-)
+SIZES = ((224, 168), (140, 336), (64, 64), (90, 30))
+PICTURES = tuple(ImageRef.of(Image.linear_gradient("L").resize(size)) for size in SIZES)
 
 
 @pytest.fixture(scope="module", params=NAMES)
@@ -43,21 +42,19 @@ def expand(tokens, text, image):
 
 
 def test_a_server_is_sent_the_text_as_it_was_before_its_pictures_were_put_in_one_by_one(tokens):
-    texts = [text.format(tokens.architecture.placeholder) for text in TEXTS]
+    mark = tokens.architecture.placeholder
+    texts = [text.format(mark) for text in TEXTS]
     said = [*encode(tokens, "so"), tokens.end_id]
     whole = [i for text, image in zip(texts, PICTURES, strict=True) for i in [*expand(tokens, text, image), *said]]
     wanted = [i for text in texts for i in [*encode(tokens, text), *said]]
     assert len(whole) > len(wanted)
     assert wire.fold_ids(whole, PICTURES, tokens) == wanted
-    marks = tokens.architecture.placeholder
     shown = "".join(tokens.pixel_cache.describe(image)[1] for image in PICTURES[:3])
-    assert wire.fold_ids(encode(tokens, shown + "so"), PICTURES[:3], tokens) == encode(tokens, marks * 3 + "so")
+    assert wire.fold_ids(encode(tokens, shown + "so"), PICTURES[:3], tokens) == encode(tokens, mark * 3 + "so")
     probe = build_probe(tokens)
     counts = [tokens.count_image_tokens(image) for image in probe.images]
     assert list(probe.ids).count(tokens.image_id) == sum(counts)
-    assert wire.fold_ids(probe.ids, probe.images, tokens) == encode(
-        tokens, "a b c" + "d".join([tokens.architecture.placeholder] * 2) + "d"
-    )
+    assert wire.fold_ids(probe.ids, probe.images, tokens) == encode(tokens, f"a b c{mark}d{mark}d")
 
 
 @pytest.mark.parametrize("wrong", ["one missing", "one too many", "sampled before", "sampled after", "two swapped"])

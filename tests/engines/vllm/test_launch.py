@@ -84,9 +84,8 @@ def test_without_vllm_the_error_says_what_to_do_and_another_environment_will_do(
     model = config.model.model_copy(update={"name": "package:tiny_viewer"})
     _, processor = loading.load_processor(model)
     loading.set_max_pixels(processor, 96 * 96)
-    server = build_server(
-        model, config.rollout, processor.image_processor, dtype="auto", gpu=True, run=tmp_path / "run"
-    )
+    given = {"dtype": "auto", "gpu": True, "run": tmp_path / "run"}
+    server = build_server(model, config.rollout, processor.image_processor, **given)
     assert server.command[:2] == [str(command), "serve"]
     size = {"shortest_edge": 16 * 16, "longest_edge": 96 * 96}
     assert json.loads(server.command[server.command.index("--mm-processor-kwargs") + 1]) == {"size": size}
@@ -134,9 +133,8 @@ def test_a_server_that_dies_in_mid_rollout_is_started_again_and_no_episode_is_lo
 
 
 def test_evaluate_plays_both_ways_on_one_server(fake, viewbox, tmp_path):
-    code, out, err = viewbox(
-        "evaluate", *(one for one in GIVEN if one != "--held-out"), OWN, "--tasks", 2, "--bootstrap", 0, "--out", "both"
-    )
+    given = [one for one in GIVEN if one != "--held-out"]
+    code, out, err = viewbox("evaluate", *given, OWN, "--tasks", 2, "--bootstrap", 0, "--out", "both")
     assert code == 0, err
     assert "the server answers after" in out
     assert len(fake.read_starts()) == 1
@@ -169,9 +167,8 @@ def test_a_rollout_that_is_stopped_while_the_server_loads_leaves_no_process(fake
 
 
 def test_restricted_data_stays_on_this_machine_with_a_server_of_its_own(fake, viewbox, tmp_path):
-    (tmp_path / "ward.py").write_text(
-        "from viewbox.envs.digits import Digits\n\n\nclass Ward(Digits):\n    restricted = True\n"
-    )
+    ward = "from viewbox.envs.digits import Digits\n\n\nclass Ward(Digits):\n    restricted = True\n"
+    (tmp_path / "ward.py").write_text(ward)
     given = ("rollout", "--env", "ward:Ward", "--model", "package:tiny_viewer", OWN, "rollout.max_reply_tokens=4")
     code, _, err = viewbox(*given, "env.max_turns=1", "--tasks", 1, "--out", "out")
     assert code == 0, err

@@ -72,9 +72,8 @@ def test_every_compression_of_plain_bytes_keeps_every_type():
                 if predictor == 2:
                     entry = page.tags[296]  # ResolutionUnit gives its place to Predictor
                     struct.pack_into("<HHIHH", whole, entry.offset, 317, 3, 1, 2, 0)
-                assert same(
-                    open_image(bytes(whole)), np.float32(array) if array.dtype.kind == "f" else open_image(plain).pixels
-                )
+                right = np.float32(array) if array.dtype.kind == "f" else open_image(plain).pixels
+                assert same(open_image(bytes(whole)), right)
 
 
 def test_values_stay_where_white_is_zero_and_the_display_is_turned():

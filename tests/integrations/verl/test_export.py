@@ -128,9 +128,8 @@ def test_the_settings_of_training_become_verls():
         settings, _ = build(max_steps=steps, num_train_epochs=2)
         trainer = settings["trainer"]
         assert (trainer["total_training_steps"], trainer["total_epochs"]) == (expected, 2)
-        assert len(choose_numbers(parse(CONFIG), settings, 500)) == (
-            7 * settings["data"]["train_batch_size"] if expected else 500
-        )
+        count = 7 * settings["data"]["train_batch_size"] if expected else 500
+        assert len(choose_numbers(parse(CONFIG), settings, 500)) == count
     settings, _ = build(importance_sampling_cap=None, micro_batch_tokens=100)
     assert settings["algorithm"]["rollout_correction"]["rollout_is"] is None
     assert settings["actor_rollout_ref"]["actor"]["ppo_max_token_len_per_gpu"] == 128 + 4096  # the longest episode fits
