@@ -53,15 +53,18 @@ def read_levels(url):
     return pixels[20, 10::20, 0].tolist()
 
 
+LOCAL = ("qwen2_vl", "gemma3", "smolvlm", "llava", "idefics3", "internvl", "mistral3")
+
+
 @pytest.fixture(scope="module")
-def tokens():
-    model, processor = build_family("qwen2_vl")
-    return ChatTokens(processor, model.config, model.generation_config)
+def families():
+    built = [build_family(name) for name in LOCAL]
+    return [ChatTokens(processor, model.config, model.generation_config) for model, processor in built]
 
 
 @each("image, levels, report", PICTURES.values())
-def test_a_server_sees_what_a_local_model_sees(image, levels, report, tokens):
-    ref = ImageRef.of(image)
+def test_a_server_and_a_local_model_see_the_same(image, levels, report, families):
+    ref, tokens = ImageRef.of(image), families[0]
     (message,) = to_openai_messages([Message("user", ("Look.", ref))])
     assert read_levels(message["content"][1]["image_url"]["url"]) == levels, report
     ids = tokens.tokenizer(tokens.pixel_cache.describe(ref)[1])["input_ids"]
@@ -69,4 +72,5 @@ def test_a_server_sees_what_a_local_model_sees(image, levels, report, tokens):
     (part,) = build_request("tiny", request, tokens, SamplingParams())["content_parts"]
     assert read_levels(part["url"]) == levels, report
     gray = ImageRef.of(np.repeat(np.array(levels, np.uint8), 20)[None].repeat(40, 0))
-    assert torch.equal(*(tokens.get_pixels(one).inputs["pixel_values"] for one in (ref, gray))), report
+    for tokens in families:
+        assert torch.equal(*(tokens.get_pixels(one).inputs["pixel_values"] for one in (ref, gray))), report

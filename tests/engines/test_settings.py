@@ -6,6 +6,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
+from tests.support.tables import each
 from viewbox.configs.schema import parse
 from viewbox.configs.sections import SamplingParams
 from viewbox.engines.generator import Conversation
@@ -28,25 +29,19 @@ def of(**rollout):
     return parse({"model": {"name": "m"}, "env": {"name": "digits"}, "rollout": rollout})
 
 
-@pytest.mark.parametrize(
-    ("rollout", "says"),
-    [
-        ({"engine": "vllm", "gpu_memory": 0.5, "url": "http://a"}, "gpu_memory = 0.5 is read with .* and no url only"),
-        ({"gpu_memory": 0.5}, r"rollout\.gpu_memory = 0\.5 is read with engine: vllm only; the engine is 'hf'"),
-        ({"url": "http://127.0.0.1:8000"}, r"rollout\.url = .* is read with engine: vllm only"),
-        ({"engine": "sglang"}, r"rollout\.engine = 'sglang': unknown engine 'sglang'; allowed: hf, vllm"),
-        ({"engine": 3}, r"rollout\.engine = 3; allowed: text"),
-        (
-            {"engine": "vllm", "slot": 3},
-            r"rollout\.slot: unknown key .* gpu_memory, .*did you mean 'slots'",
-        ),
-        *(
-            ({"engine": "vllm", name: GIVEN[name]}, rf"rollout\.{name} = .* is read with engine: hf only")
-            for name in OWN_KEYS
-        ),
-    ],
-    ids=str,
-)
+ONLY = [  # a section, and the words of its refusal
+    ({"engine": "vllm", "gpu_memory": 0.5, "url": "http://a"}, "gpu_memory = 0.5 is read with .* and no url only"),
+    ({"gpu_memory": 0.5}, r"rollout\.gpu_memory = 0\.5 is read with engine: vllm only; the engine is 'hf'"),
+    ({"url": "http://127.0.0.1:8000"}, r"rollout\.url = .* is read with engine: vllm only"),
+    ({"engine": "sglang"}, r"rollout\.engine = 'sglang': unknown engine 'sglang'; allowed: hf, vllm"),
+    ({"engine": 3}, r"rollout\.engine = 3; allowed: text"),
+    ({"engine": "vllm", "slot": 3}, r"rollout\.slot: unknown key .* gpu_memory, .*did you mean 'slots'"),
+    *(({"engine": "vllm", name: GIVEN[name]}, rf"rollout\.{name} = .* is read with engine: hf only")
+      for name in OWN_KEYS),
+]  # fmt: skip
+
+
+@each("rollout, says", ONLY)
 def test_a_key_that_the_engine_does_not_read_is_named_with_the_engine_that_does(rollout, says):
     with pytest.raises(ConfigError, match=says):
         of(**rollout)
@@ -87,33 +82,23 @@ def test_training_and_held_out_evaluation_generate_with_the_section(temperature,
     assert asked["sampler"].rollout == Settings(**given)
 
 
-def test_what_only_the_engine_has_is_refused_for_an_endpoint():
+def test_what_only_the_engine_has_is_refused_for_an_endpoint_and_a_filter_is_told_to_who_trains():
     for name in OWN_KEYS:
         with pytest.raises(ConfigError, match=rf"rollout\.{name} = .*: applies to a local model only; .* remove it"):
             check_for_endpoint(of(**{name: GIVEN[name]}).rollout)
     check_for_endpoint(of(kv_cache_bytes=None, prefill_tokens=7).rollout)
+    assert describe_filters(SamplingParams(top_k=5), "sft") == []
+    (note,) = describe_filters(SamplingParams(top_p=0.9, top_k=20), "grpo")
+    assert note.startswith("rollout.top_p = 0.9, rollout.top_k = 20: episodes are sampled from a filtered distribution")
+    assert describe_filters(SamplingParams(top_p=1.0, temperature=0.7), "grpo") == []
 
 
-@pytest.mark.parametrize(
-    ("rollout", "sent"),
-    [
-        ({}, {}),
-        ({"stop": [], "prefill_tokens": 7}, {}),
-        (
-            {"temperature": 1.0, "max_reply_tokens": 9, "top_p": 1.0, "top_k": 0, "stop": ["x"]},
-            {"temperature": 1.0, "max_tokens": 9, "top_p": 1.0, "top_k": 0, "stop": ["x"]},
-        ),
-    ],
-)
+@each("rollout, sent", [
+    ({}, {}), ({"stop": [], "prefill_tokens": 7}, {}), ({"temperature": 1.0, "max_reply_tokens": 9, "top_p": 1.0,
+    "top_k": 0, "stop": ["x"]}, {"temperature": 1.0, "max_tokens": 9, "top_p": 1.0, "top_k": 0, "stop": ["x"]}),
+])  # fmt: skip
 def test_an_endpoint_is_asked_for_what_is_given_even_where_it_is_the_default(rollout, sent):
     overrides = [f"rollout.{name}={json.dumps(value)}" for name, value in rollout.items()]
     job = build_job(env="digits", model="m", endpoint="http://127.0.0.1:1", tasks=1, overrides=overrides)
     request = job.generator.build_request(Conversation([], (), 0, 0))
     assert request == {"model": "m", "messages": [], "seed": request["seed"]} | sent
-
-
-def test_who_trains_with_a_filter_is_told_once_what_it_does_and_a_warm_start_nothing():
-    assert describe_filters(SamplingParams(top_k=5), "sft") == []
-    (note,) = describe_filters(SamplingParams(top_p=0.9, top_k=20), "grpo")
-    assert note.startswith("rollout.top_p = 0.9, rollout.top_k = 20: episodes are sampled from a filtered distribution")
-    assert describe_filters(SamplingParams(top_p=1.0, temperature=0.7), "grpo") == []

@@ -50,16 +50,14 @@ def toy(tmp_path, monkeypatch):
     plugins._read_entry_points.cache_clear()
 
 
-def test_an_engine_of_another_package_plays(toy, viewbox, tmp_path):
+def test_an_engine_of_another_package_plays_and_samples_the_episodes_of_a_training_run(toy, viewbox, tmp_path):
     given = ("--config", "quickstart", "--held-out", "--model", "package:tiny_viewer", "rollout.engine=parrot")
     code, _, err = viewbox("rollout", *given, f"rollout.says={SAYS!r}", "--tasks", 3, "--out", "out")
     assert code == 0, err
     episodes = list(load(tmp_path / "out" / "episodes"))
     assert [episode.answer["label"] for episode in episodes] == ["one"] * 3
-
-
-def test_an_engine_of_another_package_samples_the_episodes_of_a_training_run(toy, viewbox, tmp_path):
     given = ("model.name=package:tiny_viewer", "rollout.engine=parrot", f"rollout.says={SAYS!r}", "log.name=run")
+    toy.checked.clear()
     small = ("train.max_steps=1", "train.per_device_train_batch_size=4", "train.num_generations=2", "log.eval_tasks=2")
     code, _, err = viewbox("train", "quickstart", *given, *small)
     assert code == 0, err
@@ -69,7 +67,7 @@ def test_an_engine_of_another_package_samples_the_episodes_of_a_training_run(toy
     assert {t.content for e in episodes for t in e.turns if t.role == "assistant"} == {SAYS}
 
 
-def test_its_settings_are_checked_like_our_own(toy):
+def test_its_settings_are_checked_and_a_module_that_is_no_engine_is_named_with_what_it_lacks(toy, monkeypatch):
     rollout = {"engine": "parrot", "says": "x", "top_k": 3}
     config = parse({"model": {"name": "m"}, "env": {"name": "digits"}, "rollout": rollout})
     assert config.model_dump(exclude_unset=True)["rollout"] == rollout
@@ -78,9 +76,6 @@ def test_its_settings_are_checked_like_our_own(toy):
             parse({"model": {"name": "m"}, "env": {"name": "digits"}, "rollout": {"engine": "parrot"} | wrong})
     with pytest.raises(ConfigError, match="says = 'x' is read with engine: parrot only; the engine is 'hf'"):
         parse({"model": {"name": "m"}, "env": {"name": "digits"}, "rollout": {"says": "x"}})
-
-
-def test_a_module_that_is_no_engine_is_named_with_what_it_lacks(toy, monkeypatch):
     monkeypatch.delattr(sys.modules["toy_engine"], "check")
     with pytest.raises(ConfigError, match=r"rollout\.engine = parrot: toy_engine has no check; needed: Settings, "):
         get_engine("parrot")

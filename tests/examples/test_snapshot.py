@@ -10,6 +10,7 @@ from tests.support.hostile_snapshot import WORD, write_hostile_snapshot
 from tests.support.literature_server import make_source, serve_literature
 from tests.support.servers import make_response
 from tests.support.snapshots import ARTICLES, FIGURES, draw_png, write_snapshot
+from tests.support.tables import each
 from viewbox.errors import ToolError
 from viewbox.tools.search.records import Article, ArticleQuery, ImageQuery
 from viewbox.tools.search.snapshot import SnapshotSource
@@ -73,30 +74,30 @@ def test_answers_and_pictures_are_recorded_and_found_again(record, shelf, out):
     assert source.read_picture("f3") == draw_png(2)
     about = source.describe()
     assert about["made_by"] == "examples/snapshot.py"
-    assert about["note"]
-    assert about["license"]
+    assert all((about["note"], about["license"]))
     assert not out.with_name(f"{out.name}.part").exists()
 
 
-def test_queries_may_stand_in_a_file_and_repeated_ones_are_asked_once(record, shelf, out, tmp_path):
+def test_queries_may_stand_in_a_file_repeated_ones_are_asked_once_and_each_search_type_is(record, shelf, out, tmp_path):
     (tmp_path / "queries.txt").write_text("\ufeff# about lungs\npneumonia\n\n  nodule  \npneumonia\n")
     assert record("--queries", str(tmp_path / "queries.txt"), "--out", str(out))[0] == 0
     assert shelf.asked == [("pneumonia", "all"), ("nodule", "all")]
-
-
-def test_each_search_type_is_asked(record, shelf, out):
+    shelf.asked.clear()
     types = ("--search-type", "review", "--search-type", "all")
-    assert record("aspirin", *types, "--out", str(out))[0] == 0
+    assert record("aspirin", *types, "--out", str(tmp_path / "types.snapshot"))[0] == 0
     assert shelf.asked == [("aspirin", "all"), ("aspirin", "review")]
 
 
-def test_a_query_that_failed_writes_nothing(record, shelf, out):
+def test_a_query_that_failed_writes_nothing_and_with_partial_a_file_without_it(record, shelf, out):
     shelf.failing = {"aspirin"}
     status, printed, told = record("pneumonia", "aspirin", "--out", str(out))
     assert (status, printed) == (1, "")
     assert "failed: aspirin: the service did not answer" in told
     assert f"not written: 1 queries failed; {out}.part keeps what was answered" in told
     assert not list(out.parent.iterdir())
+    status, printed, told = record("aspirin", "nodule", "--out", str(out), "--partial")
+    assert (status, printed) == (0, f"{out}: 1 articles, 2 figures\n")
+    assert "failed: aspirin" in told
 
 
 def test_a_recording_that_ended_early_continues_with_what_is_missing(record, out, tmp_path):
@@ -113,13 +114,6 @@ def test_a_recording_that_ended_early_continues_with_what_is_missing(record, out
     assert sorted(one.name for one in tmp_path.iterdir()) == ["other", out.name]
 
 
-def test_with_partial_the_file_is_written_without_the_queries_that_failed(record, shelf, out):
-    shelf.failing = {"aspirin"}
-    status, printed, told = record("aspirin", "nodule", "--out", str(out), "--partial")
-    assert (status, printed) == (0, f"{out}: 1 articles, 2 figures\n")
-    assert "failed: aspirin" in told
-
-
 def test_a_record_or_picture_that_cannot_be_used_costs_itself_and_is_told(record, shelf, out):
     shelf.articles.append(Article("[/data]", "More pneumonia and nodules"))
     shelf.pictures["f1"] = draw_png()[:40]
@@ -132,18 +126,17 @@ def test_a_record_or_picture_that_cannot_be_used_costs_itself_and_is_told(record
 
 
 WRONG_ARGUMENTS = [
-    ((), "give a query or --queries FILE, and --out FILE"),
-    (("--queries", "/missing.txt"), "No such file"),
+    ((), "give a query or --queries FILE, and --out FILE"), (("--queries", "/missing.txt"), "No such file"),
     (("a", "--search-type", "reviews"), "invalid choice: 'reviews' (choose from"),
-]
+]  # fmt: skip
 
 
-def test_wrong_arguments_end_with_status_2(record, out):
-    for arguments, message in WRONG_ARGUMENTS:
-        status, _, told = record(*arguments, "--out", str(out))
-        assert status == 2, told
-        assert message in told
-        assert not list(out.parent.iterdir())
+@each("arguments, message", WRONG_ARGUMENTS)
+def test_wrong_arguments_end_with_status_2(record, out, arguments, message):
+    status, _, told = record(*arguments, "--out", str(out))
+    assert status == 2, told
+    assert message in told
+    assert not list(out.parent.iterdir())
 
 
 def test_what_the_live_services_answer_is_recorded(record, out, tmp_path):

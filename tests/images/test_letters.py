@@ -45,15 +45,12 @@ def read_letters(view):
     return "".join(str(read_letter(picture, edge)) for edge in ("left", "top"))
 
 
-def test_a_slice_names_the_sides_at_its_left_and_its_top():
+def test_a_slice_names_the_sides_at_its_left_and_its_top_and_they_follow_the_view():
     for affine in [(-1, -1, 1), (1, 1, 1), (1, -1, -1)]:
         for plane, letters in [("axial", "RA"), ("coronal", "RH"), ("sagittal", "AH")]:
             view = View.of(open_volume(affine).get_middle_slice(plane))
             assert read_letters(view) == letters
             assert read_letters(view.zoom(2)) == letters
-
-
-def test_the_letters_follow_the_view():
     for steps, letters in [
         (["flip_horizontal"], "LA"), (["flip_vertical"], "RP"), (["rotate"], "PR"), (["rotate", "rotate"], "LP"),
         (["rotate", "flip_horizontal"], "AR"), (["flip_horizontal", "flip_horizontal"], "RA"),
@@ -71,9 +68,12 @@ def test_one_affine_suffices_and_without_any_there_are_no_letters():
         unknown = open_volume(sform=0, qform=0)
         assert unknown.sides is None
         assert (np.asarray(View.of(unknown.get_middle_slice()).render()) == 128).all()
+    content = io.BytesIO()
+    View.of(np.full((60, 60), VALUE, np.uint8)).render().save(content, "PNG")
+    assert (open_image(content.getvalue()).pixels == VALUE).all()
 
 
-def test_no_letter_enters_a_value():
+def test_no_letter_enters_a_value_and_tools_that_draw_keep_them():
     for dtype in [np.uint8, np.int16, np.float32]:
         view = View.of(open_volume(dtype=dtype).get_middle_slice())
         assert (np.asarray(view.to_ref().open()) == 255).any()
@@ -84,15 +84,6 @@ def test_no_letter_enters_a_value():
         assert facts["min"] == facts["max"] == facts["mean"]
         steps = apply_tools(view, [("zoom", {"factor": 2}), ("equalize_histogram", {}), ("undo", {}), ("undo", {})])
         assert (steps[-1][0].get_values() == VALUE).all()
-
-
-def test_tools_that_draw_keep_the_letters():
     for call in [("annotate_region", {"box": [0.4, 0.4, 0.6, 0.6]}), ("zoom", {"factor": 2})]:
         picture = np.asarray(call_stateful(call[0], View.of(open_volume().get_middle_slice()), call[1])[1].image.open())
         assert read_letter(picture if picture.ndim == 2 else picture[..., 1], "left") == "R"
-
-
-def test_a_single_picture_has_no_letters():
-    content = io.BytesIO()
-    View.of(np.full((60, 60), VALUE, np.uint8)).render().save(content, "PNG")
-    assert (open_image(content.getvalue()).pixels == VALUE).all()

@@ -9,6 +9,7 @@ import pytest
 from PIL import Image
 
 import viewbox
+from tests.support.tables import each
 from viewbox import Episode, EpisodeWriter, ImageError, ImageRef, Task
 from viewbox.images.files.native import MAGIC, decode_native, encode_native
 from viewbox.images.source import Source, build_volume
@@ -23,9 +24,8 @@ def make_volume():
 SOURCES = {
     "deep": lambda: Source.of(np.arange(12, dtype=np.uint16).reshape(3, 4)),
     "float with holes": lambda: Source.of(np.array([[1.5, np.nan], [2.5, -0.0]], np.float32)),
-    "spacing": lambda: Source.of(np.zeros((3, 4), np.uint8), spacing=(0.5, 0.25)),
-    "turned volume": make_volume,
-}
+    "spacing": lambda: Source.of(np.zeros((3, 4), np.uint8), spacing=(0.5, 0.25)), "turned volume": make_volume,
+}  # fmt: skip
 
 
 def list_values(source):
@@ -39,9 +39,9 @@ def list_values(source):
             yield field.name, repr(value)
 
 
-@pytest.mark.parametrize("name", SOURCES)
-def test_a_store_gives_a_source_back_bit_for_bit(name, tmp_path):
-    source = SOURCES[name]()
+@each("make", SOURCES)
+def test_a_store_gives_a_source_back_bit_for_bit_and_what_is_only_pixels_as_a_picture(make, tmp_path):
+    source = make()
     task = Task(images=(source,), prompt={"question": "?"})
     with EpisodeWriter(tmp_path) as writer:
         writer.append(Episode(task))
@@ -50,9 +50,6 @@ def test_a_store_gives_a_source_back_bit_for_bit(name, tmp_path):
     assert (ref.mode, ref.hash) == ("native", task.images[0].hash)
     assert list(list_values(ref.load())) == list(list_values(source))
     assert ref.open().size == source.size
-
-
-def test_what_is_only_pixels_is_stored_as_a_picture():
     pixels = np.zeros((3, 4, 3), np.uint8)
     assert ImageRef.of(Source.of(pixels)) == ImageRef.of(pixels)
 
@@ -70,17 +67,14 @@ def test_a_task_takes_images_in_any_form_and_opens_them_once(tmp_path):
     assert task.images[0].open().tobytes() == picture.tobytes()
 
 
-@pytest.mark.parametrize("wrong", [3, [None], {"a": 1}, [object()]])
-def test_anything_else_is_refused_with_what_is_allowed(wrong):
-    with pytest.raises(TypeError, match="allowed: a path, the bytes of a file, a Pillow image, an array"):
-        Task("mine", images=wrong)
-
-
-def test_a_task_without_an_id_gets_one_of_what_it_asks():
+def test_a_task_without_an_id_gets_one_of_what_it_asks_and_what_is_no_image_is_refused():
     pixels = np.zeros((2, 2), np.uint8)
     ids = [Task(images=images, prompt={"question": q}).id for images in ((), pixels) for q in ("a", "b")]
     assert len(set(ids)) == 4
     assert ids[0] == Task(prompt={"question": "a"}).id
+    for wrong in (3, [None], {"a": 1}, [object()]):
+        with pytest.raises(TypeError, match="allowed: a path, the bytes of a file, a Pillow image, an array"):
+            Task("mine", images=wrong)
 
 
 def forge(**changes):
@@ -92,27 +86,20 @@ def forge(**changes):
     return MAGIC + len(head).to_bytes(4, "little") + head + content[start + length :]
 
 
-FORGED = {
-    "not one": lambda: b"x" * 100,
-    "empty": lambda: b"",
-    "cut off": lambda: forge()[:-20],
-    "more behind it": lambda: forge() + b"more",
-    "a bomb": lambda: forge(shape=[1, 1, 1])[:-50] + zlib.compress(bytes(10**6)),
-    "a larger shape": lambda: forge(shape=[2**20, 2**20, 1]),
-    "a negative shape": lambda: forge(shape=[-1, -6, 8]),
-    "objects": lambda: forge(dtype="object"),
-    "an affine of words": lambda: forge(fields={"affine": "x", "display": [0, 1]}),
-    "a display that is none": lambda: forge(fields={"display": [0, float("nan")]}),
-    "a plane that is none": lambda: forge(fields={"display": [0, 1], "plane": "../x"}),
-    "axes twice": lambda: forge(order=[0, 0, 1], flipped=[]),
-    "a slice outside": lambda: forge(fields={"display": [0, 1], "index": 10**9}),
-}
+FORGED = [
+    lambda: b"x" * 100, lambda: b"", lambda: forge()[:-20], lambda: forge() + b"more",
+    lambda: forge(shape=[1, 1, 1])[:-50] + zlib.compress(bytes(10**6)),  # a bomb
+    lambda: forge(shape=[2**20, 2**20, 1]), lambda: forge(shape=[-1, -6, 8]), lambda: forge(dtype="object"),
+    lambda: forge(fields={"affine": "x", "display": [0, 1]}), lambda: forge(fields={"display": [0, float("nan")]}),
+    lambda: forge(fields={"display": [0, 1], "plane": "../x"}), lambda: forge(order=[0, 0, 1], flipped=[]),
+    lambda: forge(fields={"display": [0, 1], "index": 10**9}),
+]  # fmt: skip
 
 
-@pytest.mark.parametrize("name", FORGED)
-def test_a_forged_file_is_an_image_error(name):
+@each("make", FORGED)
+def test_a_forged_file_is_an_image_error(make):
     with pytest.raises(ImageError):
-        decode_native(FORGED[name]())
+        decode_native(make())
 
 
 def test_a_file_that_was_changed_after_it_was_stored_is_refused(tmp_path):

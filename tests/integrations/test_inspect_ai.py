@@ -20,6 +20,7 @@ from inspect_ai.model import ModelOutput, ModelUsage, get_model  # noqa: E402
 from inspect_ai.tool import ToolCall  # noqa: E402
 
 from tests.support.everywhere import SCRIPTS, Case  # noqa: E402
+from tests.support.tables import each  # noqa: E402
 from viewbox.envs.digits import Digits  # noqa: E402
 from viewbox.errors import ConfigError  # noqa: E402
 from viewbox.integrations import inspect_ai as adapter  # noqa: E402
@@ -168,33 +169,26 @@ class Kept(Digits):
     restricted = True
 
 
-def test_restricted_images_go_to_no_provider_elsewhere():
+def test_restricted_images_go_to_no_provider_elsewhere_and_the_package_names_its_tasks():
     env = Kept()
     check_provider(env, get_model("mockllm/model"))
     elsewhere = get_model("mockllm/model", base_url="https://models.example/v1", memoize=False)
     with pytest.raises(ConfigError, match=r"inspect-ai would send its images to https://models\.example/v1"):
         check_provider(env, elsewhere)
     check_provider(Digits(), elsewhere)
-
-
-@pytest.mark.parametrize(
-    ("given", "words"),
-    [
-        ({"environment": "digit"}, "unknown environment 'digit'"),
-        ({"environment": "digits", "settings": {"max_turn": 3}}, "max_turn"),
-        ({"environment": "digits", "tool_images": "both"}, "tool_images: 'both'; allowed: tool, user"),
-        ({"environment": "digits", "limit": 0}, "limit: 0; allowed: at least 1"),
-    ],
-)
-def test_what_cannot_be_played_is_refused(given, words):
-    with pytest.raises(ConfigError, match=words):
-        build_task(**given)
-
-
-def test_the_package_names_its_tasks_for_inspect():
     project = tomllib.loads((Path(__file__).resolve().parents[2] / "pyproject.toml").read_text())["project"]
     (module,) = project["entry-points"]["inspect_ai"].values()
     assert callable(importlib.import_module(module).play)
+
+
+@each("given, words", [
+    ({"environment": "digit"}, "unknown environment 'digit'"), ({"environment": "digits", "settings": {"max_turn": 3}},
+    "max_turn"), ({"environment": "digits", "tool_images": "both"}, "tool_images: 'both'; allowed: tool, user"),
+    ({"environment": "digits", "limit": 0}, "limit: 0; allowed: at least 1"),
+])  # fmt: skip
+def test_what_cannot_be_played_is_refused(given, words):
+    with pytest.raises(ConfigError, match=words):
+        build_task(**given)
 
 
 def test_the_command_of_inspect_plays_the_task_and_its_log_is_read(tmp_path):

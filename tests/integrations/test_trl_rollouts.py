@@ -15,6 +15,7 @@ from transformers import AutoModelForImageTextToText, AutoProcessor
 from trl import GRPOTrainer
 
 from tests.support.everywhere_trl import build_kit, make_trainer
+from tests.support.tables import each
 from viewbox.assets import resolve_model_path
 from viewbox.core.base import BaseMultiTurnEnv
 from viewbox.envs.digits import Digits
@@ -71,37 +72,31 @@ class Words(BaseMultiTurnEnv):
         return ExactMatchReward("text", reference_field="text")
 
 
-@pytest.mark.parametrize(
-    ("env", "limits"),
-    [
-        (Digits(max_malformed=1), ("notes", "unknown tools")),
-        (Digits(max_turns=1), ()),
-        (Offers(), ("nudges", "notes", "unknown tools", "offered tools")),
-        (Words(max_malformed=1), ()),
-    ],
-)
+LACKS = [
+    (Digits(max_malformed=1), ("notes", "unknown tools")), (Digits(max_turns=1), ()), (Words(max_malformed=1), ()),
+    (Offers(), ("nudges", "notes", "unknown tools", "offered tools")),
+]  # fmt: skip
+
+
+@each("env, limits", LACKS)
 def test_what_trl_cannot_do_is_said_at_construction(env, limits, caplog):
+    caplog.clear()
     with caplog.at_level(logging.WARNING, "viewbox.envs"):
         assert TRLRollouts(env).limits == limits
-    assert [LIMITS[name] in record.message for name, record in zip(limits, caplog.records, strict=True)] == [
-        True for _ in limits
-    ]
+    assert all(LIMITS[name] in record.message for name, record in zip(limits, caplog.records, strict=True))
 
 
-@pytest.mark.parametrize(
-    ("env", "words"),
-    [
-        (Talks(), "its user answers the model's answer"),
-        (Digits(history={"last_images": 1}), "settings.history: TRL never shortens the history; allowed: full"),
-        (Mixture(environments={"digits": {}}), "it mixes environments"),
-    ],
-)
+@each("env, words", [
+    (Talks(), "its user answers the model's answer"),
+    (Digits(history={"last_images": 1}), "settings.history: TRL never shortens the history; allowed: full"),
+    (Mixture(environments={"digits": {}}), "it mixes environments"),
+])  # fmt: skip
 def test_what_trl_cannot_play_is_refused(env, words):
     with pytest.raises(ConfigError, match="cannot be played by TRL's own loop: " + words):
         TRLRollouts(env)
 
 
-def test_the_calls_of_one_reply_are_one_turn():
+def test_the_calls_of_one_reply_are_one_turn_and_no_arguments_raise():
     owner, rollout = open_rollout()
     answers = run_calls(rollout, ("zoom", ZOOM), ("crop", {"box": [0, 0, 500, 500]}), ("zoom", {"factor": "x"}))
     assert [[part["type"] for part in answer] for answer in answers] == [["text", "image"], ["text", "image"], ["text"]]
@@ -112,6 +107,10 @@ def test_the_calls_of_one_reply_are_one_turn():
     owner.on_episode = kept.append
     assert owner.compute_rewards([said], [rollout]) == [kept[0].scores.total]
     assert [turn.content for turn in kept[0].turns if turn.role == "assistant"] == ["So:", RIGHT["content"]]
+    for arguments in ({"factor": "x"}, {"factor": -1}, {"center": 7}, {"self": 1, "name": 2}):
+        _, rollout = open_rollout(Digits(num_tasks=6, max_turns=4, tools=("zoom",)))
+        ((answer,),) = run_calls(rollout, ("zoom", arguments))
+        assert "error" in answer["text"]
 
 
 def test_a_rollout_of_which_trl_dropped_a_part_or_that_the_environment_would_answer_ends_by_its_name():
@@ -128,7 +127,7 @@ def test_a_rollout_of_which_trl_dropped_a_part_or_that_the_environment_would_ans
         assert kept[0].end_reason == end
 
 
-def test_a_call_after_the_last_turn_is_told_that_the_episode_has_ended():
+def test_a_call_after_the_last_turn_is_told_so_and_a_tool_whose_name_trl_reserves_has_another_there():
     owner, rollout = open_rollout(Digits(num_tasks=2, max_turns=2, max_malformed=1))
     run_calls(rollout, ("zoom", ZOOM))
     for _ in range(2):  # a trainer without max_tool_calling_iterations goes on
@@ -136,6 +135,13 @@ def test_a_call_after_the_last_turn_is_told_that_the_episode_has_ended():
         assert answer["text"] == ENDED.format(reason="max_turns")
     said = [*[ask("", ("zoom", ZOOM))] * 3, RIGHT]
     assert owner.compute_rewards([said], [rollout]) == [0.0]
+    owner, rollout = open_rollout(Digits(num_tasks=6, max_turns=4, max_malformed=1, tools=("zoom", "reset")))
+    run_calls(rollout, ("zoom", ZOOM))
+    answers = run_calls(rollout, ("reset_tool", {}))
+    assert [part["type"] for part in answers[0]] == ["text", "image"]
+    called = [call.name for turn in rollout._session.state.turns for call in turn.tool_calls]
+    assert called == ["zoom", "reset"]
+    assert owner.make_rollout().reset(task=0)  # TRL's own reset opens a task
 
 
 def test_a_task_that_cannot_be_opened_costs_its_rollout():
@@ -156,22 +162,13 @@ def test_a_task_that_cannot_be_opened_costs_its_rollout():
     assert total > 0.9
 
 
-def test_no_arguments_raise():
-    for arguments in ({"factor": "x"}, {"factor": -1}, {"center": 7}, {"self": 1, "name": 2}):
-        _, rollout = open_rollout(Digits(num_tasks=6, max_turns=4, tools=("zoom",)))
-        ((answer,),) = run_calls(rollout, ("zoom", arguments))
-        assert "error" in answer["text"]
-
-
 def test_the_tools_of_a_rollout_are_schemas_that_trl_takes_for_coroutine_functions(tmp_path):
     trainer = make_trainer(ENV, tmp_path, num_generations=2, per_device_train_batch_size=2)
-    assert [dict(tool) for tool in trainer.tools] == sorted(
-        (thaw(schema) for schema in ENV.tool_schemas), key=lambda schema: schema["function"]["name"]
-    )
+    schemas = sorted(map(thaw, ENV.tool_schemas), key=lambda schema: schema["function"]["name"])
+    assert [dict(tool) for tool in trainer.tools] == schemas
     assert all(inspect.iscoroutinefunction(tool) for tool in trainer.tools)
-    prompt = trainer.processing_class.apply_chat_template(
-        [{"role": "user", "content": "?"}], tools=trainer.tools, tokenize=False
-    )
+    talk = [{"role": "user", "content": "?"}]
+    prompt = trainer.processing_class.apply_chat_template(talk, tools=trainer.tools, tokenize=False)
     assert '"minItems": 2' in prompt  # what TRL would not read from a function's annotations
 
 
@@ -213,16 +210,6 @@ def give_different_rewards(compute):
     return rewards
 
 
-def test_a_tool_whose_name_trl_reserves_has_another_there_and_its_own_in_the_episode():
-    owner, rollout = open_rollout(Digits(num_tasks=6, max_turns=4, max_malformed=1, tools=("zoom", "reset")))
-    run_calls(rollout, ("zoom", ZOOM))
-    answers = run_calls(rollout, ("reset_tool", {}))
-    assert [part["type"] for part in answers[0]] == ["text", "image"]
-    called = [call.name for turn in rollout._session.state.turns for call in turn.tool_calls]
-    assert called == ["zoom", "reset"]
-    assert owner.make_rollout().reset(task=0)  # TRL's own reset opens a task
-
-
 @pytest.mark.slow
 def test_a_shipped_model_trains_a_step_on_the_environment_of_its_config(tmp_path):
     """`hermes` is what the model's own profile sets; its chat template is one that TRL can extend."""
@@ -231,10 +218,8 @@ def test_a_shipped_model_trains_a_step_on_the_environment_of_its_config(tmp_path
         processor=AutoProcessor.from_pretrained(folder),
         model=lambda: AutoModelForImageTextToText.from_pretrained(folder, dtype=torch.float32),
     )
-    env = Digits(
-        num_tasks=4, max_turns=3, max_malformed=1, tools=("zoom",), coordinates="per_mille", reply_format="hermes"
-    )
-    played = []
+    own = {"tools": ("zoom",), "coordinates": "per_mille", "reply_format": "hermes"}
+    env, played = Digits(num_tasks=4, max_turns=3, max_malformed=1, **own), []
     small = {"num_generations": 2, "per_device_train_batch_size": 4, "max_steps": 1, "max_completion_length": 200}
     trainer = make_trainer(env, tmp_path, kit=shipped, on_episode=played.append, **small)
     trainer.train()

@@ -38,30 +38,20 @@ def right(number):
 
 
 # What the model says to each task, by its number, and how that has to end; `everywhere.py` has many more.
+FAULTY = (("a", "zoom", LOOK), ("b", "zom", LOOK), ("c", "zoom", "{not JSON"), ("d", "zoom", "{}"))
+CALL = ("a", "zoom", LOOK)
 SCRIPTS = {
-    "looks, then answers right": (lambda n: [say(None, ("a", "zoom", LOOK)), say(right(n))], "answered"),
-    "calls several tools at once": (
-        lambda n: [
-            say("So:", ("a", "zoom", LOOK), ("b", "zom", LOOK), ("c", "zoom", "{not JSON"), ("d", "zoom", "{}")),
-            say(right(n)),
-        ],
-        "answered",
-    ),
+    "looks, then answers right": (lambda n: [say(None, CALL), say(right(n))], "answered"),
+    "calls several tools at once": (lambda n: [say("So:", *FAULTY), say(right(n))], "answered"),
     "is malformed to the end": (lambda n: [say("no")] * 5, "malformed"),
     "calls a tool on the last turn": (lambda n: [say("", (f"c{i}", "zoom", LOOK)) for i in range(7)], "max_turns"),
-    "is cut off, then answers": (lambda n: [say('{"label": "tw', finish_reason="length"), say(right(n))],
-        "answered"),
+    "is cut off, then answers": (lambda n: [say('{"label": "tw', finish_reason="length"), say(right(n))], "answered"),
     "answers at once and wrong": (lambda n: [say('{"label": "one", "bbox": [0, 0, 400, 500]}')], "answered"),
     "reasons in a field of its own": (
-        lambda n: [say("", ("a", "zoom", LOOK), reasoning_content="Hm."), say(right(n), reasoning_content="Ah.")],
-        "answered",
-    ),
+        lambda n: [say("", CALL, reasoning_content="Hm."), say(right(n), reasoning_content="Ah.")], "answered"),
     "has an endpoint that is busy once": (
-        lambda n: [say("", ("a", "zoom", LOOK)), scripted.make_error(503), say(right(n))],
-        "answered",
-    ),
-    "has an endpoint that refuses": (lambda n: [say("", ("a", "zoom", LOOK)), scripted.make_error(400), say("")],
-        "error"),
+        lambda n: [say("", CALL), scripted.make_error(503), say(right(n))], "answered"),
+    "has an endpoint that refuses": (lambda n: [say("", CALL), scripted.make_error(400), say("")], "error"),
 }  # fmt: skip
 NUMBERS = dict(zip(SCRIPTS, count()))
 PLAYED = [name for name, (_, end) in SCRIPTS.items() if end != "error"]
@@ -154,17 +144,15 @@ def test_ends_and_scores_are_those_of_our_own_driver(run):
         assert trace["metrics"] == ours.scores.components, name
         assert theirs.scores == ours.scores, name
     assert len({round(trace["rewards"]["total"]["score"], 3) for trace in found.values() if trace["ok"]}) > 2
-    seeds = [trace["info"]["viewbox"]["run_config"]["seed"] for trace in found.values()]
-    assert len(set(seeds)) == len(seeds)
+    assert len({trace["info"]["viewbox"]["run_config"]["seed"] for trace in found.values()}) == len(found)
 
 
 def test_a_trace_is_one_conversation_but_where_the_request_itself_changed_and_a_refusal_ends_its_own(run):
     found, _, episodes, _, _ = run
-    changed = ["calls several tools at once"]  # arguments that are no JSON are mended
     for name, number in NUMBERS.items():
         nodes = found[number]["nodes"]
         line = [node.get("parent") for node in nodes] == [None, *range(len(nodes) - 1)]
-        assert line == (name not in changed), name
+        assert line == (name != "calls several tools at once"), name  # arguments that are no JSON are mended
     assert "data:image" in json.dumps(found[0]["nodes"])
     assert not any("data:image" in json.dumps([trace["task"], trace["info"]]) for trace in found.values())
     number = NUMBERS["has an endpoint that refuses"]
@@ -180,8 +168,28 @@ def test_replay_recomputes_the_scores_from_the_trace(run, package, tmp_path):
     again = traces(tmp_path / "again")
     assert len(again) == len(SCRIPTS)
     for number, trace in run[0].items():
-        assert again[number]["rewards"] == trace["rewards"]
-        assert again[number]["metrics"] == trace["metrics"]
+        assert (again[number]["rewards"], again[number]["metrics"]) == (trace["rewards"], trace["metrics"])
+
+
+def test_what_vf_eval_wrote_is_imported_with_its_pixels_and_scores(run, tmp_path):
+    found, _, episodes, _, out = run
+    (saved,) = out.rglob("traces.jsonl")
+    report = import_file(saved, "verifiers", tmp_path / "run")
+    assert (report.kept, report.broken) == (len(found), {})
+    imported = {episode.task.id: episode for episode in load(tmp_path / "run")}
+    for number, trace in found.items():
+        theirs = imported[ENV.tasks[number].id]
+        assert theirs.answer == Episode.from_dict(trace["info"]["viewbox"]).answer
+        rewards = [reward and reward["score"] * reward["weight"] for reward in trace["rewards"].values()]
+        if None not in rewards and rewards:
+            assert (theirs.scores.total, theirs.scores.components) == (sum(rewards), trace["metrics"])
+        for image in [image for turn in theirs.turns for image in turn.images]:
+            assert ImageRef.of(image.open()).hash == image.hash
+    for name in PLAYED:
+        ours, theirs = episodes[NUMBERS[name]], imported[ENV.tasks[NUMBERS[name]].id]
+        images = [[[image.hash for image in turn.images] for turn in one.turns] for one in (ours, theirs)]
+        assert images[0] == images[1]
+        assert theirs.scores == ours.scores
 
 
 def test_settings_and_the_place_of_tool_images_can_be_changed_at_run_time(package, tmp_path):
@@ -201,24 +209,21 @@ def test_settings_and_the_place_of_tool_images_can_be_changed_at_run_time(packag
     assert found[endless]["rewards"]["total"]["score"] == 0.0
 
 
-def test_the_pin_of_verifiers_has_not_moved():
+def test_the_pin_of_verifiers_has_not_moved_and_without_it_the_adapter_says_what_to_install():
     import verifiers.v1 as vf
     from verifiers.v1.dialects.chat import message_to_wire, parse_message
     from verifiers.v1.harness import Harness, HarnessSession
 
     assert importlib.metadata.version("verifiers").split(".")[:2] == ["0", "4"]
-    handed = ["self", "ctx", "trace", "runtime", "endpoint", "secret", "mcp_urls", "data", "tool_interception_url"]
-    assert list(inspect.signature(Harness.session).parameters) == handed
-    assert list(inspect.signature(HarnessSession.__init__).parameters) == ["self", "harness", *handed[1:]]
-    assert list(inspect.signature(HarnessSession._run).parameters) == ["self", "messages"]
+    handed = ["ctx", "trace", "runtime", "endpoint", "secret", "mcp_urls", "data", "tool_interception_url"]
+    for function, names in (
+        (Harness.session, handed), (HarnessSession.__init__, ["harness", *handed]), (HarnessSession._run, ["messages"]),
+    ):  # fmt: skip
+        assert list(inspect.signature(function).parameters) == ["self", *names]
     assert issubclass(vf.SingleAgentEnv, vf.Env)
     assert {"info", "state", "stop_condition", "calls", "errors"} <= set(vf.Trace.model_fields)
-    state = ENV.reset(ENV.tasks[0], seed=0)
-    for message in to_openai_messages(state.messages):
+    for message in to_openai_messages(ENV.reset(ENV.tasks[0], seed=0).messages):
         assert message_to_wire(parse_message(message)) == message
-
-
-def test_without_verifiers_the_adapter_says_what_to_install_and_nothing_else_needs_it():
     code = (
         "import viewbox, viewbox.cli, viewbox.envs.digits, viewbox.publish, sys; print('verifiers' in sys.modules)\n"
         "from importlib import metadata; whole = metadata.version\n"
@@ -241,28 +246,6 @@ def test_an_environment_that_breaks_leaves_a_named_end_in_the_trace():
         asyncio.run(adapter._play(data, interaction, "tool"))
     assert interaction.trace.info["viewbox"]["end_reason"] == "error"
     assert interaction.trace.info["viewbox"]["info"]["error"] == "IndexError: task 7 of 3"
-
-
-def test_what_vf_eval_wrote_is_imported_with_its_pixels_and_scores(run, tmp_path):
-    found, _, episodes, _, out = run
-    (saved,) = out.rglob("traces.jsonl")
-    report = import_file(saved, "verifiers", tmp_path / "run")
-    assert (report.kept, report.broken) == (len(found), {})
-    imported = {episode.task.id: episode for episode in load(tmp_path / "run")}
-    for number, trace in found.items():
-        theirs = imported[ENV.tasks[number].id]
-        assert theirs.answer == Episode.from_dict(trace["info"]["viewbox"]).answer
-        rewards = [reward and reward["score"] * reward["weight"] for reward in trace["rewards"].values()]
-        if None not in rewards and rewards:
-            assert theirs.scores.total == sum(rewards)
-            assert theirs.scores.components == trace["metrics"]
-        for image in [image for turn in theirs.turns for image in turn.images]:
-            assert ImageRef.of(image.open()).hash == image.hash
-    for name in PLAYED:
-        ours, theirs = episodes[NUMBERS[name]], imported[ENV.tasks[NUMBERS[name]].id]
-        images = [[image.hash for image in turn.images] for turn in theirs.turns]
-        assert images == [[image.hash for image in turn.images] for turn in ours.turns]
-        assert theirs.scores == ours.scores
 
 
 def test_data_do_not_follow_a_redirect_of_the_endpoint():

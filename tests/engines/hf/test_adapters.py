@@ -50,15 +50,6 @@ def count_operations(model, kit, play_mixed):
     return min(after - before for before, after in zip(steps[::2], steps[1::2], strict=True))
 
 
-def test_log_probs_of_a_merged_model_are_those_of_the_adapters_beside_it(kit, play_mixed, measure_mismatch):
-    model = adapt(kit.model())
-    with use_merged_adapters(model):
-        episodes = play_mixed(kit.generator(model, slots=5), tasks=2)
-    assert measure_mismatch(model, kit, episodes) <= 1e-5
-    with model.disable_adapter():
-        assert measure_mismatch(model, kit, episodes) > 0.01  # the adapters were at work
-
-
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_weights_come_back_bit_for_bit_even_after_a_failure(qwen3, dtype):
     model = adapt(qwen3.model().to(dtype))
@@ -91,14 +82,11 @@ def test_a_decode_step_takes_two_operations_more_for_each_adapted_layer(qwen3, p
     assert after - bare < 0.5 * (beside - bare)
 
 
-def test_float32_weights_are_computed_with_in_the_precision_of_the_loss(qwen3, bf16_accelerator):
+def test_a_tied_weight_and_float32_weights_are_computed_with_in_the_precision_of_the_loss(qwen3, bf16_accelerator):
     for model in (qwen3.model(), adapt(qwen3.model())):
         with use_for_generation(bf16_accelerator, model):
             assert torch.is_autocast_enabled("cpu")
         assert not torch.is_autocast_enabled("cpu")
-
-
-def test_a_weight_that_is_tied_to_the_embedding_keeps_its_adapter_beside_it(qwen3):
     base = qwen3.model()
     base.lm_head.weight = base.get_input_embeddings().weight
     model = adapt(base, ["lm_head", "q_proj"])

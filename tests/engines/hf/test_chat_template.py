@@ -87,35 +87,27 @@ def test_a_template_lists_the_tools_where_the_call_it_writes_is_read_back(asked,
 
 
 def test_a_template_that_refuses_tools_is_given_the_text_of_the_prompts(asked):
-    tokens = asked(refuse("tools") + chatml())
-    env = Digits()
+    tokens, env = asked(refuse("tools") + chatml()), Digits()
     ids, _ = tokens.encode_prompt(env.reset(env.tasks[0], seed=0).messages, env.tool_schemas)
     assert '"name": "zoom"' in tokens.tokenizer.decode(ids)
 
 
 # ---------------------------------------------------------------------- the tool role
-@pytest.mark.parametrize(
-    "before",
-    [
-        refuse("m.role == 'tool'"),
-        "{% if m.role == 'tool' %}{% set m = {'role': 'tool', 'content': 'gone'} %}{% endif %}",
-        "",  # shown, but not as a result
-    ],
-)
+GONE = "{% if m.role == 'tool' %}{% set m = {'role': 'tool', 'content': 'gone'} %}{% endif %}"
+
+
+@each("before", [refuse("m.role == 'tool'"), GONE, ""])  # the last one shows it, but not as a result
 def test_where_a_tool_message_is_refused_or_shows_no_image_results_are_user_messages(asked, before):
     tokens = asked(chatml(before=before))
     assert not tokens.template.tool_role
     assert tail(tokens) == f"\n<|im_start|>user\n{RESULT}{TURN}"
 
 
-def test_where_a_tool_message_shows_its_image_as_a_result_it_is_one(asked):
+def test_tool_messages_that_show_their_image_are_results_and_user_messages_that_may_not_follow_become_one(asked):
     result = "{{ '<|im_start|>tool\n<tool_response>\n' }}{{ parts(m.content) }}{{ '\n</tool_response><|im_end|>\n' }}"
     tokens = asked(chatml(message="{% if m.role == 'tool' %}" + result + "{% else %}" + MESSAGE + "{% endif %}"))
     assert tokens.template.tool_role
     assert tail(tokens) == f"\n<|im_start|>tool\n{RESULT}{TURN}"
-
-
-def test_where_user_messages_may_not_follow_each_other_they_become_one(asked):
     alternate = refuse("not loop.first and m.role == loop.previtem.role", "roles must alternate")
     tokens = asked(chatml(before=alternate + refuse("m.role == 'tool'")))
     both = [Message("tool", ("zoomed", PICTURE)), Message("tool", ("no",))]
@@ -142,34 +134,19 @@ def test_what_a_template_does_to_earlier_turns_changes_nothing_between_a_reply_a
         assert any("changes the text before earlier replies" in note for note in tokens.template.notes), name
 
 
-# ---------------------------------------------------------------------- the end of a reply
-def test_the_end_token_is_the_one_the_template_writes_where_the_tokenizer_names_another(qwen3):
-    processor = copy.copy(qwen3.processor)
-    processor.tokenizer = copy.deepcopy(qwen3.tokenizer)
-    processor.tokenizer.eos_token = "<|endoftext|>"
-    config = qwen3.model().config
-    tokens = ChatTokens(processor, config, qwen3.model().generation_config)
-    assert tokens.end_id == qwen3.tokens.end_id
-    assert tokens.stop_ids == qwen3.tokens.stop_ids
-    assert tail(tokens) == tail(qwen3.tokens)
-
-
 # ---------------------------------------------------------------------- refusals
-@pytest.mark.parametrize(
-    ("template", "complaint"),
-    [
-        (refuse("true", "roles must alternate"), "cannot render a conversation: roles must alternate"),
-        (chatml(message="{{ m.role }}{{ '<|im_end|>' }}"), "leaves out a reply"),
-        (chatml(before=refuse("m.role == 'system'", "no system")), "cannot render a system message: no system"),
-        (chatml(message="{% if m.role != 'system' %}" + MESSAGE + "{% endif %}"), "leaves out the system message"),
-        (chatml().replace(SHOWN, ""), r"writes 0 of <\|image_pad\|> for one image in a user message"),
-        (chatml().replace(SHOWN, SHOWN * 2), r"writes 2 of <\|image_pad\|> for one image in a user message"),
-        (chatml(before=refuse("m.role == 'tool' or (m.role == 'user' and loop.index0 > 1)")),
-            "drops the image of a tool result"),
-        (chatml(message=MESSAGE + "{% if m.role == 'user' %}{{ 'round ' ~ loop.index }}{% endif %}"),
-            "writes a text after a reply that depends on earlier turns; allowed: always the same text"),
-    ],
-)  # fmt: skip
+@each("template, complaint", [
+    (refuse("true", "roles must alternate"), "cannot render a conversation: roles must alternate"),
+    (chatml(message="{{ m.role }}{{ '<|im_end|>' }}"), "leaves out a reply"),
+    (chatml(before=refuse("m.role == 'system'", "no system")), "cannot render a system message: no system"),
+    (chatml(message="{% if m.role != 'system' %}" + MESSAGE + "{% endif %}"), "leaves out the system message"),
+    (chatml().replace(SHOWN, ""), r"writes 0 of <\|image_pad\|> for one image in a user message"),
+    (chatml().replace(SHOWN, SHOWN * 2), r"writes 2 of <\|image_pad\|> for one image in a user message"),
+    (chatml(before=refuse("m.role == 'tool' or (m.role == 'user' and loop.index0 > 1)")),
+    "drops the image of a tool result"),
+    (chatml(message=MESSAGE + "{% if m.role == 'user' %}{{ 'round ' ~ loop.index }}{% endif %}"),
+    "writes a text after a reply that depends on earlier turns; allowed: always the same text"),
+])  # fmt: skip
 def test_a_template_that_cannot_be_used_is_refused_in_words(asked, template, complaint):
     with pytest.raises(ModelError, match=complaint) as refusal:
         asked(template)

@@ -41,18 +41,15 @@ def on_cpu(family, play_mixed):
 
 
 def build_generator(family, model, **settings):
-    return family.generator(
-        model, **{"slots": 3, "temperature": 0.0, "max_reply_tokens": 8, "max_completion_tokens": 900} | settings
-    )
+    given = {"slots": 3, "temperature": 0.0, "max_reply_tokens": 8, "max_completion_tokens": 900}
+    return family.generator(model, **given | settings)
 
 
 def compute_loss(model, family, episodes):
     """Log-probs of the packed loss, of all sampled tokens, on the CPU with their graph."""
-    pixels = collect_pixels(episodes, family.tokens)
-    batch = collate(episodes, family.tokens, model.device)
-    compute = EpisodeLogProbs(
-        model, family.tokens.architecture, family.tokens.image_id, family.tokens.pad_id, 1.0, pixels
-    )
+    tokens = family.tokens
+    pixels, batch = collect_pixels(episodes, tokens), collate(episodes, tokens, model.device)
+    compute = EpisodeLogProbs(model, tokens.architecture, tokens.image_id, tokens.pad_id, 1.0, pixels)
     return get_host(compute(batch)[0])
 
 
@@ -121,30 +118,28 @@ def build_on_cpu(*given, init=EpisodeLogProbs.__init__, **named):
     given[0].device = torch.device("cpu")
 
 
-PLANTED = {
-    "positions": plant(Architecture, "to_position_ids"),
-    "mask": plant(AttentionMasks, "build"),
-    "features": plant(Architecture, "build_feature_inputs"),
-    "token types": plant(Architecture, "build_token_types"),
-    "cache columns": (KVCache, "prepare", lose_columns),
-    "pack ids": (EpisodeLogProbs, "__init__", build_on_cpu),
-}
+PLANTED = [  # positions, mask, features, token types, columns of the cache, ids of packs
+    plant(Architecture, "to_position_ids"), plant(AttentionMasks, "build"), plant(Architecture, "build_feature_inputs"),
+    plant(Architecture, "build_token_types"), (KVCache, "prepare", lose_columns),
+    (EpisodeLogProbs, "__init__", build_on_cpu),
+]  # fmt: skip
 
 
-@pytest.mark.parametrize("fault", PLANTED)
 @pytest.mark.parametrize("name", WITH_FAULTS)
-def test_a_tensor_that_is_left_on_the_cpu_is_found(kits, name, fault, monkeypatch, play_mixed):
+def test_a_tensor_that_is_left_on_the_cpu_is_found(kits, name, play_mixed):
     family = kits(name)
     model = family.model(ends=0.0)
     episodes = [one.tokens for one in play_mixed(build_generator(family, model), tasks=1, group=1)]
-    monkeypatch.setattr(*PLANTED[fault])
-    run = partial(compute_loss, model, family, episodes)
-    if fault != "pack ids":
+    for owner, attribute, fault in PLANTED:
+        model = family.model(ends=0.0)
         run = partial(_compare, model, family.tokens)  # `compare` may fall back on the model's own forward
-    with PretendedDevice() as device:
-        device.move(model)
-        with pytest.raises((RuntimeError, ModelError), match="on cpu"):
-            run()
+        if owner is EpisodeLogProbs:
+            run = partial(compute_loss, model, family, episodes)
+        with pytest.MonkeyPatch.context() as patch, PretendedDevice() as device:
+            patch.setattr(owner, attribute, fault)
+            device.move(model)
+            with pytest.raises((RuntimeError, ModelError), match="on cpu"):
+                run()
 
 
 def test_the_device_counts_what_waits_and_nothing_else():
@@ -156,16 +151,12 @@ def test_the_device_counts_what_waits_and_nothing_else():
         assert isinstance(more, DeviceTensor)
         assert not device.waits
         for read, kind in (
-            (lambda: more.sum().item(), "_local_scalar_dense"),
-            (lambda: bool(more[0] > 0), "_local_scalar_dense"),
-            (lambda: more.tolist(), "copy to the host"),
-            (lambda: more.cpu(), "copy to the host"),
-            (lambda: more.nonzero(), "nonzero"),
-            (lambda: more[more > 1], "index"),
-            (lambda: more[torch.tensor([0, 1])], "index on the host"),
-            (lambda: more[[0, 1]], "copy to the device"),
+            (lambda: more.sum().item(), "_local_scalar_dense"), (lambda: bool(more[0] > 0), "_local_scalar_dense"),
+            (lambda: more.tolist(), "copy to the host"), (lambda: more.cpu(), "copy to the host"),
+            (lambda: more.nonzero(), "nonzero"), (lambda: more[more > 1], "index"),
+            (lambda: more[torch.tensor([0, 1])], "index on the host"), (lambda: more[[0, 1]], "copy to the device"),
             (lambda: torch.ones(2).to(CUDA), "copy to the device"),
-        ):
+        ):  # fmt: skip
             read()
             assert [one for one, _ in device.waits] == [kind]
             assert device.waits.total() == 1

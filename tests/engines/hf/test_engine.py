@@ -9,6 +9,7 @@ from msgspec.structs import replace
 from peft import LoraConfig, get_peft_model
 from PIL import Image
 
+from tests.support.tables import each
 from viewbox.engines.generator import Load, TokenRecord
 from viewbox.engines.hf import engine
 from viewbox.engines.hf.kv_cache import measure_slot
@@ -18,14 +19,14 @@ from viewbox.errors import ModelError
 from viewbox.images.ref import ImageRef
 
 TOLERANCE = 1e-5  # fp32
+ENV = Digits(max_turns=2)
 
 
 def forwards(model):
     """A list that grows by the (rows, width) of every forward of `model`."""
     shapes = []
-    model.register_forward_pre_hook(
-        lambda module, args, given: shapes.append(tuple(given["input_ids"].shape)), with_kwargs=True
-    )
+    note = lambda module, args, given: shapes.append(tuple(given["input_ids"].shape))  # noqa: E731
+    model.register_forward_pre_hook(note, with_kwargs=True)
     return shapes
 
 
@@ -34,16 +35,29 @@ def said(episodes):
 
 
 # ---------------------------------------------------------------------- parity
-def test_log_probs_are_those_of_a_plain_forward_of_the_episode_alone(kit, played, measure_mismatch, plain_logps):
+def measure_blank(plain_logps, model, kit, tokens, number):
+    """How far log-probs change if that picture of an episode is blank: so parity covers the vision tower."""
+    images = list(tokens.images)
+    images[number] = ImageRef.of(Image.new("L", (images[number].width, images[number].height)))
+    blank = plain_logps(model, kit, replace(tokens, images=tuple(images)))
+    return (blank - plain_logps(model, kit, tokens)).abs().max()
+
+
+def test_log_probs_are_those_of_a_plain_forward(kit, played, pairs, play_pairs, measure_mismatch, plain_logps):
     model, episodes = played(kit)  # 12 episodes in 5 slots: slots are used again
     assert measure_mismatch(model, kit, episodes) <= TOLERANCE
     assert len({len(episode.tokens.prompt_ids) for episode in episodes}) > 2
     assert len({len(episode.tokens.completion_ids) for episode in episodes}) > 6
     assert {len(episode.tokens.images) for episode in episodes} >= {1, 2, 3}
     tokens = next(episode.tokens for episode in episodes if len(episode.tokens.images) == 3)
-    blank = tuple(ImageRef.of(Image.new("L", (image.width, image.height))) for image in tokens.images)
-    changed = plain_logps(model, kit, replace(tokens, images=blank)) - plain_logps(model, kit, tokens)
-    assert changed.abs().max() > 0.01  # so parity covers the vision tower
+    assert measure_blank(plain_logps, model, kit, tokens, 0) > 0.01
+    episodes = play_pairs(kit.generator(model, max_completion_tokens=900), pairs)  # two images, and one is opened
+    assert {len(episode.tokens.images) for episode in episodes} == {2, 3, 4}
+    assert sum("open_image" in episode.tools_used() for episode in episodes) >= 6
+    assert measure_mismatch(model, kit, episodes) <= TOLERANCE
+    tokens = episodes[-1].tokens
+    assert tokens.images[0].width != tokens.images[1].width
+    assert measure_blank(plain_logps, model, kit, tokens, 1) > 0.01
 
 
 def step(kind, **settings):
@@ -58,42 +72,31 @@ def step(kind, **settings):
 
 
 def write(model):
+    """Numbers written through `.data`."""
     for weight in model.model.visual.parameters():
         weight.data.mul_(1.1)
 
 
 def swap(model):
+    """Numbers put in their place."""
     for weight in model.model.visual.parameters():
         weight.data = weight.data * 1.1
 
 
-def load(model):
-    model.load_state_dict({name: weight * 1.1 for name, weight in model.state_dict().items()})
-
-
-CHANGES = {
-    "fused AdamW": step(torch.optim.AdamW, fused=True),  # the default of every run
-    "AdamW": step(torch.optim.AdamW),
-    "SGD": step(torch.optim.SGD),
-    "Adafactor": step(torch.optim.Adafactor),
-    "AdamW in 8 bits": lambda model: step(pytest.importorskip("bitsandbytes").optim.AdamW8bit)(model),
-    "numbers written through .data": write,
-    "numbers put in their place": swap,
-    "a checkpoint": load,
+CHANGES = {  # with fused AdamW, which is the default of every run
+    "fused AdamW": step(torch.optim.AdamW, fused=True), "written": write,
+    "a checkpoint": lambda model: model.load_state_dict({name: w * 1.1 for name, w in model.state_dict().items()}),
     "another adapter": lambda model: model.set_adapter("other", inference_mode=True),
     "no adapter": lambda model: model.base_model.disable_adapter_layers(),
-}
+}  # fmt: skip
+AT_LENGTH = {
+    "AdamW": step(torch.optim.AdamW), "SGD": step(torch.optim.SGD), "Adafactor": step(torch.optim.Adafactor),
+    "AdamW in 8 bits": lambda model: step(pytest.importorskip("bitsandbytes").optim.AdamW8bit)(model), "swapped": swap,
+}  # fmt: skip
 
 
-AT_LENGTH = ("AdamW", "SGD", "Adafactor", "AdamW in 8 bits", "numbers put in their place")  # as others above
-
-
-@pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=pytest.mark.nightly if name in AT_LENGTH else ()) for name in CHANGES]
-)
-def test_pictures_that_come_again_are_encoded_anew_if_what_they_depend_on_has_changed(
-    qwen3, play_mixed, measure_mismatch, name
-):
+@pytest.mark.parametrize("name", [*CHANGES, *(pytest.param(name, marks=pytest.mark.nightly) for name in AT_LENGTH)])
+def test_pictures_are_encoded_anew_if_what_they_depend_on_has_changed(qwen3, play_mixed, measure_mismatch, name):
     model = qwen3.model().requires_grad_("Adam" in name or "SGD" in name)
     if "adapter" in name:
         lora = LoraConfig(r=2, target_modules=r".*visual.*qkv", init_lora_weights=False)
@@ -106,67 +109,43 @@ def test_pictures_that_come_again_are_encoded_anew_if_what_they_depend_on_has_ch
     assert kept == len({image.hash for episode in episodes for image in episode.tokens.images})
     play_mixed(generator, tasks=2)
     assert generator.vision_cache.num_encoded == kept  # nothing has changed
-    CHANGES[name](model)
+    (CHANGES | AT_LENGTH)[name](model)
     assert measure_mismatch(model, qwen3, play_mixed(generator, tasks=2)) <= TOLERANCE
     assert generator.vision_cache.num_encoded > kept
 
 
-def test_log_probs_with_two_images_at_the_start_and_after_one_is_opened_are_those_of_a_plain_forward(
-    kit, pairs, play_pairs, measure_mismatch, plain_logps
-):
-    model = kit.model()
-    episodes = play_pairs(kit.generator(model, max_completion_tokens=900), pairs)
-    assert {len(episode.tokens.images) for episode in episodes} == {2, 3, 4}
-    opened = [episode for episode in episodes if "open_image" in episode.tools_used()]
-    assert len(opened) >= 6
-    assert measure_mismatch(model, kit, episodes) <= TOLERANCE
-    tokens = episodes[-1].tokens
-    assert tokens.images[0].width != tokens.images[1].width
-    blank = ImageRef.of(Image.new("L", (tokens.images[1].width, tokens.images[1].height)))
-    changed = plain_logps(model, kit, replace(tokens, images=(tokens.images[0], blank))) - plain_logps(
-        model, kit, tokens
-    )
-    assert changed.abs().max() > 0.01  # the second image counts
+def read_states(model):
+    parts = [(part.training, getattr(part, "gradient_checkpointing", None)) for part in model.modules()]
+    assert any(checkpointing for _, checkpointing in parts)
+    return parts
 
 
-def test_a_model_in_training_with_gradient_checkpointing_keeps_its_cache_and_gets_its_state_back(
-    qwen3, play_mixed, measure_mismatch
-):
+def test_a_model_in_training_keeps_its_cache_and_gets_its_state_back(qwen3, play_mixed, measure_mismatch):
     model = qwen3.model()
     model.gradient_checkpointing_enable()
     model.train()
     model.model.visual.eval()  # a frozen part
-    modes = {name: module.training for name, module in model.named_modules()}
-    flags = {name: getattr(module, "gradient_checkpointing", None) for name, module in model.named_modules()}
-    assert any(flags.values())
+    before = read_states(model)
     episodes = play_mixed(qwen3.generator(model, slots=5), tasks=2)
-    assert modes == {name: module.training for name, module in model.named_modules()}
-    assert flags == {name: getattr(module, "gradient_checkpointing", None) for name, module in model.named_modules()}
+    assert read_states(model) == before
     assert measure_mismatch(model, qwen3, episodes) <= TOLERANCE
+    before = read_states(model)
     with pytest.raises(RuntimeError, match="out of memory"), use_eval_mode(model):
         raise RuntimeError("out of memory")
     assert model.training
-    assert flags == {name: getattr(module, "gradient_checkpointing", None) for name, module in model.named_modules()}
+    assert read_states(model) == before
 
 
 # ---------------------------------------------------------------------- sampling
 def test_greedy_replies_are_those_of_plain_generate(qwen3, play, strips):
     model = qwen3.model(ends=0.0)
-    tasks = [strips.tasks[i] for i in range(4)]
-    episodes = play(strips, tasks, qwen3.generator(model, temperature=0.0, max_reply_tokens=16))
-    for episode in episodes:
+    chosen = {"do_sample": False, "max_new_tokens": 16, "suppress_tokens": list(qwen3.tokens.never_sampled)}
+    for episode in play(strips, strips.tasks[:4], qwen3.generator(model, temperature=0.0, max_reply_tokens=16)):
         tokens = episode.tokens
-        prompt = torch.tensor([tokens.prompt_ids])
+        ids = torch.tensor([tokens.prompt_ids])
         pixels = qwen3.processor.image_processor(images=[tokens.images[0].open().convert("RGB")], return_tensors="pt")
-        found = model.generate(
-            input_ids=prompt,
-            attention_mask=torch.ones_like(prompt),
-            mm_token_type_ids=(prompt == qwen3.tokens.image_id).int(),
-            **pixels,
-            do_sample=False,
-            max_new_tokens=16,
-            suppress_tokens=list(qwen3.tokens.never_sampled),
-        )[0, prompt.shape[1] :].tolist()
+        inputs = {"attention_mask": torch.ones_like(ids), "mm_token_type_ids": (ids == qwen3.tokens.image_id).int()}
+        found = model.generate(input_ids=ids, **inputs, **pixels, **chosen)[0, ids.shape[1] :].tolist()
         first = tokens.mask.index(0) if 0 in tokens.mask else len(tokens.mask)
         assert list(tokens.completion_ids[:first]) == found
 
@@ -182,27 +161,22 @@ def test_one_seed_gives_the_same_episodes_whatever_the_batch(qwen3, play_mixed):
 
 
 # Likely; and so likely that nothing else has any probability left
-@pytest.mark.parametrize(("temperature", "bias"), [(0.0, 8.0), (1.0, 8.0), (1.0, 5000.0)])
+@each("temperature, bias", [(0.0, 8.0), (1.0, 8.0), (1.0, 5000.0)])
 def test_image_video_and_vision_tokens_are_never_sampled(qwen3, play, strips, temperature, bias):
-    never = {
-        qwen3.tokenizer.convert_tokens_to_ids(name)
-        for name in ("<|image_pad|>", "<|video_pad|>", "<|vision_start|>", "<|vision_end|>")
-    }
+    names = ("image_pad", "video_pad", "vision_start", "vision_end")
+    never = {qwen3.tokenizer.convert_tokens_to_ids(f"<|{name}|>") for name in names}
     model = qwen3.model(bias=dict.fromkeys(never, bias))
-    tasks = [strips.tasks[0]]
-    for episode in play(strips, tasks, qwen3.generator(model, temperature=temperature, max_reply_tokens=6), group=4):
+    generator = qwen3.generator(model, temperature=temperature, max_reply_tokens=6)
+    for episode in play(strips, [strips.tasks[0]], generator, group=4):
         tokens = episode.tokens
-        sampled = [one for one, bit in zip(tokens.completion_ids, tokens.mask, strict=True) if bit]
+        sampled = {one for one, bit in zip(tokens.completion_ids, tokens.mask, strict=True) if bit}
         assert sampled
-        assert not never & set(sampled)
-        if temperature:
-            assert len(set(sampled)) > 3  # the others keep their odds among themselves
+        assert not never & sampled
+        assert not temperature or len(sampled) > 3  # the others keep their odds among themselves
 
 
 # ---------------------------------------------------------------------- the work it saves
-def test_a_prompt_that_a_group_shares_is_prefilled_once_and_rows_that_are_done_are_not_decoded_further(
-    qwen3, play, strips
-):
+def test_a_prompt_of_a_group_is_prefilled_once_and_rows_that_are_done_are_left_out(qwen3, play, strips):
     model = qwen3.model()
     shapes = forwards(model)
     episodes = play(strips, [strips.tasks[0]], qwen3.generator(model), group=4)
@@ -211,113 +185,80 @@ def test_a_prompt_that_a_group_shares_is_prefilled_once_and_rows_that_are_done_a
     assert all(width < prompt for _, width in shapes[1:])
     added = sum(len(episode.tokens.completion_ids) for episode in episodes)
     assert sum(width for _, width in shapes) < prompt + added + 50  # whichever rows share a forward
-    model = qwen3.model(ends=6.0)
+    model, made = qwen3.model(ends=6.0), []
     shapes = forwards(model)
+    model.lm_head.register_forward_hook(lambda module, given, logits: made.append(tuple(logits.shape[:2])))
     play(strips, [strips.tasks[0]], qwen3.generator(model, max_reply_tokens=30), group=4)
     decoding = [rows for rows, width in shapes if width == 1]
     assert min(decoding) < 4
     assert len(decoding) < 4 * 29
-
-
-def test_of_every_row_of_a_forward_only_the_logits_after_its_last_token_are_computed(qwen3, play_mixed):
-    model, made = qwen3.model(), []
-    model.lm_head.register_forward_hook(lambda module, given, logits: made.append(tuple(logits.shape[:2])))
-    shapes = forwards(model)
-    play_mixed(qwen3.generator(model, slots=5), tasks=2)
     assert max(width for _, width in shapes) > 1
-    assert made == [(rows, 1) for rows, _ in shapes]
+    assert made == [(rows, 1) for rows, _ in shapes]  # of every row, only the logits after its last token
 
 
 # ---------------------------------------------------------------------- limits
-def test_a_reply_is_at_most_max_reply_tokens_and_a_completion_at_most_its_budget(qwen3, play_mixed):
-    episodes = play_mixed(
-        qwen3.generator(qwen3.model(ends=-50.0), slots=5, max_reply_tokens=7, max_completion_tokens=300)
-    )
-    for episode in episodes:
-        assert len(episode.tokens.completion_ids) <= 300
+def test_replies_and_completions_have_a_budget_and_a_stop_string_ends_a_reply(qwen3, play, play_mixed):
+    model = qwen3.model(ends=-50.0)
+    episodes = play_mixed(qwen3.generator(model, slots=5, max_reply_tokens=7, max_completion_tokens=300))
+    assert all(len(episode.tokens.completion_ids) <= 300 for episode in episodes)
     plain = next(e.tokens for e in episodes if e.info["index"] == 0 and e.info["sample"] == 2)  # nothing is forced
     assert plain.mask[:8] == (1,) * 7 + (0,)
+    env, limit = Digits(max_turns=1), {"max_reply_tokens": 12}
+    text = play(env, [env.tasks[0]], qwen3.generator(**limit))[0].turns[-1].content
+    stop = text[2:4]
+    cut = play(env, [env.tasks[0]], qwen3.generator(**limit, stop=(stop,)))[0].turns[-1].content
+    assert text.startswith(cut)
+    assert stop in cut
+    assert len(cut) < len(text)
 
 
 def test_a_late_member_of_a_group_copies_the_prompt_where_it_is_still_there(qwen3, play):
-    env = Digits(max_turns=2)
     few, many = (qwen3.generator(slots=slots, max_reply_tokens=6) for slots in (3, 8))
-    late, at_once = (play(env, [env.tasks[0]], one, group=8, concurrency=8) for one in (few, many))
-    assert [e.tokens.completion_ids for e in late] == [e.tokens.completion_ids for e in at_once]
-    prompt = len(late[0].tokens.prompt_ids)
-    again = (few.stats.prefilled - many.stats.prefilled) / prompt  # how often it was computed after the first time
+    late, at_once = (play(ENV, [ENV.tasks[0]], one, group=8, concurrency=8) for one in (few, many))
+    assert said(late) == said(at_once)
+    again = (few.stats.prefilled - many.stats.prefilled) / len(late[0].tokens.prompt_ids)
     assert again <= 2  # five came late; only where nobody was left of the group was there nothing to copy
 
 
-def test_a_budget_of_bytes_decides_how_many_are_in_the_cache(qwen3, play):
-    env = Digits(max_turns=2)
-    chosen = [env.tasks[i] for i in range(4)]
-    model = qwen3.model()
-    longest = max(len(e.tokens.prompt_ids) for e in play(env, chosen, qwen3.generator(model)))
+def test_a_budget_of_bytes_decides_how_many_are_in_the_cache_and_none_grows_past_what_an_episode_can_need(qwen3, play):
+    model, chosen = qwen3.model(), ENV.tasks[:4]
+    wide = qwen3.generator(model, slots=4)
+    other = play(ENV, chosen, wide)
+    longest = max(len(episode.tokens.prompt_ids) for episode in other)
+    assert wide.cache.max_len == longest + wide.max_completion_tokens
     each = (longest + 600 + 1) * measure_slot(model)[0]  # and a column for padding
-    narrow = qwen3.generator(model, slots=4, kv_cache_bytes=2 * each + 10)
-    most = []
+    narrow, most = qwen3.generator(model, slots=4, kv_cache_bytes=2 * each + 10), []
     take = narrow.cache.take_slot
     narrow.cache.take_slot = lambda row: (take(row), most.append(narrow.cache.num_used))
-    wide = qwen3.generator(model, slots=4)
-    one, other = (play(env, chosen, generator) for generator in (narrow, wide))
-    assert [e.tokens.completion_ids for e in one] == [e.tokens.completion_ids for e in other]
+    assert said(play(ENV, chosen, narrow)) == said(other)
     assert max(most) == 2
     assert sum(layer.keys.nbytes + layer.values.nbytes for layer in narrow.cache.layers) <= 2 * each + 10
-
-
-def test_the_cache_never_grows_past_what_an_episode_can_need(qwen3, play):
-    env = Digits(max_turns=2)
-    generator = qwen3.generator(slots=4)
-    episodes = play(env, [env.tasks[i] for i in range(4)], generator)
-    longest = max(len(episode.tokens.prompt_ids) for episode in episodes)
-    assert generator.cache.max_len == longest + generator.max_completion_tokens
-    cache = type(generator.cache)(generator.cache.factories[:1], 4)
+    cache = type(wide.cache)(wide.cache.factories[:1], 4)
     cache.max_len, widths = 1000, []
     for num_read in range(1, 1001):  # growth by half alone would end at 1,200 columns or more
         cache.prepare([0], [num_read - 1], 1, num_read, torch.device("cpu"))
         widths.append(cache.index.capacity)
     assert widths == sorted(widths)
     assert widths[-1] == 1001  # one more column takes the padding
-
-
-def test_a_longer_prompt_waits_for_nobody_while_there_is_memory(qwen3):
     generator = qwen3.generator(slots=2)
-    lengths = (100, 300)
-    sequences = [SimpleNamespace(slot=None, conversation=SimpleNamespace(record=TokenRecord([7] * n))) for n in lengths]
-    assert generator._has_room(sequences[0], [])
-    generator.cache.take_slot(sequences[0])
-    assert generator._has_room(sequences[1], [])  # beside the first one
+    first, longer = (SimpleNamespace(slot=None, conversation=SimpleNamespace(record=TokenRecord([7] * n)))
+                     for n in (100, 300))  # fmt: skip
+    assert generator._has_room(first, [])
+    generator.cache.take_slot(first)
+    assert generator._has_room(longer, [])  # beside the first one, while there is memory
     assert generator.cache.max_len == 300 + generator.max_completion_tokens
-    assert generator.cache.owners == [sequences[0], None]
+    assert generator.cache.owners == [first, None]
 
 
-def test_without_a_setting_the_free_memory_is_the_limit_and_too_little_for_one_episode_is_an_error_in_words(
-    qwen3, play, monkeypatch, caplog
-):
-    env = Digits(max_turns=2)
+def test_free_memory_is_the_limit_and_too_little_is_an_error_in_words(qwen3, play, monkeypatch, caplog):
     assert 2**20 < qwen3.generator().kv_cache_bytes <= psutil.virtual_memory().total
     each = 3000 * measure_slot(qwen3.model())[0]
     monkeypatch.setattr(engine, "find_kv_cache_bytes", lambda device: each)
-    tight = qwen3.generator(slots=8)
-    assert len(play(env, [env.tasks[i] for i in range(4)], tight)) == 4
+    assert len(play(ENV, ENV.tasks[:4], qwen3.generator(slots=8))) == 4
     assert "8 slots were asked for (rollout.slots)" in caplog.text
-    with pytest.raises(
-        ModelError, match=r"rollout\.kv_cache_bytes = 1024: one episode needs \d+ .*; allowed: at least that"
-    ):
-        play(env, [env.tasks[0]], qwen3.generator(kv_cache_bytes=1024))
-
-
-def test_a_stop_string_ends_a_reply(qwen3, play):
-    env = Digits(max_turns=1)
-    (free,) = play(env, [env.tasks[0]], qwen3.generator(max_reply_tokens=12))
-    text = free.turns[-1].content
-    stop = text[2:4]
-    (stopped,) = play(env, [env.tasks[0]], qwen3.generator(max_reply_tokens=12, stop=(stop,)))
-    said = stopped.turns[-1].content
-    assert text.startswith(said)
-    assert stop in said
-    assert len(said) < len(text)
+    words = r"rollout\.kv_cache_bytes = 1024: one episode needs \d+ .*; allowed: at least that"
+    with pytest.raises(ModelError, match=words):
+        play(ENV, [ENV.tasks[0]], qwen3.generator(kv_cache_bytes=1024))
 
 
 def test_the_engine_says_how_many_slots_are_taken_and_how_many_wait(qwen3, play, strips):

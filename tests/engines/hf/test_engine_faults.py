@@ -6,15 +6,20 @@ forward of the model. Of everybody else the tokens are those of a run without th
 
 import asyncio
 import random
+import threading
 from contextlib import suppress
 
 import pytest
 
+from tests.support.tables import each
 from viewbox.engines.generator import Conversation
 from viewbox.engines.hf.kv_cache import measure_slot
+from viewbox.engines.scripted import ScriptedGenerator
 from viewbox.envs.digits import Digits
 from viewbox.errors import ModelError
+from viewbox.images.view import View
 from viewbox.records import Message
+from viewbox.tools import ToolOutput
 
 ENV = Digits()
 COUNT, GROUP, TURNS = 6, 2, 2  # conversations, those with the same prompt, replies of each
@@ -84,12 +89,17 @@ def before_forwards(model, do):
     return model.register_forward_pre_hook(lambda _, args, given: do(given["input_ids"].shape[1]), with_kwargs=True)
 
 
+async def wait_for_steps(made, steps):
+    while made.generator.stats.steps < steps:
+        await asyncio.sleep(0)
+
+
 @pytest.fixture(scope="module")
 def model(qwen3):
     return qwen3.model(ends=5.0)
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def talks(qwen3, model):
     def new(pause=None, **settings):
         return Talks(qwen3.generator(model, **SETTINGS | settings), pause)
@@ -98,15 +108,15 @@ def talks(qwen3, model):
 
 
 @pytest.fixture(scope="module")
-def clean(qwen3, model):
+def clean(talks):
     """What is said without a fault."""
-    made = Talks(qwen3.generator(model, **SETTINGS))
+    made = talks()
     assert made.play() == [None] * COUNT
     assert len({len(one.record.completion_ids) for one in made.conversations}) > 3  # they are not in step
     return made
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def again(talks, clean):
     """Asserts that a generator plays as a new one does, and that the model is as it was."""
 
@@ -121,18 +131,16 @@ def again(talks, clean):
 
 
 # ---------------------------------------------------------------------- an episode that is cancelled
-MOMENTS = {  # of a row in the engine, before a forward of that width; and who is cancelled then
-    "speaks": (
-        lambda running, row, width: row in running and len(row.output_ids) == 3 and len(row.conversation.messages) > 3,
-        3,
-    ),
-    "waits for a slot": (lambda running, row, width: row.future and row.slot is None and len(running) > 2, 5),
-    "is prefilled": (lambda running, row, width: width > 1 and row.slot is not None and row.length == 0, 0),
-    "is away": (lambda running, row, width: not row.future and row.slot is not None and row not in running, 4),
-}
+MOMENTS = [  # of a row in the engine, before a forward of that width; and who is cancelled then
+    (lambda running, row, width:  # it speaks
+        row in running and len(row.output_ids) == 3 and len(row.conversation.messages) > 3, 3),
+    (lambda running, row, width: row.future and row.slot is None and len(running) > 2, 5),  # it waits for a slot
+    (lambda running, row, width: width > 1 and row.slot is not None and row.length == 0, 0),  # it is prefilled
+    (lambda running, row, width: not row.future and row.slot is not None and row not in running, 4),  # it is away
+]  # fmt: skip
 
 
-@pytest.mark.parametrize(("moment", "who"), MOMENTS.values(), ids=MOMENTS)
+@each("moment, who", MOMENTS)
 def test_an_episode_that_is_cancelled_changes_nothing_for_the_others(talks, clean, again, model, moment, who):
     async def tool(index, turn):
         await asyncio.sleep(0.01 if index == who and turn else 0)
@@ -145,49 +153,42 @@ def test_an_episode_that_is_cancelled_changes_nothing_for_the_others(talks, clea
             cut.append(row)
             made.tasks[who].cancel()
 
-    hook = before_forwards(model, cancel)
-    with hook:
+    with before_forwards(model, cancel):
         found = made.play()
     assert [isinstance(one, asyncio.CancelledError) for one in found] == [number == who for number in range(COUNT)]
     assert_same(made, clean, but={who})
     again(made.generator)
 
 
-@pytest.mark.parametrize("turn", [0, 1])
-def test_an_episode_that_is_cancelled_before_it_asks_for_a_reply_changes_nothing_for_the_others(
-    talks, clean, again, turn
-):
+@each("turn", [0, 1])
+def test_an_episode_that_is_cancelled_before_it_asks_changes_nothing_for_the_others(talks, clean, again, turn):
     async def hang(index, at):
         if (index, at) == (2, turn):
             await asyncio.sleep(3600)
 
     async def cancel(made):
-        while made.generator.stats.steps < 10:
-            await asyncio.sleep(0)
+        await wait_for_steps(made, 10)
         made.tasks[2].cancel()
 
     made = talks(hang)
-    found = made.play(cancel)
-    assert isinstance(found[2], asyncio.CancelledError)
+    assert isinstance(made.play(cancel)[2], asyncio.CancelledError)
     assert_same(made, clean, but={2})
     again(made.generator)
 
 
-def test_all_episodes_may_be_cancelled_at_once(talks, again, model):
-    made = talks()
-
+def test_all_episodes_may_be_cancelled_at_once(talks, again):
     async def cancel(made):
-        while made.generator.stats.steps < 7:
-            await asyncio.sleep(0)
+        await wait_for_steps(made, 7)
         for task in made.tasks:
             task.cancel()
 
+    made = talks()
     assert all(isinstance(one, asyncio.CancelledError) for one in made.play(cancel))
     again(made.generator)
 
 
 # ---------------------------------------------------------------------- rows that do not come back in time
-@pytest.mark.parametrize("turn", [0, 1])
+@each("turn", [0, 1])
 def test_a_row_that_comes_back_late_says_what_it_would_have_said(talks, clean, again, turn):
     async def slow(index, at):
         if (index, at) == (1, turn):
@@ -200,7 +201,7 @@ def test_a_row_that_comes_back_late_says_what_it_would_have_said(talks, clean, a
     again(made.generator)
 
 
-@pytest.mark.parametrize("ticks", [0, 2])  # of the event loop, between the two
+@each("ticks", [0, 2])  # of the event loop, between the two
 def test_who_waits_for_the_slot_of_one_that_never_comes_back_gets_it_when_that_one_leaves(talks, ticks):
     made = talks(slots=1, tool_wait_timeout=0.01)
     gone, waits, newcomer = made.conversations[:3]
@@ -218,10 +219,9 @@ def test_who_waits_for_the_slot_of_one_that_never_comes_back_gets_it_when_that_o
         other = asyncio.create_task(generator.reply(newcomer))
         for _ in range(ticks):
             await asyncio.sleep(0)
-        generator.leave(gone)
-        await asyncio.wait_for(said, 2.0)
-        generator.leave(waits)
-        await asyncio.wait_for(other, 2.0)
+        for leaves, answered in ((gone, said), (waits, other)):
+            generator.leave(leaves)
+            await asyncio.wait_for(answered, 2.0)
         generator.leave(newcomer)
         await asyncio.sleep(0.001)
 
@@ -230,36 +230,29 @@ def test_who_waits_for_the_slot_of_one_that_never_comes_back_gets_it_when_that_o
 
 
 # ---------------------------------------------------------------------- a model that fails
-@pytest.mark.parametrize("number", [0, 6])  # of the forward: a prefill, a decode step
-def test_a_forward_that_raises_ends_every_episode_with_its_error_and_the_engine_plays_again(
-    talks, again, model, number
-):
-    made, error, forwards = talks(), RuntimeError("out of memory"), []
+def test_a_forward_that_fails_ends_every_episode_with_its_error_and_the_engine_plays_again(talks, again, model, qwen3):
+    for number in (0, 6):  # of the forward: a prefill, a decode step
+        made, error, forwards = talks(), RuntimeError("out of memory"), []
 
-    def fail(width):
-        forwards.append(width)
-        if len(forwards) == number + 1:
-            raise error
+        def fail(width, number=number, error=error, forwards=forwards):
+            forwards.append(width)
+            if len(forwards) == number + 1:
+                raise error
 
-    with before_forwards(model, fail):
-        found = made.play()
-    assert found == [error] * COUNT
-    again(made.generator)
-
-
-def test_logits_that_are_no_numbers_are_an_error_in_words(qwen3, talks):
-    broken = qwen3.model(bias={5: float("nan")})
+        with before_forwards(model, fail):
+            found = made.play()
+        assert found == [error] * COUNT
+        again(made.generator)
     made = talks()
-    made.generator = qwen3.generator(broken, **SETTINGS)
+    made.generator = qwen3.generator(qwen3.model(bias={5: float("nan")}), **SETTINGS)
     assert all(isinstance(one, ModelError) and "NaN" in str(one) for one in made.play())
 
 
 # ---------------------------------------------------------------------- closing while under way
-@pytest.mark.parametrize("steps", [0, 5])
+@each("steps", [0, 5])
 def test_closing_ends_whoever_waits_and_the_engine_plays_again(talks, again, steps):
     async def close(made):
-        while made.generator.stats.steps < steps:
-            await asyncio.sleep(0)
+        await wait_for_steps(made, steps)
         await made.generator.close()
 
     async def work(index, turn):
@@ -271,7 +264,7 @@ def test_closing_ends_whoever_waits_and_the_engine_plays_again(talks, again, ste
     again(made.generator)
 
 
-@pytest.mark.parametrize("ticks", range(2))  # of the event loop, between the two
+@each("ticks", range(2))  # of the event loop, between the two
 def test_closing_right_after_somebody_asks_ends_the_engine(talks, ticks):
     made = talks()
     generator, conversation = made.generator, made.conversations[0]
@@ -292,13 +285,7 @@ def test_closing_right_after_somebody_asks_ends_the_engine(talks, ticks):
 
 
 # ---------------------------------------------------------------------- few slots, and schedules at random
-def test_with_one_slot_everybody_has_a_turn(talks, clean):
-    made = talks(slots=1)
-    assert made.play() == [None] * COUNT
-    assert_same(made, clean)
-
-
-@pytest.mark.parametrize("seed", range(2))
+@each("seed", range(2))
 def test_whatever_the_schedule_nobody_waits_for_ever_and_nobody_elses_tokens_change(talks, clean, model, seed):
     dice = random.Random(seed)
     victims = set(dice.sample(range(COUNT), dice.randrange(COUNT)))
@@ -320,3 +307,99 @@ def test_whatever_the_schedule_nobody_waits_for_ever_and_nobody_elses_tokens_cha
     assert cut <= victims
     assert [one for number, one in enumerate(found) if number not in cut] == [None] * (COUNT - len(cut))
     assert_same(made, clean, but=cut)
+    made = talks(slots=1)
+    assert made.play() == [None] * COUNT  # everybody has a turn
+    assert_same(made, clean)
+
+
+# ---------------------------------------------------------------------- tools and times, with the driver
+OVER = threading.Event()  # what hangs in a thread hangs on this
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _no_thread_hangs_on():
+    yield
+    OVER.set()
+
+
+def glance(view: View) -> ToolOutput:
+    """Sees nothing."""
+    return ToolOutput("nothing")
+
+
+def trip(view: View) -> ToolOutput:
+    """Raises."""
+    raise KeyError("no such row")
+
+
+def stare(view: View) -> ToolOutput:
+    """Hangs."""
+    OVER.wait()
+    return ToolOutput("too late")
+
+
+async def muse(query: str) -> str:
+    """Hangs."""
+    await asyncio.sleep(3600)
+    return "never"
+
+
+class Tools(Digits):
+    tools = (glance, trip, stare, muse)
+    tool_timeout = 0.3
+    max_turns = 3
+
+
+@pytest.fixture(scope="module")
+def calling(qwen3, model, play):
+    """Plays `COUNT` episodes of which one calls a tool after the model's first reply."""
+
+    def run(name, arguments):
+        def script(conversation):
+            called = conversation.index == 2 and len(conversation.messages) == 4
+            return f'<tool_call>{{"name": "{name}", "arguments": {arguments}}}</tool_call>' if called else None
+
+        env, generator = Tools(), qwen3.generator(model, slots=4, tool_wait_timeout=0.05)
+        scripted = ScriptedGenerator(qwen3.tokens, script, generator)
+        episodes = play(env, env.tasks[: COUNT // GROUP], scripted, group=GROUP, concurrency=COUNT)
+        assert_empty(generator)
+        return episodes
+
+    return run
+
+
+def test_a_tool_that_raises_or_hangs_changes_nothing_for_the_others(calling, model, qwen3, measure_mismatch):
+    called = calling("glance", "{}")
+    for name, arguments, told in (
+        ("trip", "{}", "trip failed (KeyError)"), ("stare", "{}", "0.3 s"), ("muse", '{"query": "x"}', "0.3 s"),
+    ):  # fmt: skip
+        episodes = calling(name, arguments)
+        for number, (one, same) in enumerate(zip(episodes, called, strict=True)):
+            if number != 2:
+                assert one.tokens.completion_ids == same.tokens.completion_ids
+                assert one.tokens.logprobs == pytest.approx(same.tokens.logprobs, rel=0, abs=1e-5)
+        results = [result.error for turn in episodes[2].turns for result in turn.tool_results]
+        assert [told in result for result in results].count(True) == 1
+        assert episodes[2].tokens.mask[-1] == 1  # it had its say afterward
+        assert measure_mismatch(model, qwen3, episodes) <= 1e-5
+
+
+def test_a_model_that_emits_only_garbage_plays_every_episode_to_its_named_end(qwen3, play, measure_mismatch):
+    model = qwen3.model(seed=3, ends=-50.0)
+    generator = qwen3.generator(model, slots=4, tool_wait_timeout=0.05)
+    episodes = play(ENV, ENV.tasks[:2], generator, group=2, concurrency=4)
+    assert len(episodes) == 4
+    assert {episode.end_reason for episode in episodes} <= {"malformed", "max_turns"}
+    assert all(episode.answer is None and sum(episode.tokens.mask) >= 12 * 2 for episode in episodes)
+    assert measure_mismatch(model, qwen3, episodes) <= 1e-5
+    assert_empty(generator)
+
+
+def test_episodes_whose_time_is_up_leave_no_slot_behind_and_the_engine_plays_on_as_a_new_one(qwen3, model, play):
+    used, fresh = (qwen3.generator(model, slots=4) for _ in range(2))
+    episodes = play(ENV, ENV.tasks[:6], used, group=2, concurrency=8, timeout=0.1)
+    assert "timeout" in {episode.end_reason for episode in episodes}
+    assert used.cache.num_used == 0
+    assert not used.sequences
+    before, after = (play(ENV, ENV.tasks[:3], generator) for generator in (fresh, used))
+    assert [e.tokens.completion_ids for e in before] == [e.tokens.completion_ids for e in after]

@@ -7,7 +7,7 @@ import pytest
 from peft import LoraConfig, get_peft_model
 from PIL import Image
 
-from tests.support.families import FAMILIES, NAMES, list_names
+from tests.support.families import NAMES, list_names
 from tests.support.tables import each
 from viewbox.core.messages import Message
 from viewbox.engines.hf.adapters import use_merged_adapters
@@ -16,7 +16,9 @@ from viewbox.images.ref import ImageRef
 
 @pytest.fixture(scope="module", params=list_names("qwen3_vl"))
 def at_length(request, kits):
-    return kits(request.param)
+    """A family and a model of it."""
+    family = kits(request.param)
+    return family, family.model()
 
 
 def generate(family, model, **settings):
@@ -36,15 +38,15 @@ def test_log_probs_are_those_of_a_plain_forward(kits, name, play_mixed, measure_
     assert measure_mismatch(model, family, episodes) <= family.tolerance
 
 
-@pytest.mark.parametrize("name", FAMILIES)
+@pytest.mark.parametrize("name", NAMES)
 def test_a_prompt_has_the_ids_of_the_familys_own_processor(kits, name):
     family = kits(name)
     picture = ImageRef.of(Image.linear_gradient("L").resize((90, 60)))
     messages = [Message("system", ("Be brief.",)), Message("user", ("What is this?", picture, "So?"))]
     ids, images = family.tokens.encode_prompt(messages, ())
-    parts = [{"type": "text", "text": "What is this?"}, {"type": "image"}, {"type": "text", "text": "So?"}]
-    system = [{"type": "text", "text": "Be brief."}] if family.tokens.template.in_parts else "Be brief."
-    said = [{"role": "system", "content": system}, {"role": "user", "content": parts}]
+    brief, what, so = ({"type": "text", "text": text} for text in ("Be brief.", "What is this?", "So?"))
+    system = [brief] if family.tokens.template.in_parts else "Be brief."
+    said = [{"role": "system", "content": system}, {"role": "user", "content": [what, {"type": "image"}, so]}]
     text = family.processor.apply_chat_template(said, tokenize=False, add_generation_prompt=True)
     begins = family.tokenizer.bos_token is not None and text.startswith(family.tokenizer.bos_token)
     pictures = [image.open().convert("RGB") for image in images]
@@ -66,41 +68,44 @@ SETTINGS = [  # what is done to the model, and the temperature
 
 @each("change, temperature", SETTINGS)
 def test_log_probs_in_every_setting(at_length, play_mixed, measure_mismatch, change, temperature):
-    model = at_length.model()
+    family = at_length[0]
+    model = family.model()
     change(model)
-    episodes = play_mixed(generate(at_length, model, temperature=temperature))
+    episodes = play_mixed(generate(family, model, temperature=temperature), tasks=2)
     # logits are divided by the temperature, and so is their rounding
-    assert measure_mismatch(model, at_length, episodes, temperature) <= at_length.tolerance / min(1, temperature)
+    assert measure_mismatch(model, family, episodes, temperature) <= family.tolerance / min(1, temperature)
 
 
-def test_log_probs_with_two_images_at_the_start_without_any_and_with_adapters_as_columns(
-    at_length, pairs, play_pairs, play, words, play_mixed, measure_mismatch
-):
-    model = at_length.model()
-    episodes = play_pairs(generate(at_length, model), pairs)
+def test_log_probs_with_two_images_or_none(at_length, pairs, play_pairs, play, words, strips, measure_mismatch):
+    family, model = at_length
+    episodes = play_pairs(generate(family, model), pairs)
     assert {len(episode.tokens.images) for episode in episodes} >= {2, 3}
-    assert measure_mismatch(model, at_length, episodes) <= at_length.tolerance
-    episodes = play(words, words.tasks[:4], generate(at_length, model), group=2)
+    assert measure_mismatch(model, family, episodes) <= family.tolerance
+    episodes = play(words, words.tasks[:4], generate(family, model), group=2)
     assert not any(episode.tokens.images for episode in episodes)
-    assert measure_mismatch(model, at_length, episodes) <= at_length.tolerance
-    layers = ["q_proj", "v_proj", "down_proj"]
-    adapted = get_peft_model(model, LoraConfig(r=4, lora_alpha=8, target_modules=layers, init_lora_weights=False))
-    adapted.eval()
-    with use_merged_adapters(adapted):
-        episodes = play_mixed(generate(at_length, adapted), tasks=2)
-    assert measure_mismatch(adapted, at_length, episodes) <= at_length.tolerance
-
-
-def test_what_is_said_depends_on_neither_batches_nor_parts_of_a_prefill(at_length, play_mixed):
-    model, given = at_length.model(), {"tasks": 2, "group": 2}
-    whole = said(play_mixed(generate(at_length, model), **given))
-    assert said(play_mixed(generate(at_length, model, prefill_tokens=1), **given)) == whole
-    assert said(play_mixed(generate(at_length, model, slots=1), concurrency=1, **given)) == whole
-
-
-@pytest.mark.nightly
-def test_a_prompt_that_a_group_shares_is_computed_once(at_length, play, strips):
-    generator = generate(at_length, at_length.model())
+    assert measure_mismatch(model, family, episodes) <= family.tolerance
+    generator = generate(family, model)
     episodes = play(strips, [strips.tasks[0]], generator, group=4)
     prompt, later = len(episodes[0].tokens.prompt_ids), sum(len(e.tokens.completion_ids) for e in episodes)
     assert generator.stats.prefilled < prompt + later + 50
+
+
+def test_what_is_said_depends_on_neither_batches_nor_parts_of_a_prefill(at_length, play_mixed):
+    (family, model), given = at_length, {"tasks": 2, "group": 2}
+    whole = said(play_mixed(generate(family, model), **given))
+    assert said(play_mixed(generate(family, model, prefill_tokens=1), **given)) == whole
+    assert said(play_mixed(generate(family, model, slots=1), concurrency=1, **given)) == whole
+
+
+# The families of `test_engine.py` by day
+@pytest.mark.parametrize("name", list_names("qwen3_vl", "qwen2_5_vl"))
+def test_log_probs_with_adapters_as_columns(kits, name, play_mixed, measure_mismatch):
+    family = kits(name)
+    layers = ["q_proj", "v_proj", "down_proj"]
+    lora = LoraConfig(r=4, lora_alpha=8, target_modules=layers, init_lora_weights=False)
+    model = get_peft_model(family.model(), lora).eval()
+    with use_merged_adapters(model):
+        episodes = play_mixed(generate(family, model), tasks=2)
+    assert measure_mismatch(model, family, episodes) <= family.tolerance
+    with model.disable_adapter():
+        assert measure_mismatch(model, family, episodes) > 0.01  # the adapters were at work

@@ -6,7 +6,7 @@ import torch
 from PIL import Image
 from transformers import AutoModelForImageTextToText, AutoProcessor
 
-from tests.support.families import FAMILIES, build_family, save_family
+from tests.support.families import FAMILIES, NAMES, build_family, save_family
 
 # Image tokens of a picture of 72 × 56 pixels, by hand from each processor's rule.
 TOKENS = {
@@ -53,7 +53,7 @@ def compute_logits(model, inputs):
         return model(**inputs, use_cache=False).logits[0]
 
 
-@pytest.mark.parametrize("name", FAMILIES)
+@pytest.mark.parametrize("name", NAMES)
 def test_family(name, tmp_path):
     family = FAMILIES[name]
     model, processor = build_family(name)

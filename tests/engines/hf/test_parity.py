@@ -3,6 +3,7 @@
 import pytest
 import torch
 
+from tests.support.tables import each
 from viewbox.engines.hf import parity
 from viewbox.engines.hf.architectures import Architecture
 from viewbox.engines.hf.attention_masks import AttentionMasks
@@ -48,43 +49,41 @@ def drop_token(self, image, _preprocess=Architecture.preprocess):
     return type(pixels)(pixels.inputs, pixels.tokens - 1, pixels.text.replace(short, "", 1))
 
 
-DIFFERS = "differs from that of the model's own forward, by 0"
-FAULTS = {  # of a family: what is put in its place, and how the run ends
-    "positions without pictures": ("qwen2_5_vl", Architecture, "compute_positions", forget_images, DIFFERS),
-    "the same of three axes": ("qwen3_vl", Architecture, "compute_positions", forget_images, DIFFERS),
-    "pictures that do not see themselves": ("gemma3", AttentionMasks, "learn", forget_mutual, DIFFERS),
-    "no sliding window": ("gemma3", AttentionMasks, "_split_by_kind", widen_window, DIFFERS),
-    "scaled logits": ("smolvlm", ModelRunner, "forward", scale_logits, DIFFERS),
-    "features of another picture": ("internvl", Architecture, "build_feature_inputs", swap_features, DIFFERS),
-    "a token too few": ("llava", Architecture, "preprocess", drop_token, r"gives \d+ features for \d+ image tokens"),
-}
+DIFFERENT = "differs from that of the model's own forward, by 0"
+FEWER = r"gives \d+ features for \d+ image tokens"
+FAULTS = [  # of a family: what is put in its place, and how the run ends
+    ("qwen2_5_vl", Architecture, "compute_positions", forget_images, DIFFERENT),  # positions without pictures
+    ("qwen3_vl", Architecture, "compute_positions", forget_images, DIFFERENT),  # the same of three axes
+    ("gemma3", AttentionMasks, "learn", forget_mutual, DIFFERENT),  # pictures that do not see themselves
+    ("gemma3", AttentionMasks, "_split_by_kind", widen_window, DIFFERENT),  # no sliding window
+    ("smolvlm", ModelRunner, "forward", scale_logits, DIFFERENT),
+    ("internvl", Architecture, "build_feature_inputs", swap_features, DIFFERENT),  # those of another picture
+    ("llava", Architecture, "preprocess", drop_token, FEWER),  # a token too few
+]
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-@pytest.mark.parametrize("fault", FAULTS)
-def test_a_fault_ends_the_run(fault, dtype, monkeypatch):
-    name, owner, attribute, wrong, message = FAULTS[fault]
+@each("name, owner, attribute, wrong, message", FAULTS)
+def test_a_fault_ends_the_run(name, owner, attribute, wrong, message, dtype):
     model, tokens = open_family(name, dtype)
     found = parity.compare(model, tokens)
     found.check(tokens)
     assert found.allowed < 0.06
     assert dtype == torch.bfloat16 or found.difference < 1e-5
     tokens.architecture.masks._mutual = None
-    monkeypatch.setattr(owner, attribute, wrong)
-    with pytest.raises(ModelError, match=message):
-        parity.check_parity(model, tokens)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(owner, attribute, wrong)
+        with pytest.raises(ModelError, match=message):
+            parity.check_parity(model, tokens)
 
 
-def test_the_model_is_left_as_it_was():
+def test_the_model_is_left_as_it_was_and_what_gives_no_numbers_or_fails_is_refused_in_words(monkeypatch):
     model, tokens = open_family("qwen2_5_vl")
     before = model.model.rope_deltas = torch.zeros(1, 1)
     model.train()
     parity.check_parity(model, tokens)
     assert model.model.rope_deltas is before
     assert model.training
-
-
-def test_a_model_that_gives_no_numbers_or_fails_is_refused_in_words(monkeypatch):
     model, tokens = open_family("qwen2_5_vl")
     torch.nn.init.constant_(model.model.language_model.norm.weight, float("nan"))
     with pytest.raises(ModelError, match="by nan of the probability"):

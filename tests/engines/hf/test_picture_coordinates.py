@@ -16,7 +16,7 @@ import pytest
 import torch
 from PIL import Image
 
-from tests.support.families import FAMILIES, build_family
+from tests.support.families import NAMES, build_family
 from viewbox.engines.hf.architectures import Architecture
 from viewbox.engines.hf.picture_settings import find_pixel_multiple, set_max_pixels, show_whole
 from viewbox.images.coordinates import to_unit
@@ -24,12 +24,9 @@ from viewbox.images.view import View
 
 SIDE = 64
 CHAIN = [
-    (lambda view: view, (0.8, 0.3)),
-    (lambda view: view.zoom(2, (0.75, 0.25)), (0.6, 0.6)),
-    (lambda view: view.rotate(), (0.4, 0.6)),
-    (lambda view: view.flip_horizontal(), (0.6, 0.6)),
-    (lambda view: view.zoom(2, (0.5, 0.7)), (0.7, 0.3)),
-]
+    (lambda view: view, (0.8, 0.3)), (lambda view: view.zoom(2, (0.75, 0.25)), (0.6, 0.6)), (lambda view: view.rotate(),
+    (0.4, 0.6)), (lambda view: view.flip_horizontal(), (0.6, 0.6)), (lambda view: view.zoom(2, (0.5, 0.7)), (0.7, 0.3)),
+]  # fmt: skip
 
 
 def draw():
@@ -75,7 +72,7 @@ def find_mark(picture):
     return (columns.float().mean() + 0.5) / picture.shape[1], (rows.float().mean() + 0.5) / picture.shape[0]
 
 
-@pytest.mark.parametrize("name", FAMILIES)
+@pytest.mark.parametrize("name", NAMES)
 def test_a_mark_is_where_it_should_be_in_every_picture_a_model_gets_and_maps_back(name):
     model, processor = build_family(name)
     architecture = Architecture(model.config, processor)
@@ -93,7 +90,7 @@ def test_a_mark_is_where_it_should_be_in_every_picture_a_model_gets_and_maps_bac
         assert view.to_original(said) == pytest.approx((0.8, 0.3), abs=1e-9)
 
 
-@pytest.mark.parametrize("name", FAMILIES)
+@pytest.mark.parametrize("name", NAMES)
 def test_pixels_of_a_view_are_those_of_the_models_picture_where_views_have_its_multiple(name):
     model, processor = build_family(name)
     architecture = Architecture(model.config, processor)

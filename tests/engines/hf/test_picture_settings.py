@@ -8,44 +8,29 @@ import pytest
 from PIL import Image
 
 from tests.support.families import FAMILIES, build_family
+from tests.support.tables import each
 from viewbox.engines.hf.architectures import Architecture
 from viewbox.engines.hf.picture_settings import find_kept, find_pixel_multiple, loses_border, set_max_pixels, show_whole
 
 QWEN = {"images.patch_size": 14, "images.size": {"shortest_edge": 56 * 56, "longest_edge": 28 * 28 * 1280}}
 QWEN3 = {"images.patch_size": 16, "images.size": {"shortest_edge": 256 * 256, "longest_edge": 4096 * 4096}}
 GLM = {"images.patch_size": 14, "images.size": {"shortest_edge": 112 * 112, "longest_edge": 28 * 28 * 15000}}
+SQUARE = {side: {"images.size": {"height": side, "width": side}} for side in (364, 448, 896)}
 RELEASED = {
-    "qwen2_vl": QWEN,
-    "qwen2_5_vl": QWEN,
-    "qwen3_vl": QWEN3,
-    "qwen3_vl_moe": QWEN3,
-    "qwen3_5": QWEN3,
-    "glm4v": GLM,
-    "glm46v": GLM,
+    **dict.fromkeys(("qwen2_vl", "qwen2_5_vl"), QWEN), **dict.fromkeys(("qwen3_vl", "qwen3_vl_moe", "qwen3_5"), QWEN3),
+    **dict.fromkeys(("glm4v", "glm46v"), GLM), "gemma3": {**SQUARE[896], "tokens": 256},
     "mistral3": {"patch_size": 14, "images.patch_size": 14, "images.size": {"longest_edge": 1540}},
-    "gemma3": {"images.size": {"height": 896, "width": 896}, "tokens": 256},
     "gemma4": {"images.patch_size": 16, "images.max_soft_tokens": 280},
     "llava": {
-        "patch_size": 14,
-        "images.size": {"shortest_edge": 336},
-        "images.crop_size": {"height": 336, "width": 336},
+        "patch_size": 14, "images.size": {"shortest_edge": 336}, "images.crop_size": {"height": 336, "width": 336},
     },
-    "internvl": {"images.size": {"height": 448, "width": 448}, "images.max_patches": 12, "image_seq_length": 256},
-    "aya_vision": {
-        "images.size": {"height": 364, "width": 364},
-        "images.max_patches": 12,
-        "img_size": 364,
-        "patch_size": 28,
-    },
+    "internvl": {**SQUARE[448], "images.max_patches": 12, "image_seq_length": 256},
+    "aya_vision": {**SQUARE[364], "images.max_patches": 12, "img_size": 364, "patch_size": 28},
     "smolvlm": {
-        "images.size": {"longest_edge": 1536},
-        "images.max_image_size": {"longest_edge": 384},
-        "image_seq_len": 81,
+        "images.size": {"longest_edge": 1536}, "images.max_image_size": {"longest_edge": 384}, "image_seq_len": 81,
     },
     "idefics3": {
-        "images.size": {"longest_edge": 1456},
-        "images.max_image_size": {"longest_edge": 364},
-        "image_seq_len": 169,
+        "images.size": {"longest_edge": 1456}, "images.max_image_size": {"longest_edge": 364}, "image_seq_len": 169,
     },
     "lfm2_vl": {
         "images.encoder_patch_size": 16, "images.tile_size": 512, "images.max_tiles": 10,
@@ -143,17 +128,10 @@ def test_what_is_kept_of_a_large_picture_is_what_the_processor_keeps(name):
             assert max(pixels.shape[-2:]) == kept[name]["max_side"]
 
 
-@pytest.mark.parametrize(
-    ("name", "size"),
-    [
-        ("gemma4", (1024, 1024)),
-        ("internvl", (1344, 1792)),
-        ("aya_vision", (728, 728)),
-        ("smolvlm", (1536, 1536)),
-        ("idefics3", (728, 728)),
-        ("lfm2_vl", (1024, 1024)),
-    ],
-)
+@each("name, size", [
+    ("gemma4", (1024, 1024)), ("internvl", (1344, 1792)),
+    ("aya_vision", (728, 728)), ("smolvlm", (1536, 1536)), ("idefics3", (728, 728)), ("lfm2_vl", (1024, 1024)),
+])  # fmt: skip
 def test_a_folder_saved_after_small_views_shows_large_ones_like_the_released_one(tmp_path, name, size):
     architecture, released = release(name), release(name)
     set_max_pixels(architecture.processor, 64 * 64)
@@ -167,13 +145,10 @@ def test_a_folder_saved_after_small_views_shows_large_ones_like_the_released_one
     assert again.preprocess(Image.new("RGB", size)).tokens == released.preprocess(Image.new("RGB", size)).tokens > small
 
 
-@pytest.mark.parametrize("name", RELEASED)
-def test_sides_of_views_are_multiples_of_an_image_token_where_pictures_keep_their_size(name):
-    assert find_pixel_multiple(release(name)) == MULTIPLES.get(name)
-
-
-@pytest.mark.parametrize("name", FAMILIES)
-def test_no_border_of_a_picture_is_lost(name):
+@each("name", FAMILIES.keys())
+def test_sides_of_views_are_multiples_of_an_image_token_and_no_border_of_a_picture_is_lost(name):
+    if name in RELEASED:  # and keeps the size of pictures
+        assert find_pixel_multiple(release(name)) == MULTIPLES.get(name)
     model, processor = build_family(name)
     architecture = Architecture(model.config, processor)
     assert loses_border(architecture) == (name == "llava")  # its processor crops to the square in the middle

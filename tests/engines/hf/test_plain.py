@@ -17,19 +17,14 @@ def family(request, kits, monkeypatch):
     return kits(request.param)
 
 
-def test_log_probs_are_those_of_a_plain_forward(family, play_mixed, measure_mismatch):
-    model = family.model()
+def test_log_probs_are_right_and_groups_decode_together(family, play, words, play_mixed, measure_mismatch):
+    model, rows = family.model(), []
     generator = family.generator(model, slots=4, max_completion_tokens=900)
     assert isinstance(generator.runner, plain.PlainRunner)
     episodes = play_mixed(generator, tasks=2)
     assert {len(episode.tokens.images) for episode in episodes} >= {1, 2}
     assert measure_mismatch(model, family, episodes) <= family.tolerance
-
-
-def test_members_of_a_group_decode_together(family, play, words, measure_mismatch):
-    model = family.model()
     generator = family.generator(model, slots=4, max_reply_tokens=12)
-    rows = []
     forward = generator.runner._forward
     generator.runner._forward = lambda batch, ids, vision: rows.append(len(ids)) or forward(batch, ids, vision)
     episodes = play(words, words.tasks[:2], generator, group=4)
@@ -37,26 +32,22 @@ def test_members_of_a_group_decode_together(family, play, words, measure_mismatc
     assert measure_mismatch(model, family, episodes) <= family.tolerance
 
 
-def test_it_samples_what_the_engines_cache_samples(kits, play_mixed, monkeypatch):
-    family = kits("qwen2_5_vl")
+def test_it_samples_and_takes_what_the_engines_cache_does(kits, play_mixed, monkeypatch):
+    for name in ("qwen2_5_vl", "qwen3_5"):
+        family = kits(name)
+        model = family.model()
+        runner = plain.PlainRunner(model, family.tokens, 1, family.generator(model).stats)
+        assert runner.measure_slot() == measure_slot(model)
+    family, said = kits("qwen2_5_vl"), []
     model = family.model()
-    ours = play_mixed(family.generator(model, slots=3, max_completion_tokens=900), tasks=2)
-    monkeypatch.setattr(Architecture, "find_lack", lambda self: "it is a test")
-    theirs = play_mixed(family.generator(model, slots=3, max_completion_tokens=900), tasks=2)
-    assert [one.tokens.completion_ids for one in ours] == [one.tokens.completion_ids for one in theirs]
+    for _ in range(2):
+        episodes = play_mixed(family.generator(model, slots=3, max_completion_tokens=900), tasks=2)
+        said.append([one.tokens.completion_ids for one in episodes])
+        monkeypatch.setattr(Architecture, "find_lack", lambda self: "it is a test")  # plays by its own forward then
+    assert said[0] == said[1]
 
 
-@pytest.mark.parametrize("name", ["qwen2_5_vl", "qwen3_5"])
-def test_a_slot_takes_what_the_models_cache_takes(name, kits):
-    family = kits(name)
-    model = family.model()
-    runner = plain.PlainRunner(model, family.tokens, 1, family.generator(model).stats)
-    assert runner.measure_slot() == measure_slot(model)
-
-
-def test_what_a_model_leaves_on_itself_is_taken_away_and_counts_in_no_later_conversation(
-    kits, play, words, measure_mismatch, monkeypatch
-):
+def test_what_a_model_leaves_on_itself_is_taken_away(kits, play, words, measure_mismatch, monkeypatch):
     monkeypatch.setattr(Architecture, "find_lack", lambda self: "it is a test")
     family = kits("qwen2_5_vl")
     model = family.model()

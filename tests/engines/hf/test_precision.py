@@ -81,9 +81,7 @@ def played_in(play_mixed):
 
 
 @pytest.mark.parametrize(("family", "dtype", "temperature"), HALF)
-def test_half_precision_costs_log_probs_no_more_than_padding_does(
-    kits, played_in, alone, family, dtype, temperature, record_property
-):
+def test_half_precision_costs_no_more_than_padding(kits, played_in, alone, family, dtype, temperature, record_property):
     kit = kits(family)
     model, episodes = played_in(kit, dtype, temperature)
     plain = alone(model, kit, episodes, temperature)
@@ -105,9 +103,7 @@ def test_under_autocast_too_log_probs_differ_no_more_than_padding_makes_them(qwe
     assert engine.within(yardstick), (engine, yardstick)
 
 
-def test_merged_two_byte_weights_are_no_farther_from_float32_than_the_loss_is(
-    qwen3, play_mixed, alone, bf16_accelerator, record_property
-):
+def test_merged_weights_are_as_near_float32_as_the_loss(qwen3, play_mixed, alone, bf16_accelerator, record_property):
     config = LoraConfig(r=4, lora_alpha=4, target_modules=["q_proj", "v_proj", "down_proj"], init_lora_weights=False)
     model = get_peft_model(qwen3.model().to(torch.bfloat16), config).eval()
     for name, weight in model.named_parameters():

@@ -1,12 +1,10 @@
 """QLoRA: 4-bit weights in the language layers, adapters beside them, and a saved model that is the policy itself."""
 
-import subprocess
-import sys
-
 import pytest
 import torch
 from peft import LoraConfig, get_peft_model
 
+from tests.support import forks
 from tests.support.families import save_family
 from tests.support.grpo_kit import generate_batch, make_trainer
 from viewbox.configs.schema import load
@@ -40,7 +38,7 @@ def find_four_bit(model):
     return [name for name, weight in model.named_parameters() if type(weight).__name__ == "Params4bit"]
 
 
-def test_the_language_layers_have_4_bits_and_nothing_else_as_a_shipped_config_adapts_them(load_quantized):
+def test_the_language_layers_have_4_bits_and_nothing_else_as_a_shipped_config_adapts_them(load_quantized, tmp_path):
     model = load_quantized("bfloat16")
     assert is_quantized(model)
     assert len(find_four_bit(model)) == 2 * 7
@@ -50,20 +48,14 @@ def test_the_language_layers_have_4_bits_and_nothing_else_as_a_shipped_config_ad
     model = get_peft_model(model, build_lora_config(load("qwen3_vl_4b_qlora").lora))
     adapted = {name.partition(".lora_A")[0] for name, _ in model.named_modules() if name.endswith("lora_A.default")}
     assert {f"{name}.base_layer.weight" for name in adapted} == set(find_four_bit(model))
+    for name in ("smolvlm", "gemma3"):  # parts of other names: `text_model`, `vision_tower`, `multi_modal_projector`
+        model = loading.load_model(ModelSection(name=str(save_family(name, tmp_path / name))), "4bit")
+        language = {f"{key}.weight" for key, layer in model.get_decoder().named_modules() if key.endswith("_proj")}
+        decoder = next(key for key, module in model.named_modules() if module is model.get_decoder())
+        assert {key.removeprefix(f"{decoder}.") for key in find_four_bit(model)} == language
 
 
-@pytest.mark.parametrize("name", ["smolvlm", "gemma3"])
-def test_the_language_layers_are_those_of_the_model(name, tmp_path):
-    """Their parts have other names: `text_model`, `vision_tower`, `multi_modal_projector`."""
-    model = loading.load_model(ModelSection(name=str(save_family(name, tmp_path))), "4bit")
-    language = {f"{key}.weight" for key, layer in model.get_decoder().named_modules() if key.endswith("_proj")}
-    decoder = next(key for key, module in model.named_modules() if module is model.get_decoder())
-    assert {key.removeprefix(f"{decoder}.") for key in find_four_bit(model)} == language
-
-
-def test_log_probs_are_those_of_the_loss_and_of_the_saved_model(
-    qwen3, load_quantized, play_mixed, measure_mismatch, tmp_path
-):
+def test_log_probs_are_those_of_the_loss_and_saved(qwen3, load_quantized, play_mixed, measure_mismatch, tmp_path):
     model = adapt(load_quantized())
     with use_merged_adapters(model):
         assert not any(getattr(module, "merged", False) for module in model.modules())
@@ -96,14 +88,19 @@ def test_adapters_learn_in_float32_and_as_beside_plain_weights(qwen3, load_quant
     assert (found[0] - found[1]).norm() / found[1].norm() < 1e-5
 
 
-def test_a_run_without_four_bits_does_not_import_what_asks_the_hub_for_code():
+SCRIPT = """
+import sys, torch, viewbox.training.run, peft
+peft.get_peft_model(torch.nn.Sequential(torch.nn.Linear(4, 4)), peft.LoraConfig(target_modules=["0"]))
+print("bitsandbytes" in sys.modules)
+from viewbox.engines.hf.quantization import find_bitsandbytes
+find_bitsandbytes()
+print(peft.import_utils.is_bnb_4bit_available())
+"""
+
+
+def test_a_run_without_four_bits_does_not_import_what_asks_the_hub_for_code(tmp_path):
     pytest.importorskip("bitsandbytes")
-    code = (
-        "import sys, torch, viewbox.training.run, peft\n"
-        "peft.get_peft_model(torch.nn.Sequential(torch.nn.Linear(4, 4)), peft.LoraConfig(target_modules=['0']))\n"
-        "print('bitsandbytes' in sys.modules)\n"
-        "from viewbox.engines.hf.quantization import find_bitsandbytes\n"
-        "find_bitsandbytes()\n"
-        "print(peft.import_utils.is_bnb_4bit_available())"
-    )
-    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout == "False\nTrue\n"
+    (tmp_path / "script.py").write_text(SCRIPT)
+    status, said = forks.start_script(tmp_path / "script.py", folder=tmp_path).wait()
+    assert status == 0, said
+    assert [line for line in said.splitlines() if line in ("False", "True")] == ["False", "True"]

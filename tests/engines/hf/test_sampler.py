@@ -8,8 +8,9 @@ from transformers import (
     TemperatureLogitsWarper,
     TopKLogitsWarper,
     TopPLogitsWarper,
-)
+)  # fmt: skip
 
+from tests.support.tables import each
 from viewbox.configs.sections import SamplingParams
 from viewbox.engines.hf.sampler import sample_tokens
 
@@ -33,11 +34,9 @@ def drawn(seen=None, **settings):
 SAID = torch.tensor([[1, 2, 3, 30]])
 SEEN = torch.zeros(1, LOGITS.shape[1], dtype=torch.bool).index_fill(1, SAID[0], True)
 FILTERS = [
-    ({"top_k": 5}, TopKLogitsWarper(5)),
-    ({"top_p": 0.7}, TopPLogitsWarper(0.7)),
-    ({"temperature": 0.5}, TemperatureLogitsWarper(0.5)),
-    ({"repetition_penalty": 1.8, "seen": SEEN}, RepetitionPenaltyLogitsProcessor(1.8)),
-]
+    ({"top_k": 5}, TopKLogitsWarper(5)), ({"top_p": 0.7}, TopPLogitsWarper(0.7)), ({"temperature": 0.5},
+    TemperatureLogitsWarper(0.5)), ({"repetition_penalty": 1.8, "seen": SEEN}, RepetitionPenaltyLogitsProcessor(1.8)),
+]  # fmt: skip
 
 
 @pytest.mark.parametrize(("settings", "warper"), FILTERS)
@@ -65,10 +64,7 @@ def test_greedy_takes_the_likeliest_that_is_allowed_and_what_is_never_drawn_is_n
         assert ids[0] != 4
 
 
-@pytest.mark.parametrize(
-    "settings",
-    [{"temperature": -1}, {"top_p": 0}, {"top_p": 1.5}, {"top_k": -1}, {"repetition_penalty": 0}],
-)
+@each("settings", [{"temperature": -1}, {"top_p": 0}, {"top_p": 1.5}, {"top_k": -1}, {"repetition_penalty": 0}])
 def test_a_setting_out_of_range_is_an_error_that_names_it(settings):
     (name,) = settings
     with pytest.raises(ValidationError, match=name):

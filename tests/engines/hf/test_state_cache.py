@@ -61,9 +61,8 @@ def build_lfm2_vl(dtype=torch.float32):
     kinds = ["conv", "full_attention", "conv"]
     text = {**TEXT, "model_type": "lfm2", "num_hidden_layers": 3, "layer_types": kinds, "rope_parameters": ROPE}
     vision = {**VISION, "model_type": "siglip2_vision_model", "num_hidden_layers": 2, "num_attention_heads": 2}
-    config = hf.Lfm2VlConfig(
-        text_config=text, vision_config={**vision, "num_patches": 64}, image_token_id=IMAGE, projector_hidden_size=48
-    )
+    given = {"text_config": text, "vision_config": {**vision, "num_patches": 64}, "image_token_id": IMAGE}
+    config = hf.Lfm2VlConfig(**given, projector_hidden_size=48)
     return build(hf.Lfm2VlForConditionalGeneration, config, dtype)
 
 
@@ -158,13 +157,9 @@ class Player:
         if self.asks_positions:
             kept["mm_token_type_ids"] = (ids == IMAGE).int()
         output = self.model(
-            input_ids=ids,
-            attention_mask=mask,
-            position_ids=positions if self.asks_positions else positions[0],
-            past_key_values=self.cache,
-            use_cache=True,
-            **kept,
-        )
+            input_ids=ids, attention_mask=mask, position_ids=positions if self.asks_positions else positions[0],
+            past_key_values=self.cache, use_cache=True, **kept,
+        )  # fmt: skip
         self.cache.store_states()
         for row, new in zip(rows, given, strict=True):
             row.ids += new
@@ -297,27 +292,17 @@ def qwen3_5(qwen3):
     return StateKit("qwen3_5", qwen3.processor)
 
 
-@pytest.fixture(scope="module")
-def seen(qwen3_5, play_mixed):
-    """12 episodes in 5 slots, and the ids of all forwards."""
-    model, ids = qwen3_5.model(), []
-    model.register_forward_pre_hook(lambda module, args, given: ids.append(given["input_ids"]), with_kwargs=True)
-    return SimpleNamespace(model=model, episodes=play_mixed(qwen3_5.generator(model, slots=5)), ids=ids)
-
-
-def test_log_probs_of_the_engine_are_those_of_a_plain_forward_and_no_padding_enters_a_state(
-    qwen3_5, seen, measure_mismatch
+def test_log_probs_are_those_of_a_plain_forward_and_no_padding_is_seen(
+    qwen3_5, play_mixed, play, words, measure_mismatch
 ):
-    assert measure_mismatch(seen.model, qwen3_5, seen.episodes) < 1e-4
-    assert {len(episode.tokens.images) for episode in seen.episodes} >= {1, 2, 3}
-    prefills = [ids for ids in seen.ids if ids.shape[1] > 1]
-    assert max(len(ids) for ids in prefills) > 1
-    assert not any((ids == qwen3_5.tokens.pad_id).any() for ids in seen.ids)
-
-
-def test_prompts_are_forked_at_once_and_later(qwen3_5, play, words, measure_mismatch):
-    model = qwen3_5.model()
-    generator, ahead = qwen3_5.generator(model, slots=3), []
+    model, seen, ahead = qwen3_5.model(), [], []
+    model.register_forward_pre_hook(lambda module, args, given: seen.append(given["input_ids"]), with_kwargs=True)
+    episodes = play_mixed(qwen3_5.generator(model, slots=5))  # 12
+    assert not any((ids == qwen3_5.tokens.pad_id).any() for ids in seen)
+    assert max(len(ids) for ids in seen if ids.shape[1] > 1) > 1
+    assert measure_mismatch(model, qwen3_5, episodes) < 1e-4
+    assert {len(episode.tokens.images) for episode in episodes} >= {1, 2, 3}
+    generator = qwen3_5.generator(model, slots=3)
     copy = generator.cache.copy_prefix
 
     def fork(source, targets, length, states):
@@ -326,7 +311,7 @@ def test_prompts_are_forked_at_once_and_later(qwen3_5, play, words, measure_mism
 
     generator.cache.copy_prefix = fork
     episodes = play(words, words.tasks[:2], generator, group=5, concurrency=10)
-    assert min(ahead) == 0 < max(ahead)
+    assert min(ahead) == 0 < max(ahead)  # prompts are forked at once and later
     assert measure_mismatch(model, qwen3_5, episodes) < 1e-4
 
 
@@ -351,26 +336,20 @@ def test_bytes_are_those_of_each_layer_also_where_layers_differ_or_share():
     assert measure_slot(build_lfm2_vl(torch.float64)) == (2 * 2 * 16 * 8, 2 * 8 * 64 * 3)
     for make in (build_qwen3_5, build_lfm2_vl):  # without weights, too
         assert measure_slot(make().to("meta")) == measure_slot(make())
-    kinds = ["sliding_attention", "full_attention", "sliding_attention", "full_attention"]
     config = hf.Gemma4TextConfig(
-        **TEXT, num_hidden_layers=4, layer_types=kinds, head_dim=16, global_head_dim=32,
-        num_global_key_value_heads=1, attention_k_eq_v=True, num_kv_shared_layers=0, hidden_size_per_layer_input=0,
-        vocab_size_per_layer_input=300, pad_token_id=0,
+        **TEXT, num_hidden_layers=4, layer_types=["sliding_attention", "full_attention"] * 2, head_dim=16,
+        global_head_dim=32, num_global_key_value_heads=1, attention_k_eq_v=True, num_kv_shared_layers=0,
+        hidden_size_per_layer_input=0, vocab_size_per_layer_input=300, pad_token_id=0,
     )  # fmt: skip
-    model = build(hf.Gemma4ForCausalLM, config)
-    assert measure_slot(model) == (4 * 2 * 2 * (2 * 16 + 1 * 32), 0)
+    assert measure_slot(build(hf.Gemma4ForCausalLM, config)) == (4 * 2 * 2 * (2 * 16 + 1 * 32), 0)
 
 
-def test_transformers_chooses_which_layers_keep_what_and_one_that_lists_none_is_named(monkeypatch):
+def test_transformers_chooses_which_layers_keep_what_and_changes_states_in_place(monkeypatch):
     kinds = ["full_attention", "sliding_attention", "conv", "linear_attention", "hybrid", "hybrid_sliding"]
     config = hf.Qwen3Config(num_hidden_layers=6)
     config.layer_types, config.sliding_window, config.number_of_conv_states = kinds, 8, 2
-    layers = KVCache(find_layers(config), 2).layers
-    assert [type(layer) for layer in layers] == [
-        *[KVCacheLayer] * 2,
-        *[StateLayer] * 2,
-        *[KVAndStateLayer] * 2,
-    ]
+    layers, types = KVCache(find_layers(config), 2).layers, (KVCacheLayer, StateLayer, KVAndStateLayer)
+    assert [type(layer) for layer in layers] == [kind for kind in types for _ in range(2)]
     assert [len(layer.conv_states) for layer in layers[2:]] == [2] * 4
     config.layer_types = ["full_attention", "indexed_attention", *kinds[:4]]
     with pytest.raises(ModelError, match="layers of indexed_attention: allowed are layers that keep"):
@@ -378,10 +357,7 @@ def test_transformers_chooses_which_layers_keep_what_and_one_that_lists_none_is_
     monkeypatch.delattr(cache_utils, "get_layer_types_and_kwargs")  # as in 5.9
     with pytest.raises(ModelError, match="layers that this transformers does not list"):
         find_layers(hf.Qwen3Config(num_hidden_layers=1))
-
-
-def test_transformers_changes_states_in_place():
-    """So a decode step of the first slots needs no copy of their states."""
+    # So a decode step of the first slots needs no copy of their states.
     layer = cache_utils.LinearAttentionLayer(number_of_states=2)
     layer.update_conv_state(torch.ones(2, 3, 5), state_idx=1, conv_kernel_size=4)
     layer.update_recurrent_state(torch.ones(2, 3, 5), state_idx=1)

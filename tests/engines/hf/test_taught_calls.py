@@ -32,24 +32,14 @@ TEXTS = [
     "null", "12", "true", "  spaced  ", "[TOOL", "```json", "key: value", "'quoted'", "100 %",
 ]  # fmt: skip
 OTHERS = [
-    {"count": 3, "share": 0.25, "sure": True},
-    {"count": -2, "share": 1, "sure": False, "box": [0.1, 0.2, 0.3, 0.4]},
-    {"box": [], "info": {"a": {"b": [1, "x", True, None]}, "c": "d"}},
-    {"info": {}, "names": ["a", "b c", 'd"e']},
-    {},
-]
+    {"count": 3, "share": 0.25, "sure": True}, {"count": -2, "share": 1, "sure": False, "box": [0.1, 0.2, 0.3, 0.4]},
+    {"box": [], "info": {"a": {"b": [1, "x", True, None]}, "c": "d"}}, {"info": {}, "names": ["a", "b c", 'd"e']}, {},
+]  # fmt: skip
 SCHEMA = {
-    "type": "object",
-    "properties": {
-        "text": {"type": "string"},
-        "count": {"type": "integer"},
-        "share": {"type": "number"},
-        "sure": {"type": "boolean"},
-        "box": {"type": "array", "items": {"type": "number"}},
-        "names": {"type": "array", "items": {"type": "string"}},
-        "info": {"type": "object"},
-    },
-}
+    "type": "object", "properties": {"text": {"type": "string"}, "count": {"type": "integer"},
+    "share": {"type": "number"}, "sure": {"type": "boolean"}, "box": {"type": "array", "items": {"type": "number"}},
+    "names": {"type": "array", "items": {"type": "string"}}, "info": {"type": "object"}},
+}  # fmt: skip
 for spec in SCHEMA["properties"].values():
     spec["description"] = ""  # Gemma's template asks for it
 TOOLS = [

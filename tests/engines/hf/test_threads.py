@@ -6,6 +6,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
+from tests.support.tables import each
 from viewbox.engines.processes import choose_threads
 
 
@@ -33,25 +34,16 @@ def four_threads(monkeypatch):
     torch.set_num_threads(before)
 
 
-@pytest.mark.parametrize(
-    ("milliseconds", "best"),
-    [
-        ({1: 10, 2: 100, 4: 300}, 1),  # other processes have the cores
-        ({1: 60, 2: 30, 4: 15}, 4),
-        ({1: 40, 2: 40, 4: 40}, 1),  # no gain: the fewest
-    ],
-)
-def test_the_fastest_number_is_taken(milliseconds, best, monkeypatch):
+@each("milliseconds, best", [({1: 10, 2: 100, 4: 300}, 1), ({1: 60, 2: 30, 4: 15}, 4), ({1: 40, 2: 40, 4: 40}, 1)])
+def test_the_fastest_number_is_taken_and_without_gain_the_fewest(milliseconds, best, monkeypatch):
+    torch.set_num_threads(4)
     monkeypatch.setattr("viewbox.engines.processes.SECONDS", 0.2)
     assert choose_threads(Model(milliseconds)).startswith(f"{best} of 4: a forward takes ")
     assert torch.get_num_threads() == best
-
-
-def test_numbers_are_measured_in_turn_so_that_a_busy_moment_hits_all():
     model = Model({1: 1, 2: 1, 3: 1})
     torch.set_num_threads(3)
     choose_threads(model)
-    assert model.asked[:7] == [1, 1, 2, 3, 1, 2, 3]
+    assert model.asked[:7] == [1, 1, 2, 3, 1, 2, 3]  # in turn, so that a busy moment hits all
 
 
 @pytest.mark.parametrize("why", ["given", "OMP_NUM_THREADS", "one thread", "a GPU"])

@@ -5,23 +5,18 @@ import inspect
 import pytest
 import torch
 import transformers
-from transformers import Qwen2_5_VLForConditionalGeneration, Qwen3VLForConditionalGeneration
 from transformers.cache_utils import Cache, CacheLayerMixin
 
+from tests.support.tables import each
 from viewbox.engines.hf.architectures import Architecture
 from viewbox.engines.hf.kv_cache import KVCache, KVCacheLayer
 from viewbox.errors import ModelError
 
-MODELS = (Qwen3VLForConditionalGeneration, Qwen2_5_VLForConditionalGeneration)
 
-
-def test_a_cache_layer_implements_every_abstract_method():
+def test_a_cache_layer_implements_every_abstract_method_and_gets_the_states_of_its_index():
     assert CacheLayerMixin.__abstractmethods__ <= vars(KVCacheLayer).keys() | {"is_compileable"}
     assert not KVCacheLayer.__abstractmethods__
     assert "layers" in inspect.signature(Cache.__init__).parameters
-
-
-def test_the_cache_passes_states_on_to_the_layer_of_their_index():
     cache, called = KVCache(layers=[KVCacheLayer] * 3, slots=1), []
     for number, layer in enumerate(cache.layers):
         layer.update = lambda keys, values, *rest, number=number: called.append(number) or (keys, values)
@@ -30,32 +25,26 @@ def test_the_cache_passes_states_on_to_the_layer_of_their_index():
     assert called == [2]
 
 
-@pytest.mark.parametrize("model", MODELS)
-def test_the_forward_takes_known_features_token_types_and_positions_to_keep(model):
+def test_the_forward_takes_and_gives_features_token_types_and_positions_to_keep(kit):
+    model = kit.model()
     names = inspect.signature(model.forward).parameters
     assert {"mm_token_type_ids", "logits_to_keep"} <= names.keys()
     assert "mm_encoder_outputs" in names or any(p.kind is p.VAR_KEYWORD for p in names.values())
-
-
-def test_features_have_the_fields_of_both_architectures(kit):
-    model, picture = kit.model(), torch.zeros(16, kit.model().model.visual.patch_embed.proj.weight[0].numel())
+    picture = torch.zeros(16, model.model.visual.patch_embed.proj.weight[0].numel())
     output = model.get_image_features(picture, torch.tensor([[1, 4, 4]]), return_dict=True)
     assert [tokens.shape[0] for tokens in output.pooler_output] == [4]
-    deep = getattr(output, "deepstack_features", None) or []
-    assert len(deep) == (1 if kit.name == "qwen3_vl" else 0)
+    assert len(getattr(output, "deepstack_features", None) or []) == (1 if kit.name == "qwen3_vl" else 0)
 
 
-REFUSED = {  # and what each lacks
-    "BlipConfig": "has no token for images",
-    "MllamaConfig": "lets text see the images after it",
-    "Qwen3Config": "is no model of images and text",
-    "Pix2StructConfig": "is no model of images and text",
-}
+REFUSED = [  # and what each lacks
+    ("BlipConfig", "has no token for images"), ("MllamaConfig", "lets text see the images after it"),
+    ("Qwen3Config", "is no model of images and text"), ("Pix2StructConfig", "is no model of images and text"),
+]  # fmt: skip
 
 
-@pytest.mark.parametrize("name", REFUSED)
-def test_a_model_that_the_engine_cannot_play_is_refused_with_what_it_lacks(name):
-    with pytest.raises(ModelError, match=REFUSED[name]):
+@each("name, lack", REFUSED)
+def test_a_model_that_the_engine_cannot_play_is_refused_with_what_it_lacks(name, lack):
+    with pytest.raises(ModelError, match=lack):
         Architecture(getattr(transformers, name)()).check_forward()
 
 

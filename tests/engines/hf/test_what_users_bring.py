@@ -7,7 +7,8 @@ from PIL import Image
 from tokenizers import AddedToken, pre_tokenizers
 
 from tests.support import family_episodes
-from tests.support.families import FAMILIES, NAMES, build_family
+from tests.support.families import NAMES, build_family
+from tests.support.tables import each
 from viewbox.core.messages import Message
 from viewbox.engines.generator import Conversation
 from viewbox.engines.hf.chat_template import ASSISTANT, USER
@@ -40,15 +41,14 @@ ENDS = (  # family, the only end that its configs name, the end that its templat
 # fmt: on
 
 
-@pytest.mark.parametrize(("family", "named", "written", "report"), ENDS)
+@each("family, named, written, report", ENDS)
 def test_the_token_that_the_template_ends_replies_with_ends_them(family, named, written, report):
     model, processor = build_family(family)
     processor.tokenizer.eos_token = named
-    given = processor.tokenizer.convert_tokens_to_ids(named)
+    given, right = processor.tokenizer.convert_tokens_to_ids([named, written])
     for config in (model.config, model.config.get_text_config(), model.generation_config):
         config.eos_token_id = given
     tokens = read(model, processor)
-    right = processor.tokenizer.convert_tokens_to_ids(written)
     assert (tokens.end_id, tokens.template.end) == (right, written), HUB + report
     assert {given, right} <= tokens.stop_ids
     assert any(written in note and "no config names" in note for note in tokens.template.notes)
@@ -65,13 +65,12 @@ BETWEEN = (  # family, the token that the policy ended its reply with, that and 
 )
 
 
-@pytest.mark.parametrize(("family", "last", "right", "report"), BETWEEN)
+@each("family, last, right, report", BETWEEN)
 def test_a_reply_ends_once(family, last, right, report):
     tokens = read(*build_family(family))
     conversation = Conversation([Message("system", ("s",)), Message("user", ("q",))], (), 0, 0)
     tokens.observe(conversation, 1000)
-    token = tokens.tokenizer.convert_tokens_to_ids(last)
-    conversation.record.add_sampled([token], [-1.0])
+    conversation.record.add_sampled([tokens.tokenizer.convert_tokens_to_ids(last)], [-1.0])
     conversation.messages += [Message("assistant", ("",)), Message("tool", ("r",))]
     tokens.observe(conversation, 1000)
     assert tokens.tokenizer.decode(conversation.record.completion_ids).startswith(right), HUB + report
@@ -91,31 +90,15 @@ def swallow_spaces(tokenizer, end):
 
 
 TOKENIZERS = (
-    (begin_with_a_space, "haotian-liu/LLaVA/issues/661"),
-    (swallow_spaces, "huggingface/transformers/issues/29872"),
-)
+    (begin_with_a_space, "haotian-liu/LLaVA/issues/661"), (swallow_spaces, "huggingface/transformers/issues/29872"),
+)  # fmt: skip
 
 
-@pytest.mark.parametrize(("change", "report"), TOKENIZERS)
-@pytest.mark.parametrize("family", FAMILIES)
-def test_an_observation_has_the_ids_that_it_has_in_the_whole_text(family, change, report):
-    model, processor = build_family(family)
-    change(processor.tokenizer, read(model, processor).template.end)
-    tokens = read(model, processor)
-    result = [Message("tool", ("nothing",))]
-    ids, _ = tokens.encode_observation(result, ended=True)
-    template = tokens.template
-    said = template.merge_user_messages([template.build_tool_result([{"type": "text", "text": "nothing"}])])
-    text = template.render([USER, ASSISTANT, *said], prompt=True)
-    whole = processor.tokenizer(text, add_special_tokens=False)["input_ids"]
-    assert whole[-len(ids) :] == ids, HUB + report
-    assert not template.writes_end or whole[-len(ids) - 1] == tokens.end_id
-
-
-@pytest.mark.parametrize("family", FAMILIES)
-def test_marks_of_pictures_in_texts_are_text(family):
+@pytest.mark.parametrize("family", NAMES)
+def test_an_observation_has_the_ids_that_it_has_in_the_whole_text_and_marks_of_pictures_in_it_are_text(family):
     """https://github.com/MakazhanAlpamys/Soup/pull/488, https://github.com/hiyouga/EasyR1/issues/110"""
-    tokens = read(*build_family(family))
+    model, processor = build_family(family)
+    tokens = read(model, processor)
     mark, token = tokens.architecture.placeholder, tokens.tokenizer.convert_ids_to_tokens(tokens.image_id)
     text = f"{mark}\nWhat is {token}? {tokens.template.end}"
     controls = {*tokens.never_sampled, tokens.end_id}
@@ -129,6 +112,17 @@ def test_marks_of_pictures_in_texts_are_text(family):
     results = [tokens.encode_observation([Message("tool", (said,))], ended=True)[0] for said in ("q", text)]
     assert count(results[0]) == count(results[1])
     assert count(tokens.encode_reply(text)) == 1
+    for change, report in TOKENIZERS:
+        model, processor = build_family(family)
+        change(processor.tokenizer, tokens.template.end)
+        changed = read(model, processor)
+        ids, _ = changed.encode_observation([Message("tool", ("nothing",))], ended=True)
+        template = changed.template
+        said = template.merge_user_messages([template.build_tool_result([{"type": "text", "text": "nothing"}])])
+        text = template.render([USER, ASSISTANT, *said], prompt=True)
+        whole = processor.tokenizer(text, add_special_tokens=False)["input_ids"]
+        assert whole[-len(ids) :] == ids, HUB + report
+        assert not template.writes_end or whole[-len(ids) - 1] == changed.end_id
 
 
 # ---------------------------------------------------------------------- pictures
@@ -164,35 +158,6 @@ def test_a_picture_of_any_size_has_as_many_tokens_as_features_or_is_refused(fami
             second = tokens.architecture.encode_images(model, [tokens.get_pixels(beside), pixels])[1]
         assert len(alone[0]) == pixels.tokens, HUB + report
         torch.testing.assert_close(alone[0], second[0], atol=1e-5, rtol=1e-4)
-
-
-GRAY = np.repeat(np.array([0, 102, 255], np.uint8), 20)[None].repeat(40, 0)  # 0, 40 % and all of the range
-DEEP = (  # the same picture in deep values, report
-    (GRAY.astype(np.uint16) * 200, "python-pillow/Pillow/issues/5991"),
-    (GRAY.astype(np.int32) * 100 - 7000, "huggingface/transformers/issues/25694"),
-    (GRAY.astype(np.float32) / 255, "python-pillow/Pillow/issues/5991"),
-)
-
-
-@pytest.mark.parametrize(("deep", "report"), DEEP)
-@pytest.mark.parametrize("family", ["qwen2_vl", "gemma3", "smolvlm", "llava"])
-def test_deep_values_are_not_cut_off(family, deep, report):
-    tokens = read(*build_family(family))
-    shown, right = (tokens.get_pixels(ImageRef.of(Image.fromarray(values))) for values in (deep, GRAY))
-    assert torch.equal(shown.inputs["pixel_values"], right.inputs["pixel_values"]), HUB + report
-
-
-@pytest.mark.parametrize("family", ["qwen2_vl", "idefics3", "internvl", "mistral3"])
-def test_the_color_of_what_is_transparent_is_not_seen(family):
-    """https://github.com/InternLM/InternLM-XComposer/issues/439"""
-    tokens, found = read(*build_family(family)), []
-    for hidden in ((255, 0, 0, 0), (0, 90, 0, 0), (0, 0, 0, 0)):
-        image = Image.new("RGBA", (64, 48), hidden)
-        image.paste((20, 20, 20, 255), (8, 8, 40, 30))
-        found.append(tokens.get_pixels(ImageRef.of(image)).inputs["pixel_values"])
-    assert torch.equal(found[0], found[1])
-    assert torch.equal(found[0], found[2])
-    assert found[0].std() > 0.1  # and the square is
 
 
 # ---------------------------------------------------------------------- the loss

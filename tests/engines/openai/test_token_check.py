@@ -14,6 +14,7 @@ from viewbox.engines.hf.chat_tokens import ChatTokens
 from viewbox.engines.openai.client import OpenAIGenerator
 from viewbox.engines.openai.token_check import TokenCheck
 from viewbox.envs.digits import Digits, viewer
+from viewbox.rollouts.job import build_job
 
 ENV = Digits(max_turns=3, reply_format="native", coordinates="per_mille")
 TASK = ENV.tasks[0]
@@ -93,32 +94,31 @@ def test_prompts_are_compared_by_id_and_by_text(check_against, tokens, change, c
     assert not words or words[-1] in shown[-1].splitlines()[-1]
 
 
-@pytest.mark.parametrize("tool_images", ["tool", "user"])
+@each("tool_images", ["tool", "user"])
 def test_a_place_of_pictures_that_the_model_was_not_trained_on_is_named(check_against, tool_images):
     """`tool` is what a Qwen3-VL was trained on: then another setting is to blame."""
     check = check_against(lambda ids, turn: [*ids[:-1], 0], tool_images)
     assert ("endpoint.tool_images=tool" in check.describe()[-1]) is (tool_images == "user")
 
 
-@pytest.mark.parametrize(("name", "says"), [("smolvlm", True), ("qwen3_vl", False)])
+@each("name, says", [("smolvlm", True), ("qwen3_vl", False)])
 def test_a_chat_template_that_lists_no_tools_is_named(name, says):
     """A server that is sent `tools` then has a prompt without them."""
     model, processor = build_family(name)
-    check = TokenCheck(ChatTokens(processor, model.config), "user")
-    state = ENV.reset(TASK, seed=0)
+    check, state = TokenCheck(ChatTokens(processor, model.config), "user"), ENV.reset(TASK, seed=0)
     conversation = Conversation(state.messages, state.tool_schemas, seed=0, index=0, reply_format="native", task=TASK)
     ids = check.expect(conversation)
     check.compare(conversation, ids, {"prompt_token_ids": ids[:-1], "choices": [{"token_ids": [5]}]})
     assert ("endpoint.native_tools=false" in check.first) is says
 
 
-def test_a_server_that_does_not_say_its_prompt_does_not_pass(check_against):
-    for said in (None, "1 2", [], {"a": 1}, ["1"], [True], [-1], [10**30], [1.5]):
-        check = check_against(lambda ids, turn, said=said: said)
-        assert not check.passed
-        if said != []:
-            assert check.counts["unknown"] == 2
-            assert "does not return the ids of its prompts" in check.describe()[-1]
+@each("said", [None, "1 2", [], {"a": 1}, ["1"], [True], [-1], [10**30], [1.5]])
+def test_a_server_that_does_not_say_its_prompt_does_not_pass(check_against, said):
+    check = check_against(lambda ids, turn: said)
+    assert not check.passed
+    if said != []:
+        assert check.counts["unknown"] == 2
+        assert "does not return the ids of its prompts" in check.describe()[-1]
 
 
 def test_the_command_says_what_it_found_and_ends_with_1(viewbox, tmp_path, monkeypatch):
@@ -136,10 +136,7 @@ def test_the_command_says_what_it_found_and_ends_with_1(viewbox, tmp_path, monke
     assert viewbox(*given, "--check-tokens")[0] == 2
 
 
-@pytest.mark.parametrize(("model", "role"), [("Qwen/Qwen3-VL-4B-Instruct", "tool"), ("gpt-x", "user")])
+@each("model, role", [("Qwen/Qwen3-VL-4B-Instruct", "tool"), ("gpt-x", "user")])
 def test_pictures_of_tools_are_where_the_model_was_trained_on_them(model, role):
-    from viewbox.rollouts.job import build_job
-
     job = build_job(env="digits", model=model, endpoint="http://127.0.0.1:1/v1", tasks=1)
-    assert job.generator.tool_images == role
-    assert job.record["tool_images"] == role
+    assert job.generator.tool_images == job.record["tool_images"] == role

@@ -10,7 +10,7 @@ from PIL import Image
 from safetensors.torch import load_file
 from transformers import AutoModelForImageTextToText
 
-from tests.support.families import FAMILIES, build_family, save_family
+from tests.support.families import NAMES, build_family, save_family
 from viewbox.engines.generator import ReplyError
 from viewbox.engines.hf.adapters import use_merged_adapters
 from viewbox.engines.hf.chat_tokens import ChatTokens
@@ -21,12 +21,11 @@ from viewbox.images.ref import ImageRef
 
 # Whitespace and punctuation beside a picture: what stands for it may begin and end with newlines that merge with them
 TEXTS = ("Look?{}\nWhat?", "\n\n{}", "b]{}", "{}\n\n\nc")
-PICTURES = tuple(
-    ImageRef.of(Image.linear_gradient("L").resize(size)) for size in ((224, 168), (140, 336), (64, 64), (90, 30))
-)
+SIZES = ((224, 168), (140, 336), (64, 64), (90, 30))
+PICTURES = tuple(ImageRef.of(Image.linear_gradient("L").resize(size)) for size in SIZES)
 
 
-@pytest.fixture(scope="module", params=FAMILIES)
+@pytest.fixture(scope="module", params=NAMES)
 def tokens(request):
     model, processor = build_family(request.param)
     return ChatTokens(processor, model.config, model.generation_config)
@@ -43,21 +42,19 @@ def expand(tokens, text, image):
 
 
 def test_a_server_is_sent_the_text_as_it_was_before_its_pictures_were_put_in_one_by_one(tokens):
-    texts = [text.format(tokens.architecture.placeholder) for text in TEXTS]
+    mark = tokens.architecture.placeholder
+    texts = [text.format(mark) for text in TEXTS]
     said = [*encode(tokens, "so"), tokens.end_id]
     whole = [i for text, image in zip(texts, PICTURES, strict=True) for i in [*expand(tokens, text, image), *said]]
     wanted = [i for text in texts for i in [*encode(tokens, text), *said]]
     assert len(whole) > len(wanted)
     assert wire.fold_ids(whole, PICTURES, tokens) == wanted
-    marks = tokens.architecture.placeholder
     shown = "".join(tokens.pixel_cache.describe(image)[1] for image in PICTURES[:3])
-    assert wire.fold_ids(encode(tokens, shown + "so"), PICTURES[:3], tokens) == encode(tokens, marks * 3 + "so")
+    assert wire.fold_ids(encode(tokens, shown + "so"), PICTURES[:3], tokens) == encode(tokens, mark * 3 + "so")
     probe = build_probe(tokens)
     counts = [tokens.count_image_tokens(image) for image in probe.images]
     assert list(probe.ids).count(tokens.image_id) == sum(counts)
-    assert wire.fold_ids(probe.ids, probe.images, tokens) == encode(
-        tokens, "a b c" + "d".join([tokens.architecture.placeholder] * 2) + "d"
-    )
+    assert wire.fold_ids(probe.ids, probe.images, tokens) == encode(tokens, f"a b c{mark}d{mark}d")
 
 
 @pytest.mark.parametrize("wrong", ["one missing", "one too many", "sampled before", "sampled after", "two swapped"])
@@ -78,7 +75,7 @@ def test_ids_that_do_not_fit_their_images_are_never_sent(tokens, wrong):
         wire.fold_ids(ids, images, tokens)
 
 
-@pytest.mark.parametrize("name", FAMILIES)
+@pytest.mark.parametrize("name", NAMES)
 def test_weights_are_sent_under_the_names_and_in_the_layout_of_the_models_file(name, tmp_path):
     """Also after adapters were merged, which are added as the weights are sent."""
     model = AutoModelForImageTextToText.from_pretrained(save_family(name, tmp_path / "start"))

@@ -49,11 +49,8 @@ def test_each_request_holds_all_tokens_so_far_and_a_seed_of_its_own_and_no_room_
     for earlier, later in pairwise(server.requests):
         assert later.ids[: len(earlier.ids)] == earlier.ids
         assert later.seed != earlier.seed
-    last = server.requests[-1]
-    assert (*last.ids, *server.tokens.encode_reply("Hm.")) == (
-        *episode.tokens.prompt_ids,
-        *episode.tokens.completion_ids,
-    )
+    last, whole = server.requests[-1], (*episode.tokens.prompt_ids, *episode.tokens.completion_ids)
+    assert (*last.ids, *server.tokens.encode_reply("Hm.")) == whole
     assert last.images == episode.tokens.images
     again = Server(server.tokens)
     play(again)
@@ -80,22 +77,13 @@ def test_a_reply_that_a_stop_string_ends_is_whole(qwen3):
 
 
 SILENT = [  # what would be trained on without an error
-    ({"ids": []}, ReplyError, "no token"),
-    ({"ids": [7, 10**9]}, ReplyError, "the token '1000000000'"),
-    ({"ids": [7, -1]}, ReplyError, "the token '-1'"),
-    ({"ids": [7, True]}, ReplyError, "the token 'True'"),
-    ({"ids": [7, 7.5]}, ReplyError, "the token '7.5'"),
-    ({"ids": [7, "8"]}, ReplyError, "the token '8'"),
-    ({"ids": [7] * 5}, ReplyError, "at most 4"),
-    ({"ids": ["end", 7]}, ReplyError, "after an end token"),
-    ({"ids": ["image", 7]}, ReplyError, "placeholder"),
-    ({"logprobs": None}, ModelError, "no log-probs"),
-    ({"logprobs": [-1.0]}, ReplyError, "1 log-probs for 2"),
-    ({"logprobs": [-1.0, float("nan")]}, ReplyError, "nan"),
-    ({"logprobs": [-1.0, float("-inf")]}, ReplyError, "-inf"),
-    ({"logprobs": [-1.0, 2.0]}, ReplyError, "2.0"),
-    ({"logprobs": [-1.0, "x"]}, ReplyError, "x"),
-]
+    ({"ids": []}, ReplyError, "no token"), ({"ids": [7, 10**9]}, ReplyError, "the token '1000000000'"),
+    *(({"ids": [7, one]}, ReplyError, f"the token '{one}'") for one in (-1, True, 7.5, "8")),
+    ({"ids": [7] * 5}, ReplyError, "at most 4"), ({"ids": ["end", 7]}, ReplyError, "after an end token"),
+    ({"ids": ["image", 7]}, ReplyError, "placeholder"), ({"logprobs": None}, ModelError, "no log-probs"),
+    ({"logprobs": [-1.0]}, ReplyError, "1 log-probs for 2"), ({"logprobs": [-1.0, 2.0]}, ReplyError, "2.0"),
+    *(({"logprobs": [-1.0, value]}, ReplyError, str(value)) for value in (float("nan"), float("-inf"), "x")),
+]  # fmt: skip
 
 
 def test_what_would_be_trained_on_silently_is_refused(server):

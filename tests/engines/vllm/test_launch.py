@@ -45,7 +45,7 @@ def get_flags(gpu, trains, **rollout):
 
 
 # ---------------------------------------------------------------------- how it is started
-def test_a_server_is_started_with_what_its_use_needs():
+def test_a_server_is_started_with_what_its_use_needs_and_not_as_a_process_of_the_trainer():
     for gpu, trains, share in ((True, True, "0.4"), (True, False, "0.9"), (False, True, None), (False, False, None)):
         flags = get_flags(gpu, trains, slots=24)
         assert (flags["--max-num-seqs"], flags["--dtype"]) == ("24", "bfloat16")
@@ -58,9 +58,6 @@ def test_a_server_is_started_with_what_its_use_needs():
     assert get_flags(True, True, gpu_memory=0.55)["--gpu-memory-utilization"] == "0.55"
     with pytest.raises(ConfigError, match=r"gpu_memory = 0\.5 is read with engine: vllm and no url"):
         make_config(gpu_memory=0.5, url="http://127.0.0.1:1")
-
-
-def test_a_server_does_not_take_itself_for_a_process_of_the_trainer():
     variables = {"RANK": "1", "LOCAL_RANK": "1", "MASTER_ADDR": "127.0.0.1", "ACCELERATE_USE_CPU": "1", "HOME": "/h"}
     found = build_environment(variables | {"VLLM_CPU_KVCACHE_SPACE": "9"}, gpu=False)
     assert found["HOME"] == "/h"
@@ -68,7 +65,7 @@ def test_a_server_does_not_take_itself_for_a_process_of_the_trainer():
     assert variables.keys() & found.keys() == {"HOME"}
 
 
-def test_without_vllm_the_error_says_what_to_do(monkeypatch, viewbox, tmp_path):
+def test_without_vllm_the_error_says_what_to_do_and_another_environment_will_do(monkeypatch, viewbox, tmp_path):
     monkeypatch.setattr(process, "find_spec", lambda name: None)
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.chdir(tmp_path)
@@ -78,9 +75,6 @@ def test_without_vllm_the_error_says_what_to_do(monkeypatch, viewbox, tmp_path):
         assert "vLLM is not installed" in err
         assert "pip install vllm" in err
         assert "rollout.url" in err
-
-
-def test_the_command_vllm_of_another_environment_will_do(monkeypatch, tmp_path):
     command = tmp_path / "vllm"
     command.write_text("#!/bin/sh\n")
     command.chmod(0o755)
@@ -90,9 +84,8 @@ def test_the_command_vllm_of_another_environment_will_do(monkeypatch, tmp_path):
     model = config.model.model_copy(update={"name": "package:tiny_viewer"})
     _, processor = loading.load_processor(model)
     loading.set_max_pixels(processor, 96 * 96)
-    server = build_server(
-        model, config.rollout, processor.image_processor, dtype="auto", gpu=True, run=tmp_path / "run"
-    )
+    given = {"dtype": "auto", "gpu": True, "run": tmp_path / "run"}
+    server = build_server(model, config.rollout, processor.image_processor, **given)
     assert server.command[:2] == [str(command), "serve"]
     size = {"shortest_edge": 16 * 16, "longest_edge": 96 * 96}
     assert json.loads(server.command[server.command.index("--mm-processor-kwargs") + 1]) == {"size": size}
@@ -140,9 +133,8 @@ def test_a_server_that_dies_in_mid_rollout_is_started_again_and_no_episode_is_lo
 
 
 def test_evaluate_plays_both_ways_on_one_server(fake, viewbox, tmp_path):
-    code, out, err = viewbox(
-        "evaluate", *(one for one in GIVEN if one != "--held-out"), OWN, "--tasks", 2, "--bootstrap", 0, "--out", "both"
-    )
+    given = [one for one in GIVEN if one != "--held-out"]
+    code, out, err = viewbox("evaluate", *given, OWN, "--tasks", 2, "--bootstrap", 0, "--out", "both")
     assert code == 0, err
     assert "the server answers after" in out
     assert len(fake.read_starts()) == 1
@@ -175,9 +167,8 @@ def test_a_rollout_that_is_stopped_while_the_server_loads_leaves_no_process(fake
 
 
 def test_restricted_data_stays_on_this_machine_with_a_server_of_its_own(fake, viewbox, tmp_path):
-    (tmp_path / "ward.py").write_text(
-        "from viewbox.envs.digits import Digits\n\n\nclass Ward(Digits):\n    restricted = True\n"
-    )
+    ward = "from viewbox.envs.digits import Digits\n\n\nclass Ward(Digits):\n    restricted = True\n"
+    (tmp_path / "ward.py").write_text(ward)
     given = ("rollout", "--env", "ward:Ward", "--model", "package:tiny_viewer", OWN, "rollout.max_reply_tokens=4")
     code, _, err = viewbox(*given, "env.max_turns=1", "--tasks", 1, "--out", "out")
     assert code == 0, err

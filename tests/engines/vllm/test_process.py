@@ -92,9 +92,7 @@ def test_a_server_that_does_not_start_ends_the_run_with_the_end_of_its_log(serve
     wait_until_gone(read_pids(folder)[0])
 
 
-def test_a_server_that_died_starts_again_at_the_same_address_and_two_starts_in_a_row_that_fail_are_the_last(
-    server, folder
-):
+def test_a_server_that_died_starts_again_there_and_two_starts_in_a_row_that_fail_are_the_last(server, folder):
     server.wait()
     server.confirm()
     url = server.url

@@ -14,8 +14,6 @@ from viewbox.images.files import open_image, open_picture
 from viewbox.images.ref import ImageRef
 from viewbox.images.source import Source
 
-# ---- tables
-
 TURNED = Image.Exif()
 TURNED[0x0112] = 6
 LYING, PALETTE, JPEG = Image.fromarray(GRAY), Image.fromarray(COLOR).convert("P"), saved(COLOR, "JPEG")
@@ -69,68 +67,49 @@ def test_what_is_no_picture_is_refused_in_words(given, words):
         read(given)
 
 
-# ---- files
-
-
-def test_pages_and_animations_open_at_the_first_frame_and_keep_the_others():
+def test_a_file_is_known_by_its_content_and_opens_at_the_first_frame_with_the_others(tmp_path):
     for kind in ["TIFF", "GIF", "WEBP", "PNG"]:
         frames = [Image.new("RGB", (6, 4), (shade, 0, 0)) for shade in (0, 100, 200)]
         source = open_image(saved(frames[0], kind, save_all=True, append_images=frames[1:]))
-        assert source.volume.count_slices() == 3
-        assert [int(source.volume.get_slice(i).pixels[0, 0, 0]) for i in range(3)] == pytest.approx(
-            [0, 100, 200], abs=3
-        )
+        shades = [int(source.volume.get_slice(i).pixels[0, 0, 0]) for i in range(source.volume.count_slices())]
+        assert shades == pytest.approx([0, 100, 200], abs=3)
         assert same(source, source.volume.get_slice(0).pixels)
-
-
-def test_a_file_is_known_by_its_content_not_by_its_name(tmp_path):
     (tmp_path / "scan.jpg").write_bytes(saved(GRAY, "PNG"))
     assert same(open_image(tmp_path / "scan.jpg"), GRAY)
 
 
-# ---- modes
-
-
 def test_every_pillow_mode_becomes_gray_or_color_of_a_native_depth():
-    for mode, dtype, color in [
-        ("1", "uint8", False), ("L", "uint8", False), ("LA", "uint8", False), ("P", "uint8", True),
-        ("PA", "uint8", True), ("RGB", "uint8", True), ("RGBA", "uint8", True), ("RGBX", "uint8", True),
-        ("CMYK", "uint8", True), ("YCbCr", "uint8", True), ("HSV", "uint8", True), ("I;16", "uint16", False),
-        ("I;16B", "uint16", False), ("I", "int16", False), ("F", "float32", False),
-    ]:  # fmt: skip
+    color = dict.fromkeys(("P", "PA", "RGB", "RGBA", "RGBX", "CMYK", "YCbCr", "HSV"), ("uint8", True))
+    gray = dict.fromkeys(("1", "L", "LA"), ("uint8", False)) | dict.fromkeys(("I;16", "I;16B"), ("uint16", False))
+    for mode, (dtype, colored) in {**color, **gray, "I": ("int16", False), "F": ("float32", False)}.items():
         source = Source.of(Image.new(mode, (3, 2)))
-        assert (source.pixels.dtype.name, source.color, source.size) == (dtype, color, (3, 2))
+        assert (source.pixels.dtype.name, source.color, source.size) == (dtype, colored, (3, 2))
 
 
-def test_transparency_stands_on_white_or_on_black_where_all_that_is_seen_is_light():
-    for gray, opacity, shown in [(40, 0, 255), (40, 255, 40), (40, 102, 169), (200, 0, 255), (200, 102, 80)]:
-        for mode in ["RGBA", "LA", "array", "floats"]:
-            color = (gray, gray, gray, opacity) if mode == "RGBA" else (gray, opacity)
-            array = np.array([[[gray, gray, gray, opacity]]], np.uint8)
-            picture = array if mode == "array" else array / 255 if mode == "floats" else Image.new(mode, (1, 1), color)
-            scale = 255 if mode == "floats" else 1
-            assert np.allclose(Source.of(picture).pixels * scale, shown)
+@each("gray, opacity, shown", [(40, 0, 255), (40, 255, 40), (40, 102, 169), (200, 0, 255), (200, 102, 80)])
+def test_transparency_stands_on_white_or_on_black_where_all_that_is_seen_is_light(gray, opacity, shown):
+    array = np.array([[[gray, gray, gray, opacity]]], np.uint8)
+    one, two = Image.new("RGBA", (1, 1), (gray, gray, gray, opacity)), Image.new("LA", (1, 1), (gray, opacity))
+    for picture, scale in ((one, 1), (two, 1), (array, 1), (array / 255, 255)):
+        assert np.allclose(Source.of(picture).pixels * scale, shown)
 
 
-def test_ink_is_seen_whatever_the_file_calls_transparent():
-    for ink in [10, 240]:
-        drawn = np.full((8, 8), 90, np.uint8)
-        drawn[2:4, 2:4] = ink
-        palette = Image.fromarray(drawn).convert("P")
-        clear = np.dstack([drawn] * 3 + [np.where(drawn == 90, 0, 255).astype(np.uint8)])
-        for content in [
-            saved(drawn, "PNG", transparency=90),
-            saved(palette, "PNG", transparency=int(palette.getpixel((0, 0)))),
-            saved(palette, "GIF", transparency=int(palette.getpixel((0, 0)))),
-            saved(np.dstack([drawn] * 3), "PNG", transparency=(90, 90, 90)),
-            saved(clear, "PNG"),
-            saved(clear, "WEBP", lossless=True),
-            saved(clear, "TIFF"),
-            saved(Image.fromarray(clear).convert("LA"), "PNG"),
-        ]:
-            shown = open_image(content).pixels
-            assert (shown[0, 0] == (255 if ink == 10 else 0)).all()
-            assert (shown[2, 2] == ink).all()
+@each("ink", [10, 240])
+def test_ink_is_seen_whatever_the_file_calls_transparent(ink):
+    drawn = np.full((8, 8), 90, np.uint8)
+    drawn[2:4, 2:4] = ink
+    palette, colored = Image.fromarray(drawn).convert("P"), np.dstack([drawn] * 3)
+    clear = np.dstack([colored, np.where(drawn == 90, 0, 255).astype(np.uint8)])
+    ground = int(palette.getpixel((0, 0)))
+    for content in [
+        saved(drawn, "PNG", transparency=90), saved(palette, "PNG", transparency=ground),
+        saved(palette, "GIF", transparency=ground), saved(colored, "PNG", transparency=(90, 90, 90)),
+        saved(clear, "PNG"), saved(clear, "WEBP", lossless=True), saved(clear, "TIFF"),
+        saved(Image.fromarray(clear).convert("LA"), "PNG"),
+    ]:  # fmt: skip
+        shown = open_image(content).pixels
+        assert (shown[0, 0] == (255 if ink == 10 else 0)).all()
+        assert (shown[2, 2] == ink).all()
 
 
 def test_a_large_transparent_picture_is_laid_as_a_small_one(monkeypatch):
@@ -144,31 +123,18 @@ def test_a_large_transparent_picture_is_laid_as_a_small_one(monkeypatch):
     assert same(Source.of(picture), whole)
 
 
-# ---- arrays
-
-
-def test_nan_and_infinities_are_no_measurement_and_are_filled_with_the_nearest_one():
+def test_nan_and_infinities_are_filled_with_the_nearest_value_and_arrays_stay_as_they_were():
     source = Source.of(np.array([[np.nan, 2, 5, np.inf, -np.inf]]))
     assert source.measured.tolist() == [[False, True, True, False, False]]
     assert source.filled.tolist() == [[2, 2, 5, 5, 5]]
     assert source.limits == source.display == (2, 5)
-    assert source.display == (2, 5)
-
-
-def test_a_given_array_stays_writeable_and_as_it_was():
     given = np.array([[np.nan, 1.0]], np.float32)
     Source.of(given)
     given[0, 1] = 7
     assert np.isnan(given[0, 0])
 
 
-# ---- references
-
-
-def test_a_picture_keeps_its_mode():
+def test_a_picture_keeps_its_mode_and_a_reference_to_a_deep_file_opens_as_it_is_shown(tmp_path):
     assert open_picture(saved(Image.new("LA", (2, 2)), "PNG")).mode == "LA"
-
-
-def test_a_reference_to_a_deep_file_opens_as_it_is_shown(tmp_path):
     np.save(tmp_path / "a.npy", np.array([[-1000, 0, 1000]], np.int16))
     assert list(ImageRef("0", 3, 1, "L", str(tmp_path / "a.npy")).open().getdata()) == [0, 128, 255]

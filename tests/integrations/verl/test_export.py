@@ -75,19 +75,16 @@ REFUSED = [
     ("train={method: sft, episodes: x}", "train.method = 'sft': verl cannot do this; allowed: grpo"),
     ("train.curriculum={levels: [{env: {noise: 1}}]}", "train.curriculum: cannot be used; use env.name: mixture"),
     ("train.dynamic_sampling_rounds=2", "algorithm.filter_groups"),
-    ("rollout.temperature=0", "rollout.temperature = 0"),
-    ("rollout.top_p=0.9", "rollout.top_p = 0.9"),
+    ("rollout.temperature=0", "rollout.temperature = 0"), ("rollout.top_p=0.9", "rollout.top_p = 0.9"),
     ("rollout.repetition_penalty=1.1", "rollout.repetition_penalty = 1.1"),
     ("train.loss_type=cispo", "allowed: dapo, bnpo, grpo, dr_grpo"),
     ("train.scale_rewards=batch", "train.scale_rewards = 'batch'"),
     ("train.credit.type=turns", "train.credit.type = 'turns': verl cannot do this; allowed: episode"),
     ("train.max_steps=0", "train.max_steps = 0: verl cannot do this; allowed: a whole number from 1, or -1"),
-    ("train.max_steps=-2", "train.max_steps = -2"),
-    ("train.max_steps=1.5", "train.max_steps = 1.5"),
-    ("model.revision=main", "model.revision = 'main'"),
-    ("lora={quantize: 4bit}", "lora.quantize = '4bit'"),
+    ("train.max_steps=-2", "train.max_steps = -2"), ("train.max_steps=1.5", "train.max_steps = 1.5"),
+    ("model.revision=main", "model.revision = 'main'"), ("lora={quantize: 4bit}", "lora.quantize = '4bit'"),
     ("env.history={last_images: 1}", "training uses the sampled tokens and removes none"),
-]
+]  # fmt: skip
 
 
 def test_what_verl_cannot_run_is_refused_with_its_setting(tmp_path):
@@ -131,9 +128,8 @@ def test_the_settings_of_training_become_verls():
         settings, _ = build(max_steps=steps, num_train_epochs=2)
         trainer = settings["trainer"]
         assert (trainer["total_training_steps"], trainer["total_epochs"]) == (expected, 2)
-        assert len(choose_numbers(parse(CONFIG), settings, 500)) == (
-            7 * settings["data"]["train_batch_size"] if expected else 500
-        )
+        count = 7 * settings["data"]["train_batch_size"] if expected else 500
+        assert len(choose_numbers(parse(CONFIG), settings, 500)) == count
     settings, _ = build(importance_sampling_cap=None, micro_batch_tokens=100)
     assert settings["algorithm"]["rollout_correction"]["rollout_is"] is None
     assert settings["actor_rollout_ref"]["actor"]["ppo_max_token_len_per_gpu"] == 128 + 4096  # the longest episode fits
@@ -238,14 +234,13 @@ PLACES = [
     ({"split": "train", "index": "0", "task": "a"}, "index = '0'"),
     ({"split": "train", "index": 0.5, "task": "a"}, "index = 0.5"),
     ({"split": "train", "index": None, "task": "a"}, "index = None"),
-    ({}, "split = None"),
-    ({"split": "train", "index": -1, "task": "a"}, "task -1 of the train tasks is 'missing'"),
+    ({}, "split = None"), ({"split": "train", "index": -1, "task": "a"}, "task -1 of the train tasks is 'missing'"),
     ({"split": "train", "index": 10**30, "task": "a"}, "is 'missing'"),
     ({"split": "train", "index": 1, "task": "digits-train-0"}, "is 'digits-train-1'"),
     ({"split": "held_out", "index": 0, "task": "digits-train-0"}, "is 'digits-test-0'"),
     ({"split": "train", "index": 0, "task": {"a": "x" * 10**6}}, "export again"),
     ({"split": "train", "index": 0}, "export again"),
-]
+]  # fmt: skip
 
 
 def test_a_row_finds_its_task_and_one_that_was_not_exported_is_refused_in_words():

@@ -8,6 +8,7 @@ import torch
 from peft import LoraConfig, get_peft_model
 
 from tests.support.servers import hang_up, make_response
+from tests.support.tables import each
 from tests.support.vllm_server import TrainedVLLM
 from viewbox.configs.schema import parse
 from viewbox.configs.sections import ModelSection
@@ -52,30 +53,17 @@ def equal_weights(model, other):
     return all(name == twin and torch.equal(a, b) for (name, a), (twin, b) in pairs)
 
 
-# ---------------------------------------------------------------------- which tensors
-def test_the_head_is_sent_also_where_it_is_the_embedding():
+# What is sent of merged adapters, name by name: `test_family_requests.py`
+def test_the_head_is_sent_also_where_it_is_the_embedding_and_adapters_that_are_not_merged_are_refused(policy):
     model = loading.load_model(ModelSection(name="package:tiny_viewer"))
     sent = dict(iterate_weights(model))
     assert model.config.get_text_config().tie_word_embeddings
     assert torch.equal(sent[HEAD], model.get_input_embeddings().weight)
     parts = [name for part in split_tensors(sent.items(), 2**31) for name in part]
     assert sorted(parts) == sorted(sent)
-
-
-def test_merged_adapters_are_sent_under_the_names_of_the_model_without_them(policy):
-    names = set(policy.state_dict())
-    before = {name: tensor.clone() for name, tensor in policy.state_dict().items()}
-    adapted = get_peft_model(policy, LoraConfig(r=2, target_modules=["q_proj", "v_proj"]))
-    with torch.no_grad():
-        for name, weight in adapted.named_parameters():
-            if "lora_B" in name:
-                weight.normal_()
-    with use_merged_adapters(adapted):
-        sent = {name: tensor.clone() for name, tensor in iterate_weights(adapted)}
-    assert set(sent) == names
-    changed = {name for name, tensor in sent.items() if not torch.equal(tensor, before[name])}
-    assert changed
-    assert all("q_proj" in name or "v_proj" in name for name in changed)
+    adapted = get_peft_model(policy, LoraConfig(r=2, target_modules=["q_proj"]))
+    with pytest.raises(ConfigError, match="cannot be merged for the server"):
+        list(iterate_weights(adapted))
 
 
 @pytest.mark.parametrize(("weights", "server"), [("bfloat16", None), ("float32", "bfloat16")])
@@ -114,14 +102,8 @@ def test_a_server_that_says_its_precision_is_sent_weights_rounded_for_it(served,
     assert sender.kept_change == pytest.approx(1, abs=0.1)
 
 
-def test_adapters_that_are_not_merged_are_refused(policy):
-    adapted = get_peft_model(policy, LoraConfig(r=2, target_modules=["q_proj"]))
-    with pytest.raises(ConfigError, match="cannot be merged for the server"):
-        list(iterate_weights(adapted))
-
-
 # ---------------------------------------------------------------------- when, and with which version
-def test_a_server_has_the_new_weights_and_those_of_one_key_are_sent_once(served, policy, make_sender, tmp_path):
+def test_a_server_has_the_new_weights_also_after_a_restart(served, policy, make_sender, tmp_path, qwen3):
     with served.serve() as server:
         sender = make_sender(server.url)
         found = sender.send(policy)
@@ -135,9 +117,6 @@ def test_a_server_has_the_new_weights_and_those_of_one_key_are_sent_once(served,
         versions = {found.version, first.version, sender.send(policy, key=2).version, sender.send(policy).version}
     assert len(versions) == 4
     assert served.calls.count("/init_weight_transfer_engine") == 1
-
-
-def test_a_server_that_was_restarted_with_old_weights_gets_them_again(served, policy, make_sender, qwen3):
     with served.serve() as server:
         sender = make_sender(server.url)
         sender.send(policy, key=1)
@@ -151,7 +130,7 @@ def test_a_server_that_was_restarted_with_old_weights_gets_them_again(served, po
 
 
 # ---------------------------------------------------------------------- servers in trouble
-def test_a_server_that_is_away_is_waited_for(served, policy, make_sender):
+def test_a_server_is_waited_for_or_ends_the_run(served, policy, make_sender, tmp_path):
     with served.serve() as server:
         port = server.server_port
     sender = make_sender(f"http://127.0.0.1:{port}", wait=30.0)
@@ -164,13 +143,16 @@ def test_a_server_that_is_away_is_waited_for(served, policy, make_sender):
         thread.join(30)
     assert found
     assert equal_weights(served.model, policy)
-
-
-def test_a_server_that_stays_away_ends_the_run_in_words(make_sender, policy, served):
     with served.serve() as server:
         url = server.url
     with pytest.raises(GeneratorError, match=r"no weights could be sent for 0 s: .*the run can be resumed"):
         make_sender(url, wait=0.2).send(policy)
+
+    async def check():
+        raise EndpointError("raw log-probs")
+
+    with served.serve() as server, pytest.raises(EndpointError, match="raw log-probs"):
+        WeightSender(server.url, tmp_path, check).send(policy)
 
 
 @pytest.mark.parametrize("path", ["/pause?mode=wait", "/update_weights", "/finish_weight_update", "/resume"])
@@ -195,14 +177,7 @@ def test_an_update_that_breaks_off_is_made_again_from_its_beginning(served, poli
     assert not served.is_paused
 
 
-def test_a_version_that_does_not_change_is_not_believed(served, policy, make_sender):
-    with served.serve() as server:
-        server.by_path["/finish_weight_update"] = lambda body: {}
-        with pytest.raises(GeneratorError, match="the server has the weights default after those of"):
-            make_sender(server.url, wait=0.3).send(policy)
-
-
-def test_a_server_that_takes_no_weights_is_refused_with_the_flags_to_add(served, policy, make_sender):
+def test_a_server_that_takes_no_weights_or_keeps_its_version_is_refused(served, policy, make_sender):
     info = "/server_info?config_format=json"
     with served.serve() as server:
         for path, answer, says in (
@@ -215,40 +190,36 @@ def test_a_server_that_takes_no_weights_is_refused_with_the_flags_to_add(served,
             with pytest.raises(ConfigError, match="weight-transfer-config") as caught:
                 make_sender(server.url).send(policy)
             assert says in str(caught.value)
-
-
-def test_a_server_that_cannot_be_used_at_all_ends_the_run_at_once(served, policy, tmp_path):
-    async def check():
-        raise EndpointError("raw log-probs")
-
-    with served.serve() as server, pytest.raises(EndpointError, match="raw log-probs"):
-        WeightSender(server.url, tmp_path, check).send(policy)
+    with served.serve() as server:
+        server.by_path["/finish_weight_update"] = lambda body: {}
+        with pytest.raises(GeneratorError, match="the server has the weights default after those of"):
+            make_sender(server.url, wait=0.3).send(policy)
 
 
 # ---------------------------------------------------------------------- settings
-def refuse(**sections):
-    rollout = {"engine": "vllm", "url": "http://127.0.0.1:8000"} | sections.pop("rollout", {})
-    config = {"model": {"name": "m"}, "env": {"name": "digits"}, "rollout": rollout} | sections
+UNFIT = [
+    ("model.tiny", {"model": {"tiny": {}}}), ("lora.quantize", {"lora": {"quantize": "4bit"}}),
+    *((f"rollout.{name}", {"rollout": {name: value}}) for name, value in (
+        ("top_p", 0.9), ("url", "here"), ("tool_wait_timeout", 1.0))),
+]  # fmt: skip
+
+
+@each("key, sections", UNFIT)
+def test_settings_that_do_not_fit_a_server_are_named(key, sections):
+    rollout = {"engine": "vllm", "url": "http://127.0.0.1:8000"} | sections.get("rollout", {})
+    config = {"model": {"name": "m"}, "env": {"name": "digits"}, **sections, "rollout": rollout}
     with pytest.raises(ConfigError) as caught:
         get_engine("vllm").check(parse(config), ())
-    return caught.value.key
-
-
-def test_settings_that_do_not_fit_a_server_are_named():
-    assert refuse(model={"tiny": {}}) == "model.tiny"
-    assert refuse(lora={"quantize": "4bit"}) == "lora.quantize"
-    assert refuse(rollout={"top_p": 0.9}) == "rollout.top_p"
-    assert refuse(rollout={"url": "here"}) == "rollout.url"
-    assert refuse(rollout={"tool_wait_timeout": 1.0}) == "rollout.tool_wait_timeout"
+    assert caught.value.key == key
 
 
 def test_a_dry_run_says_where_the_episodes_come_from_and_counts_no_memory_for_them(viewbox, tmp_path):
     served = ("rollout.engine=vllm", "rollout.url=http://127.0.0.1:8000")
-    given = ("quickstart", "model.name=package:tiny_viewer", f"log.dir={tmp_path}", "env.num_tasks=500")
-    code, out, err = viewbox("train", *given, *served, "--dry-run")
+    given = ("quickstart", "model.name=package:tiny_viewer", f"log.dir={tmp_path}", "env.num_tasks=500", *served)
+    code, out, err = viewbox("train", *given, "--dry-run")
     assert code == 0, err
     assert "sampled by the vLLM server at http://127.0.0.1:8000, which is sent pictures and weights" in out
-    code, out, err = viewbox("config", "memory", *given, *served)
+    code, out, err = viewbox("config", "memory", *given)
     assert code == 0, err
-    assert "generation" not in out
     assert "update" in out
+    assert "generation" not in out

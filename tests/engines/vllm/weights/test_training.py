@@ -19,6 +19,7 @@ from viewbox.training.generation import Sampler
 PARITY = 1e-5
 WORST = "sampling/logp_difference/max"
 LORA = LoraConfig(r=4, lora_alpha=8, target_modules="all-linear")
+SMALL = {"learning_rate": 5e-3, "per_device_train_batch_size": 4, "num_generations": 2}
 
 
 @pytest.fixture
@@ -39,19 +40,24 @@ async def find_model():
 
 
 @pytest.fixture
-def train(qwen3, looking, tmp_path):
+def make(qwen3, looking, tmp_path):
+    """Makes a trainer on a server."""
+
+    def run(url, folder=tmp_path, *, wait=10.0, sleeps=False, **given):
+        sender = WeightSender(url, tmp_path / "weights", find_model, wait=wait, pause=0.05, sleeps=sleeps)
+        generation = {"engine": "vllm", "max_reply_tokens": 4, "timeout": 60.0}
+        own = {"weights": sender, "importance_sampling_cap": 2.0, "model_name": "m"}
+        return make_trainer(qwen3, folder, looking(), generation=generation, own=own, **SMALL | given)
+
+    return run
+
+
+@pytest.fixture
+def train(make, tmp_path):
     """Trains on a server; returns the metrics of every step, and the trainer."""
 
-    def run(url, *, wait=10.0, timeout=60.0, own=None, sender=None, env=None, **given):
-        sender = sender or WeightSender(url, tmp_path / "weights", find_model, wait=wait, pause=0.05)
-        trainer = make_trainer(
-            qwen3,
-            tmp_path,
-            env or looking(),
-            generation={"engine": "vllm", "max_reply_tokens": 4, "timeout": timeout},
-            own={"weights": sender, "importance_sampling_cap": 2.0, "model_name": "m"} | (own or {}),
-            **{"learning_rate": 5e-3, "per_device_train_batch_size": 4, "num_generations": 2} | given,
-        )
+    def run(url, **given):
+        trainer = make(url, **given)
         return train_and_read_steps(trainer, tmp_path), trainer
 
     return run
@@ -66,16 +72,13 @@ def test_each_step_samples_with_the_weights_after_the_step_before(train, served)
         assert step[WORST] <= PARITY
         assert step["episodes/faults"] == 0
         assert step["sampling/importance_ratio/max"] == pytest.approx(1.0, abs=1e-4)
-    assert trainer.player.weights.num_sent == 3
-    changed = [path for path in served.calls if path == "/finish_weight_update"]
-    assert len(changed) == 3
+    assert trainer.player.weights.num_sent == served.calls.count("/finish_weight_update") == 3
 
 
-def test_a_server_that_shares_the_gpu_sleeps_whenever_no_episode_is_played(train, served, tmp_path, looking):
+def test_a_server_that_shares_the_gpu_sleeps_whenever_no_episode_is_played(train, served):
     """Wake, weights, empty caches, episodes, sleep: asleep, the stand-in takes no weights and gives no reply."""
     with served.serve() as server:
-        sender = WeightSender(server.url, tmp_path / "weights", find_model, wait=10.0, pause=0.05, sleeps=True)
-        steps, trainer = train(server.url, sender=sender)
+        steps, trainer = train(server.url, sleeps=True)
     assert all(step["episodes/faults"] == 0 and step[WORST] <= PARITY for step in steps)
     assert trainer.player.weights.num_sent == 3
     assert [step["episodes/played"] for step in steps] == [4] * 3
@@ -132,23 +135,15 @@ def test_held_out_tasks_are_played_on_the_server_with_the_policys_weights(qwen3,
     assert [episode.end_reason != "error" for episode in episodes] == [True, True]
 
 
-def test_a_server_that_is_gone_for_good_leaves_a_checkpoint_to_go_on_from(qwen3, looking, served, tmp_path):
-    def make(url, folder):
-        sender = WeightSender(url, tmp_path / "weights", find_model, wait=0.3, pause=0.05)
-        generation = {"engine": "vllm", "max_reply_tokens": 4}
-        given = {
-            "learning_rate": 5e-3, "per_device_train_batch_size": 4, "num_generations": 2, "save_strategy": "steps",
-        }  # fmt: skip
-        own = {"weights": sender, "importance_sampling_cap": 2.0}
-        return make_trainer(qwen3, folder, looking(), generation=generation, own=own, save_steps=100, **given)
-
+def test_a_server_that_is_gone_for_good_leaves_a_checkpoint_to_go_on_from(qwen3, make, served, tmp_path):
+    given = {"wait": 0.3, "save_strategy": "steps", "save_steps": 100}
     with served.serve() as server:
-        whole = make(server.url, tmp_path / "whole")
+        whole = make(server.url, tmp_path / "whole", **given)
         whole.train()
     served = TrainedVLLM(qwen3.model(seed=7), qwen3.processor)
     with served.serve() as server:
-        trainer = make(server.url, tmp_path / "cut")
-        original, url = trainer.player.play, server.url
+        trainer = make(server.url, tmp_path / "cut", **given)
+        original, url, port = trainer.player.play, server.url, server.server_port
 
         def play(model, env, tasks, step, *rest):
             if step == 3:
@@ -158,13 +153,12 @@ def test_a_server_that_is_gone_for_good_leaves_a_checkpoint_to_go_on_from(qwen3,
         trainer.player.play = play
         with pytest.raises(GeneratorError, match="can be resumed"):
             trainer.train()
-        port = server.server_port
     checkpoint = trainer.save_unsaved()
     assert checkpoint.name == "checkpoint-2"
     assert trainer.save_unsaved() is None
     again = TrainedVLLM(qwen3.model(seed=7), qwen3.processor)
     with again.serve(port):
-        resumed = make(url, tmp_path / "cut")
+        resumed = make(url, tmp_path / "cut", **given)
         resumed.train(str(checkpoint))
     for (name, weight), other in zip(resumed.model.named_parameters(), whole.model.parameters(), strict=True):
         assert torch.equal(weight, other), name
