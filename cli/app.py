@@ -45,10 +45,7 @@ COMMANDS: dict[str, Command | Group] = {
         names=BOOTSTRAP,
         form=True,
     ),
-    "view": Command(
-        "cli.episodes:view",
-        "viewbox view runs/quickstart-seed0\nviewbox view quickstart env.noise=3",
-    ),
+    "view": Command("cli.episodes:view", "viewbox view runs/quickstart-seed0\nviewbox view quickstart env.noise=3"),
     "compare": Command(
         "rollouts.scoring.compare:compare_runs",
         "viewbox compare runs/base runs/tuned --by reference.label --format markdown",
@@ -75,7 +72,7 @@ COMMANDS: dict[str, Command | Group] = {
                     int(any([found.broken, *(run.skipped for run in found.runs)])) if found.runs or found.broken else 2
                 ),
                 form=True,
-            ),
+            )
         },
         default="list",
     ),
@@ -120,8 +117,7 @@ COMMANDS: dict[str, Command | Group] = {
         "viewbox publish runs/quickstart --to hf --id me/my-model",
     ),
     "openenv": Command(
-        "cli.publish:openenv",
-        "viewbox openenv digits --set split=test\nviewbox openenv digits --write digits-server",
+        "cli.publish:openenv", "viewbox openenv digits --set split=test\nviewbox openenv digits --write digits-server"
     ),
     "config": Group(
         "Print what a config can set, and what it needs.\n\nExample: `viewbox config | less`",
@@ -142,11 +138,7 @@ class Viewbox(LazyGroup):
 
 
 app = typer.Typer(
-    cls=Viewbox,
-    no_args_is_help=True,
-    add_completion=False,
-    rich_markup_mode="markdown",
-    pretty_exceptions_enable=False,
+    cls=Viewbox, no_args_is_help=True, add_completion=False, rich_markup_mode="markdown", pretty_exceptions_enable=False
 )
 
 

@@ -95,13 +95,7 @@ def check(
     _end(env, is_whole=report.fits and not is_bad and are_opened)
 
 
-def show(
-    config: str,
-    overrides: Overrides = (),
-    *,
-    tasks: Count = 8,
-    held_out: bool = False,
-) -> Iterator[str]:
+def show(config: str, overrides: Overrides = (), *, tasks: Count = 8, held_out: bool = False) -> Iterator[str]:
     """Print the fields of the first tasks. `viewbox view CONFIG` shows their images, boxes and prompts in a browser.
 
     A row of which no task can be made is printed with its reason.

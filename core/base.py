@@ -30,16 +30,7 @@ from ..tools.specialists.spec import build_specialists, declare_tools, find_hook
 from ..utils import concurrency
 from ..utils.frozen import FrozenDict
 from . import answers, loop, places, settings
-from .contract import (
-    PARTS,
-    AuthoredEnv,
-    EpisodeState,
-    Part,
-    StepResult,
-    Toolbox,
-    check_declaration,
-    runs_code,
-)
+from .contract import PARTS, AuthoredEnv, EpisodeState, Part, StepResult, Toolbox, check_declaration, runs_code
 from .messages import apply_history
 from .prompts.answer_format import AnswerFormat
 from .prompts.templates import Prompts

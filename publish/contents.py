@@ -66,12 +66,7 @@ VERIFIERS = "verifiers>=0.4,<0.5"  # without a version, it would be published fo
 DATASETS = "datasets>=5"
 MCP = "mcp>=2,<3"  # as in the extra
 MODELS = ("torch>=2.8", "torchvision>=0.23", "transformers>=5.23,<6")  # bring safetensors and huggingface-hub
-DISTRIBUTIONS = {
-    "PIL": "pillow",
-    "cv2": "opencv-python-headless",
-    "yaml": "pyyaml",
-    "pydantic_core": "pydantic",
-}
+DISTRIBUTIONS = {"PIL": "pillow", "cv2": "opencv-python-headless", "yaml": "pyyaml", "pydantic_core": "pydantic"}
 
 
 @dataclass(frozen=True)

@@ -101,13 +101,13 @@ def find_weights(what: Path) -> tuple[Path, Path]:
         (weights / name).is_file() for name in (ADAPTER, "config.json")
     ):
         raise ConfigError(
-            f"{what}: holds no weights; allowed: a run with a folder `model`, or a folder that save_pretrained wrote",
+            f"{what}: holds no weights; allowed: a run with a folder `model`, or a folder that save_pretrained wrote"
         )
     places = (weights, *list(weights.resolve().parents)[:2])
     run = next((place for place in places if (place / "config.yaml").is_file()), None)
     if run is None:
         raise ConfigError(
-            f"{what}: neither it nor the two folders above have the config.yaml of a run, which the card needs",
+            f"{what}: neither it nor the two folders above have the config.yaml of a run, which the card needs"
         )
     return weights, run
 

@@ -134,12 +134,7 @@ class CombinedReward:
         return Scores(total, scores, faults, tuple(turns))
 
     def _score(
-        self,
-        answer: Answer,
-        reference: Reference,
-        episode: Episode | None,
-        faults: dict[str, str],
-        turns: list[float],
+        self, answer: Answer, reference: Reference, episode: Episode | None, faults: dict[str, str], turns: list[float]
     ) -> Scored:
         """Return what `score` returns; the components that fail are entered in `faults`, and in `turns` what each reply
         earned, as far as components say."""

@@ -33,12 +33,7 @@ class ModelRunner:
     starts_over = False  # whether a prefill computes a whole conversation
 
     def __init__(
-        self,
-        model: PreTrainedModel,
-        tokens: ChatTokens,
-        vision_cache: VisionCache,
-        cache: KVCache,
-        stats: Stats,
+        self, model: PreTrainedModel, tokens: ChatTokens, vision_cache: VisionCache, cache: KVCache, stats: Stats
     ) -> None:
         self.model, self.tokens, self.vision_cache, self.cache, self.stats = model, tokens, vision_cache, cache, stats
         tokens.architecture.learn_masks(model)

@@ -227,13 +227,7 @@ def find_vllm() -> list[str]:
 
 
 def build_server(
-    model: ModelSection,
-    settings: Settings,
-    image_processor: Any,
-    *,
-    dtype: str,
-    gpu: bool,
-    run: Path | None = None,
+    model: ModelSection, settings: Settings, image_processor: Any, *, dtype: str, gpu: bool, run: Path | None = None
 ) -> ServerProcess:
     """Return a server for a named model; it is not started yet. Settings of the image processor that are not those of
     the model's folder become the server's. `run` is the folder of a training run that sends it weights."""

@@ -61,12 +61,7 @@ def _count_tokens_of(space: str, ids: Sequence[int], tokens: ChatTokens) -> int:
 
 
 def build_request(
-    model: str,
-    request: TokenRequest,
-    tokens: ChatTokens,
-    sampling: SamplingParams,
-    *,
-    bans: bool = False,
+    model: str, request: TokenRequest, tokens: ChatTokens, sampling: SamplingParams, *, bans: bool = False
 ) -> dict[str, Any]:
     """Return the body of a request. With `bans`, placeholders cannot be sampled; the log-probs are then a little
     higher. Raise `ImageError`, or `ReplyError` if ids and images do not fit together."""

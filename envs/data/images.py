@@ -129,13 +129,7 @@ def check_path(where: str | bytes, folder: Path | None, *, exists: bool = False)
 
 # ---------------------------------------------------------------------- pictures with boxes
 def measure_picture(
-    row: MappedRow,
-    field: str,
-    images: RowImages | None,
-    place: Place,
-    known: Container[str],
-    *,
-    may_open: bool,
+    row: MappedRow, field: str, images: RowImages | None, place: Place, known: Container[str], *, may_open: bool
 ) -> BoxFrame | None:
     """Return the frame of the picture on which a box of the row lies: see `MappedRow.measure_image`. None if boxes are
     no pixels and no image can be a volume: then nothing is opened.

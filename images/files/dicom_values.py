@@ -8,17 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ...errors import ImageError
-from ..pixels import (
-    DEPTHS,
-    Native,
-    Range,
-    find_range,
-    fit_integers,
-    mark_blank,
-    rescale,
-    to_native_dtype,
-    to_srgb,
-)
+from ..pixels import DEPTHS, Native, Range, find_range, fit_integers, mark_blank, rescale, to_native_dtype, to_srgb
 from ..source import Unit
 from .dicom_header import (
     MAGNIFICATION,

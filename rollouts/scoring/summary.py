@@ -250,11 +250,7 @@ class EpisodeTally:
         self._sample_numbers = array("q")  # per episode: its number among the episodes of its task
 
     def add(
-        self,
-        episode: Episode,
-        more: Mapping[str, float | None] = {},
-        group: str = "",
-        scores: Scores | None = None,
+        self, episode: Episode, more: Mapping[str, float | None] = {}, group: str = "", scores: Scores | None = None
     ) -> None:
         """Add one episode, with `more` of its numbers, and new `scores` in place of its own.
 

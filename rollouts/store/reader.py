@@ -208,11 +208,7 @@ class EpisodeReader(Sequence[Episode]):
 
 
 def load(
-    path: str | Path,
-    *,
-    tokens: bool = False,
-    errors: Literal["raise", "skip"] = "raise",
-    scores: str | None = None,
+    path: str | Path, *, tokens: bool = False, errors: Literal["raise", "skip"] = "raise", scores: str | None = None
 ) -> EpisodeReader:
     """Return the episodes in `path`, in the order they were appended: a sequence that reads one line at a time.
 

@@ -50,12 +50,7 @@ class BatchPlayer:
         self._writer = EpisodeWriter(folder) if folder is not None and episodes_per_step != 0 else None
 
     def play(
-        self,
-        model: object,
-        env: BaseMultiTurnEnv,
-        tasks: Sequence[Task],
-        step: int,
-        group_size: int = 1,
+        self, model: object, env: BaseMultiTurnEnv, tasks: Sequence[Task], step: int, group_size: int = 1
     ) -> list[Episode]:
         """Return an episode for each task, in order, each with its own seed and its number in its group
         (`info.sample`).

@@ -201,8 +201,7 @@ def build_corpus(env: BaseMultiTurnEnv, count: int = 200) -> list[str]:
     """Texts to train a tokenizer on: the environment's prompts and demonstrations."""
     bootstrap = tiny_model.build_tokenizer([""], 280)
     tokens = ChatTokens(
-        tiny_model.build_processor(bootstrap),
-        tiny_model.build_config(bootstrap, hidden=16, layers=1, vision_layers=2),
+        tiny_model.build_processor(bootstrap), tiny_model.build_config(bootstrap, hidden=16, layers=1, vision_layers=2)
     )
     tokens.context = math.inf  # of texts that no model reads
     generator = ScriptedGenerator(tokens, build_script(env, "demonstration"), max_completion_tokens=100_000)
