@@ -84,9 +84,7 @@ def describe_value(value: object) -> str:
 
 class Unmeasurable(ViewboxError, ValueError):
     """A reference that no answer can meet, such as a box with reversed corners: it says nothing about an answer.
-
-    A reward raises it. A component that does fails, so that the episode has no score; a metric leaves the pair out.
-    """
+    A reward raises it. A component that does fails, so that the episode has no score; a metric leaves the pair out."""
 
 
 class ToolError(ViewboxError, ValueError):
@@ -95,9 +93,7 @@ class ToolError(ViewboxError, ValueError):
 
 class ToolFault(ViewboxError):
     """A tool that cannot work, whatever the model asks for: its server is down, its model failed.
-
-    It ends the episode as `error`, as any other exception of a tool does, but the call is not tried once more.
-    """
+    It ends the episode as `error`, as any other exception of a tool does, but the call is not tried once more."""
 
 
 class ArgumentError(ToolError):

@@ -230,10 +230,8 @@ class Turn(Record, frozen=True):
 
 class RunConfig(Record, frozen=True):
     """The model, the sampling and the software versions that produced an episode.
-
-    `temperature` is None if none was sent, so that it was the server's own. `max_pixels` and
-    `max_side` are the most that the model's processor keeps of a picture; None: it is not known, as behind an endpoint.
-    """
+    `temperature` is None if none was sent, so that it was the server's own. `max_pixels` and `max_side` are the most
+    that the model's processor keeps of a picture; None: it is not known, as behind an endpoint."""
 
     model_name: str = ""
     temperature: float | None = None

@@ -68,10 +68,8 @@ def examine_answer(
     images: TaskImages | None = None,
 ) -> ExaminedAnswer:
     """Return what is known of an answer.
-
     `views` are those that the episode has shown (`EpisodeState.views`); the default is the overview alone. `images`
-    (`EpisodeState.images`) are opened again by default, if boxes may lie on any of them.
-    """
+    (`EpisodeState.images`) are opened again by default, if boxes may lie on any of them."""
     if images is None and (env.place or env.boxes_3d):
         images = env._overviews.open_images(task)
     if views is None:  # only boxes in pixels need an image
@@ -125,9 +123,7 @@ def convert_answer(
 
 def convert_box(env: AuthoredEnv, value: Any, name: str, *, frame: View | None, is_whole: bool) -> list[float]:
     """Return a box that a model wrote, as fractions of the original that `frame` shows; raise `ToolError`.
-
-    `is_whole` says that the frame shows all of it, so that nothing is to be mapped back.
-    """
+    `is_whole` says that the frame shows all of it, so that nothing is to be mapped back."""
     if not is_number_list(value, 4):
         raise ToolError(f"{name} = {show_json(value)}: a box is 4 numbers [x1, y1, x2, y2]")
     size = frame.size if frame else (1, 1)
@@ -285,10 +281,8 @@ class Coercion:
 
     def convert(self, value: object) -> tuple[Any, set[str]]:
         """Return a copy of the value as the schema wants it, and the paths of keys that it does not declare.
-
         Raise `ToolError` for true, false or a number where only the other is allowed, and for a key that is near a
-        missing one.
-        """
+        missing one."""
         unknown: set[str] = set()
         return self._convert(value, [self._root], (), unknown), unknown
 

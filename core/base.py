@@ -52,10 +52,8 @@ class BaseMultiTurnEnv(AuthoredEnv):
 
     def demonstration(self, task: Task, seed: int, **habits: float) -> Sequence[str]:
         """Return the replies of a whole episode for a supervised warm start; by default the `oracle`'s and the right
-        answer.
-
-        `habits` are the probabilities of imperfections of a script. Raise `ConfigError` if none can be written.
-        """
+        answer. `habits` are the probabilities of imperfections of a script. Raise `ConfigError` if none can be
+        written."""
         try:
             if habits:
                 raise ConfigError(f"its demonstrations have no habits; given: {', '.join(habits)}")
@@ -105,9 +103,7 @@ class BaseMultiTurnEnv(AuthoredEnv):
 
     def release(self) -> None:
         """Give back what the tools hold and the next episode can take again, such as memory on the GPU.
-
-        Training calls it between playing and learning; `prepare` takes it back.
-        """
+        Training calls it between playing and learning; `prepare` takes it back."""
         for release in self._hooks["release"]:
             release()
 
@@ -178,9 +174,7 @@ class BaseMultiTurnEnv(AuthoredEnv):
         scored: bool = True,
     ) -> Episode:
         """Return the scored record of a play; a play that has not ended is recorded as `cancelled`.
-
-        A person's own question is not `scored`: no reward is asked.
-        """
+        A person's own question is not `scored`: no reward is asked."""
         end_reason = state.end_reason or state.end("cancelled").end_reason
         assert end_reason is not None
         info = {

@@ -38,9 +38,7 @@ PARTS: tuple[Part, ...] = ("image", "plane", "slice")
 @dataclass(frozen=True)
 class StepResult:
     """The environment's answer to one reply: new messages, or the end and its reason.
-
-    `terminated` (the model answered) differs from `truncated` (turns, tokens or time ran out, or a failure).
-    """
+    `terminated` (the model answered) differs from `truncated` (turns, tokens or time ran out, or a failure)."""
 
     messages: tuple[Message, ...] = ()
     terminated: bool = False
@@ -222,9 +220,7 @@ class AuthoredEnv(ViewSettings, LoopSettings):
 
     def hidden_arguments(self, task: Task, tool: str) -> Mapping[str, object]:
         """Return the values of a tool's `Hidden` arguments, by name; the model never sees them.
-
-        `images`, the task's images as sources, is passed to every tool that declares it.
-        """
+        `images`, the task's images as sources, is passed to every tool that declares it."""
         return {}
 
     def swap_view(self, task: Task, tool: str, reply: int, view: View, own: Sequence[Source]) -> View:
@@ -237,9 +233,7 @@ class AuthoredEnv(ViewSettings, LoopSettings):
 
     def on_answer(self, state: EpisodeState, answer: Mapping[str, object]) -> str | Awaitable[str | None] | None:
         """Return the user's response to an answer, which continues the episode, or None to end it.
-
-        It may be a coroutine function, as when the user is another model. It is not called on the last turn.
-        """
+        It may be a coroutine function, as when the user is another model. It is not called on the last turn."""
         return None
 
     def find_question(self, answer: Mapping[str, Any]) -> str | None:

@@ -150,10 +150,8 @@ def go_on(
     env: AuthoredEnv, state: EpisodeState, text: str, sources: Sequence[Source] = (), *, is_reply: bool = False
 ) -> StepResult:
     """Continue an episode that has ended: its user says more, and perhaps shows more images.
-
-    The messages grow as they do after an answer that a simulated user replies to. Turns and calls are counted anew,
-    but for a reply to a question of the model.
-    """
+    The messages grow as they do after an answer that a simulated user replies to. Turns and calls are counted anew, but
+    for a reply to a question of the model."""
     state.task = env.continue_task(state.task, state.answer, text)
     state.end_reason, state.terminated, state.truncated, state.answer, state.error = None, False, False, None, ""
     state.finalized, state.malformed_in_a_row = False, 0

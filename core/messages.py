@@ -258,9 +258,7 @@ def join_texts(content: Iterable[str | ImageRef]) -> list[str | ImageRef]:
 
 def _answered(messages: Iterable[Message]) -> Iterator[Message]:
     """Yield the messages with results of calls from the text as user messages, one message per round.
-
-    A call whose name a model made up of other letters than servers take becomes text of its reply.
-    """
+    A call whose name a model made up of other letters than servers take becomes text of its reply."""
     native: set[str] = set()
     round_: list[str | ImageRef] = []
     for message in messages:
@@ -287,10 +285,8 @@ def _answered(messages: Iterable[Message]) -> Iterator[Message]:
 
 
 def _arguments(call: ToolCall) -> str:
-    """Return a call's arguments as JSON text; any other value is wrapped in an object, because servers parse it.
-
-    A server may also put their texts through a chat template, so control tokens in them are broken, escaped ones too.
-    """
+    """Return a call's arguments as JSON text; any other value is wrapped in an object, because servers parse it. A
+    server may also put their texts through a chat template, so control tokens in them are broken, escaped ones too."""
     written = call.arguments
     try:
         value = json.loads(written) if isinstance(written, str) and written else thaw(written or {})

@@ -125,9 +125,7 @@ def read_box_3d(
     env: AuthoredEnv, value: Any, name: str, *, source: Source | None, size: tuple[int, int]
 ) -> list[float]:
     """Return a box that a model wrote, as fractions (x1, y1, z1, x2, y2, z2) of the volume; z counts axial slices.
-
-    `source` is a slice of the volume, and `size` that of an axial slice as it is shown. Raise `ToolError`.
-    """
+    `source` is a slice of the volume, and `size` that of an axial slice as it is shown. Raise `ToolError`."""
     count = _count_axial(source, name)
     if not is_number_list(value, 6):
         raise ToolError(f"{name} = {show_json(value)}: a box in a volume is 6 numbers [x1, y1, z1, x2, y2, z2]")

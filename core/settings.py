@@ -170,10 +170,8 @@ class LoopSettings:
 
 @cache
 def model_of(cls: type) -> type[BaseModel]:
-    """Return the settings of an environment class as a frozen pydantic model: its annotated public class attributes.
-
-    A default stands in the annotation or is the attribute's value; a class may replace a value without an annotation.
-    """
+    """Return the settings of an environment class as a frozen pydantic model: its annotated public class attributes. A
+    default stands in the annotation or is the attribute's value; a class may replace a value without an annotation."""
     fields: dict[str, Any] = {}
     for name, hint in get_type_hints(cls, include_extras=True).items():
         if name.startswith("_") or name in ("reward", "restricted") or get_origin(hint) is ClassVar:

@@ -68,9 +68,7 @@ class ProceduralTasks(Sequence[Task]):
 @dataclass(frozen=True)
 class Overview:
     """What is shown of a task at the start: views of its first images, and their pictures.
-
-    `count` is the number of all its images. `reduced` says that a picture is smaller than it would be alone.
-    """
+    `count` is the number of all its images. `reduced` says that a picture is smaller than it would be alone."""
 
     views: tuple[View, ...]
     pictures: tuple[ImageRef, ...]

@@ -202,9 +202,7 @@ def _check_budget(env: AuthoredEnv, state: EpisodeState, name: str) -> str | Non
 
 async def _run_twice(name: str, run: Callable[[], Awaitable[ToolResult]], found: list[Source]) -> ToolResult:
     """Return the result of a call; if the tool raises, of a second try; if that raises, too, a result with `raised`.
-
-    The record names the type of an exception only: its message may hold a path or a patient's name. The log has it.
-    """
+    The record names the type of an exception only: its message may hold a path or a patient's name. The log has it."""
     raised = ""
     for is_last in (False, True):
         try:
@@ -239,9 +237,7 @@ def find_picture(reference: str, images: Sequence[Source], views: Sequence[View]
 
 def _add_view_number(env: AuthoredEnv, state: EpisodeState, result: ToolResult, view: View | None) -> ToolResult:
     """Add what the picture of a result shows to `state.views`; if views are numbered, the result says its number.
-
-    `view` is the episode's view after the call; None if the picture is not of it.
-    """
+    `view` is the episode's view after the call; None if the picture is not of it."""
     picture = result.image  # numbers are told where answers or tools refer to them
     is_numbered = env.view_field is not None or env.toolbox.takes_pictures(state.tools)
     if picture is None:
@@ -261,9 +257,7 @@ def _add_view_number(env: AuthoredEnv, state: EpisodeState, result: ToolResult, 
 
 def _add_found_images(state: EpisodeState, result: ToolResult, found: Sequence[Source]) -> ToolResult:
     """Make pictures that a tool found images of the episode, so that `open_image` shows them; the result says how.
-
-    They are numbered here, in the order of the calls: calls of one reply run at the same time.
-    """
+    They are numbered here, in the order of the calls: calls of one reply run at the same time."""
     if not found or not result.success or not state.images or "open_image" not in state.tools:
         return result
     first = len(state.images)

@@ -96,10 +96,8 @@ class Load:
 
 class Generator(Protocol):
     """Turns conversations into replies; a token generator also fills `conversation.record`.
-
     A class needs `run_config` and `reply` only. With `get_load() -> Load`, `viewbox rollout` shows tokens/s and the
-    slots in use. An exception held in `failure` ends the run: `reply` raises it for every conversation.
-    """
+    slots in use. An exception held in `failure` ends the run: `reply` raises it for every conversation."""
 
     run_config: RunConfig
     env_settings: Mapping[str, Any] = {}  # of an environment, that follow from the model

@@ -211,10 +211,8 @@ def lay_on_ground(pixels: np.ndarray, *, associated: bool = False) -> tuple[np.n
 
 def _choose_ground(pixels: np.ndarray) -> int | None:
     """Return what lies under a transparent picture: 1 for white, as the processors of VLMs have it, or 0 for black if
-    all that can be seen is lighter than mid gray and would vanish on white, or if nothing is transparent.
-
-    None if nothing can be seen although colors differ: some programs leave opacity empty.
-    """
+    all that can be seen is lighter than mid gray and would vanish on white, or if nothing is transparent. None if
+    nothing can be seen although colors differ: some programs leave opacity empty."""
     full, lightest = _get_full(pixels.dtype), math.inf
     if pixels[:, :, -1].min() >= full:
         return 0

@@ -138,9 +138,7 @@ class View:
 
     def find_pixels_in(self, box: Sequence[float]) -> tuple[int, int, int, int]:
         """(left, top, right, bottom) of the native pixels whose centers lie in a box (fractions of this view).
-
-        As in slices, right and bottom are excluded: boxes side by side share no pixel, and a box may hold none.
-        """
+        As in slices, right and bottom are excluded: boxes side by side share no pixel, and a box may hold none."""
         edges = zip(self.box_to_original(box), self.source.size * 2, strict=True)
         left, top, right, bottom = (max(0, math.ceil(part * side - 0.5 - CLOSE)) for part, side in edges)
         return left, top, max(left, right), max(top, bottom)
@@ -148,10 +146,8 @@ class View:
     # ------------------------------------------------------------------ geometry
     def zoom(self, factor: float, center: Point = (0.5, 0.5)) -> "View":
         """Zoom in by `factor` about `center` (fractions of this view); the window stays inside the image.
-
         A factor above 1 magnifies: the sides of the grid grow by it too, up to the budget. One below 1 shows more, at
-        most the whole image, on a grid of the same size.
-        """
+        most the whole image, on a grid of the same size."""
         x1, y1, x2, y2 = self.window
         width, height = min(1.0, (x2 - x1) / factor), min(1.0, (y2 - y1) / factor)
         cx, cy = self.to_original(center)
@@ -238,9 +234,7 @@ class View:
     # ------------------------------------------------------------------ pixels
     def get_values(self) -> np.ndarray:
         """Return the grid, (height, width[, 3]): native values, or uint8 once an operation has made them so. Read-only.
-
-        This view and the view before it keep their grids, however long the chain. Threads may share views.
-        """
+        This view and the view before it keep their grids, however long the chain. Threads may share views."""
         grid = self._kept.get("grid")
         if grid is None:
             grid = self._compute_values().view()

@@ -52,9 +52,7 @@ class CarriedModels:
 
     def add(self, path: Path, files: Mapping[Path, Path], where: str, given: str) -> None:
         """Copy the files of a model or snapshot.
-
-        `files` have their places in the package; the setting `where`, which says `given`, names it in messages.
-        """
+        `files` have their places in the package; the setting `where`, which says `given`, names it in messages."""
         size = sum(one.stat().st_size for one in files)
         self._size += size
         if self._size > MAX_BYTES:

@@ -147,9 +147,7 @@ def check_any(
     on_row: Callable[[Row], None] | None = None,
 ) -> list[Row]:
     """Check the package in a folder, or the one that `viewbox publish` would write of an environment.
-
-    `settings` are those of a named environment; the rest is as of `check_package`.
-    """
+    `settings` are those of a named environment; the rest is as of `check_package`."""
     if is_project(target) or Path(target).is_dir():
         return check_package(target, limits=limits, rows=rows, on_row=on_row)
     with tempfile.TemporaryDirectory(prefix="viewbox-check-", ignore_cleanup_errors=True) as temporary:
@@ -173,9 +171,7 @@ def _find_license(source: EnvironmentSource) -> str | None:
 
 def _read_source(environment: str) -> tuple[str, dict[str, Any], str | None]:
     """Return what a config or the folder of a package says: name and settings of the environment, and the version.
-
-    Any other name stays as it is.
-    """
+    Any other name stays as it is."""
     if is_project(environment):
         project = read_project(Path(environment))
         if not project.environment:
@@ -335,9 +331,7 @@ def _build_class_name(id: str) -> str:
 
 def _build_header(plan: PackagePlan, readme: str) -> tuple[str, str]:
     """Return the YAML at the head of README.md, with what the author's README has there, and the rest of that.
-
-    It holds license and tags for the hub's filters; no table of the files is shown.
-    """
+    It holds license and tags for the hub's filters; no table of the files is shown."""
     values: dict[str, Any] = {"license": str(plan.license).lower(), "pretty_name": plan.id, "tags": [], "viewer": False}
     found = re.match(r"---\n(.*?\n)---\n", readme, re.DOTALL)
     own = yaml_reader.parse(found[1], "README.md")[0] if found else None

@@ -98,9 +98,7 @@ class Target(TypedDict, total=False):
 @dataclass(frozen=True)
 class PublishedPackage:
     """A package that was written or sent, or would be; `place` is its folder or address, `bytes` its size.
-
-    `findings` says what was checked and done.
-    """
+    `findings` says what was checked and done."""
 
     id: str
     version: str
@@ -168,9 +166,7 @@ def verify_release(hub: Hub, release: Release) -> list[str]:
 
 def install_and_open(hub: Hub, release: Release, folder: Path) -> str:
     """Install a package from its hub into a fresh virtual environment, and open its first task there.
-
-    `folder` is what was downloaded.
-    """
+    `folder` is what was downloaded."""
     place = folder.parent / "environment"
     venv.EnvBuilder(with_pip=True, symlinks=True).create(place)
     bin = place / "bin"
@@ -230,9 +226,7 @@ def describe_file(path: Path, name: str) -> str:
 
 def describe_release(release: Release, place: str, *, every: bool = True) -> list[str]:
     """Return the lines that a person reads before the files leave: each file, and then what to look at twice.
-
-    `every` says whether each file has a line, or scans and what is no code of a package alone.
-    """
+    `every` says whether each file has a line, or scans and what is no code of a package alone."""
     lines = [
         f"{file.size:>12,}  {make_line(file.path)}" + (f"  ({file.note})" if file.note else "")
         for file in release.files
@@ -258,9 +252,7 @@ def _list_some(names: list[str], most: int = 20) -> str:
 
 def compare_files(sent: Mapping[str, str], folder: Path, ignored: Collection[str] = ()) -> list[str]:
     """Return how the files of a folder differ from those that were sent; empty if they are the same.
-
-    Names in `ignored`, at the top, are not looked at, nor is `__pycache__` anywhere.
-    """
+    Names in `ignored`, at the top, are not looked at, nor is `__pycache__` anywhere."""
     found = {}
     for path in sorted(folder.rglob("*")):
         name = path.relative_to(folder)

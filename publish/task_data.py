@@ -98,9 +98,7 @@ def write_tasks(env: DataEnv, package: Path) -> dict[str, object]:
 
 def _copy_image(image: str | bytes, source: Path | None, to: Path) -> tuple[str, int]:
     """Copy an image, a file or the slices of a series, and open the copy.
-
-    It returns the path relative to the folder of the rows, and the bytes; 0 if it was there before.
-    """
+    It returns the path relative to the folder of the rows, and the bytes; 0 if it was there before."""
     if isinstance(image, str) and is_data_url(image):
         open_image(image)
         return image, len(image)

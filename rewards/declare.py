@@ -156,10 +156,8 @@ def list_reward_types() -> list[str]:
 
 def get_reward_class(type: str) -> Any:
     """Return the class of a `type` in YAML.
-
-    Rewards that do I/O live in rooms above this one, or in other packages. `plugins.py` names the module of each; it
-    is imported when its type is first asked for, and registers its class. Raise `ConfigError` for an unknown type.
-    """
+    Rewards that do I/O live in rooms above this one, or in other packages. `plugins.py` names the module of each; it is
+    imported when its type is first asked for, and registers its class. Raise `ConfigError` for an unknown type."""
     if type not in REWARD_TYPES:
         plugins.import_plugin("rewards", type)
     if type not in REWARD_TYPES:
@@ -170,9 +168,7 @@ def get_reward_class(type: str) -> Any:
 
 def create_validated(cls: type, settings: Mapping[str, object], path: str, *, strict: bool = False) -> Any:
     """Return an instance of a `validated_dataclass`; `path` is where the settings stand, for the `ConfigError`.
-
-    Unless `strict`, numbers may be text, as some YAML readers give them ("1e-3").
-    """
+    Unless `strict`, numbers may be text, as some YAML readers give them ("1e-3")."""
     instance: Any = object.__new__(cls)
     _set_fields(instance, cls, settings, path, strict)
     return instance

@@ -57,10 +57,8 @@ def to_items(value: object, max_items: int | None = None) -> Sequence[Any] | Non
 # ---------------------------------------------------------------------- texts
 def get_accepted_values(value: Any) -> list[object]:
     """Return the accepted values of a gold field: one scalar, or a list of them.
-
     Values without text are left out, and so are those of more than `MAX_TEXT` characters; raise `Unmeasurable` if there
-    are no others, but such ones, objects or lists.
-    """
+    are no others, but such ones, objects or lists."""
     if type(value) is str and 0 < len(value) <= MAX_TEXT:  # the common case
         return [value]
     values = value if isinstance(value, list | tuple | set | frozenset) else [value]

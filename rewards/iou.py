@@ -164,9 +164,7 @@ class IoUReward:
         self, answer: Answer, reference: Reference
     ) -> tuple[Sequence[Labeled] | None, Sequence[Labeled] | None]:
         """Return the answer's boxes and the gold's, in one frame; `None` for a side without boxes.
-
-        Raise `Unmeasurable` if the gold is no box.
-        """
+        Raise `Unmeasurable` if the gold is no box."""
         gold = get_field(reference, self.reference_field or self.field)
         golds = read_boxes(gold, self.format, self.box_key, self.label_key)
         max_boxes = 4 * len(golds or ()) + _EXTRA_BOXES + 1  # one more than allowed

@@ -86,10 +86,8 @@ class Look(NamedTuple):
 
 class Sight(NamedTuple):
     """What a look shows of a target: a box as deep as the target, and the share of it.
-
     `is_on`: it holds half of the target, or is filled by it by half; `is_close`: the target is large enough in it to be
-    read; `is_clear`: large enough, and with enough contrast.
-    """
+    read; `is_clear`: large enough, and with enough contrast."""
 
     look: Look
     solid: Solid | None

@@ -62,9 +62,7 @@ def get_place_fields(info: Mapping[str, Any]) -> dict[str, str]:
 # ---------------------------------------------------------------------- of a reference or an answer
 def find_marks(value: object, kind: Kind, fields: Mapping[str, str], views: "Views") -> list[Mark]:
     """Return the boxes in a reference or an answer, each on the picture that the objects around it name.
-
-    `fields` names the fields for image, plane, slice and view. What is not named is that of the first picture.
-    """
+    `fields` names the fields for image, plane, slice and view. What is not named is that of the first picture."""
     found = []
     for box, label, around in islice(_walk(value, "", (), 0), MAX_MARKS):
         place = views.find_place({part: _read_part(around, name) for part, name in fields.items()})
@@ -107,11 +105,8 @@ def find_arguments(
     arguments: Mapping[str, object], kinds: Mapping[str, object] | None
 ) -> list[tuple[str, tuple[Point, ...]]]:
     """Return the boxes and points among the arguments of a call, in fractions of the picture it refers to; two points
-    are a line.
-
-    `kinds` says of each argument of a known tool whether it is a "box" or a "point". Of an author's tool (None) four
-    fractions are a box, two a point if the name says so.
-    """
+    are a line. `kinds` says of each argument of a known tool whether it is a "box" or a "point". Of an author's tool
+    (None) four fractions are a box, two a point if the name says so."""
     boxes: list[tuple[str, tuple[Point, ...]]] = []
     points: list[Point] = []
     for name, value in islice(arguments.items(), MAX_MARKS):

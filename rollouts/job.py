@@ -98,10 +98,8 @@ def build_job(
     purpose: Purpose = "score",
 ) -> RolloutJob:
     """Build a job; nothing is played yet. The arguments are the options of `viewbox rollout`.
-
     `held_out` None applies `env.eval` of the config if it has any; `overrides` are `section.key=value`, applied last;
-    `tasks` None plays what there is, of more than 100 the first 100.
-    """
+    `tasks` None plays what there is, of more than 100 the first 100."""
     for name, number in (("tasks", tasks), ("group", group)):
         if number is not None and number < 1:
             raise ConfigError(f"--{name} = {number}; allowed: at least 1", key=name)

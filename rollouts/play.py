@@ -150,11 +150,8 @@ async def play_one(
 
 
 class Play:
-    """One episode in progress: its environment, its conversation, and what gives the replies.
-
-    `places` are its `index` and `sample` for `episode.info`, and its `number` in the run. A failure of this episode
-    alone ends it as `error`.
-    """
+    """One episode in progress: its environment, its conversation, and what gives the replies. `places` are its `index`
+    and `sample` for `episode.info`, and its `number` in the run. A failure of this episode alone ends it as `error`."""
 
     def __init__(
         self, health: Health, env: BaseMultiTurnEnv, task: Task, seed: int, places: Mapping[str, int] = EMPTY_DICT

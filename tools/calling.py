@@ -236,9 +236,7 @@ class _StatelessCall:
 
 async def _await_within(timeout: float | None, tool: Tool, checked: Mapping[str, Any]) -> Any:
     """Return what the coroutine function returns, or raise its exception, or `CallTimeout` after `timeout` seconds.
-
-    It runs in its own task, so that a tool which ignores its cancellation does not hold up the others.
-    """
+    It runs in its own task, so that a tool which ignores its cancellation does not hold up the others."""
     task = asyncio.create_task(_capture_outcome(tool, checked))
     try:
         await asyncio.wait({task}, timeout=timeout)
@@ -366,9 +364,7 @@ def open_view(image: Openable, max_pixels: int = MAX_PIXELS) -> View:
 # ---------------------------------------------------------------------- what a tool returned
 def read_output(tool: Tool, returned: object) -> ToolOutput:
     """Return what a tool's function returned, as a `ToolOutput`; raise `ToolFault` for any other type.
-
-    A string becomes the text, a mapping the facts.
-    """
+    A string becomes the text, a mapping the facts."""
     if inspect.iscoroutine(returned):
         returned.close()  # otherwise Python warns that it was never awaited
     if isinstance(returned, str):
@@ -440,10 +436,8 @@ class _FactReader:
 
 def render_image(image: object, name: str, max_pixels: int | None = None, multiple: int = 1) -> ImageRef:
     """Return the image that the tool `name` returned, in mode L or RGB; raise `ToolFault` if it cannot be shown.
-
     `image` is a Pillow image, an array as `Source` takes it, a `Source` or a `View`. A path is refused: the text of a
-    tool must not choose which files are opened. `max_pixels` and `multiple` bound the size as they do for a view.
-    """
+    tool must not choose which files are opened. `max_pixels` and `multiple` bound the size as they do for a view."""
     try:
         if isinstance(image, View):
             drawn = image.to_ref()

@@ -94,10 +94,8 @@ class Tool:
         find_picture: Callable[[str], View] | None = None,
     ) -> dict[str, object]:
         """Return the arguments as the function takes them, points and boxes as fractions; raise `ArgumentError`.
-
         `size` (width, height) is the size of the view in pixels. It is None for a stateless tool: its points and boxes
-        refer to the first picture of the call, which `find_picture` returns by name.
-        """
+        refer to the first picture of the call, which `find_picture` returns by name."""
         for name in arguments:
             if name not in self.parameters:
                 raise ArgumentError(
@@ -187,10 +185,8 @@ def get_tool(name: str) -> Tool:
 
 def collect_tools(listed: Iterable[object]) -> dict[str, Tool]:
     """Return the tools among `listed`, by name; names are skipped.
-
     An entry is a name, a function or a `Tool`, as in the setting `tools` of an environment. A function that `@tool`
-    registered keeps its limit. Raise `ConfigError` if two different tools have one name.
-    """
+    registered keeps its limit. Raise `ConfigError` if two different tools have one name."""
     tools: dict[str, Tool] = {}
     for item in listed:
         if isinstance(item, str):
@@ -203,9 +199,7 @@ def collect_tools(listed: Iterable[object]) -> dict[str, Tool]:
 
 def to_tool_names(listed: object) -> object:
     """Return `listed` with every function and `Tool` replaced by its name, for a setting that holds names.
-
-    Anything but a list or tuple is returned unchanged: the setting's own check refuses it.
-    """
+    Anything but a list or tuple is returned unchanged: the setting's own check refuses it."""
     if not isinstance(listed, list | tuple):
         return listed
     return [_to_tool(item).name if isinstance(item, Tool) or callable(item) else item for item in listed]

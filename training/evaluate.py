@@ -152,9 +152,7 @@ def compute_figures(episodes: Sequence[Episode], env: BaseMultiTurnEnv) -> dict[
 # ---------------------------------------------------------------------- during a run
 def store_episodes(run: Path, step: int, episodes: Sequence[Episode], best: int | None = None) -> None:
     """Store the held-out episodes of a step in `held_out/<step>/`, without tokens; remove those no longer wanted.
-
-    Every process calls this, and stores the episodes that it played. A step that is stored already stays as it is.
-    """
+    Every process calls this, and stores the episodes that it played. A step that is stored already stays as it is."""
     processes = PartialState()
     folder, part = run / HELD_OUT / str(step), run / HELD_OUT / f".{step}"
     if folder.exists():

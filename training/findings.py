@@ -271,11 +271,8 @@ def _check_episodes(folder: str, env: BaseMultiTurnEnv) -> None:
 
 
 def compare_held_out(plan: Plan) -> None:
-    """Warn if tasks that measure the policy are also trained on.
-
-    Only the first tasks of each environment are compared, as many as are made in `MAX_SECONDS`, and tasks are equal if
-    all their fields are.
-    """
+    """Warn if tasks that measure the policy are also trained on. Only the first tasks of each environment are compared,
+    as many as are made in `MAX_SECONDS`, and tasks are equal if all their fields are."""
     count = min(plan.config.log.eval_tasks, MAX_COMPARED)
     if not count:
         return

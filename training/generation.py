@@ -26,12 +26,9 @@ SERVER_TIMEOUT = 600.0  # default seconds of an episode on a server, which may h
 
 @contextmanager
 def use_for_generation(accelerator: Accelerator, model: object) -> Iterator[PreTrainedModel]:
-    """Yield the model to generate with.
-
-    Weights of two bytes with adapters as columns need no autocast, which would cost an operation for every cast; the
-    forward that accelerate wraps in autocast is left aside, too. float32 weights, and adapters beside weights of 4
-    bits, are computed with under autocast, as in the loss.
-    """
+    """Yield the model to generate with. Weights of two bytes with adapters as columns need no autocast, which would
+    cost an operation for every cast; the forward that accelerate wraps in autocast is left aside, too. float32 weights,
+    and adapters beside weights of 4 bits, are computed with under autocast, as in the loss."""
     unwrapped = accelerator.unwrap_model(model)
     with use_merged_adapters(unwrapped):
         if hasattr(unwrapped, "peft_config") and has_two_byte_weights(unwrapped) and not is_quantized(unwrapped):

@@ -226,9 +226,7 @@ def open_crowded_task(env: BaseMultiTurnEnv, section: str) -> Task:
 @dataclass(frozen=True)
 class LocalModel:
     """A model without its weights; its processor is None if it is not on this machine.
-
-    `view_settings` are the environment settings that suit it, such as `coordinates` and `pixel_multiple`.
-    """
+    `view_settings` are the environment settings that suit it, such as `coordinates` and `pixel_multiple`."""
 
     config: Any
     processor: Any

@@ -103,9 +103,7 @@ class Run:
 
     def execute(self) -> dict[str, object]:
         """Evaluate, train, evaluate again and write the results; return the summary.
-
-        The summary is `{"stopped_at": step}` if the run was interrupted, and empty on all processes but the first.
-        """
+        The summary is `{"stopped_at": step}` if the run was interrupted, and empty on all processes but the first."""
         with self.interrupt.handle_signals():
             return self._execute()
 
@@ -186,9 +184,7 @@ class Run:
 
     def evaluate(self, *, oracle: bool = False, step: int | None = None) -> dict[str, Any]:
         """Return the held-out figures of the model as it is now; store the episodes, unless an oracle helped.
-
-        `step` is that of the weights, if it is not the trainer's.
-        """
+        `step` is that of the weights, if it is not the trainer's."""
         trainer, section, sampler = self.trainer, self.config.log, self.sampler
         if section.eval_temperature is not None:
             rollout = sampler.rollout.model_copy(update={"temperature": section.eval_temperature})

@@ -38,10 +38,8 @@ _ALLOWED: dict[Written, str] = {
 
 def expand_path(text: str, *, where: str = "", key: str | None = None) -> str:
     """Return a path with `~`, `~name`, `$NAME` and `${NAME}` replaced; a name on a hub stays as it is.
-
     Raise `ConfigError` if there is no such user or variable, or if the variable is named like a secret, which a path
-    would carry into messages and requests. `where` begins the message.
-    """
+    would carry into messages and requests. `where` begins the message."""
 
     def read(match: re.Match[str]) -> str:
         name = match[1] or match[2] or "{"  # not closed
@@ -59,9 +57,7 @@ def expand_path(text: str, *, where: str = "", key: str | None = None) -> str:
 
 def check_out(given: str | Path, kind: Written, option: str = "--out") -> Path:
     """Return the path that an option names to be written; nothing is left there. Raise `ConfigError` if it cannot be.
-
-    `kind` is "file": new or replaced, "folder": new or written into, or "new": a file or folder that must not exist.
-    """
+    `kind` is "file": new or replaced, "folder": new or written into, or "new": a file or folder that must not exist."""
     try:
         problem = _find_obstacle(Path(given), kind, option) if str(given).strip() else "the name is empty"
     except (OSError, ValueError) as error:
@@ -221,9 +217,7 @@ def check_inside(path: Path, inside: Path) -> None:
 
 def check_writable(path: Path, inside: Path) -> None:
     """Raise `OSError` if writing `path` would write outside the folder `inside`, or into a link, pipe or device.
-
-    A file with a second name (a hard link) is refused too: that name may be anywhere.
-    """
+    A file with a second name (a hard link) is refused too: that name may be anywhere."""
     check_inside(path, inside)
     if path.is_symlink():
         raise _refuse(path, errno.ELOOP, "a link, not a file of its own")

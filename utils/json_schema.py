@@ -37,9 +37,7 @@ _SIZES = {"Length": "characters", "Items": "items", "Properties": "keys"}
 
 class Violation(NamedTuple):
     """Where a value does not fit its schema, the keyword that says so, and what a model is told of it, in JSON's words.
-
-    `given` is the value as JSON; empty if it is not to be repeated.
-    """
+    `given` is the value as JSON; empty if it is not to be repeated."""
 
     path: str
     keyword: str

@@ -346,9 +346,7 @@ SAME = 1e-6  # difference up to which two scores are equal
 @lru_cache(maxsize=64)
 def find_trusted_reward(run: str | Path, environment: str = "") -> CombinedReward | None:
     """Return the reward that a run's own files name, if it is made of built-in parts and asks nobody; else None.
-
-    No code of the run is run.
-    """
+    No code of the run is run."""
     try:
         source = SavedRun(run, find_episodes_folder(run)).source
         reward = source.reward or make_environment(environment, {}, "").reward
@@ -359,9 +357,7 @@ def find_trusted_reward(run: str | Path, environment: str = "") -> CombinedRewar
 
 def explain_saved(episode: Episode, reward: CombinedReward | None) -> dict[str, str]:
     """Return the reason of each component that an episode was scored on, by name.
-
-    A reason that explains another score than the stored one is left out: the episode was scored by another reward.
-    """
+    A reason that explains another score than the stored one is left out: the episode was scored by another reward."""
     scores = episode.scores
     if reward is None or scores is None or episode.is_fault:
         return {}

@@ -31,9 +31,7 @@ PLOTTED = ("reward", "held_out/reward", "held_out/blind", "tools/rate", *(f"verd
 
 class EpisodeSet:
     """A set of episodes on the page: a run's own, its held-out ones, or one side of an evaluation.
-
-    `place` is where the page says they come from, if that is not their folder.
-    """
+    `place` is where the page says they come from, if that is not their folder."""
 
     def __init__(self, run: Path, folder: Path, name: str, place: str | None = None) -> None:
         self.run, self.name, self.place = run, name, place or str(folder)

@@ -56,10 +56,8 @@ class AnswerFields:
 
     def unwrap(self, value: dict[str, Any]) -> dict[str, object]:
         """Return the answer nested under a key that the schema does not have, with the outer `continue`; else `value`.
-
         The answer is moved only if one reading is possible: there is no field of the answer beside it, and exactly one
-        object inside has all required fields.
-        """
+        object inside has all required fields."""
         inner_fields = dict(self.objects)
         known = [key for key in value if key in self.names]
         if known and not (len(value.keys() - {"continue"}) == 1 and known[0] not in inner_fields):
@@ -181,9 +179,7 @@ _HUMP = re.compile(r"(?<=[a-z])(?=[A-Z])")
 
 class ParsedCall(Record, frozen=True):
     """A tool call and, if it cannot be run as written, the reason; `call.arguments` is then the raw text.
-
-    `ignored` says that it has a key that nothing reads; `note` tells the model what was read otherwise than written.
-    """
+    `ignored` says that it has a key that nothing reads; `note` tells the model what was read otherwise than written."""
 
     call: ToolCall
     error: str | None = None

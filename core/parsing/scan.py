@@ -315,9 +315,7 @@ class _Scanner:
 
     def _read_calls(self, begin: int, limit: int, *, is_open: bool) -> list[Span]:
         """Return the calls that begin at `begin` and end before `limit`, up to the first that cannot be read.
-
-        is_open: no mark will close the calls, so that only a comma says that another one follows.
-        """
+        is_open: no mark will close the calls, so that only a comma says that another one follows."""
         calls: list[Span] = []
         head = _HEAD.match(self.text, _BEFORE_CALLS.match(self.text, begin).end())  # type: ignore[union-attr]
         while head is not None and len(calls) <= MAX_ITEMS:

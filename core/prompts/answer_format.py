@@ -24,9 +24,7 @@ COMPOUND = ("allOf", "anyOf", "oneOf")
 @dataclass(frozen=True)
 class AnswerFormat:
     """The form of an environment's answers: as JSON Schema, for the parser, in words for a prompt, and its keys.
-
-    Of plain text answers, `schema` and `fields` are None and there are no keys.
-    """
+    Of plain text answers, `schema` and `fields` are None and there are no keys."""
 
     schema: Mapping[str, Any] | None
     fields: AnswerFields | None

@@ -30,10 +30,8 @@ WIDE, DOWN = "wide_weight", "adapter_down"  # buffers of a base layer: [W, sB], 
 @contextmanager
 def use_merged_adapters(model: object) -> Iterator[None]:
     """Let a model's layers compute with their active adapters in one product; afterward the weights are as before.
-
     Adapters stay peft's own if the weight is quantized or serves another module, too (a tied embedding). Layers are
-    changed one by one, so the most that is added is one weight. A model without adapters is left alone.
-    """
+    changed one by one, so the most that is added is one weight. A model without adapters is left alone."""
     if not hasattr(model, "peft_config"):
         yield
         return

@@ -236,11 +236,8 @@ class Architecture:
     # ------------------------------------------------------------------ positions
     def compute_positions(self, ids: list[int], images: Sequence[Pixels], start: int) -> tuple[torch.Tensor, int]:
         """Return the positions of consecutive tokens from `start`, (axes, len(ids)), and the position of the next
-        token.
-
-        Text advances all axes together. With three axes (M-RoPE, arXiv 2409.12191, section 2.1) the tokens of an image
-        share the time axis and count rows and columns; the text after it continues at the largest of them + 1.
-        """
+        token. Text advances all axes together. With three axes (M-RoPE, arXiv 2409.12191, section 2.1) the tokens of an
+        image share the time axis and count rows and columns; the text after it continues at the largest of them + 1."""
         if self.axes == 1 or not images:
             return torch.arange(start, start + len(ids)).expand(self.axes, -1), start + len(ids)
         parts, place = [], 0

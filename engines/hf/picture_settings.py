@@ -172,9 +172,7 @@ def get_side(size: Any) -> int | None:
 
 def _count_frames(images: Any) -> int:
     """Return how often the processor counts a pixel against its limits: some take a picture for two frames of a video.
-
-    0: its limits are no numbers of pixels.
-    """
+    0: its limits are no numbers of pixels."""
     patch, merged = (getattr(images, name, None) for name in ("patch_size", "merge_size"))
     if patch is None or merged is None:
         return 0

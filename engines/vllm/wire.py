@@ -128,10 +128,8 @@ def read_as(body: bytes, shape: type[T], name: str) -> T:
 
 def parse_generated(body: bytes, ids: Sequence[int], version: str | None = None) -> SampledTokens:
     """Return what was sampled after `ids`, by weights of this version (None: any).
-
     Raise `UnusableReplyError` if the reply is malformed, cut off, or of other weights: another attempt may help; and
-    `ReplyError` if the server's prompt was not ours, or the log-probs are of other tokens.
-    """
+    `ReplyError` if the server's prompt was not ours, or the log-probs are of other tokens."""
     reply = read_as(body, _Generated, "the reply")
     (choice,) = reply.choices
     _check_prompt(reply.prompt_token_ids, ids)

@@ -259,10 +259,8 @@ class _Averages:
 
 
 def _compute_precisions(one: _Class, counts_by_group: np.ndarray, gold: np.ndarray) -> np.ndarray:
-    """Average precision of a class, (draws, thresholds).
-
-    `counts_by_group`, (groups, draws), is how often each group was drawn; `gold`, (draws,), the number of gold boxes.
-    """
+    """Average precision of a class, (draws, thresholds). `counts_by_group`, (groups, draws), is how often each group
+    was drawn; `gold`, (draws,), the number of gold boxes."""
     drawn = counts_by_group[one.group]
     seen = np.cumsum(drawn, axis=0)
     needed = _count_needed_hits(gold)
@@ -298,9 +296,7 @@ def _count_needed_hits(gold: np.ndarray) -> np.ndarray:
 
 def _interpolate(precision: np.ndarray, true: np.ndarray, needed: np.ndarray) -> np.ndarray:
     """Return the mean over recalls of the best precision at that recall or a higher one, 0 beyond the last, (draws,).
-
-    `precision` and `true`, the hits so far, are (points, draws).
-    """
+    `precision` and `true`, the hits so far, are (points, draws)."""
     best = np.zeros((len(true) + 1, len(needed)))
     np.maximum.accumulate(precision[::-1], axis=0, out=best[-2::-1])
     draw = np.arange(len(needed))[:, None]

@@ -233,10 +233,8 @@ def _build_episode(
 
 def _restore(record: Any, messages: Sequence[Message], report: Report, compare: bool = True) -> Episode:
     """Return the episode that viewbox recorded, with the pictures of the messages.
-
     Pictures are found by the hash of their pixels, wherever the record says they are. If the messages are other ones
-    than those of the record, somebody edited them: then they are the turns.
-    """
+    than those of the record, somebody edited them: then they are the turns."""
     shown = {image.hash: image for message in messages for image in message.images}
     data = json.loads(json.dumps(record))
     originals = data["task"].get("images") or []

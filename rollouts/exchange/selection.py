@@ -62,11 +62,8 @@ class Report:
 
 @dataclass(frozen=True)
 class Choice:
-    """What `--where`, `--best`, `--per-task` and `--reward-between` say.
-
-    Of equal rewards the first is the better. The mean of `reward_between` is that of all episodes of a task with a
-    score, whatever `where` says.
-    """
+    """What `--where`, `--best`, `--per-task` and `--reward-between` say. Of equal rewards the first is the better. The
+    mean of `reward_between` is that of all episodes of a task with a score, whatever `where` says."""
 
     where: Sequence[str] = ()
     best: int | None = None
@@ -88,9 +85,7 @@ EVERY = Choice()
 
 def select_episodes(reader: EpisodeReader, choice: Choice, report: Report) -> Iterator[Episode]:
     """Yield the chosen episodes in their order; the run is read twice if they are compared with each other.
-
-    `report` counts those that are left out. `reader` must skip what cannot be read (`errors="skip"`).
-    """
+    `report` counts those that are left out. `reader` must skip what cannot be read (`errors="skip"`)."""
     conditions = [(text, parse_filter(text)) for text in choice.where]
     compared = choice.best is not None or choice.reward_between is not None
     reasons = _compare_episodes(reader, choice) if compared else {}

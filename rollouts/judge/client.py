@@ -76,9 +76,7 @@ class RequestRefusedError(Exception):
 
 class JudgeClient:
     """A client of one judge. Safe for threads and forks.
-
-    Raises `ConfigError` if the endpoint is not a valid address or the environment variable `api_key_env` is not set.
-    """
+    Raises `ConfigError` if the endpoint is not a valid address or the environment variable `api_key_env` is not set."""
 
     def __init__(self, judge: Any) -> None:  # a `JudgeReward`, whose module imports this one
         self._judge, self.concurrency, self.timeout = judge, judge.concurrency, judge.timeout

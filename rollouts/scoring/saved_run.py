@@ -373,10 +373,8 @@ class SavedRun:
     # ------------------------------------------------------------------ where episodes may be sent
     def check_sending(self, episode: Episode, to: str | None) -> None:
         """Raise `ConfigError` if an episode must not be sent to an address.
-
         What the episode says of its data counts, and what the config does, in `eval` and parts of a mixture, too. Where
-        the episode says nothing, the user's own environment says it, else the classes that config and episode name.
-        """
+        the episode says nothing, the user's own environment says it, else the classes that config and episode name."""
         if to is None or is_this_machine(to):
             return
         own, says, name = get_name(self._config[1]), RESTRICTED in episode.info, episode.environment

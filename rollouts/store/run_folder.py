@@ -93,9 +93,7 @@ def lock_folder(folder: Path) -> Iterator[None]:
 
 def check_folder(folder: Path) -> None:
     """Raise `ConfigError` if a run is written, or resumed, through a link that leads out of its folder.
-
-    The folder may be somebody else's. Images and tokens are not looked at: each is checked when it is opened.
-    """
+    The folder may be somebody else's. Images and tokens are not looked at: each is checked when it is opened."""
     waiting = [folder]
     while waiting:
         for entry in os.scandir(waiting.pop()):
@@ -217,9 +215,7 @@ def _check_data(folder: Path, before: Any, now: Mapping[str, str] | None) -> Non
 
 def move_failed_episodes(folder: Path) -> int:
     """Move episodes that ended with `error`, `timeout` or `cancelled` to retried.jsonl; returns their number.
-
-    They then count as missing and are played again. After a kill, every line is in at least one of the two files.
-    """
+    They then count as missing and are played again. After a kill, every line is in at least one of the two files."""
     path = folder / EPISODES / LINES
     if not os.path.lexists(path):
         return 0

@@ -116,10 +116,8 @@ class EpisodeWriter:
 
     def append_or_error(self, episode: Episode) -> Episode:
         """Store one episode, or in its place that it cannot be stored; returns what was stored.
-
         A record may hold what no file can: a number that is not finite, or an object of a tool. Raise `StoreError` if
-        nothing can be written.
-        """
+        nothing can be written."""
         try:
             self.append(episode)
             return episode

@@ -177,9 +177,7 @@ def _open_mask(name: str | None, images: Sequence[Source], mask: Any) -> Source:
 
 def _find_mask(shown: Source, mask: Source) -> tuple[Source, str]:
     """Return the picture of the mask that lies on the shown one, and in words what is not known of its place.
-
-    Raise `ArgumentError` if it is of another geometry.
-    """
+    Raise `ArgumentError` if it is of another geometry."""
     volume, other = shown.volume, mask.volume
     if volume is None or other is None:
         doubt = ""
@@ -212,10 +210,8 @@ def _refuse(given: Sequence[float], allowed: Sequence[float], unit: str) -> Argu
 
 def _sample_mask(view: View, whole: np.ndarray) -> np.ndarray:
     """Return which pixels of the view are inside of a mask, `whole`; (height, width).
-
     Enlarged: those whose center is in a pixel of the mask. Reduced: those of which at least half is inside, or any part
-    if the structure is too thin for that.
-    """
+    if the structure is too thin for that."""
     sampled = replace(view, source=Source(whole.astype(np.float32)), operations=(), parent=None)
     left, top, right, bottom = sampled.native
     if (right - left) * (bottom - top) <= view.size[0] * view.size[1]:
@@ -280,9 +276,7 @@ def _turn_picture(mask: Source, volume: Volume | None) -> Source:
 
 def _sample_on(source: Source, other: Volume) -> np.ndarray:
     """Return the value of the voxel of another volume in which each pixel of a slice has its center; 0 outside of it.
-
-    The result has the shape of the slice, (height, width), and the type of the other volume.
-    """
+    The result has the shape of the slice, (height, width), and the type of the other volume."""
     x, y = 0.5 / source.width, 0.5 / source.height  # the first pixel, that to its right, and that below it
     origin, right, down = _map_points(source, other, [(x, y), (3 * x, y), (x, 3 * y)])
     right, down = right - origin, down - origin

@@ -210,9 +210,7 @@ def window_level(
 
 def add_windows(original: Tool, windows: Mapping[str, WindowPreset]) -> Tool:
     """Return the tool `window_level` with more presets; one of the same name replaces a built-in one.
-
-    The function receives them as its hidden argument `windows`.
-    """
+    The function receives them as its hidden argument `windows`."""
     names = [*PRESETS, *(name for name in windows if name not in PRESETS)]
     preset = {**original.parameters["preset"], "enum": names}
     return replace(original, parameters={**original.parameters, "preset": preset})

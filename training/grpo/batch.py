@@ -81,10 +81,8 @@ def get_sampled(batch: Mapping[str, torch.Tensor]) -> torch.Tensor:
 
 def find_learned(batch: Mapping[str, torch.Tensor]) -> torch.Tensor:
     """(B,): whether a sampled token of an episode has an advantage other than 0. All others have no gradient.
-
     At least one counts as learned, with an image if any has: a weight that no gradient reaches would have none instead
-    of zeros, and an optimizer would pass over it.
-    """
+    of zeros, and an optimizer would pass over it."""
     sampled = get_sampled(batch)
     learned = (batch["advantages"].view(len(sampled), -1) * sampled != 0).any(1)
     shows = (batch["image_tokens"] > 0).any(1)

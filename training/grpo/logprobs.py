@@ -166,9 +166,7 @@ class EpisodeLogProbs:
 
     def _compute_pack(self, pack: Pack, shown: Mapping[int, Any], width: int) -> tuple[torch.Tensor, torch.Tensor]:
         """(log-probs, entropies), each (episodes of the pack, width), after one forward pass.
-
-        `shown` are the features of each image, or the pixels of a model without a backbone.
-        """
+        `shown` are the features of each image, or the pixels of a model without a backbone."""
         flat = torch.full((pack.shape[0] * pack.shape[1],), self.pad_id)
         positions = torch.arange(pack.shape[1]).repeat(self.architecture.axes, pack.shape[0])
         for segment, start in zip(pack.segments, pack.starts, strict=True):
@@ -233,10 +231,8 @@ class EpisodeLogProbs:
 
 def build_head(model: Any) -> Callable[[torch.Tensor], torch.Tensor]:
     """Return the function from hidden states (tokens, width) to logits, as the model's own forward computes them.
-
     Some models scale or cap what their output layer gives. So their forward runs, with the states in place of those of
-    `model.model`.
-    """
+    `model.model`."""
     shell = copy(model)
     shell.__dict__.pop("forward", None)  # the trainer wraps that of the model
     shell._modules = {**model._modules, "model": _GivenStates(model.model)}
@@ -250,9 +246,7 @@ def build_head(model: Any) -> Callable[[torch.Tensor], torch.Tensor]:
 
 class _GivenStates(torch.nn.Module):
     """Stands for a model's backbone: returns the states it is given.
-
-    Some models give the ids by position; some read something of their backbone (Chameleon: which tokens are images).
-    """
+    Some models give the ids by position; some read something of their backbone (Chameleon: which tokens are images)."""
 
     def __init__(self, backbone: Any) -> None:
         super().__init__()
@@ -274,11 +268,8 @@ class _States(BaseModelOutputWithPast):
 
 
 def add_compute_argument(model: torch.nn.Module) -> None:
-    """Make `model(compute=function)` return `function()`.
-
-    DDP needs one call of its wrapper for each batch to see every weight that was used; `function` may then make several
-    forward passes.
-    """
+    """Make `model(compute=function)` return `function()`. DDP needs one call of its wrapper for each batch to see every
+    weight that was used; `function` may then make several forward passes."""
     forward = model.forward
 
     @wraps(forward)
@@ -335,10 +326,8 @@ def attend(
 
 class _ReadBoth(torch.autograd.Function):
     """Attention of a packed row on a CPU, in which a prompt is read by all rests of its group at once.
-
     A softmax over two sets of keys is that over each, weighted by its share of the sum of exponentials. The backward
-    kernel makes probabilities of scores and the logarithm of that sum, so it is given that of both sets, and exact.
-    """
+    kernel makes probabilities of scores and the logarithm of that sum, so it is given that of both sets, and exact."""
 
     @staticmethod
     def forward(ctx: Any, query: Any, key: Any, value: Any, scale: float | None, reads: Any) -> torch.Tensor:

@@ -53,10 +53,8 @@ class BatchPlayer:
         self, model: object, env: BaseMultiTurnEnv, tasks: Sequence[Task], step: int, group_size: int = 1
     ) -> list[Episode]:
         """Return an episode for each task, in order, each with its own seed and its number in its group
-        (`info.sample`).
-
-        Every process plays as many. A group is `group_size` tasks in a row, over the borders of processes.
-        """
+        (`info.sample`). Every process plays as many. A group is `group_size` tasks in a row, over the borders of
+        processes."""
         place = self.accelerator.process_index * len(tasks)
         first = self.num_played + place
         slots = min(self.sampler.rollout.slots, len(tasks))

@@ -284,9 +284,7 @@ class Rehearsal:
 
     def count_whole_rows(self, tokens: int) -> int:
         """Return the most bytes of an update by verl of so many tokens, without its gradients.
-
-        Episodes go through side by side, and each of their tokens has logits, over which the gradient is written.
-        """
+        Episodes go through side by side, and each of their tokens has logits, over which the gradient is written."""
         longest = self.workload.prompt + self.workload.completion
         batch = build_batch(self.workload, tokens // longest, 1, self.architecture.image_id)
         ids = torch.cat([batch["prompt_ids"], batch["completion_ids"]], 1).view(1, -1)

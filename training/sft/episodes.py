@@ -43,9 +43,7 @@ def read_episodes(
     saved: str, env: BaseMultiTurnEnv, tokens: ChatTokens, max_completion_tokens: int, print_line: Callable[[str], None]
 ) -> list[Episode]:
     """Return the episodes of a folder, or one for each conversation of a file (`read_transcripts`).
-
-    Those of a folder come as they were stored, by task; `add_tokens` gives tokens to those that have none.
-    """
+    Those of a folder come as they were stored, by task; `add_tokens` gives tokens to those that have none."""
     if not Path(saved).is_file():
         # sorted by task: episodes are stored in the order in which they end
         return sorted(load(saved, tokens=True), key=lambda episode: episode.info.get("index", 0))

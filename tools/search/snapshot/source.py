@@ -38,10 +38,8 @@ DIGITS: Final = 6  # of a score that count; the last ones differ between machine
 
 class SnapshotSource:
     """A `SearchSource` that answers from the file that `examples/snapshot.py` wrote.
-
-    The file is opened for each search, which takes a millisecond: any thread and process may ask. One that was
-    replaced or written since the first search answers no more: a run has one literature.
-    """
+    The file is opened for each search, which takes a millisecond: any thread and process may ask. One that was replaced
+    or written since the first search answers no more: a run has one literature."""
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = Path(path)
@@ -85,9 +83,7 @@ class SnapshotSource:
         self, kind: str, query: ArticleQuery | ImageQuery, conditions: Sequence[str], read: Callable[[Sequence[Any]], R]
     ) -> list[R]:
         """Return the records of a kind that match a query and FTS5 conditions, the best first; bad rows are left out.
-
-        Without any words, the newest records that meet the conditions match.
-        """
+        Without any words, the newest records that meet the conditions match."""
         limit = max(0, min(query.limit, MAX_LIMIT))
         columns, weights = COLUMNS[kind]
         groups: list[Group] = read_query(query.words, get_synonyms())
