@@ -235,7 +235,6 @@ def read_arguments(doc: str) -> dict[str, str]:
     return {name.strip(): " ".join(text.split()) for names, text in found for name in names.split(",")}
 
 
-# ---------------------------------------------------------------- what a command prints
 def show(result: Any, blocks: Callable[[Any], Iterable[Table | str] | None], form: str = "table") -> None:
     """Print what a function returned: its `to_dict` as JSON, or the tables and sentences of `blocks`, as they come.
 

@@ -166,7 +166,6 @@ def _check_catalogue(path: str) -> Iterator[str]:
         raise typer.Exit(1)
 
 
-# ---------------------------------------------------------------- a dataset and its report
 def open_data_envs(name: str, overrides: Sequence[str], path: str | None) -> tuple[DataEnv, DataEnv, str]:
     """Return the training and the held-out environment of a config, with its dataset at `path`, and what they assume.
 
@@ -220,7 +219,6 @@ def relocate(data: Mapping[str, Any], path: str) -> list[str]:
     ]
 
 
-# ---------------------------------------------------------------- the tasks of a config
 def load_config(name: str, overrides: Sequence[str]) -> "tuple[Config, LocalModel | None]":
     """Return a config, which may lack the section `model`, and its model if it is on this machine."""
     from ..training.plan import find_model

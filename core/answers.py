@@ -157,7 +157,6 @@ def is_same_image(first_view: View, second_view: View) -> bool:
     return first is second
 
 
-# ---------------------------------------------------------------------- the schema
 def fit_schema(env: AuthoredEnv, answer: dict[str, Any]) -> tuple[dict[str, Any], bool]:
     """Return an answer as the schema wants it, and whether it has a key that nothing reads. Raise `ToolError`, written
     for the model, if it does not fit."""
@@ -262,7 +261,6 @@ def _unfold_box(box: Any) -> Any:
     return box
 
 
-# ---------------------------------------------------------------------- values of another type
 class Coercion:
     """Gives an answer's scalars the types that a schema wants, by the rule above; it may still not fit.
 

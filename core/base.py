@@ -264,7 +264,6 @@ class BaseMultiTurnEnv(AuthoredEnv):
             return concurrency.run(work)
         return background.run(work, "viewbox-play")
 
-    # ------------------------------------------------------------------ answers
     def read_answer(self, text: str, task: Task) -> dict[str, Any] | None:
         """Return the checked answer of a final reply, its boxes as fractions of the original; None if it has none."""
         value = loop.get_final_value(self, text)
@@ -295,7 +294,6 @@ class BaseMultiTurnEnv(AuthoredEnv):
         """
         return places.write_box(self, box, task, place)
 
-    # ------------------------------------------------------------------ tools and prompts
     def _check_can_see(self, task: Task, count: int) -> None:
         """Raise `ConfigError` if a task has more images than are shown at the start, and no tool opens the others."""
         shown = self._overviews.max_shown
@@ -329,7 +327,6 @@ class BaseMultiTurnEnv(AuthoredEnv):
             tools=bool(offered),
         )
 
-    # ------------------------------------------------------------------ construction
     def __init__(self, *, reward: object = None, **given: Any) -> None:
         for name, value in settings.resolve_settings(type(self), given):
             setattr(self, name, value)
@@ -427,7 +424,6 @@ async def build_episode_async(
     return await concurrency.run_in_thread(build) if scored and env.reward.is_blocking else build()
 
 
-# ---------------------------------------------------------------------- what is offered and shown of a task
 def get_offered_tools(env: AuthoredEnv, task: Task) -> tuple[str, ...]:
     """Return the names of the tools offered for a task: those of `tools_of`, and `open_image` if they work on one of
     several images. Raise `ConfigError` for a name that is not in `tools`.
@@ -449,7 +445,6 @@ def count_shown(env: AuthoredEnv, task: Task) -> int:
         return 0
 
 
-# ---------------------------------------------------------------------- variants
 def remove_tools(env: Env, *, refuse: bool = False) -> Env:
     """Return an environment without tools; tasks, turns, answer and reward are those of `env`.
 

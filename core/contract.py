@@ -249,7 +249,6 @@ class AuthoredEnv(ViewSettings, LoopSettings):
         return ()
 
 
-# ---------------------------------------------------------------------- checks of the answer that is declared
 def check_declaration(answer: type[BaseModel] | Mapping[str, Any] | None) -> None:
     """Raise `ConfigError` for an answer that takes unbounded time to check, or a schema that cannot be used."""
     if isinstance(answer, type):

@@ -131,7 +131,6 @@ async def step(env: AuthoredEnv, state: EpisodeState, reply: Reply) -> StepResul
     return state.end("answered")
 
 
-# ---------------------------------------------------------------------- a person
 def ask_person(env: AuthoredEnv, state: EpisodeState) -> str | None:
     """Return what the answer that ended an episode asks back, if there is a turn left for what is said to it."""
     if state.answer is None or state.turn >= state.max_turns:
@@ -178,7 +177,6 @@ def go_on(
     return _send_user_message(env, state, text, pictures=[view.to_ref() for view in views], views=shown)
 
 
-# ---------------------------------------------------------------------- what is kept of a reply
 def shorten_reply(reply: Reply, max_bytes: int = parsing.MAX_BYTES) -> Reply:
     """Return the reply with at most `max_bytes` of text, as much of thinking beside it, and as much in all its calls;
     calls beyond that are left out.
@@ -220,7 +218,6 @@ def _shorten_text(text: str, max_bytes: int) -> str:
     return text[: max(0, max_bytes)].encode()[: max(0, max_bytes)].decode(errors="ignore")
 
 
-# ---------------------------------------------------------------------- reading a reply
 def _collect_calls(
     env: AuthoredEnv, state: EpisodeState, kept: Reply, cut: Sequence[bool], parsed: parsing.ParsedReply
 ) -> tuple[objects.ParsedCall, ...]:
@@ -325,7 +322,6 @@ async def _check_answer(env: AuthoredEnv, state: EpisodeState, value: Mapping[st
         )
 
 
-# ---------------------------------------------------------------------- the environment's messages
 def _send_user_message(
     env: AuthoredEnv,
     state: EpisodeState,

@@ -120,7 +120,6 @@ def _is_number_of(value: Any, count: int) -> bool:
     return value is None or (isinstance(value, int | float) and not isinstance(value, bool) and value in range(count))
 
 
-# ---------------------------------------------------------------------- boxes in a volume
 def read_box_3d(
     env: AuthoredEnv, value: Any, name: str, *, source: Source | None, size: tuple[int, int]
 ) -> list[float]:
@@ -155,7 +154,6 @@ def _count_axial(source: Source | None, name: str) -> int:
     return source.volume.count_slices()
 
 
-# ---------------------------------------------------------------------- the right answer
 def write_box(
     env: AuthoredEnv, box: Sequence[float], task: Task, place: Mapping[Part, object] | None = None
 ) -> list[float]:

@@ -162,7 +162,6 @@ def open_token_model(section: ModelSection, rollout: RolloutSection) -> Model:
     return Model(loading.get_view_settings(config, processor), open_player)
 
 
-# ---------------------------------------------------------------------- for one's own tasks
 class _AnyTask(BaseMultiTurnEnv):
     """Stands for the environments that a model will play, of which nothing is known yet."""
 

@@ -103,7 +103,6 @@ def get_first(gold: object) -> object:
     return gold[0] if isinstance(gold, list | tuple) else gold
 
 
-# ---------------------------------------------------------------------- kinds and choices
 def read_kind(row: MappedRow, name: str, value: str | None, answers: Sequence[object], choices: Sequence[str]) -> str:
     """Return the kind of a question: as the dataset says (also `close-ended`, `Single-choice question` and the like),
     else from its choices and answers. Raise `BadRow`."""

@@ -271,7 +271,6 @@ def _convert(image: Image.Image) -> Image.Image:
     return image if mode == image.mode else image.convert(mode)  # which copies
 
 
-# ---------------------------------------------------------------------- colors of another space than sRGB
 # Models and their processors take pixels for sRGB. 8-bit RGB with an ICC profile is converted. What else a file says of
 # its colors is not applied, and a note says so: values of deeper pixels and of gray ones stay as they are stored.
 ALIKE = 3  # gray levels by which a profile may differ from sRGB

@@ -95,7 +95,6 @@ class View:
         source = Source.of(image)
         return cls(source, fit_size(*source.extent, max_pixels, multiple), max_pixels, multiple)
 
-    # ------------------------------------------------------------------ coordinates
     def to_original(self, points: Sequence[float]) -> tuple[float, ...]:
         """Map alternating x and y from fractions of this view to fractions of the original."""
         return map_points(points, WHOLE, self.corners, turned=self.turned)
@@ -143,7 +142,6 @@ class View:
         left, top, right, bottom = (max(0, math.ceil(part * side - 0.5 - CLOSE)) for part, side in edges)
         return left, top, max(left, right), max(top, bottom)
 
-    # ------------------------------------------------------------------ geometry
     def zoom(self, factor: float, center: Point = (0.5, 0.5)) -> "View":
         """Zoom in by `factor` about `center` (fractions of this view); the window stays inside the image.
         A factor above 1 magnifies: the sides of the grid grow by it too, up to the budget. One below 1 shows more, at
@@ -231,7 +229,6 @@ class View:
         extent = width * self.source.extent[0], height * self.source.extent[1]
         return extent[::-1] if self.turned else extent
 
-    # ------------------------------------------------------------------ pixels
     def get_values(self) -> np.ndarray:
         """Return the grid, (height, width[, 3]): native values, or uint8 once an operation has made them so. Read-only.
         This view and the view before it keep their grids, however long the chain. Threads may share views."""

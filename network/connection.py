@@ -216,7 +216,6 @@ class Connection:
                 raise self.request_error(f"the reply cannot be read: {reason}") from error
         raise AssertionError("unreachable")
 
-    # ------------------------------------------------------------------ one attempt
     async def _send(self, method: str, url: str, body: bytes | None, parse: Callable[[bytes], T]) -> T:
         """Return what a request returns; raise `_RetryableError`."""
         turn = nullcontext() if self.limiter is None else self.limiter.turn(self.retry_timeout)
@@ -279,7 +278,6 @@ class Connection:
         error.status = status
         return error
 
-    # ------------------------------------------------------------------ between attempts
     def _should_stop(self, failure: _RetryableError, attempts: int) -> bool:
         unreachable = (self._unreachable and failure.unreachable) or (failure.status == 200 and not self._has_replied)
         most = min(MAX_ATTEMPTS_UNREACHABLE, self.attempts) if unreachable else self.attempts

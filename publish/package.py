@@ -230,7 +230,6 @@ def _build_module_name(name: str, source: EnvironmentSource) -> str:
     return module
 
 
-# ---------------------------------------------------------------------- the files of the package
 @dataclass(frozen=True)
 class PackagePlan:
     """What a package is called and says of itself; `front_matter`: whether its README begins with YAML for a hub."""

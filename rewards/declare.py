@@ -94,7 +94,6 @@ def get_reward_name(reward: object) -> str:
     return str(getattr(reward, "name", None) or getattr(reward, "__name__", type(reward).__name__))
 
 
-# ---------------------------------------------------------------------- how it is declared
 @dataclass_transform(frozen_default=True, field_specifiers=(dataclasses.field,))
 def validated_dataclass(cls: C) -> C:
     """Return a frozen dataclass whose constructor checks the annotations and raises `ConfigError`.
@@ -192,7 +191,6 @@ def _raise_config_error(error: ValidationError, cls: Any, settings: Mapping[str,
     raise ConfigError("\n".join(map(str, located)), key=located[0].key) from error
 
 
-# ---------------------------------------------------------------------- by an import path
 ALLOWED = (
     "a function of (answer, reference), a function of one argument named `episode`, a reward object, "
     "or a class made without arguments"
@@ -319,7 +317,6 @@ def _check_signature(function: Callable[..., Any], path: str, arguments: tuple[s
         raise ConfigError(f"reward {path!r}: is asynchronous or a generator; allowed: {ALLOWED}")
 
 
-# ---------------------------------------------------------------------- from YAML
 @validated_dataclass
 class Component:
     """A part of a combined reward: a reward, its weight, and the scores it needs from other components.

@@ -148,7 +148,6 @@ def explain_reward(reward: Any, answer: Answer, reference: Reference, episode: E
         return f"failed: {type(error).__name__}: {error}"
 
 
-# ---------------------------------------------------------------------- gold scores 1.0, nothing scores 0
 def check_rewards(env: Any, num_tasks: int = 20) -> list[str]:
     """Check the reward of an environment on its first `num_tasks` tasks; returns a sentence for each problem.
 

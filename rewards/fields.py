@@ -54,7 +54,6 @@ def to_items(value: object, max_items: int | None = None) -> Sequence[Any] | Non
     return [value] if isinstance(value, str | int | float) and value != "" else None
 
 
-# ---------------------------------------------------------------------- texts
 def get_accepted_values(value: Any) -> list[object]:
     """Return the accepted values of a gold field: one scalar, or a list of them.
     Values without text are left out, and so are those of more than `MAX_TEXT` characters; raise `Unmeasurable` if there
@@ -142,7 +141,6 @@ def quote_value(value: object) -> str:
     return reprlib.repr(value)
 
 
-# ---------------------------------------------------------------------- boxes
 def read_boxes(
     value: object,
     format: AnyBoxFormat,

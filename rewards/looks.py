@@ -215,7 +215,6 @@ _SHARES: dict[Verdict | None, list[float | None]] = {
 }
 
 
-# ---------------------------------------------------------------------- of an episode
 def read_looks(episode: Episode, scale: float | None = None, scores: Scores | None = None) -> Looks:
     """Return where an episode looked; it may be forged, and then has less. `scale` replaces that of `seen_at`, `scores`
     those that are stored.

@@ -59,7 +59,6 @@ def get_place_fields(info: Mapping[str, Any]) -> dict[str, str]:
     return {str(part): name for part, name in place.items() if isinstance(name, str)}
 
 
-# ---------------------------------------------------------------------- of a reference or an answer
 def find_marks(value: object, kind: Kind, fields: Mapping[str, str], views: "Views") -> list[Mark]:
     """Return the boxes in a reference or an answer, each on the picture that the objects around it name.
     `fields` names the fields for image, plane, slice and view. What is not named is that of the first picture."""
@@ -96,7 +95,6 @@ def _read_part(around: Sequence[Any], name: str) -> Any:
     return None
 
 
-# ---------------------------------------------------------------------- of a tool
 _POINT = re.compile("point|center|centre|position")
 _PICTURE = re.compile(r"(view|image)_(\d{1,6})", re.IGNORECASE)
 
@@ -136,7 +134,6 @@ def _are_fractions(values: Iterable[Any]) -> bool:
     return all((number := to_finite_float(value)) is not None and -CLOSE <= number <= 1 + CLOSE for value in values)
 
 
-# ---------------------------------------------------------------------- what the pictures show
 class Views:
     """What the numbered pictures of an episode show. A place that names no image, plane or slice is the first one's."""
 
@@ -233,7 +230,6 @@ def _are_finite(values: Sequence[Any], count: int) -> bool:
     )
 
 
-# ---------------------------------------------------------------------- a mark on a picture
 class DrawnMark(NamedTuple):
     """A mark in fractions of a picture: its corners, and whether a part of it lies outside."""
 

@@ -113,7 +113,6 @@ def _list_cells(rows: Any) -> Iterator[tuple[float, float, float, float]]:
             yield start / len(row), y / len(rows), end / len(row), (y + 1) / len(rows)
 
 
-# ---------------------------------------------------------------------- boxes in three dimensions
 def to_solid(
     corners: Sequence[float], plane: str | None, slices: tuple[int | None, int | None], count: int | None
 ) -> tuple[Solid, int]:

@@ -237,7 +237,6 @@ def _mark_names(text: str, ignored: frozenset[str]) -> str:
     return _LETTER.sub(mark, text)
 
 
-# ---------------------------------------------------------------------- short answers
 MAX_NUMBER = 64  # characters of a number
 
 

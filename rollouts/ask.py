@@ -157,7 +157,6 @@ class Session:
         self._told = 0  # turns that were given to `on_turn`
         self._lock = asyncio.Lock()  # what is said waits for what was said before, and `close` for both
 
-    # ------------------------------------------------------------------ saying something
     def ask(self, question: str, images: object = (), *, on_question: Hearing | None = None) -> Answer:
         """Ask; or say more, after an answer or a question of the model. Works in scripts and in notebooks.
 
@@ -243,7 +242,6 @@ class Session:
             convert_at(found or {}, path, lambda box, name: boxes.append(tuple(box)))
         return Answer(episode, ask_person(play.env, state), tuple(boxes), tuple(state.turns[first:]))
 
-    # ------------------------------------------------------------------ the record
     @property
     def episode(self) -> Episode:
         """The record so far. Raise `RuntimeError` before the first question."""

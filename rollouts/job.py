@@ -215,7 +215,6 @@ def _select_tasks(env: BaseMultiTurnEnv, count: int | None) -> Sequence[Task]:
     return tasks[:count]
 
 
-# ---------------------------------------------------------------- played into a folder
 @dataclass
 class RolloutSession:
     """One process that plays a job into a folder."""

@@ -56,7 +56,6 @@ def is_picture(annotation: object) -> bool:
     return get_origin(annotation) is Annotated and "picture" in get_args(annotation)[1:]
 
 
-# ---------------------------------------------------------------------- the schema
 def build_parameter(annotation: object) -> dict[str, Any]:
     """JSON Schema of an argument with this hint; "x-kind" marks points, boxes and pictures.
 
@@ -119,7 +118,6 @@ def describe_parameter(spec: Mapping[str, Any], coordinates: Coordinates) -> dic
     return described
 
 
-# ---------------------------------------------------------------------- the values
 def is_null_text(value: Any, spec: Mapping[str, Any]) -> bool:
     """Return whether a model wrote "null" or "none" as text for an argument that is not free text.
 

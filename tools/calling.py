@@ -79,7 +79,6 @@ class ToolOutput:
     tells_facts: bool = True
 
 
-# ---------------------------------------------------------------------- stateful tools
 def call_stateful(
     tool: str | Tool,
     view: View,
@@ -127,7 +126,6 @@ def call_stateful(
         return view, _build_refusal(name, error, used)
 
 
-# ---------------------------------------------------------------------- stateless tools
 async def call_stateless(
     tool: Tool,
     arguments: Mapping[str, object] | str,
@@ -261,7 +259,6 @@ async def _capture_outcome(tool: Tool, checked: Mapping[str, Any]) -> tuple[Any,
         return None, error
 
 
-# ---------------------------------------------------------------------- both
 def build_timeout(name: str, timeout: float | None) -> ToolFault:
     """Return the fault of a tool that takes longer than `timeout` seconds. It may still be running: it is not tried
     again."""
@@ -299,7 +296,6 @@ def _describe_output(output: ToolOutput) -> str:
     return replace_surrogates(output.text) or ("found" if output.facts else "done")
 
 
-# ---------------------------------------------------------------------- outside an episode
 Openable = str | Path | Image.Image | np.ndarray | Source | View
 
 
@@ -361,7 +357,6 @@ def open_view(image: Openable, max_pixels: int = MAX_PIXELS) -> View:
     return View.of(source, max_pixels=max_pixels)
 
 
-# ---------------------------------------------------------------------- what a tool returned
 def read_output(tool: Tool, returned: object) -> ToolOutput:
     """Return what a tool's function returned, as a `ToolOutput`; raise `ToolFault` for any other type.
     A string becomes the text, a mapping the facts."""

@@ -150,7 +150,6 @@ def format_calls(count: int) -> str:
     return f"{count} call{'' if count == 1 else 's'}"
 
 
-# ---------------------------------------------------------------------- the registry
 TOOLS: dict[str, Tool] = {}
 
 
@@ -217,7 +216,6 @@ def _to_tool(item: Any) -> Tool:
         raise ConfigError(str(error), key="tools") from error
 
 
-# ---------------------------------------------------------------------- reading a declaration
 def _read_signature(function: ToolFunction, name: str | None, description: str | None, max_calls: int | None) -> Tool:
     name = name or str(getattr(function, "__name__", ""))
     if not _NAME.fullmatch(name):

@@ -149,7 +149,6 @@ def compute_figures(episodes: Sequence[Episode], env: BaseMultiTurnEnv) -> dict[
     return {**means, **own, "intervals": summary.get_intervals(), "counts": summary.get_counts()}
 
 
-# ---------------------------------------------------------------------- during a run
 def store_episodes(run: Path, step: int, episodes: Sequence[Episode], best: int | None = None) -> None:
     """Store the held-out episodes of a step in `held_out/<step>/`, without tokens; remove those no longer wanted.
     Every process calls this, and stores the episodes that it played. A step that is stored already stays as it is."""

@@ -98,7 +98,6 @@ def _join(plan: Plan, errors: list[ViewboxError], stage: str) -> ViewboxError:
     return ConfigError("\n".join(texts), key=first.key)
 
 
-# ---------------------------------------------------------------------- what is written
 SHARDED = {
     "ACCELERATE_USE_FSDP": "FSDP",
     "ACCELERATE_USE_DEEPSPEED": "DeepSpeed",
@@ -183,7 +182,6 @@ def check_folders(plan: Plan) -> None:
             raise ConfigError(f"{key} = {given!r}: is the folder of model.name; allowed: another folder", key=key)
 
 
-# ---------------------------------------------------------------------- environments and their tasks
 def build_environments(plan: Plan) -> Iterator[ConfigError]:
     """Build the environments with their reward; nothing is opened."""
     env = plan.draft.env
@@ -295,7 +293,6 @@ def make_tasks(env: BaseMultiTurnEnv, count: int) -> Iterator[Task]:
             return
 
 
-# ---------------------------------------------------------------------- the model's shapes and the libraries
 def fit_context(plan: Plan) -> None:
     """Fit the tokens of an episode to the model's context behind the longest of the first prompts.
 

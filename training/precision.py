@@ -178,7 +178,6 @@ def use_float32_adapters(model: Any) -> None:
             weight.data = weight.data.float()
 
 
-# ---------------------------------------------------------------------- frozen parts
 def find_frozen(model: Any, freeze: Freeze) -> "dict[str, torch.nn.Module]":
     """Return the frozen parts of a model without adapters, by name.
 

@@ -228,7 +228,6 @@ def build_trainer_arguments(config: Config, output: Path | str) -> "TrainingArgu
         raise ConfigError(f"{key}{setting}: {reason:.500}", key=key) from error
 
 
-# ---------------------------------------------------------------------- what can be told without the libraries
 SOURCES = {  # of the fields, those of a later class before those of an earlier one of the same name
     "TrainingArguments": ("transformers", "training_args.py"),
     "_BaseConfig": ("trl", "trainer/base_config.py"),

@@ -113,7 +113,6 @@ def write_path(steps: Iterable[object]) -> str:
     return "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in steps).removeprefix(".")
 
 
-# ---------------------------------------------------------------------- what a schema allows, in words
 def list_types(spec: Mapping[str, Any], *default: str) -> Sequence[str]:
     """Return the types that a schema names."""
     kinds = spec.get("type", default)
@@ -174,7 +173,6 @@ def _describe_leaf(error: Any, schema: Mapping[str, Any], part: "_Part") -> Viol
     return Violation(part.path, keyword, allowed, show_json(value))
 
 
-# ---------------------------------------------------------------------- the part that does not fit
 def _find_part(text: str, part: _Part) -> Violation:
     for _ in range(MAX_STEPS):
         schema = _get_part(text, part.pointer)

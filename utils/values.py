@@ -174,7 +174,6 @@ def reaches(value: float, least: float) -> bool:
     return value >= least or math.isclose(value, least, rel_tol=1e-9, abs_tol=1e-12)
 
 
-# ---------------------------------------------------------------------- numbers
 def to_finite_float(value: object) -> float | None:
     """`value` as a finite float; `None` for bools, strings, NaN, infinities and anything else that is not a number.
 
@@ -199,7 +198,6 @@ def to_number(value: object) -> Any:
     return plain if isinstance(plain, int | float) else value
 
 
-# ---------------------------------------------------------------------- texts
 class _Visible(dict[int, int | None]):
     """A table for `str.translate` that drops invisible characters, filled on demand."""
 

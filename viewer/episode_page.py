@@ -321,7 +321,6 @@ def _get_text(result: ToolResult) -> str:
         return str(to_plain(result.description))
 
 
-# ---------------------------------------------------------------------- tokens
 def build_tokens(tokens: EpisodeTokens, advantage: object) -> list[dict[str, Any]]:
     """Return every token, prompt first: its id, whether the policy sampled it, its log-prob, the advantage of the
     episode or of its reply."""
@@ -338,7 +337,6 @@ def build_tokens(tokens: EpisodeTokens, advantage: object) -> list[dict[str, Any
     ]
 
 
-# ---------------------------------------------------------------------- reasons of scores
 MAX_REASON = 1_000  # characters
 SAME = 1e-6  # difference up to which two scores are equal
 

@@ -95,7 +95,6 @@ class Pictures:
         pictures._find_dropped(episode)
         return pictures
 
-    # ------------------------------------------------------------------ turns
     def _add_message(self, number: int, turn: Turn, current: Picture | None) -> Picture | None:
         ids: list[str | None] = []
         for place, ref in enumerate(turn.images):
@@ -157,7 +156,6 @@ class Pictures:
         if len(self.problems) < MAX_PROBLEMS and not (once and problem in self.problems):
             self.problems.append(problem)
 
-    # ------------------------------------------------------------------ marks of tools
     def _mark_call(self, number: int, result: ToolResult, current: Picture | None, after: Picture | None) -> None:
         """Add the boxes and points of a call's arguments, and the part of its picture that the result shows closer."""
         if result.error is not None or result.arguments is None or len(self.marks) >= MAX_MARKS:
@@ -191,7 +189,6 @@ class Pictures:
         shown = self.views.numbered[number] if number < len(self.views.numbered) else None
         return shown, next((one.id for one in self.by_id.values() if shown is not None and shown in one.views), None)
 
-    # ------------------------------------------------------------------ originals
     def _add_originals(self, images: Sequence[ImageRef]) -> None:
         """Add the task's own images, if any picture shows a part of them."""
         shown = {view.image for picture in self.by_id.values() for view in picture.views if view.slice is None}
@@ -255,7 +252,6 @@ def _order(corners: Sequence[float]) -> tuple[float, float, float, float]:
     return min(x1, x2), min(y1, y2), max(x1, x2), max(y1, y2)
 
 
-# ---------------------------------------------------------------------- pixels
 def encode_picture(ref: ImageRef) -> bytes:
     """Return a stored picture as PNG; other modes than 8-bit ones are stretched to 8 bits, as a person looks at them.
 

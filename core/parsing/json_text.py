@@ -145,7 +145,6 @@ def _describe_excess(value: Any) -> str | None:
     return None
 
 
-# ---------------------------------------------------------------------- what models get wrong
 # No alternative reads beyond its token, except an unclosed " or ': at most one of each can run to the end.
 _TOKEN = re.compile(
     r"""(?P<skip>[\s\ufeff]++|//[^\n]*+|\#[^\n]*+|/\*(?:[^*]|\*(?!/))*+(?:\*/)?)

@@ -165,7 +165,6 @@ def _iter_objects(
             yield from _iter_objects(choice, root, depth + 1, kind=kind, keyword=keyword)
 
 
-# ---------------------------------------------------------------------- calls
 _NAMES = ("name", "tool")
 _OTHER_NAMES = ("tool_name", "function", "function_name", "action", "recipient_name")  # of a tool, or of anything else
 _ARGUMENTS = ("arguments", "parameters")

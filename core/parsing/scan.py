@@ -414,7 +414,6 @@ def _find_last_lines(text: str) -> int:
     return begin
 
 
-# ---------------------------------------------------------------------- the name of a call
 _GLUED_NAME = re.compile(r"([\w./:-]++)\s*+(?:<[|/]\w+\|?>.*+|\(\s*+\))", re.DOTALL)
 _NAMESPACE = re.compile(r"(?:functions?|tools?|default_api)[.:/]")
 

@@ -67,7 +67,6 @@ class ChatTemplate:
         self._check_text_after_replies()
         self.notes = self._describe_differences()
 
-    # ------------------------------------------------------------------ rendering
     def render(
         self,
         messages: list[TemplateMessage],
@@ -135,7 +134,6 @@ class ChatTemplate:
         after = text.rpartition(REPLY)[2]
         return after.partition(self.end)[2] if self.writes_end else after
 
-    # ------------------------------------------------------------------ tests of the template
     def _try_render(self, messages: list[TemplateMessage], tools: Sequence[Mapping[str, Any]] | None = None) -> str:
         """Return the rendered text; "" if the template raises any error."""
         try:

@@ -70,7 +70,6 @@ class ChatTokens:
     def _name(self, ids: Sequence[int]) -> dict[str, int]:
         return {self.tokenizer.decode([token]): token for token in ids}
 
-    # ------------------------------------------------------------------ messages
     def _to_template_message(self, message: Message) -> dict[str, Any]:
         parts: list[dict[str, Any]] = [  # errors quote the policy, and data may contain anything
             {"type": "image"}
@@ -171,7 +170,6 @@ class ChatTokens:
         """Return the most tokens an episode may have after its prompt: what is asked, within the model's context."""
         return int(min(max_completion_tokens, self.context - len(record.prompt_ids)))
 
-    # ------------------------------------------------------------------ replies
     def decode(self, ids: Sequence[int]) -> str:
         kept = [i for i in ids if i not in self.stop_ids]
         return self.decode_all(kept)
@@ -209,7 +207,6 @@ class ChatTokens:
         first = self.encode_plain(self.template.end + text)[1]
         return first if first in self.stop_ids else self.end_id
 
-    # ------------------------------------------------------------------ pixels
     def get_pixels(self, image: ImageRef) -> Pixels:
         return self.pixel_cache.get(image)
 
@@ -247,7 +244,6 @@ def _find_end_ids(tokenizer: Any, model_config: Any, generation_config: Any) -> 
     return frozenset(i for i in ids if 0 <= i < len(tokenizer))
 
 
-# ---------------------------------------------------------------------- what can be trained on
 def describe_mismatch(episode: EpisodeTokens, tokens: ChatTokens) -> str | None:
     """Return why an episode cannot be trained on: its image tokens are not those of its images, or it is longer than
     the model's context. None if it can."""
@@ -277,7 +273,6 @@ def build_stand_in(tokens: ChatTokens) -> EpisodeTokens:
     return EpisodeTokens(end, end, (0,), (0.0,))
 
 
-# ---------------------------------------------------------------------- pixels
 MAX_BYTES = 2**31
 MIN_BYTES_EACH = 2**20  # every image counts for at least this much: at most 2,048 images are kept
 MAX_COUNTS = 2**20  # images whose tokens and text are remembered

@@ -149,7 +149,6 @@ class OpenAIGenerator(Generator):
         self.connection = Connection(self.url, subject=f"model {model!r}", api_key=api_key, extra=self.extra, **limits)
         self._tokens: int | None = None  # of all replies, if the server counts them
 
-    # ------------------------------------------------------------------ the Generator protocol
     def leave(self, conversation: Conversation) -> None:
         if self.token_check is not None:
             self.token_check.forget(conversation)
@@ -234,7 +233,6 @@ class OpenAIGenerator(Generator):
             self._tokens = (self._tokens or 0) + usage["completion_tokens"]
 
 
-# ---------------------------------------------------------------------- requests
 def build_completions_url(endpoint: str) -> str:
     """Return the URL that requests are sent to. Raise `ConfigError` if `endpoint` is not an http(s) URL, or carries a
     key or a query.
@@ -259,7 +257,6 @@ def encode_request(request: Mapping[str, Any], attempt: int) -> bytes:
     return json.dumps(request).encode()
 
 
-# ---------------------------------------------------------------------- replies
 MAX_CALLS = 256  # tool calls in one reply
 MAX_COUNT = 2**53  # tokens: a larger number is not a count
 MAX_REASON = 64  # characters of a server's own word for why a reply ended

@@ -227,7 +227,6 @@ class WeightSender:
         info = self._request("GET", "/weight_info")
         return info.get("weight_version") if isinstance(info, dict) else None
 
-    # ------------------------------------------------------------------ requests
     def _post(self, path: str, body: dict[str, Any]) -> Any:
         return self._request("POST", path, body)
 
@@ -258,7 +257,6 @@ def _get(value: Any, *keys: str) -> Any:
     return value
 
 
-# ---------------------------------------------------------------------- which tensors are sent
 def split_tensors(tensors: Iterable[tuple[str, torch.Tensor]], size: int) -> Iterator[dict[str, torch.Tensor]]:
     """Yield dicts of tensors in main memory, each of about `size` bytes, and no two of them sharing memory."""
     part: dict[str, torch.Tensor] = {}

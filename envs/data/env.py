@@ -44,7 +44,6 @@ class DataEnv(BaseMultiTurnEnv):
 
     _needs_gold = True
 
-    # ------------------------------------------------------------------ written by a family
     def read_row(self, row: MappedRow) -> Task:
         """Make the task of a row; its number and its id are added later. Raise `BadRow` (`row.refuse`) for a row that
         has none."""
@@ -80,7 +79,6 @@ class DataEnv(BaseMultiTurnEnv):
             name for name in self.tools if not (tool := self.toolbox[name]).stateful and not tool.takes_pictures
         )
 
-    # ------------------------------------------------------------------ called by a driver
     @property
     def restricted(self) -> bool:  # type: ignore[override]
         """Whether images and answers must stay on this machine; a config can say so, and never take it back."""
@@ -114,7 +112,6 @@ class DataEnv(BaseMultiTurnEnv):
             self._make_task(number)  # raises as it did before
         return self.get_images(number)
 
-    # ------------------------------------------------------------------ rows
     @cached_property
     def rows(self) -> Rows:
         return open_rows(self.data)

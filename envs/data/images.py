@@ -127,7 +127,6 @@ def check_path(where: str | bytes, folder: Path | None, *, exists: bool = False)
     return None
 
 
-# ---------------------------------------------------------------------- pictures with boxes
 def measure_picture(
     row: MappedRow, field: str, images: RowImages | None, place: Place, known: Container[str], *, may_open: bool
 ) -> BoxFrame | None:

@@ -175,7 +175,6 @@ def hash_name(value: object) -> int:
     return int.from_bytes(hashlib.blake2b(text, digest_size=8).digest(), "big")
 
 
-# ---------------------------------------------------------------------- what tasks share
 def list_shared(rows: Rows, columns: ColumnMap) -> Iterator[Shared]:
     """Yield the patients and pictures that rows have."""
     for name in filter(lambda name: _PERSON.fullmatch(name.lower()), rows.columns):

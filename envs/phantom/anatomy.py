@@ -74,7 +74,6 @@ def draw_slice(seed: int, difficulty: float, *, has_lesion: bool) -> Slice:
     return Slice(pixels, found, tuple(lesion for lesion in lesions if not lesion.solid))
 
 
-# ---------------------------------------------------------------------- the body
 def _draw_body(values: np.ndarray, rng: np.random.Generator) -> dict[Organ, np.ndarray]:
     """Draw everything but lesions, and return the mask of each organ."""
     wide, deep = rng.uniform(128, 140), rng.uniform(92, 104)
@@ -154,7 +153,6 @@ def _draw_vessels(values: np.ndarray, place: Place, rng: np.random.Generator, li
     values[veins & liver] = BLOOD
 
 
-# ---------------------------------------------------------------------- lesions
 def _place_lesions(organs: dict[Organ, np.ndarray], rng: np.random.Generator, difficulty: float) -> list[Lesion]:
     """Return decoys that do not touch each other, a vessel or the edge of their organ. One of them may be made solid
     afterwards, so that neither their number nor their places tell whether one is."""
@@ -201,7 +199,6 @@ def _draw_lesion(values: np.ndarray, lesion: Lesion) -> None:
     values[around] -= lesion.contrast * ring * disc.sum() / ring.sum()
 
 
-# ---------------------------------------------------------------------- shapes
 def _mask(center: tuple[float, float], half: tuple[float, float], angle: float) -> np.ndarray:
     """Return the pixels (SIZE, SIZE) of the slice that lie inside an ellipse; `angle` in degrees."""
     mask = np.zeros((SIZE, SIZE), np.uint8)

@@ -106,7 +106,6 @@ def _list_fields(decoded: DecodedFrames, notes: Sequence[str]) -> tuple[dict[str
     return {**decoded.fields, **shown, "notes": notes}, tuple(each) if differ else None
 
 
-# ---------------------------------------------------------------------- frames as a stack
 WORDS = {"ComplexImageComponent": 0, "ImageType": 2}  # of `TIMES`, those of words, and the first that counts
 
 
@@ -201,7 +200,6 @@ def _merge_segments(
     return replace(decoded, pixels=whole, measured=(float(whole.min()), float(whole.max())))
 
 
-# ---------------------------------------------------------------------- slides (PS3.3 C.7.6.17.3, C.8.12.14)
 LAYERS = (TILE[2], "OpticalPathIdentifier", "ReferencedSegmentNumber")  # what tiles at one place differ in
 Tile = tuple[tuple[str, ...], int, int]  # its layer, row and column in the slide, from 0
 

@@ -305,7 +305,6 @@ def join_slices(slices: list[np.ndarray]) -> np.ndarray:
     return whole if whole.dtype.name in DEPTHS else fit_integers(whole, int(whole.min()), int(whole.max()))
 
 
-# ---------------------------------------------------------------------- how a file wants to be shown (PS3.3 C.11.2)
 # pydicom's `apply_voi_lut` is not used: it needs the whole picture where a curve will do, and of its tables with
 # entries of 8 bits it reads the first 256 only (3.0.2).
 class Table(NamedTuple):

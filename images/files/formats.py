@@ -120,7 +120,6 @@ def _read_head(content: BinaryIO) -> bytes:
     return head
 
 
-# ---------------------------------------------------------------------- pictures
 def read_pictures(file: BinaryIO, head: bytes, reserve: Reserve) -> Source:
     """Return the first frame of a file; if there are several, its volume has the others."""
     image, count = _load(file, head, reserve)

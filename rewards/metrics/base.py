@@ -151,7 +151,6 @@ def divide(part: np.ndarray, whole: np.ndarray) -> np.ndarray:
     return out
 
 
-# ---------------------------------------------------------------------- metrics made of rewards
 PairReward = Callable[[Answer, Reference], float | None]
 MAX_KINDS = 50  # further kinds are counted together only
 

@@ -69,7 +69,6 @@ def _explain(error: Exception, source: str) -> str:
     return f"not as {source} writes it ({type(error).__name__}: {error})"
 
 
-# ---------------------------------------------------------------------- lines of JSON
 def _list_traces(file: Path) -> Iterator[Row]:
     for row in list_lines(file):
         traces = row.given.get("traces", [row.given]) if row.given is not None else None
@@ -151,7 +150,6 @@ def _read_rewards(trace: Any) -> Scores | None:
     return Scores(total, {**parts, **metrics})
 
 
-# ---------------------------------------------------------------------- Parquet and inspect
 def list_table(file: Path, needed: Collection[str] = ()) -> Iterator[Row]:
     """Yield the rows of a Parquet file; raise `ConfigError` if it is none, or lacks a column that is needed."""
     yield from (Row(f"row {number}", row) for number, row in enumerate(list_rows(file, needed), 1))
@@ -194,7 +192,6 @@ def _build_sample(sample: Any, number: int, file: Path, report: Report) -> Episo
     return replace(_build_episode(messages, identity, found, reference, end=end, info=info), run_config=model)
 
 
-# ---------------------------------------------------------------------- episodes
 def _open_beside(file: Path) -> OpenPicture:
     return lambda where: ImageRef.of(open_picture(where, find_folder(where, file.parent)))
 

@@ -107,7 +107,6 @@ class JudgeClient:
         self._last_logged = -COOLDOWN
         self._process = os.getpid()
 
-    # ------------------------------------------------------------------ asking
     def ask(self, messages: Sequence[Message], is_verdict: Callable[[str], bool]) -> str | None:
         """Return the reply to `messages`, from the cache if possible; None if the judge cannot be reached, or its reply
         was cut off.
@@ -211,7 +210,6 @@ class JudgeClient:
                     self._unusable_until = time.monotonic() + COOLDOWN
                 raise
 
-    # ------------------------------------------------------------------ counting
     def count(self, name: str) -> None:
         """Count an event; `name` is one of `COUNTED`."""
         with self._lock:

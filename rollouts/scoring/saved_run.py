@@ -50,7 +50,6 @@ NOT_SCORED = ("templates", "data", "facts", "specialists", "tools", "max_calls",
 RewardArgument = AnyReward | Callable[..., float | None] | str | Path | None
 
 
-# ---------------------------------------------------------------------- what a run's own files may name
 def make_environment(
     name: object,
     settings: Mapping[str, Any],
@@ -215,7 +214,6 @@ def find_run_of(path: Path, *runs: Path) -> Path | None:
     return None
 
 
-# ---------------------------------------------------------------------- the reward
 @dataclass(frozen=True)
 class RewardSource:
     """A reward for saved episodes."""
@@ -271,7 +269,6 @@ def _use_environment(env: BaseMultiTurnEnv, section: object = None) -> RewardSou
     return RewardSource(OWN, {"environment": section or env.name}, env.score, env.reward)
 
 
-# ---------------------------------------------------------------------- the run
 class ScoredEpisode(NamedTuple):
     """An episode, its line, the checksum of that line, and its scores."""
 
@@ -370,7 +367,6 @@ class SavedRun:
 
         return RewardSource(OWN, {"environment": "as the episodes name it"}, score)
 
-    # ------------------------------------------------------------------ where episodes may be sent
     def check_sending(self, episode: Episode, to: str | None) -> None:
         """Raise `ConfigError` if an episode must not be sent to an address.
         What the episode says of its data counts, and what the config does, in `eval` and parts of a mixture, too. Where
@@ -395,7 +391,6 @@ class SavedRun:
         place = f"{path}: env"
         return None if section is None else find_in_section(section, place, get_name(config), classes=classes)
 
-    # ------------------------------------------------------------------ scoring
     def score(
         self, reader: EpisodeReader, conditions: Sequence[Callable[[Episode], bool]] = (), *, stored: bool = False
     ) -> Iterator[ScoredEpisode]:

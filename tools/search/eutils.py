@@ -149,7 +149,6 @@ class PubMed(Service):
         return found
 
 
-# ---------------------------------------------------------------------- answers
 MAX_TEXT = 100_000  # characters of a field
 MAX_LISTED = 200  # types or headings of an article
 _MATH = "{http://www.w3.org/1998/Math/MathML}math"

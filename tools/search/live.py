@@ -95,7 +95,6 @@ class LiveSource:
         check_sending(f"https://{host}")
         return await background.run_beside(self._find(key, ask, kind))
 
-    # ------------------------------------------------------------------ on the background's event loop
     async def _find(self, key: str, ask: Callable[[_Clients], Awaitable[T]], kind: type[T]) -> T:
         """Return what is kept, or what the service answers."""
         clients = self._get_clients()

@@ -102,7 +102,6 @@ def build_model_inputs(batch: dict[str, Any]) -> dict[str, object]:
     }
 
 
-# ---------------------------------------------------------------------- micro-batches
 def split_by_tokens(
     batch: dict[str, Any],
     tokens: int,

@@ -385,7 +385,6 @@ for _name, _plain in (("viewbox_sdpa", False), ("viewbox_eager", True)):
     AttentionMaskInterface.register(_name, sdpa_mask)
 
 
-# ---------------------------------------------------------------------- the trainer's batches
 class BatchLogProbs:
     """Computes log-probs in the precision of the loss: in it, before the first update of a batch, of the reference.
 

@@ -154,7 +154,6 @@ def _find_cache_bytes(rollout: Settings, device_memory: int | None, held: int) -
     return int(GPU_SHARE * max(0, device_memory - held))
 
 
-# ---------------------------------------------------------------------- what stays
 def count_held(rehearsal: Rehearsal) -> Counter[str]:
     """Return what lies on the device in both phases."""
     config, arguments, model, workload = rehearsal.config, rehearsal.arguments, rehearsal.model, rehearsal.workload
@@ -178,7 +177,6 @@ def count_held(rehearsal: Rehearsal) -> Counter[str]:
     return held
 
 
-# ---------------------------------------------------------------------- generation
 def predict_generation(rehearsal: Rehearsal, cache_bytes: int) -> tuple[int, Counter[str]]:
     """Return the episodes at once, and what they add when most is needed: at prompts, results, steps, sampling."""
     workload, rollout = rehearsal.workload, rehearsal.config.rollout
@@ -220,7 +218,6 @@ def _find_load(rehearsal: Rehearsal) -> tuple[int, int]:
     return max(played, evaluated), max(prompts, evaluated)
 
 
-# ---------------------------------------------------------------------- verl
 def predict_share(config: Config, arguments: Any, model: Any, workload: Workload, gpus: int, processor: Any) -> Phase:
     """Return an update by verl, which divides weights, gradients and optimizer states, in float32, among GPUs.
 

@@ -42,7 +42,6 @@ UPDATES = 2  # the second one has the optimizer's state
 FEW = 4  # layers of a deep model that are run; features of a tower enter as many, at most
 
 
-# ---------------------------------------------------------------------- on this machine
 def measure(plan: Plan) -> int:
     """Return the most bytes that two updates on the longest episodes take here: of the GPU, or what this process grew
     by.
@@ -146,7 +145,6 @@ def _build_sft_loss(
     return lambda: compute_sft_loss(model, batches, 1.0)
 
 
-# ---------------------------------------------------------------------- without numbers
 def count_trained(model: Any) -> int:
     return count_bytes(weight for weight in model.parameters() if weight.requires_grad)
 

@@ -177,7 +177,6 @@ def _write_call(call: ToolCall, reply_format: ReplyFormat) -> str:
     return write_call(call.name, thaw(arguments), reply_format)
 
 
-# ---------------------------------------------------------------------- saved episodes
 def tokenize_episode(
     episode: Episode, env: BaseMultiTurnEnv, tokens: ChatTokens, max_completion_tokens: int = 4096
 ) -> EpisodeTokens:
@@ -214,7 +213,6 @@ def rebuild_messages(episode: Episode, env: BaseMultiTurnEnv) -> list[Message]:
     return messages if episode.system_prompt else [Message("system", ("",)), *messages]
 
 
-# ---------------------------------------------------------------------- transcripts
 def read_transcripts(
     path: Path, *, max_pixels: int, multiple: int = 1, left_out: Counter[str] | None = None
 ) -> Iterator[tuple[str, ChatRow]]:

@@ -157,7 +157,6 @@ def _fetch(connection: sqlite3.Connection, statement: str, key: object) -> tuple
     return row
 
 
-# ---------------------------------------------------------------------- opening the file
 MAX_STEPS: Final = 400_000_000  # of SQLite's virtual machine, for a search: seconds
 NO_SNAPSHOT: Final = "it is not a snapshot; allowed: a file that examples/snapshot.py wrote"
 _STEPS_TO_OPEN: Final = 5_000_000  # reading the schema is one of the things that take steps
