@@ -74,11 +74,8 @@ async def ask_policy(policy: Policy, messages: list[Message]) -> Reply:
 
 
 async def step(env: AuthoredEnv, state: EpisodeState, reply: Reply) -> StepResult:
-    """Answer one reply of the policy. Appends the reply and the environment's messages to `state.messages`.
-
-    Raises:
-        ToolFault: a tool raised what is no `ToolError`; drivers end the episode as `error`.
-    """
+    """Answer one reply of the policy. Appends the reply and the environment's messages to `state.messages`. Raise
+    `ToolFault` if a tool raised what is no `ToolError`; drivers end the episode as `error`."""
     if state.end_reason is not None:
         raise RuntimeError(f"step() on an episode that has ended ({state.end_reason})")
     last = state.last_turn

@@ -128,10 +128,7 @@ def check_for_endpoint(rollout: RolloutSection) -> None:
 
 def open_token_model(section: ModelSection, rollout: RolloutSection) -> Model:
     """Return the model of a folder or the hub, which an engine of the table plays; its weights come with a player.
-
-    Raises:
-        ConfigError, ModelError: it cannot be loaded, or what it needs is not installed.
-    """
+    Raise `ConfigError` or `ModelError` if it cannot be loaded, or what it needs is not installed."""
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     try:
         from .hf import loading

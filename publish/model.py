@@ -113,11 +113,8 @@ def find_weights(what: Path) -> tuple[Path, Path]:
 
 
 def find_base(config: Config, given: str | None, *, is_adapter: bool) -> Base:
-    """Return the base model as others find it, with its license.
-
-    Raises:
-        ConfigError: it is a folder of this machine, and nothing says where it came from; or an adapter has none.
-    """
+    """Return the base model as others find it, with its license. Raise `ConfigError` if it is a folder of this machine,
+    and nothing says where it came from; or an adapter has none."""
     name = given or config.model.name
     if name is None:
         if is_adapter:

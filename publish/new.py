@@ -36,11 +36,8 @@ def _list_taken() -> set[str]:
 
 
 def write_project(name: str, folder: str | Path = ".") -> Path:
-    """Write a package with an environment, its tests, a README, a license and a file for CI.
-
-    Raises:
-        ConfigError: the name cannot be that of a package, or the folder exists.
-    """
+    """Write a package with an environment, its tests, a README, a license and a file for CI. Raise `ConfigError` if the
+    name cannot be that of a package, or the folder exists."""
     module = name.replace("-", "_")
     if not re.fullmatch(r"[a-z][a-z0-9]*(-[a-z0-9]+)*", name):
         raise ConfigError(f"name {name!r}; allowed: lower-case letters and digits in words joined by -")

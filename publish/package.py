@@ -124,11 +124,8 @@ def publish(
 
 
 def check_staged(folder: Path, on_row: Callable[[Row], None] | None = None) -> list[Row]:
-    """Return the rows of a package that was written, if all passed; `on_row` gets each when it is known.
-
-    Raises:
-        ConfigError: a row failed; the message has every row that did, with how to mend it.
-    """
+    """Return the rows of a package that was written, if all passed; `on_row` gets each when it is known. Raise
+    `ConfigError` if a row failed; the message has every row that did, with how to mend it."""
     rows = check_package(folder, on_row=on_row)
     bad = [row for row in rows if not row.passed]
     if bad:
@@ -244,11 +241,8 @@ class PackagePlan:
 
 
 def write_package(root: Path, source: EnvironmentSource, plan: PackagePlan) -> CarriedModels:
-    """Write a package into an empty folder; returns the models and snapshots that travel with it.
-
-    Raises:
-        ConfigError: a file or a setting cannot travel.
-    """
+    """Write a package into an empty folder; returns the models and snapshots that travel with it. Raise `ConfigError`
+    if a file or a setting cannot travel."""
     env, settings, module = source.env, plan.settings, plan.module
     copies, is_copied = root / module / "_vendor", plan.viewbox == "copy"
     if is_copied:

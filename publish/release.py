@@ -126,11 +126,8 @@ class Delivery:
         return choose_version(version, bump, held, self.hub.describe())
 
     def send(self, release: Release, findings: Sequence[str]) -> PublishedPackage:
-        """Send the release, or say what would be sent; `findings` is what was found before.
-
-        Raises:
-            ConfigError: nobody agreed, the hub refused, or what it gives back is not what was sent.
-        """
+        """Send the release, or say what would be sent; `findings` is what was found before. Raise `ConfigError` if
+        nobody agreed, the hub refused, or what it gives back is not what was sent."""
         hub, dry_run, verify = self.hub, self.target.get("dry_run", False), self.target.get("verify")
         findings = list(findings)
         if not dry_run:
@@ -148,11 +145,8 @@ class Delivery:
 
 
 def verify_release(hub: Hub, release: Release) -> list[str]:
-    """Download a release, compare each file with what was sent, and install a package into a fresh environment.
-
-    Raises:
-        ConfigError: a file differs, or the installed package does not open its first task.
-    """
+    """Download a release, compare each file with what was sent, and install a package into a fresh environment. Raise
+    `ConfigError` if a file differs, or the installed package does not open its first task."""
     with tempfile.TemporaryDirectory(prefix="viewbox-verify-", ignore_cleanup_errors=True) as temporary:
         folder = Path(temporary).resolve() / "downloaded"
         folder.mkdir()
@@ -195,11 +189,7 @@ def _refuse_changes(changes: list[str], hub: Hub, verb: str) -> None:
 
 
 def list_files(folder: Path) -> tuple[SentFile, ...]:
-    """Return every file of a folder, sorted.
-
-    Raises:
-        ConfigError: one of them is a link or no regular file.
-    """
+    """Return every file of a folder, sorted. Raise `ConfigError` if one of them is a link or no regular file."""
     found = []
     for path in sorted(folder.rglob("*")):
         if path.is_symlink() or not (path.is_file() or path.is_dir()):

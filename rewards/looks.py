@@ -326,11 +326,8 @@ def _find_met(regions: Sequence[Region], episode: Episode, views: Views) -> set[
 
 def see(look: Look, region: Region, least: float | None = None, contrast: float | None = None) -> Sight:
     """Return what a look shows of a region, at the least scale and contrast that show it well; a slice, a plane or an
-    image is close and clear wherever it is shown.
-
-    Raises:
-        ViewboxError, OSError: how clear cannot be known, as the picture cannot be opened.
-    """
+    image is close and clear wherever it is shown. Raise `ViewboxError` or `OSError` if how clear cannot be known, as
+    the picture cannot be opened."""
     solid = look.extrude(region.bounds) if region.plane in (None, look.thin) else None
     share, size = 0.0 if solid is None else region.measure([solid]), region.size
     is_on = solid is not None and reaches(share * size, HALF * min(size, measure_size(solid)))

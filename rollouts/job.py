@@ -283,11 +283,8 @@ class RolloutSession:
 
 @contextmanager
 def open_session(job: RolloutJob, folder: Path, *, retry_failed: bool = False) -> Iterator[RolloutSession]:
-    """Locks the folder and prepares it: a new one is started, an unfinished one is resumed.
-
-    Raises:
-        ConfigError: another process writes this folder, or it was started with other settings.
-    """
+    """Locks the folder and prepares it: a new one is started, an unfinished one is resumed. Raise `ConfigError` if
+    another process writes this folder, or it was started with other settings."""
     started = time.monotonic()
     with run_folder.lock_folder(folder), log_failures(folder):
         run_folder.start_rollout(folder, job.config.model_dump(mode="json", exclude_unset=True), job.record)

@@ -203,11 +203,8 @@ def _get_name(config: Config, name: str) -> str:
 
 
 def _find_run(config: Config, name: str, wanted: str | None) -> "tuple[RunLocation | None, list[str]]":
-    """Return the run that is resumed and what is said of it, after its checkpoint and the changes were looked at.
-
-    Raises:
-        ConfigError: there is no such run, its checkpoint is damaged, or a setting has changed that cannot.
-    """
+    """Return the run that is resumed and what is said of it, after its checkpoint and the changes were looked at. Raise
+    `ConfigError` if there is no such run, its checkpoint is damaged, or a setting has changed that cannot."""
     if wanted is None:
         return None, []
     from . import resume  # loads the trainers' libraries

@@ -294,12 +294,9 @@ def make_tasks(env: BaseMultiTurnEnv, count: int) -> Iterator[Task]:
 
 
 def fit_context(plan: Plan) -> None:
-    """Fit the tokens of an episode to the model's context behind the longest of the first prompts.
-
-    Raises:
-        ConfigError: what was written fits behind none of the first prompts (one that is longer costs its own episodes),
-            or an image does not fit an episode.
-    """
+    """Fit the tokens of an episode to the model's context behind the longest of the first prompts. Raise `ConfigError`
+    if what was written fits behind none of the first prompts (one that is longer costs its own episodes), or an image
+    does not fit an episode."""
     if plan.model is None:
         if (name := plan.config.model.name) is not None:
             plan.notes.append(f"model.name = {name}: no folder here, so a hub name; checked at the start")
@@ -369,11 +366,8 @@ def count_steps(plan: Plan) -> None:
 
 
 def plan_steps(num_tasks: int, arguments: Any) -> str:
-    """Return the steps of a GRPO run with these arguments (`GRPOConfig`), in one line.
-
-    Raises:
-        ConfigError: there are fewer tasks than one generation needs, so that no step would be trained.
-    """
+    """Return the steps of a GRPO run with these arguments (`GRPOConfig`), in one line. Raise `ConfigError` if there are
+    fewer tasks than one generation needs, so that no step would be trained."""
     episodes, group = arguments.generation_batch_size, arguments.num_generations
     generations = num_tasks // (episodes // group)
     if generations == 0:

@@ -157,11 +157,8 @@ def _find_recorded(config: Mapping[str, object], key: str) -> str | None:
 
 
 def list_changes(folder: Path, config: Mapping[str, object]) -> list[str]:
-    """Return the settings that differ from those the run was started with, as `changed: key: old → new`.
-
-    Raises:
-        ConfigError: one of them cannot change (`REFUSED`).
-    """
+    """Return the settings that differ from those the run was started with, as `changed: key: old → new`. Raise
+    `ConfigError` if one of them cannot change (`REFUSED`)."""
     path = folder / "config.yaml"
     if not path.is_file():
         return []

@@ -193,11 +193,8 @@ def read_regular(path: str | Path, *, limit: int, inside: Path | None = None) ->
 
 
 def read_unpacked(stream: IO[bytes], packed: int) -> bytes:
-    """Return all that a part of a container unpacks to, of which `packed` bytes are stored.
-
-    Raises:
-        ValueError: it is more than `MAX_UNPACKED` bytes, and more than `MAX_RATIO` times what is stored.
-    """
+    """Return all that a part of a container unpacks to, of which `packed` bytes are stored. Raise `ValueError` if it is
+    more than `MAX_UNPACKED` bytes, and more than `MAX_RATIO` times what is stored."""
     allowed = max(MAX_UNPACKED, MAX_RATIO * packed)
     content = stream.read(allowed + 1)
     if len(content) > allowed:

@@ -254,10 +254,7 @@ def _order(corners: Sequence[float]) -> tuple[float, float, float, float]:
 
 def encode_picture(ref: ImageRef) -> bytes:
     """Return a stored picture as PNG; other modes than 8-bit ones are stretched to 8 bits, as a person looks at them.
-
-    Raises:
-        ImageError: it cannot be opened, or has not the pixels of its hash.
-    """
+    Raise `ImageError` if it cannot be opened, or has not the pixels of its hash."""
     try:
         picture: Any = replace(ref).open()  # `ref`, which the episode holds, would keep the pixels
     except (ValueError, OSError) as error:

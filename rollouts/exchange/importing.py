@@ -34,11 +34,8 @@ BAD = (StoreError, ImageError, ValueError, LookupError, TypeError, AttributeErro
 
 
 def import_file(file: str | Path, source: str, out: str | Path) -> Report:
-    """Write the episodes of a file as a new run, whole or not at all.
-
-    Raises:
-        ConfigError: an unknown source, a file of which no row can be read, or `out` exists.
-    """
+    """Write the episodes of a file as a new run, whole or not at all. Raise `ConfigError` if the source is unknown, no
+    row of the file can be read, or `out` exists."""
     if source not in SOURCES:
         raise ConfigError(describe_unknown("source", source, SOURCES), key="from")
     file, report = Path(file), Report(str(out))

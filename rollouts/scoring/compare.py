@@ -200,11 +200,8 @@ def compare_runs(
 
 
 def find_held_out(run: str | Path) -> tuple[Path, Path]:
-    """Return the first and the last held-out episodes that a training run has stored.
-
-    Raises:
-        ConfigError: it has stored none, or only once.
-    """
+    """Return the first and the last held-out episodes that a training run has stored. Raise `ConfigError` if it has
+    stored none, or only once."""
     folder, steps = Path(run) / HELD_OUT, list_held_out(Path(run))
     if len(steps) < 2:
         found = f"only step {steps[0].name}" if steps else "none"

@@ -77,11 +77,8 @@ def find_latest_folder(parent: Path, name: str) -> Path | None:
 
 @contextmanager
 def lock_folder(folder: Path) -> Iterator[None]:
-    """Lock a run's folder for this process.
-
-    Raises:
-        ConfigError: another process is writing to it, or something in it leads out of it or is no regular file.
-    """
+    """Lock a run's folder for this process. Raise `ConfigError` if another process is writing to it, or something in it
+    leads out of it or is no regular file."""
     check_folder(folder)
     with ExitStack() as stack:
         try:
@@ -144,11 +141,7 @@ def read_json(path: Path, limit: int = 2**20) -> dict[str, Any]:
 
 def read_metrics(path: Path, *, limit: int = MAX_METRICS) -> Iterator[dict[str, Any]]:
     """Yield the lines of a metrics.jsonl. What is no object of JSON is passed over, such as the torn last line of a
-    killed process.
-
-    Raises:
-        OSError: the file cannot be read, or is larger than `limit` bytes.
-    """
+    killed process. Raise `OSError` if the file cannot be read, or is larger than `limit` bytes."""
     with open_regular(path, limit=limit, inside=path.parent) as file:
         for line in read_lines(file):
             with suppress(ValueError, RecursionError):
@@ -181,11 +174,8 @@ CHANGEABLE = frozenset({*(f"rollout.{name}" for name in SPEED_SETTINGS), "comman
 
 
 def start_rollout(folder: Path, config: Mapping[str, Any], command: Mapping[str, Any]) -> None:
-    """Write the settings of a new rollout, or compare them with those of the rollout that is resumed.
-
-    Raises:
-        ConfigError: a setting differs, or the folder holds episodes of another run.
-    """
+    """Write the settings of a new rollout, or compare them with those of the rollout that is resumed. Raise
+    `ConfigError` if a setting differs, or the folder holds episodes of another run."""
     config, command = mask_settings(config), mask_settings(command)
     record, episodes = folder / COMMAND, folder / EPISODES / LINES
     if not os.path.lexists(record):

@@ -167,11 +167,8 @@ _PRAGMAS: Final = ("trusted_schema=OFF", "query_only=ON", "cell_size_check=ON", 
 
 
 def open_snapshot(path: Path) -> sqlite3.Connection:
-    """Return a connection to a snapshot that can only read it.
-
-    Raises:
-        ConfigError: the file is missing, not a snapshot, of another version, or damaged, or this SQLite has no FTS5.
-    """
+    """Return a connection to a snapshot that can only read it. Raise `ConfigError` if the file is missing, not a
+    snapshot, of another version, or damaged, or this SQLite has no FTS5."""
     try:
         if not path.exists():
             raise refuse(path, "there is no such file")
