@@ -54,8 +54,7 @@ class BadRow(ViewboxError, ValueError):
     def __init__(self, dataset: str, row: str, column: str, given: object, expected: str) -> None:
         self.dataset, self.row, self.column, self.expected = dataset, row, column, expected
         what = f"the {column[5:-1]}" if column.startswith("(the ") else f"column {column!r}"
-        text = f"{dataset}: {row}: {what} is {describe_value(given)}; expected: {expected}"
-        super().__init__(text, key=column)
+        super().__init__(f"{dataset}: {row}: {what} is {describe_value(given)}; expected: {expected}", key=column)
         self.given = given
 
 

@@ -139,8 +139,7 @@ def build_command(row: Command, name: str) -> object:
     run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     about, _, rest = read_docstring(function).partition("\n\n")
     more = [part for part in rest.split("\n\n") if not re.match(r"(Args|Raises|Returns|Yields):|>>> ", part)]
-    examples = [f"Example: `{line}`" for line in row.example.splitlines()]
-    run.__doc__ = "\n\n".join([about, *more, *examples])
+    run.__doc__ = "\n\n".join([about, *more, *[f"Example: `{line}`" for line in row.example.splitlines()]])
     app = typer.Typer(add_completion=False, rich_markup_mode="markdown")
     app.command(name, context_settings=dict(row.context))(run)
     return get_command(app)

@@ -144,9 +144,7 @@ def _find_view(number: Any, field: str, views: Sequence[View]) -> View | None:
     if not isinstance(number, int | float) or isinstance(number, bool) or number not in range(last + 1):
         allowed = f"0 to {last}" if last else "0"
         raise ToolError(f"{field}: unknown view {show_json(number, 24)}; allowed: {allowed}")
-    if not views:
-        return None
-    return views[int(number)]
+    return None if not views else views[int(number)]
 
 
 def is_same_image(first_view: View, second_view: View) -> bool:

@@ -130,9 +130,7 @@ async def step(env: AuthoredEnv, state: EpisodeState, reply: Reply) -> StepResul
 
 def ask_person(env: AuthoredEnv, state: EpisodeState) -> str | None:
     """Return what the answer that ended an episode asks back, if there is a turn left for what is said to it."""
-    if state.answer is None or state.turn >= state.max_turns:
-        return None
-    return env.find_question(state.answer) or None
+    return None if state.answer is None or state.turn >= state.max_turns else env.find_question(state.answer) or None
 
 
 async def hear(env: AuthoredEnv, state: EpisodeState, person: OnQuestion) -> str | None:

@@ -44,8 +44,7 @@ def settle_place(
     if images is None:
         return None
     known = {} if view is None else _get_place(view.source, images)
-    shown_image = known.get("image")
-    first = _get_place(images[shown_image or 0 if "image" in fields else 0], images)
+    first = _get_place(images[known.get("image") or 0 if "image" in fields else 0], images)
     for part, shown in known.items():
         field = fields.get(part)
         given = first.get(part) if field is None else answer.get(field)

@@ -230,9 +230,7 @@ def find_picture(reference: str, images: Sequence[Source], views: Sequence[View]
             ", ".join(names if len(names) <= 12 else [*names[:6], "…", *names[-5:]]) or "none: no picture was shown"
         )
         raise ArgumentError(f"unknown picture {show_json(reference[:40])}; allowed: {allowed}")
-    if kind == "view":
-        return views[int(number)]
-    return show_whole(env, images[int(number) - 1], views)
+    return views[int(number)] if kind == "view" else show_whole(env, images[int(number) - 1], views)
 
 
 def _add_view_number(env: AuthoredEnv, state: EpisodeState, result: ToolResult, view: View | None) -> ToolResult:
@@ -269,8 +267,7 @@ def _add_found_images(state: EpisodeState, result: ToolResult, found: Sequence[S
     names = names if len(added) > 1 else name_image(first)
     own = state.images.count_own()
     those = f"{list_names(own)} {'is the image' if own == 1 else 'are the images'} of the task"
-    note = f"To zoom in, call open_image first: {names}; {those}."
-    return _add_note(result, note)
+    return _add_note(result, f"To zoom in, call open_image first: {names}; {those}.")
 
 
 def _add_note(result: ToolResult, note: str) -> ToolResult:

@@ -96,8 +96,7 @@ def _average_blocks(region: np.ndarray, by_x: int, by_y: int) -> np.ndarray:
     more_x, more_y = -width % by_x, -height % by_y
     if more_x or more_y:
         region = cv2.copyMakeBorder(region, 0, more_y, 0, more_x, cv2.BORDER_REPLICATE)
-    size = (region.shape[1] // by_x, region.shape[0] // by_y)
-    return cv2.resize(region, size, interpolation=cv2.INTER_AREA)
+    return cv2.resize(region, (region.shape[1] // by_x, region.shape[0] // by_y), interpolation=cv2.INTER_AREA)
 
 
 def _warp(region: np.ndarray, matrix: np.ndarray, size: tuple[int, int], kernel: int) -> np.ndarray:

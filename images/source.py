@@ -382,8 +382,7 @@ class Volume(Facts):
             pixels = pixels[::-1]  # z grows toward the head
         display, curve = self.display, self.curve
         if self.displays is not None and plane == self.stacked:
-            backwards = self.stored_axes[2 - AXES[plane]][1]
-            display, curve = self.displays[count - 1 - index if backwards else index]
+            display, curve = self.displays[count - 1 - index if self.stored_axes[2 - AXES[plane]][1] else index]
         sides = SIDES[plane] if self.affine is not None and self.planes else self.sides
         volume = replace(self, plane=plane, index=index, sides=sides)
         alike: dict[str, Any] = {field.name: getattr(volume, field.name) for field in fields(Facts)}
@@ -419,8 +418,7 @@ class Volume(Facts):
         if self.affine is None:
             return (self.spacing[AXES[plane]] or None) if self.spacing else None
         u, v = (self.affine[:3, axis] for axis in range(3) if axis != 2 - AXES[plane])
-        area = float(np.linalg.norm(np.cross(u, v)))
-        return round(abs(float(np.linalg.det(self.affine[:3, :3]))) / area, 6)
+        return round(abs(float(np.linalg.det(self.affine[:3, :3]))) / float(np.linalg.norm(np.cross(u, v))), 6)
 
 
 def build_volume(values: np.ndarray, affine: np.ndarray, display: Range, *, known: bool = True, **more: Any) -> Volume:
@@ -466,8 +464,7 @@ def stretch(values: np.ndarray, low: float, high: float) -> np.ndarray:
 
     scale = 255.0 / (high - low) if high != low else 0.0
     if values.dtype == np.uint8:
-        table = np.clip(np.rint((np.arange(256) - low) * scale), 0, 255).astype(np.uint8)
-        return cv2.LUT(values, table)
+        return cv2.LUT(values, np.clip(np.rint((np.arange(256) - low) * scale), 0, 255).astype(np.uint8))
     scaled: np.ndarray = values.astype(np.float32 if 1e-35 < abs(scale) < 1e35 else np.float64)  # what float32 can hold
     scaled -= low
     scaled *= scale

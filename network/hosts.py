@@ -135,9 +135,7 @@ def is_loopback(url: str) -> bool:
     """Return whether a URL leads to this machine. Only `localhost` and loopback addresses do, no other name."""
     host = parse_url(url).host
     address = read_address(host)
-    if address is None:
-        return host == "localhost"
-    return (getattr(address, "ipv4_mapped", None) or address).is_loopback
+    return host == "localhost" if address is None else (getattr(address, "ipv4_mapped", None) or address).is_loopback
 
 
 def is_read_by_others(url: str) -> bool:
@@ -157,8 +155,7 @@ def check_key_travels_safely(url: str) -> None:
 
 def check_key_name(variable: str, key: str = "api_key_env") -> None:
     """Raise `ConfigError` unless a variable's name says that it holds the key of a model's server."""
-    service = variable.upper().partition("_")[0]
-    if not _KEY_NAME.fullmatch(variable) or _OTHER_SERVICES.fullmatch(service):
+    if not _KEY_NAME.fullmatch(variable) or _OTHER_SERVICES.fullmatch(variable.upper().partition("_")[0]):
         raise ConfigError(
             f"{key} = {variable!r}: only a variable whose name ends with API_KEY, API_TOKEN or JUDGE_KEY is sent to a "
             "server, and none of another service (AWS, GitHub, Hugging Face, W&B, …); store the key for this server "

@@ -59,8 +59,7 @@ def read_wheel(module: Path, temporary: Path) -> AuthorWheel | None:
         if not any(path.resolve().is_relative_to(root.resolve()) for root in (copy.folder, project.folder)):
             path.unlink()  # what a link out of the project leads to is nothing that a build may pack
     try:
-        wheel = build_wheel(copy, temporary / "wheel", home=temporary / "home", limits=Limits())
-        with open_wheel(wheel) as file:
+        with open_wheel(build_wheel(copy, temporary / "wheel", home=temporary / "home", limits=Limits())) as file:
             file.extractall(temporary / "unpacked")
     except Failed as error:
         mend = f"; to mend it: {error.mend}" if error.mend else ""

@@ -120,8 +120,7 @@ def find_base(config: Config, given: str | None, *, is_adapter: bool) -> Base:
         if is_adapter:
             raise ConfigError("the adapter needs its base model, which had random weights; allowed: the folder `model`")
         return Base(None, {})
-    section = ModelSection(name=name, revision=None if given else config.model.revision)
-    base = Base(name, find_license(section))
+    base = Base(name, find_license(ModelSection(name=name, revision=None if given else config.model.revision)))
     if base.is_on_hub or name.startswith("package:"):
         return base
     known = read_front_matter(Path(name) / "README.md").get("base_model")

@@ -31,8 +31,7 @@ def _list_taken() -> set[str]:
         needed = [re.split(r"[^\w-]", line)[0].replace("-", "_") for line in requires("viewbox") or ()]
     except PackageNotFoundError:  # it is not installed
         needed = []
-    names = (*TAKEN, *sys.stdlib_module_names, *packages_distributions(), *needed)
-    return {name.lower() for name in names}
+    return {name.lower() for name in (*TAKEN, *sys.stdlib_module_names, *packages_distributions(), *needed)}
 
 
 def write_project(name: str, folder: str | Path = ".") -> Path:

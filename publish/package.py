@@ -119,8 +119,7 @@ def publish(
                 contents.check_file(staged / file.path)
         findings = [*carried.lines, *(f"{row.name}: {row.finding}" for row in (check or check_staged)(staged))]
         about = {"id": name, "version": version, "environment": source.name, "viewbox": __version__}
-        release = Release("environment", name, version, staged, files, about, module)
-        return delivery.send(release, findings)
+        return delivery.send(Release("environment", name, version, staged, files, about, module), findings)
 
 
 def check_staged(folder: Path, on_row: Callable[[Row], None] | None = None) -> list[Row]:
@@ -189,8 +188,7 @@ def _read_source(environment: str) -> tuple[str, dict[str, Any], str | None]:
             "section, or a class that sets the reward",
             key="reward",
         )
-    section = {**config.env.settings, "eval": config.env.eval}
-    if why := find_in_section(section, f"{environment}: env", None):
+    if why := find_in_section({**config.env.settings, "eval": config.env.eval}, f"{environment}: env", None):
         raise ConfigError(f"{why}, but publishing gives it to others", key="env")
     return config.env.name, config.env.settings, None
 

@@ -132,8 +132,7 @@ class Delivery:
         findings = list(findings)
         if not dry_run:
             hub.check(release)
-            lines = describe_release(release, hub.describe())
-            if hub.asks and (self.confirm is None or not self.confirm(lines)):
+            if hub.asks and (self.confirm is None or not self.confirm(describe_release(release, hub.describe()))):
                 raise ConfigError("nothing was sent", key="yes")
             address = hub.push(release)
             findings += [f"sent to {address}"] if hub.asks else []

@@ -87,10 +87,9 @@ class CombinedReward:
     def _compares(self) -> bool:
         """Whether a component of viewbox compares a field of the answer with the reference: then a task that has none,
         such as a person's own, has no score. What an author's reward does with its field is its own."""
-        rewards = [component.reward for component in self.components.values()]
         return any(
             one._compares if isinstance(one, CombinedReward) else hasattr(one, "field") and _is_own(one)
-            for one in rewards
+            for one in [component.reward for component in self.components.values()]
         )
 
     @cached_property

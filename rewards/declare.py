@@ -117,8 +117,7 @@ def validated_dataclass(cls: C) -> C:
     signature = inspect.signature(validated)
 
     def __init__(self: Any, *args: Any, **kwargs: Any) -> None:
-        settings = signature.bind(*args, **kwargs).arguments
-        _set_fields(self, validated, settings, validated.__name__, strict=True)
+        _set_fields(self, validated, signature.bind(*args, **kwargs).arguments, validated.__name__, strict=True)
 
     validated.__init__ = __init__
     return cast(C, validated)
@@ -160,8 +159,7 @@ def get_reward_class(type: str) -> Any:
     if type not in REWARD_TYPES:
         plugins.import_plugin("rewards", type)
     if type not in REWARD_TYPES:
-        names = list_reward_types()
-        raise ConfigError(describe_unknown("reward", type, names))
+        raise ConfigError(describe_unknown("reward", type, list_reward_types()))
     return REWARD_TYPES[type]
 
 
@@ -250,8 +248,7 @@ def load_reward(path: str, name: str | None = None) -> AnyReward:
     viewbox.errors.ConfigError: reward 'math:sqrt': takes (x, /), not (answer, reference); allowed: a function of \
 (answer, reference), a function of one argument named `episode`, a reward object, or a class made without arguments
     """
-    loaded = load_object(path, kind="reward")
-    return _to_reward(loaded, path, name, re.split("[:.]", path)[-1])
+    return _to_reward(load_object(path, kind="reward"), path, name, re.split("[:.]", path)[-1])
 
 
 def _to_reward(loaded: Any, path: str, name: str | None, default: str) -> AnyReward:
@@ -375,8 +372,7 @@ def _build_reward(spec: Any, path: str, check: Check | None) -> Any:
         raise ConfigError(f"{path} = {spec!r:.80}; allowed: a mapping with `type`", key=path)
     if "type" not in spec:
         types = list_reward_types()
-        text = f"{path}.type: is missing; allowed: {', '.join(types)}"
-        raise ConfigError(text, key=f"{path}.type")
+        raise ConfigError(f"{path}.type: is missing; allowed: {', '.join(types)}", key=f"{path}.type")
     if check is not None:
         check(str(spec["type"]), spec, path)
     try:

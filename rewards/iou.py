@@ -173,8 +173,7 @@ class IoUReward:
         if other != self.frame and golds is not None:
             size = get_field(reference, self.size_field) if self.size_field else None
             golds = convert_to_fractions(golds, other, size)
-            fractions = convert_to_fractions(boxes or (), self.frame, size)
-            boxes = None if boxes is None else fractions
+            boxes = None if boxes is None else convert_to_fractions(boxes or (), self.frame, size)
         check_gold_boxes(golds, gold, self.format, labeled=self.label_key is not None)
         return boxes, golds
 

@@ -251,9 +251,7 @@ def place_on(mark: Mark, view: ShownView) -> DrawnMark | None:
         return DrawnMark(clipped, False) if inside else None
     x1, x2 = (_clip(end, left, right) for end in (min(x for x, _ in points), max(x for x, _ in points)))
     y1, y2 = (_clip(end, top, bottom) for end in (min(y for _, y in points), max(y for _, y in points)))
-    if x2 - x1 <= CLOSE or y2 - y1 <= CLOSE:
-        return None
-    return DrawnMark(to_corners((x1, y1, x2, y2)), not inside)
+    return None if x2 - x1 <= CLOSE or y2 - y1 <= CLOSE else DrawnMark(to_corners((x1, y1, x2, y2)), not inside)
 
 
 def _cut_slice(mark: Mark, view: ShownView) -> tuple[Point, ...] | None:

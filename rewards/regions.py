@@ -139,9 +139,7 @@ def measure_overlap(solid: Solid, whole: Solid, axis: int) -> float:
     """Return the share of a side of `whole` that lies in a box."""
     first, last = whole[axis], whole[axis + 3]
     low, high = solid[axis], solid[axis + 3]
-    if low <= first and high >= last:
-        return 1.0
-    return max(0.0, min(high, last) - max(low, first)) / (last - first)
+    return 1.0 if low <= first and high >= last else max(0.0, min(high, last) - max(low, first)) / (last - first)
 
 
 def _measure_share(solid: Solid, whole: Solid) -> float:

@@ -149,8 +149,7 @@ def check_value(
     is_text = isinstance(value, str) and spec.keys() <= _PLAIN_TEXT and spec["type"] == "string"
     is_place = kind in ("point", "box") and is_number_list(value, spec["minItems"])
     if not is_text and not is_place:
-        schema = {key: item for key, item in spec.items() if key != "x-kind"}
-        problem = find_violation(value, schema)
+        problem = find_violation(value, {key: item for key, item in spec.items() if key != "x-kind"})
         if problem is not None and kind in ("point", "box"):
             raise ArgumentError(f"{label} = {show_json(value)}: a {kind} is {spec['minItems']} numbers")
         if problem is not None:

@@ -212,8 +212,7 @@ class Checkpoints:
         if (folder / "adapter_config.json").is_file() or names <= model.state_dict().keys():
             super()._load_from_checkpoint(resume_from_checkpoint, model)  # type: ignore[misc]
         else:
-            saved = type(model).from_pretrained(resume_from_checkpoint, dtype="auto")
-            model.load_state_dict(saved.state_dict())
+            model.load_state_dict(type(model).from_pretrained(resume_from_checkpoint, dtype="auto").state_dict())
 
     def save_unsaved(self) -> Path | None:
         """Save a checkpoint of the last step, unless there is one or none is wanted; return it. For a run that ends

@@ -94,8 +94,7 @@ def _main(argv: Sequence[str] | None) -> int:
         plan.lines["resume"] = _find_run(plan.config, name, arguments.resume)[1]
         _print_report(plan, as_json=arguments.json)
         return 0
-    summary = run(plan, name, resume=arguments.resume)
-    return 130 if "stopped_at" in summary else 0
+    return 130 if "stopped_at" in run(plan, name, resume=arguments.resume) else 0
 
 
 def _print_report(plan: Plan, *, as_json: bool) -> None:

@@ -108,9 +108,7 @@ def thaw(value: object) -> Any:
         return {key: thaw(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
         return [thaw(item) for item in value]
-    if isinstance(value, set | frozenset):
-        return sort_set(map(thaw, value))
-    return to_plain(value)
+    return sort_set(map(thaw, value)) if isinstance(value, set | frozenset) else to_plain(value)
 
 
 def sort_set(items: Iterable[Any]) -> list[Any]:

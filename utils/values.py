@@ -223,9 +223,7 @@ def to_text(value: Any) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
     number = to_finite_float(value)
-    if number is None:
-        return ""
-    return str(int(value)) if number.is_integer() else repr(number)
+    return "" if number is None else str(int(value)) if number.is_integer() else repr(number)
 
 
 def fold_text(text: str) -> str:

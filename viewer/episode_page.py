@@ -359,15 +359,12 @@ def explain_saved(episode: Episode, reward: CombinedReward | None) -> dict[str, 
     scores = episode.scores
     if reward is None or scores is None or episode.is_fault:
         return {}
-    explained = explain_score(reward, episode.answer, episode.task.reference, episode)
     return {
         one.name: one.why[:MAX_REASON]
-        for one in explained.components
+        for one in explain_score(reward, episode.answer, episode.task.reference, episode).components
         if one.why and one.name in scores.components and _is_same(scores.components[one.name], one.score)
     }
 
 
 def _is_same(stored: float | None, now: float | None) -> bool:
-    if stored is None or now is None:
-        return stored is now
-    return abs(stored - now) <= SAME
+    return stored is now if stored is None or now is None else abs(stored - now) <= SAME

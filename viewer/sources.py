@@ -46,8 +46,7 @@ class EpisodeSet:
         episode = self.index.read(line, tokens=True)
         if episode is None:
             return None
-        reward = find_trusted_reward(self.run, episode.environment)
-        return build_episode_page(episode, line=line, reward=reward)
+        return build_episode_page(episode, line=line, reward=find_trusted_reward(self.run, episode.environment))
 
     def read_curves(self) -> dict[str, object] | None:
         """Return the figures of training by step, if the run has any and these are its training episodes."""
@@ -167,8 +166,7 @@ class EpisodeIndex:
         place = self._places.get(line)
         if place is None:
             return None
-        reader = load(self.folder, errors="skip", tokens=tokens)
-        found = next(reader.walk(LinePart(place, 1, line)), None)
+        found = next(load(self.folder, errors="skip", tokens=tokens).walk(LinePart(place, 1, line)), None)
         return self.read(line) if found is None and tokens else found  # its tokens may be what cannot be read
 
     def select(self, where: Sequence[str]) -> list[int]:

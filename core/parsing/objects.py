@@ -118,8 +118,7 @@ def is_schema(value: object) -> bool:
     """Return whether `value` is the JSON Schema of an object, rather than an object."""
     if not isinstance(value, Mapping) or not isinstance(value.get("properties"), Mapping):
         return False
-    inside = value["properties"].values()
-    schemas = all(isinstance(item, Mapping) and item.keys() & _KEYWORDS for item in inside)
+    schemas = all(isinstance(item, Mapping) and item.keys() & _KEYWORDS for item in value["properties"].values())
     return schemas and (value.get("type") == "object" or not value.keys().isdisjoint(("$schema", "$defs", "required")))
 
 

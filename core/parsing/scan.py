@@ -321,8 +321,7 @@ class _Scanner:
         while head is not None and len(calls) <= MAX_ITEMS:
             name = mend_name((head[1] or head[2] or head[3] or "").strip())
             properties = self._tools.get(find_tool(name, self._tools), {}).get("properties", {})
-            is_bracket = self.text.startswith(("{", "("), head.end())
-            read = self._read_brackets if is_bracket else self._read_tags
+            read = self._read_brackets if self.text.startswith(("{", "("), head.end()) else self._read_tags
             value, end, complaint, *_ = read(head.end(), limit, properties)
             text = self.text[head.start() : end].strip()
             calls.append(Span("call", head.start(), end, {"name": name, "arguments": value}, complaint, False, text))

@@ -65,8 +65,7 @@ def get_factors(layer: Any) -> tuple[torch.Tensor, torch.Tensor]:
     precision."""
     names = [name for name in layer.active_adapters if name in layer.lora_A]
     down = torch.cat([layer.lora_A[name].weight.detach() for name in names])
-    up = torch.cat([layer.lora_B[name].weight.detach() * layer.scaling[name] for name in names], dim=1)
-    return down, up
+    return down, torch.cat([layer.lora_B[name].weight.detach() * layer.scaling[name] for name in names], dim=1)
 
 
 def list_active(model: torch.nn.Module) -> tuple[str, ...]:

@@ -109,8 +109,7 @@ class Architecture:
     @property
     def has_backbone(self) -> bool:
         """Whether a part of the model makes hidden states of features; its output layer then stands beside it."""
-        whole = MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING[type(self.config)]
-        return self.takes_features and self._base is not whole
+        return self.takes_features and self._base is not MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING[type(self.config)]
 
     @property
     def shares_prompts(self) -> bool:

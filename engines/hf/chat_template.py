@@ -150,8 +150,7 @@ class ChatTemplate:
     def _find_end_of_reply(self, ends: Sequence[str], others: Sequence[str]) -> str:
         """Return what the template writes first after a reply of `ends`, else of `others`; the preferred end if it
         writes none."""
-        text = self._render_or_refuse("a conversation", [USER, ASSISTANT])
-        _, reply, after = text.partition(REPLY)
+        _, reply, after = self._render_or_refuse("a conversation", [USER, ASSISTANT]).partition(REPLY)
         present = [end for end in ends if end in after] or [one for one in others if one in after]
         if not reply:
             raise refuse("leaves out a reply")

@@ -171,8 +171,7 @@ class ChatTokens:
         return int(min(max_completion_tokens, self.context - len(record.prompt_ids)))
 
     def decode(self, ids: Sequence[int]) -> str:
-        kept = [i for i in ids if i not in self.stop_ids]
-        return self.decode_all(kept)
+        return self.decode_all([i for i in ids if i not in self.stop_ids])
 
     def decode_all(self, ids: Sequence[int]) -> str:
         return str(self.tokenizer.decode(ids, skip_special_tokens=False, clean_up_tokenization_spaces=False))
@@ -222,8 +221,7 @@ def _get_control_ids(tokenizer: Any) -> frozenset[int]:
 def _find_media_ids(model_config: Any, processor: Any, architecture: Architecture) -> set[int]:
     """Return the tokens that need features or stand around them: a model must not write them."""
     names = ("image_token_id", "video_token_id", "audio_token_id", "vision_start_token_id", "vision_end_token_id")
-    tokenizer = processor.tokenizer
-    marks = tokenizer(architecture.placeholder, add_special_tokens=False)["input_ids"]
+    marks = processor.tokenizer(architecture.placeholder, add_special_tokens=False)["input_ids"]
     found = {getattr(model_config, name, None) for name in names} | {
         *(getattr(processor, "image_token_ids", None) or ())
     }

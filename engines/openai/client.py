@@ -171,8 +171,7 @@ class OpenAIGenerator(Generator):
         self._add_usage(conversation.info, completion.usage)
         taken = {call.id for message in conversation.messages for call in message.tool_calls}
         calls = assign_call_ids(completion.calls, taken, f"t{len(conversation.messages):05}")
-        beside = completion.beside.get("tool_calls", ())
-        own = {call.id: more for call, more in zip(calls, beside, strict=False)}
+        own = {call.id: more for call, more in zip(calls, completion.beside.get("tool_calls", ()), strict=False)}
         conversation.beside.append({**completion.beside, "tool_calls": own})
         return Reply(completion.text, calls, completion.finish_reason, reasoning=completion.reasoning)
 

@@ -56,8 +56,7 @@ def fold_ids(ids: Sequence[int], images: Sequence[ImageRef], tokens: ChatTokens)
 
 def _count_tokens_of(space: str, ids: Sequence[int], tokens: ChatTokens) -> int:
     """Return how many of `ids` hold at least as much text as `space`."""
-    numbers = range(len(ids) + 1)
-    return next((n for n in numbers if len(tokens.decode_all(ids[:n])) >= len(space)), len(ids))
+    return next((n for n in range(len(ids) + 1) if len(tokens.decode_all(ids[:n])) >= len(space)), len(ids))
 
 
 def build_request(

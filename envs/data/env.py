@@ -89,8 +89,7 @@ class DataEnv(BaseMultiTurnEnv):
         reason = self.data.evaluation_only
         if reason:
             key, allowed = "data.evaluation_only", "allowed: `viewbox evaluate` and `viewbox rollout`"
-            words = f"{key}: {self.name}: its data may not be trained on: {reason}; {allowed}"
-            raise ConfigError(words, key=key)
+            raise ConfigError(f"{key}: {self.name}: its data may not be trained on: {reason}; {allowed}", key=key)
 
     @cached_property
     def tasks(self) -> DataTasks:

@@ -105,9 +105,7 @@ def get_location(value: object) -> str | bytes | None:
     if isinstance(value, dict):
         content, path = value.get("bytes"), value.get("path")
         value = content if isinstance(content, _BYTES) and content else path if isinstance(path, str) else None
-    if isinstance(value, _BYTES):
-        return bytes(value)
-    return value if isinstance(value, str) and value else None
+    return bytes(value) if isinstance(value, _BYTES) else value if isinstance(value, str) and value else None
 
 
 def check_path(where: str | bytes, folder: Path | None, *, exists: bool = False) -> str | None:

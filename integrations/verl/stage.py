@@ -138,10 +138,9 @@ def check_data_stays(env: BaseMultiTurnEnv, trainer: Any) -> None:
             check_may_leave(
                 env, logger, action="replies would be sent to", allowed="trainer.log_val_generations=0", key="trainer"
             )
-    trace = (trainer.actor_rollout_ref.rollout.get("trace") or {}).get("backend")
     check_may_leave(
         env,
-        trace,
+        (trainer.actor_rollout_ref.rollout.get("trace") or {}).get("backend"),
         action="its episodes would be sent to",
         allowed="null",
         key="actor_rollout_ref.rollout.trace.backend",

@@ -46,8 +46,7 @@ def make_environment(loaded: Any, project: Mapping[str, Any]) -> object:
     if hasattr(loaded, "environment") and hasattr(loaded, "settings"):
         from viewbox.integrations.verifiers import ViewboxTasksetConfig
 
-        tasks = iter(loaded(ViewboxTasksetConfig(id=project["name"])))
-        first = next(tasks, None)
+        first = next(iter(loaded(ViewboxTasksetConfig(id=project["name"]))), None)
         if first is None:
             raise Failed("there are no tasks")
         return first.data.env()

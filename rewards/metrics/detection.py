@@ -93,10 +93,9 @@ class BoxMetric(PairMetric):
             confidence = _read_confidence(stated)
             return [(label or common, confidence, box) for box, label in boxes]
         items = [value] if isinstance(value, Mapping) else value
-        own = [get_field(item, "confidence") for item in items]
         return [
             (label or common, _read_confidence(stated if score is None else score), box)
-            for (box, label), score in zip(boxes, own, strict=True)
+            for (box, label), score in zip(boxes, [get_field(item, "confidence") for item in items], strict=True)
         ]
 
 
@@ -238,8 +237,7 @@ class _Averages:
         self.effort = sum(one.hits.size for one in classes)
 
     def compute_figures(self, counts: np.ndarray) -> np.ndarray:
-        max_detections = max((len(one.group) for one in self.classes), default=0)
-        block = max(1, _BLOCK // (max_detections + 1))
+        block = max(1, _BLOCK // (max((len(one.group) for one in self.classes), default=0) + 1))
         return np.concatenate(
             [self._compute_block(counts[start : start + block]) for start in range(0, max(1, len(counts)), block)]
         )
@@ -282,8 +280,7 @@ def _compute_precision(
         kept = np.append(last[at][1:] != last[at][:-1], True)
         true, ends = true[kept], last[at][kept]
     detections = seen[ends]
-    precision = np.divide(true, detections, out=np.zeros_like(true), where=detections > 0)
-    return _interpolate(precision, true, needed)
+    return _interpolate(np.divide(true, detections, out=np.zeros_like(true), where=detections > 0), true, needed)
 
 
 def _count_needed_hits(gold: np.ndarray) -> np.ndarray:

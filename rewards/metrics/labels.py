@@ -137,8 +137,7 @@ class MacroF1(LabelMetric):
             if label == gold:
                 ones.append((group, classes[gold]))
         at = np.array(ones, int).reshape(-1, 2).T
-        shape = (int(groups.max(initial=-1)) + 1, 3 * width)
-        sums = coo_array((np.ones(len(ones)), tuple(at)), shape).tocsr()
+        sums = coo_array((np.ones(len(ones)), tuple(at)), (int(groups.max(initial=-1)) + 1, 3 * width)).tocsr()
         return SumFigures([self.name], sum(gold != "" for gold, _ in rows), sums, _compute_macro_f1)
 
 

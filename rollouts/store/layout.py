@@ -41,8 +41,7 @@ def check_format(folder: Path) -> None:
     if not os.path.lexists(path):
         raise StoreError(f"{path}: is missing; this viewbox reads format {FORMAT}, which that file names")
     try:
-        content = json.loads(read_regular(path, limit=_MAX_FORMAT, inside=folder))
-        number = content.get("format")
+        number = json.loads(read_regular(path, limit=_MAX_FORMAT, inside=folder)).get("format")
     except (OSError, ValueError, AttributeError, RecursionError) as error:
         raise StoreError(f"{path}: cannot be read ({getattr(error, 'strerror', None) or error})") from error
     if type(number) is not int or number != FORMAT:

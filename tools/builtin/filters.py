@@ -137,9 +137,7 @@ def reduce_magnified(pixels: np.ndarray, view: View) -> np.ndarray:
     x1, y1, x2, y2 = view.native
     sides = (y2 - y1, x2 - x1) if view.turned else (x2 - x1, y2 - y1)
     width, height = (min(count, max(1, round(side))) for count, side in zip(view.size, sides, strict=True))
-    if (width, height) == view.size:
-        return pixels
-    return cv2.resize(pixels, (width, height), interpolation=cv2.INTER_AREA)
+    return pixels if (width, height) == view.size else cv2.resize(pixels, (width, height), interpolation=cv2.INTER_AREA)
 
 
 def find_edges(pixels: np.ndarray, method: str) -> np.ndarray:

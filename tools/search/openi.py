@@ -127,8 +127,7 @@ def _read_figure(value: Mapping[str, Any], base: str, modality: str) -> FoundIma
     if not name or not path:
         return None
     title, journal = read_html(value.get("title")), read_html(value.get("journal_title"))
-    year = read_year(str(date.get("year") or ""))
-    about = ", ".join(filter(None, (journal, str(year or ""))))
+    about = ", ".join(filter(None, (journal, str(read_year(str(date.get("year") or "")) or ""))))
     pmid, pmcid = read_pmid(value.get("pmid")), read_text(value.get("pmcid"))
     url = build_url(pmid) if pmid else ""
     if _PMCID.fullmatch(pmcid):

@@ -31,8 +31,7 @@ def collate(
         image_tokens: (B, N), the tokens of each image; 0 where an episode has fewer images.
     """
     prompt = max(len(episode.prompt_ids) for episode in episodes)
-    completion = max(1, *(len(episode.completion_ids) for episode in episodes))
-    shape = (len(episodes), completion)
+    shape = (len(episodes), max(1, *(len(episode.completion_ids) for episode in episodes)))
     images = max(len(episode.images) for episode in episodes)
     out: dict[str, Any] = {
         "prompt_ids": torch.full((len(episodes), prompt), tokens.pad_id),

@@ -359,12 +359,10 @@ def _take(states: torch.Tensor, layout: Layout) -> Iterator[torch.Tensor]:
     """Yield (rows, heads, columns, size) of each part: each row's prompt and rest, of (heads, tokens, size) states."""
     segments = torch.split(states, layout.lengths, 1)
     sizes = [rows * width for rows, width in (part.shape for part in layout.parts)]
-    rests = torch.split(states[:, layout.tokens], sizes, 1)
-    for part, rest in zip(layout.parts, rests, strict=True):
+    for part, rest in zip(layout.parts, torch.split(states[:, layout.tokens], sizes, 1), strict=True):
         rest = rest.view(len(rest), *part.shape, -1)
         if part.prompt is not None:
-            prompt = segments[part.prompt][:, None].expand(-1, len(rest[0]), -1, -1)
-            rest = torch.cat([prompt, rest], dim=2)
+            rest = torch.cat([segments[part.prompt][:, None].expand(-1, len(rest[0]), -1, -1), rest], dim=2)
         yield rest.transpose(0, 1)
 
 

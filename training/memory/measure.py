@@ -55,8 +55,7 @@ def measure(plan: Plan) -> int:
         raise ConfigError("--measure: makes random weights, which cannot be quantized; allowed: no lora.quantize")
     workload, arguments, known = find_workload(plan), plan.arguments, plan.known_model
     before = psutil.Process().memory_info().rss
-    model = build_model(config, known.config, arguments.device)
-    run_updates(model, config, arguments, workload, known.processor)
+    run_updates(build_model(config, known.config, arguments.device), config, arguments, workload, known.processor)
     if arguments.device.type == "cuda":
         return torch.cuda.max_memory_allocated()
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
