@@ -8,22 +8,9 @@ from pydantic import Field
 
 from ..errors import ConfigError, Unmeasurable
 from ..utils.values import normalize, reaches, to_finite_float, to_text
+from . import fields
 from .declare import AnswerField, Name, NonNegative, ReferenceField, RewardName, Threshold, register_reward
-from .fields import (
-    Answer,
-    AnyBoxFormat,
-    Box,
-    Frame,
-    Labeled,
-    Reference,
-    check_gold_boxes,
-    compute_area,
-    convert_to_fractions,
-    get_field,
-    parse_box,
-    quote_value,
-    read_boxes,
-)
+from .fields import Answer, Labeled, Reference, get_field, parse_box, quote_value
 
 BoxMatch = tuple[int, int, float]  # index in the answer, index in the reference, score
 _EXTRA_BOXES = 100  # an answer may have this many boxes beyond four times the gold's
@@ -76,7 +63,7 @@ class IoUReward:
     field: AnswerField = "bbox"
     reference_field: ReferenceField = None
     format: Annotated[
-        AnyBoxFormat,
+        fields.AnyBoxFormat,
         Field(
             description="what the numbers of a box mean, in the answer and in the reference; xyzxyz: boxes in a volume"
         ),
@@ -97,10 +84,11 @@ class IoUReward:
         Field(description="the key of the label in each object; only boxes of equal label match; needs `box_key`"),
     ] = None
     frame: Annotated[
-        Frame, Field(description="the unit of the answer's coordinates; matters only if `reference_frame` differs")
+        fields.Frame,
+        Field(description="the unit of the answer's coordinates; matters only if `reference_frame` differs"),
     ] = "unit"
     reference_frame: Annotated[
-        Frame | None, Field(description="the unit of the reference's coordinates; default: as the answer's")
+        fields.Frame | None, Field(description="the unit of the reference's coordinates; default: as the answer's")
     ] = None
     places: Annotated[
         Sequence[Name],
@@ -166,15 +154,15 @@ class IoUReward:
         """Return the answer's boxes and the gold's, in one frame; `None` for a side without boxes.
         Raise `Unmeasurable` if the gold is no box."""
         gold = get_field(reference, self.reference_field or self.field)
-        golds = read_boxes(gold, self.format, self.box_key, self.label_key)
+        golds = fields.read_boxes(gold, self.format, self.box_key, self.label_key)
         max_boxes = 4 * len(golds or ()) + _EXTRA_BOXES + 1  # one more than allowed
-        boxes = read_boxes(get_field(answer, self.field), self.format, self.box_key, self.label_key, max_boxes)
+        boxes = fields.read_boxes(get_field(answer, self.field), self.format, self.box_key, self.label_key, max_boxes)
         other = self.reference_frame or self.frame
         if other != self.frame and golds is not None:
             size = get_field(reference, self.size_field) if self.size_field else None
-            golds = convert_to_fractions(golds, other, size)
-            boxes = None if boxes is None else convert_to_fractions(boxes or (), self.frame, size)
-        check_gold_boxes(golds, gold, self.format, labeled=self.label_key is not None)
+            golds = fields.convert_to_fractions(golds, other, size)
+            boxes = None if boxes is None else fields.convert_to_fractions(boxes or (), self.frame, size)
+        fields.check_gold_boxes(golds, gold, self.format, labeled=self.label_key is not None)
         return boxes, golds
 
     def _match_boxes(self, boxes: Sequence[Labeled], golds: Sequence[Labeled]) -> list[BoxMatch]:
@@ -191,7 +179,7 @@ class IoUReward:
         if box is None or gold_box is None or (self.label_key is not None and (label != gold_label or not label)):
             return 0.0
         score = compute_overlap(box, gold_box)
-        if self.area_penalty and score and (excess := compute_area(box) / compute_area(gold_box) - 1) > 0:
+        if self.area_penalty and score and (excess := fields.compute_area(box) / fields.compute_area(gold_box) - 1) > 0:
             score /= 1 + self.area_penalty * excess
         return score
 
@@ -228,7 +216,7 @@ def _get_sort_key(box: Labeled) -> tuple[tuple[float, ...], str]:
     return box[0] or (), box[1]
 
 
-def compute_overlap(a: Box, b: Box) -> float:
+def compute_overlap(a: fields.Box, b: fields.Box) -> float:
     """`compute_iou` of two boxes that `parse_box` gave, of an image or of a volume."""
     if len(a) == 6:
         sides = [min(a[i + 3], b[i + 3]) - max(a[i], b[i]) for i in range(3)]
@@ -239,7 +227,7 @@ def compute_overlap(a: Box, b: Box) -> float:
         shared = width * height if width > 0 and height > 0 else 0.0
     if shared <= 0:
         return 0.0
-    small, large = compute_area(a), compute_area(b)
+    small, large = fields.compute_area(a), fields.compute_area(b)
     if small > large:
         small, large = large, small
     # in this order, rounding never exceeds 1, and equal boxes score exactly 1

@@ -18,19 +18,8 @@ from ..images.ref import ImageRef
 from ..images.shown import ShownView
 from ..images.view import WHOLE
 from ..records import Episode, ToolResult, Turn
-from ..rewards.marks import (
-    CLOSE,
-    MAX_MARKS,
-    Mark,
-    Views,
-    find_arguments,
-    find_marks,
-    find_named_picture,
-    find_problem,
-    get_place,
-    get_place_fields,
-    to_corners,
-)
+from ..rewards import marks
+from ..rewards.marks import CLOSE, Mark, Views, find_marks, find_named_picture, get_place
 from ..rollouts.store.layout import iter_images
 from ..tools import TOOLS
 from .page import to_plain
@@ -82,7 +71,7 @@ class Pictures:
                 current = pictures._add_results(number, turn, current)
             else:
                 current = pictures._add_message(number, turn, current)
-        fields = get_place_fields(episode.info)
+        fields = marks.get_place_fields(episode.info)
         said = episode.info.get("answers")  # of a person's exchanges, the last one's included
         earlier = (
             [one.get("answer") for one in said if isinstance(one, Mapping)] if isinstance(said, list | tuple) else []
@@ -146,7 +135,7 @@ class Pictures:
         return None
 
     def _check(self, view: ShownView, label: str) -> bool:
-        problem = find_problem(view)
+        problem = marks.find_problem(view)
         if problem is not None:
             self.leave_out(f"{label}: what a picture shows is recorded as {to_plain(problem)}")
         return problem is None
@@ -158,17 +147,17 @@ class Pictures:
 
     def _mark_call(self, number: int, result: ToolResult, current: Picture | None, after: Picture | None) -> None:
         """Add the boxes and points of a call's arguments, and the part of its picture that the result shows closer."""
-        if result.error is not None or result.arguments is None or len(self.marks) >= MAX_MARKS:
+        if result.error is not None or result.arguments is None or len(self.marks) >= marks.MAX_MARKS:
             return
         frame, on = self._find_frame(result.arguments, current)
         if frame is None or frame.image is None:
             return
         known = TOOLS.get(result.tool_name)
         kinds = None if known is None else {name: spec.get("x-kind") for name, spec in known.parameters.items()}
-        found = find_arguments(result.arguments, kinds)
+        found = marks.find_arguments(result.arguments, kinds)
         closer = None if after is None else _find_closer(frame, after.views)
         if closer is not None:  # says the same, and more exactly, than a center or a box among the arguments
-            corners = to_corners(closer)
+            corners = marks.to_corners(closer)
             self.marks.append(Mark("tool", result.tool_name, corners, get_place(frame), turn=number, on=on))
             return
         for name, points in found:

@@ -17,16 +17,8 @@ from typing import Any
 from ...configs import yaml_reader
 from ...envs.data.sources import list_changed
 from ...errors import ConfigError
-from ...utils.files import (
-    begin_line,
-    check_inside,
-    check_one_name,
-    check_writable,
-    lock_file,
-    open_regular,
-    read_regular,
-    write_atomically,
-)
+from ...utils import files
+from ...utils.files import read_regular, write_atomically
 from ...utils.secrets import mask_settings
 from ...utils.terminal import make_printable
 from ...version import get_versions
@@ -59,8 +51,8 @@ def remove_unused(folder: Path, *, new: bool = True) -> Iterator[Path]:
     try:
         yield folder
     except BaseException:
-        files = (path for path in folder.rglob("*") if path.is_file() and path.name not in _SETTINGS)
-        if new and not any(path.stat().st_size for path in files):
+        stored = (path for path in folder.rglob("*") if path.is_file() and path.name not in _SETTINGS)
+        if new and not any(path.stat().st_size for path in stored):
             shutil.rmtree(folder, ignore_errors=True)
         raise
 
@@ -82,7 +74,7 @@ def lock_folder(folder: Path) -> Iterator[None]:
     check_folder(folder)
     with ExitStack() as stack:
         try:
-            stack.enter_context(lock_file(folder / ".lock"))
+            stack.enter_context(files.lock_file(folder / ".lock"))
         except BlockingIOError:
             raise ConfigError(f"{folder}: another process is still writing this run") from None
         yield
@@ -95,8 +87,8 @@ def check_folder(folder: Path) -> None:
     while waiting:
         for entry in os.scandir(waiting.pop()):
             try:
-                check_inside(Path(entry.path), folder)
-                check_one_name(Path(entry.path))
+                files.check_inside(Path(entry.path), folder)
+                files.check_one_name(Path(entry.path))
                 is_odd = entry.is_symlink() and not os.path.exists(entry.path)
                 is_odd = is_odd or not (entry.is_file() or entry.is_dir())
             except OSError as error:
@@ -110,7 +102,7 @@ def check_folder(folder: Path) -> None:
 def write_config(folder: Path, config: Mapping[str, object]) -> None:
     """Write the resolved config, its secrets masked, and the versions; the number of threads of a run stays."""
     for name in ("config.yaml", "versions.json"):
-        check_writable(folder / name, folder)
+        files.check_writable(folder / name, folder)
     (folder / "config.yaml").write_text(yaml_reader.write(mask_settings(config)), "utf-8")
     path = folder / "versions.json"
     before = read_json(path) if path.is_file() else {}
@@ -142,7 +134,7 @@ def read_json(path: Path, limit: int = 2**20) -> dict[str, Any]:
 def read_metrics(path: Path, *, limit: int = MAX_METRICS) -> Iterator[dict[str, Any]]:
     """Yield the lines of a metrics.jsonl. What is no object of JSON is passed over, such as the torn last line of a
     killed process. Raise `OSError` if the file cannot be read, or is larger than `limit` bytes."""
-    with open_regular(path, limit=limit, inside=path.parent) as file:
+    with files.open_regular(path, limit=limit, inside=path.parent) as file:
         for line in read_lines(file):
             with suppress(ValueError, RecursionError):
                 values = json.loads(line or b"")
@@ -211,15 +203,15 @@ def move_failed_episodes(folder: Path) -> int:
         return 0
     try:
         for name in (LINES, RETRIED):
-            check_writable(path.with_name(name), folder)
-        with open_regular(path, limit=MAX_FILE, inside=folder) as stored:
+            files.check_writable(path.with_name(name), folder)
+        with files.open_regular(path, limit=MAX_FILE, inside=folder) as stored:
             lines = stored.readlines()
     except OSError as error:
         raise ConfigError(f"{error.filename}: cannot be used ({error.strerror}); give another --out") from error
     failed = [line for line in lines if _read_end_reason(line) in FAILED]
     if failed:
         with (path.with_name(RETRIED)).open("a+b") as file:
-            file.writelines([begin_line(file.fileno()), *failed])
+            file.writelines([files.begin_line(file.fileno()), *failed])
         write_atomically(path, b"".join(line for line in lines if _read_end_reason(line) not in FAILED))
     return len(failed)
 
