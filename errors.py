@@ -142,7 +142,6 @@ def suggest_nearest(given: object, allowed: Iterable[str], quote: Callable[[str]
 
 def describe_unknown(kind: str, given: str, allowed: Iterable[str], quote: Callable[[str], str] = repr) -> str:
     """Return the sentence for a name that does not exist, with the nearest name that does.
-
     What a model reads is quoted by `show_json`.
 
     >>> describe_unknown("tool", "zom", ["zoom", "crop"])

@@ -81,7 +81,6 @@ class BaseMultiTurnEnv(AuthoredEnv):
 
     def prepare(self) -> None:
         """Load the models of the tools and connect to their servers; what is ready already costs nothing.
-
         Drivers call it before the first episode, so that a model that cannot be loaded ends the run at its start. If
         nothing calls it, the first call of each tool prepares that tool.
 
@@ -284,7 +283,6 @@ class BaseMultiTurnEnv(AuthoredEnv):
 
     def write_box(self, box: Sequence[float], task: Task, place: Mapping[Part, object] | None = None) -> list[float]:
         """Return a box of the original image (fractions) in the coordinates that the model writes, for gold answers.
-
         One of 6 numbers, (x1, y1, z1, x2, y2, z2), is a box of a volume. `place` names image, plane and slice
         ({"image": 1, "slice": 12}) if it is not on the first picture.
 

@@ -174,9 +174,8 @@ def go_on(
 
 def shorten_reply(reply: Reply, max_bytes: int = parsing.MAX_BYTES) -> Reply:
     """Return the reply with at most `max_bytes` of text, as much of thinking beside it, and as much in all its calls;
-    calls beyond that are left out.
-
-    A lone surrogate becomes U+FFFD, because no file can hold it. Tokens and log-probs stay as they are.
+    calls beyond that are left out. A lone surrogate becomes U+FFFD, because no file can hold it. Tokens and log-probs
+    stay as they are.
 
     >>> shorten_reply(Reply("fine"), 3).text
     'fin'

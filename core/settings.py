@@ -186,7 +186,6 @@ def model_of(cls: type) -> type[BaseModel]:
 
 def resolve_settings(cls: type, given: Mapping[str, object]) -> BaseModel:
     """Return all settings of a new environment; the given ones are checked by type and range.
-
     Templates are merged with the author's, and `max_turns` is at most 30.
 
     Raises:

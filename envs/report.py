@@ -26,7 +26,6 @@ MAX_DIAGNOSES = 5  # of an answer, the most likely first
 @dataclass(frozen=True)
 class CoverageReward:
     """The share of the gold names that a list of at most `k` names holds; of more than k gold names, k count.
-
     Names are compared as in `ExactMatchReward`. It does not apply (None) without gold. Range: [0, 1].
 
     >>> CoverageReward("diagnosis")({"diagnosis": ["Glioma", "abscess"]}, {"diagnosis": ["glioma", "cyst"]})

@@ -30,7 +30,6 @@ def get_limits(coordinates: Coordinates, size: tuple[int, int]) -> tuple[float, 
 
 def to_unit(values: Sequence[float], coordinates: Coordinates, size: tuple[int, int], what: str) -> tuple[float, ...]:
     """Convert alternating x and y in the declared convention to fractions of the image.
-
     `what` names the value in the message of the `ArgumentError` that is raised for numbers out of range.
 
     >>> to_unit([250, 1000], "per_mille", (64, 64), "center")

@@ -101,7 +101,6 @@ class Source(Facts):
     @classmethod
     def of(cls, image: "Source | Image.Image | np.ndarray", **fields: Any) -> "Source":
         """Return the source of pixels in memory; `viewbox.open_image` opens files.
-
         8-bit pixels are shown as they are, deeper ones from their lowest to their highest value.
 
         Args:
@@ -141,7 +140,6 @@ class Source(Facts):
     @property
     def extent(self) -> tuple[float, float]:
         """(width, height) to scale, in units of the shorter side of a pixel: the size if pixels are square.
-
         A spacing that makes pixels more than `MAX_ASPECT` times as long as wide is taken for a damaged header.
 
         >>> Source.of(np.zeros((3, 17), np.uint8), spacing=(4.0, 8.0)).extent
@@ -423,7 +421,6 @@ class Volume(Facts):
 
 def build_volume(values: np.ndarray, affine: np.ndarray, display: Range, *, known: bool = True, **more: Any) -> Volume:
     """Return the volume of a file's array, turned to the patient's axes, at its first time point.
-
     Oblique volumes are turned to the nearest axes, not resampled.
 
     Args:
@@ -454,7 +451,6 @@ def build_volume(values: np.ndarray, affine: np.ndarray, display: Range, *, know
 
 def stretch(values: np.ndarray, low: float, high: float) -> np.ndarray:
     """Stretch values over 0–255: `low` and below become 0, `high` and above 255, linear in between, rounded.
-
     If `low` is the higher of both, high values become 0.
 
     >>> stretch(np.array([-5.0, 0.0, 5.0, 10.0, 20.0], np.float32), 0, 10).tolist()

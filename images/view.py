@@ -204,7 +204,6 @@ class View:
 
     def at_resolution(self, max_pixels: int, *, all_levels: bool = False) -> "View":
         """Return what this view shows at the resolution of the file, on a grid of at most `max_pixels`.
-
         With `all_levels`, a DICOM that asks for no window is shown from the lowest to the highest value that it can
         hold, instead of those that were measured.
 

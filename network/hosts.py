@@ -117,7 +117,6 @@ def show_url(url: object) -> str:
 
 def read_address(host: str) -> IPv4Address | IPv6Address | None:
     """Return the IP address that the host of a URL spells; None for a name.
-
     IPv4 is read as connecting does: 127.1, 0x7f.1, 0177.0.0.1 and 2130706433 are all 127.0.0.1.
 
     >>> read_address("0x7f.1"), read_address("::1"), read_address("example.org")

@@ -45,7 +45,6 @@ def find_project(module: Path) -> Project | None:
 
 def read_wheel(module: Path, temporary: Path) -> AuthorWheel | None:
     """Build and unpack the wheel of a module's project; None if there is no project, or it does not pack the module.
-
     The wheel stays unpacked in `temporary`, an empty folder.
 
     Raises:
@@ -105,7 +104,6 @@ class EnvironmentSource:
 
 def find_environment(given: str, settings: dict[str, Any], data: Sequence[str], temporary: Path) -> EnvironmentSource:
     """Create the environment `given` with `settings`, and find its code and the `data` files of its package.
-
     The wheel of its project is built and unpacked in the empty folder `temporary`.
 
     Raises:

@@ -79,7 +79,6 @@ class AuthorFiles:
 
 def list_author_files(package: Path, data: Sequence[str] = (), packed: Path | None = None) -> AuthorFiles:
     """Choose the files of a package: those that its build packs, and the data that are named.
-
     Hidden files and folders and `__pycache__` never travel. License files beside others do.
 
     Args:
@@ -233,10 +232,8 @@ def list_dependencies(
     modules: Collection[str] = (),
     viewbox: Provision = DEFAULT,
 ) -> list[str]:
-    """Return the requirements of the published package.
-
-    For packages that viewbox requires, its own version ranges hold; any other package that the author's files import is
-    required at least at the installed version.
+    """Return the requirements of the published package. For packages that viewbox requires, its own version ranges
+    hold; any other package that the author's files import is required at least at the installed version.
 
     Args:
         author: the author's Python files.

@@ -52,7 +52,6 @@ def publish(
     **target: Unpack[Target],
 ) -> PublishedPackage:
     """Write an environment as a package, into a folder or onto a hub.
-
     Of the author's package, its Python files and the declared data are published (`contents.py`).
 
     It is checked before, in a folder elsewhere, as `viewbox check` does it (`checks/`). Nothing is sent to a hub before

@@ -113,9 +113,7 @@ class CombinedReward:
 
     def score_episode(self, episode: Episode) -> Scores:
         """Return the scores of a finished episode, which components failed, and what each reply earned; an episode that
-        a fault ended has no score.
-
-        What no component places in time (`of_turns`), the last reply earns.
+        a fault ended has no score. What no component places in time (`of_turns`), the last reply earns.
 
         >>> from viewbox.records import Task
         >>> reward = to_combined(lambda answer, reference: 7)

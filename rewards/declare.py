@@ -49,11 +49,9 @@ REWARD_TYPES: dict[str, type] = {}  # by the `type` in YAML
 
 @runtime_checkable
 class Reward(Protocol):
-    """A pure function of the final answer and the task's reference.
-
-    The score is finite and in [0, 1]; `None` means that the reward does not apply to this task. Whatever the answer, a
-    reward does not raise; it may if it cannot be computed now, such as a judge that is down, and raises `Unmeasurable`
-    if no answer can meet the reference.
+    """A pure function of the final answer and the task's reference. The score is finite and in [0, 1]; `None` means
+    that the reward does not apply to this task. Whatever the answer, a reward does not raise; it may if it cannot be
+    computed now, such as a judge that is down, and raises `Unmeasurable` if no answer can meet the reference.
 
     >>> from viewbox.rewards import ExactMatchReward
     >>> isinstance(ExactMatchReward(), Reward)
@@ -69,7 +67,6 @@ class Reward(Protocol):
 @runtime_checkable
 class EpisodeReward(Protocol):
     """A pure function of a whole episode, for what an answer alone cannot show (format, use of tools).
-
     The score is finite and in [0, 1]; `None` means that the reward does not apply to this episode.
 
     >>> class Short:
@@ -97,7 +94,6 @@ def get_reward_name(reward: object) -> str:
 @dataclass_transform(frozen_default=True, field_specifiers=(dataclasses.field,))
 def validated_dataclass(cls: C) -> C:
     """Return a frozen dataclass whose constructor checks the annotations and raises `ConfigError`.
-
     Numbers are not converted: `True` is not 1 and "0.5" is not 0.5.
 
     >>> @validated_dataclass
@@ -317,7 +313,6 @@ def _check_signature(function: Callable[..., Any], path: str, arguments: tuple[s
 @validated_dataclass
 class Component:
     """A part of a combined reward: a reward, its weight, and the scores it needs from other components.
-
     If a score is below what is needed, this component counts 0.0. If the other component does not apply (`None`),
     neither does this one; if the other fails, so does this one.
 

@@ -48,7 +48,6 @@ def explain_score(
     reward: object, answer: Answer, reference: Reference, episode: Episode | None = None
 ) -> ExplainedScore:
     """Score an answer and explain every component. Never raises.
-
     Without `episode`, components that read one do not apply.
 
     >>> from viewbox.rewards import Component, ExactMatchReward, IoUReward

@@ -18,7 +18,6 @@ _EXTRA_BOXES = 100  # an answer may have this many boxes beyond four times the g
 
 def compute_iou(a: object, b: object) -> float:
     """Intersection over union of two xyxy boxes (lists or tuples, both in one unit): |a ∩ b| / |a ∪ b|, in [0, 1].
-
     A box is four finite numbers with x1 < x2 and y1 < y2; anything else scores 0. This is the Jaccard index, as in
     PASCAL VOC (Everingham et al. 2010) but without the extra pixel.
 
@@ -186,7 +185,6 @@ class IoUReward:
 
 def match_pairs(scores: Sequence[Sequence[float]], threshold: float | None = None) -> list[BoxMatch]:
     """Return the one-to-one matching with the greatest sum of `scores` (rows x columns, each >= 0).
-
     This is the assignment problem (Kuhn 1955), solved by scipy. With a threshold: the largest matching of pairs whose
     score reaches it. Pairs of score 0 are left out.
 
@@ -239,10 +237,8 @@ MAX_PLACE = 100  # characters of a place; longer text is none
 
 def name_other_place(answer: object, reference: object, places: Sequence[str]) -> str | None:
     """Return the first of the fields `places` in which an answer differs from the reference; `None` if it differs in
-    none.
-
-    A field that the reference does not have is not compared. A list of two numbers in the reference is the first and
-    the last value that count. Raise `Unmeasurable` if no value can agree with the reference.
+    none. A field that the reference does not have is not compared. A list of two numbers in the reference is the first
+    and the last value that count. Raise `Unmeasurable` if no value can agree with the reference.
 
     >>> name_other_place({"slice": 4, "plane": "Axial"}, {"slice": [3, 5], "plane": "axial"}, ["slice", "plane"])
     >>> name_other_place({"slice": 4}, {"slice": 3}, ["slice"])

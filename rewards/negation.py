@@ -84,7 +84,6 @@ class _Clause(NamedTuple):
 
 def split_words(text: str) -> tuple[list[str], bool]:
     """Return the words of `text` in order, with `MARK` before denied words; and whether it may hold a negation.
-
     A negation that denies something is `MARK` alone.
 
     >>> split_words("No tumour; left lung clear")

@@ -58,7 +58,6 @@ def is_picture(annotation: object) -> bool:
 
 def build_parameter(annotation: object) -> dict[str, Any]:
     """JSON Schema of an argument with this hint; "x-kind" marks points, boxes and pictures.
-
     A plain string among the annotations is the description.
 
     >>> build_parameter(list[str])
@@ -133,7 +132,6 @@ def check_value(
     given: Any, spec: Mapping[str, Any], label: str, coordinates: Coordinates, size: tuple[int, int]
 ) -> Any:
     """Return the value that the schema `spec` allows; a point or box as fractions of the view of `size` pixels.
-
     Raise `ArgumentError`, which begins with `label` ("zoom: factor").
 
     >>> check_value(2.0, {"type": "integer"}, "rotate: times", "unit", (64, 64))

@@ -308,11 +308,9 @@ def apply_tool(
     max_pixels: int = MAX_PIXELS,
     **arguments: object,
 ) -> tuple[View, ToolResult]:
-    """Call one stateful tool on an image; return the view after the call and the result.
-
-    `image` is a path (any file that viewbox opens), a PIL image, an array, a `Source` or a `View`. `max_pixels` bounds
-    the view unless `image` is a `View`. If the call fails, `result.error` says why. Raise `ImageError` if the image
-    cannot be opened.
+    """Call one stateful tool on an image; return the view after the call and the result. `image` is a path (any file
+    that viewbox opens), a PIL image, an array, a `Source` or a `View`. `max_pixels` bounds the view unless `image` is a
+    `View`. If the call fails, `result.error` says why. Raise `ImageError` if the image cannot be opened.
 
     >>> view, result = apply_tool("crop", Image.new("L", (100, 100)), box=[0.1, 0.1, 0.6, 0.6])
     >>> result.image.open().size, result.facts["area_percentage"]
@@ -332,7 +330,6 @@ def apply_tools(
     hidden: Mapping[str, object] | None = None,
 ) -> list[tuple[View, ToolResult]]:
     """Call stateful tools in order, each on the view that the call before it left; stops after the first error.
-
     `hidden` are arguments that the environment would fill in.
 
     >>> steps = apply_tools(Image.new("L", (80, 40)), [("zoom", {"factor": 2}), ("crop", {"box": [0, 0, 1, 1]})])

@@ -53,9 +53,8 @@ class Tool:
         max_calls: int | None = None,
     ) -> "Tool":
         """Build a tool from a function, a method or an object with `__call__`; does not register it.
-
-        `name` and `description` default to the function's name and docstring. Under several names, one function can
-        be several tools. Raise `TypeError` if an argument has a type that no schema can express.
+        `name` and `description` default to the function's name and docstring. Under several names, one function can be
+        several tools. Raise `TypeError` if an argument has a type that no schema can express.
 
         >>> from viewbox.tools.arguments import Picture
         >>> def count(image: Picture, what: str) -> str:
@@ -159,7 +158,6 @@ def tool(function: F, /) -> F: ...
 def tool(*, max_calls: int | None = None) -> Callable[[F], F]: ...
 def tool(function: ToolFunction | None = None, /, *, max_calls: int | None = None) -> Any:
     """Register a function as a tool under its own name; its docstring is what the model reads.
-
     With `view` as its first argument the tool is stateful; otherwise it is stateless, and may be `async def`. Either
     kind returns a `ToolOutput`, a string, or a mapping of facts.
 

@@ -69,7 +69,6 @@ def collect_episodes(
     on_episode: Callable[[int, int], None] = lambda done, total: None,
 ) -> list[Episode]:
     """Play an episode for each task; return them in the order of the tasks.
-
     `on_episode` is told how many of how many this process has played, every second.
 
     If there are several processes, each plays every n-th task with the seed it has anyway; all get all episodes. Those

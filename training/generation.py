@@ -57,7 +57,6 @@ class Sampler:
         self, model: PreTrainedModel, key: Hashable = None, *, slots: int | None = None
     ) -> Callable[[], Generator]:
         """Return what makes the generator of a batch, inside `use_for_generation`; all processes call it together.
-
         Once all of its episodes are played, `release` is called.
 
         Args:

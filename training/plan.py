@@ -291,10 +291,8 @@ def read_model(section: ModelSection) -> LocalModel:
 
 
 def find_model_shapes(section: ModelSection, max_pixels: int) -> LocalModel:
-    """Return a model, from this machine alone.
-
-    A folder needs no weights; those in it must be the model's. A hub name is looked up among downloaded files, then
-    among the known models.
+    """Return a model, from this machine alone. A folder needs no weights; those in it must be the model's. A hub name
+    is looked up among downloaded files, then among the known models.
 
     Raises:
         ModelError: the config is not on this machine, or the architecture is not supported; or what it makes of a

@@ -165,7 +165,6 @@ def get_cache_folder() -> Path:
 
 def open_regular(path: str | Path, *, limit: int, inside: Path | None = None) -> BinaryIO:
     """Open a regular file for reading.
-
     It has at most `limit` bytes, and lies in the folder `inside`, with all links followed; None: anywhere.
 
     Raises:

@@ -59,7 +59,6 @@ class _Part(NamedTuple):
 
 def find_violation(value: object, schema: Mapping[str, object]) -> Violation | None:
     """Return the outermost violation of `schema`, with its field; None if `value` is valid.
-
     Raise `ConfigError` if the schema cannot be used.
 
     >>> str(find_violation({"side": 3}, {"properties": {"side": {"type": "string"}}}))

@@ -56,7 +56,6 @@ class EpisodeSet:
 
 def find_sets(runs: Sequence[str | Path]) -> list[EpisodeSet]:
     """Return the sets of episodes in the named folders: of each its episodes, then its held-out ones by step.
-
     A folder that only holds folders of episodes, such as that of an evaluation, has a set for each of them.
 
     Raises:

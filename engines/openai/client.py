@@ -108,7 +108,6 @@ class EndpointSettings(Section):
 
 class OpenAIGenerator(Generator):
     """Replies from `POST <endpoint>/chat/completions`.
-
     If the environment's `reply_format` is "native", tool schemas are sent in the field `tools`, on the last turn with
     `tool_choice: none`; otherwise the system message teaches them. Token counts are summed in `info["usage"]`.
 

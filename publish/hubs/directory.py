@@ -50,7 +50,6 @@ class Directory(Hub):
 
 def replace_folder(staged: Path, out: Path, about: dict[str, Any], *, force: bool) -> None:
     """Copy the staged files to `out`, and remove the files of an older package there.
-
     `about` are entries of the manifest beside the files; `force` says whether an older package may be replaced.
 
     Raises:

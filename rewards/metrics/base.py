@@ -175,7 +175,6 @@ class MeanScore(MeanMetric):
 @dataclass(frozen=True)
 class AccuracyBy(PairMetric):
     """The share of pairs that a reward gives 1.0, by the text in the reference's field `by`, and of all if `total`.
-
     Range: [0, 1].
 
     >>> from viewbox.rewards import ExactMatchReward

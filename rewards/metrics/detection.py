@@ -105,7 +105,6 @@ def _read_confidence(stated: Any) -> float:
 
 def match_boxes(boxes: Sequence[Box | None], gold: Sequence[Box | None], thresholds: Sequence[float]) -> list[int]:
     """Return the thresholds at which each box gets a gold box of its own, as bits: bit i for threshold i.
-
     `boxes` are ordered, the most confident first.
 
     >>> match_boxes([(0, 0, 1, 1), (0, 0, 1, 0.9)], [(0, 0, 1, 1)], [0.5, 0.95])
@@ -160,7 +159,6 @@ class MeanAveragePrecision(BoxMetric):
 @dataclass(frozen=True)
 class BoxRates(BoxMetric):
     """Precision, recall and F1 of all boxes together at each of `thresholds`, matched as for average precision.
-
     precision = tp / detections, recall = tp / gold boxes, F1 = 2 tp / (detections + gold boxes), over all answers and
     classes. Range: [0, 1]; NaN where they divide by 0.
 

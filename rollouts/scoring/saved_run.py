@@ -60,7 +60,6 @@ def make_environment(
     **changes: object,
 ) -> BaseMultiTurnEnv:
     """Make the environment that a run's own files name, without the settings that no score depends on.
-
     It must be one of viewbox, and text among its settings one of named choices: other text may be a path or an address.
 
     Args:
@@ -395,7 +394,6 @@ class SavedRun:
         self, reader: EpisodeReader, conditions: Sequence[Callable[[Episode], bool]] = (), *, stored: bool = False
     ) -> Iterator[ScoredEpisode]:
         """Yield the episodes that meet all conditions, with the scores of `source`, or with those stored.
-
         What an episode names may be refused: then it is skipped.
 
         Raises:

@@ -57,7 +57,6 @@ class Change(NamedTuple):
 
 class Table:
     """A table of float64 numbers with one row per episode and named columns; NaN if a column does not apply.
-
     It has at most `MAX_COLUMNS` columns; `describe_dropped` names the others.
 
     >>> table = Table()

@@ -211,7 +211,6 @@ def load(
     path: str | Path, *, tokens: bool = False, errors: Literal["raise", "skip"] = "raise", scores: str | None = None
 ) -> EpisodeReader:
     """Return the episodes in `path`, in the order they were appended: a sequence that reads one line at a time.
-
     Images are references whose `uri` is the file in the folder: `ref.open()` reads the pixels. A partial last line,
     left by a killed process, is ignored, unless the run has a summary.json that counts more episodes.
 

@@ -39,7 +39,6 @@ class UnstorableError(StoreError):
 
 class EpisodeWriter:
     """Appends episodes to a folder. Threads may share one writer.
-
     `count` is the number of episodes in the folder, including those of earlier sessions.
 
     Args:
@@ -80,7 +79,6 @@ class EpisodeWriter:
 
     def append(self, episode: Episode, *, replaces: bool = False) -> None:
         """Store one episode; once this returns, it can be loaded. If it raises `StoreError`, no line was added.
-
         With `replaces` it is a later state of the episode that was stored so before, and takes the place of its line.
 
         Raises:

@@ -77,7 +77,6 @@ def get_mask(view: View) -> np.ndarray | None:
 
 def equalize_levels(pixels: np.ndarray, mask: np.ndarray | None = None) -> np.ndarray:
     """256 levels, not rounded: the cumulative histogram of (h, w) uint8 pixels; lowest level black, highest white.
-
     `mask` says which pixels count, as `get_mask` does.
 
     (cdf(v) − cdf(lowest)) / (n − cdf(lowest)) · 255: Gonzalez & Woods, as OpenCV's `equalizeHist`. A picture with a

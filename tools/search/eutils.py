@@ -57,7 +57,6 @@ T = TypeVar("T")
 
 def build_term(query: ArticleQuery, year: int) -> str:
     """Return what PubMed is asked for; `year` is the present one.
-
     Words with brackets that do not close would take the filter into them, so these are left out.
 
     >>> build_term(ArticleQuery("lung nodule", "recent"), 2026)

@@ -49,10 +49,8 @@ class _Clients:
 
 
 class LiveSource:
-    """A `SearchSource` that asks PubMed and Open-i.
-
-    NCBI_API_KEY may hold a key of NCBI, and NCBI_EMAIL an address that NCBI may write to. The key goes to NCBI alone
-    and is masked in everything written.
+    """A `SearchSource` that asks PubMed and Open-i. NCBI_API_KEY may hold a key of NCBI, and NCBI_EMAIL an address that
+    NCBI may write to. The key goes to NCBI alone and is masked in everything written.
 
     Args:
         cache_dir: the folder for answers; None: they are kept in memory.

@@ -98,7 +98,6 @@ _IMAGE_FIELDS = ("imgLarge", "imgGrid150", "imgThumbLarge", "imgThumb")  # the l
 
 def read_figures(content: bytes, base: str, limit: int, modality: str = "") -> list[FoundImage]:
     """Return the figures of an answer, the best first; one without an id or a picture is left out.
-
     The addresses of pictures begin with `base`. All figures have the `modality` that was asked for.
 
     >>> one = b'{"uid": "PMC1", "image": {"id": "F1", "caption": "A <b>film</b>"}, "imgLarge": "/imgs/1.png"}'

@@ -110,7 +110,6 @@ def split_by_tokens(
     learned: torch.Tensor | None = None,
 ) -> list[list[int]]:
     """Split a batch into parts of at most `tokens` tokens; a prompt that episodes share counts once.
-
     Episodes of a group stay together if they fit. An episode longer than `tokens` is a part of its own.
 
     Args:

@@ -499,7 +499,6 @@ def weight_advantages(
     advantages: torch.Tensor, ratio: torch.Tensor, cap: float, loss_type: str
 ) -> dict[str, torch.Tensor]:
     """Return the entries of a batch that make TRL 1.16's loss weight every token by min(ratio, cap).
-
     The losses are linear in the advantage and accept advantages of (B, T). The exception is `vespo`, which reads the
     ratio from an entry of its own.
 

@@ -249,7 +249,6 @@ def predict_share(config: Config, arguments: Any, model: Any, workload: Workload
 
 def count_specialists(plan: Plan, *, gpu: bool) -> tuple[int, int]:
     """Return the bytes of their weights while the model plays, and while it learns (without those that are offloaded).
-
     A model that several specialists share counts once; one on another device (`cpu`, `cuda:1`) does not.
 
     Raises:
