@@ -34,16 +34,12 @@ COMMANDS: dict[str, Command | Group] = {
         "cli.play:evaluate",
         "viewbox evaluate --config quickstart --model runs/quickstart-seed0/model --tasks 200",
         figures.show_evaluation,
-        names=BOOTSTRAP,
-        form=True,
     ),
     "score": Command(
         "rollouts.scoring.rescore:score_run",
         "viewbox score runs/quickstart-seed0 --reward strict.yaml --where 'info.step>=90'",
         figures.show_scores,
         failed=lambda report: int(report.skipped > 0),
-        names=BOOTSTRAP,
-        form=True,
     ),
     "view": Command("cli.episodes:view", "viewbox view runs/quickstart-seed0\nviewbox view quickstart env.noise=3"),
     "compare": Command(
@@ -51,8 +47,6 @@ COMMANDS: dict[str, Command | Group] = {
         "viewbox compare runs/base runs/tuned --by reference.label --format markdown",
         figures.show_comparison,
         failed=lambda found: int(bool(found.a.unreadable or found.b.unreadable)) if found.tasks else 2,
-        names=BOOTSTRAP,
-        form=True,
     ),
     "export": Command(
         "cli.episodes:export",
@@ -71,7 +65,6 @@ COMMANDS: dict[str, Command | Group] = {
                 failed=lambda found: (
                     int(any([found.broken, *(run.skipped for run in found.runs)])) if found.runs or found.broken else 2
                 ),
-                form=True,
             )
         },
         default="list",
@@ -84,7 +77,6 @@ COMMANDS: dict[str, Command | Group] = {
                 """viewbox reward try reward.yaml --answer '{"label": "six"}' --reference '{"label": "seven"}'""",
                 figures.show_trial,
                 failed=lambda trial: int(bool(trial.problems)),
-                form=True,
             )
         },
     ),

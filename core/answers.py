@@ -360,14 +360,10 @@ class _Choice:
 
     def list_fields(self, name: str) -> list[Mapping[str, Any]]:
         """Return the schemas of a field."""
-        specs = [
-            spec
-            for option in self.options
-            for spec in (
-                option.get("properties", {}).get(name, option.get("additionalProperties")),
-                *option.get("patternProperties", {}).values(),
-            )
-        ]
+        specs = list[Any]()
+        for option in self.options:
+            specs.append(option.get("properties", {}).get(name, option.get("additionalProperties")))
+            specs += option.get("patternProperties", {}).values()
         return [spec for spec in specs if isinstance(spec, Mapping)]
 
     def list_items(self, place: int) -> list[Mapping[str, Any]]:

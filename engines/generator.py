@@ -48,15 +48,9 @@ class TokenRecord:
         """Return the record in its stored form; None if it has no tokens."""
         if not self.prompt_ids:
             return None
-        return EpisodeTokens(
-            tuple(self.prompt_ids),
-            tuple(self.completion_ids),
-            tuple(self.mask),
-            tuple(self.logprobs),
-            tuple(self.images),
-            self.prompt_images,
-            tuple(self.replies),
-        )
+        ids, mask = (tuple(self.prompt_ids), tuple(self.completion_ids)), tuple(self.mask)
+        images = tuple(self.images), self.prompt_images
+        return EpisodeTokens(*ids, mask, tuple(self.logprobs), *images, tuple(self.replies))
 
 
 @dataclass(eq=False)

@@ -185,16 +185,8 @@ def _prepare_gold(text: str, scope: bool, ignored: frozenset[str]) -> _Gold:
     opposites = frozenset(
         word for word in flipped if (bare := word.removeprefix(MARK)) not in both_ways and bare not in STOP_WORDS
     )
-    return _Gold(
-        counts,
-        frozenset(counts),
-        both_ways,
-        opposites,
-        ignored,
-        "" if counts else normalize(text).text,
-        counts.total(),
-        find_sides(text),
-    )
+    whole, sides = "" if counts else normalize(text).text, find_sides(text)
+    return _Gold(counts, frozenset(counts), both_ways, opposites, ignored, whole, counts.total(), sides)
 
 
 def _split_text(text: str, scope: bool, ignored: frozenset[str]) -> tuple[list[str], frozenset[str]]:

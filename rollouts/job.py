@@ -262,6 +262,7 @@ class RolloutSession:
             not one.task.reference and (one.scores is None or one.scores.total is None) for one in episodes
         )
         usage = [use for episode in episodes if isinstance(use := episode.info.get("usage"), Mapping)]
+        tokens = {name: sum(_get_count(use, name) for use in usage) for name in ("prompt_tokens", "completion_tokens")}
         summary = {
             "environment": self.job.env.name,
             "model": self.job.config.model.name,
@@ -272,9 +273,7 @@ class RolloutSession:
             "metrics": drop_undefined(compute_environment_metrics(episodes, self.job.env)),
             "counts": summarize(episodes, {}, resamples=0).get_counts(),
             "errors": count_failures(episodes),
-            "tokens": {
-                name: sum(_get_count(use, name) for use in usage) for name in ("prompt_tokens", "completion_tokens")
-            },
+            "tokens": tokens,
             "seconds": time.monotonic() - self.started,
         }
         write_atomically(self.folder / "summary.json", json.dumps(mask_values(summary), indent=2) + "\n")

@@ -103,16 +103,8 @@ def build_slice(header: Header, name: str, frame: int = 0) -> Slice:
     names = ("ImagePositionPatient", "ImageOrientationPatient", "ReferencedSegmentNumber", *dicom_header.THICKNESS)
     position, directions, segment, *thickness = (parse_numbers(get_value(elements, name, frame)) for name in names)
     place = stacks.build_place(position, directions)
-    mosaic = "MOSAIC" in list_words(elements, "ImageType")
-    kind = (
-        "in color"
-        if color
-        else "a mosaic"
-        if mosaic
-        else "without a place in the patient"
-        if place is stacks.NOWHERE
-        else ""
-    )
+    mosaic, nowhere = "MOSAIC" in list_words(elements, "ImageType"), place is stacks.NOWHERE
+    kind = "in color" if color else "a mosaic" if mosaic else "without a place in the patient" if nowhere else ""
     times: dict[str, float | str] = {}
     for key in dicom_header.TIMES:
         numbers = parse_numbers(value := get_value(elements, key, frame))

@@ -68,14 +68,10 @@ def from_openai(message: dict[str, Any]) -> dict[str, Any]:
         thought = {"type": "reasoning", "reasoning": message["reasoning_content"]}
         made["content"] = [thought, {"type": "text", "text": made["content"]}]
     if "tool_calls" in message:
+        calls = [(call["id"], call["function"]) for call in message["tool_calls"]]
         made["tool_calls"] = [
-            {
-                "id": call["id"],
-                "function": call["function"]["name"],
-                "arguments": json.loads(call["function"]["arguments"]),
-                "type": "function",
-            }
-            for call in message["tool_calls"]
+            {"id": name, "function": one["name"], "arguments": json.loads(one["arguments"]), "type": "function"}
+            for name, one in calls
         ]
     if message["role"] == "tool":
         made |= {"tool_call_id": message.get("tool_call_id"), "function": message.get("name")}
