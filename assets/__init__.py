@@ -28,11 +28,8 @@ def resolve_model_path(name: str) -> str:
 
 
 def find_model_folder(name: str) -> Path | None:
-    """Return the folder (or file) that a model's name leads to; None for a hub name.
-
-    Raises:
-        ConfigError: the name is a path, and nothing is there.
-        ModelError: no shipped model has this name, or the folder holds an adapter.
+    """Return the folder (or file) that a model's name leads to; None for a hub name. Raise `ConfigError` if the name is
+    a path, and nothing is there. Raise `ModelError` if no shipped model has this name, or the folder holds an adapter.
 
     >>> find_model_folder("Qwen/Qwen3-VL-4B-Instruct") is None
     True

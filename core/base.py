@@ -107,12 +107,8 @@ class BaseMultiTurnEnv(AuthoredEnv):
             release()
 
     def reset(self, task: Task, *, seed: int) -> EpisodeState:
-        """Start a play.
-
-        Raises:
-            ImageError: an image of the task cannot be opened.
-            ConfigError: there are more images than can be shown, and no tool opens the others.
-        """
+        """Start a play. Raise `ImageError` if an image of the task cannot be opened. Raise `ConfigError` if there are
+        more images than can be shown, and no tool opens the others."""
         overview = self._overviews.get(task)
         offered, view = get_offered_tools(self, task), next(iter(overview.views), None)
         self._check_can_see(task, overview.count)

@@ -185,12 +185,9 @@ def model_of(cls: type) -> type[BaseModel]:
 
 
 def resolve_settings(cls: type, given: Mapping[str, object]) -> BaseModel:
-    """Return all settings of a new environment; the given ones are checked by type and range.
-    Templates are merged with the author's, and `max_turns` is at most 30.
-
-    Raises:
-        ConfigError: a setting is unknown or has an invalid value; its `key` is the setting.
-    """
+    """Return all settings of a new environment; the given ones are checked by type and range. Templates are merged with
+    the author's, and `max_turns` is at most 30. Raise `ConfigError` if a setting is unknown or has an invalid value;
+    its `key` is the setting."""
     model = model_of(cls)
     env_name = getattr(cls, "name", cls.__name__)
     for name in given:

@@ -45,11 +45,8 @@ def find_project(module: Path) -> Project | None:
 
 def read_wheel(module: Path, temporary: Path) -> AuthorWheel | None:
     """Build and unpack the wheel of a module's project; None if there is no project, or it does not pack the module.
-    The wheel stays unpacked in `temporary`, an empty folder.
-
-    Raises:
-        ConfigError: the wheel cannot be built or read.
-    """
+    The wheel stays unpacked in `temporary`, an empty folder. Raise `ConfigError` if the wheel cannot be built or
+    read."""
     project = find_project(module)
     if project is None:
         return None
@@ -103,12 +100,9 @@ class EnvironmentSource:
 
 
 def find_environment(given: str, settings: dict[str, Any], data: Sequence[str], temporary: Path) -> EnvironmentSource:
-    """Create the environment `given` with `settings`, and find its code and the `data` files of its package.
-    The wheel of its project is built and unpacked in the empty folder `temporary`.
-
-    Raises:
-        ConfigError: it cannot be created, or its code cannot be imported from a published package.
-    """
+    """Create the environment `given` with `settings`, and find its code and the `data` files of its package. The wheel
+    of its project is built and unpacked in the empty folder `temporary`. Raise `ConfigError` if it cannot be created,
+    or its code cannot be imported from a published package."""
     source = _find_source(given, settings, data, temporary)
     if source.module:
         check_file(source.module.resolve())

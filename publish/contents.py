@@ -306,11 +306,7 @@ def _is_copied(path: Path) -> bool:
 
 def list_imports(path: Path, *, caught: bool = True) -> Iterator[str]:
     """Yield the modules that a file imports by their full names, also inside functions, but not for type checking only.
-
-    Args:
-        path: the file.
-        caught: whether those count whose failure is caught.
-    """
+    `path`: the file. `caught`: whether those count whose failure is caught."""
     waiting: list[ast.AST] = [ast.parse(path.read_bytes())]
     while waiting:
         node = waiting.pop()

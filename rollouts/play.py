@@ -136,12 +136,9 @@ class Health:
 async def play_one(
     env: BaseMultiTurnEnv, task: Task, generator: Generator, *, seed: int = 0, timeout: float | None = None
 ) -> Episode:
-    """Play one episode with a generator, for callers that run a loop of their own.
-    An exception in the environment ends it as `error`, and `timeout` seconds end it as `timeout`; None: no limit.
-
-    Raises:
-        Exception: the generator cannot be used (see `play_many`).
-    """
+    """Play one episode with a generator, for callers that run a loop of their own. An exception in the environment ends
+    it as `error`, and `timeout` seconds end it as `timeout`; None: no limit. Raise `Exception` if the generator cannot
+    be used (see `play_many`)."""
     with keep_on_this_machine(env):
         return await _play_with(Health(generator), env, task, seed, {}, timeout)
 

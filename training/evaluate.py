@@ -38,12 +38,9 @@ FEWER = 0.02  # share of the episodes that may lack a score more than at the bes
 
 
 def build_script(env: BaseMultiTurnEnv, kind: Literal["oracle", "demonstration"], **habits: float) -> Script:
-    """Return a script that gives the environment's own replies, then None, so that the model continues.
-
-    Args:
-        kind: "oracle" for tool calls only, "demonstration" for whole episodes.
-        habits: the probability of each imperfection of a demonstration, such as `guess=0.5`.
-    """
+    """Return a script that gives the environment's own replies, then None, so that the model continues. `kind`:
+    "oracle" for tool calls only, "demonstration" for whole episodes. `habits`: the probability of each imperfection of
+    a demonstration, such as `guess=0.5`."""
 
     def script(conversation: Conversation) -> str | None:
         assert conversation.task is not None

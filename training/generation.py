@@ -56,13 +56,9 @@ class Sampler:
     def prepare(
         self, model: PreTrainedModel, key: Hashable = None, *, slots: int | None = None
     ) -> Callable[[], Generator]:
-        """Return what makes the generator of a batch, inside `use_for_generation`; all processes call it together.
-        Once all of its episodes are played, `release` is called.
-
-        Args:
-            key: see `WeightSender.send`.
-            slots: episodes at once, at most; None: as many as `rollout` says.
-        """
+        """Return what makes the generator of a batch, inside `use_for_generation`; all processes call it together. Once
+        all of its episodes are played, `release` is called. `key`: see `WeightSender.send`. `slots`: episodes at once,
+        at most; None: as many as `rollout` says."""
         source: Any = model if self.weights is None else self.weights.send(model, key)
         rollout = self.rollout
         if slots is not None:

@@ -160,14 +160,8 @@ def pass_hub_token(config: Config) -> None:
 
 
 def build_trainer_arguments(config: Config, output: Path | str) -> "TrainingArguments":
-    """Return the `GRPOConfig` (grpo) or `TrainingArguments` (sft) of a run.
-
-    Args:
-        output: the folder of the checkpoints.
-
-    Raises:
-        ConfigError: a key of `train` is unknown, is set by viewbox only, or has an invalid value.
-    """
+    """Return the `GRPOConfig` (grpo) or `TrainingArguments` (sft) of a run. `output`: the folder of the checkpoints.
+    Raise `ConfigError` if a key of `train` is unknown, is set by viewbox only, or has an invalid value."""
     for problem in list_problems(config):
         raise problem
     import torch

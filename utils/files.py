@@ -164,12 +164,9 @@ def get_cache_folder() -> Path:
 
 
 def open_regular(path: str | Path, *, limit: int, inside: Path | None = None) -> BinaryIO:
-    """Open a regular file for reading.
-    It has at most `limit` bytes, and lies in the folder `inside`, with all links followed; None: anywhere.
-
-    Raises:
-        OSError: it is missing, too large, outside the folder, or a pipe, device or folder. `strerror` says which.
-    """
+    """Open a regular file for reading. It has at most `limit` bytes, and lies in the folder `inside`, with all links
+    followed; None: anywhere. Raise `OSError` if it is missing, too large, outside the folder, or a pipe, device or
+    folder. `strerror` says which."""
     if inside is not None:
         check_inside(Path(path), inside)
     _check_regular(os.stat(path), path, limit)

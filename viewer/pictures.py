@@ -46,12 +46,9 @@ class Picture:
 
 @dataclass
 class Pictures:
-    """The pictures of an episode in order, with its marks. `problems` says what was left out.
-
-    Args:
-        of_turns: for each turn, the ids of a message's pictures, or of each result (None: it has none) and then of
-            the pictures that follow the results.
-    """
+    """The pictures of an episode in order, with its marks. `problems` says what was left out. `of_turns`: for each
+    turn, the ids of a message's pictures, or of each result (None: it has none) and then of the pictures that follow
+    the results."""
 
     by_id: dict[str, Picture] = field(default_factory=dict)
     of_turns: list[list[str | None]] = field(default_factory=list)

@@ -55,12 +55,9 @@ class EpisodeSet:
 
 
 def find_sets(runs: Sequence[str | Path]) -> list[EpisodeSet]:
-    """Return the sets of episodes in the named folders: of each its episodes, then its held-out ones by step.
-    A folder that only holds folders of episodes, such as that of an evaluation, has a set for each of them.
-
-    Raises:
-        StoreError: a folder has no episodes, or there are more than 50 sets.
-    """
+    """Return the sets of episodes in the named folders: of each its episodes, then its held-out ones by step. A folder
+    that only holds folders of episodes, such as that of an evaluation, has a set for each of them. Raise `StoreError`
+    if a folder has no episodes, or there are more than 50 sets."""
     sets: list[EpisodeSet] = []
     for given in runs:
         run = Path(given or "''")  # an empty name is no folder, and not this one

@@ -79,12 +79,8 @@ def from_openai(message: dict[str, Any]) -> dict[str, Any]:
 
 
 def list_samples(file: Path) -> Iterator[tuple[str, Any, str]]:
-    """Yield the samples of a log: place, content, and the reason if it cannot be read.
-
-    Raises:
-        ConfigError: the file is no log.
-        OSError: it cannot be read.
-    """
+    """Yield the samples of a log: place, content, and the reason if it cannot be read. Raise `ConfigError` if the file
+    is no log. Raise `OSError` if it cannot be read."""
     with open_regular(file, limit=MAX_LOG) as opened:
         packed = opened.read(4) == b"PK\x03\x04"
     if packed:

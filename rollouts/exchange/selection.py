@@ -132,11 +132,8 @@ def _compare_episodes(reader: EpisodeReader, choice: Choice) -> Mapping[int, str
 
 def filter_run(run: str | Path, out: str | Path, choice: Choice) -> Report:
     """Write the chosen episodes as a run of their own, with the config of the old one. Nothing in `run` is changed.
-
-    Raises:
-        StoreError: there are no episodes in `run`.
-        ConfigError: `out` exists, a condition cannot be read, or no episode is left.
-    """
+    Raise `StoreError` if there are no episodes in `run`. Raise `ConfigError` if `out` exists, a condition cannot be
+    read, or no episode is left."""
     reader = load(run, tokens=True, errors="skip")
     report = Report(str(out))
     with create_whole(out) as draft:

@@ -43,13 +43,9 @@ ABOUT_THE_ADDRESS = frozenset({200, 301, 302, 303, 307, 308, 404, 405})  # unles
 
 
 def find_cache_folder(name: object) -> object:
-    """Return the folder of a judge's replies.
-
-    Text is the name of a folder in the user's cache folder, because a config may be somebody else's. Anything else (a
-    `Path`, which only a program can give, or None) is returned as it is.
-
-    Raises:
-        ConfigError: the name leads out of the user's cache folder.
+    """Return the folder of a judge's replies. Text is the name of a folder in the user's cache folder, because a config
+    may be somebody else's. Anything else (a `Path`, which only a program can give, or None) is returned as it is. Raise
+    `ConfigError` if the name leads out of the user's cache folder.
 
     >>> find_cache_folder("reports").relative_to(get_cache_folder() / "judge").as_posix()
     'reports'

@@ -393,12 +393,9 @@ class SavedRun:
     def score(
         self, reader: EpisodeReader, conditions: Sequence[Callable[[Episode], bool]] = (), *, stored: bool = False
     ) -> Iterator[ScoredEpisode]:
-        """Yield the episodes that meet all conditions, with the scores of `source`, or with those stored.
-        What an episode names may be refused: then it is skipped.
-
-        Raises:
-            ConfigError: an episode must not be sent to where the reward sends it, or all episodes were refused.
-        """
+        """Yield the episodes that meet all conditions, with the scores of `source`, or with those stored. What an
+        episode names may be refused: then it is skipped. Raise `ConfigError` if an episode must not be sent to where
+        the reward sends it, or all episodes were refused."""
         source = None if stored else self.source
         address = None if source is None else find_remote_address(source.reward)
 

@@ -183,14 +183,8 @@ class MetricSamples:
             self._rows.append(row)
 
     def prepare(self, ranks: np.ndarray, tasks: np.ndarray) -> PreparedMetric:
-        """Prepare the rows for the bootstrap.
-
-        Args:
-            ranks: the order of the rows, (episodes,).
-            tasks: the number of each episode's task, (episodes,).
-
-        Raises what the metric raised in `add` if it could read no pair.
-        """
+        """Prepare the rows for the bootstrap. `ranks`: the order of the rows, (episodes,). `tasks`: the number of each
+        episode's task, (episodes,). Raises what the metric raised in `add` if it could read no pair."""
         if self.first_failure is not None and not self._rows:
             raise self.first_failure
         episodes = np.array(self._episodes, int)

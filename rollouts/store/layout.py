@@ -49,12 +49,8 @@ def check_format(folder: Path) -> None:
 
 
 def start_format(folder: Path) -> None:
-    """Write the format of a folder that holds no episodes yet, and check that of another.
-
-    Raises:
-        OSError: the folder cannot be written.
-        StoreError: its format is not `FORMAT`.
-    """
+    """Write the format of a folder that holds no episodes yet, and check that of another. Raise `OSError` if the folder
+    cannot be written. Raise `StoreError` if its format is not `FORMAT`."""
     try:  # before the format is read: another process writes that first
         holds_episodes = (folder / LINES).stat().st_size > 0
     except FileNotFoundError:

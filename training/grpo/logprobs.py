@@ -302,11 +302,8 @@ def attend(
     **kwargs: object,
 ) -> tuple[torch.Tensor, None]:
     """Return an attention function of transformers: (1, heads, tokens, size) states to (1, tokens, heads, size).
-
-    Args:
-        layout: of a packed row; None: `attention_mask` says which tokens are seen.
-        plain: use matrix products and a softmax instead of fused kernels ("eager").
-    """
+    `layout`: of a packed row; None: `attention_mask` says which tokens are seen. `plain`: use matrix products and a
+    softmax instead of fused kernels ("eager")."""
     with sdpa_kernel(SDPBackend.MATH) if plain else nullcontext():
         if layout is None:
             states = (module, query, key, value, attention_mask)
@@ -414,12 +411,9 @@ class BatchLogProbs:
     def compute(
         self, model: Any, batch: dict[str, Any], learned: torch.Tensor | None = None
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """(log-probs, entropies), each (B, C), of a batch under `model`, with gradient.
-
-        Args:
-            learned: (B,) whether an episode goes through the model. The others have the log-probs from which a ratio
-                starts, and minus that of a token for its entropy, as which it counts in the mean; None: all do.
-        """
+        """(log-probs, entropies), each (B, C), of a batch under `model`, with gradient. `learned`: (B,) whether an
+        episode goes through the model. The others have the log-probs from which a ratio starts, and minus that of a
+        token for its entropy, as which it counts in the mean; None: all do."""
         if learned is not None and not learned.all():
             start = batch.get("old_per_token_logps", batch["sampling_per_token_logps"]) * get_sampled(batch)
             rows = learned.nonzero()[:, 0]

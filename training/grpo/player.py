@@ -25,12 +25,8 @@ from ..generation import Sampler, use_for_generation
 
 
 class BatchPlayer:
-    """Plays batches of this process.
-
-    Args:
-        folder: the folder to which the episodes of every step are appended.
-        episodes_per_step: how many of this process are, in groups drawn at random; None: all.
-    """
+    """Plays batches of this process. `folder`: the folder to which the episodes of every step are appended.
+    `episodes_per_step`: how many of this process are, in groups drawn at random; None: all."""
 
     def __init__(
         self,

@@ -66,11 +66,8 @@ MAX_UNSCORED = 3  # batches at the beginning in which no episode has a score, af
 
 
 class EpisodeGRPOTrainer(Checkpoints, GRPOTrainer):
-    """`GRPOTrainer` whose completions are whole episodes of an environment.
-
-    Raises:
-        ConfigError: the settings do not fit each other or the way the run was launched.
-    """
+    """`GRPOTrainer` whose completions are whole episodes of an environment. Raise `ConfigError` if the settings do not
+    fit each other or the way the run was launched."""
 
     model: Any
     args: Any

@@ -118,12 +118,8 @@ def predict_workload(
     gpus: int = 0,
     processor: Any = None,
 ) -> Forecast:
-    """Return the forecast of a run whose longest episode is known.
-
-    Args:
-        model: without numbers; it is changed.
-        specialists: bytes of the models of tools while the policy plays, and while it learns.
-    """
+    """Return the forecast of a run whose longest episode is known. `model`: without numbers; it is changed.
+    `specialists`: bytes of the models of tools while the policy plays, and while it learns."""
     step = count_step(config, arguments, model, workload, verl=gpus > 0) if config.train.method == "grpo" else {}
     if gpus:
         phase = predict_share(config, arguments, model.to(torch.bfloat16), workload, gpus, processor)
@@ -249,11 +245,8 @@ def predict_share(config: Config, arguments: Any, model: Any, workload: Workload
 
 def count_specialists(plan: Plan, *, gpu: bool) -> tuple[int, int]:
     """Return the bytes of their weights while the model plays, and while it learns (without those that are offloaded).
-    A model that several specialists share counts once; one on another device (`cpu`, `cuda:1`) does not.
-
-    Raises:
-        ConfigError: the files of a specialist are not on this machine, and its `memory` is not set.
-    """
+    A model that several specialists share counts once; one on another device (`cpu`, `cuda:1`) does not. Raise
+    `ConfigError` if the files of a specialist are not on this machine, and its `memory` is not set."""
     found: dict[object, tuple[int, bool]] = {}
     envs = plan.draft[: 2 if plan.config.log.eval_tasks else 1]
     parts = [part for env in envs for part in (env.parts.values() if isinstance(env, Mixture) else [env])]

@@ -44,12 +44,8 @@ FEW = 4  # layers of a deep model that are run; features of a tower enter as man
 
 def measure(plan: Plan) -> int:
     """Return the most bytes that two updates on the longest episodes take here: of the GPU, or what this process grew
-    by.
-
-    Raises:
-        ViewboxError: the model's config is not here, or its weights would be quantized, which needs their numbers.
-        torch.OutOfMemoryError: it does not fit.
-    """
+    by. Raise `ViewboxError` if the model's config is not here, or its weights would be quantized, which needs their
+    numbers. Raise `torch.OutOfMemoryError` if it does not fit."""
     config = plan.config
     if config.lora is not None and config.lora.quantize is not None:
         raise ConfigError("--measure: makes random weights, which cannot be quantized; allowed: no lora.quantize")
@@ -149,11 +145,8 @@ def count_trained(model: Any) -> int:
 
 
 class LiveBytes(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Counts the bytes that operations make and that are alive. What a kernel uses inside is not seen.
-
-    Args:
-        given: tensors that were there before, and are not counted: weights, and the batch. What is freed of them is.
-    """
+    """Counts the bytes that operations make and that are alive. What a kernel uses inside is not seen. `given`: tensors
+    that were there before, and are not counted: weights, and the batch. What is freed of them is."""
 
     def __init__(self, given: Iterable[torch.Tensor] = ()) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
@@ -201,11 +194,8 @@ class _Numberless(LiveBytes):  # type: ignore[no-untyped-call]
 
 
 class Rehearsal:
-    """Runs a model without numbers, and counts what is alive beside its weights.
-
-    Args:
-        model: without numbers, on the device `meta`; its weights are replaced.
-    """
+    """Runs a model without numbers, and counts what is alive beside its weights. `model`: without numbers, on the
+    device `meta`; its weights are replaced."""
 
     def __init__(self, model: Any, config: Config, arguments: Any, workload: Workload, processor: Any = None) -> None:
         self.model, self.config, self.arguments = model, config, arguments

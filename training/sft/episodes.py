@@ -180,12 +180,9 @@ def _write_call(call: ToolCall, reply_format: ReplyFormat) -> str:
 def tokenize_episode(
     episode: Episode, env: BaseMultiTurnEnv, tokens: ChatTokens, max_completion_tokens: int = 4096
 ) -> EpisodeTokens:
-    """Return the tokens of an episode that was stored without: that of an endpoint, of a person or of a script.
-
-    Raises:
-        StoreError: it was played with another system prompt than `env` has, or cannot be tokenized.
-        ImageError: an image cannot be opened.
-    """
+    """Return the tokens of an episode that was stored without: that of an endpoint, of a person or of a script. Raise
+    `StoreError` if it was played with another system prompt than `env` has, or cannot be tokenized. Raise `ImageError`
+    if an image cannot be opened."""
     env = env.for_task(episode.task)
     if episode.system_prompt != env.build_system_prompt(episode.task):
         raise StoreError(
