@@ -43,8 +43,8 @@ class Check:
     """A registered check.
 
     Args:
-        run: gives the finding, or raises `Failed` or `NotTried`. It takes the `Trial`; or the opened environment and the
-            project (a mapping), and then it runs `inside` the process of the author's code.
+        run: gives the finding, or raises `Failed` or `NotTried`. It takes the `Trial`; or the opened environment and
+            the project (a mapping), and then it runs `inside` the process of the author's code.
         mend: how to repair what it finds.
         applies: whether a trial has this row; default: each has.
     """
