@@ -9,10 +9,8 @@ SNAPSHOT = "snapshot.sqlite"
 
 
 def resolve_model_path(name: str) -> str:
-    """Return the folder of a shipped model, `package:NAME`; other names are returned unchanged.
-
-    Raises:
-        ModelError: no shipped model has this name.
+    """Return the folder of a shipped model, `package:NAME`; other names are returned unchanged. Raise `ModelError` if
+    no shipped model has this name.
 
     >>> resolve_model_path("Qwen/Qwen3-VL-4B-Instruct")
     'Qwen/Qwen3-VL-4B-Instruct'
@@ -49,10 +47,8 @@ def find_model_folder(name: str) -> Path | None:
 
 
 def resolve_snapshot_path(name: str) -> str:
-    """Return the file of a shipped snapshot, `package:NAME`; other names are returned unchanged.
-
-    Raises:
-        ConfigError: no shipped snapshot has this name.
+    """Return the file of a shipped snapshot, `package:NAME`; other names are returned unchanged. Raise `ConfigError` if
+    no shipped snapshot has this name.
 
     >>> resolve_snapshot_path("recorded/thorax.sqlite")
     'recorded/thorax.sqlite'

@@ -183,14 +183,12 @@ def connect(endpoint: str, *, model: str, **settings: Any) -> Generator:
 
 
 def load_model(name: str, **settings: Any) -> Generator:
-    """Return a model of this machine, with `env_settings` as `connect`: also the grid of its pictures.
+    """Return a model of this machine, with `env_settings` as `connect`: also the grid of its pictures. Raise
+    `ConfigError` or `ModelError` if it cannot be loaded, or what it needs is not installed.
 
     Args:
         name: a folder, a hub name, or `package:tiny_chest` for one that is shipped.
         settings: of the sections `model` and `rollout` of a config, such as max_pixels and temperature.
-
-    Raises:
-        ConfigError, ModelError: it cannot be loaded, or what it needs is not installed.
     """
     section, rollout = _read_settings(ModelSection, {"slots": 1, **settings, "name": name})
     return _start(open_token_model(section, rollout))

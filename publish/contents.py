@@ -233,7 +233,8 @@ def list_dependencies(
     viewbox: Provision = DEFAULT,
 ) -> list[str]:
     """Return the requirements of the published package. For packages that viewbox requires, its own version ranges
-    hold; any other package that the author's files import is required at least at the installed version.
+    hold; any other package that the author's files import is required at least at the installed version. Raise
+    `ConfigError` if the author's files import, or the settings name, a module that belongs to no installed package.
 
     Args:
         author: the author's Python files.
@@ -242,9 +243,6 @@ def list_dependencies(
         models: whether a tool runs a model.
         modules: the top-level modules that the settings name.
         viewbox: whether it travels as a copy, whose requirements are then the package's own, or is one of them.
-
-    Raises:
-        ConfigError: the author's files import, or the settings name, a module that belongs to no installed package.
     """
     core = [line.split(";")[0].strip() for line in requires("viewbox") or () if "extra ==" not in line]
     stated = {get_distribution(re.split(r"[^\w.-]", line)[0]): line for line in core} | {"verifiers": VERIFIERS}

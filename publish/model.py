@@ -45,7 +45,8 @@ def publish_model(
     confirm: Confirm | None = None,
     **target: Unpack[Target],
 ) -> PublishedPackage:
-    """Publish the weights of a run with a card.
+    """Publish the weights of a run with a card. Raise `ConfigError` if there are no weights or no config, the data may
+    not leave this machine, or base model or license are not known.
 
     Args:
         what: a run, of which `model` is published, or one of its folders of weights: `model`, `adapter`, a checkpoint.
@@ -54,10 +55,6 @@ def publish_model(
         confirm: as of `publish`.
         target: where it goes (`release.Target`): "hf" or "dir", for which `id` is the title of the card; a version is a
             git tag on the hub; the license is by default that of the base model.
-
-    Raises:
-        ConfigError: there are no weights or no config, the data may not leave this machine, or base model or license
-            are not known.
     """
     delivery = Delivery("model", out, target, confirm)
     weights, run = find_weights(Path(what))

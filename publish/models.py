@@ -84,13 +84,11 @@ def list_modules(env: BaseMultiTurnEnv) -> set[str]:
 
 
 def write_models(env: BaseMultiTurnEnv, package: Path) -> CarriedModels:
-    """Write the models and snapshots of the specialists of `env` into a package.
+    """Write the models and snapshots of the specialists of `env` into a package. Raise `ConfigError` if a model cannot
+    be copied, is too large, or a specialist needs another file of this machine.
 
     Returns:
         What was written; `specs` name the models relative to `package`.
-
-    Raises:
-        ConfigError: a model cannot be copied, is too large, or a specialist needs another file of this machine.
     """
     carried = CarriedModels(package)
     for name, spec in list_specialists(env):

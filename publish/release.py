@@ -255,16 +255,14 @@ def compare_files(sent: Mapping[str, str], folder: Path, ignored: Collection[str
 
 
 def choose_version(version: str | None, bump: str | None, held: Sequence[str], where: str) -> str:
-    """Return the version of the next release.
+    """Return the version of the next release. Raise `ConfigError` if the version exists there, or both or an unknown
+    part are given.
 
     Args:
         version: the version that was asked for.
         bump: "patch", "minor" or "major": the part of the latest held version that is raised.
         held: the versions that exist there; what is no version is passed over.
         where: the place, for messages.
-
-    Raises:
-        ConfigError: the version exists there, or both or an unknown part are given.
 
     >>> choose_version(None, "minor", ["0.1.0", "0.2.1"], "hub"), choose_version(None, None, [], "hub")
     ('0.3.0', '0.1.0')

@@ -45,13 +45,11 @@ def is_local(env: object) -> TypeIs[DataEnv]:
 
 
 def write_tasks(env: DataEnv, package: Path) -> dict[str, object]:
-    """Write the rows and images of all tasks of `env` into a package.
+    """Write the rows and images of all tasks of `env` into a package. Raise `ConfigError` if an image cannot be copied,
+    they are too large for a package, or a row holds what looks like a key.
 
     Returns:
         The block `data` that reads them; its source is relative to `package`.
-
-    Raises:
-        ConfigError: an image cannot be copied, they are too large for a package, or a row holds what looks like a key.
     """
     folder, size, has_images, bad = package / FOLDER, 0, False, list[str]()
     (folder / IMAGES).mkdir(parents=True)

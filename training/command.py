@@ -127,15 +127,13 @@ def run(
     resume: str | None = None,
     build_run: "Callable[[Plan, RunLocation, LoadedPolicy], Run] | None" = None,
 ) -> dict[str, Any]:
-    """Train what was checked, and return the summary that is also saved as summary.json in the run's folder.
+    """Train what was checked, and return the summary that is also saved as summary.json in the run's folder. Raise
+    `ViewboxError` if the run cannot be found, resumed or started.
 
     Args:
         name: the name of a new run unless `log.name` is set; the seed is appended.
         resume: "latest", a run's folder, or one of its checkpoints; None starts a new run.
         build_run: makes the run, for trainers of your own (`benchmarks/new_vision_tower.py`); default: `Run`.
-
-    Raises:
-        ViewboxError: the run cannot be found, resumed or started.
     """
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     from transformers import set_seed

@@ -107,10 +107,8 @@ class JudgeClient:
         """Return the reply to `messages`, from the cache if possible; None if the judge cannot be reached, or its reply
         was cut off.
 
-        Equal requests that are made at the same time are sent once. Only replies that are a verdict are kept.
-
-        Raises:
-            RequestRefusedError: the judge works, but refuses this request.
+        Equal requests that are made at the same time are sent once. Only replies that are a verdict are kept. Raise
+        `RequestRefusedError` if the judge works, but refuses this request.
         """
         check_sending(self._generator.url)
         if self._process != os.getpid():

@@ -224,15 +224,13 @@ class RewardSource:
 
 
 def find_reward(reward: RewardArgument, *runs: Path, ask_judge: bool = False) -> RewardSource:
-    """Find a reward that the user gives: an object or function, a YAML file, or an import path.
+    """Find a reward that the user gives: an object or function, a YAML file, or an import path. Raise `ConfigError` if
+    it cannot be made, or is not allowed in a run's own files.
 
     Args:
         reward: what is given. A YAML file that lies in a run is the run's own.
         runs: folders that are runs, whatever they hold.
         ask_judge: whether a judge of a run's own may be asked.
-
-    Raises:
-        ConfigError: it cannot be made, or is not allowed in a run's own files.
 
     >>> source = find_reward("viewbox.rewards:ExactMatchReward")
     >>> source.name, source.about

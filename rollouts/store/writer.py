@@ -38,14 +38,11 @@ class UnstorableError(StoreError):
 
 
 class EpisodeWriter:
-    """Appends episodes to a folder. Threads may share one writer.
-    `count` is the number of episodes in the folder, including those of earlier sessions.
+    """Appends episodes to a folder. Threads may share one writer. `count` is the number of episodes in the folder,
+    including those of earlier sessions. Raise `StoreError` if the folder cannot be written.
 
     Args:
         path: the folder; it is created if missing. Episodes already in it are kept.
-
-    Raises:
-        StoreError: the folder cannot be written.
 
     >>> import tempfile
     >>> from viewbox.records import Task

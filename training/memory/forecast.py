@@ -91,14 +91,12 @@ def find_device_memory() -> int | None:
 
 
 def predict(plan: Plan, device_memory: int | None = None, gpus: int = 0) -> Forecast:
-    """Return the forecast of a run.
+    """Return the forecast of a run. Raise `ViewboxError` if the model's config is not on this machine, or a setting is
+    wrong.
 
     Args:
         device_memory: bytes of the device; None: keys and values are limited by this machine's memory.
         gpus: among which verl divides an update; 0: a run without verl.
-
-    Raises:
-        ViewboxError: the model's config is not on this machine, or a setting is wrong.
     """
     workload, arguments, is_gpu = find_workload(plan), copy(plan.arguments), device_memory is not None
     if is_gpu and not {"bf16", "fp16"} & plan.config.train.arguments.keys():

@@ -111,7 +111,9 @@ def tokenize_conversation(
     prompts: Prompts | None = None,
     max_completion_tokens: int = 4096,
 ) -> EpisodeTokens:
-    """Return the tokens of a conversation; messages after the last reply are left out.
+    """Return the tokens of a conversation; messages after the last reply are left out. Raise `StoreError` if there is
+    no reply, nothing before the first one, or the conversation is too long. Raise `ImageError` if an image cannot be
+    opened.
 
     Args:
         messages: as a model was shown them, and its replies. Native tool calls are written in `reply_format`,
@@ -119,10 +121,6 @@ def tokenize_conversation(
         tools: the schemas that the prompt lists.
         skipped: places of the replies that are not to be learned from.
         reply_format, prompts: how the prompt teaches calls, as in `ChatTokens.encode_prompt`.
-
-    Raises:
-        StoreError: there is no reply, nothing before the first one, or the conversation is too long.
-        ImageError: an image cannot be opened.
     """
     if any(message.images for message in messages if message.role in ("system", "assistant")):
         raise StoreError("a message of the system or the assistant shows a picture; allowed: of the user and of tools")
@@ -214,14 +212,11 @@ def read_transcripts(
     path: Path, *, max_pixels: int, multiple: int = 1, left_out: Counter[str] | None = None
 ) -> Iterator[tuple[str, ChatRow]]:
     """Yield the conversations of a JSONL or Parquet file (`rollouts/exchange/chat_rows.py`), each with its place; log
-    each that cannot be read, or holds something that is not learned from.
+    each that cannot be read, or holds something that is not learned from. Raise `StoreError` if the file cannot be
+    read. Raise `ConfigError` if it is no Parquet file.
 
     Args:
         max_pixels, multiple: images are shown as an environment with these settings shows them.
-
-    Raises:
-        StoreError: the file cannot be read.
-        ConfigError: it is no Parquet file.
     """
 
     def open_picture(where: str | bytes) -> ImageRef:
