@@ -37,7 +37,7 @@ log = logging.getLogger("viewbox.train")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Return the command line; returns the exit status (see `utils/exit_status.py`)."""
+    """Run the command line; return the exit status (see `utils/exit_status.py`)."""
     return guard(lambda: _main(argv))
 
 

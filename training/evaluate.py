@@ -210,7 +210,7 @@ class HeldOutEvaluation(TrainerCallback):
             self.trainer.save_first()
 
     def _set_best(self, step: int, figures: Mapping[str, Any]) -> bool:
-        """Make a step the best if it is; returns whether."""
+        """Record a step if it is the best so far; return whether it is."""
         reward, scored, best = figures.get("reward"), figures.get("episodes/scored", 1.0), self.trainer.best
         if reward is None or (best is not None and (reward <= best.reward or scored < best.scored - FEWER)):
             return False

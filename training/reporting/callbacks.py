@@ -91,7 +91,7 @@ class MetricsFile(TrainerCallback):
                 self._print_speed(state)
 
     def _print_speed(self, state: TrainerState) -> None:
-        """Says after the first step how long the others will take."""
+        """Say after the first step how long the others will take."""
         self._is_first = False
         seconds = (time.monotonic() - self.started) / max(1, state.global_step - self.first_step)
         todo = state.max_steps - state.global_step
