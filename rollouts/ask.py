@@ -12,6 +12,7 @@ is scored, and no reward is asked. The record is stored again after every turn, 
 import asyncio
 import html
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
 from copy import copy
 from dataclasses import dataclass
 from pathlib import Path
@@ -123,7 +124,7 @@ def _drop_empty(value: Any) -> Any:
     return value
 
 
-class Session:
+class Session(AbstractContextManager["Session"]):
     """A conversation of a person with a model in an environment. `close` it, or use it in a `with` block.
 
     Args:
@@ -272,9 +273,6 @@ class Session:
                 self.closes = False
             if self.writer is not None:
                 self.writer.close()
-
-    def __enter__(self) -> "Session":
-        return self
 
     def __exit__(self, *_: object) -> None:
         self.close()

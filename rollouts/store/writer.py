@@ -11,8 +11,8 @@ import logging
 import os
 import threading
 import zlib
+from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import Self
 
 from msgspec.structs import replace
 from PIL import Image
@@ -37,7 +37,7 @@ class UnstorableError(StoreError):
     """One episode that cannot be stored; the folder can be written."""
 
 
-class EpisodeWriter:
+class EpisodeWriter(AbstractContextManager["EpisodeWriter"]):
     """Appends episodes to a folder. Threads may share one writer. `count` is the number of episodes in the folder,
     including those of earlier sessions. Raise `StoreError` if the folder cannot be written.
 
@@ -124,9 +124,6 @@ class EpisodeWriter:
                 os.close(self._fd)
             self._fd = -1
         self._shard.close()
-
-    def __enter__(self) -> Self:
-        return self
 
     def __exit__(self, *_: object) -> None:
         self.close()
