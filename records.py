@@ -78,8 +78,7 @@ class Reply:
     `finish_reason` is "stop", "length" (cut off), "tool_calls", "content_filter", "refusal", "budget" (no token was
     left for a reply, which is then empty), or the server's own word, which counts as "stop". `output_ids` and
     `logprobs` are those of the sampled tokens; empty if the policy has no tokens. `reasoning` is thinking that stands
-    beside the text: it is stored, and neither read nor sent back.
-    """
+    beside the text: it is stored, and neither read nor sent back."""
 
     text: str
     tool_calls: tuple[ToolCall, ...] = ()

@@ -40,8 +40,7 @@ class Table(NamedTuple):
     """A title, headings, and rows of texts, numbers, intervals and None.
 
     Numbers below a heading in `signed` get a sign; columns but the first and those in `left` are set to the right.
-    `widest` is the most letters of a cell of the first column.
-    """
+    `widest` is the most letters of a cell of the first column."""
 
     title: str
     headings: Sequence[str]
@@ -235,8 +234,7 @@ def read_arguments(doc: str) -> dict[str, str]:
 def show(result: Any, blocks: Callable[[Any], Iterable[Table | str] | None], form: str = "table") -> None:
     """Print what a function returned: its `to_dict` as JSON, or the tables and sentences of `blocks`, as they come.
 
-    CSV holds the first table and those with the same headings, and no sentences.
-    """
+    CSV holds the first table and those with the same headings, and no sentences."""
     if form == "json":
         typer.echo(json.dumps(result.to_dict()))
         return

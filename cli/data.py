@@ -248,8 +248,7 @@ def store_tasks(
 ) -> Iterator[EpisodeSet]:
     """Write the first tasks of a config into `folder`, each with its prompt: those of training, and those held out.
 
-    What cannot be shown is appended to `problems`.
-    """
+    What cannot be shown is appended to `problems`."""
     config, model = load_config(name, overrides)
     with schema.locate_errors(config):
         envs = build_envs(config, model.view_settings if model else {})

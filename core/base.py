@@ -420,8 +420,7 @@ async def build_episode_async(
 
 def get_offered_tools(env: AuthoredEnv, task: Task) -> tuple[str, ...]:
     """Return the names of the tools offered for a task: those of `tools_of`, and `open_image` if they work on one of
-    several images. Raise `ConfigError` for a name that is not in `tools`.
-    """
+    several images. Raise `ConfigError` for a name that is not in `tools`."""
     names = tuple(env.tools_of(task))
     for name in names:
         if name not in env.tools:

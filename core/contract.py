@@ -57,8 +57,7 @@ class EpisodeState:
 
     `views` are the views whose pictures were shown, by number; the first is the overview of the task's first image.
     `tools` are the tools offered for this task, by name, and `tool_schemas` describes them in the OpenAI function
-    format (empty if there is one turn only). `images` are the task's images, each opened when first used.
-    """
+    format (empty if there is one turn only). `images` are the task's images, each opened when first used."""
 
     task: Task
     seed: int
@@ -152,8 +151,7 @@ class Toolbox(dict[str, Tool]):
 
 class AuthoredEnv(ViewSettings, LoopSettings):
     """What an author writes. Annotated class attributes are settings: `viewbox.make(name, max_turns=6)` overrides them,
-    checked by type and range. `ClassVar`s are fixed by the author.
-    """
+    checked by type and range. `ClassVar`s are fixed by the author."""
 
     name: ClassVar[str] = "environment"
     answer: ClassVar[type[BaseModel] | Mapping[str, Any] | None] = None  # None: the answer is plain text

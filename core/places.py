@@ -179,8 +179,7 @@ def write_gold_answer(env: AuthoredEnv, task: Task) -> str:
     It is `env.gold_answer(task)` if the environment has that method, which then writes its boxes itself (`write_box`).
     Otherwise it is made of those fields that the answer has of `env.perfect_answer(task)`, whose boxes are fractions,
     or without that method of `task.reference`. Raise `ConfigError` if the reference lacks a field that the answer
-    requires, or has none of its fields.
-    """
+    requires, or has none of its fields."""
     own = getattr(env, "gold_answer", None)
     return json.dumps(thaw(_build_from_reference(env, task) if own is None else own(task)))
 

@@ -59,8 +59,7 @@ async def run_calls(env: AuthoredEnv, state: EpisodeState, calls: Sequence[Parse
     pictures that tools put in their hidden argument `found` to the episode's images.
 
     Only calls that ran are counted: one that its tool refuses for its arguments gives its place back. So a call for
-    which there is no place waits for those before it in the reply.
-    """
+    which there is no place waits for those before it in the reply."""
     views_before = tuple(state.views)  # the views a call can name: those shown when the reply was written
     all_calls = [_Call(parsed, place) for place, parsed in enumerate(calls)]
     waiting = all_calls

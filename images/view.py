@@ -340,8 +340,7 @@ STEP = 160  # pixels of the shorter side for which a letter grows by its first s
 
 def draw_sides(pixels: np.ndarray, sides: str) -> np.ndarray:
     """Return a copy of uint8 `pixels`, (h, w) or (h, w, 3), with the first of `sides` at its left edge, the third at
-    its top. A picture with a side below `SMALLEST` gets no letters.
-    """
+    its top. A picture with a side below `SMALLEST` gets no letters."""
     height, width = pixels.shape[:2]
     if min(height, width) < SMALLEST:
         return pixels

@@ -181,8 +181,7 @@ def read_api_key(url: str, variable: str | None, *, chosen: bool = False, key: s
 
     Without a variable it is `OPENAI_API_KEY`, for OpenAI's own host only, or None. `chosen`: a person named the
     variable on the command line. Raise `ConfigError` if the variable is not set, not the key of a model's server, or of
-    another provider, or if the key would travel unencrypted.
-    """
+    another provider, or if the key would travel unencrypted."""
     address = parse_url(url)
     if variable is None:
         if address.scheme != "https" or address.host not in KEY_HOSTS[DEFAULT_KEY]:

@@ -146,8 +146,7 @@ def read_config(
     overrides: Sequence[str] = (),
 ) -> tuple[Config, EndpointSettings]:
     """Return the sections of a config file that say what is played, with the arguments of `build_job` and then the
-    overrides applied once.
-    """
+    overrides applied once."""
     document = Document("command line", {}) if name is None else configs.read(name)
     raw = document.values
     for unused in ("train", "lora", "log"):

@@ -162,8 +162,7 @@ def tool(function: ToolFunction | None = None, /, *, max_calls: int | None = Non
     kind returns a `ToolOutput`, a string, or a mapping of facts.
 
     Describe an argument in its hint (`Annotated[int, Range(1, 5), "how often"]`) or on its own line of the docstring
-    (`times: how often`). `@tool(max_calls=3)` limits the calls per episode.
-    """
+    (`times: how often`). `@tool(max_calls=3)` limits the calls per episode."""
 
     def register(function: ToolFunction) -> ToolFunction:
         new_tool = Tool.from_function(function, max_calls=max_calls)

@@ -69,8 +69,7 @@ def collect_episodes(
     `on_episode` is told how many of how many this process has played, every second.
 
     If there are several processes, each plays every n-th task with the seed it has anyway; all get all episodes. Those
-    of other processes come without pixels and logprobs.
-    """
+    of other processes come without pixels and logprobs."""
     processes = PartialState()
     rank, count = processes.process_index, processes.num_processes
     others = {(index, 0) for index in range(len(tasks)) if index % count != rank}

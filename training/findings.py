@@ -409,8 +409,7 @@ def check_shapes(plan: Plan) -> None:
 
 def estimate_bytes(config: Config, arguments: Any, total: int, trained: int) -> int:
     """Return the bytes that a run writes: its checkpoints, the final model and `log.export`, which are saved in
-    float32.
-    """
+    float32."""
     whole = 4 * total
     optimizer = 0 if arguments.save_only_model else 8 * trained  # Adam: two numbers a parameter
     checkpoint = (4 * trained if config.lora is not None else whole) + optimizer

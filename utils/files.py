@@ -113,8 +113,7 @@ def replace_atomically(path: Path) -> Iterator[BinaryIO]:
 @contextmanager
 def create_whole(path: str | Path, option: str = "--out") -> Iterator[Path]:
     """Lend a place beside `path`, for a file or a folder, that is renamed to `path` when the block ends without an
-    error.
-    """
+    error."""
     path = check_out(path, "new", option)
     try:
         with _rename_draft(path) as draft:

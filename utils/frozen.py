@@ -145,8 +145,7 @@ class PlainRecord(msgspec.Struct, frozen=True, eq=False, weakref=True):
 
     A record is checked when it is read from JSON, not when it is made. Subclasses may name fields that are no part of
     the JSON (`_beside`: they count neither for equality nor in `repr`), and fields that are left out if they are empty
-    (`_sparse`).
-    """
+    (`_sparse`)."""
 
     _beside: ClassVar[frozenset[str]] = frozenset()
     _sparse: ClassVar[frozenset[str]] = frozenset()

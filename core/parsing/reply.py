@@ -52,8 +52,7 @@ class Answer(Record, frozen=True):
 
     `flags` holds "salvaged" if the reply was cut off, a broken object follows the answer, or fields were put under
     their parent. It holds "repaired" if the JSON was not strict, or the answer was under a wrong key, and "ignored" if
-    the reply holds another object that was not taken.
-    """
+    the reply holds another object that was not taken."""
 
     value: Mapping[str, Any]
     wants_more: bool = False

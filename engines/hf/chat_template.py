@@ -97,8 +97,7 @@ class ChatTemplate:
 
     def write_reply(self, text: str, calls: Sequence[Sequence[object]]) -> str | None:
         """Return a reply with calls (names and arguments) as the template writes it from where a prompt ends, perhaps
-        with what ends it. None if it is the text alone, or the template begins it in another way than a prompt ends.
-        """
+        with what ends it. None if it is the text alone, or the template begins it in another way than a prompt ends."""
         made = [
             {"id": f"call{place:05}", "type": "function", "function": {"name": name, "arguments": arguments}}
             for place, (name, arguments) in enumerate(calls)

@@ -138,8 +138,7 @@ class ChatTokens:
         would leave no room for a reply.
 
         Raise `ConfigError` if the environment removes images from the history, which recorded tokens cannot follow,
-        `ImageError` for an image that cannot be opened, and `ReplyError` if the prompt fills the model's context.
-        """
+        `ImageError` for an image that cannot be opened, and `ReplyError` if the prompt fills the model's context."""
         record = conversation.record
         new = conversation.messages[record.messages :]
         if not record.prompt_ids:

@@ -79,8 +79,7 @@ def set_max_pixels(processor: Any, max_pixels: int) -> None:
 
     Views of up to `max_pixels` keep their size where pixels are counted. Tiles and budgets of tokens hold at most as
     many pixels: at least one tile (with several, a small copy of the picture on top) or the smallest budget, and at
-    most what the folder or the class allows, whichever is more: a folder may have been saved after smaller views.
-    """
+    most what the folder or the class allows, whichever is more: a folder may have been saved after smaller views."""
     images = processor.image_processor
     if images not in _loaded:
         _loaded[images] = {name: _read_limit(images, name) for name in TURNED} | {"frames": _count_frames(images)}

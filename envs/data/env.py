@@ -34,8 +34,7 @@ class DataEnv(BaseMultiTurnEnv):
 
     A family of tasks subclasses it, declares its `fields`, and adds what every environment has: the answer, the tools,
     the reward. It may override `read_row` for what the fields alone cannot say. `needs_images` says that an image must
-    be mapped; every row must have one if one is.
-    """
+    be mapped; every row must have one if one is."""
 
     fields: ClassVar[Mapping[str, TaskField]] = {"question": TaskField("prompt", "text")}
     needs_images: ClassVar[bool] = True

@@ -176,8 +176,7 @@ def build_reward_info(
     itself.
 
     The names depend on the environment alone: verl puts the values of many episodes side by side. `missing` stands for
-    what does not apply: verl's validation leaves None out of its means; its dynamic sampling reads numbers only.
-    """
+    what does not apply: verl's validation leaves None out of its means; its dynamic sampling reads numbers only."""
     values = get_episode_values(episode)
     del values["reward"]
     parts: Mapping[str, BaseMultiTurnEnv] = getattr(env, "parts", {})

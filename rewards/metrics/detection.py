@@ -41,8 +41,7 @@ class BoxMetric(PairMetric):
     `field` holds one box or a list of boxes, or, with `box_key`, mappings with a box at that key. Both sides use
     `format` and the same frame. The class of a box is at its own `label_key`, else at the answer's `label_field`;
     without both there is one class. The confidence is its own `confidence`, else the answer's; it is 1 if missing and
-    0 if not a number. A detection that is not a box matches nothing; a gold one is `Unmeasurable`.
-    """
+    0 if not a number. A detection that is not a box matches nothing; a gold one is `Unmeasurable`."""
 
     field: str = "bbox"
     reference_field: str | None = None

@@ -108,8 +108,7 @@ class JudgeClient:
         was cut off.
 
         Equal requests that are made at the same time are sent once. Only replies that are a verdict are kept. Raise
-        `RequestRefusedError` if the judge works, but refuses this request.
-        """
+        `RequestRefusedError` if the judge works, but refuses this request."""
         check_sending(self._generator.url)
         if self._process != os.getpid():
             self._start()

@@ -281,8 +281,7 @@ class JudgeReward:
 
         `judge/calls`: requests; `judge/cached`: judgments taken from the cache; `judge/unreachable`: judgments that
         failed because there was no whole reply; `judge/unreadable`: those whose reply held no score; `judge/refused`:
-        those that are 0 because the judge refused the request (HTTP 400 or 403, for example by a content filter).
-        """
+        those that are 0 because the judge refused the request (HTTP 400 or 403, for example by a content filter)."""
         return {f"judge/{name}": count for name, count in self._client.take_counts().items()}
 
     @property

@@ -39,8 +39,7 @@ class EpisodeReader(Sequence[Episode]):
     appended later do not count. `next` goes on in the last walk.
 
     `line` is the line number of the last episode and `crc` the checksum of that line. `skipped` counts the lines that
-    could not be read in this walk; `unreadable` gives the reason by line number, for the first 100 of them.
-    """
+    could not be read in this walk; `unreadable` gives the reason by line number, for the first 100 of them."""
 
     def __init__(
         self, path: Path, *, tokens: bool, errors: Literal["raise", "skip"], scores: str | None = None

@@ -79,8 +79,7 @@ def denoise(view: View, sigma: Annotated[float, Range(0.5, 5)] = 1.0) -> ToolOut
 class LocalContrast:
     """CLAHE (Zuiderveld 1994) in `tiles` × `tiles` tiles, as OpenCV's `createCLAHE(clip_limit, (tiles, tiles))`.
 
-    A picture of one level does not change. Tiles that would hold fewer than `SMALLEST_TILE` pixels are made larger.
-    """
+    A picture of one level does not change. Tiles that would hold fewer than `SMALLEST_TILE` pixels are made larger."""
 
     tool: ClassVar[str] = "adaptive_equalize"
     clip_limit: float
@@ -119,8 +118,7 @@ class Edges:
 
     sobel: the length of the gradient; laplacian: the absolute second derivative; both with 3×3 kernels. There are no
     edges between native pixels: a picture magnified beyond them shows the edges of the native pixels, equally bright,
-    not the faint slopes and rounding steps of its interpolation.
-    """
+    not the faint slopes and rounding steps of its interpolation."""
 
     tool: ClassVar[str] = "detect_edges"
     method: str
@@ -169,8 +167,7 @@ MORPHOLOGY = {"erode": cv2.MORPH_ERODE, "dilate": cv2.MORPH_DILATE, "open": cv2.
 class Morphology:
     """3×3 `operation`, `iterations` times; open: that many erosions, then as many dilations; close: the reverse.
 
-    With a `level`, values above it first become white, all others black.
-    """
+    With a `level`, values above it first become white, all others black."""
 
     tool: ClassVar[str] = "morphological"
     operation: str

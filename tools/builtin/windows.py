@@ -122,8 +122,7 @@ class Window:
     of both, high values become black.
 
     Both are in the grid's own values if `native`, else in gray levels of the displayed picture (0–255). `preset` is the
-    name under which a window was asked for.
-    """
+    name under which a window was asked for."""
 
     tool: str
     low: float
