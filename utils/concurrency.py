@@ -102,8 +102,6 @@ class _Permit:
 _semaphores: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Semaphore] = WeakKeyDictionary()
 
 
-# ---- threads: idle ones wait for a job; the last to become idle gets the next
-
 _idle: "list[_Worker]" = []  # append and pop are atomic, so event loops of several threads can share it
 os.register_at_fork(after_in_child=_idle.clear)  # a child process has none of these threads
 

@@ -157,7 +157,6 @@ def describe_view(run: str | Path) -> str:
     return f"look: viewbox view {shlex.quote(make_printable(str(run)))}"
 
 
-# ---- of a rollout
 COMMAND, EPISODES, RETRIED = "rollout.json", "episodes", "retried.jsonl"
 FAILED = frozenset({"error", "timeout", "cancelled"})
 # What may change on resume: settings of speed, the number of tasks, and the address of the same model.

@@ -36,9 +36,6 @@ LAID = "; it lies voxel on voxel as both are stored, for it is not known where i
 SAME = 0.01  # largest difference of two spacings or aspects, as a share
 
 
-# ---- side by side
-
-
 @tool
 def show_beside(
     view: View, image: ImageName, slice: int | None = None, images: Hidden[Sequence[Source]] = ()
@@ -126,9 +123,6 @@ def _fit_beside(view: View, other: View) -> tuple[View, View]:
     sizes = (first, height), (width - first, height)
     left, right = (replace(one, size=size, parent=None) for one, size in zip((view, other), sizes, strict=True))
     return left, right
-
-
-# ---- a mask on the picture
 
 
 @tool
@@ -223,9 +217,6 @@ def _sample_mask(view: View, whole: np.ndarray) -> np.ndarray:
     shares = sampled.sample_values()
     inside = shares >= 0.5
     return inside if inside.any() else shares > THIN
-
-
-# ---- where slices of different volumes lie in the patient, in millimeters by `Volume.affine`
 
 
 def _share_frame(first: Volume, second: Volume) -> bool:

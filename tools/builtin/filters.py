@@ -24,9 +24,6 @@ SMALLEST_TILE = 16  # pixels: in a smaller tile, equalization turns any gray int
 SMOOTH = np.array([[1, 1, 1], [1, 5, 1], [1, 1, 1]], np.float32) / 13  # Pillow's ImageFilter.SMOOTH
 
 
-# ---- sharpness and noise
-
-
 @dataclass(frozen=True)
 class Sharpness:
     """smooth + factor · (pixel − smooth), rounded and clipped; the outermost pixels do not change, as in Pillow."""
@@ -72,9 +69,6 @@ def denoise(view: View, sigma: Annotated[float, Range(0.5, 5)] = 1.0) -> ToolOut
     return ToolOutput("denoised", {"sigma": sigma, "size": list(view.size)}, view=view.apply(Blur(sigma)))
 
 
-# ---- local contrast
-
-
 @dataclass(frozen=True)
 class LocalContrast:
     """CLAHE (Zuiderveld 1994) in `tiles` × `tiles` tiles, as OpenCV's `createCLAHE(clip_limit, (tiles, tiles))`.
@@ -107,9 +101,6 @@ def adaptive_equalize(
     """
     facts = {"clip_limit": clip_limit, "tile_size": tile_size, "size": list(view.size)}
     return ToolOutput("local contrast equalized", facts, view=view.apply(LocalContrast(clip_limit, tile_size)))
-
-
-# ---- edges
 
 
 @dataclass(frozen=True)
@@ -157,8 +148,6 @@ def detect_edges(view: View, method: Literal["sobel", "laplacian"] = "sobel") ->
     top = cv2.norm(find_edges(pixels, method), cv2.NORM_INF, mask)
     return ToolOutput("edges shown", {"method": method, "size": list(view.size)}, view=view.apply(Edges(method, top)))
 
-
-# ---- shapes
 
 MORPHOLOGY = {"erode": cv2.MORPH_ERODE, "dilate": cv2.MORPH_DILATE, "open": cv2.MORPH_OPEN, "close": cv2.MORPH_CLOSE}
 
