@@ -160,7 +160,8 @@ class IoUReward:
         if other != self.frame and golds is not None:
             size = get_field(reference, self.size_field) if self.size_field else None
             golds = fields.convert_to_fractions(golds, other, size)
-            boxes = None if boxes is None else fields.convert_to_fractions(boxes or (), self.frame, size)
+            fractions = fields.convert_to_fractions(boxes or (), self.frame, size)  # without boxes the size counts, too
+            boxes = None if boxes is None else fractions
         fields.check_gold_boxes(golds, gold, self.format, labeled=self.label_key is not None)
         return boxes, golds
 

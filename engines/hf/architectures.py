@@ -109,7 +109,8 @@ class Architecture:
     @property
     def has_backbone(self) -> bool:
         """Whether a part of the model makes hidden states of features; its output layer then stands beside it."""
-        return self.takes_features and self._base is not MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING[type(self.config)]
+        whole = MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING[type(self.config)]
+        return self.takes_features and self._base is not whole
 
     @property
     def shares_prompts(self) -> bool:
