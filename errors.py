@@ -54,8 +54,7 @@ class BadRow(ViewboxError, ValueError):
     def __init__(self, dataset: str, row: str, column: str, given: object, expected: str) -> None:
         self.dataset, self.row, self.column, self.expected = dataset, row, column, expected
         what = f"the {column[5:-1]}" if column.startswith("(the ") else f"column {column!r}"
-        text = f"{dataset}: {row}: {what} is {describe_value(given)}; expected: {expected}"
-        super().__init__(text, key=column)
+        super().__init__(f"{dataset}: {row}: {what} is {describe_value(given)}; expected: {expected}", key=column)
         self.given = given
 
 
@@ -84,9 +83,7 @@ def describe_value(value: object) -> str:
 
 class Unmeasurable(ViewboxError, ValueError):
     """A reference that no answer can meet, such as a box with reversed corners: it says nothing about an answer.
-
-    A reward raises it. A component that does fails, so that the episode has no score; a metric leaves the pair out.
-    """
+    A reward raises it. A component that does fails, so that the episode has no score; a metric leaves the pair out."""
 
 
 class ToolError(ViewboxError, ValueError):
@@ -95,9 +92,7 @@ class ToolError(ViewboxError, ValueError):
 
 class ToolFault(ViewboxError):
     """A tool that cannot work, whatever the model asks for: its server is down, its model failed.
-
-    It ends the episode as `error`, as any other exception of a tool does, but the call is not tried once more.
-    """
+    It ends the episode as `error`, as any other exception of a tool does, but the call is not tried once more."""
 
 
 class ArgumentError(ToolError):
@@ -147,7 +142,6 @@ def suggest_nearest(given: object, allowed: Iterable[str], quote: Callable[[str]
 
 def describe_unknown(kind: str, given: str, allowed: Iterable[str], quote: Callable[[str], str] = repr) -> str:
     """Return the sentence for a name that does not exist, with the nearest name that does.
-
     What a model reads is quoted by `show_json`.
 
     >>> describe_unknown("tool", "zom", ["zoom", "crop"])

@@ -37,7 +37,7 @@ ENVIRONMENTS: dict[str, str] = {  # `env.name`
     "vqa": "viewbox.envs.vqa:VQA",
 }
 REWARDS: dict[str, str] = {  # `type` of a reward; those of the room `rewards` register themselves
-    "judge": "viewbox.rollouts.judge.reward",
+    "judge": "viewbox.rollouts.judge.reward"
 }
 SPECIALISTS: dict[str, str] = {  # `kind` of a specialist
     "classification": "viewbox.tools.specialists.models.classification",

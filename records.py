@@ -78,8 +78,7 @@ class Reply:
     `finish_reason` is "stop", "length" (cut off), "tool_calls", "content_filter", "refusal", "budget" (no token was
     left for a reply, which is then empty), or the server's own word, which counts as "stop". `output_ids` and
     `logprobs` are those of the sampled tokens; empty if the policy has no tokens. `reasoning` is thinking that stands
-    beside the text: it is stored, and neither read nor sent back.
-    """
+    beside the text: it is stored, and neither read nor sent back."""
 
     text: str
     tool_calls: tuple[ToolCall, ...] = ()
@@ -230,10 +229,8 @@ class Turn(Record, frozen=True):
 
 class RunConfig(Record, frozen=True):
     """The model, the sampling and the software versions that produced an episode.
-
-    `temperature` is None if none was sent, so that it was the server's own. `max_pixels` and
-    `max_side` are the most that the model's processor keeps of a picture; None: it is not known, as behind an endpoint.
-    """
+    `temperature` is None if none was sent, so that it was the server's own. `max_pixels` and `max_side` are the most
+    that the model's processor keeps of a picture; None: it is not known, as behind an endpoint."""
 
     model_name: str = ""
     temperature: float | None = None

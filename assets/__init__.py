@@ -9,10 +9,8 @@ SNAPSHOT = "snapshot.sqlite"
 
 
 def resolve_model_path(name: str) -> str:
-    """Return the folder of a shipped model, `package:NAME`; other names are returned unchanged.
-
-    Raises:
-        ModelError: no shipped model has this name.
+    """Return the folder of a shipped model, `package:NAME`; other names are returned unchanged. Raise `ModelError` if
+    no shipped model has this name.
 
     >>> resolve_model_path("Qwen/Qwen3-VL-4B-Instruct")
     'Qwen/Qwen3-VL-4B-Instruct'
@@ -28,11 +26,8 @@ def resolve_model_path(name: str) -> str:
 
 
 def find_model_folder(name: str) -> Path | None:
-    """Return the folder (or file) that a model's name leads to; None for a hub name.
-
-    Raises:
-        ConfigError: the name is a path, and nothing is there.
-        ModelError: no shipped model has this name, or the folder holds an adapter.
+    """Return the folder (or file) that a model's name leads to; None for a hub name. Raise `ConfigError` if the name is
+    a path, and nothing is there. Raise `ModelError` if no shipped model has this name, or the folder holds an adapter.
 
     >>> find_model_folder("Qwen/Qwen3-VL-4B-Instruct") is None
     True
@@ -52,10 +47,8 @@ def find_model_folder(name: str) -> Path | None:
 
 
 def resolve_snapshot_path(name: str) -> str:
-    """Return the file of a shipped snapshot, `package:NAME`; other names are returned unchanged.
-
-    Raises:
-        ConfigError: no shipped snapshot has this name.
+    """Return the file of a shipped snapshot, `package:NAME`; other names are returned unchanged. Raise `ConfigError` if
+    no shipped snapshot has this name.
 
     >>> resolve_snapshot_path("recorded/thorax.sqlite")
     'recorded/thorax.sqlite'

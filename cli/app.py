@@ -34,28 +34,19 @@ COMMANDS: dict[str, Command | Group] = {
         "cli.play:evaluate",
         "viewbox evaluate --config quickstart --model runs/quickstart-seed0/model --tasks 200",
         figures.show_evaluation,
-        names=BOOTSTRAP,
-        form=True,
     ),
     "score": Command(
         "rollouts.scoring.rescore:score_run",
         "viewbox score runs/quickstart-seed0 --reward strict.yaml --where 'info.step>=90'",
         figures.show_scores,
         failed=lambda report: int(report.skipped > 0),
-        names=BOOTSTRAP,
-        form=True,
     ),
-    "view": Command(
-        "cli.episodes:view",
-        "viewbox view runs/quickstart-seed0\nviewbox view quickstart env.noise=3",
-    ),
+    "view": Command("cli.episodes:view", "viewbox view runs/quickstart-seed0\nviewbox view quickstart env.noise=3"),
     "compare": Command(
         "rollouts.scoring.compare:compare_runs",
         "viewbox compare runs/base runs/tuned --by reference.label --format markdown",
         figures.show_comparison,
         failed=lambda found: int(bool(found.a.unreadable or found.b.unreadable)) if found.tasks else 2,
-        names=BOOTSTRAP,
-        form=True,
     ),
     "export": Command(
         "cli.episodes:export",
@@ -74,8 +65,7 @@ COMMANDS: dict[str, Command | Group] = {
                 failed=lambda found: (
                     int(any([found.broken, *(run.skipped for run in found.runs)])) if found.runs or found.broken else 2
                 ),
-                form=True,
-            ),
+            )
         },
         default="list",
     ),
@@ -87,7 +77,6 @@ COMMANDS: dict[str, Command | Group] = {
                 """viewbox reward try reward.yaml --answer '{"label": "six"}' --reference '{"label": "seven"}'""",
                 figures.show_trial,
                 failed=lambda trial: int(bool(trial.problems)),
-                form=True,
             )
         },
     ),
@@ -120,8 +109,7 @@ COMMANDS: dict[str, Command | Group] = {
         "viewbox publish runs/quickstart --to hf --id me/my-model",
     ),
     "openenv": Command(
-        "cli.publish:openenv",
-        "viewbox openenv digits --set split=test\nviewbox openenv digits --write digits-server",
+        "cli.publish:openenv", "viewbox openenv digits --set split=test\nviewbox openenv digits --write digits-server"
     ),
     "config": Group(
         "Print what a config can set, and what it needs.\n\nExample: `viewbox config | less`",
@@ -142,11 +130,7 @@ class Viewbox(LazyGroup):
 
 
 app = typer.Typer(
-    cls=Viewbox,
-    no_args_is_help=True,
-    add_completion=False,
-    rich_markup_mode="markdown",
-    pretty_exceptions_enable=False,
+    cls=Viewbox, no_args_is_help=True, add_completion=False, rich_markup_mode="markdown", pretty_exceptions_enable=False
 )
 
 

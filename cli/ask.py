@@ -118,7 +118,6 @@ def ask(
     raise typer.Exit(status)
 
 
-# ---------------------------------------------------------------------- what is given
 def read_words(words: Sequence[str], config: str | None) -> tuple[str, list[str], str]:
     """Return environment (empty with a config), images and question.
 
@@ -151,7 +150,6 @@ def read_context(path: str) -> str:
     return f"\n\n{Path(path).name}:\n{text}"
 
 
-# ---------------------------------------------------------------------- the conversation
 def converse(session: "Session", question: str, images: Sequence[str], *, is_quiet: bool) -> "Answer":
     """Ask, and go on as long as somebody at the terminal says something; return the last answer."""
     answer = session.ask(question, images)

@@ -32,6 +32,7 @@ from ..utils.terminal import make_line, make_printable
 PACKAGE = __package__.rpartition(".")[0]
 CELL, PATH, LINE = 80, 400, 1000  # letters of a name, of any other cell, and of a sentence: they may be others' texts
 FORMULA = ("=", "+", "-", "@")  # what a spreadsheet would compute
+OTHER_NAMES = {"resamples": "bootstrap"}  # of options that are called otherwise than their parameter
 Form = Literal["table", "markdown", "csv", "json"]
 
 
@@ -39,8 +40,7 @@ class Table(NamedTuple):
     """A title, headings, and rows of texts, numbers, intervals and None.
 
     Numbers below a heading in `signed` get a sign; columns but the first and those in `left` are set to the right.
-    `widest` is the most letters of a cell of the first column.
-    """
+    `widest` is the most letters of a cell of the first column."""
 
     title: str
     headings: Sequence[str]
@@ -57,18 +57,15 @@ class Command(NamedTuple):
         function: what it calls, as `module:name` in this package; it is imported when the command runs.
         example: a command line.
         show: the sentences and tables that show what the function returned.
+            With it there is an option `--format`.
         failed: the status with this result, as `utils/exit_status.py` has it.
-        names: of options that are called otherwise than their parameter.
-        form: whether there is an option `--format`.
         context: settings of click's parser.
     """
 
     function: str
     example: str
-    show: Callable[[Any], Iterable[Table | str] | None] = lambda result: result
+    show: Callable[[Any], Iterable[Table | str] | None] | None = None
     failed: Callable[[Any], int] = lambda result: 0
-    names: Mapping[str, str] = {}
-    form: bool = False
     context: Mapping[str, Any] = {}
 
 
@@ -122,8 +119,8 @@ def build_command(row: Command, name: str) -> object:
     """Return the click command of a row."""
     module, _, attribute = row.function.partition(":")
     function = getattr(import_module(f"{PACKAGE}.{module}"), attribute)
-    parameters = list(_list_parameters(function, row))
-    if row.form:
+    parameters = list(_list_parameters(function))
+    if row.show is not None:
         about = typer.Option("--format", help="What is printed.")
         parameters.append(_keyword("form", Annotated[Form, about], "table"))
 
@@ -132,15 +129,14 @@ def build_command(row: Command, name: str) -> object:
         given = {key: _expand(key, value) for key, value in given.items() if value is not None}
         _keep_inputs(given)
         result = function(**given)
-        show(result, row.show, form)
+        show(result, row.show or (lambda blocks: blocks), form)
         if status := row.failed(result):
             raise typer.Exit(status)
 
     run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     about, _, rest = read_docstring(function).partition("\n\n")
     more = [part for part in rest.split("\n\n") if not re.match(r"(Args|Raises|Returns|Yields):|>>> ", part)]
-    examples = [f"Example: `{line}`" for line in row.example.splitlines()]
-    run.__doc__ = "\n\n".join([about, *more, *examples])
+    run.__doc__ = "\n\n".join([about, *more, *[f"Example: `{line}`" for line in row.example.splitlines()]])
     app = typer.Typer(add_completion=False, rich_markup_mode="markdown")
     app.command(name, context_settings=dict(row.context))(run)
     return get_command(app)
@@ -170,7 +166,7 @@ def read_summary(row: Command) -> str:
     raise LookupError(row.function)
 
 
-def _list_parameters(function: Callable[..., Any], row: Command) -> Iterator[inspect.Parameter]:
+def _list_parameters(function: Callable[..., Any]) -> Iterator[inspect.Parameter]:
     own = {name: kind for name, kind in function.__annotations__.items() if name != "return"}  # which may be lazy
     hints = get_type_hints(types.SimpleNamespace(__annotations__=own), function.__globals__, include_extras=True)
     about = read_arguments(read_docstring(function))
@@ -180,17 +176,17 @@ def _list_parameters(function: Callable[..., Any], row: Command) -> Iterator[ins
             hints |= get_type_hints(shared, include_extras=True)
             about |= read_arguments(read_docstring(shared))
             for key in shared.__annotations__:
-                yield _build_parameter(_keyword(key, hints[key], None), hints[key], about[key], row)
+                yield _build_parameter(_keyword(key, hints[key], None), hints[key], about[key])
         elif name in about:  # others are callbacks, and what only a program gives
-            yield _build_parameter(one, hints[name], about[name], row)
+            yield _build_parameter(one, hints[name], about[name])
 
 
-def _build_parameter(one: inspect.Parameter, hint: Any, text: str, row: Command) -> inspect.Parameter:
+def _build_parameter(one: inspect.Parameter, hint: Any, text: str) -> inspect.Parameter:
     hint, given = get_args(hint) if get_origin(hint) is Annotated else (hint, None)
     kind, given = _simplify(hint), copy(given)
     is_option = one.kind is inspect.Parameter.KEYWORD_ONLY
     if given is None:
-        word = row.names.get(one.name, one.name).replace("_", "-")
+        word = OTHER_NAMES.get(one.name, one.name).replace("_", "-")
         flag = f"--{word}/--no-{word}" if hint == bool | None else f"--{word}"
         given = typer.Option(flag, min=0 if kind in (int, int | None) else None) if is_option else typer.Argument()
     given.help = text[:1].upper() + text[1:]
@@ -235,12 +231,10 @@ def read_arguments(doc: str) -> dict[str, str]:
     return {name.strip(): " ".join(text.split()) for names, text in found for name in names.split(",")}
 
 
-# ---------------------------------------------------------------- what a command prints
 def show(result: Any, blocks: Callable[[Any], Iterable[Table | str] | None], form: str = "table") -> None:
     """Print what a function returned: its `to_dict` as JSON, or the tables and sentences of `blocks`, as they come.
 
-    CSV holds the first table and those with the same headings, and no sentences.
-    """
+    CSV holds the first table and those with the same headings, and no sentences."""
     if form == "json":
         typer.echo(json.dumps(result.to_dict()))
         return

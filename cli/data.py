@@ -95,13 +95,7 @@ def check(
     _end(env, is_whole=report.fits and not is_bad and are_opened)
 
 
-def show(
-    config: str,
-    overrides: Overrides = (),
-    *,
-    tasks: Count = 8,
-    held_out: bool = False,
-) -> Iterator[str]:
+def show(config: str, overrides: Overrides = (), *, tasks: Count = 8, held_out: bool = False) -> Iterator[str]:
     """Print the fields of the first tasks. `viewbox view CONFIG` shows their images, boxes and prompts in a browser.
 
     A row of which no task can be made is printed with its reason.
@@ -172,7 +166,6 @@ def _check_catalogue(path: str) -> Iterator[str]:
         raise typer.Exit(1)
 
 
-# ---------------------------------------------------------------- a dataset and its report
 def open_data_envs(name: str, overrides: Sequence[str], path: str | None) -> tuple[DataEnv, DataEnv, str]:
     """Return the training and the held-out environment of a config, with its dataset at `path`, and what they assume.
 
@@ -226,7 +219,6 @@ def relocate(data: Mapping[str, Any], path: str) -> list[str]:
     ]
 
 
-# ---------------------------------------------------------------- the tasks of a config
 def load_config(name: str, overrides: Sequence[str]) -> "tuple[Config, LocalModel | None]":
     """Return a config, which may lack the section `model`, and its model if it is on this machine."""
     from ..training.plan import find_model
@@ -256,8 +248,7 @@ def store_tasks(
 ) -> Iterator[EpisodeSet]:
     """Write the first tasks of a config into `folder`, each with its prompt: those of training, and those held out.
 
-    What cannot be shown is appended to `problems`.
-    """
+    What cannot be shown is appended to `problems`."""
     config, model = load_config(name, overrides)
     with schema.locate_errors(config):
         envs = build_envs(config, model.view_settings if model else {})

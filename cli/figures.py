@@ -239,16 +239,10 @@ def _format_size(size: float) -> str:
 
 def show_trial(trial: "ExplainedScore") -> Blocks:
     """Yield every component of a reward with its score and reason, and the total."""
-    rows = [
-        (
-            "  " * row.name.count(".") + row.name,
-            f"{row.weight:g}",
-            _format_score(row.score),
-            "closed" * row.closed,
-            row.why,
-        )
-        for row in trial.components
-    ]
+    rows = []
+    for row in trial.components:
+        name, gate = "  " * row.name.count(".") + row.name, "closed" * row.closed
+        rows.append((name, f"{row.weight:g}", _format_score(row.score), gate, row.why))
     yield Table("", ("component", "weight", "score", "gate", "why"), rows, left=("gate", "why"), widest=1000)
     missing = "has no score, because a component failed" if trial.problems else "does not apply, as no component does"
     yield say(f"{trial.reward}: {missing if trial.total is None else _format_score(trial.total)}")

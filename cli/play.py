@@ -261,8 +261,7 @@ def play_folder(
 ) -> "dict[str, Any] | None":
     """Play the missing episodes of a folder and show the progress; return the figures, or None if interrupted.
 
-    `root` is what `--out` must name to resume, if it is not the folder.
-    """
+    `root` is what `--out` must name to resume, if it is not the folder."""
     from ..rollouts.job import open_session
     from .progress import Progress
 

@@ -59,7 +59,6 @@ class Progress:
             reason = make_line(f"first error, task {episode.task.id}: {episode.info.get('error')}", MAX_REASON)
             self.console.print(reason, markup=False)
 
-    # ------------------------------------------------------------------ rendering
     def render_line(self, seconds: float | None = None) -> str:
         """Episodes done, means so far, speed and time left of this session, and end reasons."""
         seconds = max(1e-9, time.monotonic() - self.started if seconds is None else seconds)
@@ -98,7 +97,6 @@ class Progress:
             log.debug("the load of the generator cannot be shown: %s", make_line(error, MAX_REASON))
         return None
 
-    # ------------------------------------------------------------------ while episodes are played
     @contextmanager
     def show(self) -> Iterator[None]:
         """Show the progress from a task of the running event loop; leave one line behind."""

@@ -164,5 +164,4 @@ def list_mcp_tools(
     given = {"kind": "mcp", **{name: value for name, value in given.items() if value}}
     specialist: Any = build_specialists({"NAME": {**given, "tools": {"unknown": {}}}})["NAME"]
     specialist.build_tools("NAME")  # refuses an address or a key that it would refuse in a config
-    found = {"specialists": {"NAME": {**given, "tools": record_tools(specialist.server, picture)}}}
-    yield write(found).rstrip()
+    yield write({"specialists": {"NAME": {**given, "tools": record_tools(specialist.server, picture)}}}).rstrip()

@@ -97,10 +97,8 @@ class EnvSection(BaseModel):
 
 class SamplingParams(Section):
     """How the tokens of a reply are sampled. The engine, the endpoint client and the command line all take this object.
-
     `top_p`: nucleus sampling (Holtzman et al. 2020, arXiv 1904.09751). `repetition_penalty`: Keskar et al. 2019, arXiv
-    1909.05858.
-    """
+    1909.05858."""
 
     temperature: NonNegativeFloat = Field(default=1.0, description="softmax temperature; 0: greedy (not for grpo)")
     top_p: Annotated[float, Field(gt=0, le=1, strict=True)] = Field(

@@ -68,10 +68,8 @@ def examine_answer(
     images: TaskImages | None = None,
 ) -> ExaminedAnswer:
     """Return what is known of an answer.
-
     `views` are those that the episode has shown (`EpisodeState.views`); the default is the overview alone. `images`
-    (`EpisodeState.images`) are opened again by default, if boxes may lie on any of them.
-    """
+    (`EpisodeState.images`) are opened again by default, if boxes may lie on any of them."""
     if images is None and (env.place or env.boxes_3d):
         images = env._overviews.open_images(task)
     if views is None:  # only boxes in pixels need an image
@@ -125,9 +123,7 @@ def convert_answer(
 
 def convert_box(env: AuthoredEnv, value: Any, name: str, *, frame: View | None, is_whole: bool) -> list[float]:
     """Return a box that a model wrote, as fractions of the original that `frame` shows; raise `ToolError`.
-
-    `is_whole` says that the frame shows all of it, so that nothing is to be mapped back.
-    """
+    `is_whole` says that the frame shows all of it, so that nothing is to be mapped back."""
     if not is_number_list(value, 4):
         raise ToolError(f"{name} = {show_json(value)}: a box is 4 numbers [x1, y1, x2, y2]")
     size = frame.size if frame else (1, 1)
@@ -148,9 +144,7 @@ def _find_view(number: Any, field: str, views: Sequence[View]) -> View | None:
     if not isinstance(number, int | float) or isinstance(number, bool) or number not in range(last + 1):
         allowed = f"0 to {last}" if last else "0"
         raise ToolError(f"{field}: unknown view {show_json(number, 24)}; allowed: {allowed}")
-    if not views:
-        return None
-    return views[int(number)]
+    return None if not views else views[int(number)]
 
 
 def is_same_image(first_view: View, second_view: View) -> bool:
@@ -161,7 +155,6 @@ def is_same_image(first_view: View, second_view: View) -> bool:
     return first is second
 
 
-# ---------------------------------------------------------------------- the schema
 def fit_schema(env: AuthoredEnv, answer: dict[str, Any]) -> tuple[dict[str, Any], bool]:
     """Return an answer as the schema wants it, and whether it has a key that nothing reads. Raise `ToolError`, written
     for the model, if it does not fit."""
@@ -266,7 +259,6 @@ def _unfold_box(box: Any) -> Any:
     return box
 
 
-# ---------------------------------------------------------------------- values of another type
 class Coercion:
     """Gives an answer's scalars the types that a schema wants, by the rule above; it may still not fit.
 
@@ -285,10 +277,8 @@ class Coercion:
 
     def convert(self, value: object) -> tuple[Any, set[str]]:
         """Return a copy of the value as the schema wants it, and the paths of keys that it does not declare.
-
         Raise `ToolError` for true, false or a number where only the other is allowed, and for a key that is near a
-        missing one.
-        """
+        missing one."""
         unknown: set[str] = set()
         return self._convert(value, [self._root], (), unknown), unknown
 
@@ -370,14 +360,10 @@ class _Choice:
 
     def list_fields(self, name: str) -> list[Mapping[str, Any]]:
         """Return the schemas of a field."""
-        specs = [
-            spec
-            for option in self.options
-            for spec in (
-                option.get("properties", {}).get(name, option.get("additionalProperties")),
-                *option.get("patternProperties", {}).values(),
-            )
-        ]
+        specs = list[Any]()
+        for option in self.options:
+            specs.append(option.get("properties", {}).get(name, option.get("additionalProperties")))
+            specs += option.get("patternProperties", {}).values()
         return [spec for spec in specs if isinstance(spec, Mapping)]
 
     def list_items(self, place: int) -> list[Mapping[str, Any]]:

@@ -30,16 +30,7 @@ from ..tools.specialists.spec import build_specialists, declare_tools, find_hook
 from ..utils import concurrency
 from ..utils.frozen import FrozenDict
 from . import answers, loop, places, settings
-from .contract import (
-    PARTS,
-    AuthoredEnv,
-    EpisodeState,
-    Part,
-    StepResult,
-    Toolbox,
-    check_declaration,
-    runs_code,
-)
+from .contract import PARTS, AuthoredEnv, EpisodeState, Part, StepResult, Toolbox, check_declaration, runs_code
 from .messages import apply_history
 from .prompts.answer_format import AnswerFormat
 from .prompts.templates import Prompts
@@ -61,10 +52,8 @@ class BaseMultiTurnEnv(AuthoredEnv):
 
     def demonstration(self, task: Task, seed: int, **habits: float) -> Sequence[str]:
         """Return the replies of a whole episode for a supervised warm start; by default the `oracle`'s and the right
-        answer.
-
-        `habits` are the probabilities of imperfections of a script. Raise `ConfigError` if none can be written.
-        """
+        answer. `habits` are the probabilities of imperfections of a script. Raise `ConfigError` if none can be
+        written."""
         try:
             if habits:
                 raise ConfigError(f"its demonstrations have no habits; given: {', '.join(habits)}")
@@ -92,7 +81,6 @@ class BaseMultiTurnEnv(AuthoredEnv):
 
     def prepare(self) -> None:
         """Load the models of the tools and connect to their servers; what is ready already costs nothing.
-
         Drivers call it before the first episode, so that a model that cannot be loaded ends the run at its start. If
         nothing calls it, the first call of each tool prepares that tool.
 
@@ -114,19 +102,13 @@ class BaseMultiTurnEnv(AuthoredEnv):
 
     def release(self) -> None:
         """Give back what the tools hold and the next episode can take again, such as memory on the GPU.
-
-        Training calls it between playing and learning; `prepare` takes it back.
-        """
+        Training calls it between playing and learning; `prepare` takes it back."""
         for release in self._hooks["release"]:
             release()
 
     def reset(self, task: Task, *, seed: int) -> EpisodeState:
-        """Start a play.
-
-        Raises:
-            ImageError: an image of the task cannot be opened.
-            ConfigError: there are more images than can be shown, and no tool opens the others.
-        """
+        """Start a play. Raise `ImageError` if an image of the task cannot be opened. Raise `ConfigError` if there are
+        more images than can be shown, and no tool opens the others."""
         overview = self._overviews.get(task)
         offered, view = get_offered_tools(self, task), next(iter(overview.views), None)
         self._check_can_see(task, overview.count)
@@ -187,9 +169,7 @@ class BaseMultiTurnEnv(AuthoredEnv):
         scored: bool = True,
     ) -> Episode:
         """Return the scored record of a play; a play that has not ended is recorded as `cancelled`.
-
-        A person's own question is not `scored`: no reward is asked.
-        """
+        A person's own question is not `scored`: no reward is asked."""
         end_reason = state.end_reason or state.end("cancelled").end_reason
         assert end_reason is not None
         info = {
@@ -279,7 +259,6 @@ class BaseMultiTurnEnv(AuthoredEnv):
             return concurrency.run(work)
         return background.run(work, "viewbox-play")
 
-    # ------------------------------------------------------------------ answers
     def read_answer(self, text: str, task: Task) -> dict[str, Any] | None:
         """Return the checked answer of a final reply, its boxes as fractions of the original; None if it has none."""
         value = loop.get_final_value(self, text)
@@ -300,7 +279,6 @@ class BaseMultiTurnEnv(AuthoredEnv):
 
     def write_box(self, box: Sequence[float], task: Task, place: Mapping[Part, object] | None = None) -> list[float]:
         """Return a box of the original image (fractions) in the coordinates that the model writes, for gold answers.
-
         One of 6 numbers, (x1, y1, z1, x2, y2, z2), is a box of a volume. `place` names image, plane and slice
         ({"image": 1, "slice": 12}) if it is not on the first picture.
 
@@ -310,7 +288,6 @@ class BaseMultiTurnEnv(AuthoredEnv):
         """
         return places.write_box(self, box, task, place)
 
-    # ------------------------------------------------------------------ tools and prompts
     def _check_can_see(self, task: Task, count: int) -> None:
         """Raise `ConfigError` if a task has more images than are shown at the start, and no tool opens the others."""
         shown = self._overviews.max_shown
@@ -344,7 +321,6 @@ class BaseMultiTurnEnv(AuthoredEnv):
             tools=bool(offered),
         )
 
-    # ------------------------------------------------------------------ construction
     def __init__(self, *, reward: object = None, **given: Any) -> None:
         for name, value in settings.resolve_settings(type(self), given):
             setattr(self, name, value)
@@ -442,11 +418,9 @@ async def build_episode_async(
     return await concurrency.run_in_thread(build) if scored and env.reward.is_blocking else build()
 
 
-# ---------------------------------------------------------------------- what is offered and shown of a task
 def get_offered_tools(env: AuthoredEnv, task: Task) -> tuple[str, ...]:
     """Return the names of the tools offered for a task: those of `tools_of`, and `open_image` if they work on one of
-    several images. Raise `ConfigError` for a name that is not in `tools`.
-    """
+    several images. Raise `ConfigError` for a name that is not in `tools`."""
     names = tuple(env.tools_of(task))
     for name in names:
         if name not in env.tools:
@@ -464,7 +438,6 @@ def count_shown(env: AuthoredEnv, task: Task) -> int:
         return 0
 
 
-# ---------------------------------------------------------------------- variants
 def remove_tools(env: Env, *, refuse: bool = False) -> Env:
     """Return an environment without tools; tasks, turns, answer and reward are those of `env`.
 

@@ -38,9 +38,7 @@ PARTS: tuple[Part, ...] = ("image", "plane", "slice")
 @dataclass(frozen=True)
 class StepResult:
     """The environment's answer to one reply: new messages, or the end and its reason.
-
-    `terminated` (the model answered) differs from `truncated` (turns, tokens or time ran out, or a failure).
-    """
+    `terminated` (the model answered) differs from `truncated` (turns, tokens or time ran out, or a failure)."""
 
     messages: tuple[Message, ...] = ()
     terminated: bool = False
@@ -59,8 +57,7 @@ class EpisodeState:
 
     `views` are the views whose pictures were shown, by number; the first is the overview of the task's first image.
     `tools` are the tools offered for this task, by name, and `tool_schemas` describes them in the OpenAI function
-    format (empty if there is one turn only). `images` are the task's images, each opened when first used.
-    """
+    format (empty if there is one turn only). `images` are the task's images, each opened when first used."""
 
     task: Task
     seed: int
@@ -154,8 +151,7 @@ class Toolbox(dict[str, Tool]):
 
 class AuthoredEnv(ViewSettings, LoopSettings):
     """What an author writes. Annotated class attributes are settings: `viewbox.make(name, max_turns=6)` overrides them,
-    checked by type and range. `ClassVar`s are fixed by the author.
-    """
+    checked by type and range. `ClassVar`s are fixed by the author."""
 
     name: ClassVar[str] = "environment"
     answer: ClassVar[type[BaseModel] | Mapping[str, Any] | None] = None  # None: the answer is plain text
@@ -222,9 +218,7 @@ class AuthoredEnv(ViewSettings, LoopSettings):
 
     def hidden_arguments(self, task: Task, tool: str) -> Mapping[str, object]:
         """Return the values of a tool's `Hidden` arguments, by name; the model never sees them.
-
-        `images`, the task's images as sources, is passed to every tool that declares it.
-        """
+        `images`, the task's images as sources, is passed to every tool that declares it."""
         return {}
 
     def swap_view(self, task: Task, tool: str, reply: int, view: View, own: Sequence[Source]) -> View:
@@ -237,9 +231,7 @@ class AuthoredEnv(ViewSettings, LoopSettings):
 
     def on_answer(self, state: EpisodeState, answer: Mapping[str, object]) -> str | Awaitable[str | None] | None:
         """Return the user's response to an answer, which continues the episode, or None to end it.
-
-        It may be a coroutine function, as when the user is another model. It is not called on the last turn.
-        """
+        It may be a coroutine function, as when the user is another model. It is not called on the last turn."""
         return None
 
     def find_question(self, answer: Mapping[str, Any]) -> str | None:
@@ -255,7 +247,6 @@ class AuthoredEnv(ViewSettings, LoopSettings):
         return ()
 
 
-# ---------------------------------------------------------------------- checks of the answer that is declared
 def check_declaration(answer: type[BaseModel] | Mapping[str, Any] | None) -> None:
     """Raise `ConfigError` for an answer that takes unbounded time to check, or a schema that cannot be used."""
     if isinstance(answer, type):

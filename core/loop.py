@@ -74,11 +74,8 @@ async def ask_policy(policy: Policy, messages: list[Message]) -> Reply:
 
 
 async def step(env: AuthoredEnv, state: EpisodeState, reply: Reply) -> StepResult:
-    """Answer one reply of the policy. Appends the reply and the environment's messages to `state.messages`.
-
-    Raises:
-        ToolFault: a tool raised what is no `ToolError`; drivers end the episode as `error`.
-    """
+    """Answer one reply of the policy. Appends the reply and the environment's messages to `state.messages`. Raise
+    `ToolFault` if a tool raised what is no `ToolError`; drivers end the episode as `error`."""
     if state.end_reason is not None:
         raise RuntimeError(f"step() on an episode that has ended ({state.end_reason})")
     last = state.last_turn
@@ -131,12 +128,9 @@ async def step(env: AuthoredEnv, state: EpisodeState, reply: Reply) -> StepResul
     return state.end("answered")
 
 
-# ---------------------------------------------------------------------- a person
 def ask_person(env: AuthoredEnv, state: EpisodeState) -> str | None:
     """Return what the answer that ended an episode asks back, if there is a turn left for what is said to it."""
-    if state.answer is None or state.turn >= state.max_turns:
-        return None
-    return env.find_question(state.answer) or None
+    return None if state.answer is None or state.turn >= state.max_turns else env.find_question(state.answer) or None
 
 
 async def hear(env: AuthoredEnv, state: EpisodeState, person: OnQuestion) -> str | None:
@@ -150,10 +144,8 @@ def go_on(
     env: AuthoredEnv, state: EpisodeState, text: str, sources: Sequence[Source] = (), *, is_reply: bool = False
 ) -> StepResult:
     """Continue an episode that has ended: its user says more, and perhaps shows more images.
-
-    The messages grow as they do after an answer that a simulated user replies to. Turns and calls are counted anew,
-    but for a reply to a question of the model.
-    """
+    The messages grow as they do after an answer that a simulated user replies to. Turns and calls are counted anew, but
+    for a reply to a question of the model."""
     state.task = env.continue_task(state.task, state.answer, text)
     state.end_reason, state.terminated, state.truncated, state.answer, state.error = None, False, False, None, ""
     state.finalized, state.malformed_in_a_row = False, 0
@@ -180,12 +172,10 @@ def go_on(
     return _send_user_message(env, state, text, pictures=[view.to_ref() for view in views], views=shown)
 
 
-# ---------------------------------------------------------------------- what is kept of a reply
 def shorten_reply(reply: Reply, max_bytes: int = parsing.MAX_BYTES) -> Reply:
     """Return the reply with at most `max_bytes` of text, as much of thinking beside it, and as much in all its calls;
-    calls beyond that are left out.
-
-    A lone surrogate becomes U+FFFD, because no file can hold it. Tokens and log-probs stay as they are.
+    calls beyond that are left out. A lone surrogate becomes U+FFFD, because no file can hold it. Tokens and log-probs
+    stay as they are.
 
     >>> shorten_reply(Reply("fine"), 3).text
     'fin'
@@ -222,7 +212,6 @@ def _shorten_text(text: str, max_bytes: int) -> str:
     return text[: max(0, max_bytes)].encode()[: max(0, max_bytes)].decode(errors="ignore")
 
 
-# ---------------------------------------------------------------------- reading a reply
 def _collect_calls(
     env: AuthoredEnv, state: EpisodeState, kept: Reply, cut: Sequence[bool], parsed: parsing.ParsedReply
 ) -> tuple[objects.ParsedCall, ...]:
@@ -327,7 +316,6 @@ async def _check_answer(env: AuthoredEnv, state: EpisodeState, value: Mapping[st
         )
 
 
-# ---------------------------------------------------------------------- the environment's messages
 def _send_user_message(
     env: AuthoredEnv,
     state: EpisodeState,

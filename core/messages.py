@@ -66,7 +66,6 @@ def apply_history(env: AuthoredEnv, messages: Sequence[Message]) -> list[Message
 
 def drop_older_words(messages: Sequence[Message], last_turns: int) -> list[Message]:
     """Return the messages with a placeholder for the words of results and notes before the last `last_turns` replies.
-
     The system prompt, the question, every reply with its calls, and all images stay.
 
     >>> old = [Message("user", ("What?",)), Message("assistant", ("Look.",))]
@@ -87,7 +86,6 @@ def drop_older_words(messages: Sequence[Message], last_turns: int) -> list[Messa
 
 def drop_older_images(messages: Sequence[Message], last_images: int, dropped: Callable[[int], str]) -> list[Message]:
     """Return the messages with their last `last_images` images; `dropped(n)` replaces the n-th image (from 0).
-
     The pictures at the start count as one: all are kept, or none. If the last message shows one of them again, it is
     not counted: it would push out what the model has just asked for.
 
@@ -123,7 +121,6 @@ def to_openai_messages(
     messages: Iterable[Message], *, tool_images: ToolImages = "tool", text_calls: bool = False
 ) -> list[dict[str, Any]]:
     """Return the messages as chat-completion dicts; text alone stays a string.
-
     With `text_calls`, as servers take them: a tool message that answers no native call of the reply before it becomes a
     user message, so does one of a call whose name no server takes back, and an empty reply says that it is none.
 
@@ -153,7 +150,6 @@ def render_tools(
     tools: Iterable[Mapping[str, object]], reply_format: ReplyFormat = "hermes", prompts: Prompts | None = None
 ) -> str:
     """Return the end of a system message, which teaches the model to call these tools in a format; "" without tools.
-
     An API or a chat template teaches the format "native" itself. If neither does, the Hermes text is used.
 
     >>> print(render_tools([{"name": "zoom"}], "json").rpartition("\\n")[2])
@@ -258,9 +254,7 @@ def join_texts(content: Iterable[str | ImageRef]) -> list[str | ImageRef]:
 
 def _answered(messages: Iterable[Message]) -> Iterator[Message]:
     """Yield the messages with results of calls from the text as user messages, one message per round.
-
-    A call whose name a model made up of other letters than servers take becomes text of its reply.
-    """
+    A call whose name a model made up of other letters than servers take becomes text of its reply."""
     native: set[str] = set()
     round_: list[str | ImageRef] = []
     for message in messages:
@@ -287,10 +281,8 @@ def _answered(messages: Iterable[Message]) -> Iterator[Message]:
 
 
 def _arguments(call: ToolCall) -> str:
-    """Return a call's arguments as JSON text; any other value is wrapped in an object, because servers parse it.
-
-    A server may also put their texts through a chat template, so control tokens in them are broken, escaped ones too.
-    """
+    """Return a call's arguments as JSON text; any other value is wrapped in an object, because servers parse it. A
+    server may also put their texts through a chat template, so control tokens in them are broken, escaped ones too."""
     written = call.arguments
     try:
         value = json.loads(written) if isinstance(written, str) and written else thaw(written or {})

@@ -44,8 +44,7 @@ def settle_place(
     if images is None:
         return None
     known = {} if view is None else _get_place(view.source, images)
-    shown_image = known.get("image")
-    first = _get_place(images[shown_image or 0 if "image" in fields else 0], images)
+    first = _get_place(images[known.get("image") or 0 if "image" in fields else 0], images)
     for part, shown in known.items():
         field = fields.get(part)
         given = first.get(part) if field is None else answer.get(field)
@@ -120,14 +119,11 @@ def _is_number_of(value: Any, count: int) -> bool:
     return value is None or (isinstance(value, int | float) and not isinstance(value, bool) and value in range(count))
 
 
-# ---------------------------------------------------------------------- boxes in a volume
 def read_box_3d(
     env: AuthoredEnv, value: Any, name: str, *, source: Source | None, size: tuple[int, int]
 ) -> list[float]:
     """Return a box that a model wrote, as fractions (x1, y1, z1, x2, y2, z2) of the volume; z counts axial slices.
-
-    `source` is a slice of the volume, and `size` that of an axial slice as it is shown. Raise `ToolError`.
-    """
+    `source` is a slice of the volume, and `size` that of an axial slice as it is shown. Raise `ToolError`."""
     count = _count_axial(source, name)
     if not is_number_list(value, 6):
         raise ToolError(f"{name} = {show_json(value)}: a box in a volume is 6 numbers [x1, y1, z1, x2, y2, z2]")
@@ -157,7 +153,6 @@ def _count_axial(source: Source | None, name: str) -> int:
     return source.volume.count_slices()
 
 
-# ---------------------------------------------------------------------- the right answer
 def write_box(
     env: AuthoredEnv, box: Sequence[float], task: Task, place: Mapping[Part, object] | None = None
 ) -> list[float]:
@@ -183,11 +178,8 @@ def write_gold_answer(env: AuthoredEnv, task: Task) -> str:
 
     It is `env.gold_answer(task)` if the environment has that method, which then writes its boxes itself (`write_box`).
     Otherwise it is made of those fields that the answer has of `env.perfect_answer(task)`, whose boxes are fractions,
-    or without that method of `task.reference`.
-
-    Raises:
-        ConfigError: the reference lacks a field that the answer requires, or has none of its fields.
-    """
+    or without that method of `task.reference`. Raise `ConfigError` if the reference lacks a field that the answer
+    requires, or has none of its fields."""
     own = getattr(env, "gold_answer", None)
     return json.dumps(thaw(_build_from_reference(env, task) if own is None else own(task)))
 

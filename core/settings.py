@@ -170,10 +170,8 @@ class LoopSettings:
 
 @cache
 def model_of(cls: type) -> type[BaseModel]:
-    """Return the settings of an environment class as a frozen pydantic model: its annotated public class attributes.
-
-    A default stands in the annotation or is the attribute's value; a class may replace a value without an annotation.
-    """
+    """Return the settings of an environment class as a frozen pydantic model: its annotated public class attributes. A
+    default stands in the annotation or is the attribute's value; a class may replace a value without an annotation."""
     fields: dict[str, Any] = {}
     for name, hint in get_type_hints(cls, include_extras=True).items():
         if name.startswith("_") or name in ("reward", "restricted") or get_origin(hint) is ClassVar:
@@ -187,13 +185,9 @@ def model_of(cls: type) -> type[BaseModel]:
 
 
 def resolve_settings(cls: type, given: Mapping[str, object]) -> BaseModel:
-    """Return all settings of a new environment; the given ones are checked by type and range.
-
-    Templates are merged with the author's, and `max_turns` is at most 30.
-
-    Raises:
-        ConfigError: a setting is unknown or has an invalid value; its `key` is the setting.
-    """
+    """Return all settings of a new environment; the given ones are checked by type and range. Templates are merged with
+    the author's, and `max_turns` is at most 30. Raise `ConfigError` if a setting is unknown or has an invalid value;
+    its `key` is the setting."""
     model = model_of(cls)
     env_name = getattr(cls, "name", cls.__name__)
     for name in given:

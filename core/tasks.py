@@ -68,9 +68,7 @@ class ProceduralTasks(Sequence[Task]):
 @dataclass(frozen=True)
 class Overview:
     """What is shown of a task at the start: views of its first images, and their pictures.
-
-    `count` is the number of all its images. `reduced` says that a picture is smaller than it would be alone.
-    """
+    `count` is the number of all its images. `reduced` says that a picture is smaller than it would be alone."""
 
     views: tuple[View, ...]
     pictures: tuple[ImageRef, ...]
@@ -83,8 +81,7 @@ class OverviewCache:
 
     The pictures of a task have `SHARED` times `max_pixels` together. So up to four have `max_pixels` each, as one alone
     has, and more share it equally. All views of a task's images are made on that grid: a whole image has one size in
-    an episode.
-    """
+    an episode."""
 
     def __init__(self, get_images: Callable[[Task], Sequence[TaskImage]], max_pixels: int, multiple: int) -> None:
         self._get_images, self._max_pixels, self._multiple = get_images, max_pixels, multiple

@@ -59,8 +59,7 @@ async def run_calls(env: AuthoredEnv, state: EpisodeState, calls: Sequence[Parse
     pictures that tools put in their hidden argument `found` to the episode's images.
 
     Only calls that ran are counted: one that its tool refuses for its arguments gives its place back. So a call for
-    which there is no place waits for those before it in the reply.
-    """
+    which there is no place waits for those before it in the reply."""
     views_before = tuple(state.views)  # the views a call can name: those shown when the reply was written
     all_calls = [_Call(parsed, place) for place, parsed in enumerate(calls)]
     waiting = all_calls
@@ -202,9 +201,7 @@ def _check_budget(env: AuthoredEnv, state: EpisodeState, name: str) -> str | Non
 
 async def _run_twice(name: str, run: Callable[[], Awaitable[ToolResult]], found: list[Source]) -> ToolResult:
     """Return the result of a call; if the tool raises, of a second try; if that raises, too, a result with `raised`.
-
-    The record names the type of an exception only: its message may hold a path or a patient's name. The log has it.
-    """
+    The record names the type of an exception only: its message may hold a path or a patient's name. The log has it."""
     raised = ""
     for is_last in (False, True):
         try:
@@ -232,16 +229,12 @@ def find_picture(reference: str, images: Sequence[Source], views: Sequence[View]
             ", ".join(names if len(names) <= 12 else [*names[:6], "…", *names[-5:]]) or "none: no picture was shown"
         )
         raise ArgumentError(f"unknown picture {show_json(reference[:40])}; allowed: {allowed}")
-    if kind == "view":
-        return views[int(number)]
-    return show_whole(env, images[int(number) - 1], views)
+    return views[int(number)] if kind == "view" else show_whole(env, images[int(number) - 1], views)
 
 
 def _add_view_number(env: AuthoredEnv, state: EpisodeState, result: ToolResult, view: View | None) -> ToolResult:
     """Add what the picture of a result shows to `state.views`; if views are numbered, the result says its number.
-
-    `view` is the episode's view after the call; None if the picture is not of it.
-    """
+    `view` is the episode's view after the call; None if the picture is not of it."""
     picture = result.image  # numbers are told where answers or tools refer to them
     is_numbered = env.view_field is not None or env.toolbox.takes_pictures(state.tools)
     if picture is None:
@@ -261,9 +254,7 @@ def _add_view_number(env: AuthoredEnv, state: EpisodeState, result: ToolResult, 
 
 def _add_found_images(state: EpisodeState, result: ToolResult, found: Sequence[Source]) -> ToolResult:
     """Make pictures that a tool found images of the episode, so that `open_image` shows them; the result says how.
-
-    They are numbered here, in the order of the calls: calls of one reply run at the same time.
-    """
+    They are numbered here, in the order of the calls: calls of one reply run at the same time."""
     if not found or not result.success or not state.images or "open_image" not in state.tools:
         return result
     first = len(state.images)
@@ -275,8 +266,7 @@ def _add_found_images(state: EpisodeState, result: ToolResult, found: Sequence[S
     names = names if len(added) > 1 else name_image(first)
     own = state.images.count_own()
     those = f"{list_names(own)} {'is the image' if own == 1 else 'are the images'} of the task"
-    note = f"To zoom in, call open_image first: {names}; {those}."
-    return _add_note(result, note)
+    return _add_note(result, f"To zoom in, call open_image first: {names}; {those}.")
 
 
 def _add_note(result: ToolResult, note: str) -> ToolResult:

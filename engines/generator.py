@@ -48,15 +48,9 @@ class TokenRecord:
         """Return the record in its stored form; None if it has no tokens."""
         if not self.prompt_ids:
             return None
-        return EpisodeTokens(
-            tuple(self.prompt_ids),
-            tuple(self.completion_ids),
-            tuple(self.mask),
-            tuple(self.logprobs),
-            tuple(self.images),
-            self.prompt_images,
-            tuple(self.replies),
-        )
+        ids, mask = (tuple(self.prompt_ids), tuple(self.completion_ids)), tuple(self.mask)
+        images = tuple(self.images), self.prompt_images
+        return EpisodeTokens(*ids, mask, tuple(self.logprobs), *images, tuple(self.replies))
 
 
 @dataclass(eq=False)
@@ -96,10 +90,8 @@ class Load:
 
 class Generator(Protocol):
     """Turns conversations into replies; a token generator also fills `conversation.record`.
-
     A class needs `run_config` and `reply` only. With `get_load() -> Load`, `viewbox rollout` shows tokens/s and the
-    slots in use. An exception held in `failure` ends the run: `reply` raises it for every conversation.
-    """
+    slots in use. An exception held in `failure` ends the run: `reply` raises it for every conversation."""
 
     run_config: RunConfig
     env_settings: Mapping[str, Any] = {}  # of an environment, that follow from the model

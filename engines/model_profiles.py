@@ -23,8 +23,7 @@ class ModelDefaults:
     `kinds` are its model types. `names` is a regular expression for the names under which endpoints serve the model.
     `tool_images` is "tool" if the chat template shows the image of a tool message. `pixel_multiple` is set if the model
     writes coordinates in pixels: if sides are multiples of it, the image processor does not resize the image and shift
-    the coordinates.
-    """
+    the coordinates."""
 
     kinds: tuple[str, ...] = ()
     names: str = r"(?!)"  # matches nothing

@@ -128,10 +128,7 @@ def check_for_endpoint(rollout: RolloutSection) -> None:
 
 def open_token_model(section: ModelSection, rollout: RolloutSection) -> Model:
     """Return the model of a folder or the hub, which an engine of the table plays; its weights come with a player.
-
-    Raises:
-        ConfigError, ModelError: it cannot be loaded, or what it needs is not installed.
-    """
+    Raise `ConfigError` or `ModelError` if it cannot be loaded, or what it needs is not installed."""
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     try:
         from .hf import loading
@@ -162,7 +159,6 @@ def open_token_model(section: ModelSection, rollout: RolloutSection) -> Model:
     return Model(loading.get_view_settings(config, processor), open_player)
 
 
-# ---------------------------------------------------------------------- for one's own tasks
 class _AnyTask(BaseMultiTurnEnv):
     """Stands for the environments that a model will play, of which nothing is known yet."""
 
@@ -187,14 +183,12 @@ def connect(endpoint: str, *, model: str, **settings: Any) -> Generator:
 
 
 def load_model(name: str, **settings: Any) -> Generator:
-    """Return a model of this machine, with `env_settings` as `connect`: also the grid of its pictures.
+    """Return a model of this machine, with `env_settings` as `connect`: also the grid of its pictures. Raise
+    `ConfigError` or `ModelError` if it cannot be loaded, or what it needs is not installed.
 
     Args:
         name: a folder, a hub name, or `package:tiny_chest` for one that is shipped.
         settings: of the sections `model` and `rollout` of a config, such as max_pixels and temperature.
-
-    Raises:
-        ConfigError, ModelError: it cannot be loaded, or what it needs is not installed.
     """
     section, rollout = _read_settings(ModelSection, {"slots": 1, **settings, "name": name})
     return _start(open_token_model(section, rollout))

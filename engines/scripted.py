@@ -19,7 +19,6 @@ Script = Callable[[Conversation], str | Reply | None]
 
 class ScriptedPolicy:
     """Gives its replies in order, in every episode it plays.
-
     It counts the assistant messages to find the next reply and holds no state, so one policy can play any number of
     episodes at once. Raises `IndexError` if an episode needs more replies than the script has.
 

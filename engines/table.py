@@ -65,12 +65,7 @@ class ServerEngine(Engine, Protocol):
         ...
 
     def open_server(
-        self,
-        model: ModelSection,
-        settings: object,
-        env: BaseMultiTurnEnv,
-        model_config: object,
-        processor: object,
+        self, model: ModelSection, settings: object, env: BaseMultiTurnEnv, model_config: object, processor: object
     ) -> "Served":
         """Return the server for a model that only plays. Raise `ConfigError` if the data may not be sent there."""
         ...

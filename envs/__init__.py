@@ -35,9 +35,7 @@ def make(name: str, **settings: object) -> "BaseMultiTurnEnv":
 
 def load_class(name: str) -> "type[BaseMultiTurnEnv]":
     """Return the class of an environment; `make` says what `name` may be.
-
-    One of viewbox is imported from the package and nowhere else: the current folder is not searched.
-    """
+    One of viewbox is imported from the package and nowhere else: the current folder is not searched."""
     path = name if ":" in name else find_plugin("environments", name)
     if path is None:
         own = "or your own as package.module:Class or path/to/file.py:Class"

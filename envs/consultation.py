@@ -96,7 +96,6 @@ class Consultation(DataEnv):
         return {"answer": str(task.reference["answer"][0])}
 
 
-# ---------------------------------------------------------------------- facts
 def reply_with_facts(
     state: EpisodeState,
     asked: str | None,

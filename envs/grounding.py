@@ -33,7 +33,6 @@ class Grounding(DataEnv):
         tuple[str, ...], Field(description="labels that boxes may have; a row with another is bad. Empty: any")
     ] = ()
 
-    # ------------------------------------------------------------------ what is mapped
     @property
     def is_labeled(self) -> bool:
         return "labels" in self.data.columns
@@ -115,7 +114,6 @@ class Grounding(DataEnv):
             allowed = "allowed: with data.columns.labels, one label for each box"
             raise ConfigError(f"{problem}; {allowed}", key="classes")
 
-    # ------------------------------------------------------------------ tasks
     def read_row(self, row: MappedRow) -> Task:
         task = super().read_row(row)
         reference = dict(task.reference)
@@ -149,7 +147,6 @@ class Grounding(DataEnv):
             question = "Find everything that has a label." if label is None else f"Find every instance of: {label}"
         return f"{question}\nGive one box for each, and an empty list if there is none."
 
-    # ------------------------------------------------------------------ scores
     @cached_property
     def _iou(self) -> IoUReward:
         form: Any = "xyzxyz" if self.is_3d else "xyxy"

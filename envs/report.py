@@ -26,7 +26,6 @@ MAX_DIAGNOSES = 5  # of an answer, the most likely first
 @dataclass(frozen=True)
 class CoverageReward:
     """The share of the gold names that a list of at most `k` names holds; of more than k gold names, k count.
-
     Names are compared as in `ExactMatchReward`. It does not apply (None) without gold. Range: [0, 1].
 
     >>> CoverageReward("diagnosis")({"diagnosis": ["Glioma", "abscess"]}, {"diagnosis": ["glioma", "cyst"]})
@@ -60,7 +59,6 @@ class Report(CitingEnv):
         Field(description="sections of the report, such as [findings, impression], each a field; empty: one `report`"),
     ] = ()
 
-    # ------------------------------------------------------------------ what is mapped
     @property
     def texts(self) -> tuple[str, ...]:
         return self.sections or ("report",)
@@ -100,7 +98,6 @@ class Report(CitingEnv):
     def _extras(self) -> tuple[str, ...]:
         return tuple(name for name in (FIELD, "boxes") if name in self.data.columns)
 
-    # ------------------------------------------------------------------ tasks
     def read_row(self, row: MappedRow) -> Task:
         task = super().read_row(row)
         reference = dict(task.reference)
@@ -123,7 +120,6 @@ class Report(CitingEnv):
             lines.append("Give one box for each abnormal finding, and an empty list if there is none.")
         return "\n".join(lines)
 
-    # ------------------------------------------------------------------ scores
     def default_reward(self) -> CombinedReward:
         """Return the sections share one weight; what a row lacks does not count."""
         share = WEIGHTS["text"] / len(self.texts)

@@ -180,7 +180,6 @@ def _compute_means(scores: Iterable[Scores]) -> dict[str, float | None]:
     return {name: fmean(some) if some else None for name, some in values.items()}
 
 
-# ---------------------------------------------------------------------- what is probably wrong
 def _list_low(
     env: BaseMultiTurnEnv,
     reward: CombinedReward,

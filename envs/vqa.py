@@ -75,12 +75,11 @@ class VQA(CitingEnv):
     def metrics(self) -> Mapping[str, Metric]:  # type: ignore[override]
         """Accuracy of all, by kind and by category; macro-F1 of the closed questions; token F1 of the open ones."""
         exact = ShortAnswerReward(tolerance=self.tolerance, exact=True)
-        words = MeanScore(ShortAnswerReward(tolerance=self.tolerance), "token_f1")
         return {
             "accuracy": AccuracyBy(exact, "kind"),
             "category": AccuracyBy(exact, "category", total=False),
             "closed": Among(MacroF1("answer"), "kind", ("closed",)),
-            "open": Among(words, "kind", ("open",)),
+            "open": Among(MeanScore(ShortAnswerReward(tolerance=self.tolerance), "token_f1"), "kind", ("open",)),
         }
 
     def system_prompt(self, task: Task) -> str:
@@ -103,15 +102,13 @@ def get_first(gold: object) -> object:
     return gold[0] if isinstance(gold, list | tuple) else gold
 
 
-# ---------------------------------------------------------------------- kinds and choices
 def read_kind(row: MappedRow, name: str, value: str | None, answers: Sequence[object], choices: Sequence[str]) -> str:
     """Return the kind of a question: as the dataset says (also `close-ended`, `Single-choice question` and the like),
     else from its choices and answers. Raise `BadRow`."""
     if value is None:
         is_closed = all(normalize_label(to_text(answer)) in CLOSED for answer in answers)
         return "choice" if choices else "closed" if is_closed else "open"
-    words = value.casefold().replace("-", " ").replace("_", " ").split()
-    for word in words:
+    for word in value.casefold().replace("-", " ").replace("_", " ").split():
         if (kind := _SPELLINGS.get(word, word)) in KINDS:
             return kind
     raise row.refuse(name, value, "closed, open or choice")
@@ -145,8 +142,7 @@ def _strip_letters(texts: list[str]) -> list[str]:
 
 def get_letters(choices: Sequence[str]) -> Sequence[str]:
     """Return the letters before the choices; none if a choice is itself a letter, or a number."""
-    labels = [normalize_label(text) for text in choices]
-    if any(len(label) == 1 or label.isdigit() for label in labels):
+    if any(len(label) == 1 or label.isdigit() for label in [normalize_label(text) for text in choices]):
         return ()
     return string.ascii_uppercase[: len(choices)]
 
@@ -182,6 +178,5 @@ def list_spellings(numbers: Sequence[int], choices: Sequence[str]) -> list[str]:
 
 
 def write_choices(choices: Sequence[str]) -> str:
-    letters = get_letters(choices)
-    marks = [f"{letter}." for letter in letters] or ["-"] * len(choices)
+    marks = [f"{letter}." for letter in get_letters(choices)] or ["-"] * len(choices)
     return "\n".join(f"{mark} {text}" for mark, text in zip(marks, choices, strict=True))

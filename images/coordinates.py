@@ -30,7 +30,6 @@ def get_limits(coordinates: Coordinates, size: tuple[int, int]) -> tuple[float, 
 
 def to_unit(values: Sequence[float], coordinates: Coordinates, size: tuple[int, int], what: str) -> tuple[float, ...]:
     """Convert alternating x and y in the declared convention to fractions of the image.
-
     `what` names the value in the message of the `ArgumentError` that is raised for numbers out of range.
 
     >>> to_unit([250, 1000], "per_mille", (64, 64), "center")
@@ -51,9 +50,7 @@ def refuse_fractions(
     values: Sequence[float], coordinates: Coordinates, size: tuple[int, int], what: str, shown: Sequence[float] = ()
 ) -> None:
     """Raise `ArgumentError` if x and y are fractions where others are asked; `shown` is the value if it holds more.
-
-    Of boxes within 0 to 1 only the first pixel, [0, 0, 1, 1], can be meant, and of points only its corners.
-    """
+    Of boxes within 0 to 1 only the first pixel, [0, 0, 1, 1], can be meant, and of points only its corners."""
     is_meant = all(value in (0, 1) for value in values) and (coordinates == "pixel" or len(values) == 2)
     if coordinates != "unit" and min(values) >= 0 and 0 < max(values) <= 1 and not is_meant:
         width, height = get_limits(coordinates, size)

@@ -42,9 +42,8 @@ class Native(NamedTuple):
 
 def to_native_pixels(image: np.ndarray | Image.Image) -> Native:
     """Convert an image in memory to native pixels and the range of values that is shown.
-
-    8 bits are shown as they are, other depths from the lowest to the highest finite value, and colors from 0.
-    A fourth channel is opacity, up to 255, 65535, or 1.0 in floats: see `lay_on_ground`.
+    8 bits are shown as they are, other depths from the lowest to the highest finite value, and colors from 0. A fourth
+    channel is opacity, up to 255, 65535, or 1.0 in floats: see `lay_on_ground`.
 
     Args:
         image: of any Pillow mode, or an array of shape (h, w), (h, w, 1), (h, w, 3) or (h, w, 4) of booleans, integers
@@ -91,7 +90,6 @@ def to_native_dtype(values: np.ndarray) -> Native:
 
 def mark_blank(values: np.ndarray, missing: np.ndarray) -> Native:
     """Return native values in which those that are `missing` hold one value that no other pixel has.
-
     Integers keep their depth if it has such a value; 8 bits become int16, others float32, if it has none.
 
     >>> mark_blank(np.array([[-2000, 5, 9]], np.int16), np.array([[True, False, False]]))
@@ -211,10 +209,8 @@ def lay_on_ground(pixels: np.ndarray, *, associated: bool = False) -> tuple[np.n
 
 def _choose_ground(pixels: np.ndarray) -> int | None:
     """Return what lies under a transparent picture: 1 for white, as the processors of VLMs have it, or 0 for black if
-    all that can be seen is lighter than mid gray and would vanish on white, or if nothing is transparent.
-
-    None if nothing can be seen although colors differ: some programs leave opacity empty.
-    """
+    all that can be seen is lighter than mid gray and would vanish on white, or if nothing is transparent. None if
+    nothing can be seen although colors differ: some programs leave opacity empty."""
     full, lightest = _get_full(pixels.dtype), math.inf
     if pixels[:, :, -1].min() >= full:
         return 0
@@ -273,7 +269,6 @@ def _convert(image: Image.Image) -> Image.Image:
     return image if mode == image.mode else image.convert(mode)  # which copies
 
 
-# ---------------------------------------------------------------------- colors of another space than sRGB
 # Models and their processors take pixels for sRGB. 8-bit RGB with an ICC profile is converted. What else a file says of
 # its colors is not applied, and a note says so: values of deeper pixels and of gray ones stay as they are stored.
 ALIKE = 3  # gray levels by which a profile may differ from sRGB

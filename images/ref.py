@@ -116,9 +116,7 @@ class ImageRef(PlainRecord, frozen=True):
 
     def open(self) -> Image.Image:
         """Return the picture; raise `ImageError` if its pixels are neither in memory nor readable at `uri`.
-
-        Of a source it is what is shown: 8 bits, of a stack the slice at which it was opened.
-        """
+        Of a source it is what is shown: 8 bits, of a stack the slice at which it was opened."""
         if self.mode == NATIVE:
             return Image.fromarray(self.load().render())
         pixels: Any = self.pixels

@@ -21,7 +21,6 @@ def fit_size(
     width: float, height: float, max_pixels: int, multiple: int = 1, *, enlarge: bool = False
 ) -> tuple[int, int]:
     """Return the grid (width, height) of at most `max_pixels` that keeps the aspect ratio of width × height pixels.
-
     Sides are multiples of `multiple`, at least `multiple` and at most `MAX_SIDE` long. Without `enlarge` the grid is
     not larger than width × height.
 
@@ -42,7 +41,6 @@ def fit_size(
 
 def resample(pixels: np.ndarray, box: tuple[float, float, float, float], size: tuple[int, int]) -> np.ndarray:
     """Return a window of pixels (h, w[, 3]), of any depth of `Source`, on a grid of a size (width, height).
-
     The box is (x1, y1, x2, y2) in native pixels; whole numbers are corners of pixels. The result has the same depth,
     and may share memory with `pixels`.
 
@@ -96,8 +94,7 @@ def _average_blocks(region: np.ndarray, by_x: int, by_y: int) -> np.ndarray:
     more_x, more_y = -width % by_x, -height % by_y
     if more_x or more_y:
         region = cv2.copyMakeBorder(region, 0, more_y, 0, more_x, cv2.BORDER_REPLICATE)
-    size = (region.shape[1] // by_x, region.shape[0] // by_y)
-    return cv2.resize(region, size, interpolation=cv2.INTER_AREA)
+    return cv2.resize(region, (region.shape[1] // by_x, region.shape[0] // by_y), interpolation=cv2.INTER_AREA)
 
 
 def _warp(region: np.ndarray, matrix: np.ndarray, size: tuple[int, int], kernel: int) -> np.ndarray:

@@ -10,7 +10,6 @@ DIGITS = 9  # decimals of a recorded fraction: exact to a thousandth of a pixel 
 
 class ShownView(Record, frozen=True):
     """The part of one image that a picture shows, or that a part of the picture shows.
-
     Whatever the chain of tools, a picture shows an upright box of its image, perhaps turned and mirrored. So two of its
     corners and `turned` are an exact map between fractions of the picture and fractions of the image.
 

@@ -101,7 +101,6 @@ class Source(Facts):
     @classmethod
     def of(cls, image: "Source | Image.Image | np.ndarray", **fields: Any) -> "Source":
         """Return the source of pixels in memory; `viewbox.open_image` opens files.
-
         8-bit pixels are shown as they are, deeper ones from their lowest to their highest value.
 
         Args:
@@ -141,7 +140,6 @@ class Source(Facts):
     @property
     def extent(self) -> tuple[float, float]:
         """(width, height) to scale, in units of the shorter side of a pixel: the size if pixels are square.
-
         A spacing that makes pixels more than `MAX_ASPECT` times as long as wide is taken for a damaged header.
 
         >>> Source.of(np.zeros((3, 17), np.uint8), spacing=(4.0, 8.0)).extent
@@ -382,8 +380,7 @@ class Volume(Facts):
             pixels = pixels[::-1]  # z grows toward the head
         display, curve = self.display, self.curve
         if self.displays is not None and plane == self.stacked:
-            backwards = self.stored_axes[2 - AXES[plane]][1]
-            display, curve = self.displays[count - 1 - index if backwards else index]
+            display, curve = self.displays[count - 1 - index if self.stored_axes[2 - AXES[plane]][1] else index]
         sides = SIDES[plane] if self.affine is not None and self.planes else self.sides
         volume = replace(self, plane=plane, index=index, sides=sides)
         alike: dict[str, Any] = {field.name: getattr(volume, field.name) for field in fields(Facts)}
@@ -419,13 +416,11 @@ class Volume(Facts):
         if self.affine is None:
             return (self.spacing[AXES[plane]] or None) if self.spacing else None
         u, v = (self.affine[:3, axis] for axis in range(3) if axis != 2 - AXES[plane])
-        area = float(np.linalg.norm(np.cross(u, v)))
-        return round(abs(float(np.linalg.det(self.affine[:3, :3]))) / area, 6)
+        return round(abs(float(np.linalg.det(self.affine[:3, :3]))) / float(np.linalg.norm(np.cross(u, v))), 6)
 
 
 def build_volume(values: np.ndarray, affine: np.ndarray, display: Range, *, known: bool = True, **more: Any) -> Volume:
     """Return the volume of a file's array, turned to the patient's axes, at its first time point.
-
     Oblique volumes are turned to the nearest axes, not resampled.
 
     Args:
@@ -456,7 +451,6 @@ def build_volume(values: np.ndarray, affine: np.ndarray, display: Range, *, know
 
 def stretch(values: np.ndarray, low: float, high: float) -> np.ndarray:
     """Stretch values over 0–255: `low` and below become 0, `high` and above 255, linear in between, rounded.
-
     If `low` is the higher of both, high values become 0.
 
     >>> stretch(np.array([-5.0, 0.0, 5.0, 10.0, 20.0], np.float32), 0, 10).tolist()
@@ -466,8 +460,7 @@ def stretch(values: np.ndarray, low: float, high: float) -> np.ndarray:
 
     scale = 255.0 / (high - low) if high != low else 0.0
     if values.dtype == np.uint8:
-        table = np.clip(np.rint((np.arange(256) - low) * scale), 0, 255).astype(np.uint8)
-        return cv2.LUT(values, table)
+        return cv2.LUT(values, np.clip(np.rint((np.arange(256) - low) * scale), 0, 255).astype(np.uint8))
     scaled: np.ndarray = values.astype(np.float32 if 1e-35 < abs(scale) < 1e35 else np.float64)  # what float32 can hold
     scaled -= low
     scaled *= scale

@@ -51,7 +51,6 @@ def find_named(name: str, count: int) -> int:
 
 class TaskImages(Sequence[Source]):
     """The images of one task as sources, each opened when it is first used, and after them those that tools found.
-
     Those in `opened`, the first ones, are already open; `get_all` returns all (as `BaseMultiTurnEnv.images` does).
 
     >>> import numpy as np

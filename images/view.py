@@ -95,7 +95,6 @@ class View:
         source = Source.of(image)
         return cls(source, fit_size(*source.extent, max_pixels, multiple), max_pixels, multiple)
 
-    # ------------------------------------------------------------------ coordinates
     def to_original(self, points: Sequence[float]) -> tuple[float, ...]:
         """Map alternating x and y from fractions of this view to fractions of the original."""
         return map_points(points, WHOLE, self.corners, turned=self.turned)
@@ -138,20 +137,15 @@ class View:
 
     def find_pixels_in(self, box: Sequence[float]) -> tuple[int, int, int, int]:
         """(left, top, right, bottom) of the native pixels whose centers lie in a box (fractions of this view).
-
-        As in slices, right and bottom are excluded: boxes side by side share no pixel, and a box may hold none.
-        """
+        As in slices, right and bottom are excluded: boxes side by side share no pixel, and a box may hold none."""
         edges = zip(self.box_to_original(box), self.source.size * 2, strict=True)
         left, top, right, bottom = (max(0, math.ceil(part * side - 0.5 - CLOSE)) for part, side in edges)
         return left, top, max(left, right), max(top, bottom)
 
-    # ------------------------------------------------------------------ geometry
     def zoom(self, factor: float, center: Point = (0.5, 0.5)) -> "View":
         """Zoom in by `factor` about `center` (fractions of this view); the window stays inside the image.
-
         A factor above 1 magnifies: the sides of the grid grow by it too, up to the budget. One below 1 shows more, at
-        most the whole image, on a grid of the same size.
-        """
+        most the whole image, on a grid of the same size."""
         x1, y1, x2, y2 = self.window
         width, height = min(1.0, (x2 - x1) / factor), min(1.0, (y2 - y1) / factor)
         cx, cy = self.to_original(center)
@@ -210,7 +204,6 @@ class View:
 
     def at_resolution(self, max_pixels: int, *, all_levels: bool = False) -> "View":
         """Return what this view shows at the resolution of the file, on a grid of at most `max_pixels`.
-
         With `all_levels`, a DICOM that asks for no window is shown from the lowest to the highest value that it can
         hold, instead of those that were measured.
 
@@ -235,12 +228,9 @@ class View:
         extent = width * self.source.extent[0], height * self.source.extent[1]
         return extent[::-1] if self.turned else extent
 
-    # ------------------------------------------------------------------ pixels
     def get_values(self) -> np.ndarray:
         """Return the grid, (height, width[, 3]): native values, or uint8 once an operation has made them so. Read-only.
-
-        This view and the view before it keep their grids, however long the chain. Threads may share views.
-        """
+        This view and the view before it keep their grids, however long the chain. Threads may share views."""
         grid = self._kept.get("grid")
         if grid is None:
             grid = self._compute_values().view()
@@ -350,8 +340,7 @@ STEP = 160  # pixels of the shorter side for which a letter grows by its first s
 
 def draw_sides(pixels: np.ndarray, sides: str) -> np.ndarray:
     """Return a copy of uint8 `pixels`, (h, w) or (h, w, 3), with the first of `sides` at its left edge, the third at
-    its top. A picture with a side below `SMALLEST` gets no letters.
-    """
+    its top. A picture with a side below `SMALLEST` gets no letters."""
     height, width = pixels.shape[:2]
     if min(height, width) < SMALLEST:
         return pixels

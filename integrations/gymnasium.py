@@ -68,11 +68,9 @@ class AnyText(spaces.Space[str]):
 
 
 class ViewboxGymEnv(gymnasium.Env[Observation, str]):
-    """The environment `environment`, a name that `viewbox.make` takes, with `settings`, as a Gymnasium environment.
-
-    The reward is 0 until the episode ends, and then the environment's score. The last `info` has `end_reason` and
-    `record`, the `Episode`; an episode without a score has the reward 0 and says why in `info["no_score"]`. Raise
-    `ConfigError`.
+    """The environment `environment`, a name that `viewbox.make` takes, with `settings`, as a Gymnasium environment. The
+    reward is 0 until the episode ends, and then the environment's score. The last `info` has `end_reason` and `record`,
+    the `Episode`; an episode without a score has the reward 0 and says why in `info["no_score"]`. Raise `ConfigError`.
 
     Args:
         image_size: height and width of the pictures in observations; None: of the first task's, side by side. A smaller

@@ -75,11 +75,8 @@ def build_task(
     environment: str, settings: Mapping[str, object] | None = None, *, limit: int = 100, tool_images: str = "user"
 ) -> Task:
     """Return a task of inspect-ai with dataset, solver and scorer: the first `limit` tasks of an environment. Raise
-    `ConfigError`.
-
-    With `tool_images` "user", a tool's image follows in a user message, because most of inspect-ai's providers send the
-    text of a tool message alone; with "tool" it stays there.
-    """
+    `ConfigError`. With `tool_images` "user", a tool's image follows in a user message, because most of inspect-ai's
+    providers send the text of a tool message alone; with "tool" it stays there."""
     if tool_images not in ("tool", "user"):
         raise ConfigError(f"tool_images: {tool_images!r}; allowed: tool, user", key="tool_images")
     if limit < 1:

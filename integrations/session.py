@@ -68,8 +68,7 @@ class Session:
         """Return the scored record; an episode that has not ended is recorded as `cancelled`."""
         state = self.get_state()
         info = {} if self.problem is None else {"error": self.problem}
-        config = RunConfig(seed=state.seed, max_turns=state.max_turns)
-        return self.played.build_episode(state, config, info=info)
+        return self.played.build_episode(state, RunConfig(seed=state.seed, max_turns=state.max_turns), info=info)
 
 
 @lru_cache(maxsize=16)

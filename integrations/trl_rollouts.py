@@ -187,8 +187,7 @@ class _Rollout:
                 state.end("malformed")
         elif state.end_reason is None:  # TRL dropped the tool's result or the reply to it: they were too long
             state.end("max_tokens")
-        episode = session.build_episode()
-        return _add_texts(episode, [read_text(reply.get("content")) for reply in replies])
+        return _add_texts(session.build_episode(), [read_text(reply.get("content")) for reply in replies])
 
 
 def _list_tools(env: BaseMultiTurnEnv) -> dict[str, tuple[str, Any]]:

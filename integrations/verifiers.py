@@ -66,7 +66,6 @@ RETRY_HEADER = "x-stainless-retry-count"  # by this header verifiers tells a rep
 OK = vf.ProgramResult(exit_code=0, stdout="", stderr="")
 
 
-# ---------------------------------------------------------------------- one model call per turn, in this process
 class OfferedTools(vf.State):
     """The tools that the environment offers in the next turn; not saved with the trace."""
 
@@ -153,7 +152,6 @@ class ViewboxHarness(vf.Harness[ViewboxHarnessConfig]):
         raise NotImplementedError("ViewboxSession makes the model calls of this harness")
 
 
-# ---------------------------------------------------------------------- tasks and rewards
 class ViewboxData(vf.TaskData):
     """Identifies a task of an environment. `prompt` stays empty, because the environment opens the conversation."""
 

@@ -26,21 +26,9 @@ import httpx
 from ..errors import ViewboxError
 from ..utils import secrets
 from ..utils.terminal import make_line
-from . import hosts
+from . import hosts, http
 from .data_policy import check_sending
 from .errors import AddressError, BrokenReplyError, RequestError, UnusableReplyError
-from .http import (
-    MAX_ERROR,
-    SHORT_PAUSE,
-    build_client_settings,
-    check_api_key,
-    find_pause,
-    is_lasting,
-    is_temporary,
-    read_body,
-    read_error,
-    read_status,
-)
 from .public import Limiter
 
 MAX_BODY = 16 * 2**20  # bytes of the body of a reply
@@ -114,14 +102,14 @@ class Connection:
         self._refused: deque[str] = deque(maxlen=MAX_REFUSED)  # the last refusals before the first good reply
         self._lasts = False  # whether a request failed MAX_REFUSED times in the same words, which promise nothing
         self._open = 0  # calls of `post` that may still be answered
-        self._key = secrets.remember(check_api_key(api_key))
+        self._key = secrets.remember(http.check_api_key(api_key))
         if secrets.remember_settings(dict(extra or {})):
             hosts.check_key_travels_safely(url)
         self._client = httpx.AsyncClient(
             transport=transport,
             timeout=httpx.Timeout(CONNECT_TIMEOUT, read=READ_TIMEOUT, pool=None),
             limits=httpx.Limits(max_connections=None, max_keepalive_connections=64),
-            **build_client_settings(url, self._key),
+            **http.build_client_settings(url, self._key),
         )
 
     async def close(self) -> None:
@@ -164,7 +152,7 @@ class Connection:
     async def _check_refused(self, error: RequestError) -> None:
         """Raise `AddressError` if the first requests were refused in the same words, once no other one is open."""
         lasts = self._lasts and error.status == 500
-        if self._has_replied or error.status in (None, 451) or (is_temporary(error.status or 0) and not lasts):
+        if self._has_replied or error.status in (None, 451) or (http.is_temporary(error.status or 0) and not lasts):
             return
         words = _drop_ids(str(error))
         self._refused.extend([words] * (MAX_REFUSED if lasts else 1))
@@ -216,7 +204,6 @@ class Connection:
                 raise self.request_error(f"the reply cannot be read: {reason}") from error
         raise AssertionError("unreachable")
 
-    # ------------------------------------------------------------------ one attempt
     async def _send(self, method: str, url: str, body: bytes | None, parse: Callable[[bytes], T]) -> T:
         """Return what a request returns; raise `_RetryableError`."""
         turn = nullcontext() if self.limiter is None else self.limiter.turn(self.retry_timeout)
@@ -229,7 +216,7 @@ class Connection:
                 self._client.stream(method, url, content=body, headers=headers) as response,
             ):
                 self._has_connected, self._unreachable = True, False
-                received = await read_body(response, self.max_body)
+                received = await http.read_body(response, self.max_body)
         except TimeoutError:
             raise _RetryableError(f"no whole reply within {self.attempt_timeout:g} s") from None
         except httpx.TransportError as error:
@@ -245,22 +232,24 @@ class Connection:
             return await asyncio.to_thread(parse, received) if len(received) > LARGE else parse(received)
         except UnusableReplyError as error:
             broken = isinstance(error, BrokenReplyError)
-            raise self._to_error(response, received[:MAX_ERROR], str(error), status=502 if broken else 200) from None
+            raise self._to_error(
+                response, received[: http.MAX_ERROR], str(error), status=502 if broken else 200
+            ) from None
 
     def _to_error(self, response: httpx.Response, received: bytes, problem: str = "", status: int = 200) -> Exception:
         """Return the error for a status other than 2xx, or for a body with a `problem`, which stands for a status."""
-        said = self.clean(read_error(received)[0])
-        pause = find_pause(response.headers, "" if problem else said, response.status_code)
+        said = self.clean(http.read_error(received)[0])
+        pause = http.find_pause(response.headers, "" if problem else said, response.status_code)
         message = (
             f"{problem}: {said!r}" if problem else f"HTTP {response.status_code}: {said or response.reason_phrase}"
         )
         if not problem or (self.sends_errors and status == 200):
-            status = read_status(response.status_code, received, pause=pause)
-        if status == 200 or is_temporary(status):
+            status = http.read_status(response.status_code, received, pause=pause)
+        if status == 200 or http.is_temporary(status):
             if self.limiter is not None and pause:
                 self.limiter.pause(pause)
             return _RetryableError(
-                message, status=status, retry_after=pause, lasting=is_lasting(response.status_code, received)
+                message, status=status, retry_after=pause, lasting=http.is_lasting(response.status_code, received)
             )
         if response.is_redirect:
             target = self.clean(response.headers.get("location", "nowhere"))
@@ -279,7 +268,6 @@ class Connection:
         error.status = status
         return error
 
-    # ------------------------------------------------------------------ between attempts
     def _should_stop(self, failure: _RetryableError, attempts: int) -> bool:
         unreachable = (self._unreachable and failure.unreachable) or (failure.status == 200 and not self._has_replied)
         most = min(MAX_ATTEMPTS_UNREACHABLE, self.attempts) if unreachable else self.attempts
@@ -291,7 +279,7 @@ class Connection:
         if failure.retry_after is not None:
             pause = max(pause, failure.retry_after + random.uniform(0, self.first_pause))
         if deadline is None:
-            return min(pause, SHORT_PAUSE)
+            return min(pause, http.SHORT_PAUSE)
         left = deadline - asyncio.get_running_loop().time()
         return pause if pause < left else max(0.0, left / 2)
 

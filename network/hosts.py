@@ -120,7 +120,6 @@ def show_url(url: object) -> str:
 
 def read_address(host: str) -> IPv4Address | IPv6Address | None:
     """Return the IP address that the host of a URL spells; None for a name.
-
     IPv4 is read as connecting does: 127.1, 0x7f.1, 0177.0.0.1 and 2130706433 are all 127.0.0.1.
 
     >>> read_address("0x7f.1"), read_address("::1"), read_address("example.org")
@@ -138,9 +137,7 @@ def is_loopback(url: str) -> bool:
     """Return whether a URL leads to this machine. Only `localhost` and loopback addresses do, no other name."""
     host = parse_url(url).host
     address = read_address(host)
-    if address is None:
-        return host == "localhost"
-    return (getattr(address, "ipv4_mapped", None) or address).is_loopback
+    return host == "localhost" if address is None else (getattr(address, "ipv4_mapped", None) or address).is_loopback
 
 
 def is_read_by_others(url: str) -> bool:
@@ -160,8 +157,7 @@ def check_key_travels_safely(url: str) -> None:
 
 def check_key_name(variable: str, key: str = "api_key_env") -> None:
     """Raise `ConfigError` unless a variable's name says that it holds the key of a model's server."""
-    service = variable.upper().partition("_")[0]
-    if not _KEY_NAME.fullmatch(variable) or _OTHER_SERVICES.fullmatch(service):
+    if not _KEY_NAME.fullmatch(variable) or _OTHER_SERVICES.fullmatch(variable.upper().partition("_")[0]):
         raise ConfigError(
             f"{key} = {variable!r}: only a variable whose name ends with API_KEY, API_TOKEN or JUDGE_KEY is sent to a "
             "server, and none of another service (AWS, GitHub, Hugging Face, W&B, …); store the key for this server "
@@ -188,8 +184,7 @@ def read_api_key(url: str, variable: str | None, *, chosen: bool = False, key: s
 
     Without a variable it is `OPENAI_API_KEY`, for OpenAI's own host only, or None. `chosen`: a person named the
     variable on the command line. Raise `ConfigError` if the variable is not set, not the key of a model's server, or of
-    another provider, or if the key would travel unencrypted.
-    """
+    another provider, or if the key would travel unencrypted."""
     address = parse_url(url)
     if variable is None:
         if address.scheme != "https" or address.host not in KEY_HOSTS[DEFAULT_KEY]:

@@ -221,7 +221,6 @@ def check_api_key(key: str | None) -> str | None:
     return key or None
 
 
-# ---------------------------------------------------------------------- how every client of a server is set up
 def build_client_settings(url: str, api_key: str | None = None) -> dict[str, Any]:
     """Return arguments of a client of `httpx` or `httpx2`, for requests to one server. Raise `ConfigError` if the URL
     is none, the key cannot be sent, or not safely, or proxies or certificates of the environment cannot be used.

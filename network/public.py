@@ -110,7 +110,6 @@ def is_public(address: str) -> bool:
     return read.is_global and not read.is_multicast
 
 
-# ---------------------------------------------------------------------- how often
 MAX_PAUSE = 300.0  # seconds for which a server can stop all requests
 MARGIN = 1.05  # of a second: clocks are rounded
 

@@ -45,12 +45,8 @@ def find_project(module: Path) -> Project | None:
 
 def read_wheel(module: Path, temporary: Path) -> AuthorWheel | None:
     """Build and unpack the wheel of a module's project; None if there is no project, or it does not pack the module.
-
-    The wheel stays unpacked in `temporary`, an empty folder.
-
-    Raises:
-        ConfigError: the wheel cannot be built or read.
-    """
+    The wheel stays unpacked in `temporary`, an empty folder. Raise `ConfigError` if the wheel cannot be built or
+    read."""
     project = find_project(module)
     if project is None:
         return None
@@ -59,8 +55,7 @@ def read_wheel(module: Path, temporary: Path) -> AuthorWheel | None:
         if not any(path.resolve().is_relative_to(root.resolve()) for root in (copy.folder, project.folder)):
             path.unlink()  # what a link out of the project leads to is nothing that a build may pack
     try:
-        wheel = build_wheel(copy, temporary / "wheel", home=temporary / "home", limits=Limits())
-        with open_wheel(wheel) as file:
+        with open_wheel(build_wheel(copy, temporary / "wheel", home=temporary / "home", limits=Limits())) as file:
             file.extractall(temporary / "unpacked")
     except Failed as error:
         mend = f"; to mend it: {error.mend}" if error.mend else ""
@@ -105,13 +100,9 @@ class EnvironmentSource:
 
 
 def find_environment(given: str, settings: dict[str, Any], data: Sequence[str], temporary: Path) -> EnvironmentSource:
-    """Create the environment `given` with `settings`, and find its code and the `data` files of its package.
-
-    The wheel of its project is built and unpacked in the empty folder `temporary`.
-
-    Raises:
-        ConfigError: it cannot be created, or its code cannot be imported from a published package.
-    """
+    """Create the environment `given` with `settings`, and find its code and the `data` files of its package. The wheel
+    of its project is built and unpacked in the empty folder `temporary`. Raise `ConfigError` if it cannot be created,
+    or its code cannot be imported from a published package."""
     source = _find_source(given, settings, data, temporary)
     if source.module:
         check_file(source.module.resolve())

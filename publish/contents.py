@@ -66,12 +66,7 @@ VERIFIERS = "verifiers>=0.4,<0.5"  # without a version, it would be published fo
 DATASETS = "datasets>=5"
 MCP = "mcp>=2,<3"  # as in the extra
 MODELS = ("torch>=2.8", "torchvision>=0.23", "transformers>=5.23,<6")  # bring safetensors and huggingface-hub
-DISTRIBUTIONS = {
-    "PIL": "pillow",
-    "cv2": "opencv-python-headless",
-    "yaml": "pyyaml",
-    "pydantic_core": "pydantic",
-}
+DISTRIBUTIONS = {"PIL": "pillow", "cv2": "opencv-python-headless", "yaml": "pyyaml", "pydantic_core": "pydantic"}
 
 
 @dataclass(frozen=True)
@@ -84,7 +79,6 @@ class AuthorFiles:
 
 def list_author_files(package: Path, data: Sequence[str] = (), packed: Path | None = None) -> AuthorFiles:
     """Choose the files of a package: those that its build packs, and the data that are named.
-
     Hidden files and folders and `__pycache__` never travel. License files beside others do.
 
     Args:
@@ -238,10 +232,9 @@ def list_dependencies(
     modules: Collection[str] = (),
     viewbox: Provision = DEFAULT,
 ) -> list[str]:
-    """Return the requirements of the published package.
-
-    For packages that viewbox requires, its own version ranges hold; any other package that the author's files import is
-    required at least at the installed version.
+    """Return the requirements of the published package. For packages that viewbox requires, its own version ranges
+    hold; any other package that the author's files import is required at least at the installed version. Raise
+    `ConfigError` if the author's files import, or the settings name, a module that belongs to no installed package.
 
     Args:
         author: the author's Python files.
@@ -250,9 +243,6 @@ def list_dependencies(
         models: whether a tool runs a model.
         modules: the top-level modules that the settings name.
         viewbox: whether it travels as a copy, whose requirements are then the package's own, or is one of them.
-
-    Raises:
-        ConfigError: the author's files import, or the settings name, a module that belongs to no installed package.
     """
     core = [line.split(";")[0].strip() for line in requires("viewbox") or () if "extra ==" not in line]
     stated = {get_distribution(re.split(r"[^\w.-]", line)[0]): line for line in core} | {"verifiers": VERIFIERS}
@@ -314,11 +304,7 @@ def _is_copied(path: Path) -> bool:
 
 def list_imports(path: Path, *, caught: bool = True) -> Iterator[str]:
     """Yield the modules that a file imports by their full names, also inside functions, but not for type checking only.
-
-    Args:
-        path: the file.
-        caught: whether those count whose failure is caught.
-    """
+    `path`: the file. `caught`: whether those count whose failure is caught."""
     waiting: list[ast.AST] = [ast.parse(path.read_bytes())]
     while waiting:
         node = waiting.pop()

@@ -45,7 +45,8 @@ def publish_model(
     confirm: Confirm | None = None,
     **target: Unpack[Target],
 ) -> PublishedPackage:
-    """Publish the weights of a run with a card.
+    """Publish the weights of a run with a card. Raise `ConfigError` if there are no weights or no config, the data may
+    not leave this machine, or base model or license are not known.
 
     Args:
         what: a run, of which `model` is published, or one of its folders of weights: `model`, `adapter`, a checkpoint.
@@ -54,10 +55,6 @@ def publish_model(
         confirm: as of `publish`.
         target: where it goes (`release.Target`): "hf" or "dir", for which `id` is the title of the card; a version is a
             git tag on the hub; the license is by default that of the base model.
-
-    Raises:
-        ConfigError: there are no weights or no config, the data may not leave this machine, or base model or license
-            are not known.
     """
     delivery = Delivery("model", out, target, confirm)
     weights, run = find_weights(Path(what))
@@ -101,30 +98,26 @@ def find_weights(what: Path) -> tuple[Path, Path]:
         (weights / name).is_file() for name in (ADAPTER, "config.json")
     ):
         raise ConfigError(
-            f"{what}: holds no weights; allowed: a run with a folder `model`, or a folder that save_pretrained wrote",
+            f"{what}: holds no weights; allowed: a run with a folder `model`, or a folder that save_pretrained wrote"
         )
     places = (weights, *list(weights.resolve().parents)[:2])
     run = next((place for place in places if (place / "config.yaml").is_file()), None)
     if run is None:
         raise ConfigError(
-            f"{what}: neither it nor the two folders above have the config.yaml of a run, which the card needs",
+            f"{what}: neither it nor the two folders above have the config.yaml of a run, which the card needs"
         )
     return weights, run
 
 
 def find_base(config: Config, given: str | None, *, is_adapter: bool) -> Base:
-    """Return the base model as others find it, with its license.
-
-    Raises:
-        ConfigError: it is a folder of this machine, and nothing says where it came from; or an adapter has none.
-    """
+    """Return the base model as others find it, with its license. Raise `ConfigError` if it is a folder of this machine,
+    and nothing says where it came from; or an adapter has none."""
     name = given or config.model.name
     if name is None:
         if is_adapter:
             raise ConfigError("the adapter needs its base model, which had random weights; allowed: the folder `model`")
         return Base(None, {})
-    section = ModelSection(name=name, revision=None if given else config.model.revision)
-    base = Base(name, find_license(section))
+    base = Base(name, find_license(ModelSection(name=name, revision=None if given else config.model.revision)))
     if base.is_on_hub or name.startswith("package:"):
         return base
     known = read_front_matter(Path(name) / "README.md").get("base_model")

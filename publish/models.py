@@ -52,9 +52,7 @@ class CarriedModels:
 
     def add(self, path: Path, files: Mapping[Path, Path], where: str, given: str) -> None:
         """Copy the files of a model or snapshot.
-
-        `files` have their places in the package; the setting `where`, which says `given`, names it in messages.
-        """
+        `files` have their places in the package; the setting `where`, which says `given`, names it in messages."""
         size = sum(one.stat().st_size for one in files)
         self._size += size
         if self._size > MAX_BYTES:
@@ -86,13 +84,11 @@ def list_modules(env: BaseMultiTurnEnv) -> set[str]:
 
 
 def write_models(env: BaseMultiTurnEnv, package: Path) -> CarriedModels:
-    """Write the models and snapshots of the specialists of `env` into a package.
+    """Write the models and snapshots of the specialists of `env` into a package. Raise `ConfigError` if a model cannot
+    be copied, is too large, or a specialist needs another file of this machine.
 
     Returns:
         What was written; `specs` name the models relative to `package`.
-
-    Raises:
-        ConfigError: a model cannot be copied, is too large, or a specialist needs another file of this machine.
     """
     carried = CarriedModels(package)
     for name, spec in list_specialists(env):

@@ -31,16 +31,12 @@ def _list_taken() -> set[str]:
         needed = [re.split(r"[^\w-]", line)[0].replace("-", "_") for line in requires("viewbox") or ()]
     except PackageNotFoundError:  # it is not installed
         needed = []
-    names = (*TAKEN, *sys.stdlib_module_names, *packages_distributions(), *needed)
-    return {name.lower() for name in names}
+    return {name.lower() for name in (*TAKEN, *sys.stdlib_module_names, *packages_distributions(), *needed)}
 
 
 def write_project(name: str, folder: str | Path = ".") -> Path:
-    """Write a package with an environment, its tests, a README, a license and a file for CI.
-
-    Raises:
-        ConfigError: the name cannot be that of a package, or the folder exists.
-    """
+    """Write a package with an environment, its tests, a README, a license and a file for CI. Raise `ConfigError` if the
+    name cannot be that of a package, or the folder exists."""
     module = name.replace("-", "_")
     if not re.fullmatch(r"[a-z][a-z0-9]*(-[a-z0-9]+)*", name):
         raise ConfigError(f"name {name!r}; allowed: lower-case letters and digits in words joined by -")

@@ -52,7 +52,6 @@ def publish(
     **target: Unpack[Target],
 ) -> PublishedPackage:
     """Write an environment as a package, into a folder or onto a hub.
-
     Of the author's package, its Python files and the declared data are published (`contents.py`).
 
     It is checked before, in a folder elsewhere, as `viewbox check` does it (`checks/`). Nothing is sent to a hub before
@@ -119,16 +118,12 @@ def publish(
                 contents.check_file(staged / file.path)
         findings = [*carried.lines, *(f"{row.name}: {row.finding}" for row in (check or check_staged)(staged))]
         about = {"id": name, "version": version, "environment": source.name, "viewbox": __version__}
-        release = Release("environment", name, version, staged, files, about, module)
-        return delivery.send(release, findings)
+        return delivery.send(Release("environment", name, version, staged, files, about, module), findings)
 
 
 def check_staged(folder: Path, on_row: Callable[[Row], None] | None = None) -> list[Row]:
-    """Return the rows of a package that was written, if all passed; `on_row` gets each when it is known.
-
-    Raises:
-        ConfigError: a row failed; the message has every row that did, with how to mend it.
-    """
+    """Return the rows of a package that was written, if all passed; `on_row` gets each when it is known. Raise
+    `ConfigError` if a row failed; the message has every row that did, with how to mend it."""
     rows = check_package(folder, on_row=on_row)
     bad = [row for row in rows if not row.passed]
     if bad:
@@ -147,9 +142,7 @@ def check_any(
     on_row: Callable[[Row], None] | None = None,
 ) -> list[Row]:
     """Check the package in a folder, or the one that `viewbox publish` would write of an environment.
-
-    `settings` are those of a named environment; the rest is as of `check_package`.
-    """
+    `settings` are those of a named environment; the rest is as of `check_package`."""
     if is_project(target) or Path(target).is_dir():
         return check_package(target, limits=limits, rows=rows, on_row=on_row)
     with tempfile.TemporaryDirectory(prefix="viewbox-check-", ignore_cleanup_errors=True) as temporary:
@@ -173,9 +166,7 @@ def _find_license(source: EnvironmentSource) -> str | None:
 
 def _read_source(environment: str) -> tuple[str, dict[str, Any], str | None]:
     """Return what a config or the folder of a package says: name and settings of the environment, and the version.
-
-    Any other name stays as it is.
-    """
+    Any other name stays as it is."""
     if is_project(environment):
         project = read_project(Path(environment))
         if not project.environment:
@@ -196,8 +187,7 @@ def _read_source(environment: str) -> tuple[str, dict[str, Any], str | None]:
             "section, or a class that sets the reward",
             key="reward",
         )
-    section = {**config.env.settings, "eval": config.env.eval}
-    if why := find_in_section(section, f"{environment}: env", None):
+    if why := find_in_section({**config.env.settings, "eval": config.env.eval}, f"{environment}: env", None):
         raise ConfigError(f"{why}, but publishing gives it to others", key="env")
     return config.env.name, config.env.settings, None
 
@@ -234,7 +224,6 @@ def _build_module_name(name: str, source: EnvironmentSource) -> str:
     return module
 
 
-# ---------------------------------------------------------------------- the files of the package
 @dataclass(frozen=True)
 class PackagePlan:
     """What a package is called and says of itself; `front_matter`: whether its README begins with YAML for a hub."""
@@ -249,11 +238,8 @@ class PackagePlan:
 
 
 def write_package(root: Path, source: EnvironmentSource, plan: PackagePlan) -> CarriedModels:
-    """Write a package into an empty folder; returns the models and snapshots that travel with it.
-
-    Raises:
-        ConfigError: a file or a setting cannot travel.
-    """
+    """Write a package into an empty folder; returns the models and snapshots that travel with it. Raise `ConfigError`
+    if a file or a setting cannot travel."""
     env, settings, module = source.env, plan.settings, plan.module
     copies, is_copied = root / module / "_vendor", plan.viewbox == "copy"
     if is_copied:
@@ -335,9 +321,7 @@ def _build_class_name(id: str) -> str:
 
 def _build_header(plan: PackagePlan, readme: str) -> tuple[str, str]:
     """Return the YAML at the head of README.md, with what the author's README has there, and the rest of that.
-
-    It holds license and tags for the hub's filters; no table of the files is shown.
-    """
+    It holds license and tags for the hub's filters; no table of the files is shown."""
     values: dict[str, Any] = {"license": str(plan.license).lower(), "pretty_name": plan.id, "tags": [], "viewer": False}
     found = re.match(r"---\n(.*?\n)---\n", readme, re.DOTALL)
     own = yaml_reader.parse(found[1], "README.md")[0] if found else None

@@ -98,9 +98,7 @@ class Target(TypedDict, total=False):
 @dataclass(frozen=True)
 class PublishedPackage:
     """A package that was written or sent, or would be; `place` is its folder or address, `bytes` its size.
-
-    `findings` says what was checked and done.
-    """
+    `findings` says what was checked and done."""
 
     id: str
     version: str
@@ -128,17 +126,13 @@ class Delivery:
         return choose_version(version, bump, held, self.hub.describe())
 
     def send(self, release: Release, findings: Sequence[str]) -> PublishedPackage:
-        """Send the release, or say what would be sent; `findings` is what was found before.
-
-        Raises:
-            ConfigError: nobody agreed, the hub refused, or what it gives back is not what was sent.
-        """
+        """Send the release, or say what would be sent; `findings` is what was found before. Raise `ConfigError` if
+        nobody agreed, the hub refused, or what it gives back is not what was sent."""
         hub, dry_run, verify = self.hub, self.target.get("dry_run", False), self.target.get("verify")
         findings = list(findings)
         if not dry_run:
             hub.check(release)
-            lines = describe_release(release, hub.describe())
-            if hub.asks and (self.confirm is None or not self.confirm(lines)):
+            if hub.asks and (self.confirm is None or not self.confirm(describe_release(release, hub.describe()))):
                 raise ConfigError("nothing was sent", key="yes")
             address = hub.push(release)
             findings += [f"sent to {address}"] if hub.asks else []
@@ -150,11 +144,8 @@ class Delivery:
 
 
 def verify_release(hub: Hub, release: Release) -> list[str]:
-    """Download a release, compare each file with what was sent, and install a package into a fresh environment.
-
-    Raises:
-        ConfigError: a file differs, or the installed package does not open its first task.
-    """
+    """Download a release, compare each file with what was sent, and install a package into a fresh environment. Raise
+    `ConfigError` if a file differs, or the installed package does not open its first task."""
     with tempfile.TemporaryDirectory(prefix="viewbox-verify-", ignore_cleanup_errors=True) as temporary:
         folder = Path(temporary).resolve() / "downloaded"
         folder.mkdir()
@@ -168,9 +159,7 @@ def verify_release(hub: Hub, release: Release) -> list[str]:
 
 def install_and_open(hub: Hub, release: Release, folder: Path) -> str:
     """Install a package from its hub into a fresh virtual environment, and open its first task there.
-
-    `folder` is what was downloaded.
-    """
+    `folder` is what was downloaded."""
     place = folder.parent / "environment"
     venv.EnvBuilder(with_pip=True, symlinks=True).create(place)
     bin = place / "bin"
@@ -199,11 +188,7 @@ def _refuse_changes(changes: list[str], hub: Hub, verb: str) -> None:
 
 
 def list_files(folder: Path) -> tuple[SentFile, ...]:
-    """Return every file of a folder, sorted.
-
-    Raises:
-        ConfigError: one of them is a link or no regular file.
-    """
+    """Return every file of a folder, sorted. Raise `ConfigError` if one of them is a link or no regular file."""
     found = []
     for path in sorted(folder.rglob("*")):
         if path.is_symlink() or not (path.is_file() or path.is_dir()):
@@ -230,9 +215,7 @@ def describe_file(path: Path, name: str) -> str:
 
 def describe_release(release: Release, place: str, *, every: bool = True) -> list[str]:
     """Return the lines that a person reads before the files leave: each file, and then what to look at twice.
-
-    `every` says whether each file has a line, or scans and what is no code of a package alone.
-    """
+    `every` says whether each file has a line, or scans and what is no code of a package alone."""
     lines = [
         f"{file.size:>12,}  {make_line(file.path)}" + (f"  ({file.note})" if file.note else "")
         for file in release.files
@@ -258,9 +241,7 @@ def _list_some(names: list[str], most: int = 20) -> str:
 
 def compare_files(sent: Mapping[str, str], folder: Path, ignored: Collection[str] = ()) -> list[str]:
     """Return how the files of a folder differ from those that were sent; empty if they are the same.
-
-    Names in `ignored`, at the top, are not looked at, nor is `__pycache__` anywhere.
-    """
+    Names in `ignored`, at the top, are not looked at, nor is `__pycache__` anywhere."""
     found = {}
     for path in sorted(folder.rglob("*")):
         name = path.relative_to(folder)
@@ -274,16 +255,14 @@ def compare_files(sent: Mapping[str, str], folder: Path, ignored: Collection[str
 
 
 def choose_version(version: str | None, bump: str | None, held: Sequence[str], where: str) -> str:
-    """Return the version of the next release.
+    """Return the version of the next release. Raise `ConfigError` if the version exists there, or both or an unknown
+    part are given.
 
     Args:
         version: the version that was asked for.
         bump: "patch", "minor" or "major": the part of the latest held version that is raised.
         held: the versions that exist there; what is no version is passed over.
         where: the place, for messages.
-
-    Raises:
-        ConfigError: the version exists there, or both or an unknown part are given.
 
     >>> choose_version(None, "minor", ["0.1.0", "0.2.1"], "hub"), choose_version(None, None, [], "hub")
     ('0.3.0', '0.1.0')

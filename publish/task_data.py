@@ -45,13 +45,11 @@ def is_local(env: object) -> TypeIs[DataEnv]:
 
 
 def write_tasks(env: DataEnv, package: Path) -> dict[str, object]:
-    """Write the rows and images of all tasks of `env` into a package.
+    """Write the rows and images of all tasks of `env` into a package. Raise `ConfigError` if an image cannot be copied,
+    they are too large for a package, or a row holds what looks like a key.
 
     Returns:
         The block `data` that reads them; its source is relative to `package`.
-
-    Raises:
-        ConfigError: an image cannot be copied, they are too large for a package, or a row holds what looks like a key.
     """
     folder, size, has_images, bad = package / FOLDER, 0, False, list[str]()
     (folder / IMAGES).mkdir(parents=True)
@@ -98,9 +96,7 @@ def write_tasks(env: DataEnv, package: Path) -> dict[str, object]:
 
 def _copy_image(image: str | bytes, source: Path | None, to: Path) -> tuple[str, int]:
     """Copy an image, a file or the slices of a series, and open the copy.
-
-    It returns the path relative to the folder of the rows, and the bytes; 0 if it was there before.
-    """
+    It returns the path relative to the folder of the rows, and the bytes; 0 if it was there before."""
     if isinstance(image, str) and is_data_url(image):
         open_image(image)
         return image, len(image)

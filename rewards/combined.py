@@ -87,10 +87,9 @@ class CombinedReward:
     def _compares(self) -> bool:
         """Whether a component of viewbox compares a field of the answer with the reference: then a task that has none,
         such as a person's own, has no score. What an author's reward does with its field is its own."""
-        rewards = [component.reward for component in self.components.values()]
         return any(
             one._compares if isinstance(one, CombinedReward) else hasattr(one, "field") and _is_own(one)
-            for one in rewards
+            for one in [component.reward for component in self.components.values()]
         )
 
     @cached_property
@@ -114,9 +113,7 @@ class CombinedReward:
 
     def score_episode(self, episode: Episode) -> Scores:
         """Return the scores of a finished episode, which components failed, and what each reply earned; an episode that
-        a fault ended has no score.
-
-        What no component places in time (`of_turns`), the last reply earns.
+        a fault ended has no score. What no component places in time (`of_turns`), the last reply earns.
 
         >>> from viewbox.records import Task
         >>> reward = to_combined(lambda answer, reference: 7)
@@ -134,12 +131,7 @@ class CombinedReward:
         return Scores(total, scores, faults, tuple(turns))
 
     def _score(
-        self,
-        answer: Answer,
-        reference: Reference,
-        episode: Episode | None,
-        faults: dict[str, str],
-        turns: list[float],
+        self, answer: Answer, reference: Reference, episode: Episode | None, faults: dict[str, str], turns: list[float]
     ) -> Scored:
         """Return what `score` returns; the components that fail are entered in `faults`, and in `turns` what each reply
         earned, as far as components say."""

@@ -49,11 +49,9 @@ REWARD_TYPES: dict[str, type] = {}  # by the `type` in YAML
 
 @runtime_checkable
 class Reward(Protocol):
-    """A pure function of the final answer and the task's reference.
-
-    The score is finite and in [0, 1]; `None` means that the reward does not apply to this task. Whatever the answer, a
-    reward does not raise; it may if it cannot be computed now, such as a judge that is down, and raises `Unmeasurable`
-    if no answer can meet the reference.
+    """A pure function of the final answer and the task's reference. The score is finite and in [0, 1]; `None` means
+    that the reward does not apply to this task. Whatever the answer, a reward does not raise; it may if it cannot be
+    computed now, such as a judge that is down, and raises `Unmeasurable` if no answer can meet the reference.
 
     >>> from viewbox.rewards import ExactMatchReward
     >>> isinstance(ExactMatchReward(), Reward)
@@ -69,7 +67,6 @@ class Reward(Protocol):
 @runtime_checkable
 class EpisodeReward(Protocol):
     """A pure function of a whole episode, for what an answer alone cannot show (format, use of tools).
-
     The score is finite and in [0, 1]; `None` means that the reward does not apply to this episode.
 
     >>> class Short:
@@ -94,11 +91,9 @@ def get_reward_name(reward: object) -> str:
     return str(getattr(reward, "name", None) or getattr(reward, "__name__", type(reward).__name__))
 
 
-# ---------------------------------------------------------------------- how it is declared
 @dataclass_transform(frozen_default=True, field_specifiers=(dataclasses.field,))
 def validated_dataclass(cls: C) -> C:
     """Return a frozen dataclass whose constructor checks the annotations and raises `ConfigError`.
-
     Numbers are not converted: `True` is not 1 and "0.5" is not 0.5.
 
     >>> @validated_dataclass
@@ -118,8 +113,7 @@ def validated_dataclass(cls: C) -> C:
     signature = inspect.signature(validated)
 
     def __init__(self: Any, *args: Any, **kwargs: Any) -> None:
-        settings = signature.bind(*args, **kwargs).arguments
-        _set_fields(self, validated, settings, validated.__name__, strict=True)
+        _set_fields(self, validated, signature.bind(*args, **kwargs).arguments, validated.__name__, strict=True)
 
     validated.__init__ = __init__
     return cast(C, validated)
@@ -156,23 +150,18 @@ def list_reward_types() -> list[str]:
 
 def get_reward_class(type: str) -> Any:
     """Return the class of a `type` in YAML.
-
-    Rewards that do I/O live in rooms above this one, or in other packages. `plugins.py` names the module of each; it
-    is imported when its type is first asked for, and registers its class. Raise `ConfigError` for an unknown type.
-    """
+    Rewards that do I/O live in rooms above this one, or in other packages. `plugins.py` names the module of each; it is
+    imported when its type is first asked for, and registers its class. Raise `ConfigError` for an unknown type."""
     if type not in REWARD_TYPES:
         plugins.import_plugin("rewards", type)
     if type not in REWARD_TYPES:
-        names = list_reward_types()
-        raise ConfigError(describe_unknown("reward", type, names))
+        raise ConfigError(describe_unknown("reward", type, list_reward_types()))
     return REWARD_TYPES[type]
 
 
 def create_validated(cls: type, settings: Mapping[str, object], path: str, *, strict: bool = False) -> Any:
     """Return an instance of a `validated_dataclass`; `path` is where the settings stand, for the `ConfigError`.
-
-    Unless `strict`, numbers may be text, as some YAML readers give them ("1e-3").
-    """
+    Unless `strict`, numbers may be text, as some YAML readers give them ("1e-3")."""
     instance: Any = object.__new__(cls)
     _set_fields(instance, cls, settings, path, strict)
     return instance
@@ -196,7 +185,6 @@ def _raise_config_error(error: ValidationError, cls: Any, settings: Mapping[str,
     raise ConfigError("\n".join(map(str, located)), key=located[0].key) from error
 
 
-# ---------------------------------------------------------------------- by an import path
 ALLOWED = (
     "a function of (answer, reference), a function of one argument named `episode`, a reward object, "
     "or a class made without arguments"
@@ -256,8 +244,7 @@ def load_reward(path: str, name: str | None = None) -> AnyReward:
     viewbox.errors.ConfigError: reward 'math:sqrt': takes (x, /), not (answer, reference); allowed: a function of \
 (answer, reference), a function of one argument named `episode`, a reward object, or a class made without arguments
     """
-    loaded = load_object(path, kind="reward")
-    return _to_reward(loaded, path, name, re.split("[:.]", path)[-1])
+    return _to_reward(load_object(path, kind="reward"), path, name, re.split("[:.]", path)[-1])
 
 
 def _to_reward(loaded: Any, path: str, name: str | None, default: str) -> AnyReward:
@@ -323,11 +310,9 @@ def _check_signature(function: Callable[..., Any], path: str, arguments: tuple[s
         raise ConfigError(f"reward {path!r}: is asynchronous or a generator; allowed: {ALLOWED}")
 
 
-# ---------------------------------------------------------------------- from YAML
 @validated_dataclass
 class Component:
     """A part of a combined reward: a reward, its weight, and the scores it needs from other components.
-
     If a score is below what is needed, this component counts 0.0. If the other component does not apply (`None`),
     neither does this one; if the other fails, so does this one.
 
@@ -382,8 +367,7 @@ def _build_reward(spec: Any, path: str, check: Check | None) -> Any:
         raise ConfigError(f"{path} = {spec!r:.80}; allowed: a mapping with `type`", key=path)
     if "type" not in spec:
         types = list_reward_types()
-        text = f"{path}.type: is missing; allowed: {', '.join(types)}"
-        raise ConfigError(text, key=f"{path}.type")
+        raise ConfigError(f"{path}.type: is missing; allowed: {', '.join(types)}", key=f"{path}.type")
     if check is not None:
         check(str(spec["type"]), spec, path)
     try:

@@ -106,9 +106,7 @@ class ToolUseReward:
         num_calls, num_different = self._count_calls(episode)
         if self.at_least and num_different < self.at_least:
             return num_different / self.at_least
-        if self.at_most is not None and num_calls > self.at_most:
-            return self.at_most / num_calls
-        return 1.0
+        return self.at_most / num_calls if self.at_most is not None and num_calls > self.at_most else 1.0
 
     def explain_episode(self, episode: Episode) -> str:
         """Return why the episode got its score, in a sentence."""

@@ -48,7 +48,6 @@ def explain_score(
     reward: object, answer: Answer, reference: Reference, episode: Episode | None = None
 ) -> ExplainedScore:
     """Score an answer and explain every component. Never raises.
-
     Without `episode`, components that read one do not apply.
 
     >>> from viewbox.rewards import Component, ExactMatchReward, IoUReward
@@ -148,7 +147,6 @@ def explain_reward(reward: Any, answer: Answer, reference: Reference, episode: E
         return f"failed: {type(error).__name__}: {error}"
 
 
-# ---------------------------------------------------------------------- gold scores 1.0, nothing scores 0
 def check_rewards(env: Any, num_tasks: int = 20) -> list[str]:
     """Check the reward of an environment on its first `num_tasks` tasks; returns a sentence for each problem.
 

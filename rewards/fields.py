@@ -54,13 +54,10 @@ def to_items(value: object, max_items: int | None = None) -> Sequence[Any] | Non
     return [value] if isinstance(value, str | int | float) and value != "" else None
 
 
-# ---------------------------------------------------------------------- texts
 def get_accepted_values(value: Any) -> list[object]:
     """Return the accepted values of a gold field: one scalar, or a list of them.
-
     Values without text are left out, and so are those of more than `MAX_TEXT` characters; raise `Unmeasurable` if there
-    are no others, but such ones, objects or lists.
-    """
+    are no others, but such ones, objects or lists."""
     if type(value) is str and 0 < len(value) <= MAX_TEXT:  # the common case
         return [value]
     values = value if isinstance(value, list | tuple | set | frozenset) else [value]
@@ -109,7 +106,6 @@ def read_confidence(value: object, scale: float) -> float | None:
 
 def has_content(value: object) -> bool:
     """Return whether a field says anything: text that can be seen, a number, or a list or mapping with such a value.
-
     Of a text, the first `MAX_TEXT` characters are read.
 
     >>> [has_content(value) for value in (None, " ", "\u200b", [""], {}, {"a": [None]}, 0, False, "x")]
@@ -144,7 +140,6 @@ def quote_value(value: object) -> str:
     return reprlib.repr(value)
 
 
-# ---------------------------------------------------------------------- boxes
 def read_boxes(
     value: object,
     format: AnyBoxFormat,
@@ -153,7 +148,6 @@ def read_boxes(
     max_boxes: int | None = None,
 ) -> Sequence[Labeled] | None:
     """Read one box, a list of boxes, or a list of objects with a box; `None` if the value is none of these.
-
     Only the first `max_boxes` are read.
 
     >>> read_boxes([0, 0, 1, 1], "xyxy")
@@ -207,7 +201,6 @@ def _parse_box_3d(value: Any) -> Box | None:
 
 def convert_to_fractions(boxes: Sequence[Labeled], frame: Frame, size: Any) -> list[Labeled]:
     """Return the boxes as fractions of the image.
-
     Raise `Unmeasurable` if they are pixels and `size`, of the reference, is not [width, height].
 
     >>> convert_to_fractions([((0, 0, 500, 250), "")], "per_mille", None)

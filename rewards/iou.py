@@ -8,22 +8,9 @@ from pydantic import Field
 
 from ..errors import ConfigError, Unmeasurable
 from ..utils.values import normalize, reaches, to_finite_float, to_text
+from . import fields
 from .declare import AnswerField, Name, NonNegative, ReferenceField, RewardName, Threshold, register_reward
-from .fields import (
-    Answer,
-    AnyBoxFormat,
-    Box,
-    Frame,
-    Labeled,
-    Reference,
-    check_gold_boxes,
-    compute_area,
-    convert_to_fractions,
-    get_field,
-    parse_box,
-    quote_value,
-    read_boxes,
-)
+from .fields import Answer, Labeled, Reference, get_field, parse_box, quote_value
 
 BoxMatch = tuple[int, int, float]  # index in the answer, index in the reference, score
 _EXTRA_BOXES = 100  # an answer may have this many boxes beyond four times the gold's
@@ -31,7 +18,6 @@ _EXTRA_BOXES = 100  # an answer may have this many boxes beyond four times the g
 
 def compute_iou(a: object, b: object) -> float:
     """Intersection over union of two xyxy boxes (lists or tuples, both in one unit): |a ∩ b| / |a ∪ b|, in [0, 1].
-
     A box is four finite numbers with x1 < x2 and y1 < y2; anything else scores 0. This is the Jaccard index, as in
     PASCAL VOC (Everingham et al. 2010) but without the extra pixel.
 
@@ -76,7 +62,7 @@ class IoUReward:
     field: AnswerField = "bbox"
     reference_field: ReferenceField = None
     format: Annotated[
-        AnyBoxFormat,
+        fields.AnyBoxFormat,
         Field(
             description="what the numbers of a box mean, in the answer and in the reference; xyzxyz: boxes in a volume"
         ),
@@ -97,10 +83,11 @@ class IoUReward:
         Field(description="the key of the label in each object; only boxes of equal label match; needs `box_key`"),
     ] = None
     frame: Annotated[
-        Frame, Field(description="the unit of the answer's coordinates; matters only if `reference_frame` differs")
+        fields.Frame,
+        Field(description="the unit of the answer's coordinates; matters only if `reference_frame` differs"),
     ] = "unit"
     reference_frame: Annotated[
-        Frame | None, Field(description="the unit of the reference's coordinates; default: as the answer's")
+        fields.Frame | None, Field(description="the unit of the reference's coordinates; default: as the answer's")
     ] = None
     places: Annotated[
         Sequence[Name],
@@ -164,20 +151,18 @@ class IoUReward:
         self, answer: Answer, reference: Reference
     ) -> tuple[Sequence[Labeled] | None, Sequence[Labeled] | None]:
         """Return the answer's boxes and the gold's, in one frame; `None` for a side without boxes.
-
-        Raise `Unmeasurable` if the gold is no box.
-        """
+        Raise `Unmeasurable` if the gold is no box."""
         gold = get_field(reference, self.reference_field or self.field)
-        golds = read_boxes(gold, self.format, self.box_key, self.label_key)
+        golds = fields.read_boxes(gold, self.format, self.box_key, self.label_key)
         max_boxes = 4 * len(golds or ()) + _EXTRA_BOXES + 1  # one more than allowed
-        boxes = read_boxes(get_field(answer, self.field), self.format, self.box_key, self.label_key, max_boxes)
+        boxes = fields.read_boxes(get_field(answer, self.field), self.format, self.box_key, self.label_key, max_boxes)
         other = self.reference_frame or self.frame
         if other != self.frame and golds is not None:
             size = get_field(reference, self.size_field) if self.size_field else None
-            golds = convert_to_fractions(golds, other, size)
-            fractions = convert_to_fractions(boxes or (), self.frame, size)
+            golds = fields.convert_to_fractions(golds, other, size)
+            fractions = fields.convert_to_fractions(boxes or (), self.frame, size)  # without boxes the size counts, too
             boxes = None if boxes is None else fractions
-        check_gold_boxes(golds, gold, self.format, labeled=self.label_key is not None)
+        fields.check_gold_boxes(golds, gold, self.format, labeled=self.label_key is not None)
         return boxes, golds
 
     def _match_boxes(self, boxes: Sequence[Labeled], golds: Sequence[Labeled]) -> list[BoxMatch]:
@@ -194,14 +179,13 @@ class IoUReward:
         if box is None or gold_box is None or (self.label_key is not None and (label != gold_label or not label)):
             return 0.0
         score = compute_overlap(box, gold_box)
-        if self.area_penalty and score and (excess := compute_area(box) / compute_area(gold_box) - 1) > 0:
+        if self.area_penalty and score and (excess := fields.compute_area(box) / fields.compute_area(gold_box) - 1) > 0:
             score /= 1 + self.area_penalty * excess
         return score
 
 
 def match_pairs(scores: Sequence[Sequence[float]], threshold: float | None = None) -> list[BoxMatch]:
     """Return the one-to-one matching with the greatest sum of `scores` (rows x columns, each >= 0).
-
     This is the assignment problem (Kuhn 1955), solved by scipy. With a threshold: the largest matching of pairs whose
     score reaches it. Pairs of score 0 are left out.
 
@@ -231,7 +215,7 @@ def _get_sort_key(box: Labeled) -> tuple[tuple[float, ...], str]:
     return box[0] or (), box[1]
 
 
-def compute_overlap(a: Box, b: Box) -> float:
+def compute_overlap(a: fields.Box, b: fields.Box) -> float:
     """`compute_iou` of two boxes that `parse_box` gave, of an image or of a volume."""
     if len(a) == 6:
         sides = [min(a[i + 3], b[i + 3]) - max(a[i], b[i]) for i in range(3)]
@@ -242,7 +226,7 @@ def compute_overlap(a: Box, b: Box) -> float:
         shared = width * height if width > 0 and height > 0 else 0.0
     if shared <= 0:
         return 0.0
-    small, large = compute_area(a), compute_area(b)
+    small, large = fields.compute_area(a), fields.compute_area(b)
     if small > large:
         small, large = large, small
     # in this order, rounding never exceeds 1, and equal boxes score exactly 1
@@ -254,10 +238,8 @@ MAX_PLACE = 100  # characters of a place; longer text is none
 
 def name_other_place(answer: object, reference: object, places: Sequence[str]) -> str | None:
     """Return the first of the fields `places` in which an answer differs from the reference; `None` if it differs in
-    none.
-
-    A field that the reference does not have is not compared. A list of two numbers in the reference is the first and
-    the last value that count. Raise `Unmeasurable` if no value can agree with the reference.
+    none. A field that the reference does not have is not compared. A list of two numbers in the reference is the first
+    and the last value that count. Raise `Unmeasurable` if no value can agree with the reference.
 
     >>> name_other_place({"slice": 4, "plane": "Axial"}, {"slice": [3, 5], "plane": "axial"}, ["slice", "plane"])
     >>> name_other_place({"slice": 4}, {"slice": 3}, ["slice"])

@@ -130,7 +130,6 @@ def _read_finding(label: str) -> tuple[frozenset[str], bool]:
     return frozenset(word for word in named if word and word not in FILLER), denied
 
 
-# ---------------------------------------------------------------------- rankings
 Rank = Annotated[int, Field(ge=1)]
 _MAX_PLACES = 1000  # further places are ignored
 

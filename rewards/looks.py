@@ -86,10 +86,8 @@ class Look(NamedTuple):
 
 class Sight(NamedTuple):
     """What a look shows of a target: a box as deep as the target, and the share of it.
-
     `is_on`: it holds half of the target, or is filled by it by half; `is_close`: the target is large enough in it to be
-    read; `is_clear`: large enough, and with enough contrast.
-    """
+    read; `is_clear`: large enough, and with enough contrast."""
 
     look: Look
     solid: Solid | None
@@ -217,7 +215,6 @@ _SHARES: dict[Verdict | None, list[float | None]] = {
 }
 
 
-# ---------------------------------------------------------------------- of an episode
 def read_looks(episode: Episode, scale: float | None = None, scores: Scores | None = None) -> Looks:
     """Return where an episode looked; it may be forged, and then has less. `scale` replaces that of `seen_at`, `scores`
     those that are stored.
@@ -329,11 +326,8 @@ def _find_met(regions: Sequence[Region], episode: Episode, views: Views) -> set[
 
 def see(look: Look, region: Region, least: float | None = None, contrast: float | None = None) -> Sight:
     """Return what a look shows of a region, at the least scale and contrast that show it well; a slice, a plane or an
-    image is close and clear wherever it is shown.
-
-    Raises:
-        ViewboxError, OSError: how clear cannot be known, as the picture cannot be opened.
-    """
+    image is close and clear wherever it is shown. Raise `ViewboxError` or `OSError` if how clear cannot be known, as
+    the picture cannot be opened."""
     solid = look.extrude(region.bounds) if region.plane in (None, look.thin) else None
     share, size = 0.0 if solid is None else region.measure([solid]), region.size
     is_on = solid is not None and reaches(share * size, HALF * min(size, measure_size(solid)))

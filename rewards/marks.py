@@ -59,12 +59,9 @@ def get_place_fields(info: Mapping[str, Any]) -> dict[str, str]:
     return {str(part): name for part, name in place.items() if isinstance(name, str)}
 
 
-# ---------------------------------------------------------------------- of a reference or an answer
 def find_marks(value: object, kind: Kind, fields: Mapping[str, str], views: "Views") -> list[Mark]:
     """Return the boxes in a reference or an answer, each on the picture that the objects around it name.
-
-    `fields` names the fields for image, plane, slice and view. What is not named is that of the first picture.
-    """
+    `fields` names the fields for image, plane, slice and view. What is not named is that of the first picture."""
     found = []
     for box, label, around in islice(_walk(value, "", (), 0), MAX_MARKS):
         place = views.find_place({part: _read_part(around, name) for part, name in fields.items()})
@@ -98,7 +95,6 @@ def _read_part(around: Sequence[Any], name: str) -> Any:
     return None
 
 
-# ---------------------------------------------------------------------- of a tool
 _POINT = re.compile("point|center|centre|position")
 _PICTURE = re.compile(r"(view|image)_(\d{1,6})", re.IGNORECASE)
 
@@ -107,11 +103,8 @@ def find_arguments(
     arguments: Mapping[str, object], kinds: Mapping[str, object] | None
 ) -> list[tuple[str, tuple[Point, ...]]]:
     """Return the boxes and points among the arguments of a call, in fractions of the picture it refers to; two points
-    are a line.
-
-    `kinds` says of each argument of a known tool whether it is a "box" or a "point". Of an author's tool (None) four
-    fractions are a box, two a point if the name says so.
-    """
+    are a line. `kinds` says of each argument of a known tool whether it is a "box" or a "point". Of an author's tool
+    (None) four fractions are a box, two a point if the name says so."""
     boxes: list[tuple[str, tuple[Point, ...]]] = []
     points: list[Point] = []
     for name, value in islice(arguments.items(), MAX_MARKS):
@@ -141,7 +134,6 @@ def _are_fractions(values: Iterable[Any]) -> bool:
     return all((number := to_finite_float(value)) is not None and -CLOSE <= number <= 1 + CLOSE for value in values)
 
 
-# ---------------------------------------------------------------------- what the pictures show
 class Views:
     """What the numbered pictures of an episode show. A place that names no image, plane or slice is the first one's."""
 
@@ -238,7 +230,6 @@ def _are_finite(values: Sequence[Any], count: int) -> bool:
     )
 
 
-# ---------------------------------------------------------------------- a mark on a picture
 class DrawnMark(NamedTuple):
     """A mark in fractions of a picture: its corners, and whether a part of it lies outside."""
 
@@ -260,9 +251,7 @@ def place_on(mark: Mark, view: ShownView) -> DrawnMark | None:
         return DrawnMark(clipped, False) if inside else None
     x1, x2 = (_clip(end, left, right) for end in (min(x for x, _ in points), max(x for x, _ in points)))
     y1, y2 = (_clip(end, top, bottom) for end in (min(y for _, y in points), max(y for _, y in points)))
-    if x2 - x1 <= CLOSE or y2 - y1 <= CLOSE:
-        return None
-    return DrawnMark(to_corners((x1, y1, x2, y2)), not inside)
+    return None if x2 - x1 <= CLOSE or y2 - y1 <= CLOSE else DrawnMark(to_corners((x1, y1, x2, y2)), not inside)
 
 
 def _cut_slice(mark: Mark, view: ShownView) -> tuple[Point, ...] | None:

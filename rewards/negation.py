@@ -84,7 +84,6 @@ class _Clause(NamedTuple):
 
 def split_words(text: str) -> tuple[list[str], bool]:
     """Return the words of `text` in order, with `MARK` before denied words; and whether it may hold a negation.
-
     A negation that denies something is `MARK` alone.
 
     >>> split_words("No tumour; left lung clear")
@@ -217,9 +216,7 @@ def _mark_clause(clause: str, found: list[re.Match[str]]) -> tuple[list[str], bo
 
 def _find_beginning(words: list[str], known: int, end: int, cue: str) -> int:
     """Return where the words begin that a negation behind them denies: at `known` or the last comma.
-
-    It goes on to the whole of a list ("cyst, mass and nodule are absent"), but not from "nodule, effusion absent".
-    """
+    It goes on to the whole of a list ("cyst, mass and nodule are absent"), but not from "nodule, effusion absent"."""
     if cue.startswith("-") and not _is_place(words[known : end - 1]):  # "a nodule-free lung"
         return max(known, end - 1)
     named = joined = False

@@ -20,9 +20,7 @@ AXIS = {"sagittal": 0, "coronal": 1}  # of the slices of a plane; of any other 2
 
 class Region(NamedTuple):
     """What the right answer is about: boxes of an image, one but for a mask, and the box around them.
-
-    `plane` is the axis of the slices that show it; None: any. `mark` is the box as a page draws it.
-    """
+    `plane` is the axis of the slices that show it; None: any. `mark` is the box as a page draws it."""
 
     label: str
     image: int
@@ -53,10 +51,8 @@ class Region(NamedTuple):
 
 def find_regions(episode: Episode, views: Views) -> list[Region]:
     """Return what the right answer is about: what the task's `evidence` names, or else its reference.
-
     That are all boxes; or a mask, rows of 0 and 1 across the image or the slice; or a slice, a plane or an image, as
-    the fields say that name one.
-    """
+    the fields say that name one."""
     evidence, declared = episode.task.metadata.get("evidence"), "place" in episode.info
     fields = get_place_fields(episode.info)
     given = ((evidence, PLACE_FIELDS, True), (episode.task.reference, fields, declared))
@@ -117,7 +113,6 @@ def _list_cells(rows: Any) -> Iterator[tuple[float, float, float, float]]:
             yield start / len(row), y / len(rows), end / len(row), (y + 1) / len(rows)
 
 
-# ---------------------------------------------------------------------- boxes in three dimensions
 def to_solid(
     corners: Sequence[float], plane: str | None, slices: tuple[int | None, int | None], count: int | None
 ) -> tuple[Solid, int]:
@@ -144,9 +139,7 @@ def measure_overlap(solid: Solid, whole: Solid, axis: int) -> float:
     """Return the share of a side of `whole` that lies in a box."""
     first, last = whole[axis], whole[axis + 3]
     low, high = solid[axis], solid[axis + 3]
-    if low <= first and high >= last:
-        return 1.0
-    return max(0.0, min(high, last) - max(low, first)) / (last - first)
+    return 1.0 if low <= first and high >= last else max(0.0, min(high, last) - max(low, first)) / (last - first)
 
 
 def _measure_share(solid: Solid, whole: Solid) -> float:

@@ -9,16 +9,8 @@ from typing import Annotated, Any, NamedTuple
 from pydantic import Field
 
 from ..utils.values import Value, fold_text, normalize, reaches, to_text
-from .declare import (
-    AnswerField,
-    Name,
-    Names,
-    NonNegative,
-    ReferenceField,
-    RewardName,
-    register_reward,
-    validated_dataclass,
-)
+from . import declare
+from .declare import AnswerField, ReferenceField, RewardName, register_reward
 from .exact_match import ExactMatchReward, measure_distance
 from .fields import MAX_TEXT, Answer, Reference, get_accepted_values, get_field, quote_value
 from .laterality import NOWHERE, find_sides, find_wrong_side
@@ -79,7 +71,7 @@ class TokenF1Reward:
     field: AnswerField
     reference_field: ReferenceField = None
     stop_words: Annotated[
-        Switch | Names, Field(description="words that are not compared; true: a short English list")
+        Switch | declare.Names, Field(description="words that are not compared; true: a short English list")
     ] = False
     negation_scope: Annotated[
         bool,
@@ -193,16 +185,8 @@ def _prepare_gold(text: str, scope: bool, ignored: frozenset[str]) -> _Gold:
     opposites = frozenset(
         word for word in flipped if (bare := word.removeprefix(MARK)) not in both_ways and bare not in STOP_WORDS
     )
-    return _Gold(
-        counts,
-        frozenset(counts),
-        both_ways,
-        opposites,
-        ignored,
-        "" if counts else normalize(text).text,
-        counts.total(),
-        find_sides(text),
-    )
+    whole, sides = "" if counts else normalize(text).text, find_sides(text)
+    return _Gold(counts, frozenset(counts), both_ways, opposites, ignored, whole, counts.total(), sides)
 
 
 def _split_text(text: str, scope: bool, ignored: frozenset[str]) -> tuple[list[str], frozenset[str]]:
@@ -237,11 +221,10 @@ def _mark_names(text: str, ignored: frozenset[str]) -> str:
     return _LETTER.sub(mark, text)
 
 
-# ---------------------------------------------------------------------- short answers
 MAX_NUMBER = 64  # characters of a number
 
 
-@validated_dataclass
+@declare.validated_dataclass
 class ShortAnswerReward:
     """`ExactMatchReward` if the reference's `kind_field` is closed or choice, or the gold is a number; else the better
     of it and token F1, which is at most the share of the answer's words that are right: a list of options earns no more
@@ -260,8 +243,10 @@ class ShortAnswerReward:
 
     field: AnswerField = "answer"
     reference_field: ReferenceField = None
-    kind_field: Annotated[Name, Field(description="the reference's field with closed, choice or open")] = "kind"
-    tolerance: Annotated[NonNegative, Field(description="share of a gold number by which an answer may differ")] = 0.0
+    kind_field: Annotated[declare.Name, Field(description="the reference's field with closed, choice or open")] = "kind"
+    tolerance: Annotated[
+        declare.NonNegative, Field(description="share of a gold number by which an answer may differ")
+    ] = 0.0
     exact: Annotated[bool, Field(description="every kind is compared exactly")] = False
     name: RewardName = "short_answer"
 

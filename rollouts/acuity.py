@@ -81,11 +81,8 @@ def find_opening(env: Env, task: Task, config: RunConfig) -> Opening | None:
 
 
 def show_targets(job: RolloutJob) -> dict[str, RolloutJob]:
-    """Return the job with the targets at each scale, of the tasks in which they can be shown so.
-
-    Raises:
-        ConfigError: there is none.
-    """
+    """Return the job with the targets at each scale, of the tasks in which they can be shown so. Raise `ConfigError` if
+    there is none."""
     openings = [find_opening(job.env, task, job.generator.run_config) for task in job.tasks]
     env, ways = _end_looks(job.env), dict[str, RolloutJob]()
     for scale in SCALES:

@@ -12,6 +12,7 @@ is scored, and no reward is asked. The record is stored again after every turn, 
 import asyncio
 import html
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
 from copy import copy
 from dataclasses import dataclass
 from pathlib import Path
@@ -123,7 +124,7 @@ def _drop_empty(value: Any) -> Any:
     return value
 
 
-class Session:
+class Session(AbstractContextManager["Session"]):
     """A conversation of a person with a model in an environment. `close` it, or use it in a `with` block.
 
     Args:
@@ -157,7 +158,6 @@ class Session:
         self._told = 0  # turns that were given to `on_turn`
         self._lock = asyncio.Lock()  # what is said waits for what was said before, and `close` for both
 
-    # ------------------------------------------------------------------ saying something
     def ask(self, question: str, images: object = (), *, on_question: Hearing | None = None) -> Answer:
         """Ask; or say more, after an answer or a question of the model. Works in scripts and in notebooks.
 
@@ -243,7 +243,6 @@ class Session:
             convert_at(found or {}, path, lambda box, name: boxes.append(tuple(box)))
         return Answer(episode, ask_person(play.env, state), tuple(boxes), tuple(state.turns[first:]))
 
-    # ------------------------------------------------------------------ the record
     @property
     def episode(self) -> Episode:
         """The record so far. Raise `RuntimeError` before the first question."""
@@ -274,9 +273,6 @@ class Session:
                 self.closes = False
             if self.writer is not None:
                 self.writer.close()
-
-    def __enter__(self) -> "Session":
-        return self
 
     def __exit__(self, *_: object) -> None:
         self.close()

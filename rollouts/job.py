@@ -98,10 +98,8 @@ def build_job(
     purpose: Purpose = "score",
 ) -> RolloutJob:
     """Build a job; nothing is played yet. The arguments are the options of `viewbox rollout`.
-
     `held_out` None applies `env.eval` of the config if it has any; `overrides` are `section.key=value`, applied last;
-    `tasks` None plays what there is, of more than 100 the first 100.
-    """
+    `tasks` None plays what there is, of more than 100 the first 100."""
     for name, number in (("tasks", tasks), ("group", group)):
         if number is not None and number < 1:
             raise ConfigError(f"--{name} = {number}; allowed: at least 1", key=name)
@@ -148,8 +146,7 @@ def read_config(
     overrides: Sequence[str] = (),
 ) -> tuple[Config, EndpointSettings]:
     """Return the sections of a config file that say what is played, with the arguments of `build_job` and then the
-    overrides applied once.
-    """
+    overrides applied once."""
     document = Document("command line", {}) if name is None else configs.read(name)
     raw = document.values
     for unused in ("train", "lora", "log"):
@@ -217,7 +214,6 @@ def _select_tasks(env: BaseMultiTurnEnv, count: int | None) -> Sequence[Task]:
     return tasks[:count]
 
 
-# ---------------------------------------------------------------- played into a folder
 @dataclass
 class RolloutSession:
     """One process that plays a job into a folder."""
@@ -265,6 +261,7 @@ class RolloutSession:
             not one.task.reference and (one.scores is None or one.scores.total is None) for one in episodes
         )
         usage = [use for episode in episodes if isinstance(use := episode.info.get("usage"), Mapping)]
+        tokens = {name: sum(_get_count(use, name) for use in usage) for name in ("prompt_tokens", "completion_tokens")}
         summary = {
             "environment": self.job.env.name,
             "model": self.job.config.model.name,
@@ -275,9 +272,7 @@ class RolloutSession:
             "metrics": drop_undefined(compute_environment_metrics(episodes, self.job.env)),
             "counts": summarize(episodes, {}, resamples=0).get_counts(),
             "errors": count_failures(episodes),
-            "tokens": {
-                name: sum(_get_count(use, name) for use in usage) for name in ("prompt_tokens", "completion_tokens")
-            },
+            "tokens": tokens,
             "seconds": time.monotonic() - self.started,
         }
         write_atomically(self.folder / "summary.json", json.dumps(mask_values(summary), indent=2) + "\n")
@@ -286,11 +281,8 @@ class RolloutSession:
 
 @contextmanager
 def open_session(job: RolloutJob, folder: Path, *, retry_failed: bool = False) -> Iterator[RolloutSession]:
-    """Locks the folder and prepares it: a new one is started, an unfinished one is resumed.
-
-    Raises:
-        ConfigError: another process writes this folder, or it was started with other settings.
-    """
+    """Locks the folder and prepares it: a new one is started, an unfinished one is resumed. Raise `ConfigError` if
+    another process writes this folder, or it was started with other settings."""
     started = time.monotonic()
     with run_folder.lock_folder(folder), log_failures(folder):
         run_folder.start_rollout(folder, job.config.model_dump(mode="json", exclude_unset=True), job.record)

@@ -113,25 +113,15 @@ def _read_figures(run: Path) -> RunFigures:
         searches = (_get_number(summary.get("metrics"), "verdict/search"),) * 2
     env, model, train = (config.get(name) for name in ("env", "model", "train"))
     size, modified = _measure(run)
-    return RunFigures(
-        str(run),
-        _get_text(env, "name") or _get_text(summary, "environment") or _name("environments", found.environments),
-        _get_text(model, "name")
-        or _get_text(summary, "model")
-        or ("tiny" if isinstance(model, Mapping) and model.get("tiny") is not None else None)
-        or _name("models", found.models),
-        _get_text(train, "method") or ("grpo" if train is not None or steps is not None else "rollout"),
-        steps,
-        None if reader is None else found.count,
-        first,
-        last,
-        datetime.fromtimestamp(modified, UTC).isoformat(timespec="seconds") if modified else None,
-        size,
-        0 if reader is None else reader.skipped,
-        found.saved,
-        scored,
-        *searches,
-    )
+    tiny = "tiny" if isinstance(model, Mapping) and model.get("tiny") is not None else None
+    environment = _get_text(env, "name") or _get_text(summary, "environment")
+    environment = environment or _name("environments", found.environments)
+    model_name = _get_text(model, "name") or _get_text(summary, "model") or tiny or _name("models", found.models)
+    method = _get_text(train, "method") or ("grpo" if train is not None or steps is not None else "rollout")
+    count, skipped = (None, 0) if reader is None else (found.count, reader.skipped)
+    written = datetime.fromtimestamp(modified, UTC).isoformat(timespec="seconds") if modified else None
+    named, rewards = (str(run), environment, model_name, method, steps, count), (first, last)
+    return RunFigures(*named, *rewards, written, size, skipped, found.saved, scored, *searches)
 
 
 class _Stored:

@@ -46,10 +46,8 @@ async def play_many(
     seed: int = 0,
     skip: Collection[tuple[int, int]] = (),
 ) -> AsyncGenerator[Episode, None]:
-    """Play every task `group` times and yield episodes as they end.
-
-    `episode.info` holds `index` (the task's place in `tasks`) and `sample` (0 to group - 1). If the caller stops
-    reading, all episodes in progress are cancelled.
+    """Play every task `group` times and yield episodes as they end. `episode.info` holds `index` (the task's place in
+    `tasks`) and `sample` (0 to group - 1). If the caller stops reading, all episodes in progress are cancelled.
 
     Args:
         env: the environment; an exception in it ends that episode as `error`.
@@ -138,23 +136,16 @@ class Health:
 async def play_one(
     env: BaseMultiTurnEnv, task: Task, generator: Generator, *, seed: int = 0, timeout: float | None = None
 ) -> Episode:
-    """Play one episode with a generator, for callers that run a loop of their own.
-
-    An exception in the environment ends it as `error`, and `timeout` seconds end it as `timeout`; None: no limit.
-
-    Raises:
-        Exception: the generator cannot be used (see `play_many`).
-    """
+    """Play one episode with a generator, for callers that run a loop of their own. An exception in the environment ends
+    it as `error`, and `timeout` seconds end it as `timeout`; None: no limit. Raise `Exception` if the generator cannot
+    be used (see `play_many`)."""
     with keep_on_this_machine(env):
         return await _play_with(Health(generator), env, task, seed, {}, timeout)
 
 
 class Play:
-    """One episode in progress: its environment, its conversation, and what gives the replies.
-
-    `places` are its `index` and `sample` for `episode.info`, and its `number` in the run. A failure of this episode
-    alone ends it as `error`.
-    """
+    """One episode in progress: its environment, its conversation, and what gives the replies. `places` are its `index`
+    and `sample` for `episode.info`, and its `number` in the run. A failure of this episode alone ends it as `error`."""
 
     def __init__(
         self, health: Health, env: BaseMultiTurnEnv, task: Task, seed: int, places: Mapping[str, int] = EMPTY_DICT

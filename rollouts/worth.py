@@ -82,7 +82,6 @@ def _find_replies(episode: Episode, tool: str) -> Iterator[int]:
             yield number
 
 
-# ---------------------------------------------------------------------- what was played
 @dataclass(frozen=True)
 class Worth:
     """What the tasks as they are differ in from each other way.

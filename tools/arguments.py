@@ -28,9 +28,7 @@ class Range(NamedTuple):
 
 class ViewFractions(tuple[float, ...]):
     """A point or box in fractions of the view. Among a tool's facts, the model reads it in its own coordinates.
-
-    Arguments that are points or boxes are `ViewFractions` already; a tool wraps those that it computes.
-    """
+    Arguments that are points or boxes are `ViewFractions` already; a tool wraps those that it computes."""
 
 
 Point = Annotated[tuple[float, float], "point"]
@@ -58,10 +56,8 @@ def is_picture(annotation: object) -> bool:
     return get_origin(annotation) is Annotated and "picture" in get_args(annotation)[1:]
 
 
-# ---------------------------------------------------------------------- the schema
 def build_parameter(annotation: object) -> dict[str, Any]:
     """JSON Schema of an argument with this hint; "x-kind" marks points, boxes and pictures.
-
     A plain string among the annotations is the description.
 
     >>> build_parameter(list[str])
@@ -121,7 +117,6 @@ def describe_parameter(spec: Mapping[str, Any], coordinates: Coordinates) -> dic
     return described
 
 
-# ---------------------------------------------------------------------- the values
 def is_null_text(value: Any, spec: Mapping[str, Any]) -> bool:
     """Return whether a model wrote "null" or "none" as text for an argument that is not free text.
 
@@ -137,7 +132,6 @@ def check_value(
     given: Any, spec: Mapping[str, Any], label: str, coordinates: Coordinates, size: tuple[int, int]
 ) -> Any:
     """Return the value that the schema `spec` allows; a point or box as fractions of the view of `size` pixels.
-
     Raise `ArgumentError`, which begins with `label` ("zoom: factor").
 
     >>> check_value(2.0, {"type": "integer"}, "rotate: times", "unit", (64, 64))
@@ -153,8 +147,7 @@ def check_value(
     is_text = isinstance(value, str) and spec.keys() <= _PLAIN_TEXT and spec["type"] == "string"
     is_place = kind in ("point", "box") and is_number_list(value, spec["minItems"])
     if not is_text and not is_place:
-        schema = {key: item for key, item in spec.items() if key != "x-kind"}
-        problem = find_violation(value, schema)
+        problem = find_violation(value, {key: item for key, item in spec.items() if key != "x-kind"})
         if problem is not None and kind in ("point", "box"):
             raise ArgumentError(f"{label} = {show_json(value)}: a {kind} is {spec['minItems']} numbers")
         if problem is not None:

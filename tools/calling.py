@@ -79,7 +79,6 @@ class ToolOutput:
     tells_facts: bool = True
 
 
-# ---------------------------------------------------------------------- stateful tools
 def call_stateful(
     tool: str | Tool,
     view: View,
@@ -127,7 +126,6 @@ def call_stateful(
         return view, _build_refusal(name, error, used)
 
 
-# ---------------------------------------------------------------------- stateless tools
 async def call_stateless(
     tool: Tool,
     arguments: Mapping[str, object] | str,
@@ -236,9 +234,7 @@ class _StatelessCall:
 
 async def _await_within(timeout: float | None, tool: Tool, checked: Mapping[str, Any]) -> Any:
     """Return what the coroutine function returns, or raise its exception, or `CallTimeout` after `timeout` seconds.
-
-    It runs in its own task, so that a tool which ignores its cancellation does not hold up the others.
-    """
+    It runs in its own task, so that a tool which ignores its cancellation does not hold up the others."""
     task = asyncio.create_task(_capture_outcome(tool, checked))
     try:
         await asyncio.wait({task}, timeout=timeout)
@@ -263,7 +259,6 @@ async def _capture_outcome(tool: Tool, checked: Mapping[str, Any]) -> tuple[Any,
         return None, error
 
 
-# ---------------------------------------------------------------------- both
 def build_timeout(name: str, timeout: float | None) -> ToolFault:
     """Return the fault of a tool that takes longer than `timeout` seconds. It may still be running: it is not tried
     again."""
@@ -301,7 +296,6 @@ def _describe_output(output: ToolOutput) -> str:
     return replace_surrogates(output.text) or ("found" if output.facts else "done")
 
 
-# ---------------------------------------------------------------------- outside an episode
 Openable = str | Path | Image.Image | np.ndarray | Source | View
 
 
@@ -314,11 +308,9 @@ def apply_tool(
     max_pixels: int = MAX_PIXELS,
     **arguments: object,
 ) -> tuple[View, ToolResult]:
-    """Call one stateful tool on an image; return the view after the call and the result.
-
-    `image` is a path (any file that viewbox opens), a PIL image, an array, a `Source` or a `View`. `max_pixels` bounds
-    the view unless `image` is a `View`. If the call fails, `result.error` says why. Raise `ImageError` if the image
-    cannot be opened.
+    """Call one stateful tool on an image; return the view after the call and the result. `image` is a path (any file
+    that viewbox opens), a PIL image, an array, a `Source` or a `View`. `max_pixels` bounds the view unless `image` is a
+    `View`. If the call fails, `result.error` says why. Raise `ImageError` if the image cannot be opened.
 
     >>> view, result = apply_tool("crop", Image.new("L", (100, 100)), box=[0.1, 0.1, 0.6, 0.6])
     >>> result.image.open().size, result.facts["area_percentage"]
@@ -338,7 +330,6 @@ def apply_tools(
     hidden: Mapping[str, object] | None = None,
 ) -> list[tuple[View, ToolResult]]:
     """Call stateful tools in order, each on the view that the call before it left; stops after the first error.
-
     `hidden` are arguments that the environment would fill in.
 
     >>> steps = apply_tools(Image.new("L", (80, 40)), [("zoom", {"factor": 2}), ("crop", {"box": [0, 0, 1, 1]})])
@@ -363,12 +354,9 @@ def open_view(image: Openable, max_pixels: int = MAX_PIXELS) -> View:
     return View.of(source, max_pixels=max_pixels)
 
 
-# ---------------------------------------------------------------------- what a tool returned
 def read_output(tool: Tool, returned: object) -> ToolOutput:
     """Return what a tool's function returned, as a `ToolOutput`; raise `ToolFault` for any other type.
-
-    A string becomes the text, a mapping the facts.
-    """
+    A string becomes the text, a mapping the facts."""
     if inspect.iscoroutine(returned):
         returned.close()  # otherwise Python warns that it was never awaited
     if isinstance(returned, str):
@@ -440,10 +428,8 @@ class _FactReader:
 
 def render_image(image: object, name: str, max_pixels: int | None = None, multiple: int = 1) -> ImageRef:
     """Return the image that the tool `name` returned, in mode L or RGB; raise `ToolFault` if it cannot be shown.
-
     `image` is a Pillow image, an array as `Source` takes it, a `Source` or a `View`. A path is refused: the text of a
-    tool must not choose which files are opened. `max_pixels` and `multiple` bound the size as they do for a view.
-    """
+    tool must not choose which files are opened. `max_pixels` and `multiple` bound the size as they do for a view."""
     try:
         if isinstance(image, View):
             drawn = image.to_ref()

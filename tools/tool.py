@@ -53,9 +53,8 @@ class Tool:
         max_calls: int | None = None,
     ) -> "Tool":
         """Build a tool from a function, a method or an object with `__call__`; does not register it.
-
-        `name` and `description` default to the function's name and docstring. Under several names, one function can
-        be several tools. Raise `TypeError` if an argument has a type that no schema can express.
+        `name` and `description` default to the function's name and docstring. Under several names, one function can be
+        several tools. Raise `TypeError` if an argument has a type that no schema can express.
 
         >>> from viewbox.tools.arguments import Picture
         >>> def count(image: Picture, what: str) -> str:
@@ -94,10 +93,8 @@ class Tool:
         find_picture: Callable[[str], View] | None = None,
     ) -> dict[str, object]:
         """Return the arguments as the function takes them, points and boxes as fractions; raise `ArgumentError`.
-
         `size` (width, height) is the size of the view in pixels. It is None for a stateless tool: its points and boxes
-        refer to the first picture of the call, which `find_picture` returns by name.
-        """
+        refer to the first picture of the call, which `find_picture` returns by name."""
         for name in arguments:
             if name not in self.parameters:
                 raise ArgumentError(
@@ -152,7 +149,6 @@ def format_calls(count: int) -> str:
     return f"{count} call{'' if count == 1 else 's'}"
 
 
-# ---------------------------------------------------------------------- the registry
 TOOLS: dict[str, Tool] = {}
 
 
@@ -162,13 +158,11 @@ def tool(function: F, /) -> F: ...
 def tool(*, max_calls: int | None = None) -> Callable[[F], F]: ...
 def tool(function: ToolFunction | None = None, /, *, max_calls: int | None = None) -> Any:
     """Register a function as a tool under its own name; its docstring is what the model reads.
-
     With `view` as its first argument the tool is stateful; otherwise it is stateless, and may be `async def`. Either
     kind returns a `ToolOutput`, a string, or a mapping of facts.
 
     Describe an argument in its hint (`Annotated[int, Range(1, 5), "how often"]`) or on its own line of the docstring
-    (`times: how often`). `@tool(max_calls=3)` limits the calls per episode.
-    """
+    (`times: how often`). `@tool(max_calls=3)` limits the calls per episode."""
 
     def register(function: ToolFunction) -> ToolFunction:
         new_tool = Tool.from_function(function, max_calls=max_calls)
@@ -187,10 +181,8 @@ def get_tool(name: str) -> Tool:
 
 def collect_tools(listed: Iterable[object]) -> dict[str, Tool]:
     """Return the tools among `listed`, by name; names are skipped.
-
     An entry is a name, a function or a `Tool`, as in the setting `tools` of an environment. A function that `@tool`
-    registered keeps its limit. Raise `ConfigError` if two different tools have one name.
-    """
+    registered keeps its limit. Raise `ConfigError` if two different tools have one name."""
     tools: dict[str, Tool] = {}
     for item in listed:
         if isinstance(item, str):
@@ -203,9 +195,7 @@ def collect_tools(listed: Iterable[object]) -> dict[str, Tool]:
 
 def to_tool_names(listed: object) -> object:
     """Return `listed` with every function and `Tool` replaced by its name, for a setting that holds names.
-
-    Anything but a list or tuple is returned unchanged: the setting's own check refuses it.
-    """
+    Anything but a list or tuple is returned unchanged: the setting's own check refuses it."""
     if not isinstance(listed, list | tuple):
         return listed
     return [_to_tool(item).name if isinstance(item, Tool) or callable(item) else item for item in listed]
@@ -223,7 +213,6 @@ def _to_tool(item: Any) -> Tool:
         raise ConfigError(str(error), key="tools") from error
 
 
-# ---------------------------------------------------------------------- reading a declaration
 def _read_signature(function: ToolFunction, name: str | None, description: str | None, max_calls: int | None) -> Tool:
     name = name or str(getattr(function, "__name__", ""))
     if not _NAME.fullmatch(name):

@@ -126,9 +126,7 @@ class Best(NamedTuple):
 
 class Checkpoints:
     """A mixin for a transformers `Trainer`, before it in the bases; subclasses extend `collect_state`.
-
-    `train(resume_from_checkpoint=…)` then continues as if it had never stopped.
-    """
+    `train(resume_from_checkpoint=…)` then continues as if it had never stopped."""
 
     args: TrainingArguments
     state: TrainerState
@@ -205,10 +203,8 @@ class Checkpoints:
 
     def _load_from_checkpoint(self, resume_from_checkpoint: str, model: Any = None) -> None:
         """Load the weights of a checkpoint, or its adapter.
-
         transformers' own looks for the names of the file among those of the model, which for most families are others:
-        nothing would be loaded, and nothing said (huggingface/transformers issue 48805).
-        """
+        nothing would be loaded, and nothing said (huggingface/transformers issue 48805)."""
         model = model or self.model  # type: ignore[attr-defined]
         folder = Path(resume_from_checkpoint)
         files: list[Any] = [safe_open(path, "pt") for path in folder.glob("*.safetensors")]
@@ -216,8 +212,7 @@ class Checkpoints:
         if (folder / "adapter_config.json").is_file() or names <= model.state_dict().keys():
             super()._load_from_checkpoint(resume_from_checkpoint, model)  # type: ignore[misc]
         else:
-            saved = type(model).from_pretrained(resume_from_checkpoint, dtype="auto")
-            model.load_state_dict(saved.state_dict())
+            model.load_state_dict(type(model).from_pretrained(resume_from_checkpoint, dtype="auto").state_dict())
 
     def save_unsaved(self) -> Path | None:
         """Save a checkpoint of the last step, unless there is one or none is wanted; return it. For a run that ends
@@ -288,10 +283,8 @@ class Checkpoints:
 
 class StaysFinite(TrainerCallback):
     """Lets only finite gradients reach the weights, and ends a run that has diverged.
-
     A step whose gradient is not finite changes nothing; after `MAX_SKIPPED` in a row, or as soon as a weight is not
-    finite, `ModelError` is raised. With fp16, transformers passes over such steps itself, and scales the loss anew.
-    """
+    finite, `ModelError` is raised. With fp16, transformers passes over such steps itself, and scales the loss anew."""
 
     def __init__(self, trainer: Any) -> None:
         self.trainer, self.skipped, self.first = trainer, 0, 0
@@ -334,9 +327,7 @@ def are_finite(weights: Iterable[torch.nn.Parameter], *, gradients: bool = False
 
 class OrdersEpochs(TrainerCallback):
     """Makes the order of an epoch depend on the seed and the epoch alone, as that of transformers' own sampler does.
-
-    TRL's goes on from the epochs that this process has drawn: a resumed run would begin with the first one again.
-    """
+    TRL's goes on from the epochs that this process has drawn: a resumed run would begin with the first one again."""
 
     def on_epoch_begin(self, args: object, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
         batches = kwargs["train_dataloader"].batch_sampler

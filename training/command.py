@@ -37,7 +37,7 @@ log = logging.getLogger("viewbox.train")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Return the command line; returns the exit status (see `utils/exit_status.py`)."""
+    """Run the command line; return the exit status (see `utils/exit_status.py`)."""
     return guard(lambda: _main(argv))
 
 
@@ -94,8 +94,7 @@ def _main(argv: Sequence[str] | None) -> int:
         plan.lines["resume"] = _find_run(plan.config, name, arguments.resume)[1]
         _print_report(plan, as_json=arguments.json)
         return 0
-    summary = run(plan, name, resume=arguments.resume)
-    return 130 if "stopped_at" in summary else 0
+    return 130 if "stopped_at" in run(plan, name, resume=arguments.resume) else 0
 
 
 def _print_report(plan: Plan, *, as_json: bool) -> None:
@@ -128,15 +127,13 @@ def run(
     resume: str | None = None,
     build_run: "Callable[[Plan, RunLocation, LoadedPolicy], Run] | None" = None,
 ) -> dict[str, Any]:
-    """Train what was checked, and return the summary that is also saved as summary.json in the run's folder.
+    """Train what was checked, and return the summary that is also saved as summary.json in the run's folder. Raise
+    `ViewboxError` if the run cannot be found, resumed or started.
 
     Args:
         name: the name of a new run unless `log.name` is set; the seed is appended.
         resume: "latest", a run's folder, or one of its checkpoints; None starts a new run.
         build_run: makes the run, for trainers of your own (`benchmarks/new_vision_tower.py`); default: `Run`.
-
-    Raises:
-        ViewboxError: the run cannot be found, resumed or started.
     """
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     from transformers import set_seed
@@ -203,11 +200,8 @@ def _get_name(config: Config, name: str) -> str:
 
 
 def _find_run(config: Config, name: str, wanted: str | None) -> "tuple[RunLocation | None, list[str]]":
-    """Return the run that is resumed and what is said of it, after its checkpoint and the changes were looked at.
-
-    Raises:
-        ConfigError: there is no such run, its checkpoint is damaged, or a setting has changed that cannot.
-    """
+    """Return the run that is resumed and what is said of it, after its checkpoint and the changes were looked at. Raise
+    `ConfigError` if there is no such run, its checkpoint is damaged, or a setting has changed that cannot."""
     if wanted is None:
         return None, []
     from . import resume  # loads the trainers' libraries

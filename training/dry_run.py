@@ -72,9 +72,7 @@ def show_memory(plan: Plan) -> None:
 
 def list_long_prompts(plan: Plan) -> None:
     """Warn of tasks whose prompt leaves less of the model's context than an episode may have.
-
-    A token has at least one byte, so only tasks with a text that may be too long are opened and counted.
-    """
+    A token has at least one byte, so only tasks with a text that may be too long are opened and counted."""
     for key, env in list_opened(plan).items() if plan.model else ():
         plan.warnings += _describe_long(plan, key, env)
 

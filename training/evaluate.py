@@ -38,12 +38,9 @@ FEWER = 0.02  # share of the episodes that may lack a score more than at the bes
 
 
 def build_script(env: BaseMultiTurnEnv, kind: Literal["oracle", "demonstration"], **habits: float) -> Script:
-    """Return a script that gives the environment's own replies, then None, so that the model continues.
-
-    Args:
-        kind: "oracle" for tool calls only, "demonstration" for whole episodes.
-        habits: the probability of each imperfection of a demonstration, such as `guess=0.5`.
-    """
+    """Return a script that gives the environment's own replies, then None, so that the model continues. `kind`:
+    "oracle" for tool calls only, "demonstration" for whole episodes. `habits`: the probability of each imperfection of
+    a demonstration, such as `guess=0.5`."""
 
     def script(conversation: Conversation) -> str | None:
         assert conversation.task is not None
@@ -69,12 +66,10 @@ def collect_episodes(
     on_episode: Callable[[int, int], None] = lambda done, total: None,
 ) -> list[Episode]:
     """Play an episode for each task; return them in the order of the tasks.
-
     `on_episode` is told how many of how many this process has played, every second.
 
     If there are several processes, each plays every n-th task with the seed it has anyway; all get all episodes. Those
-    of other processes come without pixels and logprobs.
-    """
+    of other processes come without pixels and logprobs."""
     processes = PartialState()
     rank, count = processes.process_index, processes.num_processes
     others = {(index, 0) for index in range(len(tasks)) if index % count != rank}
@@ -149,12 +144,9 @@ def compute_figures(episodes: Sequence[Episode], env: BaseMultiTurnEnv) -> dict[
     return {**means, **own, "intervals": summary.get_intervals(), "counts": summary.get_counts()}
 
 
-# ---------------------------------------------------------------------- during a run
 def store_episodes(run: Path, step: int, episodes: Sequence[Episode], best: int | None = None) -> None:
     """Store the held-out episodes of a step in `held_out/<step>/`, without tokens; remove those no longer wanted.
-
-    Every process calls this, and stores the episodes that it played. A step that is stored already stays as it is.
-    """
+    Every process calls this, and stores the episodes that it played. A step that is stored already stays as it is."""
     processes = PartialState()
     folder, part = run / HELD_OUT / str(step), run / HELD_OUT / f".{step}"
     if folder.exists():
@@ -217,7 +209,7 @@ class HeldOutEvaluation(TrainerCallback):
             self.trainer.save_first()
 
     def _set_best(self, step: int, figures: Mapping[str, Any]) -> bool:
-        """Make a step the best if it is; returns whether."""
+        """Record a step if it is the best so far; return whether it is."""
         reward, scored, best = figures.get("reward"), figures.get("episodes/scored", 1.0), self.trainer.best
         if reward is None or (best is not None and (reward <= best.reward or scored < best.scored - FEWER)):
             return False

@@ -98,7 +98,6 @@ def _join(plan: Plan, errors: list[ViewboxError], stage: str) -> ViewboxError:
     return ConfigError("\n".join(texts), key=first.key)
 
 
-# ---------------------------------------------------------------------- what is written
 SHARDED = {
     "ACCELERATE_USE_FSDP": "FSDP",
     "ACCELERATE_USE_DEEPSPEED": "DeepSpeed",
@@ -183,7 +182,6 @@ def check_folders(plan: Plan) -> None:
             raise ConfigError(f"{key} = {given!r}: is the folder of model.name; allowed: another folder", key=key)
 
 
-# ---------------------------------------------------------------------- environments and their tasks
 def build_environments(plan: Plan) -> Iterator[ConfigError]:
     """Build the environments with their reward; nothing is opened."""
     env = plan.draft.env
@@ -271,11 +269,8 @@ def _check_episodes(folder: str, env: BaseMultiTurnEnv) -> None:
 
 
 def compare_held_out(plan: Plan) -> None:
-    """Warn if tasks that measure the policy are also trained on.
-
-    Only the first tasks of each environment are compared, as many as are made in `MAX_SECONDS`, and tasks are equal if
-    all their fields are.
-    """
+    """Warn if tasks that measure the policy are also trained on. Only the first tasks of each environment are compared,
+    as many as are made in `MAX_SECONDS`, and tasks are equal if all their fields are."""
     count = min(plan.config.log.eval_tasks, MAX_COMPARED)
     if not count:
         return
@@ -298,14 +293,10 @@ def make_tasks(env: BaseMultiTurnEnv, count: int) -> Iterator[Task]:
             return
 
 
-# ---------------------------------------------------------------------- the model's shapes and the libraries
 def fit_context(plan: Plan) -> None:
-    """Fit the tokens of an episode to the model's context behind the longest of the first prompts.
-
-    Raises:
-        ConfigError: what was written fits behind none of the first prompts (one that is longer costs its own episodes),
-            or an image does not fit an episode.
-    """
+    """Fit the tokens of an episode to the model's context behind the longest of the first prompts. Raise `ConfigError`
+    if what was written fits behind none of the first prompts (one that is longer costs its own episodes), or an image
+    does not fit an episode."""
     if plan.model is None:
         if (name := plan.config.model.name) is not None:
             plan.notes.append(f"model.name = {name}: no folder here, so a hub name; checked at the start")
@@ -375,11 +366,8 @@ def count_steps(plan: Plan) -> None:
 
 
 def plan_steps(num_tasks: int, arguments: Any) -> str:
-    """Return the steps of a GRPO run with these arguments (`GRPOConfig`), in one line.
-
-    Raises:
-        ConfigError: there are fewer tasks than one generation needs, so that no step would be trained.
-    """
+    """Return the steps of a GRPO run with these arguments (`GRPOConfig`), in one line. Raise `ConfigError` if there are
+    fewer tasks than one generation needs, so that no step would be trained."""
     episodes, group = arguments.generation_batch_size, arguments.num_generations
     generations = num_tasks // (episodes // group)
     if generations == 0:
@@ -421,8 +409,7 @@ def check_shapes(plan: Plan) -> None:
 
 def estimate_bytes(config: Config, arguments: Any, total: int, trained: int) -> int:
     """Return the bytes that a run writes: its checkpoints, the final model and `log.export`, which are saved in
-    float32.
-    """
+    float32."""
     whole = 4 * total
     optimizer = 0 if arguments.save_only_model else 8 * trained  # Adam: two numbers a parameter
     checkpoint = (4 * trained if config.lora is not None else whole) + optimizer

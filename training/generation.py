@@ -26,12 +26,9 @@ SERVER_TIMEOUT = 600.0  # default seconds of an episode on a server, which may h
 
 @contextmanager
 def use_for_generation(accelerator: Accelerator, model: object) -> Iterator[PreTrainedModel]:
-    """Yield the model to generate with.
-
-    Weights of two bytes with adapters as columns need no autocast, which would cost an operation for every cast; the
-    forward that accelerate wraps in autocast is left aside, too. float32 weights, and adapters beside weights of 4
-    bits, are computed with under autocast, as in the loss.
-    """
+    """Yield the model to generate with. Weights of two bytes with adapters as columns need no autocast, which would
+    cost an operation for every cast; the forward that accelerate wraps in autocast is left aside, too. float32 weights,
+    and adapters beside weights of 4 bits, are computed with under autocast, as in the loss."""
     unwrapped = accelerator.unwrap_model(model)
     with use_merged_adapters(unwrapped):
         if hasattr(unwrapped, "peft_config") and has_two_byte_weights(unwrapped) and not is_quantized(unwrapped):
@@ -59,14 +56,9 @@ class Sampler:
     def prepare(
         self, model: PreTrainedModel, key: Hashable = None, *, slots: int | None = None
     ) -> Callable[[], Generator]:
-        """Return what makes the generator of a batch, inside `use_for_generation`; all processes call it together.
-
-        Once all of its episodes are played, `release` is called.
-
-        Args:
-            key: see `WeightSender.send`.
-            slots: episodes at once, at most; None: as many as `rollout` says.
-        """
+        """Return what makes the generator of a batch, inside `use_for_generation`; all processes call it together. Once
+        all of its episodes are played, `release` is called. `key`: see `WeightSender.send`. `slots`: episodes at once,
+        at most; None: as many as `rollout` says."""
         source: Any = model if self.weights is None else self.weights.send(model, key)
         rollout = self.rollout
         if slots is not None:

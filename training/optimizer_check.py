@@ -16,11 +16,8 @@ OWN_STEPS = ("params", "model", "optimizer_dict")  # made of the model's own lay
 
 
 def check_optimizer(arguments: Any, given: Mapping[str, Any]) -> None:
-    """Take a step with the optimizer and the schedule of a run.
-
-    Raises:
-        ConfigError: a library refuses a setting, a package is missing, or a setting is not read.
-    """
+    """Take a step with the optimizer and the schedule of a run. Raise `ConfigError` if a library refuses a setting, a
+    package is missing, or a setting is not read."""
     try:
         _take_step(arguments)
     except Exception as error:  # each library raises its own kinds

@@ -92,7 +92,6 @@ class Plan:
         self.notes.append(f"{key} = {most}, not its default {type(section).model_fields[field].default}: {why}")
         self.config = self.config.model_copy(update={name: section.model_copy(update={field: most})})
 
-    # ------------------------------------------------------------------ tasks, without torch
     @part
     def model_type(self) -> str | None:
         """Return the `model_type` of a model's folder; None for a hub name and for `model.tiny`."""
@@ -109,7 +108,6 @@ class Plan:
     def first_task(self) -> Task:
         return open_first_task(self.draft.env, "env")
 
-    # ------------------------------------------------------------------ the model, without its weights
     @part
     def model(self) -> "LocalModel | None":
         """Return the model of a folder, which holds its weights and no others; None for others."""
@@ -152,7 +150,6 @@ class Plan:
 
         return build_trainer_arguments(self.config, "runs")
 
-    # ------------------------------------------------------------------ the run itself
     def load(self) -> "LoadedPolicy":
         """Return the model with its weights, loaded or built, and its environments. Raise as
         `loading.load_processor`."""
@@ -180,7 +177,6 @@ def _share_rows(new: Any, old: Any) -> None:
         vars(new)["rows"] = old.rows
 
 
-# ---------------------------------------------------------------------- tasks
 def open_first_task(env: BaseMultiTurnEnv, section: str) -> Task:
     """Return the first task of an environment that is no bad row, after an episode of it was opened. Raise
     `ViewboxError`."""
@@ -222,13 +218,10 @@ def open_crowded_task(env: BaseMultiTurnEnv, section: str) -> Task:
     return found
 
 
-# ---------------------------------------------------------------------- models without their weights
 @dataclass(frozen=True)
 class LocalModel:
     """A model without its weights; its processor is None if it is not on this machine.
-
-    `view_settings` are the environment settings that suit it, such as `coordinates` and `pixel_multiple`.
-    """
+    `view_settings` are the environment settings that suit it, such as `coordinates` and `pixel_multiple`."""
 
     config: Any
     processor: Any
@@ -298,10 +291,8 @@ def read_model(section: ModelSection) -> LocalModel:
 
 
 def find_model_shapes(section: ModelSection, max_pixels: int) -> LocalModel:
-    """Return a model, from this machine alone.
-
-    A folder needs no weights; those in it must be the model's. A hub name is looked up among downloaded files, then
-    among the known models.
+    """Return a model, from this machine alone. A folder needs no weights; those in it must be the model's. A hub name
+    is looked up among downloaded files, then among the known models.
 
     Raises:
         ModelError: the config is not on this machine, or the architecture is not supported; or what it makes of a

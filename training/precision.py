@@ -32,11 +32,8 @@ ALL_LINEAR = "all-linear"  # peft's name for every linear layer but the output l
 
 
 def resolve_dtype(config: Config) -> str:
-    """Return the precision in which the model of a training run is loaded; "auto": as its weights were saved.
-
-    Raises:
-        ConfigError: every weight would be trained in two bytes, or a setting contradicts another.
-    """
+    """Return the precision in which the model of a training run is loaded; "auto": as its weights were saved. Raise
+    `ConfigError` if every weight would be trained in two bytes, or a setting contradicts another."""
     dtype = config.model.dtype
     if config.model.tiny is not None and dtype not in ("auto", "float32"):
         raise ConfigError(
@@ -89,12 +86,9 @@ def build_lora_config(section: LoraSection | None, model: Any = None, freeze: Fr
 
 
 def build_model(config: Config, model_config: Any, device: "torch.device | str" = "meta") -> Any:
-    """Return the model of a run in its precision, with its adapters: without numbers, or random ones on a device.
-
-    Raises:
-        ConfigError: `lora.target_modules` names no layer of the model, a frozen one, or one whose weight another layer
-            shares.
-    """
+    """Return the model of a run in its precision, with its adapters: without numbers, or random ones on a device. Raise
+    `ConfigError` if `lora.target_modules` names no layer of the model, a frozen one, or one whose weight another layer
+    shares."""
     import torch
     from peft import get_peft_model
     from transformers import AutoModelForImageTextToText
@@ -178,13 +172,9 @@ def use_float32_adapters(model: Any) -> None:
             weight.data = weight.data.float()
 
 
-# ---------------------------------------------------------------------- frozen parts
 def find_frozen(model: Any, freeze: Freeze) -> "dict[str, torch.nn.Module]":
-    """Return the frozen parts of a model without adapters, by name.
-
-    Raises:
-        ConfigError: its vision tower cannot be told from its projector.
-    """
+    """Return the frozen parts of a model without adapters, by name. Raise `ConfigError` if its vision tower cannot be
+    told from its projector."""
     from ..engines.hf.model_parts import list_vision_parts
 
     parts = [] if freeze == "none" else list_vision_parts(model)

@@ -48,14 +48,9 @@ class RunLocation:
 
 
 def find_run(parent: Path, name: str, wanted: str) -> RunLocation | None:
-    """Return the run that `--resume` names; None if there is no run of that name yet.
-
-    Args:
-        wanted: "latest" for the newest run of that name, a run's folder, or one of its checkpoints.
-
-    Raises:
-        ConfigError: `wanted` is a folder, but neither a run nor a checkpoint.
-    """
+    """Return the run that `--resume` names; None if there is no run of that name yet. `wanted`: "latest" for the newest
+    run of that name, a run's folder, or one of its checkpoints. Raise `ConfigError` if `wanted` is a folder, but
+    neither a run nor a checkpoint."""
     if wanted == LATEST:
         folder = run_folder.find_latest_folder(parent, name)
         return None if folder is None else _locate_newest(folder)
@@ -157,11 +152,8 @@ def _find_recorded(config: Mapping[str, object], key: str) -> str | None:
 
 
 def list_changes(folder: Path, config: Mapping[str, object]) -> list[str]:
-    """Return the settings that differ from those the run was started with, as `changed: key: old → new`.
-
-    Raises:
-        ConfigError: one of them cannot change (`REFUSED`).
-    """
+    """Return the settings that differ from those the run was started with, as `changed: key: old → new`. Raise
+    `ConfigError` if one of them cannot change (`REFUSED`)."""
     path = folder / "config.yaml"
     if not path.is_file():
         return []

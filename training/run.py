@@ -103,9 +103,7 @@ class Run:
 
     def execute(self) -> dict[str, object]:
         """Evaluate, train, evaluate again and write the results; return the summary.
-
-        The summary is `{"stopped_at": step}` if the run was interrupted, and empty on all processes but the first.
-        """
+        The summary is `{"stopped_at": step}` if the run was interrupted, and empty on all processes but the first."""
         with self.interrupt.handle_signals():
             return self._execute()
 
@@ -169,8 +167,7 @@ class Run:
         summary["warnings"] += [f"step {step}: {message}" for step, message in sorted(fired)]
         summary["seconds"] = {"training": training_seconds, "all": time.monotonic() - self.started}
         self.save_model(summary)
-        lines = list(run_folder.read_metrics(self.folder / "metrics.jsonl"))
-        report.draw_curve(self.folder, lines, summary)
+        report.draw_curve(self.folder, list(run_folder.read_metrics(self.folder / "metrics.jsonl")), summary)
         (self.folder / "summary.json").write_text(json.dumps(summary, indent=2) + "\n")
         report.print_table(summary, self.folder)
         return summary
@@ -178,17 +175,14 @@ class Run:
     def _print_outline(self) -> None:
         """Print what will be trained, on what and how."""
         shapes = self.plan.shapes if self.plan.model else build_model(self.config, self.model.config)
-        parameters = count_parameters(shapes).line
-        lines = {**self.plan.lines, "threads": self.threads, "parameters": parameters}
+        lines = {**self.plan.lines, "threads": self.threads, "parameters": count_parameters(shapes).line}
         for topic in OUTLINE:
             if lines.get(topic):
                 self.printer.print_line(f"{topic}: {lines[topic]}")
 
     def evaluate(self, *, oracle: bool = False, step: int | None = None) -> dict[str, Any]:
         """Return the held-out figures of the model as it is now; store the episodes, unless an oracle helped.
-
-        `step` is that of the weights, if it is not the trainer's.
-        """
+        `step` is that of the weights, if it is not the trainer's."""
         trainer, section, sampler = self.trainer, self.config.log, self.sampler
         if section.eval_temperature is not None:
             rollout = sampler.rollout.model_copy(update={"temperature": section.eval_temperature})
@@ -318,8 +312,7 @@ class Run:
             processes.wait_for_everyone()
         assert saved is not None
         limit, say = self.config.rollout.max_completion_tokens, self.printer.print_line
-        episodes = read_episodes(saved, self.env, self.tokens, limit, say)
-        selection = select_episodes(episodes, section)
+        selection = select_episodes(read_episodes(saved, self.env, self.tokens, limit, say), section)
         if selection.left_out:
             say(f"note: {saved}: {selection.describe()}")
         require_episodes(selection, saved)

@@ -58,31 +58,15 @@ CHOICES = {
     "save_strategy": ("no", "steps", "epoch"),  # "best" needs the trainer's own evaluation
 }
 # The least value that means something; what is below it would train nothing, or fail later
-LEAST = {
-    "num_train_epochs": 1e-9,
-    "learning_rate": 1e-30,
-    "per_device_train_batch_size": 1,
-    "num_generations": 2,
-    "gradient_accumulation_steps": 1,
-    "steps_per_generation": 1,
-    "generation_batch_size": 1,
-    "num_iterations": 1,
-    "save_steps": 1e-9,
-    "logging_steps": 1e-9,
-    "save_total_limit": 1,
-    "warmup_steps": 0,
-    "weight_decay": 0,
-    "max_grad_norm": 0,
-    "beta": 0,
-    "epsilon": 0,
-    "epsilon_high": 0,
-    "delta": 0,
-    "ref_model_sync_steps": 1,
-    "top_entropy_quantile": 0,
-    "sapo_temperature_neg": 1e-9,
-    "sapo_temperature_pos": 1e-9,
-    "ddp_timeout": 1,
+_LEAST = {
+    0: "warmup_steps weight_decay max_grad_norm beta epsilon epsilon_high delta top_entropy_quantile",
+    1: "per_device_train_batch_size gradient_accumulation_steps steps_per_generation generation_batch_size "
+    "num_iterations save_total_limit ref_model_sync_steps ddp_timeout",
+    2: "num_generations",
+    1e-9: "num_train_epochs save_steps logging_steps sapo_temperature_neg sapo_temperature_pos",
+    1e-30: "learning_rate",
 }
+LEAST: Mapping[str, float] = {name: least for least, names in _LEAST.items() for name in names.split()}
 # Read by the supervised trainer only, and what GRPO has instead.
 _COMPILED = "the engine and the loss call the parts of the model, not the compiled whole"
 USED_BY_SFT = {
@@ -163,17 +147,9 @@ REFUSED: Mapping[str, str] = {name: reason for reason, names in _REFUSED.items()
 
 def get_defaults(gpu: bool) -> dict[str, object]:
     """viewbox's own defaults for arguments that the YAML does not set."""
-    return {
-        "bf16": gpu,
-        "use_cpu": not gpu,
-        "gradient_checkpointing": False,
-        "logging_steps": 1,
-        "save_strategy": "steps",
-        "save_steps": 50,
-        "save_total_limit": 2,
-        "dataloader_num_workers": 0,
-        "dataloader_pin_memory": gpu,
-    }
+    computing = {"bf16": gpu, "use_cpu": not gpu, "gradient_checkpointing": False}
+    saving = {"logging_steps": 1, "save_strategy": "steps", "save_steps": 50, "save_total_limit": 2}
+    return {**computing, **saving, "dataloader_num_workers": 0, "dataloader_pin_memory": gpu}
 
 
 def pass_hub_token(config: Config) -> None:
@@ -184,14 +160,8 @@ def pass_hub_token(config: Config) -> None:
 
 
 def build_trainer_arguments(config: Config, output: Path | str) -> "TrainingArguments":
-    """Return the `GRPOConfig` (grpo) or `TrainingArguments` (sft) of a run.
-
-    Args:
-        output: the folder of the checkpoints.
-
-    Raises:
-        ConfigError: a key of `train` is unknown, is set by viewbox only, or has an invalid value.
-    """
+    """Return the `GRPOConfig` (grpo) or `TrainingArguments` (sft) of a run. `output`: the folder of the checkpoints.
+    Raise `ConfigError` if a key of `train` is unknown, is set by viewbox only, or has an invalid value."""
     for problem in list_problems(config):
         raise problem
     import torch
@@ -204,17 +174,10 @@ def build_trainer_arguments(config: Config, output: Path | str) -> "TrainingArgu
     rate = LEARNING_RATES[config.train.method, config.lora is not None]
     defaults = {**get_defaults(gpu), "learning_rate": rate}
     if cls is GRPOConfig:
-        defaults |= {
-            "temperature": config.rollout.temperature,
-            "max_completion_length": config.rollout.max_completion_tokens,
-        }
-    owned: dict[str, Any] = {
-        "output_dir": str(output),
-        "seed": config.train.seed,
-        "report_to": config.log.report_to or "none",
-        "disable_tqdm": True,
-        "remove_unused_columns": False,
-    }
+        rollout = config.rollout
+        defaults |= {"temperature": rollout.temperature, "max_completion_length": rollout.max_completion_tokens}
+    owned: dict[str, Any] = {"output_dir": str(output), "seed": config.train.seed, "remove_unused_columns": False}
+    owned |= {"report_to": config.log.report_to or "none", "disable_tqdm": True}
     if cls is GRPOConfig and config.model.revision is not None and config.lora is None:
         owned["model_init_kwargs"] = {"revision": config.model.revision}  # of the reference model, which TRL loads
     try:
@@ -228,7 +191,6 @@ def build_trainer_arguments(config: Config, output: Path | str) -> "TrainingArgu
         raise ConfigError(f"{key}{setting}: {reason:.500}", key=key) from error
 
 
-# ---------------------------------------------------------------------- what can be told without the libraries
 SOURCES = {  # of the fields, those of a later class before those of an earlier one of the same name
     "TrainingArguments": ("transformers", "training_args.py"),
     "_BaseConfig": ("trl", "trainer/base_config.py"),

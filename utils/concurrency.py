@@ -54,7 +54,6 @@ async def run_in_thread(
     function: Callable[..., T], /, *args: object, timeout: float | None = None, **kwargs: object
 ) -> T:
     """Return the result of `function(*args, **kwargs)`, run in a thread with this task's context variables.
-
     Raises what the function raises, and `CallTimeout` after `timeout` seconds of running. Then, and if the waiting task
     is cancelled, the thread is abandoned: it cannot be stopped, but nothing waits for it.
 
@@ -102,8 +101,6 @@ class _Permit:
 
 _semaphores: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Semaphore] = WeakKeyDictionary()
 
-
-# ---- threads: idle ones wait for a job; the last to become idle gets the next
 
 _idle: "list[_Worker]" = []  # append and pop are atomic, so event loops of several threads can share it
 os.register_at_fork(after_in_child=_idle.clear)  # a child process has none of these threads
@@ -199,7 +196,6 @@ def _set_outcome(future: asyncio.Future[Any], result: Any, error: BaseException 
 
 def map_in_order(function: Callable[[T], R], items: Iterable[T], *, threads: int) -> Iterator[R]:
     """Like `map(function, items)`, but in `threads` threads; results come in the order of `items`.
-
     `items` is read in the caller's thread, and only as far ahead as needed. The first exception, in the order of
     `items`, is raised. The threads are daemons: an interrupted program does not wait for them.
 

@@ -18,10 +18,7 @@ def check_kept(library: str) -> None:
 
 def read_docstring(thing: Any) -> str:
     """Return the docstring of a module, of a class, without those above it, or of a function; "" if there is none.
-
-    Raises:
-        TypeError: Python has taken that of a function out, and its source cannot be read.
-    """
+    Raise `TypeError` if Python has taken that of a function out, and its source cannot be read."""
     is_class = inspect.isclass(thing)
     written = inspect.cleandoc((vars(thing).get("__doc__") if is_class else inspect.getdoc(thing)) or "")
     if sys.flags.optimize < 2 or (not is_class and thing.__doc__):

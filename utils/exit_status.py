@@ -137,7 +137,6 @@ def _print_error(message: str, status: int) -> int:
 
 def is_disk_full(error: BaseException | None) -> bool:
     """Return whether an error, or one that caused it, says that no more can be written.
-
     torch and safetensors report it in words of their own.
 
     >>> is_disk_full(OSError(errno.ENOSPC, "No space left on device")), is_disk_full(ValueError("no"))

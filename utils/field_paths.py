@@ -40,7 +40,6 @@ def follow_path(value: Any, path: str) -> Any:
     return follow_path(value[int(head)], rest) if head.isdecimal() and int(head) < len(value) else None
 
 
-# ---------------------------------------------------------------------- boxes
 Convert = Callable[[Any, str], Any]  # (box, its name in messages) -> the converted box
 
 

@@ -38,10 +38,8 @@ _ALLOWED: dict[Written, str] = {
 
 def expand_path(text: str, *, where: str = "", key: str | None = None) -> str:
     """Return a path with `~`, `~name`, `$NAME` and `${NAME}` replaced; a name on a hub stays as it is.
-
     Raise `ConfigError` if there is no such user or variable, or if the variable is named like a secret, which a path
-    would carry into messages and requests. `where` begins the message.
-    """
+    would carry into messages and requests. `where` begins the message."""
 
     def read(match: re.Match[str]) -> str:
         name = match[1] or match[2] or "{"  # not closed
@@ -59,9 +57,7 @@ def expand_path(text: str, *, where: str = "", key: str | None = None) -> str:
 
 def check_out(given: str | Path, kind: Written, option: str = "--out") -> Path:
     """Return the path that an option names to be written; nothing is left there. Raise `ConfigError` if it cannot be.
-
-    `kind` is "file": new or replaced, "folder": new or written into, or "new": a file or folder that must not exist.
-    """
+    `kind` is "file": new or replaced, "folder": new or written into, or "new": a file or folder that must not exist."""
     try:
         problem = _find_obstacle(Path(given), kind, option) if str(given).strip() else "the name is empty"
     except (OSError, ValueError) as error:
@@ -117,8 +113,7 @@ def replace_atomically(path: Path) -> Iterator[BinaryIO]:
 @contextmanager
 def create_whole(path: str | Path, option: str = "--out") -> Iterator[Path]:
     """Lend a place beside `path`, for a file or a folder, that is renamed to `path` when the block ends without an
-    error.
-    """
+    error."""
     path = check_out(path, "new", option)
     try:
         with _rename_draft(path) as draft:
@@ -168,13 +163,9 @@ def get_cache_folder() -> Path:
 
 
 def open_regular(path: str | Path, *, limit: int, inside: Path | None = None) -> BinaryIO:
-    """Open a regular file for reading.
-
-    It has at most `limit` bytes, and lies in the folder `inside`, with all links followed; None: anywhere.
-
-    Raises:
-        OSError: it is missing, too large, outside the folder, or a pipe, device or folder. `strerror` says which.
-    """
+    """Open a regular file for reading. It has at most `limit` bytes, and lies in the folder `inside`, with all links
+    followed; None: anywhere. Raise `OSError` if it is missing, too large, outside the folder, or a pipe, device or
+    folder. `strerror` says which."""
     if inside is not None:
         check_inside(Path(path), inside)
     _check_regular(os.stat(path), path, limit)
@@ -197,11 +188,8 @@ def read_regular(path: str | Path, *, limit: int, inside: Path | None = None) ->
 
 
 def read_unpacked(stream: IO[bytes], packed: int) -> bytes:
-    """Return all that a part of a container unpacks to, of which `packed` bytes are stored.
-
-    Raises:
-        ValueError: it is more than `MAX_UNPACKED` bytes, and more than `MAX_RATIO` times what is stored.
-    """
+    """Return all that a part of a container unpacks to, of which `packed` bytes are stored. Raise `ValueError` if it is
+    more than `MAX_UNPACKED` bytes, and more than `MAX_RATIO` times what is stored."""
     allowed = max(MAX_UNPACKED, MAX_RATIO * packed)
     content = stream.read(allowed + 1)
     if len(content) > allowed:
@@ -221,9 +209,7 @@ def check_inside(path: Path, inside: Path) -> None:
 
 def check_writable(path: Path, inside: Path) -> None:
     """Raise `OSError` if writing `path` would write outside the folder `inside`, or into a link, pipe or device.
-
-    A file with a second name (a hard link) is refused too: that name may be anywhere.
-    """
+    A file with a second name (a hard link) is refused too: that name may be anywhere."""
     check_inside(path, inside)
     if path.is_symlink():
         raise _refuse(path, errno.ELOOP, "a link, not a file of its own")

@@ -108,9 +108,7 @@ def thaw(value: object) -> Any:
         return {key: thaw(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
         return [thaw(item) for item in value]
-    if isinstance(value, set | frozenset):
-        return sort_set(map(thaw, value))
-    return to_plain(value)
+    return sort_set(map(thaw, value)) if isinstance(value, set | frozenset) else to_plain(value)
 
 
 def sort_set(items: Iterable[Any]) -> list[Any]:
@@ -147,8 +145,7 @@ class PlainRecord(msgspec.Struct, frozen=True, eq=False, weakref=True):
 
     A record is checked when it is read from JSON, not when it is made. Subclasses may name fields that are no part of
     the JSON (`_beside`: they count neither for equality nor in `repr`), and fields that are left out if they are empty
-    (`_sparse`).
-    """
+    (`_sparse`)."""
 
     _beside: ClassVar[frozenset[str]] = frozenset()
     _sparse: ClassVar[frozenset[str]] = frozenset()

@@ -37,9 +37,7 @@ _SIZES = {"Length": "characters", "Items": "items", "Properties": "keys"}
 
 class Violation(NamedTuple):
     """Where a value does not fit its schema, the keyword that says so, and what a model is told of it, in JSON's words.
-
-    `given` is the value as JSON; empty if it is not to be repeated.
-    """
+    `given` is the value as JSON; empty if it is not to be repeated."""
 
     path: str
     keyword: str
@@ -61,7 +59,6 @@ class _Part(NamedTuple):
 
 def find_violation(value: object, schema: Mapping[str, object]) -> Violation | None:
     """Return the outermost violation of `schema`, with its field; None if `value` is valid.
-
     Raise `ConfigError` if the schema cannot be used.
 
     >>> str(find_violation({"side": 3}, {"properties": {"side": {"type": "string"}}}))
@@ -115,7 +112,6 @@ def write_path(steps: Iterable[object]) -> str:
     return "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in steps).removeprefix(".")
 
 
-# ---------------------------------------------------------------------- what a schema allows, in words
 def list_types(spec: Mapping[str, Any], *default: str) -> Sequence[str]:
     """Return the types that a schema names."""
     kinds = spec.get("type", default)
@@ -176,7 +172,6 @@ def _describe_leaf(error: Any, schema: Mapping[str, Any], part: "_Part") -> Viol
     return Violation(part.path, keyword, allowed, show_json(value))
 
 
-# ---------------------------------------------------------------------- the part that does not fit
 def _find_part(text: str, part: _Part) -> Violation:
     for _ in range(MAX_STEPS):
         schema = _get_part(text, part.pointer)

@@ -150,9 +150,7 @@ def mask_settings(value: object) -> Any:
 def _mask_fields(value: Any) -> Any:
     if isinstance(value, Mapping):
         return {name: MASK if _is_hidden(name, item) else _mask_fields(item) for name, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_mask_fields(item) for item in value]
-    return value
+    return [_mask_fields(item) for item in value] if isinstance(value, list | tuple) else value
 
 
 def _is_hidden(name: object, value: Any) -> bool:

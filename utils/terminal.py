@@ -50,9 +50,7 @@ class PrintableFormatter(logging.Formatter):
 
 def protect_output() -> None:
     """Make printing safe for a command: no letter that stdout cannot encode raises, and warnings are printable.
-
-    Warnings are logged to stderr as Python does without any handler; if there are handlers, they stay as they are.
-    """
+    Warnings are logged to stderr as Python does without any handler; if there are handlers, they stay as they are."""
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")
     if not logging.root.handlers:

@@ -82,7 +82,6 @@ class Value(NamedTuple):
 
 def normalize(value: object) -> Value:
     """Return the normal form of a text, a number or a bool; of anything else, the empty one.
-
     A sign that makes another value of a label or number stays with it, however it is written. Underscores between words
     are spaces, commas between thousands are left out, and true is yes.
 
@@ -138,7 +137,6 @@ def is_null(value: object) -> bool:
 
 def identify(value: object) -> str:
     """Return the text that stands for a name, such as an id or a patient; empty for null.
-
     7, 7.0 and "7" are one name, and so are texts that differ in outer or repeated spaces, or in how Unicode composes
     their letters. 007 and 7, or 1.10 and 1.1, are two.
 
@@ -174,7 +172,6 @@ def reaches(value: float, least: float) -> bool:
     return value >= least or math.isclose(value, least, rel_tol=1e-9, abs_tol=1e-12)
 
 
-# ---------------------------------------------------------------------- numbers
 def to_finite_float(value: object) -> float | None:
     """`value` as a finite float; `None` for bools, strings, NaN, infinities and anything else that is not a number.
 
@@ -199,7 +196,6 @@ def to_number(value: object) -> Any:
     return plain if isinstance(plain, int | float) else value
 
 
-# ---------------------------------------------------------------------- texts
 class _Visible(dict[int, int | None]):
     """A table for `str.translate` that drops invisible characters, filled on demand."""
 
@@ -225,9 +221,7 @@ def to_text(value: Any) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
     number = to_finite_float(value)
-    if number is None:
-        return ""
-    return str(int(value)) if number.is_integer() else repr(number)
+    return "" if number is None else str(int(value)) if number.is_integer() else repr(number)
 
 
 def fold_text(text: str) -> str:
@@ -260,7 +254,6 @@ def mark_case(text: str) -> str:
 
 def strip_outer_punctuation(text: str) -> str:
     """`text` without outer punctuation; punctuation with a meaning stays: the sign of a number, 50%, HER2-, T2*.
-
     A minus or an exclamation mark before a word stays too: it may mean "not". Text that is only punctuation is left
     unchanged, but for what is around one sign.
 

@@ -321,7 +321,6 @@ def _get_text(result: ToolResult) -> str:
         return str(to_plain(result.description))
 
 
-# ---------------------------------------------------------------------- tokens
 def build_tokens(tokens: EpisodeTokens, advantage: object) -> list[dict[str, Any]]:
     """Return every token, prompt first: its id, whether the policy sampled it, its log-prob, the advantage of the
     episode or of its reply."""
@@ -338,7 +337,6 @@ def build_tokens(tokens: EpisodeTokens, advantage: object) -> list[dict[str, Any
     ]
 
 
-# ---------------------------------------------------------------------- reasons of scores
 MAX_REASON = 1_000  # characters
 SAME = 1e-6  # difference up to which two scores are equal
 
@@ -346,9 +344,7 @@ SAME = 1e-6  # difference up to which two scores are equal
 @lru_cache(maxsize=64)
 def find_trusted_reward(run: str | Path, environment: str = "") -> CombinedReward | None:
     """Return the reward that a run's own files name, if it is made of built-in parts and asks nobody; else None.
-
-    No code of the run is run.
-    """
+    No code of the run is run."""
     try:
         source = SavedRun(run, find_episodes_folder(run)).source
         reward = source.reward or make_environment(environment, {}, "").reward
@@ -359,21 +355,16 @@ def find_trusted_reward(run: str | Path, environment: str = "") -> CombinedRewar
 
 def explain_saved(episode: Episode, reward: CombinedReward | None) -> dict[str, str]:
     """Return the reason of each component that an episode was scored on, by name.
-
-    A reason that explains another score than the stored one is left out: the episode was scored by another reward.
-    """
+    A reason that explains another score than the stored one is left out: the episode was scored by another reward."""
     scores = episode.scores
     if reward is None or scores is None or episode.is_fault:
         return {}
-    explained = explain_score(reward, episode.answer, episode.task.reference, episode)
     return {
         one.name: one.why[:MAX_REASON]
-        for one in explained.components
+        for one in explain_score(reward, episode.answer, episode.task.reference, episode).components
         if one.why and one.name in scores.components and _is_same(scores.components[one.name], one.score)
     }
 
 
 def _is_same(stored: float | None, now: float | None) -> bool:
-    if stored is None or now is None:
-        return stored is now
-    return abs(stored - now) <= SAME
+    return stored is now if stored is None or now is None else abs(stored - now) <= SAME

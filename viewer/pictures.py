@@ -18,19 +18,8 @@ from ..images.ref import ImageRef
 from ..images.shown import ShownView
 from ..images.view import WHOLE
 from ..records import Episode, ToolResult, Turn
-from ..rewards.marks import (
-    CLOSE,
-    MAX_MARKS,
-    Mark,
-    Views,
-    find_arguments,
-    find_marks,
-    find_named_picture,
-    find_problem,
-    get_place,
-    get_place_fields,
-    to_corners,
-)
+from ..rewards import marks
+from ..rewards.marks import CLOSE, Mark, Views, find_marks, find_named_picture, get_place
 from ..rollouts.store.layout import iter_images
 from ..tools import TOOLS
 from .page import to_plain
@@ -57,12 +46,9 @@ class Picture:
 
 @dataclass
 class Pictures:
-    """The pictures of an episode in order, with its marks. `problems` says what was left out.
-
-    Args:
-        of_turns: for each turn, the ids of a message's pictures, or of each result (None: it has none) and then of
-            the pictures that follow the results.
-    """
+    """The pictures of an episode in order, with its marks. `problems` says what was left out. `of_turns`: for each
+    turn, the ids of a message's pictures, or of each result (None: it has none) and then of the pictures that follow
+    the results."""
 
     by_id: dict[str, Picture] = field(default_factory=dict)
     of_turns: list[list[str | None]] = field(default_factory=list)
@@ -82,7 +68,7 @@ class Pictures:
                 current = pictures._add_results(number, turn, current)
             else:
                 current = pictures._add_message(number, turn, current)
-        fields = get_place_fields(episode.info)
+        fields = marks.get_place_fields(episode.info)
         said = episode.info.get("answers")  # of a person's exchanges, the last one's included
         earlier = (
             [one.get("answer") for one in said if isinstance(one, Mapping)] if isinstance(said, list | tuple) else []
@@ -95,7 +81,6 @@ class Pictures:
         pictures._find_dropped(episode)
         return pictures
 
-    # ------------------------------------------------------------------ turns
     def _add_message(self, number: int, turn: Turn, current: Picture | None) -> Picture | None:
         ids: list[str | None] = []
         for place, ref in enumerate(turn.images):
@@ -147,7 +132,7 @@ class Pictures:
         return None
 
     def _check(self, view: ShownView, label: str) -> bool:
-        problem = find_problem(view)
+        problem = marks.find_problem(view)
         if problem is not None:
             self.leave_out(f"{label}: what a picture shows is recorded as {to_plain(problem)}")
         return problem is None
@@ -157,20 +142,19 @@ class Pictures:
         if len(self.problems) < MAX_PROBLEMS and not (once and problem in self.problems):
             self.problems.append(problem)
 
-    # ------------------------------------------------------------------ marks of tools
     def _mark_call(self, number: int, result: ToolResult, current: Picture | None, after: Picture | None) -> None:
         """Add the boxes and points of a call's arguments, and the part of its picture that the result shows closer."""
-        if result.error is not None or result.arguments is None or len(self.marks) >= MAX_MARKS:
+        if result.error is not None or result.arguments is None or len(self.marks) >= marks.MAX_MARKS:
             return
         frame, on = self._find_frame(result.arguments, current)
         if frame is None or frame.image is None:
             return
         known = TOOLS.get(result.tool_name)
         kinds = None if known is None else {name: spec.get("x-kind") for name, spec in known.parameters.items()}
-        found = find_arguments(result.arguments, kinds)
+        found = marks.find_arguments(result.arguments, kinds)
         closer = None if after is None else _find_closer(frame, after.views)
         if closer is not None:  # says the same, and more exactly, than a center or a box among the arguments
-            corners = to_corners(closer)
+            corners = marks.to_corners(closer)
             self.marks.append(Mark("tool", result.tool_name, corners, get_place(frame), turn=number, on=on))
             return
         for name, points in found:
@@ -191,7 +175,6 @@ class Pictures:
         shown = self.views.numbered[number] if number < len(self.views.numbered) else None
         return shown, next((one.id for one in self.by_id.values() if shown is not None and shown in one.views), None)
 
-    # ------------------------------------------------------------------ originals
     def _add_originals(self, images: Sequence[ImageRef]) -> None:
         """Add the task's own images, if any picture shows a part of them."""
         shown = {view.image for picture in self.by_id.values() for view in picture.views if view.slice is None}
@@ -255,13 +238,9 @@ def _order(corners: Sequence[float]) -> tuple[float, float, float, float]:
     return min(x1, x2), min(y1, y2), max(x1, x2), max(y1, y2)
 
 
-# ---------------------------------------------------------------------- pixels
 def encode_picture(ref: ImageRef) -> bytes:
     """Return a stored picture as PNG; other modes than 8-bit ones are stretched to 8 bits, as a person looks at them.
-
-    Raises:
-        ImageError: it cannot be opened, or has not the pixels of its hash.
-    """
+    Raise `ImageError` if it cannot be opened, or has not the pixels of its hash."""
     try:
         picture: Any = replace(ref).open()  # `ref`, which the episode holds, would keep the pixels
     except (ValueError, OSError) as error:

@@ -31,9 +31,7 @@ PLOTTED = ("reward", "held_out/reward", "held_out/blind", "tools/rate", *(f"verd
 
 class EpisodeSet:
     """A set of episodes on the page: a run's own, its held-out ones, or one side of an evaluation.
-
-    `place` is where the page says they come from, if that is not their folder.
-    """
+    `place` is where the page says they come from, if that is not their folder."""
 
     def __init__(self, run: Path, folder: Path, name: str, place: str | None = None) -> None:
         self.run, self.name, self.place = run, name, place or str(folder)
@@ -48,8 +46,7 @@ class EpisodeSet:
         episode = self.index.read(line, tokens=True)
         if episode is None:
             return None
-        reward = find_trusted_reward(self.run, episode.environment)
-        return build_episode_page(episode, line=line, reward=reward)
+        return build_episode_page(episode, line=line, reward=find_trusted_reward(self.run, episode.environment))
 
     def read_curves(self) -> dict[str, object] | None:
         """Return the figures of training by step, if the run has any and these are its training episodes."""
@@ -58,13 +55,9 @@ class EpisodeSet:
 
 
 def find_sets(runs: Sequence[str | Path]) -> list[EpisodeSet]:
-    """Return the sets of episodes in the named folders: of each its episodes, then its held-out ones by step.
-
-    A folder that only holds folders of episodes, such as that of an evaluation, has a set for each of them.
-
-    Raises:
-        StoreError: a folder has no episodes, or there are more than 50 sets.
-    """
+    """Return the sets of episodes in the named folders: of each its episodes, then its held-out ones by step. A folder
+    that only holds folders of episodes, such as that of an evaluation, has a set for each of them. Raise `StoreError`
+    if a folder has no episodes, or there are more than 50 sets."""
     sets: list[EpisodeSet] = []
     for given in runs:
         run = Path(given or "''")  # an empty name is no folder, and not this one
@@ -169,8 +162,7 @@ class EpisodeIndex:
         place = self._places.get(line)
         if place is None:
             return None
-        reader = load(self.folder, errors="skip", tokens=tokens)
-        found = next(reader.walk(LinePart(place, 1, line)), None)
+        found = next(load(self.folder, errors="skip", tokens=tokens).walk(LinePart(place, 1, line)), None)
         return self.read(line) if found is None and tokens else found  # its tokens may be what cannot be read
 
     def select(self, where: Sequence[str]) -> list[int]:

@@ -25,10 +25,8 @@ def build_unplayed(
     env: BaseMultiTurnEnv, task: Task, describe: Callable[[EpisodeState], Mapping[str, Any]] = lambda state: {}
 ) -> Episode:
     """Return a task with what a model is shown before its first reply; `info` has the right answer, the offered tools
-    and what `describe` says, or the error for which the task cannot be opened.
-
-    Where the boxes of the reference lie on none of these pictures, a last message has those that they lie on.
-    """
+    and what `describe` says, or the error for which the task cannot be opened. Where the boxes of the reference lie on
+    none of these pictures, a last message has those that they lie on."""
     env = env.for_task(task)
     try:
         state = env.reset(task, seed=0)

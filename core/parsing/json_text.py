@@ -32,10 +32,8 @@ MAX_DIGITS = 308  # of an integer: a float can still hold it
 
 class ReadJson(NamedTuple):
     """The value at a position: `value` is None if there is no JSON; `complaint` says why it cannot be used; it ends, or
-    cannot be read further, at `end`, `depth` brackets deep.
-
-    If the text ended inside the value, `complete` is False and `written` is the part that was written completely.
-    """
+    cannot be read further, at `end`, `depth` brackets deep. If the text ended inside the value, `complete` is False and
+    `written` is the part that was written completely."""
 
     value: Any
     end: int
@@ -147,7 +145,6 @@ def _describe_excess(value: Any) -> str | None:
     return None
 
 
-# ---------------------------------------------------------------------- what models get wrong
 # No alternative reads beyond its token, except an unclosed " or ': at most one of each can run to the end.
 _TOKEN = re.compile(
     r"""(?P<skip>[\s\ufeff]++|//[^\n]*+|\#[^\n]*+|/\*(?:[^*]|\*(?!/))*+(?:\*/)?)
@@ -278,9 +275,7 @@ class _Reader:
 
     def _ends_in_bare_token(self, end: int, cut: bool) -> bool:
         """Return whether the text ends right after a number or a bare word, so that the token may be cut off.
-
-        A literal (true, null) is complete if the model ended the reply by itself.
-        """
+        A literal (true, null) is complete if the model ended the reply by itself."""
         last = self._last
         if last is None or last.lastgroup not in ("number", "word") or last.end() != end:
             return False

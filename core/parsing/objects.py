@@ -56,10 +56,8 @@ class AnswerFields:
 
     def unwrap(self, value: dict[str, Any]) -> dict[str, object]:
         """Return the answer nested under a key that the schema does not have, with the outer `continue`; else `value`.
-
         The answer is moved only if one reading is possible: there is no field of the answer beside it, and exactly one
-        object inside has all required fields.
-        """
+        object inside has all required fields."""
         inner_fields = dict(self.objects)
         known = [key for key in value if key in self.names]
         if known and not (len(value.keys() - {"continue"}) == 1 and known[0] not in inner_fields):
@@ -120,8 +118,7 @@ def is_schema(value: object) -> bool:
     """Return whether `value` is the JSON Schema of an object, rather than an object."""
     if not isinstance(value, Mapping) or not isinstance(value.get("properties"), Mapping):
         return False
-    inside = value["properties"].values()
-    schemas = all(isinstance(item, Mapping) and item.keys() & _KEYWORDS for item in inside)
+    schemas = all(isinstance(item, Mapping) and item.keys() & _KEYWORDS for item in value["properties"].values())
     return schemas and (value.get("type") == "object" or not value.keys().isdisjoint(("$schema", "$defs", "required")))
 
 
@@ -167,7 +164,6 @@ def _iter_objects(
             yield from _iter_objects(choice, root, depth + 1, kind=kind, keyword=keyword)
 
 
-# ---------------------------------------------------------------------- calls
 _NAMES = ("name", "tool")
 _OTHER_NAMES = ("tool_name", "function", "function_name", "action", "recipient_name")  # of a tool, or of anything else
 _ARGUMENTS = ("arguments", "parameters")
@@ -181,9 +177,7 @@ _HUMP = re.compile(r"(?<=[a-z])(?=[A-Z])")
 
 class ParsedCall(Record, frozen=True):
     """A tool call and, if it cannot be run as written, the reason; `call.arguments` is then the raw text.
-
-    `ignored` says that it has a key that nothing reads; `note` tells the model what was read otherwise than written.
-    """
+    `ignored` says that it has a key that nothing reads; `note` tells the model what was read otherwise than written."""
 
     call: ToolCall
     error: str | None = None

@@ -33,10 +33,8 @@ _AFTER_OBJECT = re.compile(r"\s*+(?:```)?\s*+")
 
 class ToolCalls(Record, frozen=True):
     """The calls of a reply in order, including broken calls, and the valid answer beside them, if any.
-
     `answer` does not hold `continue`; `flags` are the flags of the answer. Every entry of `calls` must get an
-    observation under its `call.id`.
-    """
+    observation under its `call.id`."""
 
     calls: tuple[ParsedCall, ...]
     answer: Mapping[str, Any] | None = None
@@ -54,8 +52,7 @@ class Answer(Record, frozen=True):
 
     `flags` holds "salvaged" if the reply was cut off, a broken object follows the answer, or fields were put under
     their parent. It holds "repaired" if the JSON was not strict, or the answer was under a wrong key, and "ignored" if
-    the reply holds another object that was not taken.
-    """
+    the reply holds another object that was not taken."""
 
     value: Mapping[str, Any]
     wants_more: bool = False
@@ -64,9 +61,7 @@ class Answer(Record, frozen=True):
 
 class Malformed(Record, frozen=True):
     """A reply with neither calls nor an answer; `reason` is a sentence for the model.
-
-    `kind` is one of empty, too_long, truncated, no_json, not_an_object, bad_continue, schema_echoed, invalid.
-    """
+    `kind` is one of empty, too_long, truncated, no_json, not_an_object, bad_continue, schema_echoed, invalid."""
 
     reason: str
     kind: str

@@ -315,16 +315,13 @@ class _Scanner:
 
     def _read_calls(self, begin: int, limit: int, *, is_open: bool) -> list[Span]:
         """Return the calls that begin at `begin` and end before `limit`, up to the first that cannot be read.
-
-        is_open: no mark will close the calls, so that only a comma says that another one follows.
-        """
+        is_open: no mark will close the calls, so that only a comma says that another one follows."""
         calls: list[Span] = []
         head = _HEAD.match(self.text, _BEFORE_CALLS.match(self.text, begin).end())  # type: ignore[union-attr]
         while head is not None and len(calls) <= MAX_ITEMS:
             name = mend_name((head[1] or head[2] or head[3] or "").strip())
             properties = self._tools.get(find_tool(name, self._tools), {}).get("properties", {})
-            is_bracket = self.text.startswith(("{", "("), head.end())
-            read = self._read_brackets if is_bracket else self._read_tags
+            read = self._read_brackets if self.text.startswith(("{", "("), head.end()) else self._read_tags
             value, end, complaint, *_ = read(head.end(), limit, properties)
             text = self.text[head.start() : end].strip()
             calls.append(Span("call", head.start(), end, {"name": name, "arguments": value}, complaint, False, text))
@@ -416,7 +413,6 @@ def _find_last_lines(text: str) -> int:
     return begin
 
 
-# ---------------------------------------------------------------------- the name of a call
 _GLUED_NAME = re.compile(r"([\w./:-]++)\s*+(?:<[|/]\w+\|?>.*+|\(\s*+\))", re.DOTALL)
 _NAMESPACE = re.compile(r"(?:functions?|tools?|default_api)[.:/]")
 

@@ -24,9 +24,7 @@ COMPOUND = ("allOf", "anyOf", "oneOf")
 @dataclass(frozen=True)
 class AnswerFormat:
     """The form of an environment's answers: as JSON Schema, for the parser, in words for a prompt, and its keys.
-
-    Of plain text answers, `schema` and `fields` are None and there are no keys.
-    """
+    Of plain text answers, `schema` and `fields` are None and there are no keys."""
 
     schema: Mapping[str, Any] | None
     fields: AnswerFields | None
@@ -66,7 +64,6 @@ def describe_answer_format(
     schema: Mapping[str, Any] | None, boxes: Sequence[str] = (), boxes_3d: Sequence[str] = (), *, turns: bool = True
 ) -> str:
     """Return the answer format of a JSON Schema, with the schema's examples, or else placeholders.
-
     `boxes` are the paths of boxes (`field_paths.py`), `boxes_3d` those of boxes of a volume. `turns` adds the key
     `continue`, for episodes of several turns.
 

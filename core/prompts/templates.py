@@ -75,7 +75,6 @@ JINJA: Final = ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=Tru
 
 class Prompts:
     """The texts of an environment: the default templates, and `overrides` by template name (see `VALUES`).
-
     A final line break in a source is not part of the text. Raises `ConfigError` (its key is `templates.<name>`) if the
     template is unknown, if its source does not compile, or if it uses an unknown value.
 

@@ -30,10 +30,8 @@ WIDE, DOWN = "wide_weight", "adapter_down"  # buffers of a base layer: [W, sB], 
 @contextmanager
 def use_merged_adapters(model: object) -> Iterator[None]:
     """Let a model's layers compute with their active adapters in one product; afterward the weights are as before.
-
     Adapters stay peft's own if the weight is quantized or serves another module, too (a tied embedding). Layers are
-    changed one by one, so the most that is added is one weight. A model without adapters is left alone.
-    """
+    changed one by one, so the most that is added is one weight. A model without adapters is left alone."""
     if not hasattr(model, "peft_config"):
         yield
         return
@@ -67,8 +65,7 @@ def get_factors(layer: Any) -> tuple[torch.Tensor, torch.Tensor]:
     precision."""
     names = [name for name in layer.active_adapters if name in layer.lora_A]
     down = torch.cat([layer.lora_A[name].weight.detach() for name in names])
-    up = torch.cat([layer.lora_B[name].weight.detach() * layer.scaling[name] for name in names], dim=1)
-    return down, up
+    return down, torch.cat([layer.lora_B[name].weight.detach() * layer.scaling[name] for name in names], dim=1)
 
 
 def list_active(model: torch.nn.Module) -> tuple[str, ...]:

@@ -96,7 +96,6 @@ class Architecture:
     def refuse(self, reason: str) -> ModelError:
         return ModelError(f"model_type {self.model_type!r:.80} {reason}", key="model.name")
 
-    # ------------------------------------------------------------------ what the model is
     @property
     def has_states(self) -> bool:
         """Whether a layer carries a state from token to token, so that replies cannot share a prompt in one row."""
@@ -177,7 +176,6 @@ class Architecture:
         """Return the argument that asks for the logits at some places, if the model's forward takes it."""
         return {"logits_to_keep": places} if "logits_to_keep" in self._forward else {}
 
-    # ------------------------------------------------------------------ an image in a prompt
     @cached_property
     def placeholder(self) -> str:
         """The text that a chat template writes for an image."""
@@ -233,14 +231,10 @@ class Architecture:
             )
         return found
 
-    # ------------------------------------------------------------------ positions
     def compute_positions(self, ids: list[int], images: Sequence[Pixels], start: int) -> tuple[torch.Tensor, int]:
         """Return the positions of consecutive tokens from `start`, (axes, len(ids)), and the position of the next
-        token.
-
-        Text advances all axes together. With three axes (M-RoPE, arXiv 2409.12191, section 2.1) the tokens of an image
-        share the time axis and count rows and columns; the text after it continues at the largest of them + 1.
-        """
+        token. Text advances all axes together. With three axes (M-RoPE, arXiv 2409.12191, section 2.1) the tokens of an
+        image share the time axis and count rows and columns; the text after it continues at the largest of them + 1."""
         if self.axes == 1 or not images:
             return torch.arange(start, start + len(ids)).expand(self.axes, -1), start + len(ids)
         parts, place = [], 0
@@ -282,7 +276,6 @@ class Architecture:
         if not self.masks.learn(model, self.build_token_types):
             raise self.refuse("reads its prompt in both directions: a conversation cannot grow")
 
-    # ------------------------------------------------------------------ the vision tower
     def get_vision_tower(self, model: Any) -> torch.nn.Module:
         """Return what image features depend on, also inside a PEFT model: all beside the language model."""
         parts = list_vision_parts(get_base_model(model))

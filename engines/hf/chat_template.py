@@ -67,7 +67,6 @@ class ChatTemplate:
         self._check_text_after_replies()
         self.notes = self._describe_differences()
 
-    # ------------------------------------------------------------------ rendering
     def render(
         self,
         messages: list[TemplateMessage],
@@ -98,8 +97,7 @@ class ChatTemplate:
 
     def write_reply(self, text: str, calls: Sequence[Sequence[object]]) -> str | None:
         """Return a reply with calls (names and arguments) as the template writes it from where a prompt ends, perhaps
-        with what ends it. None if it is the text alone, or the template begins it in another way than a prompt ends.
-        """
+        with what ends it. None if it is the text alone, or the template begins it in another way than a prompt ends."""
         made = [
             {"id": f"call{place:05}", "type": "function", "function": {"name": name, "arguments": arguments}}
             for place, (name, arguments) in enumerate(calls)
@@ -135,7 +133,6 @@ class ChatTemplate:
         after = text.rpartition(REPLY)[2]
         return after.partition(self.end)[2] if self.writes_end else after
 
-    # ------------------------------------------------------------------ tests of the template
     def _try_render(self, messages: list[TemplateMessage], tools: Sequence[Mapping[str, Any]] | None = None) -> str:
         """Return the rendered text; "" if the template raises any error."""
         try:
@@ -152,8 +149,7 @@ class ChatTemplate:
     def _find_end_of_reply(self, ends: Sequence[str], others: Sequence[str]) -> str:
         """Return what the template writes first after a reply of `ends`, else of `others`; the preferred end if it
         writes none."""
-        text = self._render_or_refuse("a conversation", [USER, ASSISTANT])
-        _, reply, after = text.partition(REPLY)
+        _, reply, after = self._render_or_refuse("a conversation", [USER, ASSISTANT]).partition(REPLY)
         present = [end for end in ends if end in after] or [one for one in others if one in after]
         if not reply:
             raise refuse("leaves out a reply")

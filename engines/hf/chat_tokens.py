@@ -70,7 +70,6 @@ class ChatTokens:
     def _name(self, ids: Sequence[int]) -> dict[str, int]:
         return {self.tokenizer.decode([token]): token for token in ids}
 
-    # ------------------------------------------------------------------ messages
     def _to_template_message(self, message: Message) -> dict[str, Any]:
         parts: list[dict[str, Any]] = [  # errors quote the policy, and data may contain anything
             {"type": "image"}
@@ -139,8 +138,7 @@ class ChatTokens:
         would leave no room for a reply.
 
         Raise `ConfigError` if the environment removes images from the history, which recorded tokens cannot follow,
-        `ImageError` for an image that cannot be opened, and `ReplyError` if the prompt fills the model's context.
-        """
+        `ImageError` for an image that cannot be opened, and `ReplyError` if the prompt fills the model's context."""
         record = conversation.record
         new = conversation.messages[record.messages :]
         if not record.prompt_ids:
@@ -171,10 +169,8 @@ class ChatTokens:
         """Return the most tokens an episode may have after its prompt: what is asked, within the model's context."""
         return int(min(max_completion_tokens, self.context - len(record.prompt_ids)))
 
-    # ------------------------------------------------------------------ replies
     def decode(self, ids: Sequence[int]) -> str:
-        kept = [i for i in ids if i not in self.stop_ids]
-        return self.decode_all(kept)
+        return self.decode_all([i for i in ids if i not in self.stop_ids])
 
     def decode_all(self, ids: Sequence[int]) -> str:
         return str(self.tokenizer.decode(ids, skip_special_tokens=False, clean_up_tokenization_spaces=False))
@@ -209,7 +205,6 @@ class ChatTokens:
         first = self.encode_plain(self.template.end + text)[1]
         return first if first in self.stop_ids else self.end_id
 
-    # ------------------------------------------------------------------ pixels
     def get_pixels(self, image: ImageRef) -> Pixels:
         return self.pixel_cache.get(image)
 
@@ -225,8 +220,7 @@ def _get_control_ids(tokenizer: Any) -> frozenset[int]:
 def _find_media_ids(model_config: Any, processor: Any, architecture: Architecture) -> set[int]:
     """Return the tokens that need features or stand around them: a model must not write them."""
     names = ("image_token_id", "video_token_id", "audio_token_id", "vision_start_token_id", "vision_end_token_id")
-    tokenizer = processor.tokenizer
-    marks = tokenizer(architecture.placeholder, add_special_tokens=False)["input_ids"]
+    marks = processor.tokenizer(architecture.placeholder, add_special_tokens=False)["input_ids"]
     found = {getattr(model_config, name, None) for name in names} | {
         *(getattr(processor, "image_token_ids", None) or ())
     }
@@ -247,7 +241,6 @@ def _find_end_ids(tokenizer: Any, model_config: Any, generation_config: Any) -> 
     return frozenset(i for i in ids if 0 <= i < len(tokenizer))
 
 
-# ---------------------------------------------------------------------- what can be trained on
 def describe_mismatch(episode: EpisodeTokens, tokens: ChatTokens) -> str | None:
     """Return why an episode cannot be trained on: its image tokens are not those of its images, or it is longer than
     the model's context. None if it can."""
@@ -277,7 +270,6 @@ def build_stand_in(tokens: ChatTokens) -> EpisodeTokens:
     return EpisodeTokens(end, end, (0,), (0.0,))
 
 
-# ---------------------------------------------------------------------- pixels
 MAX_BYTES = 2**31
 MIN_BYTES_EACH = 2**20  # every image counts for at least this much: at most 2,048 images are kept
 MAX_COUNTS = 2**20  # images whose tokens and text are remembered

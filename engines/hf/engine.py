@@ -77,7 +77,6 @@ class HFGenerator(Generator):
     def sequences(self) -> dict[Conversation, Sequence]:
         return self.scheduler.sequences
 
-    # ------------------------------------------------------------------ the Generator protocol
     def join(self, conversation: Conversation) -> None:
         if self._loop_task is None or self._loop_task.done():
             self.failure = None
@@ -113,7 +112,6 @@ class HFGenerator(Generator):
         self._reset()
         self._create_cache()
 
-    # ------------------------------------------------------------------ steps
     async def _run_loop(self) -> None:
         started = time.perf_counter()
         try:
@@ -188,7 +186,6 @@ class HFGenerator(Generator):
         self.cache.allocate(slots, longest)
         return True
 
-    # ------------------------------------------------------------------ prefill
     def _build_prefill_batches(self, sequences: list[Sequence]) -> Iterator[list[list[Sequence]]]:
         """Group sequences with the same prompt, and the groups into batches of at most `prefill_tokens`."""
         groups: dict[object, list[Sequence]] = {}
@@ -256,7 +253,6 @@ class HFGenerator(Generator):
         owners = (owner for owner in self.cache.owners if owner is not None and owner.after_prompt is not None)
         return next((owner for owner in owners if owner.prompt == sequence.prompt), None)
 
-    # ------------------------------------------------------------------ sampling
     def _draw(self, sequences: list[Sequence], logits: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         uniform = to_device([sequence.uniform[len(sequence.output_ids)] for sequence in sequences], logits.device)
         seen = self._mark_seen(sequences, logits)

@@ -38,7 +38,6 @@ class KVCache(Cache):
         self.allocate(slots, 0)
         super().__init__(layers=self.layers)
 
-    # ------------------------------------------------------------------ slots
     @property
     def has_states(self) -> bool:
         """Whether slots hold states: then all rows of a forward must be equally long, and all new or none."""
@@ -86,7 +85,6 @@ class KVCache(Cache):
         self._move(targets, length)
         return len(running)
 
-    # ------------------------------------------------------------------ contents
     def prepare(
         self, slots: Collection[int], lengths: Iterable[int], width: int, num_read: int, device: torch.device
     ) -> torch.Tensor:

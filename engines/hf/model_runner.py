@@ -33,12 +33,7 @@ class ModelRunner:
     starts_over = False  # whether a prefill computes a whole conversation
 
     def __init__(
-        self,
-        model: PreTrainedModel,
-        tokens: ChatTokens,
-        vision_cache: VisionCache,
-        cache: KVCache,
-        stats: Stats,
+        self, model: PreTrainedModel, tokens: ChatTokens, vision_cache: VisionCache, cache: KVCache, stats: Stats
     ) -> None:
         self.model, self.tokens, self.vision_cache, self.cache, self.stats = model, tokens, vision_cache, cache, stats
         tokens.architecture.learn_masks(model)
@@ -58,9 +53,8 @@ class ModelRunner:
         for i, (sequence, chunk) in enumerate(zip(sequences, chunks, strict=True)):
             images += sequence.images
             ids[i, : len(chunk)] = torch.tensor(chunk)
-            pixels = [image for _, image in sequence.images]
             positions[:, i, : len(chunk)], sequence.position = architecture.compute_positions(
-                chunk, pixels, sequence.position
+                chunk, [image for _, image in sequence.images], sequence.position
             )
         lengths, device = [sequence.length for sequence in sequences], self.model.device
         started = time.perf_counter()
@@ -127,10 +121,9 @@ class ModelRunner:
         last: Any = 1 if min(widths) == width else to_device(widths, device)[:, None] - 1
         started = time.perf_counter()
         architecture = self.tokens.architecture
-        mask = architecture.masks.build(columns, num_read, ids)
         output = self.model(
             input_ids=ids,
-            attention_mask=to_additive_mask(self.model, mask),
+            attention_mask=to_additive_mask(self.model, architecture.masks.build(columns, num_read, ids)),
             position_ids=architecture.to_position_ids(positions),
             past_key_values=self.cache,
             use_cache=True,

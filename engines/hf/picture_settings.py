@@ -79,8 +79,7 @@ def set_max_pixels(processor: Any, max_pixels: int) -> None:
 
     Views of up to `max_pixels` keep their size where pixels are counted. Tiles and budgets of tokens hold at most as
     many pixels: at least one tile (with several, a small copy of the picture on top) or the smallest budget, and at
-    most what the folder or the class allows, whichever is more: a folder may have been saved after smaller views.
-    """
+    most what the folder or the class allows, whichever is more: a folder may have been saved after smaller views."""
     images = processor.image_processor
     if images not in _loaded:
         _loaded[images] = {name: _read_limit(images, name) for name in TURNED} | {"frames": _count_frames(images)}
@@ -172,9 +171,7 @@ def get_side(size: Any) -> int | None:
 
 def _count_frames(images: Any) -> int:
     """Return how often the processor counts a pixel against its limits: some take a picture for two frames of a video.
-
-    0: its limits are no numbers of pixels.
-    """
+    0: its limits are no numbers of pixels."""
     patch, merged = (getattr(images, name, None) for name in ("patch_size", "merge_size"))
     if patch is None or merged is None:
         return 0

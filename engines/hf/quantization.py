@@ -92,7 +92,6 @@ def merge_adapters(model: Any) -> "PreTrainedModel":
     return merged
 
 
-# ---------------------------------------------------------------------- bitsandbytes only where it is asked for
 # It asks the hub for code when it is imported, and peft and TRL import it wherever it is installed. From
 # `hide_bitsandbytes` on they find none while they are imported, and peft none for its layers until `find_bitsandbytes`.
 NAME = "bitsandbytes"

@@ -37,8 +37,7 @@ def sample_tokens(
 def _filter(params: SamplingParams, logprobs: torch.Tensor) -> torch.Tensor:
     """Set the log-probs of filtered tokens to -inf: top-k, then top-p."""
     if 0 < params.top_k < logprobs.shape[1]:
-        smallest = logprobs.topk(params.top_k, dim=-1).values[:, -1:]
-        logprobs = logprobs.masked_fill(logprobs < smallest, -torch.inf)
+        logprobs = logprobs.masked_fill(logprobs < logprobs.topk(params.top_k, dim=-1).values[:, -1:], -torch.inf)
     if params.top_p < 1:
         ordered, indices = logprobs.sort(dim=-1, descending=True)
         probs = ordered.softmax(dim=-1)

@@ -82,7 +82,6 @@ class Scheduler:
         """Binds the scheduler to the running event loop, before the first sequence joins."""
         self._changed = asyncio.Event()
 
-    # ------------------------------------------------------------------ sequences come and go
     def join(self, conversation: Conversation) -> None:
         since = heapq.heappop(self._vacancies) if self._vacancies else self.step
         self.sequences[conversation] = Sequence(conversation, self.compute_due_step(since))
@@ -123,7 +122,6 @@ class Scheduler:
             self.fail(sequence, error)
         self.sequences, self.step, self._leaving, self._vacancies = {}, 0, [], []
 
-    # ------------------------------------------------------------------ the clock of decode steps
     def compute_due_step(self, step: int) -> int:
         """Return the step at which a sequence that leaves the engine at `step` is expected back."""
         return -(-(step + MIN_STEPS_AWAY) // STEP_GRID) * STEP_GRID

@@ -108,7 +108,6 @@ class EndpointSettings(Section):
 
 class OpenAIGenerator(Generator):
     """Replies from `POST <endpoint>/chat/completions`.
-
     If the environment's `reply_format` is "native", tool schemas are sent in the field `tools`, on the last turn with
     `tool_choice: none`; otherwise the system message teaches them. Token counts are summed in `info["usage"]`.
 
@@ -149,7 +148,6 @@ class OpenAIGenerator(Generator):
         self.connection = Connection(self.url, subject=f"model {model!r}", api_key=api_key, extra=self.extra, **limits)
         self._tokens: int | None = None  # of all replies, if the server counts them
 
-    # ------------------------------------------------------------------ the Generator protocol
     def leave(self, conversation: Conversation) -> None:
         if self.token_check is not None:
             self.token_check.forget(conversation)
@@ -172,8 +170,7 @@ class OpenAIGenerator(Generator):
         self._add_usage(conversation.info, completion.usage)
         taken = {call.id for message in conversation.messages for call in message.tool_calls}
         calls = assign_call_ids(completion.calls, taken, f"t{len(conversation.messages):05}")
-        beside = completion.beside.get("tool_calls", ())
-        own = {call.id: more for call, more in zip(calls, beside, strict=False)}
+        own = {call.id: more for call, more in zip(calls, completion.beside.get("tool_calls", ()), strict=False)}
         conversation.beside.append({**completion.beside, "tool_calls": own})
         return Reply(completion.text, calls, completion.finish_reason, reasoning=completion.reasoning)
 
@@ -234,7 +231,6 @@ class OpenAIGenerator(Generator):
             self._tokens = (self._tokens or 0) + usage["completion_tokens"]
 
 
-# ---------------------------------------------------------------------- requests
 def build_completions_url(endpoint: str) -> str:
     """Return the URL that requests are sent to. Raise `ConfigError` if `endpoint` is not an http(s) URL, or carries a
     key or a query.
@@ -259,7 +255,6 @@ def encode_request(request: Mapping[str, Any], attempt: int) -> bytes:
     return json.dumps(request).encode()
 
 
-# ---------------------------------------------------------------------- replies
 MAX_CALLS = 256  # tool calls in one reply
 MAX_COUNT = 2**53  # tokens: a larger number is not a count
 MAX_REASON = 64  # characters of a server's own word for why a reply ended

@@ -158,7 +158,6 @@ class ServerProcess:
         lines = self._read_log(1)
         return f"the server starts: {time.monotonic() - self._began:.0f} s  {lines[-1] if lines else ''}".rstrip()
 
-    # ------------------------------------------------------------------ one start
     def _start(self) -> None:
         if self._process is not None:
             if not self._was_up or self._starts >= MAX_STARTS:
@@ -210,7 +209,6 @@ class ServerProcess:
             process.wait()
 
 
-# ---------------------------------------------------------------------- the server of a config
 def find_vllm() -> list[str]:
     """Return the command that a server is started with, without its flags. Raise `ConfigError` if there is no vLLM."""
     if find_spec("vllm") is not None:
@@ -227,13 +225,7 @@ def find_vllm() -> list[str]:
 
 
 def build_server(
-    model: ModelSection,
-    settings: Settings,
-    image_processor: Any,
-    *,
-    dtype: str,
-    gpu: bool,
-    run: Path | None = None,
+    model: ModelSection, settings: Settings, image_processor: Any, *, dtype: str, gpu: bool, run: Path | None = None
 ) -> ServerProcess:
     """Return a server for a named model; it is not started yet. Settings of the image processor that are not those of
     the model's folder become the server's. `run` is the folder of a training run that sends it weights."""

@@ -126,7 +126,6 @@ class VLLMGenerator(TokenServerGenerator):
             info=request.conversation.info,
         )
 
-    # ------------------------------------------------------------------ before the first reply
     async def check(self) -> str:
         """Ask what is served, and for one token after two pictures; return the model's name at the server. Raise
         `EndpointError`, with the flags to add, if it cannot be used as it was started."""

@@ -114,8 +114,7 @@ class WeightSender:
 
         With the `key` of the last call, they are sent only to a server that lost them; a number also is the seed of
         their rounding. Raise `GeneratorError` if the server was away for too long, `ConfigError` if it takes no
-        weights.
-        """
+        weights."""
         return do_once(lambda: self._send_patiently(model, key))
 
     def release(self) -> None:
@@ -227,7 +226,6 @@ class WeightSender:
         info = self._request("GET", "/weight_info")
         return info.get("weight_version") if isinstance(info, dict) else None
 
-    # ------------------------------------------------------------------ requests
     def _post(self, path: str, body: dict[str, Any]) -> Any:
         return self._request("POST", path, body)
 
@@ -258,7 +256,6 @@ def _get(value: Any, *keys: str) -> Any:
     return value
 
 
-# ---------------------------------------------------------------------- which tensors are sent
 def split_tensors(tensors: Iterable[tuple[str, torch.Tensor]], size: int) -> Iterator[dict[str, torch.Tensor]]:
     """Yield dicts of tensors in main memory, each of about `size` bytes, and no two of them sharing memory."""
     part: dict[str, torch.Tensor] = {}
@@ -284,8 +281,7 @@ def iterate_weights(
 
     Sums for two bytes are rounded up or down by chance: a small change would be rounded away; `change` records how much
     survives. The output head is always among them: if it is tied, a checkpoint has only the embedding, and a server
-    would keep its old head without an error. `dtype` is the server's.
-    """
+    would keep its old head without an error. `dtype` is the server's."""
     _check_merged(model)
     model = get_base_model(model)
     layers = {f"{name}.base_layer.weight": layer for name, layer in model.named_modules() if hasattr(layer, "lora_A")}

@@ -56,17 +56,11 @@ def fold_ids(ids: Sequence[int], images: Sequence[ImageRef], tokens: ChatTokens)
 
 def _count_tokens_of(space: str, ids: Sequence[int], tokens: ChatTokens) -> int:
     """Return how many of `ids` hold at least as much text as `space`."""
-    numbers = range(len(ids) + 1)
-    return next((n for n in numbers if len(tokens.decode_all(ids[:n])) >= len(space)), len(ids))
+    return next((n for n in range(len(ids) + 1) if len(tokens.decode_all(ids[:n])) >= len(space)), len(ids))
 
 
 def build_request(
-    model: str,
-    request: TokenRequest,
-    tokens: ChatTokens,
-    sampling: SamplingParams,
-    *,
-    bans: bool = False,
+    model: str, request: TokenRequest, tokens: ChatTokens, sampling: SamplingParams, *, bans: bool = False
 ) -> dict[str, Any]:
     """Return the body of a request. With `bans`, placeholders cannot be sampled; the log-probs are then a little
     higher. Raise `ImageError`, or `ReplyError` if ids and images do not fit together."""
@@ -133,10 +127,8 @@ def read_as(body: bytes, shape: type[T], name: str) -> T:
 
 def parse_generated(body: bytes, ids: Sequence[int], version: str | None = None) -> SampledTokens:
     """Return what was sampled after `ids`, by weights of this version (None: any).
-
     Raise `UnusableReplyError` if the reply is malformed, cut off, or of other weights: another attempt may help; and
-    `ReplyError` if the server's prompt was not ours, or the log-probs are of other tokens.
-    """
+    `ReplyError` if the server's prompt was not ours, or the log-probs are of other tokens."""
     reply = read_as(body, _Generated, "the reply")
     (choice,) = reply.choices
     _check_prompt(reply.prompt_token_ids, ids)

@@ -98,7 +98,6 @@ class TextTable(Rows):
                 return text
         return json.loads(text) if is_canonical(text) else text
 
-    # ------------------------------------------------------------------ the file
     def _read_file(self, file: TextIO, *, is_tsv: bool) -> list[str]:
         first, before = file.readline(MAX_LINE), 0
         if said := _SAID.fullmatch(first):

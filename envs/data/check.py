@@ -34,7 +34,6 @@ MAX_REASON = 200  # characters of a problem
 KINDS = ("missing", "other type", "unexpected label", "extra", "does not occur")  # of findings; the last two do no harm
 
 
-# ---------------------------------------------------------------------- columns
 @dataclass(frozen=True)
 class DataReport:
     """How a dataset differs from what is expected: findings are (kind, sentence), in the order of `KINDS`. A column
@@ -141,7 +140,6 @@ def _shorten(values: list[Any]) -> str:
     return f"{shown} and {len(values) - MAX_SHOWN} more" if len(values) > MAX_SHOWN else shown
 
 
-# ---------------------------------------------------------------------- splits
 def describe_splits(env: BaseMultiTurnEnv, held_out: BaseMultiTurnEnv, *, labels: bool = False) -> list[str]:
     """Describe each split by its tasks and groups, with `labels` also by its labels: the two sides of a cut, or the
     splits that a run trains on and holds out; of a mixture, those of each part."""
@@ -209,7 +207,6 @@ def list_splits(env: DataEnv, held_out: DataEnv) -> list[DataEnv]:
     return splits
 
 
-# ---------------------------------------------------------------------- images
 @dataclass(frozen=True)
 class CheckedRows:
     """The rows of a source: how many there are, and the bad ones by number."""

@@ -34,8 +34,7 @@ class DataEnv(BaseMultiTurnEnv):
 
     A family of tasks subclasses it, declares its `fields`, and adds what every environment has: the answer, the tools,
     the reward. It may override `read_row` for what the fields alone cannot say. `needs_images` says that an image must
-    be mapped; every row must have one if one is.
-    """
+    be mapped; every row must have one if one is."""
 
     fields: ClassVar[Mapping[str, TaskField]] = {"question": TaskField("prompt", "text")}
     needs_images: ClassVar[bool] = True
@@ -44,7 +43,6 @@ class DataEnv(BaseMultiTurnEnv):
 
     _needs_gold = True
 
-    # ------------------------------------------------------------------ written by a family
     def read_row(self, row: MappedRow) -> Task:
         """Make the task of a row; its number and its id are added later. Raise `BadRow` (`row.refuse`) for a row that
         has none."""
@@ -80,7 +78,6 @@ class DataEnv(BaseMultiTurnEnv):
             name for name in self.tools if not (tool := self.toolbox[name]).stateful and not tool.takes_pictures
         )
 
-    # ------------------------------------------------------------------ called by a driver
     @property
     def restricted(self) -> bool:  # type: ignore[override]
         """Whether images and answers must stay on this machine; a config can say so, and never take it back."""
@@ -91,8 +88,7 @@ class DataEnv(BaseMultiTurnEnv):
         reason = self.data.evaluation_only
         if reason:
             key, allowed = "data.evaluation_only", "allowed: `viewbox evaluate` and `viewbox rollout`"
-            words = f"{key}: {self.name}: its data may not be trained on: {reason}; {allowed}"
-            raise ConfigError(words, key=key)
+            raise ConfigError(f"{key}: {self.name}: its data may not be trained on: {reason}; {allowed}", key=key)
 
     @cached_property
     def tasks(self) -> DataTasks:
@@ -114,7 +110,6 @@ class DataEnv(BaseMultiTurnEnv):
             self._make_task(number)  # raises as it did before
         return self.get_images(number)
 
-    # ------------------------------------------------------------------ rows
     @cached_property
     def rows(self) -> Rows:
         return open_rows(self.data)

@@ -105,9 +105,7 @@ def get_location(value: object) -> str | bytes | None:
     if isinstance(value, dict):
         content, path = value.get("bytes"), value.get("path")
         value = content if isinstance(content, _BYTES) and content else path if isinstance(path, str) else None
-    if isinstance(value, _BYTES):
-        return bytes(value)
-    return value if isinstance(value, str) and value else None
+    return bytes(value) if isinstance(value, _BYTES) else value if isinstance(value, str) and value else None
 
 
 def check_path(where: str | bytes, folder: Path | None, *, exists: bool = False) -> str | None:
@@ -127,22 +125,14 @@ def check_path(where: str | bytes, folder: Path | None, *, exists: bool = False)
     return None
 
 
-# ---------------------------------------------------------------------- pictures with boxes
 def measure_picture(
-    row: MappedRow,
-    field: str,
-    images: RowImages | None,
-    place: Place,
-    known: Container[str],
-    *,
-    may_open: bool,
+    row: MappedRow, field: str, images: RowImages | None, place: Place, known: Container[str], *, may_open: bool
 ) -> BoxFrame | None:
     """Return the frame of the picture on which a box of the row lies: see `MappedRow.measure_image`. None if boxes are
     no pixels and no image can be a volume: then nothing is opened.
 
     A box on one of several slices of a volume needs its slice, and its plane unless it is that of the first picture or
-    of the file. Without `may_open`, what the names of images say is checked; `images` may not be known yet.
-    """
+    of the file. Without `may_open`, what the names of images say is checked; `images` may not be known yet."""
     named, in_volume, in_voxels = _read_place(row, place), row.boxes.format == "xyzxyz", row.boxes.frame == "voxel"
     must_open = in_voxels or row.boxes.unit == "pixel"
     needs_slice = not in_volume and place.get("slice") not in named

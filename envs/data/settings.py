@@ -166,8 +166,7 @@ class DataSettings(Section):
 def merge_data(data: Mapping[str, object], changes: Mapping[str, object]) -> dict[str, object]:
     """Return a data block with changes merged into it: mappings are merged, any other value replaces the one before.
     `restricted` and `evaluation_only` can be set by a change, and never taken back."""
-    merged = _merge(data, changes)
-    return merged | {key: data[key] for key in DATA_LIMITS if data.get(key)}
+    return _merge(data, changes) | {key: data[key] for key in DATA_LIMITS if data.get(key)}
 
 
 def _merge(data: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:

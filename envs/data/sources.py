@@ -214,7 +214,6 @@ def _is_saved(path: Path) -> bool:
     return any((path / name).is_file() for name in SAVED)
 
 
-# ---------------------------------------------------------------------- the library `datasets`
 def _open_hub(source: str, data: DataSettings) -> Rows:
     """Open a dataset of the hub: downloaded and converted once, or its Parquet files where they are (`streaming`)."""
     import datasets
@@ -256,7 +255,6 @@ def _choose_dataset(loaded: Any, name: str, folder: Path | None, data: DataSetti
     return ArrowRows(f"{name}/{split}" if splits is loaded else name, dataset.data.table, folder)
 
 
-# ---------------------------------------------------------------------- are the data still the same?
 PARTS, PART = 256, 2**20  # of a larger file: how many places are read, evenly spread, and the bytes at each
 
 

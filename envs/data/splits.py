@@ -120,10 +120,8 @@ def build_cut(rows: Rows, data: DataSettings, columns: ColumnMap) -> Cut:
 
 def pack_groups(sizes: Mapping[int, int], share: float) -> set[int]:
     """Return the groups (rows by hash) that are held out: together about `share` of the rows, at least one and never
-    all.
-
-    The groups come in the order of their hashes, and each is taken that still fits. If that misses the share by more
-    than `SLACK`, the groups larger than that are chosen anew, by the sum that comes closest.
+    all. The groups come in the order of their hashes, and each is taken that still fits. If that misses the share by
+    more than `SLACK`, the groups larger than that are chosen anew, by the sum that comes closest.
 
     >>> sorted(pack_groups({1: 50, 2: 30, 3: 12, 4: 8}, 0.2)), sorted(pack_groups({1: 60, 2: 40}, 0.25))
     ([3, 4], [2])
@@ -175,7 +173,6 @@ def hash_name(value: object) -> int:
     return int.from_bytes(hashlib.blake2b(text, digest_size=8).digest(), "big")
 
 
-# ---------------------------------------------------------------------- what tasks share
 def list_shared(rows: Rows, columns: ColumnMap) -> Iterator[Shared]:
     """Yield the patients and pictures that rows have."""
     for name in filter(lambda name: _PERSON.fullmatch(name.lower()), rows.columns):

@@ -60,8 +60,7 @@ def draw_slice(seed: int, difficulty: float, *, has_lesion: bool) -> Slice:
     """Draw the slice of a seed, with a solid lesion or without; `difficulty` is 0 (large, dark, few decoys) to 1."""
     rng = np.random.default_rng([seed, 7])
     values = np.full((SIZE, SIZE), AIR, np.float32)
-    organs = _draw_body(values, rng)
-    lesions = _place_lesions(organs, rng, difficulty)
+    lesions = _place_lesions(_draw_body(values, rng), rng, difficulty)
     if has_lesion:
         solid = int(rng.integers(len(lesions)))
         lesions[solid] = replace(lesions[solid], solid=True)
@@ -74,7 +73,6 @@ def draw_slice(seed: int, difficulty: float, *, has_lesion: bool) -> Slice:
     return Slice(pixels, found, tuple(lesion for lesion in lesions if not lesion.solid))
 
 
-# ---------------------------------------------------------------------- the body
 def _draw_body(values: np.ndarray, rng: np.random.Generator) -> dict[Organ, np.ndarray]:
     """Draw everything but lesions, and return the mask of each organ."""
     wide, deep = rng.uniform(128, 140), rng.uniform(92, 104)
@@ -132,8 +130,7 @@ def _draw_bones(values: np.ndarray, place: Place, half: tuple[float, float], rng
     for side in (-1, 1):
         _fill(values, place(0.17 * side, 0.72), (12, 4), -25 * side, CORTEX)
     _fill(values, place(0, 0.92), (3.5, 9), 0, CORTEX)
-    start = rng.uniform(0, 0.2)
-    for angle in np.arange(start, 2 * np.pi, 2 * np.pi / 13):
+    for angle in np.arange(rng.uniform(0, 0.2), 2 * np.pi, 2 * np.pi / 13):
         if abs(np.sin(angle) - 1) < 0.12:  # not over the spine
             continue
         x, y = 0.84 * np.cos(angle), 0.83 * np.sin(angle)
@@ -154,7 +151,6 @@ def _draw_vessels(values: np.ndarray, place: Place, rng: np.random.Generator, li
     values[veins & liver] = BLOOD
 
 
-# ---------------------------------------------------------------------- lesions
 def _place_lesions(organs: dict[Organ, np.ndarray], rng: np.random.Generator, difficulty: float) -> list[Lesion]:
     """Return decoys that do not touch each other, a vessel or the edge of their organ. One of them may be made solid
     afterwards, so that neither their number nor their places tell whether one is."""
@@ -173,8 +169,7 @@ def _place_lesions(organs: dict[Organ, np.ndarray], rng: np.random.Generator, di
                 continue
             pick = int(rng.integers(len(rows)))
             x, y = (float(left + columns[pick]) + 0.5) * SPACING, (float(top + rows[pick]) + 0.5) * SPACING
-            apart = all(np.hypot(x - other.x, y - other.y) > (diameter + other.diameter) / 2 + 6 for other in placed)
-            if apart:
+            if all(np.hypot(x - other.x, y - other.y) > (diameter + other.diameter) / 2 + 6 for other in placed):
                 placed.append(Lesion(name, x, y, diameter, contrast, solid=False))
                 break
     return placed
@@ -201,7 +196,6 @@ def _draw_lesion(values: np.ndarray, lesion: Lesion) -> None:
     values[around] -= lesion.contrast * ring * disc.sum() / ring.sum()
 
 
-# ---------------------------------------------------------------------- shapes
 def _mask(center: tuple[float, float], half: tuple[float, float], angle: float) -> np.ndarray:
     """Return the pixels (SIZE, SIZE) of the slice that lie inside an ellipse; `angle` in degrees."""
     mask = np.zeros((SIZE, SIZE), np.uint8)

@@ -89,8 +89,7 @@ class Phantom(BaseMultiTurnEnv):
         return ProceduralTasks(self.num_tasks, self._task, first)
 
     def _task(self, seed: int) -> Task:
-        kinds = ("presence", "place", "size")
-        kind = kinds[seed % 3] if self.question == "mixed" else self.question
+        kind = ("presence", "place", "size")[seed % 3] if self.question == "mixed" else self.question
         wanted = kind in ("place", "size") or bool(np.random.default_rng([seed, 11]).random() < 0.5)
         drawn = _draw(seed, self.difficulty, has_lesion=wanted)
         lesion = drawn.lesion

@@ -15,24 +15,8 @@ import numpy as np
 from ...errors import ImageError
 from .. import limits
 from ..source import Source, Volume, build_volume
-from . import stacks
-from .dicom_header import (
-    HEADER_ROOM,
-    OF_FRAMES,
-    SEGMENTATIONS,
-    SHARED,
-    THICKNESS,
-    TILE,
-    TIMES,
-    Header,
-    get_frame_value,
-    get_text,
-    get_value,
-    inflate,
-    parse,
-    parse_numbers,
-    read_header,
-)
+from . import dicom_header, stacks
+from .dicom_header import SEGMENTATIONS, TILE, Header, get_frame_value, get_text, get_value, parse_numbers
 from .dicom_marks import list_words
 from .dicom_values import DecodedFrames, choose_display, decode_elements, get_pixel_size, mark
 from .paths import Reserve
@@ -44,7 +28,7 @@ MAX_CURVES = 2**18  # bytes of all gray curves of a volume
 def read(file: BinaryIO, reserve: Reserve, stack: int | None = None, notes: Sequence[str] = ()) -> Source:
     """Return the picture of a file, the first of its frames, or the middle slice of the volume that they are. `stack`
     says which of several groups of frames, or which segment of a segmentation, is opened."""
-    header = read_header(file, small_whole=True)
+    header = dicom_header.read_header(file, small_whole=True)
     frames, found = [] if header.matrix else list_frames(header), None
     if stack is not None and not frames and get_text(header.elements, "SOPClassUID") not in SEGMENTATIONS:
         raise ImageError("#stack=… chooses among stacks, but nothing in this file says where it lies")
@@ -78,8 +62,10 @@ def decode(file: BinaryIO, header: Header) -> DecodedFrames:
     """Decode the frames of a file, open at its beginning, whose header was read."""
     if header.whole:
         return decode_elements(header.elements, header)
-    room = HEADER_ROOM + header.stored
-    return decode_elements(parse(inflate(file, room, whole=True) if header.deflated else file), header)
+    room = dicom_header.HEADER_ROOM + header.stored
+    return decode_elements(
+        dicom_header.parse(dicom_header.inflate(file, room, whole=True) if header.deflated else file), header
+    )
 
 
 def build_stack(decoded: DecodedFrames, affine: np.ndarray, *, notes: Sequence[str] = (), unread: int = 0) -> Source:
@@ -106,7 +92,6 @@ def _list_fields(decoded: DecodedFrames, notes: Sequence[str]) -> tuple[dict[str
     return {**decoded.fields, **shown, "notes": notes}, tuple(each) if differ else None
 
 
-# ---------------------------------------------------------------------- frames as a stack
 WORDS = {"ComplexImageComponent": 0, "ImageType": 2}  # of `TIMES`, those of words, and the first that counts
 
 
@@ -115,21 +100,13 @@ def build_slice(header: Header, name: str, frame: int = 0) -> Slice:
     elements = header.elements
     segments = get_text(elements, "SOPClassUID") in SEGMENTATIONS
     color = header.samples > 1 or (get_text(elements, "PhotometricInterpretation") == "PALETTE COLOR" and not segments)
-    names = ("ImagePositionPatient", "ImageOrientationPatient", "ReferencedSegmentNumber", *THICKNESS)
+    names = ("ImagePositionPatient", "ImageOrientationPatient", "ReferencedSegmentNumber", *dicom_header.THICKNESS)
     position, directions, segment, *thickness = (parse_numbers(get_value(elements, name, frame)) for name in names)
     place = stacks.build_place(position, directions)
-    mosaic = "MOSAIC" in list_words(elements, "ImageType")
-    kind = (
-        "in color"
-        if color
-        else "a mosaic"
-        if mosaic
-        else "without a place in the patient"
-        if place is stacks.NOWHERE
-        else ""
-    )
+    mosaic, nowhere = "MOSAIC" in list_words(elements, "ImageType"), place is stacks.NOWHERE
+    kind = "in color" if color else "a mosaic" if mosaic else "without a place in the patient" if nowhere else ""
     times: dict[str, float | str] = {}
-    for key in TIMES:
+    for key in dicom_header.TIMES:
         numbers = parse_numbers(value := get_value(elements, key, frame))
         times |= {key if len(numbers) == 1 else f"{key} {n}": number for n, number in enumerate(numbers)}
         if value and key in WORDS:
@@ -143,7 +120,7 @@ def list_frames(header: Header) -> list[Slice]:
     """Return the frames of a file and where they lie; [] if it does not say that of any."""
     offsets = parse_numbers(header.elements.get("GridFrameOffsetVector"))
     of_dose = len(offsets) == header.frames  # C.8.8.3.2: along the normal, from the first frame
-    if header.frames > 1 and not of_dose and not {OF_FRAMES, SHARED} & header.elements.keys():
+    if header.frames > 1 and not of_dose and not {dicom_header.OF_FRAMES, dicom_header.SHARED} & header.elements.keys():
         return []
     frames = [build_slice(header, f"frame {number}", number) for number in range(header.frames)]
     if of_dose and frames[0].placed:
@@ -201,7 +178,6 @@ def _merge_segments(
     return replace(decoded, pixels=whole, measured=(float(whole.min()), float(whole.max())))
 
 
-# ---------------------------------------------------------------------- slides (PS3.3 C.7.6.17.3, C.8.12.14)
 LAYERS = (TILE[2], "OpticalPathIdentifier", "ReferencedSegmentNumber")  # what tiles at one place differ in
 Tile = tuple[tuple[str, ...], int, int]  # its layer, row and column in the slide, from 0
 

@@ -50,7 +50,6 @@ def _find_sides(dataset: Any) -> tuple[str | None, list[str]]:
     return None, ["PatientOrientation (or the cosines) names no two sides of a person: no letters"] if words else []
 
 
-# ---------------------------------------------------------------------- ultrasound (PS3.3 C.8.5.5)
 def list_regions(dataset: Any) -> tuple[Region, ...]:
     """Return the regions of an ultrasound picture, with millimeters per pixel if both axes are lengths."""
     items = (get_value(dataset, "SequenceOfUltrasoundRegions") or ())[:MAX_REGIONS]
@@ -66,7 +65,6 @@ def _read_region(item: Any) -> Region:
     return left, top, right + 1, bottom + 1, x, y
 
 
-# ---------------------------------------------------------------------- shutters (PS3.3 C.7.6.11, C.7.6.15)
 def _find_covered(dataset: Any, shape: tuple[int, int], frame: int, notes: list[str]) -> np.ndarray | None:
     """Return which pixels of a frame the file's shutter covers, bool (h, w); None if there is none that is applied."""
     kinds, outside = list(filter(None, list_words(dataset, "ShutterShape", frame))), np.zeros(shape, bool)

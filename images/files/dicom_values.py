@@ -8,33 +8,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ...errors import ImageError
-from ..pixels import (
-    DEPTHS,
-    Native,
-    Range,
-    find_range,
-    fit_integers,
-    mark_blank,
-    rescale,
-    to_native_dtype,
-    to_srgb,
-)
+from ..pixels import DEPTHS, Native, Range, find_range, fit_integers, mark_blank, rescale, to_native_dtype, to_srgb
 from ..source import Unit
-from .dicom_header import (
-    MAGNIFICATION,
-    OF_FRAMES,
-    PIXELS,
-    SEGMENTATIONS,
-    SPACINGS,
-    Header,
-    NoPictureError,
-    get_count,
-    get_frame_value,
-    get_text,
-    get_value,
-    list_values,
-    parse_numbers,
-)
+from . import dicom_header
+from .dicom_header import SEGMENTATIONS, Header, get_count, get_text, get_value, parse_numbers
 from .dicom_marks import find_marks, list_regions, list_words
 
 Display = tuple[Range, bytes | None]  # values shown as black and as white, and the gray levels between them
@@ -70,7 +47,7 @@ def decode_elements(dataset: Any, header: Header) -> DecodedFrames:
     reference = get_text(dataset, "FrameOfReferenceUID")
     fields, usual = get_pixel_size(dataset) | {"unit": get_unit(dataset)}, (0.0, 2.0**bits - 1)
     fields["frame_of_reference"] = reference and hashlib.sha256(reference.encode()).hexdigest()[:16]
-    numbers = range(len(frames) if OF_FRAMES in dataset else 1)
+    numbers = range(len(frames) if dicom_header.OF_FRAMES in dataset else 1)
     fields["sides"], outside, notes = find_marks(dataset, header.shape, numbers)
     fields["notes"] = (*fields.get("notes", ()), *notes)
     if outside is not None:
@@ -148,7 +125,7 @@ def _get_mapping(dataset: Any) -> tuple[float, float] | None:
     """Return (slope, intercept) of the mapping to real-world values (PS3.3 C.7.6.16.2.11); None if there is none."""
     own = (get_value(dataset, "RealWorldValueMappingSequence") or [{}])[0]
     names = ("RealWorldValueSlope", "RealWorldValueIntercept")
-    found = [parse_numbers(own.get(name, get_frame_value(dataset, name, 0))) for name in names]
+    found = [parse_numbers(own.get(name, dicom_header.get_frame_value(dataset, name, 0))) for name in names]
     return (found[0][0], found[1][0]) if all(found) else None
 
 
@@ -175,14 +152,16 @@ def get_pixel_size(dataset: Any, frame: int = 0) -> dict[str, Any]:
         note = f"millimeters are known in ultrasound regions with lengths as axes: {len(scales)} of {len(regions)}"
         aspect = {"aspect": scales[0][1] / scales[0][0]} if len({*scales}) == 1 else {}
         return {**shape, **aspect, "regions": regions, "notes": (note,)}
-    corrected, imager, scanned = (_get_spacing(get_value(dataset, keyword, frame)) for keyword in SPACINGS)
+    corrected, imager, scanned = (_get_spacing(get_value(dataset, keyword, frame)) for keyword in dicom_header.SPACINGS)
     uncorrected = corrected is not None and imager is not None and np.allclose(corrected, imager, rtol=1e-3)
     if corrected is not None and (not uncorrected or get_value(dataset, "PixelSpacingCalibrationType")):
         return {"spacing": corrected}
     spacing = corrected or imager or scanned
     if spacing is None:
         return shape
-    factor, detector, patient = ((*parse_numbers(get_value(dataset, keyword)), 0.0)[0] for keyword in MAGNIFICATION)
+    factor, detector, patient = (
+        (*parse_numbers(get_value(dataset, keyword)), 0.0)[0] for keyword in dicom_header.MAGNIFICATION
+    )
     factor = factor if factor > 0 else detector / patient if patient > 0 else 0.0
     if factor <= 0:
         return {"spacing": spacing, "at_detector": True}
@@ -201,9 +180,9 @@ def _decode_stored(dataset: Any, header: Header) -> tuple[np.ndarray, np.ndarray
     from pydicom import uid
     from pydicom.pixels import apply_color_lut, get_decoder
 
-    name = next((name for name in PIXELS if name in dataset), None)
+    name = next((name for name in dicom_header.PIXELS if name in dataset), None)
     if name is None:
-        raise NoPictureError("the DICOM file holds no picture")
+        raise dicom_header.NoPictureError("the DICOM file holds no picture")
     implicit, little = dataset.original_encoding
     plain = uid.ExplicitVRLittleEndian if little else uid.ExplicitVRBigEndian
     syntax = uid.UID(dataset.file_meta.get("TransferSyntaxUID") or (uid.ImplicitVRLittleEndian if implicit else plain))
@@ -315,7 +294,6 @@ def join_slices(slices: list[np.ndarray]) -> np.ndarray:
     return whole if whole.dtype.name in DEPTHS else fit_integers(whole, int(whole.min()), int(whole.max()))
 
 
-# ---------------------------------------------------------------------- how a file wants to be shown (PS3.3 C.11.2)
 # pydicom's `apply_voi_lut` is not used: it needs the whole picture where a curve will do, and of its tables with
 # entries of 8 bits it reads the first 256 only (3.0.2).
 class Table(NamedTuple):
@@ -335,7 +313,7 @@ def get_display(dataset: Any, frame: int, possible: Range) -> Display | None:
             curve = np.rint(table.entries * (255 / table.highest)).clip(0, 255).astype(np.uint8).tobytes()
             return (float(table.first), float(table.first + len(curve) - 1)), curve
     function = str(get_value(dataset, "VOILUTFunction", frame) or "LINEAR").strip()
-    windows = (list_values(get_value(dataset, f"Window{part}", frame)) for part in ("Center", "Width"))
+    windows = (dicom_header.list_values(get_value(dataset, f"Window{part}", frame)) for part in ("Center", "Width"))
     for center, width in filter(None, map(parse_numbers, zip(*windows, strict=False))):
         if width <= 0:
             continue

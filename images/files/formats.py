@@ -81,9 +81,7 @@ def _read_file(content: BinaryIO, reserve: Reserve, selection: Selection, folder
         return headed.read_nifti(content, reserve, zipped=zipped)
     if head[:4] in TIFFS:
         return tiff.read(content, reserve)
-    if headed.is_headed(head):
-        return headed.read(content, reserve, folder)
-    return read_pictures(content, head, reserve)
+    return headed.read(content, reserve, folder) if headed.is_headed(head) else read_pictures(content, head, reserve)
 
 
 def read_picture(content: Content, reserve: Reserve, selection: Selection = WHOLE) -> Image.Image | Source:
@@ -120,7 +118,6 @@ def _read_head(content: BinaryIO) -> bytes:
     return head
 
 
-# ---------------------------------------------------------------------- pictures
 def read_pictures(file: BinaryIO, head: bytes, reserve: Reserve) -> Source:
     """Return the first frame of a file; if there are several, its volume has the others."""
     image, count = _load(file, head, reserve)

@@ -150,7 +150,6 @@ def choose_display(values: np.ndarray, wanted: Range = (0.0, 0.0)) -> Range:
     return low, high
 
 
-# ---------------------------------------------------------------------- MetaImage and NRRD
 MAX_HEADER = 2**16  # bytes
 META_END, NRRD_END = re.compile(rb"^ElementDataFile[ \t]*=.*\n?", re.MULTILINE), re.compile(rb"\r?\n\r?\n|\Z")
 DATA_FILE = re.compile(rb"^(ElementDataFile[ \t]*=|(?i:data ?file):)(.*)$", re.MULTILINE)  # linear: no spaces apart

@@ -184,10 +184,8 @@ def _group_by_place(slices: Sequence[S]) -> list[list[S]]:
 
 def split(slices: Sequence[S]) -> tuple[list[list[S]], tuple[str, ...], bool]:
     """Return stacks of slices in the order of their places, what tells the stacks apart, and if these are time points.
-
     They differ in none, one or two of what slices say, and none has two slices at one place. If nothing is like that,
-    the first at each place make a stack, then the second ones, and so on: no time points.
-    """
+    the first at each place make a stack, then the second ones, and so on: no time points."""
     places = _group_by_place(slices)
     where, most = {one: n for n, members in enumerate(places) for one in members}, max(map(len, places))
     names = dict.fromkeys(name for one in slices for name in one.times) if most > 1 else ()

@@ -146,8 +146,7 @@ def unpack_source(message: Message, array: np.ndarray) -> Source:
         return _check(msgspec.convert({**named, "pixels": array}, Source))
     if "numbers" in message:
         named["displays"] = [named["displays"][number] for number in message["numbers"]]
-    several = message["several"]
-    named |= {"voxels": array[named.get("time", 0)], "times": array} if several else {"voxels": array}
+    named |= {"voxels": array[named.get("time", 0)], "times": array} if message["several"] else {"voxels": array}
     if named.get("affine") is not None:
         named["affine"] = np.array(named["affine"], float).reshape(4, 4)
     volume = msgspec.convert(named, Volume)

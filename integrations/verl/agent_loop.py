@@ -42,8 +42,7 @@ class ViewboxAgentLoop(AgentLoopBase):
 
         One that teaches nothing is no row in training, so that it does not count in the mean of its group; in
         validation, and in verl's older trainer, it is a row without a token to learn. Raise `ConfigError` if the task
-        or a setting does not fit, `GeneratorError` if verl's server failed.
-        """
+        or a setting does not fit, `GeneratorError` if verl's server failed."""
         started = time.monotonic()
         stage = self.stage
         env, task = stage.find_task(row["extra_info"])

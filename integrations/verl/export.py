@@ -161,7 +161,6 @@ def measure_prompts(tokens: "ChatTokens", env: BaseMultiTurnEnv, tasks: Sequence
     return max(lengths)
 
 
-# ---------------------------------------------------------------------- files
 def choose_numbers(config: Config, settings: Mapping[str, Any], count: int) -> Sequence[int]:
     """Return the places of the tasks that the training needs: all of `count`, or at random as many as its steps
     draw."""
@@ -217,7 +216,6 @@ def _quote(text: object) -> str:
     return make_line(mask_message(str(text)), MAX_SHOWN).replace("`", "'")
 
 
-# ---------------------------------------------------------------------- the settings of verl's trainer
 def check_config(config: Config) -> None:
     """Raise `ConfigError` if verl cannot run a config as it is meant; the error names the setting."""
     train, rollout = config.train, config.rollout

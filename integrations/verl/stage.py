@@ -138,10 +138,9 @@ def check_data_stays(env: BaseMultiTurnEnv, trainer: Any) -> None:
             check_may_leave(
                 env, logger, action="replies would be sent to", allowed="trainer.log_val_generations=0", key="trainer"
             )
-    trace = (trainer.actor_rollout_ref.rollout.get("trace") or {}).get("backend")
     check_may_leave(
         env,
-        trace,
+        (trainer.actor_rollout_ref.rollout.get("trace") or {}).get("backend"),
         action="its episodes would be sent to",
         allowed="null",
         key="actor_rollout_ref.rollout.trace.backend",
@@ -177,8 +176,7 @@ def build_reward_info(
     itself.
 
     The names depend on the environment alone: verl puts the values of many episodes side by side. `missing` stands for
-    what does not apply: verl's validation leaves None out of its means; its dynamic sampling reads numbers only.
-    """
+    what does not apply: verl's validation leaves None out of its means; its dynamic sampling reads numbers only."""
     values = get_episode_values(episode)
     del values["reward"]
     parts: Mapping[str, BaseMultiTurnEnv] = getattr(env, "parts", {})

@@ -47,11 +47,7 @@ def check_writes(trial: Trial) -> str:
     return "importing and episodes write at most into home and temporary folder"
 
 
-@check(
-    "prints no secrets",
-    needs=("dependencies",),
-    mend="never print the environment or a variable that holds a key",
-)
+@check("prints no secrets", needs=("dependencies",), mend="never print the environment or a variable that holds a key")
 def check_secrets(trial: Trial) -> str:
     """Importing and playing print no value of a variable in which keys are kept."""
     output = trial.second.outcome.output

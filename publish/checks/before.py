@@ -197,10 +197,7 @@ def _list_imported(path: Path) -> set[str]:
 
 def find_requirements(names: Sequence[str]) -> set[str]:
     """Return the names of the distributions that requirements name, and of all that these require, as installed here.
-
-    Raises:
-        Failed: a requirement cannot be read, is not installed here, or is in a version that it does not allow.
-    """
+    Raise `Failed` if a requirement cannot be read, is not installed here, or is in a version that it does not allow."""
     found: dict[str, Distribution] = {}
     seen: set[tuple[str, frozenset[str]]] = set()
     problems: list[str] = []

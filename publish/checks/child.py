@@ -81,8 +81,7 @@ class Guard:
     """Reports and refuses writes outside a folder, and calls at import, with `PermissionError`.
 
     It is an audit hook of Python: code that is not Python, or that starts a program, passes it. It finds mistakes; it
-    does not contain an attacker (docs/security.md).
-    """
+    does not contain an attacker (docs/security.md)."""
 
     def __init__(self, report: Report, root: str) -> None:
         self.refuses_calls = True  # until the package is imported

@@ -46,8 +46,7 @@ def make_environment(loaded: Any, project: Mapping[str, Any]) -> object:
     if hasattr(loaded, "environment") and hasattr(loaded, "settings"):
         from viewbox.integrations.verifiers import ViewboxTasksetConfig
 
-        tasks = iter(loaded(ViewboxTasksetConfig(id=project["name"])))
-        first = next(tasks, None)
+        first = next(iter(loaded(ViewboxTasksetConfig(id=project["name"]))), None)
         if first is None:
             raise Failed("there are no tasks")
         return first.data.env()
@@ -95,7 +94,6 @@ def script_policy(replies: Sequence[str]) -> Any:
 @check(
     "environment",
     needs=("import",),
-    inside=True,
     mend="`tasks` returns a sequence of viewbox.Task, `images(task)` their images: docs/authoring.md",
 )
 def check_environment(env: Any, project: Mapping[str, Any]) -> str:
@@ -115,7 +113,6 @@ def check_environment(env: Any, project: Mapping[str, Any]) -> str:
 @check(
     "schemas",
     needs=("environment",),
-    inside=True,
     mend="`answer` is a pydantic model or a JSON Schema of an object that holds what `gold_answer` returns",
 )
 def check_schemas(env: Any, project: Mapping[str, Any]) -> str:
@@ -144,7 +141,6 @@ def check_schemas(env: Any, project: Mapping[str, Any]) -> str:
 @check(
     "tool docs",
     needs=("environment",),
-    inside=True,
     mend='a docstring for each tool, and Annotated[int, "what it is"] for each argument: the model reads both',
 )
 def check_tool_docs(env: Any, project: Mapping[str, Any]) -> str:
@@ -170,12 +166,7 @@ def _list_bare(tool: Any) -> Iterator[str]:
             yield f"{tool.name}({argument})"
 
 
-@check(
-    "episode",
-    needs=("environment",),
-    inside=True,
-    mend="make images and tools cheaper; load what is large once, in `prepare`",
-)
+@check("episode", needs=("environment",), mend="make images and tools cheaper; load what is large once, in `prepare`")
 def check_episode(env: Any, project: Mapping[str, Any]) -> str:
     """An episode ends in its time and memory, with the right answer and with a model that writes nothing of use; it can
     be stored, also in a trace of verifiers, and is read back the same."""
@@ -221,7 +212,6 @@ def _store(episode: Any) -> None:
 @check(
     "gold answer",
     needs=("episode", "schemas"),
-    inside=True,
     mend="check what `gold_answer(task)` returns, and the coordinates of answer and reference",
 )
 def check_gold(env: Any, project: Mapping[str, Any]) -> str:
@@ -257,7 +247,6 @@ def check_gold(env: Any, project: Mapping[str, Any]) -> str:
 @check(
     "wrong answers",
     needs=("gold answer",),
-    inside=True,
     mend="compare the answer with task.reference; a reward that reads neither gives everyone the same",
 )
 def check_wrong(env: Any, project: Mapping[str, Any]) -> str:
@@ -291,7 +280,6 @@ def check_wrong(env: Any, project: Mapping[str, Any]) -> str:
 @check(
     "check_rewards",
     needs=("gold answer",),
-    inside=True,
     mend="viewbox.rewards.explain.check_rewards(env) says the same in a test; `perfect_answer(task)` returns the right "
     "answer if it is not the reference itself",
 )
@@ -326,7 +314,7 @@ def _change(value: Any) -> Any:
     return f"not {value}" if isinstance(value, str) else value
 
 
-@check("same by seed", needs=("gold answer",), inside=True, mend=REPEAT)
+@check("same by seed", needs=("gold answer",), mend=REPEAT)
 def check_seed(env: object, project: Mapping[str, object]) -> dict[str, object]:
     """Two plays of the same tasks in one process are equal, and their images, which are made twice."""
     first, second = describe_plays(env, project), describe_plays(env, project)
@@ -370,7 +358,6 @@ def compare_plays(first: Mapping[str, Mapping[str, str]], second: Mapping[str, M
 @check(
     "verifiers",
     needs=("environment",),
-    inside=True,
     mend="publish the environment again with the installed viewbox and verifiers (pip install 'viewbox[hub]')",
     applies=lambda trial: trial.project.is_published,
 )
@@ -391,7 +378,6 @@ def check_verifiers(env: Any, project: Mapping[str, Any]) -> str:
     "carried files",
     needs=("environment",),
     mend="publish the environment again from the machine that has the models",
-    inside=True,
     applies=lambda trial: (
         trial.project.is_published
         and any(path.parts[1:2] in (("models",), ("snapshots",)) for path in trial.project.list_files())

@@ -103,11 +103,8 @@ def read_toml(folder: Path) -> dict[str, Any]:
 
 
 def read_project(folder: Path) -> Project:
-    """Read the project in a folder.
-
-    Raises:
-        ConfigError: there is no pyproject.toml, or it is not TOML with a section `project`.
-    """
+    """Read the project in a folder. Raise `ConfigError` if there is no pyproject.toml, or it is not TOML with a section
+    `project`."""
     if not is_project(folder):
         raise ConfigError(f"{folder}: has no pyproject.toml; allowed: the folder of a package (`viewbox new NAME`)")
     read = read_toml(folder)
@@ -153,11 +150,8 @@ def copy_project(project: Project, to: Path) -> Project:
 
 
 def build_wheel(project: Project, to: Path, *, home: Path, limits: Limits) -> Path:
-    """Build the wheel of a project into a new folder, in a process with limits and a home folder of its own.
-
-    Raises:
-        Failed: the build fails, or gives no wheel.
-    """
+    """Build the wheel of a project into a new folder, in a process with limits and a home folder of its own. Raise
+    `Failed` if the build fails, or gives no wheel."""
     to.mkdir()
     command: list[str | Path] = [sys.executable, "-s", "-P", "-c", BUILD, to]
     outcome = run_limited(command, folder=project.folder, home=home, limits=limits)
@@ -186,11 +180,8 @@ def runs_at_start(name: str) -> bool:
 
 @contextmanager
 def open_wheel(path: Path) -> Iterator[zipfile.ZipFile]:
-    """Open a wheel that an author's build made.
-
-    Raises:
-        Failed: it is no regular file, unpacks to too much, or holds a file that Python would run at its start.
-    """
+    """Open a wheel that an author's build made. Raise `Failed` if it is no regular file, unpacks to too much, or holds
+    a file that Python would run at its start."""
     try:
         with open_regular(path, limit=MAX_WHEEL, inside=path.parent) as opened, zipfile.ZipFile(opened) as file:
             size = sum(one.file_size for one in file.infolist())

@@ -43,10 +43,9 @@ class Check:
     """A registered check.
 
     Args:
-        run: gives the finding, or raises `Failed` or `NotTried`. It takes the `Trial`; if `inside`, it takes the
-            opened environment and the project (a mapping) in the process of the author's code.
+        run: gives the finding, or raises `Failed` or `NotTried`. It takes the `Trial`; or the opened environment and
+            the project (a mapping), and then it runs `inside` the process of the author's code.
         mend: how to repair what it finds.
-        inside: whether it runs in that process.
         applies: whether a trial has this row; default: each has.
     """
 
@@ -54,8 +53,11 @@ class Check:
     run: Callable[..., Any]
     needs: Sequence[str] = ()
     mend: str = ""
-    inside: bool = False
     applies: Callable[[Any], bool] | None = None
+
+    @property
+    def inside(self) -> bool:
+        return bool(self.run.__code__.co_argcount == 2)
 
 
 CHECKS: dict[str, Check] = {}  # in the order of the table; a check needs only those before it

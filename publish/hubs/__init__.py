@@ -17,11 +17,8 @@ HUBS: dict[str, type[Hub]] = {"dir": Directory, "prime": Prime, "hf": HuggingFac
 def open_hub(
     to: str, kind: Kind, id: str | None, out: str | Path | None, *, public: bool = False, force: bool = False
 ) -> Hub:
-    """Return the place that `--to` names.
-
-    Raises:
-        ConfigError: it is unknown, does not hold this kind, or one of id and folder is missing or not its own.
-    """
+    """Return the place that `--to` names. Raise `ConfigError` if it is unknown, does not hold this kind, or one of id
+    and folder is missing or not its own."""
     if to not in HUBS:
         raise ConfigError(f"--to: {describe_unknown('target', to, HUBS)}", key="to")
     hub = HUBS[to]

@@ -91,11 +91,8 @@ class MissingError(ConfigError):
 
 
 class Hub(Protocol):
-    """A place that releases are sent to, and come back from.
-
-    All methods raise `ConfigError` with the reason if the hub or its client refuses, or cannot be reached. A message
-    holds no key.
-    """
+    """A place that releases are sent to, and come back from. All methods raise `ConfigError` with the reason if the hub
+    or its client refuses, or cannot be reached. A message holds no key."""
 
     kinds: tuple[Kind, ...]  # what it holds
     asks: bool  # whether files leave this machine, so that a person is asked before
@@ -120,10 +117,8 @@ class Hub(Protocol):
         """Download what `push` sent into an empty folder."""
 
     def install(self, release: Release, folder: Path, bin: Path) -> None:
-        """Install the package from the hub, as its users do, into the virtual environment with this `bin`.
-
-        `folder` is what `fetch` downloaded, which the `pip` there installs unless a hub has a client of its own for it.
-        """
+        """Install the package from the hub, as its users do, into the virtual environment with this `bin`. `folder` is
+        what `fetch` downloaded, which the `pip` there installs unless a hub has a client of its own for it."""
         how = ("-m", "pip", "install", "--quiet", "--disable-pip-version-check")
         command: list[str | Path] = [bin / "python", *how, folder]
         done = subprocess.run(command, capture_output=True, text=True, cwd=folder, check=False)

@@ -49,13 +49,9 @@ class Directory(Hub):
 
 
 def replace_folder(staged: Path, out: Path, about: dict[str, Any], *, force: bool) -> None:
-    """Copy the staged files to `out`, and remove the files of an older package there.
-
-    `about` are entries of the manifest beside the files; `force` says whether an older package may be replaced.
-
-    Raises:
-        ConfigError: `out` holds files that may not be replaced; nothing was changed.
-    """
+    """Copy the staged files to `out`, and remove the files of an older package there. `about` are entries of the
+    manifest beside the files; `force` says whether an older package may be replaced. Raise `ConfigError` if `out` holds
+    files that may not be replaced; nothing was changed."""
     check_out(out, "folder", "OUT")
     old = _list_own_files(out, force) if out.is_dir() and any(out.iterdir()) else []
     new = sorted(path.relative_to(staged) for path in staged.rglob("*") if path.is_file())

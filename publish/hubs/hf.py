@@ -74,9 +74,7 @@ class HuggingFace(Hub):
 
     def _commit(self, release: Release) -> str:
         """Make the repository hold the release and nothing else; returns the commit.
-
-        It is called again if an answer was lost, so it looks first: the commit may have been made.
-        """
+        It is called again if an answer was lost, so it looks first: the commit may have been made."""
         info = self.api.repo_info(**self.where)
         self.place.check_visibility(f"--to hf: {self.address}", is_public=not info.private)
         held_files = {file.rfilename for file in info.siblings or ()}

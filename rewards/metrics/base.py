@@ -151,7 +151,6 @@ def divide(part: np.ndarray, whole: np.ndarray) -> np.ndarray:
     return out
 
 
-# ---------------------------------------------------------------------- metrics made of rewards
 PairReward = Callable[[Answer, Reference], float | None]
 MAX_KINDS = 50  # further kinds are counted together only
 
@@ -176,7 +175,6 @@ class MeanScore(MeanMetric):
 @dataclass(frozen=True)
 class AccuracyBy(PairMetric):
     """The share of pairs that a reward gives 1.0, by the text in the reference's field `by`, and of all if `total`.
-
     Range: [0, 1].
 
     >>> from viewbox.rewards import ExactMatchReward

@@ -41,8 +41,7 @@ class BoxMetric(PairMetric):
     `field` holds one box or a list of boxes, or, with `box_key`, mappings with a box at that key. Both sides use
     `format` and the same frame. The class of a box is at its own `label_key`, else at the answer's `label_field`;
     without both there is one class. The confidence is its own `confidence`, else the answer's; it is 1 if missing and
-    0 if not a number. A detection that is not a box matches nothing; a gold one is `Unmeasurable`.
-    """
+    0 if not a number. A detection that is not a box matches nothing; a gold one is `Unmeasurable`."""
 
     field: str = "bbox"
     reference_field: str | None = None
@@ -93,10 +92,9 @@ class BoxMetric(PairMetric):
             confidence = _read_confidence(stated)
             return [(label or common, confidence, box) for box, label in boxes]
         items = [value] if isinstance(value, Mapping) else value
-        own = [get_field(item, "confidence") for item in items]
         return [
             (label or common, _read_confidence(stated if score is None else score), box)
-            for (box, label), score in zip(boxes, own, strict=True)
+            for (box, label), score in zip(boxes, [get_field(item, "confidence") for item in items], strict=True)
         ]
 
 
@@ -106,7 +104,6 @@ def _read_confidence(stated: Any) -> float:
 
 def match_boxes(boxes: Sequence[Box | None], gold: Sequence[Box | None], thresholds: Sequence[float]) -> list[int]:
     """Return the thresholds at which each box gets a gold box of its own, as bits: bit i for threshold i.
-
     `boxes` are ordered, the most confident first.
 
     >>> match_boxes([(0, 0, 1, 1), (0, 0, 1, 0.9)], [(0, 0, 1, 1)], [0.5, 0.95])
@@ -161,7 +158,6 @@ class MeanAveragePrecision(BoxMetric):
 @dataclass(frozen=True)
 class BoxRates(BoxMetric):
     """Precision, recall and F1 of all boxes together at each of `thresholds`, matched as for average precision.
-
     precision = tp / detections, recall = tp / gold boxes, F1 = 2 tp / (detections + gold boxes), over all answers and
     classes. Range: [0, 1]; NaN where they divide by 0.
 
@@ -238,8 +234,7 @@ class _Averages:
         self.effort = sum(one.hits.size for one in classes)
 
     def compute_figures(self, counts: np.ndarray) -> np.ndarray:
-        max_detections = max((len(one.group) for one in self.classes), default=0)
-        block = max(1, _BLOCK // (max_detections + 1))
+        block = max(1, _BLOCK // (max((len(one.group) for one in self.classes), default=0) + 1))
         return np.concatenate(
             [self._compute_block(counts[start : start + block]) for start in range(0, max(1, len(counts)), block)]
         )
@@ -259,10 +254,8 @@ class _Averages:
 
 
 def _compute_precisions(one: _Class, counts_by_group: np.ndarray, gold: np.ndarray) -> np.ndarray:
-    """Average precision of a class, (draws, thresholds).
-
-    `counts_by_group`, (groups, draws), is how often each group was drawn; `gold`, (draws,), the number of gold boxes.
-    """
+    """Average precision of a class, (draws, thresholds). `counts_by_group`, (groups, draws), is how often each group
+    was drawn; `gold`, (draws,), the number of gold boxes."""
     drawn = counts_by_group[one.group]
     seen = np.cumsum(drawn, axis=0)
     needed = _count_needed_hits(gold)
@@ -284,8 +277,7 @@ def _compute_precision(
         kept = np.append(last[at][1:] != last[at][:-1], True)
         true, ends = true[kept], last[at][kept]
     detections = seen[ends]
-    precision = np.divide(true, detections, out=np.zeros_like(true), where=detections > 0)
-    return _interpolate(precision, true, needed)
+    return _interpolate(np.divide(true, detections, out=np.zeros_like(true), where=detections > 0), true, needed)
 
 
 def _count_needed_hits(gold: np.ndarray) -> np.ndarray:
@@ -298,9 +290,7 @@ def _count_needed_hits(gold: np.ndarray) -> np.ndarray:
 
 def _interpolate(precision: np.ndarray, true: np.ndarray, needed: np.ndarray) -> np.ndarray:
     """Return the mean over recalls of the best precision at that recall or a higher one, 0 beyond the last, (draws,).
-
-    `precision` and `true`, the hits so far, are (points, draws).
-    """
+    `precision` and `true`, the hits so far, are (points, draws)."""
     best = np.zeros((len(true) + 1, len(needed)))
     np.maximum.accumulate(precision[::-1], axis=0, out=best[-2::-1])
     draw = np.arange(len(needed))[:, None]

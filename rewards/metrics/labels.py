@@ -39,7 +39,6 @@ class LabelMetric(PairMetric):
 @dataclass(frozen=True)
 class Accuracy(LabelMetric, MeanMetric):
     """The share of pairs whose answer is right, as `ExactMatchReward` compares; a missing answer is wrong.
-
     Pairs whose reference has no gold are left out. Range: [0, 1].
 
     >>> Accuracy("label")([({"label": "Seven."}, {"label": "seven"}), (None, {"label": "one"})])
@@ -54,10 +53,8 @@ class Accuracy(LabelMetric, MeanMetric):
 
 @dataclass(frozen=True)
 class TopK(MeanMetric):
-    """The share of pairs with a right label among the first `k` of a ranked list; a scalar is a list of one.
-
-    Labels compare as in `ExactMatchReward`; each repeated label takes a place. Pairs without gold are left out.
-    Range: [0, 1].
+    """The share of pairs with a right label among the first `k` of a ranked list; a scalar is a list of one. Labels
+    compare as in `ExactMatchReward`; each repeated label takes a place. Pairs without gold are left out. Range: [0, 1].
 
     >>> pairs = [({"ranked": ["two", "seven", "one"]}, {"label": "seven"}), ({"ranked": "one"}, {"label": "one"})]
     >>> TopK("ranked", 1, reference_field="label")(pairs), TopK("ranked", 2, reference_field="label")(pairs)
@@ -137,8 +134,7 @@ class MacroF1(LabelMetric):
             if label == gold:
                 ones.append((group, classes[gold]))
         at = np.array(ones, int).reshape(-1, 2).T
-        shape = (int(groups.max(initial=-1)) + 1, 3 * width)
-        sums = coo_array((np.ones(len(ones)), tuple(at)), shape).tocsr()
+        sums = coo_array((np.ones(len(ones)), tuple(at)), (int(groups.max(initial=-1)) + 1, 3 * width)).tocsr()
         return SumFigures([self.name], sum(gold != "" for gold, _ in rows), sums, _compute_macro_f1)
 
 

@@ -155,7 +155,6 @@ def _is_learned(message: Mapping[str, Any]) -> bool:
     return all(said.values())
 
 
-# ---------------------------------------------------------------------- pictures
 def _place_pictures(messages: Sequence[dict[str, Any]], pictures: Sequence[Any]) -> None:
     """Put the pictures from beside the messages at their marks: parts, or else `<image>` in texts."""
     marks = _list_marks(messages)

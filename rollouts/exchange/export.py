@@ -28,11 +28,8 @@ from .selection import EVERY, Choice, Report, select_episodes
 
 def export_run(run: str | Path, to: str, out: str | Path, choice: Choice = EVERY, push: str | None = None) -> Report:
     """Write a run in another form, whole or not at all; what cannot be read or said is counted in the report. `push` is
-    the `owner/name` of a private dataset on the hub, for "parquet".
-
-    Raises:
-        ConfigError: an unknown form, a package is missing, `out` exists, or no episode is left.
-    """
+    the `owner/name` of a private dataset on the hub, for "parquet". Raise `ConfigError` if the form is unknown, a
+    package is missing, `out` exists, or no episode is left."""
     if to not in FORMS:
         raise ConfigError(describe_unknown("form", to, [*FORMS, "verl"]), key="to")
     end, own = Path(out).suffix.lower(), ENDINGS[to]
@@ -170,11 +167,8 @@ def check_push(run: Path, episodes: Path, name: str) -> None:
 
 
 def push_dataset(file: Path, name: str, environment: str, report: Report) -> str:
-    """Upload an exported Parquet file with a card; returns the address.
-
-    Raises:
-        ConfigError: the hub refuses, or cannot be reached. The exported file stays.
-    """
+    """Upload an exported Parquet file with a card; returns the address. Raise `ConfigError` if the hub refuses, or
+    cannot be reached. The exported file stays."""
     hub = import_hub("push")
     with TemporaryDirectory(prefix="viewbox-push-") as draft:
         (Path(draft) / "data").mkdir()

@@ -34,11 +34,8 @@ BAD = (StoreError, ImageError, ValueError, LookupError, TypeError, AttributeErro
 
 
 def import_file(file: str | Path, source: str, out: str | Path) -> Report:
-    """Write the episodes of a file as a new run, whole or not at all.
-
-    Raises:
-        ConfigError: an unknown source, a file of which no row can be read, or `out` exists.
-    """
+    """Write the episodes of a file as a new run, whole or not at all. Raise `ConfigError` if the source is unknown, no
+    row of the file can be read, or `out` exists."""
     if source not in SOURCES:
         raise ConfigError(describe_unknown("source", source, SOURCES), key="from")
     file, report = Path(file), Report(str(out))
@@ -69,7 +66,6 @@ def _explain(error: Exception, source: str) -> str:
     return f"not as {source} writes it ({type(error).__name__}: {error})"
 
 
-# ---------------------------------------------------------------------- lines of JSON
 def _list_traces(file: Path) -> Iterator[Row]:
     for row in list_lines(file):
         traces = row.given.get("traces", [row.given]) if row.given is not None else None
@@ -151,7 +147,6 @@ def _read_rewards(trace: Any) -> Scores | None:
     return Scores(total, {**parts, **metrics})
 
 
-# ---------------------------------------------------------------------- Parquet and inspect
 def list_table(file: Path, needed: Collection[str] = ()) -> Iterator[Row]:
     """Yield the rows of a Parquet file; raise `ConfigError` if it is none, or lacks a column that is needed."""
     yield from (Row(f"row {number}", row) for number, row in enumerate(list_rows(file, needed), 1))
@@ -194,7 +189,6 @@ def _build_sample(sample: Any, number: int, file: Path, report: Report) -> Episo
     return replace(_build_episode(messages, identity, found, reference, end=end, info=info), run_config=model)
 
 
-# ---------------------------------------------------------------------- episodes
 def _open_beside(file: Path) -> OpenPicture:
     return lambda where: ImageRef.of(open_picture(where, find_folder(where, file.parent)))
 
@@ -233,10 +227,8 @@ def _build_episode(
 
 def _restore(record: Any, messages: Sequence[Message], report: Report, compare: bool = True) -> Episode:
     """Return the episode that viewbox recorded, with the pictures of the messages.
-
     Pictures are found by the hash of their pixels, wherever the record says they are. If the messages are other ones
-    than those of the record, somebody edited them: then they are the turns.
-    """
+    than those of the record, somebody edited them: then they are the turns."""
     shown = {image.hash: image for message in messages for image in message.images}
     data = json.loads(json.dumps(record))
     originals = data["task"].get("images") or []

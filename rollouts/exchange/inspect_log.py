@@ -68,14 +68,10 @@ def from_openai(message: dict[str, Any]) -> dict[str, Any]:
         thought = {"type": "reasoning", "reasoning": message["reasoning_content"]}
         made["content"] = [thought, {"type": "text", "text": made["content"]}]
     if "tool_calls" in message:
+        calls = [(call["id"], call["function"]) for call in message["tool_calls"]]
         made["tool_calls"] = [
-            {
-                "id": call["id"],
-                "function": call["function"]["name"],
-                "arguments": json.loads(call["function"]["arguments"]),
-                "type": "function",
-            }
-            for call in message["tool_calls"]
+            {"id": name, "function": one["name"], "arguments": json.loads(one["arguments"]), "type": "function"}
+            for name, one in calls
         ]
     if message["role"] == "tool":
         made |= {"tool_call_id": message.get("tool_call_id"), "function": message.get("name")}
@@ -83,12 +79,8 @@ def from_openai(message: dict[str, Any]) -> dict[str, Any]:
 
 
 def list_samples(file: Path) -> Iterator[tuple[str, Any, str]]:
-    """Yield the samples of a log: place, content, and the reason if it cannot be read.
-
-    Raises:
-        ConfigError: the file is no log.
-        OSError: it cannot be read.
-    """
+    """Yield the samples of a log: place, content, and the reason if it cannot be read. Raise `ConfigError` if the file
+    is no log. Raise `OSError` if it cannot be read."""
     with open_regular(file, limit=MAX_LOG) as opened:
         packed = opened.read(4) == b"PK\x03\x04"
     if packed:

@@ -62,11 +62,8 @@ class Report:
 
 @dataclass(frozen=True)
 class Choice:
-    """What `--where`, `--best`, `--per-task` and `--reward-between` say.
-
-    Of equal rewards the first is the better. The mean of `reward_between` is that of all episodes of a task with a
-    score, whatever `where` says.
-    """
+    """What `--where`, `--best`, `--per-task` and `--reward-between` say. Of equal rewards the first is the better. The
+    mean of `reward_between` is that of all episodes of a task with a score, whatever `where` says."""
 
     where: Sequence[str] = ()
     best: int | None = None
@@ -88,9 +85,7 @@ EVERY = Choice()
 
 def select_episodes(reader: EpisodeReader, choice: Choice, report: Report) -> Iterator[Episode]:
     """Yield the chosen episodes in their order; the run is read twice if they are compared with each other.
-
-    `report` counts those that are left out. `reader` must skip what cannot be read (`errors="skip"`).
-    """
+    `report` counts those that are left out. `reader` must skip what cannot be read (`errors="skip"`)."""
     conditions = [(text, parse_filter(text)) for text in choice.where]
     compared = choice.best is not None or choice.reward_between is not None
     reasons = _compare_episodes(reader, choice) if compared else {}
@@ -137,11 +132,8 @@ def _compare_episodes(reader: EpisodeReader, choice: Choice) -> Mapping[int, str
 
 def filter_run(run: str | Path, out: str | Path, choice: Choice) -> Report:
     """Write the chosen episodes as a run of their own, with the config of the old one. Nothing in `run` is changed.
-
-    Raises:
-        StoreError: there are no episodes in `run`.
-        ConfigError: `out` exists, a condition cannot be read, or no episode is left.
-    """
+    Raise `StoreError` if there are no episodes in `run`. Raise `ConfigError` if `out` exists, a condition cannot be
+    read, or no episode is left."""
     reader = load(run, tokens=True, errors="skip")
     report = Report(str(out))
     with create_whole(out) as draft:

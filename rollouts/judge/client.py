@@ -43,13 +43,9 @@ ABOUT_THE_ADDRESS = frozenset({200, 301, 302, 303, 307, 308, 404, 405})  # unles
 
 
 def find_cache_folder(name: object) -> object:
-    """Return the folder of a judge's replies.
-
-    Text is the name of a folder in the user's cache folder, because a config may be somebody else's. Anything else (a
-    `Path`, which only a program can give, or None) is returned as it is.
-
-    Raises:
-        ConfigError: the name leads out of the user's cache folder.
+    """Return the folder of a judge's replies. Text is the name of a folder in the user's cache folder, because a config
+    may be somebody else's. Anything else (a `Path`, which only a program can give, or None) is returned as it is. Raise
+    `ConfigError` if the name leads out of the user's cache folder.
 
     >>> find_cache_folder("reports").relative_to(get_cache_folder() / "judge").as_posix()
     'reports'
@@ -76,9 +72,7 @@ class RequestRefusedError(Exception):
 
 class JudgeClient:
     """A client of one judge. Safe for threads and forks.
-
-    Raises `ConfigError` if the endpoint is not a valid address or the environment variable `api_key_env` is not set.
-    """
+    Raises `ConfigError` if the endpoint is not a valid address or the environment variable `api_key_env` is not set."""
 
     def __init__(self, judge: Any) -> None:  # a `JudgeReward`, whose module imports this one
         self._judge, self.concurrency, self.timeout = judge, judge.concurrency, judge.timeout
@@ -109,16 +103,12 @@ class JudgeClient:
         self._last_logged = -COOLDOWN
         self._process = os.getpid()
 
-    # ------------------------------------------------------------------ asking
     def ask(self, messages: Sequence[Message], is_verdict: Callable[[str], bool]) -> str | None:
         """Return the reply to `messages`, from the cache if possible; None if the judge cannot be reached, or its reply
         was cut off.
 
-        Equal requests that are made at the same time are sent once. Only replies that are a verdict are kept.
-
-        Raises:
-            RequestRefusedError: the judge works, but refuses this request.
-        """
+        Equal requests that are made at the same time are sent once. Only replies that are a verdict are kept. Raise
+        `RequestRefusedError` if the judge works, but refuses this request."""
         check_sending(self._generator.url)
         if self._process != os.getpid():
             self._start()
@@ -213,7 +203,6 @@ class JudgeClient:
                     self._unusable_until = time.monotonic() + COOLDOWN
                 raise
 
-    # ------------------------------------------------------------------ counting
     def count(self, name: str) -> None:
         """Count an event; `name` is one of `COUNTED`."""
         with self._lock:

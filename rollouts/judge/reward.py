@@ -106,10 +106,7 @@ def build_messages(rubric: str, texts: Mapping[str, str], limit: int) -> tuple[M
     code = hashlib.sha256(json.dumps([rubric, *shown.items()]).encode()).hexdigest()[:12]
     blocks = [f"{name}:\n{wrap_in_boundary(text, code)}" for name, text in shown.items()]
     system = SYSTEM.format(rubric=rubric.strip(), shown=" and ".join(f"the {name}" for name in shown))
-    return (
-        Message("system", (system,)),
-        Message("user", ("\n\n".join([f"The code of the marks: {code}", *blocks]),)),
-    )
+    return (Message("system", (system,)), Message("user", ("\n\n".join([f"The code of the marks: {code}", *blocks]),)))
 
 
 _THOUGHT = re.compile(r"</think(?:ing)?>|\[/THINK\]|<\|message\|>", re.IGNORECASE)  # what stands behind is said
@@ -284,8 +281,7 @@ class JudgeReward:
 
         `judge/calls`: requests; `judge/cached`: judgments taken from the cache; `judge/unreachable`: judgments that
         failed because there was no whole reply; `judge/unreadable`: those whose reply held no score; `judge/refused`:
-        those that are 0 because the judge refused the request (HTTP 400 or 403, for example by a content filter).
-        """
+        those that are 0 because the judge refused the request (HTTP 400 or 403, for example by a content filter)."""
         return {f"judge/{name}": count for name, count in self._client.take_counts().items()}
 
     @property

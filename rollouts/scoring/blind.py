@@ -16,10 +16,8 @@ MAX_CALLS = 4_000  # of the reward: with 200 tasks the 20 most frequent answers 
 
 def measure_blind(env: BaseMultiTurnEnv, tasks: Sequence[Task]) -> float | None:
     """Return the mean reward of the best answers that know only the question; None if fewer than two right answers can
-    be written, or the reward asks a service.
-
-    A task gets the right answer of some task: that which scores best on the others with the same question, or on all
-    others if none shares its own. So no answer is chosen by its own score.
+    be written, or the reward asks a service. A task gets the right answer of some task: that which scores best on the
+    others with the same question, or on all others if none shares its own. So no answer is chosen by its own score.
 
     >>> from viewbox.envs.digits import Digits
     >>> round(measure_blind(Digits(), Digits().tasks[:40]), 2) < 0.3  # a digit in ten, and no box

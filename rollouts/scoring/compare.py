@@ -183,28 +183,14 @@ def compare_runs(
     elif SEVERAL in groups:
         number = groups[SEVERAL].difference.count
         warnings.append(f"--by {by}: the episodes of {number} tasks differ in this field; they are in {SEVERAL}")
-    gained, lost = _find_flips(rewards)
-    return Comparison(
-        side_a,
-        side_b,
-        tasks=len(rewards),
-        scores=compare_scores(pairs, resamples > 0),
-        by=by,
-        groups=groups,
-        gained=gained,
-        lost=lost,
-        moved=_count_moves(rewards),
-        warnings=tuple(warnings),
-        rewards=rewards,
-    )
+    scores, moved = compare_scores(pairs, resamples > 0), _count_moves(rewards)
+    found = (len(rewards), scores, by, groups, *_find_flips(rewards), moved, tuple(warnings), rewards)
+    return Comparison(side_a, side_b, *found)
 
 
 def find_held_out(run: str | Path) -> tuple[Path, Path]:
-    """Return the first and the last held-out episodes that a training run has stored.
-
-    Raises:
-        ConfigError: it has stored none, or only once.
-    """
+    """Return the first and the last held-out episodes that a training run has stored. Raise `ConfigError` if it has
+    stored none, or only once."""
     folder, steps = Path(run) / HELD_OUT, list_held_out(Path(run))
     if len(steps) < 2:
         found = f"only step {steps[0].name}" if steps else "none"
@@ -244,15 +230,10 @@ class _SideReader:
                 _keep(self.groups, task, format_value(filters.get_field(episode, by)))
 
     def describe(self, paired: Sequence[str]) -> Side:
-        return Side(
-            str(self.run),
-            self.environments.total(),
-            len(self._all_tasks),
-            self.without_score,
-            len(self._all_tasks.difference(paired)),
-            self.stored.skipped,
-            tuple(name for name, _ in self.environments.most_common(5)),
-        )
+        tasks, unpaired = len(self._all_tasks), len(self._all_tasks.difference(paired))
+        names = tuple(name for name, _ in self.environments.most_common(5))
+        episodes, unreadable = self.environments.total(), self.stored.skipped
+        return Side(str(self.run), episodes, tasks, self.without_score, unpaired, unreadable, names)
 
 
 def _keep(values: dict[str, str], task: str, value: str | None) -> None:

@@ -36,7 +36,6 @@ _INNER: dict[str, type[PlainRecord]] = {"task": Task, "scores": Scores, "run_con
 
 def parse_filter(text: str, source: str = "--where") -> Callable[[Episode], bool]:
     """Parse a condition into a function that returns whether an episode meets it; raise `ConfigError`.
-
     `source` is the option or key that holds the condition, for errors.
 
     >>> from viewbox.records import Task

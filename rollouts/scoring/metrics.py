@@ -69,9 +69,7 @@ def compute_episode_metrics(
 
 def compute_environment_metrics(episodes: Sequence[Episode], env: BaseMultiTurnEnv) -> dict[str, float]:
     """`compute_episode_metrics` of the episodes of an environment; of a mixture, also of each one that it mixes.
-
-    Those are under its key, such as `digits/reward`, and NaN if it has no episodes.
-    """
+    Those are under its key, such as `digits/reward`, and NaN if it has no episodes."""
     metrics = compute_episode_metrics(episodes, env.reward, env.tools)
     for key, part in getattr(env, "parts", {}).items():
         for name in (f"rewards/{key}/mean", f"reward/faults/{key}"):

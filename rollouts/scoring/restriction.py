@@ -26,10 +26,8 @@ UNKNOWN = f'{MAY_BE} (episodes say if it is: info={{"{RESTRICTED}": False}}, or 
 
 def find_restriction(run: Path, episodes: Path) -> str | None:
     """Return why the data of a run must not leave this machine, or may not; None if it may.
-
     An episode says so, played in training or held out; or the config, in any of its parts. A part that cannot be read
-    may be restricted, and so may what an environment holds that is not registered here.
-    """
+    may be restricted, and so may what an environment holds that is not registered here."""
     path, config = read_config(run, episodes)
     section, own = config.get("env"), get_name(config)
     if section is not None and (why := find_in_section(section, f"{path}: env", own, classes=True)):
@@ -78,10 +76,8 @@ def find_in_section(
     section: object, place: str, key: str | None, known: Collection[str] = (), *, classes: bool = False
 ) -> str | None:
     """Return why an environment's section is restricted, or may be; its `eval` and the parts of a mixture count.
-
     `key` is its name if it states none; None: it needs none, as it only changes another section, whose parts are
-    `known`. `classes`: what the classes say that it names counts, too.
-    """
+    `known`. `classes`: what the classes say that it names counts, too."""
     if not isinstance(section, Mapping):
         return f"{place} is no mapping, {MAY_BE}"
     data, parts = section.get("data", {}), section.get("environments", {})
@@ -106,9 +102,7 @@ def find_in_section(
 
 def _find_in_class(name: str, *, may_differ: bool = False, settled: bool = False) -> str | None:
     """Return why the data of an environment is restricted, or may be.
-
-    `may_differ` if its settings are not known; `settled` if only what the class itself declares counts.
-    """
+    `may_differ` if its settings are not known; `settled` if only what the class itself declares counts."""
     if name not in ENVIRONMENTS:
         return None if settled else f"its environment {name:.100} is none of viewbox, {UNKNOWN}"
     declared = getattr(load_class(name), RESTRICTED, None)

@@ -50,7 +50,6 @@ NOT_SCORED = ("templates", "data", "facts", "specialists", "tools", "max_calls",
 RewardArgument = AnyReward | Callable[..., float | None] | str | Path | None
 
 
-# ---------------------------------------------------------------------- what a run's own files may name
 def make_environment(
     name: object,
     settings: Mapping[str, Any],
@@ -61,7 +60,6 @@ def make_environment(
     **changes: object,
 ) -> BaseMultiTurnEnv:
     """Make the environment that a run's own files name, without the settings that no score depends on.
-
     It must be one of viewbox, and text among its settings one of named choices: other text may be a path or an address.
 
     Args:
@@ -215,7 +213,6 @@ def find_run_of(path: Path, *runs: Path) -> Path | None:
     return None
 
 
-# ---------------------------------------------------------------------- the reward
 @dataclass(frozen=True)
 class RewardSource:
     """A reward for saved episodes."""
@@ -227,15 +224,13 @@ class RewardSource:
 
 
 def find_reward(reward: RewardArgument, *runs: Path, ask_judge: bool = False) -> RewardSource:
-    """Find a reward that the user gives: an object or function, a YAML file, or an import path.
+    """Find a reward that the user gives: an object or function, a YAML file, or an import path. Raise `ConfigError` if
+    it cannot be made, or is not allowed in a run's own files.
 
     Args:
         reward: what is given. A YAML file that lies in a run is the run's own.
         runs: folders that are runs, whatever they hold.
         ask_judge: whether a judge of a run's own may be asked.
-
-    Raises:
-        ConfigError: it cannot be made, or is not allowed in a run's own files.
 
     >>> source = find_reward("viewbox.rewards:ExactMatchReward")
     >>> source.name, source.about
@@ -271,7 +266,6 @@ def _use_environment(env: BaseMultiTurnEnv, section: object = None) -> RewardSou
     return RewardSource(OWN, {"environment": section or env.name}, env.score, env.reward)
 
 
-# ---------------------------------------------------------------------- the run
 class ScoredEpisode(NamedTuple):
     """An episode, its line, the checksum of that line, and its scores."""
 
@@ -370,13 +364,10 @@ class SavedRun:
 
         return RewardSource(OWN, {"environment": "as the episodes name it"}, score)
 
-    # ------------------------------------------------------------------ where episodes may be sent
     def check_sending(self, episode: Episode, to: str | None) -> None:
         """Raise `ConfigError` if an episode must not be sent to an address.
-
         What the episode says of its data counts, and what the config does, in `eval` and parts of a mixture, too. Where
-        the episode says nothing, the user's own environment says it, else the classes that config and episode name.
-        """
+        the episode says nothing, the user's own environment says it, else the classes that config and episode name."""
         if to is None or is_this_machine(to):
             return
         own, says, name = get_name(self._config[1]), RESTRICTED in episode.info, episode.environment
@@ -397,17 +388,12 @@ class SavedRun:
         place = f"{path}: env"
         return None if section is None else find_in_section(section, place, get_name(config), classes=classes)
 
-    # ------------------------------------------------------------------ scoring
     def score(
         self, reader: EpisodeReader, conditions: Sequence[Callable[[Episode], bool]] = (), *, stored: bool = False
     ) -> Iterator[ScoredEpisode]:
-        """Yield the episodes that meet all conditions, with the scores of `source`, or with those stored.
-
-        What an episode names may be refused: then it is skipped.
-
-        Raises:
-            ConfigError: an episode must not be sent to where the reward sends it, or all episodes were refused.
-        """
+        """Yield the episodes that meet all conditions, with the scores of `source`, or with those stored. What an
+        episode names may be refused: then it is skipped. Raise `ConfigError` if an episode must not be sent to where
+        the reward sends it, or all episodes were refused."""
         source = None if stored else self.source
         address = None if source is None else find_remote_address(source.reward)
 

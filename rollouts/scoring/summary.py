@@ -47,10 +47,8 @@ MAX_NUMBERS = 25_000_000  # that all draws of a metric may read: about half a se
 @dataclass(frozen=True)
 class Summary:
     """Figures by name, each with its interval. An undefined figure, such as mAP without references, is left out.
-
     `resamples` is the number of bootstrap draws. Expensive figures have fewer: `fewer_draws` gives their number.
-    `problems` lists the metrics that failed.
-    """
+    `problems` lists the metrics that failed."""
 
     episodes: int
     tasks: int
@@ -114,9 +112,7 @@ def summarize(episodes: Iterable[Episode], source: object = None, *, resamples: 
 
 class EnvironmentMetrics:
     """The metrics of a mapping, an environment or its name; without any, those of each episode's environment.
-
-    `source` is the caller's own, unless `foreign` says that a run's files name it.
-    """
+    `source` is the caller's own, unless `foreign` says that a run's files name it."""
 
     def __init__(self, source: Any = None, *, foreign: bool = False) -> None:
         self.source = source
@@ -187,14 +183,8 @@ class MetricSamples:
             self._rows.append(row)
 
     def prepare(self, ranks: np.ndarray, tasks: np.ndarray) -> PreparedMetric:
-        """Prepare the rows for the bootstrap.
-
-        Args:
-            ranks: the order of the rows, (episodes,).
-            tasks: the number of each episode's task, (episodes,).
-
-        Raises what the metric raised in `add` if it could read no pair.
-        """
+        """Prepare the rows for the bootstrap. `ranks`: the order of the rows, (episodes,). `tasks`: the number of each
+        episode's task, (episodes,). Raises what the metric raised in `add` if it could read no pair."""
         if self.first_failure is not None and not self._rows:
             raise self.first_failure
         episodes = np.array(self._episodes, int)
@@ -238,9 +228,7 @@ class WellFormed(PairMetric):
 
 class EpisodeTally:
     """Collects the numbers of episodes one by one; `scores=False` leaves out their stored scores.
-
-    The metrics are `metrics`, or those of `source`, as in `EnvironmentMetrics`.
-    """
+    The metrics are `metrics`, or those of `source`, as in `EnvironmentMetrics`."""
 
     def __init__(self, source: Any = None, *, scores: bool = True, metrics: EnvironmentMetrics | None = None) -> None:
         self.table, self.scores = Table(), scores
@@ -250,17 +238,10 @@ class EpisodeTally:
         self._sample_numbers = array("q")  # per episode: its number among the episodes of its task
 
     def add(
-        self,
-        episode: Episode,
-        more: Mapping[str, float | None] = {},
-        group: str = "",
-        scores: Scores | None = None,
+        self, episode: Episode, more: Mapping[str, float | None] = {}, group: str = "", scores: Scores | None = None
     ) -> None:
-        """Add one episode, with `more` of its numbers, and new `scores` in place of its own.
-
-        Metrics leave out what the mean reward leaves out: an episode that a fault ended, or without a score because a
-        component failed.
-        """
+        """Add one episode, with `more` of its numbers, and new `scores` in place of its own. Metrics leave out what the
+        mean reward leaves out: an episode that a fault ended, or without a score because a component failed."""
         row = self.table.rows
         values = get_episode_values(episode) if self.scores else get_play_values(episode)
         if not self.scores:  # what is right depends on the new scores
@@ -281,9 +262,7 @@ class EpisodeTally:
 
     def summarize(self, resamples: int, *, seed: int, change: tuple[str, str] | None = None) -> Summary:
         """Compute the figures of all episodes added so far; more may be added afterwards.
-
-        `change` is that of `Table.compute_intervals`.
-        """
+        `change` is that of `Table.compute_intervals`."""
         tasks = self.table.tasks
         figures, fewer_draws = self.table.compute_intervals(resamples > 0, change), dict[str, int]()
         problems = list(self.metrics.problems.values())

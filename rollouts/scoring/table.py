@@ -26,9 +26,7 @@ _BLOCK = 2**18  # drawn tasks held at once: fits in the CPU cache
 @dataclass(frozen=True)
 class Interval:
     """A mean or other figure over `count` episodes of `tasks` tasks.
-
-    Its interval is None for one task, for values beyond [0, 1] that are all equal, or if not computed.
-    """
+    Its interval is None for one task, for values beyond [0, 1] that are all equal, or if not computed."""
 
     mean: float
     low: float | None
@@ -59,7 +57,6 @@ class Change(NamedTuple):
 
 class Table:
     """A table of float64 numbers with one row per episode and named columns; NaN if a column does not apply.
-
     It has at most `MAX_COLUMNS` columns; `describe_dropped` names the others.
 
     >>> table = Table()
@@ -164,9 +161,7 @@ class Table:
 
     def compute_intervals(self, intervals: bool = True, change: tuple[str, str] | None = None) -> dict[str, Interval]:
         """Compute the mean of every column, with its interval if `intervals`. A column that never applies is left out.
-
-        `change` is (old, new): also the differences `change/NAME` of all columns `old/NAME` and `new/NAME`.
-        """
+        `change` is (old, new): also the differences `change/NAME` of all columns `old/NAME` and `new/NAME`."""
         columns, changes = self.get_columns(), set[str]()
         old, new = change or ("", "")
         for name in [name.removeprefix(f"{new}/") for name in columns if change and name.startswith(f"{new}/")]:

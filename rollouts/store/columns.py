@@ -11,9 +11,9 @@ rewritten after they were scored. A column is renamed into place when complete, 
 import json
 import re
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, ExitStack
 from pathlib import Path
-from typing import Any, BinaryIO, Self
+from typing import Any, BinaryIO
 
 import msgspec
 
@@ -50,7 +50,7 @@ def build_column_path(folder: Path, name: str) -> Path:
     return folder / FOLDER / f"{name}.jsonl"
 
 
-class ScoreColumnWriter:
+class ScoreColumnWriter(AbstractContextManager["ScoreColumnWriter"]):
     """A new column. It appears when the `with` block ends without an error, and never otherwise."""
 
     def __init__(self, folder: Path, name: str, about: Mapping[str, Any], *, replace: bool = False) -> None:
@@ -78,9 +78,6 @@ class ScoreColumnWriter:
     def _write(self, data: Mapping[str, Any]) -> None:
         text = json.dumps(data, ensure_ascii=False, allow_nan=False, separators=(",", ":"), default=str)
         self._file.write(encode_line(text))
-
-    def __enter__(self) -> Self:
-        return self
 
     def __exit__(self, *error: Any) -> None:
         self._stack.__exit__(*error)

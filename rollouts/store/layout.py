@@ -41,8 +41,7 @@ def check_format(folder: Path) -> None:
     if not os.path.lexists(path):
         raise StoreError(f"{path}: is missing; this viewbox reads format {FORMAT}, which that file names")
     try:
-        content = json.loads(read_regular(path, limit=_MAX_FORMAT, inside=folder))
-        number = content.get("format")
+        number = json.loads(read_regular(path, limit=_MAX_FORMAT, inside=folder)).get("format")
     except (OSError, ValueError, AttributeError, RecursionError) as error:
         raise StoreError(f"{path}: cannot be read ({getattr(error, 'strerror', None) or error})") from error
     if type(number) is not int or number != FORMAT:
@@ -50,12 +49,8 @@ def check_format(folder: Path) -> None:
 
 
 def start_format(folder: Path) -> None:
-    """Write the format of a folder that holds no episodes yet, and check that of another.
-
-    Raises:
-        OSError: the folder cannot be written.
-        StoreError: its format is not `FORMAT`.
-    """
+    """Write the format of a folder that holds no episodes yet, and check that of another. Raise `OSError` if the folder
+    cannot be written. Raise `StoreError` if its format is not `FORMAT`."""
     try:  # before the format is read: another process writes that first
         holds_episodes = (folder / LINES).stat().st_size > 0
     except FileNotFoundError:

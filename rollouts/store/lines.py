@@ -49,7 +49,6 @@ def open_lines(folder: Path) -> BinaryIO:
 
 def read_lines(file: BinaryIO) -> Iterator[bytes | None]:
     """Yield the lines of a file with their line breaks; None for a line longer than `MAX_LINE`, which is not kept.
-
     Of a line without an end, `MAX_SKIPPED` bytes are read; it is then the last one.
 
     >>> import io
@@ -86,7 +85,6 @@ def is_json(line: bytes) -> bool:
 
 def encode_line(text: str) -> bytes:
     r"""Return a line of JSON as the bytes of a file that every reader opens, and that acts on no terminal.
-
     Control characters and marks of direction are written as escapes; JSON reads them as before. A lone surrogate
     becomes U+FFFD: many readers refuse its escape, too.
 

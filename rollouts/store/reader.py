@@ -39,8 +39,7 @@ class EpisodeReader(Sequence[Episode]):
     appended later do not count. `next` goes on in the last walk.
 
     `line` is the line number of the last episode and `crc` the checksum of that line. `skipped` counts the lines that
-    could not be read in this walk; `unreadable` gives the reason by line number, for the first 100 of them.
-    """
+    could not be read in this walk; `unreadable` gives the reason by line number, for the first 100 of them."""
 
     def __init__(
         self, path: Path, *, tokens: bool, errors: Literal["raise", "skip"], scores: str | None = None
@@ -208,14 +207,9 @@ class EpisodeReader(Sequence[Episode]):
 
 
 def load(
-    path: str | Path,
-    *,
-    tokens: bool = False,
-    errors: Literal["raise", "skip"] = "raise",
-    scores: str | None = None,
+    path: str | Path, *, tokens: bool = False, errors: Literal["raise", "skip"] = "raise", scores: str | None = None
 ) -> EpisodeReader:
     """Return the episodes in `path`, in the order they were appended: a sequence that reads one line at a time.
-
     Images are references whose `uri` is the file in the folder: `ref.open()` reads the pixels. A partial last line,
     left by a killed process, is ignored, unless the run has a summary.json that counts more episodes.
 

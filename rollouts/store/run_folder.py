@@ -17,16 +17,8 @@ from typing import Any
 from ...configs import yaml_reader
 from ...envs.data.sources import list_changed
 from ...errors import ConfigError
-from ...utils.files import (
-    begin_line,
-    check_inside,
-    check_one_name,
-    check_writable,
-    lock_file,
-    open_regular,
-    read_regular,
-    write_atomically,
-)
+from ...utils import files
+from ...utils.files import read_regular, write_atomically
 from ...utils.secrets import mask_settings
 from ...utils.terminal import make_printable
 from ...version import get_versions
@@ -59,8 +51,8 @@ def remove_unused(folder: Path, *, new: bool = True) -> Iterator[Path]:
     try:
         yield folder
     except BaseException:
-        files = (path for path in folder.rglob("*") if path.is_file() and path.name not in _SETTINGS)
-        if new and not any(path.stat().st_size for path in files):
+        stored = (path for path in folder.rglob("*") if path.is_file() and path.name not in _SETTINGS)
+        if new and not any(path.stat().st_size for path in stored):
             shutil.rmtree(folder, ignore_errors=True)
         raise
 
@@ -77,15 +69,12 @@ def find_latest_folder(parent: Path, name: str) -> Path | None:
 
 @contextmanager
 def lock_folder(folder: Path) -> Iterator[None]:
-    """Lock a run's folder for this process.
-
-    Raises:
-        ConfigError: another process is writing to it, or something in it leads out of it or is no regular file.
-    """
+    """Lock a run's folder for this process. Raise `ConfigError` if another process is writing to it, or something in it
+    leads out of it or is no regular file."""
     check_folder(folder)
     with ExitStack() as stack:
         try:
-            stack.enter_context(lock_file(folder / ".lock"))
+            stack.enter_context(files.lock_file(folder / ".lock"))
         except BlockingIOError:
             raise ConfigError(f"{folder}: another process is still writing this run") from None
         yield
@@ -93,15 +82,13 @@ def lock_folder(folder: Path) -> Iterator[None]:
 
 def check_folder(folder: Path) -> None:
     """Raise `ConfigError` if a run is written, or resumed, through a link that leads out of its folder.
-
-    The folder may be somebody else's. Images and tokens are not looked at: each is checked when it is opened.
-    """
+    The folder may be somebody else's. Images and tokens are not looked at: each is checked when it is opened."""
     waiting = [folder]
     while waiting:
         for entry in os.scandir(waiting.pop()):
             try:
-                check_inside(Path(entry.path), folder)
-                check_one_name(Path(entry.path))
+                files.check_inside(Path(entry.path), folder)
+                files.check_one_name(Path(entry.path))
                 is_odd = entry.is_symlink() and not os.path.exists(entry.path)
                 is_odd = is_odd or not (entry.is_file() or entry.is_dir())
             except OSError as error:
@@ -115,7 +102,7 @@ def check_folder(folder: Path) -> None:
 def write_config(folder: Path, config: Mapping[str, object]) -> None:
     """Write the resolved config, its secrets masked, and the versions; the number of threads of a run stays."""
     for name in ("config.yaml", "versions.json"):
-        check_writable(folder / name, folder)
+        files.check_writable(folder / name, folder)
     (folder / "config.yaml").write_text(yaml_reader.write(mask_settings(config)), "utf-8")
     path = folder / "versions.json"
     before = read_json(path) if path.is_file() else {}
@@ -146,12 +133,8 @@ def read_json(path: Path, limit: int = 2**20) -> dict[str, Any]:
 
 def read_metrics(path: Path, *, limit: int = MAX_METRICS) -> Iterator[dict[str, Any]]:
     """Yield the lines of a metrics.jsonl. What is no object of JSON is passed over, such as the torn last line of a
-    killed process.
-
-    Raises:
-        OSError: the file cannot be read, or is larger than `limit` bytes.
-    """
-    with open_regular(path, limit=limit, inside=path.parent) as file:
+    killed process. Raise `OSError` if the file cannot be read, or is larger than `limit` bytes."""
+    with files.open_regular(path, limit=limit, inside=path.parent) as file:
         for line in read_lines(file):
             with suppress(ValueError, RecursionError):
                 values = json.loads(line or b"")
@@ -174,7 +157,6 @@ def describe_view(run: str | Path) -> str:
     return f"look: viewbox view {shlex.quote(make_printable(str(run)))}"
 
 
-# ---- of a rollout
 COMMAND, EPISODES, RETRIED = "rollout.json", "episodes", "retried.jsonl"
 FAILED = frozenset({"error", "timeout", "cancelled"})
 # What may change on resume: settings of speed, the number of tasks, and the address of the same model.
@@ -183,11 +165,8 @@ CHANGEABLE = frozenset({*(f"rollout.{name}" for name in SPEED_SETTINGS), "comman
 
 
 def start_rollout(folder: Path, config: Mapping[str, Any], command: Mapping[str, Any]) -> None:
-    """Write the settings of a new rollout, or compare them with those of the rollout that is resumed.
-
-    Raises:
-        ConfigError: a setting differs, or the folder holds episodes of another run.
-    """
+    """Write the settings of a new rollout, or compare them with those of the rollout that is resumed. Raise
+    `ConfigError` if a setting differs, or the folder holds episodes of another run."""
     config, command = mask_settings(config), mask_settings(command)
     record, episodes = folder / COMMAND, folder / EPISODES / LINES
     if not os.path.lexists(record):
@@ -217,23 +196,21 @@ def _check_data(folder: Path, before: Any, now: Mapping[str, str] | None) -> Non
 
 def move_failed_episodes(folder: Path) -> int:
     """Move episodes that ended with `error`, `timeout` or `cancelled` to retried.jsonl; returns their number.
-
-    They then count as missing and are played again. After a kill, every line is in at least one of the two files.
-    """
+    They then count as missing and are played again. After a kill, every line is in at least one of the two files."""
     path = folder / EPISODES / LINES
     if not os.path.lexists(path):
         return 0
     try:
         for name in (LINES, RETRIED):
-            check_writable(path.with_name(name), folder)
-        with open_regular(path, limit=MAX_FILE, inside=folder) as stored:
+            files.check_writable(path.with_name(name), folder)
+        with files.open_regular(path, limit=MAX_FILE, inside=folder) as stored:
             lines = stored.readlines()
     except OSError as error:
         raise ConfigError(f"{error.filename}: cannot be used ({error.strerror}); give another --out") from error
     failed = [line for line in lines if _read_end_reason(line) in FAILED]
     if failed:
         with (path.with_name(RETRIED)).open("a+b") as file:
-            file.writelines([begin_line(file.fileno()), *failed])
+            file.writelines([files.begin_line(file.fileno()), *failed])
         write_atomically(path, b"".join(line for line in lines if _read_end_reason(line) not in FAILED))
     return len(failed)
 

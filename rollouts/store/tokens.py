@@ -80,9 +80,7 @@ def decode_rows(rows: np.ndarray, place: TokenPlace) -> EpisodeTokens:
 
 class TokenShard:
     """The file to which one writer appends rows. It is created with the first of them.
-
-    What was reserved and not written, because the process was killed, is never read: no line names it.
-    """
+    What was reserved and not written, because the process was killed, is never read: no line names it."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder

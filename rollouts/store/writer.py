@@ -11,8 +11,8 @@ import logging
 import os
 import threading
 import zlib
+from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import Self
 
 from msgspec.structs import replace
 from PIL import Image
@@ -25,17 +25,8 @@ from ...records import Episode, EpisodeTokens, RunConfig, Task
 from ...utils import secrets
 from ...utils.files import begin_line, check_writable, open_regular, replace_atomically, try_lock, write_atomically
 from ...utils.terminal import make_line
-from .layout import (
-    IMAGES,
-    LINES,
-    MAX_FILE,
-    PNG_MODES,
-    TOKENS,
-    build_image_path,
-    iter_image_dicts,
-    iter_images,
-    start_format,
-)
+from . import layout
+from .layout import IMAGES, LINES, TOKENS
 from .lines import MAX_COUNT, MAX_LINE, decode_episode, encode_line, is_json, read_lines
 from .tokens import TOKEN, TokenPlace, TokenShard, encode_rows
 
@@ -46,16 +37,12 @@ class UnstorableError(StoreError):
     """One episode that cannot be stored; the folder can be written."""
 
 
-class EpisodeWriter:
-    """Appends episodes to a folder. Threads may share one writer.
-
-    `count` is the number of episodes in the folder, including those of earlier sessions.
+class EpisodeWriter(AbstractContextManager["EpisodeWriter"]):
+    """Appends episodes to a folder. Threads may share one writer. `count` is the number of episodes in the folder,
+    including those of earlier sessions. Raise `StoreError` if the folder cannot be written.
 
     Args:
         path: the folder; it is created if missing. Episodes already in it are kept.
-
-    Raises:
-        StoreError: the folder cannot be written.
 
     >>> import tempfile
     >>> from viewbox.records import Task
@@ -80,7 +67,7 @@ class EpisodeWriter:
                 check_writable(self.path / name, self.path)  # a link in somebody's folder may lead anywhere
             for name in (IMAGES, TOKENS):
                 (self.path / name).mkdir(parents=True, exist_ok=True)
-            start_format(self.path)
+            layout.start_format(self.path)
             self._fd = os.open(self.path / LINES, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o644)
             self._clean_up()
         except OSError as error:
@@ -89,7 +76,6 @@ class EpisodeWriter:
 
     def append(self, episode: Episode, *, replaces: bool = False) -> None:
         """Store one episode; once this returns, it can be loaded. If it raises `StoreError`, no line was added.
-
         With `replaces` it is a later state of the episode that was stored so before, and takes the place of its line.
 
         Raises:
@@ -116,10 +102,8 @@ class EpisodeWriter:
 
     def append_or_error(self, episode: Episode) -> Episode:
         """Store one episode, or in its place that it cannot be stored; returns what was stored.
-
         A record may hold what no file can: a number that is not finite, or an object of a tool. Raise `StoreError` if
-        nothing can be written.
-        """
+        nothing can be written."""
         try:
             self.append(episode)
             return episode
@@ -141,9 +125,6 @@ class EpisodeWriter:
             self._fd = -1
         self._shard.close()
 
-    def __enter__(self) -> Self:
-        return self
-
     def __exit__(self, *_: object) -> None:
         self.close()
 
@@ -151,7 +132,7 @@ class EpisodeWriter:
         """Count the lines; unless another process is writing here, also repair what a killed process left behind."""
         alone = try_lock(self._fd)
         end, last = 0, b""
-        with open_regular(self.path / LINES, limit=MAX_FILE) as file:
+        with open_regular(self.path / LINES, limit=layout.MAX_FILE) as file:
             for line in read_lines(file):
                 if line is None:
                     raise StoreError(f"{self.path / LINES}: has a line of more than {MAX_LINE:,} bytes")
@@ -172,8 +153,8 @@ class EpisodeWriter:
     def _encode_images(self, episode: Episode) -> dict[Path, bytes]:
         """Return the files of the images that are not stored yet."""
         files: dict[Path, bytes] = {}
-        for ref in iter_images(episode):
-            path = self.path / build_image_path(ref.hash, ref.mode)
+        for ref in layout.iter_images(episode):
+            path = self.path / layout.build_image_path(ref.hash, ref.mode)
             if str(path) in self._stored or path in files:
                 continue
             if path.exists():
@@ -237,7 +218,7 @@ def encode_episode(episode: Episode, place: TokenPlace | None) -> bytes:
     """Return the line of an episode, whose tokens are in `place`; raises if it cannot be written, or not be read
     again."""
     data = episode.to_dict()
-    for reference in iter_image_dicts(data):
+    for reference in layout.iter_image_dicts(data):
         reference["uri"] = None
     if place is not None:
         data["stored_tokens"] = place.to_dict()
@@ -284,7 +265,7 @@ def encode_image(image: Image.Image, digest: str) -> bytes:
         kind = bare.palette.mode
         colors = bare.getpalette(kind) or []
         bare.putpalette(colors + [0] * (256 * len(kind) - len(colors)), kind)
-    if bare.mode in PNG_MODES:
+    if bare.mode in layout.PNG_MODES:
         bare.save(buffer, format="PNG", compress_level=1)
     else:
         bare.save(buffer, format="TIFF")

@@ -36,9 +36,6 @@ LAID = "; it lies voxel on voxel as both are stored, for it is not known where i
 SAME = 0.01  # largest difference of two spacings or aspects, as a share
 
 
-# ---- side by side
-
-
 @tool
 def show_beside(
     view: View, image: ImageName, slice: int | None = None, images: Hidden[Sequence[Source]] = ()
@@ -128,9 +125,6 @@ def _fit_beside(view: View, other: View) -> tuple[View, View]:
     return left, right
 
 
-# ---- a mask on the picture
-
-
 @tool
 def overlay_mask(
     view: View,
@@ -177,9 +171,7 @@ def _open_mask(name: str | None, images: Sequence[Source], mask: Any) -> Source:
 
 def _find_mask(shown: Source, mask: Source) -> tuple[Source, str]:
     """Return the picture of the mask that lies on the shown one, and in words what is not known of its place.
-
-    Raise `ArgumentError` if it is of another geometry.
-    """
+    Raise `ArgumentError` if it is of another geometry."""
     volume, other = shown.volume, mask.volume
     if volume is None or other is None:
         doubt = ""
@@ -212,10 +204,8 @@ def _refuse(given: Sequence[float], allowed: Sequence[float], unit: str) -> Argu
 
 def _sample_mask(view: View, whole: np.ndarray) -> np.ndarray:
     """Return which pixels of the view are inside of a mask, `whole`; (height, width).
-
     Enlarged: those whose center is in a pixel of the mask. Reduced: those of which at least half is inside, or any part
-    if the structure is too thin for that.
-    """
+    if the structure is too thin for that."""
     sampled = replace(view, source=Source(whole.astype(np.float32)), operations=(), parent=None)
     left, top, right, bottom = sampled.native
     if (right - left) * (bottom - top) <= view.size[0] * view.size[1]:
@@ -227,9 +217,6 @@ def _sample_mask(view: View, whole: np.ndarray) -> np.ndarray:
     shares = sampled.sample_values()
     inside = shares >= 0.5
     return inside if inside.any() else shares > THIN
-
-
-# ---- where slices of different volumes lie in the patient, in millimeters by `Volume.affine`
 
 
 def _share_frame(first: Volume, second: Volume) -> bool:
@@ -280,9 +267,7 @@ def _turn_picture(mask: Source, volume: Volume | None) -> Source:
 
 def _sample_on(source: Source, other: Volume) -> np.ndarray:
     """Return the value of the voxel of another volume in which each pixel of a slice has its center; 0 outside of it.
-
-    The result has the shape of the slice, (height, width), and the type of the other volume.
-    """
+    The result has the shape of the slice, (height, width), and the type of the other volume."""
     x, y = 0.5 / source.width, 0.5 / source.height  # the first pixel, that to its right, and that below it
     origin, right, down = _map_points(source, other, [(x, y), (3 * x, y), (x, 3 * y)])
     right, down = right - origin, down - origin

@@ -46,9 +46,7 @@ def find_undrawn(text: str) -> str:
 
 def draw_outline(pixels: np.ndarray, box: Corners, color: str, label: str = "") -> np.ndarray:
     """Return a copy of uint8 `pixels`, (h, w) or (h, w, 3), in RGB with the outline of a box and the label above it.
-
-    `box` is (left, top, right, bottom) in pixels, right and bottom excluded; the outline lies inside.
-    """
+    `box` is (left, top, right, bottom) in pixels, right and bottom excluded; the outline lies inside."""
     marked = _to_color(pixels)
     left, top, right, bottom = box
     inside = marked[top:bottom, left:right]

@@ -24,9 +24,6 @@ SMALLEST_TILE = 16  # pixels: in a smaller tile, equalization turns any gray int
 SMOOTH = np.array([[1, 1, 1], [1, 5, 1], [1, 1, 1]], np.float32) / 13  # Pillow's ImageFilter.SMOOTH
 
 
-# ---- sharpness and noise
-
-
 @dataclass(frozen=True)
 class Sharpness:
     """smooth + factor · (pixel − smooth), rounded and clipped; the outermost pixels do not change, as in Pillow."""
@@ -72,15 +69,11 @@ def denoise(view: View, sigma: Annotated[float, Range(0.5, 5)] = 1.0) -> ToolOut
     return ToolOutput("denoised", {"sigma": sigma, "size": list(view.size)}, view=view.apply(Blur(sigma)))
 
 
-# ---- local contrast
-
-
 @dataclass(frozen=True)
 class LocalContrast:
     """CLAHE (Zuiderveld 1994) in `tiles` × `tiles` tiles, as OpenCV's `createCLAHE(clip_limit, (tiles, tiles))`.
 
-    A picture of one level does not change. Tiles that would hold fewer than `SMALLEST_TILE` pixels are made larger.
-    """
+    A picture of one level does not change. Tiles that would hold fewer than `SMALLEST_TILE` pixels are made larger."""
 
     tool: ClassVar[str] = "adaptive_equalize"
     clip_limit: float
@@ -110,17 +103,13 @@ def adaptive_equalize(
     return ToolOutput("local contrast equalized", facts, view=view.apply(LocalContrast(clip_limit, tile_size)))
 
 
-# ---- edges
-
-
 @dataclass(frozen=True)
 class Edges:
     """The strength of edges; `top` (fixed at the call) and above is white.
 
     sobel: the length of the gradient; laplacian: the absolute second derivative; both with 3×3 kernels. There are no
     edges between native pixels: a picture magnified beyond them shows the edges of the native pixels, equally bright,
-    not the faint slopes and rounding steps of its interpolation.
-    """
+    not the faint slopes and rounding steps of its interpolation."""
 
     tool: ClassVar[str] = "detect_edges"
     method: str
@@ -137,9 +126,7 @@ def reduce_magnified(pixels: np.ndarray, view: View) -> np.ndarray:
     x1, y1, x2, y2 = view.native
     sides = (y2 - y1, x2 - x1) if view.turned else (x2 - x1, y2 - y1)
     width, height = (min(count, max(1, round(side))) for count, side in zip(view.size, sides, strict=True))
-    if (width, height) == view.size:
-        return pixels
-    return cv2.resize(pixels, (width, height), interpolation=cv2.INTER_AREA)
+    return pixels if (width, height) == view.size else cv2.resize(pixels, (width, height), interpolation=cv2.INTER_AREA)
 
 
 def find_edges(pixels: np.ndarray, method: str) -> np.ndarray:
@@ -162,8 +149,6 @@ def detect_edges(view: View, method: Literal["sobel", "laplacian"] = "sobel") ->
     return ToolOutput("edges shown", {"method": method, "size": list(view.size)}, view=view.apply(Edges(method, top)))
 
 
-# ---- shapes
-
 MORPHOLOGY = {"erode": cv2.MORPH_ERODE, "dilate": cv2.MORPH_DILATE, "open": cv2.MORPH_OPEN, "close": cv2.MORPH_CLOSE}
 
 
@@ -171,8 +156,7 @@ MORPHOLOGY = {"erode": cv2.MORPH_ERODE, "dilate": cv2.MORPH_DILATE, "open": cv2.
 class Morphology:
     """3×3 `operation`, `iterations` times; open: that many erosions, then as many dilations; close: the reverse.
 
-    With a `level`, values above it first become white, all others black.
-    """
+    With a `level`, values above it first become white, all others black."""
 
     tool: ClassVar[str] = "morphological"
     operation: str

@@ -24,8 +24,7 @@ def zoom(view: View, factor: Annotated[float, Range(0.5, 4)] = 2.0, center: Poin
     """
     closer = view.zoom(factor, center or (0.5, 0.5))
     x1, y1, x2, y2 = closer.window
-    longer = max((x2 - x1) * view.source.width, (y2 - y1) * view.source.height)
-    if factor > 1 and longer < SMALLEST_ZOOM:
+    if factor > 1 and max((x2 - x1) * view.source.width, (y2 - y1) * view.source.height) < SMALLEST_ZOOM:
         raise ArgumentError("zoom: maximum zoom reached: the view would show less than one pixel of the image")
     facts = {"factor": factor, "original_size": list(view.size), "new_size": list(closer.size)}
     return ToolOutput("zoomed", facts, view=closer)

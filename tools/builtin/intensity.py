@@ -66,8 +66,7 @@ def adjust_brightness(view: View, factor: Annotated[float, Range(0.5, 2)]) -> To
 @tool
 def equalize_histogram(view: View) -> ToolOutput:
     """Spread the gray levels of the current view evenly from black to white. Drops color."""
-    levels = equalize_levels(view.to_gray(), get_mask(view))
-    table = Table.from_levels("equalize_histogram", levels, grays=True)
+    table = Table.from_levels("equalize_histogram", equalize_levels(view.to_gray(), get_mask(view)), grays=True)
     return ToolOutput("histogram equalized", {"size": list(view.size)}, view=view.apply(table))
 
 
@@ -78,7 +77,6 @@ def get_mask(view: View) -> np.ndarray | None:
 
 def equalize_levels(pixels: np.ndarray, mask: np.ndarray | None = None) -> np.ndarray:
     """256 levels, not rounded: the cumulative histogram of (h, w) uint8 pixels; lowest level black, highest white.
-
     `mask` says which pixels count, as `get_mask` does.
 
     (cdf(v) − cdf(lowest)) / (n − cdf(lowest)) · 255: Gonzalez & Woods, as OpenCV's `equalizeHist`. A picture with a
@@ -90,9 +88,7 @@ def equalize_levels(pixels: np.ndarray, mask: np.ndarray | None = None) -> np.nd
     counts = cv2.calcHist([pixels], [0], mask, [256], [0, 256]).ravel().astype(np.float64)
     cumulative = np.cumsum(counts)
     lowest = counts[np.argmax(counts > 0)]
-    if lowest == cumulative[-1]:
-        return LEVELS
-    return np.asarray((cumulative - lowest) / (cumulative[-1] - lowest) * 255)
+    return LEVELS if lowest == cumulative[-1] else np.asarray((cumulative - lowest) / (cumulative[-1] - lowest) * 255)
 
 
 @tool

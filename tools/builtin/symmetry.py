@@ -19,8 +19,7 @@ class Difference:
     """|picture − its mirror image|; `top` is white. Pixels without a measured counterpart in the image are black.
 
     The mirror axis is a line of the *original*, at the fraction `center` of its x (`axis` 0) or y (1). After a zoom the
-    view shows a part of the same difference; its counterpart is then rendered from the other side.
-    """
+    view shows a part of the same difference; its counterpart is then rendered from the other side."""
 
     tool: ClassVar[str] = "symmetry_diff"
     axis: int

@@ -122,8 +122,7 @@ class Window:
     of both, high values become black.
 
     Both are in the grid's own values if `native`, else in gray levels of the displayed picture (0–255). `preset` is the
-    name under which a window was asked for.
-    """
+    name under which a window was asked for."""
 
     tool: str
     low: float
@@ -210,9 +209,7 @@ def window_level(
 
 def add_windows(original: Tool, windows: Mapping[str, WindowPreset]) -> Tool:
     """Return the tool `window_level` with more presets; one of the same name replaces a built-in one.
-
-    The function receives them as its hidden argument `windows`.
-    """
+    The function receives them as its hidden argument `windows`."""
     names = [*PRESETS, *(name for name in windows if name not in PRESETS)]
     preset = {**original.parameters["preset"], "enum": names}
     return replace(original, parameters={**original.parameters, "preset": preset})

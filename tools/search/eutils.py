@@ -57,7 +57,6 @@ T = TypeVar("T")
 
 def build_term(query: ArticleQuery, year: int) -> str:
     """Return what PubMed is asked for; `year` is the present one.
-
     Words with brackets that do not close would take the filter into them, so these are left out.
 
     >>> build_term(ArticleQuery("lung nodule", "recent"), 2026)
@@ -149,7 +148,6 @@ class PubMed(Service):
         return found
 
 
-# ---------------------------------------------------------------------- answers
 MAX_TEXT = 100_000  # characters of a field
 MAX_LISTED = 200  # types or headings of an article
 _MATH = "{http://www.w3.org/1998/Math/MathML}math"

@@ -49,17 +49,9 @@ class _Clients:
 
 
 class LiveSource:
-    """A `SearchSource` that asks PubMed and Open-i.
-
-    NCBI_API_KEY may hold a key of NCBI, and NCBI_EMAIL an address that NCBI may write to. The key goes to NCBI alone
-    and is masked in everything written.
-
-    Args:
-        cache_dir: the folder for answers; None: they are kept in memory.
-
-    Raises:
-        ConfigError: a variable does not hold what it should.
-    """
+    """A `SearchSource` that asks PubMed and Open-i. NCBI_API_KEY may hold a key of NCBI, and NCBI_EMAIL an address that
+    NCBI may write to. The key goes to NCBI alone and is masked in everything written. `cache_dir`: the folder for
+    answers; None: they are kept in memory. Raise `ConfigError` if a variable does not hold what it should."""
 
     def __init__(self, cache_dir: str | Path | None = None) -> None:
         self._key = None
@@ -95,7 +87,6 @@ class LiveSource:
         check_sending(f"https://{host}")
         return await background.run_beside(self._find(key, ask, kind))
 
-    # ------------------------------------------------------------------ on the background's event loop
     async def _find(self, key: str, ask: Callable[[_Clients], Awaitable[T]], kind: type[T]) -> T:
         """Return what is kept, or what the service answers."""
         clients = self._get_clients()

@@ -98,7 +98,6 @@ _IMAGE_FIELDS = ("imgLarge", "imgGrid150", "imgThumbLarge", "imgThumb")  # the l
 
 def read_figures(content: bytes, base: str, limit: int, modality: str = "") -> list[FoundImage]:
     """Return the figures of an answer, the best first; one without an id or a picture is left out.
-
     The addresses of pictures begin with `base`. All figures have the `modality` that was asked for.
 
     >>> one = b'{"uid": "PMC1", "image": {"id": "F1", "caption": "A <b>film</b>"}, "imgLarge": "/imgs/1.png"}'
@@ -127,8 +126,7 @@ def _read_figure(value: Mapping[str, Any], base: str, modality: str) -> FoundIma
     if not name or not path:
         return None
     title, journal = read_html(value.get("title")), read_html(value.get("journal_title"))
-    year = read_year(str(date.get("year") or ""))
-    about = ", ".join(filter(None, (journal, str(year or ""))))
+    about = ", ".join(filter(None, (journal, str(read_year(str(date.get("year") or "")) or ""))))
     pmid, pmcid = read_pmid(value.get("pmid")), read_text(value.get("pmcid"))
     url = build_url(pmid) if pmid else ""
     if _PMCID.fullmatch(pmcid):

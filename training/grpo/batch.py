@@ -31,8 +31,7 @@ def collate(
         image_tokens: (B, N), the tokens of each image; 0 where an episode has fewer images.
     """
     prompt = max(len(episode.prompt_ids) for episode in episodes)
-    completion = max(1, *(len(episode.completion_ids) for episode in episodes))
-    shape = (len(episodes), completion)
+    shape = (len(episodes), max(1, *(len(episode.completion_ids) for episode in episodes)))
     images = max(len(episode.images) for episode in episodes)
     out: dict[str, Any] = {
         "prompt_ids": torch.full((len(episodes), prompt), tokens.pad_id),
@@ -81,10 +80,8 @@ def get_sampled(batch: Mapping[str, torch.Tensor]) -> torch.Tensor:
 
 def find_learned(batch: Mapping[str, torch.Tensor]) -> torch.Tensor:
     """(B,): whether a sampled token of an episode has an advantage other than 0. All others have no gradient.
-
     At least one counts as learned, with an image if any has: a weight that no gradient reaches would have none instead
-    of zeros, and an optimizer would pass over it.
-    """
+    of zeros, and an optimizer would pass over it."""
     sampled = get_sampled(batch)
     learned = (batch["advantages"].view(len(sampled), -1) * sampled != 0).any(1)
     shows = (batch["image_tokens"] > 0).any(1)
@@ -104,7 +101,6 @@ def build_model_inputs(batch: dict[str, Any]) -> dict[str, object]:
     }
 
 
-# ---------------------------------------------------------------------- micro-batches
 def split_by_tokens(
     batch: dict[str, Any],
     tokens: int,
@@ -114,7 +110,6 @@ def split_by_tokens(
     learned: torch.Tensor | None = None,
 ) -> list[list[int]]:
     """Split a batch into parts of at most `tokens` tokens; a prompt that episodes share counts once.
-
     Episodes of a group stay together if they fit. An episode longer than `tokens` is a part of its own.
 
     Args:

@@ -33,10 +33,8 @@ class Credit(Protocol):
 
     def weigh(self, rows: torch.Tensor, group_size: int) -> torch.Tensor:
         """Return (episodes, 1), or (episodes, replies), of `rows` (episodes, numbers): groups are adjacent.
-
         A row of NaN is an episode that teaches nothing: its advantages are 0, and it does not count in its group. Those
-        of a group in which nothing differs are exactly 0.
-        """
+        of a group in which nothing differs are exactly 0."""
 
 
 class EpisodeCredit:

@@ -166,9 +166,7 @@ class EpisodeLogProbs:
 
     def _compute_pack(self, pack: Pack, shown: Mapping[int, Any], width: int) -> tuple[torch.Tensor, torch.Tensor]:
         """(log-probs, entropies), each (episodes of the pack, width), after one forward pass.
-
-        `shown` are the features of each image, or the pixels of a model without a backbone.
-        """
+        `shown` are the features of each image, or the pixels of a model without a backbone."""
         flat = torch.full((pack.shape[0] * pack.shape[1],), self.pad_id)
         positions = torch.arange(pack.shape[1]).repeat(self.architecture.axes, pack.shape[0])
         for segment, start in zip(pack.segments, pack.starts, strict=True):
@@ -233,10 +231,8 @@ class EpisodeLogProbs:
 
 def build_head(model: Any) -> Callable[[torch.Tensor], torch.Tensor]:
     """Return the function from hidden states (tokens, width) to logits, as the model's own forward computes them.
-
     Some models scale or cap what their output layer gives. So their forward runs, with the states in place of those of
-    `model.model`.
-    """
+    `model.model`."""
     shell = copy(model)
     shell.__dict__.pop("forward", None)  # the trainer wraps that of the model
     shell._modules = {**model._modules, "model": _GivenStates(model.model)}
@@ -250,9 +246,7 @@ def build_head(model: Any) -> Callable[[torch.Tensor], torch.Tensor]:
 
 class _GivenStates(torch.nn.Module):
     """Stands for a model's backbone: returns the states it is given.
-
-    Some models give the ids by position; some read something of their backbone (Chameleon: which tokens are images).
-    """
+    Some models give the ids by position; some read something of their backbone (Chameleon: which tokens are images)."""
 
     def __init__(self, backbone: Any) -> None:
         super().__init__()
@@ -274,11 +268,8 @@ class _States(BaseModelOutputWithPast):
 
 
 def add_compute_argument(model: torch.nn.Module) -> None:
-    """Make `model(compute=function)` return `function()`.
-
-    DDP needs one call of its wrapper for each batch to see every weight that was used; `function` may then make several
-    forward passes.
-    """
+    """Make `model(compute=function)` return `function()`. DDP needs one call of its wrapper for each batch to see every
+    weight that was used; `function` may then make several forward passes."""
     forward = model.forward
 
     @wraps(forward)
@@ -311,11 +302,8 @@ def attend(
     **kwargs: object,
 ) -> tuple[torch.Tensor, None]:
     """Return an attention function of transformers: (1, heads, tokens, size) states to (1, tokens, heads, size).
-
-    Args:
-        layout: of a packed row; None: `attention_mask` says which tokens are seen.
-        plain: use matrix products and a softmax instead of fused kernels ("eager").
-    """
+    `layout`: of a packed row; None: `attention_mask` says which tokens are seen. `plain`: use matrix products and a
+    softmax instead of fused kernels ("eager")."""
     with sdpa_kernel(SDPBackend.MATH) if plain else nullcontext():
         if layout is None:
             states = (module, query, key, value, attention_mask)
@@ -335,10 +323,8 @@ def attend(
 
 class _ReadBoth(torch.autograd.Function):
     """Attention of a packed row on a CPU, in which a prompt is read by all rests of its group at once.
-
     A softmax over two sets of keys is that over each, weighted by its share of the sum of exponentials. The backward
-    kernel makes probabilities of scores and the logarithm of that sum, so it is given that of both sets, and exact.
-    """
+    kernel makes probabilities of scores and the logarithm of that sum, so it is given that of both sets, and exact."""
 
     @staticmethod
     def forward(ctx: Any, query: Any, key: Any, value: Any, scale: float | None, reads: Any) -> torch.Tensor:
@@ -370,12 +356,10 @@ def _take(states: torch.Tensor, layout: Layout) -> Iterator[torch.Tensor]:
     """Yield (rows, heads, columns, size) of each part: each row's prompt and rest, of (heads, tokens, size) states."""
     segments = torch.split(states, layout.lengths, 1)
     sizes = [rows * width for rows, width in (part.shape for part in layout.parts)]
-    rests = torch.split(states[:, layout.tokens], sizes, 1)
-    for part, rest in zip(layout.parts, rests, strict=True):
+    for part, rest in zip(layout.parts, torch.split(states[:, layout.tokens], sizes, 1), strict=True):
         rest = rest.view(len(rest), *part.shape, -1)
         if part.prompt is not None:
-            prompt = segments[part.prompt][:, None].expand(-1, len(rest[0]), -1, -1)
-            rest = torch.cat([prompt, rest], dim=2)
+            rest = torch.cat([segments[part.prompt][:, None].expand(-1, len(rest[0]), -1, -1), rest], dim=2)
         yield rest.transpose(0, 1)
 
 
@@ -396,7 +380,6 @@ for _name, _plain in (("viewbox_sdpa", False), ("viewbox_eager", True)):
     AttentionMaskInterface.register(_name, sdpa_mask)
 
 
-# ---------------------------------------------------------------------- the trainer's batches
 class BatchLogProbs:
     """Computes log-probs in the precision of the loss: in it, before the first update of a batch, of the reference.
 
@@ -428,12 +411,9 @@ class BatchLogProbs:
     def compute(
         self, model: Any, batch: dict[str, Any], learned: torch.Tensor | None = None
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """(log-probs, entropies), each (B, C), of a batch under `model`, with gradient.
-
-        Args:
-            learned: (B,) whether an episode goes through the model. The others have the log-probs from which a ratio
-                starts, and minus that of a token for its entropy, as which it counts in the mean; None: all do.
-        """
+        """(log-probs, entropies), each (B, C), of a batch under `model`, with gradient. `learned`: (B,) whether an
+        episode goes through the model. The others have the log-probs from which a ratio starts, and minus that of a
+        token for its entropy, as which it counts in the mean; None: all do."""
         if learned is not None and not learned.all():
             start = batch.get("old_per_token_logps", batch["sampling_per_token_logps"]) * get_sampled(batch)
             rows = learned.nonzero()[:, 0]
@@ -513,7 +493,6 @@ def weight_advantages(
     advantages: torch.Tensor, ratio: torch.Tensor, cap: float, loss_type: str
 ) -> dict[str, torch.Tensor]:
     """Return the entries of a batch that make TRL 1.16's loss weight every token by min(ratio, cap).
-
     The losses are linear in the advantage and accept advantages of (B, T). The exception is `vespo`, which reads the
     ratio from an entry of its own.
 

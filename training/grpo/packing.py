@@ -46,12 +46,8 @@ class Group:
 
 @dataclass(frozen=True)
 class AttentionPart:
-    """Rows of one group and of similar length, whose attention is computed together.
-
-    Args:
-        prompt: the number of the segment that is the shared prompt; None: nothing is shared.
-        shape: rows, and columns of each after the prompt.
-    """
+    """Rows of one group and of similar length, whose attention is computed together. `prompt`: the number of the
+    segment that is the shared prompt; None: nothing is shared. `shape`: rows, and columns of each after the prompt."""
 
     prompt: int | None
     shape: tuple[int, int]

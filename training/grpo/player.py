@@ -25,12 +25,8 @@ from ..generation import Sampler, use_for_generation
 
 
 class BatchPlayer:
-    """Plays batches of this process.
-
-    Args:
-        folder: the folder to which the episodes of every step are appended.
-        episodes_per_step: how many of this process are, in groups drawn at random; None: all.
-    """
+    """Plays batches of this process. `folder`: the folder to which the episodes of every step are appended.
+    `episodes_per_step`: how many of this process are, in groups drawn at random; None: all."""
 
     def __init__(
         self,
@@ -50,18 +46,11 @@ class BatchPlayer:
         self._writer = EpisodeWriter(folder) if folder is not None and episodes_per_step != 0 else None
 
     def play(
-        self,
-        model: object,
-        env: BaseMultiTurnEnv,
-        tasks: Sequence[Task],
-        step: int,
-        group_size: int = 1,
+        self, model: object, env: BaseMultiTurnEnv, tasks: Sequence[Task], step: int, group_size: int = 1
     ) -> list[Episode]:
         """Return an episode for each task, in order, each with its own seed and its number in its group
-        (`info.sample`).
-
-        Every process plays as many. A group is `group_size` tasks in a row, over the borders of processes.
-        """
+        (`info.sample`). Every process plays as many. A group is `group_size` tasks in a row, over the borders of
+        processes."""
         place = self.accelerator.process_index * len(tasks)
         first = self.num_played + place
         slots = min(self.sampler.rollout.slots, len(tasks))

@@ -66,11 +66,8 @@ MAX_UNSCORED = 3  # batches at the beginning in which no episode has a score, af
 
 
 class EpisodeGRPOTrainer(Checkpoints, GRPOTrainer):
-    """`GRPOTrainer` whose completions are whole episodes of an environment.
-
-    Raises:
-        ConfigError: the settings do not fit each other or the way the run was launched.
-    """
+    """`GRPOTrainer` whose completions are whole episodes of an environment. Raise `ConfigError` if the settings do not
+    fit each other or the way the run was launched."""
 
     model: Any
     args: Any
@@ -154,7 +151,6 @@ class EpisodeGRPOTrainer(Checkpoints, GRPOTrainer):
     def _set_signature_columns_if_needed(self) -> None:
         self._signature_columns: Any = ["task", "prompt"]
 
-    # ------------------------------------------------------------------ a batch, in five stages
     def _generate_and_score_completions(self, inputs: list[dict[str, Any]]) -> dict[str, Any]:
         started = time.perf_counter()
         tasks = self.sample_tasks(inputs)
@@ -266,7 +262,6 @@ class EpisodeGRPOTrainer(Checkpoints, GRPOTrainer):
         known, step = to_sequence(self.env.tasks, self.env.name), self.state.global_step + 1
         return self.player.play(self.model, self.env, [known[index] for index in indices], step, self.num_generations)
 
-    # ------------------------------------------------------------------ the loss
     def _get_per_token_logps_and_entropies(self, model: Any, *args: Any, **kwargs: Any) -> tuple[Any, ...]:
         """Log-probs and entropies of `_current_batch`, for TRL's loss."""
         assert self._current_batch is not None
@@ -318,7 +313,6 @@ class EpisodeGRPOTrainer(Checkpoints, GRPOTrainer):
         self._add_mean("time/loss_forward", time.perf_counter() - started)
         return loss
 
-    # ------------------------------------------------------------------ the lists of values that TRL averages and logs
     def add_figures(self, figures: Mapping[str, float]) -> None:
         """Add figures that are the same on all processes."""
         for name, value in figures.items():

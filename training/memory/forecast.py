@@ -91,14 +91,12 @@ def find_device_memory() -> int | None:
 
 
 def predict(plan: Plan, device_memory: int | None = None, gpus: int = 0) -> Forecast:
-    """Return the forecast of a run.
+    """Return the forecast of a run. Raise `ViewboxError` if the model's config is not on this machine, or a setting is
+    wrong.
 
     Args:
         device_memory: bytes of the device; None: keys and values are limited by this machine's memory.
         gpus: among which verl divides an update; 0: a run without verl.
-
-    Raises:
-        ViewboxError: the model's config is not on this machine, or a setting is wrong.
     """
     workload, arguments, is_gpu = find_workload(plan), copy(plan.arguments), device_memory is not None
     if is_gpu and not {"bf16", "fp16"} & plan.config.train.arguments.keys():
@@ -118,12 +116,8 @@ def predict_workload(
     gpus: int = 0,
     processor: Any = None,
 ) -> Forecast:
-    """Return the forecast of a run whose longest episode is known.
-
-    Args:
-        model: without numbers; it is changed.
-        specialists: bytes of the models of tools while the policy plays, and while it learns.
-    """
+    """Return the forecast of a run whose longest episode is known. `model`: without numbers; it is changed.
+    `specialists`: bytes of the models of tools while the policy plays, and while it learns."""
     step = count_step(config, arguments, model, workload, verl=gpus > 0) if config.train.method == "grpo" else {}
     if gpus:
         phase = predict_share(config, arguments, model.to(torch.bfloat16), workload, gpus, processor)
@@ -154,7 +148,6 @@ def _find_cache_bytes(rollout: Settings, device_memory: int | None, held: int) -
     return int(GPU_SHARE * max(0, device_memory - held))
 
 
-# ---------------------------------------------------------------------- what stays
 def count_held(rehearsal: Rehearsal) -> Counter[str]:
     """Return what lies on the device in both phases."""
     config, arguments, model, workload = rehearsal.config, rehearsal.arguments, rehearsal.model, rehearsal.workload
@@ -178,7 +171,6 @@ def count_held(rehearsal: Rehearsal) -> Counter[str]:
     return held
 
 
-# ---------------------------------------------------------------------- generation
 def predict_generation(rehearsal: Rehearsal, cache_bytes: int) -> tuple[int, Counter[str]]:
     """Return the episodes at once, and what they add when most is needed: at prompts, results, steps, sampling."""
     workload, rollout = rehearsal.workload, rehearsal.config.rollout
@@ -220,7 +212,6 @@ def _find_load(rehearsal: Rehearsal) -> tuple[int, int]:
     return max(played, evaluated), max(prompts, evaluated)
 
 
-# ---------------------------------------------------------------------- verl
 def predict_share(config: Config, arguments: Any, model: Any, workload: Workload, gpus: int, processor: Any) -> Phase:
     """Return an update by verl, which divides weights, gradients and optimizer states, in float32, among GPUs.
 
@@ -252,12 +243,8 @@ def predict_share(config: Config, arguments: Any, model: Any, workload: Workload
 
 def count_specialists(plan: Plan, *, gpu: bool) -> tuple[int, int]:
     """Return the bytes of their weights while the model plays, and while it learns (without those that are offloaded).
-
-    A model that several specialists share counts once; one on another device (`cpu`, `cuda:1`) does not.
-
-    Raises:
-        ConfigError: the files of a specialist are not on this machine, and its `memory` is not set.
-    """
+    A model that several specialists share counts once; one on another device (`cpu`, `cuda:1`) does not. Raise
+    `ConfigError` if the files of a specialist are not on this machine, and its `memory` is not set."""
     found: dict[object, tuple[int, bool]] = {}
     envs = plan.draft[: 2 if plan.config.log.eval_tasks else 1]
     parts = [part for env in envs for part in (env.parts.values() if isinstance(env, Mixture) else [env])]

@@ -42,22 +42,16 @@ UPDATES = 2  # the second one has the optimizer's state
 FEW = 4  # layers of a deep model that are run; features of a tower enter as many, at most
 
 
-# ---------------------------------------------------------------------- on this machine
 def measure(plan: Plan) -> int:
     """Return the most bytes that two updates on the longest episodes take here: of the GPU, or what this process grew
-    by.
-
-    Raises:
-        ViewboxError: the model's config is not here, or its weights would be quantized, which needs their numbers.
-        torch.OutOfMemoryError: it does not fit.
-    """
+    by. Raise `ViewboxError` if the model's config is not here, or its weights would be quantized, which needs their
+    numbers. Raise `torch.OutOfMemoryError` if it does not fit."""
     config = plan.config
     if config.lora is not None and config.lora.quantize is not None:
         raise ConfigError("--measure: makes random weights, which cannot be quantized; allowed: no lora.quantize")
     workload, arguments, known = find_workload(plan), plan.arguments, plan.known_model
     before = psutil.Process().memory_info().rss
-    model = build_model(config, known.config, arguments.device)
-    run_updates(model, config, arguments, workload, known.processor)
+    run_updates(build_model(config, known.config, arguments.device), config, arguments, workload, known.processor)
     if arguments.device.type == "cuda":
         return torch.cuda.max_memory_allocated()
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
@@ -146,17 +140,13 @@ def _build_sft_loss(
     return lambda: compute_sft_loss(model, batches, 1.0)
 
 
-# ---------------------------------------------------------------------- without numbers
 def count_trained(model: Any) -> int:
     return count_bytes(weight for weight in model.parameters() if weight.requires_grad)
 
 
 class LiveBytes(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Counts the bytes that operations make and that are alive. What a kernel uses inside is not seen.
-
-    Args:
-        given: tensors that were there before, and are not counted: weights, and the batch. What is freed of them is.
-    """
+    """Counts the bytes that operations make and that are alive. What a kernel uses inside is not seen. `given`: tensors
+    that were there before, and are not counted: weights, and the batch. What is freed of them is."""
 
     def __init__(self, given: Iterable[torch.Tensor] = ()) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
@@ -204,11 +194,8 @@ class _Numberless(LiveBytes):  # type: ignore[no-untyped-call]
 
 
 class Rehearsal:
-    """Runs a model without numbers, and counts what is alive beside its weights.
-
-    Args:
-        model: without numbers, on the device `meta`; its weights are replaced.
-    """
+    """Runs a model without numbers, and counts what is alive beside its weights. `model`: without numbers, on the
+    device `meta`; its weights are replaced."""
 
     def __init__(self, model: Any, config: Config, arguments: Any, workload: Workload, processor: Any = None) -> None:
         self.model, self.config, self.arguments = model, config, arguments
@@ -284,9 +271,7 @@ class Rehearsal:
 
     def count_whole_rows(self, tokens: int) -> int:
         """Return the most bytes of an update by verl of so many tokens, without its gradients.
-
-        Episodes go through side by side, and each of their tokens has logits, over which the gradient is written.
-        """
+        Episodes go through side by side, and each of their tokens has logits, over which the gradient is written."""
         longest = self.workload.prompt + self.workload.completion
         batch = build_batch(self.workload, tokens // longest, 1, self.architecture.image_id)
         ids = torch.cat([batch["prompt_ids"], batch["completion_ids"]], 1).view(1, -1)

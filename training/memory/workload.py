@@ -149,9 +149,7 @@ def count_bytes(tensors: Iterable[torch.Tensor]) -> int:
 
 def count_step(config: Config, arguments: Any, model: Any, workload: Workload, *, verl: bool = False) -> dict[str, int]:
     """Return what an update of GRPO takes at most, by name; pictures in float32, each episode with its own.
-
-    A server is sent all weights before it samples; by verl in float32, and of LoRA the adapters alone.
-    """
+    A server is sent all weights before it samples; by verl in float32, and of LoRA the adapters alone."""
     episodes = arguments.per_device_train_batch_size * arguments.gradient_accumulation_steps * arguments.world_size
     patches = sum(image.numbers for image in (*workload.images, *workload.result_images))
     adapters = verl and config.lora is not None

@@ -91,7 +91,7 @@ class MetricsFile(TrainerCallback):
                 self._print_speed(state)
 
     def _print_speed(self, state: TrainerState) -> None:
-        """Says after the first step how long the others will take."""
+        """Say after the first step how long the others will take."""
         self._is_first = False
         seconds = (time.monotonic() - self.started) / max(1, state.global_step - self.first_step)
         todo = state.max_steps - state.global_step
@@ -236,10 +236,8 @@ ROUNDED = 0.1  # largest mean difference of log-probs in two bytes; rounding mak
 
 class Alarms(TrainerCallback):
     """Prints a warning once if one of `ALARMS` fires for a metric; it can fire again after the metric has recovered.
-
     A metric is looked at over `ALARM_STEPS` logs, or all of a run with fewer; that of held-out play at once. `fired`
-    holds (step, message) for the summary.
-    """
+    holds (step, message) for the summary."""
 
     def __init__(self, print_line: Callable[[str], None], *, is_served: bool = False) -> None:
         self.print_line, self.is_served = print_line, is_served  # by a server, which may round
@@ -301,10 +299,7 @@ class Alarms(TrainerCallback):
 
 class Interrupt(TrainerCallback):
     """Stops training at Ctrl-C or SIGTERM: after the current step and with a checkpoint; at the second signal, and in
-    held-out play, at once.
-
-    `stopped` is true if training ended because of a signal.
-    """
+    held-out play, at once. `stopped` is true if training ended because of a signal."""
 
     def __init__(self) -> None:
         self.requested = self.stopped = False

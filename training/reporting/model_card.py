@@ -104,7 +104,6 @@ def _describe_data(config: Config) -> tuple[str, list[str]]:
 
 def find_license(model: ModelSection) -> dict[str, str]:
     """Return the license entries of the base model's card; empty if they are not known.
-
     They are read from the model's folder, or from the card on the hub (cached where the hub cannot be reached).
 
     >>> find_license(ModelSection(name="package:tiny_viewer")), find_license(ModelSection(tiny={}))

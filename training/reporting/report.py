@@ -31,9 +31,7 @@ _ROWS = {
 
 def draw_curve(folder: Path, lines: list[dict[str, Any]], summary: Mapping[str, Any]) -> None:
     """Write curve.png: rewards and rates over steps with the held-out figures; for a warm start, the loss.
-
-    `lines` are those of metrics.jsonl. Nothing is written if no step was logged.
-    """
+    `lines` are those of metrics.jsonl. Nothing is written if no step was logged."""
     import matplotlib
 
     matplotlib.use("Agg")

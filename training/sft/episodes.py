@@ -43,9 +43,7 @@ def read_episodes(
     saved: str, env: BaseMultiTurnEnv, tokens: ChatTokens, max_completion_tokens: int, print_line: Callable[[str], None]
 ) -> list[Episode]:
     """Return the episodes of a folder, or one for each conversation of a file (`read_transcripts`).
-
-    Those of a folder come as they were stored, by task; `add_tokens` gives tokens to those that have none.
-    """
+    Those of a folder come as they were stored, by task; `add_tokens` gives tokens to those that have none."""
     if not Path(saved).is_file():
         # sorted by task: episodes are stored in the order in which they end
         return sorted(load(saved, tokens=True), key=lambda episode: episode.info.get("index", 0))
@@ -113,7 +111,9 @@ def tokenize_conversation(
     prompts: Prompts | None = None,
     max_completion_tokens: int = 4096,
 ) -> EpisodeTokens:
-    """Return the tokens of a conversation; messages after the last reply are left out.
+    """Return the tokens of a conversation; messages after the last reply are left out. Raise `StoreError` if there is
+    no reply, nothing before the first one, or the conversation is too long. Raise `ImageError` if an image cannot be
+    opened.
 
     Args:
         messages: as a model was shown them, and its replies. Native tool calls are written in `reply_format`,
@@ -121,10 +121,6 @@ def tokenize_conversation(
         tools: the schemas that the prompt lists.
         skipped: places of the replies that are not to be learned from.
         reply_format, prompts: how the prompt teaches calls, as in `ChatTokens.encode_prompt`.
-
-    Raises:
-        StoreError: there is no reply, nothing before the first one, or the conversation is too long.
-        ImageError: an image cannot be opened.
     """
     if any(message.images for message in messages if message.role in ("system", "assistant")):
         raise StoreError("a message of the system or the assistant shows a picture; allowed: of the user and of tools")
@@ -179,16 +175,12 @@ def _write_call(call: ToolCall, reply_format: ReplyFormat) -> str:
     return write_call(call.name, thaw(arguments), reply_format)
 
 
-# ---------------------------------------------------------------------- saved episodes
 def tokenize_episode(
     episode: Episode, env: BaseMultiTurnEnv, tokens: ChatTokens, max_completion_tokens: int = 4096
 ) -> EpisodeTokens:
-    """Return the tokens of an episode that was stored without: that of an endpoint, of a person or of a script.
-
-    Raises:
-        StoreError: it was played with another system prompt than `env` has, or cannot be tokenized.
-        ImageError: an image cannot be opened.
-    """
+    """Return the tokens of an episode that was stored without: that of an endpoint, of a person or of a script. Raise
+    `StoreError` if it was played with another system prompt than `env` has, or cannot be tokenized. Raise `ImageError`
+    if an image cannot be opened."""
     env = env.for_task(episode.task)
     if episode.system_prompt != env.build_system_prompt(episode.task):
         raise StoreError(
@@ -216,19 +208,15 @@ def rebuild_messages(episode: Episode, env: BaseMultiTurnEnv) -> list[Message]:
     return messages if episode.system_prompt else [Message("system", ("",)), *messages]
 
 
-# ---------------------------------------------------------------------- transcripts
 def read_transcripts(
     path: Path, *, max_pixels: int, multiple: int = 1, left_out: Counter[str] | None = None
 ) -> Iterator[tuple[str, ChatRow]]:
     """Yield the conversations of a JSONL or Parquet file (`rollouts/exchange/chat_rows.py`), each with its place; log
-    each that cannot be read, or holds something that is not learned from.
+    each that cannot be read, or holds something that is not learned from. Raise `StoreError` if the file cannot be
+    read. Raise `ConfigError` if it is no Parquet file.
 
     Args:
         max_pixels, multiple: images are shown as an environment with these settings shows them.
-
-    Raises:
-        StoreError: the file cannot be read.
-        ConfigError: it is no Parquet file.
     """
 
     def open_picture(where: str | bytes) -> ImageRef:

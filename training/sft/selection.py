@@ -30,14 +30,8 @@ class Selection:
 
 def select_episodes(episodes: Iterable[Episode], section: TrainSection) -> Selection:
     """Return the episodes that meet all conditions of `train.where`, and with `train.best_of_group` the best of each
-    task.
-
-    An episode that a fault ended is never kept. Of equal scores the first is the best; an episode without a score is
-    not compared and left out.
-
-    Raises:
-        ConfigError: a condition cannot be read.
-    """
+    task. An episode that a fault ended is never kept. Of equal scores the first is the best; an episode without a score
+    is not compared and left out. Raise `ConfigError` if a condition cannot be read."""
     try:
         conditions = [(text, parse_filter(text, "train.where")) for text in section.filters]
     except ConfigError as error:

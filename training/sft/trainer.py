@@ -40,10 +40,8 @@ _OBJECT = re.compile(rf"(?:{MARK}).*|\{{.*\}}", re.DOTALL)  # calls in any synta
 
 def compute_token_weights(episode: EpisodeTokens, tokens: ChatTokens, weigh_values: bool) -> list[float]:
     """Return a weight for each completion token: 0 on the environment's tokens, 1 on the policy's.
-
-    The tokens of a scalar value in a reply's JSON or calls share a weight of 12, so that a label of one token
-    counts as much as a coordinate of three; a token never has a weight below 1.
-    """
+    The tokens of a scalar value in a reply's JSON or calls share a weight of 12, so that a label of one token counts as
+    much as a coordinate of three; a token never has a weight below 1."""
     weights = [float(bit) for bit in episode.mask]
     if not weigh_values:
         return weights
@@ -105,9 +103,7 @@ def compute_sft_loss(
     model: torch.nn.Module, batches: Sequence[dict[str, Any]], total: torch.Tensor | float | None = None
 ) -> torch.Tensor:
     """Return the weighted sum of −log p over the policy's tokens of all batches, divided by `total`, a scalar.
-
-    `total` is the sum of the weights of everything that one update learns from; by default that of `batches`.
-    """
+    `total` is the sum of the weights of everything that one update learns from; by default that of `batches`."""
     total = sum_weights(batches).clamp(min=1.0) if total is None else total
     losses = []
     for batch in batches:
@@ -120,10 +116,8 @@ def compute_sft_loss(
 
 class SFTTrainer(Checkpoints, Trainer):
     """transformers' `Trainer` with the weighted loss.
-
     An update learns from a window: the batches of all accumulation steps and processes. Its loss is the weighted mean
-    over all tokens of the window, so that a token counts the same in whatever batch it is.
-    """
+    over all tokens of the window, so that a token counts the same in whatever batch it is."""
 
     def __init__(self, *, tokens: ChatTokens, weigh_values: bool = False, **kwargs: Any) -> None:
         self.tokens, self.weigh_values = tokens, weigh_values
@@ -201,8 +195,7 @@ def build_corpus(env: BaseMultiTurnEnv, count: int = 200) -> list[str]:
     """Texts to train a tokenizer on: the environment's prompts and demonstrations."""
     bootstrap = tiny_model.build_tokenizer([""], 280)
     tokens = ChatTokens(
-        tiny_model.build_processor(bootstrap),
-        tiny_model.build_config(bootstrap, hidden=16, layers=1, vision_layers=2),
+        tiny_model.build_processor(bootstrap), tiny_model.build_config(bootstrap, hidden=16, layers=1, vision_layers=2)
     )
     tokens.context = math.inf  # of texts that no model reads
     generator = ScriptedGenerator(tokens, build_script(env, "demonstration"), max_completion_tokens=100_000)

@@ -103,11 +103,8 @@ def read_figure(row: Sequence[object]) -> FoundImage:
 
 
 def check_picture(content: object, limit: int) -> bytes:
-    """Return the bytes of a PNG or JPEG; they are not decoded.
-
-    Raises:
-        BadRecord: it is no such file, or larger than `limit` bytes.
-    """
+    """Return the bytes of a PNG or JPEG; they are not decoded. Raise `BadRecord` if it is no such file, or larger than
+    `limit` bytes."""
     if not isinstance(content, bytes) or not content.startswith((PNG, JPEG)):
         raise BadRecord(f"content is {describe_value(content)}; expected: the bytes of a PNG or JPEG")
     if len(content) > limit:

@@ -38,10 +38,8 @@ DIGITS: Final = 6  # of a score that count; the last ones differ between machine
 
 class SnapshotSource:
     """A `SearchSource` that answers from the file that `examples/snapshot.py` wrote.
-
-    The file is opened for each search, which takes a millisecond: any thread and process may ask. One that was
-    replaced or written since the first search answers no more: a run has one literature.
-    """
+    The file is opened for each search, which takes a millisecond: any thread and process may ask. One that was replaced
+    or written since the first search answers no more: a run has one literature."""
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = Path(path)
@@ -85,9 +83,7 @@ class SnapshotSource:
         self, kind: str, query: ArticleQuery | ImageQuery, conditions: Sequence[str], read: Callable[[Sequence[Any]], R]
     ) -> list[R]:
         """Return the records of a kind that match a query and FTS5 conditions, the best first; bad rows are left out.
-
-        Without any words, the newest records that meet the conditions match.
-        """
+        Without any words, the newest records that meet the conditions match."""
         limit = max(0, min(query.limit, MAX_LIMIT))
         columns, weights = COLUMNS[kind]
         groups: list[Group] = read_query(query.words, get_synonyms())
@@ -161,7 +157,6 @@ def _fetch(connection: sqlite3.Connection, statement: str, key: object) -> tuple
     return row
 
 
-# ---------------------------------------------------------------------- opening the file
 MAX_STEPS: Final = 400_000_000  # of SQLite's virtual machine, for a search: seconds
 NO_SNAPSHOT: Final = "it is not a snapshot; allowed: a file that examples/snapshot.py wrote"
 _STEPS_TO_OPEN: Final = 5_000_000  # reading the schema is one of the things that take steps
@@ -172,11 +167,8 @@ _PRAGMAS: Final = ("trusted_schema=OFF", "query_only=ON", "cell_size_check=ON", 
 
 
 def open_snapshot(path: Path) -> sqlite3.Connection:
-    """Return a connection to a snapshot that can only read it.
-
-    Raises:
-        ConfigError: the file is missing, not a snapshot, of another version, or damaged, or this SQLite has no FTS5.
-    """
+    """Return a connection to a snapshot that can only read it. Raise `ConfigError` if the file is missing, not a
+    snapshot, of another version, or damaged, or this SQLite has no FTS5."""
     try:
         if not path.exists():
             raise refuse(path, "there is no such file")

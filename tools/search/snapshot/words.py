@@ -115,8 +115,7 @@ def is_telling(word: str) -> bool:
 
 def read_query(text: str, synonyms: Synonyms) -> list[Group]:
     """Return the groups of a query, none twice; without stop words, unless there is nothing else."""
-    words = split_words(text)
-    groups = synonyms.group(words)
+    groups = synonyms.group(split_words(text))
     telling = [group for group in groups if any(is_telling(word) for phrase in group.phrases for word in phrase)]
     unique: dict[tuple[tuple[str, ...], ...], Group] = {}
     for group in telling or groups:
