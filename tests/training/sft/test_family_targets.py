@@ -7,6 +7,8 @@ import numpy as np
 import pytest
 from msgspec.structs import replace
 
+from tests.support.families import FAMILIES, build_family
+from tests.support.tables import each
 from viewbox.core.loop import parse_reply
 from viewbox.core.messages import render_tools
 from viewbox.engines.hf.chat_tokens import ChatTokens
@@ -14,7 +16,6 @@ from viewbox.engines.scripted import ScriptedGenerator
 from viewbox.envs.digits import Digits, viewer
 from viewbox.images.ref import ImageRef
 from viewbox.records import Message, ToolCall
-from viewbox.tests.support.families import FAMILIES, build_family
 from viewbox.training.sft.episodes import tokenize_conversation, tokenize_episode
 from viewbox.training.sft.trainer import compute_token_weights
 from viewbox.utils.frozen import thaw
@@ -89,8 +90,7 @@ def encode(name, tokens, text, pictures):
     return ids if ids[:1] == begin else [*begin, *ids]
 
 
-@pytest.mark.parametrize("said", ["", "Closer."])
-@pytest.mark.parametrize("count", [1, 2])
+@each("said, count", [(said, count) for said in ("", "Closer.") for count in (1, 2)])
 def test_a_target_is_read_back_as_the_calls_that_were_made(family, said, count):
     name, tokens = family
     found = tokenize(tokens, build_messages(said, count))
@@ -105,7 +105,7 @@ def test_a_target_is_read_back_as_the_calls_that_were_made(family, said, count):
     assert read.errors == ()
 
 
-@pytest.mark.parametrize("said", ["", "Closer."])
+@each("said", ["", "Closer."])
 def test_prompt_and_target_are_the_tokens_of_the_whole_conversation(family, said):
     name, tokens = family
     found = tokenize(tokens, build_messages(said, 2))
