@@ -69,12 +69,10 @@ def alone(inputs, i):
     """Sample `i` of a batch without any padding, normalized as in the batch."""
     prompt, completion = inputs["prompt_mask"][i].bool(), inputs["completion_mask"][i].bool()
     found = {
-        "advantages": inputs["advantages"][i : i + 1],
-        "num_items_in_batch": inputs["num_items_in_batch"],
-        "image_keys": inputs["image_keys"][i : i + 1],
-        "image_tokens": inputs["image_tokens"][i : i + 1],
+        "advantages": inputs["advantages"][i : i + 1], "num_items_in_batch": inputs["num_items_in_batch"],
+        "image_keys": inputs["image_keys"][i : i + 1], "image_tokens": inputs["image_tokens"][i : i + 1],
         "mm_token_type_ids": inputs["mm_token_type_ids"][i : i + 1, torch.cat([prompt, completion])],
-    }
+    }  # fmt: skip
     for name in ("prompt_ids", "prompt_mask"):
         found[name] = inputs[name][i : i + 1, prompt]
     for name in ("completion_ids", "completion_mask", "tool_mask", "sampling_per_token_logps"):
@@ -100,12 +98,9 @@ def test_pictures_of_later_epochs_are_played_and_learned_with_the_weights_of_the
 
 # ---------------------------------------------------------------------- the contract with TRL
 PARAMETERS = {
-    "_generate_and_score_completions": ["self", "inputs"],
-    "_compute_loss": ["self", "model", "inputs"],
-    "_get_per_token_logps_and_entropies": [
-        "self", "model", "input_ids", "attention_mask", "logits_to_keep", "batch_size", "compute_entropy",
-        "compute_aux_loss", "pixel_values", "image_grid_thw", "num_images",
-    ],
+    "_generate_and_score_completions": ["self", "inputs"], "_compute_loss": ["self", "model", "inputs"],
+    "_get_per_token_logps_and_entropies": ["self", "model", "input_ids", "attention_mask", "logits_to_keep",
+        "batch_size", "compute_entropy", "compute_aux_loss", "pixel_values", "image_grid_thw", "num_images"],
 }  # fmt: skip
 
 

@@ -76,9 +76,7 @@ def test_the_forecast_is_near_the_measured_peak(kits, tmp_path, family, lora, se
     assert math.isclose(forecast.peak.peak, peak, rel_tol=TOLERANCE), (forecast.peak.peak / peak, forecast)
 
 
-@pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=[NIGHTLY] * (name not in ("gemma3", "internvl"))) for name in FAMILIES]
-)
+@pytest.mark.parametrize("name", [pytest.param(name, marks=[NIGHTLY] * (name != "internvl")) for name in FAMILIES])
 def test_the_forecast_of_a_family_is_near_what_two_updates_with_its_weights_take(tmp_path, name):
     config = parse({
         "model": {"name": str(save_family(name, tmp_path)), "dtype": "float32"}, "train": {**BATCH, "use_cpu": True},
