@@ -12,9 +12,12 @@ from transformers import AutoModelForImageTextToText, AutoProcessor
 
 from tests.support.runs import RUN, on_path, read_steps, write_config
 from tests.support.runs import run as train_once
+from tests.support.tables import each
 from viewbox.configs import schema as configs
 from viewbox.rollouts.store.reader import load
 from viewbox.training import command as train
+from viewbox.training.findings import check
+from viewbox.training.plan import Plan
 
 SHIPPED = ("quickstart", "tiny_warmstart", "qwen3_vl_4b_lora", "qwen3_vl_4b_qlora", "qwen2_5_vl_3b")
 SFT = {
@@ -151,7 +154,7 @@ def assert_only_projections_changed(folder, tiny_folder):
 
 # ---------------------------------------------------------------------- warm starts
 UNWATCHED = "log.eval_tasks=0"
-FEW = "env.num_tasks=500"  # a dry run looks at all tasks, which takes seconds
+FEW = "env.num_tasks=64", "log.eval_tasks=32"  # a dry run looks at all tasks, which takes seconds
 
 
 def losses(folder):
@@ -210,21 +213,44 @@ def test_a_model_built_from_nothing_can_be_warm_started(run):
 
 
 # ---------------------------------------------------------------------- before anything is loaded
-@pytest.mark.parametrize("name", SHIPPED)
-def test_every_shipped_config_passes_a_dry_run_that_loads_no_weights(name, tiny_folder, capsys, monkeypatch):
+@pytest.fixture
+def settle(monkeypatch, tiny_folder):
+    """The overrides with which a shipped config is looked at here; from then on no weights can be loaded."""
+
     def never(*args, with_numbers=True, **kwargs):
         assert not with_numbers, "weights were loaded"
 
     monkeypatch.setattr("viewbox.engines.hf.loading.load_model", never)
     monkeypatch.setattr("viewbox.engines.hf.loading.build_tiny_model", never)
-    overrides = [FEW] if configs.load(name).model.tiny else [FEW, f"model.name={tiny_folder}"]
-    if name == "qwen2_5_vl_3b":  # pixels as coordinates: views have sizes that the model keeps
-        overrides += ["env.pixel_multiple=16", "env.max_pixels=147456"]
-    assert train.main([name, *overrides, "--dry-run", "--json"]) == 0
+
+    def run(name):
+        overrides = [*FEW] if configs.load(name).model.tiny else [*FEW, f"model.name={tiny_folder}"]
+        if name == "qwen2_5_vl_3b":  # pixels as coordinates: views have sizes that the model keeps
+            overrides += ["env.pixel_multiple=16", "env.max_pixels=147456"]
+        return overrides
+
+    return run
+
+
+TRAINERS = dict.fromkeys(SHIPPED, "GRPOConfig") | {"tiny_warmstart": "TrainingArguments"}
+BY_DAY = ("quickstart", "tiny_warmstart")
+
+
+@each("name, trainer", TRAINERS.items())
+def test_every_shipped_config_passes_its_checks(settle, name, trainer):
+    lines = check(Plan(configs.load(name, settle(name)))).lines
+    assert (lines["environment"]["name"], lines["trainer"]) == ("digits", trainer)
+
+
+@pytest.mark.parametrize(
+    "name", [name if name in BY_DAY else pytest.param(name, marks=pytest.mark.nightly) for name in SHIPPED]
+)
+def test_a_shipped_config_passes_a_dry_run_that_loads_no_weights(name, settle, capsys):
+    assert train.main([name, *settle(name), "--dry-run", "--json"]) == 0
     said = json.loads(capsys.readouterr().out)
     assert said["config"]["env"]["name"] == "digits"
     assert said["resolved"]["environment"]["name"] == "digits"
-    assert said["resolved"]["trainer"] == ("TrainingArguments" if name == "tiny_warmstart" else "GRPOConfig")
+    assert said["resolved"]["trainer"] == TRAINERS[name]
 
 
 def test_the_help_lists_every_section_with_its_keys(capsys):
