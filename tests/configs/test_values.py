@@ -28,16 +28,13 @@ from viewbox.utils.files import expand_path
 
 RAW = {"model": {"name": "m"}, "env": {"name": "digits"}}
 SCALARS = {  # as they are written: what they are
-    "010": 10, "0o10": 8, "0x1F": 31, "08": 8, "+1": 1, "-1": -1, "0": 0,
-    "1e-4": 1e-4, "1.": 1.0, ".5": 0.5, "-.5e+2": -50.0, "5e3": 5000.0, "1.0e-05": 1e-5,
-    "true": True, "True": True, "TRUE": True, "false": False, "False": False, "FALSE": False,
-    "null": None, "Null": None, "NULL": None, "~": None, "": None,
-    "'010'": "010", "'no'": "no",
-    **{text: text for text in (
-        "1:30", "1:30:00", "off", "on", "On", "yes", "Yes", "no", "NO", "y", "n", "1_000", "1,000", "2026-11-25",
-        "2026-11-25 10:00:00", "0b11", "0o8", "+0x1F", "tRUE", "nULL", "nan", "inf", "1e", "e5", ".", "+", "=",
-        "1.5.2", "685_230.15", "190:20:30", "0x", "1e5x",
-    )},
+    "010": 10, "0o10": 8, "0x1F": 31, "08": 8, "+1": 1, "-1": -1, "0": 0, "1e-4": 1e-4, "1.": 1.0, ".5": 0.5,
+    "-.5e+2": -50.0, "5e3": 5000.0, "1.0e-05": 1e-5, "true": True, "True": True, "TRUE": True, "false": False,
+    "False": False, "FALSE": False, "null": None, "Null": None, "NULL": None, "~": None, "": None, "'010'": "010",
+    "'no'": "no",
+    **{text: text for text in ("1:30", "1:30:00", "off", "on", "On", "yes", "Yes", "no", "NO", "y", "n", "1_000",
+        "1,000", "2026-11-25", "2026-11-25 10:00:00", "0b11", "0o8", "+0x1F", "tRUE", "nULL", "nan", "inf", "1e", "e5",
+        ".", "+", "=", "1.5.2", "685_230.15", "190:20:30", "0x", "1e5x")},
 }  # fmt: skip
 NAMES = ["1e5", "61e9540", "58899e0", "0o10", "010", "0x1F", "no", "off", "y", "1:30", "1_000", "2026-11-25", "null",
          "~", "", "<<", "=", ".inf", "true", "1.", "+1", "a: b", "é"]  # fmt: skip
@@ -53,21 +50,19 @@ def test_an_override_and_a_setting_are_read_by_the_same_schema():
     assert schema.load("quickstart", ["train.seed=010"]).train.seed == 10
     assert schema.load("quickstart", ["train.seed=4294967295"]).train.seed == 2**32 - 1
     assert parse_key_values(["a=0x1F", "b=1:30", "c=off"]) == {"a": 31, "b": "1:30", "c": "off"}
+    for value in ("58899e0", "1234567"):  # a commit
+        with pytest.raises(ConfigError, match=r"model\.revision = .*allowed: text \(write a number in quotes\)"):
+            schema.load("quickstart", [f"model.revision={value}"])
+    assert schema.load("quickstart", ["model.revision='58899e0'"]).model.revision == "58899e0"
 
 
-@each("name", NAMES)
-def test_a_text_that_is_written_is_read_as_text_by_either_version_of_yaml(name):
-    written = write({"a": name, "b": [name]})
-    assert parse(written, "x.yaml")[0] == yaml.safe_load(written) == {"a": name, "b": [name]}
-
-
-@each("number", [1e-5, 1e22, 5e-324, 0.1, -0.0, 10**20, True, None])
-def test_a_number_that_is_written_is_read_back(number):
-    assert parse(write([number]), "x.yaml")[0] == [number]
-
-
-def test_the_head_of_a_readme_keeps_a_language_that_yaml_1_1_reads_as_false():
-    plan = PackagePlan("a", "a", "1.0", "MIT", {}, front_matter=True)
+def test_what_is_written_is_read_back_as_it_was_a_text_by_either_version_of_yaml():
+    for name in NAMES:
+        written = write({"a": name, "b": [name]})
+        assert parse(written, "x.yaml")[0] == yaml.safe_load(written) == {"a": name, "b": [name]}
+    for number in (1e-5, 1e22, 5e-324, 0.1, -0.0, 10**20, True, None):
+        assert parse(write([number]), "x.yaml")[0] == [number]
+    plan = PackagePlan("a", "a", "1.0", "MIT", {}, front_matter=True)  # a language that YAML 1.1 reads as false
     header, _ = _build_header(plan, "---\nlanguage: [en, no]\nreleased: 2026-11-25\n---\n# A\n")
     assert yaml.safe_load(header.strip("-\n"))["language"] == ["en", "no"]
 
@@ -80,64 +75,49 @@ SWITCHES = {
 }
 
 
-@each("override", SWITCHES.keys())
-def test_a_switch_of_yaml_1_1_is_refused_with_the_word_that_is_meant(override):
+@each("override, allowed", SWITCHES.items())
+def test_a_switch_of_yaml_1_1_is_refused_with_the_word_that_is_meant(override, allowed):
     with pytest.raises(ConfigError) as caught:
         build_trainer_arguments(schema.load("quickstart", [override]), "runs")
-    key = override.partition("=")[0]
-    assert str(caught.value).startswith(key)
-    assert str(caught.value).endswith(f"; allowed: {SWITCHES[override]}")
-
-
-def test_a_commit_that_yaml_reads_as_a_number_is_refused_with_the_way_out():
-    for value in ("58899e0", "1234567"):
-        with pytest.raises(ConfigError, match=r"model\.revision = .*allowed: text \(write a number in quotes\)"):
-            schema.load("quickstart", [f"model.revision={value}"])
-    assert schema.load("quickstart", ["model.revision='58899e0'"]).model.revision == "58899e0"
+    assert str(caught.value).startswith(override.partition("=")[0])
+    assert str(caught.value).endswith(f"; allowed: {allowed}")
 
 
 # ---------------------------------------------------------------------- finite
 COMPONENT = "reward={type: combined, components: {a: {type: exact_match, field: label, weight: .nan}}}"
 NOT_FINITE = {  # an override: the key that is named
-    "train.beta=.nan": "train.beta",
-    "train.learning_rate=.NaN": "train.learning_rate",
+    "train.beta=.nan": "train.beta", "train.learning_rate=.NaN": "train.learning_rate",
     "train.adam_beta1=-.inf": "train.adam_beta1",
     "train.lr_scheduler_kwargs={min_lr: .nan}": "train.lr_scheduler_kwargs.min_lr",
     "train.demonstrations={habits: {guess: .inf}}": "train.demonstrations.habits.guess",
-    "train.seed=.inf": "train.seed",
-    "rollout.temperature=.inf": "rollout.temperature",
-    "env.noise=.inf": "env.noise",
-    "env.eval={noise: .nan}": "env.eval.noise",
-    "env.data={columns: {a: {value: .nan}}}": "env.data.columns.a.value",
-    "lora={dropout: .nan}": "lora.dropout",
-    "log.eval_temperature=.Inf": "log.eval_temperature",
-    "model.max_pixels=+.INF": "model.max_pixels",
-    COMPONENT: "reward.components.a.weight",
-}
+    "train.seed=.inf": "train.seed", "rollout.temperature=.inf": "rollout.temperature", "env.noise=.inf": "env.noise",
+    "env.eval={noise: .nan}": "env.eval.noise", "env.data={columns: {a: {value: .nan}}}": "env.data.columns.a.value",
+    "lora={dropout: .nan}": "lora.dropout", "log.eval_temperature=.Inf": "log.eval_temperature",
+    "model.max_pixels=+.INF": "model.max_pixels", COMPONENT: "reward.components.a.weight",
+}  # fmt: skip
 
 
-@each("override", NOT_FINITE.keys())
-def test_a_number_that_is_not_finite_is_refused_with_its_key(override):
-    key = NOT_FINITE[override]
+@each("override, key", NOT_FINITE.items())
+def test_a_number_that_is_not_finite_is_refused_with_its_key(override, key):
     with pytest.raises(ConfigError, match=r"override '.*allowed: a finite number") as caught:
         schema.load("quickstart", [override])
     assert caught.value.key == key
     assert f": {key} = " in str(caught.value)
 
 
-def test_in_a_file_it_is_refused_with_its_line(tmp_path):
+SECTIONS = [
+    {"train": {"adam_betas": (0.9, math.nan)}}, {"train": {"beta": np.float32("nan")}},
+    {"rollout": {"temperature": math.inf}}, {"reward": {"type": "x", "weights": [-math.inf]}},
+]  # fmt: skip
+
+
+def test_in_a_file_it_is_refused_with_its_line_and_in_values_of_python_too(tmp_path):
     (tmp_path / "run.yaml").write_text("model: {name: m}\nenv: {name: digits}\ntrain:\n  beta: .nan\n")
     with pytest.raises(ConfigError, match=r"run\.yaml, line 4: train\.beta = nan; allowed: a finite number"):
         schema.load(str(tmp_path / "run.yaml"))
-
-
-@each("section", [
-    {"train": {"adam_betas": (0.9, math.nan)}}, {"train": {"beta": np.float32("nan")}},
-    {"rollout": {"temperature": math.inf}}, {"reward": {"type": "x", "weights": [-math.inf]}},
-])  # fmt: skip
-def test_in_values_of_python_it_is_refused_too(section):
-    with pytest.raises(ConfigError, match="allowed: a finite number"):
-        schema.parse(RAW | section)
+    for section in SECTIONS:
+        with pytest.raises(ConfigError, match="allowed: a finite number"):
+            schema.parse(RAW | section)
 
 
 PYTHON = {
@@ -147,14 +127,13 @@ PYTHON = {
     "of an inner section": lambda: package.make("vqa", data={"difficulty": {"column": "c", "range": [0, "inf"]}}),
     "a window": lambda: package.make("digits", windows={"a": {"center": "nan", "width": 1}}),
     "a specialist": lambda: package.make("digits", specialists={"s": {"kind": "http", "url": "u", "timeout": "inf"}}),
-    "a weight in a mapping": lambda: build(
-        {"type": "combined", "components": {"a": {"type": "exact_match", "field": "a", "weight": math.nan}}}
-    ),
+    "a weight in a mapping": lambda: build({"type": "combined", "components": {"a": {"type": "exact_match",
+        "field": "a", "weight": math.nan}}}),
     "a weight": lambda: CombinedReward({"a": (ExactMatchReward("a"), math.inf)}),
     "a tolerance": lambda: ExactMatchReward("a", tolerance=math.inf),
     "an option --set": lambda: parse_key_values(["noise=.nan"], "--set"),
     "sampling": lambda: SamplingParams(temperature=math.inf),
-}
+}  # fmt: skip
 
 
 @each("call", PYTHON)
@@ -281,21 +260,16 @@ def test_code_by_path_is_found_in_the_home_folder(home):
         assert caught.value.key == key
 
 
-def test_the_program_of_a_server_is_found_in_the_home_folder_and_its_arguments_stay(home):
+def test_an_option_behind_an_equals_sign_the_program_of_a_server_and_a_report_are_of_the_home_folder(
+    home, viewbox, monkeypatch, tmp_path
+):
+    monkeypatch.chdir(tmp_path)
     given = {"kind": "mcp", "command": ["~/bin/server", "$1", "~"], "tools": {"look": {}}}
     env = package.make("digits", specialists={"s": given})
     assert env.specialists["s"].command == (str(home / "bin" / "server"), "$1", "~")
-
-
-def test_an_option_is_read_in_full_behind_an_equals_sign(home, viewbox, monkeypatch, tmp_path):
-    monkeypatch.chdir(tmp_path)
-    status, _, _ = viewbox("view", "quickstart", "--tasks=1", "--out=~/tasks.html")
-    assert status == 0
+    assert viewbox("view", "quickstart", "--tasks=1", "--out=~/tasks.html")[0] == 0
     assert (home / "tasks.html").is_file()
     assert not Path("~").exists()
-
-
-def test_a_dry_run_and_its_report_use_the_folder_that_the_run_will_use(home, viewbox):
     few = ("log.eval_tasks=0", "env.num_tasks=64")
     status, out, _ = viewbox("train", "quickstart", "log.dir=~/runs", *few, "--dry-run", "--json")
     assert status == 0

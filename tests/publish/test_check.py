@@ -17,6 +17,7 @@ from PIL import Image
 from pydantic import BaseModel
 
 import viewbox as library
+from tests.support.tables import each
 from viewbox.errors import ConfigError
 from viewbox.publish import publish
 from viewbox.publish.checks import CHECKS, Limits, check_package
@@ -234,10 +235,9 @@ def test_a_failed_row_costs_those_that_need_it_and_no_other(demo):
     assert rows["publishable"].finding == "not tried: needs gold answer"
 
 
-@pytest.mark.parametrize(
-    ("does", "words"),
-    [("os._exit(3)", "ended the process with status 3"), ("time.sleep(60)", "did not end within 4 s")],
-)
+@pytest.mark.parametrize(("does", "words"), [
+    ("os._exit(3)", "ended the process with status 3"), ("time.sleep(60)", "did not end within 4 s"),
+])  # fmt: skip
 def test_code_that_ends_or_hangs_costs_its_row_and_those_after_it(trial, does, words):
     change(trial, in_class(f"def write_answer(self, task):\n        import os, time\n        {does}"))
     trial.limits = replace(LIMITS, seconds=4)
@@ -248,7 +248,22 @@ def test_code_that_ends_or_hangs_costs_its_row_and_those_after_it(trial, does, w
         trial.first.get("tool docs")
 
 
-def test_the_command_prints_how_to_mend_a_row_and_ends_with_1(viewbox, demo):
+WRONG = [
+    (["check", "."], "has no pyproject.toml"), (["check", "demo", "--row", "taste"], "unknown row 'taste'"),
+    (["new", "Demo"], "name 'Demo'; allowed: lower-case"), (["new", "json"], "the module json is taken"),
+    (["new", "demo"], "exists; give another NAME"),
+]  # fmt: skip
+
+
+def test_the_command_prints_how_to_mend_a_row_and_ends_with_1_or_says_what_is_wrong_in_one_line(
+    viewbox, demo, monkeypatch
+):
+    monkeypatch.chdir(demo.parent)
+    for arguments, words in WRONG:
+        status, _, err = viewbox(*arguments)
+        assert status == 2
+        assert err.startswith("error: ")
+        assert words in err
     edit(demo, PROJECT, ('license = "MIT"\n', ""))
     status, out, _ = viewbox("check", demo, "--row", "license and tags")
     assert status == 1
@@ -257,24 +272,12 @@ def test_the_command_prints_how_to_mend_a_row_and_ends_with_1(viewbox, demo):
     assert "0 passed, 1 failed, 0 not tried" in out
     status, out, _ = viewbox("check", demo, "--row", "license and tags", "--json")
     assert (status, json.loads(out)[0]["name"]) == (1, "license and tags")
-
-
-WHAT_IS_WRONG_IS_SAID_IN = [
-    (["check", "."], "has no pyproject.toml"),
-    (["check", "demo", "--row", "taste"], "unknown row 'taste'"),
-    (["new", "Demo"], "name 'Demo'; allowed: lower-case"),
-    (["new", "json"], "the module json is taken"),
-    (["new", "demo"], "exists; give another NAME"),
-]
-
-
-def test_what_is_wrong_is_said_in_one_line(viewbox, demo, monkeypatch):
-    for arguments, words in WHAT_IS_WRONG_IS_SAID_IN:
-        monkeypatch.chdir(demo.parent)
-        status, _, err = viewbox(*arguments)
-        assert status == 2
-        assert err.startswith("error: ")
-        assert words in err
+    status, out, _ = viewbox("check", "digits", "--set", "num_tasks=3", "--row", "files")  # as publish would write it
+    assert status == 0, out
+    assert "viewbox-digits 0.1.0, the environment is viewbox_digits:DigitsTaskset" in out
+    status, out, _ = viewbox("check", "digit")
+    assert status == 1
+    assert "unknown environment 'digit'" in out
 
 
 def test_rows_come_as_they_are_known_and_an_interrupted_check_ends_at_once_with_all_that_it_started(demo):
@@ -299,16 +302,6 @@ def test_a_project_file_of_any_values_costs_rows_and_one_that_is_none_is_said(de
             check_package(demo, limits=LIMITS)
 
 
-def test_a_name_is_checked_as_the_package_that_publish_would_write(viewbox, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    status, out, _ = viewbox("check", "digits", "--set", "num_tasks=3", "--row", "files")
-    assert status == 0, out
-    assert "viewbox-digits 0.1.0, the environment is viewbox_digits:DigitsTaskset" in out
-    status, out, _ = viewbox("check", "digit")
-    assert status == 1
-    assert "unknown environment 'digit'" in out
-
-
 def test_a_published_package_without_tasks_is_found():
     class Empty:
         environment, settings = "demo.env:Demo", {}
@@ -324,11 +317,9 @@ def test_a_published_package_without_tasks_is_found():
 
 
 def test_every_row_needs_rows_before_it_and_says_how_to_mend_it():
-    seen = set()
-    for name, check in CHECKS.items():
-        assert set(check.needs) <= seen, name
+    for number, check in enumerate(CHECKS.values()):
+        assert set(check.needs) <= set([*CHECKS][:number])
         assert check.mend
-        seen.add(name)
 
 
 def test_the_project_of_an_author_is_published(demo, tmp_path):
@@ -349,15 +340,13 @@ def test_the_project_of_an_author_is_published(demo, tmp_path):
     assert 'license-files = ["viewbox_demo/licenses/LICENSE"]' in (tmp_path / "out" / PROJECT).read_text()
 
 
-def test_a_hidden_file_that_keeps_a_folder_is_no_secret(trial):
-    (trial.project.folder / "demo" / ".gitkeep").touch()
+def test_an_author_who_forgets_the_words_of_the_example_publishes_none_of_them(trial, tmp_path):
+    (trial.project.folder / "demo" / ".gitkeep").touch()  # a hidden file that keeps a folder is no secret
     assert "no links, no keys" in CHECKS["files"].run(trial)
     (trial.project.folder / "demo" / ".env").touch()
     with pytest.raises(Failed, match="named like a file that holds secrets"):
         CHECKS["files"].run(trial)
-
-
-def test_an_author_who_forgets_the_words_of_the_example_publishes_none_of_them(trial, tmp_path):
+    (trial.project.folder / "demo" / ".env").unlink()
     change(trial, OTHER)
     with pytest.raises(ConfigError, match="would be published: description, keywords, README"):
         publish(str(trial.project.folder), tmp_path / "out")
@@ -379,8 +368,13 @@ def test_what_is_private_is_in_no_archive_of_a_new_package(demo):
     assert sum(name.endswith("words.txt") for name in names) == 2
 
 
+# ---------------------------------------------------------------------- right answers that are rounded
 class Found(BaseModel):
     box: tuple[float, float, float, float]
+
+
+class Named(Found):
+    name: str
 
 
 class Tilted(library.BaseMultiTurnEnv):
@@ -394,33 +388,28 @@ class Tilted(library.BaseMultiTurnEnv):
         return [Image.new("L", (300, 300))]
 
 
-@pytest.mark.parametrize("own", [False, True])
-def test_rounding_of_a_box_costs_a_reward_of_ones_own_no_more_than_an_iou(own):
+class Misspelt(Tilted):
+    answer = Named
+    tasks = (library.Task("apex", reference={"box": (0.25, 0.25, 0.5, 0.5), "name": "left lung apex"}),)
+
+    def write_answer(self, task):
+        return super().write_answer(task).replace("left lung apex", "left lung")
+
+
+def test_rounding_of_a_box_costs_a_reward_of_ones_own_no_more_than_an_iou_and_a_text_beside_it_fails_as_before():
     iou = IoUReward("box")
-    env = Tilted(reward=(lambda answer, reference: iou(answer, reference) ** 2) if own else iou)
-    assert env.play(env.tasks[0], library.ScriptedPolicy([env.write_answer(env.tasks[0])])).scores.total < MIN_GOLD
-    assert CHECKS["gold answer"].run(env, {}).endswith("played tasks")
-    assert CHECKS["check_rewards"].run(env, {}) == "gold answers score 1.0, empty ones 0"
-
-
-class Named(Found):
-    name: str
-
-
-def test_beside_a_box_a_text_that_is_written_wrong_fails_as_before():
-    class Misspelt(Tilted):
-        answer = Named
-        tasks = (library.Task("apex", reference={"box": (0.25, 0.25, 0.5, 0.5), "name": "left lung apex"}),)
-
-        def write_answer(self, task):
-            return super().write_answer(task).replace("left lung apex", "left lung")
-
-    env = Misspelt(reward=CombinedReward({"box": (IoUReward("box"), 0.5), "name": (TokenF1Reward("name"), 0.5)}))
+    for reward in (iou, lambda answer, reference: iou(answer, reference) ** 2):
+        env = Tilted(reward=reward)
+        played = env.play(env.tasks[0], library.ScriptedPolicy([env.write_answer(env.tasks[0])]))
+        assert played.scores.total < MIN_GOLD
+        assert CHECKS["gold answer"].run(env, {}).endswith("played tasks")
+        assert CHECKS["check_rewards"].run(env, {}) == "gold answers score 1.0, empty ones 0"
+    env = Misspelt(reward=CombinedReward({"box": (iou, 0.5), "name": (TokenF1Reward("name"), 0.5)}))
     with pytest.raises(Failed, match=r"the right answer scores too little: task apex: name 0\.800"):
         CHECKS["gold answer"].run(env, {})
 
 
-@pytest.mark.parametrize(("most", "passes"), [(3 * (1 / 3 - 1e-17), True), (1 - 1e-15, True), (0.999, False)])
+@each("most, passes", [(3 * (1 / 3 - 1e-17), True), (1 - 1e-15, True), (0.999, False)])
 def test_the_exact_answer_scores_1_up_to_the_last_bits_of_a_sum(most, passes):
     env = Tilted(reward=lambda answer, reference: most if (answer or {}).get("box") == reference["box"] else 0.0)
     assert (check_rewards(env) == []) == passes

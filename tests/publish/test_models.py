@@ -1,4 +1,4 @@
-"""Specialists of a published package: their models travel, or are refused with what is allowed."""
+"""Specialists of a published package: their models and snapshots travel, or are refused with what is allowed."""
 
 import json
 import shutil
@@ -9,18 +9,22 @@ import pytest
 
 from tests.support import verifiers_server as scripted
 from tests.support.clean_python import run_clean
+from tests.support.front_doors import evaluate_package, map_overviews
 from tests.support.publishing import check_only
 from tests.support.served_models import forget_servers
+from tests.support.tables import each
 from tests.support.tiny_specialists import save_vit
 from viewbox import make
-from viewbox.assets import resolve_model_path
+from viewbox.assets import resolve_model_path, resolve_snapshot_path
 from viewbox.core.messages import to_openai_messages
 from viewbox.engines.scripted import ScriptedPolicy
+from viewbox.envs.literature_vqa.world import write_query
 from viewbox.errors import ConfigError
 from viewbox.publish import models, publish
 from viewbox.publish.checks import CHECKS
 
 SETTINGS = {"questions": ["which"], "split": "test", "num_tasks": 2}
+LITERATURE = {"split": "test", "num_tasks": 3, "questions": ["therapy", "limit"], "coordinates": "per_mille"}
 CLASSIFY = {"kind": "classification", "model": "package:chest_classifier", "device": "cpu"}
 ASKED = ("classify", {"image": "image_1"}), ("mark", {"image": "image_1"})
 
@@ -103,18 +107,19 @@ def test_only_what_the_model_needs_travels_and_no_path_of_this_machine(unchecked
     assert {"torch", "torchvision", "transformers"} <= needed
 
 
-def test_of_a_hub_model_the_name_travels_and_nothing_is_downloaded(unchecked, tmp_path):
+def test_of_a_hub_model_the_name_travels_without_specialists_no_torch_and_no_folder_of_a_part(unchecked, tmp_path):
     spec = {"kind": "grounding", "model": "IDEA-Research/grounding-dino-tiny"}
     publish("chest_xray", tmp_path / "out", settings={**SETTINGS, "specialists": {"ground": spec}})
     home = tmp_path / "out" / "viewbox_chest_xray"
     assert f"'specialists': {{'ground': {spec!r}}}" in (home / "__init__.py").read_text()
     assert not (home / "models").exists()
     assert "torch>=2.8" in (tmp_path / "out" / "pyproject.toml").read_text()
-
-
-def test_without_specialists_a_package_needs_no_torch(unchecked, tmp_path):
-    publish("chest_xray", tmp_path / "out", settings=SETTINGS)
-    assert "torch" not in (tmp_path / "out" / "pyproject.toml").read_text()
+    publish("chest_xray", tmp_path / "plain", settings=SETTINGS)
+    assert "torch" not in (tmp_path / "plain" / "pyproject.toml").read_text()
+    look = {"kind": "classification", "model": save_vit(tmp_path / "model")}
+    parts = {"films": {"name": "chest_xray", **SETTINGS, "specialists": {"look": look}}, "digits": {"num_tasks": 2}}
+    with pytest.raises(ConfigError, match=r"specialists\.look\.model = .*allowed: publish each by itself"):
+        publish("mixture", tmp_path / "mixture", settings={"environments": parts})
 
 
 def test_a_model_that_does_not_load_fails_in_the_check(tmp_path):
@@ -131,39 +136,30 @@ def link_weights(folder):
     (folder / "model.safetensors").symlink_to(folder.parent / "weights")
 
 
-REFUSED = {
-    "no safetensors": (lambda folder: (folder / "model.safetensors").rename(folder / "pytorch_model.bin"),
+REFUSED = [  # what is done to a model's folder, and the words of the refusal
+    (lambda folder: (folder / "model.safetensors").rename(folder / "pytorch_model.bin"),
         r"specialists\.look\.model = .*: holds no \.safetensors"),
-    "a link": (link_weights, r"model\.safetensors: is a link"),
-    "a key in its card": (lambda folder: (folder / "README.md").write_text("hf_" + "aB3dE5gH7j" * 3),
+    (link_weights, r"model\.safetensors: is a link"),
+    (lambda folder: (folder / "README.md").write_text("hf_" + "aB3dE5gH7j" * 3),
         r"README\.md, line 1: holds what looks like"),
-    "a config that is not JSON": (lambda folder: (folder / "config.json").write_text("{'not': JSON}"),
-        r"config\.json: is not JSON"),
-    "too large": (None, r"specialists\.look\.model = .*: its files take 0 MiB.*allowed in a package: 0 MiB\. Push the "
+    (lambda folder: (folder / "config.json").write_text("{'not': JSON}"), r"config\.json: is not JSON"),
+    (None, r"specialists\.look\.model = .*: its files take 0 MiB.*allowed in a package: 0 MiB\. Push the "
         r"model to a hub \(`hf upload OWNER/NAME FOLDER`\), and name it"),
-}  # fmt: skip
+]  # fmt: skip
 
 
-@pytest.mark.parametrize("how", REFUSED)
-def test_a_folder_that_cannot_travel_is_refused_and_nothing_is_written(unchecked, tmp_path, monkeypatch, how):
-    damage, says = REFUSED[how]
+@each("damage, says", REFUSED)
+def test_a_folder_that_cannot_travel_is_refused_and_nothing_is_written(unchecked, tmp_path, monkeypatch, damage, says):
     folder = tmp_path / "model"
     save_vit(folder)
-    if damage is None:
-        monkeypatch.setattr(models, "MAX_BYTES", 1000)
-    else:
+    if damage:
         damage(folder)
+    else:
+        monkeypatch.setattr(models, "MAX_BYTES", 1000)
     settings = {**SETTINGS, "specialists": {"look": {"kind": "classification", "model": str(folder)}}}
     with pytest.raises(ConfigError, match=says):
         publish("chest_xray", tmp_path / "out", settings=settings)
     assert not (tmp_path / "out").exists()
-
-
-def test_a_part_of_a_mixture_with_a_folder_is_refused(unchecked, tmp_path):
-    look = {"kind": "classification", "model": save_vit(tmp_path / "model")}
-    parts = {"films": {"name": "chest_xray", **SETTINGS, "specialists": {"look": look}}, "digits": {"num_tasks": 2}}
-    with pytest.raises(ConfigError, match=r"specialists\.look\.model = .*allowed: publish each by itself"):
-        publish("mixture", tmp_path / "out", settings={"environments": parts})
 
 
 TOOLS = """
@@ -216,3 +212,49 @@ def test_a_function_of_the_published_package_travels_with_it(tmp_path, monkeypat
     written = (tmp_path / "out" / "viewbox_clinic" / "__init__.py").read_text()
     assert "'classify': {'kind': 'classification', 'model': 'models/classify', 'device': 'cpu'}" in written
     assert "'function': 'my_clinic.tools:brightness'" in written
+
+
+# ---------------------------------------------------------------------- snapshots
+def test_the_published_package_is_played_by_verifiers_with_its_own_snapshot(tmp_path, monkeypatch):
+    check_only(monkeypatch, "carried files")
+    package = tmp_path / "out"
+    done = publish("literature_vqa", package, settings=LITERATURE)
+    assert any(finding.endswith("load: search") for finding in done.findings)
+    assert any("snapshots/search.sqlite (package:literature) travels" in finding for finding in done.findings)
+    carried = package / "viewbox_literature_vqa" / "snapshots" / "search.sqlite"
+    assert carried.read_bytes() == Path(resolve_snapshot_path("package:literature")).read_bytes()
+    assert "torch" not in (package / "pyproject.toml").read_text()
+    env, scripts = make("literature_vqa", **LITERATURE), {}
+    for overview, task in map_overviews(env).items():
+        look = json.dumps({"query": write_query(env.plan(task).fact)})
+        answer = scripted.make_reply(env.write_answer(task))
+        scripts[overview] = [scripted.make_reply("", ("a", "search_web", look)), answer]
+    evaluate_package(package, "viewbox-literature-vqa", scripts, tmp_path)
+
+
+def test_a_snapshot_of_ones_own_travels_without_its_path_or_is_refused(tmp_path, unchecked, monkeypatch):
+    own = tmp_path / "secret place" / "mine.sqlite"
+    own.parent.mkdir()
+    own.write_bytes(Path(resolve_snapshot_path("package:literature")).read_bytes())
+    lit = {"kind": "literature", "snapshot": str(own), "max_calls": 2}
+    out = tmp_path / "out"
+    publish("digits", out, settings={"num_tasks": 3, "specialists": {"lit": lit}})
+    init = (out / "viewbox_digits" / "__init__.py").read_text()
+    assert "secret place" not in init
+    assert "snapshots/lit.sqlite" in init
+    assert (out / "viewbox_digits" / "snapshots" / "lit.sqlite").is_file()
+
+    def publish_with(snapshot, name):
+        lit = {"kind": "literature", "snapshot": snapshot}
+        publish(name, tmp_path / "refused", settings={"specialists": {"search": lit}})
+
+    broken = tmp_path / "broken.sqlite"
+    broken.write_bytes(b"SQLite format 3\x00 and nothing else")
+    for given, problem in ((str(tmp_path / "none.sqlite"), "no such file"), (str(broken), "broken.sqlite")):
+        for name in ("digits", "literature_vqa"):  # opened when the right answer is tried, or when it is copied
+            with pytest.raises(ConfigError, match=rf"specialists.search.snapshot.*{problem}"):
+                publish_with(given, name)
+    monkeypatch.setattr(models, "MAX_BYTES", 1000)
+    with pytest.raises(ConfigError, match=r"take 1 MiB.*allowed in a package"):
+        publish_with("package:literature", "digits")
+    assert not (tmp_path / "refused").exists()

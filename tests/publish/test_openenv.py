@@ -7,6 +7,7 @@ import tomllib
 import pytest
 import yaml
 
+from tests.support.tables import each
 from viewbox import __version__
 from viewbox.envs.digits import Digits
 from viewbox.errors import ConfigError
@@ -30,10 +31,6 @@ def test_the_folder_holds_what_openenv_expects(tmp_path, viewbox):
     assert project["scripts"] == {"server": "server.app:main"}
     ast.parse(files["server/app.py"].read_text())
     assert '"split": "test"' in files["server/app.py"].read_text()
-
-
-def test_the_dockerfile_installs_viewbox_and_does_not_run_as_root(tmp_path):
-    write_openenv("digits", tmp_path / "server")
     lines = (tmp_path / "server/server/Dockerfile").read_text().splitlines()
     assert lines[0].startswith("FROM python:3")
     assert any(line.startswith("USER ") and line != "USER root" for line in lines)
@@ -41,7 +38,10 @@ def test_the_dockerfile_installs_viewbox_and_does_not_run_as_root(tmp_path):
     assert not any("{" in line for line in lines)
 
 
-@pytest.mark.parametrize("text", ["it's", 'say "hi"', "back\\slash", "'''\"\"\"", "line\nbreak", "ünïcode", "{braces}"])
+TEXTS = ["it's", 'say "hi"', "back\\slash", "'''\"\"\"", "line\nbreak", "ünïcode", "{braces}"]
+
+
+@each("text", TEXTS)
 def test_settings_of_any_text_arrive(tmp_path, text):
     write_openenv("digits", tmp_path / "server", {"first_seed": 3, "templates": {"notes": text}})
     lines = (tmp_path / "server/server/app.py").read_text().splitlines()
@@ -50,28 +50,22 @@ def test_settings_of_any_text_arrive(tmp_path, text):
     assert module["SETTINGS"] == {"first_seed": 3, "templates": {"notes": text}}
 
 
-WHAT_CANNOT_TRAVEL_IS_RE = [
+REFUSED = [
     (("digit",), "an image cannot import it"),
     ((f"{__file__}:Kept",), "an image cannot import it; allowed: a registered name, or package.module:Class"),
     (("digits", {"max_turn": 3}), "max_turn"),
     (("phantom", {"templates": {"notes": "/root/a"}}), "'/root/a' is a path of this machine"),
-    (
-        ("digits", {"templates": {"notes": "hf_" + 34 * "a"}}),
-        "holds what looks like a key, and would be in the image",
-    ),
+    (("digits", {"templates": {"notes": "hf_" + 34 * "a"}}), "holds what looks like a key, and would be in the image"),
     (("tests.publish.test_openenv:Kept",), "kept: its data is restricted"),
-]
+]  # fmt: skip
 
 
-def test_what_cannot_travel_is_refused_and_nothing_is_written(tmp_path):
-    for given, words in WHAT_CANNOT_TRAVEL_IS_RE:
+def test_what_cannot_travel_is_refused_nothing_is_written_and_a_folder_with_files_is_left_alone(tmp_path):
+    for given, words in REFUSED:
         name, *settings = given
         with pytest.raises(ConfigError, match=words):
             write_openenv(name, tmp_path / "server", *settings)
         assert not (tmp_path / "server").exists()
-
-
-def test_a_folder_with_files_is_left_alone(tmp_path):
     (tmp_path / "mine.txt").write_text("mine")
     with pytest.raises(ConfigError, match="exists; give another --write"):
         write_openenv("digits", tmp_path)

@@ -78,22 +78,18 @@ def test_the_wheel_is_played_and_replayed_where_viewbox_is_not_installed(wheel, 
 def test_publishing_says_what_was_written_and_what_comes_next(viewbox, tmp_path):
     status, out, err = viewbox("publish", "digits", "--to", "dir", tmp_path / "out", "--set", "split=test")
     assert (status, err) == (0, "")
-    assert "viewbox-digits 0.1.0" in out
-    assert "- gold answer: 0.9" in out
-    assert "- verifiers: verifiers finds the package and opens its first task; viewbox is viewbox_digits/_vendor" in out
-    assert f"pip wheel --no-deps --wheel-dir {tmp_path / 'out' / 'dist'} {tmp_path / 'out'}" in out
-    assert "vf-eval viewbox-digits --model MODEL --client.base-url URL --no-push --no-rich -n 3" in out
+    for words in (
+        "viewbox-digits 0.1.0", "- gold answer: 0.9", "vf-eval viewbox-digits --model MODEL --client.base-url URL "
+        "--no-push --no-rich -n 3", f"pip wheel --no-deps --wheel-dir {tmp_path / 'out' / 'dist'} {tmp_path / 'out'}",
+        "- verifiers: verifiers finds the package and opens its first task; viewbox is viewbox_digits/_vendor",
+    ):  # fmt: skip
+        assert words in out
 
 
-def test_a_setting_is_read_as_everywhere_else(viewbox, unchecked, tmp_path):
-    assert viewbox("publish", "digits", tmp_path / "out", "--set", "noise=1e1", "--set", "num_tasks=3")[0] == 0
-    assert (
-        "settings = {'noise': 10.0, 'num_tasks': 3}"
-        in (tmp_path / "out" / "viewbox_digits" / "__init__.py").read_text()
-    )
-
-
-def test_the_project_file_is_what_a_hub_asks_for(unchecked, tmp_path):
+def test_the_project_file_is_what_a_hub_asks_for_and_a_setting_is_read_as_everywhere_else(viewbox, unchecked, tmp_path):
+    assert viewbox("publish", "digits", tmp_path / "set", "--set", "noise=1e1", "--set", "num_tasks=3")[0] == 0
+    written = (tmp_path / "set" / "viewbox_digits" / "__init__.py").read_text()
+    assert "settings = {'noise': 10.0, 'num_tasks': 3}" in written
     publish("digits", tmp_path / "out", settings=SETTINGS, id="my-digits", version="2.0rc1", license="MIT")
     read = tomllib.loads((tmp_path / "out" / "pyproject.toml").read_text())
     project = read["project"]
@@ -110,29 +106,25 @@ def test_the_project_file_is_what_a_hub_asks_for(unchecked, tmp_path):
     assert (tmp_path / "out" / "my_digits" / "__init__.py").is_file()
 
 
-def test_what_travels_neither_trains_nor_calls_endpoints():
+LEFT_OUT = ("rollouts/", "engines/", "publish/", "tests/", "cli", "train", "integrations/trl", "configs/schema.py",
+            "configs/quickstart.yaml")  # fmt: skip
+
+
+def test_what_travels_neither_trains_nor_calls_endpoints_and_imports_of_viewbox_only_what_travels():
     files = {path.as_posix() for path in contents.list_library_files()}
     assert {"__init__.py", "LICENSE", "errors.py", "records.py", "images/ref.py", "configs/validation.py"} <= files
     assert {"envs/digits/env.py", "integrations/verifiers.py", "core/prompts/system.j2"} <= files
-    assert not {"configs/schema.py", "configs/quickstart.yaml"} & files
-    assert not any(
-        name.startswith(("rollouts/", "engines/", "publish/", "tests/", "cli", "train", "integrations/trl"))
-        for name in files
-    )
-
-
-def test_what_travels_imports_of_viewbox_only_what_travels():
-    files = {path.as_posix() for path in contents.list_library_files()}
+    assert not any(name.startswith(LEFT_OUT) for name in files)
     for name in (name for name in files if name.endswith(".py")):
         nodes = list(ast.walk(ast.parse((contents.ROOT / name).read_text(encoding="utf-8"))))
-        for_types = [one for one in nodes if isinstance(one, ast.If) and ast.unparse(one.test) == "TYPE_CHECKING"]
-        skipped = {line for one in for_types for line in range(one.lineno, one.end_lineno + 1)}
+        for_types = [node for node in nodes if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"]
+        skipped = {line for node in for_types for line in range(node.lineno, node.end_lineno + 1)}
         for node in nodes:
             if isinstance(node, ast.ImportFrom) and node.level and node.lineno not in skipped:
                 place = [*Path(name).parts[: -node.level], *(node.module or "").split(".")]
                 home = "/".join(filter(None, place))
-                parts = [f"{home}/{alias.name}".lstrip("/") for alias in node.names]
-                found = {f"{one}.py" for one in (home, *parts)} | {f"{one}/__init__.py" for one in (home, *parts)}
+                parts = [home, *(f"{home}/{alias.name}".lstrip("/") for alias in node.names)]
+                found = {f"{part}{end}" for part in parts for end in (".py", "/__init__.py")}
                 assert found & files or not home, (name, node.lineno)
 
 
@@ -248,11 +240,10 @@ def test_packages_of_one_minor_version_share_the_first_viewbox_and_of_two_are_re
 
 
 CARRIED = [  # how the contents of the zip file are changed, and what the row says
-    ({}, "files are those of this viewbox"),
-    ({"viewbox/errors.py": b""}, "viewbox/errors.py has other content"),
+    ({}, "files are those of this viewbox"), ({"viewbox/errors.py": b""}, "viewbox/errors.py has other content"),
     ({"viewbox/errors.py": None}, "viewbox/errors.py is missing"),
     ({"viewbox/more.py": b""}, "viewbox/more.py is no file of viewbox"),
-]
+]  # fmt: skip
 
 
 def test_the_carried_viewbox_is_compared_by_the_contents_of_its_files(unchecked, tmp_path):
@@ -319,21 +310,13 @@ def test_another_minor_version_of_viewbox_is_refused_in_words(unchecked, tmp_pat
     assert f"viewbox_digits was published with viewbox {own}, but viewbox 0.9.0 is installed" in said.stderr
 
 
-@pytest.mark.parametrize(
-    ("arguments", "words"),
-    [
-        (["digits", "--to", "hub"], "--to: unknown target 'hub'; allowed: dir"),
-        (["digit"], "unknown environment 'digit'"),
-        (["digits", "--set", "split"], "--set 'split': write key.path=value"),
-        (["digits", "--set", "spilt=test"], "spilt"),
-        (["digits", "--id", "My Digits"], "--id 'My Digits'; allowed: lower-case"),
-        (
-            ["digits", "--id", "viewbox"],
-            "needs a module viewbox; allowed: another id, as viewbox-env",
-        ),
-        (["digits", "--version", "latest"], "--version 'latest'; allowed: a release such as 0.1.0"),
-    ],
-)
+@pytest.mark.parametrize(("arguments", "words"), [
+    (["digits", "--to", "hub"], "--to: unknown target 'hub'; allowed: dir"), (["digit"], "unknown environment 'digit'"),
+    (["digits", "--set", "split"], "--set 'split': write key.path=value"), (["digits", "--set", "spilt=test"], "spilt"),
+    (["digits", "--id", "My Digits"], "--id 'My Digits'; allowed: lower-case"),
+    (["digits", "--id", "viewbox"], "needs a module viewbox; allowed: another id, as viewbox-env"),
+    (["digits", "--version", "latest"], "--version 'latest'; allowed: a release such as 0.1.0"),
+])  # fmt: skip
 def test_what_is_wrong_is_said_in_one_line_and_nothing_is_written(viewbox, unchecked, tmp_path, arguments, words):
     status, _, err = viewbox("publish", arguments[0], tmp_path / "out", *arguments[1:])
     assert status == 2
@@ -342,17 +325,11 @@ def test_what_is_wrong_is_said_in_one_line_and_nothing_is_written(viewbox, unche
     assert not (tmp_path / "out").exists()
 
 
-@pytest.mark.parametrize(
-    ("source", "words"),
-    [
-        (
-            write_dots(level="self.nothing"),
-            r"environment: AttributeError: .* attribute 'nothing' \(.*field.py, line 20\)",
-        ),
-        (write_dots("import shapes"), "imports 'shapes'"),
-        (write_dots().replace("    level:", "    restricted = True\n    level:"), "restricted to this machine"),
-    ],
-)
+@pytest.mark.parametrize(("source", "words"), [
+    (write_dots(level="self.nothing"), r"environment: AttributeError: .* attribute 'nothing' \(.*field.py, line 20\)"),
+    (write_dots("import shapes"), "imports 'shapes'"),
+    (write_dots().replace("    level:", "    restricted = True\n    level:"), "restricted to this machine"),
+])  # fmt: skip
 def test_an_environment_that_cannot_be_played_elsewhere_is_not_written(tmp_path, monkeypatch, source, words):
     (tmp_path / "field.py").write_text(source)
     (tmp_path / "shapes.py").write_text("")
@@ -381,32 +358,29 @@ def test_a_folder_of_ours_is_replaced_only_when_asked_and_foreign_files_stay(tmp
     (out / "notes").write_text("mine")
     replace_folder(staged(tmp_path / "c", one="new", three="3"), out, ABOUT, force=True)
     assert sorted(path.name for path in out.iterdir()) == [MANIFEST, "notes", "one", "three"]
-    assert (out / "notes").read_text() == "mine"
-    assert (out / "one").read_text() == "new"
+    assert [(out / name).read_text() for name in ("notes", "one")] == ["mine", "new"]
 
 
 def test_a_folder_that_is_not_ours_is_never_touched(tmp_path):
-    new = staged(tmp_path / "new", one="1")
-    foreign = staged(tmp_path / "foreign", thesis="mine")
-    with pytest.raises(ConfigError, match="was not written by `viewbox publish`"):
-        replace_folder(new, foreign, ABOUT, force=True)
-    changed = tmp_path / "changed"
-    replace_folder(new, changed, ABOUT, force=False)
+    new, foreign = staged(tmp_path / "new", one="1"), staged(tmp_path / "foreign", thesis="mine")
+    changed, added = tmp_path / "changed", tmp_path / "added"
+
+    def refuse(words, folder, given=new):
+        with pytest.raises(ConfigError, match=words):
+            replace_folder(given, folder, ABOUT, force=True)
+
+    refuse("was not written by `viewbox publish`", foreign)
+    for folder in (changed, added):
+        replace_folder(new, folder, ABOUT, force=False)
     (changed / "one").write_text("edited by hand")
-    with pytest.raises(ConfigError, match="one was changed since it was published"):
-        replace_folder(new, changed, ABOUT, force=True)
-    added = tmp_path / "added"
-    replace_folder(new, added, ABOUT, force=False)
+    refuse("one was changed since it was published", changed)
     (added / "two").write_text("mine")
-    with pytest.raises(ConfigError, match="two was not written by viewbox"):
-        replace_folder(staged(tmp_path / "newer", one="1", two="2"), added, ABOUT, force=True)
+    refuse("two was not written by viewbox", added, staged(tmp_path / "newer", one="1", two="2"))
     assert (added / "two").read_text() == "mine"
     (added / MANIFEST).write_text(json.dumps({"files": {"../foreign/thesis": ""}}))
-    with pytest.raises(ConfigError, match="outside the folder"):
-        replace_folder(new, added, ABOUT, force=True)
+    refuse("outside the folder", added)
+    refuse("is not a folder", foreign / "thesis")
     assert (foreign / "thesis").read_text() == "mine"
-    with pytest.raises(ConfigError, match="is not a folder"):
-        replace_folder(new, foreign / "thesis", ABOUT, force=True)
 
 
 REWARDS = """
@@ -437,18 +411,11 @@ def make():
 """
 
 
-@pytest.mark.parametrize(
-    ("reward", "shown"),
-    [
-        ("close", "1 x close"),
-        ("lambda answer, reference: close(answer, reference)", "1 x <lambda>"),
-        ("Called()", "1 x Called"),
-        ("whole", "1 x whole"),
-        ("Methods().bound", "1 x bound"),
-        ("make()", "1 x nested"),
-        ("CombinedReward({'a': (close, 0.5), 'b': Component(Whole(), 0.5)})", "0.5 x a (close) + 0.5 x b (Whole)"),
-    ],
-)
+@pytest.mark.parametrize(("reward", "shown"), [
+    ("close", "1 x close"), ("lambda answer, reference: close(answer, reference)", "1 x <lambda>"),
+    ("Called()", "1 x Called"), ("whole", "1 x whole"), ("Methods().bound", "1 x bound"), ("make()", "1 x nested"),
+    ("CombinedReward({'a': (close, 0.5), 'b': Component(Whole(), 0.5)})", "0.5 x a (close) + 0.5 x b (Whole)"),
+])  # fmt: skip
 def test_a_reward_of_the_authors_own_needs_no_name(unchecked, tmp_path, monkeypatch, reward, shown):
     for name in [name for name in sys.modules if name.partition(".")[0] == "own_dots"]:
         monkeypatch.delitem(sys.modules, name)
@@ -469,13 +436,10 @@ def test_a_reward_of_the_authors_own_needs_no_name(unchecked, tmp_path, monkeypa
     assert scores == [1.0, 0.0]
 
 
-@pytest.mark.parametrize(
-    ("words", "meant"),
-    [
-        ("MIT License", "MIT"), ("Apache 2.0", "Apache-2.0"), ("Apache License, Version 2.0", "Apache-2.0"),
-        ("BSD 3-Clause License", "BSD-3-Clause"), ("CC BY 4.0", "CC-BY-4.0"), ("GPLv3", "GPL-3.0"),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("words", "meant"), [
+    ("MIT License", "MIT"), ("Apache 2.0", "Apache-2.0"), ("Apache License, Version 2.0", "Apache-2.0"),
+    ("BSD 3-Clause License", "BSD-3-Clause"), ("CC BY 4.0", "CC-BY-4.0"), ("GPLv3", "GPL-3.0"),
+])  # fmt: skip
 def test_a_license_in_words_is_refused_before_anything_is_built_and_its_name_is_given(tmp_path, words, meant):
     with pytest.raises(ConfigError, match=re.escape(f"did you mean {meant!r}?")):
         publish("no such environment", tmp_path / "out", license=words)

@@ -115,10 +115,8 @@ def test_what_says_words_beside_its_pixels_is_named(tmp_path):
 def test_what_lies_in_a_zip_file_is_looked_at_as_if_it_lay_beside_it(tmp_path):
     write_scan(tmp_path / "scan.dcm", PatientName="Doe^Jane")
     members = {
-        "a": {"scan": (tmp_path / "scan.dcm").read_bytes()},
-        "b": {"x/.env": b""},
-        "c": {"x": b"hf_" + b"a" * 20},
-    }
+        "a": {"scan": (tmp_path / "scan.dcm").read_bytes()}, "b": {"x/.env": b""}, "c": {"x": b"hf_" + b"a" * 20},
+    }  # fmt: skip
     for name, files in members.items():
         with zipfile.ZipFile(tmp_path / f"{name}.zip", "w", zipfile.ZIP_DEFLATED) as packed:
             [packed.writestr(member, content) for member, content in files.items()]
@@ -129,20 +127,15 @@ def test_what_lies_in_a_zip_file_is_looked_at_as_if_it_lay_beside_it(tmp_path):
             contents.check_file(tmp_path / f"{name}.zip")
 
 
-def test_a_broken_scan_is_named_and_ends_nothing(tmp_path):
+def test_a_broken_scan_is_named_a_name_that_acts_on_the_terminal_is_written_out_and_a_link_is_refused(tmp_path):
     for content in (b"", b"\0" * 128 + b"DICM", b"\0" * 128 + b"DICM" + b"\xff" * 200, b"junk" * 99):
         (tmp_path / "x.dcm").write_bytes(content)
         (one,) = list_files(tmp_path)
         assert one.is_dicom
-
-
-def test_a_name_that_acts_on_the_terminal_is_written_out(tmp_path):
+    (tmp_path / "x.dcm").unlink()
     (tmp_path / "a\x1b[2Jb\nc.txt").write_text("1")
     assert "\x1b" not in "".join(lines := describe(tmp_path))
     assert "\\x1b[2Jb c.txt" in lines[0]
-
-
-def test_a_link_is_refused(tmp_path):
     (tmp_path / "link").symlink_to("/etc/hostname")
     with pytest.raises(ConfigError, match="is a link"):
         list_files(tmp_path)
@@ -158,26 +151,20 @@ def test_what_came_back_is_compared_by_name_and_content(tmp_path):
     (tmp_path / "new").write_text("1")
     (tmp_path / "same").unlink()
     (tmp_path / "same").symlink_to("/etc/hostname")
-    assert compare_files(sent, tmp_path) == [
-        "gone is missing", "new was never sent", "changed has other content", "same has other content",
-    ]  # fmt: skip
+    complaints = ["gone is missing", "new was never sent", "changed has other content", "same has other content"]
+    assert compare_files(sent, tmp_path) == complaints
 
 
-CHOSEN = [
-    ((None, None, []), "0.1.0"),
-    (("2.0", None, ["0.1.0"]), "2.0"),
-    ((None, "patch", []), "0.1.0"),
-    ((None, "patch", ["0.9.0", "0.10.1", "0.2.0"]), "0.10.2"),
-    ((None, "minor", ["1.2.3"]), "1.3.0"),
-    ((None, "major", ["1.2.3", "latest", "<script>"]), "2.0.0"),
-    ((None, "patch", ["1.0.0rc1"]), "1.0.1"),
-]
+CHOSEN = [  # the version, the bump and those that are there: the next one
+    ((None, None, []), "0.1.0"), (("2.0", None, ["0.1.0"]), "2.0"), ((None, "patch", []), "0.1.0"),
+    ((None, "patch", ["0.9.0", "0.10.1", "0.2.0"]), "0.10.2"), ((None, "minor", ["1.2.3"]), "1.3.0"),
+    ((None, "major", ["1.2.3", "latest", "<script>"]), "2.0.0"), ((None, "patch", ["1.0.0rc1"]), "1.0.1"),
+]  # fmt: skip
 IMPOSSIBLE = [
     (("0.1", None, ["0.1.0"]), r"there has it already; allowed: --version 0\.1\.1"),
     ((None, None, ["0.1.0", "0.4.0"]), r"allowed: --version 0\.4\.1, or --bump"),
-    (("1.0", "patch", []), "one of them"),
-    ((None, "huge", []), "allowed: patch, minor, major"),
-]
+    (("1.0", "patch", []), "one of them"), ((None, "huge", []), "allowed: patch, minor, major"),
+]  # fmt: skip
 
 
 def test_the_next_version_and_one_that_cannot_be():
@@ -195,21 +182,15 @@ ANYWHERE = (
 )  # fmt: skip
 
 
-def test_a_path_of_this_machine_is_refused_wherever_it_stands():
+def test_a_path_of_this_machine_is_refused_wherever_it_stands_and_other_text_is_none():
     for text in LOCAL:
         assert names_local_path(text)
         for value in (text, [1, text], {"a": {"b": text}}, {text: 1}):
             with pytest.raises(ConfigError, match="is a path of this machine"):
                 check_portable(value, "env")
-
-
-def test_other_text_is_no_path():
     for text in ANYWHERE:
         assert not names_local_path(text)
         assert hide_paths({"a": [text]}) == {"a": [text]}
-
-
-def test_the_home_folder_is_found_inside_a_text():
     assert names_local_path(f"python {Path.home()}/server.py")
     assert not names_local_path(f"https://x.org{Path.home()}/server.py")
 

@@ -44,6 +44,18 @@ ROWS = [
 ]  # fmt: skip
 
 
+def ask(folder, source, images="", **columns):
+    """Questions on the rows of a table; each column is named as its field, unless it is given."""
+    columns = {name: name for name in ("image", "question", "answer")} | columns
+    return make("vqa", data={"source": str(folder / source), "images": str(folder / images), "columns": columns})
+
+
+@pytest.fixture
+def package(tmp_path):
+    (tmp_path / "package").mkdir()
+    return tmp_path / "package"
+
+
 @pytest.fixture
 def films(tmp_path):
     """A module, rows beside images, and a config of them; returns the path of the config."""
@@ -51,7 +63,7 @@ def films(tmp_path):
     (tmp_path / "set" / "img").mkdir(parents=True)
     for row in ROWS:
         Image.new("L", (40, 30), 60 * int(row["file"][0])).save(tmp_path / "set" / "img" / row["file"])
-    (tmp_path / "set" / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in ROWS))
+    write_jsonl(tmp_path / "set" / "rows.jsonl", ROWS)
     columns = {"id": "study", "image": {"template": "img/{{ file }}"}, "question": "q", "finding": "gold"}
     data = {"source": str(tmp_path / "set" / "rows.jsonl"), "columns": columns, "where": "part=test"}
     config = {"model": {"name": "m"}, "env": {"name": f"{tmp_path / 'films.py'}:Films", "data": data}}
@@ -60,7 +72,6 @@ def films(tmp_path):
     return path
 
 
-@pytest.mark.slow
 def test_a_config_is_published_with_its_rows_and_images_and_is_played_elsewhere(films, unchecked, tmp_path):
     publish(str(films), tmp_path / "out")
     module = tmp_path / "out" / "viewbox_films"
@@ -84,43 +95,28 @@ def test_a_config_is_published_with_its_rows_and_images_and_is_played_elsewhere(
     assert done.stdout.splitlines() == ["s2 opacity (40, 30)", "s3 opacity (40, 30)"], done.stderr[-2000:]
 
 
-@pytest.mark.parametrize(
-    ("change", "why"),
-    [
-        ({"restricted": True}, "restricted"),
-        ({"source": "nowhere.jsonl"}, "nowhere"),
-    ],
-)
-def test_what_may_not_or_cannot_travel_is_refused(films, tmp_path, change, why):
-    config = yaml.safe_load(films.read_text())
-    config["env"]["data"] |= change
-    films.write_text(yaml.safe_dump(config))
-    with pytest.raises(ConfigError, match=why):
-        publish(str(films), tmp_path / "out")
-    assert not (tmp_path / "out").exists()
+def test_what_may_not_or_cannot_travel_is_refused(films, unchecked, tmp_path):
+    text = films.read_text()
 
+    def refuse(words, **changes):
+        config = yaml.safe_load(text)
+        config["env"]["data"] |= changes.pop("data", {})
+        films.write_text(yaml.safe_dump(config | changes))
+        with pytest.raises(ConfigError, match=words):
+            publish(str(films), tmp_path / "out")
+        assert not (tmp_path / "out").exists()
 
-def test_a_row_that_holds_a_key_is_refused(films, unchecked, tmp_path):
+    refuse("restricted", data={"restricted": True})
+    refuse("nowhere", data={"source": "nowhere.jsonl"})
+    refuse("has a section `reward`", reward={"type": "exact_match", "field": "finding"})
     rows = tmp_path / "set" / "rows.jsonl"
     rows.write_text(rows.read_text().replace("What is it?", "hf_" + 34 * "a"))
-    with pytest.raises(ConfigError, match="task 's2' holds a token of Hugging Face"):
-        publish(str(films), tmp_path / "out")
+    refuse("task 's2' holds a token of Hugging Face")
 
 
-def test_a_config_with_a_reward_of_its_own_is_refused(films, tmp_path):
-    config = yaml.safe_load(films.read_text())
-    films.write_text(yaml.safe_dump(config | {"reward": {"type": "exact_match", "field": "finding"}}))
-    with pytest.raises(ConfigError, match="has a section `reward`"):
-        publish(str(films), tmp_path / "out")
-
-
-def test_a_series_that_is_chosen_of_a_folder_travels_with_the_choice(tmp_path, monkeypatch):
+def test_a_series_that_is_chosen_of_a_folder_travels_with_the_choice(tmp_path, package, monkeypatch):
     ct_folder.write_study(tmp_path, patients=1)
-    columns = {"image": {"template": "{{ scan }}#series=1"}, "question": "question", "answer": "answer"}
-    data = {"source": str(tmp_path / "cases.csv"), "images": str(tmp_path / "ct"), "columns": columns}
-    package = tmp_path / "package"
-    package.mkdir()
-    block = write_tasks(make("vqa", data=data), package)
+    block = write_tasks(ask(tmp_path, "cases.csv", "ct", image={"template": "{{ scan }}#series=1"}), package)
     monkeypatch.chdir(package)
     (tmp_path / "ct").rename(tmp_path / "gone")
     env = make("vqa", data=block)
@@ -129,19 +125,15 @@ def test_a_series_that_is_chosen_of_a_folder_travels_with_the_choice(tmp_path, m
     assert len(list((package / "data" / "images").iterdir())) == 1
 
 
-def test_the_file_that_a_header_names_travels_under_a_name_of_nobody(tmp_path, monkeypatch):
+def test_the_file_that_a_header_names_travels_under_a_name_of_nobody(tmp_path, package, monkeypatch):
     scans = tmp_path / "scans"
     scans.mkdir()
     voxels = np.arange(60, dtype=np.int16).reshape(3, 4, 5)
     odd_images.meta_image(scans / "a.mhd", voxels, data="JohnDoe.raw")
     odd_images.nrrd(scans / "b.nhdr", voxels, data="JaneDoe.raw.gz", encoding="gzip")
     rows = [{"image": name, "question": "?", "answer": "yes"} for name in ("a.mhd", "b.nhdr")]
-    (tmp_path / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    columns = {name: name for name in rows[0]}
-    data = {"source": str(tmp_path / "rows.jsonl"), "images": str(scans), "columns": columns}
-    package = tmp_path / "package"
-    package.mkdir()
-    block = write_tasks(make("vqa", data=data), package)
+    write_jsonl(tmp_path / "rows.jsonl", rows)
+    block = write_tasks(ask(tmp_path, "rows.jsonl", "scans"), package)
     scans.rename(tmp_path / "gone")
     monkeypatch.chdir(package)
     env = make("vqa", data=block)
@@ -155,10 +147,8 @@ def test_the_file_that_a_header_names_travels_under_a_name_of_nobody(tmp_path, m
 SECRET = "machine example.com login jane password s3cr3t-of-the-lab"
 # A file with the secret in it, and the image of a row that names it
 NAMED = [
-    *((name, "a.mhd") for name in (
-        ".netrc", ".env", "id_rsa", "credentials.json", ".bash_history", "secrets.yaml", "diary.txt", ".pgpass",
-        "secret.raw", ".hidden.raw", "linked.raw", "diary", "passwords.gz",
-    )),
+    *((name, "a.mhd") for name in (".netrc", ".env", "id_rsa", "credentials.json", ".bash_history", "secrets.yaml",
+        "diary.txt", ".pgpass", "secret.raw", ".hidden.raw", "linked.raw", "diary", "passwords.gz",)),
     (".netrc", "a.nhdr"), ("diary.txt", "tail.mhd"), (".private/b.mha", ".private/b.mha"),
     ("deep/.private/b.mha", "deep/.private/b.mha"), (".b.mha", ".b.mha"), (".private/b.mha", "link.mha"),
     ("token_b.mha", "token_b.mha"), (".private/b.mha", "ABSOLUTE"),
@@ -166,7 +156,7 @@ NAMED = [
 
 
 @pytest.mark.parametrize(("secret", "image"), NAMED)
-def test_no_image_takes_a_hidden_file_or_a_secret_along(tmp_path, secret, image):
+def test_no_image_takes_a_hidden_file_or_a_secret_along(tmp_path, package, secret, image):
     scans = tmp_path / ".scans"  # the folder of images itself may be anywhere
     (scans / secret).parent.mkdir(parents=True)
     (scans / "deep").mkdir(exist_ok=True)
@@ -187,26 +177,19 @@ def test_no_image_takes_a_hidden_file_or_a_secret_along(tmp_path, secret, image)
         (scans / secret).symlink_to(".netrc")
     elif not secret.endswith(".mha"):
         (scans / secret).write_text("before " * (image == "tail.mhd") + SECRET)
-    (tmp_path / "rows.jsonl").write_text(json.dumps({"image": image, "question": "?", "answer": "yes"}) + "\n")
-    columns = {name: name for name in ("image", "question", "answer")}
-    env = make("vqa", data={"source": str(tmp_path / "rows.jsonl"), "images": str(scans), "columns": columns})
-    (tmp_path / "package").mkdir()
+    write_jsonl(tmp_path / "rows.jsonl", [{"image": image, "question": "?", "answer": "yes"}])
     with pytest.raises(ConfigError, match="would be published"):
-        write_tasks(env, tmp_path / "package")
-    assert not any(SECRET.encode() in path.read_bytes() for path in (tmp_path / "package").rglob("*") if path.is_file())
+        write_tasks(ask(tmp_path, "rows.jsonl", ".scans"), package)
+    assert not any(SECRET.encode() in path.read_bytes() for path in package.rglob("*") if path.is_file())
 
 
-def test_of_a_folder_whose_stack_is_chosen_that_stack_alone_travels(tmp_path):
+def test_of_a_folder_whose_stack_is_chosen_that_stack_alone_travels(tmp_path, package):
     folder = odd_images.series(tmp_path / "scans" / "s", odd_images.flat(range(3)))
     turned = {"rows": [1, 0, 0, 0, 0, -1], "step": (0, 5, 0), "SeriesNumber": 1}
     for file in odd_images.series(tmp_path / "other", odd_images.flat(range(2)), **turned).iterdir():
         file.rename(folder / f"9{file.name}")
-    write_jsonl(tmp_path / "rows.jsonl", [{"image": "s#stack=2", "q": "?", "a": "yes"}])
-    columns = {"image": "image", "question": "q", "answer": "a"}
-    data = {"source": str(tmp_path / "rows.jsonl"), "images": str(tmp_path / "scans"), "columns": columns}
-    package = tmp_path / "package"
-    package.mkdir()
-    env = make("vqa", data=data)
+    write_jsonl(tmp_path / "rows.jsonl", [{"image": "s#stack=2", "question": "?", "answer": "yes"}])
+    env = ask(tmp_path, "rows.jsonl", "scans")
     write_tasks(env, package)
     [copied] = (package / "data" / "images").iterdir()
     assert len(list(copied.iterdir())) == 2
@@ -215,7 +198,6 @@ def test_of_a_folder_whose_stack_is_chosen_that_stack_alone_travels(tmp_path):
     assert open_image(copied).volume.plane == env.images(env.tasks[0])[0].volume.plane == "coronal"
 
 
-@pytest.mark.slow
 def test_a_change_of_the_data_is_merged_into_that_of_the_config_and_lifts_no_limit(films, unchecked, tmp_path):
     publish(str(films), tmp_path / "out", settings={"data": {"limit": 1}})
     [row] = (tmp_path / "out" / "viewbox_films" / "data" / "tasks.jsonl").read_text().splitlines()
@@ -250,13 +232,10 @@ def write_series(tmp_path):
 
 
 @pytest.mark.parametrize("chosen", ["", "#series=1"])
-def test_of_the_folder_of_a_series_its_slices_travel_and_nothing_else(tmp_path, chosen):
+def test_of_the_folder_of_a_series_its_slices_travel_and_nothing_else(tmp_path, package, chosen):
     series = write_series(tmp_path)
-    columns = {"image": {"template": "{{ scan }}" + chosen}, "question": "question", "answer": "answer"}
-    data = {"source": str(tmp_path / "cases.csv"), "images": str(tmp_path / "ct"), "columns": columns}
-    (tmp_path / "package").mkdir()
-    write_tasks(make("vqa", data=data), tmp_path / "package")
-    files = sorted(path for path in (tmp_path / "package").rglob("*") if not path.is_dir())
+    write_tasks(ask(tmp_path, "cases.csv", "ct", image={"template": "{{ scan }}" + chosen}), package)
+    files = sorted(path for path in package.rglob("*") if not path.is_dir())
     dicom = {path.read_bytes() for path in series.glob("*.dcm") if path.is_file() and not path.is_symlink()}
     [rows] = [path for path in files if path.name == "tasks.jsonl"]
     copied = [path.read_bytes() for path in files if path != rows]
@@ -266,15 +245,12 @@ def test_of_the_folder_of_a_series_its_slices_travel_and_nothing_else(tmp_path, 
     assert not any(b"PRIVATE" in path.read_bytes() for path in files)
 
 
-@pytest.mark.parametrize(
-    ("place", "why"),
-    [
-        ("pngs", "no DICOM slices"), ("../outside/0.png", "leads out of the task's folder"),
-        ("linked/0.png", "leads out of the task's folder"), ("notes.txt", "not an image"),
-        ("cut.png", "damaged or cut short"), ("pipe", "not a regular file"),
-    ],
-)  # fmt: skip
-def test_an_image_that_leads_out_or_is_none_does_not_travel(films, tmp_path, place, why):
+@pytest.mark.parametrize(("place", "why"), [
+    ("pngs", "no DICOM slices"), ("../outside/0.png", "leads out of the task's folder"),
+    ("linked/0.png", "leads out of the task's folder"), ("notes.txt", "not an image"),
+    ("cut.png", "damaged or cut short"), ("pipe", "not a regular file"),
+])  # fmt: skip
+def test_an_image_that_leads_out_or_is_none_does_not_travel(films, tmp_path, package, place, why):
     folder, outside = tmp_path / "set", tmp_path / "outside"
     (folder / "pngs").mkdir()
     outside.mkdir()
@@ -285,12 +261,11 @@ def test_an_image_that_leads_out_or_is_none_does_not_travel(films, tmp_path, pla
     (folder / "notes.txt").write_text("notes")
     os.mkfifo(folder / "pipe")
     rows = [{"q": "What?", "gold": "a", "file": "img/0.png"}, {"q": "What?", "gold": "a", "file": place}]
-    (folder / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    write_jsonl(folder / "rows.jsonl", rows)
     data = {"source": str(folder / "rows.jsonl"), "columns": {"image": "file", "question": "q", "finding": "gold"}}
     env = make(f"{tmp_path / 'films.py'}:Films", data=data)
-    (tmp_path / "package").mkdir()
     with pytest.raises(ConfigError, match=rf"rows or images that cannot be shown: 1, such as .*({why})"):
-        write_tasks(env, tmp_path / "package")
+        write_tasks(env, package)
 
 
 def test_a_link_inside_the_folder_of_images_is_followed_and_the_licenses_of_the_data_come_along(

@@ -50,6 +50,12 @@ def generate_batch(trainer, tasks=(0, 1), group=4):
     return trainer._generate_and_score_completions([{"task": i, "prompt": ""} for i in tasks for _ in range(group)])
 
 
+def set_loss(trainer, loss_type="dapo", importance_sampling_level="token", delta=None, off_policy_mask_threshold=None):
+    """Set what the loss of a trainer is, so that several share its batch."""
+    trainer.loss_type, trainer.importance_sampling_level = loss_type, importance_sampling_level
+    trainer.args.delta, trainer.off_policy_mask_threshold = delta, off_policy_mask_threshold
+
+
 def compute_gradient(trainer, loss):
     """The gradient of a loss as one vector over all weights."""
     trainer.model.zero_grad()

@@ -43,29 +43,28 @@ class Case:
 
     Args:
         id: that of a kind (`T03`), and what differs from its first case.
-        did: in a few words.
-        source: a public report of it; empty: tried here only.
+        source: public reports of it, as `owner/repository#number`; empty: tried here only.
         given: overrides or, with `command`, all arguments.
         status: the right one.
         says: words of the error, or of what is printed.
-        holds: checks a fact of the run's folder.
+        holds: checks one or several facts of the run's folder.
         prepare: writes inputs into the current folder.
         resumes: the name of the run whose copy, `runs/base`, is resumed.
         beside: the name of a run, of which there is a copy named `prior`.
         config: a shipped config, or a file that `prepare` writes.
-        command: `train`, or `viewbox` if the arguments begin with another command; empty: only what `holds` looks at.
-        is_dry: whether a refusal is due by `--dry-run` as well.
+        command: `train`, `dry run`, `load` (the model alone), or `viewbox` if the arguments begin with another command;
+            empty: only what `holds` looks at.
+        is_dry: whether a refusal is due by `--dry-run` as well; then the plan is asked.
         starts: whether the run may have begun before it ends with status 2.
     """
 
     id: str
-    did: str
     source: str
     given: Sequence[str] = ()
     status: int = 0
     says: Sequence[str] = ()
-    holds: Callable[["Outcome"], None] | None = None
-    prepare: Callable[[Path], None] | None = None
+    holds: "Check | tuple[Check, ...]" = ()
+    prepare: Callable[[Path], object] | None = None
     resumes: str = ""
     beside: str = ""
     config: str = "quickstart"
@@ -76,12 +75,13 @@ class Case:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a call left: its status and words, the folder of the run, and the current folder."""
+    """What a call left: its status and words, the folder of the run, and the current folder; or the model it loaded."""
 
     status: int
     said: str
     cwd: Path
     made: Callable[[str], Path] = field(repr=False)  # a run of `RUNS`, by name; not a copy
+    model: torch.nn.Module | None = None
 
     @cached_property
     def folder(self) -> Path:
@@ -118,6 +118,9 @@ class Outcome:
         return state
 
 
+Check = Callable[[Outcome], object]
+
+
 def list_runs(cwd: Path) -> list[str]:
     """The folders in `runs/`."""
     return sorted(path.name for path in (cwd / "runs").glob("*"))
@@ -136,7 +139,7 @@ def copy_model(target: Path = Path("weights")) -> Path:
     return target / "model.safetensors"
 
 
-def rewrite(change: Callable[[dict[str, torch.Tensor]], Mapping[str, torch.Tensor]]) -> Callable[[Path], None]:
+def change_tensors(change: Callable[[dict[str, torch.Tensor]], Mapping[str, torch.Tensor]]) -> Callable[[Path], None]:
     """The folder `weights` holds the shipped model with its tensors changed."""
 
     def write(_: Path) -> None:
@@ -147,7 +150,7 @@ def rewrite(change: Callable[[dict[str, torch.Tensor]], Mapping[str, torch.Tenso
 
 
 def prefix(text: str) -> Callable[[Path], None]:
-    return rewrite(lambda tensors: {text + name: value for name, value in tensors.items()})
+    return change_tensors(lambda tensors: {text + name: value for name, value in tensors.items()})
 
 
 def damage(change: Callable[[Path], object]) -> Callable[[Path], None]:
@@ -157,6 +160,11 @@ def damage(change: Callable[[Path], object]) -> Callable[[Path], None]:
         change(copy_model().parent)
 
     return write
+
+
+def at(name: str, change: Callable[[Path], object]) -> Callable[[Path], None]:
+    """The same, with the path of a file in it."""
+    return damage(lambda folder: change(folder / name))
 
 
 def cut(path: Path) -> None:
@@ -191,11 +199,17 @@ def edit_json(path: Path, **values: object) -> None:
     path.write_text(json.dumps({**json.loads(path.read_text()), **values}))
 
 
+def edit_text_config(folder: Path, **values: object) -> None:
+    """Change the language model's section of a model's config."""
+    text = json.loads((folder / "config.json").read_text())["text_config"]
+    edit_json(folder / "config.json", text_config={**text, **values})
+
+
 def untie(folder: Path) -> None:
     """Give the model an output layer of its own."""
-    file, config = folder / "model.safetensors", folder / "config.json"
+    file = folder / "model.safetensors"
     tensors = load_file(file)
     tensors["lm_head.weight"] = tensors["model.language_model.embed_tokens.weight"].clone()
     save_file(tensors, file, {"format": "pt"})
-    text = json.loads(config.read_text())["text_config"]
-    edit_json(config, tie_word_embeddings=False, text_config={**text, "tie_word_embeddings": False})
+    edit_json(folder / "config.json", tie_word_embeddings=False)
+    edit_text_config(folder, tie_word_embeddings=False)

@@ -19,23 +19,18 @@ from viewbox.rollouts.store.run_folder import list_held_out, read_metrics
 from viewbox.training import command as train
 
 WARM_STARTS = {  # of each config, the one whose model it starts from
-    "chest_xray_tiny": "chest_xray_warmstart",
-    "chest_trust_tiny": "chest_trust_warmstart",
-    "software_adviser_tiny": "software_adviser_warmstart",
-    "phantom": "phantom_warmstart",
+    "chest_xray_tiny": "chest_xray_warmstart", "chest_trust_tiny": "chest_trust_warmstart",
+    "software_adviser_tiny": "software_adviser_warmstart", "phantom": "phantom_warmstart",
     "literature_tiny": "literature_warmstart",
-}
+}  # fmt: skip
 SMALL = ("rollout.slots=8", "log.eval_tasks=4")
 STEPS = {  # settings of a few steps of GRPO
     "software_adviser_tiny": ("train.per_device_train_batch_size=8", "train.num_generations=4"),
     "phantom": ("train.per_device_train_batch_size=8", "train.num_generations=4"),
-    "literature_tiny": (
-        *("train.per_device_train_batch_size=2", "train.num_generations=2"),
-        *("rollout.max_completion_tokens=500", "rollout.max_reply_tokens=30"),
-        *("model.name=package:tiny_viewer", "env.facts=null"),
-        "env.specialists.search.snapshot=package:literature",
-    ),
-}
+    "literature_tiny": ("train.per_device_train_batch_size=2", "train.num_generations=2",
+        "rollout.max_completion_tokens=500", "rollout.max_reply_tokens=30", "model.name=package:tiny_viewer",
+        "env.facts=null", "env.specialists.search.snapshot=package:literature"),
+}  # fmt: skip
 LEARNED = {  # settings of a training, and what it must change in the held-out tasks: at least by so much
     "chest_xray_tiny": (("train.max_steps=15", "log.eval_tasks=60"),
         {"tools/classify_a/calls": 0.1, "tools/classify_b/calls": -0.1, "reward": 0.15}),

@@ -24,10 +24,9 @@ TRAIN = {"max_steps": 2, "save_steps": 1, "learning_rate": 3e-2, "lr_scheduler_t
 LOOKS = {"name": "tests.support.looks:Looks", "max_turns": 4, "tools": ["zoom"], "num_tasks": 16}
 SIZES = {"slots": 4, "max_reply_tokens": 6, "max_completion_tokens": 1500}
 GRPO = {
-    "env": LOOKS,
-    "reward": {"type": "python", "function": "tests.support.looks:add_up"},
+    "env": LOOKS, "reward": {"type": "python", "function": "tests.support.looks:add_up"},
     "train": {"method": "grpo", "num_generations": 3, "per_device_train_batch_size": 6, "beta": 0.0, **TRAIN},
-}
+}  # fmt: skip
 DEMONSTRATED = {
     "env": {"name": "digits", "max_turns": 3},
     "train": {"method": "sft", "demonstrations": {"count": 4}, "per_device_train_batch_size": 4, **TRAIN},
@@ -106,7 +105,7 @@ def test_the_engine_and_the_loss_agree_and_the_run_goes_on_from_its_checkpoint_a
     assert have_equal_weights(folder, whole)
 
 
-@pytest.mark.parametrize("kind", RUNS)
+@pytest.mark.parametrize("kind", ["grpo", *(pytest.param(kind, marks=pytest.mark.nightly) for kind in ("lora", "sft"))])
 def test_a_saved_model_has_all_that_its_base_has_and_others_load_it_and_give_the_same_log_probs(family, runs, kind):
     saved = runs(kind)[1] / "model"
     model, processor, episodes = load(saved), AutoProcessor.from_pretrained(saved), play(saved)

@@ -14,10 +14,9 @@ from viewbox.training.plan import Plan
 from viewbox.training.sft.trainer import SFTTrainer
 
 SUPERVISED = {
-    "env": {"name": "digits", "max_turns": 3},
-    "rollout": {"max_completion_tokens": 1000},
+    "env": {"name": "digits", "max_turns": 3}, "rollout": {"max_completion_tokens": 1000},
     "train": {"method": "sft", "demonstrations": {"count": 8}, "per_device_train_batch_size": 4, "max_steps": 6},
-}
+}  # fmt: skip
 TRAIN = {"max_steps": 6, "save_steps": 10}
 
 
@@ -87,7 +86,7 @@ def test_a_short_run_without_any_finite_gradient_or_finite_weights_ends_too(tmp_
     assert not (folder / "model").exists()
 
 
-@pytest.mark.parametrize("lora", [{}, {"lora": {"r": 2}}], ids=["all weights", "adapters"])
+@pytest.mark.parametrize("lora", [{}, pytest.param({"lora": {"r": 2}}, marks=pytest.mark.nightly)])
 def test_weights_that_are_no_longer_finite_are_not_saved_and_the_last_checkpoint_is_named(
     tmp_path, tiny_folder, capsys, lora
 ):
@@ -107,15 +106,13 @@ def test_weights_that_are_no_longer_finite_are_not_saved_and_the_last_checkpoint
 
 FULL = torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2 GiB")
 ON_A_CPU = RuntimeError("[enforce fail at x.cpp:1] DefaultCPUAllocator: can't allocate memory")
-PLACES = {
-    "loss": (EpisodeGRPOTrainer, "compute_loss", FULL),
-    "generation": (ModelRunner, "decode", FULL),
-    "on a CPU": (ModelRunner, "prefill", ON_A_CPU),
-    "loading": (Plan, "load", MemoryError()),
-}
+PLACES = [  # the loss, generation, on a CPU, loading
+    (EpisodeGRPOTrainer, "compute_loss", FULL), (ModelRunner, "decode", FULL), (ModelRunner, "prefill", ON_A_CPU),
+    (Plan, "load", MemoryError()),
+]  # fmt: skip
 
 
-@pytest.mark.parametrize(("owner", "name", "error"), PLACES.values(), ids=PLACES)
+@pytest.mark.parametrize(("owner", "name", "error"), PLACES)
 def test_without_enough_memory_a_run_says_what_takes_less(
     tmp_path, tiny_folder, monkeypatch, capsys, owner, name, error
 ):

@@ -11,7 +11,7 @@ import torch
 from safetensors.torch import load_file
 from transformers import TrainerControl, TrainerState
 
-from tests.support import forks, two_evaluations
+from tests.support import forks, several_processes
 from tests.support.runs import RUN, have_equal_weights, on_path, read_steps, read_weights, run, write_config
 from tests.support.tables import each
 from viewbox.records import Episode, Task
@@ -57,12 +57,9 @@ FOLLOWED = [  # evaluations, how the training is followed; the best step, those 
     ([(0.97, 0.48), (0.60, 1.0)], {"every": 1, "max_steps": 2, "before": 0.47}, 2, [0, 2], 2),  # fails on wrong answers
     ([(0.60, 0.99), (0.70, 0.97)], {"every": 1, "max_steps": 2, "before": 0.47}, 1, [0, 1], 2),  # 1 % is chance
     # training stops after so many evaluations without a better reward
-    *(
-        (score(0.1, 0.3, 0.2, 0.4, 0.4, 0.3, 0.5), {"patience": patience, "max_steps": 14}, best, saved, last)
-        for patience, best, saved, last in (
-            (1, 4, [2, 4], 6), (2, 8, [2, 4, 8], 12), (3, 14, [2, 4, 8, 14], 14), (None, 14, [2, 4, 8, 14], 14),
-        )
-    ),
+    *((score(0.1, 0.3, 0.2, 0.4, 0.4, 0.3, 0.5), {"patience": patience, "max_steps": 14}, best, saved,
+        last) for patience, best, saved, last in ((1, 4, [2, 4], 6), (2, 8, [2, 4, 8], 12), (3, 14, [2, 4, 8, 14], 14),
+        (None, 14, [2, 4, 8, 14], 14),)),
 ]  # fmt: skip
 
 
@@ -96,23 +93,30 @@ def whole(told):
 
 
 @pytest.fixture(scope="module")
+def rewards(whole):
+    """The held-out reward of each step that was evaluated, 0 included."""
+    lines = {line["step"]: line["held_out/reward"] for line in read_steps(whole) if "held_out/reward" in line}
+    return {0: json.loads((whole / "before.json").read_text())["before"]["reward"], **lines}
+
+
+@pytest.fixture(scope="module")
 def last(start):
     """The same run, which keeps every checkpoint and saves the last weights."""
     return start("last", "log.keep_best=false", "train.save_total_limit=null")
 
 
-def test_every_second_step_and_the_last_one_have_held_out_figures_and_the_best_weights_are_the_saved_ones(whole, told):
+def test_every_second_step_and_the_last_one_have_held_out_figures_and_the_best_weights_are_the_saved_ones(
+    whole, told, rewards
+):
     lines = read_steps(whole)
     assert [line["step"] for line in lines] == [1, 2, 3]
-    assert [line["step"] for line in lines if "held_out/reward" in line] == [2, 3]
+    assert [*rewards] == [0, 2, 3]
     assert {"held_out/tools/rate", "held_out/rewards/label/mean", "held_out/best"} <= lines[1].keys()
     assert all("reward" in line for line in lines)  # those of the step are there as ever
-    lines = [line for line in told[1].splitlines() if line.startswith("step ")]
-    assert "held-out" not in lines[0]
-    assert "held-out 0." in lines[1]
-    assert "(best 0." in lines[1]
-    rewards = {line["step"]: line["held_out/reward"] for line in read_steps(whole) if "held_out/reward" in line}
-    rewards[0] = json.loads((whole / "before.json").read_text())["before"]["reward"]
+    said = [line for line in told[1].splitlines() if line.startswith("step ")]
+    assert "held-out" not in said[0]
+    assert "held-out 0." in said[1]
+    assert "(best 0." in said[1]
     best = max(rewards, key=lambda step: (rewards[step], -step))
     summary = json.loads((whole / "summary.json").read_text())
     assert summary["saved"] == {"step": best, "held_out_reward": rewards[best]}
@@ -123,10 +127,7 @@ def test_every_second_step_and_the_last_one_have_held_out_figures_and_the_best_w
     assert all(torch.equal(weight, read_weights(whole)[name]) for name, weight in saved.items())
 
 
-def test_the_held_out_episodes_of_the_first_the_best_and_the_last_step_are_stored(whole):
-    before = json.loads((whole / "before.json").read_text())["before"]
-    lines = {line["step"]: line["held_out/reward"] for line in read_steps(whole) if "held_out/reward" in line}
-    rewards = {0: before["reward"], **lines}
+def test_the_held_out_episodes_of_the_first_the_best_and_the_last_step_are_stored(whole, rewards):
     stored = {int(folder.name): list(load(folder)) for folder in list_held_out(whole)}
     best = max(rewards.keys() - {3}, key=lambda step: (rewards[step], -step))  # before the last one was played
     assert set(stored) == {0, best, 3}
@@ -182,22 +183,17 @@ def test_a_run_that_stopped_early_is_finished_when_it_is_resumed(start, capsys):
 
 
 # ---------------------------------------------------------------------- several processes
-def evaluate_in(count, tmp_path, tiny_folder):
-    out = tmp_path / str(count)
-    out.mkdir()
-    given = (two_evaluations.main, tiny_folder, out)
-    running = [forks.start(*given, folder=out, **rank) for rank in forks.list_ranks(count)]
-    said = "".join(process.wait()[1] for process in running)
-    found = [json.loads(path.read_text()) for path in sorted(out.glob("[01].json"))]
-    assert len(found) == count, said
-    return found
-
-
 def test_processes_share_the_tasks_and_all_get_the_figures_of_one(tmp_path, tiny_folder):
-    (alone,) = evaluate_in(1, tmp_path, tiny_folder)
-    found = evaluate_in(2, tmp_path, tiny_folder)
-    assert [one["played"] for one in found] == [[0, 2, 4, 6], [1, 3, 5]]
+    played = {}
+    for count in (1, 2):
+        out = tmp_path / str(count)
+        out.mkdir()
+        said = forks.run_together(several_processes.evaluate_tasks, tiny_folder, out, folder=out, count=count)
+        played[count] = [json.loads(path.read_text()) for path in sorted(out.glob("[01].json"))]
+        assert len(played[count]) == count, said
+    (alone,) = played[1]
+    assert [process["played"] for process in played[2]] == [[0, 2, 4, 6], [1, 3, 5]]
     assert alone["played"] == [0, 1, 2, 3, 4, 5, 6]
-    for one in found:
-        assert one["texts"] == alone["texts"]
-        assert one["figures"] == alone["figures"]
+    for process in played[2]:
+        assert process["texts"] == alone["texts"]
+        assert process["figures"] == alone["figures"]

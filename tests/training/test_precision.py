@@ -8,20 +8,14 @@ from safetensors.torch import load_file
 from tests.support.families import FAMILIES, build_family
 from tests.support.grpo_kit import generate_batch, make_trainer
 from tests.support.runs import read_weights, run, write_config
+from tests.support.tables import each
 from viewbox.configs import schema as configs
 from viewbox.configs.schema import load, parse
 from viewbox.engines.hf.vision_cache import VisionCache
 from viewbox.errors import ConfigError
+from viewbox.training import precision
 from viewbox.training.findings import check
 from viewbox.training.plan import Plan
-from viewbox.training.precision import (
-    LEARNING_RATES,
-    build_lora_config,
-    build_model,
-    find_frozen,
-    freeze_parts,
-    resolve_dtype,
-)
 from viewbox.training.shapes import count_parameters
 from viewbox.training.trainer_args import build_trainer_arguments
 
@@ -45,29 +39,22 @@ def test_by_default_nearly_every_weight_moves_in_two_steps(tiny_folder, tmp_path
     assert moved / sum(weight.numel() for weight in after.values()) > 0.9
 
 
-@pytest.mark.parametrize(
-    ("given", "loaded"),
-    [
-        ({}, "float32"),
-        ({"model": {"dtype": "float32"}}, "float32"),
-        ({"lora": {"r": 4}}, "auto"),
-        ({"lora": {"r": 4, "quantize": "4bit"}}, "bfloat16"),
-        ({"lora": {"r": 4}, "model": {"dtype": "bfloat16"}}, "bfloat16"),
-        (SFT, "float32"),
-    ],
-)
+@each("given, loaded", [
+    ({}, "float32"), ({"model": {"dtype": "float32"}}, "float32"), ({"lora": {"r": 4}}, "auto"),
+    ({"lora": {"r": 4, "quantize": "4bit"}}, "bfloat16"),
+    ({"lora": {"r": 4}, "model": {"dtype": "bfloat16"}}, "bfloat16"), (SFT, "float32"),
+])  # fmt: skip
 def test_weights_that_are_trained_are_loaded_in_float32(given, loaded):
-    assert resolve_dtype(parsed(**given)) == loaded
+    assert precision.resolve_dtype(parsed(**given)) == loaded
 
 
-@pytest.mark.parametrize(
-    ("model", "words"),
-    [
-        ({"dtype": "bfloat16"}, ["no model.dtype", "section lora"]),
-        ({"dtype": "float16"}, ["no model.dtype", "section lora"]),
-        ({"name": None, "tiny": {}, "dtype": "bfloat16"}, ["built in float32"]),
-    ],
-)
+WAYS_OUT = ["no model.dtype", "section lora"]
+
+
+@each("model, words", [
+    ({"dtype": "bfloat16"}, WAYS_OUT), ({"dtype": "float16"}, WAYS_OUT),
+    ({"name": None, "tiny": {}, "dtype": "bfloat16"}, ["built in float32"]),
+])  # fmt: skip
 def test_two_byte_training_is_refused_with_the_ways_out(model, words):
     with pytest.raises(ConfigError) as caught:
         check(Plan(parsed(model)))
@@ -75,33 +62,24 @@ def test_two_byte_training_is_refused_with_the_ways_out(model, words):
     assert all(word in str(caught.value) for word in words)
 
 
-@pytest.mark.parametrize(("method", "lora"), LEARNING_RATES)
+@each("method, lora", precision.LEARNING_RATES.keys())
 def test_the_default_learning_rate_fits_what_is_trained(method, lora):
     config = parsed(**(SFT if method == "sft" else {}), lora={"r": 4} if lora else None)
-    assert build_trainer_arguments(config, "out").learning_rate == LEARNING_RATES[method, lora]
+    assert build_trainer_arguments(config, "out").learning_rate == precision.LEARNING_RATES[method, lora]
     assert build_trainer_arguments(parsed(learning_rate=3e-4, lora={"r": 4}), "out").learning_rate == 3e-4
 
 
 # ---------------------------------------------------------------------- what `model.freeze` leaves as it is
 QWEN = {"visual.blocks", "visual.patch_embed"}
+PLACED, GLM = QWEN | {"visual.pos_embed"}, {"visual.embeddings", "visual.post_conv_layernorm", "visual.post_layernorm"}
+DEEP = {"visual.merger", "visual.deepstack_merger_list"}
 PARTS = {  # of each family: the vision tower, and what else projects
-    "qwen2_vl": (QWEN, {"visual.merger"}),
-    "qwen2_5_vl": (QWEN, {"visual.merger"}),
-    "qwen3_vl": (QWEN | {"visual.pos_embed"}, {"visual.merger", "visual.deepstack_merger_list"}),
-    "qwen3_vl_moe": (QWEN | {"visual.pos_embed"}, {"visual.merger", "visual.deepstack_merger_list"}),
-    "qwen3_5": (QWEN | {"visual.pos_embed"}, {"visual.merger"}),
-    "gemma4": ({"vision_tower"}, {"embed_vision"}),
-    "gemma4_31b": ({"vision_tower"}, {"embed_vision"}),
-    "smolvlm": ({"vision_model"}, {"connector"}),
-    "idefics3": ({"vision_model"}, {"connector"}),
-    **dict.fromkeys(
-        ("glm4v", "glm46v"),
-        (
-            QWEN | {"visual.embeddings", "visual.post_conv_layernorm", "visual.post_layernorm"},
-            {"visual.downsample", "visual.merger"},
-        ),
-    ),
-}
+    **dict.fromkeys(("qwen2_vl", "qwen2_5_vl"), (QWEN, {"visual.merger"})), "qwen3_5": (PLACED, {"visual.merger"}),
+    **dict.fromkeys(("qwen3_vl", "qwen3_vl_moe"), (PLACED, DEEP)),
+    **dict.fromkeys(("gemma4", "gemma4_31b"), ({"vision_tower"}, {"embed_vision"})),
+    **dict.fromkeys(("smolvlm", "idefics3"), ({"vision_model"}, {"connector"})),
+    **dict.fromkeys(("glm4v", "glm46v"), (QWEN | GLM, {"visual.downsample", "visual.merger"})),
+}  # fmt: skip
 OTHERS = {"vision_tower"}, {"multi_modal_projector"}
 
 
@@ -114,54 +92,47 @@ def list_weights(model, parts):
     return {name for name, _ in model.named_parameters() if name.removeprefix("model.").startswith(tuple(parts))}
 
 
-@pytest.mark.parametrize("name", FAMILIES)
+@each("name", FAMILIES.keys())
 def test_the_tower_or_all_beside_the_language_model_is_frozen(name):
     tower, projector = PARTS.get(name, OTHERS)
     for freeze, parts in (("none", ()), ("vision", tower), ("projector", tower | projector)):
-        model = build_model(read(name, freeze), build_family(name)[0].config)
+        model = precision.build_model(read(name, freeze), build_family(name)[0].config)
         held = {key for key, weight in model.named_parameters() if not weight.requires_grad}
         assert held == (list_weights(model, [f"{part}." for part in parts]) if parts else set())
-        line = count_parameters(build_model(read(name, freeze), model.config)).line
+        line = count_parameters(precision.build_model(read(name, freeze), model.config)).line
         assert ("; frozen: " in line) == bool(parts)
 
 
-@pytest.mark.parametrize("name", FAMILIES)
+@each("name", FAMILIES.keys())
 def test_adapters_on_all_linear_layers_stay_out_of_what_is_frozen(name):
     model, _ = build_family(name)
     language = {id(layer) for layer in model.get_decoder().modules() if isinstance(layer, torch.nn.Linear)}
     config = read(name, "projector", target_modules="all-linear")
-    adapted = get_peft_model(model, build_lora_config(config.lora, model, "projector"))
-    found = {id(layer.base_layer) for layer in adapted.modules() if hasattr(layer, "lora_A")}
-    assert found == language
-    line = count_parameters(build_model(config, model.config)).line
+    adapted = get_peft_model(model, precision.build_lora_config(config.lora, model, "projector"))
+    assert {id(layer.base_layer) for layer in adapted.modules() if hasattr(layer, "lora_A")} == language
+    line = count_parameters(precision.build_model(config, model.config)).line
     assert f"adapters on {len(language)} language layers; none in " in line
-
-
-def test_experts_and_their_router_are_said_to_have_no_adapters():
-    config = read("m", "projector", target_modules="all-linear")
-    line = count_parameters(build_model(config, build_family("qwen3_vl_moe")[0].config)).line
-    assert line.endswith("adapters on 12 language layers; none in visual, experts, gate")
+    if name == "qwen3_vl_moe":  # experts and their router have no adapters
+        assert line.endswith("adapters on 12 language layers; none in visual, experts, gate")
 
 
 def test_layers_named_in_what_is_frozen_and_a_tower_as_wide_as_the_language_model_are_refused():
     shapes, wanted = build_family("gemma3")[0].config, r".*layers\.0.*q_proj"
-    with pytest.raises(
-        ConfigError, match=r"lora.target_modules = .*: matches layers of model.vision_tower, which model"
-    ):
-        build_model(read("m", "vision", target_modules=wanted), shapes)
-    assert build_model(read("m", "vision", target_modules=f".*language_model{wanted}"), shapes)
+    words = r"lora.target_modules = .*: matches layers of model.vision_tower, which model"
+    with pytest.raises(ConfigError, match=words):
+        precision.build_model(read("m", "vision", target_modules=wanted), shapes)
+    assert precision.build_model(read("m", "vision", target_modules=f".*language_model{wanted}"), shapes)
     model = build_family("qwen3_vl")[0]
     model.config.get_text_config().hidden_size = 32
-    with pytest.raises(
-        ConfigError, match=r"model.freeze = vision: the projector cannot be told .* projector .both., none"
-    ):
-        find_frozen(model, "vision")
-    assert [*find_frozen(model, "projector")] == ["model.visual"]
+    words = r"model.freeze = vision: the projector cannot be told .* projector .both., none"
+    with pytest.raises(ConfigError, match=words):
+        precision.find_frozen(model, "vision")
+    assert [*precision.find_frozen(model, "projector")] == ["model.visual"]
 
 
 def test_a_frozen_tower_stays_as_it_is_and_encodes_each_picture_once(qwen3, tmp_path, strips):
     model = qwen3.model()
-    freeze_parts(model, "projector")
+    precision.freeze_parts(model, "projector")
     trainer = make_trainer(qwen3, tmp_path, strips, model=model)
     inputs = generate_batch(trainer) | {"advantages": torch.linspace(-1, 1, 8)}
     encoded = trainer._vision_cache.num_encoded
@@ -180,7 +151,7 @@ PROJECTIONS = 7  # of a layer: q, k, v, o, gate, up, down
 
 @pytest.fixture
 def lora(kit):
-    return build_lora_config(load(CONFIGS[kit.name]).lora)
+    return precision.build_lora_config(load(CONFIGS[kit.name]).lora)
 
 
 def test_shipped_configs_adapt_all_linear_language_layers_and_no_other(kit, lora):
@@ -215,7 +186,7 @@ def test_the_loss_and_later_steps_take_the_features_of_generation(kit, tmp_path,
 
 def test_features_of_a_frozen_tower_are_dropped_by_a_checkpoint_and_if_its_weights_change(qwen3, tmp_path, strips):
     """A resumed run then encodes the same batches."""
-    lora = build_lora_config(load(CONFIGS["qwen3_vl"]).lora)
+    lora = precision.build_lora_config(load(CONFIGS["qwen3_vl"]).lora)
     trainer = make_trainer(qwen3, tmp_path, strips, peft_config=lora, max_steps=1)
     trainer.train()
     inputs = generate_batch(trainer)
@@ -235,7 +206,7 @@ def test_a_weight_beside_tower_and_projector_is_trained_on_features_of_its_own(k
     """`image_newline` ends the rows of a picture's features, and belongs to no part of the model."""
     kit = kits("llava_next")
     model = kit.model()
-    freeze_parts(model, "projector")
+    precision.freeze_parts(model, "projector")
     assert model.model.image_newline.requires_grad
     assert not VisionCache(model, kit.tokens.architecture).frozen
     assert VisionCache(model.requires_grad_(False), kit.tokens.architecture).frozen

@@ -12,18 +12,19 @@ from transformers import AutoModelForImageTextToText, AutoProcessor
 
 from tests.support.runs import RUN, on_path, read_steps, write_config
 from tests.support.runs import run as train_once
+from tests.support.tables import each
 from viewbox.configs import schema as configs
 from viewbox.rollouts.store.reader import load
 from viewbox.training import command as train
+from viewbox.training.findings import check
+from viewbox.training.plan import Plan
 
 SHIPPED = ("quickstart", "tiny_warmstart", "qwen3_vl_4b_lora", "qwen3_vl_4b_qlora", "qwen2_5_vl_3b")
 SFT = {
     "env": {"name": "digits", "max_turns": 3, "eval": {"split": "test"}},
     "rollout": {"slots": 4, "max_reply_tokens": 8, "max_completion_tokens": 300},
-    "train": {
-        "method": "sft", "max_steps": 4, "per_device_train_batch_size": 8, "learning_rate": 3e-3,
-        "lr_scheduler_type": "constant",
-    },
+    "train": {"method": "sft", "max_steps": 4, "per_device_train_batch_size": 8, "learning_rate": 3e-3,
+        "lr_scheduler_type": "constant"},
     "log": {"eval_tasks": 4},
 }  # fmt: skip
 
@@ -61,10 +62,13 @@ def sft(run):
 
 
 # ---------------------------------------------------------------------- what a GRPO run leaves behind
-def test_a_run_is_named_after_its_config_and_seed_and_leaves_everything_with_a_line_for_every_step(grpo):
+FILES = ("config.yaml", "versions.json", "metrics.jsonl", "episodes", "model", "curve.png", "summary.json")
+SHOWN = ("before", "after", "oracle", "label", "box", "tool rate", "well-formed")
+
+
+def test_a_run_is_named_after_its_config_and_seed_and_leaves_everything_with_a_line_for_every_step(grpo, run):
     assert grpo.name == "first-seed0"
-    files = ("config.yaml", "versions.json", "metrics.jsonl", "episodes", "model", "curve.png", "summary.json")
-    assert [name for name in files if not (grpo / name).exists()] == []
+    assert [name for name in FILES if not (grpo / name).exists()] == []
     with Image.open(grpo / "curve.png") as picture:
         assert picture.format == "PNG"
     lines = [line for line in read_steps(grpo) if "reward" in line]
@@ -80,12 +84,19 @@ def test_a_run_is_named_after_its_config_and_seed_and_leaves_everything_with_a_l
     blind = summary["held_out"].pop("blind")  # the best answer without the picture
     assert 0 <= blind["reward"] < 1
     assert set(summary["held_out"]) == {"before", "after", "oracle", "oracle_after"}
-    for found in summary["held_out"].values():
-        assert found["reward"] == pytest.approx((found["rewards/label/mean"] + found["rewards/box/mean"]) / 2)
-        assert found["tools/rate"] == 1.0
-        assert found["rewards/box/mean"] > 0.9
+    for figures in summary["held_out"].values():
+        assert figures["reward"] == pytest.approx((figures["rewards/label/mean"] + figures["rewards/box/mean"]) / 2)
+        assert figures["tools/rate"] == 1.0
+        assert figures["rewards/box/mean"] > 0.9
     assert summary["seed"] == 0
     assert 0 < summary["seconds"]["training"] < summary["seconds"]["all"]
+    said = run.said[grpo].splitlines()  # each step in one line, and the figures at the end
+    assert said[0] == f"run folder: {grpo}"
+    assert [line.split("  ")[0] for line in said if line.startswith("step")] == [f"step {n}/3" for n in (1, 2, 3)]
+    assert not [line for line in said if line.startswith("{")]
+    table = "\n".join(said)
+    assert all(word in table for word in SHOWN)
+    assert f"{grpo}/summary.json" in table.replace("\n", "")
 
 
 def test_the_saved_config_gives_the_same_run_again_and_the_saved_model_is_the_trained_one(grpo, tiny_folder):
@@ -105,16 +116,6 @@ def flat(figures):
     """The figures of an evaluation and the ends of their intervals, each by a name of its own."""
     ends = {(name, end): value for name, ends in figures["intervals"].items() for end, value in enumerate(ends)}
     return {name: value for name, value in figures.items() if name not in ("intervals", "counts")} | ends
-
-
-def test_a_person_is_told_each_step_in_one_line_and_the_figures_at_the_end(grpo, run):
-    lines = run.said[grpo].splitlines()
-    assert lines[0] == f"run folder: {grpo}"
-    assert [line.split("  ")[0] for line in lines if line.startswith("step")] == [f"step {n}/3" for n in (1, 2, 3)]
-    assert not [line for line in lines if line.startswith("{")]
-    table = "\n".join(lines)
-    assert all(word in table for word in ("before", "after", "oracle", "label", "box", "tool rate", "well-formed"))
-    assert f"{grpo}/summary.json" in table.replace("\n", "")
 
 
 def assert_goes_on_from(model, folder, run):
@@ -153,7 +154,7 @@ def assert_only_projections_changed(folder, tiny_folder):
 
 # ---------------------------------------------------------------------- warm starts
 UNWATCHED = "log.eval_tasks=0"
-FEW = "env.num_tasks=500"  # a dry run looks at all tasks, which takes seconds
+FEW = "env.num_tasks=64", "log.eval_tasks=32"  # a dry run looks at all tasks, which takes seconds
 
 
 def losses(folder):
@@ -174,19 +175,18 @@ def test_a_warm_start_lowers_the_loss_and_leaves_a_model_and_a_card_with_its_fig
     assert configs.parse(rebuilt) == configs.load(str(sft / "config.yaml"))
 
 
-def test_a_warm_start_from_saved_episodes_lowers_the_loss_as_the_demonstrations_did(sft, run, workplace):
-    folder = run("saved", SFT, f"train.episodes={sft}/demonstrations", f"log.export={workplace}/exported", UNWATCHED)
+def test_a_warm_start_from_saved_episodes_lowers_the_loss_as_the_demonstrations_did(sft, run, workplace, tiny_folder):
+    """With LoRA it trains the adapter alone, here on the episodes that are kept."""
+    saved = f"train.episodes={sft}/demonstrations"
+    folder = run("saved", SFT, saved, f"log.export={workplace}/exported", UNWATCHED)
     assert losses(folder) == losses(sft)
     assert not (folder / "demonstrations").exists()
     exported = AutoModelForImageTextToText.from_pretrained(workplace / "exported")
-    saved = AutoModelForImageTextToText.from_pretrained(folder / "model")
-    assert all(torch.equal(a, b) for a, b in zip(exported.parameters(), saved.parameters(), strict=True))
+    trained = AutoModelForImageTextToText.from_pretrained(folder / "model")
+    assert all(torch.equal(a, b) for a, b in zip(exported.parameters(), trained.parameters(), strict=True))
     assert (workplace / "exported" / "README.md").is_file()
-
-
-def test_a_warm_start_with_lora_trains_the_adapter_alone_on_the_episodes_that_are_kept(sft, run, tiny_folder):
-    overrides = [f"train.episodes={sft}/demonstrations", "lora.r=4", "train.where=scores.total>=0.9", UNWATCHED]
-    folder = run("adapted", SFT, *overrides, "train.best_of_group=true", "train.gradient_checkpointing=true")
+    overrides = ["lora.r=4", "train.where=scores.total>=0.9", "train.best_of_group=true", UNWATCHED]
+    folder = run("adapted", SFT, saved, *overrides, "train.gradient_checkpointing=true")
     assert "of 32 episodes are kept; left out: " in run.said[folder]
     assert losses(folder)[-1] < losses(folder)[0]
     assert_only_projections_changed(folder, tiny_folder)
@@ -213,21 +213,44 @@ def test_a_model_built_from_nothing_can_be_warm_started(run):
 
 
 # ---------------------------------------------------------------------- before anything is loaded
-@pytest.mark.parametrize("name", SHIPPED)
-def test_every_shipped_config_passes_a_dry_run_that_loads_no_weights(name, tiny_folder, capsys, monkeypatch):
+@pytest.fixture
+def settle(monkeypatch, tiny_folder):
+    """The overrides with which a shipped config is looked at here; from then on no weights can be loaded."""
+
     def never(*args, with_numbers=True, **kwargs):
         assert not with_numbers, "weights were loaded"
 
     monkeypatch.setattr("viewbox.engines.hf.loading.load_model", never)
     monkeypatch.setattr("viewbox.engines.hf.loading.build_tiny_model", never)
-    overrides = [FEW] if configs.load(name).model.tiny else [FEW, f"model.name={tiny_folder}"]
-    if name == "qwen2_5_vl_3b":  # pixels as coordinates: views have sizes that the model keeps
-        overrides += ["env.pixel_multiple=16", "env.max_pixels=147456"]
-    assert train.main([name, *overrides, "--dry-run", "--json"]) == 0
+
+    def run(name):
+        overrides = [*FEW] if configs.load(name).model.tiny else [*FEW, f"model.name={tiny_folder}"]
+        if name == "qwen2_5_vl_3b":  # pixels as coordinates: views have sizes that the model keeps
+            overrides += ["env.pixel_multiple=16", "env.max_pixels=147456"]
+        return overrides
+
+    return run
+
+
+TRAINERS = dict.fromkeys(SHIPPED, "GRPOConfig") | {"tiny_warmstart": "TrainingArguments"}
+BY_DAY = ("quickstart", "tiny_warmstart")
+
+
+@each("name, trainer", TRAINERS.items())
+def test_every_shipped_config_passes_its_checks(settle, name, trainer):
+    lines = check(Plan(configs.load(name, settle(name)))).lines
+    assert (lines["environment"]["name"], lines["trainer"]) == ("digits", trainer)
+
+
+@pytest.mark.parametrize(
+    "name", [name if name in BY_DAY else pytest.param(name, marks=pytest.mark.nightly) for name in SHIPPED]
+)
+def test_a_shipped_config_passes_a_dry_run_that_loads_no_weights(name, settle, capsys):
+    assert train.main([name, *settle(name), "--dry-run", "--json"]) == 0
     said = json.loads(capsys.readouterr().out)
     assert said["config"]["env"]["name"] == "digits"
     assert said["resolved"]["environment"]["name"] == "digits"
-    assert said["resolved"]["trainer"] == ("TrainingArguments" if name == "tiny_warmstart" else "GRPOConfig")
+    assert said["resolved"]["trainer"] == TRAINERS[name]
 
 
 def test_the_help_lists_every_section_with_its_keys(capsys):

@@ -8,20 +8,13 @@ import yaml
 from transformers import TrainingArguments
 from trl import GRPOConfig
 
+from tests.support.tables import each
 from viewbox.configs import schema as configs
 from viewbox.configs.train_sections import GRPO_ONLY
 from viewbox.errors import ConfigError
+from viewbox.training import trainer_args
 from viewbox.training.findings import check
 from viewbox.training.plan import Plan
-from viewbox.training.trainer_args import (
-    OWNED,
-    REFUSED,
-    USED_BY_SFT,
-    build_trainer_arguments,
-    explain_refusal,
-    read_choices,
-    read_fields,
-)
 
 CLASSES = {"grpo": GRPOConfig, "sft": TrainingArguments}
 SHIPPED = sorted(path.stem for path in Path(configs.__file__).parent.glob("*.yaml"))
@@ -49,7 +42,7 @@ PASSED_ON = """
 
 def build(method, **train):
     sft = {"demonstrations": {"count": 5}} if method == "sft" else {}
-    return build_trainer_arguments(parsed(method=method, **sft, **train), "out")
+    return trainer_args.build_trainer_arguments(parsed(method=method, **sft, **train), "out")
 
 
 def test_every_shipped_config_sets_only_what_its_trainer_takes():
@@ -60,24 +53,33 @@ def test_every_shipped_config_sets_only_what_its_trainer_takes():
 
 
 def test_every_field_of_both_libraries_was_looked_at_once():
-    known = [*PASSED_ON.split(), *USED_BY_SFT, *OWNED, *REFUSED]
+    known = [*PASSED_ON.split(), *trainer_args.USED_BY_SFT, *trainer_args.OWNED, *trainer_args.REFUSED]
     assert len(known) == len(set(known))
     assert {field.name for cls in CLASSES.values() for field in fields(cls) if field.init} == set(known)
 
 
 @pytest.mark.parametrize("method", CLASSES)
 def test_the_arguments_that_are_read_from_the_source_are_those_of_the_class(method):
-    assert read_fields(method).keys() == {field.name for field in fields(CLASSES[method]) if field.init}
+    assert trainer_args.read_fields(method).keys() == {field.name for field in fields(CLASSES[method]) if field.init}
     arguments = CLASSES[method](output_dir="x", use_cpu=True)
     for name in ("optim", "lr_scheduler_type", "hub_strategy"):
         members = type(getattr(arguments, name))
-        assert set(read_choices(read_fields(method)[name])) == {str(member.value) for member in members}
+        assert set(trainer_args.read_choices(trainer_args.read_fields(method)[name])) == {
+            str(member.value) for member in members
+        }
+
+
+INSTEAD = {
+    "load_best_model_at_end": "log.eval_steps", "reward_weights": "reward.components", "vllm_mode": "rollout.engine",
+    "fsdp": "DDP", "deepspeed": "viewbox export CONFIG --to verl", "parallelism_config": "--to verl",
+    "log_completions": "log.episodes_per_step",
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("method", CLASSES)
 def test_what_is_passed_on_reaches_the_arguments_and_the_rest_is_refused_by_name_even_with_its_default(method):
     for field in (field for field in fields(CLASSES[method]) if field.init and field.name != "seed"):
-        reason = explain_refusal(field.name, method)
+        reason = trainer_args.explain_refusal(field.name, method)
         if reason is None:
             continue
         with pytest.raises(ConfigError) as caught:
@@ -87,18 +89,7 @@ def test_what_is_passed_on_reaches_the_arguments_and_the_rest_is_refused_by_name
     given = {"weight_decay": 0.25, "max_steps": 7, "adam_beta2": 0.9, "ddp_timeout": 60}
     arguments = build(method, **given)
     assert {name: getattr(arguments, name) for name in given} == given
-
-
-@pytest.mark.parametrize(
-    ("name", "words"),
-    [
-        ("load_best_model_at_end", "log.eval_steps"), ("reward_weights", "reward.components"),
-        ("vllm_mode", "rollout.engine"), ("fsdp", "DDP"), ("deepspeed", "viewbox export CONFIG --to verl"),
-        ("parallelism_config", "--to verl"), ("log_completions", "log.episodes_per_step"),
-    ],
-)  # fmt: skip
-def test_a_refusal_names_what_to_use_instead(name, words):
-    assert words in explain_refusal(name, "grpo")
+    assert [name for name, words in INSTEAD.items() if words not in trainer_args.explain_refusal(name, "grpo")] == []
 
 
 # ---------------------------------------------------------------------- viewbox's own keys of `train`
@@ -114,28 +105,21 @@ def written_and_read(config):
     return configs.parse(yaml.safe_load(yaml.safe_dump(config.model_dump(mode="json", exclude_none=True))))
 
 
-@pytest.mark.parametrize(
-    ("key", "value", "allowed"),
-    [
-        ("importance_sampling_cap", 0.5, "a number of at least 1 or null"),
-        ("importance_sampling_cap", True, "a number of at least 1 or null"),
-        ("micro_batch_tokens", 1e4, "a whole number of at least 1 or null"),
-    ],
-)
+@each("key, value, allowed", [
+    ("importance_sampling_cap", 0.5, "a number"), ("importance_sampling_cap", True, "a number"),
+    ("micro_batch_tokens", 1e4, "a whole number"),
+])  # fmt: skip
 def test_a_value_out_of_range_is_refused_with_what_is_allowed(key, value, allowed):
     with pytest.raises(ConfigError) as caught:
         parsed(**{key: value})
-    assert f"train.{key} = {value!r}; allowed: {allowed}" in str(caught.value)
+    assert f"train.{key} = {value!r}; allowed: {allowed} of at least 1 or null" in str(caught.value)
 
 
-@pytest.mark.parametrize("given", [GIVEN, {"importance_sampling_cap": None}, {}], ids=["numbers", "null", "defaults"])
-def test_a_written_config_says_the_same_again(given):
-    config = parsed(**given)
-    again = written_and_read(config).train
-    assert [getattr(again, key) for key in GRPO_ONLY] == [getattr(config.train, key) for key in GRPO_ONLY]
-
-
-def test_a_warm_start_refuses_what_only_grpo_reads():
+def test_a_written_config_says_the_same_again_and_a_warm_start_refuses_what_only_grpo_reads():
+    for given in (GIVEN, {"importance_sampling_cap": None}, {}):
+        config = parsed(**given)
+        again = written_and_read(config).train
+        assert [getattr(again, key) for key in GRPO_ONLY] == [getattr(config.train, key) for key in GRPO_ONLY]
     for key in GRPO_ONLY:
         value = configs.TrainSection.model_fields[key].default
         with pytest.raises(ConfigError, match=rf"train\.{key}: only with train\.method = grpo; given: sft"):
@@ -143,18 +127,17 @@ def test_a_warm_start_refuses_what_only_grpo_reads():
     assert check(Plan(written_and_read(parsed(**SFT)))).lines["trainer"] == "TrainingArguments"
 
 
-GONE = {
-    "method": ("rejection_sampling", " = 'rejection_sampling': cannot be used; play with `viewbox rollout`"),
-    "rejection_sampling": ({"rounds": 2}, ": cannot be used; .* --best 1 --per-task .*train.episodes"),
-    "curriculum": ({"levels": []}, ": cannot be used; use env.name: mixture"),
-    "dynamic_sampling_rounds": (2, ": cannot be used; leave it out"),
-    "informative_weight": (True, ": cannot be used; use weigh_values: true"),
-}
+GONE = [
+    ("method", "rejection_sampling", " = 'rejection_sampling': cannot be used; play with `viewbox rollout`"),
+    ("rejection_sampling", {"rounds": 2}, ": cannot be used; .* --best 1 --per-task .*train.episodes"),
+    ("curriculum", {"levels": []}, ": cannot be used; use env.name: mixture"),
+    ("dynamic_sampling_rounds", 2, ": cannot be used; leave it out"),
+    ("informative_weight", True, ": cannot be used; use weigh_values: true"),
+]
 
 
-@pytest.mark.parametrize("key", GONE)
-def test_what_older_versions_had_is_refused_with_what_to_use_instead(key):
-    value, words = GONE[key]
+@each("key, value, words", GONE)
+def test_what_older_versions_had_is_refused_with_what_to_use_instead(key, value, words):
     with pytest.raises(ConfigError, match=f"train.{key}{words}") as caught:
         check(Plan(parsed(**{key: value})))
     assert caught.value.key == f"train.{key}"
@@ -177,7 +160,7 @@ def test_a_default_that_nobody_wrote_is_fitted_and_named_and_what_was_written_is
     assert config.log.eval_tasks == 12
     room = config.rollout.max_completion_tokens
     assert 3000 < room < 4096 == 4096 - room + room
-    assert build_trainer_arguments(config, "out").max_completion_length == room
+    assert trainer_args.build_trainer_arguments(config, "out").max_completion_length == room
     assert plan.notes[0] == "log.eval_tasks = 12, not its default 200: there are only 12 held-out tasks"
     assert plan.notes[1].startswith(f"rollout.max_completion_tokens = {room}, not its default 4096: with a prompt")
     short = check(Plan(configs.parse(raw | {"rollout": {"max_completion_tokens": 300}}))).config
@@ -188,12 +171,10 @@ def test_a_default_that_nobody_wrote_is_fitted_and_named_and_what_was_written_is
             check(Plan(configs.parse(raw | sections)))
 
 
-@pytest.mark.parametrize(
-    ("key", "value"), [("entropy_coef", 0.01), ("use_adaptive_entropy", True), ("top_entropy_quantile", 0.8)]
-)
+@each("key, value", [("entropy_coef", 0.01), ("use_adaptive_entropy", True), ("top_entropy_quantile", 0.8)])
 def test_micro_batches_refuse_a_loss_that_looks_at_a_whole_batch(key, value):
     reason = rf"train\.micro_batch_tokens = 400: train\.{key} = {value} needs the whole batch at once"
     with pytest.raises(ConfigError, match=reason):
-        build_trainer_arguments(parsed(micro_batch_tokens=400, **{key: value}), "out")
-    build_trainer_arguments(parsed(**{key: value}), "out")
-    build_trainer_arguments(parsed(micro_batch_tokens=400), "out")
+        trainer_args.build_trainer_arguments(parsed(micro_batch_tokens=400, **{key: value}), "out")
+    trainer_args.build_trainer_arguments(parsed(**{key: value}), "out")
+    trainer_args.build_trainer_arguments(parsed(micro_batch_tokens=400), "out")

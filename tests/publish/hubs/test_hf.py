@@ -28,7 +28,8 @@ def read_head(hub):
     return hub.repos[REPO].commits[-1]
 
 
-def test_every_file_arrives_as_it_was_listed_in_a_private_dataset_with_a_tag(hf, dots):
+def test_every_file_arrives_as_it_was_listed_in_a_private_dataset_with_a_tag_and_a_card(hf, dots, tmp_path):
+    """The card has the license and tags by which the hub finds environments; no file a key or a path of here."""
     package, listed = send(dots)
     files, repo = read_head(hf), hf.repos[REPO]
     assert repo.private
@@ -38,27 +39,17 @@ def test_every_file_arrives_as_it_was_listed_in_a_private_dataset_with_a_tag(hf,
     assert listed.splitlines()[-1].endswith(f"to {hf.url}/datasets/me/bright-dots (private)")
     assert package.files == len(files) - 1
     assert "downloaded again: all" in "\n".join(package.findings)
-
-
-def test_the_card_has_license_and_tags_by_which_the_hub_finds_environments(hf, dots):
-    send(dots, license="MIT")
-    _, header, text = read_head(hf)["README.md"].decode().split("---\n", 2)
+    _, header, text = files["README.md"].decode().split("---\n", 2)
     card = yaml.safe_load(header)
     assert card["license"] == "mit"
     assert {"rl-environment", "verifiers"} <= set(card["tags"])
     assert "# bright-dots" in text
     assert json.loads(hf.find("POST /api/validate-yaml")[0][3])["repoType"] == "dataset"
-
-
-def test_no_file_holds_a_key_or_a_path_of_this_machine(hf, dots, tmp_path):
-    send(dots)
-    names = set()
-    for name, content in list_contents(read_head(hf)):
-        names.add(name)
+    contents = dict(list_contents(files))
+    assert f"bright_dots/_vendor/{LIBRARY}/viewbox/core/base.py" in contents
+    for name, content in contents.items():
         assert find_key_form(content.decode("latin-1")) is None, name
-        assert str(tmp_path).encode() not in content, name
-        assert KEY.encode() not in content, name
-    assert f"bright_dots/_vendor/{LIBRARY}/viewbox/core/base.py" in names
+        assert not any(word.encode() in content for word in (str(tmp_path), KEY)), name
 
 
 def test_large_files_go_through_the_hubs_storage_with_their_hash(hf, dots, tmp_path):
@@ -74,35 +65,26 @@ def test_large_files_go_through_the_hubs_storage_with_their_hash(hf, dots, tmp_p
     assert "data files (2): bright_dots/data/" in listed
 
 
-def test_a_version_that_is_there_is_refused_and_bumped(hf, dots):
+def test_a_version_that_is_there_is_refused_and_bumped_and_files_of_the_older_one_are_deleted_but_not_those_of_others(
+    hf, dots
+):
     send(dots)
     with pytest.raises(ConfigError, match=r"has it already; allowed: --version 0\.1\.1, or --bump patch"):
         send(dots)
-    package, _ = send(dots, bump="minor", settings={"level": 9})
-    assert package.version == "0.2.0"
-    assert list(hf.repos[REPO].tags) == ["v0.1.0", "v0.2.0"]
-    assert b"'level': 9" in read_head(hf)["bright_dots/__init__.py"]
-
-
-def test_files_of_an_older_release_are_deleted(hf, dots):
-    send(dots)
     repo = hf.repos[REPO]
     manifest = json.loads(repo.commits[-1][MANIFEST])
-    old = {**repo.commits[-1], "bright_dots/old.py": b"", MANIFEST: b""}
     manifest["files"]["bright_dots/old.py"] = "0"
-    old[MANIFEST] = json.dumps(manifest).encode()
-    repo.commits.append(old)
-    send(dots, bump="patch")
+    repo.commits.append({**repo.commits[-1], "bright_dots/old.py": b"", MANIFEST: json.dumps(manifest).encode()})
+    package, _ = send(dots, bump="minor", settings={"level": 9})
+    assert package.version == "0.2.0"
+    assert list(repo.tags) == ["v0.1.0", "v0.2.0"]
+    assert b"'level': 9" in read_head(hf)["bright_dots/__init__.py"]
     assert "bright_dots/old.py" not in read_head(hf)
-
-
-def test_a_repository_with_other_files_is_left_alone(hf, dots):
-    send(dots)
-    hf.repos[REPO].commits.append({**read_head(hf), "notes.txt": b"mine"})
+    repo.commits.append({**read_head(hf), "notes.txt": b"mine"})
     with pytest.raises(ConfigError, match=r"holds files of others \(notes\.txt\)"):
         send(dots, bump="patch")
     assert read_head(hf)["notes.txt"] == b"mine"
-    assert list(hf.repos[REPO].tags) == ["v0.1.0"]
+    assert len(repo.tags) == 2
 
 
 @pytest.mark.parametrize("public", [True, False])
@@ -115,18 +97,24 @@ def test_who_may_read_it_is_as_asked_or_refused(hf, dots, public):
     assert len(hf.repos[REPO].tags) == 1
 
 
-def test_nothing_leaves_if_nobody_agrees(hf, dots):
-    with pytest.raises(ConfigError, match="nothing was sent"):
-        send(dots, confirm=lambda lines: False)
-    with pytest.raises(ConfigError, match="nothing was sent"):
-        send(dots, confirm=None)
-    assert not hf.repos
-    assert not hf.find("^(POST|PUT)")
-
-
-def test_a_dry_run_lists_and_sends_nothing(hf, dots):
+def test_a_dry_run_lists_and_nothing_leaves_if_nobody_agrees_or_without_a_key_or_a_stated_license(
+    hf, dots, monkeypatch
+):
     package, _ = send(dots, dry_run=True)
     assert any(line.endswith("bright_dots/__init__.py") for line in package.findings)
+    for confirm in (lambda lines: False, None):
+        with pytest.raises(ConfigError, match="nothing was sent"):
+            send(dots, confirm=confirm)
+    with pytest.raises(ConfigError, match="nothing states the license of spots:Dots, and --to hf needs one"):
+        send(dots, license=None)
+    for id in (None, "dots", "a/b/c", "me/../x", "/x", "me/", "me/r uns", "-me/x", "me/" + "r" * 200):
+        with pytest.raises(ConfigError, match="owner/name"):
+            send(dots, id=id)
+    monkeypatch.delenv("HF_TOKEN")
+    monkeypatch.setattr("huggingface_hub.get_token", lambda: None)
+    with pytest.raises(ConfigError, match="hf auth login"):
+        send(dots)
+    assert not hf.repos
     assert not hf.find("^(POST|PUT)")
 
 
@@ -155,19 +143,16 @@ def test_a_commit_whose_answer_was_lost_is_not_made_twice(hf, dots):
     assert len(hf.repos[REPO].commits) == 2
 
 
-def test_a_hub_that_only_fails_is_reported_without_the_key(hf, dots):
+def test_a_hub_that_only_fails_is_reported_without_the_key_and_a_refusal_is_not_asked_again(hf, dots):
+    hf.faults += [("repos/create", say(403, {"error": "no right to write"}))]
+    with pytest.raises(ConfigError, match="403"):
+        send(dots)
+    assert len(hf.find("repos/create")) == 1
     hf.faults += [("/commit/", say(500, {"error": f"you sent {KEY}"}))] * 9
     with pytest.raises(ConfigError, match=r"--to hf: .*500.* run the command again") as caught:
         send(dots)
     assert KEY not in str(caught.value)
     assert not any(repo.tags for repo in hf.repos.values())
-
-
-def test_a_refusal_is_not_asked_again(hf, dots):
-    hf.faults += [("repos/create", say(403, {"error": "no right to write"}))] * 3
-    with pytest.raises(ConfigError, match="403"):
-        send(dots)
-    assert len(hf.find("repos/create")) == 1
 
 
 def test_other_content_than_was_sent_is_found(hf, dots):
@@ -197,27 +182,7 @@ def test_a_redirect_to_another_host_takes_no_key_along(hf, dots):
     assert not any(KEY in json.dumps(headers) for _, _, headers, _ in other.requests)
 
 
-def test_without_a_key_nothing_is_tried(hf, dots, monkeypatch):
-    monkeypatch.delenv("HF_TOKEN")
-    monkeypatch.setattr("huggingface_hub.get_token", lambda: None)
-    with pytest.raises(ConfigError, match="hf auth login"):
-        send(dots)
-    assert not hf.find("^POST")
-
-
-def test_what_is_no_name_of_a_repository_is_refused(dots):
-    for id in (None, "dots", "a/b/c", "me/../x", "/x", "me/", "me/r uns", "-me/x", "me/" + "r" * 200):
-        with pytest.raises(ConfigError, match="owner/name"):
-            send(dots, id=id)
-
-
 @pytest.mark.usefixtures("linked", "unchecked")
 def test_what_was_published_is_installed_from_the_hub_and_opens(hf):
     package, _ = send("digits", settings={"split": "test", "num_tasks": 3})
     assert package.findings[-1].endswith("verifiers finds it and opens its first task")
-
-
-def test_a_hub_wants_a_license_that_somebody_stated(hf, dots):
-    with pytest.raises(ConfigError, match="nothing states the license of spots:Dots, and --to hf needs one"):
-        send(dots, license=None)
-    assert not hf.find("POST")

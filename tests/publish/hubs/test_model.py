@@ -10,15 +10,15 @@ import yaml
 from safetensors.numpy import save_file
 
 from tests.publish.hubs.conftest import KEY
+from tests.support.tables import each
 from viewbox.errors import ConfigError
 from viewbox.publish.hubs.directory import MANIFEST
 from viewbox.publish.model import publish_model
 
 CONFIG = {
-    "model": {"name": "package:tiny_viewer"},
-    "env": {"name": "digits", "split": "train"},
+    "model": {"name": "package:tiny_viewer"}, "env": {"name": "digits", "split": "train"},
     "train": {"method": "grpo", "steps": 3},
-}
+}  # fmt: skip
 SUMMARY = {"held_out": {"before": {"reward": 0.25}, "after": {"reward": 0.75, "rewards/iou": 0.5, "note": "x"}}}
 
 
@@ -61,7 +61,8 @@ def read_card(content):
     return yaml.safe_load(header), text
 
 
-def test_a_run_sends_its_weights_with_a_card_and_nothing_of_the_trainer(hf, run):
+def test_a_run_sends_its_weights_with_a_card_of_base_license_data_environment_results_and_config(hf, run):
+    """Nothing of the trainer goes along. Versions are tags, and are bumped."""
     package, listed = send(run)
     files = read_head(hf)
     assert set(files) - {MANIFEST} == {"README.md", "config.json", "model.safetensors", "tokenizer.json"}
@@ -70,18 +71,18 @@ def test_a_run_sends_its_weights_with_a_card_and_nothing_of_the_trainer(hf, run)
     assert package.findings[0] == "leaves out optimizer.pt, trainer_state.json"
     assert "downloaded again: all 4 files are those that were sent" in package.findings
     assert hf.repos[("model", "me/reader")].private
-
-
-def test_the_card_names_base_model_license_data_environment_results_and_config(hf, run):
-    send(run)
-    header, text = read_card(read_head(hf)["README.md"])
+    header, text = read_card(files["README.md"])
     assert header["license"] == "apache-2.0"
-    assert "| base model | `package:tiny_viewer`, license: apache-2.0 |" in text
-    assert "| environment | `digits` |" in text
-    assert "| data | the environment's own tasks |" in text
-    assert "- after: reward 0.750, rewards/iou 0.500" in text
-    assert "split: train" in text
-    assert "# reader" in text
+    for words in (
+        "| base model | `package:tiny_viewer`, license: apache-2.0 |", "| environment | `digits` |",
+        "| data | the environment's own tasks |", "- after: reward 0.750, rewards/iou 0.500", "split: train",
+        "# reader",
+    ):  # fmt: skip
+        assert words in text
+    with pytest.raises(ConfigError, match=r"has it already; allowed: --version 0\.1\.1"):
+        send(run)
+    assert send(run, bump="minor")[0].version == "0.2.0"
+    assert list(hf.repos[("model", "me/reader")].tags) == ["v0.1.0", "v0.2.0"]
 
 
 def test_a_hub_base_and_a_hub_dataset_are_in_the_header(tmp_path, monkeypatch):
@@ -112,23 +113,13 @@ def test_no_path_of_this_machine_and_no_key_leaves(hf, tmp_path):
     assert "source: …/cases.csv" in text
 
 
-def test_versions_are_tags_and_are_bumped(hf, run):
-    send(run)
-    with pytest.raises(ConfigError, match=r"has it already; allowed: --version 0\.1\.1"):
-        send(run)
-    assert send(run, bump="minor")[0].version == "0.2.0"
-    assert list(hf.repos[("model", "me/reader")].tags) == ["v0.1.0", "v0.2.0"]
-
-
 def test_other_weights_than_were_sent_are_found(hf, run):
     hf.change = lambda name, content: content[:-1] + b"\0" if name.endswith(".safetensors") else content
     with pytest.raises(ConfigError, match=r"model\.safetensors has other content"):
         send(run)
 
 
-@pytest.mark.parametrize(
-    "env", [{"name": "vqa", "data": {"source": "a.csv", "restricted": True}}, {"name": "mine:Env"}]
-)
+@each("env", [{"name": "vqa", "data": {"source": "a.csv", "restricted": True}}, {"name": "mine:Env"}])
 def test_what_was_learned_from_restricted_data_stays(hf, tmp_path, env):
     with pytest.raises(ConfigError, match="must not leave this machine"):
         send(write_run(tmp_path / "run", env=env))
@@ -158,26 +149,25 @@ def test_a_base_that_is_only_here_must_get_its_hub_name(tmp_path, monkeypatch):
     assert read_card((tmp_path / "out" / "README.md").read_bytes())[0]["base_model"] == "owner/base"
 
 
-def test_an_adapter_of_random_weights_is_refused(tmp_path):
-    run = write_run(tmp_path / "run", model={"tiny": {}})
+def test_an_adapter_of_random_weights_and_a_folder_without_weights_or_run_are_refused(tmp_path):
     with pytest.raises(ConfigError, match="had random weights"):
-        publish_model(run / "adapter", tmp_path / "out", to="dir", license="MIT")
-
-
-@pytest.mark.parametrize("missing", ["config.yaml", "model/model.safetensors", "model/config.json"])
-def test_a_folder_without_weights_or_run_is_refused(run, tmp_path, missing):
-    (run / missing).unlink()
-    with pytest.raises(ConfigError, match=r"holds no weights|config\.yaml of a run"):
-        publish_model(run, tmp_path / "out", to="dir")
+        publish_model(
+            write_run(tmp_path / "tiny", model={"tiny": {}}) / "adapter", tmp_path / "out", to="dir", license="MIT"
+        )
+    for number, missing in enumerate(("config.yaml", "model/model.safetensors", "model/config.json")):
+        run = write_run(tmp_path / f"run-{number}")
+        (run / missing).unlink()
+        with pytest.raises(ConfigError, match=r"holds no weights|config\.yaml of a run"):
+            publish_model(run, tmp_path / "out", to="dir")
     assert not (tmp_path / "out").exists()
-
-
-def test_a_hub_that_holds_no_models_says_which_do(run):
     with pytest.raises(ConfigError, match="--to prime: holds no models; allowed: dir, hf"):
-        publish_model(run, to="prime", id="me/reader")
+        publish_model(write_run(tmp_path / "whole"), to="prime", id="me/reader")
 
 
-def test_the_command_sends_a_run_after_yes_only(hf, run, viewbox):
+def test_the_command_sends_a_run_after_yes_only_and_takes_no_option_of_environments(hf, run, viewbox, tmp_path):
+    code, _, complaint = viewbox("publish", run, tmp_path / "out", "--set", "split=test")
+    assert code == 2
+    assert "--set: is for an environment" in complaint
     code, said, complaint = viewbox("publish", run, "--to", "hf", "--id", "me/reader")
     assert (code, hf.repos) == (2, {})
     assert "add --yes" in complaint
@@ -186,12 +176,6 @@ def test_the_command_sends_a_run_after_yes_only(hf, run, viewbox):
     assert code == 0
     assert "sent to " in said
     assert KEY not in said
-
-
-def test_an_option_of_environments_is_refused_for_a_model(run, tmp_path, viewbox):
-    code, _, complaint = viewbox("publish", run, tmp_path / "out", "--set", "split=test")
-    assert code == 2
-    assert "--set: is for an environment" in complaint
 
 
 def test_a_folder_of_weights_is_replaced_only_by_force(run, tmp_path):

@@ -125,15 +125,12 @@ def test_a_refusal_is_reported_at_once_without_the_key(prime, dots):
     assert len(prime.find("/resolve")) == 1
 
 
-@pytest.mark.parametrize(
-    ("lie", "words"),
-    [
-        (lambda files: {**files, "bright_dots/__init__.py": b"print(1)"}, "has other content"),
-        (lambda files: {**files, "bright_dots/more.py": b"1"}, "was never sent"),
-        (lambda files: {name: one for name, one in files.items() if name != "README.md"}, "README.md is missing"),
-        (lambda files: {**files, "../out.py": b"1"}, "Failed to extract"),
-    ],
-)
+@pytest.mark.parametrize(("lie", "words"), [
+    (lambda files: {**files, "bright_dots/__init__.py": b"print(1)"}, "has other content"),
+    (lambda files: {**files, "bright_dots/more.py": b"1"}, "was never sent"),
+    (lambda files: {name: one for name, one in files.items() if name != "README.md"}, "README.md is missing"),
+    (lambda files: {**files, "../out.py": b"1"}, "Failed to extract"),
+])  # fmt: skip
 def test_other_content_than_was_sent_is_found(prime, dots, lie, words):
     prime.change = lambda kind, content: write_archive(lie(read_archive(content))) if kind == "source" else content
     with pytest.raises(ConfigError, match=words):

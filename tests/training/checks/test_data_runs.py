@@ -1,16 +1,19 @@
-"""What is checked of a run whose tasks come from data, before it starts."""
+"""What is checked of a run whose tasks come from data, before it starts or goes on."""
 
 import json
+from pathlib import Path
 
 import pytest
 import yaml
 
 from tests.support.data_kit import COLUMNS, make_rows, write_images, write_jsonl
 from tests.support.servers import make_completion, serve
+from tests.support.tables import each
 from viewbox.configs import schema
 from viewbox.envs.from_config import build_envs
 from viewbox.errors import ConfigError
 from viewbox.rollouts.store import reader
+from viewbox.training import command as train
 from viewbox.training import dry_run
 from viewbox.training.findings import check
 from viewbox.training.plan import Plan
@@ -24,15 +27,18 @@ def data(tmp_path):
     return {"source": str(write_jsonl(tmp_path / "t.jsonl", make_rows())), "columns": COLUMNS, "hold_out": 0.4}
 
 
+SIZES = {"per_device_train_batch_size": 2, "num_generations": 2, "max_steps": 1}
+
+
+def write_config(folder, env, model="package:tiny_viewer"):
+    raw = {"model": {"name": model}, "env": env, "train": SIZES, "log": {"eval_tasks": 1}}
+    (folder / "run.yaml").write_text(yaml.safe_dump(raw))
+    return folder / "run.yaml"
+
+
 def load(tmp_path, data, **held_out):
-    raw = {
-        "model": {"name": "someone/a-model-that-is-not-here"},
-        "env": {"name": CLASS, "data": data, "eval": {"data": {"split": "test", **held_out}}},
-        "log": {"eval_tasks": 1},
-        "train": {"per_device_train_batch_size": 2, "num_generations": 2, "max_steps": 1},
-    }
-    (tmp_path / "run.yaml").write_text(yaml.safe_dump(raw))
-    return schema.load(str(tmp_path / "run.yaml"))
+    env = {"name": CLASS, "data": data, "eval": {"data": {"split": "test", **held_out}}}
+    return schema.load(str(write_config(tmp_path, env, model="someone/a-model-that-is-not-here")))
 
 
 def test_a_run_on_data_passes_the_checks_though_its_first_image_is_damaged(tmp_path, data):
@@ -62,7 +68,7 @@ def test_a_dry_run_plays_the_right_answers_and_prints_both_splits(tmp_path, data
     assert "env: env:" not in rendered
 
 
-def test_an_unknown_column_names_its_line_of_the_file(tmp_path, data):
+def test_an_unknown_column_and_images_that_cannot_be_opened_are_refused_and_data_for_evaluation_only(tmp_path, data):
     config = load(tmp_path, {**data, "columns": {**COLUMNS, "answer": "anser"}})
     with pytest.raises(ConfigError) as caught:
         check(Plan(config))
@@ -70,9 +76,6 @@ def test_an_unknown_column_names_its_line_of_the_file(tmp_path, data):
     line = next(n for n, text in enumerate((tmp_path / "run.yaml").read_text().splitlines(), 1) if "anser" in text)
     assert f"line {line}" in str(caught.value)
     assert "did you mean 'answer'?" in str(caught.value)
-
-
-def test_data_for_evaluation_only_and_images_that_cannot_be_opened_are_refused_with_the_reason(tmp_path, data):
     reason = "its licence allows evaluation only"
     with pytest.raises(ConfigError, match=f"may not be trained on: {reason}"):
         check(Plan(load(tmp_path, {**data, "evaluation_only": reason})))
@@ -125,42 +128,23 @@ def test_a_config_of_a_dataset_is_found_by_its_name(tmp_path, data, monkeypatch)
 
 # ---------------------------------------------------------------------- what may not be trained on
 LIVE = {"specialists": {"lit": {"kind": "literature"}}}
-GRPO = {"method": "grpo", "num_generations": 2}
-SMALL = {"name": "software_adviser", "num_tasks": 2, "split": "test", "ambiguous": 0.0, "unanswerable": 0.0}
+SMALL = {"name": "software_adviser", "num_tasks": 2, "split": "test", "ambiguous": 0.0, "unanswerable": 0.0, **LIVE}
 
 
-def write_config(folder, env, **train):
-    raw = {
-        "model": {"name": "package:tiny_viewer"},
-        "env": env,
-        "train": {"per_device_train_batch_size": 2, "max_steps": 1, **train},
-        "log": {"eval_tasks": 1},
-    }
-    path = folder / "run.yaml"
-    path.write_text(yaml.safe_dump(raw))
-    return path
-
-
-@pytest.mark.parametrize(
-    ("env", "train", "key"),
-    [
-        ({**SMALL, **LIVE}, GRPO, "env.specialists.lit"),
-        ({"name": "mixture", "environments": {"digits": {}, "adviser": {**SMALL, **LIVE}}}, GRPO,
-            "env.environments.adviser.specialists.lit"),
-    ],
-    ids=["alone", "mixture"],
-)  # fmt: skip
-def test_live_search_is_refused_in_training(tmp_path, env, train, key):
-    config = schema.load(str(write_config(tmp_path, env, **train)))
+@each("env, key", [
+    (SMALL, "env.specialists.lit"), ({"name": "mixture", "environments": {"digits": {}, "adviser": SMALL}},
+        "env.environments.adviser.specialists.lit"),
+])  # fmt: skip
+def test_live_search_is_refused_in_training(tmp_path, env, key):
     with pytest.raises(ConfigError, match=r"live search .* allowed in training") as caught:
-        check(Plan(config))
+        check(Plan(schema.load(str(write_config(tmp_path, env)))))
     assert caught.value.key == key
     assert "line " in str(caught.value)
 
 
 def test_live_search_is_played_by_rollout(viewbox, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    path = write_config(tmp_path, {**SMALL, **LIVE}, **GRPO)
+    path = write_config(tmp_path, SMALL)
 
     def search_and_answer(body, number):
         if not any(message["role"] == "tool" for message in body["messages"]):
@@ -172,3 +156,57 @@ def test_live_search_is_played_by_rollout(viewbox, tmp_path, monkeypatch):
         code, out, err = viewbox("rollout", "--config", path, *given)
     assert code == 0, out + err
     assert [episode.end_reason for episode in reader.load(tmp_path / "run")] == ["answered"] * 2
+
+
+# ---------------------------------------------------------------------- data that have changed since
+RUN = {
+    "model": {"name": "package:tiny_viewer", "dtype": "float32"},
+    "env": {"name": "vqa", "max_turns": 1, "tools": [], "data": {"source": "tasks.jsonl", "columns": {"id": "id",
+        "question": "question", "answer": "answer"}}},
+    "rollout": {"slots": 4, "max_reply_tokens": 4, "max_completion_tokens": 8},
+    "train": {"max_steps": 1, "num_generations": 2, "per_device_train_batch_size": 4}, "log": {"eval_tasks": 0},
+}  # fmt: skip
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    write_rows("yes")
+    (tmp_path / "run.yaml").write_text(yaml.safe_dump(RUN))
+    return tmp_path
+
+
+def write_rows(answer):
+    rows = [{"id": f"t{i}", "question": f"Is {i} odd?", "answer": answer} for i in range(8)]
+    write_jsonl(Path("tasks.jsonl"), rows)
+
+
+def test_a_resumed_run_warns_of_changed_data_once(folder, capsys):
+    assert train.main(["run.yaml"]) == 0
+    saved = json.loads((folder / "runs" / "run-seed0" / "data.json").read_text())
+    assert saved.keys() == {"tasks.jsonl"}
+    said = []
+    for answer in ("yes", "no", "no"):
+        write_rows(answer)
+        capsys.readouterr()
+        assert train.main(["run.yaml", "--resume"]) == 0
+        said.append("the data of this run have changed" in capsys.readouterr().out)
+    assert said == [False, True, False]
+
+
+def test_a_resumed_rollout_refuses_changed_data_wherever_a_variable_leads(folder, viewbox, monkeypatch):
+    command = ("rollout", "--config", "run.yaml", "--tasks", 2)
+    assert viewbox(*command, "--out", "played")[0] == viewbox(*command, "--out", "played")[0] == 0
+    write_rows("no")
+    code, _, error = viewbox(*command, "--out", "played")
+    assert code == 2
+    assert "its data have changed since it was started: tasks.jsonl: " in error
+    assert "give another --out" in error
+    statuses = []
+    for name, answer in (("a", "yes"), ("moved", "yes"), ("other", "no")):
+        write_rows(answer)
+        (folder / name).mkdir()
+        (folder / "tasks.jsonl").rename(folder / name / "tasks.jsonl")
+        monkeypatch.setenv("STUDY", name)
+        statuses.append(viewbox(*command, "--out", "moved-data", "env.data.source=${STUDY}/tasks.jsonl")[0])
+    assert statuses == [0, 0, 2]

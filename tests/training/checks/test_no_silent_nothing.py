@@ -13,18 +13,21 @@ from trl.trainer import grpo_trainer
 
 from tests.support import forks, killer
 from tests.support.run_cases import edit_json
+from tests.support.tables import each
+from viewbox.configs.schema import parse
 from viewbox.errors import ConfigError
 from viewbox.rollouts.store.run_folder import read_metrics
 from viewbox.training import command as train
-from viewbox.training import findings
-from viewbox.training.findings import check_launch
+from viewbox.training import dry_run, findings
+from viewbox.training import plan as plans
+from viewbox.training.findings import ROWS, STAGES, check, check_launch
+from viewbox.training.plan import Plan
 
 GRPO = {
     "env": {"name": "digits", "max_turns": 3, "eval": {"split": "test"}},
     "rollout": {"max_reply_tokens": 8, "max_completion_tokens": 300},
-    "train": {"max_steps": 3, "num_generations": 4, "per_device_train_batch_size": 8},
-    "log": {"eval_tasks": 4},
-}
+    "train": {"max_steps": 3, "num_generations": 4, "per_device_train_batch_size": 8}, "log": {"eval_tasks": 4},
+}  # fmt: skip
 TRAIN = {"method": "sft", "demonstrations": {"count": 8}, "max_steps": 4, "learning_rate": 1e-3}
 SFT = {**GRPO, "train": {**TRAIN, "per_device_train_batch_size": 4, "save_steps": 2}, "log": {"eval_tasks": 0}}
 
@@ -43,35 +46,33 @@ def start(tmp_path, tiny_folder, capsys):
     return call
 
 
-@pytest.mark.parametrize(
-    ("overrides", "words"),
-    [
-        (["env.num_tasks=1", "log.eval_tasks=1"], ["has 1 tasks, fewer than the 2 of one generation", "no step would"]),
-        (["env.max_turns=1"], ["env.max_turns = 1", "no tool can be called", "env.tools: []"]),
-        (["env.eval.max_turns=1"], ["env.eval.max_turns = 1", "no tool can be called"]),
-        (["env.history={last_images: 2}"], ["env.history = {last_images: 2}", "allowed: full"]),
-        (["train.max_steps=0"], ["train.max_steps = 0", "at least 1, or -1"]),
-        (["train.learning_rate=0.0"], ["train.learning_rate = 0.0; allowed: above 0"]),
-        (["train.gradient_accumulation_steps=0"], ["gradient_accumulation_steps = 0; allowed: at least 1"]),
-        (["train.sync_ref_model=true", "train.beta=0.1", "lora.r=4"], ["train.sync_ref_model", "train.beta", "lora"]),
-        (["lora.target_modules=[q_prj]"], ["lora.target_modules = ['q_prj']: matches no linear layer", "q_proj"]),
-        (  # of those in the tower and the output layer, which would be refused, none is offered
-            ["lora.target_modules=[lm_hed]", "model.freeze=projector"],
-            ["names such as down_proj, gate_proj, k_proj, o_proj, q_proj, up_proj, v_proj\n"],
-        ),
-        (["log.eval_patience=2"], ["log.eval_patience = 2: counts evaluations"]),
-        (["log.eval_steps=2", "log.eval_tasks=0"], ["log.eval_steps = 2: log.eval_tasks = 0"]),
-        (["train.top_p=0.9"], ["train.top_p: cannot be set here", "it is decided by rollout.top_p"]),
-        (["train.min_p=0.1"], ["train.min_p: cannot be used", "rollout.top_p"]),
-        (["model.name=null", "model.tiny={}", "train.beta=0.1"], ["train.beta = 0.1"]),
-        (["log.dir={file}"], ["log.dir '", "is not a folder; allowed: a folder"]),
-    ],
-)
-def test_what_would_do_nothing_is_refused_with_2_and_a_sentence_at_the_dry_run(start, tmp_path, overrides, words):
+UNREAD = [  # an override, or several, and words of the refusal
+    ("env.num_tasks=1, log.eval_tasks=1", "has 1 tasks, fewer than the 2 of one generation", "no step would"),
+    ("env.max_turns=1", "env.max_turns = 1", "no tool can be called", "env.tools: []"),
+    ("env.eval.max_turns=1", "env.eval.max_turns = 1", "no tool can be called"),
+    ("env.history={last_images: 2}", "env.history = {last_images: 2}", "allowed: full"),
+    ("train.max_steps=0", "train.max_steps = 0", "at least 1, or -1"),
+    ("train.learning_rate=0.0", "train.learning_rate = 0.0; allowed: above 0"),
+    ("train.gradient_accumulation_steps=0", "gradient_accumulation_steps = 0; allowed: at least 1"),
+    ("train.sync_ref_model=true, train.beta=0.1, lora.r=4", "train.sync_ref_model", "train.beta", "lora"),
+    ("lora.target_modules=[q_prj]", "lora.target_modules = ['q_prj']: matches no linear layer", "q_proj"),
+    # of those in the tower and the output layer, which would be refused, none is offered
+    ("lora.target_modules=[lm_hed], model.freeze=projector",
+        "names such as down_proj, gate_proj, k_proj, o_proj, q_proj, up_proj, v_proj\n"),
+    ("log.eval_patience=2", "log.eval_patience = 2: counts evaluations"),
+    ("log.eval_steps=2, log.eval_tasks=0", "log.eval_steps = 2: log.eval_tasks = 0"),
+    ("train.top_p=0.9", "train.top_p: cannot be set here", "it is decided by rollout.top_p"),
+    ("train.min_p=0.1", "train.min_p: cannot be used", "rollout.top_p"),
+    ("model.name=null, model.tiny={}, train.beta=0.1", "train.beta = 0.1"),
+    ("log.dir=FILE", "log.dir '", "is not a folder; allowed: a folder"),
+]  # fmt: skip
+
+
+@each("row", UNREAD)
+def test_what_would_do_nothing_is_refused_with_2_and_a_sentence_at_the_dry_run(start, tmp_path, row):
     (tmp_path / "file").write_text("")
-    status, out, err = start(
-        *(one.format(file=tmp_path / "file") if "{file}" in one else one for one in overrides), "--dry-run"
-    )
+    overrides, *words = row
+    status, out, err = start(*overrides.replace("FILE", str(tmp_path / "file")).split(", "), "--dry-run")
     assert (status, out) == (2, "")
     assert err.count("\n") == 1
     assert all(word in err for word in words), err
@@ -106,14 +107,10 @@ def test_a_disk_that_is_full_in_the_middle_of_a_run_ends_it_with_2_and_a_sentenc
 
 
 # ---------------------------------------------------------------------- launchers
-@pytest.mark.parametrize(
-    ("variables", "words"),
-    [
-        ({"ACCELERATE_MIXED_PRECISION": "no", "MASTER_PORT": "29500"}, "several processes and started one"),
-        ({"ACCELERATE_USE_FSDP": "true", "WORLD_SIZE": "2"}, "FSDP"),
-        ({"ACCELERATE_USE_DEEPSPEED": "true"}, "DeepSpeed"),
-    ],
-)
+@each("variables, words", [
+    ({"ACCELERATE_MIXED_PRECISION": "no", "MASTER_PORT": "29500"}, "several processes and started one"),
+    ({"ACCELERATE_USE_FSDP": "true", "WORLD_SIZE": "2"}, "FSDP"), ({"ACCELERATE_USE_DEEPSPEED": "true"}, "DeepSpeed"),
+])  # fmt: skip
 def test_a_launcher_that_asks_for_what_would_not_happen_is_refused(variables, words):
     with pytest.raises(ConfigError, match=words):
         check_launch(variables=variables)
@@ -136,11 +133,11 @@ def test_accelerate_itself_sets_the_variables_that_are_looked_for(number, fails)
 
 # ---------------------------------------------------------------------- what is said
 def test_a_dry_run_is_read_line_by_line_and_names_held_out_tasks_trained_on(start):
-    few = "env.num_tasks=400"  # all tasks are looked at, which takes seconds
+    few = "env.num_tasks=64"  # all tasks are looked at, which takes seconds
     status, out, _ = start("--dry-run", "lora.r=4", few)
     assert status == 0
     for words in (
-        "plan           1 process, 400 tasks; 8 episodes (2 tasks x 4) for 1 update; 200 steps an epoch, 3 steps",
+        "plan           1 process, 64 tasks; 8 episodes (2 tasks x 4) for 1 update; 32 steps an epoch, 3 steps",
         "learning rate  1e-05 (default for what is trained)",
         "weights        LoRA adapters are trained, in float32",
         "parameters     ",
@@ -209,3 +206,85 @@ def test_4_bit_weights_without_their_package_or_of_a_new_model_are_refused(start
     assert "built in float32" in start("lora.quantize=4bit", "model={tiny: {}}", "--dry-run")[2]
     monkeypatch.setattr("viewbox.engines.hf.quantization.find_spec", lambda name: None)
     assert "needs the package bitsandbytes; " in start("lora.quantize=4bit", "--dry-run")[2]
+
+
+# ---------------------------------------------------------------------- the plan
+SIZES = {"num_generations": 2, "per_device_train_batch_size": 2, "max_steps": 1}
+
+
+def make(folder, **sections):
+    log = {"dir": str(folder / "runs"), "eval_tasks": 2}
+    raw = {"model": {"name": "package:tiny_viewer"}, "env": {"name": "digits"}, "train": SIZES, "log": log}
+    return Plan(parse(raw | sections))
+
+
+def test_every_row_needs_earlier_ones_and_stages_come_in_order():
+    rows = [*ROWS, *dry_run.ROWS]
+    asked = [row.ask for row in rows]
+    assert len(asked) == len(set(asked))
+    for number, row in enumerate(rows):
+        assert set(row.needs) <= set(asked[:number])
+    assert [STAGES.index(row.stage) for row in rows] == sorted(STAGES.index(row.stage) for row in rows)
+
+
+MISTAKES = {
+    "train.learning_rat=1": "'learning_rate'?", "env.noize=3": "'noise'?", "log.dir=/dev/null": "log.dir",
+    "rollout.temperature=0": "rollout.temperature = 0: grpo needs samples that differ",
+    "log.eval_patience=3": "only with log.eval_steps",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("given", [[*MISTAKES], ["train.learning_rat=1"]], ids=["five", "one"])
+def test_all_that_is_written_wrong_is_said_together_before_torch_is_loaded(tmp_path, given):
+    code = (
+        "import os, sys\nfrom viewbox.training.command import main\n"
+        f"print(main(['quickstart', *{given!r}]), 'torch' in sys.modules, 'transformers' in sys.modules)\n"
+        "assert sum(os.times()[:2]) < 2"
+    )
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=tmp_path)
+    assert ended.stdout == "2 False False\n", ended.stderr
+    assert ended.returncode == 0, "more than two seconds of the processor"
+    for word in [MISTAKES[override] for override in given]:
+        assert word in ended.stderr
+    assert ("5 problems; what needs tasks and model is asked after these" in ended.stderr) == (len(given) == 5)
+
+
+def test_what_needs_the_model_is_said_together_too(tmp_path):
+    wrong = {"lora": {"r": 4, "target_modules": ["q_prj"]}, "rollout": {"max_completion_tokens": 60_000}}
+    with pytest.raises(ConfigError) as caught:
+        check(make(tmp_path, **wrong))
+    assert caught.value.key == "rollout.max_completion_tokens"
+    lines = str(caught.value).splitlines()
+    for word, line in zip(("context of 4096", "'q_proj'?", "2 problems"), lines, strict=True):
+        assert word in line
+
+
+def test_environments_are_built_once_for_all_who_ask(tmp_path, monkeypatch):
+    built = []
+
+    def build(config, settings):
+        built.append(dict(settings))
+        return build_envs(config, settings)
+
+    build_envs = plans.build_envs
+    monkeypatch.setattr(plans, "build_envs", build)
+    rollout = {"max_completion_tokens": 400, "max_reply_tokens": 40}
+    plan = make(tmp_path, env={"name": "digits", "num_tasks": 64}, rollout=rollout)
+    check(plan, dry_run.ROWS)
+    plan.load()
+    assert len(built) <= 2  # without the processor, and with it
+    assert built[0].items() <= built[-1].items()
+
+
+def test_a_part_that_cannot_be_made_fails_once(tmp_path, monkeypatch):
+    tried = []
+
+    def fail(section):
+        tried.append(section)
+        raise ConfigError("model.name: cannot be read", key="model.name")
+
+    monkeypatch.setattr(plans, "find_model", fail)
+    with pytest.raises(ConfigError, match="cannot be read") as caught:
+        check(make(tmp_path))
+    assert len(tried) == 1
+    assert str(caught.value).count("cannot be read") == 1

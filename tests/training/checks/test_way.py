@@ -11,31 +11,27 @@ from viewbox.training.findings import check
 from viewbox.training.plan import Plan
 
 PLAIN, MASKED, PADDED = (
-    "without a mask",
-    "(full_attention, sliding_attention); learns from packed rows with a mask for each kind of layer",
+    "without a mask", "(full_attention, sliding_attention); learns from packed rows with a mask for each kind of layer",
     "padded rows",
-)
+)  # fmt: skip
 KEPT = "the largest view, 64 x 64, costs 16 tokens; views keep their size, in multiples of 16"
 TILES = "the largest view, 64 x 64, costs 20 tokens: 5 pictures of 32 x 32"
 SQUARE = ": 1 picture of 32 x 32; smaller ones cost the same; env.max_pixels above 1024 is never reached"
 LINES = {  # 64 x 64 pixels: 4 x 4 tokens of 16 x 16 pixels, or 2 x 2 tiles and a small copy of 4 tokens each
-    **dict.fromkeys(
-        ("qwen2_vl", "qwen2_5_vl", "qwen3_vl", "qwen3_vl_moe", "mistral3", "glm4v", "glm46v"), (PLAIN, KEPT)
-    ),
-    "qwen3_5": (PADDED, KEPT),
-    "gemma3": (MASKED, "the largest view, 64 x 64, costs 4 tokens" + SQUARE),
+    **dict.fromkeys(("qwen2_vl", "qwen2_5_vl", "qwen3_vl", "qwen3_vl_moe", "mistral3", "glm4v", "glm46v"), (PLAIN,
+        KEPT)),
+    "qwen3_5": (PADDED, KEPT), "gemma3": (MASKED, "the largest view, 64 x 64, costs 4 tokens" + SQUARE),
     "gemma4": (MASKED, "the largest view, 64 x 64, costs 64 tokens; smaller ones cost the same"),
     "gemma4_31b": (MASKED, "the largest view, 64 x 64, costs 64 tokens; smaller ones cost the same"),
     "smolvlm": (PLAIN, TILES + "; smaller ones cost the same"),
-    "idefics3": (PLAIN, TILES + "; smaller ones cost the same"),
-    "internvl": (PLAIN, TILES),
+    "idefics3": (PLAIN, TILES + "; smaller ones cost the same"), "internvl": (PLAIN, TILES),
     "llava": (PLAIN, "the largest view, 64 x 64, costs 16 tokens" + SQUARE),
     # the whole in 4 x 4 tokens; its tiles in 8 x 8, each row of which ends in a token of its own
     "llava_next": (PLAIN, "the largest view, 64 x 64, costs 88 tokens: 5 pictures of 32 x 32"),
     "llava_onevision": (PLAIN, "the largest view, 64 x 64, costs 88 tokens: 5 pictures of 32 x 32"),
     "aya_vision": (MASKED, TILES),
     "lfm2_vl": (PADDED, "the largest view, 64 x 64, costs 20 tokens; smaller ones keep their size, in multiples of 16"),
-}
+}  # fmt: skip
 
 
 def read(folder, name, max_pixels=None, **env):
@@ -83,13 +79,10 @@ def test_a_package_that_a_processor_needs_is_named_with_its_command(tmp_path, mo
 PROCESSOR, TOKENIZER = ("chat_template.jinja", "processor_config.json"), ("tokenizer.json", "tokenizer_config.json")
 
 
-@pytest.mark.parametrize(
-    ("name", "other", "taken", "complaint"),
-    [
-        ("gemma3", "mistral3", PROCESSOR + TOKENIZER, "PixtralProcessor writes none for a picture "),
-        ("mistral3", "llava", TOKENIZER, "is another text to the tokenizer"),
-    ],
-)
+@pytest.mark.parametrize(("name", "other", "taken", "complaint"), [
+    ("gemma3", "mistral3", PROCESSOR + TOKENIZER, "PixtralProcessor writes none for a picture "),
+    ("mistral3", "llava", TOKENIZER, "is another text to the tokenizer"),
+])  # fmt: skip
 def test_a_processor_or_tokenizer_of_another_model_is_named(tmp_path, name, other, taken, complaint):
     config = read(tmp_path, name)
     save_family(other, tmp_path / other)

@@ -5,6 +5,7 @@ import doctest
 import itertools
 import math
 import re
+import sys
 from pathlib import Path
 
 import pytest
@@ -12,9 +13,10 @@ import torch
 from transformers import AutoModelForImageTextToText, AutoProcessor
 from trl.trainer.utils import nanstd
 
-from tests.support import forks, two_credits
-from tests.support.grpo_kit import compute_gradient, generate_batch, make_trainer, read_gradient
-from tests.support.two_credits import REWARD
+from tests.support import forks, several_processes
+from tests.support.grpo_kit import compute_gradient, generate_batch, make_trainer, read_gradient, set_loss
+from tests.support.several_processes import REWARD
+from tests.support.tables import each
 from viewbox import plugins
 from viewbox.errors import ConfigError, ModelError
 from viewbox.records import Episode, EpisodeTokens, Scores, Task, Turn
@@ -70,15 +72,13 @@ def subtract_means(group):
 
 
 RULES = {  # the advantages of the replies of a group, of what each earned; the first two are viewbox's
-    "`episode`": weigh_totals,
-    "`turns`: who has ended stands at its last reply": weigh_turns,
+    "`episode`": weigh_totals, "`turns`: who has ended stands at its last reply": weigh_turns,
     "mean return of those that got so far": lambda group: subtract_means([sum_from(row) for row in group]),
     "centered reward of each turn, summed from it on": lambda group: [sum_from(row) for row in subtract_means(group)],
-    "the same, without the episode itself": lambda group: [
-        sum_from(subtract(row, average_columns(group, i))) for i, row in enumerate(group)
-    ],
+    "the same, without the episode itself": lambda group: [sum_from(subtract(row, average_columns(group, i))) for i,
+        row in enumerate(group)],
     "one mean over all turns": pool,
-}
+}  # fmt: skip
 
 
 def enumerate_groups(rule, n):
@@ -146,7 +146,7 @@ def test_if_all_is_earned_by_the_last_reply_the_credit_of_turns_is_that_of_the_e
 
 
 # ---------------------------------------------------------------------- one number an episode
-@pytest.mark.parametrize("scale", ["group", "batch", "none", True, False])
+@each("scale", ["group", "batch", "none", True, False])
 def test_the_credit_of_an_episode_is_its_group_relative_total_bit_for_bit(scale):
     totals = torch.rand(64, generator=torch.manual_seed(0)).round(decimals=1)
     totals[5] = nan
@@ -168,34 +168,28 @@ def to_pairs(scores, weights):
     return torch.stack([weights.expand_as(scores), scores], 2).flatten(1)
 
 
-def test_components_are_compared_as_in_trl():
+def test_components_are_compared_as_in_trl_and_a_group_of_equal_totals_is_idle_only_if_its_credit_says_so():
     scores = torch.rand(64, 3, generator=torch.manual_seed(1)).round(decimals=1)
     scores[7, 1], weights = nan, torch.tensor([0.5, 0.3, 0.2])
     found = ComponentsCredit().weigh(to_pairs(scores, weights), 8)[:, 0]
     torch.testing.assert_close(found, compute_as_trl(scores, weights, 8))
-
-
-def test_components_of_equal_weight_with_one_sum_cancel_to_exactly_0_beside_a_group_that_teaches():
+    # of equal weight with one sum, they cancel to exactly 0 beside a group that teaches
     first = torch.tensor([0.9, 0.1, 0.3, 0.6, 0.2, 0.4, 0.4, 0.9])
     second = torch.cat([1 - first[:4], first[4:]])
     found = ComponentsCredit().weigh(to_pairs(torch.stack([first, second], 1), torch.tensor([0.5, 0.5])), 4)
     assert (found[:4] == 0).all()
     assert (found[4:] != 0).all()
-
-
-def test_a_group_of_equal_totals_is_idle_only_if_its_credit_says_so():
     scores = torch.tensor([[1.0, 0.0, 0.0], [0.0, 1.0, 0.0], [0.0, 0.0, 1.0], [0.0, 0.0, 1.0]])
-    rows = to_pairs(scores, torch.ones(3) / 3)
     assert not EpisodeCredit().weigh(scores.mean(1, keepdim=True), 4).any()
-    assert ComponentsCredit().weigh(rows, 4).any()
+    assert ComponentsCredit().weigh(to_pairs(scores, torch.ones(3) / 3), 4).any()
 
 
-@pytest.mark.parametrize("credit", [EpisodeCredit(), ComponentsCredit(), TurnsCredit(), TurnsCredit("batch")])
+@each("credit", [EpisodeCredit, ComponentsCredit, TurnsCredit, lambda: TurnsCredit("batch")])
 def test_episodes_that_teach_nothing_have_0_and_do_not_count(credit):
     rows = torch.rand(8, 4, generator=torch.manual_seed(2))
     rows[:, [0, 2]] = 0.5  # of components: the weights
     rows[:4], rows[5] = nan, nan
-    found = credit.weigh(rows, 4)
+    found = credit().weigh(rows, 4)
     assert found.isfinite().all()
     assert (found[[0, 1, 2, 3, 5]] == 0).all()
     assert found[[4, 6, 7], 0].sum().abs() < 1e-5
@@ -220,62 +214,33 @@ def test_tokens_that_do_not_say_which_are_of_which_reply_are_refused():
         EpisodeTokens((1,), (2, 3, 4, 5), (1, 1, 0, 1), (0.0,) * 4, replies=(2, 2))
 
 
-class Odd(EpisodeCredit):
-    """A credit of somebody's own."""
-
-    def weigh(self, rows, group_size):
-        return torch.full((len(rows),), 1.0)
-
-
 class Raises(EpisodeCredit):
     def read(self, episode, reward):
         raise KeyError("label")
 
 
-class Exits(EpisodeCredit):
-    def weigh(self, rows, group_size):
-        raise SystemExit(0)
+def make_credit(name, weigh):
+    return type(name, (EpisodeCredit,), {"weigh": lambda self, rows, group_size: weigh(rows)})
 
 
-class Empty(EpisodeCredit):
-    def weigh(self, rows, group_size):
-        return rows[:, :0]
-
-
-class Whole(EpisodeCredit):
-    """Plain numbers, of no gradient and no float."""
-
-    def weigh(self, rows, group_size):
-        return [[place % 2] for place in range(len(rows))]
-
-
+Odd = make_credit("Odd", lambda rows: torch.full((len(rows),), 1.0))
+Exits = make_credit("Exits", lambda rows: sys.exit(0))
+Empty = make_credit("Empty", lambda rows: rows[:, :0])
+Whole = make_credit("Whole", lambda rows: [[place % 2] for place in range(len(rows))])  # of no gradient and no float
 SEQUENCE = {"importance_sampling_level": "sequence", "loss_type": "grpo"}
 
 
-@pytest.mark.parametrize(
-    ("name", "given", "words"),
-    [
-        ("turn", {}, r"train\.credit\.type: unknown credit 'turn'; allowed: components, .*did you mean 'turns'"),
-        (
-            "turns",
-            SEQUENCE,
-            r"importance_sampling_level = 'sequence': averages .*credit = turns.*allowed: token",
-        ),
-        ("odd", SEQUENCE, r"importance_sampling_level = 'sequence': averages .*train\.credit = odd"),
-        ("components", {"scale_rewards": "none"}, r"scale_rewards = 'none': is not read.*allowed: group"),
-        (
-            "odd",
-            {},
-            r"train\.credit = odd: gives advantages of \(8,\); allowed: finite ones, \(8, 1\) or",
-        ),
-        ("raises", {}, r"train\.credit = raises: raised KeyError: 'label'"),
-        ("exits", {}, r"train\.credit = exits: raised SystemExit: 0"),
-        ("empty", {}, r"train\.credit = empty: gives advantages of \(8, 0\); allowed"),
-        ("whole", {}, None),
-        ("components", SEQUENCE, None),
-        ("episode", SEQUENCE | {"scale_rewards": "none"}, None),
-    ],
-)
+@pytest.mark.parametrize(("name", "given", "words"), [
+    ("turn", {}, r"train\.credit\.type: unknown credit 'turn'; allowed: components, .*did you mean 'turns'"),
+    ("turns", SEQUENCE, r"importance_sampling_level = 'sequence': averages .*credit = turns.*allowed: token"),
+    ("odd", SEQUENCE, r"importance_sampling_level = 'sequence': averages .*train\.credit = odd"),
+    ("components", {"scale_rewards": "none"}, r"scale_rewards = 'none': is not read.*allowed: group"),
+    ("odd", {}, r"train\.credit = odd: gives advantages of \(8,\); allowed: finite ones, \(8, 1\) or"),
+    ("raises", {}, r"train\.credit = raises: raised KeyError: 'label'"),
+    ("exits", {}, r"train\.credit = exits: raised SystemExit: 0"),
+    ("empty", {}, r"train\.credit = empty: gives advantages of \(8, 0\); allowed"), ("whole", {}, None),
+    ("components", SEQUENCE, None), ("episode", SEQUENCE | {"scale_rewards": "none"}, None),
+])  # fmt: skip
 def test_what_the_loss_cannot_read_is_refused_by_name(qwen3, looking, tmp_path, monkeypatch, name, given, words):
     for one in (Odd, Raises, Exits, Empty, Whole):
         monkeypatch.setitem(plugins.CREDITS, one.__name__.lower(), f"{__name__}:{one.__name__}")
@@ -322,7 +287,11 @@ def weigh_by_hand(name, groups):
     return found
 
 
-def compute_by_hand(trainer, episodes, advantages, loss_type):
+# What a loss is a mean over; else the tokens
+MEANS = {"grpo": "episodes", "sapo": "episodes", "dr_grpo": "room", "luspo": "sums"}
+
+
+def compute_by_hand(trainer, episodes, advantages, mean):
     """The loss of each episode alone: no padding, no packing, every token times the advantage of its reply."""
     parts, lengths = [], [sum(e.tokens.mask) for e in episodes]
     for episode, row in zip(episodes, advantages, strict=True):
@@ -337,11 +306,11 @@ def compute_by_hand(trainer, episodes, advantages, loss_type):
                 total = total - logp * (row[0] if len(row) == 1 else row[reply])
         parts.append(total)
     count = len(episodes)
-    if loss_type in ("grpo", "sapo"):
+    if mean == "episodes":
         return sum(part / n for part, n in zip(parts, lengths, strict=True)) / count
-    if loss_type in ("dr_grpo", "luspo"):
-        return sum(parts) / (count * (trainer.max_completion_length if loss_type == "dr_grpo" else 1))
-    return sum(parts) / sum(lengths)
+    if mean == "tokens":
+        return sum(parts) / sum(lengths)
+    return sum(parts) / (count * (trainer.max_completion_length if mean == "room" else 1))
 
 
 @pytest.mark.parametrize("name", ["episode", "components", "turns"])
@@ -365,12 +334,16 @@ def test_the_gradient_of_every_loss_is_that_of_each_episode_alone(qwen3, looking
         for field in ("total", "components", "faults", "turns"):
             assert getattr(kept.scores, field) == getattr(episode.scores, field), field
         assert (kept.tokens.replies, kept.info["advantage"]) == (episode.tokens.replies, episode.info["advantage"])
+    by_hand = {}
     for loss_type, level in LOSSES:
         if name == "turns" and level == "sequence":
             continue  # refused, see above
-        trainer.loss_type, trainer.importance_sampling_level = loss_type, level
+        set_loss(trainer, loss_type, level)
         ours = compute_gradient(trainer, trainer._compute_loss(trainer.model, inputs))
-        plain = compute_gradient(trainer, compute_by_hand(trainer, episodes, advantages, loss_type))
+        mean = MEANS.get(loss_type, "tokens")
+        if mean not in by_hand:
+            by_hand[mean] = compute_gradient(trainer, compute_by_hand(trainer, episodes, advantages, mean))
+        plain = by_hand[mean]
         assert plain.abs().max() > 0
         assert (ours - plain).abs().max() / plain.abs().max() <= 1e-4, (loss_type, level)
 
@@ -389,15 +362,13 @@ def test_credit_goes_through_micro_batches_and_importance_weights(qwen3, looking
     trainer.compute_loss(trainer.model, inputs).backward()
     ours = read_gradient(trainer)
     rows = weigh_by_hand(name, [episodes[:4], episodes[4:]])
-    plain = compute_gradient(trainer, compute_by_hand(trainer, episodes, rows, "bnpo"))
+    plain = compute_gradient(trainer, compute_by_hand(trainer, episodes, rows, "tokens"))
     assert (ours - plain).abs().max() / plain.abs().max() <= 1e-4
 
 
 @pytest.mark.parametrize("name", ["components", "turns"])
 def test_a_group_on_two_processes_gives_the_gradient_of_each_episode_alone(qwen3, looking, tmp_path, tiny_folder, name):
-    given = (two_credits.main, tiny_folder, name, tmp_path)
-    running = [forks.start(*given, folder=tmp_path, **rank) for rank in forks.list_ranks(2)]
-    said = "".join(process.wait()[1] for process in running)
+    said = forks.run_together(several_processes.learn_by_credit, tiny_folder, name, tmp_path, folder=tmp_path)
     found = [torch.load(path, weights_only=False) for path in sorted(tmp_path.glob("[01].pt"))]
     assert len(found) == 2, said
     episodes = [episode for one in found for episode in one["episodes"]]
@@ -408,7 +379,7 @@ def test_a_group_on_two_processes_gives_the_gradient_of_each_episode_alone(qwen3
         qwen3, tmp_path, looking(), model=model, processor=AutoProcessor.from_pretrained(tiny_folder)
     )
     trainer.model.train()
-    plain = compute_gradient(trainer, compute_by_hand(trainer, episodes, weigh_by_hand(name, [episodes]), "dapo"))
+    plain = compute_gradient(trainer, compute_by_hand(trainer, episodes, weigh_by_hand(name, [episodes]), "tokens"))
     assert plain.abs().max() > 0
     for one in found:
         assert (one["gradient"] - plain).abs().max() / plain.abs().max() <= 1e-4

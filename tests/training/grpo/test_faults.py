@@ -94,12 +94,17 @@ def compute_alone(rewards):
     return expected
 
 
-def check_only_the_faultless_teach(trainer):
-    """Generates a batch; returns its episodes after holding advantages and masks against the faultless ones alone."""
-    episodes = []
-    play = trainer._play_tasks
+def play_batch(trainer):
+    """Generates a batch; returns its episodes, and the batch."""
+    episodes, play = [], trainer._play_tasks
     trainer._play_tasks = lambda tasks: episodes.extend(play(tasks)) or list(episodes)
     inputs = generate_batch(trainer)
+    return episodes, inputs
+
+
+def check_only_the_faultless_teach(trainer):
+    """Generates a batch; returns its episodes after holding advantages and masks against the faultless ones alone."""
+    episodes, inputs = play_batch(trainer)
     hit = [i for i in range(SIZE) if is_hit(episodes[i].run_config.seed)]
     assert len(hit) == SIZE // 2
     totals = [None if i in hit else episode.scores.total for i, episode in enumerate(episodes)]
@@ -155,10 +160,7 @@ def test_a_judge_that_is_down_costs_the_episodes_it_could_not_judge(qwen3, tmp_p
         judge = JudgeReward(endpoint=server.url, model="m", attempts=1, show_question=True, concurrency=1)
         reward = CombinedReward({"judge": (judge, 0.5), "label": (ExactMatchReward("label"), 0.5)})
         trainer = make_trainer(qwen3, tmp_path, troubled(reward=reward))
-        episodes = []
-        play = trainer._play_tasks
-        trainer._play_tasks = lambda tasks: episodes.extend(play(tasks)) or list(episodes)
-        inputs = generate_batch(trainer)
+        episodes, inputs = play_batch(trainer)
     totals = [episode.scores.total for episode in episodes]
     judged = [episode.scores.components["judge"] is not None for episode in episodes]
     assert [total is not None for total in totals] == judged
@@ -179,23 +181,21 @@ def test_where_nothing_is_left_the_weights_do_not_move_whatever_the_momentum(qwe
             return await super().step(state, reply)
 
     trainer = make_trainer(qwen3, tmp_path, Down(max_turns=4, tools=("zoom",)), weight_decay=0.1, max_steps=4, **given)
-    seen = []
-    optimizer_step = trainer.create_optimizer
+    seen, create_optimizer = [], trainer.create_optimizer
 
     def create(*args, **kwargs):
-        made = optimizer_step(*args, **kwargs)
-        step = made.step
+        optimizer = create_optimizer(*args, **kwargs)
+        step = optimizer.step
 
         def watched(*args, **kwargs):
             before = [weight.detach().clone() for weight in trainer.model.parameters()]
             result = step(*args, **kwargs)
-            moved = any(not torch.equal(a, b) for a, b in zip(before, trainer.model.parameters(), strict=True))
-            seen.append(moved)
+            seen.append(any(not torch.equal(a, b) for a, b in zip(before, trainer.model.parameters(), strict=True)))
             Down.down = len(seen) >= 2
             return result
 
-        made.step = watched
-        return made
+        optimizer.step = watched
+        return optimizer
 
     trainer.create_optimizer = create
     lines = train_and_read_steps(trainer, tmp_path)
@@ -204,7 +204,9 @@ def test_where_nothing_is_left_the_weights_do_not_move_whatever_the_momentum(qwe
     assert [line.get("reward") for line in lines][2:] in ([None, None], [pytest.approx(math.nan, nan_ok=True)] * 2)
 
 
-def test_what_is_the_policys_own_doing_stays_a_lesson(qwen3, tmp_path, troubled):
+def test_a_tool_whose_server_is_down_teaches_nothing_and_what_is_the_policys_own_doing_stays_a_lesson(
+    qwen3, tmp_path, troubled
+):
     class Mute(type(troubled())):
         async def step(self, state, reply):
             said = "hm" if is_hit(state.seed) else viewer.write_answer(self, state.task, None)
@@ -215,11 +217,8 @@ def test_what_is_the_policys_own_doing_stays_a_lesson(qwen3, tmp_path, troubled)
     assert trainer._metrics["train"]["episodes/faults"] == [0.0]
     assert (inputs["advantages"] < 0).sum() == SIZE // 2
     assert (inputs["tool_mask"].sum(dim=1) > 0).all()
-
-
-def test_a_tool_whose_server_is_down_teaches_nothing(qwen3, tmp_path, troubled):
     env = troubled(tools=("zoom", Tool.from_function(ask_server)), fault="tool")
-    trainer = make_trainer(qwen3, tmp_path, env)
+    trainer = make_trainer(qwen3, tmp_path / "down", env)
     inputs = generate_batch(trainer)
     metrics = trainer._metrics["train"]
     assert metrics["episodes/faults"] == [0.5]

@@ -1,19 +1,21 @@
-"""The loss's forward shares what episodes share, and gives the numbers and gradients of a plain one."""
+"""The loss's forward shares what episodes share, and gives the numbers and gradients of a plain one.
+
+Other families are compared in `test_family_losses.py`.
+"""
 
 import pytest
 import torch
+from cachetools import LRUCache
+from msgspec.structs import replace
 from transformers import AttentionInterface
 from transformers.modeling_outputs import CausalLMOutputWithPast
 
+from tests.support.grpo_kit import generate_batch, make_trainer
+from viewbox.engines.hf.chat_tokens import describe_mismatch
+from viewbox.envs.digits import viewer
+from viewbox.records import EpisodeTokens, Reply
 from viewbox.training.grpo import logprobs, packing
-from viewbox.training.grpo.batch import (
-    add_pixels,
-    build_model_inputs,
-    collate,
-    collect_pixels,
-    select,
-    split_by_tokens,
-)
+from viewbox.training.grpo.batch import add_pixels, build_model_inputs, collate, collect_pixels, select, split_by_tokens
 from viewbox.training.grpo.logprobs import EpisodeLogProbs, attend, build_head, use_grouped_attention
 from viewbox.training.grpo.packing import Group, Segment, split_into_packs
 
@@ -25,21 +27,12 @@ def scored(model, kit, batch):
     return EpisodeLogProbs(model, tokens.architecture, tokens.image_id, tokens.pad_id, TEMPERATURE, pixels)(batch)
 
 
-def collate_with_pixels(kit, play_mixed):
+@pytest.fixture(scope="module")
+def batch(qwen3, play_mixed):
     """Groups of 4 with prompts and completions of different lengths, one to three pictures each."""
-    episodes = [episode.tokens for episode in play_mixed(kit.generator(), tasks=3, group=4)]
-    whole = add_pixels(collate(episodes, kit.tokens), episodes, kit.tokens)
-    return whole | {"pixels": collect_pixels(episodes, kit.tokens)}
-
-
-@pytest.fixture(scope="module")
-def batch(kit, play_mixed):
-    return collate_with_pixels(kit, play_mixed)
-
-
-@pytest.fixture(scope="module")
-def qwen3_batch(qwen3, play_mixed):
-    return collate_with_pixels(qwen3, play_mixed)
+    episodes = [episode.tokens for episode in play_mixed(qwen3.generator(), tasks=3, group=4)]
+    whole = add_pixels(collate(episodes, qwen3.tokens), episodes, qwen3.tokens)
+    return whole | {"pixels": collect_pixels(episodes, qwen3.tokens)}
 
 
 def plain(model, batch):
@@ -70,28 +63,34 @@ def seen(model):
     return text, patches
 
 
-def test_numbers_and_gradients_are_those_of_a_plain_forward_vision_tower_included(kit, batch):
-    model = kit.model()
-    ours, theirs = scored(model, kit, batch), plain(model, batch)
-    for one, other in zip(ours, theirs, strict=True):
+@pytest.fixture(scope="module")
+def usual(qwen3, batch):
+    """The numbers, and the gradient of the weights, in the usual way; and of how much the model was asked."""
+    model = qwen3.model()
+    shapes = seen(model)
+    numbers = scored(model, qwen3, batch)
+    return [number.detach() for number in numbers], gradient(model, *numbers), model, shapes
+
+
+def test_numbers_and_gradients_are_those_of_a_plain_forward_vision_tower_included(qwen3, batch, usual):
+    model = qwen3.model()
+    theirs = plain(model, batch)
+    for one, other in zip(usual[0], theirs, strict=True):
         torch.testing.assert_close(one, other, atol=1e-5, rtol=1e-5)
         assert one.abs().max() > 1
-    ours = gradient(model, *ours)
-    tower = sum(p.grad.norm() for p in model.model.visual.parameters() if p.grad is not None)
-    assert tower > 0.01
+    assert sum(p.grad.norm() for p in usual[2].model.visual.parameters() if p.grad is not None) > 0.01
     theirs = gradient(model, *theirs)
-    assert (ours - theirs).norm() / theirs.norm() < 1e-5
+    assert (usual[1] - theirs).norm() / theirs.norm() < 1e-5
 
 
-def test_a_groups_prompt_and_equal_pictures_are_computed_once_and_nothing_sampled_has_no_gradient(kit, batch):
-    model = kit.model()
-    text, patches = seen(model)
-    scored(model, kit, batch)
+def test_a_groups_prompt_and_equal_pictures_are_computed_once_and_nothing_sampled_has_no_gradient(qwen3, batch, usual):
+    text, patches = usual[3]
     lengths = batch["prompt_mask"].sum(1).view(3, 4)[:, 0]
     completions = int(batch["completion_mask"].sum())
     assert text == [(1, int(lengths.sum()) - 3 + 12 + completions)]
     assert sum(patches) < int(batch["vision"]["image_grid_thw"].prod(1).sum())
-    logps, _ = scored(model, kit, batch | {"tool_mask": torch.zeros_like(batch["tool_mask"])})
+    model = qwen3.model()
+    logps, _ = scored(model, qwen3, batch | {"tool_mask": torch.zeros_like(batch["tool_mask"])})
     logps.sum().backward()
     assert not any(p.grad.any() for p in model.parameters() if p.grad is not None)
     assert (logps == 0).all()
@@ -116,46 +115,37 @@ def repeat_heads(model, batch, patch):
 
 
 OTHER_WAYS = {  # and how many forwards each takes
-    checkpoint: (1, 1),
-    split_groups: (4, 99),
-    few_logits: (1, 1),
+    checkpoint: (1, 1), split_groups: (4, 99), few_logits: (1, 1),
     lambda model, batch, patch: model.set_attn_implementation("eager"): (1, 1),
     lambda model, batch, patch: patch.setattr(logprobs, "_can_read_both", lambda query, value: False): (1, 1),
     repeat_heads: (1, 1),
-}
+}  # fmt: skip
 
 
 WAYS = ["checkpointed", "split", "few logits", "eager", "prompts with each row", "repeated heads"]
 
 
-@pytest.fixture(scope="module")
-def usual(qwen3, qwen3_batch):
-    model = qwen3.model()
-    return gradient(model, *scored(model, qwen3, qwen3_batch))
-
-
 @pytest.mark.parametrize("change", OTHER_WAYS, ids=WAYS)
-def test_every_other_way_gives_the_same_numbers_and_gradients(qwen3, qwen3_batch, usual, monkeypatch, change):
+def test_every_other_way_gives_the_same_numbers_and_gradients(qwen3, batch, usual, monkeypatch, change):
     model = qwen3.model()
     text, _ = seen(model)
-    change(model, qwen3_batch, monkeypatch)
-    found = gradient(model, *scored(model, qwen3, qwen3_batch))
-    assert (found - usual).norm() / usual.norm() < 1e-5
+    change(model, batch, monkeypatch)
+    found = gradient(model, *scored(model, qwen3, batch))
+    assert (found - usual[1]).norm() / usual[1].norm() < 1e-5
     least, most = OTHER_WAYS[change]
     assert least <= len(text) <= most
 
 
-def test_a_batch_without_pictures_is_scored(kit, play, words):
-    model = kit.model()
-    episodes = play(words, words.tasks[:3], kit.generator(model), group=2)
-    batch = collate([episode.tokens for episode in episodes], kit.tokens)
+def test_a_batch_without_pictures_is_scored(qwen3, play, words):
+    model = qwen3.model()
+    episodes = play(words, words.tasks[:3], qwen3.generator(model), group=2)
+    batch = collate([episode.tokens for episode in episodes], qwen3.tokens)
     with torch.no_grad():
-        torch.testing.assert_close(scored(model, kit, batch)[0], plain(model, batch)[0], atol=1e-5, rtol=1e-5)
+        torch.testing.assert_close(scored(model, qwen3, batch)[0], plain(model, batch)[0], atol=1e-5, rtol=1e-5)
 
 
 # ---------------------------------------------------------------------- micro-batches
-def test_micro_batches_keep_to_the_budget_and_their_pictures_and_count_a_shared_prompt_once(qwen3, qwen3_batch):
-    batch = qwen3_batch
+def test_micro_batches_keep_to_the_budget_and_their_pictures_and_count_a_shared_prompt_once(qwen3, batch, usual):
     prompts, completions = batch["prompt_mask"].sum(1).tolist(), batch["completion_mask"].sum(1).tolist()
     budget = max(prompts) + 4 * max(completions)
     parts = split_by_tokens(batch, budget)
@@ -165,10 +155,9 @@ def test_micro_batches_keep_to_the_budget_and_their_pictures_and_count_a_shared_
         assert sum(distinct.values()) + sum(completions[k] for k in part) <= budget
     assert len(parts) < -(-(sum(prompts) + sum(completions)) // budget)
     assert sorted(split_by_tokens(batch, 1)) == [[k] for k in range(12)]  # longer than the budget: by itself
-    model = qwen3.model()
     with torch.no_grad():
-        whole, some = (scored(model, qwen3, one)[0] for one in (batch, select(batch, [4, 1])))
-    torch.testing.assert_close(some, whole[[4, 1]], atol=1e-5, rtol=1e-5)
+        some = scored(qwen3.model(), qwen3, select(batch, [4, 1]))[0]
+    torch.testing.assert_close(some, usual[0][0][[4, 1]], atol=1e-5, rtol=1e-5)
 
 
 class OddModel(torch.nn.Module):
@@ -194,13 +183,10 @@ def build_segment(length, episode=-1):
     return Segment([0] * length, torch.zeros(3, length), [], episode=episode)
 
 
-def test_the_model_gives_no_mask_and_the_layout_reaches_attention_when_it_is_computed_again(kit, play_mixed, recorded):
-    model = kit.model().train()
+def test_the_model_gives_no_mask_and_the_layout_reaches_attention_when_it_is_computed_again(qwen3, batch, recorded):
+    model = qwen3.model().train()
     model.gradient_checkpointing_enable()
-    episodes = [episode.tokens for episode in play_mixed(kit.generator(), tasks=2, group=3)]
-    pixels, tokens = collect_pixels(episodes, kit.tokens), kit.tokens
-    scorer = EpisodeLogProbs(model, tokens.architecture, tokens.image_id, tokens.pad_id, pixels=pixels)
-    logps, _ = scorer(collate(episodes, tokens))
+    logps, _ = scored(model, qwen3, select(batch, [0, 1, 2, 4]) | {"pixels": batch["pixels"]})
     layers = model.config.get_text_config().num_hidden_layers
     assert len(recorded) == layers
     logps.sum().backward()
@@ -243,3 +229,120 @@ def test_packs_hold_whole_groups_and_only_a_larger_one_is_split(monkeypatch):
     assert sorted(s.episode for pack in packs for s in pack.segments if s.episode >= 0) == sorted(
         row.episode for group in groups for row in group.rows
     )
+
+
+# ---------------------------------------------------------------------- episodes as tensors
+def test_every_token_and_every_picture_of_an_episode_stands_at_its_place(kit, played):
+    episodes = [episode.tokens for episode in played(kit)[1]]
+    batch = collate(episodes, kit.tokens)
+    prompt = max(len(episode.prompt_ids) for episode in episodes)
+    completion = max(len(episode.completion_ids) for episode in episodes)
+    pad = [kit.tokens.pad_id]
+    assert batch["prompt_ids"].shape == batch["prompt_mask"].shape == (len(episodes), prompt)
+    for name in ("completion_ids", "completion_mask", "tool_mask", "logprobs"):
+        assert batch[name].shape == (len(episodes), completion)
+    for i, episode in enumerate(episodes):
+        p, c = len(episode.prompt_ids), len(episode.completion_ids)
+        assert batch["prompt_ids"][i].tolist() == pad * (prompt - p) + list(episode.prompt_ids)
+        assert batch["prompt_mask"][i].tolist() == [0] * (prompt - p) + [1] * p
+        assert batch["completion_ids"][i].tolist() == list(episode.completion_ids) + pad * (completion - c)
+        assert batch["completion_mask"][i].tolist() == [1] * c + [0] * (completion - c)
+        assert batch["tool_mask"][i].tolist() == list(episode.mask) + [0] * (completion - c)
+        assert torch.equal(batch["logprobs"][i], torch.tensor([*episode.logprobs, *[0.0] * (completion - c)]))
+    counts = [len(episode.images) for episode in episodes]
+    assert len(set(counts)) > 1
+    per_sample = []
+    store = collect_pixels(episodes, kit.tokens)
+    for i, episode in enumerate(episodes):
+        pixels = [kit.tokens.get_pixels(image) for image in episode.images]
+        assert batch["image_tokens"][i, : counts[i]].tolist() == [one.tokens for one in pixels]
+        assert not batch["image_tokens"][i, counts[i] :].any()
+        assert [store[key] for key in batch["image_keys"][i, : counts[i]].tolist()] == pixels
+        per_sample.append(sum(one.tokens for one in pixels))
+    assert len(store) == len({image.hash for episode in episodes for image in episode.images})  # each once
+    whole = add_pixels(batch, episodes, kit.tokens)
+    flat = [kit.tokens.get_pixels(image) for episode in episodes for image in episode.images]
+    assert whole["vision"]["image_grid_thw"].tolist() == [list(one.grid) for one in flat]
+    assert torch.equal(whole["vision"]["pixel_values"], torch.cat([one.inputs["pixel_values"] for one in flat]))
+    assert batch["mm_token_type_ids"].sum(dim=1).tolist() == per_sample
+    ids = torch.cat([batch["prompt_ids"], batch["completion_ids"]], dim=1)
+    assert torch.equal(batch["mm_token_type_ids"] == 1, ids == kit.tokens.image_id)
+
+
+def test_a_batch_without_pictures_has_no_pixel_entries(kit, play, words):
+    model = kit.model()
+    episodes = [episode.tokens for episode in play(words, words.tasks[:3], kit.generator(model))]
+    batch = add_pixels(collate(episodes, kit.tokens), episodes, kit.tokens)
+    assert batch["vision"] == {}
+    assert batch["image_keys"].shape == (3, 0)
+    assert set(build_model_inputs(batch)) == {"input_ids", "attention_mask"}
+    assert model(**build_model_inputs(batch)).logits.isfinite().all()
+
+
+def test_an_episode_that_ended_before_its_first_reply_can_be_collated(qwen3, played):
+    other = played(qwen3)[1][0].tokens
+    empty = EpisodeTokens(other.prompt_ids, (), (), (), other.images[:1], 1)
+    for batch in (collate([empty], qwen3.tokens), collate([empty, other], qwen3.tokens)):
+        assert batch["completion_mask"][0].sum() == 0
+        assert batch["completion_ids"].shape[1] >= 1
+
+
+def test_a_missing_picture_or_a_missing_placeholder_is_a_mismatch_in_words(kit, played):
+    tokens = max((episode.tokens for episode in played(kit)[1]), key=lambda tokens: len(tokens.images))
+    last = kit.tokens.get_pixels(tokens.images[-1]).tokens
+    all_ = sum(kit.tokens.get_pixels(image).tokens for image in tokens.images)
+    assert describe_mismatch(tokens, kit.tokens) is None
+    lost = describe_mismatch(replace(tokens, images=tokens.images[:-1]), kit.tokens)
+    assert lost == f"{all_} image tokens for {all_ - last} image features ({len(tokens.images) - 1} images)"
+    cut = tokens.prompt_ids.index(kit.tokens.image_id)
+    short = replace(tokens, prompt_ids=tokens.prompt_ids[:cut] + tokens.prompt_ids[cut + 1 :])
+    assert describe_mismatch(short, kit.tokens).startswith(f"{all_ - 1} image tokens for {all_} image features")
+
+
+# ---------------------------------------------------------------------- pixels: each picture prepared and held once
+@pytest.fixture
+def two_ways(strips):
+    """The members of a group look in two ways, whatever the policy says, and then answer."""
+
+    class Looking(type(strips)):
+        async def step(self, state, reply):
+            if state.turn == 0:
+                said = viewer.write_zoom(self, 2, 0.3, 0.3 + state.seed % 2 / 4)
+            else:
+                said = viewer.write_answer(self, state.task, None)
+            return await super().step(state, Reply(said))
+
+    return Looking(max_turns=4, tools=("zoom",))
+
+
+def find_distinct(inputs):
+    return set(inputs["image_keys"][inputs["image_tokens"].bool()].tolist())
+
+
+@pytest.mark.parametrize("room", [2**31, 0], ids=["a large cache", "no cache"])
+def test_a_batch_prepares_and_holds_exactly_its_distinct_pictures(qwen3, tmp_path, two_ways, room):
+    trainer = make_trainer(qwen3, tmp_path, two_ways)
+    cache = trainer.tokens.pixel_cache
+    cache._pixels = LRUCache(room, getsizeof=lambda pixels: pixels.nbytes or 1)
+    if not room:
+        cache._pixels = LRUCache(1, getsizeof=lambda pixels: 1)  # the next picture drives the last one out
+    before = cache.num_prepared
+    inputs = generate_batch(trainer)
+    distinct = find_distinct(inputs)
+    assert len(distinct) == 6  # two overviews, and two looks at each
+    assert inputs["image_tokens"].bool().sum() == 16  # which eight episodes show
+    assert cache.num_prepared - before == 6
+    assert set(trainer.log_probs.pixels) == distinct
+    assert {pixels.inputs["pixel_values"].device.type for pixels in trainer.log_probs.pixels.values()} == {"cpu"}
+    trainer._compute_loss(trainer.model, inputs)
+    assert cache.num_prepared - before == 6
+
+
+def test_pixels_take_two_bytes_where_the_tower_does_and_four_elsewhere(qwen3, tmp_path, two_ways):
+    for dtype, size in ((torch.float32, 4), (torch.bfloat16, 2)):
+        model = qwen3.model().to(dtype)
+        trainer = make_trainer(qwen3, tmp_path, two_ways, model=model)
+        trainer.tokens.pixel_cache._pixels.clear()
+        generate_batch(trainer)
+        assert {pixels.inputs["pixel_values"].itemsize for pixels in trainer.log_probs.pixels.values()} == {size}
+    qwen3.tokens.pixel_cache.dtype = torch.float32

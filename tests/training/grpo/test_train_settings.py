@@ -81,28 +81,28 @@ def test_the_ratios_logged_are_those_before_the_cap(trainer, guessing):
         assert one._metrics["train"][f"sampling/importance_ratio/{name}"] == [pytest.approx(expected.item(), rel=1e-4)]
 
 
-@pytest.mark.parametrize(
-    ("loss", "level"), [*((loss, "token") for loss in ("grpo", "cispo", "sapo", "vespo")), ("grpo", "sequence")]
-)
-def test_every_loss_is_weighted_as_trl_weights_it_under_vllm(trainer, guessing, loss, level):
-    # a step behind the old log-probs, so that clipping and the sequence's own ratio matter
-    one = trainer(guessing(), Lying, loss_type=loss, importance_sampling_level=level, beta=0.0, **REUSED)
-    inputs = generate_batch(one)
-    torch.manual_seed(0)
-    with torch.no_grad():
-        for weight in one.model.parameters():
-            weight += 0.01 * torch.randn_like(weight)
-    found = one._compute_loss(one.model, inputs)
-    found_gradient = compute_gradient(one, found)
+LOSSES = [*((name, "token") for name in ("grpo", "cispo", "sapo", "vespo")), ("grpo", "sequence")]
 
+
+def test_every_loss_is_weighted_as_trl_weights_it_under_vllm(trainer, guessing):
+    # a step behind the old log-probs, so that clipping and the sequence's own ratio matter
     advantages = generate_batch(trainer(guessing(), own={"importance_sampling_cap": None}, **REUSED))["advantages"]
-    one.use_vllm = one.vllm_importance_sampling_correction = True
-    as_vllm = {**inputs, "advantages": advantages, "importance_sampling_ratio": weights_of(inputs)}
-    expected = one._compute_loss(one.model, as_vllm)
-    expected_gradient = compute_gradient(one, expected)
-    torch.testing.assert_close(found, expected, rtol=1e-3, atol=1e-5)
-    assert expected_gradient.norm() > 0
-    assert (found_gradient - expected_gradient).norm() / expected_gradient.norm() < 1e-3
+    for loss, level in LOSSES:
+        one = trainer(guessing(), Lying, loss_type=loss, importance_sampling_level=level, beta=0.0, **REUSED)
+        inputs = generate_batch(one)
+        torch.manual_seed(0)
+        with torch.no_grad():
+            for weight in one.model.parameters():
+                weight += 0.01 * torch.randn_like(weight)
+        found = one._compute_loss(one.model, inputs)
+        found_gradient = compute_gradient(one, found)
+        one.use_vllm = one.vllm_importance_sampling_correction = True
+        as_vllm = {**inputs, "advantages": advantages, "importance_sampling_ratio": weights_of(inputs)}
+        expected = one._compute_loss(one.model, as_vllm)
+        expected_gradient = compute_gradient(one, expected)
+        torch.testing.assert_close(found, expected, rtol=1e-3, atol=1e-5)
+        assert expected_gradient.norm() > 0
+        assert (found_gradient - expected_gradient).norm() / expected_gradient.norm() < 1e-3
 
 
 def test_weights_stay_with_their_tokens_when_a_batch_is_shuffled_into_several_steps(trainer, tmp_path, guessing):
@@ -123,15 +123,11 @@ def test_weights_stay_with_their_tokens_when_a_batch_is_shuffled_into_several_st
     assert max(steps) < 1e-4
 
 
-@pytest.mark.parametrize(
-    ("given", "is_corrected"),
-    [
-        ({"steps_per_generation": 2, "per_device_train_batch_size": 4}, True),
-        ({"steps_per_generation": 2, "gradient_accumulation_steps": 3, "per_device_train_batch_size": 4}, True),
-        ({"gradient_accumulation_steps": 2, "per_device_train_batch_size": 4}, False),
-    ],
-    ids=["steps", "steps across an update", "accumulated"],
-)
+@pytest.mark.parametrize(("given", "is_corrected"), [
+    ({"steps_per_generation": 2, "per_device_train_batch_size": 4}, True),
+    ({"steps_per_generation": 2, "gradient_accumulation_steps": 3, "per_device_train_batch_size": 4}, True),
+    ({"gradient_accumulation_steps": 2, "per_device_train_batch_size": 4}, False),
+], ids=["steps", "steps across an update", "accumulated"])  # fmt: skip
 def test_a_batch_is_corrected_only_with_an_update_inside(trainer, guessing, given, is_corrected):
     one = trainer(guessing(), **given)
     inputs = generate_batch(one)

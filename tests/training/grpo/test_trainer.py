@@ -13,8 +13,7 @@ from peft import LoraConfig
 from transformers import AutoModelForImageTextToText, AutoProcessor
 from trl import GRPOTrainer
 
-from tests.support import forks, two_processes
-from tests.support.grpo_kit import compute_gradient, generate_batch, make_trainer, read_gradient, train_and_read_steps
+from tests.support import forks, grpo_kit, several_processes
 from viewbox import make
 from viewbox.errors import ConfigError, ModelError
 from viewbox.rollouts.store.reader import load
@@ -43,7 +42,7 @@ class Damaged(EpisodeGRPOTrainer):
 @pytest.fixture
 def trainer(qwen3, tmp_path):
     def make(env, model=None, **given):
-        return make_trainer(qwen3, tmp_path, env, model=model, **given)
+        return grpo_kit.make_trainer(qwen3, tmp_path, env, model=model, **given)
 
     return make
 
@@ -51,31 +50,29 @@ def trainer(qwen3, tmp_path):
 @pytest.fixture
 def trained(trainer, tmp_path):
     """The metrics of every step of a training."""
-    return lambda *args, **given: train_and_read_steps(trainer(*args, **given), tmp_path)
+    return lambda *args, **given: grpo_kit.train_and_read_steps(trainer(*args, **given), tmp_path)
 
 
 @pytest.fixture(scope="module")
 def plain(qwen3, looking, tmp_path_factory):
     """A training of three steps: (its folder, the metrics of every step)."""
     folder = tmp_path_factory.mktemp("plain")
-    return folder, train_and_read_steps(make_trainer(qwen3, folder, looking()), folder)
+    return folder, grpo_kit.train_and_read_steps(grpo_kit.make_trainer(qwen3, folder, looking()), folder)
 
 
 def of_loss(one, inputs):
     """The gradient of the loss of a batch."""
-    return compute_gradient(one, one._compute_loss(one.model, inputs))
+    return grpo_kit.compute_gradient(one, one._compute_loss(one.model, inputs))
 
 
 def alone(inputs, i):
     """Sample `i` of a batch without any padding, normalized as in the batch."""
     prompt, completion = inputs["prompt_mask"][i].bool(), inputs["completion_mask"][i].bool()
     found = {
-        "advantages": inputs["advantages"][i : i + 1],
-        "num_items_in_batch": inputs["num_items_in_batch"],
-        "image_keys": inputs["image_keys"][i : i + 1],
-        "image_tokens": inputs["image_tokens"][i : i + 1],
+        "advantages": inputs["advantages"][i : i + 1], "num_items_in_batch": inputs["num_items_in_batch"],
+        "image_keys": inputs["image_keys"][i : i + 1], "image_tokens": inputs["image_tokens"][i : i + 1],
         "mm_token_type_ids": inputs["mm_token_type_ids"][i : i + 1, torch.cat([prompt, completion])],
-    }
+    }  # fmt: skip
     for name in ("prompt_ids", "prompt_mask"):
         found[name] = inputs[name][i : i + 1, prompt]
     for name in ("completion_ids", "completion_mask", "tool_mask", "sampling_per_token_logps"):
@@ -89,36 +86,32 @@ def count_images(inputs):
 
 
 # ---------------------------------------------------------------------- epochs
-@pytest.mark.parametrize("lora", [None, LORA], ids=["all weights", "adapters"])
+@pytest.mark.parametrize("lora", [None, pytest.param(LORA, marks=pytest.mark.nightly)], ids=["all weights", "adapters"])
 def test_pictures_of_later_epochs_are_played_and_learned_with_the_weights_of_then(trainer, looking, tmp_path, lora):
     trained = trainer(looking(), max_steps=4, peft_config=lora, learning_rate=1e-2)
     trained.train_dataset = trained.train_dataset.select(range(2))  # one step is an epoch
     assert "fused" in trained.args.optim  # the default, which counts no versions of the weights
-    steps = train_and_read_steps(trained, tmp_path)
+    steps = grpo_kit.train_and_read_steps(trained, tmp_path)
     assert [line["epoch"] for line in steps] == [1, 2, 3, 4]
     assert max(line["sampling/logp_difference/max"] for line in steps) < PARITY
 
 
 # ---------------------------------------------------------------------- the contract with TRL
-def test_the_private_methods_of_the_pinned_trl_are_as_the_trainer_uses_them():
+PARAMETERS = {
+    "_generate_and_score_completions": ["self", "inputs"], "_compute_loss": ["self", "model", "inputs"],
+    "_get_per_token_logps_and_entropies": ["self", "model", "input_ids", "attention_mask", "logits_to_keep",
+        "batch_size", "compute_entropy", "compute_aux_loss", "pixel_values", "image_grid_thw", "num_images"],
+}  # fmt: skip
+
+
+def test_the_private_methods_of_the_pinned_trl_and_what_its_loss_reads_are_as_the_trainer_uses_them(trainer, looking):
     assert metadata.version("trl").startswith("1.16.")
-    parameters = {
-        "_generate_and_score_completions": ["self", "inputs"],
-        "_compute_loss": ["self", "model", "inputs"],
-        "_get_per_token_logps_and_entropies": [
-            "self", "model", "input_ids", "attention_mask", "logits_to_keep", "batch_size", "compute_entropy",
-            "compute_aux_loss", "pixel_values", "image_grid_thw", "num_images",
-        ],
-    }  # fmt: skip
-    for name, expected in parameters.items():
+    for name, expected in PARAMETERS.items():
         assert list(inspect.signature(getattr(GRPOTrainer, name)).parameters)[: len(expected)] == expected
     keywords = inspect.signature(GRPOTrainer._get_per_token_logps_and_entropies).parameters
     assert "mm_token_type_ids" in keywords
-
-
-def test_the_batch_holds_what_the_loss_of_the_pinned_trl_reads(trainer, looking):
     read = inspect.getsource(GRPOTrainer._compute_loss)
-    inputs = generate_batch(trainer(looking()))
+    inputs = grpo_kit.generate_batch(trainer(looking()))
     needed = {"prompt_ids", "prompt_mask", "completion_ids", "completion_mask", "tool_mask", "advantages"}
     for name in needed | {"mm_token_type_ids", "num_items_in_batch", "sampling_per_token_logps"}:
         assert name in inputs
@@ -149,14 +142,10 @@ def test_the_generator_and_the_trainer_agree_on_every_log_prob_and_a_line_names_
     assert json.loads(json.dumps(line, allow_nan=False)) == line
 
 
-@pytest.mark.parametrize(
-    "given",
-    [
-        {"temperature": 0.7, "gradient_accumulation_steps": 2, "per_device_train_batch_size": 4},
-        {"peft_config": LORA, "gradient_checkpointing": True},
-    ],
-    ids=["temperature 0.7, two batches", "LoRA with gradient checkpointing"],
-)
+@pytest.mark.parametrize("given", [
+    {"temperature": 0.7, "gradient_accumulation_steps": 2, "per_device_train_batch_size": 4},
+    {"peft_config": LORA, "gradient_checkpointing": True},
+], ids=["temperature 0.7, two batches", "LoRA with gradient checkpointing"])  # fmt: skip
 def test_they_agree_under_other_settings(trained, looking, given):
     check_agreement(trained(looking(), max_steps=1, **given))
 
@@ -167,9 +156,9 @@ def test_a_second_iteration_sees_how_far_the_policy_has_moved(trained, looking):
     assert second["sampling/logp_difference/max"] > 100 * PARITY
 
 
-def test_the_gradient_of_a_batch_is_the_sum_over_its_episodes_one_by_one(trainer, looking):
+def test_the_gradient_of_a_batch_is_the_sum_over_its_episodes_one_by_one_and_that_of_micro_batches(trainer, looking):
     one = trainer(looking())
-    inputs = generate_batch(one)
+    inputs = grpo_kit.generate_batch(one)
     assert len(set(count_images(inputs))) > 1
     assert len(set(inputs["prompt_mask"].sum(dim=1).tolist())) > 1
     assert len(set(inputs["completion_mask"].sum(dim=1).tolist())) > 2
@@ -178,21 +167,17 @@ def test_the_gradient_of_a_batch_is_the_sum_over_its_episodes_one_by_one(trainer
     parts = sum(of_loss(one, alone(inputs, i)) for i in range(8))
     assert whole.norm() > 0
     assert (whole - parts).norm() / whole.norm() < 1e-4
-
-
-@pytest.mark.parametrize("loss_type", ["grpo", "bnpo", "dapo"])
-def test_micro_batches_by_tokens_give_the_gradient_and_the_loss_of_the_whole_batch(trainer, looking, loss_type):
-    one = trainer(looking(), loss_type=loss_type)
-    inputs = generate_batch(one)
-    whole, loss = of_loss(one, inputs), one._compute_loss(one.model, inputs)
-    one.micro_batch_tokens = 200
     assert len(split_by_tokens(inputs, 200)) > 3
-    one.model.zero_grad()
-    told = one.compute_loss(one.model, inputs)
-    told.backward()
-    parts = read_gradient(one)
-    assert (whole - parts).norm() / whole.norm() < 1e-4
-    torch.testing.assert_close(told, loss, atol=1e-5, rtol=1e-4)
+    for loss_type in ("grpo", "bnpo", "dapo"):
+        grpo_kit.set_loss(one, loss_type)
+        one.micro_batch_tokens = None
+        whole, loss = of_loss(one, inputs), one._compute_loss(one.model, inputs)
+        one.micro_batch_tokens = 200
+        one.model.zero_grad()
+        told = one.compute_loss(one.model, inputs)
+        told.backward()
+        assert (whole - grpo_kit.read_gradient(one)).norm() / whole.norm() < 1e-4
+        torch.testing.assert_close(told, loss, atol=1e-5, rtol=1e-4)
 
 
 # ---------------------------------------------------------------------- episodes that teach nothing
@@ -218,31 +203,33 @@ def score_plainly(one, inputs, *args):
     return chosen, -(logp.exp() * logp).sum(-1)
 
 
-@pytest.mark.parametrize("given", LOSSES, ids=lambda given: "-".join(map(str, given.values())))
-@pytest.mark.parametrize("idle", [IDLE, range(8)], ids=["some", "all"])
-def test_the_gradient_of_every_loss_is_that_of_a_plain_forward_of_all(trainer, looking, seen_rows, given, idle):
-    one = trainer(looking(), **given)
-    inputs = generate_batch(one)
+@pytest.mark.parametrize(("idle", "losses"), [
+    (IDLE, LOSSES), (range(8), LOSSES[:1]), pytest.param(range(8), LOSSES[1:], marks=pytest.mark.nightly),
+], ids=["some", "all", "all, other losses"])  # fmt: skip
+def test_the_gradient_of_every_loss_is_that_of_a_plain_forward_of_all(trainer, looking, seen_rows, idle, losses):
+    one = trainer(looking())
+    batch = grpo_kit.generate_batch(one)
     torch.manual_seed(0)
-    inputs["advantages"] = torch.randn(8).index_fill(0, torch.tensor([*idle]), 0.0)
-    noise = 0.2 * torch.randn_like(inputs["sampling_per_token_logps"])
-    inputs["old_per_token_logps"] = inputs["sampling_per_token_logps"] + noise
+    batch["advantages"] = torch.randn(8).index_fill(0, torch.tensor([*idle]), 0.0)
+    noise = 0.2 * torch.randn_like(batch["sampling_per_token_logps"])
+    batch["old_per_token_logps"] = batch["sampling_per_token_logps"] + noise
     weights = noise.flip(0).exp().clamp(max=1.1)  # of importance
-    weighted = {"importance_sampling_ratio": weights}
-    if given["loss_type"] != "vespo":
-        weighted = {"advantages": inputs["advantages"][:, None] * weights}
-    inputs |= weighted
-    plain = copy(one)
-    plain._get_per_token_logps_and_entropies = lambda model, *args, **kwargs: (*score_plainly(plain, inputs), None)
-    expected = compute_gradient(one, GRPOTrainer._compute_loss(plain, one.model, inputs))
-    for tokens in (None, 200):
-        one.micro_batch_tokens = None if given["loss_type"] == "luspo" else tokens
-        one.model.zero_grad()
-        seen_rows.clear()
-        one.compute_loss(one.model, inputs).backward()
-        assert sum(seen_rows) == max(1, 8 - len(idle))
-        assert (read_gradient(one) - expected).norm() <= 1e-4 * expected.norm()
-        assert all(weight.grad is not None for weight in one.model.parameters() if weight.requires_grad)
+    for loss in losses:
+        grpo_kit.set_loss(one, **loss)
+        inputs = batch | {"importance_sampling_ratio": weights}
+        if loss["loss_type"] != "vespo":
+            inputs = batch | {"advantages": batch["advantages"][:, None] * weights}
+        plain = copy(one)
+        plain._get_per_token_logps_and_entropies = lambda *args, of=inputs, **kwargs: (*score_plainly(one, of), None)
+        expected = grpo_kit.compute_gradient(one, GRPOTrainer._compute_loss(plain, one.model, inputs))
+        for tokens in (None, 200):
+            one.micro_batch_tokens = None if loss["loss_type"] == "luspo" else tokens
+            one.model.zero_grad()
+            seen_rows.clear()
+            one.compute_loss(one.model, inputs).backward()
+            assert sum(seen_rows) == max(1, 8 - len(idle))
+            assert (grpo_kit.read_gradient(one) - expected).norm() <= 1e-4 * expected.norm(), loss
+            assert all(weight.grad is not None for weight in one.model.parameters() if weight.requires_grad)
 
 
 @pytest.fixture
@@ -255,14 +242,13 @@ def seen_rows(monkeypatch):
     return seen
 
 
-@pytest.mark.parametrize(
-    ("given", "own"),
-    [({"beta": 0.1}, {}), ({"entropy_coef": 0.1}, {}), ({"top_entropy_quantile": 0.5}, {}), ({}, {"top_p": 0.9})],
-    ids=["KL", "entropy bonus", "entropy quantile", "filtered"],
-)
+@pytest.mark.parametrize(("given", "own"), [
+    ({"beta": 0.1, "peft_config": LORA}, {}), ({"entropy_coef": 0.1}, {}), ({"top_entropy_quantile": 0.5}, {}),
+    ({}, {"top_p": 0.9}),
+], ids=["KL", "entropy bonus", "entropy quantile", "filtered"])  # fmt: skip
 def test_a_loss_that_needs_every_episode_has_every_episode(trainer, looking, seen_rows, given, own):
-    one = trainer(looking(), generation=own, **({"peft_config": LORA} if given.get("beta") else {}), **given)
-    inputs = generate_batch(one)
+    one = trainer(looking(), generation=own, **given)
+    inputs = grpo_kit.generate_batch(one)
     inputs["advantages"] = torch.zeros(8)
     seen_rows.clear()
     of_loss(one, inputs)
@@ -272,7 +258,7 @@ def test_a_loss_that_needs_every_episode_has_every_episode(trainer, looking, see
 def test_figures_of_idle_episodes_are_those_that_were_sampled(trainer, looking):
     """Their entropy is minus the mean log-prob: right in the mean. Nothing is said of how far log-probs are apart."""
     one = trainer(looking())
-    inputs = generate_batch(one)
+    inputs = grpo_kit.generate_batch(one)
     inputs["advantages"] = torch.ones(8).index_fill(0, torch.tensor(IDLE), 0.0)
     mask = (inputs["completion_mask"] * inputs["tool_mask"]).bool()
     learned = mask & (inputs["advantages"] != 0)[:, None]
@@ -289,7 +275,7 @@ def test_figures_of_idle_episodes_are_those_that_were_sampled(trainer, looking):
 
 def test_a_micro_batch_in_which_nothing_is_trained_tells_no_mismatch_and_hides_none(trainer, looking):
     one = trainer(looking(), own={"micro_batch_tokens": 1})
-    inputs = generate_batch(one)
+    inputs = grpo_kit.generate_batch(one)
     inputs["tool_mask"][0] = 0
     one._metrics["train"].clear()
     one.compute_loss(one.model, inputs)
@@ -332,9 +318,9 @@ def test_batches_that_hold_no_image_at_all_are_trained_on(trained, words):
 # ---------------------------------------------------------------------- samples that cannot be used
 def test_a_sample_whose_image_tokens_mismatch_is_dropped_alone(trainer, looking):
     one = trainer(looking(), cls=Damaged)
-    intact = generate_batch(one)
+    intact = grpo_kit.generate_batch(one)
     one.player.num_played, one.lost = 0, (2,)  # the same episodes again
-    inputs = generate_batch(one)
+    inputs = grpo_kit.generate_batch(one)
     assert one._metrics["train"]["episodes/dropped"] == [0.0, 1.0]
 
     others = [i for i in range(8) if i != 2]
@@ -368,7 +354,7 @@ def test_episodes_have_seeds_of_their_own_and_say_their_number_in_their_group(tr
     assert len(kept) == len({episode.run_config.seed for episode in kept}) == 3 * 2
     assert all(sum(episode.tokens.mask) > 0 for episode in kept)
     one, groups = trainer(looking(), own={"episodes_per_step": None}), {}
-    generate_batch(one)
+    grpo_kit.generate_batch(one)
     for episode in one.player.latest_episodes:
         groups.setdefault(episode.task.id, []).append(episode.info["sample"])
     assert [sorted(samples) for samples in groups.values()] == [[0, 1, 2, 3]] * 2
@@ -390,19 +376,17 @@ def mean(image: Picture) -> dict:
 
 SETTINGS = {
     "chest_xray": {"answer_form": "text", "tools": [mean, "zoom"], "max_pixels": 64 * 64},
-    "software_adviser": {
-        "tools": ["search_tools"], "shown": [], "by_number": True, "max_pixels": 32 * 32, "top_k": [3]
-    },
+    "software_adviser": {"tools": ["search_tools"], "shown": [], "by_number": True, "max_pixels": 32 * 32,
+        "top_k": [3]},
 }  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("name", "scored"),
-    [("chest_xray", {"answer"}), ("software_adviser", {"asked_if_ambiguous", "asked_if_clear"})],
-)
+@pytest.mark.parametrize(("name", "scored"), [
+    ("chest_xray", {"answer"}), ("software_adviser", {"asked_if_ambiguous", "asked_if_clear"}),
+])  # fmt: skip
 def test_a_tiny_model_is_trained(qwen3, tmp_path, name, scored):
     env = make(name, max_turns=2, pixel_multiple=32, num_tasks=16, **SETTINGS[name])
-    steps = train_and_read_steps(make_trainer(qwen3, tmp_path, env, max_steps=1), tmp_path)
+    steps = grpo_kit.train_and_read_steps(grpo_kit.make_trainer(qwen3, tmp_path, env, max_steps=1), tmp_path)
     assert len(steps) == 1
     assert all(math.isfinite(step["grad_norm"]) for step in steps)
     episodes = list(load(tmp_path / "episodes"))
@@ -412,9 +396,7 @@ def test_a_tiny_model_is_trained(qwen3, tmp_path, name, scored):
 
 # ---------------------------------------------------------------------- two real processes
 def test_processes_play_tasks_and_seeds_of_their_own_and_share_a_gradient(tmp_path, tiny_folder):
-    given = (two_processes.main, tiny_folder, 8, tmp_path)
-    running = [forks.start(*given, folder=tmp_path, **rank) for rank in forks.list_ranks(2)]
-    said = "".join(process.wait()[1] for process in running)
+    said = forks.run_together(several_processes.train, tiny_folder, 8, tmp_path, folder=tmp_path)
     found = [json.loads(path.read_text()) for path in sorted(tmp_path.glob("[01].json"))]
     assert len(found) == 2, said
     assert all(apart <= 1e-4 for one in found for apart in one["apart"])  # though episodes teach nothing, unevenly

@@ -22,9 +22,8 @@ RECORDED = Path(os.environ.get("VERL_RECORDED", "build/verl")).resolve()
 UPDATES = sorted(RECORDED.glob("*/record/update_*_rank_0.pt"))
 EPSILON = 1e-6  # verl adds it to a group's deviation (`core_algos.py`), TRL and viewbox 1e-4
 pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.skipif(not UPDATES, reason="make test-verl records what verl's trainer does"),
-]
+    pytest.mark.slow, pytest.mark.skipif(not UPDATES, reason="make test-verl records what verl's trainer does"),
+]  # fmt: skip
 
 
 def read_episodes(record, step):

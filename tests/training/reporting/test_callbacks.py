@@ -7,16 +7,9 @@ import pytest
 import torch
 from rich.console import Console
 
+from tests.support.tables import each
 from viewbox.envs.digits import Digits
-from viewbox.training.reporting import report
-from viewbox.training.reporting.callbacks import (
-    ALARM_STEPS,
-    ALARMS,
-    Alarms,
-    MetricsFile,
-    ProgressPrinter,
-    format_duration,
-)
+from viewbox.training.reporting import callbacks, report
 from viewbox.training.run import Run
 
 
@@ -26,7 +19,7 @@ def screen():
 
     def make(terminal):
         written = io.StringIO()
-        return ProgressPrinter(Console(file=written, force_terminal=terminal, width=100)), written
+        return callbacks.ProgressPrinter(Console(file=written, force_terminal=terminal, width=100)), written
 
     return make
 
@@ -46,7 +39,7 @@ def test_a_line_says_step_reward_tool_rate_speed_and_time_left(tmp_path, screen)
     printer, written = screen(False)
     printer.show_status("3 of 8 episodes played")  # for a terminal only, unless nothing else was said for a while
     printer.print_line("changed: env.tools: ['zoom'] → [bold]")
-    metrics = MetricsFile(tmp_path / "metrics.jsonl", printer)
+    metrics = callbacks.MetricsFile(tmp_path / "metrics.jsonl", printer)
     state = SimpleNamespace(global_step=0, max_steps=100, is_world_process_zero=True)
     metrics.on_train_begin(None, state, None)
     state.global_step = 50
@@ -66,12 +59,12 @@ def test_a_log_file_is_told_what_is_done_where_it_would_be_silent_for_ten_second
         assert written.getvalue() == said
 
 
-@pytest.mark.parametrize(("seconds", "read"), [(0, "0:00"), (61, "1:01"), (3661, "1:01:01"), (90000, "1 d 1:00:00")])
-def test_durations_are_written_as_people_read_them(seconds, read):
-    assert format_duration(seconds) == read
+@each("seconds, text", [(0, "0:00"), (61, "1:01"), (3661, "1:01:01"), (90000, "1 d 1:00:00")])
+def test_durations_are_written_as_people_read_them(seconds, text):
+    assert callbacks.format_duration(seconds) == text
 
 
-@pytest.mark.parametrize("scored", [(), ("before",), ("before", "after"), ("before", "oracle")])
+@each("scored", [(), ("before",), ("before", "after"), ("before", "oracle")])
 def test_held_out_figures_without_a_reward_are_shown_as_missing(tmp_path, capsys, scored):
     names = ("before", "after", "oracle", "oracle_after")
     held_out = {name: {"tools/rate": 0.5, **({"reward": 0.25} if name in scored else {})} for name in names}
@@ -114,7 +107,7 @@ def watched():
 
     def run(*logs, main=True, max_steps=1000, **given):
         told = []
-        alarms = Alarms(told.append)
+        alarms = callbacks.Alarms(told.append)
         if given:
             args = SimpleNamespace(bf16=False, fp16=False, gradient_accumulation_steps=1, steps_per_generation=1)
             vars(args).update({"num_iterations": 1, **given})
@@ -128,65 +121,62 @@ def watched():
     return run
 
 
-@pytest.mark.parametrize(
-    ("metric", "value", "words"),
-    [
-        ("tools/rate", 0.0, ["tool use has collapsed", "in 18% of", "down from 90%"]),
-        ("groups/idle", 0.95, ["95% of the groups teach nothing", "rollout.temperature"]),
-        ("episodes/truncated", 0.7, ["70% of the episodes are truncated", "max_turns"]),
-        ("episodes/faults", 0.2, ["20% of the episodes end by a fault", "rollout.timeout"]),
-        ("reward/faults", 0.2, ["the reward fails on 20%", "judge"]),
-        ("tools/zoom/raised", 0.11, ["the tool zoom raises in 11%", "server"]),
-        ("tools/zoom/success", 0.0, ["0% of the calls of the tool zoom succeed", "docs/families.md"]),
-        ("sampling/logp_difference/mean", 2e-3, ["log-probs differ by 0.002", "docs/how_it_works.md"]),
-        ("entropy", 0.1, ["has fallen to 0.", "from 0.5", "train.learning_rate"]),
-        ("verdict/blind", 0.3, ["right answers without looking rise: 26%", "from 10%", "evaluate --pictures"]),
-        ("answers/beyond_right", 0.5, ["most answers are the same", "50% more", "viewbox view"]),
-        ("held_out/apart", 0.3, ["moved away from that of held-out tasks, by 0.30", "log.keep_best"]),
-        ("replies/well_formed", 0.0, ["0% of the replies can be read", "supervised warm start", "docs/families.md"]),
-    ],
-)
+@each("metric, value, words", [
+    ("tools/rate", 0.0, ["tool use has collapsed", "in 18% of", "down from 90%"]),
+    ("groups/idle", 0.95, ["95% of the groups teach nothing", "rollout.temperature"]),
+    ("episodes/truncated", 0.7, ["70% of the episodes are truncated", "max_turns"]),
+    ("episodes/faults", 0.2, ["20% of the episodes end by a fault", "rollout.timeout"]),
+    ("reward/faults", 0.2, ["the reward fails on 20%", "judge"]),
+    ("tools/zoom/raised", 0.11, ["the tool zoom raises in 11%", "server"]),
+    ("tools/zoom/success", 0.0, ["0% of the calls of the tool zoom succeed", "docs/families.md"]),
+    ("sampling/logp_difference/mean", 2e-3, ["log-probs differ by 0.002", "docs/how_it_works.md"]),
+    ("entropy", 0.1, ["has fallen to 0.", "from 0.5", "train.learning_rate"]),
+    ("verdict/blind", 0.3, ["right answers without looking rise: 26%", "from 10%", "evaluate --pictures"]),
+    ("answers/beyond_right", 0.5, ["most answers are the same", "50% more", "viewbox view"]),
+    ("held_out/apart", 0.3, ["moved away from that of held-out tasks, by 0.30", "log.keep_best"]),
+    ("replies/well_formed", 0.0, ["0% of the replies can be read", "supervised warm start", "docs/families.md"]),
+])  # fmt: skip
 def test_each_trouble_is_told_once_with_what_may_help(watched, metric, value, words):
     (told,) = (
-        watched(*[{metric: value}] * 3 * ALARM_STEPS)
+        watched(*[{metric: value}] * 3 * callbacks.ALARM_STEPS)
         if metric not in ("tools/rate", "entropy", "verdict/blind")
-        else watched(*[{}] * ALARM_STEPS, *[{metric: value}] * 3 * ALARM_STEPS)
+        else watched(*[{}] * callbacks.ALARM_STEPS, *[{metric: value}] * 3 * callbacks.ALARM_STEPS)
     )
     assert all(word in told for word in words), told
+    assert {alarm.metric.replace("*answers", "answers").replace("*", "zoom") for alarm in callbacks.ALARMS} == set(FINE)
 
 
-def test_the_cases_above_are_all_the_alarms_there_are():
-    assert {alarm.metric.replace("*answers", "answers").replace("*", "zoom") for alarm in ALARMS} == set(FINE)
+N, NAN = callbacks.ALARM_STEPS, float("nan")
+USED, FAR, BAD = ([{"tools/rate": 0.52}] * N, [{"sampling/logp_difference/mean": 0.05}] * N,
+                  [{"episodes/truncated": 1.0}] * N)  # fmt: skip
+NOTHING = [{"reward": 0.0, "groups/idle": 1.0, "grad_norm": 0.0}] * 3
+EQUAL = "100% of the groups teach nothing: their advantages are all 0, as of equal rewards (last 3 steps)"
+TOLD = [  # what is logged at each step, settings, and words of what is told
+    # below a quarter of its best mean, tool use has collapsed
+    ([*USED, *[{"tools/rate": 0.14}] * 2 * N], {}, []), ([*USED, *[{"tools/rate": 0.08}] * 2 * N], {}, ["from 52%"]),
+    # log-probs may differ by rounding in two bytes, and where a batch serves several updates; in float32 by 1e-3
+    (FAR, {"bf16": False}, [""]), (FAR, {"bf16": True}, []), (FAR, {"num_iterations": 2}, []),
+    ([{"sampling/logp_difference/mean": 0.2}] * N, {"bf16": True}, ["differ by 0.2"]),
+    (NOTHING, {"max_steps": 3}, [EQUAL]), (NOTHING, {}, []),  # a run of fewer steps is watched over all of them
+    ([{}] * 50, {}, []), ([*[{}] * 10, {"tools/rate": 0.0}, *[{}] * 10], {}, []),  # one bad step
+    ([{"tools/rate": 0.0}] * 50, {}, []),  # it never used tools: no collapse
+    ([{"tools/zoom/success": NAN, "tools/zoom/raised": None}] * 50, {}, []),  # no episode has it
+    ([*BAD, *[{}] * N, *BAD], {}, ["", ""]),  # it came back
+]  # fmt: skip
 
 
-def test_tool_use_that_falls_below_a_quarter_of_its_best_mean_has_collapsed(watched):
-    before = [{"tools/rate": 0.52}] * ALARM_STEPS
-    assert watched(*before, *[{"tools/rate": 0.14}] * 2 * ALARM_STEPS) == []
-    (told,) = watched(*before, *[{"tools/rate": 0.08}] * 2 * ALARM_STEPS)
-    assert "down from 52%" in told
-
-
-def test_log_probs_may_differ_by_rounding_in_two_bytes_and_where_a_batch_serves_several_updates(watched):
-    """In float32 by 1e-3 in the mean."""
-    far = [{"sampling/logp_difference/mean": 0.05}] * ALARM_STEPS
-    assert [len(watched(*far, bf16=two_bytes)) for two_bytes in (False, True)] == [1, 0]
-    assert watched(*far, num_iterations=2) == []
-    (told,) = watched(*[{"sampling/logp_difference/mean": 0.2}] * ALARM_STEPS, bf16=True)
-    assert "differ by 0.2" in told
-
-
-def test_a_run_of_fewer_steps_is_watched_over_all_of_them(watched):
-    nothing = {"reward": 0.0, "groups/idle": 1.0, "grad_norm": 0.0}
-    (told,) = watched(*[nothing] * 3, max_steps=3)
-    assert "100% of the groups teach nothing: their advantages are all 0, as of equal rewards (last 3 steps)" in told
-    assert watched(*[nothing] * 3) == []
+@each("logs, settings, words", TOLD)
+def test_what_is_no_trouble_is_not_told_and_what_comes_back_is_told_again(watched, logs, settings, words):
+    for told, word in zip(watched(*logs, **settings), words, strict=True):
+        assert word in told
+    assert watched(*logs, main=False, **settings) == []
 
 
 def test_held_out_play_is_watched_at_once_and_compared_with_training(watched):
     def play(*rewards):
         return watched(*[{"reward": reward, "held_out/reward": held_out} for reward, held_out in rewards])
 
-    first, more = [(None, 0.5), *[(0.5, None)] * ALARM_STEPS], [(0.7, None)] * ALARM_STEPS
+    first, more = [(None, 0.5), *[(0.5, None)] * callbacks.ALARM_STEPS], [(0.7, None)] * callbacks.ALARM_STEPS
     (told,) = play(*first, (0.5, 0.5), *more, (0.7, 0.4))  # 0.5 - 0.5, then 0.7 - 0.4
     assert "has moved away from that of held-out tasks, by 0.30" in told
     assert len(play(*first, *more, (0.7, 0.4))) == 1  # measured before and after
@@ -194,21 +184,3 @@ def test_held_out_play_is_watched_at_once_and_compared_with_training(watched):
     assert play((0.7, 0.4), *more, (0.7, 0.4)) == []  # held-out tasks are harder, as ever
     (told,) = watched({"held_out/answers/beyond_right": 0.9})
     assert "90% more" in told
-
-
-BAD = {"episodes/truncated": 1.0}
-
-
-@pytest.mark.parametrize(
-    ("logs", "told"),
-    [
-        ([{}] * 50, 0),
-        ([*[{}] * 10, {"tools/rate": 0.0}, *[{}] * 10], 0),  # one bad step
-        ([{"tools/rate": 0.0}] * 50, 0),  # it never used tools: no collapse
-        ([{"tools/zoom/success": float("nan"), "tools/zoom/raised": None}] * 50, 0),  # no episode has it
-        ([*[BAD] * ALARM_STEPS, *[{}] * ALARM_STEPS, *[BAD] * ALARM_STEPS], 2),  # it came back
-    ],
-)
-def test_what_is_no_trouble_is_not_told_and_what_comes_back_is_told_again(watched, logs, told):
-    assert len(watched(*logs)) == told
-    assert watched(*logs, main=False) == []

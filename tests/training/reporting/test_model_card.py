@@ -50,12 +50,10 @@ def front_matter(**entries):
 
 MIT = {"license": "mit"}
 CARDS = [  # a base model's card, its config, and what is known of the license
-    (front_matter(**MIT, tags=["x"]), None, MIT),
-    (front_matter(**OTHER, tags=["x"]), None, OTHER),
+    (front_matter(**MIT, tags=["x"]), None, MIT), (front_matter(**OTHER, tags=["x"]), None, OTHER),
     ("# no header\n", MIT, MIT),
-    *((readme, None, {}) for readme in (
-        None, "", "---\nlicense: [a]\n---\n", "---\n{broken\n---\n", "---\nlicense: mit\n", "---\n- a\n---\n",
-    )),
+    *((readme, None, {}) for readme in (None, "", "---\nlicense: [a]\n---\n", "---\n{broken\n---\n",
+        "---\nlicense: mit\n", "---\n- a\n---\n",)),
 ]  # fmt: skip
 
 

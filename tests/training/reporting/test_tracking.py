@@ -30,13 +30,22 @@ def prepared(folder, **log):
     return told
 
 
-def test_without_a_key_the_run_is_kept_offline_and_says_how_to_send_it(surroundings, tmp_path):
+def test_without_a_key_the_run_is_kept_offline_and_says_how_to_send_it_and_what_the_user_has_set_stays(
+    surroundings, tmp_path
+):
+    tracking.prepare_wandb(LogSection(), tmp_path, pytest.fail)  # nobody asked
+    assert not [name for name in os.environ if name.startswith("WANDB_")]
+    assert not list(tmp_path.iterdir())
     (told,) = prepared(tmp_path)
     assert os.environ["WANDB_MODE"] == "offline"
     assert f"wandb sync {tmp_path}" in told
     first = os.environ.pop("WANDB_RUN_ID")
     prepared(tmp_path)  # a resumed run is the same run there
     assert (os.environ["WANDB_RUN_ID"], os.environ["WANDB_RESUME"]) == (first, "allow")
+    surroundings.setenv("WANDB_MODE", "disabled")
+    surroundings.setenv("WANDB_PROJECT", "mine")
+    assert prepared(tmp_path) == []
+    assert (os.environ["WANDB_MODE"], os.environ["WANDB_PROJECT"]) == ("disabled", "mine")
 
 
 @pytest.mark.parametrize("where", ["environment", "netrc"])
@@ -47,16 +56,6 @@ def test_with_a_key_it_goes_online(surroundings, tmp_path, where):
         (tmp_path / "netrc").write_text(f"machine api.wandb.ai login user password {'k' * 40}\n")
     assert prepared(tmp_path) == []
     assert "WANDB_MODE" not in os.environ
-
-
-def test_what_the_user_has_set_stays_and_nothing_is_touched_where_nobody_asked(surroundings, tmp_path):
-    tracking.prepare_wandb(LogSection(), tmp_path, pytest.fail)
-    assert not [name for name in os.environ if name.startswith("WANDB_")]
-    assert not list(tmp_path.iterdir())
-    surroundings.setenv("WANDB_MODE", "disabled")
-    surroundings.setenv("WANDB_PROJECT", "mine")
-    assert prepared(tmp_path) == []
-    assert (os.environ["WANDB_MODE"], os.environ["WANDB_PROJECT"]) == ("disabled", "mine")
 
 
 class Ward(Digits):

@@ -7,18 +7,21 @@ import pytest
 from msgspec.structs import replace
 from PIL import Image
 
+from tests.support.runs import on_path, read_steps, run, write_config
 from tests.support.tables import each
+from viewbox.configs.train_sections import TrainSection
 from viewbox.core.messages import to_openai_messages
 from viewbox.engines.hf import Settings
 from viewbox.engines.hf.engine import HFGenerator
 from viewbox.engines.scripted import ScriptedGenerator
 from viewbox.envs.digits import Digits, viewer
-from viewbox.errors import StoreError
+from viewbox.errors import ConfigError, StoreError
 from viewbox.images.ref import ImageRef
-from viewbox.records import Message, Reply, ToolCall
+from viewbox.records import Episode, Message, Reply, Scores, Task, ToolCall
 from viewbox.rollouts.exchange.conversation import split_images
 from viewbox.rollouts.exchange.export import encode_image
 from viewbox.rollouts.exchange.parquet import write_parquet
+from viewbox.rollouts.store.reader import load
 from viewbox.training.sft.episodes import (
     read_episodes,
     read_transcripts,
@@ -26,6 +29,7 @@ from viewbox.training.sft.episodes import (
     tokenize_conversation,
     tokenize_episode,
 )
+from viewbox.training.sft.selection import require_episodes, select_episodes
 
 ENV = Digits(max_turns=4)
 ZOOM = viewer.write_zoom(ENV, 2, 0.4, 0.6)
@@ -45,14 +49,11 @@ def play_script(play, kit, env, script):
     return play(env, [env.tasks[i] for i in range(4)], ScriptedGenerator(kit.tokens, reply))
 
 
-@pytest.mark.parametrize(
-    ("script", "boundary"), [*((script, True) for script in SCRIPTS), ("two calls in a reply", False)]
-)
+@pytest.mark.parametrize(("script", "boundary"), [*((name, True) for name in SCRIPTS), ("two calls in a reply", False)])
 def test_an_episode_without_its_tokens_gets_the_same_ones_again(kit, play, script, boundary):
     env = Digits(max_turns=4, boundary=boundary)
     for episode in play_script(play, kit, env, script):
-        found = tokenize_episode(replace(episode, tokens=None), env, kit.tokens)
-        assert found == episode.tokens
+        assert tokenize_episode(replace(episode, tokens=None), env, kit.tokens) == episode.tokens
 
 
 def get_runs(tokens, bit):
@@ -97,29 +98,22 @@ def test_native_calls_are_written_as_the_prompt_teaches_them(qwen3, play):
     assert found.images == text.tokens.images
 
 
-def test_an_episode_of_another_prompt_is_refused(qwen3, play):
+UNLEARNABLE = [
+    ([Message("user", ("?",))], "no message of the assistant"),
+    ([Message("assistant", ("!",))], "begins with the assistant"),
+    ([Message("user", ("?",)), Message("assistant", ("a " * 500,))], "longer than 100 tokens"),
+]
+
+
+def test_what_cannot_be_learned_from_is_refused_and_control_tokens_in_a_reply_do_not_end_it(qwen3, play):
+    for messages, words in UNLEARNABLE:
+        with pytest.raises(StoreError, match=words):
+            tokenize_conversation(messages, qwen3.tokens, max_completion_tokens=100)
     (episode, *_) = play_script(play, qwen3, ENV, "an answer")
     with pytest.raises(StoreError, match="played with another system prompt than digits has now"):
         tokenize_episode(episode, Digits(max_turns=4, coordinates="pixel"), qwen3.tokens)
-
-
-@pytest.mark.parametrize(
-    ("messages", "words"),
-    [
-        ([Message("user", ("?",))], "no message of the assistant"),
-        ([Message("assistant", ("!",))], "begins with the assistant"),
-        ([Message("user", ("?",)), Message("assistant", ("a " * 500,))], "longer than 100 tokens"),
-    ],
-)
-def test_what_cannot_be_learned_from_is_refused(qwen3, messages, words):
-    with pytest.raises(StoreError, match=words):
-        tokenize_conversation(messages, qwen3.tokens, max_completion_tokens=100)
-
-
-def test_control_tokens_in_a_reply_do_not_end_it(qwen3):
     end = qwen3.tokenizer.decode([qwen3.tokens.end_id])
-    messages = [Message("user", ("?",)), Message("assistant", (f"a{end}b",))]
-    found = tokenize_conversation(messages, qwen3.tokens)
+    found = tokenize_conversation([Message("user", ("?",)), Message("assistant", (f"a{end}b",))], qwen3.tokens)
     assert found.completion_ids.count(qwen3.tokens.end_id) == 1
     assert found.mask == (1,) * len(found.mask)
 
@@ -202,10 +196,9 @@ ROWS = {  # a row → what is learned from, or words of the refusal; of TRL, LLa
     "half a weight": (weigh(weight=0.5), "messages.weight = 0.5 of the assistant; allowed: 0"),
     "a weight of the user": (say(user=USER | {"train": True}), "messages.train = True of the user"),
     "no weight": (say(ANSWER | {"weight": 0}), "no message of the assistant to learn from"),
-    **{key: (weigh(**{key: value}), [0, 1])
-       for key, value in (("weight", 0), ("train", False), ("train_on_turn", False), ("loss", 0.0))},
-    "every weight": (weigh(weight=1), [1, 1]),
-    "a system message beside": (say(system="Look."), "Look."),
+    **{key: (weigh(**{key: value}), [0, 1]) for key, value in (("weight", 0), ("train", False), ("train_on_turn",
+        False), ("loss", 0.0))},
+    "every weight": (weigh(weight=1), [1, 1]), "a system message beside": (say(system="Look."), "Look."),
     "tools as text": (say(tools=json.dumps([{"type": "function", "function": {"name": "zoom"}}])), '"zoom"'),
 }
 # fmt: on
@@ -258,3 +251,60 @@ def test_a_table_of_our_own_export_is_learned_from(qwen3, tmp_path):
     write_parquet([{"messages": messages, "images": [*map(encode_image, images)]}], "sft", tmp_path / "a.parquet")
     (tmp_path / "b.jsonl").write_text(json.dumps({"messages": MARKED, "image": URL}))
     assert learn(qwen3.tokens, tmp_path / "a.parquet") == learn(qwen3.tokens, tmp_path / "b.jsonl")
+
+
+# ---------------------------------------------------------------------- which episodes are learned from
+def episode(task, total, end="answered"):
+    return Episode(Task(task), end_reason=end, scores=Scores(total))
+
+
+EPISODES = [
+    episode("a", 0.2), episode("a", 0.9), episode("b", None, "error"), episode("a", 0.9, "max_turns"),
+    episode("b", 0.0), episode("c", None),
+]  # fmt: skip
+
+
+def select(**settings):
+    return select_episodes(EPISODES, TrainSection(method="sft", **settings))
+
+
+@each("settings, kept", [
+    ({}, [0, 1, 3, 4, 5]),  # a fault is never learned from
+    ({"where": "scores.total>=0.9"}, [1, 3]), ({"where": ["scores.total>=0.9", "end_reason=answered"]}, [1]),
+    ({"where": "end_reason=max_turns", "best_of_group": True}, [3]),  # conditions come before the best
+])  # fmt: skip
+def test_what_is_kept_meets_every_condition(settings, kept):
+    assert list(select(**settings).kept) == [EPISODES[k] for k in kept]
+
+
+def test_the_best_of_a_task_is_the_first_of_its_highest_scores_and_if_nothing_is_left_the_counts_say_why():
+    selection = select(best_of_group=True)
+    assert list(selection.kept) == [EPISODES[1], EPISODES[4]]
+    reasons = {"a fault ended them": 1, "without a score": 1, "not the best of their task": 2}
+    assert dict(selection.left_out) == reasons
+    with pytest.raises(ConfigError, match=r"train\.where 'scores\.totl>1': unknown field of scores 'totl'"):
+        select(where="scores.totl>1")
+    words = r"x: 0 of 6 episodes are kept; left out: .*5 \(train\.where scores\.total>2\)"
+    with pytest.raises(StoreError, match=words):
+        require_episodes(select(where="scores.total>2"), "x")
+
+
+def test_a_policy_learns_from_its_own_best_episodes_in_three_commands(viewbox, tmp_path, tiny_folder, monkeypatch):
+    """Rejection sampling, as docs/how_it_works.md shows it."""
+    monkeypatch.chdir(tmp_path)
+    with on_path(tmp_path):
+        path = write_config(tmp_path, tiny_folder, log={"eval_tasks": 0})
+        few = ("--tasks", 6, "--temperature", 1.0)
+        assert viewbox("rollout", "--config", path, *few, "--group", 4, "--out", "played")[0] == 0
+        played = list(load("played"))
+        best = {one.task.id: max(e.scores.total for e in played if e.task.id == one.task.id) for one in played}
+        least = sorted(best.values())[2]  # half of the tasks or more
+        choice = ("--where", f"reward>={least}", "--best", 1, "--per-task")
+        assert viewbox("export", "played", "--to", "run", *choice, "--out", "kept")[0] == 0
+        kept = {one.task.id: one.scores.total for one in load("kept")}
+        assert (len(played), kept) == (24, {task: total for task, total in best.items() if total >= least})
+        sft = (
+            "train={method: sft, episodes: kept, max_steps: 4, per_device_train_batch_size: 3, learning_rate: 0.01}",
+        )
+        losses = [line["loss"] for line in read_steps(run(path, *sft))]
+    assert losses[-1] < losses[0]

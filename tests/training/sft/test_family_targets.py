@@ -7,6 +7,8 @@ import numpy as np
 import pytest
 from msgspec.structs import replace
 
+from tests.support.families import FAMILIES, build_family
+from tests.support.tables import each
 from viewbox.core.loop import parse_reply
 from viewbox.core.messages import render_tools
 from viewbox.engines.hf.chat_tokens import ChatTokens
@@ -14,7 +16,6 @@ from viewbox.engines.scripted import ScriptedGenerator
 from viewbox.envs.digits import Digits, viewer
 from viewbox.images.ref import ImageRef
 from viewbox.records import Message, ToolCall
-from viewbox.tests.support.families import FAMILIES, build_family
 from viewbox.training.sft.episodes import tokenize_conversation, tokenize_episode
 from viewbox.training.sft.trainer import compute_token_weights
 from viewbox.utils.frozen import thaw
@@ -24,25 +25,22 @@ TOOLS = [thaw(tool) for tool in ENV.tool_schemas]
 PICTURE = ImageRef.of(np.full((64, 64, 3), 90, np.uint8))
 ARGUMENTS = [{"factor": 2, "center": [0.25, 0.5]}, {"factor": 3.5, "center": [1, 0]}]
 MARKS = {  # what a target has for a call of families whose template teaches a syntax of its own
-    "qwen3_5": "<function=zoom>\n<parameter=factor>\n2\n</parameter>",
-    "gemma4": "<|tool_call>call:zoom{",
-    "gemma4_31b": "<|tool_call>call:zoom{",
-    "mistral3": '[TOOL_CALLS] [{"name": "zoom", "arguments": {',
+    "qwen3_5": "<function=zoom>\n<parameter=factor>\n2\n</parameter>", "gemma4": "<|tool_call>call:zoom{",
+    "gemma4_31b": "<|tool_call>call:zoom{", "mistral3": '[TOOL_CALLS] [{"name": "zoom", "arguments": {',
     "glm46v": "<tool_call>zoom\n<arg_key>factor</arg_key>\n<arg_value>2</arg_value>",
     "lfm2_vl": "<|tool_call_start|>[zoom(factor=2, center=[0.25, 0.5])",
-}
+}  # fmt: skip
 HERMES = [
     '<tool_call>\n{"name": "zoom", "arguments": {"factor": 2, "center": [0.25, 0.5]}}\n</tool_call>',
     '<tool_call>\n{"name": "zoom", "arguments": {"factor": 3.5, "center": [1, 0]}}\n</tool_call>',
 ]
 DIFFERENT = {  # what the template writes, and what a row has
     "smolvlm": ("Assistant: ", "Assistant:"),  # its prompt ends before the space, which a policy may write
-    "idefics3": ("Assistant: ", "Assistant:"),
-    "llava": ("ASSISTANT: ", "ASSISTANT:"),
+    "idefics3": ("Assistant: ", "Assistant:"), "llava": ("ASSISTANT: ", "ASSISTANT:"),
     "llava_onevision": ("assistant \n", "assistant\n"),  # its prompt ends without the space
     "gemma4": ("<|tool_response><|turn>", "<|tool_response><turn|>\n<|turn>"),  # results are in a user message
     "gemma4_31b": ("<|tool_response><|turn>", "<|tool_response><turn|>\n<|turn>"),
-}
+}  # fmt: skip
 UNWRITTEN = ("llava", "glm4v", "glm46v")  # after the last reply these templates write no end token
 
 
@@ -92,8 +90,7 @@ def encode(name, tokens, text, pictures):
     return ids if ids[:1] == begin else [*begin, *ids]
 
 
-@pytest.mark.parametrize("said", ["", "Closer."])
-@pytest.mark.parametrize("count", [1, 2])
+@each("said, count", [(said, count) for said in ("", "Closer.") for count in (1, 2)])
 def test_a_target_is_read_back_as_the_calls_that_were_made(family, said, count):
     name, tokens = family
     found = tokenize(tokens, build_messages(said, count))
@@ -108,7 +105,7 @@ def test_a_target_is_read_back_as_the_calls_that_were_made(family, said, count):
     assert read.errors == ()
 
 
-@pytest.mark.parametrize("said", ["", "Closer."])
+@each("said", ["", "Closer."])
 def test_prompt_and_target_are_the_tokens_of_the_whole_conversation(family, said):
     name, tokens = family
     found = tokenize(tokens, build_messages(said, 2))
@@ -157,18 +154,11 @@ def test_a_demonstration_learns_the_tokens_that_its_record_gets_again_numbers_of
     assert "4" not in text
 
 
-@pytest.mark.parametrize(
-    ("name", "given", "is_native"),
-    [
-        ("gemma4", "a<turn|>b", True),
-        ("gemma4", 'a<|"|>b', False),  # it would end the text early
-        ("qwen3_5", "a</parameter>b", True),
-        ("qwen3_5", "a</parameter>\n<parameter=center>b", False),
-        ("mistral3", "a</s>[TOOL_CALLS]b", True),
-        ("lfm2_vl", "a<|im_end|>b", True),
-        ("lfm2_vl", 'it\'s "b"\nand', True),
-    ],
-)
+@pytest.mark.parametrize(("name", "given", "is_native"), [
+    ("gemma4", "a<turn|>b", True), ("gemma4", 'a<|"|>b', False),  # it would end the text early
+    ("qwen3_5", "a</parameter>b", True), ("qwen3_5", "a</parameter>\n<parameter=center>b", False),
+    ("mistral3", "a</s>[TOOL_CALLS]b", True), ("lfm2_vl", "a<|im_end|>b", True), ("lfm2_vl", 'it\'s "b"\nand', True),
+])  # fmt: skip
 def test_what_an_argument_holds_ends_neither_the_reply_nor_the_call(name, given, is_native):
     tokens = open_tokens(name)
     call = ToolCall("call00000", "zoom", {"factor": given, "center": [0, 0]})

@@ -53,7 +53,8 @@ def test_too_few_looks_are_refused_in_words(qwen3, episodes):
 def test_the_script_trains_with_the_losses_and_a_resumed_run_goes_on(tmp_path, capsys):
     given = ["tiny_warmstart", "--batch=4", f"log.dir={tmp_path}/runs", f"log.export={tmp_path}/model"]
     given += ["train.demonstrations.count=16", "train.max_steps=2", "train.per_device_train_batch_size=4"]
-    given += ["log.eval_tasks=0", "train.save_steps=1", "model.tiny={hidden: 48, layers: 1, vocab_size: 480}"]
+    given += ["env.num_tasks=64", "log.eval_tasks=0", "train.save_steps=1"]
+    given += ["model.tiny={hidden: 48, layers: 1, vocab_size: 480}"]
     assert EXAMPLE.main(given) == 0
     (run,) = (tmp_path / "runs").iterdir()
     lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]

@@ -1,10 +1,13 @@
-"""Environments, tools and metrics of strangers for the table of cases."""
+"""Code of strangers for the table of cases: environments, tools, metrics and rewards, which may end the process."""
 
+import argparse
 import itertools
 import sys
+from collections import defaultdict
 from types import MappingProxyType
 
 import numpy as np
+import torch
 from pydantic import BaseModel, field_validator
 
 from viewbox.envs.digits import Digits
@@ -66,11 +69,12 @@ def leave(query: str):
     sys.exit(3)
 
 
-class HasTool(Digits):
-    """Calls a tool that ends the process in every second episode."""
+class HasToolAndMetric(Digits):
+    """Has a metric that ends the process, and calls a tool that does in every second episode."""
 
-    name = "has_tool"
+    name = "has_tool_and_metric"
     tools = ("zoom", leave)
+    metrics = MappingProxyType({"own": lambda pairs: sys.exit(3)})
 
     async def step(self, state, reply):
         if state.seed % 2 and state.turn == 0:
@@ -106,13 +110,6 @@ class Measures(Digits):
         return await super().step(state, reply)
 
 
-class HasMetric(Digits):
-    """Has a metric that ends the process."""
-
-    name = "has_metric"
-    metrics = MappingProxyType({"own": lambda pairs: sys.exit(3)})
-
-
 class Refuses(Digits):
     """Ends the process when it is made."""
 
@@ -120,3 +117,43 @@ class Refuses(Digits):
 
     def __init__(self, **settings):
         sys.exit(3)
+
+
+# ---------------------------------------------------------------------- rewards
+calls = defaultdict(itertools.count)
+RETURNED = {  # the name of a reward, and what it returns
+    "truth": np.bool_(True), "scalar": np.array(0.5), "one": np.float64(0.5), "whole": np.int64(1),
+    "tensor": torch.tensor(0.5), "half": torch.tensor(0.5, dtype=torch.bfloat16), "single": torch.tensor([0.5]),
+    "equal": torch.tensor(1) == torch.tensor(1), "gradient": torch.tensor(0.5, requires_grad=True), "minus": -0.5,
+    "listed": [0.5], "text": "0.5", "nothing": None, "lost": np.float32("nan"),
+}  # fmt: skip
+globals().update({name: lambda answer, reference, value=value: value for name, value in RETURNED.items()})
+
+
+def leaves(answer, reference):
+    raise SystemExit(3)
+
+
+def leaves_well(answer, reference):
+    sys.exit()
+
+
+def leaves_at_times(answer, reference):
+    if next(calls["leaves_at_times"]) % 2:
+        sys.exit("no such file")
+    return float(reference["label"] == (answer or {}).get("label"))
+
+
+def parses(answer, reference):
+    if next(calls["parses"]) % 2:
+        argparse.ArgumentParser().parse_args(["--unknown"])
+    return 0.5
+
+
+def raises_its_own(answer, reference):
+    class Stop(BaseException):
+        pass
+
+    if next(calls["raises_its_own"]) % 2:
+        raise Stop("enough")
+    return 0.5
