@@ -3,6 +3,7 @@
 import pytest
 import torch
 
+from tests.support.families import build_family
 from tests.support.tables import each
 from viewbox.engines.hf import parity
 from viewbox.engines.hf.architectures import Architecture
@@ -13,7 +14,6 @@ from viewbox.engines.hf.plain import PlainRunner, build_runner
 from viewbox.engines.hf.scheduler import Stats
 from viewbox.engines.hf.vision_cache import VisionCache
 from viewbox.errors import ModelError
-from viewbox.tests.support.families import build_family
 
 
 def open_family(name, dtype=torch.float32):
