@@ -2,15 +2,19 @@
 
 import ast
 import json
+import os
 import tomllib
 
 import pytest
 import yaml
 
+from tests.support.allowed_versions import ROOT
 from viewbox import __version__
 from viewbox.envs.digits import Digits
 from viewbox.errors import ConfigError
 from viewbox.publish.openenv import write_openenv
+
+FACTS = os.path.relpath(ROOT / "envs" / "literature_vqa" / "facts.jsonl")
 
 
 class Kept(Digits):
@@ -55,6 +59,10 @@ WHAT_CANNOT_TRAVEL_IS_RE = [
     ((f"{__file__}:Kept",), "an image cannot import it; allowed: a registered name, or package.module:Class"),
     (("digits", {"max_turn": 3}), "max_turn"),
     (("phantom", {"templates": {"notes": "/root/a"}}), "'/root/a' is a path of this machine"),
+    (
+        ("literature_vqa", {"facts": FACTS}),
+        r"settings\.facts = '[^/].*facts\.jsonl': is on this machine, and the image",
+    ),
     (
         ("digits", {"templates": {"notes": "hf_" + 34 * "a"}}),
         "holds what looks like a key, and would be in the image",
