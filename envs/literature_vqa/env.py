@@ -290,12 +290,14 @@ def _look(env: LiteratureVQA, task: Task) -> dict[str, dict[str, Any]]:
     seed, question = task.metadata["seed"], task.metadata["question"]
     if question not in ("shows", "dose", "cause", "class"):
         return {}
-    looks, factor = dict[str, dict[str, Any]](), FILM_ZOOM
+    looks: dict[str, dict[str, Any]] = {}
     if question == "class":
-        shown = draw_case_slice(seed, env.difficulty).lesion
-        assert shown is not None
-        looks, factor = {"window_level": {"center": ORGAN_VALUES[shown.organ], "width": WINDOW_WIDTH}}, SLICE_ZOOM
+        lesion = draw_case_slice(seed, env.difficulty).lesion
+        assert lesion is not None
+        looks["window_level"] = {"center": ORGAN_VALUES[lesion.organ], "width": WINDOW_WIDTH}
+        box, factor = lesion.box, SLICE_ZOOM
     else:
         [shown] = draw_case_film(env.plan(task), seed, env.difficulty).findings
-    x1, y1, x2, y2 = env.write_box(shown.box, task)
-    return {**looks, "zoom": {"factor": factor, "center": [(x1 + x2) / 2, (y1 + y2) / 2]}}
+        box, factor = shown.box, FILM_ZOOM
+    x1, y1, x2, y2 = env.write_box(box, task)
+    return looks | {"zoom": {"factor": factor, "center": [(x1 + x2) / 2, (y1 + y2) / 2]}}
