@@ -137,14 +137,18 @@ def find_paths(owner: object, given: Mapping[str, Any]) -> Iterator[tuple[tuple[
     fields = (type(owner) if isinstance(owner, BaseModel) else model_of(type(owner))).model_fields
     for name, value in given.items():
         inner = getattr(owner, "parts" if name == "environments" else name, None)
-        parts = inner.items() if isinstance(inner, Mapping) and isinstance(value, Mapping) else ()
-        if isinstance(inner, str) and name in fields and _is_path((fields[name].annotation, *fields[name].metadata)):
-            yield (name,), inner
-        elif isinstance(inner, BaseModel) and isinstance(value, Mapping):
-            yield from (((name, *keys), path) for keys, path in find_paths(inner, value))
-        for key, part in parts:
-            if isinstance(part, BaseModel | BaseMultiTurnEnv) and isinstance(value.get(key), Mapping):
-                yield from (((name, key, *keys), path) for keys, path in find_paths(part, value[key]))
+        is_path = name in fields and _is_path((fields[name].annotation, *fields[name].metadata))
+        yield from (((name, *keys), path) for keys, path in _find_inside(inner, value, is_path))
+
+
+def _find_inside(inner: object, value: object, is_path: bool) -> Iterator[tuple[tuple[str, ...], str]]:
+    if isinstance(inner, str) and is_path:
+        yield (), inner
+    elif isinstance(inner, BaseModel | BaseMultiTurnEnv) and isinstance(value, Mapping):
+        yield from find_paths(inner, value)
+    elif isinstance(inner, Mapping) and isinstance(value, Mapping):
+        for key, item in value.items():
+            yield from (((key, *keys), path) for keys, path in _find_inside(inner.get(key), item, is_path))
 
 
 def _is_path(hint: Any) -> bool:

@@ -60,6 +60,10 @@ WHAT_CANNOT_TRAVEL_IS_RE = [
     (("digits", {"max_turn": 3}), "max_turn"),
     (("phantom", {"templates": {"notes": "/root/a"}}), "'/root/a' is a path of this machine"),
     (
+        ("vqa", {"data": {"source": {"train": FACTS}, "columns": {"question": "question", "answer": "status"}}}),
+        r"settings\.data\.source\.train = '[^/].*facts\.jsonl': is on this machine",
+    ),
+    (
         ("literature_vqa", {"facts": FACTS}),
         r"settings\.facts = '[^/].*facts\.jsonl': is on this machine, and the image",
     ),
