@@ -98,7 +98,7 @@ class Renewal:
                 ]
             parts[min(bit, 0)] += encoded["input_ids"]
         new = {"prompt_ids": tuple(parts[-1]), "completion_ids": tuple(parts[0]), "mask": tuple(mask)}
-        return replace(tokens, **new, logprobs=(0.0,) * len(mask)), weights
+        return replace(tokens, **new, logprobs=(0.0,) * len(mask), replies=()), weights
 
     def _invent(self, kind: str) -> str:
         pick = self.rng.choice

@@ -325,24 +325,47 @@ async def _record_images(query: ImageQuery, source: SearchSource, writer: Snapsh
     await asyncio.gather(*map(add, images))
 
 
-def read_pubmedqa(path: Path) -> list[Article]:
-    """Return the articles of PubMedQA's file: an object of its records by PMID. A question is its article's title.
+def add_pubmedqa(path: Path, writer: SnapshotWriter) -> dict[str, str]:
+    """Add the articles of PubMedQA's file, an object of its records by PMID; a question is its article's title.
+
+    Returns:
+        Why each record that cannot be used is left out. Of two with one PMID the first stays.
 
     Raises:
         ConfigError: the file is another one.
     """
-    articles = []
     try:
-        for pmid, record in json.loads(path.read_text("utf-8")).items():
-            parts = zip([*record["LABELS"], "CONCLUSION"], [*record["CONTEXTS"], record["LONG_ANSWER"]], strict=True)
-            abstract = " ".join(f"{label}: {text}" for label, text in parts)
-            url, year = f"https://pubmed.ncbi.nlm.nih.gov/{pmid}", int(record["YEAR"]) if record["YEAR"] else None
-            mesh = tuple(record["MESHES"])
-            articles.append(Article(pmid, record["QUESTION"], "", year, abstract, url=url, mesh=mesh))
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        records = [(str(pmid), record) for pmid, record in json.loads(path.read_text("utf-8"), object_pairs_hook=list)]
+    except (OSError, ValueError, TypeError) as error:
         problem = f"--pubmedqa {path}: {describe_error(error, 200)}; allowed: ori_pqal.json of PubMedQA"
         raise ConfigError(problem, key="pubmedqa") from error
-    return articles
+    left_out, known = dict[str, str](), set[str]()
+    for pmid, record in records:
+        try:
+            if pmid in known:
+                raise ValueError("an earlier record has its PMID")
+            writer.add_article(read_pubmedqa(pmid, dict(record)))
+            known.add(pmid)
+        except KeyError as error:
+            left_out[f"article {pmid}"] = f"it has no {error.args[0]}"
+        except (BadRecord, ValueError, TypeError) as error:
+            left_out[f"article {pmid}"] = make_line(error, 300)
+    return left_out
+
+
+def read_pubmedqa(pmid: str, record: dict[str, Any]) -> Article:
+    """Return the article of a record of PubMedQA. Raise `KeyError`, `ValueError` or `TypeError` if it is none."""
+    if record["final_decision"] not in ("yes", "no", "maybe"):
+        raise ValueError(f"final_decision = {record['final_decision']!r:.80}; allowed: yes, no, maybe")
+    for name in ("LABELS", "CONTEXTS", "MESHES"):
+        if not (isinstance(record[name], list) and all(isinstance(text, str) for text in record[name])):
+            raise ValueError(f"{name} = {record[name]!r:.80}; allowed: a list of texts")
+    if len(record["LABELS"]) != len(record["CONTEXTS"]):
+        raise ValueError(f"{len(record['LABELS'])} LABELS of {len(record['CONTEXTS'])} CONTEXTS; allowed: one of each")
+    parts = zip([*record["LABELS"], "CONCLUSION"], [*record["CONTEXTS"], record["LONG_ANSWER"]], strict=True)
+    abstract = " ".join(f"{label}: {text}" for label, text in parts)
+    url, year = f"https://pubmed.ncbi.nlm.nih.gov/{pmid}", int(record["YEAR"]) if record["YEAR"] else None
+    return Article(pmid, record["QUESTION"], "", year, abstract, url=url, mesh=tuple(record["MESHES"]))
 
 
 # ---------------------------------------------------------------------- the command
@@ -367,10 +390,11 @@ def main(arguments: Sequence[str] | None = None, open_source: Callable[[Path], S
     if given.pubmedqa and given.out:
         note, terms = f"the articles of PubMedQA ({given.pubmedqa.name})", given.license
         with SnapshotWriter(given.out, note=note, license=terms, made_by="examples/snapshot.py") as writer:
-            for article in read_pubmedqa(given.pubmedqa):
-                writer.add_article(article)
+            left_out = add_pubmedqa(given.pubmedqa, writer)
+        for name, reason in left_out.items():
+            print(f"left out: {make_line(name, 80)}: {reason}", file=sys.stderr)
         print(f"{make_line(given.out)}: {writer.count()[0]:,} articles")
-        return 0
+        return int(bool(left_out))
     try:
         lines = given.queries.read_text("utf-8-sig").splitlines() if given.queries else []
     except (OSError, UnicodeDecodeError) as error:

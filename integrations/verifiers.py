@@ -51,6 +51,7 @@ from verifiers.v1.harness import HarnessSession  # noqa: E402
 __all__ = ["ViewboxEnv", "ViewboxHarness", "ViewboxTask", "ViewboxTaskset"]
 
 PUSH_MODE = "PRIME_RUNS_MODE"
+OWN_FILES = ("data/", "files/", "models/", "snapshots/")  # folders beside the code of a published package
 INFO = "viewbox"  # the key of the episode in `trace.info`
 # The end reason of an episode that verifiers stopped at one of its own limits (`--env.agent.*`).
 ENDS: Mapping[str | None, EndReason] = {
@@ -203,7 +204,7 @@ class ViewboxTaskset(vf.Taskset[ViewboxTask, ViewboxTasksetConfig]):
 
     environment: ClassVar[str] = ""
     settings: ClassVar[Mapping[str, Any]] = {}
-    folder: ClassVar[str] = ""  # of the package: its tasks, models and snapshots are relative to it
+    folder: ClassVar[str] = ""  # of the package: what `publish` wrote beside its code is relative to it
 
     def load(self) -> Iterator[ViewboxTask]:
         settings = {**self.settings, **self.config.settings}
@@ -223,21 +224,14 @@ class ViewboxTaskset(vf.Taskset[ViewboxTask, ViewboxTasksetConfig]):
             yield ViewboxTask(ViewboxData(id=task.id, system_prompt=prompt, **fields), self.config.task)
 
 
-def _find_own_files(settings: Mapping[str, Any], folder: Path) -> dict[str, Any]:
-    def complete(block: object, key: str) -> object:
-        if not isinstance(block, Mapping) or not isinstance(block.get(key), str):
-            return block
-        inside = folder / block[key]
-        return {**block, key: str(inside) if inside.exists() else block[key]}
-
-    found = dict(settings)
-    if "data" in found:
-        found["data"] = complete(found["data"], "source")
-    if isinstance(found.get("specialists"), Mapping):
-        found["specialists"] = {
-            name: complete(complete(spec, "model"), "snapshot") for name, spec in found["specialists"].items()
-        }
-    return found
+def _find_own_files(value: Any, folder: Path) -> Any:
+    """Return settings in which a text that names a file or folder of the package is its path."""
+    if isinstance(value, Mapping):
+        return {key: _find_own_files(item, folder) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_find_own_files(item, folder) for item in value]
+    is_own = isinstance(value, str) and value.startswith(OWN_FILES) and (folder / value).exists()
+    return str(folder / value) if is_own else value
 
 
 class ViewboxEnvConfig(vf.SingleAgentEnvConfig):

@@ -1,8 +1,9 @@
-"""Writes what specialists need into a published package: models that are folders on this machine, and snapshots.
+"""Writes what settings name into a published package: models that are folders on this machine, snapshots, and files.
 
 A shipped model (`package:NAME`) and a folder travel as `models/NAME` beside the code: the weights as safetensors, the
 configs, the tokenizer, the card and the license. Of a hub model only the name travels. A specialist that names another
-file of this machine is refused, because it would be missing where the package is used.
+file of this machine is refused, because it would be missing where the package is used. A file that a setting of the
+environment names (`FilePath`: words, facts, a catalogue) travels as `files/SETTING.…`.
 """
 
 import json
@@ -12,19 +13,23 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from fnmatch import fnmatch
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
+
+from pydantic import BaseModel
 
 from ..assets import resolve_snapshot_path
 from ..core.base import BaseMultiTurnEnv
+from ..core.settings import model_of
 from ..errors import ConfigError
 from ..tools.search.snapshot import SnapshotSource
 from ..tools.search.tools import LiteratureSpecialist
 from ..tools.specialists.models.model import ModelSpecialist, find_model
 from ..tools.specialists.spec import Specialist
+from ..utils.files import expand_path
 from .contents import check_file
 
-FOLDER, SNAPSHOTS = "models", "snapshots"
-MAX_BYTES = 2**28  # of all models and snapshots of a package
+FOLDER, SNAPSHOTS, FILES = "models", "snapshots", "files"
+MAX_BYTES = 2**28  # of all models, snapshots and files of a package
 WEIGHTS = ("*.safetensors", "*.safetensors.index.json")
 VOCABULARY = (
     "tokenizer.json", "tokenizer.model", "spiece.model", "sentencepiece.bpe.model", "vocab.json", "vocab.txt",
@@ -40,7 +45,7 @@ PATHS = ("_name_or_path", "name_or_path", "tokenizer_file", "vocab_file", "merge
 
 @dataclass
 class CarriedModels:
-    """The models and snapshots that travel."""
+    """The models, snapshots and files that travel."""
 
     package: Path  # the folder of the module that they are written into
     specs: dict[str, Any] = field(default_factory=dict)
@@ -58,8 +63,8 @@ class CarriedModels:
         if self._size > MAX_BYTES:
             raise ConfigError(
                 f"{where} = {given!r}: its files take {size / 2**20:.0f} MiB, which makes {self._size / 2**20:.0f} MiB "
-                f"of models and snapshots; allowed in a package: {MAX_BYTES / 2**20:.0f} MiB. Push the model to a hub "
-                "(`hf upload OWNER/NAME FOLDER`), and name it: model: OWNER/NAME",
+                f"of models, snapshots and files; allowed in a package: {MAX_BYTES / 2**20:.0f} MiB. Push the model to "
+                "a hub (`hf upload OWNER/NAME FOLDER`), and name it: model: OWNER/NAME",
                 key=where,
             )
         for one, place in files.items():
@@ -121,6 +126,54 @@ def write_models(env: BaseMultiTurnEnv, package: Path) -> CarriedModels:
         _check_no_file(values, f"specialists.{name}")
         carried.specs[name] = values
     return carried
+
+
+def find_paths(owner: object, given: Mapping[str, Any]) -> Iterator[tuple[tuple[str, ...], str]]:
+    """Yield the keys and values of those `given` settings of an environment, or of a section, that are paths."""
+    fields = (type(owner) if isinstance(owner, BaseModel) else model_of(type(owner))).model_fields
+    for name, value in given.items():
+        inner = getattr(owner, "parts" if name == "environments" else name, None)
+        is_path = name in fields and _is_path((fields[name].annotation, *fields[name].metadata))
+        yield from (((name, *keys), path) for keys, path in _find_inside(inner, value, is_path))
+
+
+def _find_inside(inner: object, value: object, is_path: bool) -> Iterator[tuple[tuple[str, ...], str]]:
+    if isinstance(inner, str) and is_path:
+        yield (), inner
+    elif isinstance(inner, BaseModel | BaseMultiTurnEnv) and isinstance(value, Mapping):
+        yield from find_paths(inner, value)
+    elif isinstance(inner, Mapping) and isinstance(value, Mapping):
+        for key, item in value.items():
+            yield from (((key, *keys), path) for keys, path in _find_inside(inner.get(key), item, is_path))
+
+
+def _is_path(hint: Any) -> bool:
+    parts = hint if isinstance(hint, tuple) else get_args(hint)
+    return getattr(hint, "func", None) is expand_path or any(map(_is_path, parts))
+
+
+def write_files(env: BaseMultiTurnEnv, settings: Mapping[str, Any], carried: CarriedModels) -> dict[str, Any]:
+    """Write the files that settings of `env` name into a package; returns the settings that name them there.
+
+    Raises:
+        ConfigError: a setting names a folder, or a file that cannot be copied.
+    """
+    for keys, given in find_paths(env, settings):
+        path, where = Path(given).resolve(), ".".join(keys)
+        if "specialists" in keys or not path.exists():
+            continue
+        if not path.is_file():
+            raise ConfigError(f"{where} = {given!r}: is no file, and does not travel; allowed: a file", key=where)
+        place = Path(FILES, f"{where}{path.suffix}")
+        carried.places[path] = place.as_posix()
+        carried.add(path, {path: place}, where, given)
+        settings = _replace(settings, keys, place.as_posix())
+    return dict(settings)
+
+
+def _replace(settings: Mapping[str, Any], keys: tuple[str, ...], value: str) -> dict[str, Any]:
+    name, *rest = keys
+    return {**settings, name: _replace(settings[name], tuple(rest), value) if rest else value}
 
 
 def _list_model_files(folder: Path, where: str, given: str) -> list[Path]:

@@ -17,6 +17,7 @@ from ..plugins import ENVIRONMENTS
 from ..utils.files import check_out, create_whole
 from ..utils.secrets import mask_settings
 from ..version import __version__
+from .models import find_paths
 from .templates import write_files
 
 PORT = 8000
@@ -52,6 +53,13 @@ def write_openenv(environment: str, out: str | Path, settings: Mapping[str, obje
     settings = dict(settings or {})
     env = make(environment, **settings)
     check_served(env)
+    for keys, path in find_paths(env, settings):
+        if Path(path).exists():
+            where = ".".join(keys)
+            problem = "is on this machine, and the image would not hold it"
+            raise ConfigError(
+                f"settings.{where} = {path!r}: {problem}; allowed: what is shipped, or on a hub", key=where
+            )
     check_portable(settings, "settings")
     if mask_settings(settings) != settings:
         raise ConfigError(

@@ -90,10 +90,6 @@ def publish(
             source.env, "others", action="publishing gives its package to", allowed="no published package of it"
         )
         parts = getattr(source.env, "parts", {})
-        for env in (source.env, *parts.values()):
-            reason = getattr(env, "why_not_published", None)
-            if reason is not None:
-                raise ConfigError(f"{env.name}: {reason}")
         if any(task_data.is_local(part) for part in parts.values()):
             raise ConfigError(
                 f"{source.env.name}: mixes data on this machine; allowed: publish each environment by itself"
@@ -238,8 +234,8 @@ class PackagePlan:
 
 
 def write_package(root: Path, source: EnvironmentSource, plan: PackagePlan) -> CarriedModels:
-    """Write a package into an empty folder; returns the models and snapshots that travel with it. Raise `ConfigError`
-    if a file or a setting cannot travel."""
+    """Write a package into an empty folder; returns the models, snapshots and files that travel with it. Raise
+    `ConfigError` if a file or a setting cannot travel."""
     env, settings, module = source.env, plan.settings, plan.module
     copies, is_copied = root / module / "_vendor", plan.viewbox == "copy"
     if is_copied:
@@ -252,11 +248,12 @@ def write_package(root: Path, source: EnvironmentSource, plan: PackagePlan) -> C
         _copy_file(source.module, root / module / source.module.name)
     for name, path in source.wheel.licenses.items() if source.wheel else ():
         _copy_file(path, root / module / LICENSES / name)
-    if task_data.is_local(env):
-        settings = {**settings, "data": task_data.write_tasks(env, root / module)}
     carried = models.write_models(env, root / module)
     if carried.taken:
         settings = {**settings, "specialists": carried.specs}
+    tasks = {"data": task_data.write_tasks(env, root / module)} if task_data.is_local(env) else {}
+    named = {name: value for name, value in settings.items() if name not in tasks}
+    settings = {**models.write_files(env, named, carried), **tasks}
     check_portable(settings, "env")
     _write_project(root, source, plan)
     summary = _get_summary(env)

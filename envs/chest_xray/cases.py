@@ -38,12 +38,11 @@ class Case:
     """A case: findings of the film and of the earlier one (None: there is none), and the task made of them."""
 
     findings: tuple[Finding, ...]
-    earlier: tuple[Finding, ...] | None
     question: str
     choices: tuple[str, ...] = ()
     answer: str | tuple[str, ...] | None = None
     labels: tuple[str, ...] | None = None  # of `findings`: the right ones
-    target: int | None = None  # of `place` and `size`: which finding
+    earlier: tuple[Finding, ...] | None = None
     spot: int | None = None  # the finding that a look should show
     facts: str = ""
     device: Device | Literal[False] | None = None  # the one that the film shows; None: as the seed decides
@@ -78,32 +77,27 @@ def _plan_presence(rng: np.random.Generator, seed: int) -> Case:
     found = _draw_others(rng, seed, {asked})
     if wanted:
         found.append(_draw_finding(rng, asked, seed))
-    article = "an" if asked == "effusion" else ""
-    said = asked if asked in ("cardiomegaly", "consolidation") else f"{article or 'a'} {asked}"
+    said = {"effusion": "an ", "cardiomegaly": "", "consolidation": ""}.get(asked, "a ") + asked
     spot = len(found) - 1 if wanted else None
-    return Case(tuple(found), None, f"Does the film show {said}?", ("yes", "no"), "yes" if wanted else "no", spot=spot)
+    return Case(tuple(found), f"Does the film show {said}?", ("yes", "no"), "yes" if wanted else "no", spot=spot)
 
 
 def _plan_which(rng: np.random.Generator, seed: int) -> Case:
     number = int(rng.integers(len(LABELS) + 1))
     found = [_draw_finding(rng, LABELS[number], seed)] if number < len(LABELS) else []
     answer = LABELS[number] if found else NOTHING
-    return Case(
-        tuple(found), None, "Which of these does the film show?", (*LABELS, NOTHING), answer, spot=0 if found else None
-    )
+    question, choices = "Which of these does the film show?", (*LABELS, NOTHING)
+    return Case(tuple(found), question, choices, answer, spot=0 if found else None)
 
 
 def _plan_findings(rng: np.random.Generator, seed: int) -> Case:
     count = int(rng.choice(3, p=COUNTS))
     found = [_draw_finding(rng, LABELS[i], seed) for i in rng.permutation(len(LABELS))[:count]]
-    return Case(
-        tuple(found),
-        None,
+    question = (
         f"List every finding of the film with its side, such as 'left nodule'. There are five: {', '.join(LABELS)} "
-        "(which has no side). List nothing if there is none.",
-        labels=tuple(name_finding(one) for one in found),
-        spot=0 if found else None,
+        "(which has no side). List nothing if there is none."
     )
+    return Case(tuple(found), question, labels=tuple(map(name_finding, found)), spot=0 if found else None)
 
 
 def _plan_side(rng: np.random.Generator, seed: int) -> Case:
@@ -113,7 +107,7 @@ def _plan_side(rng: np.random.Generator, seed: int) -> Case:
     others = _draw_others(rng, seed, {asked})
     found = [_draw_finding(rng, asked, seed + number, side) for number, side in enumerate(sides)]  # type: ignore[arg-type]
     question = f"On which side of the patient is there {'an' if asked == 'effusion' else 'a'} {asked}?"
-    return Case((*found, *others), None, question, FOUR_SIDES, answer, spot=0 if found else None)
+    return Case((*found, *others), question, FOUR_SIDES, answer, spot=0 if found else None)
 
 
 def _plan_target(labels: Sequence[Label], question: str, rng: np.random.Generator, seed: int) -> Case:
@@ -121,7 +115,7 @@ def _plan_target(labels: Sequence[Label], question: str, rng: np.random.Generato
     finding = _draw_finding(rng, asked, seed)
     others = _draw_others(rng, seed, {asked})
     what = "enlarged heart" if asked == "cardiomegaly" else asked
-    return Case((finding, *others), None, question.format(what), target=0, spot=0)
+    return Case((finding, *others), question.format(what), spot=0)
 
 
 def _plan_describe(rng: np.random.Generator, seed: int) -> Case:
@@ -132,7 +126,7 @@ def _plan_describe(rng: np.random.Generator, seed: int) -> Case:
         names = [name_finding(one) for one in case.findings]
         answer = (", ".join(names), " and ".join(names))
     question = "Describe what is abnormal in as few words as possible, such as: left nodule, cardiomegaly."
-    return Case(case.findings, None, question, answer=answer, spot=case.spot)
+    return Case(case.findings, question, answer=answer, spot=case.spot)
 
 
 def _plan_compare(rng: np.random.Generator, seed: int) -> Case:
@@ -150,7 +144,8 @@ def _plan_compare(rng: np.random.Generator, seed: int) -> Case:
         "unchanged": ([same], [same]),
     }[change]
     question = f"image_1 is today's film, image_2 an earlier one of the same patient. What has become of the {asked}?"
-    return Case((*now, *others), (*before, *others), question, CHANGES, change, spot=0 if now else None)
+    earlier = (*before, *others)
+    return Case((*now, *others), question, CHANGES, change, earlier=earlier, spot=0 if now else None)
 
 
 def _plan_complaint(rng: np.random.Generator, seed: int) -> Case:
@@ -158,11 +153,11 @@ def _plan_complaint(rng: np.random.Generator, seed: int) -> Case:
     on_side = dict(zip(SIDES, (choices[i] for i in rng.permutation(len(choices))), strict=False))
     side = SIDES[int(rng.integers(2))]
     sides = [one for one in SIDES if on_side[one] != NOTHING]
-    found = tuple(_draw_finding(rng, label, seed, one) for one in sides for label in FOCAL if label == on_side[one])
+    found = tuple(_draw_finding(rng, on_side[one], seed, one) for one in sides)  # type: ignore[arg-type]
     question = "The patient has pain on one side. Which finding lies on that side? If you need to know the side, ask."
     facts = _tell_story(rng, side)
     spot = sides.index(side) if side in sides else None
-    return Case(found, None, question, choices, on_side[side], spot=spot, facts=facts)
+    return Case(found, question, choices, on_side[side], spot=spot, facts=facts)
 
 
 def _plan_opinion(rng: np.random.Generator, seed: int) -> Case:

@@ -11,12 +11,11 @@ nothing new, and on nothing that the film shows.
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from ...core.base import BaseMultiTurnEnv, get_offered_tools
+from ...core.base import get_offered_tools
 from ...core.messages import write_call
 from ...records import Task
 from ...tools import Picture, Tool, ToolOutput
@@ -27,23 +26,20 @@ ASKED = "On which side is the pain?"
 PHRASE = "nodule"  # what a tool is asked for if the film shows nothing
 
 
-def write_looks(
-    env: BaseMultiTurnEnv, task: Task, bearing: Mapping[Any, Sequence[str]], difficulty: float, *, asks: bool
-) -> tuple[str, ...]:
+def write_looks(env: Any, task: Task) -> tuple[str, ...]:
     """Return a question back if the answer needs one; then one reply that asks every tool in `bearing`, on every film.
 
-    If none of them can be asked, it zooms to the finding. The task is a drawn one, `bearing` are tools by kind of
-    question, and `asks` says whether a question back is answered.
+    If none of them can be asked, it zooms to the finding. The task of the `ChestXray` is a drawn one.
     """
     kind, seed = task.metadata["question"], task.metadata["seed"]
     case = cases.plan_case(seed, kind)
     replies = []
-    if kind == "complaint" and asks:
+    if kind == "complaint" and env.max_questions:
         replies.append(ASKED if env.answer is None else json.dumps({"ask": ASKED, "continue": False}))
     offered = get_offered_tools(env, task)
     images = ["image_1"] if case.earlier is None else ["image_1", "image_2"]
     phrase = PHRASE if case.spot is None else cases.name_finding(case.findings[case.spot])
-    named = dict.fromkeys((*bearing.get(kind, ()), *bearing.get("all", ())))
+    named = dict.fromkeys((*env.bearing.get(kind, ()), *env.bearing.get("all", ())))
     calls = [
         write_call(name, arguments)
         for name in named
@@ -52,17 +48,15 @@ def write_looks(
         if (arguments := _fill_arguments(env.toolbox[name], image, phrase)) is not None
     ]
     if not calls and "zoom" in offered and case.spot is not None:
-        box = cases.draw_case(seed, kind, difficulty)[0].findings[case.spot].box
+        box = cases.draw_case(seed, kind, env.difficulty)[0].findings[case.spot].box
         x1, y1, x2, y2 = env.write_box(box, task)
         calls.append(write_call("zoom", {"factor": 2, "center": [(x1 + x2) / 2, (y1 + y2) / 2]}))
     return (*replies, *(["\n".join(calls)] if calls else []))
 
 
-def write_stray_look(
-    env: BaseMultiTurnEnv, task: Task, bearing: Mapping[Any, Sequence[str]], rng: np.random.Generator
-) -> tuple[str, ...]:
+def write_stray_look(env: Any, task: Task, rng: np.random.Generator) -> tuple[str, ...]:
     """Return one call of a tool that does not bear on the question, such as a decoy; empty if there is none."""
-    bears = {*bearing.get(task.metadata["question"], ()), *bearing.get("all", ())}
+    bears = {*env.bearing.get(task.metadata["question"], ()), *env.bearing.get("all", ())}
     calls = [
         write_call(name, arguments)
         for name in get_offered_tools(env, task)

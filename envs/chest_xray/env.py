@@ -27,7 +27,7 @@ from ...utils.frozen import FrozenDict
 from ..consultation import reply_with_facts
 from ..data import MappedRow, TaskField
 from ..data.fields import BOX
-from ..vqa import VQA, list_spellings, write_choices
+from ..vqa import VQA, get_first, list_spellings, write_choices
 from . import cases
 from .anatomy import SPACING
 from .cases import QUESTIONS, Question
@@ -150,12 +150,10 @@ class ChestXray(VQA):
         reference: dict[str, Any] = {"category": kind, "facts": case.facts}
         if case.labels is not None:
             reference["findings"] = case.labels
-        elif case.target is not None:
-            shown = cases.draw_case(seed, kind, self.difficulty)[0].findings[case.target]
-            if kind == "size":
-                reference["size_mm"] = round(shown.size_mm, 1)
-            else:
-                reference["bbox"] = tuple(round(side, 3) for side in shown.box)
+        elif kind in ("place", "size"):
+            shown = cases.draw_case(seed, kind, self.difficulty)[0].findings[0]
+            box = tuple(round(side, 3) for side in shown.box)
+            reference |= {"bbox": box} if kind == "place" else {"size_mm": round(shown.size_mm, 1)}
         else:
             reference["kind"] = "closed" if kind in ("presence", "opinion") else "choice" if case.choices else "open"
             reference["answer"] = case.answer
@@ -330,8 +328,7 @@ class ChestXray(VQA):
         """Return the right answer; the first if several are accepted."""
         gold: dict[str, Any] = {name: task.reference[name] for name in ("findings", "bbox") if name in task.reference}
         if "answer" in task.reference:
-            accepted = task.reference["answer"]
-            gold["answer"] = accepted[0] if isinstance(accepted, list | tuple) else accepted
+            gold["answer"] = get_first(task.reference["answer"])
         elif "size_mm" in task.reference:
             gold["answer"] = task.reference["size_mm"]
         if self.answer_form == "json":
@@ -347,7 +344,7 @@ class ChestXray(VQA):
             return ()
         if "film" in task.metadata:
             return ask_best_reader(task, self.tools_of(task))
-        return write_looks(self, task, self.bearing, self.difficulty, asks=self.max_questions > 0)
+        return write_looks(self, task)
 
     def demonstration(
         self, task: Task, seed: int, *, guess: float = 0.0, stray: float = 0.0, **unknown: float
@@ -362,7 +359,7 @@ class ChestXray(VQA):
             return tell_and_repeat(task, self.tools_of(task), rng, guess, is_text=self.answer_form == "text")
         if draw >= guess + stray or not self.is_drawn:
             return [*self.oracle(task), self.write_answer(task)]
-        looks = () if draw < guess else write_stray_look(self, task, self.bearing, rng)
+        looks = () if draw < guess else write_stray_look(self, task, rng)
         other = self._make_drawn(task.metadata["seed"] + len(self.kinds) * int(rng.integers(1, 1000)))
         return [*looks, self.write_answer(other)]
 

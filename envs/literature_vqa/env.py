@@ -257,7 +257,7 @@ class LiteratureVQA(BaseMultiTurnEnv):
 
     def oracle(self, task: Task) -> tuple[str, ...]:
         """Return a search for the topic, and then a look at the place that the answer depends on."""
-        return write_looks(self, task, self.plan(task)) if self.max_turns > 2 else ()
+        return write_looks(self, task) if self.max_turns > 2 else ()
 
     def demonstration(self, task: Task, seed: int, *, guess: float = 0.0, **unknown: float) -> list[str]:
         """Return the oracle's looks and the right answer; of a share `guess` no look and the right answer of another
@@ -271,34 +271,33 @@ class LiteratureVQA(BaseMultiTurnEnv):
         return [self.write_answer(other)]
 
 
-NEEDS_PICTURE = ("shows", "dose", "cause", "class")  # questions whose answer also depends on the picture
 SLICE_ZOOM, FILM_ZOOM = 4.0, 2.0
 
 
-def write_looks(env: BaseMultiTurnEnv, task: Task, case: Case) -> tuple[str, ...]:
+def write_looks(env: LiteratureVQA, task: Task) -> tuple[str, ...]:
     """Return a search in the literature, if one is needed and offered; then a look at the finding, likewise."""
-    offered = get_offered_tools(env, task)
+    offered, case = get_offered_tools(env, task), env.plan(task)
     replies = []
     web = next((f"{name}_web" for name, one in env.specialists.items() if one.kind == "literature"), None)
     if web in offered and not case.told:
         replies.append(write_call(str(web), {"query": write_query(case.fact)}))
-    if task.metadata["question"] in NEEDS_PICTURE:
-        calls = [write_call(name, arguments) for name, arguments in _look(env, task, case).items() if name in offered]
-        replies += ["\n".join(calls)] if calls else []
-    return tuple(replies)
+    calls = [write_call(name, arguments) for name, arguments in _look(env, task).items() if name in offered]
+    return (*replies, *(["\n".join(calls)] if calls else []))
 
 
-def _look(env: BaseMultiTurnEnv, task: Task, case: Case) -> dict[str, dict[str, Any]]:
-    seed, difficulty = task.metadata["seed"], getattr(env, "difficulty", 0.0)
-    if task.metadata["question"] == "class":
-        lesion = draw_case_slice(seed, difficulty).lesion
+def _look(env: LiteratureVQA, task: Task) -> dict[str, dict[str, Any]]:
+    """Return the calls that show what the answer also depends on: the lesion of a slice, the finding of a film."""
+    seed, question = task.metadata["seed"], task.metadata["question"]
+    if question not in ("shows", "dose", "cause", "class"):
+        return {}
+    looks: dict[str, dict[str, Any]] = {}
+    if question == "class":
+        lesion = draw_case_slice(seed, env.difficulty).lesion
         assert lesion is not None
-        window = {"center": ORGAN_VALUES[lesion.organ], "width": WINDOW_WIDTH}
-        return {"window_level": window, "zoom": {"factor": SLICE_ZOOM, "center": _find_center(env, task, lesion.box)}}
-    [shown] = draw_case_film(case, seed, difficulty).findings
-    return {"zoom": {"factor": FILM_ZOOM, "center": _find_center(env, task, shown.box)}}
-
-
-def _find_center(env: BaseMultiTurnEnv, task: Task, box: tuple[float, float, float, float]) -> list[float]:
+        looks["window_level"] = {"center": ORGAN_VALUES[lesion.organ], "width": WINDOW_WIDTH}
+        box, factor = lesion.box, SLICE_ZOOM
+    else:
+        [shown] = draw_case_film(env.plan(task), seed, env.difficulty).findings
+        box, factor = shown.box, FILM_ZOOM
     x1, y1, x2, y2 = env.write_box(box, task)
-    return [(x1 + x2) / 2, (y1 + y2) / 2]
+    return looks | {"zoom": {"factor": factor, "center": [(x1 + x2) / 2, (y1 + y2) / 2]}}

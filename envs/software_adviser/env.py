@@ -142,13 +142,6 @@ class SoftwareAdviser(BaseMultiTurnEnv):
     def _repositories(self) -> Repositories:
         return open_repositories(self.software.values())
 
-    @property
-    def why_not_published(self) -> str | None:
-        """Why no package can be made of these settings, and what is allowed instead; None if one can."""
-        if self.catalogue is None:
-            return None
-        return "catalogue: a file of this machine, which no package carries; allowed: what is shipped"
-
     def prepare(self) -> None:
         super().prepare()
         self.retriever.prepare()

@@ -2,6 +2,7 @@
 
 import asyncio
 import dataclasses
+import json
 
 import pytest
 
@@ -123,6 +124,58 @@ def test_a_record_or_picture_that_cannot_be_used_costs_itself_and_is_told(record
     assert "left out: article [/data]: Expected `str` matching regex" in told
     assert "left out: figure f1: the picture cannot be decoded" in told
     assert "left out: figure f3: the picture is a picture of another format" in told
+
+
+PUBMEDQA = {  # the layout of ori_pqal.json, with words of our own
+    "QUESTION": "Do pale marbles roll farther than dark ones?",
+    "CONTEXTS": ["Marbles differ in color.", "Twelve marbles were rolled."],
+    "LABELS": ["BACKGROUND", "METHODS"],
+    "MESHES": ["Marbles", "Color"],
+    "YEAR": "2014",
+    "reasoning_required_pred": "no",
+    "reasoning_free_pred": "no",
+    "final_decision": "no",
+    "LONG_ANSWER": "Color does not matter.",
+}
+WHOLE = f"{PUBMEDQA['QUESTION']}|2014|BACKGROUND: {PUBMEDQA['CONTEXTS'][0]} METHODS: {PUBMEDQA['CONTEXTS'][1]} "
+PUBMEDQA_RECORDS = [  # what is changed, or missing (...); what an article holds, or why the record is left out
+    ("990000001", {}, WHOLE + "CONCLUSION: Color does not matter."),
+    ("990000002", {"YEAR": None, "MESHES": []}, ""),
+    ("990000003", {"CONTEXTS": ...}, "it has no CONTEXTS"),
+    ("990000004", {"CONTEXTS": "Marbles"}, "CONTEXTS = 'Marbles'; allowed: a list of texts"),
+    ("990000005", {"CONTEXTS": ["Marbles."]}, "2 LABELS of 1 CONTEXTS; allowed: one of each"),
+    ("990000006", {"final_decision": "perhaps"}, "final_decision = 'perhaps'; allowed: yes, no, maybe"),
+    ("990000007", {"YEAR": "soon"}, "invalid literal for int() with base 10: 'soon'"),
+    ("990000001", {"QUESTION": "Twice?"}, "an earlier record has its PMID"),
+    ("[/data]", {}, "Expected `str` matching regex"),
+    ("990000008", {"QUESTION": 7}, "Expected `str`, got `int`"),
+]
+
+
+def test_each_record_of_pubmedqa_is_an_article_or_is_left_out_with_the_reason(record, out, tmp_path):
+    written = [
+        f'"{pmid}": {json.dumps({key: value for key, value in {**PUBMEDQA, **changes}.items() if value is not ...})}'
+        for pmid, changes, _ in PUBMEDQA_RECORDS
+    ]
+    file = tmp_path / "ori_pqal.json"
+    file.write_text("{" + ", ".join(written) + "}")
+    status, printed, told = record("--pubmedqa", str(file), "--out", str(out))
+    assert (status, printed) == (1, f"{out}: 2 articles\n")
+    for line, (pmid, _, says) in zip(told.splitlines(), PUBMEDQA_RECORDS[2:], strict=True):
+        assert line.startswith(f"left out: article {pmid}: {says}")
+    first, second = sorted(SnapshotSource(out).find_articles(ArticleQuery("marbles")), key=lambda article: article.pmid)
+    assert f"{first.title}|{first.year}|{first.abstract}" == PUBMEDQA_RECORDS[0][2]
+    assert (first.mesh, first.url) == (("Marbles", "Color"), "https://pubmed.ncbi.nlm.nih.gov/990000001")
+    assert (second.pmid, second.year, second.mesh) == ("990000002", None, ())
+
+
+@pytest.mark.parametrize("content", ["[1, 2]", "no JSON", '{"990000001": '])
+def test_another_file_than_that_of_pubmedqa_is_refused(record, out, tmp_path, content):
+    (tmp_path / "file.json").write_text(content)
+    status, _, told = record("--pubmedqa", str(tmp_path / "file.json"), "--out", str(out))
+    assert status == 2
+    assert "allowed: ori_pqal.json of PubMedQA" in told
+    assert not out.exists()
 
 
 WRONG_ARGUMENTS = [

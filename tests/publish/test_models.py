@@ -3,11 +3,13 @@
 import json
 import shutil
 import tomllib
+from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 
 import pytest
 
 from tests.support import verifiers_server as scripted
+from tests.support.allowed_versions import ROOT
 from tests.support.clean_python import run_clean
 from tests.support.front_doors import evaluate_package, map_overviews
 from tests.support.publishing import check_only
@@ -20,6 +22,7 @@ from viewbox.core.messages import to_openai_messages
 from viewbox.engines.scripted import ScriptedPolicy
 from viewbox.envs.literature_vqa.world import write_query
 from viewbox.errors import ConfigError
+from viewbox.integrations.verifiers import ViewboxTasksetConfig
 from viewbox.publish import models, publish
 from viewbox.publish.checks import CHECKS
 
@@ -159,6 +162,66 @@ def test_a_folder_that_cannot_travel_is_refused_and_nothing_is_written(unchecked
     settings = {**SETTINGS, "specialists": {"look": {"kind": "classification", "model": str(folder)}}}
     with pytest.raises(ConfigError, match=says):
         publish("chest_xray", tmp_path / "out", settings=settings)
+    assert not (tmp_path / "out").exists()
+
+
+WORDS = "sided: {mass: [lump]}\n"
+FACTS = (ROOT / "envs" / "literature_vqa" / "facts.jsonl").read_text("utf-8")
+CATALOGUE = (ROOT / "envs" / "software_adviser" / "catalogue.jsonl").read_text("utf-8")
+NAMED = {  # settings that name files of the current folder, and how the package names them
+    "words": ("chest_xray", {**SETTINGS, "aliases": "words.yaml"}, {"files/aliases.yaml": WORDS}),
+    "words somewhere else": ("chest_xray", {**SETTINGS, "aliases": "{}/words.yaml"}, {"files/aliases.yaml": WORDS}),
+    "facts": ("literature_vqa", {"num_tasks": 2, "facts": "facts.jsonl"}, {"files/facts.jsonl": FACTS}),
+    "of a mixture": (
+        "mixture",
+        {"environments": {
+            "films": {"name": "chest_xray", **SETTINGS, "aliases": "words.yaml"},
+            "asked": {"name": "software_adviser", "num_tasks": 2, "catalogue": "tools.jsonl"},
+        }},
+        {"files/environments.films.aliases.yaml": WORDS, "files/environments.asked.catalogue.jsonl": CATALOGUE},
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("what", NAMED)
+def test_a_file_that_a_setting_names_travels_and_is_read_elsewhere(unchecked, tmp_path, monkeypatch, what):
+    name, settings, wanted = NAMED[what]
+    here, there = tmp_path / "here", tmp_path / "there"
+    here.mkdir(), there.mkdir()
+    for file, text in (("words.yaml", WORDS), ("facts.jsonl", FACTS), ("tools.jsonl", CATALOGUE)):
+        (here / file).write_text(text, "utf-8")
+    monkeypatch.chdir(here)
+    settings = json.loads(json.dumps(settings).replace("{}", str(here)))
+    package = publish(name, tmp_path / "out", settings=settings)
+    shutil.rmtree(here)
+    monkeypatch.chdir(there)
+    [home] = (path.parent for path in (tmp_path / "out").glob("*/__init__.py"))
+    for place, text in wanted.items():
+        assert (home / place).read_text("utf-8") == text
+        assert any(line.startswith(f"{place} (") and "travels: 1 file" in line for line in package.findings)
+    assert str(tmp_path) not in (home / "__init__.py").read_text()
+    spec = spec_from_file_location(home.name, home / "__init__.py", submodule_search_locations=[str(home)])
+    module = module_from_spec(spec)
+    spec.loader.exec_module(module)
+    [taskset] = (getattr(module, name) for name in module.__all__ if name.endswith("Taskset"))
+    [first, *_] = taskset(ViewboxTasksetConfig()).load()
+    env, task = first.data.played(), first.data.task()
+    assert env.reward.score(env.perfect_answer(task), task.reference)[0] == 1.0
+    paths = [path for _, path in models.find_paths(first.data.env(), first.data.settings)]
+    assert {str(home / place) for place in wanted} <= set(paths)
+
+
+def test_a_setting_that_names_a_folder_or_a_file_of_secrets_does_not_travel(unchecked, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "asked").mkdir()
+    (tmp_path / "asked" / "train.jsonl").write_text('{"words": "I count cells."}\n')
+    (tmp_path / "credentials.yaml").write_text(WORDS)
+    for name, given, says in (
+        ("software_adviser", {"requests": "asked"}, "requests = 'asked': is no file"),
+        ("chest_xray", {**SETTINGS, "aliases": "credentials.yaml"}, "is named like a file that holds secrets"),
+    ):
+        with pytest.raises(ConfigError, match=says):
+            publish(name, tmp_path / "out", settings=given)
     assert not (tmp_path / "out").exists()
 
 

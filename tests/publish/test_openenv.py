@@ -2,16 +2,20 @@
 
 import ast
 import json
+import os
 import tomllib
 
 import pytest
 import yaml
 
+from tests.support.allowed_versions import ROOT
 from tests.support.tables import each
 from viewbox import __version__
 from viewbox.envs.digits import Digits
 from viewbox.errors import ConfigError
 from viewbox.publish.openenv import write_openenv
+
+FACTS = os.path.relpath(ROOT / "envs" / "literature_vqa" / "facts.jsonl")
 
 
 class Kept(Digits):
@@ -55,6 +59,10 @@ REFUSED = [
     ((f"{__file__}:Kept",), "an image cannot import it; allowed: a registered name, or package.module:Class"),
     (("digits", {"max_turn": 3}), "max_turn"),
     (("phantom", {"templates": {"notes": "/root/a"}}), "'/root/a' is a path of this machine"),
+    (("vqa", {"data": {"source": {"train": FACTS}, "columns": {"question": "question", "answer": "status"}}}),
+        r"settings\.data\.source\.train = '[^/].*facts\.jsonl': is on this machine"),
+    (("literature_vqa", {"facts": FACTS}),
+        r"settings\.facts = '[^/].*facts\.jsonl': is on this machine, and the image"),
     (("digits", {"templates": {"notes": "hf_" + 34 * "a"}}), "holds what looks like a key, and would be in the image"),
     (("tests.publish.test_openenv:Kept",), "kept: its data is restricted"),
 ]  # fmt: skip

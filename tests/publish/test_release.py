@@ -198,7 +198,7 @@ def test_a_path_of_this_machine_is_refused_wherever_it_stands_and_other_text_is_
 PATHS = [
     ("digits", {"templates": {"notes": "/data/a.txt"}}, r"env\.templates\.notes: '/data/a\.txt' is a path"),
     ("mixture", {"environments": {"digits": {}, "software_adviser": {"catalogue": "/data/a.jsonl"}}},
-        "software_adviser: catalogue: a file of this machine"),
+        r"software_adviser\.catalogue: '/data/a\.jsonl' is a path"),
 ]  # fmt: skip
 
 

@@ -8,7 +8,7 @@ from tests.support import verifiers_server as scripted
 from tests.support.front_doors import evaluate_package, map_overviews, play_right_answers, roll_out
 from tests.support.publishing import leave_out_check
 from tests.support.servers import make_completion
-from viewbox import ConfigError, make
+from viewbox import make
 from viewbox.envs.literature_vqa.world import write_query as write_literature_query
 from viewbox.envs.software_adviser.demonstrations import write_query
 from viewbox.publish import publish
@@ -109,10 +109,3 @@ def test_the_published_package_is_played_by_verifiers(tmp_path, monkeypatch):
     answers = {overview: env.write_answer(task) for overview, task in TASKS["chest_xray"].items()}
     scripts = {overview: [look, scripted.make_reply(answer)] for overview, answer in answers.items()}
     evaluate_package(package, "viewbox-chest-xray", scripts, tmp_path)
-
-
-def test_a_file_of_this_machine_is_not_published(tmp_path):
-    file, software = tmp_path / "mine.jsonl", ENVS["software_adviser"].software
-    file.write_text("".join(f"{one.model_dump_json()}\n" for one in list(software.values())[:120]))
-    with pytest.raises(ConfigError, match=r"catalogue.*: a file of this machine, which no package carries"):
-        publish("software_adviser", tmp_path / "out", settings={**ADVISER, "catalogue": str(file)})

@@ -14,9 +14,9 @@ import cv2
 import numpy as np
 from pydantic import ByteSize, Field
 
-from ....assets import resolve_model_path
+from ....assets import find_model_folder
 from ....configs.sections import FilePath
-from ....errors import ConfigError, ModelError, describe_unknown, suggest_nearest
+from ....errors import ConfigError, ModelError, describe_unknown
 from ....images.ref import ImageRef
 from ....utils.model_folder import describe_danger, describe_tokens, take_template
 from ....utils.terminal import describe_error
@@ -324,18 +324,9 @@ def find_device(spec: ModelSpecialist) -> "torch.device":
 def find_model(name: str) -> str:
     """Return the folder of a model, or its hub name. Raise `ConfigError` if the name is a path and nothing is there."""
     try:
-        path = Path(resolve_model_path(name))
+        return str(find_model_folder(name, "model") or name)
     except ModelError as error:
-        raise ConfigError(f"model = {name!r}: {error}", key="model") from error
-    if path.is_dir():
-        return str(path)
-    if name.startswith(("/", ".", "~")) or name.count("/") > 1 or path.exists():
-        near = suggest_nearest(path, [str(folder) for folder in path.parent.glob("*/")])
-        raise ConfigError(
-            f"model = {name!r}: no such folder{near}; allowed: a model's folder, a hub name or package:NAME",
-            key="model",
-        )
-    return name
+        raise ConfigError(str(error), key="model") from error
 
 
 BYTES = {"F64": 8, "F32": 4, "BF16": 2, "F16": 2, "I64": 8, "I32": 4, "I16": 2, "I8": 1, "U8": 1, "BOOL": 1}

@@ -9,7 +9,7 @@ policy reads area, box and mean intensity of each region, and sees the picture w
 """
 
 import inspect
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import cycle
 from typing import Annotated, Any, Literal
@@ -142,16 +142,11 @@ class SegmentationRunner(ModelRunner):
     def infer(self, requests: Sequence[Request]) -> Sequence[Any]:
         inputs = self.to_device(self.processor(images=self.open_pictures(requests), return_tensors="pt"))
         outputs = self.model(**inputs)
-        usable = find_usable(outputs, len(requests))
         read = getattr(self.processor, f"post_process_{self.task}_segmentation")
         given = {"target_sizes": [(one.picture.height, one.picture.width) for one in requests]}
         if "threshold" in inspect.signature(read).parameters:
             given["threshold"] = self.threshold  # type: ignore[assignment]
-        found = read(outputs, **given)
-        return [
-            build_segmented(self._build, one, request) if good else ToolFault(NOT_FINITE)
-            for one, request, good in zip(found, requests, usable, strict=True)
-        ]
+        return collect(self._build, read(outputs, **given), requests, outputs)
 
     def _build(self, found: Any, request: Request) -> Segmented:
         is_semantic = self.task == "semantic"  # then `found` is the map itself
@@ -171,14 +166,17 @@ class SegmentationRunner(ModelRunner):
         return label in self.labels if self.labels else label.lower() not in BACKGROUND
 
 
-def build_segmented(
-    build: Callable[[Any, Request], Segmented], found: object, request: Request
-) -> Segmented | ToolFault:
-    """Return what a function makes of a model's output, or its fault."""
-    try:
-        return build(found, request)
-    except ToolFault as error:
-        return error
+def collect(
+    build: Callable[[Any, Request], Segmented], found: Iterable[object], requests: Sequence[Request], outputs: Any
+) -> list[Segmented | ToolFault]:
+    """Return what a function makes of the model's output for each picture, or its fault."""
+    results: list[Segmented | ToolFault] = []
+    for one, request, usable in zip(found, requests, find_usable(outputs, len(requests)), strict=True):
+        try:
+            results.append(build(one, request) if usable else ToolFault(NOT_FINITE))
+        except ToolFault as error:
+            results.append(error)
+    return results
 
 
 def find_usable(outputs: Any, count: int) -> list[bool]:
@@ -250,13 +248,9 @@ class PromptedRunner(ModelRunner):
         tensors = self.to_device(inputs)
         known = inspect.signature(self.model.forward).parameters
         outputs = self.model(**{key: one for key, one in tensors.items() if key in known}, multimask_output=False)
-        usable = find_usable(outputs, len(requests))
         masks = self.processor.post_process_masks(outputs.pred_masks.float().cpu(), **sizes)
         scores = outputs.iou_scores.float().cpu().reshape(len(requests), -1)[:, 0].tolist()
-        return [
-            build_segmented(_build_region, one, request) if good else ToolFault(NOT_FINITE)
-            for *one, request, good in zip(masks, scores, requests, usable, strict=True)
-        ]
+        return collect(_build_region, zip(masks, scores, strict=True), requests, outputs)
 
 
 def _to_pixels(fractions: Sequence[float], request: Request) -> list[float]:
