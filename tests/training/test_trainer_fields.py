@@ -48,7 +48,9 @@ def build(method, **train):
 def test_every_shipped_config_sets_only_what_its_trainer_takes():
     for name in SHIPPED:
         train = configs.load(name).train
-        assert {key: explain_refusal(key, train.method) for key in train.arguments} == dict.fromkeys(train.arguments)
+        assert {key: trainer_args.explain_refusal(key, train.method) for key in train.arguments} == dict.fromkeys(
+            train.arguments
+        )
         assert train.arguments.keys() <= {field.name for field in fields(CLASSES[train.method])}
 
 
