@@ -87,4 +87,4 @@ def import_plugin(group: Group, name: str) -> ModuleType | None:
 @cache
 def _read_entry_points(group: Group) -> dict[str, str]:
     """Return the names that installed packages add."""
-    return {one.name: one.value for one in metadata.entry_points(group=f"viewbox.{group}")}
+    return {point.name: point.value for point in metadata.entry_points(group=f"viewbox.{group}")}

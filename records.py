@@ -52,7 +52,7 @@ class Task(Record, frozen=True):
     metadata: Mapping[str, Any] = FrozenDict()
 
     def __post_init__(self) -> None:
-        if type(self.images) is not tuple or any(type(one) is not ImageRef for one in self.images):
+        if type(self.images) is not tuple or any(type(item) is not ImageRef for item in self.images):
             from .images.task_images import to_references
 
             force_setattr(self, "images", to_references(self.images))
@@ -263,7 +263,7 @@ class Scores(Record, frozen=True):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for name, value in (("total", self.total), *self.components.items(), *(("turns", one) for one in self.turns)):
+        for name, value in (("total", self.total), *self.components.items(), *(("turns", turn) for turn in self.turns)):
             if value is not None and not math.isfinite(value):
                 raise ValueError(f"score {name!r} is {value}: scores are finite")
 

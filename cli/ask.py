@@ -86,11 +86,11 @@ def ask(
     listed = {} if specialists is None else yaml_reader.read(Path(specialists)).values
     if isinstance(listed, dict):  # else the environment says what is allowed
         listed = listed.get("specialists", listed)
-    found = {"env.specialists": listed} if listed else {}
-    found |= {"env.specialists.search": {"kind": "literature"}} if live else {}
-    given = [f"{key}={json.dumps(value)}" for key, value in (sampling | found).items()]
+    services = {"env.specialists": listed} if listed else {}
+    services |= {"env.specialists.search": {"kind": "literature"}} if live else {}
+    options = [f"{key}={json.dumps(value)}" for key, value in (sampling | services).items()]
     source: dict[str, Any] = {"env": name, "config": config, "model": model, "endpoint": endpoint}
-    job = build_job(**source, overrides=[*given, *set], seed=seed, purpose="ask")
+    job = build_job(**source, overrides=[*options, *set], seed=seed, purpose="ask")
     with (
         closing(job.player),
         run_folder.remove_unused(create_rollout_folder(job, out, kind="ask"), new=out is None) as folder,
@@ -220,7 +220,7 @@ def describe(answer: "Answer") -> dict[str, Any]:
         "task": episode.task.id,
         "replies": episode.num_turns,
         "tool_calls": episode.tool_call_count,
-        "tool_faults": [one.tool_name for turn in episode.turns for one in turn.tool_results if one.is_fault],
+        "tool_faults": [result.tool_name for turn in episode.turns for result in turn.tool_results if result.is_fault],
     }
 
 

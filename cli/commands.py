@@ -124,11 +124,11 @@ def build_command(row: Command, name: str) -> object:
         about = typer.Option("--format", help="What is printed.")
         parameters.append(_keyword("form", Annotated[Form, about], "table"))
 
-    def run(**given: Any) -> None:
-        form = given.pop("form", "table")
-        given = {key: _expand(key, value) for key, value in given.items() if value is not None}
-        _keep_inputs(given)
-        result = function(**given)
+    def run(**arguments: Any) -> None:
+        form = arguments.pop("form", "table")
+        arguments = {key: _expand(key, value) for key, value in arguments.items() if value is not None}
+        _keep_inputs(arguments)
+        result = function(**arguments)
         show(result, row.show or (lambda blocks: blocks), form)
         if status := row.failed(result):
             raise typer.Exit(status)
@@ -149,9 +149,9 @@ def _expand(name: str, value: Any) -> Any:
 
 def _keep_inputs(given: Mapping[str, Any]) -> None:
     """Raise `ConfigError` if `--out` names a file that another argument names."""
-    files = [str(one) for value in given.values() for one in (value if isinstance(value, list) else [value])]
+    files = [str(path) for value in given.values() for path in (value if isinstance(value, list) else [value])]
     if out := given.get("out"):
-        same = [one for one in files if os.path.isfile(out) and os.path.exists(one) and os.path.samefile(one, out)]
+        same = [path for path in files if os.path.isfile(out) and os.path.exists(path) and os.path.samefile(path, out)]
         if len(same) > 1:
             raise ConfigError(f"--out {out!r}: is what the command reads; allowed: another file", key="out")
 
@@ -170,29 +170,29 @@ def _list_parameters(function: Callable[..., Any]) -> Iterator[inspect.Parameter
     own = {name: kind for name, kind in function.__annotations__.items() if name != "return"}  # which may be lazy
     hints = get_type_hints(types.SimpleNamespace(__annotations__=own), function.__globals__, include_extras=True)
     about = read_arguments(read_docstring(function))
-    for name, one in inspect.signature(function).parameters.items():
-        if one.kind is inspect.Parameter.VAR_KEYWORD:  # Unpack[a TypedDict]: options of several commands
+    for name, parameter in inspect.signature(function).parameters.items():
+        if parameter.kind is inspect.Parameter.VAR_KEYWORD:  # Unpack[a TypedDict]: options of several commands
             shared = get_args(hints[name])[0]
             hints |= get_type_hints(shared, include_extras=True)
             about |= read_arguments(read_docstring(shared))
             for key in shared.__annotations__:
                 yield _build_parameter(_keyword(key, hints[key], None), hints[key], about[key])
         elif name in about:  # others are callbacks, and what only a program gives
-            yield _build_parameter(one, hints[name], about[name])
+            yield _build_parameter(parameter, hints[name], about[name])
 
 
 def _build_parameter(one: inspect.Parameter, hint: Any, text: str) -> inspect.Parameter:
-    hint, given = get_args(hint) if get_origin(hint) is Annotated else (hint, None)
-    kind, given = _simplify(hint), copy(given)
+    hint, option = get_args(hint) if get_origin(hint) is Annotated else (hint, None)
+    kind, option = _simplify(hint), copy(option)
     is_option = one.kind is inspect.Parameter.KEYWORD_ONLY
-    if given is None:
+    if option is None:
         word = OTHER_NAMES.get(one.name, one.name).replace("_", "-")
         flag = f"--{word}/--no-{word}" if hint == bool | None else f"--{word}"
-        given = typer.Option(flag, min=0 if kind in (int, int | None) else None) if is_option else typer.Argument()
-    given.help = text[:1].upper() + text[1:]
+        option = typer.Option(flag, min=0 if kind in (int, int | None) else None) if is_option else typer.Argument()
+    option.help = text[:1].upper() + text[1:]
     default = None if one.default == () else one.default
     kind = kind | None if default is None and get_origin(kind) is not Union else kind
-    return _keyword(one.name, Annotated[kind, given], default)
+    return _keyword(one.name, Annotated[kind, option], default)
 
 
 def _keyword(name: str, kind: Any, default: Any) -> inspect.Parameter:
@@ -202,7 +202,7 @@ def _keyword(name: str, kind: Any, default: Any) -> inspect.Parameter:
 def _simplify(kind: Any) -> Any:
     """Return the type of an option: text, unless it can only be a number, a flag, a choice or a list."""
     if get_origin(kind) in (Union, types.UnionType):
-        kinds = [one for one in get_args(kind) if one is not type(None)]
+        kinds = [argument for argument in get_args(kind) if argument is not type(None)]
         base = _simplify(kinds[0]) if len(kinds) == 1 else str
         return base | None if type(None) in get_args(kind) else base
     if get_origin(kind) in (Literal, tuple) and Ellipsis not in get_args(kind):
@@ -223,12 +223,12 @@ def read_arguments(doc: str) -> dict[str, str]:
     ... ''')
     {'a': 'numbers, both large.', 'b': 'numbers, both large.'}
     """
-    part = re.search(r"\n( *)Args:\n(.*?)(?=\n\s*\n|\Z)", doc, re.S)
-    if part is None:
+    section = re.search(r"\n( *)Args:\n(.*?)(?=\n\s*\n|\Z)", doc, re.S)
+    if section is None:
         return {}
-    start = f"^{part[1]}    "
-    found = re.findall(rf"{start}(\w[\w, ]*): (.*?)(?={start}\w[\w, ]*: |\Z)", part[2], re.M | re.S)
-    return {name.strip(): " ".join(text.split()) for names, text in found for name in names.split(",")}
+    start = f"^{section[1]}    "
+    entries = re.findall(rf"{start}(\w[\w, ]*): (.*?)(?={start}\w[\w, ]*: |\Z)", section[2], re.M | re.S)
+    return {name.strip(): " ".join(text.split()) for names, text in entries for name in names.split(",")}
 
 
 def show(result: Any, blocks: Callable[[Any], Iterable[Table | str] | None], form: str = "table") -> None:

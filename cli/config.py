@@ -65,8 +65,8 @@ def memory(
     from ..training.plan import Plan
 
     size = _parse_size(device_memory) if device_memory else find_device_memory()
-    given, forecast_run = list(overrides), partial(predict, device_memory=size, gpus=gpus or 0)
-    run = schema.load(config, given)
+    settings, forecast_run = list(overrides), partial(predict, device_memory=size, gpus=gpus or 0)
+    run = schema.load(config, settings)
     with schema.locate_errors(run):
         if gpus:
             check_config(run)
@@ -84,7 +84,7 @@ def memory(
             typer.echo(f"measured here: update {measured / GIB:.2f} GiB")
     if forecast.fits is False and not as_json:
         changes, changed = find_changes(
-            run, forecast, lambda more: forecast_run(Plan(schema.load(config, [*given, *more])))
+            run, forecast, lambda more: forecast_run(Plan(schema.load(config, [*settings, *more])))
         )
         result = "fits" if changed.fits else "still does not fit"
         if changes:

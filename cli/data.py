@@ -137,10 +137,10 @@ def _open_images(
     """Open the images of the source or of the first tasks, with progress on stderr; yield a line for each problem."""
     length = len(env.rows) if most is None else min(most, len(env.tasks))
     with typer.progressbar(length=length, label=f"opening images{of}", file=sys.stderr) as bar:
-        found = checks.open_all_rows(env, bar.update, most)
-    yield from (f"bad: {before}{problem}" for problem in found.list_problems())
-    yield f"images{of}: {found.total - len(found.bad)} of {found.total} rows can be shown"
-    return found
+        rows = checks.open_all_rows(env, bar.update, most)
+    yield from (f"bad: {before}{problem}" for problem in rows.list_problems())
+    yield f"images{of}: {rows.total - len(rows.bad)} of {rows.total} rows can be shown"
+    return rows
 
 
 def _end(env: BaseMultiTurnEnv, *, is_whole: bool) -> None:
@@ -156,12 +156,12 @@ def _count_skipped(env: BaseMultiTurnEnv) -> int:
 def _check_catalogue(path: str) -> Iterator[str]:
     from ..envs.software_adviser import check_catalogue
 
-    found = check_catalogue(path)
-    problems = found.problems
+    catalogue = check_catalogue(path)
+    problems = catalogue.problems
     yield from (say(problem, 500) for problem in problems[:_MAX_PROBLEMS])
     if len(problems) > _MAX_PROBLEMS:
         yield f"and {len(problems) - _MAX_PROBLEMS:,} more problems"
-    yield f"{say(Path(path).name, _WIDTH)}: {len(found.tools):,} tools, {len(problems):,} problems"
+    yield f"{say(Path(path).name, _WIDTH)}: {len(catalogue.tools):,} tools, {len(problems):,} problems"
     if problems:
         raise typer.Exit(1)
 
@@ -306,8 +306,8 @@ def _list_fields(episode: Episode) -> Iterator[tuple[str, Any]]:
         yield "images", info["images"]
     if "question" not in task.prompt and episode.turns:
         yield "question", episode.turns[0].content
-    for part in (task.prompt, task.reference, task.metadata):
-        yield from part.items()
+    for fields in (task.prompt, task.reference, task.metadata):
+        yield from fields.items()
     if "error" in info:
         yield "problem", info["error"]
 

@@ -33,17 +33,17 @@ def show_scores(report: "ScoreReport") -> Blocks:
     filters = f" where {' and '.join(report.where)}" if report.where else ""
     yield say(f"{report.run}: {report.episodes} episodes of {report.tasks} tasks{filters}")
     rows = [("reward", report.total), *report.components.items()]
-    yield Table("", (RULE, *heads), [_list_change(*one) for one in rows], signed=("change",))
+    yield Table("", (RULE, *heads), [_list_change(*entry) for entry in rows], signed=("change",))
     if report.group_by is not None:
-        cells = [_list_change(one.value, one.total) for one in report.groups]
+        cells = [_list_change(entry.value, entry.total) for entry in report.groups]
         head = f"{report.group_by} ({RULE})"
         yield Table(f"reward by {report.group_by}", (head, *heads), cells, signed=("change",))
     yield from map(say, _list_notes(report))
     from ..rewards.looks import explain_verdicts
 
     yield from explain_verdicts({name: figure.mean for name, figure in report.metrics.items()})
-    for head, own in (("of all episodes", True), (RULE, False)):
-        if cells := list(_list_metrics(report, own)):
+    for head, overall in (("of all episodes", True), (RULE, False)):
+        if cells := list(_list_metrics(report, overall)):
             yield Table("", (head, "value", "tasks", "episodes"), cells)
     yield say(describe_view(report.run))
 
@@ -99,22 +99,22 @@ def show_comparison(found: "Comparison") -> Blocks:
     yield f"{_count(found.tasks, 'task')} in both; of each, the mean of its episodes\n"
     yield Table("", (RULE, *SIDES), [*map(_list_cells, *_list_shown(found))], signed=("difference",))
     if found.by is not None:
-        rows = [_list_cells(*one) for one in found.groups.items()]
+        rows = [_list_cells(*entry) for entry in found.groups.items()]
         yield Table(f"reward by {found.by}", (f"{found.by} ({RULE})", *SIDES), rows, signed=("difference",))
     if found.moved:
         after = list(dict.fromkeys(name for counts in found.moved.values() for name in counts))
         rows = [(name, *(counts.get(other) for other in after)) for name, counts in found.moved.items()]
         yield Table("tasks by verdict: of the first run, and across of the second", ("", *after), rows)
-    for title, some in (("only the second solves", found.gained), ("only the first solves", found.lost)):
-        if some:
-            shown = f", {MAX_LISTED} of them" if len(some) > MAX_LISTED else ""
+    for title, flips in (("only the second solves", found.gained), ("only the first solves", found.lost)):
+        if flips:
+            shown = f", {MAX_LISTED} of them" if len(flips) > MAX_LISTED else ""
             rows = [
-                (one.task, f"{one.a:.3f}", f"{one.b:.3f}", f"{a.run}#{one.a_line} {b.run}#{one.b_line}")
-                for one in some[:MAX_LISTED]
+                (entry.task, f"{entry.a:.3f}", f"{entry.b:.3f}", f"{a.run}#{entry.a_line} {b.run}#{entry.b_line}")
+                for entry in flips[:MAX_LISTED]
             ]
-            yield Table(f"{title} {_count(len(some), 'task')}{shown}:", ("task", "first", "second", "episodes"), rows)
+            yield Table(f"{title} {_count(len(flips), 'task')}{shown}:", ("task", "first", "second", "episodes"), rows)
     yield f"\n{found.explain()}"
-    if any(one.difference.low is not None for one in found.scores.values()):
+    if any(entry.difference.low is not None for entry in found.scores.values()):
         yield INTERVALS
     yield from (say(f"warning: {warning}") for warning in found.warnings)
 
@@ -168,19 +168,19 @@ class Evaluation(NamedTuple):
 def show_evaluation(one: Evaluation) -> Blocks:
     """Yield each score in the other ways and as the tasks are, and how each tool was used; or the share right by scale;
     then the findings."""
-    found = one.result
-    if hasattr(found, "right"):
-        rows = [(f"{at:g}", Tasks(one.tasks), one, f"{found.answered[at]:.3f}") for at, one in found.right.items()]
+    result = one.result
+    if hasattr(result, "right"):
+        rows = [(f"{at:g}", Tasks(one.tasks), one, f"{result.answered[at]:.3f}") for at, one in result.right.items()]
         yield Table("", ("pixels shown for one", "tasks", "right", "answered"), rows)
-        yield from (*found.explain(), *one.says)
+        yield from (*result.explain(), *one.says)
         return
-    for name, compared in found.found.items():
-        heads = (RULE, "tasks", *(way.replace("_", " ") for way in (name, found.base)), *SIDES[3:])
+    for name, compared in result.found.items():
+        heads = (RULE, "tasks", *(way.replace("_", " ") for way in (name, result.base)), *SIDES[3:])
         yield Table("", heads, [*map(_list_cells, *_list_shown(compared))], signed=("difference",))
-    if found.uses:
-        rows = [(name, *map(_format_use, use, use.values())) for name, use in found.uses.items()]
+    if result.uses:
+        rows = [(name, *map(_format_use, use, use.values())) for name, use in result.uses.items()]
         yield Table("", ("tool", "calls", "per episode", "episodes that call it", "calls that succeed", "faults"), rows)
-    yield from found.explain()
+    yield from result.explain()
     yield from one.says
 
 
@@ -214,14 +214,14 @@ def _list_figures(run: "RunFigures") -> Sequence[Any]:
     from ..rollouts.scoring.metrics import format_part
 
     rewards = [f"{value:.3f}" for value in (run.first_reward, run.last_reward) if value is not None]
-    part = f" ({run.saved} a step)" if run.saved else ""
+    note = f" ({run.saved} a step)" if run.saved else ""
     reward = " → ".join(rewards[:1] if len(set(rewards)) == 1 else rewards)
     searches = [f"{value:.0%}" for value in (run.first_search, run.last_search) if value is not None]
     return (
         run.path,
         *(say(name, SHORT) if name else None for name in (run.environment, run.model, run.method)),
         run.steps,
-        None if run.episodes is None else f"{run.episodes:,}{part}",
+        None if run.episodes is None else f"{run.episodes:,}{note}",
         reward + format_part(run.scored) if reward else None,
         " → ".join(dict.fromkeys(searches)) or None,
         (run.modified or "-")[:16].replace("T", " "),

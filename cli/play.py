@@ -222,8 +222,8 @@ def read_options(
 ) -> dict[str, Any]:
     """Return what `build_job` takes; options of the section `rollout` come before the overrides, which win."""
     section = {"slots": concurrency, "temperature": temperature, "max_reply_tokens": max_tokens}
-    given = [f"rollout.{name}={value}" for name, value in section.items() if value is not None]
-    return {"overrides": [*given, *overrides], **settings}
+    options = [f"rollout.{name}={value}" for name, value in section.items() if value is not None]
+    return {"overrides": [*options, *overrides], **settings}
 
 
 def play_job(job: "RolloutJob", folder: Path, *, retry_failed: bool) -> int:

@@ -76,11 +76,11 @@ def check(
     limits = Limits(seconds=timeout, memory=int(memory * 2**30), episode=episode)
     show = None if as_json else print_row
     rows = check_any(package, parse_key_values(settings, "--set"), limits=limits, rows=row or None, on_row=show)
-    left = sum(not one.tried for one in rows)
-    failed = sum(one.tried and not one.passed for one in rows)
+    left = sum(not result.tried for result in rows)
+    failed = sum(result.tried and not result.passed for result in rows)
     counts = f"{len(rows) - failed - left} passed, {failed} failed, {left} not tried"
-    typer.echo(json.dumps([asdict(one) for one in rows], indent=1) if as_json else counts)
-    raise typer.Exit(0 if all(one.passed for one in rows) else 1)
+    typer.echo(json.dumps([asdict(result) for result in rows], indent=1) if as_json else counts)
+    raise typer.Exit(0 if all(result.passed for result in rows) else 1)
 
 
 def print_row(row: "Row") -> None:
@@ -96,7 +96,7 @@ def print_row(row: "Row") -> None:
 
 
 def _indent(start: str, text: str) -> list[str]:
-    lines = [one for line in text.splitlines() or [""] for one in textwrap.wrap(line, WIDTH) or [""]]
+    lines = [piece for line in text.splitlines() or [""] for piece in textwrap.wrap(line, WIDTH) or [""]]
     return [f"{start if number == 0 else ' ' * len(start)}{line}" for number, line in enumerate(lines)]
 
 
@@ -139,8 +139,8 @@ def publish(
     confirm = partial(ask, yes=yes)
     if is_model(what):
         of_packages = {"--set": settings, "--data": data, "--viewbox": viewbox}
-        if given := [name for name, value in of_packages.items() if value]:
-            raise ConfigError(f"{given[0]}: is for an environment, and {what} holds a model", key=given[0])
+        if flags := [name for name, value in of_packages.items() if value]:
+            raise ConfigError(f"{flags[0]}: is for an environment, and {what} holds a model", key=flags[0])
         sent = publish_model(what, out, base_model=base_model, confirm=confirm, **target)
         typer.echo("\n".join(describe(sent, dry_run)))
         return

@@ -160,8 +160,8 @@ def list_mcp_tools(
     from ..tools.specialists.mcp_server import record_tools
     from ..tools.specialists.spec import build_specialists
 
-    given = {"command": command, "url": url, "api_key_env": api_key_env, "variables": variable}
-    given = {"kind": "mcp", **{name: value for name, value in given.items() if value}}
-    specialist: Any = build_specialists({"NAME": {**given, "tools": {"unknown": {}}}})["NAME"]
+    settings = {"command": command, "url": url, "api_key_env": api_key_env, "variables": variable}
+    settings = {"kind": "mcp", **{name: value for name, value in settings.items() if value}}
+    specialist: Any = build_specialists({"NAME": {**settings, "tools": {"unknown": {}}}})["NAME"]
     specialist.build_tools("NAME")  # refuses an address or a key that it would refuse in a config
-    yield write({"specialists": {"NAME": {**given, "tools": record_tools(specialist.server, picture)}}}).rstrip()
+    yield write({"specialists": {"NAME": {**settings, "tools": record_tools(specialist.server, picture)}}}).rstrip()

@@ -33,10 +33,10 @@ def read_reward(given: object) -> object:
     if not isinstance(given, str):
         return given
     if given.endswith((".yaml", ".yml")) or yaml_reader.is_pipe(given):
-        found = read_reward_file(Path(given))
-        if found is None:
+        reward = read_reward_file(Path(given))
+        if reward is None:
             raise ValueError("it has no section `reward`; allowed: a file with a reward")
-        return found
+        return reward
     if ":" not in given:
         raise ValueError("allowed: a file reward.yaml, package.module:name or path/to/file.py:name")
     return {"type": "python", "function": given}
@@ -109,9 +109,9 @@ def read(name: str) -> Document:
     """Return the sections of a config file or of a shipped config, not checked yet. Raise `ConfigError`."""
     document = yaml_reader.read(find(name))
     if not isinstance(document.values, dict):
-        given = "is empty" if document.values is None else f"holds a {type(document.values).__name__}"
+        content = "is empty" if document.values is None else f"holds a {type(document.values).__name__}"
         raise ConfigError(
-            f"{document.name}: {given}; allowed: a mapping of the sections {', '.join(Config.model_fields)}"
+            f"{document.name}: {content}; allowed: a mapping of the sections {', '.join(Config.model_fields)}"
         )
     return document
 
@@ -145,9 +145,9 @@ def check_limits(before: Mapping[str, object], document: Document) -> None:
     after = read_limits(document.values)
     for key, value in before.items():
         if after.get(key) != value:
-            given = after.get(key)
+            wanted = after.get(key)
             raise ConfigError(
-                f"{document.find_place(key)}: {key} = {given!r:.80}: the config sets it to {value!r:.80}; allowed: to "
+                f"{document.find_place(key)}: {key} = {wanted!r:.80}: the config sets it to {value!r:.80}; allowed: to "
                 "leave it so",
                 key=key,
             )
@@ -172,11 +172,11 @@ def parse(raw: Mapping[str, object], document: Document | None = None) -> Config
 
 
 def _check_exactly_one(label: str, section: BaseModel, names: Sequence[str], key: str = "") -> None:
-    given = [f"`{name}`" for name in names if getattr(section, name) is not None]
-    if len(given) != 1:
+    named = [f"`{name}`" for name in names if getattr(section, name) is not None]
+    if len(named) != 1:
         allowed = " and ".join(f"`{name}`" for name in names)
         raise ConfigError(
-            f"{label}: given: {' and '.join(given) or 'neither'}; allowed: exactly one of {allowed}", key=key or label
+            f"{label}: given: {' and '.join(named) or 'neither'}; allowed: exactly one of {allowed}", key=key or label
         )
 
 

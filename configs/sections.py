@@ -163,8 +163,8 @@ class RolloutSection(SamplingParams):
         """Return the section of an engine; null for a key of another engine counts as not given."""
         if not isinstance(values, Mapping):
             return values
-        found, kept = cls.find_class(values), dict(values)
-        for name in values.keys() - found.model_fields.keys():
+        model, rest = cls.find_class(values), dict(values)
+        for name in values.keys() - model.model_fields.keys():
             owners = [one for one in list_plugins("engines") if name in cls.find_class({"engine": one}).model_fields]
             if owners and values[name] is not None:
                 raise _refuse_key(
@@ -174,8 +174,8 @@ class RolloutSection(SamplingParams):
                     f"{values.get('engine', DEFAULT_ENGINE)!r:.80}",
                 )
             if owners:
-                del kept[name]
-        return found.model_validate(kept)
+                del rest[name]
+        return model.model_validate(rest)
 
     @property
     def sampling(self) -> SamplingParams:

@@ -139,19 +139,19 @@ def _follow(annotation: Any, loc: Sequence[Any], given: Any) -> tuple[list[str],
     end."""
     path: list[str] = []
     metadata: Any = ()
-    for part in loc:
-        member = next((one for one in _get_members(annotation) if part in _get_tags(one, "type")), None)
+    for segment in loc:
+        member = next((option for option in _get_members(annotation) if segment in _get_tags(option, "type")), None)
         if member is not None:
             annotation, metadata = member, ()
             continue
-        step = _step_into(annotation, part, given)
+        step = _step_into(annotation, segment, given)
         if step is None:
             continue
-        path.append(str(part))
+        path.append(str(segment))
         annotation, metadata = step
-        inside = isinstance(given, Mapping) and part in given
-        indexed = isinstance(given, list | tuple) and isinstance(part, int) and part < len(given)
-        given = given[part] if inside or indexed else None
+        inside = isinstance(given, Mapping) and segment in given
+        indexed = isinstance(given, list | tuple) and isinstance(segment, int) and segment < len(given)
+        given = given[segment] if inside or indexed else None
         find_class = getattr(annotation, "find_class", None)  # a section whose keys depend on its values
         annotation = annotation if find_class is None else find_class(given)
     return path, annotation, metadata
@@ -162,7 +162,7 @@ def _step_into(annotation: Any, part: Any, given: Any) -> tuple[Any, Any] | None
     annotation, _ = _strip_annotated(annotation)
     origin, inner = get_origin(annotation), get_args(annotation)
     if origin in (Union, UnionType):
-        return next((step for one in inner if (step := _step_into(one, part, given)) is not None), None)
+        return next((step for choice in inner if (step := _step_into(choice, part, given)) is not None), None)
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         field = annotation.model_fields.get(str(part))
         return None if field is None else (field.annotation, field.metadata)
@@ -213,7 +213,7 @@ def _strip_annotated(annotation: Any, metadata: Iterable[Any] = ()) -> tuple[Any
 def get_section_model(annotation: object) -> object:
     """Return the pydantic model of a field that holds a section; None if the field is not a section."""
     options = [annotation, *get_args(annotation)]
-    return next((one for one in options if isinstance(one, type) and issubclass(one, BaseModel)), None)
+    return next((option for option in options if isinstance(option, type) and issubclass(option, BaseModel)), None)
 
 
 def _list_choices(annotation: Any) -> list[str]:

@@ -63,8 +63,8 @@ class _Loader(yaml.SafeLoader):
     def _measure(self, node: Any) -> tuple[int, int]:
         if isinstance(node, yaml.ScalarNode):
             return 1 + len(node.value) // 64, 0
-        inner = [one for pair in node.value for one in (pair if isinstance(pair, tuple) else (pair,))]
-        sizes = [self._sizes[id(one)] for one in inner]
+        inner = [child for pair in node.value for child in (pair if isinstance(pair, tuple) else (pair,))]
+        sizes = [self._sizes[id(child)] for child in inner]
         return 1 + sum(size for size, _ in sizes), 1 + max((depth for _, depth in sizes), default=0)
 
     def _check(self, line: int, size: int, depth: int) -> None:
@@ -170,13 +170,13 @@ def parse_key_value(text: str, origin: str = "") -> tuple[str, Any]:
     """
     key, equals, value = text.partition("=")
     origin = origin or repr(mask_override(text))
-    if not equals or not all(part.strip() for part in key.split(".")):
+    if not equals or not all(segment.strip() for segment in key.split(".")):
         raise ConfigError(f"{origin}: write key.path=value")
     if key.count(".") >= MAX_DEPTH:
         raise ConfigError(f"{origin}: a key path of {key.count('.') + 1} parts; allowed: {MAX_DEPTH}")
-    key, found = key.strip(), value.strip() if _has_comment(value) else parse(value, origin)[0]
-    check_finite(found, lambda _: origin, key)
-    return key, found
+    key, parsed = key.strip(), value.strip() if _has_comment(value) else parse(value, origin)[0]
+    check_finite(parsed, lambda _: origin, key)
+    return key, parsed
 
 
 def _has_comment(value: str) -> bool:
@@ -212,13 +212,13 @@ def set_nested(values: dict[str, Any], key: str, value: object, origin: str = ""
     """
     *parents, last = key.split(".")
     created: list[str] = []
-    for depth, part in enumerate(parents, 1):
-        if values.get(part) is None:
-            values[part] = {}
+    for depth, segment in enumerate(parents, 1):
+        if values.get(segment) is None:
+            values[segment] = {}
             created.append(".".join(parents[:depth]))
-        values = values[part]
+        values = values[segment]
         if not isinstance(values, dict):
-            raise ConfigError(f"{origin or key}: {part!r} is a value; allowed: a section, which has keys")
+            raise ConfigError(f"{origin or key}: {segment!r} is a value; allowed: a section, which has keys")
     values[last] = value
     return created
 
@@ -264,8 +264,8 @@ def check_finite(value: object, find_place: Callable[[str], str], key: str = "")
     if isinstance(value, Real) and (value != value or value in (math.inf, -math.inf)):
         raise ConfigError(f"{find_place(key)}: {key} = {value}; allowed: a finite number", key=key)
     inner: Any = value.items() if isinstance(value, Mapping) else ()
-    for name, one in enumerate(value) if isinstance(value, list | tuple) else inner:
-        check_finite(one, find_place, f"{key}.{name}" if key else str(name))
+    for name, item in enumerate(value) if isinstance(value, list | tuple) else inner:
+        check_finite(item, find_place, f"{key}.{name}" if key else str(name))
 
 
 def parse(text: str, name: str) -> tuple[Any, dict[str, int]]:

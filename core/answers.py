@@ -200,7 +200,7 @@ def _sort_sets(value: Any, written: Any) -> Any:
         return {name: _sort_sets(getattr(value, named.get(name, name), None), item) for name, item in written.items()}
     if isinstance(written, dict):
         inner = value.values() if isinstance(value, Mapping) else [getattr(value, name, None) for name in written]
-        return {name: _sort_sets(one, item) for (name, item), one in zip(written.items(), inner, strict=False)}
+        return {name: _sort_sets(schema, item) for (name, item), schema in zip(written.items(), inner, strict=False)}
     if not isinstance(written, list) or not isinstance(value, Sequence | Set):
         return written
     items = list(map(_sort_sets, value, written))
@@ -254,8 +254,8 @@ def _unfold_boxes(env: AuthoredEnv, answer: dict[str, Any]) -> dict[str, Any]:
 def _unfold_box(box: Any) -> Any:
     if isinstance(box, dict):
         return next(([box[side] for side in sides] for sides in _SIDES if set(sides) == box.keys()), box)
-    if isinstance(box, list) and len(box) in (1, 2) and all(is_number_list(part, 4 // len(box)) for part in box):
-        return [side for part in box for side in part]
+    if isinstance(box, list) and len(box) in (1, 2) and all(is_number_list(corner, 4 // len(box)) for corner in box):
+        return [side for corner in box for side in corner]
     return box
 
 
@@ -332,7 +332,7 @@ class Coercion:
         for choices in (*([part] for part in [*every, *spec.get("allOf", ())]), spec.get("anyOf"), spec.get("oneOf")):
             if choices:
                 inner = [option for choice in choices for option in self._expand(choice, depth + 1)]
-                options = [_merge(one, other) for other in options for one in inner][:_MAX_OPTIONS]
+                options = [_merge(alternative, other) for other in options for alternative in inner][:_MAX_OPTIONS]
         return options
 
 

@@ -124,17 +124,17 @@ class BaseMultiTurnEnv(AuthoredEnv):
             reduced=overview.reduced,
             switchable="open_image" in offered and self.max_turns > 1,
         )
-        sources = {name: one.source for name, one in zip(names, overview.views, strict=True)}
-        oriented = [name for name, one in sources.items() if one.sides and one.volume and one.volume.planes]
-        lettered = [name for name, one in sources.items() if one.sides and name not in oriented]
-        unknown = [name for name, one in sources.items() if one.volume and not one.sides]
+        sources = {name: shown.source for name, shown in zip(names, overview.views, strict=True)}
+        oriented = [name for name, shown in sources.items() if shown.sides and shown.volume and shown.volume.planes]
+        lettered = [name for name, shown in sources.items() if shown.sides and name not in oriented]
+        unknown = [name for name, shown in sources.items() if shown.volume and not shown.sides]
         placed = {"oriented": oriented, "lettered": lettered, "unknown": unknown}
         if any(placed.values()):
             frame = self.prompts.render("volume", **placed, shared=overview.count in map(len, placed.values()))
             question = f"{frame}\n{question}"
         question, system = self._share_text(question), self._share_text(self.build_system_prompt(task))
         first = Message("user", (*overview.pictures, question))
-        views = tuple(ShownView.of(one, number) for number, one in enumerate(overview.views))
+        views = tuple(ShownView.of(shown, number) for number, shown in enumerate(overview.views))
         return EpisodeState(
             task=task,
             seed=seed,
@@ -329,7 +329,7 @@ class BaseMultiTurnEnv(AuthoredEnv):
         self.prompts = Prompts(self.templates)
         self._check_tools()
         hooks = {kind: [find_hook(self.toolbox[name], kind) for name in self.tools] for kind in HOOKS}
-        self._hooks = {kind: [hook for hook in found if hook is not None] for kind, found in hooks.items()}
+        self._hooks = {kind: [hook for hook in candidates if hook is not None] for kind, candidates in hooks.items()}
         self.tool_schemas = self.toolbox.build_schemas(self.tools)
         check_declaration(self.answer)
         schema = self.answer.model_json_schema() if isinstance(self.answer, type) else self.answer

@@ -187,9 +187,9 @@ class AuthoredEnv(ViewSettings, LoopSettings):
         """Return a field of a task's prompt, which the environment needs; raise `ConfigError` that says for what."""
         if name in task.prompt:
             return task.prompt[name]
-        given = ", ".join(map(str, task.prompt)) or "nothing"
+        names = ", ".join(map(str, task.prompt)) or "nothing"
         raise ConfigError(
-            f"{self.name}: task {task.id}: prompt.{name} is missing, {what}; given: {given}", key="prompt"
+            f"{self.name}: task {task.id}: prompt.{name} is missing, {what}; given: {names}", key="prompt"
         )
 
     def default_reward(self) -> object:
@@ -273,7 +273,7 @@ def list_other_names(answer: type[BaseModel]) -> frozenset[str]:
             alias, config = declared.validation_alias, model.model_config
             names += alias.choices if isinstance(alias, AliasChoices) else [alias]
             names += [name] if config.get("populate_by_name") or config.get("validate_by_name") else []
-    return frozenset(str(one.path[0] if isinstance(one, AliasPath) else one) for one in names)
+    return frozenset(str(label.path[0] if isinstance(label, AliasPath) else label) for label in names)
 
 
 @cache
@@ -290,7 +290,7 @@ def _check_model(model: type[BaseModel]) -> None:
             check_schema({"pattern": part["pattern"]})
     definitions = model.model_json_schema().get("$defs", {})
     for name, part in definitions.items():
-        unions = [one["anyOf"] for one in _iter_parts(part) if isinstance(one.get("anyOf"), list)]
+        unions = [inner["anyOf"] for inner in _iter_parts(part) if isinstance(inner.get("anyOf"), list)]
         if any(_branches_into(name, union, definitions) for union in unions):
             raise ConfigError(
                 f"{model.__name__}: two members of a union in {name} hold {name} again, so the time to check an answer "
@@ -344,13 +344,13 @@ def _get_kind(member: Mapping[str, Any], definitions: Mapping[str, Any]) -> str:
 
 def _find_references(schema: Any, definitions: Mapping[str, Any]) -> set[str]:
     """Return the definitions that a part reaches."""
-    found: set[str] = set()
+    references: set[str] = set()
     pending = [schema]
     while pending:
         for part in _iter_parts(pending.pop()):
             reference = part.get("$ref")
             name = reference.rpartition("/")[2] if isinstance(reference, str) else None
-            if name is not None and name not in found:
-                found.add(name)
+            if name is not None and name not in references:
+                references.add(name)
                 pending.append(definitions.get(name))
-    return found
+    return references

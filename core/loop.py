@@ -154,7 +154,7 @@ def go_on(
         state.calls.clear()
         state.malformed_before += state.malformed
         state.malformed = state.refused = state.tool_calls = 0
-    views = tuple(View.of(one, max_pixels=env.max_pixels, multiple=env.pixel_multiple) for one in sources)
+    views = tuple(View.of(source, max_pixels=env.max_pixels, multiple=env.pixel_multiple) for source in sources)
     shown = []
     for view in views:
         if not state.images:
@@ -275,12 +275,12 @@ def _parse_plain_text(
     """Return the reply without its thinking as the answer."""
     if isinstance(parsed, parsing.Malformed) and parsed.kind == "too_long":
         return parsed
-    given = text.strip()
+    stripped = text.strip()
     for opening, closing in (*env.thinking, *scan.OTHER_THINKING, *scan.CHANNELS):
         text = text.rpartition(closing)[2].partition(opening)[0]
     answer = text.removesuffix("<|return|>").strip()
     if not answer:
-        reason = "there is no text but the thinking, which is not read" if given else "the reply is empty"
+        reason = "there is no text but the thinking, which is not read" if stripped else "the reply is empty"
         return parsing.Malformed(reason, "empty")
     if cut and not last:
         return parsing.Malformed("the reply was cut off before its end", "truncated")

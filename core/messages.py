@@ -176,7 +176,7 @@ def read_tool_calls(message: Mapping[str, object]) -> tuple[ToolCall, ...]:
     >>> read_tool_calls({"tool_calls": [{"id": "a", "function": {"name": "zoom", "arguments": '{"factor": 2}'}}]})
     (ToolCall(id='a', name='zoom', arguments='{"factor": 2}'),)
     """
-    found: list[ToolCall] = []
+    calls: list[ToolCall] = []
     listed, legacy = message.get("tool_calls"), message.get("function_call")
     for number, call in enumerate([*(listed if isinstance(listed, list) else ()), {"function": legacy}]):
         function = call.get("function") if isinstance(call, Mapping) else None
@@ -185,9 +185,9 @@ def read_tool_calls(message: Mapping[str, object]) -> tuple[ToolCall, ...]:
         identity, name = call.get("id"), function.get("name")
         identity = identity if isinstance(identity, str) and identity else f"call_{number}"
         arguments = write_arguments(function.get("arguments"))
-        if function is not legacy or all((call.name, call.arguments) != (name, arguments) for call in found):
-            found.append(ToolCall(identity, name if isinstance(name, str) else "", arguments))
-    return tuple(found)
+        if function is not legacy or all((call.name, call.arguments) != (name, arguments) for call in calls):
+            calls.append(ToolCall(identity, name if isinstance(name, str) else "", arguments))
+    return tuple(calls)
 
 
 def is_failure(finish_reason: str | None) -> bool:
@@ -210,7 +210,7 @@ def read_reasoning(message: Mapping[str, Any]) -> str:
     for value in (list_parts(message.get("content"), *THINKING), *fields):
         text = collect_text(value)
         letters = "".join(text.split())
-        if letters and not any(letters in one for one in thoughts):
+        if letters and not any(letters in thought for thought in thoughts):
             thoughts[letters] = text
     return "\n".join(thoughts.values())
 
@@ -295,12 +295,12 @@ def _arguments(call: ToolCall) -> str:
 
 
 def _one(message: Message, content: Sequence[str | ImageRef]) -> dict[str, Any]:
-    one: dict[str, Any] = {"role": message.role, "content": _content(content)}
+    entry: dict[str, Any] = {"role": message.role, "content": _content(content)}
     if message.reasoning.strip():
-        one["reasoning_content"] = message.reasoning
+        entry["reasoning_content"] = message.reasoning
     if message.tool_calls:
-        one["content"] = one["content"] or None  # "" makes some chat templates write an empty line before the call
-        one["tool_calls"] = [
+        entry["content"] = entry["content"] or None  # "" makes some chat templates write an empty line before the call
+        entry["tool_calls"] = [
             {
                 "id": break_control_tokens(call.id),
                 "type": "function",
@@ -309,10 +309,10 @@ def _one(message: Message, content: Sequence[str | ImageRef]) -> dict[str, Any]:
             for call in message.tool_calls
         ]
     if message.tool_call_id is not None:
-        one["tool_call_id"] = break_control_tokens(message.tool_call_id)
+        entry["tool_call_id"] = break_control_tokens(message.tool_call_id)
     if message.role == "tool" and message.name is not None:
-        one["name"] = break_control_tokens(message.name)
-    return one
+        entry["name"] = break_control_tokens(message.name)
+    return entry
 
 
 def _content(content: Sequence[str | ImageRef]) -> str | list[dict[str, Any]]:

@@ -47,12 +47,12 @@ def settle_place(
     first = _get_place(images[known.get("image") or 0 if "image" in fields else 0], images)
     for part, shown in known.items():
         field = fields.get(part)
-        given = first.get(part) if field is None else answer.get(field)
-        if shown is None or (part != "slice" and field is None and shown != given):
+        named = first.get(part) if field is None else answer.get(field)
+        if shown is None or (part != "slice" and field is None and shown != named):
             raise ToolError("the view you name shows another image; boxes must refer to image_1, in its own plane")
-        if field is not None and given is not None and given != shown:
-            given, seen = (name_image(given), name_image(shown)) if part == "image" else (given, f"{part} {shown}")
-            raise ToolError(f"{field} = {show_json(given, 24)}: the view you name shows {seen}")
+        if field is not None and named is not None and named != shown:
+            named, seen = (name_image(named), name_image(shown)) if part == "image" else (named, f"{part} {shown}")
+            raise ToolError(f"{field} = {show_json(named, 24)}: the view you name shows {seen}")
         if field is not None:
             answer[field] = shown
     return find_slice(answer, fields, images)
@@ -79,8 +79,8 @@ def _get_place(source: Source, images: TaskImages) -> dict[Part, Any]:
 
 def find_slice(answer: Mapping[Any, Any], fields: Mapping[Part, str], images: TaskImages) -> Source:
     """Return the picture that an answer's place names; parts it does not name are those of the task's first picture."""
-    given = {part: answer.get(field) for part, field in fields.items()}
-    image = given.get("image")
+    named = {part: answer.get(field) for part, field in fields.items()}
+    image = named.get("image")
     if not _is_number_of(image, images.count_own()):
         raise ToolError(f"{fields['image']} = {show_json(image, 24)}; allowed: {list_names(images.count_own())}")
     image = int(image or 0)
@@ -88,10 +88,10 @@ def find_slice(answer: Mapping[Any, Any], fields: Mapping[Part, str], images: Ta
         source = images[image]
     except ImageError as error:  # its message names the file, which the model must not learn
         raise ToolError(f"{name_image(image)} cannot be opened") from error
-    volume, plane, index = source.volume, given.get("plane"), given.get("slice")
+    volume, plane, index = source.volume, named.get("plane"), named.get("slice")
     if volume is None:
         for part in ("plane", "slice"):
-            if given.get(part) is not None:
+            if named.get(part) is not None:
                 raise ToolError(f"{fields[part]}: {name_image(image)} is a single picture; allowed: null")
         return source
     plane = volume.plane if plane is None else plane
@@ -180,8 +180,8 @@ def write_gold_answer(env: AuthoredEnv, task: Task) -> str:
     Otherwise it is made of those fields that the answer has of `env.perfect_answer(task)`, whose boxes are fractions,
     or without that method of `task.reference`. Raise `ConfigError` if the reference lacks a field that the answer
     requires, or has none of its fields."""
-    own = getattr(env, "gold_answer", None)
-    return json.dumps(thaw(_build_from_reference(env, task) if own is None else own(task)))
+    write_own = getattr(env, "gold_answer", None)
+    return json.dumps(thaw(_build_from_reference(env, task) if write_own is None else write_own(task)))
 
 
 def _build_from_reference(env: AuthoredEnv, task: Task) -> dict[str, Any]:

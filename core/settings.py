@@ -176,7 +176,7 @@ def model_of(cls: type) -> type[BaseModel]:
     for name, hint in get_type_hints(cls, include_extras=True).items():
         if name.startswith("_") or name in ("reward", "restricted") or get_origin(hint) is ClassVar:
             continue  # no config lifts a restriction
-        declared = [one.default for one in getattr(hint, "__metadata__", ()) if isinstance(one, FieldInfo)]
+        declared = [info.default for info in getattr(hint, "__metadata__", ()) if isinstance(info, FieldInfo)]
         default = getattr(cls, name, *declared[-1:] or [PydanticUndefined])
         if default is not PydanticUndefined:
             fields[name] = (hint, default)

@@ -116,4 +116,4 @@ def _count_bytes(overview: Overview) -> int:
         view.source.pixels if view.source.volume is None else view.source.volume.all_voxels for view in overview.views
     ]
     shown = sum(picture.width * picture.height * 3 for picture in overview.pictures)
-    return max(1, sum(one.nbytes for one in pixels) + shown)
+    return max(1, sum(array.nbytes for array in pixels) + shown)

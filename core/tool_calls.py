@@ -65,28 +65,28 @@ async def run_calls(env: AuthoredEnv, state: EpisodeState, calls: Sequence[Parse
     waiting = all_calls
     while waiting:
         admitted: list[_Call] = []
-        for number, one in enumerate(waiting):
-            problem = _find_problem(env, state, one)
-            if problem is None and (problem := _check_budget(env, state, one.name)) is not None and admitted:
+        for number, call in enumerate(waiting):
+            problem = _find_problem(env, state, call)
+            if problem is None and (problem := _check_budget(env, state, call.name)) is not None and admitted:
                 waiting = waiting[number:]
                 break
             if problem is None:
-                state.calls[one.name] += 1
-                admitted.append(one)
+                state.calls[call.name] += 1
+                admitted.append(call)
             else:
-                one.result = ToolResult(one.name or "tool_call", error=problem)
+                call.result = ToolResult(call.name or "tool_call", error=problem)
         else:
             waiting = []
         await _run_admitted(env, state, admitted, views_before)
-        state.calls.subtract(one.name for one in admitted if one.result is None or not one.result.was_run)
+        state.calls.subtract(call.name for call in admitted if call.result is None or not call.result.was_run)
         if state.tells_faults:
             _tell_faults(state, admitted)
     finished = []
-    for one in all_calls:
-        assert one.result is not None
-        result = _add_note(_add_found_images(state, one.result, one.found), one.parsed.note)
-        result = _add_view_number(env, state, clip_result(result, env.max_tool_chars), one.view)
-        finished.append(replace(result, call_id=one.parsed.call.id))
+    for call in all_calls:
+        assert call.result is not None
+        result = _add_note(_add_found_images(state, call.result, call.found), call.parsed.note)
+        result = _add_view_number(env, state, clip_result(result, env.max_tool_chars), call.view)
+        finished.append(replace(result, call_id=call.parsed.call.id))
     return finished
 
 
@@ -95,10 +95,10 @@ async def _run_admitted(
 ) -> None:
     """Run these calls: stateful tools in order on the episode's view, the others at the same time."""
     # Outside the task group, where an author's bug is raised as it is.
-    own = {one.place: env.hidden_arguments(state.task, one.name) for one in admitted}
+    hidden_of = {one.place: env.hidden_arguments(state.task, one.name) for one in admitted}
 
     async def run(one: _Call) -> None:
-        hidden = {"found": one.found, "images": state.images, "windows": env.windows, **own[one.place]}
+        hidden = {"found": one.found, "images": state.images, "windows": env.windows, **hidden_of[one.place]}
         one.result = await _run_twice(one.name, partial(_run_tool, env, state, one, hidden, views_before), one.found)
         if env.toolbox[one.name].stateful and state.view is not None and "shows" in one.result.facts:
             one.view = state.view
@@ -136,12 +136,12 @@ async def _run_tool(
         )
     if state.view is None:
         return ToolResult(one.name, error="This task has no image.")
-    given = swap_view(state.view)
+    shown = swap_view(state.view)
     try:
         after, result = await concurrency.run_in_thread(
             tools.call_stateful,
             tool,
-            given,
+            shown,
             arguments,
             coordinates=env.coordinates,
             hidden=hidden,
@@ -149,7 +149,7 @@ async def _run_tool(
         )
     except concurrency.CallTimeout:
         raise build_timeout(one.name, env.tool_timeout) from None
-    if given is not state.view and (after.source is given.source or after.source.is_same_stack(given.source)):
+    if shown is not state.view and (after.source is shown.source or after.source.is_same_stack(shown.source)):
         after = dataclasses.replace(after, source=match_slice(state.view.source, after.source))
     state.view = after
     return result
@@ -157,15 +157,15 @@ async def _run_tool(
 
 def _tell_faults(state: EpisodeState, admitted: Sequence[_Call]) -> None:
     """Count the faults, which cost no quota; the third of a tool says that it is withdrawn."""
-    for one in admitted:
-        if one.result is None or not one.result.is_fault:
+    for call in admitted:
+        if call.result is None or not call.result.is_fault:
             continue
-        state.calls[one.name] -= 1
-        state.faults[one.name] += 1
-        words = hide_paths_in(one.result.error or "")
-        if state.faults[one.name] == MAX_FAULTS:
-            words = f"{words.rstrip('.')}. {_describe_withdrawn(state, one.name)}"
-        one.result = replace(one.result, error=words, raised=hide_paths_in(one.result.raised))
+        state.calls[call.name] -= 1
+        state.faults[call.name] += 1
+        words = hide_paths_in(call.result.error or "")
+        if state.faults[call.name] == MAX_FAULTS:
+            words = f"{words.rstrip('.')}. {_describe_withdrawn(state, call.name)}"
+        call.result = replace(call.result, error=words, raised=hide_paths_in(call.result.raised))
 
 
 def _describe_withdrawn(state: EpisodeState, name: str) -> str:
@@ -264,8 +264,8 @@ def _add_found_images(state: EpisodeState, result: ToolResult, found: Sequence[S
     state.images.add(added)
     names = f"{name_image(first)} to {name_image(first + len(added) - 1)}, in this order"
     names = names if len(added) > 1 else name_image(first)
-    own = state.images.count_own()
-    those = f"{list_names(own)} {'is the image' if own == 1 else 'are the images'} of the task"
+    count = state.images.count_own()
+    those = f"{list_names(count)} {'is the image' if count == 1 else 'are the images'} of the task"
     return _add_note(result, f"To zoom in, call open_image first: {names}; {those}.")
 
 

@@ -195,12 +195,12 @@ def load_model(name: str, **settings: Any) -> Generator:
 
 
 def _read_settings(section: type[S], settings: Mapping[str, Any]) -> tuple[S, RolloutSection]:
-    own = {name: value for name, value in settings.items() if name in section.model_fields}
-    others = {name: value for name, value in settings.items() if name not in own}
+    known = {name: value for name, value in settings.items() if name in section.model_fields}
+    others = {name: value for name, value in settings.items() if name not in known}
     kind: type[BaseModel] = section
-    values = own
+    values = known
     try:
-        read = section.model_validate(own)
+        read = section.model_validate(known)
         kind, values = RolloutSection.find_class(others), others
         return read, RolloutSection.read(others)
     except ValidationError as error:

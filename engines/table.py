@@ -83,7 +83,7 @@ def get_engine(name: str) -> Engine:
     if module is None:
         raise ConfigError(f"rollout.engine: {describe_unknown('engine', name, list_plugins('engines'))}")
     needed = [*NEEDED, *(NEEDED_OF_SERVERS if getattr(module, "sends_weights", False) else ())]
-    missing = [one for one in needed if not hasattr(module, one)]
+    missing = [attribute for attribute in needed if not hasattr(module, attribute)]
     if missing:
         raise ConfigError(
             f"rollout.engine = {name}: {module.__name__} has no {', '.join(missing)}; needed: {', '.join(needed)}",

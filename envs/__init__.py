@@ -38,9 +38,9 @@ def load_class(name: str) -> "type[BaseMultiTurnEnv]":
     One of viewbox is imported from the package and nowhere else: the current folder is not searched."""
     path = name if ":" in name else find_plugin("environments", name)
     if path is None:
-        own = "or your own as package.module:Class or path/to/file.py:Class"
+        hint = "or your own as package.module:Class or path/to/file.py:Class"
         known = list_plugins("environments")
-        raise ConfigError(f"{describe_unknown('environment', name, known)}, {own}", key="name")
+        raise ConfigError(f"{describe_unknown('environment', name, known)}, {hint}", key="name")
     module, _, attribute = path.partition(":")
     if name in ENVIRONMENTS and module.startswith("viewbox."):
         return _check_class(getattr(import_module(module), attribute), path)

@@ -125,10 +125,10 @@ def find_facts(facts: str, question: str) -> str:
     asked = _get_stems(question[:MAX_CHARS])
     shared = [len((asked - _GENERAL) & _get_stems(sentence)) for sentence in sentences]
     best = sorted(range(len(sentences)), key=lambda number: -shared[number])[:MAX_SENTENCES]
-    found = sorted(number for number in best if shared[number])
-    if not found and asked & _GENERAL:
-        found = list(range(min(MAX_SENTENCES, len(sentences))))
-    return " ".join(sentences[number] for number in found)
+    numbers = sorted(number for number in best if shared[number])
+    if not numbers and asked & _GENERAL:
+        numbers = list(range(min(MAX_SENTENCES, len(sentences))))
+    return " ".join(sentences[number] for number in numbers)
 
 
 def split_facts(facts: str) -> list[str]:

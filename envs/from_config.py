@@ -58,9 +58,9 @@ def check_turns(env: BaseMultiTurnEnv, section: str) -> None:
     for key, part in getattr(env, "parts", {}).items():
         check_turns(part, f"{section}.environments.{key}")
     if env.history != "full":
-        given = ", ".join(f"{name}: {value}" for name, value in env.history.model_dump(exclude_none=True).items())
+        written = ", ".join(f"{name}: {value}" for name, value in env.history.model_dump(exclude_none=True).items())
         raise ConfigError(
-            f"{section}.history = {{{given}}}: training uses the sampled tokens and removes none; allowed: full",
+            f"{section}.history = {{{written}}}: training uses the sampled tokens and removes none; allowed: full",
             key=f"{section}.history",
         )
     if env.max_turns == 1 and env.tools and not hasattr(env, "parts"):

@@ -160,7 +160,7 @@ class Grounding(DataEnv):
         parts: dict[str, Any] = {"boxes": self._iou}
         parts |= {name: ShortAnswerReward(name) for name in TEXTS if name in self.data.columns}
         total = sum(WEIGHTS[name] for name in parts)
-        return CombinedReward({name: (part, WEIGHTS[name] / total) for name, part in parts.items()})
+        return CombinedReward({name: (reward, WEIGHTS[name] / total) for name, reward in parts.items()})
 
     @cached_property
     def metrics(self) -> Mapping[str, Metric]:  # type: ignore[override]

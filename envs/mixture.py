@@ -105,7 +105,7 @@ class Mixture(BaseMultiTurnEnv):
         self.parts, self.weights = _build_parts(given.get("environments", {}), shared, reward)
         total = sum(self.weights.values())
         rewards = {key: PartReward(part.reward.components, name=key) for key, part in self.parts.items()}
-        shares = {key: (one, self.weights[key] / total) for key, one in rewards.items()}
+        shares = {key: (part_reward, self.weights[key] / total) for key, part_reward in rewards.items()}
         super().__init__(reward=CombinedReward(shares, name=Mixture.name), **given)
         parts = self.parts.values()
         vars(self).update(
@@ -119,8 +119,8 @@ class Mixture(BaseMultiTurnEnv):
     @cached_property
     def tasks(self) -> Sequence[Task]:
         tasks = {key: to_sequence(part.tasks, key, f"environments.{key}") for key, part in self.parts.items()}
-        for key, some in tasks.items():
-            if not len(some):
+        for key, listed in tasks.items():
+            if not len(listed):
                 raise ConfigError(f"mixture: environments.{key}: has no tasks", key=f"environments.{key}")
         return MixtureTasks(tasks, self.weights)
 

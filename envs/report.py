@@ -40,8 +40,8 @@ class CoverageReward:
         golds = set(map(read_gold_label, get_accepted_values(get_field(reference, self.field))))
         if not golds:
             return None
-        found = golds.intersection(map(read_label, to_items(get_field(answer, self.field), self.k) or ()))
-        return len(found) / min(self.k, len(golds))
+        matched = golds.intersection(map(read_label, to_items(get_field(answer, self.field), self.k) or ()))
+        return len(matched) / min(self.k, len(golds))
 
 
 RESERVED = ("id", "image", "images", "metadata", "question", "report", FIELD, "boxes", "evidence", "continue")
@@ -130,7 +130,7 @@ class Report(CitingEnv):
         if "boxes" in self._extras:
             parts["boxes"] = (IfGold(IoUReward("boxes", threshold=0.5), "boxes"), WEIGHTS["boxes"])
         total = sum(weight for _, weight in parts.values())
-        shared = {name: (part, weight / total) for name, (part, weight) in parts.items()}
+        shared = {name: (reward, weight / total) for name, (reward, weight) in parts.items()}
         return self._add_citations(shared, *self.texts, FIELD)
 
     @cached_property

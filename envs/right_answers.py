@@ -100,25 +100,25 @@ def _score_part(env: BaseMultiTurnEnv, count: int) -> RightAnswers:
                 state = env.reset(task, seed=0)
                 size = (state.images[0].width, state.images[0].height) if state.images else (1, 1)
                 if isinstance(env, DataEnv) and env.data.unit:
-                    pixels = (one.pixels if one.volume is None else one.volume.voxels for one in state.images)
-                    lows += [float(np.min(one)) for one in pixels]
+                    pixels = (item.pixels if item.volume is None else item.volume.voxels for item in state.images)
+                    lows += [float(np.min(item)) for item in pixels]
                 boxes |= {(tuple(box), size) for box in _find_boxes(task.reference) if state.images}
                 episode = _play(env, silent, task, stage)
-                own = getattr(env, "perfect_answer", None)
-                answer = task.reference if own is None else own(task)  # its boxes are not rounded
+                perfect = getattr(env, "perfect_answer", None)
+                answer = task.reference if perfect is None else perfect(task)  # its boxes are not rounded
                 exact = silent.reward.score_episode(msgspec.structs.replace(episode, answer=answer))
                 played.append(_Played(episode, exact, state.view.size if state.view else (1, 1)))
         except Exception as error:  # an author's code may raise anything, and one task says nothing of the others
             why = str(error) if isinstance(error, ViewboxError) else describe_error(error, 200)
             problems.setdefault(stage[-1], []).append(f"{task.id}: {why}")
-    found = {stage: f"{len(some)} of {len(drawn)} tasks {stage}, such as {some[0]}" for stage, some in problems.items()}
+    said = {stage: f"{len(some)} of {len(drawn)} tasks {stage}, such as {some[0]}" for stage, some in problems.items()}
     remarks = [f"{name} is left out: {why}" for name, why in left_out.items()]
-    remarks += [found.pop(NO_ANSWER)] if NO_ANSWER in found else []
-    warnings, means = list(found.values()), _compute_means(one.scores for one in played)
+    remarks += [said.pop(NO_ANSWER)] if NO_ANSWER in said else []
+    warnings, means = list(said.values()), _compute_means(item.scores for item in played)
     if reward is None:
         means = {}
     elif played:
-        warnings += _list_low(env, reward, played, means, _compute_means(one.exact for one in played))
+        warnings += _list_low(env, reward, played, means, _compute_means(item.exact for item in played))
     warnings += _list_commas(env, reward, drawn)
     if lows and min(lows) >= 0:
         problem = f"no value of {len(lows)} pictures is below 0, and air has -1000 HU"
@@ -147,9 +147,9 @@ def _play(env: BaseMultiTurnEnv, silent: BaseMultiTurnEnv, task: Task, stage: li
 
 def _leave_out(reward: CombinedReward, left_out: dict[str, str], prefix: str = "") -> CombinedReward | None:
     """Return the reward without the components that would ask somebody or want looks; why is entered in `left_out`."""
-    kept = {}
-    for name, part in reward.components.items():
-        inner: Any = part.reward
+    left = {}
+    for name, component in reward.components.items():
+        inner: Any = component.reward
         if isinstance(inner, CombinedReward):
             inner = _leave_out(inner, left_out, f"{prefix}{name}.")
         elif find_remote_address(inner) is not None or is_blocking(inner):
@@ -157,12 +157,12 @@ def _leave_out(reward: CombinedReward, left_out: dict[str, str], prefix: str = "
         elif isinstance(inner, ToolUseReward | EvidenceReward):
             left_out[f"{prefix}{name}"], inner = "it pays for looks", None
         if inner is not None:
-            kept[name] = replace(part, reward=inner)
-    total = sum(part.weight for part in kept.values())
-    for name, part in kept.items():
-        needs = {need: least for need, least in part.needs.items() if need in kept}
-        kept[name] = replace(part, weight=part.weight / total if total else 1 / len(kept), needs=needs)
-    return CombinedReward(kept, name=reward.name) if kept else None
+            left[name] = replace(component, reward=inner)
+    total = sum(component.weight for component in left.values())
+    for name, component in left.items():
+        needs = {need: least for need, least in component.needs.items() if need in left}
+        left[name] = replace(component, weight=component.weight / total if total else 1 / len(left), needs=needs)
+    return CombinedReward(left, name=reward.name) if left else None
 
 
 def _write_answer(env: BaseMultiTurnEnv, task: Task) -> str:
@@ -174,10 +174,10 @@ def _write_answer(env: BaseMultiTurnEnv, task: Task) -> str:
 
 def _compute_means(scores: Iterable[Scores]) -> dict[str, float | None]:
     values: dict[str, list[float]] = {}
-    for one in scores:
-        for name, value in {"": one.total, **one.components}.items():
+    for score in scores:
+        for name, value in {"": score.total, **score.components}.items():
             values.setdefault(name, []).extend([] if value is None else [value])
-    return {name: fmean(some) if some else None for name, some in values.items()}
+    return {name: fmean(numbers) if numbers else None for name, numbers in values.items()}
 
 
 def _list_low(
@@ -188,20 +188,20 @@ def _list_low(
     exact: Mapping[str, float | None],
 ) -> Iterator[str]:
     """Yield a sentence for each component that pays the right answers badly, or fails."""
-    for name, one in _walk(reward, means):
+    for name, inner in _walk(reward, means):
         faults = [play.scores.faults[name] for play in played if name in play.scores.faults]
         mean, key = means.get(name), f"reward component {name!r}"
         if faults:
-            reasons = "; ".join(filter(None, (faults[0], _explain_fields(one, played))))
+            reasons = "; ".join(filter(None, (faults[0], _explain_fields(inner, played))))
             yield f"{key} fails for {len(faults)} of {len(played)} right answers: {reasons}"
         elif mean is not None and mean < LEAST:
             scored = [play for play in played if play.scores.components.get(name) is not None]
             worst = min(scored, key=lambda play: play.scores.components[name] or 0.0)
-            why = _explain_fields(one, played) or _explain_writing(env, worst, exact.get(name), mean)
+            why = _explain_fields(inner, played) or _explain_writing(env, worst, exact.get(name), mean)
             why = why or f"task {worst.episode.task.id}: " + explain_reward(
-                one, worst.episode.answer, worst.episode.task.reference, worst.episode
+                inner, worst.episode.answer, worst.episode.task.reference, worst.episode
             )
-            if getattr(one, "of_episode", None) is not None:
+            if getattr(inner, "of_episode", None) is not None:
                 why = f"it reads the episode, which is the answer after env.oracle(task); {why}"
             yield f"{key} gives the right answers {mean:.3f}: {why}"
     if means.get("") is None and not any(play.scores.faults for play in played):
@@ -210,14 +210,14 @@ def _list_low(
 
 def _walk(reward: CombinedReward, means: Mapping[str, float | None], prefix: str = "") -> Iterator[tuple[str, Any]]:
     """Yield the components with a weight, at any depth, that are no combined rewards, by the names of their scores."""
-    for name, part in reward.components.items():
-        needed = [means.get(f"{prefix}{need}") for need in part.needs]
-        if part.weight == 0 or any(mean is not None and mean < LEAST for mean in needed):
+    for name, component in reward.components.items():
+        needed = [means.get(f"{prefix}{need}") for need in component.needs]
+        if component.weight == 0 or any(mean is not None and mean < LEAST for mean in needed):
             continue  # a closed component is the fault of the one it needs
-        if isinstance(part.reward, CombinedReward):
-            yield from _walk(part.reward, means, f"{prefix}{name}.")
+        if isinstance(component.reward, CombinedReward):
+            yield from _walk(component.reward, means, f"{prefix}{name}.")
         else:
-            yield f"{prefix}{name}", part.reward
+            yield f"{prefix}{name}", component.reward
 
 
 def _explain_fields(reward: Any, played: Sequence[_Played]) -> str | None:
@@ -255,13 +255,13 @@ def _explain_writing(env: BaseMultiTurnEnv, play: _Played, exact: float | None, 
 
 def _list_commas(env: BaseMultiTurnEnv, reward: CombinedReward | None, tasks: Sequence[Task]) -> Iterator[str]:
     """Yield that numbers with a decimal comma stay texts, if numbers near them should be right."""
-    parts = [] if reward is None else [one for _, one in _walk(reward, {})]
-    if not any(getattr(one, "tolerance", None) for one in (env, *parts)):
+    parts = [] if reward is None else [inner for _, inner in _walk(reward, {})]
+    if not any(getattr(inner, "tolerance", None) for inner in (env, *parts)):
         return
     texts = [text for task in tasks for value in task.reference.values() for text in to_items(value) or ()]
-    found = [text for text in texts if isinstance(text, str) and _COMMA.fullmatch(text) and read_number(text) is None]
-    if found:
-        problem = f"{len(found)} right answers such as {found[0]!r} are texts, to which no `tolerance` applies"
+    unread = [text for text in texts if isinstance(text, str) and _COMMA.fullmatch(text) and read_number(text) is None]
+    if unread:
+        problem = f"{len(unread)} right answers such as {unread[0]!r} are texts, to which no `tolerance` applies"
         yield f"{problem}; data.cells.decimal: ',' reads numbers of CSV and TSV so; elsewhere write 1.5"
 
 

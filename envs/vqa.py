@@ -152,7 +152,7 @@ def accept_choices(row: MappedRow, name: str, answers: Sequence[object], choices
     them."""
     known: dict[str, int] = {}
     for number, (letter, text) in enumerate(zip(string.ascii_uppercase, choices, strict=False)):
-        known |= {normalize_label(one): number for one in (letter, f"{letter}. {text}")}
+        known |= {normalize_label(spelling): number for spelling in (letter, f"{letter}. {text}")}
     known |= {normalize_label(text): number for number, text in enumerate(choices)}  # a choice may be a letter itself
     numbers = list[int]()
     for answer in answers:

@@ -79,14 +79,14 @@ def _choose_by_levels(values: np.ndarray, few: float) -> Inside | None:
     half = (full + 1) // 2
     if not full or values.max() < (half if full == 255 else 0.9 * full):  # labels of 16 bits number instances
         return None
-    found = count_values(values)[0]
-    between = found[found > 0][:-1]
+    levels = count_values(values)[0]
+    between = levels[levels > 0][:-1]
     if not between.size:
         return None
     square = values[..., 1:, 1:]  # a label fills a square somewhere; what lies on edges only does not
     same = (square == values[..., :-1, :-1]) & (square == values[..., 1:, :-1]) & (square == values[..., :-1, 1:])
     soft, many = not np.isin(between, square[same]).any(), len(between) >= few
-    if found[-1] == full and between[-1] < half and ((many and not soft) or between[-1] <= (FEW if soft else LABELS)):
+    if levels[-1] == full and between[-1] < half and ((many and not soft) or between[-1] <= (FEW if soft else LABELS)):
         return Inside(f"labels up to {between[-1]}; {full} is taken as void, and is outside", void=float(full))
     middle = (square > full // 16) & (square < full - full // 16)  # JPEG leaves flat parts of nearly 0 and nearly full
     if many and len(between) * 4 <= np.ptp(between) and same[middle].mean() > 0.5:  # a smooth map has all levels

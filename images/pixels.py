@@ -147,13 +147,13 @@ def rescale(stored: np.ndarray, slope: float, intercept: float) -> Native:
         if max(map(abs, (*ends, low, high))) < 2**31:
             depth = fit_integers(np.array([low, high]), low, high).dtype
             whole = np.empty(stored.shape, depth)
-            for rows, part in _split(stored):
-                whole[rows] = part.astype(np.int32) * np.int32(slope) + np.int32(intercept)
+            for rows, block in _split(stored):
+                whole[rows] = block.astype(np.int32) * np.int32(slope) + np.int32(intercept)
             return Native(whole, (0.0, 255.0) if depth == np.uint8 else (float(low), float(high)))
     scaled = np.empty(stored.shape, np.float32)
     with np.errstate(all="ignore"):
-        for rows, part in _split(stored):  # float64 only a part at a time
-            scaled[rows] = part.astype(np.float64) * slope + intercept
+        for rows, block in _split(stored):  # float64 only a part at a time
+            scaled[rows] = block.astype(np.float64) * slope + intercept
     return to_native_dtype(scaled)
 
 
@@ -197,10 +197,10 @@ def lay_on_ground(pixels: np.ndarray, *, associated: bool = False) -> tuple[np.n
     full, ground = _get_full(pixels.dtype), _choose_ground(pixels)
     depth = np.result_type(pixels.dtype, np.float32) if pixels.dtype.kind == "f" else pixels.dtype
     laid = np.empty((*pixels.shape[:2], pixels.shape[2] - 1), depth)
-    for place, part in _split(pixels):
-        color = part[:, :, :-1]
-        if ground is not None and part[:, :, -1].min() < full:
-            opacity = part[:, :, -1:].astype(np.float32) / full
+    for place, block in _split(pixels):
+        color = block[:, :, :-1]
+        if ground is not None and block[:, :, -1].min() < full:
+            opacity = block[:, :, -1:].astype(np.float32) / full
             mixed = color * (1 if associated else opacity) + (1 - opacity) * (ground * full)
             color = mixed if depth.kind == "f" else np.rint(mixed)
         laid[place] = color
@@ -214,9 +214,9 @@ def _choose_ground(pixels: np.ndarray) -> int | None:
     full, lightest = _get_full(pixels.dtype), math.inf
     if pixels[:, :, -1].min() >= full:
         return 0
-    for _, part in _split(pixels):
-        light = part[:, :, :-1] @ LIGHTNESS[part.shape[2]]
-        lightest = min(lightest, light.min(where=part[:, :, -1] > FAINT * full, initial=math.inf) / full)
+    for _, block in _split(pixels):
+        light = block[:, :, :-1] @ LIGHTNESS[block.shape[2]]
+        lightest = min(lightest, light.min(where=block[:, :, -1] > FAINT * full, initial=math.inf) / full)
         if lightest <= 0.5:
             return 1
     if lightest < math.inf:
@@ -284,9 +284,9 @@ def to_srgb(pixels: np.ndarray, profile: Any) -> tuple[np.ndarray, tuple[str, ..
     from PIL import ImageCms
 
     try:
-        given = ImageCms.ImageCmsProfile(io.BytesIO(profile))
-        if (space := given.profile.xcolor_space.strip()) == "RGB":
-            transform = ImageCms.buildTransform(given, ImageCms.createProfile("sRGB"), "RGB", "RGB")
+        stored = ImageCms.ImageCmsProfile(io.BytesIO(profile))
+        if (space := stored.profile.xcolor_space.strip()) == "RGB":
+            transform = ImageCms.buildTransform(stored, ImageCms.createProfile("sRGB"), "RGB", "RGB")
             if np.abs(_transform_colors(LATTICE, transform).astype(int) - LATTICE).max() <= ALIKE:
                 return pixels, ()
             if pixels.dtype == np.uint8 and pixels.ndim > 2 and pixels.shape[-1] == 3:

@@ -85,15 +85,15 @@ class ImageRef(PlainRecord, frozen=True):
         with _LOCK:
             there = _IN_MEMORY.get(key)
             if there is None:
-                kept = flat.copy() if flat is pixels and flat.flags.writeable else flat
-                kept.flags.writeable = False
-                there = _IN_MEMORY[key] = cls(key[0], width, height, mode, uri, kept)
+                frozen = flat.copy() if flat is pixels and flat.flags.writeable else flat
+                frozen.flags.writeable = False
+                there = _IN_MEMORY[key] = cls(key[0], width, height, mode, uri, frozen)
         return there
 
     @classmethod
     def _from_source(cls, source: "Source", uri: str | None) -> "ImageRef":
         """Return the reference of a source: that of its pixels, if it is nothing but pixels as they are shown."""
-        others = ((getattr(source, one.name), one.default) for one in fields(source) if one.name != "pixels")
+        others = ((getattr(source, field.name), field.default) for field in fields(source) if field.name != "pixels")
         if source.pixels.dtype == np.uint8 and all(value == default for value, default in others):
             return cls._from_array(source.pixels, uri)
         from .files.native import compute_hash
@@ -136,9 +136,9 @@ class ImageRef(PlainRecord, frozen=True):
         return picture
 
     def _check_pixels(self, picture: Image.Image) -> None:
-        found = ImageRef.of(picture)
-        if (found.hash, found.mode, *picture.size) != (self.hash, self.mode, self.width, self.height):
-            other = f"{found.width}x{found.height}, {found.mode}, {found.hash[:12]}"
+        actual = ImageRef.of(picture)
+        if (actual.hash, actual.mode, *picture.size) != (self.hash, self.mode, self.width, self.height):
+            other = f"{actual.width}x{actual.height}, {actual.mode}, {actual.hash[:12]}"
             reason = f"its file holds other pixels ({other}); it was changed after it was stored"
             raise ImageError(f"image {self.hash[:12]}: {reason}")
 

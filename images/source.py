@@ -190,8 +190,8 @@ class Source(Facts):
 
     def is_same_stack(self, other: "Source") -> bool:
         """Return whether two sources are slices of one volume, at whatever time: a place is the same in both."""
-        one, two = self.volume, other.volume
-        return one is not None and two is not None and one.all_voxels is two.all_voxels
+        ours, two = self.volume, other.volume
+        return ours is not None and two is not None and ours.all_voxels is two.all_voxels
 
     def measure(self, x1: float, y1: float, x2: float, y2: float) -> float | None:
         """Return the millimeters between two points, in pixels; None if the size of a pixel is not known there."""
@@ -256,13 +256,13 @@ def shuffle(source: Source) -> Source:
 
     def move(pixels: np.ndarray) -> np.ndarray:
         moved, (high, wide) = pixels.copy(), (pixels.shape[edge] // TILES for edge in edges)
-        first, after = (np.moveaxis(one, edges, (0, 1)) for one in (pixels, moved))
+        first, after = (np.moveaxis(array, edges, (0, 1)) for array in (pixels, moved))
         order = np.random.default_rng(0).permutation(TILES**2)
         for (y, x), (row, column) in zip(
             np.ndindex(TILES, TILES), zip(*divmod(order, TILES), strict=True), strict=True
         ):
-            part = first[row * high : (row + 1) * high, column * wide : (column + 1) * wide]
-            after[y * high : (y + 1) * high, x * wide : (x + 1) * wide] = part
+            tile = first[row * high : (row + 1) * high, column * wide : (column + 1) * wide]
+            after[y * high : (y + 1) * high, x * wide : (x + 1) * wide] = tile
         return moved
 
     return _alter(source, move)

@@ -142,8 +142,8 @@ def find_number(images: Sequence[Source], source: Source) -> int | None:
     1
     """
     opened = images.opened if isinstance(images, TaskImages) else dict(enumerate(images))
-    same = [number for number, one in opened.items() if one is source or one.is_same_stack(source)]
-    same += [number for number, one in opened.items() if np.may_share_memory(one.pixels, source.pixels)]
+    same = [number for number, other in opened.items() if other is source or other.is_same_stack(source)]
+    same += [number for number, other in opened.items() if np.may_share_memory(other.pixels, source.pixels)]
     return same[0] if same else None
 
 

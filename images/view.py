@@ -132,14 +132,14 @@ class View:
     def find_pixel(self, point: Point) -> tuple[int, int]:
         """(column, row) of the native pixel that holds a point (fractions of this view); at a far edge, the last."""
         parts = zip(self.to_original(point), self.source.size, strict=True)
-        column, row = (min(side - 1, max(0, math.floor(part * side + CLOSE))) for part, side in parts)
+        column, row = (min(side - 1, max(0, math.floor(fraction * side + CLOSE))) for fraction, side in parts)
         return column, row
 
     def find_pixels_in(self, box: Sequence[float]) -> tuple[int, int, int, int]:
         """(left, top, right, bottom) of the native pixels whose centers lie in a box (fractions of this view).
         As in slices, right and bottom are excluded: boxes side by side share no pixel, and a box may hold none."""
         edges = zip(self.box_to_original(box), self.source.size * 2, strict=True)
-        left, top, right, bottom = (max(0, math.ceil(part * side - 0.5 - CLOSE)) for part, side in edges)
+        left, top, right, bottom = (max(0, math.ceil(fraction * side - 0.5 - CLOSE)) for fraction, side in edges)
         return left, top, max(left, right), max(top, bottom)
 
     def zoom(self, factor: float, center: Point = (0.5, 0.5)) -> "View":
@@ -276,10 +276,10 @@ class View:
         there = self.source.measured
         if there is None:
             return None
-        kept = self._kept.get("measured")
-        if kept is None:
-            kept = self._kept["measured"] = self._sample(there.astype(np.float32)) >= 0.5
-        return kept
+        cached = self._kept.get("measured")
+        if cached is None:
+            cached = self._kept["measured"] = self._sample(there.astype(np.float32)) >= 0.5
+        return cached
 
     def to_uint8(self) -> np.ndarray:
         """Return the grid as it is shown: uint8, (height, width) or (height, width, 3)."""
@@ -314,11 +314,11 @@ class View:
         pixels = self.source.to_uint8(self.get_values())
         if pixels.ndim == 2:
             return pixels
-        kept = self._kept.get("gray")
-        if kept is None:
-            kept = self._kept["gray"] = cv2.cvtColor(pixels, cv2.COLOR_RGB2GRAY)
-            kept.flags.writeable = False
-        return kept
+        cached = self._kept.get("gray")
+        if cached is None:
+            cached = self._kept["gray"] = cv2.cvtColor(pixels, cv2.COLOR_RGB2GRAY)
+            cached.flags.writeable = False
+        return cached
 
     def render(self) -> Image.Image:
         """`to_picture` as a Pillow image of mode L or RGB."""

@@ -155,10 +155,10 @@ class ViewboxGymEnv(gymnasium.Env[Observation, str]):
         frame = np.zeros_like(self._picture)
         if images:
             height, width = frame.shape[:2]
-            opened = [one.open().convert("RGB") for one in (images if messages[-1].role == "user" else images[-1:])]
-            picture = Image.new("RGB", (sum(one.width for one in opened), max(one.height for one in opened)))
-            for number, one in enumerate(opened):
-                picture.paste(one, (sum(left.width for left in opened[:number]), 0))
+            opened = [shown.open().convert("RGB") for shown in (images if messages[-1].role == "user" else images[-1:])]
+            picture = Image.new("RGB", (sum(shown.width for shown in opened), max(shown.height for shown in opened)))
+            for number, shown in enumerate(opened):
+                picture.paste(shown, (sum(left.width for left in opened[:number]), 0))
             picture.thumbnail((width, height))  # changes nothing if it fits
             frame[: picture.height, : picture.width] = np.asarray(picture)
             self._picture = frame

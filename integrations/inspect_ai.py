@@ -67,8 +67,8 @@ def play(
     tool_images: str = "user",
 ) -> Task:
     """Return the first `limit` tasks of an environment; `settings` may be JSON text, as the command line gives it."""
-    given = json.loads(settings) if isinstance(settings, str) else settings
-    return build_task(environment, given, limit=limit, tool_images=tool_images)
+    parsed = json.loads(settings) if isinstance(settings, str) else settings
+    return build_task(environment, parsed, limit=limit, tool_images=tool_images)
 
 
 def build_task(
@@ -81,22 +81,22 @@ def build_task(
         raise ConfigError(f"tool_images: {tool_images!r}; allowed: tool, user", key="tool_images")
     if limit < 1:
         raise ConfigError(f"limit: {limit}; allowed: at least 1", key="limit")
-    given = dict(settings or {})
-    env = make_cached(environment, json.dumps(given, sort_keys=True))
+    values = dict(settings or {})
+    env = make_cached(environment, json.dumps(values, sort_keys=True))
     samples = [
         Sample(
-            input=env.for_task(one).user_message(one),
-            target=json.dumps(thaw(one.reference), ensure_ascii=False),
-            id=one.id,
+            input=env.for_task(task).user_message(task),
+            target=json.dumps(thaw(task.reference), ensure_ascii=False),
+            id=task.id,
             metadata={"number": number},
         )
-        for number, one in enumerate(islice(list_tasks(env), limit))
+        for number, task in enumerate(islice(list_tasks(env), limit))
     ]
     return Task(
         name=env.name,
         dataset=MemoryDataset(samples, name=env.name),
-        solver=play_episode(environment, given, tool_images),
-        scorer=reward(environment, given),
+        solver=play_episode(environment, values, tool_images),
+        scorer=reward(environment, values),
     )
 
 

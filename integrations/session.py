@@ -108,11 +108,11 @@ def check_installed(package: str, wanted: str, supported: str | None = None, rep
         raise ConfigError(
             f"{replaces} {old} is installed, which {package} replaced under the same import name: {again}"
         )
-    found = _find_version(package)
-    if found is None:
+    installed = _find_version(package)
+    if installed is None:
         raise ConfigError(needed)
-    if supported is not None and found.split(".")[:2] != supported.split("."):
-        raise ConfigError(f"{package} {found} is installed; {needed}")
+    if supported is not None and installed.split(".")[:2] != supported.split("."):
+        raise ConfigError(f"{package} {installed} is installed; {needed}")
 
 
 def _find_version(package: str) -> str | None:

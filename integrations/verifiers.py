@@ -132,8 +132,8 @@ def repeat_message(reply: Mapping[str, Any]) -> dict[str, object]:
     >>> repeat_message({"role": "assistant", "content": None, "refusal": None, "reasoning": "Hm."})
     {'role': 'assistant', 'content': '', 'reasoning': 'Hm.'}
     """
-    kept = shorten_reply(Reply(reply.get("content") or "", read_tool_calls(reply)))
-    return to_openai_messages([kept.to_message()])[0] | {
+    shortened = shorten_reply(Reply(reply.get("content") or "", read_tool_calls(reply)))
+    return to_openai_messages([shortened.to_message()])[0] | {
         name: reply[name] for name in REASONING_FIELDS if reply.get(name)
     }
 

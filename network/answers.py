@@ -58,41 +58,41 @@ class AnswerCache:
         if self.path is not None:
             return self._run(lambda file: self._read(file, key))
         with self._lock:
-            kept: bytes | None = self._memory.get(key)
-            return kept
+            answer: bytes | None = self._memory.get(key)
+            return answer
 
     def put(self, key: str, value: bytes) -> bytes:
         """Keep an answer, and return the one that is kept; the oldest go if there are too many."""
         if len(value) > LARGEST:
             return value
-        kept = None if self.path is None else self._run(lambda file: self._write(file, key, value))
+        answer = None if self.path is None else self._run(lambda file: self._write(file, key, value))
         if self.path is None:
             with self._lock, suppress(ValueError):  # larger than the whole memory
-                kept = self._memory.setdefault(key, value)
-        return value if kept is None else kept
+                answer = self._memory.setdefault(key, value)
+        return value if answer is None else answer
 
     def drop(self, key: str) -> None:
         self._run(lambda file: (file.execute("DELETE FROM answers WHERE key = ?", (key,)), file.execute("COMMIT")))
 
     def _read(self, file: sqlite3.Connection, key: str) -> bytes | None:
         now = self.clock()
-        found = file.execute(
+        row = file.execute(
             "SELECT value FROM answers WHERE key = ? AND at > ? AND at <= ?", (key, now - self.seconds, now + 60)
         ).fetchone()
-        return None if found is None or not isinstance(found[0], bytes) else found[0]
+        return None if row is None or not isinstance(row[0], bytes) else row[0]
 
     def _write(self, file: sqlite3.Connection, key: str, value: bytes) -> bytes | None:
         now = self.clock()
         with file:
             file.execute("DELETE FROM answers WHERE at <= ? OR at > ?", (now - self.seconds, now + 60))
             file.execute("INSERT OR IGNORE INTO answers VALUES (?, ?, ?, ?)", (key, now, len(value), value))
-            kept = self._read(file, key)
+            stored = self._read(file, key)
             (total,) = file.execute("SELECT TOTAL(size) FROM answers").fetchone()
             while total > self.max_bytes:
                 oldest = file.execute("SELECT rowid, size FROM answers ORDER BY at LIMIT 1").fetchone()
                 file.execute("DELETE FROM answers WHERE rowid = ?", oldest[:1])
                 total -= oldest[1]
-        return kept
+        return stored
 
     def _run(self, use: Callable[[sqlite3.Connection], T]) -> T | None:
         """Return what `use` makes of the file, opened for this once: a connection is no good in another thread or a

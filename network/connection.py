@@ -139,9 +139,9 @@ class Connection:
 
         self._open += 1
         try:
-            found = await self._repeat(send, deadline, info)
+            result = await self._repeat(send, deadline, info)
             self._has_replied = True
-            return found
+            return result
         except RequestError as error:
             failure = error
         finally:

@@ -57,11 +57,11 @@ def find_pause(headers: Mapping[str, str], said: str, status: int = 429) -> floa
     >>> find_pause({"retry-after-ms": "700"}, ""), find_pause({}, "Please try again in 1m2.5s.")
     (0.7, 62.5)
     """
-    thousandths, found = parse_retry_after(headers.get("retry-after-ms")), _ASKS.search(said)
+    thousandths, match = parse_retry_after(headers.get("retry-after-ms")), _ASKS.search(said)
     if thousandths is not None:
         return thousandths / 1000
-    if "retry-after" in headers or found is not None:
-        return parse_retry_after(headers.get("retry-after") or (found and found[1]))
+    if "retry-after" in headers or match is not None:
+        return parse_retry_after(headers.get("retry-after") or (match and match[1]))
     names = [name for name in headers if status == 429 and "ratelimit-reset" in name]
     resets = [(name.replace("reset", "remaining"), headers[name]) for name in names]
     pauses = [parse_retry_after(reset) for left, reset in resets if headers.get(left, "0") == "0"]
@@ -123,10 +123,10 @@ def read_error(body: bytes) -> tuple[str, int | None, str]:
         if isinstance(value, dict):
             codes += " ".join(str(value.get(name, "")) for name in ("", "code", "status", "status_code", "type"))
             value = value.get(key) or value
-    found = re.search(r"\b[45][0-9][0-9]\b", codes)
+    match = re.search(r"\b[45][0-9][0-9]\b", codes)
     if not isinstance(value, str):
         return text, 200, codes
-    return value, 200 if halves else int(found[0]) if found else None, codes
+    return value, 200 if halves else int(match[0]) if match else None, codes
 
 
 def read_status(status: int, body: bytes, *, pause: float | None = None) -> int:
@@ -249,9 +249,9 @@ def load_certificates() -> ssl.SSLContext:
     proxies = getproxies()
     try:
         for scheme in () if "*" in proxies.get("no", "").split(",") else ("http", "https", "all"):
-            if given := proxies.get(scheme):
-                culprit = f"{scheme.upper()}_PROXY = {hosts.show_url(given)}"
-                url = httpx.URL(given if "://" in given else f"http://{given}")
+            if address := proxies.get(scheme):
+                culprit = f"{scheme.upper()}_PROXY = {hosts.show_url(address)}"
+                url = httpx.URL(address if "://" in address else f"http://{address}")
                 httpx.Client(proxy=url, verify=False).close()
                 if not url.host or (url.port or 1) >= 2**16:
                     raise ValueError("allowed: http://host:port")

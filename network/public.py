@@ -65,8 +65,8 @@ class PublicTransport(httpx.AsyncHTTPTransport):
 
     async def resolve(self, name: str) -> Sequence[str]:
         """Return the addresses of a name, as this machine knows them; raise `OSError` if it has none."""
-        found = await asyncio.get_running_loop().getaddrinfo(name, PORT, type=socket.SOCK_STREAM)
-        return [str(address[0]) for *_, address in found]
+        entries = await asyncio.get_running_loop().getaddrinfo(name, PORT, type=socket.SOCK_STREAM)
+        return [str(address[0]) for *_, address in entries]
 
     def locate(self, address: str) -> tuple[str, int]:
         """Return where an address and its port are."""
@@ -75,14 +75,14 @@ class PublicTransport(httpx.AsyncHTTPTransport):
     async def _find_addresses(self, name: str) -> Sequence[str]:
         """Return the first addresses of a name; raise `RequestError` if any of them is not public."""
         try:
-            found = list(dict.fromkeys(await self.resolve(name)))
+            addresses = list(dict.fromkeys(await self.resolve(name)))
         except (OSError, UnicodeError) as error:
             reason = getattr(error, "strerror", None) or type(error).__name__
             raise httpx.ConnectError(f"{name} has no address ({reason})") from None
-        for address in found:
+        for address in addresses:
             if not is_public(address):
                 raise RequestError(f"{name} leads to {address[:60]!r}; allowed: names with public addresses only")
-        return found[:MAX_TRIED]
+        return addresses[:MAX_TRIED]
 
     def _direct(self, request: httpx.Request, address: str) -> httpx.Request:
         """Return the request as it goes to an address; TLS and the header `Host` have the name."""

@@ -94,7 +94,7 @@ def list_author_files(package: Path, data: Sequence[str] = (), packed: Path | No
         if pattern.startswith("/") or ".." in Path(pattern).parts:
             raise ConfigError(f"--data {pattern!r}: leads out of the package; allowed: a path in {package}", key="data")
     files = sorted(_walk(package))
-    found = {pattern: {*map(Path, glob(pattern, root_dir=package, recursive=True))} & set(files) for pattern in data}
+    matches = {pattern: {*map(Path, glob(pattern, root_dir=package, recursive=True))} & set(files) for pattern in data}
     built = (
         sorted(_walk(packed)) if packed else [path for path in files if path.suffix in CODE or path.name == "py.typed"]
     )
@@ -102,11 +102,11 @@ def list_author_files(package: Path, data: Sequence[str] = (), packed: Path | No
     taken = sorted(
         {
             *built,
-            *(path for paths in found.values() for path in paths),
+            *(path for paths in matches.values() for path in paths),
             *(path for path in files if path.parent in folders and is_license(package / path)),
         }
     )
-    for pattern, paths in found.items():
+    for pattern, paths in matches.items():
         if not paths:
             raise ConfigError(f"--data {pattern!r}: no such file in {package}", key="data")
     for path in taken:
@@ -195,8 +195,8 @@ def _walk(package: Path) -> Iterator[Path]:
 @cache
 def list_library_files() -> tuple[Path, ...]:
     """Return the files of viewbox that travel, relative to its root, sorted."""
-    found = [path.relative_to(ROOT) for room in ROOMS for path in (ROOT / room).rglob("*") if _is_copied(path)]
-    return tuple(sorted({*found, *map(Path, FILES)} - set(map(Path, LEFT_OUT))))
+    paths = [path.relative_to(ROOT) for room in ROOMS for path in (ROOT / room).rglob("*") if _is_copied(path)]
+    return tuple(sorted({*paths, *map(Path, FILES)} - set(map(Path, LEFT_OUT))))
 
 
 @cache
@@ -253,9 +253,9 @@ def list_dependencies(
         needed = {require_viewbox(__version__)}
     needed |= {*[DATASETS] * hub, *[MCP] * mcp, *MODELS[: len(MODELS) * models]}
     author = list(author)
-    own = {path.stem for path in author} | {path.parent.name for path in author}
+    local = {path.stem for path in author} | {path.parent.name for path in author}
     installed = packages_distributions() if author or modules else {}
-    for module in sorted((list_third_party(author) | set(modules)) - own - set(sys.stdlib_module_names)):
+    for module in sorted((list_third_party(author) | set(modules)) - local - set(sys.stdlib_module_names)):
         name = get_distribution(module)
         if name in stated:
             needed.add(stated[name])

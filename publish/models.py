@@ -58,7 +58,7 @@ class CarriedModels:
     def add(self, path: Path, files: Mapping[Path, Path], where: str, given: str) -> None:
         """Copy the files of a model or snapshot.
         `files` have their places in the package; the setting `where`, which says `given`, names it in messages."""
-        size = sum(one.stat().st_size for one in files)
+        size = sum(file.stat().st_size for file in files)
         self._size += size
         if self._size > MAX_BYTES:
             raise ConfigError(
@@ -67,9 +67,9 @@ class CarriedModels:
                 "a hub (`hf upload OWNER/NAME FOLDER`), and name it: model: OWNER/NAME",
                 key=where,
             )
-        for one, place in files.items():
+        for file, place in files.items():
             (self.package / place).parent.mkdir(parents=True, exist_ok=True)
-            copy_model_file(one, self.package / place)
+            copy_model_file(file, self.package / place)
         count = "1 file" if len(files) == 1 else f"{len(files)} files"
         self.lines.append(f"{self.places[path]} ({given}) travels: {count}, {size / 1000:,.0f} kB")
         self.taken += files.values()
@@ -106,22 +106,22 @@ def write_models(env: BaseMultiTurnEnv, package: Path) -> CarriedModels:
         else:
             key, path, place = "", Path(), ""
         if key:
-            where, given = f"specialists.{name}.{key}", str(values[key])
+            where, setting = f"specialists.{name}.{key}", str(values[key])
             if isinstance(getattr(env, "parts", None), Mapping):
                 problem = "it is on this machine, and the environment is a part of a mixture"
-                raise ConfigError(f"{where} = {given!r}: {problem}; allowed: publish each by itself")
+                raise ConfigError(f"{where} = {setting!r}: {problem}; allowed: publish each by itself")
             if path not in carried.places:
                 carried.places[path] = place
-                files = _list_model_files(path, where, given) if key == "model" else [path]
+                files = _list_model_files(path, where, setting) if key == "model" else [path]
                 if key == "snapshot":
                     try:
                         SnapshotSource(path).prepare()
                     except ConfigError as error:
-                        raise ConfigError(f"{where} = {given!r}: {error}", key=where) from error
-                taken = {one: Path(place, one.name) if key == "model" else Path(place) for one in files}
-                carried.add(path, taken, where, given)
+                        raise ConfigError(f"{where} = {setting!r}: {error}", key=where) from error
+                taken = {file: Path(place, file.name) if key == "model" else Path(place) for file in files}
+                carried.add(path, taken, where, setting)
                 others = path.iterdir() if key == "model" else ()
-                carried.left_out += [Path(place, one.name) for one in sorted(others) if one not in taken]
+                carried.left_out += [Path(place, file.name) for file in sorted(others) if file not in taken]
             values[key] = carried.places[path]
         _check_no_file(values, f"specialists.{name}")
         carried.specs[name] = values
@@ -204,18 +204,18 @@ def copy_model_file(path: Path, to: Path) -> None:
 def drop_paths(value: object) -> object:
     """Leave the paths of this machine out of a config."""
     if isinstance(value, dict):
-        return {key: drop_paths(one) for key, one in value.items() if key not in PATHS}
-    return [drop_paths(one) for one in value] if isinstance(value, list) else value
+        return {key: drop_paths(item) for key, item in value.items() if key not in PATHS}
+    return [drop_paths(item) for item in value] if isinstance(value, list) else value
 
 
 def _check_no_file(value: Any, key: str) -> None:
     """Raise `ConfigError` for a specialist that needs a file of this machine; `check_portable` finds other paths."""
     if isinstance(value, Mapping):
-        for name, one in value.items():
-            _check_no_file(one, f"{key}.{name}")
+        for name, item in value.items():
+            _check_no_file(item, f"{key}.{name}")
     elif isinstance(value, list | tuple):
-        for number, one in enumerate(value):
-            _check_no_file(one, f"{key}.{number}")
+        for number, item in enumerate(value):
+            _check_no_file(item, f"{key}.{number}")
     elif isinstance(value, str) and not key.endswith(".description"):
         file, script, _ = value.partition(".py:")
         if os.path.isfile(file + script[:3]):

@@ -40,7 +40,7 @@ def write_project(name: str, folder: str | Path = ".") -> Path:
     module = name.replace("-", "_")
     if not re.fullmatch(r"[a-z][a-z0-9]*(-[a-z0-9]+)*", name):
         raise ConfigError(f"name {name!r}; allowed: lower-case letters and digits in words joined by -")
-    class_name = "".join(part.capitalize() for part in name.split("-"))
+    class_name = "".join(word.capitalize() for word in name.split("-"))
     used = re.search(rf"(?m)^(from|import|class) .*\b{class_name}\b", read_template("new/env.py"))
     if module in _list_taken() or keyword.iskeyword(module) or keyword.iskeyword(class_name) or used:
         problem = f"the module {module} is taken, or the class {class_name}"

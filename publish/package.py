@@ -76,7 +76,7 @@ def publish(
     """
     delivery = Delivery("environment", out, target, confirm)
     hub = delivery.hub
-    license = read_license(given) if (given := target.get("license")) else None
+    license = read_license(license_text) if (license_text := target.get("license")) else None
     environment, own_settings, stated = _read_source(environment)
     values = _to_json_values(_change_settings(own_settings, settings or {}))
     with tempfile.TemporaryDirectory(prefix="viewbox-publish-") as temporary:
@@ -99,13 +99,13 @@ def publish(
             problem = f"nothing states the license of {source.name}, and --to {target['to']} needs one"
             raise ConfigError(f"{problem}; allowed: --license with its SPDX name, such as CC-BY-4.0", key="license")
         version = delivery.choose_version(stated)
-        own = source.chosen.taken or tuple(Path(path.name) for path in source.files)
+        taken = source.chosen.taken or tuple(Path(path.name) for path in source.files)
         staged = Path(temporary, "package")
         staged.mkdir()
         plan = PackagePlan(name, module, version, license, values, viewbox, hub.reads_front_matter)
         carried = write_package(staged, source, plan)
         if on_files is not None:
-            on_files((*own, *carried.taken), (*source.chosen.left_out, *carried.left_out))
+            on_files((*taken, *carried.taken), (*source.chosen.left_out, *carried.left_out))
         files = list_files(staged)
         for file in files:
             if any(part.startswith(".") for part in Path(file.path).parts):
@@ -313,18 +313,18 @@ def _write_project(root: Path, source: EnvironmentSource, plan: PackagePlan) -> 
 
 
 def _build_class_name(id: str) -> str:
-    return "".join(part.capitalize() for part in id.removeprefix("viewbox-").split("-")) + "Taskset"
+    return "".join(word.capitalize() for word in id.removeprefix("viewbox-").split("-")) + "Taskset"
 
 
 def _build_header(plan: PackagePlan, readme: str) -> tuple[str, str]:
     """Return the YAML at the head of README.md, with what the author's README has there, and the rest of that.
     It holds license and tags for the hub's filters; no table of the files is shown."""
     values: dict[str, Any] = {"license": str(plan.license).lower(), "pretty_name": plan.id, "tags": [], "viewer": False}
-    found = re.match(r"---\n(.*?\n)---\n", readme, re.DOTALL)
-    own = yaml_reader.parse(found[1], "README.md")[0] if found else None
-    if found and isinstance(own, dict):
-        values, readme = {**own, **values}, readme[found.end() :].lstrip()
-    tags = own.get("tags") if isinstance(own, dict) else None
+    match = re.match(r"---\n(.*?\n)---\n", readme, re.DOTALL)
+    header = yaml_reader.parse(match[1], "README.md")[0] if match else None
+    if match and isinstance(header, dict):
+        values, readme = {**header, **values}, readme[match.end() :].lstrip()
+    tags = header.get("tags") if isinstance(header, dict) else None
     values["tags"] = list(dict.fromkeys([*HUB_TAGS, *TAGS, *(tags if isinstance(tags, list) else ())]))
     return f"---\n{yaml_reader.write(values)}---\n\n", readme
 
@@ -334,10 +334,10 @@ def _get_summary(env: BaseMultiTurnEnv) -> str:
 
 
 def _describe_environment(env: BaseMultiTurnEnv) -> dict[str, str]:
-    names = {name: get_reward_name(part.reward) for name, part in env.reward.components.items()}
+    names = {name: get_reward_name(component.reward) for name, component in env.reward.components.items()}
     parts = [
-        f"{part.weight:g} x {name}" + (f" ({names[name]})" if names[name] != name else "")
-        for name, part in env.reward.components.items()
+        f"{component.weight:g} x {name}" + (f" ({names[name]})" if names[name] != name else "")
+        for name, component in env.reward.components.items()
     ]
     reward = " + ".join(parts).replace("`", "'").replace("|", "\\|")
     return {

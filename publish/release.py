@@ -168,8 +168,8 @@ def install_and_open(hub: Hub, release: Release, folder: Path) -> str:
     query = "import sysconfig; print(sysconfig.get_paths()['purelib'])"
     libraries = Path(subprocess.run([python, "-c", query], capture_output=True, text=True, check=True).stdout.strip())
     inside = f"{release.module}/"
-    own = {name.removeprefix(inside): value for name, value in release.hashes.items() if name.startswith(inside)}
-    _refuse_changes(compare_files(own, libraries / release.module), hub, "installs")
+    hashes = {name.removeprefix(inside): value for name, value in release.hashes.items() if name.startswith(inside)}
+    _refuse_changes(compare_files(hashes, libraries / release.module), hub, "installs")
     command = [python, "-I", "-c", OPEN, release.module, release.name]
     done = subprocess.run(command, capture_output=True, text=True, cwd=folder.parent, check=False)
     if done.returncode:
@@ -189,14 +189,14 @@ def _refuse_changes(changes: list[str], hub: Hub, verb: str) -> None:
 
 def list_files(folder: Path) -> tuple[SentFile, ...]:
     """Return every file of a folder, sorted. Raise `ConfigError` if one of them is a link or no regular file."""
-    found = []
+    files = []
     for path in sorted(folder.rglob("*")):
         if path.is_symlink() or not (path.is_file() or path.is_dir()):
             raise ConfigError(f"{path}: is a link, or no regular file; allowed: files and folders")
         if path.is_file():
             name = path.relative_to(folder).as_posix()
-            found.append(SentFile(name, path.stat().st_size, compute_hash(path), describe_file(path, name)))
-    return tuple(found)
+            files.append(SentFile(name, path.stat().st_size, compute_hash(path), describe_file(path, name)))
+    return tuple(files)
 
 
 def describe_file(path: Path, name: str) -> str:
@@ -206,10 +206,10 @@ def describe_file(path: Path, name: str) -> str:
     if path.suffix == WEIGHTS:
         return "weights"
     with path.open("rb") as file:
-        found = [find_words(file, name)]
-    found += [find_words(BytesIO(content), member) for member, content in read_members(path)]
-    kind = "DICOM" if "DICOM" in dict(found) else "data"
-    words = dict.fromkeys(word for _, words in found for word in words)
+        contents = [find_words(file, name)]
+    contents += [find_words(BytesIO(content), member) for member, content in read_members(path)]
+    kind = "DICOM" if "DICOM" in dict(contents) else "data"
+    words = dict.fromkeys(word for _, words in contents for word in words)
     return f"{kind} with {', '.join(words)}" if words else kind
 
 
@@ -306,13 +306,13 @@ def read_license(text: str) -> str:
     viewbox.errors.ConfigError: license = 'Apache License, Version 2.0'; allowed: an SPDX name such as Apache-2.0 or \
 CC-BY-4.0, or LicenseRef-NAME for one of your own (did you mean 'Apache-2.0'?)
     """
-    name, found = "-".join(filter(None, TITLE.split(text))), []
+    name, licenses = "-".join(filter(None, TITLE.split(text))), []
     for spelled in (text, *(name + end for end in ("", ".0", "-Clause", "-only"))):
         with suppress(InvalidLicenseExpression):
-            found.append(canonicalize_license_expression(spelled))
-        if found and spelled is text:
-            return found[0]
-    near = f" (did you mean {found[0]!r}?)" if found else ""
+            licenses.append(canonicalize_license_expression(spelled))
+        if licenses and spelled is text:
+            return licenses[0]
+    near = f" (did you mean {licenses[0]!r}?)" if licenses else ""
     allowed = "an SPDX name such as Apache-2.0 or CC-BY-4.0, or LicenseRef-NAME for one of your own"
     raise ConfigError(f"license = {text!r:.100}; allowed: {allowed}{near}", key="license")
 

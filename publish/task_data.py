@@ -88,10 +88,10 @@ def write_tasks(env: DataEnv, package: Path) -> dict[str, object]:
             "which `viewbox data check CONFIG --images --write FILE` writes",
             key="data",
         )
-    kept = env.data.model_dump(mode="json", exclude_unset=True, exclude=set(CHOSEN))
-    kept |= {"group": GROUP} if env.data.group is not None else {}
+    settings = env.data.model_dump(mode="json", exclude_unset=True, exclude=set(CHOSEN))
+    settings |= {"group": GROUP} if env.data.group is not None else {}
     columns = {name: column for name, column in env.data.columns.items() if name not in ("image", "images")}
-    return {**kept, "source": f"{FOLDER}/{ROWS}", "columns": columns | ({"images": COLUMN} if has_images else {})}
+    return {**settings, "source": f"{FOLDER}/{ROWS}", "columns": columns | ({"images": COLUMN} if has_images else {})}
 
 
 def _copy_image(image: str | bytes, source: Path | None, to: Path) -> tuple[str, int]:
@@ -112,8 +112,8 @@ def _copy_image(image: str | bytes, source: Path | None, to: Path) -> tuple[str,
     content = path if isinstance(path, bytes) else f"{path}{selection}".encode()
     suffix = "" if isinstance(path, bytes) else "".join(path.suffixes[-2:])
     target = to / (hashlib.sha256(content).hexdigest()[:20] + suffix)
-    kept = selection._replace(stack=None) if isinstance(path, Path) and path.is_dir() else selection
-    name = f"{IMAGES}/{target.name}{kept}"  # of a folder, the chosen stack alone is copied
+    chosen = selection._replace(stack=None) if isinstance(path, Path) and path.is_dir() else selection
+    name = f"{IMAGES}/{target.name}{chosen}"  # of a folder, the chosen stack alone is copied
     if target.exists():
         return name, 0
     if isinstance(path, bytes):
@@ -127,7 +127,7 @@ def _copy_image(image: str | bytes, source: Path | None, to: Path) -> tuple[str,
         _copy_data(path, target)
     open_image(name, to.parent)
     written = (*to.glob(f"{target.name}*"), *target.rglob("*"))
-    return name, sum(one.stat().st_size for one in written if one.is_file())
+    return name, sum(copied.stat().st_size for copied in written if copied.is_file())
 
 
 def _copy_data(path: Path, to: Path) -> None:
@@ -159,8 +159,8 @@ def _copy_file(path: Path, to: Path, inside: Path) -> None:
 
 
 def _copy_licenses(env: DataEnv, to: Path) -> None:
-    given = env.data.source
-    sources = [str(source) for source in (given.values() if isinstance(given, Mapping) else [given])]
+    named = env.data.source
+    sources = [str(source) for source in (named.values() if isinstance(named, Mapping) else [named])]
     folders = {path if (path := Path(source)).is_dir() else path.parent for source in sources}
     for folder in sorted(folders | ({env.images_folder} if env.images_folder is not None else set())):
         for path in sorted(folder.iterdir()):

@@ -88,8 +88,8 @@ class CombinedReward:
         """Whether a component of viewbox compares a field of the answer with the reference: then a task that has none,
         such as a person's own, has no score. What an author's reward does with its field is its own."""
         return any(
-            one._compares if isinstance(one, CombinedReward) else hasattr(one, "field") and _is_own(one)
-            for one in [component.reward for component in self.components.values()]
+            reward._compares if isinstance(reward, CombinedReward) else hasattr(reward, "field") and _is_own(reward)
+            for reward in [component.reward for component in self.components.values()]
         )
 
     @cached_property
@@ -151,11 +151,11 @@ class CombinedReward:
                 if need in faults:
                     faults[name] = f"{need}, which it needs, failed"
             elif isinstance(reward, CombinedReward):
-                own: dict[str, str] = {}
-                value, inside[name] = reward._score(answer, reference, episode, own, placed)
-                if own and value is None:
-                    faults[name] = f"{next(iter(own))}, which is inside it, failed"
-                faults.update({f"{name}.{key}": reason for key, reason in own.items()})
+                inner_faults: dict[str, str] = {}
+                value, inside[name] = reward._score(answer, reference, episode, inner_faults, placed)
+                if inner_faults and value is None:
+                    faults[name] = f"{next(iter(inner_faults))}, which is inside it, failed"
+                faults.update({f"{name}.{key}": reason for key, reason in inner_faults.items()})
             else:
                 try:
                     if of_episode is None:
@@ -163,8 +163,8 @@ class CombinedReward:
                     elif episode is not None:
                         value = of_episode(episode)
                     if of_turns is not None and episode is not None and value is not None:
-                        score, value, given = value, None, of_turns(episode)  # it fails if this does
-                        placed = [] if given is None else _read_turns(given, episode.num_turns)
+                        score, value, by_turn = value, None, of_turns(episode)  # it fails if this does
+                        placed = [] if by_turn is None else _read_turns(by_turn, episode.num_turns)
                         value = score
                 except KeyboardInterrupt:
                     raise

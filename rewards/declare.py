@@ -103,7 +103,7 @@ def validated_dataclass(cls: C) -> C:
     Traceback (most recent call last):
     viewbox.errors.ConfigError: Circle.radius = -1; allowed: a number of at least 0
     """
-    owner = next(one for one in cls.__mro__ if "__init__" in vars(one))
+    owner = next(base for base in cls.__mro__ if "__init__" in vars(base))
     if not (owner is object or dataclasses.is_dataclass(owner) or getattr(owner, "_is_protocol", False)):
         problem = f"{cls.__name__}: has its own __init__, which its settings would replace"
         raise ConfigError(f'{problem}; allowed: annotated fields (`field: str = "label"`), and __post_init__')
@@ -258,17 +258,17 @@ def _to_reward(loaded: Any, path: str, name: str | None, default: str) -> AnyRew
     method = getattr(loaded, "of_episode", None)
     if method is None and not callable(loaded):
         raise ConfigError(f"reward {path!r}: is a {type(loaded).__name__}; allowed: {ALLOWED}")
-    own = getattr(loaded, "name", None)
-    name = name or (own if isinstance(own, str) and own else default)
+    loaded_name = getattr(loaded, "name", None)
+    name = name or (loaded_name if isinstance(loaded_name, str) and loaded_name else default)
     if method is not None:
         _check_signature(method, path, ("episode",))
-        kept: AnyReward = loaded if own == name else EpisodeFunction(method, name)
-        return kept
+        built: AnyReward = loaded if loaded_name == name else EpisodeFunction(method, name)
+        return built
     arguments = ("episode",) if _get_first_argument(loaded, path) == "episode" else ("answer", "reference")
     _check_signature(loaded, path, arguments)
     if arguments == ("episode",):
         return EpisodeFunction(loaded, name)
-    reward: AnyReward = loaded if own == name else AnswerFunction(loaded, name)
+    reward: AnyReward = loaded if loaded_name == name else AnswerFunction(loaded, name)
     return reward
 
 
@@ -383,7 +383,7 @@ def _build_reward(spec: Any, path: str, check: Check | None) -> Any:
     if spec["type"] == "combined" and isinstance(settings.get("components"), Mapping):
         parts = settings["components"].items()
         settings["components"] = {
-            name: _build_component(part, f"{path}.components.{name}", check) for name, part in parts
+            name: _build_component(entry, f"{path}.components.{name}", check) for name, entry in parts
         }
     if spec["type"] == "brier" and "of" in settings:
         settings["of"] = build(settings["of"], f"{path}.of", check=check)

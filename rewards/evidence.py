@@ -51,12 +51,12 @@ class EvidenceReward:
             return 0.0
         if get_field(reference, self.field) is None:
             verdicts = check_citations(episode, reference, self.about, self.field)
-            return sum(one == "bears on the answer" for one in verdicts.values()) / max(1, len(verdicts))
+            return sum(item == "bears on the answer" for item in verdicts.values()) / max(1, len(verdicts))
         gold = read_citations(get_accepted_values(get_field(reference, self.field)))
         if not gold:
             about = reference.get("about")
             searches = [result.arguments or {} for result in _list_results(episode) if "pmids" in result.facts]
-            is_sought = any(str(about or "").casefold() in str(one.get("query", "")).casefold() for one in searches)
+            is_sought = any(str(about or "").casefold() in str(item.get("query", "")).casefold() for item in searches)
             return float(not cited and (not searches if about == "" else is_sought))
         hits = cited & gold & _list_ids(episode, "pmids")
         return 2 * len(hits) / (len(cited) + len(gold))
@@ -92,7 +92,7 @@ def check_citations(
         if pmid in retracted:
             return "retracted"
         words = _read_words(shown.get(pmid, ""))
-        bears = any(some and len(some & words) >= min(ENOUGH, len(some)) for some in wanted)
+        bears = any(sought and len(sought & words) >= min(ENOUGH, len(sought)) for sought in wanted)
         return "bears on the answer" if bears else "does not bear on the answer"
 
     return {pmid: judge(pmid) for pmid in sorted(read_citations(get_field(episode.answer, field)))}
@@ -129,5 +129,5 @@ def _list_results(episode: Episode) -> list[ToolResult]:
 
 
 def _list_ids(episode: Episode, fact: str) -> set[str]:
-    found = (result.facts.get(fact) for result in _list_results(episode))
-    return {one for ids in found if isinstance(ids, list | tuple) for one in ids if isinstance(one, str)}
+    lists = (result.facts.get(fact) for result in _list_results(episode))
+    return {id_ for ids in lists if isinstance(ids, list | tuple) for id_ in ids if isinstance(id_, str)}

@@ -86,8 +86,8 @@ def build_spellings(aliases: Mapping[str, Sequence[str]]) -> dict[str, frozenset
     >>> build_spellings({"Seven": ["7", "VII"]}) == {"seven": frozenset({"7", "vii"})}
     True
     """
-    found: dict[str, frozenset[str]] = {}
+    known: dict[str, frozenset[str]] = {}
     for gold, spellings in aliases.items():
         key = normalize(gold).text
-        found[key] = found.get(key, frozenset()) | {normalize(spelling).text for spelling in spellings}
-    return found
+        known[key] = known.get(key, frozenset()) | {normalize(spelling).text for spelling in spellings}
+    return known

@@ -83,11 +83,11 @@ def describe_reward(reward: Any) -> str:
         )
     kind = next((kind for kind, cls in REWARD_TYPES.items() if cls is type(reward)), get_reward_name(reward))
     settings = []
-    for one in fields(reward) if kind in REWARD_TYPES else ():
-        value = getattr(reward, one.name)
-        default = one.default if one.default_factory is MISSING else one.default_factory()
-        if one.name != "name" and (one.name == "field" or (value and value != default)):
-            settings.append(f"{one.name} {value!r:.80}")
+    for field in fields(reward) if kind in REWARD_TYPES else ():
+        value = getattr(reward, field.name)
+        default = field.default if field.default_factory is MISSING else field.default_factory()
+        if field.name != "name" and (field.name == "field" or (value and value != default)):
+            settings.append(f"{field.name} {value!r:.80}")
     return f"{kind}: {', '.join(settings)}" if settings else kind
 
 
@@ -136,9 +136,9 @@ def explain_reward(reward: Any, answer: Answer, reference: Reference, episode: E
             if of_episode is not None and episode is None:
                 return "does not apply: it reads a whole episode"
             whole = [*iter_rewards(reward)][-1]  # inside what gives an imported one its name
-            own = getattr(whole, "explain" if of_episode is None else "explain_episode", None)
-            if own is not None:
-                return str(own(answer, reference) if of_episode is None else own(episode))
+            explanation = getattr(whole, "explain" if of_episode is None else "explain_episode", None)
+            if explanation is not None:
+                return str(explanation(answer, reference) if of_episode is None else explanation(episode))
             score = reward(answer, reference) if of_episode is None else of_episode(episode)
             return "does not apply" if score is None else f"scores {score!r:.80}"
     except Unmeasurable as error:

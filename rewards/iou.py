@@ -130,8 +130,8 @@ class IoUReward:
         """Return why the answer got its score, in a sentence."""
         other = name_other_place(answer, reference, self.places)
         if other is not None:
-            given, gold = get_field(answer, other), get_field(reference, other)
-            return f"{self.field}: {other} is {quote_value(given)}, the reference says {quote_value(gold)}"
+            answered, gold = get_field(answer, other), get_field(reference, other)
+            return f"{self.field}: {other} is {quote_value(answered)}, the reference says {quote_value(gold)}"
         boxes, golds = self._read_boxes(answer, reference)
         if boxes is None or golds is None:
             return f"{self.field}: the {'answer' if boxes is None else 'reference'} does not hold a box"
@@ -246,18 +246,18 @@ def name_other_place(answer: object, reference: object, places: Sequence[str]) -
     'slice'
     """
     for field in places:
-        gold, given = get_field(reference, field), get_field(answer, field)
+        gold, answered = get_field(reference, field), get_field(answer, field)
         if gold is None:
             continue
         if isinstance(gold, list | tuple):
             first, last = map(to_finite_float, gold) if len(gold) == 2 else (None, None)
             if first is None or last is None or first > last:
                 raise Unmeasurable(f"{field} of the reference is {quote_value(gold)}; allowed: [first, last]")
-            number = to_finite_float(given)
+            number = to_finite_float(answered)
             if number is None or not first <= number <= last:
                 return field
         elif not normalize(gold).text:
             raise Unmeasurable(f"{field} of the reference is {quote_value(gold)}, which no answer can name")
-        elif normalize(to_text(given)[:MAX_PLACE]).text != normalize(gold).text:
+        elif normalize(to_text(answered)[:MAX_PLACE]).text != normalize(gold).text:
             return field
     return None

@@ -69,8 +69,8 @@ def find_sides(text: str) -> dict[str, frozenset[str]]:
     for piece in read_pieces(text):
         for word in piece.words:
             sides[word] = sides.get(word, frozenset()) | (piece.sides or BOTH)
-    found = {side: frozenset(word for word, own in sides.items() if own == BOTH - {side}) for side in BOTH}
-    return found if any(found.values()) else {}
+    only = {side: frozenset(word for word, meant in sides.items() if meant == BOTH - {side}) for side in BOTH}
+    return only if any(only.values()) else {}
 
 
 def read_pieces(text: str) -> Iterator[Piece]:
@@ -80,11 +80,11 @@ def read_pieces(text: str) -> Iterator[Piece]:
     >>> [(sorted(piece.named), *piece.sides) for piece in read_pieces("Effusion, left lobe. On the right, a mass")]
     [(['effusion'], 'left'), (['mass'], 'right')]
     """
-    for sentence in (part for line in text.splitlines() for part in _END.split(fold_text(line))):
+    for sentence in (piece for line in text.splitlines() for piece in _END.split(fold_text(line))):
         last: Piece | None = None
         waiting: Piece | None = None  # a place that may belong to the next
-        for part in _JOINT.split(sentence):
-            words = frozenset(_TOKEN.findall(part))
+        for piece in _JOINT.split(sentence):
+            words = frozenset(_TOKEN.findall(piece))
             sides = frozenset[str]().union(*(SIDES[word] for word in words if word in SIDES))
             content = words - SIDES.keys() - FILLER - NEGATIONS
             if content <= PLACES and sides:

@@ -72,8 +72,8 @@ class LabelSetF1Reward:
         if len(answered) > 4 * len(golds) + _EXTRA_LABELS:
             return 0.0
         contradicted = _find_contradicted(answered) - _find_contradicted(golds)
-        found = (answered & golds) - contradicted - {""}  # "" is an item without text, which equals nothing
-        return 2 * len(found) / (len(answered) + len(golds))
+        matched = (answered & golds) - contradicted - {""}  # "" is an item without text, which equals nothing
+        return 2 * len(matched) / (len(answered) + len(golds))
 
     def explain(self, answer: Answer, reference: Reference) -> str:
         """Return why the answer got its score, in a sentence."""
@@ -81,8 +81,8 @@ class LabelSetF1Reward:
         if answered is None or golds is None:
             return f"{self.field}: the {'answer' if answered is None else 'reference'} does not hold a list of labels"
         contradicted = _find_contradicted(answered) - _find_contradicted(golds)
-        found = (answered & golds) - contradicted - {""}
-        parts = [f"{self.field}: {len(found)} of {len(golds)} gold labels found"]
+        matched = (answered & golds) - contradicted - {""}
+        parts = [f"{self.field}: {len(matched)} of {len(golds)} gold labels found"]
         for what, labels in (
             ("missing", golds - answered),
             ("wrong", answered - golds),

@@ -109,21 +109,21 @@ class Target:
 
     def __init__(self, region: Region, sights: Sequence[Sight], is_met: bool = False) -> None:
         self.region, self.sights, self.is_met = region, sights, is_met
-        self.clear = [one for one in sights if one.is_clear]
+        self.clear = [sight for sight in sights if sight.is_clear]
         self.covered = self.cover(self.clear)
         self.is_seen = reaches(self.covered, HALF)
-        self.scale = max((one.look.scale for one in sights if one.is_on), default=0.0)
+        self.scale = max((sight.look.scale for sight in sights if sight.is_on), default=0.0)
         self.first: int | None = None
-        for reply in sorted({one.look.reply for one in self.clear}) if self.is_seen else ():
+        for reply in sorted({sight.look.reply for sight in self.clear}) if self.is_seen else ():
             if self.first is None and reaches(self.cover([s for s in self.clear if s.look.reply <= reply]), HALF):
                 self.first = reply
 
     def cover(self, sights: Sequence[Sight]) -> float:
         """Return the share of its section that several looks show together."""
-        most = max([one.share for one in sights], default=0.0)
+        most = max([sight.share for sight in sights], default=0.0)
         if len(sights) < 2 or reaches(most, 1.0):
             return most
-        return self.region.measure([one.solid for one in sights if one.solid is not None])
+        return self.region.measure([sight.solid for sight in sights if sight.solid is not None])
 
 
 @dataclass(frozen=True)
@@ -143,31 +143,31 @@ class Looks:
         if not self.targets or self.is_right is None:
             return None
         if self.is_right:
-            return "seen" if all(one.is_seen for one in self.targets) else "blind"
-        missed = [one for one in self.targets if not one.is_met] or self.targets
-        unseen = [one for one in missed if not one.is_seen]
+            return "seen" if all(target.is_seen for target in self.targets) else "blind"
+        missed = [target for target in self.targets if not target.is_met] or self.targets
+        unseen = [target for target in missed if not target.is_seen]
         if unseen:
-            found = (any(sight.is_on and sight.look.is_closer for sight in one.sights) for one in unseen)
-            return "recognition" if all(found) else "search"
-        held = (one.cover([sight for sight in one.clear if sight.look.number >= self.kept]) for one in missed)
+            approached = (any(sight.is_on and sight.look.is_closer for sight in target.sights) for target in unseen)
+            return "recognition" if all(approached) else "search"
+        held = (target.cover([sight for sight in target.clear if sight.look.number >= self.kept]) for target in missed)
         return "decision" if self.kept == 0 or all(reaches(share, HALF) for share in held) else "forgotten"
 
     @property
     def examined(self) -> float:
         """The share of the images with targets that was shown as closely as these need."""
-        return average([self._examine(image) for image in {one.region.image for one in self.targets}])
+        return average([self._examine(image) for image in {target.region.image for target in self.targets}])
 
     def list_values(self) -> dict[str, float | None]:
         """Return what was measured, by name; None if it does not apply."""
         if not self.targets:
             return dict.fromkeys(VALUES)
-        found = {id(one.look) for target in self.targets for one in target.sights if one.is_on}
-        on = [id(look) in found for look in self.looks if look.is_closer]
-        at, firsts = sum(on), [one.first for one in self.targets]
+        on_ids = {id(item.look) for target in self.targets for item in target.sights if item.is_on}
+        on = [id(look) in on_ids for look in self.looks if look.is_closer]
+        at, firsts = sum(on), [item.first for item in self.targets]
         starts = sum(map(operator.gt, on, [False, *on]))
         return {
-            "covered": average([one.covered for one in self.targets]),
-            "scale": min([one.scale for one in self.targets]),
+            "covered": average([item.covered for item in self.targets]),
+            "scale": min([item.scale for item in self.targets]),
             "first": None if None in firsts else float(max(firsts)),  # type: ignore[type-var, arg-type]
             "number": float(len(on)),
             "at": float(at),
@@ -201,8 +201,8 @@ class Looks:
 
     def _examine(self, image: int) -> float:
         """Return the share of an image that was shown as closely as its targets need."""
-        mine = [one.sights for one in self.targets if one.region.image == image]
-        close = [sights[0].look.solid for sights in zip(*mine, strict=True) if all(one.is_close for one in sights)]
+        mine = [item.sights for item in self.targets if item.region.image == image]
+        close = [sights[0].look.solid for sights in zip(*mine, strict=True) if all(item.is_close for item in sights)]
         return measure_union(list(dict.fromkeys(close)), WHOLE)
 
 
@@ -211,7 +211,7 @@ FIGURES = (*(f"looks/{name}" for name in VALUES), *(f"verdict/{name}" for name i
 _NOTHING: dict[str, float | None] = dict.fromkeys(FIGURES)
 _SHARES: dict[Verdict | None, list[float | None]] = {
     None: [None] * len(VERDICTS),
-    **{one: [float(name == one) for name in VERDICTS] for one in VERDICTS},
+    **{label: [float(name == label) for name in VERDICTS] for label in VERDICTS},
 }
 
 
@@ -227,22 +227,22 @@ def read_looks(episode: Episode, scale: float | None = None, scores: Scores | No
     """
     info = episode.info.get("looks")
     settings: Mapping[str, Any] = info if isinstance(info, Mapping) else {}
-    given = settings.get("at")
-    values = given if isinstance(given, Mapping) else {}
+    stated = settings.get("at")
+    values = stated if isinstance(stated, Mapping) else {}
     at = to_finite_float(values.get("scale") if scale is None else scale), to_finite_float(values.get("contrast"))
-    looks, views, kept = list_looks(episode)
+    looks, views, kept_from = list_looks(episode)
     right = is_right(episode, scores or episode.scores, settings.get("right"))
     regions = find_regions(episode, views)[:MAX_LOOKS]
     met = _find_met(regions, episode, views) if len(regions) > 1 else ()
     targets = []
     try:
         for number, region in enumerate(regions):
-            own = [look for look in looks if look.image == region.image][:MAX_LOOKS]
-            if own:
-                targets.append(Target(region, [see(look, region, *at) for look in own], number in met))
+            image_looks = [look for look in looks if look.image == region.image][:MAX_LOOKS]
+            if image_looks:
+                targets.append(Target(region, [see(look, region, *at) for look in image_looks], number in met))
     except (ViewboxError, OSError) as error:
-        return Looks(tuple(looks), (), right, kept, f"how clear it was is not known: {error}")
-    return Looks(tuple(looks), tuple(targets), right, kept, NO_TARGET if not regions else NO_SIZE)
+        return Looks(tuple(looks), (), right, kept_from, f"how clear it was is not known: {error}")
+    return Looks(tuple(looks), tuple(targets), right, kept_from, NO_TARGET if not regions else NO_SIZE)
 
 
 NO_TARGET = "the reference names no place"
@@ -262,7 +262,7 @@ def is_right(episode: Episode, scores: Scores | None, least: object = None) -> b
 def list_looks(episode: Episode) -> tuple[list[Look], Views, int]:
     """Return every part of an image that a picture showed the model, in order; what the pictures are called; and the
     number of the first that the model still had when it answered (`Look.number`)."""
-    views, found = Views(), list[Look]()
+    views, looks = Views(), list[Look]()
     opening: dict[tuple[Any, ...], tuple[float, str | None]] = {}
     reply, number, at_start, latest = 0, 0, set[str](), ""
     most = abs(to_finite_float(episode.run_config.max_pixels) or math.inf)
@@ -283,7 +283,7 @@ def list_looks(episode: Episode) -> tuple[list[Look], Views, int]:
             width, height = min(side, ref.width * shrunk), min(side, ref.height * shrunk)
             for view in usable:
                 scale = view.measure_scale(width, height)
-                if view.image is None or scale is None or view.size is None or len(found) >= MAX_LOOKS**2:
+                if view.image is None or scale is None or view.size is None or len(looks) >= MAX_LOOKS**2:
                     continue
                 place = view.image, view.plane, view.slice, view.time
                 first = opening.get(place) if reply else opening.setdefault(place, (scale, view.window))
@@ -291,11 +291,11 @@ def list_looks(episode: Episode) -> tuple[list[Look], Views, int]:
                 solid, thin = to_solid(view.corners, view.plane, (view.slice, view.slice), view.slices)
                 (x, y), z = view.size, math.inf
                 pixels = (x, y, z) if thin == 2 else (x, z, y) if thin == 1 else (z, x, y)
-                found.append(Look(view.image, solid, thin, scale, pixels, reply, number, closer, view, ref))
+                looks.append(Look(view.image, solid, thin, scale, pixels, reply, number, closer, view, ref))
     last = episode.info.get("last_images")
     if not isinstance(last, int) or isinstance(last, bool) or last < 1:
-        return found, views, 0
-    return found, views, max(0, number - (latest in at_start) - last + 1)  # one of the start again is not counted
+        return looks, views, 0
+    return looks, views, max(0, number - (latest in at_start) - last + 1)  # one of the start again is not counted
 
 
 def _iter_pictures(turn: Turn) -> Iterator[tuple[ImageRef | None, Sequence[ShownView]]]:

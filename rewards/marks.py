@@ -62,12 +62,12 @@ def get_place_fields(info: Mapping[str, Any]) -> dict[str, str]:
 def find_marks(value: object, kind: Kind, fields: Mapping[str, str], views: "Views") -> list[Mark]:
     """Return the boxes in a reference or an answer, each on the picture that the objects around it name.
     `fields` names the fields for image, plane, slice and view. What is not named is that of the first picture."""
-    found = []
+    marks = []
     for box, label, around in islice(_walk(value, "", (), 0), MAX_MARKS):
         place = views.find_place({part: _read_part(around, name) for part, name in fields.items()})
         flat, depth = (box, None) if len(box) == 4 else ((box[0], box[1], box[3], box[4]), box)
-        found.append(Mark(kind, label, to_corners(flat), place, depth))
-    return found
+        marks.append(Mark(kind, label, to_corners(flat), place, depth))
+    return marks
 
 
 def _walk(value: Any, label: str, around: tuple[Any, ...], depth: int) -> Iterator[tuple[Box, str, tuple[Any, ...]]]:
@@ -169,8 +169,8 @@ class Views:
         if image is None:
             image = 0 if shown is None or shown.image is None else shown.image
         frame = shown if shown is not None and shown.image == image else self._first.get(image) or ShownView(image)
-        given = named.get("plane")
-        plane = given if isinstance(given, str) and given in AXES and frame.slice is not None else frame.plane
+        stated = named.get("plane")
+        plane = stated if isinstance(stated, str) and stated in AXES and frame.slice is not None else frame.plane
         if frame.plane is None and frame.slice is not None:
             plane = None  # frames have one plane, which an answer may call axial
         slices = _read_slices(named.get("slice"))

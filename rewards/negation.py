@@ -101,15 +101,15 @@ def split_words(text: str) -> tuple[list[str], bool]:
     for clauses, denying in map(read, sentences):
         denies = denies or denying
         for clause in clauses:
-            found = clause.words
+            chosen = clause.words
             if clause.bare is not None and start < len(words):
                 ends = (end.end() for end in _END.finditer(whole) if _TOKEN.search(whole, end.end()))
                 start += len(_TOKEN.findall(whole[: max(ends, default=0)]))
                 words[start:] = [word if word[0] == MARK else MARK + word for word in words[start:]]
-                found = clause.bare
-            if found:
+                chosen = clause.bare
+            if chosen:
                 start, whole = len(words), clause.text
-            words += found
+            words += chosen
             words += clause.end
     return words if plain else [_trim_zeros(word) if "." in word else word for word in words], denies
 

@@ -55,15 +55,15 @@ def find_regions(episode: Episode, views: Views) -> list[Region]:
     the fields say that name one."""
     evidence, declared = episode.task.metadata.get("evidence"), "place" in episode.info
     fields = get_place_fields(episode.info)
-    given = ((evidence, PLACE_FIELDS, True), (episode.task.reference, fields, declared))
-    for value, names, may_name in given:
+    sources = ((evidence, PLACE_FIELDS, True), (episode.task.reference, fields, declared))
+    for value, names, may_name in sources:
         if not value:
             continue
-        found = [to_region(mark, views) for mark in find_marks(value, "gold", names, views)]
-        if not found and may_name and isinstance(value, Mapping):
-            found = [*_find_place(value, names, views)]
-        if found:
-            return found
+        regions = [to_region(mark, views) for mark in find_marks(value, "gold", names, views)]
+        if not regions and may_name and isinstance(value, Mapping):
+            regions = [*_find_place(value, names, views)]
+        if regions:
+            return regions
     return []
 
 
@@ -173,7 +173,7 @@ def _measure_few(solids: Sequence[Solid], whole: Solid) -> float:
     if not solids:
         return 0.0
     first, *others = solids
-    both = [part for one in others if (part := _intersect(first, one)) is not None]
+    both = [overlap for other in others if (overlap := _intersect(first, other)) is not None]
     return _measure_share(first, whole) + _measure_few(others, whole) - _measure_few(both, whole)
 
 
@@ -185,7 +185,7 @@ def measure_union(solids: Sequence[Solid], whole: Solid) -> float:
     """
     if len(solids) == 1:
         return _measure_share(solids[0], whole)
-    shares = [_measure_share(one, whole) for one in solids]
+    shares = [_measure_share(item, whole) for item in solids]
     if not shares or reaches(max(shares), 1.0):
         return max(shares, default=0.0)
     if len(solids) <= FEW:
@@ -193,7 +193,7 @@ def measure_union(solids: Sequence[Solid], whole: Solid) -> float:
     low, high = np.array(whole[:3]), np.array(whole[3:])
     boxes = np.array(solids, float).reshape(-1, 2, 3).clip(low, high)
     edges = [np.unique([*boxes[:, :, axis].ravel(), low[axis], high[axis]]) for axis in range(3)]
-    filled = np.zeros([len(one) - 1 for one in edges], bool)
+    filled = np.zeros([len(item) - 1 for item in edges], bool)
     for box in boxes:
         filled[tuple(slice(*np.searchsorted(edges[axis], box[:, axis])) for axis in range(3))] = True
     x, y, z = map(np.diff, edges)

@@ -24,8 +24,8 @@ def iter_rewards(reward: object) -> Iterator[Any]:
     """
     parts = getattr(reward, "components", None)
     if isinstance(parts, Mapping):
-        for part in parts.values():
-            yield from iter_rewards(part[0] if isinstance(part, tuple) else part.reward)
+        for component in parts.values():
+            yield from iter_rewards(component[0] if isinstance(component, tuple) else component.reward)
         return
     inner = getattr(reward, "of", None)  # the reward that tells `BrierReward` what is right
     if inner is not None:
@@ -41,8 +41,8 @@ def count_threads(reward: object) -> int:
     >>> count_threads(ExactMatchReward())
     1
     """
-    blocking = [one for one in iter_rewards(reward) if getattr(one, "blocking", False) is True]
-    return sum(getattr(one, "concurrency", THREADS) for one in blocking) or 1
+    blocking = [inner for inner in iter_rewards(reward) if getattr(inner, "blocking", False) is True]
+    return sum(getattr(inner, "concurrency", THREADS) for inner in blocking) or 1
 
 
 def is_blocking(reward: object) -> bool:
@@ -52,12 +52,12 @@ def is_blocking(reward: object) -> bool:
     >>> is_blocking(ExactMatchReward())
     False
     """
-    return any(getattr(one, "blocking", False) is True for one in iter_rewards(reward))
+    return any(getattr(inner, "blocking", False) is True for inner in iter_rewards(reward))
 
 
 def find_remote_address(reward: object) -> str | None:
     """Return the first address outside this machine that a reward inside sends answers to, or None."""
-    addresses = (getattr(one, "remote", None) for one in iter_rewards(reward))
+    addresses = (getattr(inner, "remote", None) for inner in iter_rewards(reward))
     return next((address for address in addresses if isinstance(address, str)), None)
 
 
@@ -75,8 +75,8 @@ def take_counts(reward: object) -> dict[str, float]:
     {}
     """
     total: Counter[str] = Counter()
-    for one in iter_rewards(reward):
-        take = getattr(one, "take_counts", None)
+    for inner in iter_rewards(reward):
+        take = getattr(inner, "take_counts", None)
         for name, count in (take() if callable(take) else {}).items():
             total[name] += count
     return {name: float(count) for name, count in total.items()}

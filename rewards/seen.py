@@ -54,23 +54,23 @@ class SeenReward:
 
     def of_turns(self, episode: Episode) -> list[float]:
         """Return by how much each reply moved the score: with its pictures and its calls, but without an answer."""
-        found, calls, scores = read_looks(episode, self.scale), 0, [0.0]
+        looks, calls, scores = read_looks(episode, self.scale), 0, [0.0]
         made = [len(turn.tool_calls) for turn in episode.turns if turn.role == "assistant"]
         for reply, count in enumerate(made, 1):
             calls += count
-            scores.append(self._measure(found, calls, reply)[0])
+            scores.append(self._measure(looks, calls, reply)[0])
         return [after - before for before, after in pairwise(scores)]
 
     def _score(self, episode: Episode) -> tuple[float | None, str]:
-        found = read_looks(episode, self.scale)
-        if not found.targets:
-            return None, found.why
-        if all(one.first == 0 for one in found.targets):
+        looks = read_looks(episode, self.scale)
+        if not looks.targets:
+            return None, looks.why
+        if all(target.first == 0 for target in looks.targets):
             return None, "the pictures at the start already show it well"
         if episode.answer is None:
             return 0.0, "there is no answer"
         calls = episode.tool_call_count
-        score, seen, examined = self._measure(found, calls, episode.num_turns)
+        score, seen, examined = self._measure(looks, calls, episode.num_turns)
         return score, f"{seen:.2f} of it was seen, with {examined:.2f} of the picture, in {calls} calls"
 
     def _measure(self, found: Looks, calls: int, reply: int) -> tuple[float, float, float]:

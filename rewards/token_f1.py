@@ -83,8 +83,8 @@ class TokenF1Reward:
     def _ignored(self) -> frozenset[str]:
         listed = STOP_WORDS if self.stop_words is True else (self.stop_words or ())
         words = {fold_text(word) for word in listed}
-        kept = {word for word in words if word not in NEGATIONS and not word.endswith("n't")}
-        return frozenset(kept | {MARK + word for word in kept} | {MARK})
+        plain = {word for word in words if word not in NEGATIONS and not word.endswith("n't")}
+        return frozenset(plain | {MARK + word for word in plain} | {MARK})
 
     def __call__(self, answer: Answer, reference: Reference) -> float:
         return max(self.compare(answer, reference), default=(0.0, 0.0))[0]
@@ -107,12 +107,12 @@ class TokenF1Reward:
             return f"{self.field}: {quote_value(text)} cannot be compared with {quote_value(gold)}"
         words, both_ways = _split_text(text, self.negation_scope, self._ignored)
         best = max(golds, key=lambda gold: _compute_f1(words, both_ways, gold, text)[0])
-        kept = [word for word in words if word not in best.ignored]
-        shared = Counter(kept) & best.counts
-        wrong = _find_contradictions(set(kept), both_ways, best)
+        counted = [word for word in words if word not in best.ignored]
+        shared = Counter(counted) & best.counts
+        wrong = _find_contradictions(set(counted), both_ways, best)
         elsewhere = find_wrong_side(text, best.sides)[1]
         return (
-            f"{self.field}: {shared.total()} of {len(kept)} words are among the gold's {best.counts.total()}"
+            f"{self.field}: {shared.total()} of {len(counted)} words are among the gold's {best.counts.total()}"
             + (f" ({_list_words(shared)})" if shared else "")
             + (f"; contradicts the gold: {_list_words(sorted(wrong))}" if wrong else "")
             + (f"; at the wrong side: {_list_words(sorted(elsewhere))}" if elsewhere else "")
@@ -148,8 +148,8 @@ def _compute_f1(words: list[str], both_ways: frozenset[str], gold: _Gold, text: 
     if not gold.counts:
         same = float(gold.text != "" and normalize(text).text == gold.text)
         return same, same
-    kept = [word for word in words if word not in gold.ignored]
-    distinct = set(kept)
+    counted = [word for word in words if word not in gold.ignored]
+    distinct = set(counted)
     common = distinct & gold.words
     elsewhere, lost = find_wrong_side(text, gold.sides) if gold.sides and common else NOWHERE
     if lost:
@@ -160,14 +160,14 @@ def _compute_f1(words: list[str], both_ways: frozenset[str], gold: _Gold, text: 
     unequal = (
         both_ways ^ gold.both_ways if both_ways or gold.both_ways else _NO_WORDS
     )  # both affirmed and denied on one side only
-    if unequal or len(distinct) < len(kept):  # or a word is repeated
-        counts = Counter(kept)
+    if unequal or len(distinct) < len(counted):  # or a word is repeated
+        counts = Counter(counted)
         each = {word: min(counts[word], gold.counts[word]) for word in common}
         shared = sum(count * (_BOTH_WAYS if word.lstrip(MARK) in unequal else 1) for word, count in each.items())
     if not gold.opposites.isdisjoint(distinct):
         shared -= 2 * len(_find_contradictions(distinct, both_ways, gold))
     shared -= 2 * elsewhere
-    return max(0.0, 2 * shared / (len(kept) + gold.total)), max(0.0, shared / len(kept))
+    return max(0.0, 2 * shared / (len(counted) + gold.total)), max(0.0, shared / len(counted))
 
 
 def _find_contradictions(words: Set[str], both_ways: frozenset[str], gold: _Gold) -> set[str]:

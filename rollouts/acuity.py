@@ -86,7 +86,7 @@ def show_targets(job: RolloutJob) -> dict[str, RolloutJob]:
     openings = [find_opening(job.env, task, job.generator.run_config) for task in job.tasks]
     env, ways = _end_looks(job.env), dict[str, RolloutJob]()
     for scale in SCALES:
-        looks = {n: zooms for n, one in enumerate(openings) if one and (zooms := one.write_zooms(scale))}
+        looks = {n: zooms for n, opening in enumerate(openings) if opening and (zooms := opening.write_zooms(scale))}
         build = partial(_build_generator, job, {job.tasks[number].id: zooms for number, zooms in looks.items()})
         player, record = replace(job.player, build_generator=build), {**job.record, "scale": scale}
         if looks:
@@ -140,19 +140,19 @@ class Acuity:
     @property
     def suggested(self) -> float | None:
         """The least scale whose interval lies above half way between the least share right and the best."""
-        rows = {scale: one for scale, one in self.right.items() if one.tasks >= MIN_TASKS and one.low is not None}
-        means = [one.mean for one in rows.values()]
-        return next((scale for scale, one in rows.items() if (one.low or 0) > (min(means) + max(means)) / 2), None)
+        rows = {scale: row for scale, row in self.right.items() if row.tasks >= MIN_TASKS and row.low is not None}
+        means = [row.mean for row in rows.values()]
+        return next((scale for scale, row in rows.items() if (row.low or 0) > (min(means) + max(means)) / 2), None)
 
     def explain(self) -> Iterator[str]:
         why = "without one box that zoom shows whole at that scale, or that a fault ended"
         yield f"of {self.tasks} tasks; right: of the answers; left out: tasks {why}"
         now = "its default" if self.asked is None else f"{self.asked:g}"
-        found = "none" if self.suggested is None else f"env.seen_at={{scale: {self.suggested:g}}}"
-        yield f"least scale whose interval is above half way between the least and the best: {found} (now {now})"
+        suggestion = "none" if self.suggested is None else f"env.seen_at={{scale: {self.suggested:g}}}"
+        yield f"least scale whose interval is above half way between the least and the best: {suggestion} (now {now})"
 
     def to_dict(self) -> dict[str, Any]:
-        right = [{"scale": at, **vars(one), "answered": self.answered[at]} for at, one in self.right.items()]
+        right = [{"scale": at, **vars(interval), "answered": self.answered[at]} for at, interval in self.right.items()]
         return {"right": right, "tasks": self.tasks, "suggested": self.suggested, "seen_at": self.asked}
 
 
@@ -165,16 +165,16 @@ def measure_acuity(folder: Path, ways: Mapping[str, RolloutJob], resamples: int 
                 has_answer = episode.answer is not None
                 scored = float(is_right) if has_answer else None
                 table.add(episode.task.id, {name: scored, f"{name}/answered": float(has_answer)})
-    found = table.compute_intervals(resamples > 0)
-    scales = {name: way.record["scale"] for name, way in ways.items() if name in found}
-    right = {scale: found[name] for name, scale in scales.items()}
-    answered = {scale: found[f"{name}/answered"].mean for name, scale in scales.items()}
+    intervals = table.compute_intervals(resamples > 0)
+    scales = {name: way.record["scale"] for name, way in ways.items() if name in intervals}
+    right = {scale: intervals[name] for name, scale in scales.items()}
+    answered = {scale: intervals[f"{name}/answered"].mean for name, scale in scales.items()}
     return Acuity(right, answered, len(job.tasks), job.env.seen_at.scale)
 
 
 def _is_right(episode: Episode, scale: float) -> bool | None:
     """Return whether the answer is right; None if the target was not shown whole at this scale, and no larger."""
-    found = read_looks(episode)
-    sights = [sight for target in found.targets for sight in target.sights]
+    looks = read_looks(episode)
+    sights = [sight for target in looks.targets for sight in target.sights]
     is_shown = any(sight.share > 0.99 and scale <= sight.look.scale * NEAR for sight in sights)
-    return found.is_right if is_shown and all(one.scale <= scale * NEAR for one in found.targets) else None
+    return looks.is_right if is_shown and all(target.scale <= scale * NEAR for target in looks.targets) else None

@@ -117,9 +117,9 @@ def write_readable(answer: Mapping[str, Any]) -> str:
 
 def _drop_empty(value: Any) -> Any:
     if isinstance(value, dict):
-        return {name: _drop_empty(one) for name, one in value.items() if one not in (None, "", [], {})}
+        return {name: _drop_empty(item) for name, item in value.items() if item not in (None, "", [], {})}
     if isinstance(value, list):
-        has_parts = any(isinstance(one, dict) for one in value)
+        has_parts = any(isinstance(item, dict) for item in value)
         return list(map(_drop_empty, value)) if has_parts else ", ".join(map(str, value))
     return value
 
@@ -234,13 +234,13 @@ class Session(AbstractContextManager["Session"]):
 
     def _finish(self, play: Play, first: int) -> Answer:
         state = play.state
-        found = None if state.answer is None else thaw(state.answer)
-        self.answers.append({"turn": len(state.turns), "end_reason": state.end_reason, "answer": found})
+        answer = None if state.answer is None else thaw(state.answer)
+        self.answers.append({"turn": len(state.turns), "end_reason": state.end_reason, "answer": answer})
         episode = self._build_episode(play, tokens=True)
         self._store(episode)
         boxes = list[tuple[float, ...]]()
         for path in play.env.boxes:
-            convert_at(found or {}, path, lambda box, name: boxes.append(tuple(box)))
+            convert_at(answer or {}, path, lambda box, name: boxes.append(tuple(box)))
         return Answer(episode, ask_person(play.env, state), tuple(boxes), tuple(state.turns[first:]))
 
     @property
@@ -295,15 +295,15 @@ def open_session(env: AnyEnv, model: AnyModel, *, out: str | Path | None = None,
         from ..engines.models import load_model
 
         model = load_model(model)
-    given: Any = model
-    generator: Generator = given if hasattr(given, "reply") else PolicyGenerator(given)
-    own = {name: options.pop(name) for name in ("seed", "on_turn") if name in options}
+    loaded: Any = model
+    generator: Generator = loaded if hasattr(loaded, "reply") else PolicyGenerator(loaded)
+    session_options = {name: options.pop(name) for name in ("seed", "on_turn") if name in options}
     if isinstance(env, str):
         env = make(env, **{**getattr(generator, "env_settings", {}), **options})
     elif options:
         problem = "the environment is made already; give its name, or settings to `make`"
         raise ConfigError(f"{', '.join(options)}: {problem}")
-    return Session(env, generator, folder=out, closes=generator is not model, **own)
+    return Session(env, generator, folder=out, closes=generator is not model, **session_options)
 
 
 def ask(

@@ -162,17 +162,17 @@ def read_config(
         if held_out is not False and isinstance(changes, Mapping):
             section |= merge_settings(section, changes)
     if model is not None:  # what the config says of loading holds for another model, too, but not where it was found
-        given = raw.get("model")
-        kept = dict(given) if isinstance(given, Mapping) else {}
-        for found in ("tiny", *(["revision"] if kept.get("name") != model else [])):
-            kept.pop(found, None)
-        raw["model"] = {**kept, "name": model}
+        named = raw.get("model")
+        settings = dict(named) if isinstance(named, Mapping) else {}
+        for key in ("tiny", *(["revision"] if settings.get("name") != model else [])):
+            settings.pop(key, None)
+        raw["model"] = {**settings, "name": model}
     configs.apply_overrides(document, overrides)
     _check_sections(document, SECTIONS)
-    for part in ("env", "model"):
-        values = raw.get(part) or {}
+    for section_name in ("env", "model"):
+        values = raw.get(section_name) or {}
         if isinstance(values, Mapping) and not values.get("name"):
-            raise ConfigError(f"--{part}: is missing; give it, or a --config that names one")
+            raise ConfigError(f"--{section_name}: is missing; give it, or a --config that names one")
     requests = _parse_endpoint_settings(raw.pop("endpoint", {}), document)
     return configs.parse(raw, document), requests
 

@@ -95,7 +95,7 @@ def _find_runs(folder: Path) -> Iterator[Path]:
                     inner = sorted(entry.path for entry in entries if entry.is_dir(follow_symlinks=False))
             except OSError:  # another's folder
                 continue
-            waiting += [(Path(one), depth + 1) for one in inner if not os.path.basename(one).startswith(".")]
+            waiting += [(Path(child), depth + 1) for child in inner if not os.path.basename(child).startswith(".")]
 
 
 def _read_figures(run: Path) -> RunFigures:
@@ -104,9 +104,9 @@ def _read_figures(run: Path) -> RunFigures:
     steps, first, last, scored, searches = _read_metrics(run / "metrics.jsonl")
     summary = read_json(run / "summary.json", limit=2**24) if os.path.lexists(run / "summary.json") else {}
     reader = load(episodes, errors="skip") if os.path.lexists(episodes / LINES) else None
-    found = _Stored(() if reader is None else reader)
-    if first is None and steps is None and found.count:
-        first, last, scored = found.reward, found.reward, found.scored
+    stored = _Stored(() if reader is None else reader)
+    if first is None and steps is None and stored.count:
+        first, last, scored = stored.reward, stored.reward, stored.scored
     elif first is None:
         first = last = _get_number(summary.get("metrics"), "reward")
         scored = _get_number(summary.get("metrics"), "episodes/scored")
@@ -115,13 +115,13 @@ def _read_figures(run: Path) -> RunFigures:
     size, modified = _measure(run)
     tiny = "tiny" if isinstance(model, Mapping) and model.get("tiny") is not None else None
     environment = _get_text(env, "name") or _get_text(summary, "environment")
-    environment = environment or _name("environments", found.environments)
-    model_name = _get_text(model, "name") or _get_text(summary, "model") or tiny or _name("models", found.models)
+    environment = environment or _name("environments", stored.environments)
+    model_name = _get_text(model, "name") or _get_text(summary, "model") or tiny or _name("models", stored.models)
     method = _get_text(train, "method") or ("grpo" if train is not None or steps is not None else "rollout")
-    count, skipped = (None, 0) if reader is None else (found.count, reader.skipped)
+    count, skipped = (None, 0) if reader is None else (stored.count, reader.skipped)
     written = datetime.fromtimestamp(modified, UTC).isoformat(timespec="seconds") if modified else None
     named, rewards = (str(run), environment, model_name, method, steps, count), (first, last)
-    return RunFigures(*named, *rewards, written, size, skipped, found.saved, scored, *searches)
+    return RunFigures(*named, *rewards, written, size, skipped, stored.saved, scored, *searches)
 
 
 class _Stored:
@@ -168,7 +168,7 @@ def _measure(run: Path) -> tuple[int, float]:
 
     files = (os.path.join(folder, name) for folder, _, names in os.walk(run, onerror=refuse) for name in names)
     known = [status for path in files if stat.S_ISREG((status := os.lstat(path)).st_mode)]
-    return sum(one.st_size for one in known), max((one.st_mtime for one in known), default=0.0)
+    return sum(info.st_size for info in known), max((info.st_mtime for info in known), default=0.0)
 
 
 def _get_text(values: Any, key: str) -> str | None:

@@ -33,10 +33,10 @@ def read_pictures(text: str) -> list[Pictures]:
     for name in names:
         if name not in (REAL, *PICTURES):
             raise ConfigError(f"--pictures: {describe_unknown('pictures', name, (REAL, *PICTURES))}", key="pictures")
-    found: list[Pictures] = [name for name in PICTURES if name in names]
-    if not found:
+    chosen: list[Pictures] = [name for name in PICTURES if name in names]
+    if not chosen:
         raise ConfigError(f"--pictures {text}; allowed: {REAL}, and {', '.join(PICTURES)} or some of these")
-    return found
+    return chosen
 
 
 def leave_tools(job: RolloutJob, *, refuse: bool = False) -> dict[str, RolloutJob]:
@@ -59,13 +59,13 @@ def swap_calls(job: RolloutJob, names: Sequence[Pictures], tool: str, folder: Pa
     for episode in load(folder / REAL):
         for reply in _find_replies(episode, tool):
             replies[reply].append(int(episode.info["index"]))
-    callers = sorted({index for some in replies.values() for index in some})
-    found: dict[str, RolloutJob] = {}
+    callers = sorted({index for indices in replies.values() for index in indices})
+    jobs: dict[str, RolloutJob] = {}
     for name in names if callers else ():
-        found[name] = replace(_swap(job, name, tool), only=callers)
-    for reply, some in sorted(replies.items()) if len(replies) > 1 else ():
-        found |= {f"{name}_{reply}": replace(_swap(job, name, tool, reply), only=some) for name in names}
-    return found
+        jobs[name] = replace(_swap(job, name, tool), only=callers)
+    for reply, indices in sorted(replies.items()) if len(replies) > 1 else ():
+        jobs |= {f"{name}_{reply}": replace(_swap(job, name, tool, reply), only=indices) for name in names}
+    return jobs
 
 
 def _swap(job: RolloutJob, pictures: Pictures, tool: str | None, reply: int | None = None) -> RolloutJob:
@@ -111,14 +111,14 @@ class Worth:
         what = "tools" if self.base == WITH else "pictures"
         if not self.found:
             yield f"{self.of} was not called: nothing can be compared"
-        for name, one in self.found.items():
-            if reward := one.scores.get(TOTAL):
+        for name, comparison in self.found.items():
+            if reward := comparison.scores.get(TOTAL):
                 rest = f"; {reward.a.mean / reward.b.mean:.0%} of it stays without" if reward.b.mean else ""
                 yield f"against {name}: the {what} are worth {reward.difference.format('+')} of reward{rest}"
             if self.base == WITH and not any(use["calls"] for use in self.uses.values()):
                 yield "No tool was called: the policy answers from the first view."
-            elif not one.is_clear:
-                yield one.explain()
+            elif not comparison.is_clear:
+                yield comparison.explain()
             if (share := self.unanswered[name]) > MAX_UNANSWERED:
                 can_refuse = self.base == WITH and not self.refused
                 advice = "; to refuse the calls instead: --refuse, and another --out" if can_refuse else ""
@@ -130,10 +130,10 @@ class Worth:
             yield f"blind: the best answer that knows only the question gets {self.blind:.3f}"
 
     def to_dict(self) -> dict[str, Any]:
-        found = {name: one.to_dict() for name, one in self.found.items()}
+        gains = {name: comparison.to_dict() for name, comparison in self.found.items()}
         if self.base == REAL:
-            return {"of": self.of, "blind": self.blind, "pictures": found}
-        ((name, gain),) = found.items()
+            return {"of": self.of, "blind": self.blind, "pictures": gains}
+        ((name, gain),) = gains.items()
         about = {"tools": self.uses, "unanswered": self.unanswered[name], "faults": [*self.faults.values()]}
         return {"gains": gain.pop("scores"), **gain, **about}
 
@@ -144,23 +144,23 @@ def measure_worth(
     """Compare what is stored of each way with the first of them. Without `resamples` there are no intervals; `more` are
     fields of `Worth`."""
     base, *others = ways
-    found = {name: compare_runs(folder / name, folder / base, resamples=resamples) for name in others}
+    comparisons = {name: compare_runs(folder / name, folder / base, resamples=resamples) for name in others}
     answered = {name: [one.answer is not None for one in load(folder / name) if not one.is_fault] for name in ways}
     faults = {name: len(load(folder / name)) - len(answers) for name, answers in answered.items()}
     unanswered = {name: answers.count(False) / max(1, len(answers)) for name, answers in answered.items()}
-    return Worth(base, found, faults, unanswered, count_uses(folder / base, tools), **more)
+    return Worth(base, comparisons, faults, unanswered, count_uses(folder / base, tools), **more)
 
 
 def count_uses(run: Path, tools: Sequence[str]) -> dict[str, dict[str, float | None]]:
     """Return of each tool, those of `tools` first, its calls, those per episode, the share of episodes with one, that
     of calls that succeeded (None without calls), and the calls in which the tool failed."""
     episodes = [[one for turn in each.turns for one in turn.tool_results] for each in load(run) if not each.is_fault]
-    results, most = [one for found in episodes for one in found], max(1, len(episodes))
+    results, most = [one for called in episodes for one in called], max(1, len(episodes))
     calls = Counter(one.tool_name for one in results)
     successes, faults = (
         Counter(one.tool_name for one in results if getattr(one, kind)) for kind in ("success", "is_fault")
     )
-    users = Counter(name for found in episodes for name in {one.tool_name for one in found})
+    users = Counter(name for called in episodes for name in {one.tool_name for one in called})
     return {
         name: {
             "calls": calls[name],

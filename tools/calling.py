@@ -106,9 +106,9 @@ def call_stateful(
             raise ToolError(
                 f"{name} is a stateless tool: it does not work on a view and can only be called in an episode"
             )
-        given = parse_arguments(name, arguments)
-        checked = tool.check_arguments(given, coordinates, view.size)
-        used = tool.record_arguments(given, checked)
+        parsed = parse_arguments(name, arguments)
+        checked = tool.check_arguments(parsed, coordinates, view.size)
+        used = tool.record_arguments(parsed, checked)
         output = read_output(tool, tool.function(view, **checked, **_select_hidden(tool, hidden)))
         image = output.image if output.view is None else output.view
         shown = None if image is None else render_image(image, name)

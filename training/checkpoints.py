@@ -241,8 +241,8 @@ class Checkpoints:
             rate * f(scheduler.last_epoch) for rate, f in zip(rates, scheduler.lr_lambdas, strict=True)
         ]
         groups = zip(self.optimizer.param_groups, numbers, rates, scheduler._last_lr, strict=True)
-        for group, own, base, rate in groups:
-            group.update(own, initial_lr=base, lr=rate)
+        for group, saved, base, rate in groups:
+            group.update(saved, initial_lr=base, lr=rate)
 
     def _get_output_dir(self, trial: Any) -> str:
         folder = super()._get_output_dir(trial)  # type: ignore[misc]
@@ -273,8 +273,8 @@ class Checkpoints:
 
     def _delete_old(self, parent: Path) -> None:
         limit = self.args.save_total_limit
-        kept = list_complete(parent.parent)
-        for old in kept[: -max(1, limit)] if limit else ():
+        complete = list_complete(parent.parent)
+        for old in complete[: -max(1, limit)] if limit else ():
             if self.best is not None and get_step(old) == self.best.step:
                 continue
             os.replace(old, parent / DRAFT / old.name)  # renamed first: a half-deleted checkpoint is never seen
@@ -321,7 +321,7 @@ class StaysFinite(TrainerCallback):
 def are_finite(weights: Iterable[torch.nn.Parameter], *, gradients: bool = False) -> bool:
     """Return whether all weights that are trained are finite, or all their gradients; without a gradient counts so."""
     trained = [weight for weight in weights if weight.requires_grad]
-    numbers = [one for one in ((w.grad if gradients else w.detach()) for w in trained) if one is not None]
+    numbers = [tensor for tensor in ((w.grad if gradients else w.detach()) for w in trained) if tensor is not None]
     return not numbers or bool(torch.nn.utils.get_total_norm(numbers).isfinite())
 
 

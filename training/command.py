@@ -98,8 +98,8 @@ def _main(argv: Sequence[str] | None) -> int:
 
 
 def _print_report(plan: Plan, *, as_json: bool) -> None:
-    found = {**plan.lines, "notes": plan.notes, "warnings": plan.warnings}
-    report = {"config": mask_settings(plan.config.model_dump(exclude_none=True)), "resolved": found}
+    resolved = {**plan.lines, "notes": plan.notes, "warnings": plan.warnings}
+    report = {"config": mask_settings(plan.config.model_dump(exclude_none=True)), "resolved": resolved}
     print(json.dumps(report, indent=2, default=list) if as_json else dry_run.render_report(plan))
 
 
@@ -151,19 +151,19 @@ def run(
     pass_hub_token(config)
     set_seed(config.train.seed)
     log.debug("training on %s", plan.arguments.device)  # starts the processes as the trainer will
-    found, said = do_once(lambda: _find_run(config, name, resume))
+    newest, said = do_once(lambda: _find_run(config, name, resume))
     with advise_on_memory():
         policy = plan.load()  # before a folder is made or changed
 
     with ExitStack() as stack:
 
         def prepare() -> RunLocation:
-            folder = None if found is None else found.folder
+            folder = None if newest is None else newest.folder
             if folder is None:
                 folder = run_folder.create_folder(Path(config.log.dir), _get_name(config, name))
                 stack.enter_context(run_folder.remove_unused(folder))
             stack.enter_context(run_folder.lock_folder(folder))
-            location = found or RunLocation(folder, None)
+            location = newest or RunLocation(folder, None)
             lines = (make_line(line, 500) for line in (*said, *plan.notes))
             print("\n  ".join([f"run folder: {folder}", *lines]), flush=True)
             _prepare_folder(location, config, changed=len(said) > 1)

@@ -56,8 +56,8 @@ def play_right_answers(plan: Plan) -> None:
     """Play the right answers of each environment; a warning that several give is said once."""
     played = [(key, answers) for key, env in list_opened(plan).items() for answers in score_right_answers(env)]
     plan.lines["right answers"] = [f"{key}: {answers.describe()}" for key, answers in played]
-    found = {warning: key for key, answers in reversed(played) for warning in reversed(answers.warnings)}
-    plan.warnings += [f"{key}: {warning}" for warning, key in reversed(found.items())]
+    first_keys = {warning: key for key, answers in reversed(played) for warning in reversed(answers.warnings)}
+    plan.warnings += [f"{key}: {warning}" for warning, key in reversed(first_keys.items())]
 
 
 def show_memory(plan: Plan) -> None:
@@ -83,7 +83,7 @@ def _describe_long(plan: Plan, key: str, env: BaseMultiTurnEnv) -> list[str]:
     assert plan.model is not None
     first = open_first_task(env, key)
     tokens, ids, _ = plan.model.encode_prompt(plan.config, env, env.for_task(first).reset(first, seed=0))
-    budget, looked, found = plan.config.rollout.max_completion_tokens, 0, []
+    budget, looked, long = plan.config.rollout.max_completion_tokens, 0, []
     largest = find_largest_view(tokens.architecture, env.max_pixels, env.pixel_multiple)[1]
     image = len(tokens.encode_plain(largest.text)) + 2
     for task in make_tasks(env, MAX_COMPARED):
@@ -93,12 +93,12 @@ def _describe_long(plan: Plan, key: str, env: BaseMultiTurnEnv) -> list[str]:
             most = len(ids) + len(str(thaw(task.prompt)).encode()) + 2 * image * count_shown(played, task)
             if most > tokens.context - budget:
                 count = len(plan.model.encode_prompt(plan.config, env, played.reset(task, seed=0))[1])
-                found += [f"{task.id} ({count} tokens)"] if count > tokens.context - budget else []
-    if not found:
+                long += [f"{task.id} ({count} tokens)"] if count > tokens.context - budget else []
+    if not long:
         return []
     return [
-        f"{key}: {len(found)} of {looked} tasks have prompts that leave fewer than rollout.max_completion_tokens = "
-        f"{budget} of the model's context of {tokens.context}, such as {found[0]}; one that leaves none costs its "
+        f"{key}: {len(long)} of {looked} tasks have prompts that leave fewer than rollout.max_completion_tokens = "
+        f"{budget} of the model's context of {tokens.context}, such as {long[0]}; one that leaves none costs its "
         "episodes"
     ]
 

@@ -92,9 +92,9 @@ def collect_episodes(
     env.release()
     if count > 1:
         light = gather_object([(episode.to_dict(), _drop_heavy(episode.tokens)) for episode in episodes])
-        own = {episode.info["index"]: episode for episode in episodes}
+        local = {episode.info["index"]: episode for episode in episodes}
         received = (replace(Episode.from_dict(data), tokens=tokens) for data, tokens in light)
-        episodes = [own.get(episode.info["index"], episode) for episode in received]
+        episodes = [local.get(episode.info["index"], episode) for episode in received]
     return sorted(episodes, key=lambda episode: episode.info["index"])
 
 
@@ -127,8 +127,8 @@ def evaluate(
     if oracle:
         generator = ScriptedGenerator(sampler.tokens, build_script(env, "oracle"), generator)
     selected, slots = to_sequence(env.tasks, env.name)[:tasks], sampler.rollout.slots
-    given: dict[str, Any] = {"slots": slots, "seed": seed, "timeout": sampler.timeout, "on_episode": on_episode}
-    episodes = collect_episodes(env, selected, generator, **given)
+    options: dict[str, Any] = {"slots": slots, "seed": seed, "timeout": sampler.timeout, "on_episode": on_episode}
+    episodes = collect_episodes(env, selected, generator, **options)
     sampler.release()
     return compute_figures(episodes, env), episodes
 
@@ -138,29 +138,29 @@ def compute_figures(episodes: Sequence[Episode], env: BaseMultiTurnEnv) -> dict[
     summary = summarize(episodes, env)
     for problem in summary.problems:
         log.warning("%s", problem)
-    own = {name: value for name, value in summary.get_means().items() if name.startswith("metrics/")}
+    metrics = {name: value for name, value in summary.get_means().items() if name.startswith("metrics/")}
     sameness = measure_sameness(episodes) if len(episodes) >= MANY else {}
     means = drop_undefined(compute_environment_metrics(episodes, env) | sameness)
-    return {**means, **own, "intervals": summary.get_intervals(), "counts": summary.get_counts()}
+    return {**means, **metrics, "intervals": summary.get_intervals(), "counts": summary.get_counts()}
 
 
 def store_episodes(run: Path, step: int, episodes: Sequence[Episode], best: int | None = None) -> None:
     """Store the held-out episodes of a step in `held_out/<step>/`, without tokens; remove those no longer wanted.
     Every process calls this, and stores the episodes that it played. A step that is stored already stays as it is."""
     processes = PartialState()
-    folder, part = run / HELD_OUT / str(step), run / HELD_OUT / f".{step}"
+    folder, unfinished = run / HELD_OUT / str(step), run / HELD_OUT / f".{step}"
     if folder.exists():
         return
     if processes.is_main_process:
-        shutil.rmtree(part, ignore_errors=True)
+        shutil.rmtree(unfinished, ignore_errors=True)
     processes.wait_for_everyone()
-    with EpisodeWriter(part) as writer:
+    with EpisodeWriter(unfinished) as writer:
         for episode in episodes:
             if episode.info["index"] % processes.num_processes == processes.process_index:  # others have no pixels here
                 writer.append_or_error(replace(episode, tokens=None, info={**episode.info, "step": step}))
     processes.wait_for_everyone()
     if processes.is_main_process:
-        part.rename(folder)
+        unfinished.rename(folder)
         for other in run_folder.list_held_out(run)[1:]:
             if other.name not in (str(step), str(best)):
                 shutil.rmtree(other)

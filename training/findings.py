@@ -66,13 +66,13 @@ def check(plan: Plan, shown: Iterable[Row] = ()) -> Plan:
             if failed & set(row.needs):
                 continue
             try:
-                found = list(_ask(row, plan))
+                problems = list(_ask(row, plan))
             except Exception:  # an author's own code; what is known to be wrong comes first
                 if not errors:
                     raise
                 continue
-            errors += found
-            failed |= {row.ask} if found else set()
+            errors += problems
+            failed |= {row.ask} if problems else set()
         if errors:
             raise _join(plan, errors, stage)
     return plan
@@ -125,7 +125,7 @@ def check_launch(plan: Plan | None = None, variables: Mapping[str, str] = os.env
 def list_contradictions(plan: Plan) -> Iterator[ConfigError]:
     """Yield each setting that another one contradicts."""
     rollout, train, log, problem = plan.config.rollout, plan.config.train, plan.config.log, plan.problem
-    given, has_lora = train.arguments, plan.config.lora is not None
+    arguments, has_lora = train.arguments, plan.config.lora is not None
     if rollout.temperature == 0 and train.method != "sft":
         yield problem("rollout.temperature", f"{train.method} needs samples that differ", "above 0")
     for name, method in METHOD_OF.items():
@@ -139,9 +139,9 @@ def list_contradictions(plan: Plan) -> Iterator[ConfigError]:
     if log.eval_steps is not None and not log.eval_tasks:
         nothing = "log.eval_tasks = 0, so that there is nothing to play"
         yield problem("log.eval_steps", nothing, "log.eval_tasks of at least 1")
-    if plan.config.model.tiny is not None and not has_lora and given.get("beta"):
+    if plan.config.model.tiny is not None and not has_lora and arguments.get("beta"):
         yield problem("train.beta", "model.tiny has no saved weights as a reference", "0, or add lora")
-    if given.get("sync_ref_model") is True and (has_lora or not given.get("beta")):
+    if arguments.get("sync_ref_model") is True and (has_lora or not arguments.get("beta")):
         needed = "train.beta above 0, and no section lora"
         yield problem("train.sync_ref_model", "there is no reference model to update", needed)
     if (most := rollout.max_completion_tokens) < rollout.max_reply_tokens:
@@ -413,14 +413,14 @@ def estimate_bytes(config: Config, arguments: Any, total: int, trained: int) -> 
     whole = 4 * total
     optimizer = 0 if arguments.save_only_model else 8 * trained  # Adam: two numbers a parameter
     checkpoint = (4 * trained if config.lora is not None else whole) + optimizer
-    kept = 0
+    count = 0
     if str(getattr(arguments.save_strategy, "value", arguments.save_strategy)) != "no":
         steps = max(1, arguments.max_steps)
         every = arguments.save_steps if arguments.save_steps >= 1 else max(1, int(arguments.save_steps * steps))
-        kept = max(1, int(steps // every))
+        count = max(1, int(steps // every))
         if arguments.save_total_limit:
-            kept = min(kept, arguments.save_total_limit) + 1  # a new one is complete before an old one is deleted
-    return checkpoint * kept + whole * (1 + (config.log.export is not None))
+            count = min(count, arguments.save_total_limit) + 1  # a new one is complete before an old one is deleted
+    return checkpoint * count + whole * (1 + (config.log.export is not None))
 
 
 ROWS = (

@@ -63,8 +63,8 @@ class Sampler:
         rollout = self.rollout
         if slots is not None:
             rollout = rollout.model_copy(update={"slots": min(rollout.slots, slots)})
-        given: dict[str, Any] = {"model_name": self.model_name, "vision_cache": self.vision_cache}
-        return partial(get_engine(rollout.engine).build, rollout, self.tokens, source, **given)
+        options: dict[str, Any] = {"model_name": self.model_name, "vision_cache": self.vision_cache}
+        return partial(get_engine(rollout.engine).build, rollout, self.tokens, source, **options)
 
     def release(self) -> None:
         """Say that all episodes of a batch are played; all processes call it together."""

@@ -27,16 +27,16 @@ def check_optimizer(arguments: Any, given: Mapping[str, Any]) -> None:
             if not _fails(_take_step, _change(arguments, name, default)):
                 raise _refuse(name, given[name], reason) from error
         raise _refuse("optim", given.get("optim"), reason) from error
-    optim, schedule = (getattr(one, "value", one) for one in (arguments.optim, arguments.lr_scheduler_type))
+    optim, schedule = (getattr(item, "value", item) for item in (arguments.optim, arguments.lr_scheduler_type))
     unread = f"is not read by train.optim = {optim}; allowed: leave it out, or another optimizer"
     for name, other in OTHER.items():
         if name in given and given[name] != other and not _reads(arguments, name, other):
             raise _refuse(name, given[name], unread)
     parts = str(given.get("optim_args") or "").split(",")
-    for part in filter(None, parts):
-        others = ",".join(f"{part.partition('=')[0]}=?" if one == part else one for one in parts)
-        if part.startswith("weight_decay=") or not _reads(arguments, "optim_args", others):
-            raise _refuse("optim_args", part, f"{unread} (the decay is train.weight_decay)")
+    for option in filter(None, parts):
+        others = ",".join(f"{option.partition('=')[0]}=?" if item == option else item for item in parts)
+        if option.startswith("weight_decay=") or not _reads(arguments, "optim_args", others):
+            raise _refuse("optim_args", option, f"{unread} (the decay is train.weight_decay)")
     kwargs = given.get("lr_scheduler_kwargs")
     if kwargs and not _fails(_take_step, _change(arguments, "lr_scheduler_kwargs", {**kwargs, "?": 0})):
         raise _refuse(

@@ -207,15 +207,15 @@ def open_first_task(env: BaseMultiTurnEnv, section: str) -> Task:
 
 def open_crowded_task(env: BaseMultiTurnEnv, section: str) -> Task:
     """Of the first tasks, the one that shows most images at the start, whose prompt is the longest."""
-    found, tasks = open_first_task(env, section), to_sequence(env.tasks, env.name)
-    most = count_shown(env.for_task(found), found)
+    crowded, tasks = open_first_task(env, section), to_sequence(env.tasks, env.name)
+    most = count_shown(env.for_task(crowded), crowded)
     for number in range(min(CROWDED, len(tasks))):
         with suppress(BadRow, ImageError):  # it costs its own episodes
             task = tasks[number]
             if (shown := count_shown(env.for_task(task), task)) > most:
                 env.for_task(task).reset(task, seed=0)
-                found, most = task, shown
-    return found
+                crowded, most = task, shown
+    return crowded
 
 
 @dataclass(frozen=True)
@@ -249,10 +249,10 @@ def read_model_type(section: ModelSection) -> str | None:
     path = None if section.name is None else find_model_folder(section.name)
     if path is None:
         return None
-    given = f"model.name = {section.name!r}"
+    setting = f"model.name = {section.name!r}"
     if not path.is_dir():
         allowed = "a folder with config.json, weights and processor, or a hub name"
-        raise ConfigError(f"{given}: is a file; allowed: {allowed}", key="model.name")
+        raise ConfigError(f"{setting}: is a file; allowed: {allowed}", key="model.name")
     try:
         return str(json.loads((path / "config.json").read_bytes())["model_type"])
     except (OSError, ValueError, LookupError, TypeError) as error:
@@ -260,7 +260,7 @@ def read_model_type(section: ModelSection) -> str | None:
         missing = isinstance(error, FileNotFoundError)
         reason = "has no config.json" if missing else f"config.json cannot be read ({error})"
         allowed = f"a folder written by save_pretrained (found: {files})"
-        raise ConfigError(f"{given}: {reason}; allowed: {allowed}", key="model.name") from error
+        raise ConfigError(f"{setting}: {reason}; allowed: {allowed}", key="model.name") from error
 
 
 def find_model(section: ModelSection) -> LocalModel | None:
@@ -312,14 +312,14 @@ def find_model_shapes(section: ModelSection, max_pixels: int) -> LocalModel:
 
     if section.name is None:
         return complete(*loading.build_tiny_config(section, max_pixels))
-    name, given = resolve_model_path(section.name), f"model.name = {section.name!r}"
+    name, setting = resolve_model_path(section.name), f"model.name = {section.name!r}"
     try:
         config = loading.load_config(section, local_files_only=True)
     except ModelError:
         raise
     except (OSError, ValueError) as error:
         if (known := read_known_models().get(section.name)) is None:
-            raise ModelError(f"{given}: {_explain_missing(section.name)}", key="model.name") from error
+            raise ModelError(f"{setting}: {_explain_missing(section.name)}", key="model.name") from error
         return complete(AutoConfig.for_model(**known["config"]), None)
     vision = Architecture(config).config.vision_config
     loading.check_weights(section)
@@ -327,11 +327,11 @@ def find_model_shapes(section: ModelSection, max_pixels: int) -> LocalModel:
         here = {"revision": section.revision, "local_files_only": True, **loading.SAFE}
         processor = AutoProcessor.from_pretrained(name, **here)
     except ImportError as error:  # of a package that it needs
-        raise ModelError(f"{given}: {str(error).strip()}", key="model.name") from error
+        raise ModelError(f"{setting}: {str(error).strip()}", key="model.name") from error
     except (OSError, ValueError) as error:
         if all(hasattr(vision, name) for name in ("patch_size", "spatial_merge_size", "temporal_patch_size")):
             return complete(config, None)
-        raise ModelError(f"{given}: its processor is not on this machine", key="model.name") from error
+        raise ModelError(f"{setting}: its processor is not on this machine", key="model.name") from error
     show_whole(processor.image_processor)
     return complete(config, processor)
 

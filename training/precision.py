@@ -115,10 +115,10 @@ def build_model(config: Config, model_config: Any, device: "torch.device | str" 
         except ConfigError:
             raise
         except ValueError as error:
-            given = config.lora.target_modules
-            near = suggest_nearest(given if isinstance(given, str) else given[0] if given else "", names)
+            targets = config.lora.target_modules
+            near = suggest_nearest(targets if isinstance(targets, str) else targets[0] if targets else "", names)
             raise ConfigError(
-                f"lora.target_modules = {given!r}: matches no linear layer of the model; allowed: all-linear (with "
+                f"lora.target_modules = {targets!r}: matches no linear layer of the model; allowed: all-linear (with "
                 f"model.freeze: projector of the language model alone), or names such as "
                 f"{', '.join(names[:12])}{near}",
                 key="lora.target_modules",
@@ -226,18 +226,18 @@ def list_untrained(model: Any) -> list[str]:
         if not any(trained):
             return [name] if trained else []
         children = part.named_children() if model is base else ()
-        return [one for own, child in children for one in find(f"{name}.{own}", child)]
+        return [item for child_name, child in children for item in find(f"{name}.{child_name}", child)]
 
     parts = {id(part) for part in list_vision_parts(base)}
     names = [
-        one
+        item
         for name, part in getattr(base, "model", base).named_children()
         if id(part) in parts
-        for one in find(name, part)
+        for item in find(name, part)
     ]
     if model is not base:
         linear = (torch.nn.Linear, torch.nn.Embedding, torch.nn.Conv1d, torch.nn.ParameterDict)
-        modules = [(name, one) for name, one in base.get_decoder().named_modules() if not isinstance(one, linear)]
-        wide = [name for name, one in modules if any(weight.ndim > 1 for weight in one.parameters(recurse=False))]
+        modules = [(name, item) for name, item in base.get_decoder().named_modules() if not isinstance(item, linear)]
+        wide = [name for name, item in modules if any(weight.ndim > 1 for weight in item.parameters(recurse=False))]
         names += dict.fromkeys(name.rpartition(".")[2] for name in wide)
     return names

@@ -65,8 +65,8 @@ def find_run(parent: Path, name: str, wanted: str) -> RunLocation | None:
 
 
 def _locate_newest(folder: Path) -> RunLocation:
-    found = checkpoints.list_checkpoints(folder)
-    return RunLocation(folder, checkpoints.check_resumable(found[-1]) if found else None)
+    saved = checkpoints.list_checkpoints(folder)
+    return RunLocation(folder, checkpoints.check_resumable(saved[-1]) if saved else None)
 
 
 def rewind(location: RunLocation) -> None:
@@ -101,7 +101,7 @@ def _set_episodes_aside(folder: Path, step: int) -> None:
 def _find_free(path: Path) -> Path:
     """Return the path, or with the first number from 2 on that is free."""
     numbered = (path.with_name(f"{path.stem}-{number}{path.suffix}") for number in count(2))
-    return path if not path.exists() else next(one for one in numbered if not one.exists())
+    return path if not path.exists() else next(candidate for candidate in numbered if not candidate.exists())
 
 
 def _read_until(metrics: Path, step: int) -> Iterator[dict[str, object]]:
@@ -171,8 +171,8 @@ def list_changes(folder: Path, config: Mapping[str, object]) -> list[str]:
                 f"same, or a new run without --resume (if only a name or a place has changed: change {path})",
                 key=key,
             )
-        kept = find_rule(KEPT, key)
-        lines.append(f"changed: {key}: {old} → {new}" if kept is None else f"kept: {key}: {old}; {kept}")
+        rule = find_rule(KEPT, key)
+        lines.append(f"changed: {key}: {old} → {new}" if rule is None else f"kept: {key}: {old}; {rule}")
     return lines
 
 
@@ -181,12 +181,12 @@ def _get_default(key: str, config: Mapping[str, object]) -> object:
     section, _, name = key.partition(".")
     if section != "train":
         return None
-    adapts = any(one.startswith("lora.") for one in config)
+    adapts = any(setting.startswith("lora.") for setting in config)
     rate = LEARNING_RATES["grpo" if config.get("train.method", "grpo") == "grpo" else "sft", adapts]
     gpu = torch.cuda.is_available() and not config.get("train.use_cpu")
-    own = {**get_defaults(gpu), "learning_rate": rate, **GONE_DEFAULTS}
+    defaults = {**get_defaults(gpu), "learning_rate": rate, **GONE_DEFAULTS}
     field = GRPOConfig.__dataclass_fields__.get(name)
-    return own.get(name, None if field is None or field.default is MISSING else field.default)
+    return defaults.get(name, None if field is None or field.default is MISSING else field.default)
 
 
 def fingerprint_held_out(config: Config, env: BaseMultiTurnEnv) -> str:
@@ -212,15 +212,15 @@ def set_held_out_aside(folder: Path, step: int) -> None:
         aside = path.rename(_find_free(path.with_name(f"{path.stem}-until-step-{step}{path.suffix}")))
         if name == "metrics.jsonl":
             lines = run_folder.read_metrics(aside)
-            kept = [{key: line[key] for key in line if not key.startswith(f"{HELD_OUT}/")} for line in lines]
-            write_atomically(path, "".join(json.dumps(line) + "\n" for line in kept))
+            cleaned = [{key: line[key] for key in line if not key.startswith(f"{HELD_OUT}/")} for line in lines]
+            write_atomically(path, "".join(json.dumps(line) + "\n" for line in cleaned))
 
 
 def record_data(folder: Path, envs: Iterable[object], print_line: Callable[[str], None]) -> None:
     """Write what the files of a run's tasks hold into data.json, and warns of those that have changed since."""
     path = folder / DATA
     before = run_folder.read_json(path) if os.path.lexists(path) else {}
-    now = {name: found for env in envs for name, found in fingerprint_data(env).items()}
+    now = {name: fingerprint for env in envs for name, fingerprint in fingerprint_data(env).items()}
     for change in list_changed(before, now):
         line = f"warning: the data of this run have changed, and with them its tasks from here on: {change}"
         print_line(make_line(line, 500))

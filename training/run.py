@@ -123,8 +123,8 @@ class Run:
             before, blind = held_out.get("before"), held_out.get("blind", {}).get("reward")
             callback = HeldOutEvaluation(trainer, self._evaluate_in_training, *limits, before, section.keep_best, blind)
             trainer.remove_callback(self.interrupt)
-            for one in (callback, self.interrupt):  # which looks last, also at a signal in held-out play
-                trainer.add_callback(one)
+            for watcher in (callback, self.interrupt):  # which looks last, also at a signal in held-out play
+                trainer.add_callback(watcher)
         training_started, go_on = time.monotonic(), f"continue with --resume={self.folder}"
         trainer.remove_callback(PrinterCallback)  # prints whole dicts; MetricsFile prints a line
         try:
@@ -218,10 +218,10 @@ class Run:
 
     def _evaluate_before(self) -> dict[str, dict[str, Any]]:
         """Return the figures before training; measured once, and read from before.json when a run is resumed."""
-        saved, given = self.folder / "before.json", self.trainer.held_out_of
+        saved, expected = self.folder / "before.json", self.trainer.held_out_of
         if saved.is_file():
             figures = run_folder.read_json(saved)
-            if figures.pop("of", None) == given:
+            if figures.pop("of", None) == expected:
                 return figures
             self.printer.print_line("held-out tasks, reward or sampling have changed: earlier figures are set aside")
             PartialState().wait_for_everyone()
@@ -237,7 +237,7 @@ class Run:
             if (blind := measure_blind(self.held_out, tasks)) is not None:
                 figures["blind"] = {"reward": blind}
         if PartialState().is_main_process:
-            write_atomically(saved, json.dumps({"of": given, **figures}))
+            write_atomically(saved, json.dumps({"of": expected, **figures}))
         return figures
 
     def _has_oracle(self) -> bool:

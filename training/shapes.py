@@ -68,8 +68,8 @@ def describe_pictures(config: Config, env: BaseMultiTurnEnv, model: LocalModel) 
     pixels = architecture.preprocess(Image.new("RGB", (width, height)))
     line = f"the largest view, {width} x {height}, costs {pixels.tokens} tokens"
     if multiple is not None:
-        kept = "views" if pixels.tokens * multiple**2 == width * height else "smaller ones"
-        line += f"; {kept} keep their size, in multiples of {multiple}"
+        subject = "views" if pixels.tokens * multiple**2 == width * height else "smaller ones"
+        line += f"; {subject} keep their size, in multiples of {multiple}"
     else:
         *several, _, rows, columns = (1, 1, 1, *pixels.inputs["pixel_values"].shape)
         tiles = math.prod(several) if pixels.inputs["pixel_values"].ndim > 3 else 0

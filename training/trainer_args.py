@@ -168,9 +168,9 @@ def build_trainer_arguments(config: Config, output: Path | str) -> "TrainingArgu
     from transformers import TrainingArguments
     from trl import GRPOConfig
 
-    cls, given = GRPOConfig if config.train.method == "grpo" else TrainingArguments, config.train.arguments
-    given = {name: value for name, value in given.items() if name != "hub_token"}  # see `pass_hub_token`
-    gpu = torch.cuda.is_available() and not given.get("use_cpu", False)
+    cls, arguments = GRPOConfig if config.train.method == "grpo" else TrainingArguments, config.train.arguments
+    arguments = {name: value for name, value in arguments.items() if name != "hub_token"}  # see `pass_hub_token`
+    gpu = torch.cuda.is_available() and not arguments.get("use_cpu", False)
     rate = LEARNING_RATES[config.train.method, config.lora is not None]
     defaults = {**get_defaults(gpu), "learning_rate": rate}
     if cls is GRPOConfig:
@@ -183,11 +183,11 @@ def build_trainer_arguments(config: Config, output: Path | str) -> "TrainingArgu
     try:
         with warnings.catch_warnings():  # TRL itself still sets the old name of activation_checkpointing
             warnings.simplefilter("ignore", FutureWarning)
-            return cls(**{**defaults, **given, **owned})
+            return cls(**{**defaults, **arguments, **owned})
     except (TypeError, ValueError, ImportError) as error:
         reason = " ".join(str(error).split())
-        names = [name for name in given if re.search(rf"\b{name}\b", reason)]  # TRL's errors carry no key
-        key, setting = (f"train.{names[0]}", f" = {given[names[0]]!r}") if names else ("train", "")
+        names = [name for name in arguments if re.search(rf"\b{name}\b", reason)]  # TRL's errors carry no key
+        key, setting = (f"train.{names[0]}", f" = {arguments[names[0]]!r}") if names else ("train", "")
         raise ConfigError(f"{key}{setting}: {reason:.500}", key=key) from error
 
 
@@ -202,10 +202,10 @@ ENUMS = ("training_args.py", "trainer_utils.py")  # files of transformers with t
 @cache
 def read_source(package: str, file: str) -> dict[str, ast.ClassDef]:
     """Return the classes of a file of an installed package, which is not imported: that takes seconds."""
-    found = find_spec(package)
-    if found is None or found.origin is None:
+    spec = find_spec(package)
+    if spec is None or spec.origin is None:
         raise ConfigError(f"training needs the package {package}; install it with pip install 'viewbox[train]'")
-    tree = ast.parse((Path(found.origin).parent / file).read_bytes())
+    tree = ast.parse((Path(spec.origin).parent / file).read_bytes())
     return {node.name: node for node in tree.body if isinstance(node, ast.ClassDef)}
 
 
@@ -220,8 +220,8 @@ def read_fields(method: str) -> Mapping[str, str]:
     for name, source in SOURCES.items():
         if name == "TrainingArguments" or method == "grpo":
             body = read_source(*source)[name].body
-            lines = [one for one in body if isinstance(one, ast.AnnAssign) and isinstance(one.target, ast.Name)]
-            fields |= {one.target.id: ast.unparse(one.annotation) for one in lines if one.target.id[0] != "_"}  # type: ignore[union-attr]
+            lines = [line for line in body if isinstance(line, ast.AnnAssign) and isinstance(line.target, ast.Name)]
+            fields |= {line.target.id: ast.unparse(line.annotation) for line in lines if line.target.id[0] != "_"}  # type: ignore[union-attr]
     return fields
 
 
@@ -231,10 +231,10 @@ def read_choices(hint: str) -> tuple[str, ...]:
     >>> read_choices("SaveStrategy | str")
     ('no', 'steps', 'epoch', 'best')
     """
-    classes = {name: one for file in ENUMS for name, one in read_source("transformers", file).items()}
+    classes = {name: item for file in ENUMS for name, item in read_source("transformers", file).items()}
     enums = [classes[name] for name in hint.split(" | ") if name in classes and name[0].isupper()]
-    values = [one.value for enum in enums for one in enum.body if isinstance(one, ast.Assign)]
-    return tuple(str(one.value) for one in values if isinstance(one, ast.Constant))
+    values = [item.value for enum in enums for item in enum.body if isinstance(item, ast.Assign)]
+    return tuple(str(item.value) for item in values if isinstance(item, ast.Constant))
 
 
 # What decides how many episodes are generated together
@@ -246,11 +246,11 @@ GROUP = {
 
 def list_problems(config: Config) -> Iterator[ConfigError]:
     """Yield what is wrong with the keys of `train` that are TRL's or transformers'."""
-    found, train = set[str](), config.train
+    set_names, train = set[str](), config.train
     for name, problem in _list_problems(train.method, train.arguments):
-        found.add(name)
+        set_names.add(name)
         yield ConfigError(f"train.{name}{problem}", key=f"train.{name}")
-    if found & GROUP or train.method != "grpo":
+    if set_names & GROUP or train.method != "grpo":
         return
     try:
         _check_group(train.arguments, int(os.environ.get("WORLD_SIZE", "1")))
@@ -269,7 +269,7 @@ def _list_problems(method: str, given: Mapping[str, Any]) -> Iterator[tuple[str,
             yield name, f": {refusal}"
         elif name not in hints:
             text = describe_unknown("key", name, names)
-            if meant := [own for own, others in SYNONYMS.items() if own in names and name in others.split()]:
+            if meant := [ours for ours, others in SYNONYMS.items() if ours in names and name in others.split()]:
                 text = f"unknown key {name!r} (did you mean {meant[0]!r}?)"
             yield name, f": {text}"
         else:

@@ -33,8 +33,8 @@ def read_docstring(thing: Any) -> str:
         problem = "python -OO has taken its docstring out, and its source cannot be read"
         raise TypeError(f"{thing.__qualname__}: {problem}; allowed: a file of source, or Python without -OO") from error
     node = tree if inspect.ismodule(thing) else tree.body[0]
-    found = ast.get_docstring(node) if isinstance(node, _DOCUMENTED) else None
-    return found or ("" if is_class else written)
+    docstring = ast.get_docstring(node) if isinstance(node, _DOCUMENTED) else None
+    return docstring or ("" if is_class else written)
 
 
 def restore_docstring(cls: object) -> None:

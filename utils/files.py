@@ -88,7 +88,7 @@ def _find_obstacle(path: Path, kind: Written, option: str) -> str:
 
 def find_existing(path: Path) -> Path:
     """Return the path, or the nearest folder above it that exists."""
-    return next((one for one in (path, *path.parents) if os.path.lexists(one)), Path())
+    return next((parent for parent in (path, *path.parents) if os.path.lexists(parent)), Path())
 
 
 def begin_line(file: int) -> bytes:
@@ -155,11 +155,11 @@ def sync_to_disk(path: Path) -> None:
 
 def get_cache_folder() -> Path:
     """Return viewbox's part of the user's folder for caches, as the XDG Base Directory Specification names it."""
-    given = Path(os.environ.get("XDG_CACHE_HOME", ""))
+    stated = Path(os.environ.get("XDG_CACHE_HOME", ""))
     home = Path(os.path.expanduser("~"))
-    if not given.is_absolute() and not home.is_absolute():
+    if not stated.is_absolute() and not home.is_absolute():
         raise ConfigError("HOME is not set, so there is no folder for caches; allowed: set HOME or XDG_CACHE_HOME")
-    return (given if given.is_absolute() else home / ".cache") / "viewbox"
+    return (stated if stated.is_absolute() else home / ".cache") / "viewbox"
 
 
 def open_regular(path: str | Path, *, limit: int, inside: Path | None = None) -> BinaryIO:

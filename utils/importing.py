@@ -55,12 +55,12 @@ JSONEncoder, detect_encoding, dump, dumps, load, loads (did you mean 'loads'?)
             text += "; the file belongs to a package: name it as package.module:Name"
         raise ConfigError(f"{where}: {text}", key=key) from error
     value: Any = module
-    for part in name.split("."):
-        if not hasattr(value, part):
+    for attribute in name.split("."):
+        if not hasattr(value, attribute):
             held = getattr(value, "__dict__", {})  # not `getattr` for each: some attributes import what they name
             public = [one for one in dir(value) if one[0] != "_" and not isinstance(held.get(one), ModuleType)]
-            raise ConfigError(f"{where}: {describe_unknown('name', part, public)}", key=key)
-        value = getattr(value, part)
+            raise ConfigError(f"{where}: {describe_unknown('name', attribute, public)}", key=key)
+        value = getattr(value, attribute)
     return value
 
 

@@ -180,7 +180,7 @@ def _find_part(text: str, part: _Part) -> Violation:
         error = next(iter(_get_leaves(text, part.pointer).iter_errors(part.value)), None)
         if error is not None:
             return _describe_leaf(error, schema, part)
-        inner = next((one for one in _list_parts(text, schema, part) if not _fits(text, one)), None)
+        inner = next((child for child in _list_parts(text, schema, part) if not _fits(text, child)), None)
         if inner is None:
             return _describe(text, schema, part)
         part = inner
@@ -209,7 +209,7 @@ def _list_parts(text: str, schema: dict[str, Any], part: _Part) -> Iterator[_Par
             yield _Part(f"{pointer}/{name}", value, path)
     for name in _CHOICES:
         choices = [_Part(f"{pointer}/{name}/{number}", value, path) for number in range(len(schema.get(name, ())))]
-        fitting = [one for one in choices if _is_of_type(text, one)]
+        fitting = [choice for choice in choices if _is_of_type(text, choice)]
         if len(fitting) == 1:
             yield fitting[0]
 
@@ -234,15 +234,15 @@ def _list_fields(schema: dict[str, Any], part: _Part) -> Iterator[_Part]:
 
 def _describe(text: str, schema: dict[str, Any], part: _Part) -> Violation:
     """Return what is said of a keyword that no single part of the value violates."""
-    given = show_json(part.value)
+    shown = show_json(part.value)
     for name in _CHOICES:
         choices = [_Part(f"{part.pointer}/{name}/{number}", *part[1:]) for number in range(len(schema.get(name, ())))]
-        if choices and not any(_fits(text, one) for one in choices):
-            words = [describe_allowed(_resolve(text, one.pointer), part.value) for one in choices]
-            return Violation(part.path, name, f"allowed: {' or '.join(dict.fromkeys(filter(None, words)))}", given)
+        if choices and not any(_fits(text, choice) for choice in choices):
+            words = [describe_allowed(_resolve(text, choice.pointer), part.value) for choice in choices]
+            return Violation(part.path, name, f"allowed: {' or '.join(dict.fromkeys(filter(None, words)))}", shown)
     keyword = next((name for name in _OTHERS if name in schema), "schema")
     wanted = f": {show_json(schema[keyword])}" if keyword in schema else ""
-    return Violation(part.path, keyword, f'does not fit "{keyword}"{wanted}', given)
+    return Violation(part.path, keyword, f'does not fit "{keyword}"{wanted}', shown)
 
 
 def _fits(text: str, part: _Part) -> bool:
@@ -269,14 +269,14 @@ def _resolve(text: str, pointer: str) -> Mapping[str, Any]:
 def find_reference(root: object, reference: str) -> Any:
     """Return what a reference inside a schema, or a JSON pointer, leads to; None if it leads nowhere."""
     first, *steps = reference.removeprefix("#").split("/")
-    found: Any = None if first else root  # an anchor, or another schema
+    target: Any = None if first else root  # an anchor, or another schema
     for step in steps:
         key = step.replace("~1", "/").replace("~0", "~")
-        if isinstance(found, list):
-            found = found[int(key)] if key.isdecimal() and int(key) < len(found) else None
+        if isinstance(target, list):
+            target = target[int(key)] if key.isdecimal() and int(key) < len(target) else None
         else:
-            found = found.get(key) if isinstance(found, Mapping) else None
-    return found
+            target = target.get(key) if isinstance(target, Mapping) else None
+    return target
 
 
 @lru_cache(maxsize=1024)

@@ -38,5 +38,5 @@ def describe_tokens(config: Any, tokenizer: Any, get_embedding: Callable[[], Any
 
 def take_template(processor: Any) -> None:
     """Give a processor without a chat template that of its tokenizer, and of several the one named "default"."""
-    found = processor.chat_template or getattr(processor.tokenizer, "chat_template", None)
-    processor.chat_template = found.get("default") if isinstance(found, dict) else found
+    template = processor.chat_template or getattr(processor.tokenizer, "chat_template", None)
+    processor.chat_template = template.get("default") if isinstance(template, dict) else template

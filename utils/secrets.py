@@ -68,8 +68,8 @@ def remember_settings(value: object) -> bool:
     if isinstance(value, Mapping):
         secret = [item for name, item in value.items() if _is_hidden(name, item) and remember(str(item))]
         return any([*secret, *(remember_settings(item) for item in value.values())])
-    found = [remember_settings(item) for item in value] if isinstance(value, list | tuple) else []
-    return any(found)
+    are_secret = [remember_settings(item) for item in value] if isinstance(value, list | tuple) else []
+    return any(are_secret)
 
 
 def is_secret_name(name: object) -> bool:
@@ -116,7 +116,7 @@ def mask_assignments(text: str) -> str:
 
     def mask(match: re.Match[str]) -> str:
         name = match["name"] or match["quoted"] or match["bare"]
-        secret = any(is_secret_name(part) for part in name.split(".") if part.lower() != "key")  # "write key=value"
+        secret = any(is_secret_name(word) for word in name.split(".") if word.lower() != "key")  # "write key=value"
         return match[0][: match.start("value") - match.start()] + MASK if secret else match[0]
 
     return mask_message(_ASSIGNMENT.sub(mask, text))
@@ -129,7 +129,7 @@ def mask_override(text: str) -> str:
     ('train.hub_token=***', 'env.noise=3')
     """
     key, equals, _ = text.partition("=")
-    secret = equals and any(is_secret_name(part) for part in key.split("."))
+    secret = equals and any(is_secret_name(word) for word in key.split("."))
     return f"{key}={MASK}" if secret else mask_assignments(text)
 
 

@@ -96,11 +96,11 @@ def normalize(value: object) -> Value:
 @lru_cache(maxsize=8192)
 def _normalize(text: str) -> Value:
     label = _tidy(text)
-    found = _MEASURE.fullmatch(label) if len(label) <= _LONGEST_NUMBER else None
-    number = None if found is None else _parse_number(found[2])
-    if found is None or number is None:
+    match = _MEASURE.fullmatch(label) if len(label) <= _LONGEST_NUMBER else None
+    number = None if match is None else _parse_number(match[2])
+    if match is None or number is None:
         return Value(_BOOLEANS.get(label, label))
-    sign, unit = found[1] or "", _UNITS.get(found[3], found[3] or "")
+    sign, unit = match[1] or "", _UNITS.get(match[3], match[3] or "")
     rounded = number if isinstance(number, int) else float(f"{number:.15g}") + 0.0  # 0.1 + 0.2 is 0.3, -0.0 is 0
     gap = " " if unit and unit not in "%‰" else ""
     return Value(f"{sign}{to_text(rounded) or to_text(number)}{gap}{unit}", number, sign, unit)
@@ -121,8 +121,8 @@ def read_number(value: object) -> int | float | None:
     [7, 7.5, 1000.0, None, None, None, None, None]
     """
     if isinstance(value, str):
-        found = normalize(value)
-        return None if found.sign or found.unit else found.number
+        parsed = normalize(value)
+        return None if parsed.sign or parsed.unit else parsed.number
     plain: int | float = to_number(value)
     return None if to_finite_float(plain) is None else plain
 

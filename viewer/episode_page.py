@@ -115,11 +115,11 @@ def _build_scores(episode: Episode) -> dict[str, Any] | None:
 
 def describe_looks(episode: Episode) -> dict[str, Any] | None:
     """Return what the pictures showed of what was asked; None without a target."""
-    found = read_looks(episode)
-    if not found.targets:
+    looks = read_looks(episode)
+    if not looks.targets:
         return None
-    figures = {name.partition("/")[2]: value for name, value in found.measure().items() if name.startswith("looks/")}
-    return {"verdict": found.verdict, "why": to_text(found.explain())[:MAX_REASON], "figures": figures}
+    figures = {name.partition("/")[2]: value for name, value in looks.measure().items() if name.startswith("looks/")}
+    return {"verdict": looks.verdict, "why": to_text(looks.explain())[:MAX_REASON], "figures": figures}
 
 
 MAX_PLACED = 50_000  # marks times pictures
@@ -324,13 +324,13 @@ def _get_text(result: ToolResult) -> str:
 def build_tokens(tokens: EpisodeTokens, advantage: object) -> list[dict[str, Any]]:
     """Return every token, prompt first: its id, whether the policy sampled it, its log-prob, the advantage of the
     episode or of its reply."""
-    one = to_finite_float(advantage)
+    whole = to_finite_float(advantage)
     by_turn = zip(advantage, tokens.replies, strict=False) if isinstance(advantage, list | tuple) else ()
-    own = chain.from_iterable(repeat(to_finite_float(value), count) for value, count in by_turn)
+    by_token = chain.from_iterable(repeat(to_finite_float(value), count) for value, count in by_turn)
     prompt = ((token, 0, None) for token in tokens.prompt_ids)
     sampled = zip(tokens.completion_ids, tokens.mask, tokens.logprobs, strict=True)
     return [
-        {"id": token, "mask": 1, "logprob": to_finite_float(logprob), "advantage": next(own, one)}
+        {"id": token, "mask": 1, "logprob": to_finite_float(logprob), "advantage": next(by_token, whole)}
         if mask
         else {"id": token, "mask": 0, "logprob": None, "advantage": None}
         for token, mask, logprob in islice(chain(prompt, sampled), MAX_TOKENS)

@@ -71,7 +71,7 @@ class Pictures:
         fields = marks.get_place_fields(episode.info)
         said = episode.info.get("answers")  # of a person's exchanges, the last one's included
         earlier = (
-            [one.get("answer") for one in said if isinstance(one, Mapping)] if isinstance(said, list | tuple) else []
+            [item.get("answer") for item in said if isinstance(item, Mapping)] if isinstance(said, list | tuple) else []
         )
         answers = [("answer", value) for value in dict.fromkeys([*earlier[:-1], episode.answer])]
         golds = [("gold", value) for value in (episode.task.reference, episode.task.metadata.get("evidence"))]
@@ -96,7 +96,7 @@ class Pictures:
 
     def _add_results(self, number: int, turn: Turn, current: Picture | None) -> Picture | None:
         ids: list[str | None] = []
-        own = Counter(result.image.hash for result in turn.tool_results if result.image is not None)
+        remaining = Counter(result.image.hash for result in turn.tool_results if result.image is not None)
         for result in turn.tool_results:
             if result.image is None:
                 self._mark_call(number, result, current, None)
@@ -108,8 +108,8 @@ class Pictures:
             if picture is not None and _is_of_view(result, picture):
                 current = picture
         for ref in turn.images:
-            own[ref.hash] -= 1
-            if own[ref.hash] < 0:  # the original, shown again before the last turn
+            remaining[ref.hash] -= 1
+            if remaining[ref.hash] < 0:  # the original, shown again before the last turn
                 again = self._by_hash.get(ref.hash) or self._add(ref, (), number)
                 ids.append(None if again is None else again.id)
         self.of_turns.append(ids)
@@ -151,13 +151,13 @@ class Pictures:
             return
         known = TOOLS.get(result.tool_name)
         kinds = None if known is None else {name: spec.get("x-kind") for name, spec in known.parameters.items()}
-        found = marks.find_arguments(result.arguments, kinds)
+        arguments = marks.find_arguments(result.arguments, kinds)
         closer = None if after is None else _find_closer(frame, after.views)
         if closer is not None:  # says the same, and more exactly, than a center or a box among the arguments
             corners = marks.to_corners(closer)
             self.marks.append(Mark("tool", result.tool_name, corners, get_place(frame), turn=number, on=on))
             return
-        for name, points in found:
+        for name, points in arguments:
             flat = frame.to_original([value for point in points for value in point])
             corners = tuple(zip(flat[::2], flat[1::2], strict=True))
             label = f"{result.tool_name} {name}".strip()
@@ -188,25 +188,25 @@ class Pictures:
             picture
             for picture in self.by_id.values()
             if len(picture.views) == 1
-            and (one := picture.views[0]).area is None
-            and one.corners == WHOLE
-            and not one.turned
-            and (one.image, one.plane, one.slice, one.time) == (view.image, view.plane, view.slice, view.time)
+            and (first := picture.views[0]).area is None
+            and first.corners == WHOLE
+            and not first.turned
+            and (first.image, first.plane, first.slice, first.time) == (view.image, view.plane, view.slice, view.time)
         ]
         whole.sort(key=lambda picture: (picture.first_turn is not None, picture.views[0].window is not None))
         return whole[0] if whole else None
 
     def _find_dropped(self, episode: Episode) -> None:
         """Find out when the model no longer saw a picture, if it saw only its last ones."""
-        kept = episode.info.get("last_images")
-        if not isinstance(kept, int) or isinstance(kept, bool) or kept < 1:
+        shown_last = episode.info.get("last_images")
+        if not isinstance(shown_last, int) or isinstance(shown_last, bool) or shown_last < 1:
             return
         seen: list[str] = []
         dropped = 0  # of those seen
         for number, (turn, ids) in enumerate(zip(episode.turns, self.of_turns, strict=True)):
             if turn.role == "assistant":
                 again = len(seen) > 1 and seen[-1] == seen[0]  # the original, which does not count
-                for name in seen[dropped : len(seen) - kept - again]:
+                for name in seen[dropped : len(seen) - shown_last - again]:
                     self.by_id[name].dropped_at = number
                     dropped += 1
                 if again:
@@ -261,7 +261,7 @@ def _stretch(picture: Image.Image) -> Image.Image:
     """Return the values as 8 bits, a few rows at a time: a small file may hold very many."""
     values = np.asarray(picture)
     bands = np.array_split(values, max(1, values.size // BAND))
-    ends = [(part.min(), part.max()) for band in bands if (part := band[np.isfinite(band)]).size] or [(0, 0)]
+    ends = [(finite.min(), finite.max()) for band in bands if (finite := band[np.isfinite(band)]).size] or [(0, 0)]
     low, high = float(np.min(ends)), float(np.max(ends))
     shown = np.empty(values.shape, np.uint8)
     for band, to in zip(bands, np.array_split(shown, len(bands)), strict=True):

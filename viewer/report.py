@@ -30,7 +30,7 @@ def write_report(sets: Sequence[EpisodeSet], out: Path) -> tuple[int, dict[str, 
         ConfigError: more than 2,000 episodes, or 200 MB.
         OSError: the file cannot be written.
     """
-    count = sum(len(one.index) for one in sets)
+    count = sum(len(episode_set.index) for episode_set in sets)
     if count > MAX_EPISODES:
         raise ConfigError(f"{count} episodes are too many for one file (at most {MAX_EPISODES}); serve them: --serve")
     with replace_atomically(out) as draft, TextIOWrapper(draft, encoding="utf-8") as file:

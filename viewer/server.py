@@ -65,25 +65,25 @@ class Viewer:
         return HTMLResponse(text, headers={**HEADERS, "Content-Security-Policy": build_policy(served=True)})
 
     async def get_sets(self, request: Request) -> Response:
-        return _to_json([await asyncio.to_thread(one.describe) for one in self.sets])
+        return _to_json([await asyncio.to_thread(episode_set.describe) for episode_set in self.sets])
 
     async def get_rows(self, request: Request) -> Response:
         """Return the rows from number `start` on, after a look for new ones."""
-        one = self._find(request.path_params["number"])
+        episode_set = self._find(request.path_params["number"])
         start = request.query_params.get("start", "0")
-        if one is None or not start.isdecimal() or len(start) > 12:
+        if episode_set is None or not start.isdecimal() or len(start) > 12:
             return _refuse("no such rows")
         async with self._reading:
-            await asyncio.to_thread(one.index.refresh)
-            return _to_json(one.index.to_dict(int(start)))
+            await asyncio.to_thread(episode_set.index.refresh)
+            return _to_json(episode_set.index.to_dict(int(start)))
 
     async def get_selection(self, request: Request) -> Response:
         """Return the lines of the episodes that meet the filters."""
-        one = self._find(request.path_params["number"])
-        if one is None:
+        episode_set = self._find(request.path_params["number"])
+        if episode_set is None:
             return _refuse("no such rows")
         try:
-            return _to_json(await asyncio.to_thread(one.index.select, request.query_params.getlist("where")))
+            return _to_json(await asyncio.to_thread(episode_set.index.select, request.query_params.getlist("where")))
         except ConfigError as error:
             return _refuse(str(error))
 

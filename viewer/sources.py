@@ -59,15 +59,15 @@ def find_sets(runs: Sequence[str | Path]) -> list[EpisodeSet]:
     that only holds folders of episodes, such as that of an evaluation, has a set for each of them. Raise `StoreError`
     if a folder has no episodes, or there are more than 50 sets."""
     sets: list[EpisodeSet] = []
-    for given in runs:
-        run = Path(given or "''")  # an empty name is no folder, and not this one
-        found = list(_list_folders(run))
-        if not found:
+    for path in runs:
+        run = Path(path or "''")  # an empty name is no folder, and not this one
+        folders = list(_list_folders(run))
+        if not folders:
             find_episodes_folder(run)  # raises, and says what was expected
         base = run.resolve()
-        for folder in found:
+        for folder in folders:
             extra = folder.absolute().relative_to(run.absolute()).parts  # a run may be linked from elsewhere
-            label = " ".join(part for part in extra if part != "episodes").replace("_", " ")
+            label = " ".join(word for word in extra if word != "episodes").replace("_", " ")
             sets.append(EpisodeSet(base, folder, f"{base.name} {label}".strip()))
     if len(sets) > MAX_SETS:
         raise StoreError(f"{len(sets)} sets of episodes; allowed: at most {MAX_SETS} at a time")
@@ -75,7 +75,7 @@ def find_sets(runs: Sequence[str | Path]) -> list[EpisodeSet]:
 
 
 def _list_folders(run: Path) -> list[Path]:
-    own = [find_episodes_folder(run)] if any((one / LINES).exists() for one in (run, run / "episodes")) else []
+    own = [find_episodes_folder(run)] if any((place / LINES).exists() for place in (run, run / "episodes")) else []
     below = [] if own else sorted(path.parent for part in ("*", "*/episodes") for path in run.glob(f"{part}/{LINES}"))
     return [*own, *below, *(folder for folder in list_held_out(run) if (folder / LINES).is_file())]
 
@@ -83,8 +83,11 @@ def _list_folders(run: Path) -> list[Path]:
 def compare_sets(a: EpisodeSet, b: EpisodeSet) -> dict[str, Any]:
     """Return the comparison of two sets, or why there is none: {"error": …}."""
     try:
-        found = compare_runs(a.index.folder, b.index.folder)
-        return {**to_plain(found.to_dict()), "rewards": [to_plain(asdict(one)) for one in found.rewards]}
+        comparison = compare_runs(a.index.folder, b.index.folder)
+        return {
+            **to_plain(comparison.to_dict()),
+            "rewards": [to_plain(asdict(reward)) for reward in comparison.rewards],
+        }
     except (ViewboxError, OSError) as error:
         return {"error": str(error)}
 
@@ -94,7 +97,7 @@ def _read_curves(path: Path) -> dict[str, Any] | None:
     steps: dict[int, dict[str, float]] = {}
     try:
         for values in read_metrics(path, limit=MAX_METRICS):
-            numbers = {name[:80]: one for name, one in values.items() if _is_plotted(name, one)}
+            numbers = {name[:80]: value for name, value in values.items() if _is_plotted(name, value)}
             if isinstance(values.get("step"), int):
                 steps.setdefault(values["step"], {}).update(numbers)
     except OSError:
@@ -112,9 +115,9 @@ def _is_plotted(name: str, value: Any) -> bool:
 
 def read_all(sets: Sequence[EpisodeSet]) -> int:
     """Read what was appended to each set; returns the number of episodes of all."""
-    for one in sets:
-        one.index.refresh()
-    return sum(len(one.index) for one in sets)
+    for episode_set in sets:
+        episode_set.index.refresh()
+    return sum(len(episode_set.index) for episode_set in sets)
 
 
 MAX_COLUMNS = 100
@@ -162,8 +165,8 @@ class EpisodeIndex:
         place = self._places.get(line)
         if place is None:
             return None
-        found = next(load(self.folder, errors="skip", tokens=tokens).walk(LinePart(place, 1, line)), None)
-        return self.read(line) if found is None and tokens else found  # its tokens may be what cannot be read
+        episode = next(load(self.folder, errors="skip", tokens=tokens).walk(LinePart(place, 1, line)), None)
+        return self.read(line) if episode is None and tokens else episode  # its tokens may be what cannot be read
 
     def select(self, where: Sequence[str]) -> list[int]:
         """Return the lines of the episodes that meet all conditions, which are those of `--where`; raise
@@ -178,18 +181,18 @@ class EpisodeIndex:
         reader, lines = load(self.folder, errors="skip"), self._search_lines(where)
         few = len(lines) < len(self) / 10  # else reading all at once is quicker
         parts = [LinePart(self._places[line], 1, line) for line in lines] if few else [LinePart()]
-        found = (episode for part in parts for episode in reader.walk(part))
-        return [reader.line for episode in found if all(test(episode) for test in tests)]
+        episodes = (episode for part in parts for episode in reader.walk(part))
+        return [reader.line for episode in episodes if all(test(episode) for test in tests)]
 
     def _search_lines(self, where: Sequence[str]) -> list[int]:
         """Return the lines that may meet all conditions, by their letters: the others need not be decoded."""
-        sure = [one for text in where if (one := filters.find_letters(text))]
+        sure = [pattern for text in where if (pattern := filters.find_letters(text))]
         if not sure:
             return [*self._places]
         with open_lines(self.folder) as file:
             lines = enumerate(read_lines(file), 1)
             texts = ((n, line.decode(errors="replace")) for n, line in lines if line and n in self._places)
-            return [n for n, text in texts if "\\u" in text or all(one.search(text) for one in sure)]
+            return [n for n, text in texts if "\\u" in text or all(pattern.search(text) for pattern in sure)]
 
     def to_dict(self, start: int = 0) -> dict[str, Any]:
         """Return the rows from `start` on, by column, and what could not be read."""
@@ -266,6 +269,6 @@ def _to_cell(value: Any) -> Any:
     plain = to_plain(value)
     if isinstance(plain, str):
         return plain[:MAX_TEXT]
-    if isinstance(plain, list) and len(plain) <= MAX_ITEMS and not any(isinstance(one, list | dict) for one in plain):
-        return [one[:MAX_TEXT] if isinstance(one, str) else one for one in plain]
+    if isinstance(plain, list) and len(plain) <= MAX_ITEMS and not any(isinstance(item, list | dict) for item in plain):
+        return [item[:MAX_TEXT] if isinstance(item, str) else item for item in plain]
     return str(plain)[:MAX_TEXT]

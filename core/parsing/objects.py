@@ -318,8 +318,8 @@ def _unwrap_call(value: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return the call in {"type": "function", "function": {…}} or {"tool_call": {…}}; else `value`."""
     if any(isinstance(value.get(name), str) for name in _NAMES):
         return value
-    inside = [one for key, one in value.items() if isinstance(one, Mapping) and _flatten(key) in _WRAPPERS]
-    return next((one for one in inside if not one.keys().isdisjoint(_NAMES)), value)
+    inside = [item for key, item in value.items() if isinstance(item, Mapping) and _flatten(key) in _WRAPPERS]
+    return next((item for item in inside if not item.keys().isdisjoint(_NAMES)), value)
 
 
 def _is_call(value: Any, answer_fields: AnswerFields | None, tools: Collection[str] = ()) -> bool:

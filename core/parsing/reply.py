@@ -258,9 +258,9 @@ def _read_answer(value: dict[str, Any], flags: set[str], fields: AnswerFields, l
     flags |= {"repaired"} if inner is not value else set()
     flags |= {"salvaged"} if wrapped is not inner else set()
     value = dict(wrapped)
-    wants_more = _parse_continue(given := value.pop("continue", None))
+    wants_more = _parse_continue(flag := value.pop("continue", None))
     if wants_more is None:
-        return Malformed(f'"continue" must be true or false, not {show_json(given)}', "bad_continue")
+        return Malformed(f'"continue" must be true or false, not {show_json(flag)}', "bad_continue")
     copied = next((key for key, item in value.items() if item in _PLACEHOLDERS), None)
     if copied is not None:
         return Malformed(f"{copied[:64]}: {value[copied]} is a placeholder: write the value itself", "invalid")
@@ -269,18 +269,18 @@ def _read_answer(value: dict[str, Any], flags: set[str], fields: AnswerFields, l
 
 def _describe_no_answer(contents: _Contents) -> Malformed:
     """Return why the reply holds no usable object."""
-    found, lists = contents.found, contents.lists
-    text = found.text.strip()
-    if found.cut:
-        where = "while thinking" if found.think_open else "before a JSON object was complete"
+    scanned, lists = contents.found, contents.lists
+    text = scanned.text.strip()
+    if scanned.cut:
+        where = "while thinking" if scanned.think_open else "before a JSON object was complete"
         return Malformed(f"the reply was cut off {where}", "truncated")
     if not text:
         return Malformed("the reply is empty", "empty")
     if contents.broken is not None:
         return Malformed(contents.broken, "invalid")
-    if found.think_open:
-        return Malformed(f"the thinking, which is not read, is not closed with {found.think_tag}", "no_json")
-    if found.think_tag is not None and not lists:
+    if scanned.think_open:
+        return Malformed(f"the thinking, which is not read, is not closed with {scanned.think_tag}", "no_json")
+    if scanned.think_tag is not None and not lists:
         where = "after the thinking, which is not read: write the call or the answer there"
         return Malformed(f"the reply holds no JSON object {where}", "no_json")
     if text.startswith("```"):

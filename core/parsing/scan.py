@@ -167,14 +167,14 @@ def scan(text: str, thinking: TagPairs, cut: bool, tools: Tools) -> Scan:
     >>> [(span.kind, span.value) for span in found.spans]
     [('calls', {'name': 'reset', 'arguments': {}}), ('value', {'side': 'left'})]
     """
-    found = _Scanner(text, thinking, cut, tools).found
+    result = _Scanner(text, thinking, cut, tools).found
     try:
         inside = json.loads(text).strip() if text.lstrip().startswith('"') and not cut else ""
     except ValueError:
         inside = ""
     if inside.startswith("{") and inside.endswith("}"):
-        found.quoted = _Scanner(inside, (), False, {}).found.spans
-    return found
+        result.quoted = _Scanner(inside, (), False, {}).found.spans
+    return result
 
 
 @lru_cache(maxsize=32)
@@ -214,9 +214,9 @@ class _Scanner:
         """Return the JSON at a place, if any and if not too much was read in vain before."""
         if self._left < 0:
             return ReadJson(None, begin, "the reply holds too much that is no JSON")
-        found = decode_json(self.text, begin)
-        self._left -= found.end - begin if found.value is None else 0
-        return found
+        decoded = decode_json(self.text, begin)
+        self._left -= decoded.end - begin if decoded.value is None else 0
+        return decoded
 
     def _read_item(self, start: re.Match[str]) -> int:
         """Read the item that begins at `start`; return the position after it."""
@@ -424,8 +424,8 @@ def find_tool(name: str, tools: Collection[str]) -> str:
     ('zoom', 'zoo')
     """
     plain = _NAMESPACE.sub("", name, 1) if _NAMESPACE.match(name) else name
-    found = [tool for tool in tools if tool.casefold() == plain.casefold()] if name not in tools else []
-    return found[0] if len(found) == 1 else name
+    matches = [tool for tool in tools if tool.casefold() == plain.casefold()] if name not in tools else []
+    return matches[0] if len(matches) == 1 else name
 
 
 def mend_name(name: str) -> str:

@@ -50,12 +50,12 @@ class AnswerFormat:
         shown = schema
         if image_field is not None:  # the model writes the name, which the schema has as a number
             properties = schema["properties"]
-            kept = {
+            image_schema = {
                 key: properties[image_field][key]
                 for key in ("description", "default")
                 if key in properties[image_field]
             }
-            shown = {**schema, "properties": {**properties, image_field: {**kept, "const": name_image(0)}}}
+            shown = {**schema, "properties": {**properties, image_field: {**image_schema, "const": name_image(0)}}}
         text = describe_answer_format(shown, boxes, boxes_3d, turns=turns)
         return cls(schema, fields, text, [*schema.get("properties", {}), "continue"])
 
@@ -140,13 +140,13 @@ class _Shape:
 
     def resolve(self, given: object) -> _Spec:
         """Return the resolved schema: the first choice of `anyOf` that is not null. Outer keys override inner ones."""
-        own, nullable, names = given if isinstance(given, Mapping) else NONE, False, set()
+        schema, nullable, names = given if isinstance(given, Mapping) else NONE, False, set()
         for _ in range(DEEPEST):  # a reference may lead to itself
-            name = str(own.get("$ref", ""))
+            name = str(schema.get("$ref", ""))
             choices = (
                 [find_reference(self.root, name) or NONE]
                 if name
-                else [one for key in COMPOUND for one in own.get(key, ())]
+                else [alternative for key in COMPOUND for alternative in schema.get(key, ())]
             )
             choices = [choice for choice in choices if isinstance(choice, Mapping)]
             if not choices:
@@ -154,12 +154,12 @@ class _Shape:
             names |= {name} if name else set()
             nullable |= any(choice.get("type") == "null" for choice in choices)
             first = next((choice for choice in choices if choice.get("type") != "null"), NONE)
-            own = {**first, **{key: value for key, value in own.items() if key not in ("$ref", *COMPOUND)}}
-        kinds = own.get("type")
+            schema = {**first, **{key: value for key, value in schema.items() if key not in ("$ref", *COMPOUND)}}
+        kinds = schema.get("type")
         if isinstance(kinds, list | tuple):
             nullable |= "null" in kinds
-            own = {**own, "type": next((kind for kind in kinds if kind != "null"), "null")}
-        return _Spec(own, nullable, frozenset(names))
+            schema = {**schema, "type": next((kind for kind in kinds if kind != "null"), "null")}
+        return _Spec(schema, nullable, frozenset(names))
 
     def fill(self, given: object, within: frozenset[str] = frozenset({"#"}), depth: int = 0) -> object:
         """Return an example value or a placeholder for a schema. `within` are the references that enclose it."""
@@ -176,11 +176,11 @@ class _Shape:
             return own["enum"][0]
         deeper = depth < DEEPEST and not spec.names & within
         if spec.kind == "object":
-            return {name: self.fill(one, inside, depth + 1) for name, one in spec.fields.items()} if deeper else {}
+            return {name: self.fill(item, inside, depth + 1) for name, item in spec.fields.items()} if deeper else {}
         if spec.kind == "array":
             items = [*own.get("prefixItems", ())] or [own.get("items")] * max(1, min(4, own.get("minItems", 1)))
-            known = [one for one in items if isinstance(one, Mapping) and not self.resolve(one).names & inside]
-            return [self.fill(one, inside, depth + 1) for one in known] if deeper else []
+            known = [item for item in items if isinstance(item, Mapping) and not self.resolve(item).names & inside]
+            return [self.fill(item, inside, depth + 1) for item in known] if deeper else []
         return {"number": 0.0, "integer": 0, "boolean": False, "null": None}.get(spec.kind, "…")
 
     def build_notes(self, given: object, path: str = "", within: frozenset[str] = frozenset({"#"})) -> Iterator[str]:
@@ -191,8 +191,8 @@ class _Shape:
             return
         if spec.kind == "array":
             yield from self.build_notes(spec.own.get("items"), f"{path}[]", inside)
-        for name, one in spec.fields.items():
-            field, here = self.resolve(one), f"{path}.{name}" if path else name
+        for name, value in spec.fields.items():
+            field, here = self.resolve(value), f"{path}.{name}" if path else name
             words = [
                 " ".join(str(field.own.get("description") or "").split()).rstrip("."),
                 *_describe_presence(field, name, spec.own.get("required")),
@@ -200,7 +200,7 @@ class _Shape:
             ]
             if any(words):
                 yield f"{here}: {'; '.join(filter(None, words))}"
-            yield from self.build_notes(one, here, inside)
+            yield from self.build_notes(value, here, inside)
 
 
 def _are_strings(values: Sequence[Any]) -> bool:

@@ -224,12 +224,12 @@ class Architecture:
         return Pixels(inputs, ids.count(self.image_id), text).to(torch.float32)
 
     def _select(self, output: Mapping[str, Any]) -> dict[str, torch.Tensor]:
-        found = {name: value for name, value in output.items() if name in self._tower_arguments}
-        if lists := [name for name, value in found.items() if not isinstance(value, torch.Tensor)]:
+        arguments = {name: value for name, value in output.items() if name in self._tower_arguments}
+        if lists := [name for name, value in arguments.items() if not isinstance(value, torch.Tensor)]:
             raise self.refuse(
-                f"has a processor that gives `{lists[0]}` as a {type(found[lists[0]]).__name__}, not a tensor"
+                f"has a processor that gives `{lists[0]}` as a {type(arguments[lists[0]]).__name__}, not a tensor"
             )
-        return found
+        return arguments
 
     def compute_positions(self, ids: list[int], images: Sequence[Pixels], start: int) -> tuple[torch.Tensor, int]:
         """Return the positions of consecutive tokens from `start`, (axes, len(ids)), and the position of the next
@@ -250,18 +250,18 @@ class Architecture:
         """Return the positions of an image's tokens after position 0, (3, tokens), and how far they advance."""
         if image.grid not in self._blocks:
             tokens = torch.full((1, image.tokens), self.image_id)
-            given = {"image_grid_thw": image.inputs["image_grid_thw"], "mm_token_type_ids": torch.ones_like(tokens)}
-            found, _ = self._shell.get_rope_index(**self._select_rope(input_ids=tokens, **given))
-            self._blocks[image.grid] = found[:, 0], int(found.max()) + 1
+            inputs = {"image_grid_thw": image.inputs["image_grid_thw"], "mm_token_type_ids": torch.ones_like(tokens)}
+            positions, _ = self._shell.get_rope_index(**self._select_rope(input_ids=tokens, **inputs))
+            self._blocks[image.grid] = positions[:, 0], int(positions.max()) + 1
         return self._blocks[image.grid]
 
-    def _select_rope(self, **given: torch.Tensor) -> dict[str, torch.Tensor]:
-        given = {
-            "attention_mask": torch.ones_like(given["input_ids"]),
-            "mm_token_type_ids": 0 * given["input_ids"],
-        } | given
+    def _select_rope(self, **inputs: torch.Tensor) -> dict[str, torch.Tensor]:
+        inputs = {
+            "attention_mask": torch.ones_like(inputs["input_ids"]),
+            "mm_token_type_ids": 0 * inputs["input_ids"],
+        } | inputs
         known = inspect.signature(self._shell.get_rope_index).parameters
-        return {name: values for name, values in given.items() if name in known}
+        return {name: values for name, values in inputs.items() if name in known}
 
     def to_position_ids(self, positions: torch.Tensor) -> torch.Tensor:
         return positions if self.axes > 1 else positions[0]
@@ -296,26 +296,26 @@ class Architecture:
         inputs = self.build_vision_inputs(pixels, model.device, model.dtype)
         output = get_base_model(model).model.get_image_features(**inputs, return_dict=True)
         layers = [output.pooler_output, *(getattr(output, "deepstack_features", None) or [])]
-        own = [name for name in output if name not in USUAL and isinstance(output[name], torch.Tensor)]
+        extra = [name for name in output if name not in USUAL and isinstance(output[name], torch.Tensor)]
         shapes = [None if isinstance(layer, list | tuple) else layer.shape[1:] for layer in layers]
-        self._output = type(output), shapes, own  # no shape of a list
+        self._output = type(output), shapes, extra  # no shape of a list
         flat = [
-            torch.cat([one.flatten(0, -2) for one in (layer if isinstance(layer, list | tuple) else [layer])])
+            torch.cat([item.flatten(0, -2) for item in (layer if isinstance(layer, list | tuple) else [layer])])
             for layer in layers
         ]
         counts = [image.tokens for image in pixels]
         if any(len(layer) != sum(counts) for layer in flat):
             raise self.refuse(f"gives {len(flat[0])} features for {sum(counts)} image tokens")
-        shared = tuple(output[name] for name in own)
-        return [(*one, *shared) for one in zip(*(torch.split(layer, counts) for layer in flat), strict=True)]
+        shared = tuple(output[name] for name in extra)
+        return [(*item, *shared) for item in zip(*(torch.split(layer, counts) for layer in flat), strict=True)]
 
     def build_feature_inputs(self, features: Sequence[tuple[torch.Tensor, ...]]) -> dict[str, object]:
         """Return the model's keyword arguments for images whose features `encode_images` gave, in order."""
         assert self._output is not None
-        kind, shapes, own = self._output
-        layers = zip(zip(*(one[: len(shapes)] for one in features), strict=True), shapes, strict=True)
+        kind, shapes, extra = self._output
+        layers = zip(zip(*(feature[: len(shapes)] for feature in features), strict=True), shapes, strict=True)
         pooled, *deep = [layer if shape is None else torch.cat(layer).reshape(-1, *shape) for layer, shape in layers]
-        more: dict[str, Any] = dict(zip(own, features[0][len(shapes) :], strict=True))
+        more: dict[str, Any] = dict(zip(extra, features[0][len(shapes) :], strict=True))
         more |= {"deepstack_features": deep} if deep else {}
         return {"mm_encoder_outputs": {"image": kind(pooler_output=pooled, **more)}}
 
@@ -332,11 +332,11 @@ class Architecture:
     @cached_property
     def _joined(self) -> dict[str, int]:
         """The axis along which the processor joins the inputs of several images, by name: the one that grows."""
-        given, settings = [Image.new("RGB", (64, 48))], {"return_tensors": "pt", "add_special_tokens": False}
-        one, two = (
-            self.processor(text=[self.placeholder * count], images=given * count, **settings) for count in (1, 2)
+        pictures, settings = [Image.new("RGB", (64, 48))], {"return_tensors": "pt", "add_special_tokens": False}
+        single, two = (
+            self.processor(text=[self.placeholder * count], images=pictures * count, **settings) for count in (1, 2)
         )
-        shapes = {name: (one[name].shape, two[name].shape) for name in one if name in self._tower_arguments}
+        shapes = {name: (single[name].shape, two[name].shape) for name in single if name in self._tower_arguments}
         grown = {name: [a < b for a, b in zip(*pair, strict=True)] for name, pair in shapes.items()}
         return {name: axes.index(True) for name, axes in grown.items() if any(axes)}
 
@@ -346,7 +346,7 @@ def _join(values: Sequence[torch.Tensor], axis: int) -> torch.Tensor:
     sizes = [max(size) for size in zip(*(one.shape for one in values), strict=True)]
 
     def pad(one: torch.Tensor) -> torch.Tensor:
-        missing = [size - own for size, own in zip(sizes, one.shape, strict=True)]
+        missing = [size - length for size, length in zip(sizes, one.shape, strict=True)]
         missing[axis] = 0
         return (
             torch.nn.functional.pad(one, [n for size in reversed(missing) for n in (0, size)]) if any(missing) else one

@@ -45,10 +45,10 @@ class AttentionMasks:
         Return False if text sees what comes after it, so that a conversation cannot grow."""
         if self._mutual is not None:
             return True
-        given: list[Any] = []
+        received: list[Any] = []
 
         def catch(module: object, args: object, kwargs: dict[str, Any]) -> None:
-            given.append(kwargs.get("attention_mask"))
+            received.append(kwargs.get("attention_mask"))
             raise _CaughtMaskError
 
         base = get_base_model(model)
@@ -64,7 +64,7 @@ class AttentionMasks:
             pass
         finally:
             handle.remove()
-        masks = given[0] if given else None
+        masks = received[0] if received else None
         named = masks if isinstance(masks, Mapping) else dict.fromkeys(self.kinds, masks)
         self._mutual, self._unbounded = set(), set()
         for kind, mask in named.items():
@@ -83,25 +83,25 @@ class AttentionMasks:
     def build(self, columns: torch.Tensor, num_read: int, ids: torch.Tensor) -> Any:
         """Return which columns of the cache new tokens read, (rows, 1, width, num_read) bool; a dict of them for
         several kinds of layers. `columns` are those of the new tokens `ids`, (rows, width) each."""
-        read, own = torch.arange(num_read, device=ids.device)[None, None, None, :], columns[:, None, :, None]
-        causal, mutual = read <= own, None
+        read, written = torch.arange(num_read, device=ids.device)[None, None, None, :], columns[:, None, :, None]
+        causal, mutual = read <= written, None
         if self._mutual and ids.shape[1] > 1:
             blocks = self._number_images(ids)
             at = torch.zeros(len(ids), num_read + 1, dtype=blocks.dtype, device=ids.device)
             at.scatter_(1, columns.clamp(max=num_read), blocks)  # padding ends in the column that is cut off
             mutual = ((blocks[:, :, None] == at[:, None, :num_read]) & (blocks[:, :, None] > 0))[:, None]
-        return self._split_by_kind(causal, mutual, own, read)
+        return self._split_by_kind(causal, mutual, written, read)
 
     def build_packed(self, owners: torch.Tensor, prompts: torch.Tensor, index: torch.Tensor, ids: torch.Tensor) -> Any:
         """Return the masks of a packed row, (1, 1, N, N) bool; a dict of them for several kinds of layers. Each token
         reads its own segment, `owners`, and the segment of its prompt, `prompts`; `index` is its place in its
         conversation."""
-        own = owners[:, None] == owners[None]
-        seen = own | (owners[None] == prompts[:, None])
+        same_owner = owners[:, None] == owners[None]
+        seen = same_owner | (owners[None] == prompts[:, None])
         causal, mutual = seen & (index[None] <= index[:, None]), None
         if self._mutual:
             blocks = self._number_images(ids[None])[0]
-            mutual = (own & (blocks[:, None] == blocks[None]) & (blocks[:, None] > 0))[None, None]
+            mutual = (same_owner & (blocks[:, None] == blocks[None]) & (blocks[:, None] > 0))[None, None]
         return self._split_by_kind(causal[None, None], mutual, index[None, None, :, None], index[None, None, None])
 
     def _number_images(self, ids: torch.Tensor) -> torch.Tensor:

@@ -147,17 +147,17 @@ def find_layers(config: PretrainedConfig) -> list[LayerFactory]:
         from transformers.cache_utils import DYNAMIC_LAYER_TYPE_MAPPING, get_layer_types_and_kwargs
     except ImportError as error:  # not in 5.9 and 5.10
         raise ModelError("layers that this transformers does not list; the one of `viewbox[train]` does") from error
-    found: list[LayerFactory] = []
+    factories: list[LayerFactory] = []
     unknown = set()
     for kind, options in zip(*get_layer_types_and_kwargs(config), strict=True):
         layer = LAYERS.get(DYNAMIC_LAYER_TYPE_MAPPING.get(kind))
         if layer is None:
             unknown.add(kind)
         else:
-            found.append(partial(layer, **{name: options[name] for name in options if name == "number_of_states"}))
+            factories.append(partial(layer, **{name: options[name] for name in options if name == "number_of_states"}))
     if unknown:
         raise ModelError(
             f"layers of {', '.join(sorted(unknown))}: allowed are layers that keep keys and values of every token, or "
             "states of a recurrence or a convolution"
         )
-    return found
+    return factories

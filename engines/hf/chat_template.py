@@ -77,10 +77,10 @@ class ChatTemplate:
         """Return the text of messages; with `prompt`, up to where the next reply begins."""
         if self.in_parts:
             messages = [
-                one | {"content": [{"type": "text", "text": one["content"]}]}
-                if isinstance(one["content"], str)
-                else one
-                for one in messages
+                message | {"content": [{"type": "text", "text": message["content"]}]}
+                if isinstance(message["content"], str)
+                else message
+                for message in messages
             ]
         text: str = self.processor.apply_chat_template(
             messages,
@@ -150,7 +150,7 @@ class ChatTemplate:
         """Return what the template writes first after a reply of `ends`, else of `others`; the preferred end if it
         writes none."""
         _, reply, after = self._render_or_refuse("a conversation", [USER, ASSISTANT]).partition(REPLY)
-        present = [end for end in ends if end in after] or [one for one in others if one in after]
+        present = [end for end in ends if end in after] or [other for other in others if other in after]
         if not reply:
             raise refuse("leaves out a reply")
         self.writes_end = bool(present)
@@ -167,14 +167,14 @@ class ChatTemplate:
         """Return the reply formats that the template teaches, none if a call that it writes cannot be read back."""
         question = [SYSTEM, {"role": "user", "content": PICTURE}]
         listed = self._try_render(question, [TOOL])
-        if listed.count(self.image) != 1 or any(part not in listed for part in ("probe_tool", SYSTEM["content"])):
+        if listed.count(self.image) != 1 or any(word not in listed for word in ("probe_tool", SYSTEM["content"])):
             return frozenset()
         call = {"id": "probecall", "type": "function", "function": {"name": "probe_tool", "arguments": CALL}}
         text = self._try_render([*question, {"role": "assistant", "content": "", "tool_calls": [call]}], [TOOL])
         reply = text.removeprefix(listed)
-        found = parse_reply(reply, tools=[TOOL])
-        calls = found.calls if isinstance(found, ToolCalls) else ()
-        if [(one.call.name, thaw(one.call.arguments)) for one in calls] != [("probe_tool", CALL)]:
+        parsed = parse_reply(reply, tools=[TOOL])
+        calls = parsed.calls if isinstance(parsed, ToolCalls) else ()
+        if [(item.call.name, thaw(item.call.arguments)) for item in calls] != [("probe_tool", CALL)]:
             return frozenset()
         return frozenset({"native", "hermes"} if "<tool_call>" in reply and '"arguments"' in reply else {"native"})
 

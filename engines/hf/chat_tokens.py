@@ -93,7 +93,7 @@ class ChatTokens:
         first, *rest = text.split(self.architecture.placeholder)
         if len(rest) != len(shown):
             raise ModelError(f"the chat template left {len(rest)} image placeholders for {len(shown)} images")
-        text = "".join([first, *(one + after for one, after in zip(shown, rest, strict=True))])
+        text = "".join([first, *(expansion + after for expansion, after in zip(shown, rest, strict=True))])
         short = self.encode_plain(self._runs.sub(self._mark, text))
         counts = iter([len(run) // len(self._mark) for run in self._runs.findall(text)])
         return [i for token in short for i in ([token] * next(counts) if token == self.image_id else [token])]
@@ -221,12 +221,12 @@ def _find_media_ids(model_config: Any, processor: Any, architecture: Architectur
     """Return the tokens that need features or stand around them: a model must not write them."""
     names = ("image_token_id", "video_token_id", "audio_token_id", "vision_start_token_id", "vision_end_token_id")
     marks = processor.tokenizer(architecture.placeholder, add_special_tokens=False)["input_ids"]
-    found = {getattr(model_config, name, None) for name in names} | {
+    candidates = {getattr(model_config, name, None) for name in names} | {
         *(getattr(processor, "image_token_ids", None) or ())
     }
     if len(marks) == 1:
-        found |= {*marks}
-    return {i for i in found | {architecture.image_id} if i is not None}
+        candidates |= {*marks}
+    return {i for i in candidates | {architecture.image_id} if i is not None}
 
 
 def _find_end_ids(tokenizer: Any, model_config: Any, generation_config: Any) -> frozenset[int]:

@@ -159,9 +159,9 @@ class HFGenerator(Generator):
         """Return whether a sequence may take a slot now. If `kv_cache_bytes` cannot hold all slots at the length of the
         longest of the `new` sequences, it waits until the cache is empty; then fewer, longer slots are allocated. Raise
         `ModelError` if a single episode does not fit."""
-        records = [one.conversation.record for one in (sequence, *new)]
+        records = [item.conversation.record for item in (sequence, *new)]
         limit = self.max_completion_tokens
-        lengths = [len(one.prompt_ids) + self.tokens.get_room(one, limit) for one in records]
+        lengths = [len(item.prompt_ids) + self.tokens.get_room(item, limit) for item in records]
         if lengths[0] <= self.cache.max_len:
             return self.cache.num_used < len(self.cache.owners)
         longest, (bytes_per_token, bytes_of_states) = max(lengths), self.runner.measure_slot()

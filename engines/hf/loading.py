@@ -96,8 +96,8 @@ def find_changed_settings(section: ModelSection, image_processor: Any) -> dict[s
     from transformers import AutoProcessor
 
     saved = AutoProcessor.from_pretrained(resolve_model_path(str(section.name)), revision=section.revision, **SAFE)
-    own = saved.image_processor.to_dict()
-    return {name: value for name, value in image_processor.to_dict().items() if value != own.get(name)}
+    stored = saved.image_processor.to_dict()
+    return {name: value for name, value in image_processor.to_dict().items() if value != stored.get(name)}
 
 
 def silence_transformers() -> None:
@@ -186,11 +186,11 @@ def _describe_report(report: Mapping[str, Any], total: int) -> str | None:
         problems.append(f"{len(missing)} of the model's {total} weights are not in its files, such as {missing[0]}")
     if unexpected:
         problems.append(f"{len(unexpected)} of the names in its files are no weights of it, such as {unexpected[0]}")
-    found = next((prefix for prefix in PREFIXES if any(name.startswith(prefix) for name in unexpected)), None)
-    if found is None:
+    common = next((prefix for prefix in PREFIXES if any(name.startswith(prefix) for name in unexpected)), None)
+    if common is None:
         problems.append("allowed: the weights of the model and no others, as its save_pretrained writes them")
     else:
-        problems.append(f"names begin with {found!r}, which {PREFIXES[found]}")
+        problems.append(f"names begin with {common!r}, which {PREFIXES[common]}")
     return "; ".join(problems)
 
 

@@ -16,19 +16,19 @@ def keep_state(model: Any) -> Iterator[dict[str, Any]]:
     """Yield the attributes of a model's backbone. Inside, tensors that earlier forwards left are gone, such as Qwen's
     `rope_deltas`, which a later conversation without a picture would count with; afterward they are back, alone."""
     base = get_base_model(model)
-    own = vars(getattr(base, "model", base))
-    before = dict(own)
-    own.update({name: None for name, value in before.items() if isinstance(value, torch.Tensor)})
+    attributes = vars(getattr(base, "model", base))
+    before = dict(attributes)
+    attributes.update({name: None for name, value in before.items() if isinstance(value, torch.Tensor)})
     try:
-        yield own
+        yield attributes
     finally:
-        own.update(before)
+        attributes.update(before)
 
 
 def list_vision_parts(model: Any) -> list[torch.nn.Module]:
     """Return what stands beside the language model: the vision tower, and what projects if it is a part of its own."""
     decoder, children = model.get_decoder(), getattr(model, "model", model).children()
-    return [child for child in children if all(one is not decoder for one in child.modules())]
+    return [child for child in children if all(module is not decoder for module in child.modules())]
 
 
 def list_vision_weights(model: Any) -> Iterator[torch.Tensor]:

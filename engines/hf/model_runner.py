@@ -133,7 +133,7 @@ class ModelRunner:
         self.cache.store_states()
         logits = output.logits
         if logits.shape[1] > 1:
-            logits = logits[range(len(ids)), [one - 1 for one in widths]][:, None]
+            logits = logits[range(len(ids)), [length - 1 for length in widths]][:, None]
         logits = logits[:, 0].float()
         self.stats.forward_seconds += time.perf_counter() - started
         return logits  # type: ignore[no-any-return]
@@ -143,7 +143,7 @@ def to_additive_mask(model: PreTrainedModel, mask: Any) -> Any:
     """Return a boolean mask, True where a query attends, in the form the model's attention accepts: "sdpa" (and the
     trainer's "viewbox_sdpa") takes it as it is, others 0 and the lowest number of the model's dtype."""
     if isinstance(mask, dict):
-        return {kind: to_additive_mask(model, one) for kind, one in mask.items()}
+        return {kind: to_additive_mask(model, item) for kind, item in mask.items()}
     if str(model.config.get_text_config()._attn_implementation).endswith("sdpa"):
         return mask
     lowest = torch.finfo(model.dtype).min

@@ -75,10 +75,10 @@ def compare(model: PreTrainedModel, tokens: ChatTokens) -> Comparison:
         if engines.find_lack() is None:
             try:
                 _use(tokens, Architecture(engines.config, engines.processor, f"the engine {words}"))
-                found = _compare(model, tokens)
-                found.check(tokens)
+                result = _compare(model, tokens)
+                result.check(tokens)
                 log.warning("model_type %r plays %s", engines.model_type, describe_way(tokens.architecture))
-                return found
+                return result
             except Exception:
                 _use(tokens, engines)
         raise engines.refuse(words) from error
@@ -94,7 +94,7 @@ def _compare(model: PreTrainedModel, tokens: ChatTokens) -> Comparison:
     with use_eval_mode(model):
         ours = _run_engine(model, tokens, steps)
         parts = [_run_model(model, tokens, steps[: count + 1]) for count in range(len(steps))]
-    noise = _measure_variation(torch.stack([part[-1] for part in parts]), parts[-1])
+    noise = _measure_variation(torch.stack([row[-1] for row in parts]), parts[-1])
     allowed = FLOOR[min(4, max(2, model.dtype.itemsize))] + SHARE * noise
     return Comparison(_measure_variation(ours, parts[-1]), noise, allowed)
 
@@ -137,8 +137,8 @@ def _run_engine(model: PreTrainedModel, tokens: ChatTokens, steps: list[Step]) -
 
 def _run_model(model: PreTrainedModel, tokens: ChatTokens, steps: list[Step]) -> torch.Tensor:
     """Return the logits after each step in one forward without a cache, (steps, vocabulary)."""
-    given = torch.tensor([[i for ids, _ in steps for i in ids]], device=model.device)
-    logits = compute_logits(model, tokens.architecture, given, [picture for _, some in steps for picture in some])
+    input_ids = torch.tensor([[i for ids, _ in steps for i in ids]], device=model.device)
+    logits = compute_logits(model, tokens.architecture, input_ids, [picture for _, some in steps for picture in some])
     ends = torch.tensor([len(ids) for ids, _ in steps]).cumsum(0) - 1
     return logits[0, ends].float()
 
@@ -164,19 +164,19 @@ def describe_model(section: ModelSection) -> Iterator[str]:
     yield f"tool pictures  {role}" + (", consecutive ones merged" if template.merges else "")
     yield from (f"note: {note}" for note in template.notes)
     folder = Path(find_model_folder(str(section.name)) or "")
-    if folder.is_dir() and not any(one for kind in ("safetensors", "bin") for one in folder.glob(f"*.{kind}")):
+    if folder.is_dir() and not any(file for kind in ("safetensors", "bin") for file in folder.glob(f"*.{kind}")):
         yield "weights        none in the folder: only its config, processor and chat template were asked"
         return
     model = loading.load_model(section)
-    found = compare(model, tokens)
+    result = compare(model, tokens)
     if tokens.architecture.failure:
         yield f"note: plays {describe_way(tokens.architecture)}"
     yield (
         f"weights        {str(model.dtype).removeprefix('torch.')}; engine and the model's own forward differ by "
-        f"{found.difference:.1e} of the probability of a token (allowed {found.allowed:.1e}; its own forward differs "
-        f"from itself by {found.noise:.1e})"
+        f"{result.difference:.1e} of the probability of a token (allowed {result.allowed:.1e}; its own forward differs "
+        f"from itself by {result.noise:.1e})"
     )
-    found.check(tokens)
+    result.check(tokens)
 
 
 def describe_way(architecture: Architecture) -> str:

@@ -60,11 +60,11 @@ def _find_sides(processor: Any) -> list[int | None]:
 def describe_misfit(config: "PretrainedConfig", processor: Any) -> str | None:
     """Return why the pictures that a processor makes are not those of a model; None if they are. It crops no more."""
     images, vision = processor.image_processor, getattr(config, "vision_config", None)
-    for name, own in (("patch_size", "patch_size"), ("merge_size", "spatial_merge_size")):
-        given, needed = (get_side(getattr(*one, None)) for one in ((images, name), (vision, own)))
-        if None not in (given, needed) and given != needed:
-            return f"its processor has {name} = {given}, its config.json {needed}; allowed: the same"
-    side, frames = math.prod(one or 1 for one in _find_sides(processor)), getattr(images, "temporal_patch_size", 1)
+    for name, vision_name in (("patch_size", "patch_size"), ("merge_size", "spatial_merge_size")):
+        actual, needed = (get_side(getattr(*item, None)) for item in ((images, name), (vision, vision_name)))
+        if None not in (actual, needed) and actual != needed:
+            return f"its processor has {name} = {actual}, its config.json {needed}; allowed: the same"
+    side, frames = math.prod(item or 1 for item in _find_sides(processor)), getattr(images, "temporal_patch_size", 1)
     if side > MAX_SIDE or frames > MAX_FRAMES:
         limits = f"at most {MAX_SIDE} pixels and {MAX_FRAMES} frames"
         return f"its processor makes image tokens of {side} pixels a side and {frames} frames; allowed: {limits}"
@@ -83,29 +83,29 @@ def set_max_pixels(processor: Any, max_pixels: int) -> None:
     images = processor.image_processor
     if images not in _loaded:
         _loaded[images] = {name: _read_limit(images, name) for name in TURNED} | {"frames": _count_frames(images)}
-    own = _loaded[images]
-    if own["frames"]:
-        smallest = own["frames"] * (images.patch_size * images.merge_size) ** 2
-        images.size = {"shortest_edge": smallest, "longest_edge": max(smallest, own["frames"] * max_pixels)}
-    elif own["max_image_size"]:  # a grid of tiles, to which every picture is enlarged
-        tile = own["max_image_size"]["longest_edge"]
+    loaded = _loaded[images]
+    if loaded["frames"]:
+        smallest = loaded["frames"] * (images.patch_size * images.merge_size) ** 2
+        images.size = {"shortest_edge": smallest, "longest_edge": max(smallest, loaded["frames"] * max_pixels)}
+    elif loaded["max_image_size"]:  # a grid of tiles, to which every picture is enlarged
+        tile = loaded["max_image_size"]["longest_edge"]
         side = max(1, math.isqrt(max_pixels) // tile)
         usual = type(images).size["longest_edge"] // type(images).max_image_size["longest_edge"]
-        images.size = {"longest_edge": min(max(own["size"]["longest_edge"], usual * tile), side * tile)}
-    elif own["max_patches"] and getattr(images, "crop_to_patches", False):
+        images.size = {"longest_edge": min(max(loaded["size"]["longest_edge"], usual * tile), side * tile)}
+    elif loaded["max_patches"] and getattr(images, "crop_to_patches", False):
         tiles = max_pixels // (get_side(images.size) or 1) ** 2
-        images.max_patches = max(own["min_patches"] or 1, min(own["max_patches"], tiles))
-    elif own["max_soft_tokens"]:
+        images.max_patches = max(loaded["min_patches"] or 1, min(loaded["max_patches"], tiles))
+    elif loaded["max_soft_tokens"]:
         token = (images.patch_size * images.pooling_kernel_size) ** 2
-        most = max(SOFT_TOKENS[-1], min(own["max_soft_tokens"], max_pixels // token))
+        most = max(SOFT_TOKENS[-1], min(loaded["max_soft_tokens"], max_pixels // token))
         images.max_soft_tokens = next(number for number in SOFT_TOKENS if number <= most)
-    elif own["max_image_tokens"]:
+    elif loaded["max_image_tokens"]:
         token = images.encoder_patch_size * images.downsample_factor
         most = max(1, max_pixels // token**2)
-        images.max_image_tokens = min(max(own["max_image_tokens"], (images.tile_size // token) ** 2), most)
-        images.min_image_tokens = min(own["min_image_tokens"], most)
-        tiles = min(own["max_tiles"], max_pixels // images.tile_size**2)
-        images.do_image_splitting = own["do_image_splitting"] and tiles >= images.min_tiles
+        images.max_image_tokens = min(max(loaded["max_image_tokens"], (images.tile_size // token) ** 2), most)
+        images.min_image_tokens = min(loaded["min_image_tokens"], most)
+        tiles = min(loaded["max_tiles"], max_pixels // images.tile_size**2)
+        images.do_image_splitting = loaded["do_image_splitting"] and tiles >= images.min_tiles
         images.max_tiles = max(images.min_tiles, tiles)
 
 
@@ -113,19 +113,19 @@ def find_kept(processor: Any) -> dict[str, int]:
     """Return what a processor keeps of a picture, as `RunConfig` has it; nothing if that is not known: its settings are
     not turned yet, or it cuts tiles of several shapes."""
     images = processor.image_processor
-    own, size = _loaded.get(images, {}), images.size
-    if own.get("frames"):
-        return {"max_pixels": int(size["longest_edge"]) // int(own["frames"])}
-    if own.get("max_image_size"):
+    loaded, size = _loaded.get(images, {}), images.size
+    if loaded.get("frames"):
+        return {"max_pixels": int(size["longest_edge"]) // int(loaded["frames"])}
+    if loaded.get("max_image_size"):
         return {"max_side": int(size["longest_edge"])}
-    if own.get("max_soft_tokens"):
+    if loaded.get("max_soft_tokens"):
         return {"max_pixels": images.max_soft_tokens * (images.patch_size * images.pooling_kernel_size) ** 2}
-    tiles = getattr(images, "max_patches", 1) if own.get("max_patches") else 1
-    if not own or tiles > 1 or own["max_image_tokens"] or getattr(images, "image_grid_pinpoints", None):
+    tiles = getattr(images, "max_patches", 1) if loaded.get("max_patches") else 1
+    if not loaded or tiles > 1 or loaded["max_image_tokens"] or getattr(images, "image_grid_pinpoints", None):
         return {}
-    given = {name: value for name, value in size.items() if value} if hasattr(size, "keys") else {}
-    is_one = not given or given.keys() == {"longest_edge"} or given.get("height") == given.get("width") is not None
-    side = given.get("longest_edge") or get_side(size) if is_one else None
+    sides = {name: value for name, value in size.items() if value} if hasattr(size, "keys") else {}
+    is_one = not sides or sides.keys() == {"longest_edge"} or sides.get("height") == sides.get("width") is not None
+    side = sides.get("longest_edge") or get_side(size) if is_one else None
     return {} if side is None else {"max_side": side}
 
 

@@ -53,7 +53,7 @@ class PlainRunner(ModelRunner):
     @torch.no_grad()
     def decode(self, running: list[scheduler.Sequence]) -> torch.Tensor:
         """Run the last token of every running sequence, the whole conversation of one that has no cache yet."""
-        fresh = {one: _get_ids(one) + one.output_ids for one in running if one not in self._places}
+        fresh = {active: _get_ids(active) + active.output_ids for active in running if active not in self._places}
         logits = dict(zip(fresh, self._start(fresh), strict=True)) if fresh else {}
         batches: dict[_Batch, dict[int, scheduler.Sequence]] = {}
         for sequence in running:
@@ -80,8 +80,8 @@ class PlainRunner(ModelRunner):
             batch = _Batch(1)
             self._forward(batch, torch.full((1, length), self.tokens.end_id), {})
             held = (value for layer in batch.cache.layers for value in vars(layer).values())
-            held = (one for value in held for one in (value.values() if isinstance(value, dict) else [value]))
-            sizes.append(sum(one.nbytes for one in held if isinstance(one, torch.Tensor)))
+            held = (tensor for value in held for tensor in (value.values() if isinstance(value, dict) else [value]))
+            sizes.append(sum(tensor.nbytes for tensor in held if isinstance(tensor, torch.Tensor)))
         return sizes[1] - sizes[0], 2 * sizes[0] - sizes[1]
 
     def _start(self, given: dict[scheduler.Sequence, list[int]]) -> torch.Tensor:
@@ -91,9 +91,9 @@ class PlainRunner(ModelRunner):
             groups[len(ids) if architecture.takes_features else id(sequence)].append(sequence)
         logits: dict[scheduler.Sequence, torch.Tensor] = {}
         for members in groups.values():
-            batch, pixels = _Batch(len(members)), [image for one in members for _, image in one.images]
+            batch, pixels = _Batch(len(members)), [image for member in members for _, image in member.images]
             vision = architecture.build_vision_inputs(pixels, self.model.device, self.model.dtype)
-            rows = self._forward(batch, torch.tensor([given[one] for one in members]), vision)
+            rows = self._forward(batch, torch.tensor([given[member] for member in members]), vision)
             logits |= zip(members, rows, strict=True)
             for row, sequence in enumerate(members):
                 self._places[sequence] = batch, row
@@ -106,8 +106,8 @@ class PlainRunner(ModelRunner):
         architecture, started, ids = self.tokens.architecture, time.perf_counter(), ids.to(self.model.device)
         if batch.cache is None:
             vision |= architecture.build_token_types(ids)
-        with keep_state(self.model) as own:
-            own.update(batch.state)
+        with keep_state(self.model) as state:
+            state.update(batch.state)
             output = self.model(
                 input_ids=ids,
                 past_key_values=batch.cache,  # None: the model makes one of its own kind
@@ -116,7 +116,7 @@ class PlainRunner(ModelRunner):
                 **architecture.keep_logits(1),
             )
             batch.cache = getattr(output, "past_key_values", None)
-            batch.state = {name: value for name, value in own.items() if isinstance(value, torch.Tensor)}
+            batch.state = {name: value for name, value in state.items() if isinstance(value, torch.Tensor)}
         self.stats.forward_seconds += time.perf_counter() - started
         if batch.cache is None:
             raise architecture.refuse("keeps no cache of its own")

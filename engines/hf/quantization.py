@@ -53,13 +53,13 @@ def build_quantization_config(quantize: Quantization, dtype: "torch.dtype", conf
     check_bitsandbytes(quantize)
     find_bitsandbytes()
     with torch.device("meta"):
-        kept = list_kept(AutoModelForImageTextToText.from_config(config))
+        skipped = list_kept(AutoModelForImageTextToText.from_config(config))
     return BitsAndBytesConfig(
         load_in_4bit=True,
         bnb_4bit_quant_type="nf4",
         bnb_4bit_use_double_quant=True,
         bnb_4bit_compute_dtype=dtype,
-        llm_int8_skip_modules=kept,
+        llm_int8_skip_modules=skipped,
     )
 
 

@@ -50,7 +50,7 @@ class VisionCache:
     def _describe_weights(self) -> Hashable:
         sums = [sum_bits(weight) for weight in list_vision_weights(self.model) if weight.numel()]
         adapters = list_active(self.architecture.get_vision_tower(self.model))
-        return tuple(torch.stack([one.to(sums[0].device) for one in sums]).tolist()), adapters
+        return tuple(torch.stack([total.to(sums[0].device) for total in sums]).tolist()), adapters
 
     def get_inputs(self, images: Iterable[tuple[str, Pixels]]) -> dict[str, object]:
         named = [(get_image_key(name), pixels) for name, pixels in images]

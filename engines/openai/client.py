@@ -170,8 +170,8 @@ class OpenAIGenerator(Generator):
         self._add_usage(conversation.info, completion.usage)
         taken = {call.id for message in conversation.messages for call in message.tool_calls}
         calls = assign_call_ids(completion.calls, taken, f"t{len(conversation.messages):05}")
-        own = {call.id: more for call, more in zip(calls, completion.beside.get("tool_calls", ()), strict=False)}
-        conversation.beside.append({**completion.beside, "tool_calls": own})
+        details = {call.id: more for call, more in zip(calls, completion.beside.get("tool_calls", ()), strict=False)}
+        conversation.beside.append({**completion.beside, "tool_calls": details})
         return Reply(completion.text, calls, completion.finish_reason, reasoning=completion.reasoning)
 
     async def _post(self, request: Mapping[str, Any], conversation: Conversation) -> "Completion":
@@ -338,14 +338,14 @@ _KNOWN = frozenset(
 
 def _read_beside(part: Mapping[str, Any]) -> dict[str, Any]:
     """Return what a message or a call holds that is not known, and so of its calls, or of its function."""
-    found = {name: value for name, value in part.items() if name not in _KNOWN and value not in (None, "", [], {})}
+    unknown = {name: value for name, value in part.items() if name not in _KNOWN and value not in (None, "", [], {})}
     listed, function = part.get("tool_calls"), part.get("function")
     if isinstance(listed, list):  # those that are read, see `read_tool_calls`
         calls = [call for call in listed if isinstance(call, dict) and isinstance(call.get("function"), dict)]
-        found["tool_calls"] = [_read_beside(call) for call in calls]
+        unknown["tool_calls"] = [_read_beside(call) for call in calls]
     if isinstance(function, dict) and (more := _read_beside(function)):
-        found["function"] = more
-    return found
+        unknown["function"] = more
+    return unknown
 
 
 def give_back(messages: Sequence[Any], beside: Sequence[Mapping[str, Any]]) -> list[Any]:
@@ -355,23 +355,23 @@ def give_back(messages: Sequence[Any], beside: Sequence[Mapping[str, Any]]) -> l
     >>> give_back([{"role": "assistant", "tool_calls": [call]}], [{"why": "x", "tool_calls": {"a": {"sign": "s"}}}])
     [{'role': 'assistant', 'tool_calls': [{'id': 'a', 'function': {'name': 'zoom'}, 'sign': 's'}], 'why': 'x'}]
     """
-    kept, found = iter(beside), list[Any]()
+    remaining, restored = iter(beside), list[Any]()
     for message in messages:
-        more = next(kept, {}) if message["role"] == "assistant" else {}
+        more = next(remaining, {}) if message["role"] == "assistant" else {}
         message = {**message, **{name: value for name, value in more.items() if name != "tool_calls"}}
         for number, call in enumerate(message.get("tool_calls", ())):
-            own = dict(more.get("tool_calls", {}).get(call["id"], {}))
-            own["function"] = {**call["function"], **own.pop("function", {})}
+            details = dict(more.get("tool_calls", {}).get(call["id"], {}))
+            details["function"] = {**call["function"], **details.pop("function", {})}
             message["tool_calls"] = [*message["tool_calls"]]
-            message["tool_calls"][number] = {**call, **own}
-        found.append(message)
-    return found
+            message["tool_calls"][number] = {**call, **details}
+        restored.append(message)
+    return restored
 
 
 def _check_whole(data: Any, choice: Any, reason: str) -> None:
     """Raise `BrokenReplyError` if a server says that it failed, whatever text stands beside that."""
     parts = (data, choice, choice.get("message")) if isinstance(choice, dict) else ()
-    for part in (one for one in parts if isinstance(one, dict)):
+    for part in (entry for entry in parts if isinstance(entry, dict)):
         error = part.get("error") or part.get("errors")
         refused = part.get("base_resp", {}) if isinstance(part.get("base_resp"), dict) else {}  # of MiniMax
         if (any(error.values()) if isinstance(error, dict) else error) or refused.get("status_code"):
@@ -390,8 +390,8 @@ def _read_finish_reason(given: object) -> str:
     known = next((ours for ours, words in FINISH_REASONS.items() if plain in words.split()), "")
     known = "content_filter" if plain.startswith("content_filter") else known
     known = known or ("length" if _LENGTH.search(plain) and not re.search("invalid|malformed|rate", plain) else "")
-    own = make_line(_clean(word), MAX_REASON).strip()
-    return known or (own if own not in ("", "budget") else "stop")  # which only engines of ours may say
+    cleaned = make_line(_clean(word), MAX_REASON).strip()
+    return known or (cleaned if cleaned not in ("", "budget") else "stop")  # which only engines of ours may say
 
 
 def assign_call_ids(calls: tuple[ToolCall, ...], taken: Collection[str], prefix: str) -> tuple[ToolCall, ...]:

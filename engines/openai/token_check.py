@@ -97,12 +97,12 @@ class TokenCheck:
     def _describe(self, conversation: Conversation, ours: list[int], theirs: list[int]) -> str:
         pairs = enumerate(zip(ours, theirs, strict=False))
         place = next((n for n, (a, b) in pairs if a != b), min(len(ours), len(theirs)))
-        part = slice(max(0, place - AROUND), place + AROUND)
+        window = slice(max(0, place - AROUND), place + AROUND)
         turn = sum(message.role == "assistant" for message in conversation.messages)
         return (
             f"  task {conversation.task.id if conversation.task else '?'}, before reply {turn + 1}, token {place} of "
             f"{len(ours)} (the server's prompt has {len(theirs)})\n"
-            f"  ours:   {self.tokens.decode_all(ours[part])!r}\n  server: {self.tokens.decode_all(theirs[part])!r}"
+            f"  ours:   {self.tokens.decode_all(ours[window])!r}\n  server: {self.tokens.decode_all(theirs[window])!r}"
             + self._describe_tools(conversation)
         )
 
@@ -114,7 +114,7 @@ class TokenCheck:
 
 def _read_ids(part: Mapping[str, Any], name: str) -> list[int] | None:
     ids = part.get(name)
-    return ids if isinstance(ids, list) and all(type(one) is int and 0 <= one < 2**31 for one in ids) else None
+    return ids if isinstance(ids, list) and all(type(number) is int and 0 <= number < 2**31 for number in ids) else None
 
 
 def build_token_check(section: ModelSection, max_pixels: int, tool_images: ToolImages) -> TokenCheck:

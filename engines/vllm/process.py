@@ -278,8 +278,8 @@ def build_environment(variables: Mapping[str, str], *, gpu: bool) -> dict[str, s
     >>> build_environment({"HOME": "/root", "RANK": "0", "MASTER_PORT": "29500"}, gpu=True)
     {'VLLM_NO_USAGE_STATS': '1', 'HOME': '/root'}
     """
-    kept = {key: value for key, value in variables.items() if key not in RANKS and not key.startswith(LAUNCHERS)}
-    return {"VLLM_NO_USAGE_STATS": "1", **({} if gpu else CPU_VARIABLES), **kept}
+    passed = {key: value for key, value in variables.items() if key not in RANKS and not key.startswith(LAUNCHERS)}
+    return {"VLLM_NO_USAGE_STATS": "1", **({} if gpu else CPU_VARIABLES), **passed}
 
 
 def choose_dtype(dtype: str, model_config: object) -> str:

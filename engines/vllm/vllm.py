@@ -105,8 +105,8 @@ class VLLMGenerator(TokenServerGenerator):
         for draw in range(DRAWS):
             seed = derive_seed(request.seed, draw) if draw else request.seed
             sampled = await self._generate(replace(request, seed=seed), self.settings.sampling, bans=draw == DRAWS - 1)
-            own = [token for token in sampled.ids if isinstance(token, int)]  # others are refused later, by name
-            if set(self.tokens.never_sampled).isdisjoint(own):
+            ids = [token for token in sampled.ids if isinstance(token, int)]  # others are refused later, by name
+            if set(self.tokens.never_sampled).isdisjoint(ids):
                 break
         if sampled.logprobs is None:
             raise ReplyError("the reply has no log-probs")

@@ -161,8 +161,8 @@ class WeightSender:
             if torch.cuda.is_available():
                 torch.cuda.empty_cache()  # the server needs what the trainer does not use
             self._post("/wake_up", {})
-        found = self._read_version()
-        is_known = self._served is not None and found == self._served.version
+        served = self._read_version()
+        is_known = self._served is not None and served == self._served.version
         if is_known and key is not None and key == self._key:
             return self._served  # type: ignore[return-value]
         name = self._served.model if is_known and self._served else self._check()
@@ -183,10 +183,10 @@ class WeightSender:
                 self._post(path, {})
         finally:
             self._post("/resume", {})
-        found = self._read_version()
-        if found != version:
+        served = self._read_version()
+        if served != version:
             raise _TemporaryError(
-                f"the server has the weights {make_line(found, 80)} after those of {version} were sent"
+                f"the server has the weights {make_line(served, 80)} after those of {version} were sent"
             )
         self._served, self._key = Served(self.url, name, version), key
         return self._served
@@ -194,10 +194,10 @@ class WeightSender:
     def _send_files(self, tensors: Iterable[tuple[str, torch.Tensor]]) -> None:
         """Send tensors as files, each removed once the server has loaded it by its extension (`vllm_extension.py`)."""
         self.folder.mkdir(parents=True, exist_ok=True)
-        for part in split_tensors(tensors, CHUNK):
+        for chunk in split_tensors(tensors, CHUNK):
             file = self.folder / f"{uuid4().hex}.safetensors"
             try:
-                save_file(part, file)
+                save_file(chunk, file)
                 self._post("/update_weights", {"update_info": {"path": str(file)}})
             finally:
                 file.unlink(missing_ok=True)
@@ -258,19 +258,19 @@ def _get(value: Any, *keys: str) -> Any:
 
 def split_tensors(tensors: Iterable[tuple[str, torch.Tensor]], size: int) -> Iterator[dict[str, torch.Tensor]]:
     """Yield dicts of tensors in main memory, each of about `size` bytes, and no two of them sharing memory."""
-    part: dict[str, torch.Tensor] = {}
+    chunk: dict[str, torch.Tensor] = {}
     used = 0
     there: set[int] = set()
     for name, tensor in tensors:
-        if part and used + tensor.nbytes > size:
-            yield part
-            part, used, there = {}, 0, set()
+        if chunk and used + tensor.nbytes > size:
+            yield chunk
+            chunk, used, there = {}, 0, set()
         place = tensor.data_ptr()
-        part[name] = tensor.clone().contiguous() if place in there else tensor.cpu().contiguous()
+        chunk[name] = tensor.clone().contiguous() if place in there else tensor.cpu().contiguous()
         there.add(place)
         used += tensor.nbytes
-    if part:
-        yield part
+    if chunk:
+        yield chunk
 
 
 def iterate_weights(
@@ -285,19 +285,19 @@ def iterate_weights(
     _check_merged(model)
     model = get_base_model(model)
     layers = {f"{name}.base_layer.weight": layer for name, layer in model.named_modules() if hasattr(layer, "lora_A")}
-    found: dict[str, torch.Tensor] = {}
+    tensors: dict[str, torch.Tensor] = {}
     adapted: dict[int, Any] = {}  # layers with adapters, by the place of their weight
     for name, tensor in model.state_dict().items():
         if ".lora_" in name or ".original_module." in name:
             continue
         if name in layers and layers[name].merged:
             adapted[tensor.data_ptr()] = layers[name]
-        found[name.replace(".base_layer.", ".").replace(".modules_to_save.default.", ".")] = tensor.detach()
+        tensors[name.replace(".base_layer.", ".").replace(".modules_to_save.default.", ".")] = tensor.detach()
     head = model.get_output_embeddings()
-    if head is not None and HEAD not in found:
-        found[HEAD] = head.weight.detach()
+    if head is not None and HEAD not in tensors:
+        tensors[HEAD] = head.weight.detach()
     generator: torch.Generator | None = None
-    for name, tensor in revert_weight_conversion(model, found).items():
+    for name, tensor in revert_weight_conversion(model, tensors).items():
         layer = adapted.pop(tensor.data_ptr(), None)
         if layer is not None:
             generator = generator or torch.Generator(tensor.device).manual_seed(seed)

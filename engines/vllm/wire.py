@@ -34,11 +34,11 @@ def fold_ids(ids: Sequence[int], images: Sequence[ImageRef], tokens: ChatTokens)
     folded, rest = list[int](), list(ids)
     for _, text in map(tokens.pixel_cache.describe, images):
         before, after = text.split(text.strip())
-        own = tokens.encode_plain(text.strip())
-        start = rest.index(tokens.image_id) - own.index(tokens.image_id) if tokens.image_id in rest else -1
-        if start < 0 or rest[start : start + len(own)] != own:
+        expected = tokens.encode_plain(text.strip())
+        start = rest.index(tokens.image_id) - expected.index(tokens.image_id) if tokens.image_id in rest else -1
+        if start < 0 or rest[start : start + len(expected)] != expected:
             break
-        head, rest = rest[:start], rest[start + len(own) :]
+        head, rest = rest[:start], rest[start + len(expected) :]
         last = _count_tokens_of(before, head[::-1], tokens)
         ending = tokens.decode_all(head[len(head) - last :]).removesuffix(before)
         folded += head[: len(head) - last] + tokens.encode_plain(ending + tokens.architecture.placeholder)
@@ -132,20 +132,20 @@ def parse_generated(body: bytes, ids: Sequence[int], version: str | None = None)
     reply = read_as(body, _Generated, "the reply")
     (choice,) = reply.choices
     _check_prompt(reply.prompt_token_ids, ids)
-    found = [one.version for one in choice.weight_versions or ()]
-    if version is not None and (not found or found != [version] * len(found)):
-        said = ", ".join(f"{one!s:.40}" for one in found[:4]) or "no version"
+    versions = [item.version for item in choice.weight_versions or ()]
+    if version is not None and (not versions or versions != [version] * len(versions)):
+        said = ", ".join(f"{item!s:.40}" for item in versions[:4]) or "no version"
         raise UnusableReplyError(f"the reply was sampled by weights of {said}; wanted: {version}")
     if choice.finish_reason not in ("stop", "length"):
         raise UnusableReplyError(f"the reply was cut off ({choice.finish_reason!s:.40})")
     content = None if choice.logprobs is None else choice.logprobs.content
     if content is None:
         return SampledTokens(choice.token_ids, None)
-    named = [one.token if one.token_id is None else one.token_id for one in content]
+    named = [item.token if item.token_id is None else item.token_id for item in content]
     pairs = zip(named, choice.token_ids, strict=False)
-    if len(named) == len(choice.token_ids) and any(name not in (one, f"token_id:{one}") for name, one in pairs):
+    if len(named) == len(choice.token_ids) and any(name not in (item, f"token_id:{item}") for name, item in pairs):
         raise ReplyError("the server sent the log-probs of other tokens than it sampled")
-    return SampledTokens(choice.token_ids, [one.logprob for one in content])
+    return SampledTokens(choice.token_ids, [item.logprob for item in content])
 
 
 def _check_prompt(found: list[Any] | None, ids: Sequence[int]) -> None:

@@ -92,12 +92,12 @@ def _plan_which(rng: np.random.Generator, seed: int) -> Case:
 
 def _plan_findings(rng: np.random.Generator, seed: int) -> Case:
     count = int(rng.choice(3, p=COUNTS))
-    found = [_draw_finding(rng, LABELS[i], seed) for i in rng.permutation(len(LABELS))[:count]]
+    findings = [_draw_finding(rng, LABELS[i], seed) for i in rng.permutation(len(LABELS))[:count]]
     question = (
         f"List every finding of the film with its side, such as 'left nodule'. There are five: {', '.join(LABELS)} "
         "(which has no side). List nothing if there is none."
     )
-    return Case(tuple(found), question, labels=tuple(map(name_finding, found)), spot=0 if found else None)
+    return Case(tuple(findings), question, labels=tuple(map(name_finding, findings)), spot=0 if findings else None)
 
 
 def _plan_side(rng: np.random.Generator, seed: int) -> Case:
@@ -105,9 +105,9 @@ def _plan_side(rng: np.random.Generator, seed: int) -> Case:
     answer = FOUR_SIDES[int(rng.integers(4))]
     sides = {"both": SIDES, "none": ()}.get(answer, (answer,))
     others = _draw_others(rng, seed, {asked})
-    found = [_draw_finding(rng, asked, seed + number, side) for number, side in enumerate(sides)]  # type: ignore[arg-type]
+    findings = [_draw_finding(rng, asked, seed + number, side) for number, side in enumerate(sides)]  # type: ignore[arg-type]
     question = f"On which side of the patient is there {'an' if asked == 'effusion' else 'a'} {asked}?"
-    return Case((*found, *others), question, FOUR_SIDES, answer, spot=0 if found else None)
+    return Case((*findings, *others), question, FOUR_SIDES, answer, spot=0 if findings else None)
 
 
 def _plan_target(labels: Sequence[Label], question: str, rng: np.random.Generator, seed: int) -> Case:
@@ -123,7 +123,7 @@ def _plan_describe(rng: np.random.Generator, seed: int) -> Case:
     if not case.findings:
         answer: tuple[str, ...] = ("no finding", "normal", "no abnormality", "normal chest", "normal film", "clear")
     else:
-        names = [name_finding(one) for one in case.findings]
+        names = [name_finding(finding) for finding in case.findings]
         answer = (", ".join(names), " and ".join(names))
     question = "Describe what is abnormal in as few words as possible, such as: left nodule, cardiomegaly."
     return Case(case.findings, question, answer=answer, spot=case.spot)
@@ -153,11 +153,11 @@ def _plan_complaint(rng: np.random.Generator, seed: int) -> Case:
     on_side = dict(zip(SIDES, (choices[i] for i in rng.permutation(len(choices))), strict=False))
     side = SIDES[int(rng.integers(2))]
     sides = [one for one in SIDES if on_side[one] != NOTHING]
-    found = tuple(_draw_finding(rng, on_side[one], seed, one) for one in sides)  # type: ignore[arg-type]
+    findings = tuple(_draw_finding(rng, on_side[one], seed, one) for one in sides)  # type: ignore[arg-type]
     question = "The patient has pain on one side. Which finding lies on that side? If you need to know the side, ask."
     facts = _tell_story(rng, side)
     spot = sides.index(side) if side in sides else None
-    return Case(found, question, choices, on_side[side], spot=spot, facts=facts)
+    return Case(findings, question, choices, on_side[side], spot=spot, facts=facts)
 
 
 def _plan_opinion(rng: np.random.Generator, seed: int) -> Case:

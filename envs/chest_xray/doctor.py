@@ -45,20 +45,20 @@ def find_fields(question: str, about: str = "") -> set[str]:
     """
     text = fold_text(question[:MAX_CHARS])
     film, pain, place = _has(FILM, text), _has(PAIN, text), _has(SIDE, text)
-    found = {field for field, pattern in FIELDS.items() if _has(pattern, text)}
-    if "smoking" in found and _has(r"(smok\w*|tobacco) history|history of (smok\w*|tobacco)", text):
-        found -= {"history"}
-    if "duration" in found and not _has("why|reason|indication|brings?|brought|what", text):
-        found -= {"complaint"}  # "when did the symptoms start?"
-    if "age" in found and _has("born|birth", text):
-        found -= {"duration"}
+    fields = {field for field, pattern in FIELDS.items() if _has(pattern, text)}
+    if "smoking" in fields and _has(r"(smok\w*|tobacco) history|history of (smok\w*|tobacco)", text):
+        fields -= {"history"}
+    if "duration" in fields and not _has("why|reason|indication|brings?|brought|what", text):
+        fields -= {"complaint"}  # "when did the symptoms start?"
+    if "age" in fields and _has("born|birth", text):
+        fields -= {"duration"}
     if film and not pain:
-        found -= {"duration", "history"}
-    if place and (pain or (not film and not found and _has(PAIN, fold_text(about)))):
-        found |= {"side"}
-    if _has("(in|any|have|has|having) (any )?pain", text) and not found:
-        found = {"side"}
-    return found or ({"age", "complaint"} if _has(GENERAL, text) else set())
+        fields -= {"duration", "history"}
+    if place and (pain or (not film and not fields and _has(PAIN, fold_text(about)))):
+        fields |= {"side"}
+    if _has("(in|any|have|has|having) (any )?pain", text) and not fields:
+        fields = {"side"}
+    return fields or ({"age", "complaint"} if _has(GENERAL, text) else set())
 
 
 def name_fields(sentence: str) -> set[str]:
@@ -80,7 +80,7 @@ def reply(facts: str, question: str, about: str = "") -> str:
     """
     sentences = split_facts(facts)
     asked = find_fields(question, about)
-    said = [one for one in sentences if name_fields(one) & asked]
+    said = [sentence for sentence in sentences if name_fields(sentence) & asked]
     if said or asked or _has(FILM, fold_text(question)):
         return " ".join(said)
-    return find_facts("\n".join(one for one in sentences if not name_fields(one)), question)
+    return find_facts("\n".join(sentence for sentence in sentences if not name_fields(sentence)), question)

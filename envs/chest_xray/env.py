@@ -288,7 +288,7 @@ class ChestXray(VQA):
             "findings": IfGold(FindingsReward("text" if text else "findings", "findings", self._names), "findings"),
             "box": IfGold(IoUReward("bbox"), "bbox"),
         }
-        return CombinedReward({name: (part, WEIGHTS[name]) for name, part in parts.items()})
+        return CombinedReward({name: (reward, WEIGHTS[name]) for name, reward in parts.items()})
 
     def default_reward(self) -> CombinedReward:
         """Return the answer; a right one must share with `consulted` and `repeats` if the settings say so."""
@@ -298,7 +298,7 @@ class ChestXray(VQA):
             "consulted": Component(ConsultedReward(self.bearing), self.tool_bonus, needs=right),
             "repeats": Component(RepeatsReward(), self.repeat_penalty, needs=right),
         }
-        shared = sum(part.weight for part in extras.values())
+        shared = sum(extra.weight for extra in extras.values())
         added = "trust_bonus + tool_bonus + repeat_penalty"
         for key, is_wrong, problem in (
             ("tool_bonus", shared >= 1, f"{added} = {shared:g}; allowed: less than 1"),
@@ -308,7 +308,7 @@ class ChestXray(VQA):
             if is_wrong:
                 raise ConfigError(f"{self.name}: {problem}", key=key)
         answer = Component(self._answer_reward, 1.0 - shared)
-        return CombinedReward({"answer": answer, **{name: part for name, part in extras.items() if part.weight}})
+        return CombinedReward({"answer": answer, **{name: extra for name, extra in extras.items() if extra.weight}})
 
     @cached_property
     def metrics(self) -> Mapping[str, Metric]:  # type: ignore[override]

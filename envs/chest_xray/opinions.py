@@ -93,12 +93,12 @@ class TrustReward:
         if film not in SEEN:
             return None
         results = (result for turn in episode.turns for result in turn.tool_results)
-        said = {one.tool_name: str(one.facts["says"]) for one in results if one.success and "says" in one.facts}
+        said = {item.tool_name: str(item.facts["says"]) for item in results if item.success and "says" in item.facts}
         best = max(RATES, key=lambda name: RATES[name][film])
         answer = episode.answer or {}
-        given = to_text(answer.get("answer", answer.get("text"))).strip(" .").lower()
+        written = to_text(answer.get("answer", answer.get("text"))).strip(" .").lower()
         accepted = (episode.task.reference.get("answer"), said.get(best))
-        return float(best in said and given in {str(one).lower() for one in accepted if one is not None})
+        return float(best in said and written in {str(item).lower() for item in accepted if item is not None})
 
     def explain_episode(self, episode: Episode) -> str:
         """Return why the episode got its score, in a sentence."""

@@ -80,8 +80,8 @@ class FindingsReward:
         said = named.affirmed | named.hedged
         if not right:
             return 1.0 if not said and named.says_none else 0.0
-        found = {label for label in named.affirmed & right if not named.doubts(label)}
-        return 2 * len(found) / (len(said) + len(right))
+        shared = {label for label in named.affirmed & right if not named.doubts(label)}
+        return 2 * len(shared) / (len(said) + len(right))
 
     def explain(self, answer: Mapping[str, object] | None, reference: Mapping[str, object]) -> str:
         """Return why the answer got its score, in a sentence."""
@@ -128,7 +128,7 @@ def _read_text(text: str, names: FindingNames) -> _Named:
                 named.hedged.add(label)
             else:
                 named.affirmed.add(label)
-        denies_all = any(word == f"{MARK}{one}" for word in words for one in ("finding", "findings", "abnormality"))
+        denies_all = any(word == f"{MARK}{noun}" for word in words for noun in ("finding", "findings", "abnormality"))
         named.says_none |= denies_all or not NORMAL.isdisjoint(words)
     return named
 
@@ -197,8 +197,8 @@ class NamedReward:
     def _rename(self, *values: Any) -> list[Any]:
         keys = self.reward.field, self.reward.reference_field or self.reward.field
         return [
-            {**one, key: self.names.rename(one[key])} if isinstance(one, Mapping) and key in one else one
-            for one, key in zip(values, keys, strict=True)
+            {**value, key: self.names.rename(value[key])} if isinstance(value, Mapping) and key in value else value
+            for value, key in zip(values, keys, strict=True)
         ]
 
 
@@ -216,8 +216,8 @@ class SizeReward:
         self.field, self.tolerance, self.reference_field = field, tolerance, reference_field
 
     def __call__(self, answer: Mapping[str, Any] | None, reference: Mapping[str, Any]) -> float:
-        given = get_field(answer, self.field)
-        number, match = to_finite_float(given), _SIZE.fullmatch(to_text(given)[:41])
+        answered = get_field(answer, self.field)
+        number, match = to_finite_float(answered), _SIZE.fullmatch(to_text(answered)[:41])
         number = float(match[1]) if number is None and match else number
         right = float(reference[self.reference_field])
         return 0.0 if number is None else max(0.0, 1.0 - abs(number - right) / (self.tolerance * right))
@@ -288,9 +288,9 @@ def _list_results(episode: Episode) -> Iterator[ToolResult]:
 
 def _describe_call(result: ToolResult) -> str:
     arguments = result.arguments or {}
-    given = {key: _name_picture(value) for key, value in arguments.items()}
-    called = (result.tool_name, sorted((key, repr(value)) for key, value in given.items()))
-    if any(isinstance(value, str) and _PICTURE.fullmatch(value) for value in given.values()):
+    named = {key: _name_picture(value) for key, value in arguments.items()}
+    called = (result.tool_name, sorted((key, repr(value)) for key, value in named.items()))
+    if any(isinstance(value, str) and _PICTURE.fullmatch(value) for value in named.values()):
         return repr(called)
     facts = {key: value for key, value in result.facts.items() if key != "view"}
     image = None if result.image is None else result.image.hash

@@ -146,17 +146,17 @@ class TextTable(Rows):
         `ConfigError` if the cells do not tell: 1.234 and 1,234 may be thousands."""
         if self._separator != ";":
             return "."
-        found: dict[tuple[str, bool], str] = {}
+        examples: dict[tuple[str, bool], str] = {}
         for row in self._rows:  # until both signs are found for sure
             if isinstance(row, BadRow):
                 continue
-            if any((sign, True) not in found and likely(row) for sign, likely in _LIKELY.items()):
+            if any((sign, True) not in examples and likely(row) for sign, likely in _LIKELY.items()):
                 for start, sign, end in _DECIMAL.findall(row):
-                    found[sign, len(end) != 3 or not _GROUP.fullmatch(start)] = start + sign + end
-        signs, sure = {sign for sign, _ in found}, {sign for sign, is_sure in found if is_sure}
-        if sure == {"."} or not found or signs == sure == {","}:
+                    examples[sign, len(end) != 3 or not _GROUP.fullmatch(start)] = start + sign + end
+        signs, sure = {sign for sign, _ in examples}, {sign for sign, is_sure in examples if is_sure}
+        if sure == {"."} or not examples or signs == sure == {","}:
             return "." if "." in sure else ","
-        problem = f"cells such as {' and '.join(found.values())} leave open which sign stands before decimals"
+        problem = f"cells such as {' and '.join(examples.values())} leave open which sign stands before decimals"
         raise self._refuse(f"{problem}; allowed: {SETTING}: ',' or '.'")
 
     def _refuse(self, problem: str) -> ConfigError:

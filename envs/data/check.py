@@ -146,20 +146,20 @@ def describe_splits(env: BaseMultiTurnEnv, held_out: BaseMultiTurnEnv, *, labels
     parts, others = getattr(env, "parts", None), getattr(held_out, "parts", {})
     if parts is not None:
         lines = {key: describe_splits(part, others.get(key, part), labels=labels) for key, part in parts.items()}
-        return [f"{key}: {line}" for key, some in lines.items() for line in some]
+        return [f"{key}: {line}" for key, inner in lines.items() for line in inner]
     if not isinstance(env, DataEnv) or not isinstance(held_out, DataEnv):
         return []
     told = []
-    for one in list_splits(env, held_out):
+    for split in list_splits(env, held_out):
         fields = {
             name: field.place == "reference"
-            for name, field in one.fields.items()
-            if labels and name in one.data.columns and field.kind in ("text", "list", "answers", "any")
+            for name, field in split.fields.items()
+            if labels and name in split.data.columns and field.kind in ("text", "list", "answers", "any")
         }
         try:
-            told.append(_describe_split(one, fields))
+            told.append(_describe_split(split, fields))
         except ConfigError as error:
-            told.append(f"{one.data.split}: {error}")
+            told.append(f"{split.data.split}: {error}")
     return told
 
 
@@ -170,7 +170,7 @@ def _describe_split(env: DataEnv, fields: Mapping[str, bool]) -> str:
     used = env.columns.get_used(fields)
     if by is not None:
         used.add(check_column(by, env.rows, "data.hold_out.by"))
-    chosen, groups, without = {one for number in env.tasks.numbers for one in env.list_rows(number)}, set(), 0
+    chosen, groups, without = {index for number in env.tasks.numbers for index in env.list_rows(number)}, set(), 0
     values: dict[str, Counter[str]] = {name: Counter() for name in fields}
     for number, row in enumerate(env.rows.scan(sorted(used)) if used else ()):
         if number not in chosen or isinstance(row, BadRow):
@@ -179,21 +179,21 @@ def _describe_split(env: DataEnv, fields: Mapping[str, bool]) -> str:
             group = compile_path(by)(row)
             groups.add(hash_group(group))
             without += is_null(group)
-        for name, found in values.items():
-            if len(found) <= MAX_LABELS:
+        for name, distinct in values.items():
+            if len(distinct) <= MAX_LABELS:
                 with suppress(ExpressionError):
                     labels = _list_values(env.columns.read(name, row), flat=True)
-                    found.update(to_text(label)[:60] for label in labels if isinstance(label, str | int))
+                    distinct.update(to_text(label)[:60] for label in labels if isinstance(label, str | int))
     parts = [f"{env.data.split}: {len(env.tasks)} task{'s' * (len(env.tasks) != 1)}"]
     if by is not None:
         parts[0] += f", {len(groups)} group{'s' * (len(groups) != 1)} of {by}"
         if without:
             parts[0] += f" (one is the {without} rows that have none)"
-    for name, found in values.items():
-        repeats = 1 < len(found) <= found.total() / 2
-        if 0 < len(found) <= MAX_LABELS and (fields[name] or repeats):
-            parts.append(f"{name}: {', '.join(f'{value} {count}' for value, count in found.most_common())}")
-        elif len(found) > MAX_LABELS and fields[name]:
+    for name, distinct in values.items():
+        repeats = 1 < len(distinct) <= distinct.total() / 2
+        if 0 < len(distinct) <= MAX_LABELS and (fields[name] or repeats):
+            parts.append(f"{name}: {', '.join(f'{value} {count}' for value, count in distinct.most_common())}")
+        elif len(distinct) > MAX_LABELS and fields[name]:
             parts.append(f"{name}: more than {MAX_LABELS} values")
     return "; ".join(parts)
 
@@ -202,7 +202,7 @@ def list_splits(env: DataEnv, held_out: DataEnv) -> list[DataEnv]:
     """Return the splits that a run trains on and holds out, and the other side of a cut."""
     splits = [env] if held_out.data == env.data else [env, held_out]
     if env.data.cut is not None:
-        chosen = {one.data.split for one in splits}
+        chosen = {side.data.split for side in splits}
         splits += [env.change_data(split=split) for split in ("train", "test") if split not in chosen]
     return splits
 
@@ -253,7 +253,7 @@ def open_all_rows(env: DataEnv, on_row: Callable[[int], object], most: int | Non
             if error is not None:
                 bad[number] = error
     total = sum(len(env.list_rows(number)) for number in (*numbers, *env.tasks.skipped))
-    return CheckedRows(total, {one: bad[number] for number in sorted(bad) for one in env.list_rows(number)})
+    return CheckedRows(total, {row: bad[number] for number in sorted(bad) for row in env.list_rows(number)})
 
 
 def write_clean_rows(env: DataEnv, path: Path, bad: Mapping[int, object]) -> None:

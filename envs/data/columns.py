@@ -91,11 +91,11 @@ class ColumnMap:
 def check_column(path: str, rows: Rows, key: str) -> str:
     """Return the column that a dotted path begins with. Raise `ConfigError` with the nearest and all columns."""
     heads = list_heads(path)
-    if found := [head for head in heads if head in rows.columns]:
-        return found[0]
+    if same := [head for head in heads if head in rows.columns]:
+        return same[0]
     known = rows.list_columns()  # it may begin in a later row
-    if found := [head for head in heads if head in known]:
-        return found[0]
+    if same := [head for head in heads if head in known]:
+        return same[0]
     if not known:
         raise ConfigError(f"{key}: {rows.name} is empty: it has no row, and no column {path[:100]!r}", key=key)
     problem = describe_unknown("column", path[:100], [name[:100] for name in known])

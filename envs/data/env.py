@@ -95,8 +95,8 @@ class DataEnv(BaseMultiTurnEnv):
         """The tasks, opened when they are first asked for. Raises `ConfigError` if the data block cannot be used."""
         rows, data = self.rows, self.data
         self._check_fields()
-        found, stop = self._selected, data.bad_rows == "stop"
-        numbers, skipped = check_tasks(found, self._check_row, dataset=rows.name, limit=data.limit, stop=stop)
+        selected, stop = self._selected, data.bad_rows == "stop"
+        numbers, skipped = check_tasks(selected, self._check_row, dataset=rows.name, limit=data.limit, stop=stop)
         if self.data.group is None:
             check_contradictions(rows, self.columns, self.fields, numbers[: selection.MAX_CHECKED].tolist())
         return DataTasks(numbers, self._make_task if stop else self._make_any, skipped)
@@ -148,7 +148,7 @@ class DataEnv(BaseMultiTurnEnv):
         paths inside `images_folder`, data URLs, or the content of files."""
         number = int(task.metadata["row"])
         images = [where for value in self._list_images(number) if (where := get_location(value)) is not None]
-        rows = [self.rows.read(one, self._own_columns) for one in self.list_rows(number)]
+        rows = [self.rows.read(index, self._own_columns) for index in self.list_rows(number)]
         return [{name: row[name] for name in row if name in self._own_columns} for row in rows], images
 
     def change_data(self, **changes: object) -> Self:
@@ -189,8 +189,8 @@ class DataEnv(BaseMultiTurnEnv):
         return self.needs_images or self.has_images
 
     def _check_fields(self) -> None:
-        given, known = self.data.columns, {"id", *IMAGE_FIELDS, "metadata", *self.fields}
-        for name in given:
+        mapped, known = self.data.columns, {"id", *IMAGE_FIELDS, "metadata", *self.fields}
+        for name in mapped:
             if name not in known:
                 problem = describe_unknown(f"field of {self.name}", name, known)
                 raise ConfigError(f"data.columns: {problem}", key=f"data.columns.{name}")
@@ -198,11 +198,11 @@ class DataEnv(BaseMultiTurnEnv):
             key, allowed = "data.boxes.format", "allowed: xyxy or xywh; `grounding` reads boxes of volumes"
             raise ConfigError(f"{key}: {self.name} asks for no box of a volume; {allowed}", key=key)
         plane = self.place.get("plane")
-        if self.data.boxes.frame == "voxel" and plane in given:
+        if self.data.boxes.frame == "voxel" and plane in mapped:
             key, problem = f"data.columns.{plane}", "with boxes.frame = voxel, it is the plane of the file's third axis"
             raise ConfigError(f"{key}: {problem}; leave it out", key=key)
         asked = {name: field for name, field in self.fields.items() if self._needs_gold or field.place != "reference"}
-        needed = [name for name, field in asked.items() if field.required and name not in given]
+        needed = [name for name, field in asked.items() if field.required and name not in mapped]
         if self._must_have_images and not self.has_images:
             needed.insert(0, "image")
         if needed:
@@ -234,8 +234,8 @@ class DataEnv(BaseMultiTurnEnv):
             return self.read_row(row) if self._needs_gold or self._has_gold(row) else self.read_question(row)
 
         first, *more = map(map_row, self.list_rows(number))
-        for one in (first, *more) if more else ():
-            read(one)  # each is right by itself: as many labels as boxes
+        for value in (first, *more) if more else ():
+            read(value)  # each is right by itself: as many labels as boxes
         row = replace(first, others=tuple(more)) if more else first
         task = read(row)
         reference = task.reference
@@ -250,18 +250,18 @@ class DataEnv(BaseMultiTurnEnv):
         """Whether a row has the parts of a right answer that every row needs; if none is needed, any."""
         fields = {name: field for name, field in self.fields.items() if field.place == "reference"}
         needed = [name for name, field in fields.items() if field.required]
-        given = [not is_null(row.get(name)) for name in needed or fields]
-        return all(given) if needed else any(given)
+        filled = [not is_null(row.get(name)) for name in needed or fields]
+        return all(filled) if needed else any(filled)
 
     def _make_any(self, number: int) -> Task:
         """Make the task of a row; of a bad one, a task that has its id and ends as a fault."""
         try:
             return self._make_task(number)
         except BadRow as error:
-            given = None
+            identifier = None
             with suppress(BadRow, ExpressionError):
-                given = self.columns.read("id", self.rows.read(number, self.columns.get_used(["id"])))
-            return Task(identify(given) or f"row-{number}", metadata={"row": number, BAD_ROW: str(error)})
+                identifier = self.columns.read("id", self.rows.read(number, self.columns.get_used(["id"])))
+            return Task(identify(identifier) or f"row-{number}", metadata={"row": number, BAD_ROW: str(error)})
 
     @contextmanager
     def _blame_row(self, number: int) -> Iterator[None]:
@@ -272,8 +272,8 @@ class DataEnv(BaseMultiTurnEnv):
         except (ConfigError, BadRow):
             raise
         except Exception as error:
-            given, place = describe_error(error, 200), self.rows.locate(number)
-            raise BadRow(self.rows.name, place, "(the row)", given, "a row that can be read") from error
+            description, place = describe_error(error, 200), self.rows.locate(number)
+            raise BadRow(self.rows.name, place, "(the row)", description, "a row that can be read") from error
 
     @cached_property
     def _image_columns(self) -> set[str]:

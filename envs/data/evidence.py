@@ -39,7 +39,7 @@ class CitingEnv(DataEnv):
 
     def _check_search(self) -> None:
         """Raise `ConfigError` if nothing finds articles; scoring, which has no specialists, never asks."""
-        if self.evidence and not any(one.kind == "literature" for one in self.specialists.values()):
+        if self.evidence and not any(specialist.kind == "literature" for specialist in self.specialists.values()):
             problem = "evidence: no tool finds articles; allowed: with a specialist of kind: literature"
             raise ConfigError(f"{self.name}: {problem}", key="evidence")
 
@@ -66,7 +66,7 @@ class CitingEnv(DataEnv):
         if not self.evidence:
             return CombinedReward(parts)
         cited = Component(EvidenceReward(about=about), SHARE, needs=needs)
-        shared = {name: (part, weight * (1 - SHARE)) for name, (part, weight) in parts.items()}
+        shared = {name: (reward, weight * (1 - SHARE)) for name, (reward, weight) in parts.items()}
         return CombinedReward({**shared, "evidence": cited})
 
     def _cite(self, task: Task) -> dict[str, object]:

@@ -85,7 +85,7 @@ class MappedRow:
         layer = [value]
         for _ in range(MAX_DEPTH + 1):
             inside = [item.values() if isinstance(item, dict) else item for item in layer if isinstance(item, _NESTED)]
-            layer = [one for items in inside for one in items]
+            layer = [member for items in inside for member in items]
             if not layer:
                 return value
         raise self.refuse(field, "nested too deep", f"at most {MAX_DEPTH} lists and objects inside each other")

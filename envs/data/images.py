@@ -117,10 +117,10 @@ def check_path(where: str | bytes, folder: Path | None, *, exists: bool = False)
     if folder is None:
         return "the bytes of an image, or a path in the folder that data.images names"
     try:
-        found = not exists or find_path(str(split_selection(where, folder)[0]), folder).exists()
+        is_there = not exists or find_path(str(split_selection(where, folder)[0]), folder).exists()
     except (OSError, ValueError):  # a name that no file can have
-        found = False
-    if not found:
+        is_there = False
+    if not is_there:
         return f"a file in {folder} (if it lies elsewhere, set data.images to that folder)"
     return None
 

@@ -99,8 +99,8 @@ class JsonLines(Rows):
         except (ValueError, RecursionError):
             row = None
         if not isinstance(row, dict):
-            given = line[:100].decode(errors="replace").strip()
-            raise BadRow(self.name, self.locate(number), "(the line)", given, "one JSON object")
+            beginning = line[:100].decode(errors="replace").strip()
+            raise BadRow(self.name, self.locate(number), "(the line)", beginning, "one JSON object")
         return row
 
     def read_line(self, number: int) -> bytes:

@@ -41,28 +41,28 @@ class Selection:
 def select_rows(rows: Rows, data: DataSettings, columns: ColumnMap) -> Selection:
     """Return the rows that become tasks. All rows are read once if there is a cut, a filter, a band, a group or an id.
     Raise `ConfigError` for an unknown column, a condition that cannot be read, or no row that is left."""
-    found = Selection(np.arange(len(rows)))
+    selected = Selection(np.arange(len(rows)))
     cut = None if data.cut is None else build_cut(rows, data, columns)
     tests = _build_tests(rows, data, columns, cut)
     used, group = {column for needed, _ in tests for column in needed} | columns.get_used(["id"]), None
     if data.group is not None:
         used, group = used | {check_column(data.group, rows, "data.group")}, compile_path(data.group)
     if used and (tests or group or not any(used == {name} and rows.is_unique(name) for name in rows.columns)):
-        scanned = _scan(rows, sorted(used), [test for _, test in tests], columns, group, found)
-        found.numbers = np.fromiter(scanned, np.int64)
+        scanned = _scan(rows, sorted(used), [test for _, test in tests], columns, group, selected)
+        selected.numbers = np.fromiter(scanned, np.int64)
     if cut is not None:
         cut.warn_if_missed(rows)
-    kept = found.numbers
-    if not len(kept) and not found.bad:
+    numbers = selected.numbers
+    if not len(numbers) and not selected.bad:
         conditions = ", ".join((*data.conditions, *(["difficulty"] if data.difficulty else [])))
         problem = f"data: {rows.name}: none of its {len(rows)} rows is left of split {data.split!r}"
         raise ConfigError(f"{problem}{f' where {conditions}' if conditions else ''}", key="data")
     draw = data.draw
     if draw is not None:
         generator, starts = np.random.default_rng(draw.seed), rows.starts
-        drawn = shuffle_nearby(kept, starts, generator) if len(starts) else generator.permutation(kept)
-        found.numbers = drawn[: draw.count]
-    return found
+        drawn = shuffle_nearby(numbers, starts, generator) if len(starts) else generator.permutation(numbers)
+        selected.numbers = drawn[: draw.count]
+    return selected
 
 
 def shuffle_nearby(kept: np.ndarray, starts: Sequence[int], generator: np.random.Generator) -> np.ndarray:

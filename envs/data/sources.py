@@ -63,7 +63,7 @@ def _check_exists(source: str) -> Path:
     path = Path(source)
     if not path.exists():
         folder = path.parent
-        beside = sorted(one.name for one in folder.iterdir()) if folder.is_dir() else []
+        beside = sorted(entry.name for entry in folder.iterdir()) if folder.is_dir() else []
         where = describe_unknown("file", path.name, beside) if beside else f"there is no folder {str(folder)!r:.200}"
         raise ConfigError(f"{KEY} = {source!r:.200}: {where}", key=KEY)
     return path
@@ -125,13 +125,13 @@ def _open_folder(path: Path, data: DataSettings) -> Rows:
         return _choose_dataset(loaded, path.name, path, data)
     files, hidden = find_files(path)
     if not files:
-        found = ", ".join(sorted(one.name for one in path.iterdir())[:10]) or "nothing"
+        content = ", ".join(sorted(file.name for file in path.iterdir())[:10]) or "nothing"
         allowed = "a JSONL, JSON or CSV file beside images, Parquet or Arrow files, or what save_to_disk wrote"
-        raise ConfigError(f"{KEY} = {str(path)!r:.200}: holds {found}; allowed in it: {allowed}", key=KEY)
+        raise ConfigError(f"{KEY} = {str(path)!r:.200}: holds {content}; allowed in it: {allowed}", key=KEY)
     by_split: dict[str | None, list[Path]] = {}
-    for one in files:
-        by_split.setdefault(read_split(one.relative_to(path)), []).append(one)
-    untold, told = by_split.pop(None, []), [one for some in by_split.values() for one in some]
+    for file in files:
+        by_split.setdefault(read_split(file.relative_to(path)), []).append(file)
+    untold, told = by_split.pop(None, []), [file for members in by_split.values() for file in members]
     if told and untold:
         problem = f"the name of {told[0].name} tells its split, that of {untold[0].name} does not"
         raise _refuse_folder(path, problem, "a name with train, validation or test for each, or {split: file}")
@@ -150,42 +150,42 @@ def _refuse_folder(path: Path, problem: str, allowed: str) -> ConfigError:
 
 def _check_files(path: Path, files: Sequence[Path], *, is_told: bool) -> None:
     """Raise `ConfigError` if files of one split are no one dataset: of two kinds, or one is missing or too many."""
-    by_kind = {one.suffix.lower(): one.name for one in files}
+    by_kind = {file.suffix.lower(): file.name for file in files}
     if len(by_kind) > 1:
         raise _refuse_folder(path, f"holds {' and '.join(by_kind.values())} of one split", "one kind of file a split")
     sets: dict[tuple[str, ...], dict[int, str]] = {}
-    for one in files:
-        if shard := _SHARD.fullmatch(one.stem):
-            sets.setdefault((str(one.parent), shard[1], shard[3], shard[4]), {})[int(shard[2])] = shard[2]
+    for file in files:
+        if shard := _SHARD.fullmatch(file.stem):
+            sets.setdefault((str(file.parent), shard[1], shard[3], shard[4]), {})[int(shard[2])] = shard[2]
     is_several = not is_told and len(files) > 1 and files[0].suffix.lower() in TEXTS
     if len(sets) > 1 or (sum(map(len, sets.values())) < len(files) if sets else is_several):
-        names = ", ".join(str(one.relative_to(path)) for one in files)
+        names = ", ".join(str(file.relative_to(path)) for file in files)
         problem = f"holds {names:.200}, which are more than one dataset"
         raise _refuse_folder(path, problem, "one of these as the source, or a file by split")
-    for (_, before, total, after), found in sets.items():
-        start = 0 if 0 in found or (len(total) == 5 and int(total) not in found) else 1
-        lacking = (number for number in range(start, start + int(total)) if number not in found)
+    for (_, before, total, after), shards in sets.items():
+        start = 0 if 0 in shards or (len(total) == 5 and int(total) not in shards) else 1
+        lacking = (number for number in range(start, start + int(total)) if number not in shards)
         if (missing := next(lacking, None)) is not None:
-            name = f"{before}{missing:0{len(next(iter(found.values())))}}-of-{total}{after}{files[0].suffix}"
-            problem = f"{name} is missing: {len(found)} of {int(total)} files are there"
+            name = f"{before}{missing:0{len(next(iter(shards.values())))}}-of-{total}{after}{files[0].suffix}"
+            problem = f"{name} is missing: {len(shards)} of {int(total)} files are there"
             raise _refuse_folder(path, problem, "all files, or one of them as the source")
 
 
 def find_files(path: Path) -> tuple[list[Path], list[str]]:
     """Return the files of rows in a folder, and the names of what is hidden. Raise `ConfigError` if two kinds are
     there."""
-    found, hidden = list[Path](), list[str]()
+    paths, hidden = list[Path](), list[str]()
     for folder, folders, names in os.walk(path):
         names = [name for name in names if name.lower().endswith((*TEXTS, *TABLES)) and name not in NO_ROWS]
         if Path(folder) == path and any(name.lower().endswith(TEXTS) for name in names):
             folders[:] = [name for name in folders if name == "data"]  # others hold images, perhaps a million
         hidden += [name for name in (*folders, *names) if name.startswith(HIDDEN)]
         folders[:] = [name for name in folders if not name.startswith(HIDDEN)]
-        found += [Path(folder, name) for name in names if not name.startswith((*HIDDEN, "cache-"))]
-    tables = sorted(one for one in found if one.suffix.lower() in TABLES and one.is_file())
-    texts = sorted(one for one in found if one.suffix.lower() in TEXTS and one.is_file() and not _is_saved(path))
-    beside = {path, *(one.parent for one in tables)} if tables else {path} & {one.parent for one in texts}
-    top = [one for one in texts if one.parent in beside]
+        paths += [Path(folder, name) for name in names if not name.startswith((*HIDDEN, "cache-"))]
+    tables = sorted(file for file in paths if file.suffix.lower() in TABLES and file.is_file())
+    texts = sorted(file for file in paths if file.suffix.lower() in TEXTS and file.is_file() and not _is_saved(path))
+    beside = {path, *(file.parent for file in tables)} if tables else {path} & {file.parent for file in texts}
+    top = [file for file in texts if file.parent in beside]
     if tables and top:
         problem = f"holds rows of two kinds, {top[0].name} and {tables[0].relative_to(path)}"
         raise _refuse_folder(path, problem, "one of them, or the folder of one, as the source")
@@ -264,14 +264,14 @@ def fingerprint_data(env: object) -> dict[str, str]:
     its parts."""
     parts = getattr(env, "parts", None)
     if isinstance(parts, Mapping):
-        return {path: found for part in parts.values() for path, found in fingerprint_data(part).items()}
+        return {path: fingerprint for part in parts.values() for path, fingerprint in fingerprint_data(part).items()}
     data = getattr(env, "data", None)
     if not isinstance(data, DataSettings):
         return {}
     sources = data.source.values() if isinstance(data.source, Mapping) else [data.source]
     rewards = data.difficulty.rewards if data.difficulty is not None else None
-    given = [source for source in (*sources, rewards) if source is not None]
-    return {source: _describe(files) for source in given if (files := _list_files(Path(source)))}
+    named = [source for source in (*sources, rewards) if source is not None]
+    return {source: _describe(files) for source in named if (files := _list_files(Path(source)))}
 
 
 def _list_files(path: Path) -> list[Path]:

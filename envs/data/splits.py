@@ -51,15 +51,15 @@ class Cut:
         self, data: DataSettings, used: set[str], is_test: Callable[[Row], bool], shared: Sequence[Shared]
     ) -> None:
         self._data, self._is_test, self._shared = data, is_test, shared
-        self.used = used.union(*(one.used for one in shared))
+        self.used = used.union(*(link.used for link in shared))
         self._seen = self._held_out = 0
 
     def __call__(self, row: Row) -> bool:
         held_out = self._is_test(row)
         self._seen += 1
         self._held_out += held_out
-        for one in self._shared:
-            one.measured.append(one.read(row)) if held_out else one.trained.update(one.read(row))
+        for link in self._shared:
+            link.measured.append(link.read(row)) if held_out else link.trained.update(link.read(row))
         return held_out == (self._data.split == "test")
 
     def warn_if_missed(self, rows: Rows) -> None:
@@ -81,11 +81,11 @@ class Cut:
 
     def _warn_if_shared(self, rows: Rows, share: float) -> None:
         said, columns = list[str](), list[tuple[int, str]]()
-        for one in self._shared:
-            count = sum(not one.trained.isdisjoint(keys) for keys in one.measured)
-            if count and (different := len(one.trained.union(*one.measured))) > 1:
-                said.append(f"{count} of {len(one.measured)} held-out rows {one.what} that is also trained on")
-                columns.append((different, one.column))
+        for link in self._shared:
+            count = sum(not link.trained.isdisjoint(keys) for keys in link.measured)
+            if count and (different := len(link.trained.union(*link.measured))) > 1:
+                said.append(f"{count} of {len(link.measured)} held-out rows {link.what} that is also trained on")
+                columns.append((different, link.column))
         if said:
             way = f"{{share: {share:g}, by: {min(columns)[1]}}} keeps them apart"
             _warn_once(rows.folder, f"{rows.name}: {'; '.join(said)}; {way}")
@@ -101,7 +101,7 @@ def build_cut(rows: Rows, data: DataSettings, columns: ColumnMap) -> Cut:
     """Return the cut of `hold_out`: by a hash of the id, or by groups that are packed. Raise `ConfigError`."""
     cut = data.cut
     assert cut is not None
-    shared = [one for one in list_shared(rows, columns) if one.column != cut.by]
+    shared = [link for link in list_shared(rows, columns) if link.column != cut.by]
     if cut.by is not None:
         column, read = check_column(cut.by, rows, "data.hold_out.by"), compile_path(cut.by)
         sizes = Counter(hash_group(read(row)) for row in rows.scan([column]) if not isinstance(row, BadRow))

@@ -44,11 +44,11 @@ class TableRows(Rows):
         self.columns: tuple[str, ...] = tuple(self._schema.names)
         self._firsts = [first for first, _ in schemas]
         self._labels = [_find_labels(schema) for _, schema in schemas]
-        self._special = {one.name for _, schema in schemas for one in schema if _OTHER.search(str(one.type))}
+        self._special = {column.name for _, schema in schemas for column in schema if _OTHER.search(str(column.type))}
         self._special.update(*self._labels)
         reals: dict[str, set[str]] = {name: set() for name in self._special}
-        for one in (one for _, schema in schemas for one in schema if one.name in reals):
-            reals[one.name].update(_REAL.findall(str(one.type)))
+        for column in (column for _, schema in schemas for column in schema if column.name in reals):
+            reals[column.name].update(_REAL.findall(str(column.type)))
         self._narrow = {name: _NARROW.get("".join(kinds)) for name, kinds in reals.items()}
 
     @abstractmethod
@@ -106,7 +106,7 @@ class TableRows(Rows):
 
         kinds = (self._schema.field(name).type for name in columns)
         nested = (types.is_list, types.is_large_list, types.is_dictionary)
-        flat = (kind.value_type if any(one(kind) for one in nested) else kind for kind in kinds)
+        flat = (kind.value_type if any(test(kind) for test in nested) else kind for kind in kinds)
         return all(types.is_string(kind) or types.is_large_string(kind) for kind in flat)
 
 
@@ -256,8 +256,8 @@ def _check_schemas(paths: Sequence[Path], schemas: Sequence[Any]) -> None:
 
     check_columns([(path.name, schema.names) for path, schema in zip(paths, schemas, strict=True)])
     for path, schema in zip(paths, schemas, strict=True):
-        first, own = _find_labels(schemas[0]), _find_labels(schema)
-        other = {name for name in first.keys() ^ own.keys() if not types.is_null(schema.field(name).type)}
+        first, labels = _find_labels(schemas[0]), _find_labels(schema)
+        other = {name for name in first.keys() ^ labels.keys() if not types.is_null(schema.field(name).type)}
         try:
             unify_schemas([schemas[0], schema], promote_options="permissive")
         except ArrowException as error:

@@ -97,8 +97,8 @@ class LiteratureAnswerReward:
 
 def name_numbers(answer: Mapping[str, Any], turns: Sequence[Turn]) -> dict[str, Any]:
     """Return an answer whose citations by number are the PMIDs that the last search gave these numbers."""
-    found = [result.facts["pmids"] for turn in turns for result in turn.tool_results if "pmids" in result.facts]
-    numbers = {str(number): pmid for number, pmid in enumerate(found[-1] if found else (), 1)}
+    lists = [result.facts["pmids"] for turn in turns for result in turn.tool_results if "pmids" in result.facts]
+    numbers = {str(number): pmid for number, pmid in enumerate(lists[-1] if lists else (), 1)}
     return {**answer, "evidence": [numbers.get(to_text(one).strip(), one) for one in answer.get("evidence") or ()]}
 
 
@@ -278,7 +278,7 @@ def write_looks(env: LiteratureVQA, task: Task) -> tuple[str, ...]:
     """Return a search in the literature, if one is needed and offered; then a look at the finding, likewise."""
     offered, case = get_offered_tools(env, task), env.plan(task)
     replies = []
-    web = next((f"{name}_web" for name, one in env.specialists.items() if one.kind == "literature"), None)
+    web = next((f"{name}_web" for name, specialist in env.specialists.items() if specialist.kind == "literature"), None)
     if web in offered and not case.told:
         replies.append(write_call(str(web), {"query": write_query(case.fact)}))
     calls = [write_call(name, arguments) for name, arguments in _look(env, task).items() if name in offered]

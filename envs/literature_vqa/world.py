@@ -177,7 +177,7 @@ def _plan_picture(
     if fact.question == "shows":  # no: the finding that an outdated article names, or any other on any side
         yes = bool(rng.random() < 0.5)
         others = [(label, side) for label in FOCAL for side in SIDES if (label, side) != fact.right]
-        near = [one for one in others if one[0] == fact.right[0] or one == fact.wrong]
+        near = [other for other in others if other[0] == fact.right[0] or other == fact.wrong]
         among = near if rng.random() < 0.7 else others
         return "yes" if yes else "no", fact.right if yes else among[int(rng.integers(len(among)))], ()
     if fact.question == "dose":

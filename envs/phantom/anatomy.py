@@ -69,8 +69,8 @@ def draw_slice(seed: int, difficulty: float, *, has_lesion: bool) -> Slice:
     blurred: np.ndarray = cv2.GaussianBlur(values, (0, 0), SOFTNESS)
     blurred = blurred + NOISE * rng.standard_normal(values.shape, dtype=np.float32)
     pixels = np.clip(np.round(blurred), -1024, 3000).astype(np.int16)
-    found = next((lesion for lesion in lesions if lesion.solid), None)
-    return Slice(pixels, found, tuple(lesion for lesion in lesions if not lesion.solid))
+    target = next((lesion for lesion in lesions if lesion.solid), None)
+    return Slice(pixels, target, tuple(lesion for lesion in lesions if not lesion.solid))
 
 
 def _draw_body(values: np.ndarray, rng: np.random.Generator) -> dict[Organ, np.ndarray]:

@@ -22,8 +22,8 @@ OVER_QUOTA: Final = "The tool calls of this task were used up before an answer w
 def normalize_answer(answer: Mapping[str, Any]) -> dict[str, object]:
     """Return an answer that fits the schema, with all its fields, its choices in the order of their ranks."""
     said = answer.get("conversation") or {}
-    given = answer.get("choices") or ()
-    ranked = sorted(enumerate(given, 1), key=lambda item: (item[1].get("rank") or item[0], item[0]))
+    proposed = answer.get("choices") or ()
+    ranked = sorted(enumerate(proposed, 1), key=lambda item: (item[1].get("rank") or item[0], item[0]))
     choices = [_normalize_choice(choice, place) for place, (_, choice) in enumerate(ranked, 1)]
     question = to_text(said.get("question")).strip()
     if choices:
@@ -59,8 +59,8 @@ def find_problem(answer: Mapping[str, Any], num_choices: int) -> str | None:
         return f"choices: {twice[:80]!r} is named twice; allowed: each software once"
     ranks = [choice["rank"] for choice in choices if choice.get("rank") is not None]
     if ranks and sorted(ranks) != list(range(1, len(choices) + 1)):
-        given = ", ".join(map(str, ranks[:MAX_SHOWN]))
-        return f"choices: the ranks are {given}; allowed: 1 to {len(choices)}, each once"
+        shown = ", ".join(map(str, ranks[:MAX_SHOWN]))
+        return f"choices: the ranks are {shown}; allowed: 1 to {len(choices)}, each once"
     said = answer.get("conversation") or {}
     if to_text(said.get("question")).strip() and not choices and not to_text(said.get("context")).strip():
         return "conversation: a question has no context; say why you ask"

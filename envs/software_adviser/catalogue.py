@@ -165,11 +165,11 @@ class Catalogue:
 
 def read_catalogue(path: str | Path | Traversable = SHIPPED) -> tuple[SoftwareTool, ...]:
     """Read the tools of a catalogue. Raise `ConfigError` if the file cannot be read, or no row of it can be used."""
-    found = check_catalogue(path)
-    if not found.tools:
-        first = f"; the first problem: {found.problems[0]}" if found.problems else ""
+    checked = check_catalogue(path)
+    if not checked.tools:
+        first = f"; the first problem: {checked.problems[0]}" if checked.problems else ""
         raise ConfigError(f"{Path(str(path)).name}: holds no tool that can be used{first}", key="catalogue")
-    return found.tools
+    return checked.tools
 
 
 def check_catalogue(path: str | Path | Traversable = SHIPPED) -> Catalogue:
@@ -202,8 +202,8 @@ def check_catalogue(path: str | Path | Traversable = SHIPPED) -> Catalogue:
             continue
         folded = {"name": fold_text(tool.name), "repository": fold_url(tool.repository)}
         if twice := [key for key, value in folded.items() if value in seen]:
-            given = [f"{key} = {getattr(tool, key)!r}: has been given by {seen[folded[key]]}" for key in twice]
-            problems += [f"{place}: {text}" for text in given]
+            repeats = [f"{key} = {getattr(tool, key)!r}: has been given by {seen[folded[key]]}" for key in twice]
+            problems += [f"{place}: {text}" for text in repeats]
             continue
         seen.update(dict.fromkeys(folded.values(), place))
         tools.append(tool)

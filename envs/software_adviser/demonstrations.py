@@ -75,14 +75,14 @@ def write_demonstration(env: Any, task: Task, seed: int, habits: Mapping[str, fl
     if not (habitual or stray or env.by_number):
         return [*write_looks(env, task), write_best(env, task)[-1]]
     told = not (habitual and request.hidden)
-    asks = [write_question(one) for one in request.hidden if told and env.max_questions]
+    asks = [write_question(field) for field in request.hidden if told and env.max_questions]
     asks += [write_question(kind)] if habitual and not request.hidden else []
     query = write_query(env.make_request(request.seed + shift) if stray else request, told=told)
-    found = search(env, task, query)
+    results = search(env, task, query)
     looks = [] if request.reason == "invalid_files" else [write_call("search_tools", {"query": query})]
-    wanted = [name for name in rank_suitable(env, task) if name in found] if told and not stray else []
-    names = wanted or found[: task.prompt["choices"]]
-    numbers = {name: str(number) for number, name in enumerate(found, 1)} if env.by_number and looks else {}
+    wanted = [name for name in rank_suitable(env, task) if name in results] if told and not stray else []
+    names = wanted or results[: task.prompt["choices"]]
+    numbers = {name: str(number) for number, name in enumerate(results, 1)} if env.by_number and looks else {}
     replies = [*asks, *looks, write_advice(env, task, names, numbers, sure=not wanted)]
     if "follow_up" in task.reference:
         after = go_on(env, task, write_advice(env, task, names, sure=not wanted))
@@ -94,15 +94,15 @@ def rank_suitable(env: Any, task: Task) -> list[str]:
     """Return the best names for a task, at most as many as it allows; of equal grades those that the search ranks
     first."""
     gains = task.reference.get("suitable", {})
-    found = search(env, task, write_query(env.get_request(task)))
-    places = {name: place for place, name in enumerate(found)}
+    results = search(env, task, write_query(env.get_request(task)))
+    places = {name: place for place, name in enumerate(results)}
     ranked = sorted(gains, key=lambda name: (-gains[name], places.get(name, len(places)), name))
     return ranked[: task.prompt["choices"]]
 
 
 def search(env: Any, task: Task, query: str) -> list[str]:
-    found: list[str] = env.hidden_arguments(task, "search_tools")["context"].find(query)
-    return found
+    results: list[str] = env.hidden_arguments(task, "search_tools")["context"].find(query)
+    return results
 
 
 def write_query(request: Request, *, told: bool = True) -> str:
@@ -127,10 +127,10 @@ def write_advice(
             "name": numbers.get(name, name),
             "rank": rank,
             "accuracy": 100 if sure else grades.get(name, 0),
-            "why": write_why(env.get_request(task), one),
-            **({"demo_link": one.demo} if one.demo and not numbers else {}),
+            "why": write_why(env.get_request(task), tool),
+            **({"demo_link": tool.demo} if tool.demo and not numbers else {}),
         }
-        for rank, (name, one) in enumerate(((name, env.software[name]) for name in names), 1)
+        for rank, (name, tool) in enumerate(((name, env.software[name]) for name in names), 1)
     ]
     return json.dumps({"choices": choices, **ends})
 

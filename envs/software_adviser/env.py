@@ -120,7 +120,7 @@ class SoftwareAdviser(BaseMultiTurnEnv):
     # ------------------------------------------------------------------ the catalogue
     @cached_property
     def software(self) -> Mapping[str, SoftwareTool]:
-        return FrozenDict({one.name: one for one in read_catalogue(self.catalogue or SHIPPED)})
+        return FrozenDict({tool.name: tool for tool in read_catalogue(self.catalogue or SHIPPED)})
 
     @cached_property
     def retriever(self) -> Retriever:
@@ -304,8 +304,8 @@ class SoftwareAdviser(BaseMultiTurnEnv):
         return replace(task, prompt=FrozenDict({**task.prompt, "answers": answers, "later": (*later, text)}))
 
     def _name_numbers(self, state: EpisodeState, answer: Mapping[str, Any]) -> Mapping[str, Any]:
-        *_, found = ((), *list_found(state.turns))
-        return FrozenDict(name_numbers(answer, found)) if self.by_number else answer
+        *_, results = ((), *list_found(state.turns))
+        return FrozenDict(name_numbers(answer, results)) if self.by_number else answer
 
     def find_question(self, answer: Mapping[str, Any]) -> str | None:
         return answer["conversation"]["question"] or None

@@ -30,7 +30,7 @@ def write_words(request: Request, rng: np.random.Generator) -> str:
     level, split = request.level, request.split
     told, unseen = (words.VAGUE, words.UNSEEN_VAGUE) if "task" in request.hidden else (words.ASKED, words.UNSEEN)
     frames = unseen if request.pictured else told
-    extra = [_pick(rng, words.CONSTRAINT_WORDS[one][level][split]) for one in request.constraints]
+    extra = [_pick(rng, words.CONSTRAINT_WORDS[constraint][level][split]) for constraint in request.constraints]
     if request.structure and "structure" not in (*request.hidden, *request.pictured):
         said = read_terms("structures")[request.structure].phrases  # its name for experts, every second for laymen
         said = said[:1] if level == "expert" else said[split == "test" :: 2] or said
@@ -117,12 +117,12 @@ class RequestGenerator:
         for attempt in range(ATTEMPTS):
             draws_picture = pictured and attempt < ATTEMPTS // 2 and bool(self._decisive)
             plain = (self._draw_pictured if draws_picture else self._draw_facts)(rng, seed)
-            found = self._make_unanswerable(plain, reason, rng) if reason else self._make_answerable(plain, kind, rng)
-            if found is not None:
-                found = replace(found, words=write_words(found, rng))
-                found, has_more = self._go_on(found, rng) if goes_on else (found, True)
+            drawn = self._make_unanswerable(plain, reason, rng) if reason else self._make_answerable(plain, kind, rng)
+            if drawn is not None:
+                drawn = replace(drawn, words=write_words(drawn, rng))
+                drawn, has_more = self._go_on(drawn, rng) if goes_on else (drawn, True)
                 if has_more or not needs_more or attempt >= PATIENCE:
-                    return found
+                    return drawn
         wanted = " ".join(filter(None, (status, reason)))
         raise ConfigError(
             f"the catalogue ({len(self.catalogue)} entries) allows no {wanted} request for split {self.split}; "
@@ -132,17 +132,17 @@ class RequestGenerator:
 
     def rate(self, request: Request) -> dict[str, int]:
         """Return the grade of every software of the catalogue that is above 0 and not withheld, by name."""
-        grades = {one.name: grade(one, request) for one in self.catalogue if one.name not in request.withheld}
+        grades = {tool.name: grade(tool, request) for tool in self.catalogue if tool.name not in request.withheld}
         return {name: points for name, points in grades.items() if points}
 
     # ------------------------------------------------------------------ facts
     @cached_property
     def _by_task(self) -> dict[str, list[SoftwareTool]]:
-        mine = [one for one in self.catalogue if split_of(one.name) == self.split]
+        mine = [tool for tool in self.catalogue if split_of(tool.name) == self.split]
         if not mine:
             raise ConfigError(f"the catalogue has no software of split {self.split}", key="catalogue")
-        tasks = sorted({task for one in mine for task in one.tasks})
-        return {task: [one for one in mine if task in one.tasks] for task in tasks}
+        tasks = sorted({task for tool in mine for task in tool.tasks})
+        return {task: [tool for tool in mine if task in tool.tasks] for task in tasks}
 
     def _draw_facts(self, rng: np.random.Generator, seed: int) -> Request:
         """Return a request with the facts of one software; common tasks come less often than in the catalogue."""
@@ -150,11 +150,11 @@ class RequestGenerator:
         counts = np.sqrt([len(self._by_task[task]) for task in tasks])
         task = tasks[int(rng.choice(len(tasks), p=counts / counts.sum()))]
         gold = _pick(rng, self._by_task[task])
-        known = [one for one in gold.modalities if one in words.MODALITIES] or list(words.MODALITIES)
+        known = [value for value in gold.modalities if value in words.MODALITIES] or list(words.MODALITIES)
         modality = _pick(rng, known)
         dimensions = _pick(rng, gold.dimensions)
         level = _pick(rng, self.levels)
-        kinds = [one for one in gold.variants if modality in read_terms("variants")[one].parents]
+        kinds = [value for value in gold.variants if modality in read_terms("variants")[value].parents]
         return Request(
             "", level, task, modality, dimensions, _pick(rng, gold.formats) if gold.formats else "",
             structure=self._draw_structure(gold, task, modality, rng),
@@ -165,20 +165,20 @@ class RequestGenerator:
         """Return a structure that the software is for: one that it names, or for a general one, one of its modality."""
         if task not in MARKING or (ANY in gold.structures and rng.random() < 0.5):
             return ""
-        named = [one for one in gold.structures if not one.endswith("+") and one != ANY]
+        named = [name for name in gold.structures if not name.endswith("+") and name != ANY]
         near = self._by_modality.get(modality, ())
-        among = named or [one for one in near if compare(gold.structures, one) == "covers"]
+        among = named or [name for name in near if compare(gold.structures, name) == "covers"]
         return str(_pick(rng, among)) if among else ""
 
     @cached_property
     def _by_modality(self) -> dict[str, list[str]]:
         """The structures that software of a modality names."""
-        found: dict[str, set[str]] = {}
+        structures: dict[str, set[str]] = {}
         for tool in self.catalogue:
-            named = {one for one in tool.structures if one != ANY and not one.endswith("+")}
+            named = {structure for structure in tool.structures if structure != ANY and not structure.endswith("+")}
             for kind in tool.modalities:
-                found.setdefault(kind, set()).update(named)
-        return {kind: sorted(named) for kind, named in found.items()}
+                structures.setdefault(kind, set()).update(named)
+        return {kind: sorted(named) for kind, named in structures.items()}
 
     def _draw_pictured(self, rng: np.random.Generator, seed: int) -> Request:
         """Return a request of which the picture alone tells the kind of image and what it shows."""
@@ -190,28 +190,28 @@ class RequestGenerator:
     def _decisive(self) -> dict[Scene, list[Key]]:
         """For each scene the tasks, formats and dimensions for which no three guesses serve most scenes."""
         rated: dict[Key, float] = {}
-        found: dict[Scene, list[Key]] = {}
+        keys: dict[Scene, list[Key]] = {}
         for scene in SCENES:
             for key in dict.fromkeys(self._list_keys(scene)):
                 if key not in rated:
                     rated[key] = self._rate_blind(key)
                 if rated[key] <= MAX_BLIND:
-                    found.setdefault(scene, []).append(key)
-        return found
+                    keys.setdefault(scene, []).append(key)
+        return keys
 
     def _list_keys(self, scene: Scene) -> Iterator[Key]:
         """Yield tasks, formats and dimensions of the software that is made for what a scene shows."""
         for task, tools in self._by_task.items():
-            for one in tools:
-                kind = not scene.variant or fits_variant(one.variants, scene.variant)
-                shown = task not in MARKING or compare(one.structures, scene.structure) == "match"
-                if kind and shown and has_fact(one, "modalities", scene.modality):
-                    yield from ((task, form, dimensions) for form in one.formats for dimensions in one.dimensions)
+            for tool in tools:
+                kind = not scene.variant or fits_variant(tool.variants, scene.variant)
+                shown = task not in MARKING or compare(tool.structures, scene.structure) == "match"
+                if kind and shown and has_fact(tool, "modalities", scene.modality):
+                    yield from ((task, form, dimensions) for form in tool.formats for dimensions in tool.dimensions)
 
     def _rate_blind(self, key: Key) -> float:
         """Return for which share of the scenes the three best guesses without a look hold suitable software."""
-        able = [one for one in self.catalogue if key[0] in one.tasks and key[2] in one.dimensions]
-        rated = [{one.name for one in able if grade(one, _ask_of(scene, *key)) >= SUITABLE} for scene in SCENES]
+        able = [tool for tool in self.catalogue if key[0] in tool.tasks and key[2] in tool.dimensions]
+        rated = [{tool.name for tool in able if grade(tool, _ask_of(scene, *key)) >= SUITABLE} for scene in SCENES]
         left = served = [names for names in rated if names]
         for _ in range(GUESSES):
             counts = Counter(name for names in left for name in sorted(names))
@@ -223,7 +223,7 @@ class RequestGenerator:
         """Return the request with what its user says after the answer, and whether the best answer leaves some for it:
         they want other software, perhaps with one more wish or for another format."""
         before = set(self._find_suitable(request))
-        near = {one for family in FAMILIES if request.format in family for one in family} - {request.format}
+        near = {name for family in FAMILIES if request.format in family for name in family} - {request.format}
         kinds = [kind for kind in words.FOLLOW_UPS if kind not in request.constraints and (near or kind != "format")]
         for kind in (kinds[place] for place in rng.permutation(len(kinds))):
             format = _pick(rng, sorted(near)) if kind == "format" else request.format
@@ -239,7 +239,7 @@ class RequestGenerator:
 
     def _find_suitable(self, request: Request, *, best: bool = False) -> list[str]:
         """Return the names of suitable software; of the `best` only."""
-        grades = {one.name: grade(one, request) for one in self.catalogue}
+        grades = {tool.name: grade(tool, request) for tool in self.catalogue}
         least = max(SUITABLE, *grades.values()) if best else SUITABLE
         return [name for name, points in grades.items() if points >= least]
 
@@ -287,7 +287,7 @@ class RequestGenerator:
         named: dict[str, Iterable[Iterable[str]]] = {
             "task": [self._by_task], "dimensions": [DIMENSIONS], "structure": self._by_modality.values(),
         }  # fmt: skip
-        return {name for names in named.get(kind, (one.formats for one in self.catalogue)) for name in names}
+        return {name for names in named.get(kind, (tool.formats for tool in self.catalogue)) for name in names}
 
     # ------------------------------------------------------------------ without an answer
     def _make_unanswerable(self, plain: Request, reason: Reason, rng: np.random.Generator) -> Request | None:
@@ -304,10 +304,10 @@ class RequestGenerator:
 
     def _miss_no_modality_match(self, plain: Request, rng: np.random.Generator) -> Request | None:
         """Return a kind of picture that no catalogue knows, or one for which no software does the task."""
-        able = [one for one in self.catalogue if plain.task in one.tasks]
+        able = [tool for tool in self.catalogue if plain.task in tool.tasks]
         foreign = [name for _, name in words.FOREIGN_MODALITIES[self.split]]
         among = foreign if rng.random() < 0.4 else list(words.MODALITIES)
-        without = [name for name in among if not any(has_fact(one, "modalities", name) for one in able)]
+        without = [name for name in among if not any(has_fact(tool, "modalities", name) for tool in able)]
         if not without:
             return None
         modality = _pick(rng, without)
@@ -316,9 +316,9 @@ class RequestGenerator:
         return replace(plain, modality=modality, structure="", variant="", pictured=pictured)
 
     def _miss_no_dimension_match(self, plain: Request, rng: np.random.Generator) -> Request | None:
-        doing = [one for one in self.catalogue if plain.task in one.tasks]
-        able = [one for one in doing if has_fact(one, "modalities", plain.modality)]
-        without = [name for name in DIMENSIONS if not any(name in one.dimensions for one in able)]
+        doing = [tool for tool in self.catalogue if plain.task in tool.tasks]
+        able = [tool for tool in doing if has_fact(tool, "modalities", plain.modality)]
+        without = [name for name in DIMENSIONS if not any(name in tool.dimensions for tool in able)]
         return replace(plain, dimensions=_pick(rng, without)) if able and without else None
 
     def _miss_no_suitable_tool(self, plain: Request, rng: np.random.Generator) -> Request | None:

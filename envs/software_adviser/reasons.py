@@ -60,22 +60,22 @@ def rate_why(text: object, tool: Mapping[str, Any], wanted: Mapping[str, str]) -
     """
     if not isinstance(text, str):
         return 0.0
-    own = " ".join(split_words(f"{tool.get('text', '')} {wanted.get('said', '')}".casefold()))
-    read = _drop_copied(text[:MAX_CHARS].replace(str(tool["name"]), "it"), own)
+    known = " ".join(split_words(f"{tool.get('text', '')} {wanted.get('said', '')}".casefold()))
+    read = _drop_copied(text[:MAX_CHARS].replace(str(tool["name"]), "it"), known)
     if not LEAST_WORDS <= len(split_words(read)) <= MOST_WORDS or not _is_sentence(read):
         return 0.0
     claims, lacking = _split_claims(read)
     if _is_denied(claims, read, tool, wanted.get("structure", "")):
         return 0.0
-    named = {(kind, word) for one in claims for kind, words in read_wishes(one) for word in words}
+    named = {(kind, word) for claim in claims for kind, words in read_wishes(claim) for word in words}
     kinds = {"tasks": "task", "modalities": "modality", "formats": "format", "structures": "structure"}
     asked = {(kind, wanted[key]) for kind, key in kinds.items() if wanted.get(key)}
     if ("variants", wanted.get("variant")) in named:
         named.add(("modalities", wanted["modality"]))
     named |= {("structures", wider) for kind, word in named if kind == "structures" for wider in list_wider(word)}
-    lacks = {(kind, word) for one in lacking for kind, words in read_wishes(one) for word in words}
+    lacks = {(kind, word) for claim in lacking for kind, words in read_wishes(claim) for word in words}
     true = [fact for fact in asked if fact in (named if _has(tool, *fact) else lacks)]
-    stuffed = len({fact for one in claims for fact in _find_strict(one)} - asked) > MOST_OTHERS
+    stuffed = len({fact for claim in claims for fact in _find_strict(claim)} - asked) > MOST_OTHERS
     return len(true) / max(1, len(asked)) * (0.5 if stuffed else 1.0)
 
 
@@ -122,7 +122,7 @@ def _split_claims(text: str) -> tuple[list[str], list[str]]:
             lacking.append(clause)
         else:
             first, *rest = AFTER.split(clause)
-            ends = [JOINT.split(one, maxsplit=1) for one in rest]
+            ends = [JOINT.split(claim, maxsplit=1) for claim in rest]
             lacking += [denied for denied, *_ in ends]
             claims.append(", ".join((first, *(claimed for _, *more in ends for claimed in more))))
     return claims, lacking
@@ -151,7 +151,7 @@ def _drop_copied(text: str, own: str) -> str:
 
 
 def _is_denied(claims: Sequence[str], text: str, tool: Mapping[str, Any], wanted: str) -> bool:
-    claimed = {fact for one in claims for fact in _find_strict(one)}
+    claimed = {fact for claim in claims for fact in _find_strict(claim)}
     if wanted:  # where it lies is no claim
         claimed -= {("structures", wider) for wider in list_wider(wanted) if wider != wanted}
     if not all(_has(tool, *fact) for fact in claimed):
@@ -182,14 +182,14 @@ def _find_strict(text: str) -> Iterator[tuple[str, str]]:
 
 @cache
 def _read_strict() -> Mapping[tuple[str, ...], tuple[Fact, ...]]:
-    found: dict[tuple[str, ...], tuple[Fact, ...]] = {}
+    readings: dict[tuple[str, ...], tuple[Fact, ...]] = {}
     for term in read_terms("structures").values():
-        found |= {read_stems(phrase): (("structures", term.name),) for phrase in term.phrases}
+        readings |= {read_stems(phrase): (("structures", term.name),) for phrase in term.phrases}
     for stems, facts in (*read_phrases("").items(), *read_phrases("formats").items()):
         for kind, word in facts:
             if kind == "formats" or (kind == "tasks" and stems == read_stems(word)):
-                found[stems] = ((kind, word),)
+                readings[stems] = ((kind, word),)
     for word, names in NAMES.items():
-        found |= {read_stems(name): (("modalities", word),) for name in names.split(" = ")}
-    found.pop((), None)
-    return found
+        readings |= {read_stems(name): (("modalities", word),) for name in names.split(" = ")}
+    readings.pop((), None)
+    return readings

@@ -64,7 +64,7 @@ def read_repository(address: str) -> str:
         raise AddressError(INVALID_URL)
     if parts.host not in HOSTS or parts.port is not None:
         raise AddressError(NON_GITHUB_URL)
-    names = [part for part in (parts.path or "").split("/") if part]
+    names = [segment for segment in (parts.path or "").split("/") if segment]
     if len(names) < 2 or names[0].lower() in _PAGES:
         raise AddressError(INVALID_URL)
     owner, name = names[0], names[1].removesuffix(".git")

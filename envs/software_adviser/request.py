@@ -107,13 +107,13 @@ def grade(software: SoftwareTool, request: Request) -> int:
     if software.name.casefold() in {name.casefold() for name in request.exclude}:
         return 0
     marks, named = request.task in MARKING, tuple(software.structures)
-    share = min((SHARES[compare(named, one, marks)] for one in request.wanted), default=1.0)
+    share = min((SHARES[compare(named, wish, marks)] for wish in request.wanted), default=1.0)
     points = round(TASK * share) if request.task in software.tasks else 0
     points += _grade_format(software, request.format)
     kind = has_fact(software, "modalities", request.modality)
     kind = kind and (not request.variant or fits_variant(software.variants, request.variant))
     fits = (kind, request.dimensions in software.dimensions)
-    wishes = [share == 1.0 if one == READY else has_fact(software, *FACTS[one]) for one in request.constraints]
+    wishes = [share == 1.0 if wish == READY else has_fact(software, *FACTS[wish]) for wish in request.constraints]
     if all(fits) and all(wishes):
         return points + FEATURES
     return points + PART * sum(fits)
@@ -122,5 +122,5 @@ def grade(software: SoftwareTool, request: Request) -> int:
 def _grade_format(software: SoftwareTool, name: str) -> int:
     if name in software.formats:
         return FORMAT
-    near = {one for family in FAMILIES if name in family for one in family}
+    near = {member for family in FAMILIES if name in family for member in family}
     return SIBLING if near.intersection(software.formats) else 0

@@ -81,8 +81,8 @@ class Retriever:
         phrases = [quote(phrase) for group in read_query(words, get_synonyms()) for phrase in group.phrases]
         if phrases:
             with self._hold_index() as index:
-                found = index.execute(_FIND, (" OR ".join(phrases),)).fetchall()
-            for place, score in found:
+                rows = index.execute(_FIND, (" OR ".join(phrases),)).fetchall()
+            for place, score in rows:
                 scores[place] = score
         return scores
 

@@ -79,8 +79,8 @@ def rate_accuracies(answer: Mapping[str, Any] | None, reference: Mapping[str, An
     """
 
     def rate(choice: Mapping[str, Any], points: float | None) -> float:
-        given = to_finite_float(choice.get("accuracy"))
-        return 0.0 if given is None else max(0.0, 1.0 - ((given - (points or 0)) / TOLERANCE) ** 2)
+        number = to_finite_float(choice.get("accuracy"))
+        return 0.0 if number is None else max(0.0, 1.0 - ((number - (points or 0)) / TOLERANCE) ** 2)
 
     return _rate_choices(answer, reference, "grades", rate)
 
@@ -114,7 +114,7 @@ def _rate_choices(
     is suitable."""
     if not reference.get("suitable"):
         return None
-    known = {normalize_label(name): one for name, one in reference.get(key, {}).items()}
+    known = {normalize_label(name): value for name, value in reference.get(key, {}).items()}
     scores = [rate(choice, known.get(_read_name(choice))) for choice in _list_choices(answer)]
     return sum(scores) / len(scores) if scores else 0.0
 
@@ -155,13 +155,13 @@ class GroundedReward:
         if not choices:
             broken = episode.task.reference.get("reason") == "invalid_files"
             return float(broken or any(is_on_topic(query, episode.task) for query in list_queries(episode.turns)))
-        found = {normalize_label(name) for names in list_found(episode.turns) for name in names}
-        return float(all(_read_name(choice) in found for choice in choices))
+        returned = {normalize_label(name) for names in list_found(episode.turns) for name in names}
+        return float(all(_read_name(choice) in returned for choice in choices))
 
     def explain_episode(self, episode: Episode) -> str:
-        found = {normalize_label(name) for names in list_found(episode.turns) for name in names}
-        strange = [_read_name(choice) for choice in _list_choices(episode.answer) if _read_name(choice) not in found]
-        return f"searches returned {len(found)} names; not among them: {', '.join(strange) or 'none'}"
+        returned = {normalize_label(name) for names in list_found(episode.turns) for name in names}
+        strange = [_read_name(choice) for choice in _list_choices(episode.answer) if _read_name(choice) not in returned]
+        return f"searches returned {len(returned)} names; not among them: {', '.join(strange) or 'none'}"
 
 
 @dataclass(frozen=True)
@@ -268,8 +268,8 @@ def describe_follow_up(reference: Mapping[str, Any], named: Sequence[str]) -> di
     suitable, the right answer says so."""
     after, gone = reference["follow_up"], {normalize_label(name) for name in named}
     left = {name: gain for name, gain in after["suitable"].items() if normalize_label(name) not in gone}
-    found = {**reference, **after, "hidden": None, "suitable": left, "excluded": [*reference["excluded"], *named]}
-    return found if left else {**found, "reason": "no_suitable_tool"}
+    changed = {**reference, **after, "hidden": None, "suitable": left, "excluded": [*reference["excluded"], *named]}
+    return changed if left else {**changed, "reason": "no_suitable_tool"}
 
 
 def list_named(answers: Iterable[Mapping[str, Any]]) -> list[str]:
@@ -287,10 +287,10 @@ PARTS: Final[Mapping[str, Any]] = {
 def build_reward() -> CombinedReward:
     """Return the reward of the adviser: of a recommendation or of a reason, whichever the task has; of two answers if
     the user goes on."""
-    follow_up = CombinedReward({name: (part, 0.5) for name, part in _build_parts(after=True).items()})
+    follow_up = CombinedReward({name: (reward, 0.5) for name, reward in _build_parts(after=True).items()})
     parts = {**_build_parts(after=False), "follow_up": follow_up}
     asked = {"asked_if_ambiguous": (AskedReward(True), 0.0), "asked_if_clear": (AskedReward(False), 0.0)}
-    return CombinedReward({**{name: (part, 1 / len(parts)) for name, part in parts.items()}, **asked})
+    return CombinedReward({**{name: (reward, 1 / len(parts)) for name, reward in parts.items()}, **asked})
 
 
 def _build_parts(*, after: bool) -> dict[str, CombinedReward]:
@@ -298,15 +298,15 @@ def _build_parts(*, after: bool) -> dict[str, CombinedReward]:
         "recommend": (RECOMMEND, {"first": LEAST, "grounded": 1.0}),
         "abstain": (ABSTAIN, {"reason": 1.0}),
     }
-    found = {}
+    rewards = {}
     for name, (shares, gates) in tables.items():
         components, needs = {}, dict[str, float]()
         for key, share in shares.items():
             kind = OneExchange if hasattr(PARTS[key], "of_episode") else OneAnswer
             components[key] = Component(kind(PARTS[key], after), share, needs=dict(needs))
             needs |= {key: gates[key]} if key in gates else {}
-        found[name] = CombinedReward(components)
-    return found
+        rewards[name] = CombinedReward(components)
+    return rewards
 
 
 def _get_status(answer: Mapping[str, Any] | None) -> str:
@@ -316,7 +316,7 @@ def _get_status(answer: Mapping[str, Any] | None) -> str:
 
 def _list_choices(answer: Mapping[str, Any] | None) -> list[Mapping[str, Any]]:
     choices = get_field(answer, "choices")
-    return [one for one in choices if isinstance(one, Mapping)] if isinstance(choices, list | tuple) else []
+    return [choice for choice in choices if isinstance(choice, Mapping)] if isinstance(choices, list | tuple) else []
 
 
 def _read_name(choice: Mapping[str, Any]) -> str:

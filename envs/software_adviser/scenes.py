@@ -48,8 +48,8 @@ def _draw(draw: Draw, seed: int, series: bool) -> np.ndarray:
         return draw(np.random.default_rng(seed), 0)
     size = (SIZE // 3, SIZE // 3)
     frames = [draw(np.random.default_rng(seed), number) for number in range(FRAMES)]
-    small = [cv2.resize(one, size, interpolation=cv2.INTER_AREA) for one in frames]
-    framed = [cv2.copyMakeBorder(one, 1, 1, 1, 1, cv2.BORDER_CONSTANT, value=(255, 255, 255)) for one in small]
+    small = [cv2.resize(frame, size, interpolation=cv2.INTER_AREA) for frame in frames]
+    framed = [cv2.copyMakeBorder(frame, 1, 1, 1, 1, cv2.BORDER_CONSTANT, value=(255, 255, 255)) for frame in small]
     return np.concatenate([np.concatenate(framed[start : start + 3], axis=1) for start in range(0, FRAMES, 3)])
 
 

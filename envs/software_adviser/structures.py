@@ -38,14 +38,14 @@ def read_terms(kind: Literal["structures", "variants"]) -> Mapping[str, Term]:
     >>> read_terms("structures")["lung lobe"].parents, "renal" in read_terms("structures")["kidney"].phrases
     (('lung',), True)
     """
-    found = {}
+    terms = {}
     file = {"structures": "structures.txt", "variants": "variants.txt"}[kind]
     for line in (files(__package__) / file).read_text(encoding="utf-8").splitlines():
         if line and not line.startswith("#"):
             head, *phrases = line.split(" = ")
             name, _, parents = head.partition(" < ")
-            found[name] = Term(name, tuple(filter(None, parents.split(", "))), (name, *phrases))
-    return found
+            terms[name] = Term(name, tuple(filter(None, parents.split(", "))), (name, *phrases))
+    return terms
 
 
 @cache

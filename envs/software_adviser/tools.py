@@ -51,10 +51,10 @@ class SearchContext:
         if not words:
             raise ArgumentError("query is empty; give words to search for")
         hits = self.find(words)
-        found = [self.retriever.by_name[name] for name in hits]
-        text, count = write_found(words, found, self.max_chars)
-        if found and self.shown is not None:
-            lines = [write_short(tool, self.shown) for tool in found[:count]]
+        tools = [self.retriever.by_name[name] for name in hits]
+        text, count = write_found(words, tools, self.max_chars)
+        if tools and self.shown is not None:
+            lines = [write_short(tool, self.shown) for tool in tools[:count]]
             text = "\n".join(f"{number}. {line}" if self.numbered else line for number, line in enumerate(lines, 1))
         return ToolOutput(text, {"names": hits[:count]}, tells_facts=False)
 

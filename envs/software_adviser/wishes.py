@@ -37,17 +37,17 @@ def read_wishes(words: str, formats: Iterable[str] = ()) -> list[Wish]:
     [('structures', ('lung lobe',))]
     """
     stems = read_stems(words)
-    found = [wish for vocabulary in VOCABULARIES for wish in _find(stems, vocabulary)]
-    named = {name for kind, names in found if kind == "structures" for name in names}
-    wider = {name for one in named for name in list_wider(one) if name != one}
-    narrow = [(kind, names) for kind, names in found if kind != "structures" or not wider.issuperset(names)]
+    wishes = [wish for vocabulary in VOCABULARIES for wish in _find(stems, vocabulary)]
+    named = {name for kind, names in wishes if kind == "structures" for name in names}
+    wider = {name for structure in named for name in list_wider(structure) if name != structure}
+    narrow = [(kind, names) for kind, names in wishes if kind != "structures" or not wider.issuperset(names)]
     return list(dict.fromkeys((*narrow, *(("formats", (word,)) for word in formats))))
 
 
 def _find(stems: Sequence[str], vocabulary: str) -> Iterator[Wish]:
-    for found in find_phrases(stems, read_phrases(vocabulary)):
-        for kind in dict.fromkeys(kind for kind, _ in found):
-            yield kind, tuple(word for other, word in found if other == kind)
+    for phrase in find_phrases(stems, read_phrases(vocabulary)):
+        for kind in dict.fromkeys(kind for kind, _ in phrase):
+            yield kind, tuple(word for other, word in phrase if other == kind)
 
 
 def find_phrases(stems: Sequence[str], phrases: Mapping[tuple[str, ...], T]) -> Iterator[T]:
@@ -131,5 +131,5 @@ def read_phrases(vocabulary: str) -> Mapping[tuple[str, ...], tuple[Fact, ...]]:
 @cache
 def get_synonyms() -> Synonyms:
     """Return the phrases of `wishes.txt` that mean the same, and those of the search in the literature."""
-    own = [list(phrases) for (kind, _), phrases in read_table() if kind not in ANSWERS]
-    return Synonyms.build([*own, *read_shipped_synonyms()])
+    groups = [list(phrases) for (kind, _), phrases in read_table() if kind not in ANSWERS]
+    return Synonyms.build([*groups, *read_shipped_synonyms()])

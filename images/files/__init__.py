@@ -67,8 +67,8 @@ def recognize(where: ImageLocation) -> str:
 
 def open_picture(where: ImageLocation, folder: Folder | None = None) -> Image.Image:
     """Open the first picture of a file as Pillow decodes it (mode, palette, alpha), or as shown if it has no mode."""
-    found = _open_with("picture", where, folder)
-    return Image.fromarray(found.render()) if isinstance(found, Source) else found
+    opened = _open_with("picture", where, folder)
+    return Image.fromarray(opened.render()) if isinstance(opened, Source) else opened
 
 
 def _open_with(what: pool.What, where: ImageLocation, folder: Folder | None) -> Source | Image.Image:

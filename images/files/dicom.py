@@ -29,21 +29,21 @@ def read(file: BinaryIO, reserve: Reserve, stack: int | None = None, notes: Sequ
     """Return the picture of a file, the first of its frames, or the middle slice of the volume that they are. `stack`
     says which of several groups of frames, or which segment of a segmentation, is opened."""
     header = dicom_header.read_header(file, small_whole=True)
-    frames, found = [] if header.matrix else list_frames(header), None
+    frames, planned = [] if header.matrix else list_frames(header), None
     if stack is not None and not frames and get_text(header.elements, "SOPClassUID") not in SEGMENTATIONS:
         raise ImageError("#stack=… chooses among stacks, but nothing in this file says where it lies")
     try:
-        found = plan(header, frames, stack) if frames else None
+        planned = plan(header, frames, stack) if frames else None
     except ImageError as error:
         if stack is not None:
             raise
         notes = (*notes, f"the frames are no even stack and keep the order of the file: {error}")
     if header.matrix:
         return _build_picture(_read_slide(file, header, stack, reserve), notes)
-    reserve(max(header.size, limits.check_size(header.shape, 1, frames=found[2] if found else 1)))
+    reserve(max(header.size, limits.check_size(header.shape, 1, frames=planned[2] if planned else 1)))
     decoded = decode(file, header)
-    if found is not None:
-        return build_stack(found[0](decoded), found[1], notes=(*notes, *found[3]))
+    if planned is not None:
+        return build_stack(planned[0](decoded), planned[1], notes=(*notes, *planned[3]))
     if len({frame.spacing for frame in frames}) > 1:
         decoded.fields["spacing"] = None
     return _build_picture(decoded, notes)
@@ -216,9 +216,9 @@ def _read_slide(file: BinaryIO, header: Header, stack: int | None, reserve: Rese
     missing, blank = np.ones(whole.shape[:3], bool), None
     for pixels, (layer, row, column) in zip(decoded.pixels, tiles, strict=True):
         place = np.s_[layers.index(layer), row : row + len(pixels), column : column + pixels.shape[1]]
-        part = whole[place]
-        part[:] = pixels[: part.shape[0], : part.shape[1]]  # the last ones reach beyond the slide
-        missing[place] = decoded.blank is not None and (part == decoded.blank).reshape(*part.shape[:2], -1).any(2)
+        tile = whole[place]
+        tile[:] = pixels[: tile.shape[0], : tile.shape[1]]  # the last ones reach beyond the slide
+        missing[place] = decoded.blank is not None and (tile == decoded.blank).reshape(*tile.shape[:2], -1).any(2)
     notes = [f"a slide of {matrix[1]}x{matrix[0]} pixels, of {len(tiles)} tiles"]
     if len(layers) > 1 and not segments:
         notes.append(f"its {len(layers)} layers (optical paths, focal planes) follow one another as frames")

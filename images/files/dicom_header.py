@@ -26,7 +26,7 @@ PIXELS = ("PixelData", "FloatPixelData", "DoubleFloatPixelData")
 COLORS = ("Red", "Green", "Blue")
 SPACINGS = ("PixelSpacing", "ImagerPixelSpacing", "NominalScannedPixelSpacing")
 MAGNIFICATION = ("EstimatedRadiographicMagnificationFactor", "DistanceSourceToDetector", "DistanceSourceToPatient")
-TILE = (*(f"{part}PositionInTotalImagePixelMatrix" for part in ("Row", "Column")), "ZOffsetInSlideCoordinateSystem")
+TILE = (*(f"{suffix}PositionInTotalImagePixelMatrix" for suffix in ("Row", "Column")), "ZOffsetInSlideCoordinateSystem")
 EDGES = tuple(f"Shutter{edge}Edge" for edge in ("LeftVertical", "RightVertical", "UpperHorizontal", "LowerHorizontal"))
 SHUTTER = (*EDGES, "CenterOfCircularShutter", "RadiusOfCircularShutter", "VerticesOfThePolygonalShutter")
 SHUTTER += ("ShutterShape", "ShutterOverlayGroup")
@@ -63,15 +63,15 @@ READ: tuple[str | int, ...] = (
     *("TotalPixelMatrixRows", "TotalPixelMatrixColumns", "SequenceOfUltrasoundRegions", "PixelIntensityRelationship"),
     *("Rows", "Columns", "NumberOfFrames", "SamplesPerPixel", "PhotometricInterpretation", "PlanarConfiguration"),
     *("BitsAllocated", "BitsStored", "HighBit", "PixelRepresentation", "ModalityLUTSequence", "SegmentationType"),
-    *(f"{name.removesuffix('Data')}Padding{part}" for name in PIXELS for part in ("Value", "RangeLimit")),
+    *(f"{name.removesuffix('Data')}Padding{suffix}" for name in PIXELS for suffix in ("Value", "RangeLimit")),
     *(*GROUPS, *TIMES, "SharedFunctionalGroupsSequence", "PerFrameFunctionalGroupsSequence"),
     *("DoseGridScaling", "DoseUnits", "RealWorldValueMappingSequence"),
     *("MaximumFractionalValue", "ICCProfile", "OpticalPathSequence"),
     *(*SPACINGS, *MAGNIFICATION, "PixelSpacingCalibrationType", "PixelAspectRatio"),
-    *(f"{color}PaletteColorLookupTable{part}" for color in COLORS for part in ("Descriptor", "Data")),
+    *(f"{color}PaletteColorLookupTable{suffix}" for color in COLORS for suffix in ("Descriptor", "Data")),
     *(f"Segmented{color}PaletteColorLookupTableData" for color in COLORS),
     *(*PIXELS, "ExtendedOffsetTable", "ExtendedOffsetTableLengths"),
-    *(tag + part for tag in OVERLAYS for part in (0, 1, 0x2FF0)),  # rows, columns and bits
+    *(tag + suffix for tag in OVERLAYS for suffix in (0, 1, 0x2FF0)),  # rows, columns and bits
 )
 OF_FRAMES, SHARED = 0x52009230, 0x52009229  # Per-frame and Shared Functional Groups Sequence; by tag to be quick
 SEGMENTATIONS = ("1.2.840.10008.5.1.4.1.1.66.4", "1.2.840.10008.5.1.4.1.1.66.7")
@@ -79,9 +79,9 @@ SEGMENTATIONS = ("1.2.840.10008.5.1.4.1.1.66.4", "1.2.840.10008.5.1.4.1.1.66.7")
 
 def get_value(dataset: Any, keyword: str, frame: int = 0) -> Any:
     """Return an element of one frame, or of the file; None if it is missing."""
-    found = get_frame_value(dataset, keyword, frame) if keyword in GROUPS else None
+    value = get_frame_value(dataset, keyword, frame) if keyword in GROUPS else None
     tag = _list_tags()[keyword]  # by its keyword, pydicom looks three times as long
-    return dataset[tag].value if found is None and tag in dataset else found
+    return dataset[tag].value if value is None and tag in dataset else value
 
 
 def get_frame_value(dataset: Any, keyword: str, frame: int) -> Any:
@@ -121,7 +121,7 @@ def list_values(value: Any) -> list[Any]:
 def parse_numbers(value: Any) -> list[float]:
     """Return the element as floats; [] if any value is missing or not finite."""
     try:
-        numbers = [float(part) for part in list_values(value)]
+        numbers = [float(item) for item in list_values(value)]
     except (TypeError, ValueError):
         return []
     return numbers if all(map(math.isfinite, numbers)) else []
@@ -257,8 +257,8 @@ def inflate(file: BinaryIO, room: int, *, whole: bool) -> BinaryIO:
     `ImageError` if `whole` is asked for and there are more: pydicom would inflate all of it."""
     is_deflated(file)
     inflater, plain = Inflater(file, -zlib.MAX_WBITS), bytearray()
-    while len(plain) < room and (part := inflater.read(min(2**20, room - len(plain)))):
-        plain += part
+    while len(plain) < room and (chunk := inflater.read(min(2**20, room - len(plain)))):
+        plain += chunk
     if whole and len(plain) == room and inflater.read(1):
         raise ImageError(f"it inflates to more than the {room / 2**20:.1f} MiB that its header and pixels need")
     _check_group(bytes(plain[:2]))

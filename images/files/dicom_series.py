@@ -66,9 +66,9 @@ def list_files(folder: Path, selection: Selection = WHOLE) -> list[str]:
 
 
 def _find_files(folder: int, selection: Selection) -> tuple[list[SeriesFile], list[str]]:
-    found = [file for name in _list_names(folder) if (file := _read_file(folder, name)) is not None]
+    readable = [file for name in _list_names(folder) if (file := _read_file(folder, name)) is not None]
     series: dict[SeriesKey, list[SeriesFile]] = {}
-    for file in found:
+    for file in readable:
         series.setdefault(file.series, []).append(file)
     notes = stacks.describe_left_out(stacks.group(series.pop(UNREAD, [])))
     files = _choose_series(series, selection.series, notes)
@@ -106,27 +106,27 @@ def _decode_stack(
     count = len(times[0])
     limits.check_size(times[0][0].shape, 2, frames=count)
     once = sum(file.header.size for file in times[0])
-    some = min(len(times), max(1, limits.MAX_TIMES // once))
-    reserve(min(limits.MAX_BYTES, some * once))
-    decoded = [_decode(folder, file) for time in times[:some] for file in time]
-    units, usual = {one.fields["unit"] for one in decoded}, {one.usual for one in decoded}
+    count_read = min(len(times), max(1, limits.MAX_TIMES // once))
+    reserve(min(limits.MAX_BYTES, count_read * once))
+    decoded = [_decode(folder, file) for time in times[:count_read] for file in time]
+    units, usual = {item.fields["unit"] for item in decoded}, {item.usual for item in decoded}
     if len(units) > 1:
         raise ImageError(f"the slices have {len(units)} units; allowed: one")
-    blanks, ends = [one.blank for one in decoded], np.array([one.measured for one in decoded])
+    blanks, ends = [item.blank for item in decoded], np.array([item.measured for item in decoded])
     measured = float(ends[:, 0].min()), float(ends[:, 1].max())
-    notes = [*dict.fromkeys(note for one in decoded[1:] for note in one.fields.get("notes", ())), *notes]
-    wishes, first = [one.wishes[0] for one in decoded[:count]], replace(decoded[0], pixels=np.empty(0))
-    joined = join_slices([decoded.pop(0).pixels[0] for _ in range(some * count)])
+    notes = [*dict.fromkeys(note for item in decoded[1:] for note in item.fields.get("notes", ())), *notes]
+    wishes, first = [item.wishes[0] for item in decoded[:count]], replace(decoded[0], pixels=np.empty(0))
+    joined = join_slices([decoded.pop(0).pixels[0] for _ in range(count_read * count)])
     blank = None
-    if any(one is not None for one in blanks):
+    if any(item is not None for item in blanks):
         depth, blank = pick_blank(joined.dtype, *measured)
         joined = joined.astype(depth, copy=False)
-        for values, own in zip(joined, blanks, strict=True):
-            values[values == own] = blank
-    joined = joined.reshape(some, count, *joined.shape[1:])
+        for values, slice_blank in zip(joined, blanks, strict=True):
+            values[values == slice_blank] = blank
+    joined = joined.reshape(count_read, count, *joined.shape[1:])
     whole = replace(first, pixels=joined, blank=blank, measured=measured, wishes=wishes)
     whole = replace(whole, usual=usual.pop() if len(usual) == 1 else None)
-    return dicom.build_stack(whole, affine, notes=notes, unread=len(times) - some)
+    return dicom.build_stack(whole, affine, notes=notes, unread=len(times) - count_read)
 
 
 def _choose_series(groups: dict[SeriesKey, list[SeriesFile]], series: str | None, notes: list[str]) -> list[SeriesFile]:
@@ -172,14 +172,14 @@ def _read_file(folder: int, name: str) -> SeriesFile | None:
 def _build_file(name: str, header: Header) -> SeriesFile:
     elements, number = header.elements, get_text(header.elements, "SeriesNumber")
     key = get_text(elements, "SeriesInstanceUID"), number if number.isdecimal() else ""
-    one, photometric = build_slice(header, describe_location(name)), get_text(elements, "PhotometricInterpretation")
+    slice_, photometric = build_slice(header, describe_location(name)), get_text(elements, "PhotometricInterpretation")
     if header.frames > 1:
-        one = replace(one, kind=f"{header.frames} frames", place=stacks.NOWHERE)
-    elif not one.kind:
+        slice_ = replace(slice_, kind=f"{header.frames} frames", place=stacks.NOWHERE)
+    elif not slice_.kind:
         localizer = "LOCALIZER" in list_words(elements, "ImageType")
-        one = replace(one, kind="localizer" if localizer else photometric.removesuffix("MONOCHROME2"))
+        slice_ = replace(slice_, kind="localizer" if localizer else photometric.removesuffix("MONOCHROME2"))
     instance, bare = get_text(elements, "SOPInstanceUID"), replace(header, elements=None)
-    return SeriesFile(**vars(one), file=name, instance=instance, header=bare, series=key)
+    return SeriesFile(**vars(slice_), file=name, instance=instance, header=bare, series=key)
 
 
 def _decode(folder: int, file: SeriesFile) -> DecodedFrames:

@@ -123,10 +123,10 @@ def _get_rescale(dataset: Any, frame: int) -> tuple[float, float]:
 
 def _get_mapping(dataset: Any) -> tuple[float, float] | None:
     """Return (slope, intercept) of the mapping to real-world values (PS3.3 C.7.6.16.2.11); None if there is none."""
-    own = (get_value(dataset, "RealWorldValueMappingSequence") or [{}])[0]
+    mapping = (get_value(dataset, "RealWorldValueMappingSequence") or [{}])[0]
     names = ("RealWorldValueSlope", "RealWorldValueIntercept")
-    found = [parse_numbers(own.get(name, dicom_header.get_frame_value(dataset, name, 0))) for name in names]
-    return (found[0][0], found[1][0]) if all(found) else None
+    numbers = [parse_numbers(mapping.get(name, dicom_header.get_frame_value(dataset, name, 0))) for name in names]
+    return (numbers[0][0], numbers[1][0]) if all(numbers) else None
 
 
 def get_unit(dataset: Any) -> Unit | None:
@@ -136,7 +136,7 @@ def get_unit(dataset: Any) -> Unit | None:
         return "Gy" if get_text(dataset, "DoseUnits") == "GY" else None
     sort = get_text(dataset, "SOPClassUID")
     tomography = sort in CT if sort else get_text(dataset, "Modality") == "CT"
-    scaled = any(get_value(dataset, f"Rescale{part}") is not None for part in ("Slope", "Intercept"))
+    scaled = any(get_value(dataset, f"Rescale{end}") is not None for end in ("Slope", "Intercept"))
     usual = "" if "LOCALIZER" in list_words(dataset, "ImageType") else "HU"
     hounsfield = (get_text(dataset, "RescaleType") or usual) == "HU"
     return "HU" if tomography and scaled and hounsfield and not get_value(dataset, "ModalityLUTSequence") else None
@@ -253,9 +253,9 @@ def _get_layout(dataset: Any, header: Header, name: str, *, encapsulated: bool) 
 
 def _find_padding(dataset: Any, name: str, stored: np.ndarray) -> np.ndarray | None:
     """Return which values the file calls padding; None if there are none (DICOM PS3.3 C.7.5.1.1.2)."""
-    keywords = (f"{name.removesuffix('Data')}Padding{part}" for part in ("Value", "RangeLimit"))
-    given = (parse_numbers(get_value(dataset, keyword)) for keyword in keywords)
-    value, limit = (_to_type(numbers[0], stored.dtype) if numbers else None for numbers in given)
+    keywords = (f"{name.removesuffix('Data')}Padding{end}" for end in ("Value", "RangeLimit"))
+    paddings = (parse_numbers(get_value(dataset, keyword)) for keyword in keywords)
+    value, limit = (_to_type(numbers[0], stored.dtype) if numbers else None for numbers in paddings)
     if value is None:
         return None
     low, high = (value, value) if limit is None else sorted((value, limit))
@@ -313,7 +313,7 @@ def get_display(dataset: Any, frame: int, possible: Range) -> Display | None:
             curve = np.rint(table.entries * (255 / table.highest)).clip(0, 255).astype(np.uint8).tobytes()
             return (float(table.first), float(table.first + len(curve) - 1)), curve
     function = str(get_value(dataset, "VOILUTFunction", frame) or "LINEAR").strip()
-    windows = (dicom_header.list_values(get_value(dataset, f"Window{part}", frame)) for part in ("Center", "Width"))
+    windows = (dicom_header.list_values(get_value(dataset, f"Window{end}", frame)) for end in ("Center", "Width"))
     for center, width in filter(None, map(parse_numbers, zip(*windows, strict=False))):
         if width <= 0:
             continue

@@ -193,9 +193,9 @@ def _read_bmp_colors(file: BinaryIO, head: bytes, image: Image.Image) -> None:
 
 def _count(file: BinaryIO, mark: bytes) -> int:
     count, last = 0, b""
-    while part := file.read(2**20):
-        count += (last + part).count(mark)
-        last = part[1 - len(mark) :]
+    while chunk := file.read(2**20):
+        count += (last + chunk).count(mark)
+        last = chunk[1 - len(mark) :]
     file.seek(0)
     return count
 
@@ -223,9 +223,9 @@ def _read_deep_color(file: BinaryIO, head: bytes, image: Image.Image) -> Source:
 
     file.seek(0)
     pixels: np.ndarray | None = cv2.imdecode(np.frombuffer(file.read(), np.uint8), cv2.IMREAD_UNCHANGED)
-    found = (0,) if pixels is None else pixels.shape
-    channels = CHANNELS[head[25]] if found[2:] == (4,) else [2, 1, 0] if head[25] == 2 else []
-    if pixels is None or pixels.dtype != np.uint16 or found[:2] != image.size[::-1] or not channels:
+    shape = (0,) if pixels is None else pixels.shape
+    channels = CHANNELS[head[25]] if shape[2:] == (4,) else [2, 1, 0] if head[25] == 2 else []
+    if pixels is None or pixels.dtype != np.uint16 or shape[:2] != image.size[::-1] or not channels:
         raise ImageError("a PNG of 16 bits a channel that is not decoded as its header says")
     pixels, ground, notes = pixels[:, :, channels], None, name_space(image)
     if len(channels) != 3:

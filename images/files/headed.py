@@ -191,8 +191,8 @@ def read(file: BinaryIO, reserve: Reserve, folder: int | None) -> Source:
             raise ImageError("there are more bytes of pixels than the sizes and the type in the header explain")
     pixels, _, blank, *_ = to_native_dtype(stored)
     notes = ["the fourth axis is shown as time points"] if len(sizes) == 4 else []
-    scale = [_get_numbers(fields, 1, f"ElementToIntensityFunction{part}") for part in ("Slope", "Offset")]
-    if any(given is not None and given[0] != usual for given, usual in zip(scale, (1, 0), strict=True)):
+    scale = [_get_numbers(fields, 1, f"ElementToIntensityFunction{end}") for end in ("Slope", "Offset")]
+    if any(stated is not None and stated[0] != usual for stated, usual in zip(scale, (1, 0), strict=True)):
         notes.append("values are as stored: ElementToIntensityFunction is not applied, as in ITK")
     common: dict[str, Any] = {"blank": blank, "notes": tuple(notes)}
     if len(sizes) == 2:
@@ -212,8 +212,8 @@ def read_header(file: BinaryIO) -> bytes:
 
 def get_data_name(header: bytes) -> str | None:
     """Return the name of the second file; None if the values stand behind the header."""
-    found = DATA_FILE.search(header)
-    name = "local" if found is None else found[2].strip(b" \t\r").removeprefix(b"./").decode("utf-8", "surrogateescape")
+    match = DATA_FILE.search(header)
+    name = "local" if match is None else match[2].strip(b" \t\r").removeprefix(b"./").decode("utf-8", "surrogateescape")
     if name.upper().startswith("LIST") or "%" in name:
         raise ImageError("ElementDataFile (or data file) names several files (LIST); allowed: one")
     if name in ("", ".", "..") or set(name) & set("/\\\0"):
@@ -287,7 +287,7 @@ def _get_numbers(fields: dict[str, str], count: int, *keys: str) -> np.ndarray |
 
 def _to_numbers(key: str, text: str, count: int) -> np.ndarray:
     try:
-        numbers = [float(part) for part in re.split(r"[\s,()]+", text) if part]
+        numbers = [float(word) for word in re.split(r"[\s,()]+", text) if word]
     except ValueError:
         numbers = []
     if len(numbers) != count:

@@ -68,10 +68,10 @@ def split_selection(where: ImageLocation, folder: Folder | None = None) -> tuple
     """
     if isinstance(where, bytes) or len(os.fspath(where)) >= MAX_PATH:
         return where, WHOLE
-    found = _SELECTED.fullmatch(os.fspath(where))
-    if found is None or found[2] is found[3] is None or os.path.lexists(os.path.join(folder or "", where)):
+    match = _SELECTED.fullmatch(os.fspath(where))
+    if match is None or match[2] is match[3] is None or os.path.lexists(os.path.join(folder or "", where)):
         return where, WHOLE
-    return found[1], Selection(found[2], None if found[3] is None else int(found[3]))
+    return match[1], Selection(match[2], None if match[3] is None else int(match[3]))
 
 
 def find_path(text: str, folder: Folder | None) -> Path:
@@ -192,11 +192,11 @@ class Inflater:
 
     def read(self, count: int) -> bytes:
         """Return up to `count` bytes; none at the end."""
-        part, waiting = b"", b"-"
-        while not part and waiting and not self.inflate.eof:
+        chunk, waiting = b"", b"-"
+        while not chunk and waiting and not self.inflate.eof:
             waiting = self.inflate.unconsumed_tail or self.file.read(PART)
-            part = self.inflate.decompress(waiting, count)
-        return part
+            chunk = self.inflate.decompress(waiting, count)
+        return chunk
 
 
 def read_exactly(file: IO[bytes], count: int) -> np.ndarray:
@@ -204,11 +204,11 @@ def read_exactly(file: IO[bytes], count: int) -> np.ndarray:
     content = np.empty(count, np.uint8)
     done = 0
     while done < count:
-        part = file.read(min(count - done, PART))
-        if not part:
+        chunk = file.read(min(count - done, PART))
+        if not chunk:
             raise ImageError(f"the file is cut short: {done} of {count} bytes of pixels")
-        content[done : done + len(part)] = np.frombuffer(part, np.uint8)
-        done += len(part)
+        content[done : done + len(chunk)] = np.frombuffer(chunk, np.uint8)
+        done += len(chunk)
     return content
 
 

@@ -91,14 +91,14 @@ class WorkerProcess:
         paths = [*zipped, *(os.path.abspath(path) for path in sys.path if path)]
         environment = {name: os.environ[name] for name in KEPT if name in os.environ}
         watched, self.held = os.pipe()  # nothing is ever written; it closes when this process ends, however it ends
-        given = [theirs.fileno(), watched]
-        command = [sys.executable, "-I", "-S", "-c", BOOT, json.dumps([str(root) * is_folder, given, paths])]
+        descriptors = [theirs.fileno(), watched]
+        command = [sys.executable, "-I", "-S", "-c", BOOT, json.dumps([str(root) * is_folder, descriptors, paths])]
         problem = ""
         with theirs:
             try:
                 self.process = subprocess.Popen(
                     command,
-                    pass_fds=given,
+                    pass_fds=descriptors,
                     stdin=subprocess.DEVNULL,
                     stdout=subprocess.DEVNULL,
                     env={**environment, **THREADS, **MALLOC},

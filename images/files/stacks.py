@@ -59,12 +59,12 @@ def build_place(position: Sequence[float], directions: Sequence[float]) -> np.nd
 def group(slices: Sequence[S]) -> list[list[S]]:
     """Return the slices that may be of one stack together, the largest group first."""
     groups: list[list[S]] = []
-    for one in slices:
-        fitting = next((members for members in groups if _is_alike(members[0], one)), None)
+    for slice_ in slices:
+        fitting = next((members for members in groups if _is_alike(members[0], slice_)), None)
         if fitting is None:
-            groups.append([one])
+            groups.append([slice_])
         else:
-            fitting.append(one)
+            fitting.append(slice_)
     return sorted(groups, key=len, reverse=True)
 
 
@@ -94,7 +94,7 @@ def describe(one: Slice) -> str:
 def choose(groups: Sequence[list[S]], stack: int | None, noun: str, *, all_of_them: bool = False) -> list[S]:
     """Return group number `stack`, or else the one that has more than half of all slices, or all of them."""
     most = len(groups[0]) * (1 if all_of_them else 2) > sum(map(len, groups)) - all_of_them
-    parts = groups if stack is None else [part for members in groups for part in _split_further(members)[0]]
+    parts = groups if stack is None else [subset for members in groups for subset in _split_further(members)[0]]
     if most if stack is None else 1 <= stack <= len(parts):
         return parts[(stack or 1) - 1]
     what = f"there are {len(groups)} kinds of {noun}" if stack is None else f"there is no stack {stack}"
@@ -110,9 +110,9 @@ def _split_further(members: list[S]) -> tuple[list[list[S]], tuple[str, ...]]:
 def _list_stacks(groups: Sequence[list[S]], noun: str) -> str:
     """Return the ways to choose a stack, as the end of an error message."""
     listed = [
-        f"{len(part)} {noun}: {', '.join([describe(part[0]), *_describe_times(part[0], names)])}"
+        f"{len(subset)} {noun}: {', '.join([describe(subset[0]), *_describe_times(subset[0], names)])}"
         for parts, names in map(_split_further, groups)
-        for part in parts
+        for subset in parts
     ]
     numbered = "; ".join(f"{n} ({words})" for n, words in enumerate(listed[:MAX_LISTED], 1))
     return f"choose one as PATH#stack=NUMBER: {numbered}{'; …' if len(listed) > MAX_LISTED else ''}"
@@ -143,7 +143,7 @@ def arrange(slices: Sequence[S]) -> tuple[list[list[S]], np.ndarray]:
 
 def describe_times(times: Sequence[Sequence[Slice]]) -> list[str]:
     """Return a sentence on what tells time points apart, unless they are numbered as such."""
-    names = split([one for time in times for one in time])[1] if len(times) > 1 else ()
+    names = split([slice_ for time in times for slice_ in time])[1] if len(times) > 1 else ()
     if not names or names[0].startswith("Temporal"):
         return []
     listed = [" and ".join(_describe_times(time[0], names)) for time in times[:MAX_LISTED]]
@@ -177,8 +177,8 @@ def _find_starts(places: np.ndarray) -> list[int]:
 def _group_by_place(slices: Sequence[S]) -> list[list[S]]:
     """Return the slices that lie at each place, in the order of places."""
     normal = slices[0].normal
-    ordered = sorted(slices, key=lambda one: float(one.place[0] @ normal))
-    starts = _find_starts(np.array([one.place[0] @ normal for one in ordered]))
+    ordered = sorted(slices, key=lambda slice_: float(slice_.place[0] @ normal))
+    starts = _find_starts(np.array([slice_.place[0] @ normal for slice_ in ordered]))
     return [ordered[start:stop] for start, stop in zip(starts, [*starts[1:], len(ordered)], strict=True)]
 
 
@@ -206,7 +206,7 @@ def split(slices: Sequence[S]) -> tuple[list[list[S]], tuple[str, ...], bool]:
 
 def _measure_step(slices: Sequence[Slice], normal: np.ndarray) -> np.ndarray:
     """Return the way from one slice to the next in mm; of a single slice, through it."""
-    positions = np.array([one.place[0] for one in slices])
+    positions = np.array([slice_.place[0] for slice_ in slices])
     if len(slices) == 1:
         return normal * (slices[0].thickness or (1.0,))[0]
     gaps, step = np.diff(positions @ normal), (positions[-1] - positions[0]) / (len(slices) - 1)
@@ -224,8 +224,8 @@ def arrange_sparse(slices: Sequence[Slice]) -> tuple[np.ndarray, np.ndarray]:
     """Return the place of each slice in an even stack that may have gaps, from 0, and its affine. Places are as far
     apart as the slices say, or else as the two nearest of them, if all gaps are multiples of that."""
     normal = slices[0].normal
-    first = min(slices, key=lambda one: float(one.place[0] @ normal))
-    ways = np.array([one.place[0] for one in slices]) - first.place[0]
+    first = min(slices, key=lambda slice_: float(slice_.place[0] @ normal))
+    ways = np.array([slice_.place[0] for slice_ in slices]) - first.place[0]
     along = ways @ normal
     gaps = np.diff(np.sort(along)[_find_starts(np.sort(along))])
     aside = float(np.linalg.norm(ways - along[:, None] * normal, axis=1).max())

@@ -122,8 +122,8 @@ def _describe_axes(page: Any, count: int) -> list[str]:
     """Return a note on what frames are, if a stack of ImageJ, OME or tifffile has channels, or slices and times."""
     sizes = dict(re.findall(r"^(channels|slices|frames)=(\d+)$", page.imagej_description or "", re.MULTILINE))
     if order := re.search(r'DimensionOrder="XY([CZT]{3})"', page.description):
-        found = dict(re.findall(r'\bSize([CZT])="(\d+)"', page.description))
-        sizes = {axis: found.get(axis, 1) for axis in order[1]}
+        stated = dict(re.findall(r'\bSize([CZT])="(\d+)"', page.description))
+        sizes = {axis: stated.get(axis, 1) for axis in order[1]}
     if shaped := re.match(r'{"shape": *\[([\d, ]+)\], *"axes": *"([A-Z]+)"', page.shaped_description or ""):
         sizes = dict([*zip(shaped[2], shaped[1].split(","), strict=False)][::-1])
     several = {AXES[axis]: int(size) for axis, size in sizes.items() if axis in AXES and int(size) > 1}
@@ -137,10 +137,10 @@ def _describe_axes(page: Any, count: int) -> list[str]:
 def _get_calibration(page: Any, notes: list[str]) -> tuple[float, float]:
     """Return the slope and the intercept of ImageJ, which stores signed values as unsigned ones less -32768."""
     text = page.imagej_description or ""
-    found = {
+    matches = {
         name: re.search(rf"^{name}=(-?\d+(?:\.\d+)?(?:E-?\d+)?)$", text, re.MULTILINE) for name in ("cf", "c1", "c0")
     }
-    function, slope, intercept = (float(one[1]) if one else None for one in found.values())
+    function, slope, intercept = (float(match[1]) if match else None for match in matches.values())
     if function:
         notes.append("the calibration function of ImageJ is not applied: values are as they are stored")
     known = not function and slope and intercept is not None

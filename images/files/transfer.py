@@ -73,8 +73,8 @@ class Channel:
             whole = memoryview(bytearray(count))
             self.read_into(whole)
             return whole
-        part, self.ahead = self.ahead[:count], self.ahead[count:]
-        return part
+        chunk, self.ahead = self.ahead[:count], self.ahead[count:]
+        return chunk
 
     def read_into(self, room: memoryview) -> None:
         """Fill `room`, which is contiguous bytes; raise `ChannelClosed` or `TimeoutError`."""

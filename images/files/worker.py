@@ -85,8 +85,8 @@ class Worker:
             vars(limits).update(request.get("limits", {}))
             content: formats.Content
             if descriptors:
-                (given,) = descriptors
-                content = given if stat.S_ISDIR(os.fstat(given).st_mode) else os.fdopen(given, "rb")
+                (descriptor,) = descriptors
+                content = descriptor if stat.S_ISDIR(os.fstat(descriptor).st_mode) else os.fdopen(descriptor, "rb")
             else:
                 inline = bytearray(request["inline"])
                 self.channel.read_into(memoryview(inline))
@@ -108,8 +108,8 @@ class Worker:
         self.set_limits(0)
         try:
             read = formats.read_picture if what == "picture" else formats.read_source
-            found = read(content, self.reserve, selection)
-            return pack_source(found) if isinstance(found, Source) else pack_picture(found)
+            decoded = read(content, self.reserve, selection)
+            return pack_source(decoded) if isinstance(decoded, Source) else pack_picture(decoded)
         except ChannelClosed:
             raise
         except Exception as error:  # decoders raise anything for a damaged file

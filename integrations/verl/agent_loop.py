@@ -150,6 +150,6 @@ def _open_image(image: ImageRef) -> Image.Image:
     """Return the picture for verl's server and trainer, of the size by which its tokens were counted."""
     picture = image.open().convert("RGB")
     if picture.size != (image.width, image.height):
-        given = f"{picture.width}x{picture.height}"
-        raise ImageError(f"image {image.hash[:12]} is {given}; allowed: its recorded {image.width}x{image.height}")
+        size = f"{picture.width}x{picture.height}"
+        raise ImageError(f"image {image.hash[:12]} is {size}; allowed: its recorded {image.width}x{image.height}")
     return picture

@@ -80,9 +80,9 @@ def export_verl(name: str, out: str | Path, overrides: Sequence[str] = ()) -> Ve
 def check_secrets(config: Config) -> None:
     """Raise `ConfigError` if a section that the agent loop reads holds a key, which is not written."""
     for section in ("env", "reward", "rollout"):
-        given = config.model_dump(mode="json", exclude_unset=True).get(section) or {}
+        values = config.model_dump(mode="json", exclude_unset=True).get(section) or {}
         for key in (
-            f"{section}.{name}" for name, value in given.items() if mask_settings({name: value})[name] != value
+            f"{section}.{name}" for name, value in values.items() if mask_settings({name: value})[name] != value
         ):
             problem = "looks like a key, and keys are not written"
             raise ConfigError(f"{key}: {problem}; allowed: the name of an environment variable", key=key)
@@ -125,8 +125,8 @@ def _write(config: Config, out: Path) -> VerlExport:
             "train": build_rows(env, tasks, numbers, "train"),
             "held_out": build_rows(held_out, held_out_tasks, range(counts[1]), "held_out"),
         }
-        for split, some in rows.items():
-            parquet.write_table(pyarrow.Table.from_pylist([*some]), folder / f"{split}.parquet")
+        for split, split_rows in rows.items():
+            parquet.write_table(pyarrow.Table.from_pylist([*split_rows]), folder / f"{split}.parquet")
         _dump(folder / CONFIG, mask_settings(config.model_dump(mode="json", exclude_unset=True)))
         target = "viewbox.integrations.verl.agent_loop.ViewboxAgentLoop"
         _dump(folder / LOOP, [{"name": NAME, "_target_": target, "config": CONFIG}])

@@ -105,7 +105,7 @@ def _build_stage(path: Path, trainer: Any, processor: Any, bounds: Mapping[str, 
 def check_trainer(trainer: Any) -> None:
     """Raise `ConfigError` if a setting of verl would give other tokens or log-probs than those that are trained on."""
     rollout = trainer.actor_rollout_ref.rollout
-    for key, given, allowed, reason in (
+    for key, value, allowed, reason in (
         ("name", rollout.get("name", "vllm"), "vllm", "others read the tokens of prompts with images again"),
         ("calculate_log_probs", rollout.get("calculate_log_probs", True), True, "log-probs come from the server"),
         (
@@ -115,9 +115,9 @@ def check_trainer(trainer: Any) -> None:
             "others are those before the temperature",
         ),
     ):
-        if given != allowed:
+        if value != allowed:
             name = f"actor_rollout_ref.rollout.{key}"
-            raise ConfigError(f"{name} = {given!r}: {reason}; allowed: {allowed!r}", key=name)
+            raise ConfigError(f"{name} = {value!r}: {reason}; allowed: {allowed!r}", key=name)
 
 
 def check_data_stays(env: BaseMultiTurnEnv, trainer: Any) -> None:

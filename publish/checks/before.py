@@ -54,13 +54,13 @@ def check_metadata(trial: Trial) -> str:
 def check_license(trial: Trial) -> str:
     """A license by its SPDX name, and tags by which a hub finds the package."""
     table = trial.project.table
-    given = table.get("license")
-    if given is None and trial.project.is_published:  # `viewbox publish` sends it to no hub
+    license_ = table.get("license")
+    if license_ is None and trial.project.is_published:  # `viewbox publish` sends it to no hub
         return "no license is stated: --license does; " + ", ".join(table.get("keywords", ()))
-    if not isinstance(given, str):
-        raise Failed(f"license = {given!r}; allowed: an SPDX name")
+    if not isinstance(license_, str):
+        raise Failed(f"license = {license_!r}; allowed: an SPDX name")
     try:
-        license = read_license(given)
+        license = read_license(license_)
     except ConfigError as error:
         raise Failed(str(error)) from error
     tags = table.get("tags") or table.get("keywords")
@@ -113,16 +113,16 @@ def list_libraries(trial: Trial) -> list[Path]:
 )
 def check_library(trial: Trial) -> str:
     """The viewbox that the package carries is that of its version: the contents of its files are compared."""
-    (path,), own = list_libraries(trial), read_library()
+    (path,), library = list_libraries(trial), read_library()
     held = dict(read_members(trial.project.folder / path))
     if not held:
         raise Failed(f"{path}: cannot be read as a zip file", "download it again; a file of git-lfs needs git-lfs")
     if path.name != LIBRARY:
         return f"{path.stem}, not compared: that needs viewbox of its version, and this is {__version__}"
     problems = {
-        name: "is missing" if name not in held else "has other content" if name in own else "is no file of viewbox"
-        for name in sorted({*own, *held})
-        if own.get(name) != held.get(name)
+        name: "is missing" if name not in held else "has other content" if name in library else "is no file of viewbox"
+        for name in sorted({*library, *held})
+        if library.get(name) != held.get(name)
     }
     if problems:
         raise Failed(f"{path}: {shorten([f'{name} {problem}' for name, problem in problems.items()])}")
@@ -159,10 +159,10 @@ def check_dependencies(trial: Trial) -> str:
     table = trial.project.table
     found = find_requirements(table.get("dependencies", ()))
     trial.site = unpack_wheel(trial.wheel, trial.folder / "site", with_viewbox="viewbox" in found)
-    own = {path.name.partition(".")[0] for path in trial.site.iterdir()}
+    unpacked = {path.name.partition(".")[0] for path in trial.site.iterdir()}
     tops = packages_distributions()
-    trial.hidden = tops.keys() - _list_modules(tops, found) - own
-    known = {*_list_modules(tops, {*found, *find_installed(_list_extras(trial))}), *own, *sys.stdlib_module_names}
+    trial.hidden = tops.keys() - _list_modules(tops, found) - unpacked
+    known = {*_list_modules(tops, {*found, *find_installed(_list_extras(trial))}), *unpacked, *sys.stdlib_module_names}
     undeclared: dict[str, str] = {}
     for path in trial.project.list_files():
         parts = path.parts
@@ -198,7 +198,7 @@ def _list_imported(path: Path) -> set[str]:
 def find_requirements(names: Sequence[str]) -> set[str]:
     """Return the names of the distributions that requirements name, and of all that these require, as installed here.
     Raise `Failed` if a requirement cannot be read, is not installed here, or is in a version that it does not allow."""
-    found: dict[str, Distribution] = {}
+    distributions: dict[str, Distribution] = {}
     seen: set[tuple[str, frozenset[str]]] = set()
     problems: list[str] = []
     waiting = [(name, frozenset[str](), True) for name in names]
@@ -209,35 +209,35 @@ def find_requirements(names: Sequence[str]) -> set[str]:
         except InvalidRequirement as error:
             problems.append(f"{text!r} is not a requirement ({error})")
             continue
-        if requirement.marker and not any(requirement.marker.evaluate({"extra": one}) for one in (*extras, "")):
+        if requirement.marker and not any(requirement.marker.evaluate({"extra": extra}) for extra in (*extras, "")):
             continue
         key, wanted = canonicalize_name(requirement.name), frozenset(requirement.extras)
         if (key, wanted) in seen:
             continue
         seen.add((key, wanted))
         try:
-            found[key] = distribution(requirement.name)
+            distributions[key] = distribution(requirement.name)
         except PackageNotFoundError:
             problems.append(f"{text} is not installed here") if is_direct else None
             continue
-        version = __version__ if key == "viewbox" else found[key].version  # of the source that runs
+        version = __version__ if key == "viewbox" else distributions[key].version  # of the source that runs
         if is_direct and not requirement.specifier.contains(version, prereleases=True):
             problems.append(f"{text}: version {version} is installed here")
-        waiting += [(line, wanted, False) for line in found[key].requires or ()]
+        waiting += [(line, wanted, False) for line in distributions[key].requires or ()]
     if problems:
         raise Failed(shorten(problems))
-    return set(found)
+    return set(distributions)
 
 
 def find_installed(names: Sequence[str]) -> set[str]:
     """Return the names of the distributions of requirements, as far as they are installed here."""
-    found: set[str] = set()
+    installed: set[str] = set()
     for name in names:
         try:
-            found |= find_requirements([name])
+            installed |= find_requirements([name])
         except Failed:
             continue
-    return found
+    return installed
 
 
 def unpack_wheel(wheel: Path, site: Path, *, with_viewbox: bool) -> Path:
@@ -256,8 +256,8 @@ def unpack_wheel(wheel: Path, site: Path, *, with_viewbox: bool) -> Path:
 )
 def check_import(trial: Trial) -> str:
     """The package is imported with what it declares, in bounded time and memory."""
-    found = trial.first.get("import")
-    return f"with what it declares, {found['seconds']:.1f} s, {found['memory'] / 2**20:.0f} MiB"
+    figures = trial.first.get("import")
+    return f"with what it declares, {figures['seconds']:.1f} s, {figures['memory'] / 2**20:.0f} MiB"
 
 
 @check(

@@ -123,8 +123,8 @@ def check_schemas(env: Any, project: Mapping[str, Any]) -> str:
 
     schemas = [tool["function"]["parameters"] for tool in env.tool_schemas]
     schema = env.answer_format.schema
-    for one in (*schemas, *([schema] if schema is not None else [])):
-        check_schema(one)
+    for checked in (*schemas, *([schema] if schema is not None else [])):
+        check_schema(checked)
     for task in list_tasks(env):
         played = env.for_task(task)
         try:
@@ -150,11 +150,11 @@ def check_tool_docs(env: Any, project: Mapping[str, Any]) -> str:
     schemas = [thaw(schema)["function"] for schema in env.tool_schemas]
     # those of viewbox are described in docs/tools.md
     homes = [str(getattr(env.toolbox[schema["name"]].function, "__module__", "")) for schema in schemas]
-    own = [one for one, home in zip(schemas, homes, strict=True) if not home.startswith("viewbox.")]
-    bare = [name for function in own for name in _list_bare(env.toolbox[function["name"]])]
+    authored = [entry for entry, home in zip(schemas, homes, strict=True) if not home.startswith("viewbox.")]
+    bare = [name for function in authored for name in _list_bare(env.toolbox[function["name"]])]
     if bare:
         raise Failed(f"without a description: {shorten(bare, 6)}")
-    return f"{len(own)} tools of your own, and their arguments, are described; {len(schemas)} in all"
+    return f"{len(authored)} tools of your own, and their arguments, are described; {len(schemas)} in all"
 
 
 def _list_bare(tool: Any) -> Iterator[str]:
@@ -219,7 +219,7 @@ def check_gold(env: Any, project: Mapping[str, Any]) -> str:
     from viewbox import rewards
     from viewbox.errors import ConfigError
 
-    built_in = {one for one in vars(rewards).values() if isinstance(one, type)} - {rewards.IoUReward}
+    built_in = {value for value in vars(rewards).values() if isinstance(value, type)} - {rewards.IoUReward}
     totals, low = [], []
     for task in list_tasks(env):
         try:
@@ -233,11 +233,11 @@ def check_gold(env: Any, project: Mapping[str, Any]) -> str:
             problem = f"task {task.id}: no score: {episode.explain_missing_score()}"
             raise Failed(problem, mend if episode.scores.faults else None)
         totals.append(episode.scores.total)
-        for name, part in played.reward.components.items():
-            has_boxes = isinstance(part.reward, rewards.IoUReward) or played.boxes or played.boxes_3d
-            least = MIN_GOLD_BOX if has_boxes and built_in.isdisjoint(type(part.reward).__mro__) else MIN_GOLD
+        for name, component in played.reward.components.items():
+            has_boxes = isinstance(component.reward, rewards.IoUReward) or played.boxes or played.boxes_3d
+            least = MIN_GOLD_BOX if has_boxes and built_in.isdisjoint(type(component.reward).__mro__) else MIN_GOLD
             score = episode.scores.components.get(name)
-            if part.weight > 0 and getattr(part.reward, "of_episode", None) is None and score is not None:
+            if component.weight > 0 and getattr(component.reward, "of_episode", None) is None and score is not None:
                 low += [f"task {task.id}: {name} {score:.3f} ({episode.end_reason})"] if score < least else []
     if low:
         raise Failed(f"the right answer scores too little: {shorten(low)}")
@@ -300,11 +300,11 @@ def _change(value: Any) -> Any:
     {'label': 'not cyst', 'count': 1007, 'sure': False, 'box': [0.0, 0.0, 0.01, 0.01]}
     """
     if isinstance(value, Mapping):
-        return {key: _change(one) for key, one in value.items()}
+        return {key: _change(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        if len(value) == 4 and all(isinstance(one, float) for one in value):
+        if len(value) == 4 and all(isinstance(item, float) for item in value):
             return [0.0, 0.0, 0.01, 0.01] if value[2] > 0.1 else [0.98, 0.98, 0.99, 0.99]
-        return [_change(one) for one in value]
+        return [_change(item) for item in value]
     if isinstance(value, bool):
         return not value
     if isinstance(value, int):
@@ -327,20 +327,20 @@ def describe_plays(env: Any, project: Mapping[str, Any]) -> dict[str, dict[str, 
     scores."""
     from viewbox.images.task_images import open_source
 
-    found = {}
+    plays = {}
     for number, task in enumerate(list_tasks(env)):
-        one = env.for_task(task)
-        played = one.play(task, script_policy([*one.oracle(task), one.write_answer(task)]), seed=number)
-        state = one.reset(task, seed=number)
-        pictures = [hashlib.sha256(open_source(image).pixels.tobytes()).hexdigest() for image in one.images(task)]
-        found[f"{number}"] = {
+        task_env = env.for_task(task)
+        played = task_env.play(task, script_policy([*task_env.oracle(task), task_env.write_answer(task)]), seed=number)
+        state = task_env.reset(task, seed=number)
+        pictures = [hashlib.sha256(open_source(image).pixels.tobytes()).hexdigest() for image in task_env.images(task)]
+        plays[f"{number}"] = {
             "task": _hash([task.id, dict(task.prompt), task.reference]),
             "first messages": _hash([message.text for message in state.messages]),
             "pixels": _hash(pictures),
             "turns": _hash([[turn.role, turn.content] for turn in played.turns]),
             "scores": _hash([played.end_reason, played.scores.to_dict()]),
         }
-    return found
+    return plays
 
 
 def _hash(value: Any) -> str:
@@ -349,8 +349,8 @@ def _hash(value: Any) -> str:
 
 def compare_plays(first: Mapping[str, Mapping[str, str]], second: Mapping[str, Mapping[str, str]], when: str) -> None:
     """Raise `Failed` if a task was played otherwise `when` it was played again."""
-    for number, one in first.items():
-        differ = [name for name, value in one.items() if second.get(number, {}).get(name) != value]
+    for number, record in first.items():
+        differ = [name for name, value in record.items() if second.get(number, {}).get(name) != value]
         if differ:
             raise Failed(f"task number {number} differs {when}: {', '.join(differ)}")
 
@@ -365,9 +365,9 @@ def check_verifiers(env: Any, project: Mapping[str, Any]) -> str:
     """verifiers finds the environment under the name of the package and opens its first task."""
     import verifiers.v1 as vf
 
-    found, package = vf.environment_class(project["name"]), import_module(project["module"])
-    if found is not package.ViewboxEnv:
-        raise Failed(f"verifiers resolves {project['name']!r} to {found}")
+    resolved, package = vf.environment_class(project["name"]), import_module(project["module"])
+    if resolved is not package.ViewboxEnv:
+        raise Failed(f"verifiers resolves {project['name']!r} to {resolved}")
     task = next(iter(env.tasks))
     env.for_task(task).reset(task, seed=0)
     place = str(import_module("viewbox").__file__).rpartition("site/")[2]  # the copy in the package

@@ -173,9 +173,9 @@ def runs_at_start(name: str) -> bool:
     >>> [runs_at_start(name) for name in (".//sitecustomize.pyc", "a-1.data/purelib/x.pth", "a/weights.pth")]
     [True, True, False]
     """
-    parts = [part for part in re.split(r"[/\\]", name) if part not in ("", ".", "..")]
+    parts = [segment for segment in re.split(r"[/\\]", name) if segment not in ("", ".", "..")]
     places = parts if parts and parts[0].lower().endswith(".data") else parts[:1]
-    return any(AT_START.fullmatch(part) for part in places)
+    return any(AT_START.fullmatch(segment) for segment in places)
 
 
 @contextmanager
@@ -184,7 +184,7 @@ def open_wheel(path: Path) -> Iterator[zipfile.ZipFile]:
     a file that Python would run at its start."""
     try:
         with open_regular(path, limit=MAX_WHEEL, inside=path.parent) as opened, zipfile.ZipFile(opened) as file:
-            size = sum(one.file_size for one in file.infolist())
+            size = sum(member.file_size for member in file.infolist())
             if size > MAX_WHEEL:
                 raise Failed(f"the wheel holds {size / 2**30:.1f} GiB; allowed: {MAX_WHEEL / 2**30:g} GiB")
             if at_start := [name for name in file.namelist() if runs_at_start(name)]:

@@ -47,11 +47,11 @@ class Seen:
             Failed: it failed, or the process ended in it.
             NotTried: the process ended before it.
         """
-        if (found := self.ended.get(name)) is not None:
-            if "value" in found:
-                return found["value"]
-            raise Failed(str(found.get("finding")), found.get("mend"))
-        last = next(one for one in self.names if one not in self.ended)
+        if (result := self.ended.get(name)) is not None:
+            if "value" in result:
+                return result["value"]
+            raise Failed(str(result.get("finding")), result.get("mend"))
+        last = next(check for check in self.names if check not in self.ended)
         if last != name:
             raise NotTried(f"the process ended in the row {last}")
         raise Failed(self.outcome.explain())
@@ -63,8 +63,8 @@ class Seen:
 
     def refuse(self, kind: str, what: str) -> None:
         """Raise `Failed` if actions of a kind were refused."""
-        if found := [detail for one, detail in self.refused if one == kind]:
-            raise Failed(f"{what} {shorten(list(dict.fromkeys(found)))}")
+        if details := [detail for refused, detail in self.refused if refused == kind]:
+            raise Failed(f"{what} {shorten(list(dict.fromkeys(details)))}")
 
 
 @dataclass
@@ -97,7 +97,7 @@ class Trial:
     @cached_property
     def first(self) -> Seen:
         """The process that imports the package and runs all chosen checks."""
-        jobs = [(one.name, one.run.__name__, one.needs) for one in self.inside]
+        jobs = [(check.name, check.run.__name__, check.needs) for check in self.inside]
         return self._run(jobs, offline=False, variables={"PYTHONHASHSEED": "1"})
 
     @cached_property
@@ -145,6 +145,6 @@ class Trial:
         for line in lines:
             with suppress(ValueError, RecursionError):  # the author's code wrote it
                 read.append(json.loads(line))
-        ended = {str(one.get("name")): one for one in read if isinstance(one, dict)}
-        refused = [one for one in read if isinstance(one, list) and len(one) == 2]
+        ended = {str(entry.get("name")): entry for entry in read if isinstance(entry, dict)}
+        refused = [entry for entry in read if isinstance(entry, list) and len(entry) == 2]
         return Seen(outcome, ["import", *(job[0] for job in jobs)], ended, refused)

@@ -23,7 +23,7 @@ def open_hub(
         raise ConfigError(f"--to: {describe_unknown('target', to, HUBS)}", key="to")
     hub = HUBS[to]
     if kind not in hub.kinds:
-        allowed = [name for name, one in HUBS.items() if kind in one.kinds]
+        allowed = [name for name, adapter in HUBS.items() if kind in adapter.kinds]
         raise ConfigError(f"--to {to}: holds no {kind}s; allowed: {', '.join(allowed)}", key="to")
     if not hub.asks:
         if out is None:

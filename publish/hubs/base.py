@@ -135,8 +135,8 @@ def split_repository(id: str | None, to: str) -> tuple[str, str]:
     """
     owner, slash, name = (id or "").partition("/")
     if not slash or not _OWNER.fullmatch(owner) or not _OWNER.fullmatch(name) or ".." in name:
-        given = f"--id {id!r:.100}" if id else f"--to {to} without --id"
+        written = f"--id {id!r:.100}" if id else f"--to {to} without --id"
         raise ConfigError(
-            f"{given}; allowed: --id owner/name, your name on the hub and that of the repository", key="id"
+            f"{written}; allowed: --id owner/name, your name on the hub and that of the repository", key="id"
         )
     return owner, name

@@ -133,11 +133,11 @@ class ResampledMetric:
     def _compute_draw(self, group_counts: np.ndarray) -> list[float]:
         pair_counts = group_counts[self.groups].astype(int)
         figures = self.metric([pair for pair, n in zip(self.pairs, pair_counts, strict=True) for _ in range(n)])
-        found = {name: to_number(figures.get(name, np.nan)) for name in self.names}
-        for name, figure in found.items():
+        numbers = {name: to_number(figures.get(name, np.nan)) for name in self.names}
+        for name, figure in numbers.items():
             if not isinstance(figure, int | float) or abs(figure) == np.inf:
                 raise ValueError(f"{name} = {figure!r:.80}; allowed: a finite number, or NaN where it is undefined")
-        return list(found.values())
+        return list(numbers.values())
 
 
 def divide(part: np.ndarray, whole: np.ndarray) -> np.ndarray:
@@ -233,7 +233,7 @@ class Among(PairMetric):
         return (self.metric.extract_stats(answer, reference),) if counts else None
 
     def prepare(self, rows: Sequence[tuple[Any] | None], groups: np.ndarray) -> PreparedMetric:
-        kept = [number for number, row in enumerate(rows) if row is not None]
-        if not kept:
+        valid = [number for number, row in enumerate(rows) if row is not None]
+        if not valid:
             return SumFigures([], 0, np.zeros((0, 0)), lambda sums: sums)
-        return self.metric.prepare([row[0] for row in rows if row is not None], groups[kept])
+        return self.metric.prepare([row[0] for row in rows if row is not None], groups[valid])

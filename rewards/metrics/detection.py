@@ -109,13 +109,13 @@ def match_boxes(boxes: Sequence[Box | None], gold: Sequence[Box | None], thresho
     >>> match_boxes([(0, 0, 1, 1), (0, 0, 1, 0.9)], [(0, 0, 1, 1)], [0.5, 0.95])
     [3, 0]
     """
-    overlaps = [[compute_overlap(box, one) if box and one else 0.0 for one in gold] for box in boxes]
+    overlaps = [[compute_overlap(box, item) if box and item else 0.0 for item in gold] for box in boxes]
     highest = max((value for row in overlaps for value in row), default=0.0)
     reached = [0] * len(boxes)
     for bit, threshold in enumerate(thresholds):
         free = set(range(len(gold))) if reaches(highest, threshold) else set()
         for number, row in enumerate(overlaps):
-            near = [(row[one], one) for one in free if reaches(row[one], threshold)]
+            near = [(row[item], item) for item in free if reaches(row[item], threshold)]
             if near:
                 free.remove(max(near)[1])  # of equal boxes the last one, as in COCO
                 reached[number] |= 1 << bit
@@ -231,26 +231,26 @@ class _Averages:
 
     def __init__(self, names: Sequence[str], counted: Sequence[int], classes: Sequence[_Class]) -> None:
         self.names, self.counted, self.classes = names, counted, classes
-        self.effort = sum(one.hits.size for one in classes)
+        self.effort = sum(entry.hits.size for entry in classes)
 
     def compute_figures(self, counts: np.ndarray) -> np.ndarray:
-        block = max(1, _BLOCK // (max((len(one.group) for one in self.classes), default=0) + 1))
+        block = max(1, _BLOCK // (max((len(entry.group) for entry in self.classes), default=0) + 1))
         return np.concatenate(
             [self._compute_block(counts[start : start + block]) for start in range(0, max(1, len(counts)), block)]
         )
 
     def _compute_block(self, counts: np.ndarray) -> np.ndarray:
-        given = len(self.names) - 1
+        columns = len(self.names) - 1
         classes = np.zeros((len(counts), 1))
-        sums = np.zeros((len(counts), given + len(COCO)))
+        sums = np.zeros((len(counts), columns + len(COCO)))
         # draws are the last axis, so that a sum over detections runs over contiguous memory
         counts_by_group = np.ascontiguousarray(counts.T)
-        for one in self.classes:
-            gold = one.gold @ counts_by_group[: len(one.gold)]
-            sums += np.where(gold[:, None] > 0, _compute_precisions(one, counts_by_group, gold), 0.0)
+        for entry in self.classes:
+            gold = entry.gold @ counts_by_group[: len(entry.gold)]
+            sums += np.where(gold[:, None] > 0, _compute_precisions(entry, counts_by_group, gold), 0.0)
             classes[:, 0] += gold > 0  # a class without gold in a draw does not count there
         means = divide(sums, np.broadcast_to(classes, sums.shape))
-        return np.column_stack([means[:, :given], means[:, given:].mean(axis=1)])
+        return np.column_stack([means[:, :columns], means[:, columns:].mean(axis=1)])
 
 
 def _compute_precisions(one: _Class, counts_by_group: np.ndarray, gold: np.ndarray) -> np.ndarray:
@@ -259,13 +259,13 @@ def _compute_precisions(one: _Class, counts_by_group: np.ndarray, gold: np.ndarr
     drawn = counts_by_group[one.group]
     seen = np.cumsum(drawn, axis=0)
     needed = _count_needed_hits(gold)
-    found = np.zeros((len(gold), len(one.hits)))
+    precisions = np.zeros((len(gold), len(one.hits)))
     for i, hit in enumerate(one.hits):
         if i and np.array_equal(hit, one.hits[i - 1]):
-            found[:, i] = found[:, i - 1]
+            precisions[:, i] = precisions[:, i - 1]
         elif hit.any():
-            found[:, i] = _compute_precision(np.flatnonzero(hit), one.last, drawn, seen, needed)
-    return found
+            precisions[:, i] = _compute_precision(np.flatnonzero(hit), one.last, drawn, seen, needed)
+    return precisions
 
 
 def _compute_precision(
@@ -274,8 +274,8 @@ def _compute_precision(
     """Average precision with the detections `at` as hits, (draws,)."""
     true, ends = np.cumsum(drawn[at], axis=0), at
     if last is not None:  # only the end of each tie is a point of the curve
-        kept = np.append(last[at][1:] != last[at][:-1], True)
-        true, ends = true[kept], last[at][kept]
+        is_last = np.append(last[at][1:] != last[at][:-1], True)
+        true, ends = true[is_last], last[at][is_last]
     detections = seen[ends]
     return _interpolate(np.divide(true, detections, out=np.zeros_like(true), where=detections > 0), true, needed)
 
@@ -295,6 +295,6 @@ def _interpolate(precision: np.ndarray, true: np.ndarray, needed: np.ndarray) ->
     np.maximum.accumulate(precision[::-1], axis=0, out=best[-2::-1])
     draw = np.arange(len(needed))[:, None]
     offset = max(true[-1].max(), needed.max()) + 1  # shifts each draw into its own range: one search serves all draws
-    found = np.searchsorted((true.T + draw * offset).ravel(), (needed + draw * offset).ravel())
-    at = np.clip(found.reshape(needed.shape) - draw * len(true), 0, len(true))
+    places = np.searchsorted((true.T + draw * offset).ravel(), (needed + draw * offset).ravel())
+    at = np.clip(places.reshape(needed.shape) - draw * len(true), 0, len(true))
     return np.asarray(best[at, draw].mean(axis=1))

@@ -79,21 +79,21 @@ def read_chat_row(row: Mapping[str, Any], open_picture: OpenPicture) -> ChatRow:
     name = "messages" if row.get("messages") else "conversations"
     if not isinstance(row.get(name), list) or not row[name]:
         raise StoreError(f'allowed: an object with a list of "messages"; given: {", ".join(sorted(row)):.200}')
-    given, read = [_to_openai(message) for message in row[name]], {name, "tools", "images", "image", RECORD}
-    if row.get("system") and given[0]["role"] not in ("system", "developer"):
-        given, read = [{"role": "system", "content": row["system"]}, *given], read | {"system"}
+    turns, read = [_to_openai(message) for message in row[name]], {name, "tools", "images", "image", RECORD}
+    if row.get("system") and turns[0]["role"] not in ("system", "developer"):
+        turns, read = [{"role": "system", "content": row["system"]}, *turns], read | {"system"}
     beside = [row.get(key) for key in ("images", "image")]
-    _place_pictures(given, [one for many in beside if many for one in (many if isinstance(many, list) else [many])])
-    messages = [read_message(message, open_picture) for message in given]
+    _place_pictures(turns, [item for many in beside if many for item in (many if isinstance(many, list) else [many])])
+    messages = [read_message(message, open_picture) for message in turns]
     unread = [key for key, value in row.items() if key not in read and value not in EMPTY]
-    unread += [f"messages.{key}" for message in given for key in _list_unread(message)]
-    if not any(one.images for one in messages) and any(MARK in one.text for one in messages if one.role == "user"):
+    unread += [f"messages.{key}" for message in turns for key in _list_unread(message)]
+    if not any(item.images for item in messages) and any(MARK in item.text for item in messages if item.role == "user"):
         unread.append(f"{MARK}, without images")
     tools = row.get("tools") or []
     tools = json.loads(tools) if isinstance(tools, str) else tools
     if not isinstance(tools, list) or not all(isinstance(tool, dict) for tool in tools):
         raise StoreError('"tools": allowed: a list of function schemas')
-    skipped = frozenset(place for place, message in enumerate(given) if not _is_learned(message))
+    skipped = frozenset(place for place, message in enumerate(turns) if not _is_learned(message))
     return ChatRow(messages, [FrozenDict(tool) for tool in tools], skipped, list(dict.fromkeys(unread)))
 
 
@@ -172,7 +172,7 @@ def _place_pictures(messages: Sequence[dict[str, Any]], pictures: Sequence[Any])
 
 def _list_marks(messages: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """Return the parts that say that a picture stands there, and not which."""
-    parts = [part for one in messages if isinstance(one["content"], list) for part in one["content"]]
+    parts = [part for message in messages if isinstance(message["content"], list) for part in message["content"]]
     shown = [part for part in parts if isinstance(part, dict) and part.get("type") in ("image", "image_url")]
     return [part for part in shown if not _find_picture(part)]
 
@@ -182,8 +182,8 @@ def _find_picture(given: Any) -> str | bytes:
     if isinstance(given, str | bytes):
         return given
     for key in ("image_url", "image", "bytes", "url", "path"):
-        if isinstance(given, dict) and (found := _find_picture(given.get(key))):
-            return f"data:;base64,{found}" if key == "bytes" and isinstance(found, str) else found
+        if isinstance(given, dict) and (picture := _find_picture(given.get(key))):
+            return f"data:;base64,{picture}" if key == "bytes" and isinstance(picture, str) else picture
     return ""
 
 

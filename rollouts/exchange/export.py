@@ -32,10 +32,10 @@ def export_run(run: str | Path, to: str, out: str | Path, choice: Choice = EVERY
     package is missing, `out` exists, or no episode is left."""
     if to not in FORMS:
         raise ConfigError(describe_unknown("form", to, [*FORMS, "verl"]), key="to")
-    end, own = Path(out).suffix.lower(), ENDINGS[to]
-    if end in (*ENDINGS.values(), ".eval", ".csv") and end != own:
+    end, ending = Path(out).suffix.lower(), ENDINGS[to]
+    if end in (*ENDINGS.values(), ".eval", ".csv") and end != ending:
         other = "".join(f", or --to {form}" for form in ("sft", "openai", "inspect") if ENDINGS[form] == end)
-        way = f"a name with {own}{other}"
+        way = f"a name with {ending}{other}"
         raise ConfigError(f"--out {str(out)!r}: --to {to} writes another kind of file; allowed: {way}", key="out")
     if push is not None and to != "parquet":
         raise ConfigError(f"--push goes with --to parquet; given --to {to}", key="push")
@@ -99,7 +99,7 @@ def _write_inspect(reader: EpisodeReader, out: Path, choice: Choice, report: Rep
 
 def _build_row(episode: Episode) -> dict[str, Any]:
     messages, images = split_images(list_messages(episode))
-    scores, found = episode.scores, read_looks(episode)
+    scores, looks = episode.scores, read_looks(episode)
     return {
         "task": episode.task.id,
         "environment": episode.environment,
@@ -110,8 +110,8 @@ def _build_row(episode: Episode) -> dict[str, Any]:
         "reward": None if scores is None else scores.total,
         "scores": _write_json(None if scores is None else scores.components),
         "end_reason": episode.end_reason,
-        "verdict": found.verdict,
-        "looks": _write_json(found.list_values() if found.targets else None),
+        "verdict": looks.verdict,
+        "looks": _write_json(looks.list_values() if looks.targets else None),
         "record": episode.to_json(),
     }
 
@@ -129,11 +129,11 @@ def _write_sft(reader: EpisodeReader, out: Path, choice: Choice, report: Report)
         if episode.is_fault:  # its last reply is empty or cut, and would be learned
             report.left_out[FAULT] += 1
             return None
-        messages, found = split_images(list_messages(episode))
+        messages, images = split_images(list_messages(episode))
         if not any(message["role"] == "assistant" for message in messages):
             report.skip("without a reply")
             return None
-        return {"messages": messages, "images": [encode_image(image) for image in found]}
+        return {"messages": messages, "images": [encode_image(image) for image in images]}
 
     write_parquet(list_rows(reader, choice, report, build), "sft", out)
 

@@ -83,9 +83,9 @@ def _build_openai(row: Any, number: int, file: Path, report: Report) -> Episode:
         )
     read = read_chat_row(row, _open_beside(file))
     messages, record, score = read.messages, row.get(RECORD), row.get("score")
-    kept = {"id", "reference"} if record is None else set()
-    kept |= {"score"} if record is None and isinstance(score, int | float) else set()
-    unread = [name for name in read.unread if name not in kept]
+    expected = {"id", "reference"} if record is None else set()
+    expected |= {"score"} if record is None and isinstance(score, int | float) else set()
+    unread = [name for name in read.unread if name not in expected]
     for name in (*unread, *["tools"] * bool(read.tools), *["weight of a reply"] * bool(read.skipped)):
         report.not_held[f"field {name[:80]!r}"] += 1
     if record is not None:
@@ -120,7 +120,7 @@ def _build_trace(trace: Any, number: int, file: Path, report: Report) -> Episode
 def _nest_calls(message: Any) -> Any:
     """Return a message with its calls as OpenAI writes them, where verifiers has name and arguments beside the id."""
     calls = message.get("tool_calls") or []
-    return {**message, "tool_calls": [one if "function" in one else {**one, "function": one} for one in calls]}
+    return {**message, "tool_calls": [call if "function" in call else {**call, "function": call} for call in calls]}
 
 
 def _find_branch(nodes: Sequence[Any]) -> list[Any]:
@@ -155,7 +155,7 @@ def list_table(file: Path, needed: Collection[str] = ()) -> Iterator[Row]:
 def _build_exported(row: Any, number: int, file: Path, report: Report) -> Episode:
     """Return the episode of a row that viewbox exported; its pictures are found by the hashes of their pixels."""
     encoded = [base64.b64encode(image["bytes"]).decode() for image in row["images"] or ()]
-    parts = [{"type": "image_url", "image_url": {"url": f"data:image/png;base64,{one}"}} for one in encoded]
+    parts = [{"type": "image_url", "image_url": {"url": f"data:image/png;base64,{picture}"}} for picture in encoded]
     messages = _read_messages([{"role": "user", "content": parts}], file) if parts else []
     return _restore(parse_line(row["record"].encode()), messages, report, compare=False)
 
@@ -163,7 +163,7 @@ def _build_exported(row: Any, number: int, file: Path, report: Report) -> Episod
 def _build_sample(sample: Any, number: int, file: Path, report: Report) -> Episode:
     messages = _read_messages(to_openai(sample, report.not_held), file)
     scores = sample.get("scores") or {}
-    values = {name: one["value"] for name, one in scores.items()}
+    values = {name: score["value"] for name, score in scores.items()}
     held = {name: float(value) for name, value in values.items() if isinstance(value, int | float)}
     held |= {name: float(value == "C") for name, value in values.items() if value in ("C", "I")}
     report.not_held["scores that are no numbers"] += len(values) - len(held)
@@ -174,11 +174,11 @@ def _build_sample(sample: Any, number: int, file: Path, report: Report) -> Episo
     report.not_held["settings of the log: its task, dataset and config"] += not number
     for name in sorted(set(sample) - HELD):
         report.not_held[f"{name[:80]!r} of a sample"] += bool(sample[name])
-    for name in sorted({name for one in scores.values() for name in one if one[name]} - {"value"}):
+    for name in sorted({name for score in scores.values() for name in score if score[name]} - {"value"}):
         report.not_held[f"{name[:80]!r} of a score"] += 1
     total = held.get("reward", next(iter(held.values()), None))
     target = sample.get("target")
-    found = Scores(total, {name: value for name, value in held.items() if name != "reward"}) if held else None
+    stored = Scores(total, {name: value for name, value in held.items() if name != "reward"}) if held else None
     info = {"sample": max(0, int(sample.get("epoch") or 1) - 1), "metadata": metadata}
     model = RunConfig(model_name=str((sample.get("output") or {}).get("model") or ""))
     failure, limit = sample.get("error"), (sample.get("limit") or {}).get("type")
@@ -186,7 +186,7 @@ def _build_sample(sample: Any, number: int, file: Path, report: Report) -> Episo
     if failure:
         end, info["error"] = "error", str(failure.get("message") if isinstance(failure, dict) else failure)
     identity, reference = str(sample.get("id")), {"target": target}
-    return replace(_build_episode(messages, identity, found, reference, end=end, info=info), run_config=model)
+    return replace(_build_episode(messages, identity, stored, reference, end=end, info=info), run_config=model)
 
 
 def _open_beside(file: Path) -> OpenPicture:
@@ -240,9 +240,9 @@ def _restore(record: Any, messages: Sequence[Message], report: Report, compare: 
     for image in iter_image_dicts(data):
         if image["hash"] not in shown:
             raise StoreError(f"image {str(image['hash'])[:12]!r} of the episode is in no message")
-        found = shown[image["hash"]]
-        size = {"width": found.width, "height": found.height, "mode": found.mode}
-        image |= {"hash": found.hash, **size, "uri": None}
+        picture = shown[image["hash"]]
+        size = {"width": picture.width, "height": picture.height, "mode": picture.mode}
+        image |= {"hash": picture.hash, **size, "uri": None}
     episode = Episode.from_dict(data)
     for ref in iter_images(episode):
         force_setattr(ref, "pixels", shown[ref.hash].pixels)  # nobody else has the episode yet

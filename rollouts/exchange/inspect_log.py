@@ -156,29 +156,29 @@ def to_openai(sample: dict[str, Any], not_held: Counter[str]) -> list[dict[str, 
     """Return the messages of a sample in the form of the OpenAI chat interface; raises what bad input raises."""
     attachments = sample.get("attachments") or {}
     made: list[dict[str, object]] = []
-    given: Any = sample["messages"] or sample.get("input") or ()  # of a sample that failed at once
-    messages: list[Any] = [{"role": "user", "content": given}] if isinstance(given, str) else given
+    written: Any = sample["messages"] or sample.get("input") or ()  # of a sample that failed at once
+    messages: list[Any] = [{"role": "user", "content": written}] if isinstance(written, str) else written
     for message in messages:
         content = message.get("content")
         parts = content if isinstance(content, list) else [{"type": "text", "text": content or ""}]
-        kept = []
+        blocks = []
         for part in parts:
             kind = str(part.get("type"))
             key = "summary" if kind == "reasoning" and part.get("redacted") else kind
             if kind in ("text", "image", "reasoning"):
                 held = "image" if kind == "image" else "text"
-                kept.append({"type": kind, held: _resolve(part.get(key), attachments)})
+                blocks.append({"type": kind, held: _resolve(part.get(key), attachments)})
             else:
                 not_held[f"parts of type {kind[:40]!r}"] += 1
-        one = {"role": message["role"], "content": kept}
+        entry = {"role": message["role"], "content": blocks}
         if message.get("tool_calls"):
-            one["tool_calls"] = [
+            entry["tool_calls"] = [
                 {"id": call.get("id"), "function": {"name": call.get("function"), "arguments": call.get("arguments")}}
                 for call in message["tool_calls"]
             ]
         if message["role"] == "tool":
-            one |= {"tool_call_id": message.get("tool_call_id"), "name": message.get("function")}
-        made.append(one)
+            entry |= {"tool_call_id": message.get("tool_call_id"), "name": message.get("function")}
+        made.append(entry)
     return made
 
 

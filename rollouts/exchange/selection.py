@@ -119,9 +119,9 @@ def _compare_episodes(reader: EpisodeReader, choice: Choice) -> Mapping[int, str
             ranked[task].append((-total, reader.line))
     if choice.reward_between is not None:
         low, high = choice.reward_between
-        out = {task for task, found in rewards.items() if not low <= sum(found) / len(found) <= high}
+        out = {task for task, totals in rewards.items() if not low <= sum(totals) / len(totals) <= high}
         reasons |= {line: "its task is outside --reward-between" for line, task in tasks.items() if task in out}
-        ranked = defaultdict(list, {task: found for task, found in ranked.items() if task not in out})
+        ranked = defaultdict(list, {task: totals for task, totals in ranked.items() if task not in out})
     if choice.best is not None:
         groups = list(ranked.values()) if choice.per_task else [list(chain.from_iterable(ranked.values()))]
         of = "of its task" if choice.per_task else "of the run"

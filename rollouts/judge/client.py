@@ -139,11 +139,11 @@ class JudgeClient:
     def _get_or_generate(
         self, key: str, conversation: Conversation, is_verdict: Callable[[str], bool]
     ) -> str | RequestRefusedError | None:
-        kept = self._cache.get(key)
-        if kept is not None and is_verdict(kept.decode()):
+        stored = self._cache.get(key)
+        if stored is not None and is_verdict(stored.decode()):
             self.has_judged = True
             self.count("cached")
-            return kept.decode()
+            return stored.decode()
         try:
             reply = background.run(self._generate_reply(conversation))
         except Exception as error:  # a failure concerns only this judgment
@@ -160,7 +160,7 @@ class JudgeClient:
             self._log("gave no verdict", self.has_judged, repr(text[:MAX_SHOWN]))
             return text
         self.has_judged = True
-        if kept is not None:
+        if stored is not None:
             self._cache.drop(key)
         return self._cache.put(key, text.encode()).decode()
 

@@ -127,7 +127,7 @@ def parse_verdict(reply: str) -> Verdict:
     """
     text = _TOKENS.sub("", reply).strip() if len(reply) <= _MAX_REPLY else ""
     said = _THOUGHT.split(text)[-1].strip()
-    fenced = [_FENCE.split(part.removesuffix("```"))[-1] for part in (text, said) if part.endswith("```")]
+    fenced = [_FENCE.split(piece.removesuffix("```"))[-1] for piece in (text, said) if piece.endswith("```")]
     verdict: Any = {}
     for written in (text, *(fenced[:1] if text.startswith("```") else ()), said, *fenced[-1:]):
         with suppress(ValueError, RecursionError):

@@ -27,10 +27,10 @@ def measure_blind(env: BaseMultiTurnEnv, tasks: Sequence[Task]) -> float | None:
     for task in tasks[:MAX_TASKS]:
         try:
             with contain_exit():
-                one = env.for_task(task)
-                if one.reward.is_blocking:
+                task_env = env.for_task(task)
+                if task_env.reward.is_blocking:
                     return None
-                gold, question = one.write_answer(task), one.user_message(task)
+                gold, question = task_env.write_answer(task), task_env.user_message(task)
         except Exception:  # an author's code may raise anything; it costs its task
             continue
         selected.append(task)

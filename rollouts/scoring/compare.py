@@ -174,7 +174,7 @@ def compare_runs(
     read_b = _SideReader(Path(b), reward, conditions, None, ask_judge)
     pairs = pair_tasks(read_a.table, read_b.table, read_a.groups)
     rewards = _list_rewards(pairs, read_a, read_b)
-    side_a, side_b = (read.describe([one.task for one in rewards]) for read in (read_a, read_b))
+    side_a, side_b = (read.describe([item.task for item in rewards]) for read in (read_a, read_b))
     groups = {} if by is None else _compare_groups(pairs, by, resamples > 0)
     warnings = [*_list_warnings(side_a, side_b, read_a, read_b, pairs, rescored=reward is not None)]
     if by is not None and [*groups] == ["null"]:
@@ -247,51 +247,51 @@ def _list_rewards(pairs: Table, a: _SideReader, b: _SideReader) -> tuple[TaskRew
     totals = [columns.get(f"{side}/{TOTAL}", np.empty(0)).tolist() for side in ("a", "b")]
     return tuple(
         TaskReward(
-            *(task, one, other, a.lines[task][0], b.lines[task][0], len(a.lines[task]), len(b.lines[task])),
+            *(task, total, other, a.lines[task][0], b.lines[task][0], len(a.lines[task]), len(b.lines[task])),
             *(side.verdicts.get(task) for side in (a, b)),
         )
-        for task, one, other in zip(pairs.task_ids, *totals, strict=False)
-        if not math.isnan(one)
+        for task, total, other in zip(pairs.task_ids, *totals, strict=False)
+        if not math.isnan(total)
     )
 
 
 def _find_flips(rewards: Sequence[TaskReward]) -> tuple[tuple[TaskReward, ...], tuple[TaskReward, ...]]:
     """Return the tasks that only b solves, and those that only a solves; the largest changes first."""
-    flips = [one for one in rewards if reaches(one.a, SOLVED) != reaches(one.b, SOLVED)]
-    flips.sort(key=lambda one: (-abs(one.b - one.a), one.task))
-    gained, lost = (tuple(one for one in flips if (one.b > one.a) == up) for up in (True, False))
+    flips = [flip for flip in rewards if reaches(flip.a, SOLVED) != reaches(flip.b, SOLVED)]
+    flips.sort(key=lambda flip: (-abs(flip.b - flip.a), flip.task))
+    gained, lost = (tuple(flip for flip in flips if (flip.b > flip.a) == up) for up in (True, False))
     return gained[:MAX_FLIPS], lost[:MAX_FLIPS]
 
 
 def _count_moves(rewards: Sequence[TaskReward]) -> dict[str, dict[str, int]]:
-    pairs = Counter((one.a_verdict, one.b_verdict) for one in rewards if one.a_verdict and one.b_verdict)
+    pairs = Counter((reward.a_verdict, reward.b_verdict) for reward in rewards if reward.a_verdict and reward.b_verdict)
     names = (*VERDICTS, SEVERAL)
-    found = {a: {b: pairs[a, b] for b in names if pairs[a, b]} for a in names}
-    return {a: counts for a, counts in found.items() if counts}
+    moves = {a: {b: pairs[a, b] for b in names if pairs[a, b]} for a in names}
+    return {a: counts for a, counts in moves.items() if counts}
 
 
 def list_scores(scores: Scores) -> dict[str, float | None]:
     """Return the total and the components by name; none has that of the total."""
-    return {TOTAL: scores.total} | {name: one for name, one in scores.components.items() if name != TOTAL}
+    return {TOTAL: scores.total} | {name: score for name, score in scores.components.items() if name != TOTAL}
 
 
 def compare_scores(pairs: Table, intervals: bool) -> dict[str, Difference]:
     """Return the differences of the columns `a/NAME` and `b/NAME`: of the total, and of each component."""
-    columns, found = pairs.get_columns(), {}
+    columns, differences = pairs.get_columns(), {}
     for name, (a, b, change) in pairs.compute_changes("a", "b", intervals).items():
         if a is not None and b is not None and change is not None and (name not in FIGURES or a.mean or b.mean):
             moved = columns[f"b/{name}"] - columns[f"a/{name}"]
             outcomes = (moved >= SAME, abs(moved) < SAME, moved <= -SAME)
-            found[name] = Difference(a, b, change, *(int(one.sum()) for one in outcomes))
-    return found
+            differences[name] = Difference(a, b, change, *(int(outcome.sum()) for outcome in outcomes))
+    return differences
 
 
 def _compare_groups(pairs: Table, by: str, intervals: bool) -> dict[str, Difference]:
     if len(pairs.groups) > MAX_GROUPS:
         raise ConfigError(f"--by {by}: more than {MAX_GROUPS} values; choose another field", key="by")
     groups = pairs.by_group((f"a/{TOTAL}", f"b/{TOTAL}"))
-    found = {value: compare_scores(groups[value], intervals) for value in sorted(groups, key=sort_key)}
-    return {value: scores[TOTAL] for value, scores in found.items() if TOTAL in scores}
+    compared = {value: compare_scores(groups[value], intervals) for value in sorted(groups, key=sort_key)}
+    return {value: scores[TOTAL] for value, scores in compared.items() if TOTAL in scores}
 
 
 def _list_warnings(

@@ -132,13 +132,13 @@ def get_field(episode: Episode, field: str) -> Any:
     while field:
         if isinstance(value, Mapping) and field in value:
             return value[field]
-        part, _, field = field.partition(".")
+        head, _, field = field.partition(".")
         if isinstance(value, Mapping):
-            value = value.get(part)
+            value = value.get(head)
         elif isinstance(value, tuple):
-            value = value[int(part)] if part.isdecimal() and int(part) < len(value) else None
-        elif isinstance(value, PlainRecord) and (part in _PROPERTIES or part in value.list_fields()):
-            value = getattr(value, part)
+            value = value[int(head)] if head.isdecimal() and int(head) < len(value) else None
+        elif isinstance(value, PlainRecord) and (head in _PROPERTIES or head in value.list_fields()):
+            value = getattr(value, head)
             value = value() if callable(value) else value
         else:
             return None

@@ -41,18 +41,18 @@ def compute_episode_metrics(
     >>> metrics["reward"], metrics["rewards/label/mean"], metrics["end/answered"]
     (0.5, 1.0, 1.0)
     """
-    own, tools = list(getattr(reward, "components", {})), list(tools)
-    names = own or sorted({name for e in episodes if e.scores for name in e.scores.components})
+    components, tools = list(getattr(reward, "components", {})), list(tools)
+    names = components or sorted({name for e in episodes if e.scores for name in e.scores.components})
     table = Table()
     for episode in episodes:
         faults = episode.scores.faults if episode.scores else {}
         results = [result for turn in episode.turns for result in turn.tool_results]
         row = get_episode_values(episode)
         for what, holds in _COUNTED.items():
-            found = Counter(result.tool_name for result in results if getattr(result, holds))
-            row |= {f"tools/{name}/{what}": float(found[name]) for name in tools}
+            counts = Counter(result.tool_name for result in results if getattr(result, holds))
+            row |= {f"tools/{name}/{what}": float(counts[name]) for name in tools}
         table.add(episode.task.id, row | {f"reward/faults/{name}": float(name in faults) for name in names})
-    means = {name: one.mean for name, one in table.compute_intervals(intervals=False).items()}
+    means = {name: interval.mean for name, interval in table.compute_intervals(intervals=False).items()}
     replies = max(1, sum(e.num_turns for e in episodes))
     metrics = {
         **{name: means.get(name, math.nan if name in _UNDEFINED else 0.0) for name in _NAMES},
@@ -74,9 +74,9 @@ def compute_environment_metrics(episodes: Sequence[Episode], env: BaseMultiTurnE
     for key, part in getattr(env, "parts", {}).items():
         for name in (f"rewards/{key}/mean", f"reward/faults/{key}"):
             metrics.pop(name)
-        own = [episode for episode in episodes if episode.environment == key]
-        found = compute_episode_metrics(own, part.reward, part.tools)
-        metrics |= {f"{key}/{name}": value if own else math.nan for name, value in found.items()}
+        part_episodes = [episode for episode in episodes if episode.environment == key]
+        figures = compute_episode_metrics(part_episodes, part.reward, part.tools)
+        metrics |= {f"{key}/{name}": value if part_episodes else math.nan for name, value in figures.items()}
     return metrics
 
 

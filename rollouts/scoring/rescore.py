@@ -151,7 +151,7 @@ def score_run(
     saved = SavedRun(run, episodes.folder, reward, env=env, ask_judge=ask_judge)
     source = saved.source
     if reward is not None:
-        selected = (one for one in load(run, errors="skip") if all(condition(one) for condition in conditions))
+        selected = (item for item in load(run, errors="skip") if all(condition(item) for condition in conditions))
         check_reward_fields(source.reward, selected, saved.try_environment())
     metrics = EnvironmentMetrics(saved.find_metrics(), foreign=True)
     written = datetime.now(UTC).isoformat(timespec="seconds")
@@ -159,23 +159,25 @@ def score_run(
     column = None if name is None else ScoreColumnWriter(episodes.folder, name, about, replace=replace)
 
     take_counts(source.reward)  # discard the counts of earlier scoring
-    found = _Found(EpisodeTally(scores=False, metrics=metrics))
+    rescored = _Found(EpisodeTally(scores=False, metrics=metrics))
     with column or nullcontext():
-        for one in saved.score(episodes, conditions):
-            assert one.scores is not None
-            found.add(one, one.scores, group_by)
+        for item in saved.score(episodes, conditions):
+            assert item.scores is not None
+            rescored.add(item, item.scores, group_by)
             if column is not None:
-                column.add(one.line, one.crc, one.episode.task.id, one.scores)
-        table = found.tally.table
+                column.add(item.line, item.crc, item.episode.task.id, item.scores)
+        table = rescored.tally.table
         if not table.rows:
             raise _explain_empty(episodes, where)
     if task_rewards is not None:
-        write_task_rewards(Path(task_rewards), found.totals)
-    summary = found.tally.summarize(resamples, seed=seed, change=SCORES)
-    changes = {part: _describe_change(one) for part, one in table.collect_changes(summary.figures, *SCORES).items()}
+        write_task_rewards(Path(task_rewards), rescored.totals)
+    summary = rescored.tally.summarize(resamples, seed=seed, change=SCORES)
+    changes = {
+        prefix: _describe_change(item) for prefix, item in table.collect_changes(summary.figures, *SCORES).items()
+    }
     groups = () if group_by is None else _compare_groups(table, resamples > 0)
     problems = list(summary.problems)
-    if group_by is not None and [one.value for one in groups] == ["null"]:
+    if group_by is not None and [item.value for item in groups] == ["null"]:
         why = filters.explain_missing(load(run, errors="skip"), group_by)
         problems += [f"--group-by {group_by}: {why}"] if why else []
     return ScoreReport(
@@ -192,15 +194,15 @@ def score_run(
         total=changes.pop(""),
         components=changes,
         groups=groups,
-        saved=found.saved,
+        saved=rescored.saved,
         group_by=group_by,
         skipped=episodes.skipped,
         unreadable=episodes.unreadable,
-        failures=found.failures,
-        changed=found.changed,
-        first_failure=found.first_failure,
+        failures=rescored.failures,
+        changed=rescored.changed,
+        first_failure=rescored.first_failure,
         counts=take_counts(source.reward),
-        metrics={name: one for name, one in summary.figures.items() if not name.startswith(("change/", *SIDES))},
+        metrics={name: item for name, item in summary.figures.items() if not name.startswith(("change/", *SIDES))},
         fewer_draws=summary.fewer_draws,
         problems=tuple(problems),
     )
@@ -246,11 +248,11 @@ def _describe_change(one: Change) -> ScoreChange:
 def _compare_groups(table: Table, intervals: bool) -> tuple[EpisodeGroup, ...]:
     """Return the total of each group, in the order of their values."""
     groups = table.by_group(SIDES)
-    found = []
+    compared = []
     for value in sorted(groups, key=sort_key):
         total = groups[value].compute_changes(*SCORES, intervals)[""]
-        found.append(EpisodeGroup(value, groups[value].rows, groups[value].tasks, _describe_change(total)))
-    return tuple(found)
+        compared.append(EpisodeGroup(value, groups[value].rows, groups[value].tasks, _describe_change(total)))
+    return tuple(compared)
 
 
 def write_task_rewards(path: Path, totals: Mapping[str, Sequence[float]]) -> None:
@@ -289,15 +291,15 @@ def check_reward_fields(reward: object, episodes: Iterable[Episode], env: BaseMu
 'lable'; allowed: label (did you mean 'label'?)
     """
     schema = None if env is None else env.answer_format.schema
-    found: set[str] = set(schema.get("properties", ())) if isinstance(schema, dict) else set()
-    missing = {first: field for field in _list_fields(reward) if (first := _get_first(field)) and first not in found}
+    known: set[str] = set(schema.get("properties", ())) if isinstance(schema, dict) else set()
+    missing = {first: field for field in _list_fields(reward) if (first := _get_first(field)) and first not in known}
     answers = 0
     for episode in episodes if missing else ():
         if episode.answer is None:
             continue
         answers += 1
-        if len(found) < MAX_NAMES:
-            found.update(episode.answer)
+        if len(known) < MAX_NAMES:
+            known.update(episode.answer)
         missing = {first: field for first, field in missing.items() if first not in episode.answer}
         if not missing:
             return
@@ -305,15 +307,15 @@ def check_reward_fields(reward: object, episodes: Iterable[Episode], env: BaseMu
         field = next(iter(missing.values()))
         raise ConfigError(
             "reward: reads a field that no answer of these episodes has: "
-            + describe_unknown("answer field", field, found),
+            + describe_unknown("answer field", field, known),
             key="reward",
         )
 
 
 def _list_fields(reward: Any) -> Iterator[str]:
-    for one in iter_rewards(reward):
-        field = getattr(one, "field", None)
-        if isinstance(field, str) and type(one).__module__.startswith("viewbox.rewards."):
+    for inner in iter_rewards(reward):
+        field = getattr(inner, "field", None)
+        if isinstance(field, str) and type(inner).__module__.startswith("viewbox.rewards."):
             yield field
 
 

@@ -29,14 +29,14 @@ def find_restriction(run: Path, episodes: Path) -> str | None:
     An episode says so, played in training or held out; or the config, in any of its parts. A part that cannot be read
     may be restricted, and so may what an environment holds that is not registered here."""
     path, config = read_config(run, episodes)
-    section, own = config.get("env"), get_name(config)
-    if section is not None and (why := find_in_section(section, f"{path}: env", own, classes=True)):
+    section, run_name = config.get("env"), get_name(config)
+    if section is not None and (why := find_in_section(section, f"{path}: env", run_name, classes=True)):
         return why
-    is_known = own is not None
+    is_known = run_name is not None
     for folder in (episodes, *list_held_out(run)):
         try:
             for episode in load(folder, errors="skip"):
-                if why := find_in_episode(episode, own):
+                if why := find_in_episode(episode, run_name):
                     return why
                 is_known = True
         except StoreError:  # none was stored
@@ -92,9 +92,9 @@ def find_in_section(
             return f"{place} names no environment, {MAY_BE}"
         if why := _find_in_class(name):
             return why
-    for one, part in parts.items():
-        inner = None if one in known else str(one)
-        if why := find_in_section(part, f"{place}.environments.{one}", inner, classes=classes):
+    for part_name, part in parts.items():
+        inner = None if part_name in known else str(part_name)
+        if why := find_in_section(part, f"{place}.environments.{part_name}", inner, classes=classes):
             return why
     changes = section.get("eval")
     return find_in_section(changes, f"{place}.eval", None, parts, classes=classes) if changes else None

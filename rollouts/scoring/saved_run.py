@@ -370,13 +370,13 @@ class SavedRun:
         the episode says nothing, the user's own environment says it, else the classes that config and episode name."""
         if to is None or is_this_machine(to):
             return
-        own, says, name = get_name(self._config[1]), RESTRICTED in episode.info, episode.environment
-        is_yours = self.env is not None and not says and self._env_name in (own, name)
-        reason = self._find_own(classes=not says and self._env_name != own)
+        config_name, says, name = get_name(self._config[1]), RESTRICTED in episode.info, episode.environment
+        is_yours = self.env is not None and not says and self._env_name in (config_name, name)
+        reason = self._find_own(classes=not says and self._env_name != config_name)
         if is_yours and self.env is not None and self.env.restricted:
             reason = IS
         elif not (is_yours and name == self._env_name):
-            reason = reason or find_in_episode(episode, own)
+            reason = reason or find_in_episode(episode, config_name)
         if reason is not None:
             problem = f"{name}: {reason}, but its reward sends answers to {to}; allowed: a judge on localhost"
             raise ConfigError(problem, key="reward")

@@ -207,8 +207,8 @@ def compute_metric(
     figures = {}
     for name, value, column, count in zip(prepared.names, values, draws.T, prepared.counted, strict=True):
         if not np.isnan(value):
-            part = max(1, round(tasks * count / max(1, rows)))  # the tasks of the episodes that it counts
-            figures[name] = Interval(float(value), *interval_of_draws(float(value), column, part), count, part)
+            counted = max(1, round(tasks * count / max(1, rows)))  # the tasks of the episodes that it counts
+            figures[name] = Interval(float(value), *interval_of_draws(float(value), column, counted), count, counted)
     return figures, number
 
 
@@ -271,16 +271,16 @@ class EpisodeTally:
             try:
                 with contain_exit():
                     prepared = samples.prepare(ranks, self.table.task_numbers)
-                    found, number = compute_metric(prepared, len(samples), tasks, resamples, seed)
+                    computed, number = compute_metric(prepared, len(samples), tasks, resamples, seed)
             except Exception as error:  # a failing metric must not end a training run
                 problems.append(f"{prefix}: this metric failed and is left out: {type(error).__name__}: {error}")
                 continue
             if samples.failures:
                 why = f"{type(samples.first_failure).__name__}: {samples.first_failure}"
                 problems.append(f"{prefix}: {samples.failures} episodes are left out of this metric; the first: {why}")
-            own = {f"{prefix}/{name}": figure for name, figure in found.items()}
-            figures |= own
-            fewer_draws |= dict.fromkeys(own, number) if number < resamples else {}
+            prefixed = {f"{prefix}/{name}": figure for name, figure in computed.items()}
+            figures |= prefixed
+            fewer_draws |= dict.fromkeys(prefixed, number) if number < resamples else {}
         problems += self.table.describe_dropped()
         return Summary(self.table.rows, tasks, figures, resamples, seed, fewer_draws, tuple(problems))
 

@@ -110,14 +110,14 @@ class Table:
         """Return the rows of each group, with the columns of these names."""
         columns = {name: column for name, column in self.get_columns().items() if name in set(names)}
         ids, tasks, groups = self.task_ids, self.task_numbers, np.array(self._group, int)
-        found = {}
+        tables = {}
         for group, number in self._groups.items():
             rows = np.flatnonzero(groups == number)
-            table = found[group] = Table()
+            table = tables[group] = Table()
             for task in tasks[rows].tolist():
                 table.add(ids[task], {}, group)
             table._columns = {name: array("d", column[rows].tobytes()) for name, column in columns.items()}
-        return found
+        return tables
 
     def average_tasks(self) -> "dict[str, dict[str, float | None]]":
         """Return the means of the rows of each task, by task and column; None if a column applies to none of them."""
@@ -157,7 +157,7 @@ class Table:
     def collect_changes(self, found: Mapping[str, Interval], old: str, new: str) -> dict[str, Change]:
         sides = (f"{new}/", f"{old}/")
         names = dict.fromkeys(key.removeprefix(side) for side in sides for key in self._columns if key.startswith(side))
-        return {name: Change(*(found.get(f"{part}/{name}") for part in (old, new, "change"))) for name in names}
+        return {name: Change(*(found.get(f"{column}/{name}") for column in (old, new, "change"))) for name in names}
 
     def compute_intervals(self, intervals: bool = True, change: tuple[str, str] | None = None) -> dict[str, Interval]:
         """Compute the mean of every column, with its interval if `intervals`. A column that never applies is left out.
@@ -169,7 +169,7 @@ class Table:
                 columns[f"change/{name}"] = columns[f"{new}/{name}"] - columns[f"{old}/{name}"]
                 changes.add(f"change/{name}")
         columns = {name: column for name, column in columns.items() if not np.isnan(column).all()}
-        found: dict[str, Interval] = {}
+        result: dict[str, Interval] = {}
         sums, counts = self._sum_by_task(columns)
         for name, sum_, count in zip(columns, sums.T, counts.T, strict=True):
             means = sum_[count > 0] / count[count > 0]
@@ -181,8 +181,8 @@ class Table:
                 elif name in COUNTS or means.min() < 0 or means.max() > 1:
                     more = float(abs(apart).max())
                 low, high = compute_interval(mean, float(apart @ apart), len(means), more)
-            found[name] = Interval(mean, low, high, int(count.sum()), len(means))
-        return found
+            result[name] = Interval(mean, low, high, int(count.sum()), len(means))
+        return result
 
     def _pad_column(self, column: "array[float]") -> None:
         column.extend([_NAN] * (self.rows - len(column)))

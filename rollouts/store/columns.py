@@ -72,8 +72,8 @@ class ScoreColumnWriter(AbstractContextManager["ScoreColumnWriter"]):
 
     def add(self, line: int, crc: int, task: str, scores: Scores) -> None:
         """Append the scores of the episode in line `line`."""
-        found = {"line": line, "crc": crc, "task": task, "total": scores.total, "components": dict(scores.components)}
-        self._write({**found, "turns": scores.turns} if scores.turns else found)
+        row = {"line": line, "crc": crc, "task": task, "total": scores.total, "components": dict(scores.components)}
+        self._write({**row, "turns": scores.turns} if scores.turns else row)
 
     def _write(self, data: Mapping[str, Any]) -> None:
         text = json.dumps(data, ensure_ascii=False, allow_nan=False, separators=(",", ":"), default=str)
@@ -101,18 +101,18 @@ class ScoreColumn:
     def __init__(self, folder: Path, name: str) -> None:
         self.path = build_column_path(folder, name)
         with open_column(folder, name) as file:
-            self._lines = {found.line: found for found in self._read(file)}
+            self._lines = {stored.line: stored for stored in self._read(file)}
 
     def find(self, line: int, crc: int) -> Scores | None:
         """Return the scores of the episode in a line; raise `StoreError` if that is another one by now."""
-        found = self._lines.get(line)
-        if found is None:
+        stored = self._lines.get(line)
+        if stored is None:
             return None
-        if found.crc != crc:
+        if stored.crc != crc:
             raise StoreError(
                 f"{self.path}: the episode in line {line} changed after it was scored; score the run again"
             )
-        return Scores(found.total, found.components, turns=found.turns)
+        return Scores(stored.total, stored.components, turns=stored.turns)
 
     def _read(self, file: BinaryIO) -> Iterator[ColumnLine]:
         for number, line in enumerate(read_lines(file), 1):
@@ -122,9 +122,9 @@ class ScoreColumn:
                 if number == 1:
                     msgspec.json.decode(line, type=dict[str, msgspec.Raw])
                     continue
-                found = _LINE.decode(line)
-                check_scores(Scores(found.total, found.components, turns=found.turns))
-                yield found
+                stored = _LINE.decode(line)
+                check_scores(Scores(stored.total, stored.components, turns=stored.turns))
+                yield stored
             except (ValueError, RecursionError) as error:
                 raise StoreError(f"{self.path}, line {number}: not a line of scores ({error})") from error
 

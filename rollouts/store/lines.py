@@ -193,7 +193,7 @@ def _check_values(episode: Episode) -> None:
             if result.image is not None:
                 hashes.append(result.image.hash)
     if "".join(hashes).encode(errors="replace").translate(None, _HASH_BYTES):  # a path is made of each
-        wrong = next(one for one in hashes if not (one.isascii() and one.isalnum()))
+        wrong = next(hash_ for hash_ in hashes if not (hash_.isascii() and hash_.isalnum()))
         raise ValueError(f"{wrong[:80]!r} is not the hash of an image")
     try:
         msgspec.convert((values,), _Shallow)

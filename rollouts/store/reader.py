@@ -169,13 +169,13 @@ class EpisodeReader(Sequence[Episode]):
     def _read_at(self, number: int, place: int) -> Episode:
         if self._scores is not None and self._column is None:
             self._column = columns.ScoreColumn(self.folder, self._scores)  # once, for any order of lines
-        kept, self.unreadable = (self.skipped, self.unreadable), {}
+        state, self.unreadable = (self.skipped, self.unreadable), {}
         try:
             for episode in self.walk(LinePart(place, 1, number), self._column):
                 return episode
             reason = self.unreadable.get(number, "cannot be read any more")
         finally:
-            self.skipped, self.unreadable = kept
+            self.skipped, self.unreadable = state
         raise StoreError(f"{self.folder / LINES}, line {number}: {reason}")
 
     def _parse_episode(self, line: bytes | None, scores: Scores | None) -> Episode:
@@ -244,7 +244,7 @@ def _list_rows(episodes: "EpisodeReader") -> list[dict[str, Any]]:
 
 
 def _build_row(episode: Episode) -> dict[str, Any]:
-    scores, found = episode.scores, read_looks(episode)
+    scores, looks = episode.scores, read_looks(episode)
     return {
         "task": episode.task.id,
         "environment": episode.environment,
@@ -257,7 +257,7 @@ def _build_row(episode: Episode) -> dict[str, Any]:
         "tokens": episode.total_tokens,
         "total": scores.total if scores else None,
         **_flatten("reward", scores.components if scores else {}),
-        **({"verdict": found.verdict, **_flatten("looks", found.list_values())} if found.targets else {}),
+        **({"verdict": looks.verdict, **_flatten("looks", looks.list_values())} if looks.targets else {}),
         **_flatten("answer", episode.answer or {}),
         **_flatten("reference", episode.task.reference),
     }

@@ -46,7 +46,7 @@ def show_beside(
     slice: slice of the other image, from 0, if it is a volume; default: the one at the same place in the patient
     """
     number, name = find_named(image, len(images)), name_image(find_named(image, len(images)))
-    source, window, part = _find_part(view, images[number], slice, name)
+    source, window, shown = _find_part(view, images[number], slice, name)
     alike = (source.unit, source.pixels.dtype) == (view.source.unit, view.source.pixels.dtype)
     other = replace(view, source=source, window=window, operations=view.operations if alike else (), parent=None)
     left, right = _fit_beside(view, other)
@@ -58,7 +58,7 @@ def show_beside(
     facts: dict[str, Any] = {"image": name}
     if source.volume is not None:
         facts |= {"plane": source.volume.plane, "slice": source.volume.index}
-    text = f"left: the current view; right: {part}"
+    text = f"left: the current view; right: {shown}"
     if view.operations and not alike:
         text += ", with its intensities unchanged"
     seam = left.size[0] / joined.shape[1]
@@ -78,19 +78,19 @@ def _find_part(view: View, other: Source, index: int | None, name: str) -> tuple
         return _find_slice(view.source, other, index), view.window, part
     at, (x1, y1, x2, y2) = _map_window(view.source, there, view.window)
     last = there.voxels.shape[AXES[here.plane]] - 1
-    found = _find_slice(view.source, other, min(last, max(0, round(at))) if index is None else index)
+    slice_ = _find_slice(view.source, other, min(last, max(0, round(at))) if index is None else index)
     window = max(x1, 0.0), max(y1, 0.0), min(x2, 1.0), min(y2, 1.0)
     if min(window[2] - window[0], window[3] - window[1]) <= SHARED:
         window, part = WHOLE, f"all of the slice of {name}, which does not hold this part"
     elif max(window[0] - x1, window[1] - y1, x2 - window[2], y2 - window[3]) > SHARED:
         part = f"as much of this part as {name} holds"
-    if found.volume is not None and abs(at - found.volume.index) > 0.5 + CLOSE:
+    if slice_.volume is not None and abs(at - slice_.volume.index) > 0.5 + CLOSE:
         thickness = (there.spacing or (math.nan,) * 3)[AXES[here.plane]]  # of a single slice
-        away = abs(at - found.volume.index) * (there.get_slice_distance(here.plane) or thickness)
+        away = abs(at - slice_.volume.index) * (there.get_slice_distance(here.plane) or thickness)
         part = f"a slice of {name} {away:.1f} mm away" + ("" if index is not None else ", the nearest one there is")
-    if (angle := _measure_turn(view.source, found)) > TURNED:
+    if (angle := _measure_turn(view.source, slice_)) > TURNED:
         part += f"; its slices are turned by {angle:.0f} degrees, so both agree in the middle only"
-    return found, window, part
+    return slice_, window, part
 
 
 def _find_slice(shown: Source, other: Source, index: int | None) -> Source:
@@ -121,7 +121,7 @@ def _fit_beside(view: View, other: View) -> tuple[View, View]:
         raise ArgumentError("show_beside: there is no room for two pictures in a view of this environment")
     first = min(max(step, round(width * aspects[0] / sum(aspects) / step) * step), width - step)
     sizes = (first, height), (width - first, height)
-    left, right = (replace(one, size=size, parent=None) for one, size in zip((view, other), sizes, strict=True))
+    left, right = (replace(shown, size=size, parent=None) for shown, size in zip((view, other), sizes, strict=True))
     return left, right
 
 
@@ -141,14 +141,14 @@ def overlay_mask(
     opacity: 0.1 is faint, 1 hides what lies under it
     """
     try:
-        given = _open_mask(image, images, mask)
-        found, doubt = _find_mask(view.source, given)
-        rule = choose_inside(given)
+        mask_source = _open_mask(image, images, mask)
+        aligned, doubt = _find_mask(view.source, mask_source)
+        rule = choose_inside(mask_source)
     except ImageError as error:  # it may name the file, which the model must not learn
         reason = re.sub("^image (?:'.*?'|\".*?\"|[(].*?[)]): ", "", str(error))
         raise ArgumentError(f"overlay_mask: the mask cannot be shown: {reason}") from None
-    inside = _sample_mask(view, rule.find(found))
-    doubt = "; ".join([f"; inside: {rule.words}{doubt}", *given.notes])
+    inside = _sample_mask(view, rule.find(aligned))
+    doubt = "; ".join([f"; inside: {rule.words}{doubt}", *mask_source.notes])
     picture = draw_mask(view.to_picture(), inside, COLORS[color], opacity)
     facts: dict[str, Any] = {"color": color, "share_of_view": float(inside.mean())}
     box = find_mask_box(inside)
@@ -239,7 +239,7 @@ def _map_window(source: Source, other: Volume, window: Box) -> tuple[float, Box]
 
 def _measure_turn(source: Source, other: Source) -> float:
     """Return the largest angle, in degrees, between the rows or the columns of slices of two volumes."""
-    pairs = zip(*(_get_volume(one).get_directions()[:2] for one in (source, other)), strict=True)
+    pairs = zip(*(_get_volume(item).get_directions()[:2] for item in (source, other)), strict=True)
     return math.degrees(max(math.acos(min(1.0, u @ v / np.linalg.norm(u) / np.linalg.norm(v))) for u, v in pairs))
 
 

@@ -41,7 +41,7 @@ def find_undrawn(text: str) -> str:
     """
     font = _load_font(LARGEST_LETTERS)
     empty = bytes(font.getmask("\uffff"))
-    return "".join(dict.fromkeys(one for one in text if one != " " and bytes(font.getmask(one)) == empty))
+    return "".join(dict.fromkeys(letter for letter in text if letter != " " and bytes(font.getmask(letter)) == empty))
 
 
 def draw_outline(pixels: np.ndarray, box: Corners, color: str, label: str = "") -> np.ndarray:

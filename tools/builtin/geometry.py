@@ -44,10 +44,10 @@ def crop(view: View, box: Box) -> ToolOutput:
     if min(width, height) < SMALLEST_CROP - 1e-6:  # 0.7 - 0.6 is a little less than 0.1
         allowed = f"at least {SMALLEST_CROP}x{SMALLEST_CROP}"
         raise ArgumentError(f"crop: box is {width:.0f}x{height:.0f} pixels; allowed: {allowed}")
-    part = view.crop(box)
+    cropped = view.crop(box)
     share = 100 * (x2 - x1) * (y2 - y1)
-    facts = {"original_size": list(view.size), "new_size": list(part.size), "area_percentage": share}
-    return ToolOutput("cropped", facts, view=part)
+    facts = {"original_size": list(view.size), "new_size": list(cropped.size), "area_percentage": share}
+    return ToolOutput("cropped", facts, view=cropped)
 
 
 @tool

@@ -33,11 +33,11 @@ class Difference:
             return difference
         along = self.axis ^ view.turned  # of the view: 0 columns, 1 rows
         first, last, other, measured = self._mirror(pixels, view, along)
-        part = np.s_[:, first:last] if along == 0 else np.s_[first:last]
+        half = np.s_[:, first:last] if along == 0 else np.s_[first:last]
         if last > first:
-            difference[part] = cv2.convertScaleAbs(cv2.absdiff(pixels[part], other), alpha=255 / self.top)
+            difference[half] = cv2.convertScaleAbs(cv2.absdiff(pixels[half], other), alpha=255 / self.top)
             if measured is not None:
-                difference[part][~measured] = 0
+                difference[half][~measured] = 0
         return difference
 
     def _mirror(self, pixels: np.ndarray, view: View, along: int) -> tuple[int, int, np.ndarray, np.ndarray | None]:

@@ -52,11 +52,11 @@ class WindowPreset(Section):
 
     @model_validator(mode="after")
     def _check(self) -> Self:
-        given = [value is not None for value in (self.center, self.width)]
-        if self.percentiles is None and not all(given):
+        stated = [value is not None for value in (self.center, self.width)]
+        if self.percentiles is None and not all(stated):
             raise ValueError("needs center and width, or percentiles")
         if self.percentiles is not None:
-            if any(given) or self.unit != "native":
+            if any(stated) or self.unit != "native":
                 raise ValueError("has percentiles; allowed beside them: nothing")
             if self.percentiles[0] >= self.percentiles[1]:
                 raise ValueError("percentiles: the first must be below the second")

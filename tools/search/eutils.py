@@ -137,15 +137,15 @@ class PubMed(Service):
 
         def read(content: bytes) -> list[Article]:
             records = read_articles(content)
-            found = [records[pmid] for pmid in ids if pmid in records]
-            if not found:
+            loaded = [records[pmid] for pmid in ids if pmid in records]
+            if not loaded:
                 raise UnusableReplyError("EFetch gave no record of what ESearch found")
-            return found
+            return loaded
 
-        found = await self.ask(f"{PATH}efetch.fcgi", asked, read)
-        if len(found) < len(ids):
-            log.warning("PubMed named %d articles and gave records of %d", len(ids), len(found))
-        return found
+        loaded = await self.ask(f"{PATH}efetch.fcgi", asked, read)
+        if len(loaded) < len(ids):
+            log.warning("PubMed named %d articles and gave records of %d", len(ids), len(loaded))
+        return loaded
 
 
 MAX_TEXT = 100_000  # characters of a field
@@ -169,15 +169,15 @@ def read_ids(content: bytes, limit: int) -> list[str]:
     >>> read_ids(b'{"esearchresult": {"count": "2", "idlist": ["7", "<x>", "8"]}}', 5)
     ['7', '8']
     """
-    found = read_object(content, "ESearch").get("esearchresult")
-    if not isinstance(found, Mapping):
+    result = read_object(content, "ESearch").get("esearchresult")
+    if not isinstance(result, Mapping):
         raise UnusableReplyError("the answer of ESearch has no esearchresult")
-    if found.get("ERROR"):
-        raise UnusableReplyError(f"ESearch failed: {str(found['ERROR'])[:200]}")
-    ids = found.get("idlist")
+    if result.get("ERROR"):
+        raise UnusableReplyError(f"ESearch failed: {str(result['ERROR'])[:200]}")
+    ids = result.get("idlist")
     if not isinstance(ids, list):
         raise UnusableReplyError("the answer of ESearch has no idlist")
-    return list(dict.fromkeys(pmid for one in ids if (pmid := read_pmid(one))))[:limit]
+    return list(dict.fromkeys(pmid for identifier in ids if (pmid := read_pmid(identifier))))[:limit]
 
 
 def read_object(content: bytes, what: str) -> Mapping[str, object]:
@@ -212,8 +212,8 @@ def read_articles(content: bytes) -> dict[str, Article]:
         raise UnusableReplyError(f"EFetch failed: {str(root.tag)[:40]} {reason}".strip())
     articles: dict[str, Article] = {}
     for record in root:
-        part = ABOUT.get(record.tag)
-        about = None if part is None else record.find(part)
+        path = ABOUT.get(record.tag)
+        about = None if path is None else record.find(path)
         article = None if about is None else _read_record(record, about)
         if article is not None:
             articles.setdefault(article.pmid, article)
@@ -251,8 +251,8 @@ def _read_record(record: Element, about: Element) -> Article | None:
 def _read_abstract(parent: Element) -> str:
     """Return the parts of an abstract, those of a structured one behind their labels."""
     parts = []
-    for part in parent.iterfind("Abstract/AbstractText"):
-        text, label = _read(part), read_text(part.get("Label"))
+    for element in parent.iterfind("Abstract/AbstractText"):
+        text, label = _read(element), read_text(element.get("Label"))
         if text:
             parts.append(text if label.upper() in _NO_LABELS else f"{label}: {text}")
     return " ".join(parts)[:MAX_TEXT]
@@ -304,8 +304,8 @@ def read_year(value: object) -> int | None:
     >>> read_year("1998 Dec-1999 Jan"), read_year("Winter 2024"), read_year("n.d.")
     (1998, 2024, None)
     """
-    found = _YEAR.search(value[:200]) if isinstance(value, str) else None
-    return int(found[0]) if found else None
+    match = _YEAR.search(value[:200]) if isinstance(value, str) else None
+    return int(match[0]) if match else None
 
 
 def read_doi(value: object) -> str:

@@ -91,15 +91,15 @@ class LiveSource:
         """Return what is kept, or what the service answers."""
         clients = self._get_clients()
         async with clients.locks.setdefault(key, asyncio.Lock()):
-            kept = await asyncio.to_thread(self._cache.get, key)
-            if kept is not None:
+            stored = await asyncio.to_thread(self._cache.get, key)
+            if stored is not None:
                 with suppress(msgspec.DecodeError):  # written by another version
-                    return kept if kind is bytes else msgspec.json.decode(kept, type=kind)  # type: ignore[return-value]
-            found = await ask(clients)
+                    return stored if kind is bytes else msgspec.json.decode(stored, type=kind)  # type: ignore[return-value]
+            answer = await ask(clients)
             await asyncio.to_thread(
-                self._cache.put, key, found if isinstance(found, bytes) else msgspec.json.encode(found)
+                self._cache.put, key, answer if isinstance(answer, bytes) else msgspec.json.encode(answer)
             )
-            return found
+            return answer
 
     def _get_clients(self) -> _Clients:
         loop = asyncio.get_running_loop()

@@ -108,11 +108,11 @@ def read_figures(content: bytes, base: str, limit: int, modality: str = "") -> l
     value = read_object(content, "Open-i")
     if value.get("Query-Error"):
         raise UnusableReplyError(f"Open-i refused the query: {str(value['Query-Error'])[:200]}")
-    found = value.get("list", [] if str(value.get("total", "")).strip() == "0" else None)
-    if not isinstance(found, list):
+    entries = value.get("list", [] if str(value.get("total", "")).strip() == "0" else None)
+    if not isinstance(entries, list):
         raise UnusableReplyError("the answer of Open-i has no list")
-    figures = (_read_figure(one, base, modality) for one in found if isinstance(one, Mapping))
-    unique = {figure.uid: figure for figure in reversed([one for one in figures if one is not None])}
+    figures = (_read_figure(entry, base, modality) for entry in entries if isinstance(entry, Mapping))
+    unique = {figure.uid: figure for figure in reversed([entry for entry in figures if entry is not None])}
     return list(reversed(unique.values()))[:limit]
 
 

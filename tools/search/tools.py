@@ -139,8 +139,8 @@ class LiteratureTools:
         """Search the medical literature (PubMed): numbered articles, the best first, each with PMID, year, journal,
         title and the part of its abstract that fits the query. Retracted articles are marked."""
         asked = ArticleQuery(_check_query(query), search_type, max_results)
-        found = list(await self.source.search_articles(asked))[:max_results]
-        text, shown = write_articles(asked, found, self.limits)
+        articles = list(await self.source.search_articles(asked))[:max_results]
+        text, shown = write_articles(asked, articles, self.limits)
         facts = {
             "pmids": [article.pmid for article in shown],
             "retracted": [article.pmid for article in shown if article.retracted],
@@ -160,9 +160,9 @@ class LiteratureTools:
         asked = ImageQuery(_check_query(query), modality.strip()[:40], body_part.strip()[:40], max_results)
         figures = list(await self.source.search_images(asked))[:max_results]
         loaded = await asyncio.gather(*(self._load(figure) for figure in figures))
-        problems = [one if isinstance(one, str) else None for one in loaded]
+        problems = [item if isinstance(item, str) else None for item in loaded]
         text, shown = write_images(asked, figures, problems, self.limits)
-        pictures = {number: one for number, one in enumerate(loaded[: len(shown)], 1) if isinstance(one, Source)}
+        pictures = {number: item for number, item in enumerate(loaded[: len(shown)], 1) if isinstance(item, Source)}
         if found is not None:
             found += pictures.values()
         facts = {"pmids": [figure.pmid for figure in shown if figure.pmid], "figures": [figure.uid for figure in shown]}

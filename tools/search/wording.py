@@ -98,7 +98,7 @@ def pick_passage(abstract: str, words: str, room: int) -> str:
 def _rank(sentences: Sequence[str], words: str) -> list[int]:
     """Return the places of sentences, those first that hold most words of a query, and among equals the last."""
     asked = {word[:STEM] for word in _WORD.findall(words.casefold()[:MAX_QUERY])}
-    scores = [len(asked & {word[:STEM] for word in _WORD.findall(one.casefold())}) for one in sentences]
+    scores = [len(asked & {word[:STEM] for word in _WORD.findall(sentence.casefold())}) for sentence in sentences]
     return sorted(range(len(sentences)), key=lambda place: (-scores[place], -place))
 
 
@@ -135,8 +135,8 @@ def write_images(
         among = f" ({', '.join(asked)})" if asked else ""
         return f"No figure found for {make_line(query.words, 80)!r}{among}. Try fewer or other words.", []
     items = [
-        write_image(one, number, problem, limits.item)
-        for number, (one, problem) in enumerate(zip(found, problems, strict=True), 1)
+        write_image(figure, number, problem, limits.item)
+        for number, (figure, problem) in enumerate(zip(found, problems, strict=True), 1)
     ]
     text, count = join_items("figure", items, limits.total)
     return text, list(found[:count])
@@ -144,7 +144,7 @@ def write_images(
 
 def write_image(found: FoundImage, number: int, problem: str | None, limit: int) -> str:
     """Return one figure in at most `limit` characters."""
-    parts = [make_line(part, 30) for part in (found.pmid and f"PMID {found.pmid}", found.modality, found.body_part)]
+    parts = [make_line(word, 30) for word in (found.pmid and f"PMID {found.pmid}", found.modality, found.body_part)]
     head = ", ".join(filter(None, parts))
     note = "" if problem is None else f" (not shown: {make_line(problem, 80)})"
     source, url = make_line(found.source, 120), make_line(found.url, 100)

@@ -198,12 +198,12 @@ class McpTool:
 
     def _parse(self, texts: list[str]) -> dict[str, Any]:
         try:
-            found = parse_body(texts[0].encode("utf-8", "replace")) if texts else None
+            body = parse_body(texts[0].encode("utf-8", "replace")) if texts else None
         except (ValueError, RecursionError):
-            found = None
-        if not isinstance(found, dict):
+            body = None
+        if not isinstance(body, dict):
             raise ToolFault(f"{self.name} gave a result that is not a JSON object")
-        return found
+        return body
 
 
 def repeats_facts(text: str, facts: Mapping[str, object]) -> bool:

@@ -160,11 +160,11 @@ class _Reader:
             reference = spec.get("$ref")
             if reference is None:
                 return dict(spec)
-            found = find_reference(self.root, str(reference)) if str(reference).startswith("#/") else None
-            if not isinstance(found, Mapping):
+            target = find_reference(self.root, str(reference)) if str(reference).startswith("#/") else None
+            if not isinstance(target, Mapping):
                 allowed = "allowed: one inside the schema, as '#/$defs/NAME'"
                 raise self._refuse(f"reference {str(reference)[:80]!r}; {allowed}")
-            spec = {**found, **{key: item for key, item in spec.items() if key != "$ref"}}
+            spec = {**target, **{key: item for key, item in spec.items() if key != "$ref"}}
         raise self._refuse("its references lead in a circle")
 
     def _check_text(self, text: Any) -> str:
@@ -185,7 +185,7 @@ def _drop_null(spec: dict[str, Any]) -> dict[str, Any]:
             rest = {key: item for key, item in spec.items() if key != name}
             return {**left[0], **rest} if len(left) == 1 and isinstance(left[0], Mapping) else {**rest, name: left}
     if isinstance(spec.get("type"), list) and "null" in spec["type"]:
-        left = [one for one in spec["type"] if one != "null"]
+        left = [kind for kind in spec["type"] if kind != "null"]
         return {**spec, "type": left[0] if len(left) == 1 else left}
     return spec
 
@@ -359,13 +359,13 @@ def _read_place(value: Any, length: int, unit: Unit, view: View | None, place: s
     if value is None:
         return None
     is_list = isinstance(value, list | tuple) and len(value) == length
-    if not is_list or any(to_finite_float(one) is None for one in value):
+    if not is_list or any(to_finite_float(number) is None for number in value):
         raise ToolError(f"{place} is not {length} numbers")
     size = view.size if view is not None else (1, 1)
-    found = ViewFractions(to_unit(value, "pixel" if unit == "pixel" else "unit", size, place))
-    if length == 4 and not (found[0] <= found[2] and found[1] <= found[3]):
+    fractions = ViewFractions(to_unit(value, "pixel" if unit == "pixel" else "unit", size, place))
+    if length == 4 and not (fractions[0] <= fractions[2] and fractions[1] <= fractions[3]):
         raise ToolError(f"{place} ends before it begins; expected: [x1, y1, x2, y2]")
-    return found
+    return fractions
 
 
 def _read_mask(value: Any, view: View, place: str) -> tuple[np.ndarray, str]:
@@ -376,7 +376,7 @@ def _read_mask(value: Any, view: View, place: str) -> tuple[np.ndarray, str]:
         rows = [row if isinstance(row, list) and len(row) == width else None for row in value[: height + 1]]
         if len(value) != height or None in rows:
             raise ToolError(f"{place} is not a mask of the picture: {height} rows of {width} numbers are expected")
-        if any(one not in (0, 1) for row in rows for one in row or ()):
+        if any(pixel not in (0, 1) for row in rows for pixel in row or ()):
             raise ToolError(f"{place} is not a mask: its numbers are not all 0 or 1")
         return np.array(rows, dtype=bool), ""
     source = read_picture(value, place)

@@ -244,8 +244,8 @@ class ModelServer:
             self.batch_size = len(calls) // 2
             log.warning("a specialist's device has no memory for %d calls; %d from now on", len(calls), self.batch_size)
             while calls:  # the size may become smaller still
-                some, calls = calls[: self.batch_size], calls[self.batch_size :]
-                self._answer(some)
+                batch, calls = calls[: self.batch_size], calls[self.batch_size :]
+                self._answer(batch)
         except Exception as error:
             if len(calls) == 1 and (calls[0].is_second_try or isinstance(error, HungError)):
                 log.error("a specialist failed", exc_info=error)

@@ -148,8 +148,8 @@ def _build_specialist(path: str, spec: Any) -> Specialist:
     settings = dict(spec)
     kind = settings.pop("kind", None)
     if not isinstance(kind, str):
-        given = "is missing" if kind is None else f"= {kind!r:.80}"
-        raise ConfigError(f"{path}.kind {given}; allowed: {', '.join(list_kinds())}", key=f"{path}.kind")
+        stated = "is missing" if kind is None else f"= {kind!r:.80}"
+        raise ConfigError(f"{path}.kind {stated}; allowed: {', '.join(list_kinds())}", key=f"{path}.kind")
     try:
         cls = get_specialist_class(kind)
     except ConfigError as error:

@@ -141,8 +141,8 @@ def spread(advantages: torch.Tensor, episodes: Sequence[EpisodeTokens], width: i
     """
     if advantages.shape[1] == 1:
         return advantages[:, 0]
-    found = advantages.new_zeros(len(episodes), width)
-    for row, own, tokens in zip(found, advantages, episodes, strict=True):
+    result = advantages.new_zeros(len(episodes), width)
+    for row, row_advantages, tokens in zip(result, advantages, episodes, strict=True):
         sampled = [place for place, bit in enumerate(tokens.mask) if bit]
-        row[sampled] = own[[reply for reply, count in enumerate(tokens.replies) for _ in range(count)]]
-    return found
+        row[sampled] = row_advantages[[reply for reply, count in enumerate(tokens.replies) for _ in range(count)]]
+    return result

@@ -120,9 +120,9 @@ class EpisodeLogProbs:
         if self.vision_cache is not None:
             return self.vision_cache.get_features(pixels)
         features: dict[int, Any] = {}
-        for part in split_into_batches(pixels):
+        for batch in split_into_batches(pixels):
             features |= zip(
-                part, self.architecture.encode_images(self.model, [pixels[key] for key in part]), strict=True
+                batch, self.architecture.encode_images(self.model, [pixels[key] for key in batch]), strict=True
             )
         return features
 
@@ -329,13 +329,13 @@ class _ReadBoth(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, query: Any, key: Any, value: Any, scale: float | None, reads: Any) -> torch.Tensor:
         output, total = torch.empty_like(query), torch.empty_like(query[..., 0])
-        for own, read in reads:
-            states = query[:, :, own], key[:, :, read], value[:, :, read]
-            found, sums = _flash(*states, 0.0, own == read, scale=scale)
-            if own != read:
-                after = torch.logaddexp(total[:, :, own], sums)
-                found, sums = output[:, :, own].lerp(found, (sums - after).exp()[..., None]), after
-            output[:, :, own], total[:, :, own] = found, sums
+        for span, read in reads:
+            states = query[:, :, span], key[:, :, read], value[:, :, read]
+            attended, sums = _flash(*states, 0.0, span == read, scale=scale)
+            if span != read:
+                after = torch.logaddexp(total[:, :, span], sums)
+                attended, sums = output[:, :, span].lerp(attended, (sums - after).exp()[..., None]), after
+            output[:, :, span], total[:, :, span] = attended, sums
         ctx.save_for_backward(query, key, value, output, total)
         ctx.scale, ctx.reads = scale, reads
         return output
@@ -344,11 +344,11 @@ class _ReadBoth(torch.autograd.Function):
     def backward(ctx: Any, gradient: torch.Tensor) -> Any:
         query, key, value, output, total = ctx.saved_tensors
         sums = [torch.zeros_like(states) for states in (query, key, value)]
-        for own, read in ctx.reads:
-            states = query[:, :, own], key[:, :, read], value[:, :, read], output[:, :, own], total[:, :, own]
-            parts = _flash_backward(gradient[:, :, own], *states, 0.0, own == read, scale=ctx.scale)
-            for whole, part, place in zip(sums, parts, (own, read, read), strict=True):
-                whole[:, :, place] += part
+        for span, read in ctx.reads:
+            states = query[:, :, span], key[:, :, read], value[:, :, read], output[:, :, span], total[:, :, span]
+            parts = _flash_backward(gradient[:, :, span], *states, 0.0, span == read, scale=ctx.scale)
+            for whole, share, place in zip(sums, parts, (span, read, read), strict=True):
+                whole[:, :, place] += share
         return *sums, None, None
 
 

@@ -105,12 +105,12 @@ def split_into_packs(groups: Sequence[Group], device: torch.device, *, masked: b
 
 def pad_into_packs(rows: Sequence[Segment], most: int | None = None) -> Iterator[Pack]:
     """Put rows of similar length together, padded right: at most `most` of them, and at most `MAX_TOKENS` tokens."""
-    for part in split_by_length([len(row.ids) for row in rows]):
-        width = len(rows[part[0]].ids)
+    for bucket in split_by_length([len(row.ids) for row in rows]):
+        width = len(rows[bucket[0]].ids)
         count = most or max(1, MAX_TOKENS // width)
-        for start in range(0, len(part), count):
-            some = [rows[k] for k in part[start : start + count]]
-            yield Pack(some, [k * width for k in range(len(some))], (len(some), width))
+        for start in range(0, len(bucket), count):
+            chunk = [rows[k] for k in bucket[start : start + count]]
+            yield Pack(chunk, [k * width for k in range(len(chunk))], (len(chunk), width))
 
 
 def _split_group(group: Group, most: int) -> Iterator[Group]:
@@ -129,7 +129,7 @@ def _build_pack(groups: Sequence[Group], device: torch.device) -> Pack:
     starts: list[int] = []
     parts: list[AttentionPart] = []
     tokens: list[torch.Tensor] = []
-    kept: list[torch.Tensor] = []
+    positions: list[torch.Tensor] = []
     reads: list[tuple[slice, slice]] = []
     end = columns = 0  # of the packed row, and of all parts
 
@@ -147,32 +147,32 @@ def _build_pack(groups: Sequence[Group], device: torch.device) -> Pack:
         if group.prompt is not None:
             add(group.prompt)
             shared = len(group.prompt.ids)
-        kept.append(columns + torch.arange(shared))
-        for part in split_by_length([len(row.ids) for row in group.rows]):
-            rows = [group.rows[k] for k in part]
+        positions.append(columns + torch.arange(shared))
+        for bucket in split_by_length([len(row.ids) for row in group.rows]):
+            rows = [group.rows[k] for k in bucket]
             firsts, lengths = torch.tensor([[add(row), len(row.ids)] for row in rows]).unbind(1)
             width = int(lengths.max())
             column, inside = torch.arange(width), torch.arange(width) < lengths[:, None]
             tokens.append((firsts[:, None] + column.minimum(lengths[:, None] - 1)).flatten())
             places = columns + shared + (shared + width) * torch.arange(len(rows))[:, None] + column
-            kept.append(places[inside])
+            positions.append(places[inside])
             parts.append(AttentionPart(number, (len(rows), width)))
             columns += len(rows) * (shared + width)
         if number is not None:
             reads.append((slice(starts[number + 1], end), slice(starts[number], starts[number + 1])))
     sizes = [len(segment.ids) for segment in segments]
-    layout = Layout(parts, sizes, torch.cat(tokens).to(device), torch.cat(kept).to(device), reads)
+    layout = Layout(parts, sizes, torch.cat(tokens).to(device), torch.cat(positions).to(device), reads)
     return Pack(segments, starts, (1, end), layout)
 
 
 def split_by_length(lengths: Sequence[int]) -> Iterator[list[int]]:
     """Yield the numbers of the rows in each part: rows of similar length, the longest first."""
-    part: list[int] = []
+    bucket: list[int] = []
     held = 0
     for k in sorted(range(len(lengths)), key=lambda k: -lengths[k]):
-        if part and held + lengths[k] < (1 - MAX_PADDING) * (len(part) + 1) * lengths[part[0]]:
-            yield part
-            part, held = [], 0
-        part.append(k)
+        if bucket and held + lengths[k] < (1 - MAX_PADDING) * (len(bucket) + 1) * lengths[bucket[0]]:
+            yield bucket
+            bucket, held = [], 0
+        bucket.append(k)
         held += lengths[k]
-    yield part
+    yield bucket

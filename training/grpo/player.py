@@ -81,16 +81,16 @@ class BatchPlayer:
         """Keep episodes of a batch with their advantages in `info` (a number, or a list of one a reply), and append
         those that were trained on to the run's folder. If they are a part, whole groups are drawn at random, and
         `info["saved"]` says "8 of 64"."""
-        kept = list(zip(episodes, advantages, strict=True))
+        pairs = list(zip(episodes, advantages, strict=True))
         said: dict[str, str] = {}
-        if self.episodes_per_step is not None and self.episodes_per_step < len(kept):
-            groups = [[*group] for _, group in groupby(kept, key=lambda pair: pair[0].task.id)]
+        if self.episodes_per_step is not None and self.episodes_per_step < len(pairs):
+            groups = [[*group] for _, group in groupby(pairs, key=lambda pair: pair[0].task.id)]
             random.Random(sample_seed(self.seed, episodes[0].info.get("number", 0))).shuffle(groups)
-            said = {"saved": f"{self.episodes_per_step} of {len(kept)}"}
-            kept = [pair for group in groups for pair in group][: self.episodes_per_step]
+            said = {"saved": f"{self.episodes_per_step} of {len(pairs)}"}
+            pairs = [pair for group in groups for pair in group][: self.episodes_per_step]
         self.latest_episodes = [
-            replace(e, info={**e.info, **said, "advantage": own[0] if len(own) == 1 else own[: e.num_turns]})
-            for e, own in kept
+            replace(e, info={**e.info, **said, "advantage": values[0] if len(values) == 1 else values[: e.num_turns]})
+            for e, values in pairs
         ]
         for episode in self.latest_episodes:
             if self._writer is not None:

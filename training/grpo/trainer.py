@@ -209,8 +209,8 @@ class EpisodeGRPOTrainer(Checkpoints, GRPOTrainer):
         rows = self.accelerator.gather(self.accelerator.pad_across_processes(own, dim=1, pad_index=math.nan))
         group, is_idle = self.num_generations, bool(rows.isnan().all())
         with name_credit(self.credit_name):
-            found = torch.zeros(len(rows), 1) if is_idle else self.credit.weigh(rows, group)
-            advantages = torch.as_tensor(found).detach().to(rewards).contiguous()
+            weighed = torch.zeros(len(rows), 1) if is_idle else self.credit.weigh(rows, group)
+            advantages = torch.as_tensor(weighed).detach().to(rewards).contiguous()
         usable = (episode for episode, reward in zip(episodes, rewards, strict=True) if not reward.isnan())
         replies = max((episode.num_turns for episode in usable), default=1)
         is_wide = advantages.ndim == 2 and (advantages.shape[1] == 1 or advantages.shape[1] >= replies)

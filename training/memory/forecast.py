@@ -162,8 +162,8 @@ def count_held(rehearsal: Rehearsal) -> Counter[str]:
     if config.lora is None and bool(getattr(arguments, "beta", 0)):
         held["reference model"] = held["weights"]
     if config.lora is not None and config.lora.quantize is not None:
-        kept = tuple(f"{name}." for name in list_kept(model))
-        linear = [layer.weight for name, layer in find_products(model) if not f"{name}.".startswith(kept)]
+        prefixes = tuple(f"{name}." for name in list_kept(model))
+        linear = [layer.weight for name, layer in find_products(model) if not f"{name}.".startswith(prefixes)]
         held["weights"] -= sum(round(weight.nbytes - FOUR_BIT_BYTES * weight.numel()) for weight in linear)
         held["dequantized weight"] = max(weight.nbytes for weight in linear)  # one at a time
     elif config.lora is not None:  # the weight that is being widened, and the columns of the others
@@ -245,7 +245,7 @@ def count_specialists(plan: Plan, *, gpu: bool) -> tuple[int, int]:
     """Return the bytes of their weights while the model plays, and while it learns (without those that are offloaded).
     A model that several specialists share counts once; one on another device (`cpu`, `cuda:1`) does not. Raise
     `ConfigError` if the files of a specialist are not on this machine, and its `memory` is not set."""
-    found: dict[object, tuple[int, bool]] = {}
+    models: dict[object, tuple[int, bool]] = {}
     envs = plan.draft[: 2 if plan.config.log.eval_tasks else 1]
     parts = [part for env in envs for part in (env.parts.values() if isinstance(env, Mixture) else [env])]
     for name, spec in (pair for part in parts for pair in part.specialists.items()):
@@ -257,8 +257,8 @@ def count_specialists(plan: Plan, *, gpu: bool) -> tuple[int, int]:
             key = f"env.specialists.{name}.{error.key}"
             raise ConfigError(f"env.specialists.{name}.{error}", key=key) from error
         model = type(spec).runner, spec.model, spec.revision, spec.device, spec.dtype
-        found[model] = size, found.get(model, (0, False))[1] or not spec.offload
-    return sum(size for size, _ in found.values()), sum(size for size, stays in found.values() if stays)
+        models[model] = size, models.get(model, (0, False))[1] or not spec.offload
+    return sum(size for size, _ in models.values()), sum(size for size, stays in models.values() if stays)
 
 
 def find_changes(

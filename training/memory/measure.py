@@ -209,7 +209,7 @@ class Rehearsal:
                 setattr(module, name, known[id(tensor)][1])
         self.given, self.tower = [new for _, new in known.values()], self.architecture.get_vision_tower(model)
         lists = (
-            part for part in get_base_model(model).get_decoder().modules() if isinstance(part, torch.nn.ModuleList)
+            child for child in get_base_model(model).get_decoder().modules() if isinstance(child, torch.nn.ModuleList)
         )
         self.stack: Any = max(lists, key=len)
         self.weight_bytes = next(w.itemsize for name, w in model.named_parameters() if ".lora_" not in name)
@@ -237,13 +237,13 @@ class Rehearsal:
                 text.layer_types = kinds[:number]
             del self.stack[number:]
 
-        found = []
+        counts = []
         for number in (few + period, few):
             cut(number)
-            found.append(count())
+            counts.append(count())
         cut(len(layers))
         self.stack.extend(layers[few:])
-        return found[0] + (len(layers) - few - period) * (found[0] - found[1]) // period
+        return counts[0] + (len(layers) - few - period) * (counts[0] - counts[1]) // period
 
     def predict_update(self) -> int:
         """Return the most bytes of an update: while its activations are held or, of a deep model, at its end."""
@@ -259,8 +259,8 @@ class Rehearsal:
     def count_update(self) -> int:
         """Return the most bytes of an update: of the largest part of its batch, beside the gradients of others."""
         with _Numberless():  # what is on the host
-            given = self.config, self.arguments, self.workload, self.architecture, self.encoded
-            losses, features = build_losses(self.model, *given)
+            inputs = self.config, self.arguments, self.workload, self.architecture, self.encoded
+            losses, features = build_losses(self.model, *inputs)
         several = len(losses) > 1 or self.arguments.gradient_accumulation_steps > 1
         with _Numberless(self.given) as counter:
             for weight in self.model.parameters() if several else ():

@@ -105,15 +105,15 @@ class MetricsFile(TrainerCallback):
         parts = [f"step {state.global_step}/{state.max_steps}"]
         for name, label in _SHOWN.items():
             if logs.get(name) is not None:  # TRL logs None if a step has no value, e.g. if every sample was dropped
-                part = format_part(logs.get("episodes/scored")) if name == "reward" else ""
-                parts.append(f"{label} {logs[name]:.2f}{part}")
+                share = format_part(logs.get("episodes/scored")) if name == "reward" else ""
+                parts.append(f"{label} {logs[name]:.2f}{share}")
         for name, label in (("episodes/faults", "faults"), ("reward/faults", "reward faults")):
             if logs.get(name):
                 parts.append(f"{label} {logs[name]:.0%}")
         if logs.get("held_out/reward") is not None:
-            part = format_part(logs.get("held_out/episodes/scored"))
+            share = format_part(logs.get("held_out/episodes/scored"))
             blind = "" if logs.get("held_out/blind") is None else f", blind {logs['held_out/blind']:.3f}"
-            parts.append(f"held-out {logs['held_out/reward']:.3f}{part} (best {logs['held_out/best']:.3f}{blind})")
+            parts.append(f"held-out {logs['held_out/reward']:.3f}{share} (best {logs['held_out/best']:.3f}{blind})")
         if logs.get("time/episodes_per_second") is not None:
             parts.append(f"{logs['time/episodes_per_second']:.1f} episodes/s")
         if "reward" not in logs:

@@ -94,7 +94,7 @@ def _describe_data(config: Config) -> tuple[str, list[str]]:
     parts = config.env.settings.get("environments")
     blocks = [config.env.settings, *(parts.values() if isinstance(parts, Mapping) else ())]
     data = [block["data"] for block in blocks if isinstance(block, Mapping) and isinstance(block.get("data"), Mapping)]
-    sources = [source for one in data if isinstance(source := one.get("source"), str)]
+    sources = [source for section in data if isinstance(source := section.get("source"), str)]
     on_hub = [source for source in sources if is_hub_name(source)]
     words = [
         f"`{source}`" if source in on_hub else f"`{Path(source).name}`, a file of its trainer" for source in sources

@@ -113,17 +113,17 @@ def print_table(summary: Mapping[str, Any], folder: Path) -> None:
     for name in columns:
         table.add_column(_COLUMNS[name], justify="right")
     components = {key: key.split("/")[1] for key in held_out[columns[0]] if key.startswith("rewards/")}
-    own = {
+    metrics = {
         key: key.removeprefix("metrics/") for name in columns for key in held_out[name] if key.startswith("metrics/")
     }
     verdicts = {key: title for key, title in _VERDICTS.items() if any(held_out[name].get(key) for name in columns)}
     calls = {key: f"calls of {name}" for key, name in _find_called_tools([held_out[name] for name in columns]).items()}
     table.add_row("episodes", *(str(count_episodes(held_out[name]) or "-") for name in columns))
-    for key, title in ({"reward": "reward"} | components | own | _ROWS | verdicts | calls).items():
+    for key, title in ({"reward": "reward"} | components | metrics | _ROWS | verdicts | calls).items():
         table.add_row(title, *(format_figure(held_out[name], key) for name in columns))
     console = Console(width=120)
     console.print(table)
-    rewards = {when: one["reward"] for when, one in held_out.items() if "reward" in one}
+    rewards = {when: figures["reward"] for when, figures in held_out.items() if "reward" in figures}
     if {"before", "after"} <= set(rewards):
         gain = rewards["after"] - rewards["before"]
         gap = rewards["oracle"] - rewards["before"] if "oracle" in rewards else 0
@@ -144,7 +144,7 @@ def _find_called_tools(figures: Iterable[Mapping[str, Any]]) -> dict[str, str]:
     >>> _find_called_tools([{"tools/zoom/calls": 0.0, "tools/ask/calls": 0.5}, {"tools/calls": 0.5}])
     {'tools/ask/calls': 'ask'}
     """
-    called = {key for one in figures for key, value in one.items() if key.startswith("tools/") and value}
+    called = {key for figure in figures for key, value in figure.items() if key.startswith("tools/") and value}
     parts = {key: key.split("/") for key in sorted(called)}
     return {key: named[1] for key, named in parts.items() if len(named) == 3 and named[2] == "calls"}
 
@@ -166,8 +166,8 @@ def format_figure(figures: Mapping[str, Any], key: str) -> str:
         return "-"
     low, high = figures.get("intervals", {}).get(key, (None, None))
     count = figures.get("counts", {}).get(key)
-    part = "" if count in (None, count_episodes(figures)) else f" of {count}"
-    return Interval(figures[key], low, high, 0).format() + part
+    suffix = "" if count in (None, count_episodes(figures)) else f" of {count}"
+    return Interval(figures[key], low, high, 0).format() + suffix
 
 
 def format_duration(seconds: float) -> str:

@@ -51,7 +51,7 @@ def read_episodes(
     shown: dict[str, Any] = {"max_pixels": env.max_pixels, "multiple": env.pixel_multiple}
     for number, (place, row) in enumerate(read_transcripts(Path(saved), **shown, left_out=problems)):
         try:
-            found = tokenize_conversation(
+            tokenized = tokenize_conversation(
                 row.messages,
                 tokens,
                 tools=row.tools,
@@ -65,7 +65,7 @@ def read_episodes(
             continue
         unread.update([*row.unread, *[THINKING] * any(message.reasoning for message in row.messages)])
         task = Task(f"{Path(saved).name}, {place}")
-        episodes.append(Episode(task, environment="transcript", info={"index": number}, tokens=found))
+        episodes.append(Episode(task, environment="transcript", info={"index": number}, tokens=tokenized))
     _tell(f"{saved}: conversations left out", problems, print_line)
     _tell(f"{saved}: conversations of which a part is not learned from", unread, print_line)
     return episodes
@@ -85,11 +85,11 @@ def add_tokens(
         if episode.tokens is None:
             unread.update([THINKING] * any(turn.reasoning for turn in episode.turns))
             try:
-                found = tokenize_episode(episode, env, tokens, max_completion_tokens)
+                tokenized = tokenize_episode(episode, env, tokens, max_completion_tokens)
             except (StoreError, ImageError, ReplyError) as error:
                 problems[str(error)] += 1
                 continue
-            episode = replace(episode, tokens=found)
+            episode = replace(episode, tokens=tokenized)
         complete.append(episode)
     _tell("episodes without tokens left out", problems, print_line)
     _tell("episodes of which a part is not learned from", unread, print_line)
@@ -147,9 +147,9 @@ def tokenize_conversation(
             else:
                 record.add_observation(ids)
         conversation.messages.append(message)
-    found = record.to_episode_tokens()
-    assert found is not None
-    return found
+    tokenized = record.to_episode_tokens()
+    assert tokenized is not None
+    return tokenized
 
 
 def write_reply(message: Message, reply_format: ReplyFormat = "hermes") -> str:
@@ -227,11 +227,11 @@ def read_transcripts(
     firsts: dict[str, str] = {}  # where a reason came first
     is_table = path.suffix.lower() == ".parquet"
     try:
-        for place, given, problem in list_table(path) if is_table else list_lines(path):
+        for place, raw, problem in list_table(path) if is_table else list_lines(path):
             try:
                 if problem:
                     raise StoreError(problem)
-                row = read_chat_row(given, open_picture)
+                row = read_chat_row(raw, open_picture)
                 unread = [key for key in row.unread if key.rpartition(".")[2] not in LABELS]
                 if unread:
                     raise StoreError(f"{', '.join(unread)}: not read; allowed: {ALLOWED}")

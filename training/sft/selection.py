@@ -38,7 +38,7 @@ def select_episodes(episodes: Iterable[Episode], section: TrainSection) -> Selec
         error.key = "train.where"
         raise
     left_out: Counter[str] = Counter()
-    kept: list[Episode] = []
+    chosen: list[Episode] = []
     for episode in episodes:
         failed = next((text for text, meets in conditions if not meets(episode)), None)
         if episode.is_fault:
@@ -46,13 +46,13 @@ def select_episodes(episodes: Iterable[Episode], section: TrainSection) -> Selec
         elif failed is not None:
             left_out[f"train.where {failed}"] += 1
         else:
-            kept.append(episode)
+            chosen.append(episode)
     if section.best_of_group:
-        best = find_best_of_each_task(kept)
-        left_out["without a score"] = sum(_get_total(episode) is None for episode in kept)
-        left_out["not the best of their task"] = len(kept) - left_out["without a score"] - len(best)
-        kept = best
-    return Selection(tuple(kept), {reason: count for reason, count in left_out.items() if count})
+        best = find_best_of_each_task(chosen)
+        left_out["without a score"] = sum(_get_total(episode) is None for episode in chosen)
+        left_out["not the best of their task"] = len(chosen) - left_out["without a score"] - len(best)
+        chosen = best
+    return Selection(tuple(chosen), {reason: count for reason, count in left_out.items() if count})
 
 
 def find_best_of_each_task(episodes: Iterable[Episode]) -> list[Episode]:

@@ -149,8 +149,8 @@ class SFTTrainer(Checkpoints, Trainer):
     ) -> tuple[list[Any], torch.Tensor | None]:
         """Return the batches of a window of this process, and the sum of the weights of the whole window."""
         window, _ = super().get_batch_samples(epoch_iterator, num_batches, device)
-        own = [batch for inputs in window for batch in inputs["batches"]]
-        total = sum_weights(own) if own else torch.zeros(())
+        batches = [batch for inputs in window for batch in inputs["batches"]]
+        total = sum_weights(batches) if batches else torch.zeros(())
         gathered: torch.Tensor = self.accelerator.gather(total.to(device))
         return window, gathered.sum().clamp(min=1.0)
 
@@ -165,11 +165,11 @@ class SFTTrainer(Checkpoints, Trainer):
 
 def select_usable(episodes: Iterable[Episode], tokens: ChatTokens) -> list[EpisodeTokens]:
     """Return the tokens of the episodes that can be trained on; raise `StoreError` if there are none."""
-    given = [episode.tokens for episode in episodes if episode.tokens is not None]
-    problems = [describe_mismatch(one, tokens) for one in given]
-    usable = [one for one, problem in zip(given, problems, strict=True) if problem is None]
+    recorded = [episode.tokens for episode in episodes if episode.tokens is not None]
+    problems = [describe_mismatch(item, tokens) for item in recorded]
+    usable = [item for item, problem in zip(recorded, problems, strict=True) if problem is None]
     for problem, count in Counter(filter(None, problems)).items():
-        log.warning("%d of %d episodes are left out: %s", count, len(given), problem)
+        log.warning("%d of %d episodes are left out: %s", count, len(recorded), problem)
     if not usable:
         raise StoreError("no episode has tokens that fit this model's tokenizer and image processor")
     return usable
@@ -205,6 +205,6 @@ def build_corpus(env: BaseMultiTurnEnv, count: int = 200) -> list[str]:
         assert episode.tokens is not None
         parts = [episode.tokens.completion_ids] + ([episode.tokens.prompt_ids] if number % 4 == 0 else [])
         for ids in parts:  # keeps one placeholder token of each image; all of them would dominate the text
-            kept = [i for k, i in enumerate(ids) if i != tokens.image_id or ids[k - 1] != tokens.image_id]
-            corpus.append(bootstrap.decode(kept))
+            single = [i for k, i in enumerate(ids) if i != tokens.image_id or ids[k - 1] != tokens.image_id]
+            corpus.append(bootstrap.decode(single))
     return corpus

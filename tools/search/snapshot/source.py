@@ -91,13 +91,13 @@ class SnapshotSource:
         index, statement = f"{kind}_index", f"SELECT {', '.join(columns)} FROM {kind}s WHERE id = ?"
         score = f"round(bm25({index}, {', '.join(map(str, weights.values()))}), {DIGITS}), " if groups else ""
         order = f"SELECT rowid FROM {index} WHERE {index} MATCH ? ORDER BY {score}rowid DESC LIMIT ?"
-        found: list[R] = []
+        results: list[R] = []
         with self._connect() as connection:
             for (number,) in connection.execute(order, (match, limit + SPARE)).fetchall() if match else ():
                 row = _fetch(connection, statement, number)
                 with suppress(BadRecord):
-                    found += [] if row is None else [read(row)]
-        return found[:limit]
+                    results += [] if row is None else [read(row)]
+        return results[:limit]
 
     def read_picture(self, uid: str) -> bytes:
         """Return the file of the figure `uid`, undecoded."""
@@ -127,9 +127,9 @@ class SnapshotSource:
         try:
             with closing(open_snapshot(self.path)) as connection:
                 status = self.path.stat()
-                found = status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns
-                self._first = self._first or found
-                if found != self._first:
+                identity = status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns
+                self._first = self._first or identity
+                if identity != self._first:
                     raise ToolFault("the search failed: its snapshot was replaced while it was in use")
                 limit_steps(connection)
                 yield connection
@@ -237,15 +237,15 @@ def _decode(text: bytes) -> str:
 def _check_schema(connection: sqlite3.Connection, path: Path) -> None:
     """Raise `ConfigError` unless the schema is exactly that of `schema.py`."""
     expected = {**schema.SCHEMA, **schema.SHADOWS}
-    found: dict[str, str] = {}
+    tables: dict[str, str] = {}
     for name, sql in connection.execute("SELECT name, sql FROM sqlite_master WHERE sql IS NOT NULL LIMIT 1000"):
-        if not isinstance(name, str) or name not in expected or name in found:
+        if not isinstance(name, str) or name not in expected or name in tables:
             raise refuse(path, f"it is not a snapshot: its schema holds {str(name)[:80]!r}")
-        found[name] = sql if isinstance(sql, str) else ""
+        tables[name] = sql if isinstance(sql, str) else ""
     for name, sql in expected.items():
-        if name not in found:
+        if name not in tables:
             raise refuse(path, f"it is not a snapshot: its schema has no {name!r}")
-        if _squeeze(found[name]) != _squeeze(sql):
+        if _squeeze(tables[name]) != _squeeze(sql):
             raise refuse(path, f"it is not a snapshot: its schema has another {name!r}")
 
 

@@ -53,14 +53,14 @@ class Synonyms:
     @classmethod
     def build(cls, classes: Sequence[Sequence[str]]) -> "Synonyms":
         """Of lists of phrases; a phrase may stand in several."""
-        found: dict[tuple[str, ...], tuple[tuple[str, ...], ...]] = {}
+        groups: dict[tuple[str, ...], tuple[tuple[str, ...], ...]] = {}
         for phrases in classes:
             split = [tuple(split_words(phrase)) for phrase in phrases[:MAX_SAME]]
             for words in split:
-                known = found.get(stem_all(words), ())
+                known = groups.get(stem_all(words), ())
                 if len(known) < MAX_SAME:
-                    found[stem_all(words)] = tuple(dict.fromkeys((*known, *split)))[:MAX_SAME]
-        return cls(found, max(map(len, found), default=1))
+                    groups[stem_all(words)] = tuple(dict.fromkeys((*known, *split)))[:MAX_SAME]
+        return cls(groups, max(map(len, groups), default=1))
 
     def group(self, words: Sequence[str]) -> list[Group]:
         """Return the groups of a query: a group for each longest phrase with synonyms, and one for each word."""
@@ -153,6 +153,6 @@ def stem_word(word: str) -> tuple[str, ...]:
         index.execute(f"CREATE VIRTUAL TABLE words USING fts5(word, content='', tokenize='{TOKENIZER}')")
         index.execute("CREATE VIRTUAL TABLE stems USING fts5vocab(words, instance)")
     index.execute("INSERT INTO words(rowid, word) VALUES (1, ?)", (word,))
-    found = tuple(stem for (stem,) in index.execute("SELECT term FROM stems ORDER BY offset"))
+    stems = tuple(stem for (stem,) in index.execute("SELECT term FROM stems ORDER BY offset"))
     index.execute("INSERT INTO words(words) VALUES ('delete-all')")
-    return found
+    return stems

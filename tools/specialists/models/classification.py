@@ -47,13 +47,13 @@ class ClassificationRunner(ModelRunner):
             raise ToolFault(f"gave scores of shape {tuple(logits.shape)} for {len(requests)} pictures")
         results: list[Any] = []
         for row in logits:
-            found: dict[str, dict[str, float]] = {}
+            by_head: dict[str, dict[str, float]] = {}
             for head, numbers in self.heads.items():
                 scores = row[numbers]
                 shares = torch.sigmoid(scores) if self.sigmoid else torch.softmax(scores, 0)
-                found[head] = {self.labels[number]: float(p) for number, p in zip(numbers, shares, strict=True)}
-            finite = all(math.isfinite(p) for shares in found.values() for p in shares.values())
-            results.append(found if finite else ToolFault(NOT_FINITE))
+                by_head[head] = {self.labels[number]: float(p) for number, p in zip(numbers, shares, strict=True)}
+            finite = all(math.isfinite(p) for shares in by_head.values() for p in shares.values())
+            results.append(by_head if finite else ToolFault(NOT_FINITE))
         return results
 
     def abstain(self, known: Known) -> Unfamiliar:
@@ -64,13 +64,13 @@ class ClassificationRunner(ModelRunner):
 
 def _find_labels(heads: Any, labels: Sequence[str]) -> dict[str, list[int]]:
     """Return the numbers of the labels of each head. Raise `ConfigError` for a label that the model does not have."""
-    found: dict[str, list[int]] = {}
+    groups: dict[str, list[int]] = {}
     for head, names in heads:
         for name in names:
             if name not in labels:
                 raise ConfigError(f"heads.{head}: {describe_unknown('label', name, labels)}", key="heads")
-        found[str(head)] = [labels.index(name) for name in names]
-    return found
+        groups[str(head)] = [labels.index(name) for name in names]
+    return groups
 
 
 @dataclass(frozen=True)

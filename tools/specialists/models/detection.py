@@ -62,10 +62,10 @@ class DetectionRunner(ModelRunner):
         inputs = self.to_device(self.processor(images=self.open_pictures(requests), return_tensors="pt"))
         outputs = self.model(**inputs)
         sizes = [(request.picture.height, request.picture.width) for request in requests]
-        found = self.processor.post_process_object_detection(outputs, threshold=threshold, target_sizes=sizes)
+        detections = self.processor.post_process_object_detection(outputs, threshold=threshold, target_sizes=sizes)
         names = self.config.id2label
-        labels = [[names.get(int(label), str(int(label))) for label in one["labels"]] for one in found]
-        return collect(requests, outputs, found, labels)
+        labels = [[names.get(int(label), str(int(label))) for label in detection["labels"]] for detection in detections]
+        return collect(requests, outputs, detections, labels)
 
 
 class GroundingRunner(ModelRunner):
@@ -89,7 +89,7 @@ class GroundingRunner(ModelRunner):
         inputs = self.to_device(self.processor(text=phrases, images=self.open_pictures(requests), return_tensors="pt"))
         outputs = self.model(**inputs)
         read = self.processor.post_process_grounded_object_detection
-        given = {
+        options = {
             "threshold": threshold,
             "text_threshold": threshold,
             "target_sizes": [(request.picture.height, request.picture.width) for request in requests],
@@ -97,7 +97,7 @@ class GroundingRunner(ModelRunner):
             "input_ids": inputs.get("input_ids"),
         }
         found = read(
-            outputs, **{key: value for key, value in given.items() if key in inspect.signature(read).parameters}
+            outputs, **{key: value for key, value in options.items() if key in inspect.signature(read).parameters}
         )
         return collect(
             requests, outputs, found, [phrase * len(one["scores"]) for phrase, one in zip(phrases, found, strict=True)]
@@ -119,13 +119,13 @@ def collect(
     import torch
 
     results: list[Any] = []
-    for place, (request, one, names) in enumerate(zip(requests, found, labels, strict=True)):
+    for place, (request, detection, names) in enumerate(zip(requests, found, labels, strict=True)):
         logits = outputs.logits[place]  # -inf is the score of a token that is masked
         if not torch.isfinite(outputs.pred_boxes[place]).all() or (logits.isnan() | (logits == math.inf)).any():
             results.append(ToolFault(NOT_FINITE))
             continue
         size = request.picture.width, request.picture.height
-        boxes = zip(names, one["scores"].tolist(), one["boxes"].tolist(), strict=True)
+        boxes = zip(names, detection["scores"].tolist(), detection["boxes"].tolist(), strict=True)
         every = [Found.of(label, score, box, size) for label, score, box in boxes]
         results.append(tuple(sorted(every, key=lambda item: (-item.score, item.label, item.box))))
     return results

@@ -67,8 +67,8 @@ class ModelSpecialist(Specialist):
     def get_server(self, **settings: Hashable) -> ModelServer:
         """Return the server of this model; `settings` are arguments of the runner that decide how the model is
         loaded."""
-        given = (self.model, self.revision, self.device, self.dtype, self.memory)
-        key = (type(self).runner, *given, *sorted(settings.items()))
+        identity = (self.model, self.revision, self.device, self.dtype, self.memory)
+        key = (type(self).runner, *identity, *sorted(settings.items()))
         serving = ServingSettings(self.max_batch, self.wait, self.timeout, int(self.cache), self.offload)
         return get_server(key, lambda: self._load_runner(**settings), serving)
 
@@ -142,9 +142,9 @@ class ModelRunner:
         import transformers
 
         known = {name: getattr(transformers, name) for name in self.auto_classes}
-        fitting = [one for one in known.values() if type(self.config) in one._model_mapping]
+        fitting = [auto_class for auto_class in known.values() if type(self.config) in auto_class._model_mapping]
         if not fitting:
-            types = {kind.model_type for one in known.values() for kind in one._model_mapping}
+            types = {kind.model_type for auto_class in known.values() for kind in auto_class._model_mapping}
             problem = describe_unknown("model_type", self.config.model_type, types)
             raise self.spec.refuse("model", f"kind {self.spec.kind}: {problem}")
         return fitting[0]
@@ -164,7 +164,7 @@ class ModelRunner:
     def num_bytes(self) -> int:
         """The size of weights and buffers in memory."""
         tensors = [*self.model.parameters(), *self.model.buffers()]
-        return sum(one.numel() * one.element_size() for one in tensors)
+        return sum(tensor.numel() * tensor.element_size() for tensor in tensors)
 
     def move_to(self, device: "torch.device") -> None:
         """Move the weights. Raise `ConfigError` if the device has no memory for them."""

@@ -55,9 +55,9 @@ def check_map(found: object, request: Request) -> np.ndarray:
     if numbers.shape != size:
         shape = " x ".join(map(str, numbers.shape[::-1])) or "no"
         raise ToolFault(f"gave a mask of {shape} pixels for a picture of {size[1]} x {size[0]}")
-    kept = numbers.astype(np.uint8 if numbers.max(initial=0) < 256 else np.int32)
-    kept.flags.writeable = False
-    return kept
+    frozen = numbers.astype(np.uint8 if numbers.max(initial=0) < 256 else np.int32)
+    frozen.flags.writeable = False
+    return frozen
 
 
 def measure_pixel(view: View) -> float | None:
@@ -79,20 +79,20 @@ def describe_regions(view: View, found: Segmented | Unfamiliar, label: str | Non
     if isinstance(found, Unfamiliar):
         return ToolOutput(f"{found.words}: nothing is marked")
     gray, pixel = view.to_gray(), measure_pixel(view)
-    wanted = [one for one in found.segments if label is None or one.label == label]
-    masks = [(one, found.map == one.number) for one in wanted]
+    wanted = [segment for segment in found.segments if label is None or segment.label == label]
+    masks = [(segment, found.map == segment.number) for segment in wanted]
     masks = sorted(
-        ((one, mask) for one, mask in masks if mask.any()), key=lambda item: (-item[1].sum(), item[0].number)
+        ((segment, mask) for segment, mask in masks if mask.any()), key=lambda item: (-item[1].sum(), item[0].number)
     )
     if not masks:
         return ToolOutput("nothing found" if label is None else f"no {label} found")
     regions = []
     picture = view.to_picture()
-    for (one, mask), (name, color) in zip(masks[:most], cycle(COLORS.items()), strict=False):
+    for (segment, mask), (name, color) in zip(masks[:most], cycle(COLORS.items()), strict=False):
         picture = draw_mask(picture, mask, color)
-        facts: dict[str, Any] = {"label": one.label}
-        if one.score is not None:
-            facts["score"] = round(one.score, 3)
+        facts: dict[str, Any] = {"label": segment.label}
+        if segment.score is not None:
+            facts["score"] = round(segment.score, 3)
         facts |= {
             "color": name,
             "area_percent": round(100 * float(mask.mean()), 2),
@@ -143,10 +143,10 @@ class SegmentationRunner(ModelRunner):
         inputs = self.to_device(self.processor(images=self.open_pictures(requests), return_tensors="pt"))
         outputs = self.model(**inputs)
         read = getattr(self.processor, f"post_process_{self.task}_segmentation")
-        given = {"target_sizes": [(one.picture.height, one.picture.width) for one in requests]}
+        options = {"target_sizes": [(item.picture.height, item.picture.width) for item in requests]}
         if "threshold" in inspect.signature(read).parameters:
-            given["threshold"] = self.threshold  # type: ignore[assignment]
-        return collect(self._build, read(outputs, **given), requests, outputs)
+            options["threshold"] = self.threshold  # type: ignore[assignment]
+        return collect(self._build, read(outputs, **options), requests, outputs)
 
     def _build(self, found: Any, request: Request) -> Segmented:
         is_semantic = self.task == "semantic"  # then `found` is the map itself
@@ -154,12 +154,12 @@ class SegmentationRunner(ModelRunner):
         segments = (
             [(int(number), int(number) - 1, None) for number in np.unique(numbers)]
             if is_semantic
-            else [(int(one["id"]) + 1, one["label_id"], float(one["score"])) for one in found["segments_info"]]
+            else [(int(item["id"]) + 1, item["label_id"], float(item["score"])) for item in found["segments_info"]]
         )
         named = [
             Segment(number, self.config.id2label.get(label, str(label)), score) for number, label, score in segments
         ]
-        wanted = (one for one in named if self._is_wanted(one.label))
+        wanted = (item for item in named if self._is_wanted(item.label))
         return Segmented(numbers, tuple(wanted))
 
     def _is_wanted(self, label: str) -> bool:
@@ -255,7 +255,7 @@ class PromptedRunner(ModelRunner):
 
 def _to_pixels(fractions: Sequence[float], request: Request) -> list[float]:
     sides = (request.picture.width, request.picture.height)
-    return [part * sides[place % 2] for place, part in enumerate(fractions)]
+    return [fraction * sides[place % 2] for place, fraction in enumerate(fractions)]
 
 
 def _build_region(found: tuple[Any, float], request: Request) -> Segmented:
@@ -278,8 +278,8 @@ class Outline(ServedTool):
             raise ToolError(f"{self.name}: needs a box, a point or both")
         if box is not None and not (box[0] < box[2] and box[1] < box[3]):
             raise ToolError(f"{self.name}: box needs x1 < x2 and y1 < y2")
-        found = await self.ask(image, (box and tuple(box), point and tuple(point)))
-        return describe_regions(image, found, None, 1)
+        segmented = await self.ask(image, (box and tuple(box), point and tuple(point)))
+        return describe_regions(image, segmented, None, 1)
 
 
 @register_specialist("prompted_segmentation")

@@ -64,8 +64,8 @@ class TextRunner(ModelRunner):
         settings = self.model.generation_config
         for which, tokens in ends.items():
             known = (getattr(part, f"{which}_token_id", None) for part in (settings, self.config, self.config.decoder))
-            found = next((token for token in (*known, *tokens) if token is not None), None)
-            setattr(settings, f"{which}_token_id", found)
+            token_id = next((token for token in (*known, *tokens) if token is not None), None)
+            setattr(settings, f"{which}_token_id", token_id)
         return transformers.AutoImageProcessor.from_pretrained(name, **options)
 
     def infer(self, requests: Sequence[Request]) -> Sequence[Any]:
@@ -74,10 +74,10 @@ class TextRunner(ModelRunner):
         for place, request in enumerate(requests):
             inputs = self._encode(request)
             _, most = request.arguments
-            shapes = tuple(sorted((name, tuple(one.shape)) for name, one in inputs.items()))
+            shapes = tuple(sorted((name, tuple(item.shape)) for name, item in inputs.items()))
             groups.setdefault((most, shapes), []).append((place, inputs))
         for (most, _), members in groups.items():  # type: ignore[misc]
-            for (place, _), text in zip(members, self._generate([one for _, one in members], most), strict=True):
+            for (place, _), text in zip(members, self._generate([item for _, item in members], most), strict=True):
                 results[place] = text
         return results
 
@@ -108,18 +108,18 @@ class TextRunner(ModelRunner):
     def _generate(self, encoded: Sequence[Any], most: int) -> list[Any]:
         import torch
 
-        tensors = {name: torch.cat([one[name] for one in encoded]) for name in encoded[0]}
+        tensors = {name: torch.cat([item[name] for item in encoded]) for name in encoded[0]}
         inputs = {
-            name: one.to(self.device, self.model.dtype if one.is_floating_point() else None)
-            for name, one in tensors.items()
+            name: item.to(self.device, self.model.dtype if item.is_floating_point() else None)
+            for name, item in tensors.items()
         }
         finite = _build_check(len(encoded))
         tokens = self.model.generate(**inputs, max_new_tokens=most, do_sample=False, logits_processor=[finite])
         begun = inputs.get("decoder_input_ids")
         prompt = inputs.get("input_ids") if begun is None and not self.config.is_encoder_decoder else begun
         if prompt is not None and tokens.shape[1] >= prompt.shape[1]:
-            given = tokens[:, : prompt.shape[1]]
-            tokens = tokens[:, prompt.shape[1] :] if bool((given == prompt).all()) else tokens
+            start = tokens[:, : prompt.shape[1]]
+            tokens = tokens[:, prompt.shape[1] :] if bool((start == prompt).all()) else tokens
         texts = self.tokenizer.batch_decode(tokens, skip_special_tokens=True)
         return [ToolFault(NOT_FINITE) if bad else text.strip() for text, bad in zip(texts, finite.bad, strict=True)]
 
@@ -134,7 +134,7 @@ def _build_check(count: int) -> Any:
 
         def __call__(self, input_ids: Any, scores: Any) -> Any:
             rows = torch.isnan(scores).any(1).tolist()
-            self.bad = [one or row for one, row in zip(self.bad, rows, strict=True)]
+            self.bad = [before or row for before, row in zip(self.bad, rows, strict=True)]
             return scores
 
     return FiniteCheck()
