@@ -26,7 +26,7 @@ from typing import Any, NamedTuple
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 from viewbox.core.parsing.objects import AnswerFields
-from viewbox.core.parsing.reply import Answer, parse_reply
+from viewbox.core.parsing.reply import ParsedAnswer, parse_reply
 from viewbox.rewards import CombinedReward, ExactMatchReward, IoUReward, TokenF1Reward, negation
 
 # Times the scores per second of gaze-vlm: 2.5 and 1 on a quiet machine, a tenth less where caches are shared.
@@ -99,7 +99,7 @@ def build_reward() -> CombinedReward:
 def read_and_score(reward: CombinedReward, case: ScoringCase) -> float | None:
     """Return the score of a reply from its text, as an environment reads it."""
     found = parse_reply(case.reply, answer_fields=ANSWER_FIELDS)
-    return reward.score(found.value if isinstance(found, Answer) else None, case.reference)[0]
+    return reward.score(found.value if isinstance(found, ParsedAnswer) else None, case.reference)[0]
 
 
 def score_new(reward: CombinedReward, case: ScoringCase) -> float | None:

@@ -28,7 +28,7 @@ import numpy as np
 
 from viewbox.images.view import View
 from viewbox.tools.specialists import build_specialists
-from viewbox.tools.specialists.serving import ModelServer, Request
+from viewbox.tools.specialists.serving import ModelRequest, ModelServer
 
 EPISODES = 16
 SPEEDUP, TOLERANCE, HIT_MS = 4.0, 1e-5, 1.0  # the bars
@@ -94,7 +94,7 @@ async def time_hits(server: ModelServer, views: list[list[View]]) -> list[float]
     for row in views:
         for view in row:
             start = time.perf_counter()
-            await server.ask(Request(view.to_ref()))
+            await server.ask(ModelRequest(view.to_ref()))
             times.append(1000 * (time.perf_counter() - start))
     return times
 
@@ -104,7 +104,7 @@ def time_plain(server: ModelServer, views: list[list[View]]) -> float:
     pictures = [view.to_ref() for row in views for view in row]
     start = time.perf_counter()
     for picture in pictures:
-        server.runner.run([Request(picture)])
+        server.runner.run([ModelRequest(picture)])
     return len(pictures) / (time.perf_counter() - start)
 
 

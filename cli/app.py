@@ -11,10 +11,10 @@ import typer
 from ..utils.exit_status import guard
 from ..version import __version__
 from . import figures
-from .commands import Command, Group, LazyGroup
+from .commands import Command, CommandGroup, LazyGroup
 
 BOOTSTRAP = {"resamples": "bootstrap"}
-COMMANDS: dict[str, Command | Group] = {
+COMMANDS: dict[str, Command | CommandGroup] = {
     "ask": Command(
         "cli.ask:ask",
         'viewbox ask chest_xray film.dcm "Is there an effusion?" --model package:tiny_chest\n'
@@ -55,7 +55,7 @@ COMMANDS: dict[str, Command | Group] = {
         "viewbox export quickstart --to verl --out quickstart-verl",
     ),
     "import": Command("cli.episodes:import_", "viewbox import outputs/traces.jsonl --from verifiers --out runs/theirs"),
-    "runs": Group(
+    "runs": CommandGroup(
         "List runs with their figures.\n\nExample: `viewbox runs`, or `viewbox runs FOLDER --format markdown`",
         {
             "list": Command(
@@ -69,7 +69,7 @@ COMMANDS: dict[str, Command | Group] = {
         },
         default="list",
     ),
-    "reward": Group(
+    "reward": CommandGroup(
         "Try a reward on one answer.",
         {
             "try": Command(
@@ -80,7 +80,7 @@ COMMANDS: dict[str, Command | Group] = {
             )
         },
     ),
-    "tools": Group(
+    "tools": CommandGroup(
         "Print the built-in tools, or try them on an image.\n\nExample: `viewbox tools`",
         {
             "list": Command("cli.tools:list_tools", "viewbox tools"),
@@ -93,7 +93,7 @@ COMMANDS: dict[str, Command | Group] = {
         },
         default="list",
     ),
-    "data": Group(
+    "data": CommandGroup(
         "Look at the tasks of a config before training on them.\n\nExample: `viewbox data show quickstart`",
         {
             "check": Command("cli.data:check", "viewbox data check vqa_rad --path data/vqa-rad"),
@@ -111,7 +111,7 @@ COMMANDS: dict[str, Command | Group] = {
     "openenv": Command(
         "cli.publish:openenv", "viewbox openenv digits --set split=test\nviewbox openenv digits --write digits-server"
     ),
-    "config": Group(
+    "config": CommandGroup(
         "Print what a config can set, and what it needs.\n\nExample: `viewbox config | less`",
         {
             "list": Command("cli.config:list_settings", "viewbox config | less"),

@@ -36,7 +36,7 @@ OTHER_NAMES = {"resamples": "bootstrap"}  # of options that are called otherwise
 Form = Literal["table", "markdown", "csv", "json"]
 
 
-class Table(NamedTuple):
+class PrintedTable(NamedTuple):
     """A title, headings, and rows of texts, numbers, intervals and None.
 
     Numbers below a heading in `signed` get a sign; columns but the first and those in `left` are set to the right.
@@ -64,12 +64,12 @@ class Command(NamedTuple):
 
     function: str
     example: str
-    show: Callable[[Any], Iterable[Table | str] | None] | None = None
+    show: Callable[[Any], Iterable[PrintedTable | str] | None] | None = None
     failed: Callable[[Any], int] = lambda result: 0
     context: Mapping[str, Any] = {}
 
 
-class Group(NamedTuple):
+class CommandGroup(NamedTuple):
     """Commands with a common first word; `default` is meant if none of them is named."""
 
     about: str
@@ -80,7 +80,7 @@ class Group(NamedTuple):
 class LazyGroup(TyperGroup):
     """Imports what a command needs when it runs: a list of commands reads their first sentences only."""
 
-    table: Mapping[str, Command | Group] = {}
+    table: Mapping[str, Command | CommandGroup] = {}
     default: str | None = None
     listing = False
 
@@ -91,7 +91,7 @@ class LazyGroup(TyperGroup):
         if cmd_name not in self.table:
             ctx.fail(f"No such command {cmd_name!r}{suggest_nearest(cmd_name, list(self.table))}.")
         row = self.table[cmd_name]
-        if isinstance(row, Group):
+        if isinstance(row, CommandGroup):
             return build_group(row, cmd_name)
         return TyperCommand(cmd_name, help=read_summary(row)) if self.listing else build_command(row, cmd_name)
 
@@ -106,7 +106,7 @@ class LazyGroup(TyperGroup):
         return super().parse_args(ctx, args)
 
 
-def build_group(row: Group, name: str) -> object:
+def build_group(row: CommandGroup, name: str) -> object:
     """Return the click group of a row."""
     kind = type("_Group", (LazyGroup,), {"table": row.commands, "default": row.default})
     app = typer.Typer(name=name, cls=kind, help=row.about, no_args_is_help=row.default is None, add_completion=False)
@@ -231,7 +231,7 @@ def read_arguments(doc: str) -> dict[str, str]:
     return {name.strip(): " ".join(text.split()) for names, text in entries for name in names.split(",")}
 
 
-def show(result: Any, blocks: Callable[[Any], Iterable[Table | str] | None], form: str = "table") -> None:
+def show(result: Any, blocks: Callable[[Any], Iterable[PrintedTable | str] | None], form: str = "table") -> None:
     """Print what a function returned: its `to_dict` as JSON, or the tables and sentences of `blocks`, as they come.
 
     CSV holds the first table and those with the same headings, and no sentences."""
@@ -258,7 +258,7 @@ def say(text: object, limit: int = LINE) -> str:
     return make_line(text, limit)
 
 
-def format_table(table: Table, markdown: bool = False) -> list[str]:
+def format_table(table: PrintedTable, markdown: bool = False) -> list[str]:
     """Return the lines of a table."""
     rows = [[_format_cell(table, n, cell) for n, cell in enumerate(row)] for row in (table.headings, *table.rows)]
     title = ["", make_line(table.title, CELL), ""] if table.title else []
@@ -274,7 +274,7 @@ def format_table(table: Table, markdown: bool = False) -> list[str]:
     return [*title, *map(str.rstrip, lines)]
 
 
-def _format_cell(table: Table, column: int, cell: Any) -> str:
+def _format_cell(table: PrintedTable, column: int, cell: Any) -> str:
     if cell is None:
         return "-"
     if hasattr(cell, "format") and not isinstance(cell, str):
@@ -282,7 +282,7 @@ def _format_cell(table: Table, column: int, cell: Any) -> str:
     return make_line(cell, PATH if column else table.widest)
 
 
-def _name_columns(table: Table) -> Iterator[str]:
+def _name_columns(table: PrintedTable) -> Iterator[str]:
     first = table.rows[0] if table.rows else table.headings
     for name, cell in zip(table.headings, first, strict=True):
         yield name or "name"

@@ -16,7 +16,7 @@ from .commands import say
 from .figures import warn
 
 if TYPE_CHECKING:
-    from ..rollouts.exchange.selection import Report
+    from ..rollouts.exchange.selection import SelectionReport
 
 PICTURES, SUFFIXES = (".png", ".jpg", ".jpeg"), (".yaml", ".yml")
 MAX_LISTED = 20  # broken episodes
@@ -208,7 +208,7 @@ def import_(
     print_report(import_file(file, source, out))
 
 
-def print_report(report: "Report") -> None:
+def print_report(report: "SelectionReport") -> None:
     """Print what was taken and what was not; raise `typer.Exit` with status 1 if something was skipped."""
     typer.echo(say(report.describe(), 2000))
     for what, count in (+report.not_held).items():

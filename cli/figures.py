@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..rollouts.scoring import INTERVALS, MIN_TASKS, RULE
-from .commands import Table, say
+from .commands import PrintedTable, say
 
 if TYPE_CHECKING:
     from ..rewards.explain import ExplainedScore
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 MAX_LISTED = 5  # unreadable lines, and tasks that only one side solves
 SHORT = 40  # letters of a cell in a list of runs
 SIDES = ("tasks", "first", "second", "difference", "wins", "ties", "losses")
-Blocks = Iterator[Table | str]
+Blocks = Iterator[PrintedTable | str]
 
 
 class Tasks(int):
@@ -33,18 +33,18 @@ def show_scores(report: "ScoreReport") -> Blocks:
     filters = f" where {' and '.join(report.where)}" if report.where else ""
     yield say(f"{report.run}: {report.episodes} episodes of {report.tasks} tasks{filters}")
     rows = [("reward", report.total), *report.components.items()]
-    yield Table("", (RULE, *heads), [_list_change(*entry) for entry in rows], signed=("change",))
+    yield PrintedTable("", (RULE, *heads), [_list_change(*entry) for entry in rows], signed=("change",))
     if report.group_by is not None:
         cells = [_list_change(entry.value, entry.total) for entry in report.groups]
         head = f"{report.group_by} ({RULE})"
-        yield Table(f"reward by {report.group_by}", (head, *heads), cells, signed=("change",))
+        yield PrintedTable(f"reward by {report.group_by}", (head, *heads), cells, signed=("change",))
     yield from map(say, _list_notes(report))
     from ..rewards.looks import explain_verdicts
 
     yield from explain_verdicts({name: figure.mean for name, figure in report.metrics.items()})
     for head, overall in (("of all episodes", True), (RULE, False)):
         if cells := list(_list_metrics(report, overall)):
-            yield Table("", (head, "value", "tasks", "episodes"), cells)
+            yield PrintedTable("", (head, "value", "tasks", "episodes"), cells)
     yield say(describe_view(report.run))
 
 
@@ -97,14 +97,14 @@ def show_comparison(found: "Comparison") -> Blocks:
     yield say(f"first:  {a.run} ({_count(a.episodes, 'episode')} of {_count(a.tasks, 'task')})")
     yield say(f"second: {b.run} ({_count(b.episodes, 'episode')} of {_count(b.tasks, 'task')})")
     yield f"{_count(found.tasks, 'task')} in both; of each, the mean of its episodes\n"
-    yield Table("", (RULE, *SIDES), [*map(_list_cells, *_list_shown(found))], signed=("difference",))
+    yield PrintedTable("", (RULE, *SIDES), [*map(_list_cells, *_list_shown(found))], signed=("difference",))
     if found.by is not None:
         rows = [_list_cells(*entry) for entry in found.groups.items()]
-        yield Table(f"reward by {found.by}", (f"{found.by} ({RULE})", *SIDES), rows, signed=("difference",))
+        yield PrintedTable(f"reward by {found.by}", (f"{found.by} ({RULE})", *SIDES), rows, signed=("difference",))
     if found.moved:
         after = list(dict.fromkeys(name for counts in found.moved.values() for name in counts))
         rows = [(name, *(counts.get(other) for other in after)) for name, counts in found.moved.items()]
-        yield Table("tasks by verdict: of the first run, and across of the second", ("", *after), rows)
+        yield PrintedTable("tasks by verdict: of the first run, and across of the second", ("", *after), rows)
     for title, flips in (("only the second solves", found.gained), ("only the first solves", found.lost)):
         if flips:
             shown = f", {MAX_LISTED} of them" if len(flips) > MAX_LISTED else ""
@@ -112,7 +112,9 @@ def show_comparison(found: "Comparison") -> Blocks:
                 (entry.task, f"{entry.a:.3f}", f"{entry.b:.3f}", f"{a.run}#{entry.a_line} {b.run}#{entry.b_line}")
                 for entry in flips[:MAX_LISTED]
             ]
-            yield Table(f"{title} {_count(len(flips), 'task')}{shown}:", ("task", "first", "second", "episodes"), rows)
+            yield PrintedTable(
+                f"{title} {_count(len(flips), 'task')}{shown}:", ("task", "first", "second", "episodes"), rows
+            )
     yield f"\n{found.explain()}"
     if any(entry.difference.low is not None for entry in found.scores.values()):
         yield INTERVALS
@@ -144,7 +146,7 @@ def show_summary(summary: Mapping[str, Any]) -> Blocks:
         for name, title in {**names, **dict(zip(faults, faults, strict=True)), **ends}.items()
         if name in metrics
     ]
-    yield Table("", (RULE, "mean", "episodes"), rows)
+    yield PrintedTable("", (RULE, "mean", "episodes"), rows)
     unanswered = summary.get("unanswered", 0)
     if unanswered:
         yield f"{_count(unanswered, 'row')} without an answer {'is' if unanswered == 1 else 'are'} played, not scored"
@@ -171,15 +173,17 @@ def show_evaluation(one: Evaluation) -> Blocks:
     result = one.result
     if hasattr(result, "right"):
         rows = [(f"{at:g}", Tasks(one.tasks), one, f"{result.answered[at]:.3f}") for at, one in result.right.items()]
-        yield Table("", ("pixels shown for one", "tasks", "right", "answered"), rows)
+        yield PrintedTable("", ("pixels shown for one", "tasks", "right", "answered"), rows)
         yield from (*result.explain(), *one.says)
         return
     for name, compared in result.found.items():
         heads = (RULE, "tasks", *(way.replace("_", " ") for way in (name, result.base)), *SIDES[3:])
-        yield Table("", heads, [*map(_list_cells, *_list_shown(compared))], signed=("difference",))
+        yield PrintedTable("", heads, [*map(_list_cells, *_list_shown(compared))], signed=("difference",))
     if result.uses:
         rows = [(name, *map(_format_use, use, use.values())) for name, use in result.uses.items()]
-        yield Table("", ("tool", "calls", "per episode", "episodes that call it", "calls that succeed", "faults"), rows)
+        yield PrintedTable(
+            "", ("tool", "calls", "per episode", "episodes that call it", "calls that succeed", "faults"), rows
+        )
     yield from result.explain()
     yield from one.says
 
@@ -202,7 +206,7 @@ def show_runs(found: "RunList") -> Blocks:
     if not found.runs and not found.broken:
         yield say(f"{found.folder}: no runs here")
     if found.runs:
-        yield Table("", heads, [_list_figures(run) for run in found.runs], widest=200)
+        yield PrintedTable("", heads, [_list_figures(run) for run in found.runs], widest=200)
     for path, reason in found.broken.items():
         warn(f"{path} cannot be read: {reason:.300}")
     for run in found.runs:
@@ -243,7 +247,7 @@ def show_trial(trial: "ExplainedScore") -> Blocks:
     for row in trial.components:
         name, gate = "  " * row.name.count(".") + row.name, "closed" * row.closed
         rows.append((name, f"{row.weight:g}", _format_score(row.score), gate, row.why))
-    yield Table("", ("component", "weight", "score", "gate", "why"), rows, left=("gate", "why"), widest=1000)
+    yield PrintedTable("", ("component", "weight", "score", "gate", "why"), rows, left=("gate", "why"), widest=1000)
     missing = "has no score, because a component failed" if trial.problems else "does not apply, as no component does"
     yield say(f"{trial.reward}: {missing if trial.total is None else _format_score(trial.total)}")
     for problem in trial.problems:

@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Annotated, Unpack
 
 import typer
 
-from ..publish.release import PublishedPackage, Target
+from ..publish.release import PublishedPackage, ReleaseOptions
 from ..utils.terminal import make_line, make_printable
 
 if TYPE_CHECKING:
-    from ..publish.checks import Row
+    from ..publish.checks import CheckRow
 
 WIDTH = 100  # letters of a line of findings
 Settings = Annotated[Sequence[str], typer.Option("--set")]
@@ -83,7 +83,7 @@ def check(
     raise typer.Exit(0 if all(result.passed for result in rows) else 1)
 
 
-def print_row(row: "Row") -> None:
+def print_row(row: "CheckRow") -> None:
     """Print a row, and below it how to mend it."""
     from ..publish.checks import CHECKS
 
@@ -109,7 +109,7 @@ def publish(
     viewbox: str | None = None,
     data: Sequence[str] = (),
     yes: bool = False,
-    **target: Unpack[Target],
+    **target: Unpack[ReleaseOptions],
 ) -> None:
     """Publish an environment as a self-contained package for verifiers 0.4, or a trained model with a card.
 
@@ -174,7 +174,7 @@ def ask(lines: Sequence[str], yes: bool) -> bool:
     return typer.confirm("Send these files?", default=False)
 
 
-def name_row(row: "Row") -> None:
+def name_row(row: "CheckRow") -> None:
     """Name a row on the terminal when it is known."""
     typer.echo(f"checked: {row.name}", err=True)
 

@@ -109,7 +109,7 @@ async def step(env: AuthoredEnv, state: EpisodeState, reply: Reply) -> StepResul
         parsed = replace(answer_beside, wants_more=False, flags=answer_beside.flags | {"salvaged"})
     if isinstance(parsed, parsing.Malformed):
         return _handle_malformed(env, state, parsed.reason)
-    assert isinstance(parsed, parsing.Answer)
+    assert isinstance(parsed, parsing.ParsedAnswer)
     if parsed.wants_more and not last and not state.finalized:
         return _save_notes(env, state, parsed.value)
     answer, problem, has_unread = await _check_answer(env, state, parsed.value)
@@ -271,7 +271,7 @@ def parse_reply(env: AuthoredEnv, text: str, finish_reason: str = "stop", *, las
 
 def _parse_plain_text(
     env: AuthoredEnv, text: str, parsed: parsing.ParsedReply, *, cut: bool, last: bool
-) -> parsing.Answer | parsing.Malformed:
+) -> parsing.ParsedAnswer | parsing.Malformed:
     """Return the reply without its thinking as the answer."""
     if isinstance(parsed, parsing.Malformed) and parsed.kind == "too_long":
         return parsed
@@ -284,14 +284,14 @@ def _parse_plain_text(
         return parsing.Malformed(reason, "empty")
     if cut and not last:
         return parsing.Malformed("the reply was cut off before its end", "truncated")
-    return parsing.Answer({"text": answer}, flags=frozenset({"salvaged"} if cut else ()))
+    return parsing.ParsedAnswer({"text": answer}, flags=frozenset({"salvaged"} if cut else ()))
 
 
-def _get_answer_beside_calls(env: AuthoredEnv, parsed: parsing.ParsedReply) -> parsing.Answer | None:
+def _get_answer_beside_calls(env: AuthoredEnv, parsed: parsing.ParsedReply) -> parsing.ParsedAnswer | None:
     """Return the answer given together with tool calls; plain text does not count."""
     if isinstance(parsed, parsing.ToolCalls) and parsed.answer is not None and env.answer is not None:
-        return parsing.Answer(parsed.answer, flags=parsed.flags)
-    return parsed if isinstance(parsed, parsing.Answer) else None
+        return parsing.ParsedAnswer(parsed.answer, flags=parsed.flags)
+    return parsed if isinstance(parsed, parsing.ParsedAnswer) else None
 
 
 def get_final_value(env: AuthoredEnv, text: str) -> Mapping[str, object] | None:

@@ -24,7 +24,7 @@ from ..errors import ConfigError
 from ..plugins import ENVIRONMENTS
 from ..records import Message
 from ..utils.frozen import thaw
-from .session import Session, check_installed, list_tasks, pick_task
+from .session import EpisodeSession, check_installed, list_tasks, pick_task
 
 check_installed("gymnasium", "viewbox[gym]")
 import gymnasium  # noqa: E402
@@ -90,7 +90,7 @@ class ViewboxGymEnv(gymnasium.Env[Observation, str]):
     ) -> None:
         if render_mode not in (None, "rgb_array"):
             raise ConfigError(f"render_mode: {render_mode!r}; allowed: rgb_array or None", key="render_mode")
-        self.session = Session(make(environment, **settings))
+        self.session = EpisodeSession(make(environment, **settings))
         self.tasks = list_tasks(self.session.env)
         self.render_mode = render_mode
         if image_size is None:

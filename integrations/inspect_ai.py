@@ -33,7 +33,7 @@ from ..records import Task as ViewboxTask
 from ..rollouts.exchange.inspect_log import from_openai
 from ..utils.concurrency import run_in_thread
 from ..utils.frozen import thaw
-from .session import Session, check_installed, list_tasks, make_cached
+from .session import EpisodeSession, check_installed, list_tasks, make_cached
 
 check_installed("inspect-ai", "viewbox[inspect]", "0.3")
 from inspect_ai import Task, task  # noqa: E402
@@ -109,7 +109,7 @@ def play_episode(environment: str, settings: dict[str, Any], tool_images: ToolIm
     async def solve(state: TaskState, generate: Generate) -> TaskState:
         model = get_model()
         check_provider(env, model)
-        episode = _Player(Session(env), model, state, tool_images)
+        episode = _Player(EpisodeSession(env), model, state, tool_images)
         with keep_on_this_machine(env):
             await episode.play(tasks[state.metadata["number"]], seed=state.epoch)
         return state
@@ -127,7 +127,7 @@ def check_provider(env: BaseMultiTurnEnv, model: Model) -> None:
 class _Player:
     """One episode: inspect-ai's model answers, the environment replies, and the sample shows what was said."""
 
-    def __init__(self, session: Session, model: Model, sample: TaskState, tool_images: ToolImages) -> None:
+    def __init__(self, session: EpisodeSession, model: Model, sample: TaskState, tool_images: ToolImages) -> None:
         self.session, self.model, self.sample, self.tool_images = session, model, sample, tool_images
         self.replies: list[ChatMessageAssistant] = []  # as the provider gave them, with their reasoning
 

@@ -30,7 +30,7 @@ from ..utils.concurrency import run_in_thread
 from ..utils.docstrings import read_docstring
 from ..utils.frozen import thaw
 from ..version import __version__
-from .session import Session, check_installed, check_served, list_tasks, pick_task
+from .session import EpisodeSession, check_installed, check_served, list_tasks, pick_task
 
 check_installed("openenv", "viewbox[openenv]", "0.10", replaces="openenv-core")
 from openenv.core import EnvClient  # noqa: E402
@@ -80,7 +80,7 @@ class ViewboxServerEnv(Environment[ViewboxAction, ViewboxObservation, ViewboxSta
 
     def __init__(self, env: BaseMultiTurnEnv) -> None:
         super().__init__()
-        self.session = Session(env)
+        self.session = EpisodeSession(env)
         self.tasks = list_tasks(env)
         self.episode_id: str | None = None
 

@@ -22,7 +22,7 @@ from ..records import Episode, Message, Reply, RunConfig, Task
 from ..utils.concurrency import contain_exit
 
 
-class Session:
+class EpisodeSession:
     """An environment and its episode in progress; `open` starts another. An exception of the environment's code ends
     the episode as `error`, as in viewbox's own driver."""
 

@@ -28,7 +28,7 @@ from ..errors import ConfigError
 from ..images.ref import ImageRef
 from ..records import Episode, Message, Reply, ToolCall
 from ..utils.frozen import thaw
-from .session import Session
+from .session import EpisodeSession
 
 if TYPE_CHECKING:
     from datasets import Dataset
@@ -138,7 +138,7 @@ class _Rollout:
 
     def __init__(self, owner: TRLRollouts) -> None:
         self._owner = owner
-        self._session = Session(owner.env)
+        self._session = EpisodeSession(owner.env)
         self._calls: list[ToolCall] = []
         self._answers: asyncio.Task[list[Blocks]] | None = None
         for called, (name, schema) in _list_tools(owner.env).items():

@@ -269,7 +269,7 @@ async def _play(data: ViewboxData, interaction: vf.Interaction, tool_images: Too
         check_agent(data.env(), trace.agent.config)
         env = data.played()
         state = await asyncio.to_thread(_open_episode, data, config.seed)
-        player = _Player(env, state, interaction, tool_images)
+        player = _VerifiersPlayer(env, state, interaction, tool_images)
         with contain_exit():
             await play_to_end(state, player.get_reply, partial(env.step, state))
     except Exception as error:  # an image that cannot be opened, or an author's bug: verifiers records it
@@ -281,7 +281,7 @@ async def _play(data: ViewboxData, interaction: vf.Interaction, tool_images: Too
 
 
 @dataclass
-class _Player:
+class _VerifiersPlayer:
     """Asks for replies through verifiers' interaction, which sends only the new messages of a turn."""
 
     env: BaseMultiTurnEnv

@@ -21,7 +21,7 @@ from ..utils.secrets import mask_settings
 from ..version import __version__
 from .hubs.base import Release
 from .models import CONFIGS, VOCABULARY, WEIGHTS, copy_model_file
-from .release import Confirm, Delivery, PublishedPackage, Target, list_files, read_license
+from .release import Confirm, Delivery, PublishedPackage, ReleaseOptions, list_files, read_license
 
 ADAPTER = "adapter_config.json"
 MAX_SUMMARY = 2**24  # bytes
@@ -43,7 +43,7 @@ def publish_model(
     *,
     base_model: str | None = None,
     confirm: Confirm | None = None,
-    **target: Unpack[Target],
+    **target: Unpack[ReleaseOptions],
 ) -> PublishedPackage:
     """Publish the weights of a run with a card. Raise `ConfigError` if there are no weights or no config, the data may
     not leave this machine, or base model or license are not known.

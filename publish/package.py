@@ -25,11 +25,11 @@ from ..utils.secrets import mask_settings
 from ..version import __version__
 from . import author_code, contents, models, task_data
 from .author_code import EnvironmentSource
-from .checks import Limits, Row, check_package
+from .checks import CheckRow, Limits, check_package
 from .checks.project import ENTRY_POINTS, is_project, list_left_words, read_project
 from .hubs.base import Release
 from .models import CarriedModels
-from .release import Confirm, Delivery, PublishedPackage, Target, list_files, read_license
+from .release import Confirm, Delivery, PublishedPackage, ReleaseOptions, list_files, read_license
 from .templates import fill
 
 MEND = "give a name that `viewbox publish` takes, or the folder of a package (`viewbox new NAME` writes one)"
@@ -48,8 +48,8 @@ def publish(
     data: Sequence[str] = (),
     confirm: Confirm | None = None,
     on_files: Callable[[Sequence[Path], Sequence[Path]], None] | None = None,
-    check: Callable[[Path], Sequence[Row]] | None = None,
-    **target: Unpack[Target],
+    check: Callable[[Path], Sequence[CheckRow]] | None = None,
+    **target: Unpack[ReleaseOptions],
 ) -> PublishedPackage:
     """Write an environment as a package, into a folder or onto a hub.
     Of the author's package, its Python files and the declared data are published (`contents.py`).
@@ -117,7 +117,7 @@ def publish(
         return delivery.send(Release("environment", name, version, staged, files, about, module), findings)
 
 
-def check_staged(folder: Path, on_row: Callable[[Row], None] | None = None) -> list[Row]:
+def check_staged(folder: Path, on_row: Callable[[CheckRow], None] | None = None) -> list[CheckRow]:
     """Return the rows of a package that was written, if all passed; `on_row` gets each when it is known. Raise
     `ConfigError` if a row failed; the message has every row that did, with how to mend it."""
     rows = check_package(folder, on_row=on_row)
@@ -135,8 +135,8 @@ def check_any(
     *,
     limits: Limits | None = None,
     rows: Collection[str] | None = None,
-    on_row: Callable[[Row], None] | None = None,
-) -> list[Row]:
+    on_row: Callable[[CheckRow], None] | None = None,
+) -> list[CheckRow]:
     """Check the package in a folder, or the one that `viewbox publish` would write of an environment.
     `settings` are those of a named environment; the rest is as of `check_package`."""
     if is_project(target) or Path(target).is_dir():
@@ -146,7 +146,7 @@ def check_any(
         try:
             publish(target, out, settings=settings, check=lambda folder: [])
         except ViewboxError as error:
-            row = Row("package", False, str(error), MEND)
+            row = CheckRow("package", False, str(error), MEND)
             if on_row is not None:
                 on_row(row)
             return [row]

@@ -68,7 +68,7 @@ VERSION = r"\d+(\.\d+)*((a|b|rc)\d+)?(\.post\d+)?(\.dev\d+)?"
 Confirm = Callable[[list[str]], bool]
 
 
-class Target(TypedDict, total=False):
+class ReleaseOptions(TypedDict, total=False):
     """Where a release goes, and how.
 
     Args:
@@ -111,7 +111,7 @@ class PublishedPackage:
 class Delivery:
     """The way of one release to its target; `confirm` is asked before anything leaves this machine."""
 
-    def __init__(self, kind: Kind, out: str | Path | None, target: Target, confirm: Confirm | None) -> None:
+    def __init__(self, kind: Kind, out: str | Path | None, target: ReleaseOptions, confirm: Confirm | None) -> None:
         public, force = target.get("public", False), target.get("force", False)
         self.hub = open_hub(target.get("to", "dir"), kind, target.get("id"), out, public=public, force=force)
         self.target, self.confirm = target, confirm

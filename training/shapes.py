@@ -17,7 +17,7 @@ from .plan import LocalModel
 from .precision import list_untrained
 
 
-class Parameters(NamedTuple):
+class WeightCounts(NamedTuple):
     """How many parameters a run has, how many of them it trains, and both in one line."""
 
     total: int
@@ -25,7 +25,7 @@ class Parameters(NamedTuple):
     line: str
 
 
-def count_parameters(model: Any) -> Parameters:
+def count_parameters(model: Any) -> WeightCounts:
     """Return the parameters of a model with its adapters, which needs no numbers."""
     weights = dict(model.named_parameters())
     total = sum(weight.numel() for name, weight in weights.items() if ".lora_" not in name)
@@ -36,8 +36,8 @@ def count_parameters(model: Any) -> Parameters:
     share, rest = f"{trained / 1e6:.1f} M of {total / 1e6:.1f} M parameters", ", ".join(list_untrained(model))
     if adapted:
         layers = " and ".join(f"{count} {name}" for name, count in parts.items())
-        return Parameters(total, trained, f"{share}: adapters on {layers} layers{'; none in ' if rest else ''}{rest}")
-    return Parameters(total, trained, f"{share}; frozen: {rest}" if rest else f"all {total / 1e6:.1f} M parameters")
+        return WeightCounts(total, trained, f"{share}: adapters on {layers} layers{'; none in ' if rest else ''}{rest}")
+    return WeightCounts(total, trained, f"{share}; frozen: {rest}" if rest else f"all {total / 1e6:.1f} M parameters")
 
 
 def describe_way(config: Config, model: Any) -> str:

@@ -47,7 +47,7 @@ class ToolCalls(Record, frozen=True):
         return tuple(parsed.error for parsed in self.calls if parsed.error is not None)
 
 
-class Answer(Record, frozen=True):
+class ParsedAnswer(Record, frozen=True):
     """One JSON object. `value` does not hold `continue`; that is `wants_more`.
 
     `flags` holds "salvaged" if the reply was cut off, a broken object follows the answer, or fields were put under
@@ -67,7 +67,7 @@ class Malformed(Record, frozen=True):
     kind: str
 
 
-ParsedReply = ToolCalls | Answer | Malformed
+ParsedReply = ToolCalls | ParsedAnswer | Malformed
 
 
 def parse_reply(
@@ -116,7 +116,7 @@ def parse_reply(
     return decide(scan(text, tuple(thinking), finish_reason == "length", parameters), answer_fields, parameters, last)
 
 
-def _read_plain_answer(text: str, fields: AnswerFields, last: bool) -> Answer | Malformed | None:
+def _read_plain_answer(text: str, fields: AnswerFields, last: bool) -> ParsedAnswer | Malformed | None:
     """Return what `decide` says, in a third of the time, of a reply that is one flat object of strict JSON, bare or
     fenced, all of whose keys are fields of the answer and none a word of calls; None for any other reply."""
     begin = _BEFORE_OBJECT.match(text)
@@ -161,7 +161,7 @@ def decide(found: Scan, fields: AnswerFields | None, tools: Tools, last: bool) -
         return answer
     written = tuple(found.text[begin:end] for begin, end in contents.places)
     calls = ToolCalls(tuple(contents.calls), written=written)
-    return replace(calls, answer=answer.value, flags=answer.flags) if isinstance(answer, Answer) else calls
+    return replace(calls, answer=answer.value, flags=answer.flags) if isinstance(answer, ParsedAnswer) else calls
 
 
 class _Contents:
@@ -216,7 +216,7 @@ class _Contents:
         self.partial = span.value if span.value and isinstance(span.value, dict) else self.partial
 
 
-def _find_answer(contents: _Contents, fields: AnswerFields, last: bool) -> Answer | Malformed:
+def _find_answer(contents: _Contents, fields: AnswerFields, last: bool) -> ParsedAnswer | Malformed:
     objects, broken_after = contents.objects, contents.broken_after
     echoes = [describe_echo(span.value, fields) for span in objects]
     candidates = [span for span, echo in zip(objects, echoes, strict=True) if echo is None]
@@ -251,7 +251,7 @@ def _select_object(objects: list[Span], contents: _Contents, fields: AnswerField
     return None if only is None else Span("value", 0, 0, only, None, True)
 
 
-def _read_answer(value: dict[str, Any], flags: set[str], fields: AnswerFields, last: bool) -> Answer | Malformed:
+def _read_answer(value: dict[str, Any], flags: set[str], fields: AnswerFields, last: bool) -> ParsedAnswer | Malformed:
     """Return the chosen object as an answer; `flags` are the flags known so far."""
     inner = fields.unwrap(value)
     wrapped = fields.wrap(inner) if last else inner
@@ -264,7 +264,7 @@ def _read_answer(value: dict[str, Any], flags: set[str], fields: AnswerFields, l
     copied = next((key for key, item in value.items() if item in _PLACEHOLDERS), None)
     if copied is not None:
         return Malformed(f"{copied[:64]}: {value[copied]} is a placeholder: write the value itself", "invalid")
-    return Answer(value, wants_more, frozenset(flags))
+    return ParsedAnswer(value, wants_more, frozenset(flags))
 
 
 def _describe_no_answer(contents: _Contents) -> Malformed:

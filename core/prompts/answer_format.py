@@ -79,7 +79,7 @@ def describe_answer_format(
     """
     if schema is None:
         return "plain text"
-    shape = _Shape(schema)
+    shape = _FormatShape(schema)
     filled = shape.fill(schema)
     filled = filled if isinstance(filled, dict) else {}
     for path in boxes:
@@ -132,7 +132,7 @@ class _Spec:
 _TELLING = {"properties": "object", "items": "array", "prefixItems": "array"}
 
 
-class _Shape:
+class _FormatShape:
     """A schema with its definitions. A schema that contains itself is not expanded."""
 
     def __init__(self, root: Mapping[str, Any]) -> None:

@@ -37,7 +37,7 @@ log = logging.getLogger("viewbox.engine")
 Step = tuple[list[int], list[Pixels]]  # tokens that a turn adds, and the pictures among them
 
 
-class Comparison(NamedTuple):
+class ForwardComparison(NamedTuple):
     """Total variations between distributions of a next token, the largest of four places."""
 
     difference: float  # between the engine and the model
@@ -61,7 +61,7 @@ def check_parity(model: PreTrainedModel, tokens: ChatTokens) -> None:
     compare(model, tokens).check(tokens)
 
 
-def compare(model: PreTrainedModel, tokens: ChatTokens) -> Comparison:
+def compare(model: PreTrainedModel, tokens: ChatTokens) -> ForwardComparison:
     """Play a prompt with a picture, a token of a reply, a second turn with two more pictures, and a token more. Raise
     `ModelError` if that cannot be played. If only the engine fails, `tokens` have it played by the model's own forward
     and cache from now on."""
@@ -89,14 +89,14 @@ def _use(tokens: ChatTokens, architecture: Architecture) -> None:
 
 
 @torch.no_grad()
-def _compare(model: PreTrainedModel, tokens: ChatTokens) -> Comparison:
+def _compare(model: PreTrainedModel, tokens: ChatTokens) -> ForwardComparison:
     steps = build_steps(tokens)
     with use_eval_mode(model):
         ours = _run_engine(model, tokens, steps)
         parts = [_run_model(model, tokens, steps[: count + 1]) for count in range(len(steps))]
     noise = _measure_variation(torch.stack([row[-1] for row in parts]), parts[-1])
     allowed = FLOOR[min(4, max(2, model.dtype.itemsize))] + SHARE * noise
-    return Comparison(_measure_variation(ours, parts[-1]), noise, allowed)
+    return ForwardComparison(_measure_variation(ours, parts[-1]), noise, allowed)
 
 
 def build_steps(tokens: ChatTokens) -> list[Step]:

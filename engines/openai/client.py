@@ -53,7 +53,7 @@ class EndpointError(AddressError, GeneratorError):
     """The endpoint cannot be used at all; ends the run. `status` is the HTTP status that said so, if one did."""
 
 
-class Connection(AnyConnection):
+class ChatConnection(AnyConnection):
     """One address of an endpoint, its key, and what is known about it."""
 
     request_error = ReplyError
@@ -145,7 +145,9 @@ class OpenAIGenerator(Generator):
         self.run_config = RunConfig(
             model_name=model, temperature=temperature, max_tokens=max_tokens, versions=get_versions()
         )
-        self.connection = Connection(self.url, subject=f"model {model!r}", api_key=api_key, extra=self.extra, **limits)
+        self.connection = ChatConnection(
+            self.url, subject=f"model {model!r}", api_key=api_key, extra=self.extra, **limits
+        )
         self._tokens: int | None = None  # of all replies, if the server counts them
 
     def leave(self, conversation: Conversation) -> None:

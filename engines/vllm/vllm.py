@@ -24,7 +24,7 @@ from ...network.hosts import ALLOWED_URL, parse_url, show_url
 from ...utils import concurrency
 from ..generator import Conversation, ReplyError
 from ..hf.chat_tokens import ChatTokens
-from ..openai.client import Connection, EndpointError
+from ..openai.client import ChatConnection, EndpointError
 from .generator import SampledTokens, TokenRequest, TokenServerGenerator, derive_seed, is_logprob
 from .process import FLAGS, MAX_STARTS, PAUSE, ServerProcess
 from .wire import build_request, parse_generated, read_as
@@ -64,7 +64,7 @@ class VLLMGenerator(TokenServerGenerator):
         self.url = clean_url(served.url)
         self.model, self.version, self.process = served.model, served.version, served.process
         self._is_checked = served.version is not None
-        self.connection = Connection(
+        self.connection = ChatConnection(
             self.url + GENERATE,
             attempts=attempts,
             first_pause=first_pause,

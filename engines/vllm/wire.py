@@ -103,7 +103,7 @@ class _Weights(Struct):
     version: Any = None
 
 
-class _Choice(Struct):
+class _ServedChoice(Struct):
     token_ids: list[Any]
     finish_reason: Any = None
     logprobs: _LogProbs | None = None
@@ -111,7 +111,7 @@ class _Choice(Struct):
 
 
 class _Generated(Struct):
-    choices: Annotated[list[_Choice], Meta(min_length=1, max_length=1)]
+    choices: Annotated[list[_ServedChoice], Meta(min_length=1, max_length=1)]
     prompt_token_ids: list[Any] | None = None
 
 

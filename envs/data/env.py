@@ -115,7 +115,7 @@ class DataEnv(BaseMultiTurnEnv):
         return open_rows(self.data)
 
     @cached_property
-    def _selected(self) -> selection.Selection:
+    def _selected(self) -> selection.RowSelection:
         return selection.select_rows(self.rows, self.data, self.columns)
 
     def list_rows(self, number: int) -> Sequence[int]:

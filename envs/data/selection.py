@@ -29,7 +29,7 @@ Keep = Callable[[Row], bool]
 
 
 @dataclass
-class Selection:
+class RowSelection:
     """The rows that become tasks: their numbers, in order, the bad ones among those that were read, and the rows of
     each group by its first one."""
 
@@ -38,10 +38,10 @@ class Selection:
     groups: dict[int, list[int]] = field(default_factory=dict)
 
 
-def select_rows(rows: Rows, data: DataSettings, columns: ColumnMap) -> Selection:
+def select_rows(rows: Rows, data: DataSettings, columns: ColumnMap) -> RowSelection:
     """Return the rows that become tasks. All rows are read once if there is a cut, a filter, a band, a group or an id.
     Raise `ConfigError` for an unknown column, a condition that cannot be read, or no row that is left."""
-    selected = Selection(np.arange(len(rows)))
+    selected = RowSelection(np.arange(len(rows)))
     cut = None if data.cut is None else build_cut(rows, data, columns)
     tests = _build_tests(rows, data, columns, cut)
     used, group = {column for needed, _ in tests for column in needed} | columns.get_used(["id"]), None
@@ -80,7 +80,7 @@ def shuffle_nearby(kept: np.ndarray, starts: Sequence[int], generator: np.random
 
 
 def _scan(
-    rows: Rows, used: list[str], tests: list[Keep], columns: ColumnMap, group: Read | None, found: Selection
+    rows: Rows, used: list[str], tests: list[Keep], columns: ColumnMap, group: Read | None, found: RowSelection
 ) -> Iterator[int]:
     """Yield the numbers of the rows that pass every test, of a group the first. A row whose id was there before is
     bad. A row without the value of the group is a task of its own."""
@@ -183,7 +183,7 @@ class DataTasks(ProceduralTasks):
 
 
 def check_tasks(
-    selected: Selection, check: Callable[[int], object], *, dataset: str, limit: int | None, stop: bool
+    selected: RowSelection, check: Callable[[int], object], *, dataset: str, limit: int | None, stop: bool
 ) -> tuple[np.ndarray, dict[int, BadRow]]:
     """Return the rows of which a task can be made, at most `limit`, and the bad rows that were left out; of more than
     `MAX_CHECKED` rows only the known bad ones. `check` reads a row and raises `BadRow`; `stop` raises the first. Raise

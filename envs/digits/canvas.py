@@ -40,7 +40,7 @@ def _read_digits() -> tuple[np.ndarray, np.ndarray]:
 
 
 @dataclass(frozen=True)
-class Difficulty:
+class CanvasDifficulty:
     """What makes a canvas hard. Lengths in native pixels, noise in gray levels."""
 
     canvas: int
@@ -51,7 +51,7 @@ class Difficulty:
     places: int = 0  # 0: anywhere; n: on a lattice of n x n positions between the margins
 
 
-def place_digit(seed: int, split: Split, difficulty: Difficulty) -> tuple[int, str, tuple[int, int, int]]:
+def place_digit(seed: int, split: Split, difficulty: CanvasDifficulty) -> tuple[int, str, tuple[int, int, int]]:
     """Return the task of a seed: the image's number in its split, its label, and (left, top, side) in pixels."""
     rng = np.random.default_rng([seed, split == "test"])
     _, targets = load_digit_images(split)
@@ -71,7 +71,7 @@ def place_digit(seed: int, split: Split, difficulty: Difficulty) -> tuple[int, s
     return number, LABELS[targets[number]], (left, top, difficulty.digit)
 
 
-def draw_canvas(seed: int, split: Split, difficulty: Difficulty) -> np.ndarray:
+def draw_canvas(seed: int, split: Split, difficulty: CanvasDifficulty) -> np.ndarray:
     """Return the canvas of a seed, uint8 of shape (canvas, canvas)."""
     number, _, (left, top, side) = place_digit(seed, split, difficulty)
     rng = np.random.default_rng([seed, split == "test", 1])

@@ -22,7 +22,7 @@ from ...rewards import CombinedReward, ExactMatchReward, IoUReward
 from ...rewards.metrics import Accuracy, MacroF1, MeanAveragePrecision, Metric
 from ...utils.frozen import FrozenDict
 from . import viewer
-from .canvas import Difficulty, Label, Split, draw_canvas, place_digit
+from .canvas import CanvasDifficulty, Label, Split, draw_canvas, place_digit
 
 
 class DigitAnswer(BaseModel):
@@ -76,8 +76,8 @@ class Digits(BaseMultiTurnEnv):
     places: Annotated[int, Field(ge=0, description="the digit lies on a lattice of n x n places; 0: anywhere")] = 0
 
     @property
-    def difficulty(self) -> Difficulty:
-        return Difficulty(self.canvas, self.digit, self.noise, self.distractors, self.margin, self.places)
+    def difficulty(self) -> CanvasDifficulty:
+        return CanvasDifficulty(self.canvas, self.digit, self.noise, self.distractors, self.margin, self.places)
 
     @property
     def overview_size(self) -> tuple[int, int]:

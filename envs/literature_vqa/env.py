@@ -40,7 +40,7 @@ from .world import (
     QUESTIONS,
     UNITS,
     UNKNOWN,
-    Case,
+    LiteratureCase,
     Question,
     Split,
     draw_case_film,
@@ -178,10 +178,10 @@ class LiteratureVQA(BaseMultiTurnEnv):
         first = self.first_seed + (TEST_SEEDS if self.split == "test" else 0)
         return ProceduralTasks(self.num_tasks, self._make_task, first)
 
-    def plan(self, task: Task) -> Case:
+    def plan(self, task: Task) -> LiteratureCase:
         return self._plan(task.metadata["seed"], task.metadata["question"])
 
-    def _plan(self, seed: int, question: Question) -> Case:
+    def _plan(self, seed: int, question: Question) -> LiteratureCase:
         return plan_case(seed, question, self.split, self.unanswerable, self.difficulty, self.facts, self.told)
 
     def _make_task(self, seed: int) -> Task:

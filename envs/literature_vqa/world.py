@@ -19,7 +19,7 @@ from ...errors import ConfigError
 from ...utils.frozen import freeze
 from ..chest_xray.anatomy import SIDES, Side
 from ..chest_xray.radiographs import Film, Finding, Label, draw_film
-from ..phantom.anatomy import Slice, draw_slice
+from ..phantom.anatomy import PhantomSlice, draw_slice
 
 Question = Literal["shows", "therapy", "dose", "effect", "cause", "class", "limit"]
 QUESTIONS: tuple[Question, ...] = get_args(Question)
@@ -126,7 +126,7 @@ CACHED = 64  # slices
 
 
 @dataclass(frozen=True)
-class Case:
+class LiteratureCase:
     """A case: the fact that is asked about, the question in words, and the right answer."""
 
     fact: Fact
@@ -142,7 +142,7 @@ class Case:
 @lru_cache(maxsize=1024)
 def plan_case(
     seed: int, question: Question, split: Split, unanswerable: float, difficulty: float, path: str | None, told: float
-) -> Case:
+) -> LiteratureCase:
     """Return the case of a seed; `unanswerable` is the share without an answer, `told` of those that say it."""
     rng = np.random.default_rng([seed, 31, QUESTIONS.index(question)])
     answerable = bool(rng.random() >= unanswerable)
@@ -156,15 +156,15 @@ def plan_case(
     findings = (draw_finding(seed, *shown),) if shown else ()
     device = True if question == "limit" else None
     answer = answer if answerable else UNKNOWN
-    return Case(fact, ask(fact, told=said), answer, evidence, choices, findings, device, said)
+    return LiteratureCase(fact, ask(fact, told=said), answer, evidence, choices, findings, device, said)
 
 
-def draw_case_film(case: Case, seed: int, difficulty: float) -> Film:
+def draw_case_film(case: LiteratureCase, seed: int, difficulty: float) -> Film:
     return draw_film(seed, case.findings, difficulty=difficulty, device=case.device)
 
 
 @lru_cache(maxsize=CACHED)
-def draw_case_slice(seed: int, difficulty: float) -> Slice:
+def draw_case_slice(seed: int, difficulty: float) -> PhantomSlice:
     """Return the slice of a case of the question `class`."""
     return draw_slice(seed, difficulty, has_lesion=True)
 

@@ -48,7 +48,7 @@ class Lesion:
 
 
 @dataclass(frozen=True)
-class Slice:
+class PhantomSlice:
     """A slice and what is in it: pixels (SIZE, SIZE) int16 in HU, the solid lesion (None: there is none), decoys."""
 
     pixels: np.ndarray
@@ -56,7 +56,7 @@ class Slice:
     decoys: tuple[Lesion, ...]
 
 
-def draw_slice(seed: int, difficulty: float, *, has_lesion: bool) -> Slice:
+def draw_slice(seed: int, difficulty: float, *, has_lesion: bool) -> PhantomSlice:
     """Draw the slice of a seed, with a solid lesion or without; `difficulty` is 0 (large, dark, few decoys) to 1."""
     rng = np.random.default_rng([seed, 7])
     values = np.full((SIZE, SIZE), AIR, np.float32)
@@ -70,7 +70,7 @@ def draw_slice(seed: int, difficulty: float, *, has_lesion: bool) -> Slice:
     blurred = blurred + NOISE * rng.standard_normal(values.shape, dtype=np.float32)
     pixels = np.clip(np.round(blurred), -1024, 3000).astype(np.int16)
     target = next((lesion for lesion in lesions if lesion.solid), None)
-    return Slice(pixels, target, tuple(lesion for lesion in lesions if not lesion.solid))
+    return PhantomSlice(pixels, target, tuple(lesion for lesion in lesions if not lesion.solid))
 
 
 def _draw_body(values: np.ndarray, rng: np.random.Generator) -> dict[Organ, np.ndarray]:

@@ -21,7 +21,7 @@ from ...rewards import CombinedReward, ExactMatchReward, IoUReward
 from ...rewards.combined import IfGold
 from ...rewards.metrics import Accuracy, MeanAveragePrecision, Metric
 from ..chest_xray.rewards import SizeReward
-from .anatomy import FIELD, ORGAN_VALUES, SIZE, SPACING, Lesion, Slice, draw_slice
+from .anatomy import FIELD, ORGAN_VALUES, SIZE, SPACING, Lesion, PhantomSlice, draw_slice
 
 Question = Literal["presence", "place", "size", "all", "kind"]
 Split = Literal["train", "test"]
@@ -168,5 +168,5 @@ class Phantom(BaseMultiTurnEnv):
         return [self.write_answer(other)]
 
 
-def _find_spot(drawn: Slice, seed: int) -> Lesion:
+def _find_spot(drawn: PhantomSlice, seed: int) -> Lesion:
     return drawn.lesion or drawn.decoys[seed % len(drawn.decoys)]

@@ -37,7 +37,7 @@ _PAGES = frozenset({"about", "apps", "collections", "explore", "features", "logi
 _PAGES |= {"settings", "topics"}
 
 
-class AddressError(ValueError):
+class RepositoryAddressError(ValueError):
     """An address that names no repository; its text is the word for the reason."""
 
 
@@ -50,7 +50,7 @@ def read_repository(address: str) -> str:
     """
     text = address.strip().strip("<>").partition("#")[0]
     if not text or len(text) > MAX_ADDRESS:
-        raise AddressError(INVALID_URL)
+        raise RepositoryAddressError(INVALID_URL)
     ssh = _SSH.fullmatch(text)
     if ssh:
         text = f"https://{ssh[1]}/{ssh[2]}"
@@ -59,17 +59,17 @@ def read_repository(address: str) -> str:
     try:
         parts = split_url(text)
     except UrlError:
-        raise AddressError(INVALID_URL) from None
+        raise RepositoryAddressError(INVALID_URL) from None
     if parts.scheme not in ("http", "https"):
-        raise AddressError(INVALID_URL)
+        raise RepositoryAddressError(INVALID_URL)
     if parts.host not in HOSTS or parts.port is not None:
-        raise AddressError(NON_GITHUB_URL)
+        raise RepositoryAddressError(NON_GITHUB_URL)
     names = [segment for segment in (parts.path or "").split("/") if segment]
     if len(names) < 2 or names[0].lower() in _PAGES:
-        raise AddressError(INVALID_URL)
+        raise RepositoryAddressError(INVALID_URL)
     owner, name = names[0], names[1].removesuffix(".git")
     if not _OWNER.fullmatch(owner) or not _NAME.fullmatch(name) or name.strip(".") == "":
-        raise AddressError(INVALID_URL)
+        raise RepositoryAddressError(INVALID_URL)
     return f"{owner}/{name}".lower()
 
 
@@ -129,6 +129,6 @@ def open_repositories(tools: Iterable[SoftwareTool]) -> Repositories:
     """Return what the shipped snapshot knows, and the sentences of a catalogue."""
     sentences = {}
     for tool in tools:
-        with suppress(AddressError):
+        with suppress(RepositoryAddressError):
             sentences[read_repository(tool.repository)] = tool.features
     return Repositories(read_facts(), sentences)

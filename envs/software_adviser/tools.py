@@ -16,7 +16,7 @@ from ...tools import Hidden, Tool
 from ...tools.calling import ToolOutput
 from ...tools.search.wording import join_items, make_line
 from .catalogue import SoftwareTool
-from .repositories import AddressError, Repositories, read_repository
+from .repositories import Repositories, RepositoryAddressError, read_repository
 from .retrieval import Retriever
 
 MAX_QUERY: Final = 500  # characters
@@ -138,7 +138,7 @@ def write_tool(tool: SoftwareTool) -> str:
 
 
 @dataclass(frozen=True)
-class Answer:
+class RepositoryAnswer:
     """What is said of one address."""
 
     name: str  # "owner/name", or the address as it was given if it names no repository
@@ -149,17 +149,17 @@ class Answer:
         return f"{self.name} {self.text}" if self.kind == "answered" else f"{self.name}: {self.kind} ({self.text})"
 
 
-def ask_all(addresses: Sequence[str], repositories: Repositories) -> list[Answer]:
+def ask_all(addresses: Sequence[str], repositories: Repositories) -> list[RepositoryAnswer]:
     """Return one answer for each repository, and for each address that names none; repeated ones are looked up once."""
-    answers: dict[str, Answer] = {}
+    answers: dict[str, RepositoryAnswer] = {}
     for address in addresses:
         try:
             name, problem = read_repository(address), ""
-        except AddressError as error:
+        except RepositoryAddressError as error:
             name, problem = make_line(address, 100) or "(empty)", str(error)
         if sum(answer.kind != "skipped" for answer in answers.values()) >= MAX_REPOSITORIES:
             problem = problem or f"TOO_MANY_URLS: at most {MAX_REPOSITORIES} a call"
         text = "" if problem else repositories.summarize(name)
         kind: Kind = "skipped" if problem else "answered" if text else "failed"
-        answers.setdefault(name, Answer(name, kind, problem or text or UNKNOWN))
+        answers.setdefault(name, RepositoryAnswer(name, kind, problem or text or UNKNOWN))
     return list(answers.values())

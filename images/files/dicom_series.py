@@ -25,7 +25,7 @@ from .dicom import build_slice
 from .dicom_header import Header, NoPictureError, get_text, is_dicom, read_header
 from .dicom_marks import list_words
 from .dicom_values import DecodedFrames, join_slices
-from .paths import WHOLE, Reserve, Selection, describe_failure, describe_location, open_descriptor, open_in_folder
+from .paths import WHOLE, Reserve, StackSelection, describe_failure, describe_location, open_descriptor, open_in_folder
 from .stacks import Slice
 
 MAX_NAMES = 100_000  # of the files in a folder
@@ -44,7 +44,7 @@ class SeriesFile(Slice):
     series: SeriesKey = UNREAD
 
 
-def read(folder: int, reserve: Reserve, selection: Selection = WHOLE) -> Source:
+def read(folder: int, reserve: Reserve, selection: StackSelection = WHOLE) -> Source:
     """Return the middle slice, in the plane of the series, of the first time point; of many, no more are read than
     `limits.MAX_TIMES` allows. A file without a place in the patient is opened if it is alone. Raise `ImageError` if the
     files are not an even stack, or one for each of several time points."""
@@ -59,13 +59,13 @@ def read(folder: int, reserve: Reserve, selection: Selection = WHOLE) -> Source:
     return _decode_stack(folder, times, affine, [*notes, *stacks.describe_times(times)], reserve)
 
 
-def list_files(folder: Path, selection: Selection = WHOLE) -> list[str]:
+def list_files(folder: Path, selection: StackSelection = WHOLE) -> list[str]:
     """Return the names of the files that are opened; nothing else in the folder is read as a picture."""
     with open_descriptor(folder) as descriptor:
         return [file.file for file in _find_files(descriptor, selection)[0]]
 
 
-def _find_files(folder: int, selection: Selection) -> tuple[list[SeriesFile], list[str]]:
+def _find_files(folder: int, selection: StackSelection) -> tuple[list[SeriesFile], list[str]]:
     readable = [file for name in _list_names(folder) if (file := _read_file(folder, name)) is not None]
     series: dict[SeriesKey, list[SeriesFile]] = {}
     for file in readable:

@@ -296,7 +296,7 @@ def join_slices(slices: list[np.ndarray]) -> np.ndarray:
 
 # pydicom's `apply_voi_lut` is not used: it needs the whole picture where a curve will do, and of its tables with
 # entries of 8 bits it reads the first 256 only (3.0.2).
-class Table(NamedTuple):
+class LookupTable(NamedTuple):
     """A lookup table: the first value that it maps, what it maps them to (uint16), and the highest that this can be."""
 
     first: int
@@ -327,7 +327,7 @@ def get_display(dataset: Any, frame: int, possible: Range) -> Display | None:
     return None
 
 
-def read_table(dataset: Any, item: Any, possible: Range) -> Table | None:
+def read_table(dataset: Any, item: Any, possible: Range) -> LookupTable | None:
     """Return a lookup table of a file; None if it has no entries. The first value may be written with the wrong sign;
     it counts so that the table maps values that pixels can have."""
     numbers, data = parse_numbers(item.get("LUTDescriptor")), item.get("LUTData")
@@ -340,7 +340,7 @@ def read_table(dataset: Any, item: Any, possible: Range) -> Table | None:
     entries = np.atleast_1d(np.asarray(data)).astype(np.uint16)[:count]
     starts = (first, first - 65536, first + 65536)
     fitting = (start for start in starts if start <= possible[1] and start + count > possible[0])
-    return Table(next(fitting, first), entries, 2 ** min(max(bits, 8), 16) - 1) if len(entries) else None
+    return LookupTable(next(fitting, first), entries, 2 ** min(max(bits, 8), 16) - 1) if len(entries) else None
 
 
 def choose_display(wish: Display | None, measured: Range, usual: Range, *, inverted: bool) -> Display:

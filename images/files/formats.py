@@ -29,7 +29,7 @@ from ..pixels import (
 )
 from ..source import Source, Volume
 from .dicom_header import is_dicom
-from .paths import WHOLE, Reserve, Selection, open_in_folder, read_exactly
+from .paths import WHOLE, Reserve, StackSelection, open_in_folder, read_exactly
 
 MAGIC = b"\x93NUMPY"  # of a .npy file
 HEAD = 1024  # bytes that suffice to recognize a format
@@ -52,7 +52,7 @@ SCAN = b"\xff\xda"
 MAX_SCANNED = 2**30  # pixels times scans of a JPEG: a progressive one has about ten, each over all pixels
 
 
-def read_source(content: Content, reserve: Reserve, selection: Selection = WHOLE) -> Source:
+def read_source(content: Content, reserve: Reserve, selection: StackSelection = WHOLE) -> Source:
     """Return the source in a file, or in a folder: slices of a DICOM series, or the header that `selection` names."""
     from . import dicom_series
 
@@ -64,7 +64,7 @@ def read_source(content: Content, reserve: Reserve, selection: Selection = WHOLE
         return _read_file(file or io.BytesIO(), reserve, selection, content)
 
 
-def _read_file(content: BinaryIO, reserve: Reserve, selection: Selection, folder: int | None = None) -> Source:
+def _read_file(content: BinaryIO, reserve: Reserve, selection: StackSelection, folder: int | None = None) -> Source:
     from . import dicom, headed, tiff
 
     if selection.series is not None:
@@ -84,7 +84,7 @@ def _read_file(content: BinaryIO, reserve: Reserve, selection: Selection, folder
     return headed.read(content, reserve, folder) if headed.is_headed(head) else read_pictures(content, head, reserve)
 
 
-def read_picture(content: Content, reserve: Reserve, selection: Selection = WHOLE) -> Image.Image | Source:
+def read_picture(content: Content, reserve: Reserve, selection: StackSelection = WHOLE) -> Image.Image | Source:
     """Return the first picture of a file as Pillow decodes it; the source of a deeper format."""
     if not isinstance(content, int):
         head = _read_head(content)

@@ -28,7 +28,7 @@ MAX_PATH = 2**14  # characters of a path that may select a part
 _SELECTED = re.compile(r"(.+?)(?:#series=([0-9][0-9.]{0,63}))?(?:#stack=([0-9]{1,5}))?", re.DOTALL)
 
 
-class Selection(NamedTuple):
+class StackSelection(NamedTuple):
     """What is opened of a folder or a file that holds several."""
 
     series: str | None = None  # a SeriesNumber or a SeriesInstanceUID
@@ -40,7 +40,7 @@ class Selection(NamedTuple):
         return "".join(f"#{name}={value}" for name, value in parts if value is not None)
 
 
-WHOLE = Selection()
+WHOLE = StackSelection()
 
 
 def describe_location(where: ImageLocation) -> str:
@@ -60,7 +60,7 @@ def describe_location(where: ImageLocation) -> str:
     return repr(name if len(name) <= MAX_NAME else f"{name[:MAX_NAME]}…")
 
 
-def split_selection(where: ImageLocation, folder: Folder | None = None) -> tuple[ImageLocation, Selection]:
+def split_selection(where: ImageLocation, folder: Folder | None = None) -> tuple[ImageLocation, StackSelection]:
     """Return a location, a path in a folder, without what it selects, and that; of a name that is there, nothing.
 
     >>> split_selection("study 7#series=3#stack=2"), split_selection("study 7")[1] == WHOLE
@@ -71,7 +71,7 @@ def split_selection(where: ImageLocation, folder: Folder | None = None) -> tuple
     match = _SELECTED.fullmatch(os.fspath(where))
     if match is None or match[2] is match[3] is None or os.path.lexists(os.path.join(folder or "", where)):
         return where, WHOLE
-    return match[1], Selection(match[2], None if match[3] is None else int(match[3]))
+    return match[1], StackSelection(match[2], None if match[3] is None else int(match[3]))
 
 
 def find_path(text: str, folder: Folder | None) -> Path:

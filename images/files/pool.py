@@ -28,7 +28,7 @@ from ...errors import ImageError
 from .. import limits
 from ..source import Source
 from . import formats, transfer
-from .paths import WHOLE, Selection
+from .paths import WHOLE, StackSelection
 from .transfer import Channel, ChannelClosed, Message
 
 
@@ -118,7 +118,7 @@ class WorkerProcess:
         self.seconds = 0.0  # of processor time that the file may take
 
     def decode(
-        self, what: What, content: formats.Content | bytes, memory: Budget, selection: Selection = WHOLE
+        self, what: What, content: formats.Content | bytes, memory: Budget, selection: StackSelection = WHOLE
     ) -> Source | Image.Image:
         """Send a file and receive what is in it; raise `ImageError` if it cannot be decoded."""
         self.stays, problem = False, ""
@@ -161,7 +161,7 @@ class WorkerProcess:
         self.channel.sock.close()
         os.close(self.held)
 
-    def _send(self, what: What, content: formats.Content | bytes, selection: Selection) -> None:
+    def _send(self, what: What, content: formats.Content | bytes, selection: StackSelection) -> None:
         request: Message = {"what": what} if selection == WHOLE else {"what": what, "selection": selection}
         known, self.limits = self.limits, {name: getattr(limits, name) for name in LIMITS}  # a program may change them
         if known != self.limits:
@@ -265,7 +265,7 @@ class Pool:
 _pool = Pool()
 
 
-def decode(what: What, content: formats.Content | bytes, selection: Selection = WHOLE) -> Source | Image.Image:
+def decode(what: What, content: formats.Content | bytes, selection: StackSelection = WHOLE) -> Source | Image.Image:
     """Decode a file (open, its bytes, or the descriptor of a folder) in a worker. `what` is wanted: the source, or the
     first picture if the file is of a format that Pillow reads."""
     while True:

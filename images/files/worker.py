@@ -22,7 +22,7 @@ from PIL import Image
 from .. import limits
 from ..source import Source
 from . import formats
-from .paths import Selection, describe_failure
+from .paths import StackSelection, describe_failure
 from .transfer import Channel, ChannelClosed, Message, pack_picture, pack_source
 
 IDLE = 60.0  # seconds without a file after which a worker ends
@@ -91,7 +91,7 @@ class Worker:
                 inline = bytearray(request["inline"])
                 self.channel.read_into(memoryview(inline))
                 content = io.BytesIO(inline)
-            message, payload = self.decode(request["what"], content, Selection(*request.get("selection", ())))
+            message, payload = self.decode(request["what"], content, StackSelection(*request.get("selection", ())))
             stays = (self.size or 0) < (self.first_size or 0) + GROWN
             self.channel.send({**message, "stays": stays}, payload)
         except ChannelClosed:
@@ -102,7 +102,9 @@ class Worker:
             content.close()
         return stays
 
-    def decode(self, what: str, content: formats.Content, selection: Selection) -> tuple[Message, "bytes | memoryview"]:
+    def decode(
+        self, what: str, content: formats.Content, selection: StackSelection
+    ) -> tuple[Message, "bytes | memoryview"]:
         """Return the message about a file, and the bytes behind it."""
         self.size = get_size()
         self.set_limits(0)

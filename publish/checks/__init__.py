@@ -13,10 +13,10 @@ from ...errors import ConfigError, describe_unknown
 from . import after  # noqa: F401  (and with it the rows of `before` and `inside`, in the order of the table)
 from .process import Limits
 from .project import copy_project, read_project
-from .rows import CHECKS, Check, Failed, NotTried, Row
+from .rows import CHECKS, Check, CheckRow, Failed, NotTried
 from .trial import Trial
 
-__all__ = ["CHECKS", "Limits", "Row", "check_package"]
+__all__ = ["CHECKS", "CheckRow", "Limits", "check_package"]
 
 
 def check_package(
@@ -24,8 +24,8 @@ def check_package(
     *,
     limits: Limits | None = None,
     rows: Collection[str] | None = None,
-    on_row: Callable[[Row], None] | None = None,
-) -> list[Row]:
+    on_row: Callable[[CheckRow], None] | None = None,
+) -> list[CheckRow]:
     """Check the package in a folder: an author's project, or what `viewbox publish` wrote.
 
     It is copied elsewhere first, and nothing in `path` is changed. No network is used, but by the author's own code.
@@ -44,7 +44,7 @@ def check_package(
     """
     project = read_project(Path(path))
     wanted = set(CHECKS) if rows is None else _add_needed(rows)
-    table: dict[str, Row] = {}
+    table: dict[str, CheckRow] = {}
     with tempfile.TemporaryDirectory(prefix="viewbox-check-", ignore_cleanup_errors=True) as temporary:
         folder = Path(temporary).resolve()
         trial = Trial(copy_project(project, folder / "project"), folder, limits or Limits())
@@ -71,16 +71,16 @@ def _add_needed(rows: Collection[str]) -> set[str]:
     return wanted
 
 
-def _run_check(check: Check, trial: Trial, table: Mapping[str, Row]) -> Row:
+def _run_check(check: Check, trial: Trial, table: Mapping[str, CheckRow]) -> CheckRow:
     missing = [name for name in check.needs if not table[name].passed]
     if missing:
-        return Row(check.name, False, f"not tried: needs {', '.join(missing)}", tried=False)
+        return CheckRow(check.name, False, f"not tried: needs {', '.join(missing)}", tried=False)
     try:
         finding = trial.first.get(check.name) if check.inside else check.run(trial)
     except Failed as error:
-        return Row(check.name, False, error.finding, check.mend if error.mend is None else error.mend)
+        return CheckRow(check.name, False, error.finding, check.mend if error.mend is None else error.mend)
     except NotTried as error:
-        return Row(check.name, False, f"not tried: {error}", tried=False)
+        return CheckRow(check.name, False, f"not tried: {error}", tried=False)
     except Exception as error:  # files of an author's may hold anything
-        return Row(check.name, False, f"{type(error).__name__}: {error!s:.500}", check.mend)
-    return Row(check.name, True, str(finding["finding"] if isinstance(finding, dict) else finding))
+        return CheckRow(check.name, False, f"{type(error).__name__}: {error!s:.500}", check.mend)
+    return CheckRow(check.name, True, str(finding["finding"] if isinstance(finding, dict) else finding))

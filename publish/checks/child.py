@@ -36,7 +36,7 @@ def main(context: Mapping[str, Any]) -> None:
     inside, project = import_module(f"{CHECKS}.inside"), context["project"]
     for name in context["hidden"]:
         sys.modules.setdefault(name, None)  # type: ignore[arg-type]  # it is then not found
-    report = Report(context["report"], context["seconds"])
+    report = CheckReport(context["report"], context["seconds"])
     guard = Guard(report, context["root"])
     report.call("import", lambda: inside.import_package(project))
     guard.refuses_calls = context["offline"]
@@ -54,7 +54,7 @@ def main(context: Mapping[str, Any]) -> None:
     os._exit(0)  # whatever threads and exit handlers the author's code leaves
 
 
-class Report:
+class CheckReport:
     """Writes how each function ended to an open file, a JSON line each, and what was refused in it before."""
 
     def __init__(self, file: int, seconds: float) -> None:
@@ -83,7 +83,7 @@ class Guard:
     It is an audit hook of Python: code that is not Python, or that starts a program, passes it. It finds mistakes; it
     does not contain an attacker (docs/security.md)."""
 
-    def __init__(self, report: Report, root: str) -> None:
+    def __init__(self, report: CheckReport, root: str) -> None:
         self.refuses_calls = True  # until the package is imported
         self._report, self._count = report, 0
         self._roots = (os.path.realpath(root), *DEVICES)

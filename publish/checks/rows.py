@@ -9,7 +9,7 @@ from typing import Any
 
 
 @dataclass(frozen=True)
-class Row:
+class CheckRow:
     """One row of the table that `viewbox check` prints.
 
     Args:

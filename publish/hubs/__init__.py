@@ -4,12 +4,12 @@ from pathlib import Path
 
 from ...errors import ConfigError, describe_unknown
 from ...utils.files import check_out
-from .base import Hub, Kind, Place, split_repository
+from .base import Hub, HubPlace, Kind, split_repository
 from .directory import Directory
 from .hf import HuggingFace
 from .prime import Prime
 
-__all__ = ["HUBS", "Hub", "Place", "open_hub"]
+__all__ = ["HUBS", "Hub", "HubPlace", "open_hub"]
 
 HUBS: dict[str, type[Hub]] = {"dir": Directory, "prime": Prime, "hf": HuggingFace}  # type: ignore[type-abstract]
 
@@ -28,10 +28,10 @@ def open_hub(
     if not hub.asks:
         if out is None:
             raise ConfigError(f"--to {to} needs the folder to write; allowed: viewbox publish WHAT FOLDER", key="out")
-        return hub(Place(kind, folder=check_out(out, "folder", "OUT"), force=force))
+        return hub(HubPlace(kind, folder=check_out(out, "folder", "OUT"), force=force))
     if out is not None:
         raise ConfigError(
             f"--to {to}: {str(out)!r} is a folder, and a hub needs none; allowed: --id owner/name", key="out"
         )
     owner, name = split_repository(id, to)
-    return hub(Place(kind, owner, name, public))
+    return hub(HubPlace(kind, owner, name, public))

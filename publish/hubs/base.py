@@ -58,7 +58,7 @@ def compute_hash(path: Path) -> str:
 
 
 @dataclass(frozen=True)
-class Place:
+class HubPlace:
     """Where a release goes: a repository on a hub, or a folder, in which `force` replaces an older package."""
 
     kind: Kind
@@ -99,7 +99,7 @@ class Hub(Protocol):
     keeps_versions: bool  # whether a version can be published once only
     reads_front_matter: bool  # whether it shows the YAML at the head of README.md as tags
 
-    def __init__(self, place: Place) -> None: ...
+    def __init__(self, place: HubPlace) -> None: ...
 
     def describe(self) -> str:
         """Return the address, and who may read it."""

@@ -12,7 +12,7 @@ from typing import Any
 
 from ...errors import ConfigError
 from ...utils.files import check_out, create_whole
-from .base import Hub, Place, Release, compute_hash
+from .base import Hub, HubPlace, Release, compute_hash
 
 MANIFEST = ".viewbox-published.json"  # the files that viewbox wrote, with hashes; all others are the user's
 
@@ -25,7 +25,7 @@ class Directory(Hub):
     keeps_versions = False
     reads_front_matter = False
 
-    def __init__(self, place: Place) -> None:
+    def __init__(self, place: HubPlace) -> None:
         assert place.folder is not None  # `open_hub` asks for it
         self.folder, self.force = place.folder, place.force
 

@@ -19,7 +19,7 @@ from ...errors import ConfigError
 from ...utils.importing import import_hub
 from ...utils.secrets import mask_message, remember
 from ...utils.terminal import make_line
-from .base import MAX_SHOWN, Hub, MissingError, Place, Release
+from .base import MAX_SHOWN, Hub, HubPlace, MissingError, Release
 from .directory import MANIFEST
 
 Result = TypeVar("Result")
@@ -38,7 +38,7 @@ class HuggingFace(Hub):
     keeps_versions = True
     reads_front_matter = True
 
-    def __init__(self, place: Place) -> None:
+    def __init__(self, place: HubPlace) -> None:
         self.hub = import_hub("to hf")
         self.place, self.api = place, self.hub.HfApi()
         self.where = {"repo_id": place.repository, "repo_type": "dataset" if place.kind == "environment" else "model"}

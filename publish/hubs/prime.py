@@ -17,7 +17,7 @@ from pathlib import Path
 from ...errors import ConfigError
 from ...utils.secrets import mask_message, remember
 from ...utils.terminal import make_line
-from .base import MAX_SHOWN, Hub, MissingError, Place, Release
+from .base import MAX_SHOWN, Hub, HubPlace, MissingError, Release
 
 ATTEMPTS = 3  # of a command that a busy hub or a cut connection ended
 WAIT = 1.0  # seconds before the second attempt, then twice as many
@@ -43,7 +43,7 @@ class Prime(Hub):
     keeps_versions = True
     reads_front_matter = False
 
-    def __init__(self, place: Place) -> None:
+    def __init__(self, place: HubPlace) -> None:
         self.place = place
         remember(os.environ.get("PRIME_API_KEY"))  # a hub may repeat it in an error
         remember(_read_config().get("api_key"))

@@ -37,7 +37,7 @@ EMPTY: tuple[object, ...] = (None, "", [], {})
 OpenPicture = Callable[[str | bytes], ImageRef]
 
 
-class Row(NamedTuple):
+class RowFormat(NamedTuple):
     """One row of a file: its place, and what stands there or the reason why it cannot be read."""
 
     place: str
@@ -55,17 +55,17 @@ class ChatRow(NamedTuple):
     unread: list[str]
 
 
-def list_lines(file: Path) -> Iterator[Row]:
+def list_lines(file: Path) -> Iterator[RowFormat]:
     """Yield the lines of a JSONL file that are not blank; raise `OSError` if it cannot be read."""
     with open_regular(file, limit=MAX_FILE) as lines:
         for number, line in enumerate(read_lines(lines), 1):
             if line is None:
-                yield Row(f"line {number}", None, f"longer than {MAX_LINE:,} bytes")
+                yield RowFormat(f"line {number}", None, f"longer than {MAX_LINE:,} bytes")
             elif line.strip():
                 try:
-                    yield Row(f"line {number}", parse_line(line))
+                    yield RowFormat(f"line {number}", parse_line(line))
                 except ValueError as error:
-                    yield Row(f"line {number}", None, f"not JSON: {error}")
+                    yield RowFormat(f"line {number}", None, f"not JSON: {error}")
 
 
 def read_chat_row(row: Mapping[str, Any], open_picture: OpenPicture) -> ChatRow:

@@ -23,10 +23,12 @@ from ..store.reader import EpisodeReader, load
 from .conversation import list_messages, split_images
 from .inspect_log import RECORD, build_sample, write_log
 from .parquet import write_parquet
-from .selection import EVERY, Choice, Report, select_episodes
+from .selection import EVERY, Choice, SelectionReport, select_episodes
 
 
-def export_run(run: str | Path, to: str, out: str | Path, choice: Choice = EVERY, push: str | None = None) -> Report:
+def export_run(
+    run: str | Path, to: str, out: str | Path, choice: Choice = EVERY, push: str | None = None
+) -> SelectionReport:
     """Write a run in another form, whole or not at all; what cannot be read or said is counted in the report. `push` is
     the `owner/name` of a private dataset on the hub, for "parquet". Raise `ConfigError` if the form is unknown, a
     package is missing, `out` exists, or no episode is left."""
@@ -39,7 +41,7 @@ def export_run(run: str | Path, to: str, out: str | Path, choice: Choice = EVERY
         raise ConfigError(f"--out {str(out)!r}: --to {to} writes another kind of file; allowed: {way}", key="out")
     if push is not None and to != "parquet":
         raise ConfigError(f"--push goes with --to parquet; given --to {to}", key="push")
-    report = Report(str(out))
+    report = SelectionReport(str(out))
     reader = load(run, errors="skip")
     if push is not None:
         check_push(Path(run), reader.folder, push)
@@ -53,7 +55,7 @@ def export_run(run: str | Path, to: str, out: str | Path, choice: Choice = EVERY
 
 
 def list_rows(
-    reader: EpisodeReader, choice: Choice, report: Report, build: Callable[[Episode], dict[str, Any] | None]
+    reader: EpisodeReader, choice: Choice, report: SelectionReport, build: Callable[[Episode], dict[str, Any] | None]
 ) -> Iterator[dict[str, object]]:
     """Yield a row for each chosen episode; one that cannot be written costs itself, None is left to `build` to
     count."""
@@ -73,7 +75,7 @@ def encode_image(ref: ImageRef) -> dict[str, object]:
     return {"bytes": ref.to_png(), "path": None}
 
 
-def _write_openai(reader: EpisodeReader, out: Path, choice: Choice, report: Report) -> None:
+def _write_openai(reader: EpisodeReader, out: Path, choice: Choice, report: SelectionReport) -> None:
     def build(episode: Episode) -> dict[str, Any]:
         messages = to_openai_messages(list_messages(episode))
         _count_lost(episode, report)
@@ -84,7 +86,7 @@ def _write_openai(reader: EpisodeReader, out: Path, choice: Choice, report: Repo
             file.write(json.dumps(row, ensure_ascii=True, allow_nan=False) + "\n")
 
 
-def _write_inspect(reader: EpisodeReader, out: Path, choice: Choice, report: Report) -> None:
+def _write_inspect(reader: EpisodeReader, out: Path, choice: Choice, report: SelectionReport) -> None:
     counts: Counter[str] = Counter()
 
     def build(episode: Episode) -> dict[str, Any]:
@@ -120,11 +122,11 @@ def _write_json(value: Mapping[str, Any] | None) -> str | None:
     return None if value is None else json.dumps(thaw(value), ensure_ascii=False)
 
 
-def _write_episodes(reader: EpisodeReader, out: Path, choice: Choice, report: Report) -> None:
+def _write_episodes(reader: EpisodeReader, out: Path, choice: Choice, report: SelectionReport) -> None:
     write_parquet(list_rows(reader, choice, report, _build_row), "episodes", out)
 
 
-def _write_sft(reader: EpisodeReader, out: Path, choice: Choice, report: Report) -> None:
+def _write_sft(reader: EpisodeReader, out: Path, choice: Choice, report: SelectionReport) -> None:
     def build(episode: Episode) -> dict[str, Any] | None:
         if episode.is_fault:  # its last reply is empty or cut, and would be learned
             report.left_out[FAULT] += 1
@@ -138,12 +140,12 @@ def _write_sft(reader: EpisodeReader, out: Path, choice: Choice, report: Report)
     write_parquet(list_rows(reader, choice, report, build), "sft", out)
 
 
-def _count_lost(episode: Episode, report: Report) -> None:
+def _count_lost(episode: Episode, report: SelectionReport) -> None:
     if episode.task.images:
         report.not_held["original images of tasks, unless a message shows them"] += 1
 
 
-FORMS: dict[str, Callable[[EpisodeReader, Path, Choice, Report], object]] = {
+FORMS: dict[str, Callable[[EpisodeReader, Path, Choice, SelectionReport], object]] = {
     "parquet": _write_episodes,
     "sft": _write_sft,
     "openai": _write_openai,
@@ -166,7 +168,7 @@ def check_push(run: Path, episodes: Path, name: str) -> None:
     import_hub("push")
 
 
-def push_dataset(file: Path, name: str, environment: str, report: Report) -> str:
+def push_dataset(file: Path, name: str, environment: str, report: SelectionReport) -> str:
     """Upload an exported Parquet file with a card; returns the address. Raise `ConfigError` if the hub refuses, or
     cannot be reached. The exported file stays."""
     hub = import_hub("push")

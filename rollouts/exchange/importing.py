@@ -22,23 +22,23 @@ from ...utils.files import create_whole
 from ..store.layout import IMPORTED, iter_image_dicts, iter_images
 from ..store.lines import parse_line
 from ..store.writer import EpisodeWriter, UnstorableError
-from .chat_rows import OpenPicture, Row, find_folder, list_lines, read_chat_row, read_message
+from .chat_rows import OpenPicture, RowFormat, find_folder, list_lines, read_chat_row, read_message
 from .conversation import build_turns, list_messages
 from .inspect_log import RECORD, list_samples, to_openai
 from .parquet import list_rows
-from .selection import Report
+from .selection import SelectionReport
 
 HELD = {"id", "epoch", "input", "target", "messages", "output", "scores", "metadata", "error", "limit", "attachments"}
 LIMITS: dict[str, EndReason] = {"token": "max_tokens", "time": "timeout", "working": "timeout", "operator": "cancelled"}
 BAD = (StoreError, ImageError, ValueError, LookupError, TypeError, AttributeError, RecursionError, OverflowError)
 
 
-def import_file(file: str | Path, source: str, out: str | Path) -> Report:
+def import_file(file: str | Path, source: str, out: str | Path) -> SelectionReport:
     """Write the episodes of a file as a new run, whole or not at all. Raise `ConfigError` if the source is unknown, no
     row of the file can be read, or `out` exists."""
     if source not in SOURCES:
         raise ConfigError(describe_unknown("source", source, SOURCES), key="from")
-    file, report = Path(file), Report(str(out))
+    file, report = Path(file), SelectionReport(str(out))
     list_rows, build = SOURCES[source]
     with create_whole(out) as draft:
         try:
@@ -66,17 +66,17 @@ def _explain(error: Exception, source: str) -> str:
     return f"not as {source} writes it ({type(error).__name__}: {error})"
 
 
-def _list_traces(file: Path) -> Iterator[Row]:
+def _list_traces(file: Path) -> Iterator[RowFormat]:
     for row in list_lines(file):
         traces = row.given.get("traces", [row.given]) if row.given is not None else None
         if not isinstance(traces, list):
-            yield row if row.problem else Row(row.place, None, '"traces" is not a list')
+            yield row if row.problem else RowFormat(row.place, None, '"traces" is not a list')
             continue
         for number, trace in enumerate(traces, 1):
-            yield Row(row.place if len(traces) == 1 else f"{row.place}, trace {number}", trace)
+            yield RowFormat(row.place if len(traces) == 1 else f"{row.place}, trace {number}", trace)
 
 
-def _build_openai(row: Any, number: int, file: Path, report: Report) -> Episode:
+def _build_openai(row: Any, number: int, file: Path, report: SelectionReport) -> Episode:
     if "custom_id" in row and "messages" not in row:
         raise StoreError(
             'a line of a batch; allowed: {"messages": […]}, those of its request and the reply, joined by custom_id'
@@ -96,7 +96,7 @@ def _build_openai(row: Any, number: int, file: Path, report: Report) -> Episode:
     return _build_episode(messages, identity, scores, reference)
 
 
-def _build_trace(trace: Any, number: int, file: Path, report: Report) -> Episode:
+def _build_trace(trace: Any, number: int, file: Path, report: SelectionReport) -> Episode:
     if "nodes" not in trace:
         raise StoreError('no "nodes", as in an older results.jsonl; allowed: traces.jsonl, as verifiers 0.4 writes it')
     nodes = [{**node, "message": _nest_calls(node["message"])} for node in trace["nodes"]]
@@ -147,12 +147,12 @@ def _read_rewards(trace: Any) -> Scores | None:
     return Scores(total, {**parts, **metrics})
 
 
-def list_table(file: Path, needed: Collection[str] = ()) -> Iterator[Row]:
+def list_table(file: Path, needed: Collection[str] = ()) -> Iterator[RowFormat]:
     """Yield the rows of a Parquet file; raise `ConfigError` if it is none, or lacks a column that is needed."""
-    yield from (Row(f"row {number}", row) for number, row in enumerate(list_rows(file, needed), 1))
+    yield from (RowFormat(f"row {number}", row) for number, row in enumerate(list_rows(file, needed), 1))
 
 
-def _build_exported(row: Any, number: int, file: Path, report: Report) -> Episode:
+def _build_exported(row: Any, number: int, file: Path, report: SelectionReport) -> Episode:
     """Return the episode of a row that viewbox exported; its pictures are found by the hashes of their pixels."""
     encoded = [base64.b64encode(image["bytes"]).decode() for image in row["images"] or ()]
     parts = [{"type": "image_url", "image_url": {"url": f"data:image/png;base64,{picture}"}} for picture in encoded]
@@ -160,7 +160,7 @@ def _build_exported(row: Any, number: int, file: Path, report: Report) -> Episod
     return _restore(parse_line(row["record"].encode()), messages, report, compare=False)
 
 
-def _build_sample(sample: Any, number: int, file: Path, report: Report) -> Episode:
+def _build_sample(sample: Any, number: int, file: Path, report: SelectionReport) -> Episode:
     messages = _read_messages(to_openai(sample, report.not_held), file)
     scores = sample.get("scores") or {}
     values = {name: score["value"] for name, score in scores.items()}
@@ -225,7 +225,7 @@ def _build_episode(
     )
 
 
-def _restore(record: Any, messages: Sequence[Message], report: Report, compare: bool = True) -> Episode:
+def _restore(record: Any, messages: Sequence[Message], report: SelectionReport, compare: bool = True) -> Episode:
     """Return the episode that viewbox recorded, with the pictures of the messages.
     Pictures are found by the hash of their pixels, wherever the record says they are. If the messages are other ones
     than those of the record, somebody edited them: then they are the turns."""
@@ -268,10 +268,10 @@ def _drop_missing(data: Any, shown: set[str]) -> int:
     return dropped
 
 
-Build = Callable[[Any, int, Path, Report], Episode]
-SOURCES: dict[str, tuple[Callable[[Path], Iterator[Row]], Build]] = {
+Build = Callable[[Any, int, Path, SelectionReport], Episode]
+SOURCES: dict[str, tuple[Callable[[Path], Iterator[RowFormat]], Build]] = {
     "verifiers": (_list_traces, _build_trace),
     "openai": (list_lines, _build_openai),
-    "inspect": (lambda file: starmap(Row, list_samples(file)), _build_sample),
+    "inspect": (lambda file: starmap(RowFormat, list_samples(file)), _build_sample),
     "parquet": (partial(list_table, needed=("record", "images")), _build_exported),
 }

@@ -19,7 +19,7 @@ MAX_CONFIG = 2**20
 
 
 @dataclass
-class Report:
+class SelectionReport:
     """How many episodes were taken and why the others were not."""
 
     path: str  # what was written
@@ -83,7 +83,7 @@ class Choice:
 EVERY = Choice()
 
 
-def select_episodes(reader: EpisodeReader, choice: Choice, report: Report) -> Iterator[Episode]:
+def select_episodes(reader: EpisodeReader, choice: Choice, report: SelectionReport) -> Iterator[Episode]:
     """Yield the chosen episodes in their order; the run is read twice if they are compared with each other.
     `report` counts those that are left out. `reader` must skip what cannot be read (`errors="skip"`)."""
     conditions = [(text, parse_filter(text)) for text in choice.where]
@@ -130,12 +130,12 @@ def _compare_episodes(reader: EpisodeReader, choice: Choice) -> Mapping[int, str
     return reasons
 
 
-def filter_run(run: str | Path, out: str | Path, choice: Choice) -> Report:
+def filter_run(run: str | Path, out: str | Path, choice: Choice) -> SelectionReport:
     """Write the chosen episodes as a run of their own, with the config of the old one. Nothing in `run` is changed.
     Raise `StoreError` if there are no episodes in `run`. Raise `ConfigError` if `out` exists, a condition cannot be
     read, or no episode is left."""
     reader = load(run, tokens=True, errors="skip")
-    report = Report(str(out))
+    report = SelectionReport(str(out))
     with create_whole(out) as draft:
         with EpisodeWriter(draft / "episodes") as writer:
             for episode in select_episodes(reader, choice, report):

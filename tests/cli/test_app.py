@@ -11,7 +11,7 @@ import pytest
 import viewbox as viewbox_package
 from tests.support.tables import each
 from viewbox.cli.app import COMMANDS
-from viewbox.cli.commands import Group, build_command, read_summary
+from viewbox.cli.commands import CommandGroup, build_command, read_summary
 
 MODULE = [sys.executable, "-m", "viewbox"]
 
@@ -48,7 +48,7 @@ def test_the_help_is_fast_it_loads_neither_numpy_nor_torch():
 def list_rows(table=COMMANDS, words=()):
     """(words of the command, its row)."""
     for name, row in table.items():
-        yield from list_rows(row.commands, (*words, name)) if isinstance(row, Group) else [((*words, name), row)]
+        yield from list_rows(row.commands, (*words, name)) if isinstance(row, CommandGroup) else [((*words, name), row)]
 
 
 HELP = """

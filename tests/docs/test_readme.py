@@ -100,12 +100,12 @@ USED = sorted((page, *line) for page, text in PAGES.items() for line in list_com
 def list_options(name: str, rest: str) -> tuple[set[str], str]:
     """The options of a command, and what follows its words: `viewbox reward try …`, `viewbox runs FOLDER`."""
     from viewbox.cli.app import COMMANDS
-    from viewbox.cli.commands import Group, build_command
+    from viewbox.cli.commands import CommandGroup, build_command
 
     row = COMMANDS[name]
     if name == "train":  # which parses its own arguments
         return set(re.findall(r'"(--[\w-]+)"', (ROOT / "training" / "command.py").read_text())), rest
-    if isinstance(row, Group):
+    if isinstance(row, CommandGroup):
         inner, _, others = rest.partition(" ")
         row, rest = (row.commands[inner], others) if inner in row.commands else (row.commands[row.default], rest)
     return {option for one in build_command(row, name).params for option in (*one.opts, *one.secondary_opts)}, rest

@@ -35,7 +35,7 @@ def test_every_entry_is_settings_that_an_environment_takes_and_says_where_each_i
     for opening, closing in model.thinking or ():  # a thought is never the answer
         said = f'{opening}\nIs it {{"label": "one"}}?\n{closing}\n{{"label": "two"}}'
         found = reply.parse_reply(said, thinking=model.thinking)
-        assert isinstance(found, reply.Answer)
+        assert isinstance(found, reply.ParsedAnswer)
         assert found.value == {"label": "two"}
 
 

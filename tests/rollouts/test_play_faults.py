@@ -21,7 +21,7 @@ from viewbox import BaseMultiTurnEnv, ExactMatchReward, ImageRef, Reply, RunConf
 from viewbox.core.messages import to_openai_messages
 from viewbox.core.tasks import ProceduralTasks
 from viewbox.envs.digits import Digits
-from viewbox.integrations.session import Session
+from viewbox.integrations.session import EpisodeSession
 from viewbox.tools import Picture, Tool, ToolOutput
 from viewbox.utils.concurrency import ForeignError
 
@@ -390,7 +390,7 @@ def test_whatever_an_environment_raises_in_a_play_ends_its_episode(place, error)
 
 
 def test_sys_exit_of_an_environment_ends_the_episode_of_every_adapter_and_that_of_a_reward_is_its_fault():
-    session = Session(absent("step", SystemExit(3)))
+    session = EpisodeSession(absent("step", SystemExit(3)))
     session.open(session.env.tasks[0], seed=0)
     assert session.step("hm").end_reason == "error"
     assert "SystemExit: 3" in session.build_episode().info["error"]

@@ -18,7 +18,7 @@ from ..tool import tool
 
 
 @dataclass(frozen=True)
-class Table:
+class ValueTable:
     """Replaces every value by its entry in `entries` (256 bytes); `grays`: drops color first.
 
     >>> Table("invert", bytes(range(255, -1, -1))).entries[0]
@@ -30,7 +30,7 @@ class Table:
     grays: bool = False
 
     @classmethod
-    def from_levels(cls, name: str, levels: np.ndarray, *, grays: bool = False) -> "Table":
+    def from_levels(cls, name: str, levels: np.ndarray, *, grays: bool = False) -> "ValueTable":
         """Return the table of 256 numbers, rounded and clipped to 0–255."""
         return cls(name, np.clip(np.rint(levels), 0, 255).astype(np.uint8).tobytes(), grays)
 
@@ -49,7 +49,7 @@ def adjust_contrast(view: View, factor: Annotated[float, Range(0.5, 3)]) -> Tool
     factor: above 1 raises it, below 1 lowers it, 1 changes nothing
     """
     mean = int(cv2.mean(view.to_gray(), get_mask(view))[0] + 0.5)  # as Pillow's ImageEnhance.Contrast
-    stretched = Table.from_levels("adjust_contrast", mean + np.float32(factor) * (LEVELS - mean))
+    stretched = ValueTable.from_levels("adjust_contrast", mean + np.float32(factor) * (LEVELS - mean))
     return ToolOutput("contrast adjusted", {"factor": factor, "size": list(view.size)}, view=view.apply(stretched))
 
 
@@ -59,14 +59,16 @@ def adjust_brightness(view: View, factor: Annotated[float, Range(0.5, 2)]) -> To
 
     factor: above 1 is brighter, below 1 darker, 1 changes nothing
     """
-    scaled = Table.from_levels("adjust_brightness", np.float32(factor) * LEVELS)  # as Pillow's ImageEnhance.Brightness
+    scaled = ValueTable.from_levels(
+        "adjust_brightness", np.float32(factor) * LEVELS
+    )  # as Pillow's ImageEnhance.Brightness
     return ToolOutput("brightness adjusted", {"factor": factor, "size": list(view.size)}, view=view.apply(scaled))
 
 
 @tool
 def equalize_histogram(view: View) -> ToolOutput:
     """Spread the gray levels of the current view evenly from black to white. Drops color."""
-    table = Table.from_levels("equalize_histogram", equalize_levels(view.to_gray(), get_mask(view)), grays=True)
+    table = ValueTable.from_levels("equalize_histogram", equalize_levels(view.to_gray(), get_mask(view)), grays=True)
     return ToolOutput("histogram equalized", {"size": list(view.size)}, view=view.apply(table))
 
 
@@ -94,5 +96,5 @@ def equalize_levels(pixels: np.ndarray, mask: np.ndarray | None = None) -> np.nd
 @tool
 def invert(view: View) -> ToolOutput:
     """Swap black and white. Drops color."""
-    table = Table.from_levels("invert", 255 - LEVELS, grays=True)
+    table = ValueTable.from_levels("invert", 255 - LEVELS, grays=True)
     return ToolOutput("inverted", {"size": list(view.size)}, view=view.apply(table))

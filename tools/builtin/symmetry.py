@@ -15,7 +15,7 @@ from ..tool import tool
 
 
 @dataclass(frozen=True)
-class Difference:
+class MirrorDifference:
     """|picture − its mirror image|; `top` is white. Pixels without a measured counterpart in the image are black.
 
     The mirror axis is a line of the *original*, at the fraction `center` of its x (`axis` 0) or y (1). After a zoom the
@@ -67,12 +67,14 @@ class Difference:
 @tool
 def symmetry_diff(view: View) -> ToolOutput:
     """Show how the left and right halves of the current view differ: equal areas are black. Drops color."""
-    if any(isinstance(item, Difference) for item in view.operations):  # each difference would double the work of a zoom
+    if any(
+        isinstance(item, MirrorDifference) for item in view.operations
+    ):  # each difference would double the work of a zoom
         raise ArgumentError("symmetry_diff: the view already shows a mirror difference. Call undo or reset first.")
     pixels, there = view.to_gray(), view.measured
     axis = int(view.turned)
     center = (view.window[axis] + view.window[axis + 2]) / 2
     both = None if there is None else (there & there[:, ::-1]).astype(np.uint8)
     top = int(cv2.norm(cv2.absdiff(pixels, cv2.flip(pixels, 1)), cv2.NORM_INF, both))
-    shown = view.apply(Difference(axis, center, top))
+    shown = view.apply(MirrorDifference(axis, center, top))
     return ToolOutput("mirror difference shown", {"size": list(view.size)}, view=shown)

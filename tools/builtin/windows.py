@@ -117,7 +117,7 @@ Preset = Literal[*PRESETS]  # type: ignore[valid-type]
 
 
 @dataclass(frozen=True)
-class Window:
+class WindowChoice:
     """`low` and below become black, `high` and above white, linear in between; color is dropped. If `low` is the higher
     of both, high values become black.
 
@@ -159,7 +159,7 @@ def threshold(view: View, lower: Annotated[int, Range(0, 254)], upper: Annotated
         black, white = view.source.display
         low, high = (black + value / 255 * (white - black) for value in (low, high))
         facts |= {"values": [low, high], "unit": _name_unit(view, native)}
-    return ToolOutput("thresholded", facts, view=view.apply(Window("threshold", low, high, native)))
+    return ToolOutput("thresholded", facts, view=view.apply(WindowChoice("threshold", low, high, native)))
 
 
 @tool
@@ -201,7 +201,7 @@ def window_level(
         held = f"this view holds {darkest:g} to {brightest:g} ({unit})"
         raise ArgumentError(f"window_level: the window {low:g} to {high:g} does not overlap the data: {held}")
     ends = (high, low) if native and base.source.inverted else (low, high)
-    shown = replace(base.apply(Window("window_level", *ends, native, str(preset or ""))), parent=view)
+    shown = replace(base.apply(WindowChoice("window_level", *ends, native, str(preset or ""))), parent=view)
     named = {} if preset is None else {"preset": preset}
     facts = {"center": center, "width": width, **named, "unit": unit, "size": list(view.size)}
     return ToolOutput("windowed", facts, view=shown)

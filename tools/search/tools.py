@@ -34,7 +34,7 @@ from ..specialists.remote import decode_picture
 from ..specialists.spec import Specialist, register_specialist
 from ..tool import Tool
 from .records import ArticleQuery, FoundImage, ImageQuery, SearchSource, SearchType
-from .wording import MAX_QUERY, Limits, write_articles, write_images
+from .wording import MAX_QUERY, TextLimits, write_articles, write_images
 
 LIVE = "https://eutils.ncbi.nlm.nih.gov"
 MAX_PIXELS = 2**20  # of a found picture that is kept
@@ -115,7 +115,7 @@ class LiteratureTools:
 
     def __init__(self, name: str, settings: LiteratureSpecialist) -> None:
         self.name, self.settings = name, settings
-        self.limits = Limits(settings.item_chars, settings.total_chars)
+        self.limits = TextLimits(settings.item_chars, settings.total_chars)
 
     @property
     def source(self) -> SearchSource:

@@ -21,7 +21,7 @@ _WORD = re.compile(r"[^\W_]{3,64}")
 
 
 @dataclass(frozen=True)
-class Limits:
+class TextLimits:
     """Characters of the text: of one item, and of all of it."""
 
     item: int = 500
@@ -39,7 +39,7 @@ def make_line(text: str, limit: int) -> str:
 
 
 def write_articles(
-    query: ArticleQuery, found: Sequence[Article], limits: Limits = Limits()
+    query: ArticleQuery, found: Sequence[Article], limits: TextLimits = TextLimits()
 ) -> tuple[str, list[Article]]:
     """Return the text of a result, and the articles that are in it.
 
@@ -119,7 +119,7 @@ def _join_sentences(sentences: Sequence[str], chosen: set[int]) -> str:
 
 
 def write_images(
-    query: ImageQuery, found: Sequence[FoundImage], problems: Sequence[str | None], limits: Limits = Limits()
+    query: ImageQuery, found: Sequence[FoundImage], problems: Sequence[str | None], limits: TextLimits = TextLimits()
 ) -> tuple[str, list[FoundImage]]:
     """Return the text of a result, and the figures that are in it; `problems` say why a picture cannot be shown.
 

@@ -33,7 +33,7 @@ from ...utils import concurrency
 from ...utils.frozen import FrozenDict, freeze
 from ..calling import ToolOutput
 from ..tool import Tool
-from .mcp_server import ServerSettings, find_difference, get_server, list_offered
+from .mcp_server import McpSettings, find_difference, get_server, list_offered
 from .remote import (
     JPEG,
     MAX_DESCRIPTION,
@@ -74,7 +74,7 @@ class McpToolSpec(Section):
 
 
 @register_specialist("mcp")
-class McpSpecialist(ServerSettings, Specialist):
+class McpSpecialist(McpSettings, Specialist):
     """The tools of an MCP server: a program that is started once a process, or an address."""
 
     tools: Annotated[

@@ -51,7 +51,7 @@ class StartError(ViewboxError):
     """The server cannot be started, or cannot be reached."""
 
 
-class ServerSettings(Section):
+class McpSettings(Section):
     """What a server is; equal settings share one process."""
 
     command: Annotated[
@@ -76,9 +76,9 @@ class ServerSettings(Section):
     )
 
     @property
-    def server(self) -> "ServerSettings":
+    def server(self) -> "McpSettings":
         """These settings alone."""
-        return ServerSettings.model_construct(**{name: getattr(self, name) for name in ServerSettings.model_fields})
+        return McpSettings.model_construct(**{name: getattr(self, name) for name in McpSettings.model_fields})
 
     @property
     def name(self) -> str:
@@ -87,12 +87,12 @@ class ServerSettings(Section):
 
 
 # ---------------------------------------------------------------------- one connection
-class Session:
+class McpSession:
     """One connection, in a task of its own, because the library's contexts must end in the task that entered them."""
 
     client: "Client"
 
-    def __init__(self, settings: ServerSettings) -> None:
+    def __init__(self, settings: McpSettings) -> None:
         self.settings = settings
         self.tools: list[Tool] | None = None  # that the server offers, if it was asked
         self.ended = asyncio.Event()
@@ -269,9 +269,9 @@ def build_http_client(url: str, key: str | None, *, max_reply: int, timeout: flo
 class McpServer:
     """The server of some settings, shared by all their tools."""
 
-    def __init__(self, settings: ServerSettings) -> None:
+    def __init__(self, settings: McpSettings) -> None:
         self.settings = settings
-        self._session: Session | None = None
+        self._session: McpSession | None = None
         self._starting = asyncio.Lock()
         self._places = asyncio.Semaphore(settings.concurrency)
         self._failed: tuple[float, str] | None = None  # when the last start failed, and why
@@ -340,13 +340,13 @@ class McpServer:
             self._session.ended.set()
             await asyncio.wait({self._session.task})
 
-    async def _connect(self) -> Session:
+    async def _connect(self) -> McpSession:
         async with self._starting:
             if self._session is not None and not self._session.ended.is_set():
                 return self._session
             if self._failed is not None and time.monotonic() < self._failed[0] + COOLDOWN:
                 raise StartError(self._failed[1])
-            session = Session(self.settings)
+            session = McpSession(self.settings)
             try:
                 await session.start()
             except StartError as error:
@@ -356,7 +356,7 @@ class McpServer:
             return session
 
 
-def get_server(settings: ServerSettings) -> McpServer:
+def get_server(settings: McpSettings) -> McpServer:
     """Return the server of these settings on the running (background) event loop."""
     loop = asyncio.get_running_loop()
     if loop not in _servers:
@@ -367,7 +367,7 @@ def get_server(settings: ServerSettings) -> McpServer:
     return _servers[loop][settings]
 
 
-_servers: "WeakKeyDictionary[asyncio.AbstractEventLoop, dict[ServerSettings, McpServer]]" = WeakKeyDictionary()
+_servers: "WeakKeyDictionary[asyncio.AbstractEventLoop, dict[McpSettings, McpServer]]" = WeakKeyDictionary()
 
 
 def _close_all(loop: asyncio.AbstractEventLoop) -> None:
@@ -382,7 +382,7 @@ def _close_all(loop: asyncio.AbstractEventLoop) -> None:
 
 
 # ---------------------------------------------------------------------- what it offers
-def list_offered(settings: ServerSettings, key: str) -> "dict[str, Tool]":
+def list_offered(settings: McpSettings, key: str) -> "dict[str, Tool]":
     """Return the tools of a server, which is started or asked, by name; `key` is where it stands in a config."""
     if importlib.util.find_spec("mcp") is None:
         raise ConfigError(f"{key}: needs the package mcp; install it with pip install 'viewbox[mcp]'", key=key)
@@ -399,7 +399,7 @@ def list_offered(settings: ServerSettings, key: str) -> "dict[str, Tool]":
         raise ConfigError(f"{key}: the MCP server {settings.name}: {error}", key=key) from error
 
 
-def record_tools(settings: ServerSettings, pictures: Sequence[str] = ()) -> dict[str, dict[str, Any]]:
+def record_tools(settings: McpSettings, pictures: Sequence[str] = ()) -> dict[str, dict[str, Any]]:
     """Return the tools of a server as `tools` of a config: cleaned, cut and bounded. Arguments named in `pictures` are
     pictures.
 

@@ -75,7 +75,7 @@ def read_parameters(schema: Mapping[str, object], key: str) -> Parameters:
     >>> dict(found.properties), found.required
     ({'scale': {'type': 'number', 'minimum': 0}, 'image': {'type': 'string', 'x-kind': 'picture'}}, ('image',))
     """
-    return _Reader(schema, key).read()
+    return _SchemaReader(schema, key).read()
 
 
 def clean_note(text: object, limit: int = MAX_NOTE) -> str:
@@ -87,7 +87,7 @@ def clean_note(text: object, limit: int = MAX_NOTE) -> str:
     return " ".join(clean(text, limit).split()) if isinstance(text, str) else ""
 
 
-class _Reader:
+class _SchemaReader:
     """Reads one schema, whose nodes it counts as often as they are referred to."""
 
     def __init__(self, schema: Mapping[str, Any], key: str) -> None:

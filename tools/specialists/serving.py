@@ -54,7 +54,7 @@ class HungError(Exception):
 
 
 @dataclass(frozen=True)
-class Request:
+class ModelRequest:
     """What a model is asked: a picture, and what else its result depends on."""
 
     picture: ImageRef
@@ -85,7 +85,7 @@ class ServingSettings:
 class Call:
     """A request in a queue; `futures` are those of all calls that wait for it."""
 
-    request: Request
+    request: ModelRequest
     futures: list[Future[Any]] = field(default_factory=list)
     is_second_try: bool = False
 
@@ -134,7 +134,7 @@ class ModelServer:
         self._in_flight: dict[Hashable, Call] = {}
         self._inbox: SimpleQueue[Call] = SimpleQueue()
         self._dispatcher: Thread | None = None
-        self._worker = Worker()
+        self._worker = ModelWorker()
         self._device_lock = Lock()  # held while a batch runs, and while the weights are moved
         self._released = False
 
@@ -174,7 +174,7 @@ class ModelServer:
             runner.wake()
             self._released = False
 
-    async def ask(self, request: Request) -> Any:
+    async def ask(self, request: ModelRequest) -> Any:
         """Return the result of a request.
 
         Raises:
@@ -191,7 +191,7 @@ class ModelServer:
                 raise ToolFault("is not available") from error
         return await asyncio.wrap_future(self.submit(request))
 
-    def submit(self, request: Request) -> Future[Any]:
+    def submit(self, request: ModelRequest) -> Future[Any]:
         """Queue a request; equal requests that wait at the same time are run once. The model is loaded."""
         future: Future[Any] = Future()
         with self._lock:
@@ -277,7 +277,7 @@ class ModelServer:
             if not future.done() and future.set_running_or_notify_cancel():
                 set_outcome(future, outcome)
 
-    def _run(self, requests: Sequence[Request]) -> Sequence[Any]:
+    def _run(self, requests: Sequence[ModelRequest]) -> Sequence[Any]:
         runner = self.runner
         assert runner is not None
         self.batches = [*self.batches[-999:], len(requests)]
@@ -289,7 +289,7 @@ class ModelServer:
         return results
 
 
-class Worker:
+class ModelWorker:
     """Runs functions in a daemon thread. One that takes too long keeps its thread, and the next gets another.
 
     >>> Worker().run(lambda: 7, timeout=60.0)
@@ -373,7 +373,7 @@ class ServedTool:
         """Return the model's result for a picture as it is shown. Raise `ToolError` or `ToolFault`."""
         picture = await concurrency.run_in_thread(view.to_ref)
         try:
-            return await self.server.ask(Request(picture, arguments))
+            return await self.server.ask(ModelRequest(picture, arguments))
         except (ToolError, ToolFault) as error:
             text = str(error)
             joint = ": " if text[:1].isupper() else " "

@@ -47,7 +47,7 @@ from ...engines.hf.model_parts import get_base_model
 from ...engines.hf.model_runner import to_additive_mask
 from ...engines.hf.vision_cache import VisionCache, split_into_batches
 from .batch import get_sampled, select, split_by_tokens
-from .packing import Group, Layout, Pack, Segment, pad_into_packs, split_into_packs
+from .packing import Layout, Pack, PromptGroup, TokenSegment, pad_into_packs, split_into_packs
 
 LARGEST_LOG_RATIO = 20.0  # keeps exp finite
 MAX_LOGITS = 2**26  # logits held at once; if there are more, each part is computed again for its gradient
@@ -103,7 +103,7 @@ class EpisodeLogProbs:
         logps, entropies = (torch.cat(values)[places] for values in zip(*results, strict=True))
         return logps, entropies
 
-    def _split(self, groups: list[Group]) -> Iterator[Pack]:
+    def _split(self, groups: list[PromptGroup]) -> Iterator[Pack]:
         if self.architecture.shares_prompts:
             return split_into_packs(groups, self.device, masked=not self.architecture.masks.is_causal)
         rows = [row for group in groups for row in group.rows]
@@ -126,27 +126,27 @@ class EpisodeLogProbs:
             )
         return features
 
-    def _build_groups(self, batch: dict[str, Any], images: Sequence[list[BatchImage]]) -> list[Group]:
+    def _build_groups(self, batch: dict[str, Any], images: Sequence[list[BatchImage]]) -> list[PromptGroup]:
         """Return the episodes, each with those that have the same prompt and the same images in it."""
-        groups: dict[Any, tuple[Group, int]] = {}
+        groups: dict[Any, tuple[PromptGroup, int]] = {}
         for number, (prompt, completion, sampled, shown) in enumerate(zip(*self._unpad(batch), images, strict=True)):
             before = self._count_prompt_images(prompt, shown)
             name = (tuple(prompt), *shown[:before])
             cut = len(prompt) - 1 if self.architecture.shares_prompts and prompt[-1:] != [self.image_id] else 0
             if name not in groups:
                 shared, after = self._build_segment(prompt[:cut], shown[:before], 0) if cut > 0 else (None, 0)
-                groups[name] = Group(shared, []), after
+                groups[name] = PromptGroup(shared, []), after
             group, after = groups[name]
             rest, _ = self._build_segment(prompt[cut:] + completion, shown[before if cut else 0 :], after)
             rest = replace(rest, sampled=sampled, start=cut, first=len(prompt) - cut, episode=number)
             group.rows.append(rest)
         return [group for group, _ in groups.values()]
 
-    def _build_segment(self, ids: list[int], images: Sequence[BatchImage], start: int) -> tuple[Segment, int]:
+    def _build_segment(self, ids: list[int], images: Sequence[BatchImage], start: int) -> tuple[TokenSegment, int]:
         """Return a segment whose first position is `start`, and the position after it."""
         pixels = [self.pixels[image.key] for image in images if self.architecture.has_backbone]
         positions, after = self.architecture.compute_positions(ids, pixels, start)
-        return Segment(ids, positions, [image.key for image in images]), after
+        return TokenSegment(ids, positions, [image.key for image in images]), after
 
     def _unpad(self, batch: dict[str, Any]) -> list[list[list[int]]]:
         """Prompts and completions without padding, and the places of sampled tokens in completions."""

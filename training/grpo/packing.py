@@ -21,7 +21,7 @@ MAX_PADDING = 0.1  # largest share of padding in the attention of rows that are 
 
 
 @dataclass(frozen=True)
-class Segment:
+class TokenSegment:
     """Consecutive tokens: a shared prompt, or the rest of an episode after it."""
 
     ids: list[int]
@@ -34,11 +34,11 @@ class Segment:
 
 
 @dataclass(frozen=True)
-class Group:
+class PromptGroup:
     """Episodes with the same prompt. All of it but its last token is `prompt`; None: nothing is shared."""
 
-    prompt: Segment | None
-    rows: list[Segment]
+    prompt: TokenSegment | None
+    rows: list[TokenSegment]
 
     def count_tokens(self) -> int:
         return (len(self.prompt.ids) if self.prompt else 0) + sum(len(row.ids) for row in self.rows)
@@ -84,17 +84,17 @@ class Pack:
         layout: the attention of a packed row; None for padded rows.
     """
 
-    segments: list[Segment]
+    segments: list[TokenSegment]
     starts: list[int]
     shape: tuple[int, int]
     layout: Layout | None = None
 
 
-def split_into_packs(groups: Sequence[Group], device: torch.device, *, masked: bool = False) -> Iterator[Pack]:
+def split_into_packs(groups: Sequence[PromptGroup], device: torch.device, *, masked: bool = False) -> Iterator[Pack]:
     """Pack groups into rows of at most `MAX_TOKENS` tokens, or of `MAX_MASKED_TOKENS`. A larger group is split: each
     part has its own prompt."""
     most = MAX_MASKED_TOKENS if masked else MAX_TOKENS
-    held: list[Group] = []
+    held: list[PromptGroup] = []
     for group in chain.from_iterable(_split_group(group, most) for group in groups):
         if held and sum(each.count_tokens() for each in [*held, group]) > most:
             yield _build_pack(held, device)
@@ -103,7 +103,7 @@ def split_into_packs(groups: Sequence[Group], device: torch.device, *, masked: b
     yield _build_pack(held, device)
 
 
-def pad_into_packs(rows: Sequence[Segment], most: int | None = None) -> Iterator[Pack]:
+def pad_into_packs(rows: Sequence[TokenSegment], most: int | None = None) -> Iterator[Pack]:
     """Put rows of similar length together, padded right: at most `most` of them, and at most `MAX_TOKENS` tokens."""
     for bucket in split_by_length([len(row.ids) for row in rows]):
         width = len(rows[bucket[0]].ids)
@@ -113,19 +113,19 @@ def pad_into_packs(rows: Sequence[Segment], most: int | None = None) -> Iterator
             yield Pack(chunk, [k * width for k in range(len(chunk))], (len(chunk), width))
 
 
-def _split_group(group: Group, most: int) -> Iterator[Group]:
+def _split_group(group: PromptGroup, most: int) -> Iterator[PromptGroup]:
     """Yield the group in parts of at most `most` tokens, or of one episode."""
-    rows: list[Segment] = []
+    rows: list[TokenSegment] = []
     for row in group.rows:
-        if rows and Group(group.prompt, [*rows, row]).count_tokens() > most:
-            yield Group(group.prompt, rows)
+        if rows and PromptGroup(group.prompt, [*rows, row]).count_tokens() > most:
+            yield PromptGroup(group.prompt, rows)
             rows = []
         rows.append(row)
-    yield Group(group.prompt, rows)
+    yield PromptGroup(group.prompt, rows)
 
 
-def _build_pack(groups: Sequence[Group], device: torch.device) -> Pack:
-    segments: list[Segment] = []
+def _build_pack(groups: Sequence[PromptGroup], device: torch.device) -> Pack:
+    segments: list[TokenSegment] = []
     starts: list[int] = []
     parts: list[AttentionPart] = []
     tokens: list[torch.Tensor] = []
@@ -133,7 +133,7 @@ def _build_pack(groups: Sequence[Group], device: torch.device) -> Pack:
     reads: list[tuple[slice, slice]] = []
     end = columns = 0  # of the packed row, and of all parts
 
-    def add(segment: Segment) -> int:
+    def add(segment: TokenSegment) -> int:
         nonlocal end
         segments.append(segment)
         starts.append(end)

@@ -139,7 +139,7 @@ def test_either_end_of_a_connection_ends_the_session(closed):
     """The library says "Connection closed" for both, and a server may say it of its own."""
 
     async def use():
-        session = servers.Session(servers.ServerSettings(command=("true",)))
+        session = servers.McpSession(servers.McpSettings(command=("true",)))
         (send, input_of_server), (output_of_server, read) = (anyio.create_memory_object_stream(1) for _ in range(2))
 
         @asynccontextmanager

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from tests.support.tables import each
 from viewbox.core.parsing.objects import AnswerFields
-from viewbox.core.parsing.reply import Answer, Malformed, ToolCalls, parse_reply
+from viewbox.core.parsing.reply import Malformed, ParsedAnswer, ToolCalls, parse_reply
 from viewbox.utils.sanitize import replace_surrogates
 
 SCHEMA = {
@@ -87,13 +87,13 @@ def check_each(text, options):
 def check(text, options):
     """What holds for the outcome of any reply."""
     outcome = parse_reply(text, **options)
-    assert isinstance(outcome, ToolCalls | Answer | Malformed)
+    assert isinstance(outcome, ToolCalls | ParsedAnswer | Malformed)
     if isinstance(outcome, Malformed):
         assert outcome.reason
         assert outcome.kind
         return
     assert outcome.flags <= {"salvaged", "repaired", "ignored"}
-    value = outcome.value if isinstance(outcome, Answer) else outcome.answer
+    value = outcome.value if isinstance(outcome, ParsedAnswer) else outcome.answer
     if "\\" not in text:  # nothing is invented: what is in the answer is in the reply (or is a parent's name)
         written = replace_surrogates(text)
         assert all(said in written or said == "place" for said in strings(value))
@@ -140,7 +140,7 @@ def test_what_strict_decoding_reads_in_vain_is_bounded(text):
     st.text("abc .,\n]'"),
 )
 def test_strict_json_inside_prose_comes_back_whole_and_without_a_flag(value, prose):
-    assert parse_reply(prose + json.dumps(value) + prose) == Answer(value)
+    assert parse_reply(prose + json.dumps(value) + prose) == ParsedAnswer(value)
 
 
 @settings(max_examples=300, deadline=None)

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from viewbox.core.parsing.objects import AnswerFields
-from viewbox.core.parsing.reply import Answer, Malformed, ToolCalls, parse_reply
+from viewbox.core.parsing.reply import Malformed, ParsedAnswer, ToolCalls, parse_reply
 from viewbox.utils.frozen import thaw
 from viewbox.utils.json_schema import find_violation
 
@@ -30,7 +30,7 @@ def outcome(text, options):
     if "thinking" in options:
         options["thinking"] = tuple(map(tuple, options["thinking"]))
     said = parse_reply(text, answer_fields=AnswerFields.from_schema(SCHEMA), **options)
-    if not is_validated or not isinstance(said, Answer):
+    if not is_validated or not isinstance(said, ParsedAnswer):
         return said
     violation = find_violation(thaw(said.value), SCHEMA)
     return said if violation is None else Malformed(str(violation), "invalid")
@@ -46,7 +46,7 @@ def test_the_record_holds_enough_and_every_line_says_why():
 def test_a_hard_reply_has_the_outcome_that_is_wanted(line):
     said, want = outcome(line["text"], line["options"]), line["want"]
     if "answer" in want:
-        assert said == Answer(want["answer"], want["more"], frozenset(want["flags"]))
+        assert said == ParsedAnswer(want["answer"], want["more"], frozenset(want["flags"]))
     elif "malformed" in want:
         assert isinstance(said, Malformed)
         assert said.kind == want["malformed"]

@@ -4,7 +4,7 @@ import json
 
 from tests.support.tables import each
 from viewbox.core.parsing.objects import AnswerFields, ParsedCall, parse_native_call
-from viewbox.core.parsing.reply import MAX_BYTES, MAX_ITEMS, Answer, Malformed, ToolCalls, parse_reply
+from viewbox.core.parsing.reply import MAX_BYTES, MAX_ITEMS, Malformed, ParsedAnswer, ToolCalls, parse_reply
 from viewbox.records import ToolCall
 
 NESTED = {
@@ -78,14 +78,14 @@ def test_an_answer_is_found_wherever_it_stands_with_what_was_done_to_it(text, op
     schema = options.get("schema")
     fields = None if schema is None else AnswerFields.from_schema(schema)
     given = {name: option for name, option in options.items() if name != "schema"}
-    assert parse_reply(text, answer_fields=fields, **given) == Answer(value, flags=frozenset({flag} - {""}))
+    assert parse_reply(text, answer_fields=fields, **given) == ParsedAnswer(value, flags=frozenset({flag} - {""}))
 
 
 @each("ending, kept", NOT_FINISHED)
 def test_a_number_or_a_word_at_the_very_end_may_be_half_of_one_and_is_dropped(ending, kept):
     text = f'{{"answer": "yes", "b": {ending}'
     assert "it is not finished" in parse_reply(text).reason
-    assert parse_reply(text, last=True) == Answer({"answer": "yes", **kept}, flags=frozenset({"salvaged"}))
+    assert parse_reply(text, last=True) == ParsedAnswer({"answer": "yes", **kept}, flags=frozenset({"salvaged"}))
 
 
 @each("text, kind, words", MALFORMED)
@@ -96,7 +96,7 @@ def test_a_malformed_reply_has_its_kind_and_its_reason(text, kind, words):
 
 
 def test_what_just_fits_is_read_and_what_is_beside_an_answer_is_kept():
-    assert isinstance(parse_reply('{"a": "' + "x" * (MAX_BYTES - 9) + '"}'), Answer)
+    assert isinstance(parse_reply('{"a": "' + "x" * (MAX_BYTES - 9) + '"}'), ParsedAnswer)
     assert parse_reply(
         '{"result": {"label": "x"}, "continue": true}', answer_fields=AnswerFields.from_schema(NESTED)
     ).wants_more
@@ -112,8 +112,8 @@ def test_what_just_fits_is_read_and_what_is_beside_an_answer_is_kept():
 def test_text_that_would_make_a_careless_parser_quadratic_is_read(scrap):
     # A quadratic scan of these takes minutes, so no clock is needed to tell.
     text = scrap * (MAX_BYTES // len(scrap.encode("utf-8", "surrogatepass")))
-    assert isinstance(parse_reply(text), ToolCalls | Answer | Malformed)
-    assert isinstance(parse_reply('{"a": ' + text[:-6]), ToolCalls | Answer | Malformed)
+    assert isinstance(parse_reply(text), ToolCalls | ParsedAnswer | Malformed)
+    assert isinstance(parse_reply('{"a": ' + text[:-6]), ToolCalls | ParsedAnswer | Malformed)
 
 
 # ---- calls

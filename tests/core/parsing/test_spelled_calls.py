@@ -11,7 +11,7 @@ import random
 import pytest
 
 from viewbox.core.parsing.objects import parse_native_call
-from viewbox.core.parsing.reply import Answer, Malformed, ToolCalls, parse_reply
+from viewbox.core.parsing.reply import Malformed, ParsedAnswer, ToolCalls, parse_reply
 from viewbox.records import ToolCall
 from viewbox.utils.frozen import thaw
 
@@ -374,13 +374,13 @@ def test_prose_that_looks_like_a_call_is_none(text):
 
 def test_an_answer_beside_a_call_and_one_in_a_list_of_words_are_kept():
     assert read(f'{lfm("reset()")} {{"label": "x"}}').answer == {"label": "x"}
-    assert read('[other(1)]\n{"label": "x"}') == Answer({"label": "x"})
-    assert read('[other({"label": "x"})]') == Answer({"label": "x"})
+    assert read('[other(1)]\n{"label": "x"}') == ParsedAnswer({"label": "x"})
+    assert read('[other({"label": "x"})]') == ParsedAnswer({"label": "x"})
 
 
 def test_without_tools_only_marks_make_a_call():
     assert isinstance(parse_reply("[zoom(factor=2)]"), Malformed)
-    assert isinstance(parse_reply("call:zoom{factor:2}"), Answer | Malformed)
+    assert isinstance(parse_reply("call:zoom{factor:2}"), ParsedAnswer | Malformed)
     assert parse_reply(lfm("zoom(factor=2)")).calls[0].call == ToolCall("call_0", "zoom", {"factor": 2})
 
 
@@ -441,8 +441,8 @@ def test_three_thousand_mutated_calls_raise_nothing():
     for _ in range(3_000):
         text = mutate(rng.choice(ROWS)[1], rng)
         found = read(text, finish_reason=rng.choice(["stop", "length"]), last=rng.random() < 0.5)
-        assert isinstance(found, ToolCalls | Answer | Malformed)
+        assert isinstance(found, ToolCalls | ParsedAnswer | Malformed)
         kinds.add(type(found))
         for call in found.calls if isinstance(found, ToolCalls) else ():
             assert (call.error is None) == (not isinstance(call.call.arguments, str))
-    assert kinds == {ToolCalls, Answer, Malformed}
+    assert kinds == {ToolCalls, ParsedAnswer, Malformed}

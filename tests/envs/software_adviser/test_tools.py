@@ -14,8 +14,8 @@ from viewbox import Task
 from viewbox.engines.scripted import ScriptedPolicy
 from viewbox.envs.software_adviser.catalogue import read_catalogue
 from viewbox.envs.software_adviser.repositories import (
-    AddressError,
     Repositories,
+    RepositoryAddressError,
     RepositoryFacts,
     open_repositories,
     read_facts,
@@ -197,7 +197,7 @@ def test_addresses_of_one_repository_read_the_same(address):
     ],
 )
 def test_other_addresses_have_a_reason(address, reason):
-    with pytest.raises(AddressError, match=f"^{reason}$"):
+    with pytest.raises(RepositoryAddressError, match=f"^{reason}$"):
         read_repository(address)
 
 
@@ -206,7 +206,7 @@ def test_other_addresses_have_a_reason(address, reason):
 def test_every_text_is_a_repository_or_has_a_reason(address):
     try:
         owner, name = read_repository(address).split("/")
-    except AddressError:
+    except RepositoryAddressError:
         return
     assert owner and name.strip(".")  # noqa: PT018
     assert read_repository(f"https://github.com/{owner}/{name}") == f"{owner}/{name}"
@@ -217,7 +217,7 @@ def test_the_shipped_snapshot_knows_most_of_the_catalogue():
     for tool in read_catalogue():
         try:
             name = read_repository(tool.repository)
-        except AddressError:
+        except RepositoryAddressError:
             continue
         asked += 1
         known += name in facts

@@ -11,9 +11,9 @@ from tests.support.tables import each
 from viewbox.errors import ConfigError, ToolError, ToolFault
 from viewbox.images.ref import ImageRef
 from viewbox.tools.specialists.serving import (
+    ModelRequest,
     ModelServer,
     OutOfMemory,
-    Request,
     ServingSettings,
     get_server,
 )
@@ -54,7 +54,7 @@ def ask_all(server, values, arguments=()):
     """The results of requests at the same time, errors as text."""
 
     async def ask():
-        asked = [server.ask(Request(picture(value), arguments)) for value in values]
+        asked = [server.ask(ModelRequest(picture(value), arguments)) for value in values]
         return await asyncio.gather(*asked, return_exceptions=True)
 
     return [str(one) if isinstance(one, ToolError | ToolFault) else one for one in asyncio.run(ask())]
@@ -182,9 +182,9 @@ def test_a_call_that_is_cancelled_leaves_the_others_and_is_not_run(slow):
 
     async def play():
         server.prepare()
-        first = asyncio.create_task(server.ask(Request(picture(1))))
+        first = asyncio.create_task(server.ask(ModelRequest(picture(1))))
         await asyncio.to_thread(entered.wait, 60)
-        second, third = (asyncio.create_task(server.ask(Request(picture(value)))) for value in (2, 3))
+        second, third = (asyncio.create_task(server.ask(ModelRequest(picture(value)))) for value in (2, 3))
         await asyncio.sleep(0)
         second.cancel()
         await asyncio.wait({second})
@@ -216,7 +216,7 @@ def test_errors_that_are_kept_hold_no_traceback():
     server, errors = ModelServer(lambda: Mean(trouble={3: lambda: ToolError("no")})), []
     for _ in range(3):
         with pytest.raises(ToolError) as caught:
-            asyncio.run(server.ask(Request(picture(3))))
+            asyncio.run(server.ask(ModelRequest(picture(3))))
         errors.append(caught.value)
     assert len({id(error) for error in errors}) == 3
 

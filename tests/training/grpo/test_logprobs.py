@@ -17,7 +17,7 @@ from viewbox.records import EpisodeTokens, Reply
 from viewbox.training.grpo import logprobs, packing
 from viewbox.training.grpo.batch import add_pixels, build_model_inputs, collate, collect_pixels, select, split_by_tokens
 from viewbox.training.grpo.logprobs import EpisodeLogProbs, attend, build_head, use_grouped_attention
-from viewbox.training.grpo.packing import Group, Segment, split_into_packs
+from viewbox.training.grpo.packing import PromptGroup, TokenSegment, split_into_packs
 
 TEMPERATURE = 0.7
 
@@ -180,7 +180,7 @@ def test_the_logits_are_those_of_a_forward_that_treats_its_backbone_oddly():
 
 # ---------------------------------------------------------------------- attention of packed episodes
 def build_segment(length, episode=-1):
-    return Segment([0] * length, torch.zeros(3, length), [], episode=episode)
+    return TokenSegment([0] * length, torch.zeros(3, length), [], episode=episode)
 
 
 def test_the_model_gives_no_mask_and_the_layout_reaches_attention_when_it_is_computed_again(qwen3, batch, recorded):
@@ -222,8 +222,8 @@ def test_a_model_without_a_layout_computes_what_it_did_before(qwen3):
 
 def test_packs_hold_whole_groups_and_only_a_larger_one_is_split(monkeypatch):
     monkeypatch.setattr(packing, "MAX_TOKENS", 30)
-    groups = [Group(build_segment(5), [build_segment(5, k) for k in range(n)]) for n in (2, 2, 9, 1)]
-    groups.append(Group(build_segment(5), [build_segment(40, 9)]))
+    groups = [PromptGroup(build_segment(5), [build_segment(5, k) for k in range(n)]) for n in (2, 2, 9, 1)]
+    groups.append(PromptGroup(build_segment(5), [build_segment(40, 9)]))
     packs = list(split_into_packs(groups, torch.device("cpu")))
     assert [sum(len(segment.ids) for segment in pack.segments) for pack in packs] == [30, 30, 25, 10, 45]
     assert sorted(s.episode for pack in packs for s in pack.segments if s.episode >= 0) == sorted(

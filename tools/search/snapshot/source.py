@@ -23,7 +23,7 @@ from ....utils.terminal import describe_error
 from ..records import SEARCH_TYPES, Article, ArticleQuery, FoundImage, ImageQuery
 from . import schema
 from .schema import BadRecord, check_picture, read_article, read_figure, write_kind_token
-from .words import Group, get_synonyms, quote, read_query
+from .words import SynonymGroup, get_synonyms, quote, read_query
 
 R = TypeVar("R", Article, FoundImage)
 
@@ -86,7 +86,7 @@ class SnapshotSource:
         Without any words, the newest records that meet the conditions match."""
         limit = max(0, min(query.limit, MAX_LIMIT))
         columns, weights = COLUMNS[kind]
-        groups: list[Group] = read_query(query.words, get_synonyms())
+        groups: list[SynonymGroup] = read_query(query.words, get_synonyms())
         match = " AND ".join([*([f"({join_any(groups)})"] if groups else []), *conditions])
         index, statement = f"{kind}_index", f"SELECT {', '.join(columns)} FROM {kind}s WHERE id = ?"
         score = f"round(bm25({index}, {', '.join(map(str, weights.values()))}), {DIGITS}), " if groups else ""
@@ -139,7 +139,7 @@ class SnapshotSource:
             raise ToolFault(f"the search failed: the snapshot is damaged ({describe_error(error, 200)})") from None
 
 
-def join_any(groups: Iterable[Group]) -> str:
+def join_any(groups: Iterable[SynonymGroup]) -> str:
     """Return an FTS5 expression that any of the groups matches.
 
     >>> join_any([Group((("ct",), ("computed", "tomography"))), Group((("lung",),))])

@@ -31,7 +31,7 @@ STOP_WORDS = frozenset(_STOP_WORDS.split())
 
 
 @dataclass(frozen=True)
-class Group:
+class SynonymGroup:
     """Phrases that mean the same: a record that holds any of them matches."""
 
     phrases: tuple[tuple[str, ...], ...]  # each of several words
@@ -62,9 +62,9 @@ class Synonyms:
                     groups[stem_all(words)] = tuple(dict.fromkeys((*known, *split)))[:MAX_SAME]
         return cls(groups, max(map(len, groups), default=1))
 
-    def group(self, words: Sequence[str]) -> list[Group]:
+    def group(self, words: Sequence[str]) -> list[SynonymGroup]:
         """Return the groups of a query: a group for each longest phrase with synonyms, and one for each word."""
-        groups: list[Group] = []
+        groups: list[SynonymGroup] = []
         stems = [stem_word(word) for word in words]
         place = 0
         while place < len(words):
@@ -72,8 +72,10 @@ class Synonyms:
                 same = self.classes.get(tuple(chain.from_iterable(stems[place : place + length])), ())
                 if same or length == 1:
                     phrase = tuple(words[place : place + length])
-                    groups.append(Group(_drop_repeated((phrase, *same))))
-                    groups += [Group(((word,),), required=False) for word in phrase if length > 1 and is_telling(word)]
+                    groups.append(SynonymGroup(_drop_repeated((phrase, *same))))
+                    groups += [
+                        SynonymGroup(((word,),), required=False) for word in phrase if length > 1 and is_telling(word)
+                    ]
                     place += length
                     break
         return groups
@@ -113,11 +115,11 @@ def is_telling(word: str) -> bool:
     return word not in STOP_WORDS
 
 
-def read_query(text: str, synonyms: Synonyms) -> list[Group]:
+def read_query(text: str, synonyms: Synonyms) -> list[SynonymGroup]:
     """Return the groups of a query, none twice; without stop words, unless there is nothing else."""
     groups = synonyms.group(split_words(text))
     telling = [group for group in groups if any(is_telling(word) for phrase in group.phrases for word in phrase)]
-    unique: dict[tuple[tuple[str, ...], ...], Group] = {}
+    unique: dict[tuple[tuple[str, ...], ...], SynonymGroup] = {}
     for group in telling or groups:
         stems = tuple(sorted(map(stem_all, group.phrases)))
         if any(stems) and not (stems in unique and unique[stems].required):

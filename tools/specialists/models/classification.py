@@ -19,14 +19,14 @@ from ....errors import ConfigError, ToolFault, describe_unknown
 from ...arguments import Picture
 from ...calling import ToolOutput
 from ...tool import Tool
-from ..serving import Request, ServedTool
+from ..serving import ModelRequest, ServedTool
 from ..spec import register_specialist
-from .model import NOT_FINITE, Known, ModelRunner, ModelSpecialist, Unfamiliar
+from .model import NOT_FINITE, Known, ModelSpecialist, SpecialistRunner, Unfamiliar
 
 DIGITS = 4  # of a probability
 
 
-class ClassificationRunner(ModelRunner):
+class ClassificationRunner(SpecialistRunner):
     """Returns the probabilities of a picture by head and label; a model without heads has one, named ""."""
 
     auto_classes = ("AutoModelForImageClassification",)
@@ -38,7 +38,7 @@ class ClassificationRunner(ModelRunner):
         named = heads or tuple((getattr(self.config, "heads", None) or {}).items())
         self.heads = _find_labels(named, self.labels) if named else {"": list(range(len(self.labels)))}
 
-    def infer(self, requests: Sequence[Request]) -> Sequence[Any]:
+    def infer(self, requests: Sequence[ModelRequest]) -> Sequence[Any]:
         import torch
 
         inputs = self.processor(images=self.open_pictures(requests), return_tensors="pt")

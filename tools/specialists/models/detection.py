@@ -19,9 +19,9 @@ from ....errors import ToolError, ToolFault
 from ...arguments import Picture, Range, ViewFractions
 from ...calling import ToolOutput
 from ...tool import Tool
-from ..serving import Request, ServedTool
+from ..serving import ModelRequest, ServedTool
 from ..spec import register_specialist
-from .model import NOT_FINITE, ModelRunner, ModelSpecialist, Unfamiliar
+from .model import NOT_FINITE, ModelSpecialist, SpecialistRunner, Unfamiliar
 
 Score = Annotated[float, Range(0, 1), "lowest score of a box that is returned"]
 Box = tuple[float, float, float, float]
@@ -47,17 +47,17 @@ class Found:
         return cls(label, round(score, DIGITS), (x1, y1, x2, y2))
 
 
-class DetectionRunner(ModelRunner):
+class DetectionRunner(SpecialistRunner):
     """Returns the `Found` of a picture, the highest score first. A request's arguments are (lowest score,)."""
 
     auto_classes = ("AutoModelForObjectDetection",)
     same_size = True  # others would be padded, which changes the boxes a little
     sample = (0.5,)
 
-    def get_group(self, request: Request) -> Hashable:
+    def get_group(self, request: ModelRequest) -> Hashable:
         return (super().get_group(request), request.arguments)
 
-    def infer(self, requests: Sequence[Request]) -> Sequence[Any]:
+    def infer(self, requests: Sequence[ModelRequest]) -> Sequence[Any]:
         (threshold,) = requests[0].arguments
         inputs = self.to_device(self.processor(images=self.open_pictures(requests), return_tensors="pt"))
         outputs = self.model(**inputs)
@@ -68,7 +68,7 @@ class DetectionRunner(ModelRunner):
         return collect(requests, outputs, detections, labels)
 
 
-class GroundingRunner(ModelRunner):
+class GroundingRunner(SpecialistRunner):
     """Returns the `Found` of a phrase in a picture. A request's arguments are (lowest score, phrase)."""
 
     auto_classes = ("AutoModelForZeroShotObjectDetection",)
@@ -76,13 +76,13 @@ class GroundingRunner(ModelRunner):
     same_size = True
     sample = (0.5, "lung")
 
-    def get_group(self, request: Request) -> Hashable:
+    def get_group(self, request: ModelRequest) -> Hashable:
         threshold, phrase = request.arguments
         # The processors of OWL-ViT give every text the same length; other models would see padding.
         is_padded = self.config.model_type in ("owlvit", "owlv2")
         return (super().get_group(request), threshold, None if is_padded else phrase)
 
-    def infer(self, requests: Sequence[Request]) -> Sequence[Any]:
+    def infer(self, requests: Sequence[ModelRequest]) -> Sequence[Any]:
         threshold, _ = requests[0].arguments
         phrases = [[request.arguments[1]] for request in requests]
         self._check_length(phrases)
@@ -113,7 +113,7 @@ class GroundingRunner(ModelRunner):
 
 
 def collect(
-    requests: Sequence[Request], outputs: Any, found: Sequence[Mapping[str, Any]], labels: Sequence[Sequence[str]]
+    requests: Sequence[ModelRequest], outputs: Any, found: Sequence[Mapping[str, Any]], labels: Sequence[Sequence[str]]
 ) -> list[Any]:
     """Return the `Found` of each request; a `ToolFault` where the model's numbers are not finite."""
     import torch

@@ -20,7 +20,7 @@ from ....errors import ConfigError, ModelError, describe_unknown
 from ....images.ref import ImageRef
 from ....utils.model_folder import describe_danger, describe_tokens, take_template
 from ....utils.terminal import describe_error
-from ..serving import ModelServer, OutOfMemory, Request, ServingSettings, get_server
+from ..serving import ModelRequest, ModelServer, OutOfMemory, ServingSettings, get_server
 from ..spec import Specialist
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ class ModelSpecialist(Specialist):
     cache: ByteSize = Field(default="64MiB", ge=0, validate_default=True, description="bytes of results that are kept")
     offload: Annotated[bool, Field(description="move the weights to the CPU while the policy is trained")] = False
 
-    runner: ClassVar[Callable[..., "ModelRunner"]]
+    runner: ClassVar[Callable[..., "SpecialistRunner"]]
 
     def refuse(self, key: str, problem: str) -> ConfigError:
         """Return the error of a key whose value cannot be used."""
@@ -72,13 +72,13 @@ class ModelSpecialist(Specialist):
         serving = ServingSettings(self.max_batch, self.wait, self.timeout, int(self.cache), self.offload)
         return get_server(key, lambda: self._load_runner(**settings), serving)
 
-    def _load_runner(self, **settings: Hashable) -> "ModelRunner":
+    def _load_runner(self, **settings: Hashable) -> "SpecialistRunner":
         runner = type(self).runner(self, **settings)
         runner.try_out()
         return runner
 
 
-class ModelRunner:
+class SpecialistRunner:
     """A loaded model with its processor.
 
     A kind's own class sets `auto_classes` and `processor_class`, and writes `infer`.
@@ -196,7 +196,7 @@ class ModelRunner:
 
         gray = np.linspace(0, 255, 200 * 300).reshape(200, 300).astype(np.uint8)
         try:
-            request = Request(ImageRef.of(gray), self.sample)
+            request = ModelRequest(ImageRef.of(gray), self.sample)
             with torch.inference_mode():
                 self.infer([request])
             if self.known is not None:
@@ -209,7 +209,7 @@ class ModelRunner:
             raise self.spec.refuse("model", problem) from error
 
     # ------------------------------------------------------------------ a batch
-    def run(self, requests: Sequence[Request]) -> Sequence[Any]:
+    def run(self, requests: Sequence[ModelRequest]) -> Sequence[Any]:
         """Return one result for each request, or a `ToolError` or `ToolFault` in its place; episodes share results.
 
         Raises:
@@ -237,12 +237,12 @@ class ModelRunner:
             torch.cuda.empty_cache()
         raise OutOfMemory
 
-    def get_group(self, request: Request) -> Hashable:
+    def get_group(self, request: ModelRequest) -> Hashable:
         """Return the group of a request: those of one can be computed together with the results that each would have
         alone."""
         return (request.picture.width, request.picture.height) if self.same_size else None
 
-    def infer(self, requests: Sequence[Request]) -> Sequence[Any]:
+    def infer(self, requests: Sequence[ModelRequest]) -> Sequence[Any]:
         """Return one result for each request, in inference mode; a `ToolFault` in the place of a result that is not
         usable."""
         raise NotImplementedError
@@ -251,7 +251,7 @@ class ModelRunner:
         """Return what is said of a picture that is unlike those that are known."""
         return Unfamiliar()
 
-    def open_pictures(self, requests: Sequence[Request]) -> list["Image.Image"]:
+    def open_pictures(self, requests: Sequence[ModelRequest]) -> list["Image.Image"]:
         """Return the pictures in the color mode that the model was built for."""
         encoder = getattr(self.config, "encoder", self.config)  # of a VisionEncoderDecoder
         mode = "L" if getattr(encoder, "num_channels", 3) == 1 else "RGB"

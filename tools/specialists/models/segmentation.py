@@ -23,9 +23,9 @@ from ...arguments import Box, Picture, Point, ViewFractions
 from ...builtin.drawing import COLORS, draw_mask, find_mask_box
 from ...calling import ToolOutput
 from ...tool import Tool
-from ..serving import Request, ServedTool
+from ..serving import ModelRequest, ServedTool
 from ..spec import register_specialist
-from .model import NOT_FINITE, ModelRunner, ModelSpecialist, Unfamiliar
+from .model import NOT_FINITE, ModelSpecialist, SpecialistRunner, Unfamiliar
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ class Segmented:
     segments: tuple[Segment, ...]
 
 
-def check_map(found: object, request: Request) -> np.ndarray:
+def check_map(found: object, request: ModelRequest) -> np.ndarray:
     """Return a map in the smallest type that holds it. Raise `ToolFault` unless it has the size of the picture.
 
     It is never resized here: only the processor of a model knows how its masks lie on the picture.
@@ -111,7 +111,7 @@ MAX_REGIONS = 10  # shown, the largest ones
 BACKGROUND = ("background", "unlabeled")  # labels that are no region unless `labels` names them
 
 
-class SegmentationRunner(ModelRunner):
+class SegmentationRunner(SpecialistRunner):
     """Returns the `Segmented` of a picture."""
 
     auto_classes = (
@@ -139,7 +139,7 @@ class SegmentationRunner(ModelRunner):
             kind = f"{type(self.processor).__name__} has no {self.task} segmentation"
             raise ConfigError(f"task = {self.task!r}: {kind}; allowed: {other}", key="task")
 
-    def infer(self, requests: Sequence[Request]) -> Sequence[Any]:
+    def infer(self, requests: Sequence[ModelRequest]) -> Sequence[Any]:
         inputs = self.to_device(self.processor(images=self.open_pictures(requests), return_tensors="pt"))
         outputs = self.model(**inputs)
         read = getattr(self.processor, f"post_process_{self.task}_segmentation")
@@ -148,7 +148,7 @@ class SegmentationRunner(ModelRunner):
             options["threshold"] = self.threshold  # type: ignore[assignment]
         return collect(self._build, read(outputs, **options), requests, outputs)
 
-    def _build(self, found: Any, request: Request) -> Segmented:
+    def _build(self, found: Any, request: ModelRequest) -> Segmented:
         is_semantic = self.task == "semantic"  # then `found` is the map itself
         numbers = check_map((found if is_semantic else found["segmentation"]).cpu().numpy() + 1, request)  # 0: none
         segments = (
@@ -167,7 +167,10 @@ class SegmentationRunner(ModelRunner):
 
 
 def collect(
-    build: Callable[[Any, Request], Segmented], found: Iterable[object], requests: Sequence[Request], outputs: Any
+    build: Callable[[Any, ModelRequest], Segmented],
+    found: Iterable[object],
+    requests: Sequence[ModelRequest],
+    outputs: Any,
 ) -> list[Segmented | ToolFault]:
     """Return what a function makes of the model's output for each picture, or its fault."""
     results: list[Segmented | ToolFault] = []
@@ -223,7 +226,7 @@ class SegmentationSpecialist(ModelSpecialist):
 LABEL = "region"
 
 
-class PromptedRunner(ModelRunner):
+class PromptedRunner(SpecialistRunner):
     """Returns the `Segmented` of one region. A request's arguments are (box or None, point or None), as fractions."""
 
     auto_classes = ("AutoModelForMaskGeneration",)
@@ -231,11 +234,11 @@ class PromptedRunner(ModelRunner):
     same_size = True
     sample = (None, (0.5, 0.5))
 
-    def get_group(self, request: Request) -> Hashable:
+    def get_group(self, request: ModelRequest) -> Hashable:
         box, point = request.arguments
         return (super().get_group(request), box is None, point is None)
 
-    def infer(self, requests: Sequence[Request]) -> Sequence[Any]:
+    def infer(self, requests: Sequence[ModelRequest]) -> Sequence[Any]:
         prompts: dict[str, Any] = {}
         boxes, points = zip(*(request.arguments for request in requests), strict=True)
         if boxes[0] is not None:
@@ -253,12 +256,12 @@ class PromptedRunner(ModelRunner):
         return collect(_build_region, zip(masks, scores, strict=True), requests, outputs)
 
 
-def _to_pixels(fractions: Sequence[float], request: Request) -> list[float]:
+def _to_pixels(fractions: Sequence[float], request: ModelRequest) -> list[float]:
     sides = (request.picture.width, request.picture.height)
     return [fraction * sides[place % 2] for place, fraction in enumerate(fractions)]
 
 
-def _build_region(found: tuple[Any, float], request: Request) -> Segmented:
+def _build_region(found: tuple[Any, float], request: ModelRequest) -> Segmented:
     mask, score = found
     return Segmented(check_map(mask.numpy().reshape(mask.shape[-2:]), request), (Segment(1, LABEL, score),))
 

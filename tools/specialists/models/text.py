@@ -20,9 +20,9 @@ from pydantic import Field
 from ....errors import ConfigError, ToolError, ToolFault
 from ...arguments import Picture
 from ...tool import Tool
-from ..serving import Request, ServedTool
+from ..serving import ModelRequest, ServedTool
 from ..spec import register_specialist
-from .model import NOT_FINITE, ModelRunner, ModelSpecialist, Unfamiliar
+from .model import NOT_FINITE, ModelSpecialist, SpecialistRunner, Unfamiliar
 
 PROMPTS = {
     "vqa": "{question}",
@@ -33,7 +33,7 @@ QUESTION = "{question}"
 MAX_QUESTION = 2000  # characters
 
 
-class TextRunner(ModelRunner):
+class TextRunner(SpecialistRunner):
     """Returns the text that a model writes. A request's arguments are (prompt, most new tokens).
 
     The prompt of a model that reads pictures only is the beginning of what it writes; the usual ones are left out.
@@ -68,7 +68,7 @@ class TextRunner(ModelRunner):
             setattr(settings, f"{which}_token_id", token_id)
         return transformers.AutoImageProcessor.from_pretrained(name, **options)
 
-    def infer(self, requests: Sequence[Request]) -> Sequence[Any]:
+    def infer(self, requests: Sequence[ModelRequest]) -> Sequence[Any]:
         results: list[Any] = [None] * len(requests)
         groups: dict[Hashable, list[tuple[int, Any]]] = {}
         for place, request in enumerate(requests):
@@ -81,7 +81,7 @@ class TextRunner(ModelRunner):
                 results[place] = text
         return results
 
-    def _encode(self, request: Request) -> Any:
+    def _encode(self, request: ModelRequest) -> Any:
         """Return the tensors of one request: with the model's chat template if it has one."""
         import torch
 
@@ -168,7 +168,7 @@ class Write(ServedTool):
 
 
 @dataclass(frozen=True)
-class Answer(Write):
+class AnswerTool(Write):
     """The tool of questions."""
 
     async def __call__(self, image: Picture, question: str) -> str:  # type: ignore[override]
@@ -202,7 +202,7 @@ class TextSpecialist(ModelSpecialist):
         prompt = self.prompt or PROMPTS[self.task]
         if self.task == "vqa" and QUESTION not in prompt:
             prompt = f"{prompt}\n{QUESTION}"
-        kind = Answer if self.task == "vqa" else Write
+        kind = AnswerTool if self.task == "vqa" else Write
         words = self.description or DESCRIPTIONS[self.task]
         tool = kind(name, self.get_server(), prompt, self.prompt is None, self.max_new_tokens)
         return [Tool.from_function(tool, name, words, self.max_calls)]
