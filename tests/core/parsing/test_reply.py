@@ -52,8 +52,8 @@ ANSWERS = [  # the text, how it is read, the answer, its flags
     ('{"a": "left", "b": {"c": "x"', CUT, {"a": "left", "b": {"c": "x"}}, "salvaged"),
     ('{"a": 1} {"a": 2, "b": "ri', CUT, {"a": 1}, "salvaged"),
     # only closing brackets are missing
-    *((f'{{"a": 1, "b": {said}', {}, {"a": 1, "b": value}, "repaired") for said,
-     value in (("true", True), ("null", None), ('"left"', "left"), ("[1, 2]", [1, 2]), ("12 ", 12),
+    *((f'{{"a": 1, "b": {said}', {}, {"a": 1, "b": value}, "repaired")
+      for said, value in (("true", True), ("null", None), ('"left"', "left"), ("[1, 2]", [1, 2]), ("12 ", 12),
      ("left\n", "left"))),
 ]  # fmt: skip
 NOT_FINISHED = [*((half, {}) for half in ("tr", "nul", "left", "12", "1.", "-3.5e2")), ("[1, 2, 3", {"b": (1, 2)})]
