@@ -8,44 +8,29 @@ from tests.support import allowed_versions, used_names
 
 TRY = "try:\n    from numpy import absent\nexcept {error}:\n    absent = None\n"
 # What a module holds, and what is missing. numpy stands for every library
-PLANTED = {
-    "a name that is imported": ("from numpy import absent\n", "ImportError"),
-    "a name that is imported in a function": ("def play():\n    from numpy import absent\n", "2: numpy.absent"),
-    "a module": ("def play():\n    import numpy.absent\n", "2: numpy.absent"),
-    "an attribute of a module": ("import numpy as np\nTYPES = {np.int8: 1, np.absent: 2}\n", "2: AttributeError"),
-    "an attribute in a method": (
-        "import numpy as np\nclass A:\n    async def play(self):\n        return np.linalg.absent(1)\n",
-        "4: numpy.linalg.absent",
-    ),
-    "an attribute of a class": (
-        "from numpy import ndarray\nplay = lambda: ndarray.absent\n",
-        "2: numpy.ndarray.absent",
-    ),
-    "a base class in a function": (
-        "import numpy.linalg\ndef play():\n    class A(numpy.linalg.Absent): ...\n",
-        "3: numpy.linalg.Absent",
-    ),
-    "a private name in a tuple": (
-        'from numpy import ndarray\n\nPRIVATE_NAMES = ("ndarray._absent",)\n',
-        "3: numpy.ndarray._absent",
-    ),
-    "a name behind an error that is caught": (
-        "def play():\n    try:\n        from numpy import absent\n    except ValueError:\n        pass\n",
-        "3: numpy.absent",
-    ),
-    "a name where an ImportError is caught": (TRY.format(error="ImportError") + "def play():\n    absent.more\n", None),
-    "a name where one of two is caught": (TRY.format(error="(ValueError, ImportError)"), None),
-    "a name for type checkers": (
-        "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from numpy import absent\n",
-        None,
-    ),
-    "an argument with a module's name": ("import numpy as np\ndef play(np):\n    return np.absent\n", None),
-    "a variable with a module's name": ("import numpy as np\ndef play():\n    np = 'a'\n    return np.absent\n", None),
-    "an attribute that is set": ("import numpy as np\ndef play():\n    np.absent = 1\n", None),
-    "a library that is not installed": ("def play():\n    from absent_library import a\n", None),
-    "a module that needs a library that is not installed": ("import absent_library\nfrom numpy import absent\n", None),
-    "a library of another environment": ("def play():\n    import pydantic\n    pydantic.absent\n", None),
-}
+PLANTED = [
+    ("from numpy import absent\n", "ImportError"), ("def play():\n    from numpy import absent\n", "2: numpy.absent"),
+    ("def play():\n    import numpy.absent\n", "2: numpy.absent"),
+    ("import numpy as np\nTYPES = {np.int8: 1, np.absent: 2}\n", "2: AttributeError"),
+    ("import numpy as np\nclass A:\n    async def play(self):\n        return np.linalg.absent(1)\n",
+     "4: numpy.linalg.absent"),
+    ("from numpy import ndarray\nplay = lambda: ndarray.absent\n", "2: numpy.ndarray.absent"),
+    ("import numpy.linalg\ndef play():\n    class A(numpy.linalg.Absent): ...\n", "3: numpy.linalg.Absent"),
+    ('from numpy import ndarray\n\nPRIVATE_NAMES = ("ndarray._absent",)\n', "3: numpy.ndarray._absent"),
+    ("def play():\n    try:\n        from numpy import absent\n    except ValueError:\n        pass\n",
+     "3: numpy.absent"),
+    # where an ImportError is caught, and for type checkers; arguments and variables that have a module's name
+    (TRY.format(error="ImportError") + "def play():\n    absent.more\n", None),
+    (TRY.format(error="(ValueError, ImportError)"), None),
+    ("from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from numpy import absent\n", None),
+    ("import numpy as np\ndef play(np):\n    return np.absent\n", None),
+    ("import numpy as np\ndef play():\n    np = 'a'\n    return np.absent\n", None),
+    ("import numpy as np\ndef play():\n    np.absent = 1\n", None),
+    # a library that is not installed, or of another environment
+    ("def play():\n    from absent_library import a\n", None),
+    ("import absent_library\nfrom numpy import absent\n", None),
+    ("def play():\n    import pydantic\n    pydantic.absent\n", None),
+]  # fmt: skip
 
 
 @pytest.fixture
@@ -56,12 +41,8 @@ def look(tmp_path, monkeypatch):
     def look(source, doors=(), **given):
         root = tmp_path / "planted"
         (root / "room").mkdir(parents=True)
-        files = {
-            "planted": "",
-            "planted.room": "",
-            "planted.room.play": source,
-            "planted.other": "from .room import play",
-        }
+        files = {"planted": "", "planted.room": "", "planted.room.play": source}
+        files |= {"planted.other": "from .room import play"}
         paths = {name: root.parent.joinpath(*name.split(".")) for name in files}
         paths = {
             name: path / "__init__.py" if path.is_dir() else path.with_suffix(".py") for name, path in paths.items()
@@ -75,9 +56,8 @@ def look(tmp_path, monkeypatch):
         del sys.modules[name]
 
 
-@pytest.mark.parametrize("case", PLANTED)
-def test_a_name_that_the_installed_version_lacks_is_found(look, case):
-    source, lack = PLANTED[case]
+@pytest.mark.parametrize(("source", "lack"), PLANTED)
+def test_a_name_that_the_installed_version_lacks_is_found(look, source, lack):
     _, _, missing = look(source)
     assert bool(missing) == (lack is not None), missing
     assert lack is None or lack in missing[0]

@@ -12,6 +12,7 @@ from PIL import Image
 
 from tests.support import forks
 from tests.support.replies import list_results, play
+from tests.support.tables import each
 from viewbox import tools
 from viewbox.configs import schema
 from viewbox.images.view import View
@@ -42,15 +43,11 @@ def test_every_benchmark_with_a_bar_is_run_or_left_out_with_a_reason():
     assert all((FOLDER / f"{name}.py").exists() for name in (*BARS.SHORT, *BARS.LEFT_OUT))
 
 
-@pytest.mark.parametrize(
-    ("figures", "missed"),
-    [
-        ({"met": True, "share": 0.0, "passed": None}, []),
-        ({"met": False}, ["met"]),
-        ({"rows": [{"memory_met": False}, {"passes": True}]}, ["rows.0.memory_met"]),
-        ({"missed": ["flops"], "below_bar": []}, ["missed"]),
-    ],
-)
+@each("figures, missed", [
+    ({"met": True, "share": 0.0, "passed": None}, []), ({"met": False}, ["met"]),
+    ({"rows": [{"memory_met": False}, {"passes": True}]}, ["rows.0.memory_met"]),
+    ({"missed": ["flops"], "below_bar": []}, ["missed"]),
+])  # fmt: skip
 def test_a_missed_bar_is_found_at_any_depth(figures, missed):
     assert list(BARS.find_missed(figures)) == missed
 
@@ -67,11 +64,8 @@ def test_a_benchmark_that_misses_its_bar_fails_the_command(tmp_path, monkeypatch
     assert json.loads(capsys.readouterr().out.splitlines()[-1]) == {"benchmarks": 1, "missed": [missed]}
 
 
-def test_every_registered_tool_is_timed_or_known_to_have_no_counterpart():
+def test_every_registered_tool_is_timed_with_arguments_that_are_accepted_or_known_to_have_no_counterpart():
     assert set(tools.TOOLS) <= {row.tool for row in TIMED.ROWS} | TIMED.ONLY_OURS
-
-
-def test_the_arguments_of_a_row_are_accepted():
     for row in TIMED.ROWS:
         view = View.of(TIMED.make_image(64))
         for name, arguments in filter(None, (row.before, (row.tool, row.arguments))):
@@ -87,7 +81,7 @@ def test_every_installed_adapter_is_timed_on_episodes_that_are_answered_right(ca
     assert all(row["median_ms"] > 0 for name, row in rows.items() if name != "inspect_ai")
 
 
-@pytest.mark.parametrize("encoded", [False, True])
+@each("encoded", [False, True])
 def test_our_side_runs_a_row_on_the_view_it_prepared(encoded):
     import asyncio
 
@@ -98,15 +92,12 @@ def test_our_side_runs_a_row_on_the_view_it_prepared(encoded):
     asyncio.run(ours.run(row))
 
 
-def test_every_tool_that_changes_the_view_is_drawn_in_chains():
+def test_every_tool_that_changes_the_view_is_drawn_in_chains_and_a_chain_of_a_seed_plays_on_a_small_image():
     view = View.of(VIEWS.make_image(64))
     reading = {row.tool for row in TIMED.ROWS} - set(VIEWS.DRAWS)
     for row in (row for row in TIMED.ROWS if row.tool in reading):
         tool = tools.get_tool(row.tool)
         assert tool.function(view, **tool.check_arguments(row.arguments, "unit", view.size)).view is None
-
-
-def test_a_chain_of_a_seed_plays_on_a_small_image():
     view = View.of(VIEWS.make_image(128), max_pixels=32 * 32)
     steps = VIEWS.draw_chain(view, 0, length=10)
     assert steps == VIEWS.draw_chain(view, 0, length=10)
@@ -137,22 +128,19 @@ def test_every_kind_of_step_that_is_timed_is_what_its_name_says():
     assert "notes" in told["notes"][1]
 
 
-@pytest.mark.parametrize("how", ["rss", "tracemalloc"])
+@each("how", ["rss", "tracemalloc"])
 def test_what_episodes_in_flight_hold_is_measured_while_all_of_them_are(how):
     found = STEP.measure_held(how, episodes=12, images=4)
     assert found["pictures"] == 8  # each image, and the one view that all look at
     assert found["pixels"] == 8 * STEP.SIDE**2
 
 
-def test_the_scores_that_are_timed_are_of_every_kind():
+def test_the_scores_that_are_timed_are_of_every_kind_and_a_reply_scores_as_the_answer_in_it():
     scores = [SCORING.build_reward().score(case.answer, case.reference)[1] for case in SCORING.draw_cases(tasks=20)]
     assert {score["label"] for score in scores} == {0.0, 1.0}
     assert all(
         min(score[part] for score in scores) < max(score[part] for score in scores) for part in ("report", "box")
     )
-
-
-def test_a_reply_that_is_read_scores_as_the_answer_in_it():
     reward = SCORING.build_reward()
     for case in SCORING.draw_cases(tasks=5):
         assert SCORING.read_and_score(reward, case) == reward.score(case.answer, case.reference)[0]
@@ -197,24 +185,25 @@ def completions(episodes):
     return [episode.tokens.completion_ids for episode in episodes]
 
 
-def test_every_engine_with_something_left_out_plays_the_same_episodes(engine, stage):
+def test_every_engine_with_something_left_out_and_trl_play_the_same_episodes(engine, stage):
     whole = completions(stage.play_episodes(stage.build_engine()))
     assert len(set(whole)) == len(whole) == 4
     for variant in engine.VARIANTS.values():
         assert completions(stage.play_episodes(variant.build_engine(stage), variant.build_env(stage))) == whole
-
-
-def test_trl_and_the_engine_play_the_same_completions(engine):
     found = engine.compare_with_trl(engine.CaseSize(1, 2, 2, 2), 1)  # asserts that they are equal
     assert found["tokens"] > 0
     assert abs(found["prompt_tokens"]["engine"] - found["prompt_tokens"]["trl"]) < 20
 
 
-def test_a_section_gives_its_bar_and_the_last_line_is_json_of_all_that_were_chosen(engine, capsys):
+def test_a_section_gives_its_bar_the_last_line_is_json_of_all_that_were_chosen_and_a_family_plays_the_case(
+    engine, capsys
+):
     engine.main(["1", "--small", "--only", "linear,floor"])
     found = json.loads(capsys.readouterr().out.splitlines()[-1])
     assert list(found) == ["linear", "floor"]
     assert all({"bar", "met"} <= set(section) for section in found.values())
+    engine.main(["1", "--small", "--family", "gemma3"])
+    assert json.loads(capsys.readouterr().out.splitlines()[-1])["gemma3"]["tokens"] > 0
 
 
 def test_a_short_soak_plays_as_many_episodes_as_it_is_asked_for_and_leaves_nothing_behind():
@@ -231,13 +220,10 @@ def test_a_short_soak_plays_as_many_episodes_as_it_is_asked_for_and_leaves_nothi
 @pytest.fixture(scope="module")
 def gpu_check(tmp_path_factory):
     """(exit code, figures, lines) of a short run of `gpu_check.py` on the shipped model, as a user starts it."""
-    short = (
-        "--device", "cpu", "--model", "package:tiny_viewer", "--dtype", "float32", "--episodes", "4", "--slots",
-        "3",
-    )  # fmt: skip
-    small = ("--turns", "2", "--reply-tokens", "6", "--repeats", "1")
+    short = "--device cpu --model package:tiny_viewer --dtype float32 --episodes 4 --slots 3"
+    small = "--turns 2 --reply-tokens 6 --repeats 1"
     folder = tmp_path_factory.mktemp("gpu_check")
-    status, said = forks.start_script(FOLDER / "gpu_check.py", *short, *small, folder=folder).wait(300)
+    status, said = forks.start_script(FOLDER / "gpu_check.py", *short.split(), *small.split(), folder=folder).wait(300)
     lines = said.splitlines()
     return status, json.loads(lines[-1]), lines
 
@@ -261,11 +247,6 @@ def test_the_check_of_families_runs_without_a_gpu(tmp_path):
     assert [one["missed"] for one in found.values()] == [[]] * 4
     assert all(one["mean error of log-probs"]["plain"] < 1e-4 for key, one in found.items() if "float32" in key)
     assert status == 0
-
-
-def test_a_family_of_the_tests_plays_the_case(engine, capsys):
-    engine.main(["1", "--small", "--family", "gemma3"])
-    assert json.loads(capsys.readouterr().out.splitlines()[-1])["gemma3"]["tokens"] > 0
 
 
 def test_a_traced_episode_runs_through_the_loop_and_no_file_outside_the_package():

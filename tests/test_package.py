@@ -40,7 +40,6 @@ LIGHT = [
     for name in MODULES
     if name.split(".")[1:2] and name.split(".")[1] in LIGHT_ROOMS and not name.startswith(RUN_MODELS)
 ]
-VERIFIERS = "viewbox.integrations.verifiers"
 WITH_EXAMPLES = [name for name, path in MODULES.items() if ">>> " in path.read_text()]
 ROOMS = {name.split(".")[1] for name in MODULES if "." in name} - {"__main__"}
 
@@ -61,7 +60,7 @@ def in_a_fresh_process(code, cwd=ROOT):
     return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=cwd).stdout
 
 
-def test_the_package_list_names_every_folder_that_holds_modules():
+def test_the_package_list_names_every_folder_that_holds_modules_each_with_an_init():
     found = {
         "viewbox" + "".join(f".{part}" for part in path.parent.relative_to(ROOT).parts)
         for path in ROOT.rglob("*.py")
@@ -69,9 +68,6 @@ def test_the_package_list_names_every_folder_that_holds_modules():
         and not any(part.startswith(".") for part in path.relative_to(ROOT).parts)
     }
     assert found == set(PACKAGES)
-
-
-def test_every_listed_package_is_a_folder_with_an_init():
     for package in PACKAGES:
         assert (folder(package) / "__init__.py").is_file()
 
@@ -105,41 +101,25 @@ def test_environments_and_rewards_load_nothing_heavy_and_no_bare_module():
 
 
 @pytest.mark.slow
-def test_the_adapter_of_verifiers_loads_nothing_heavy_and_no_bare_module():
-    loaded = list_loaded([name for name in MODULES if name.startswith(VERIFIERS)])
-    assert "verifiers" in loaded
-    assert not loaded & (HEAVY | {"sklearn"})
-    assert not loaded & ROOMS
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("framework", ["gymnasium", "inspect_ai"])
+@pytest.mark.parametrize("framework", ["gymnasium", "inspect_ai", "verifiers"])
 def test_the_adapter_of_a_framework_loads_nothing_heavy_and_no_bare_module(framework):
-    loaded = list_loaded([f"viewbox.integrations.{framework}"])
+    loaded = list_loaded([name for name in MODULES if name.startswith(f"viewbox.integrations.{framework}")])
     assert framework in loaded
     assert not loaded & (HEAVY | {"sklearn"})
     assert not loaded & ROOMS
 
 
-def test_no_module_imports_another_by_its_full_or_bare_name():
+def test_no_module_imports_another_by_its_full_or_bare_name_and_no_room_without_torch_a_training_library():
     for name, path in MODULES.items():
         # train.py is a script, too; a check runs in an environment with another viewbox
         if name != "viewbox.train" and not name.startswith("viewbox.publish.checks."):
             assert not {found for found in imports(path) if found == "viewbox" or found in ROOMS}, name
-
-
-def test_no_room_without_torch_imports_a_training_library():
     for name in LIGHT:
         assert not imports(MODULES[name]) & HEAVY, name
 
 
 # Prefixes of frames, a worker that unpacks nothing, and shipped models, which do not travel
 NAME_THEIR_PLACE = {"assets/__init__.py", "images/files/pool.py", "utils/exit_status.py", "utils/importing.py"}
-
-
-def test_what_travels_in_a_zip_file_opens_its_data_by_importlib_resources():
-    found = {path.as_posix() for path in list_library_files() if b"__file__" in (ROOT / path).read_bytes()}
-    assert found == NAME_THEIR_PLACE
 
 
 # Of somebody else's process, or asked for by the error that says so.
@@ -169,9 +149,11 @@ def test_no_two_modules_import_each_other():
     assert find_circles(edges) == []
 
 
-def test_every_public_name_is_there():
+def test_every_public_name_is_there_and_what_travels_in_a_zip_file_opens_its_data_by_importlib_resources():
     for name, module in viewbox._HOMES.items():
         assert getattr(viewbox, name) is getattr(importlib.import_module(module), name)
+    found = {path.as_posix() for path in list_library_files() if b"__file__" in (ROOT / path).read_bytes()}
+    assert found == NAME_THEIR_PLACE
 
 
 def find_circles(edges):

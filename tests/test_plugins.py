@@ -69,7 +69,7 @@ def installed(tmp_path, monkeypatch):
     SPECIALISTS.pop("spotter", None)
 
 
-def test_names_of_an_installed_package_stand_in_configs(installed):
+def test_names_of_an_installed_package_stand_in_configs_and_a_name_of_viewbox_stays_its_own(installed):
     assert viewbox.make("spots").tasks[0].id == "one"
     assert build({"type": "spotted"})(None, {}) == 0.5
     assert get_specialist_class("spotter").__name__ == "Spotter"
@@ -77,19 +77,15 @@ def test_names_of_an_installed_package_stand_in_configs(installed):
     assert "spots" in plugins.list_plugins("environments")
     with pytest.raises(ConfigError, match=r"allowed: .*spots.* \(did you mean 'spots'\?\)"):
         viewbox.make("spot")
-
-
-def test_a_name_of_viewbox_stays_its_own(installed):
     assert type(viewbox.make("digits")).__module__ == "viewbox.envs.digits.env"
 
 
-def test_the_files_of_a_run_do_not_run_another_package(installed):
+def test_the_files_of_a_run_run_no_other_package_and_an_episode_of_one_is_sent_nowhere_unless_its_data_may_be(
+    installed, tmp_path
+):
     with pytest.raises(ConfigError, match=r"env.name = 'spots'; allowed in a run's own files: chest_xray, .*--env"):
         make_environment("spots", {}, "config.yaml")
     assert make_environment("spots", {}, "--env", is_yours=True).name == "spots"
-
-
-def test_an_episode_that_names_an_environment_of_others_is_sent_nowhere_unless_its_data_may_be(installed, tmp_path):
     (tmp_path / "config.yaml").write_text("env: {name: digits}\n")
     episode = viewbox.Episode(viewbox.Task("one"), environment="spots")
     with pytest.raises(ConfigError, match="its environment spots is none of viewbox, so its data may be restricted"):

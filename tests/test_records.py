@@ -95,13 +95,10 @@ def test_an_episode_can_be_hashed_pickled_copied_and_written_as_json():
 # ---- JSON
 
 
-def test_a_turn_says_why_it_ended_and_what_was_thought_only_where_there_is_something_to_say():
+def test_a_turn_says_why_it_ended_and_what_was_thought_only_where_there_is_something_and_a_policy_sees_no_thought():
     assert set(Turn("assistant", "{}").to_dict()) == {"role", "content", "tool_calls", "tool_results", "images"}
     turn = Turn("assistant", "", reasoning="so", finish_reason="length")
     assert {"reasoning": "so", "finish_reason": "length"}.items() <= turn.to_dict().items()
-
-
-def test_thinking_beside_a_reply_is_not_shown_to_the_policy_again():
     assert Reply("Six.", reasoning="three and three").to_message() == Message("assistant", ("Six.",))
 
 
@@ -163,10 +160,15 @@ def test_an_image_is_read_from_its_path_or_there_is_an_error_that_names_it(tmp_p
 # ---- tool results, scores, episodes
 
 
-def test_what_a_result_says_of_its_image_and_its_error():
+def test_what_a_result_says_of_its_image_and_its_error_an_episode_of_its_calls_and_a_message_of_its_parts():
     assert ToolResult("zoom", image=ImageRef.of(gray())).mime_type == "image/png"
     result = ToolResult("zoom", "zoomed", error="too close")  # which is what the model reads
     assert (result.success, result.text) == (False, "error: too close")
+    episode = whole_episode()
+    assert (episode.num_turns, episode.tool_call_count, episode.tools_used()) == (3, 1, {"zoom"})
+    ref = ImageRef.of(gray())
+    message = Message("user", ("look: ", ref, "there"))
+    assert (message.text, message.images) == ("look: there", (ref,))
 
 
 @each("value, text", [(2.0, "2.0"), (1 / 3, "0.3333"), ([1, 0.5], "[1, 0.5]"), (math.nan, "nan"), (math.inf, "inf")])
@@ -184,17 +186,6 @@ def test_facts_reach_the_model_in_short(value, text):
 def test_a_record_that_makes_no_sense_is_refused(make, words):
     with pytest.raises(ValueError, match=words):
         make()
-
-
-def test_an_episode_counts_replies_calls_and_the_tools_that_worked():
-    episode = whole_episode()
-    assert (episode.num_turns, episode.tool_call_count, episode.tools_used()) == (3, 1, {"zoom"})
-
-
-def test_a_message_gives_its_words_and_its_images_apart():
-    ref = ImageRef.of(gray())
-    message = Message("user", ("look: ", ref, "there"))
-    assert (message.text, message.images) == ("look: there", (ref,))
 
 
 @each("value, plain", [*((half, 0.5) for half in HALVES.values()), *((one, 1) for one in ONES.values())])

@@ -153,7 +153,7 @@ def _plan_complaint(rng: np.random.Generator, seed: int) -> Case:
     on_side = dict(zip(SIDES, (choices[i] for i in rng.permutation(len(choices))), strict=False))
     side = SIDES[int(rng.integers(2))]
     sides = [one for one in SIDES if on_side[one] != NOTHING]
-    findings = tuple(_draw_finding(rng, on_side[one], seed, one) for one in sides)  # type: ignore[arg-type]
+    findings = tuple(_draw_finding(rng, on_side[one], seed, one) for one in sides)
     question = "The patient has pain on one side. Which finding lies on that side? If you need to know the side, ask."
     facts = _tell_story(rng, side)
     spot = sides.index(side) if side in sides else None

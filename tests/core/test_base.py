@@ -4,36 +4,33 @@ What it says to one reply is in the `test_loop_….py` files beside this one.
 """
 
 import asyncio
+import json
 import time
 from concurrent.futures import ThreadPoolExecutor
 from threading import Barrier
+from typing import ClassVar
 
 import pytest
 from PIL import Image
 
-from tests.support.loop_kit import (
-    NOTES,
-    TASK,
-    Find,
-    Plain,
-    Play,
-    play_replies,
-    write_answer,
-    write_call,
-)
+from tests.support.loop_kit import NOTES, TASK, Find, Plain, Play, play_replies, write_answer, write_call
 from tests.support.tables import each
 from viewbox.core.base import BaseMultiTurnEnv
 from viewbox.core.settings import model_of
+from viewbox.core.tasks import to_sequence
 from viewbox.engines.scripted import ScriptedPolicy
 from viewbox.errors import ConfigError, ImageError
 from viewbox.images.ref import ImageRef
+from viewbox.images.view import View
 from viewbox.records import Reply, Task
 from viewbox.rewards import CombinedReward, ExactMatchReward, IoUReward
+from viewbox.rollouts.job import _select_tasks
+from viewbox.tools import Box
 
 # ---- the opening
 
 
-def test_an_episode_opens_with_the_rules_the_picture_and_the_question():
+def test_an_episode_opens_with_the_rules_the_tools_the_picture_and_the_question_and_never_with_the_reference():
     state = Find(max_pixels=800).reset(TASK, seed=0)
     system, user = state.messages
     assert (system.role, user.role) == ("system", "user")
@@ -42,9 +39,6 @@ def test_an_episode_opens_with_the_rules_the_picture_and_the_question():
     assert "You have 6 replies in total" in system.text
     assert user.text == "What is it?"
     assert (user.images[0].width, user.images[0].height) == (40, 20)
-
-
-def test_the_opening_speaks_of_tools_where_there_are_some_and_never_of_the_reference():
     assert "tool" in Find().build_system_prompt(TASK).partition("tools.")[2]
     assert "tool" not in Find(tools=[]).build_system_prompt(TASK).partition("tools.")[2]
     task = Task("t", TASK.images, reference={"label": "sinistral", "bbox": [0.123, 0, 1, 1]})
@@ -52,12 +46,9 @@ def test_the_opening_speaks_of_tools_where_there_are_some_and_never_of_the_refer
     assert [words for words in ("sinistral", "0.123") if words in said] == []
 
 
-def test_a_task_whose_image_is_missing_is_an_error_that_names_it():
+def test_a_task_whose_image_is_missing_is_an_error_and_one_without_can_be_answered_but_not_looked_at():
     with pytest.raises(ImageError, match=r"nowhere\.png"):
         Find().reset(Task("t", (ImageRef("0", 1, 1, uri="nowhere.png"),)), seed=0)
-
-
-def test_a_task_without_an_image_can_be_answered_but_not_looked_at():
     play = Play(Find(), Task("t"))
     assert "This task has no image" in play.say_and_read(write_call())
     assert play.say(write_answer()).terminated
@@ -82,7 +73,7 @@ def test_boxes_are_stored_as_fractions_of_the_original_in_every_convention(coord
         assert play_replies(env, *before, write_answer(bbox=box)).answer["bbox"] == pytest.approx((0.25, 0.5, 0.5, 1))
 
 
-@pytest.mark.parametrize(("coordinates", "most"), [("unit", 1), ("per_mille", 1000), ("pixel", 40)])
+@each("coordinates, most", [("unit", 1), ("per_mille", 1000), ("pixel", 40)])
 def test_a_box_out_of_range_is_a_nudge_that_states_the_range(coordinates, most):
     play = Play(Find(coordinates=coordinates, max_pixels=800))
     told = play.say_and_read(write_answer(bbox=[0, 0, most + 0.5, 1]))
@@ -99,15 +90,6 @@ def test_max_turns_above_the_ceiling_is_clamped_with_a_warning():
     assert caught[0].filename == __file__
     assert [Find(max_turns=turns).max_turns for turns in (1, 30)] == [1, 30]
     assert model_of(BaseMultiTurnEnv).model_fields["max_turns"].default == 10
-
-
-def test_an_environment_cannot_be_changed():
-    env = Find()
-    with pytest.raises(AttributeError, match="cannot be changed"):
-        env.max_turns = 3
-    with pytest.raises(AttributeError, match="cannot be changed"):
-        del env.max_turns
-    assert (env.max_turns, isinstance(env.tools, tuple)) == (6, True)
 
 
 @each("given, words", [
@@ -128,7 +110,7 @@ def test_a_setting_that_cannot_be_is_an_error_in_words(given, words):
         Find(**given)
 
 
-def test_what_an_author_writes_on_the_class_is_checked_too():
+def test_what_an_author_writes_on_the_class_is_checked_too_and_an_environment_cannot_be_changed():
     class Wrong(Find):
         max_turns = 0
 
@@ -138,24 +120,25 @@ def test_what_an_author_writes_on_the_class_is_checked_too():
     with pytest.raises(ConfigError, match="max_turns = 0"):
         Wrong()
     assert Listed().tools == ("zoom",)
-
-
-def test_an_environment_without_a_reward_says_so():
     with pytest.raises(ConfigError, match="no default reward"):
         BaseMultiTurnEnv()
+    env = Find()
+    with pytest.raises(AttributeError, match="cannot be changed"):
+        env.max_turns = 3
+    with pytest.raises(AttributeError, match="cannot be changed"):
+        del env.max_turns
+    assert (env.max_turns, isinstance(env.tools, tuple)) == (6, True)
 
 
 # ---- scores
 
 
-def test_every_component_of_the_score_is_kept_by_name():
+def test_every_component_of_the_score_is_kept_by_name_and_a_reward_may_read_the_whole_episode():
     parts = {"label": (ExactMatchReward("label"), 0.25), "box": (IoUReward("bbox"), 0.75)}
     scores = play_replies(Find(reward=CombinedReward(parts)), write_answer(bbox=[0, 0, 1, 1])).scores
     assert scores.total == pytest.approx(0.625)
     assert scores.components == {"label": 1.0, "box": 0.5}
 
-
-def test_a_reward_may_read_the_whole_episode():
     class Short:
         name = "short"
 
@@ -168,32 +151,25 @@ def test_a_reward_may_read_the_whole_episode():
 # ---- reading an answer apart from a play
 
 
-@each("text, label", [
-    (write_answer(), "left"), ("I see " + write_answer(), "left"), (write_call() + write_answer(), "left"),
-    (NOTES, "left"), (write_call(), None), ("hm", None), ("", None), (write_answer(bbox=[0, 0, 2, 2]), None),
+@each("env, text, label", [
+    *((Find, text, "left") for text in (write_answer(), "I see " + write_answer(), write_call() + write_answer(),
+     NOTES)), *((Find, text, None) for text in (write_call(), "hm", "", write_answer(bbox=[0, 0, 2, 2]))),
+    *((Plain, text, ...) for text in ("left", "", write_call(), write_call() + write_answer())),
 ])  # fmt: skip
-def test_read_answer_gives_what_a_last_reply_would_give(text, label):
-    read = Find().read_answer(text, TASK)
-    assert (read and read["label"]) == label
-    assert read == play_replies(Find(max_turns=1), text).answer
-
-
-@pytest.mark.parametrize("text", ["left", "", write_call(), write_call() + write_answer()])
-def test_read_answer_gives_what_a_last_reply_would_give_in_plain_text(text):
-    assert Plain().read_answer(text, TASK) == play_replies(Plain(max_turns=1), text).answer
+def test_read_answer_gives_what_a_last_reply_would_give(env, text, label):
+    read = env().read_answer(text, TASK)
+    assert label is ... or (read and read["label"]) == label
+    assert read == play_replies(env(max_turns=1), text).answer
 
 
 # ---- playing
 
 
-def test_a_scripted_policy_says_its_replies_in_order_in_every_episode_and_how_many_it_has():
+def test_a_scripted_policy_says_its_replies_in_order_and_play_hands_on_the_messages_so_far():
     policy = ScriptedPolicy([write_call(factor=2), Reply(write_answer())])
     assert [Find().play(TASK, policy).num_turns for _ in range(2)] == [2, 2]
     with pytest.raises(IndexError, match="the script has 1 replies; the episode asks for number 2"):
         Find().play(TASK, ScriptedPolicy([write_call()]))
-
-
-def test_play_hands_the_policy_the_messages_so_far():
     seen = []
 
     def policy(messages):
@@ -262,3 +238,121 @@ def test_episodes_that_start_at_the_same_moment_open_their_task_once():
         views = list(threads.map(start, range(6)))
     assert opened == ["t"]
     assert all(view is views[0] for view in views)
+
+
+# ---- the right answer, demonstrations, and boxes of results are written in the coordinates of the model
+
+
+BOX = (0.25, 0.5, 0.5, 0.75)
+WRITTEN = {"unit": [0.25, 0.5, 0.5, 0.75], "per_mille": [250, 500, 500, 750], "pixel": [100, 100, 200, 150]}
+
+
+def mark(view: View, box: Box) -> dict:
+    "Mark a box."
+    return {"marked": box, "twice": [box, box]}
+
+
+class Film(BaseMultiTurnEnv):
+    name = "film"
+    tools = (mark,)
+    boxes = ("place",)
+    answer: ClassVar = {
+        "type": "object",
+        "properties": {"finding": {"type": "string"}, "place": {"type": "array"}},
+        "required": ["finding"],
+    }
+
+    @property
+    def tasks(self):
+        return [Task("t", reference={"finding": "cyst", "place": BOX, "of no answer": 3})]
+
+    def images(self, task):
+        return [Image.new("L", (400, 200))]
+
+    def default_reward(self):
+        return lambda answer, reference: float(
+            answer is not None and (answer["finding"], tuple(answer["place"])) == ("cyst", BOX)
+        )
+
+
+class Poor(Film):
+    name = "poor"
+
+    @property
+    def tasks(self):
+        return [Task("t", reference={"place": BOX})]
+
+
+@each("coordinates", list(WRITTEN))
+def test_the_right_answer_is_written_in_the_models_coordinates_and_scores_1(coordinates):
+    env = Film(coordinates=coordinates)
+    (task,) = env.tasks
+    assert json.loads(env.write_answer(task)) == {"finding": "cyst", "place": WRITTEN[coordinates], "continue": False}
+    (reply,) = env.demonstration(task, 0)
+    episode = env.play(task, lambda messages: reply)
+    assert episode.scores.total == 1.0
+    assert episode.answer["place"] == BOX
+
+
+@each("coordinates", list(WRITTEN))
+def test_a_box_of_a_call_is_read_back_as_it_was_written(coordinates):
+    env = Film(coordinates=coordinates)
+    call = {"name": "mark", "arguments": {"box": WRITTEN[coordinates]}}
+    replies = iter([f"<tool_call>\n{json.dumps(call)}\n</tool_call>", env.write_answer(env.tasks[0])])
+    episode = env.play(env.tasks[0], lambda messages: next(replies))
+    (result,) = episode.turns[2].tool_results
+    assert result.error is None
+    assert [float(side) for side in result.facts["marked"]] == WRITTEN[coordinates]
+    assert [list(box) for box in result.facts["twice"]] == [WRITTEN[coordinates]] * 2
+    assert result.arguments["box"] == BOX
+
+
+def test_a_reference_that_is_no_answer_is_refused_with_what_it_lacks():
+    env = Poor()
+    with pytest.raises(ConfigError, match=r"poor: the reference of task t lacks finding.*gold_answer"):
+        env.write_answer(env.tasks[0])
+    with pytest.raises(ConfigError, match=r"poor: this environment has no demonstrations: poor: the reference"):
+        env.demonstration(env.tasks[0], 0)
+    with pytest.raises(ConfigError, match=r"no demonstrations: its demonstrations have no habits; given: guess"):
+        Film().demonstration(Film().tasks[0], 0, guess=0.5)
+
+
+# ---- which classes may hold tasks
+
+
+class Shelf:
+    """List-like, but not a `collections.abc.Sequence`."""
+
+    def __len__(self):
+        return 3
+
+    def __getitem__(self, index):
+        if not 0 <= index < 3:
+            raise IndexError(index)
+        return Task(f"book-{index}")
+
+
+class Library(BaseMultiTurnEnv):
+    """Books on a shelf."""
+
+    name = "library"
+    max_turns = 1
+    reward = ExactMatchReward(field="title")
+    tasks = Shelf()
+
+
+def test_a_class_with_a_length_and_numbers_holds_tasks_though_it_inherits_nothing():
+    tasks = to_sequence(Shelf(), "library")
+    assert [task.id for task in tasks] == ["book-0", "book-1", "book-2"]
+    assert [task.id for task in tasks[1:]] == ["book-1", "book-2"]
+    tasks = [Task("a")]
+    assert to_sequence(tasks, "library") is tasks
+    assert [task.id for task in _select_tasks(Library(), 2)] == ["book-0", "book-1"]
+    with pytest.raises(ConfigError, match="library has 3 tasks"):
+        _select_tasks(Library(), 4)
+
+
+@each("tasks", [{"a": Task("a")}, "tasks", iter([Task("a")]), {Task("a")}])
+def test_tasks_without_a_length_or_without_numbers_are_refused(tasks):
+    with pytest.raises(ConfigError, match=r"library: its tasks are a .*; allowed: a sequence"):
+        to_sequence(tasks, "library")

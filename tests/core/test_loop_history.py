@@ -5,6 +5,7 @@ import pytest
 from msgspec.structs import replace
 
 from tests.support.loop_kit import NOTES, TASK, Find, Play, run_in_two_processes, write_answer, write_call
+from tests.support.tables import each
 from viewbox import make
 from viewbox.core.messages import apply_history
 from viewbox.errors import ConfigError
@@ -37,7 +38,7 @@ def last(k, **settings):
     return Play(Find(history={"last_images": k}, tools=["zoom", "reset", "get_intensity_stats"], **settings))
 
 
-@pytest.mark.parametrize("k", [1, 2, 3, 9])
+@each("k", [1, 2, 3, 9])
 def test_only_the_last_images_are_shown(k):
     play = last(k, max_turns=10)
     play.say(write_call(factor=2), write_call(factor=3), write_call("reset") + write_call(factor=4))
@@ -46,15 +47,12 @@ def test_only_the_last_images_are_shown(k):
     assert pictures(apply_history(play.env, play.state.messages)) == every[-k:]
 
 
-def test_an_image_that_is_no_longer_shown_leaves_a_placeholder_in_its_place():
+def test_the_messages_themselves_and_the_record_keep_every_image():
     play = last(1)
     play.say(write_call(factor=2))
     shown = apply_history(play.env, play.state.messages)
     assert shown[1].content == ("[picture 0 is no longer shown]", "What is it?")
     assert [message.role for message in shown] == [message.role for message in play.state.messages]
-
-
-def test_the_messages_themselves_and_the_record_keep_every_image():
     play = last(1)
     play.say(write_call(factor=2), write_call(factor=2), write_answer())
     assert len(pictures(play.state.messages)) == 3
@@ -68,7 +66,7 @@ def test_the_original_stays_while_it_is_among_the_last():
     assert pictures(apply_history(play.env, play.state.messages)) == every  # GAZE drops it after turn 1
 
 
-@pytest.mark.parametrize("imageless", ["hm", NOTES, write_call("nothing"), write_call("get_intensity_stats")])
+@each("imageless", ["hm", NOTES, write_call("nothing"), write_call("get_intensity_stats")])
 def test_after_a_turn_without_a_picture_the_last_one_is_still_shown(imageless):
     play = last(1)
     play.say(write_call(factor=2), imageless)
@@ -83,20 +81,20 @@ def test_the_original_is_shown_again_on_the_last_turn_where_the_history_cut_it()
     assert said.images[1:] == (first,)
     assert "The original image again:" in said.text
     assert pictures(apply_history(play.env, play.state.messages)) == pictures([said])  # the view and the original
-
-
-def test_the_original_is_not_shown_again_where_it_is_still_in_context():
     (said,) = last(2, max_turns=2).say(write_call(factor=2)).messages
     assert len(said.images) == 1
     (said,) = last(1, max_turns=2).say("hm").messages
     assert said.images == ()
-
-
-def test_the_original_is_not_shown_again_where_the_last_view_is_the_original():
     play = last(1, max_turns=3)
     play.say(write_call(factor=2))
     (said,) = play.say(write_call("reset")).messages
     assert len(said.images) == 1
+    play, start = start_two(1, max_turns=3)
+    play.say(write_call(factor=2))
+    (said,) = play.say(write_call("open_image", image="image_2") + write_call(factor=2)).messages[-1:]
+    assert pictures([said])[1:] == start
+    assert "The original images again, image_1 and image_2:" in said.text
+    assert pictures(apply_history(play.env, play.state.messages)) == pictures([said])
 
 
 OTHER = ImageRef.of(np.full((30, 20), 9, np.uint8))
@@ -108,7 +106,7 @@ def start_two(k, **settings):
     return play, pictures(play.state.messages)
 
 
-@pytest.mark.parametrize(("k", "looks", "is_start_kept"), [(1, 0, True), (1, 1, False), (2, 1, True), (2, 2, False)])
+@each("k, looks, is_start_kept", [(1, 0, True), (1, 1, False), (2, 1, True), (2, 2, False)])
 def test_several_pictures_at_the_start_count_as_one_and_are_dropped_together(k, looks, is_start_kept):
     play, start = start_two(k)
     play.say("hm", *[write_call(factor=factor) for factor in range(2, 2 + looks)])
@@ -117,15 +115,6 @@ def test_several_pictures_at_the_start_count_as_one_and_are_dropped_together(k, 
     assert len(start) == 2
     gone = [part for part in shown[1].content[:-1] if isinstance(part, str)]
     assert gone == ([] if is_start_kept else [f"[picture {number} is no longer shown]" for number in (0, 1)])
-
-
-def test_all_of_several_are_shown_again_on_the_last_turn_each_by_its_name():
-    play, start = start_two(1, max_turns=3)
-    play.say(write_call(factor=2))
-    (said,) = play.say(write_call("open_image", image="image_2") + write_call(factor=2)).messages[-1:]
-    assert pictures([said])[1:] == start
-    assert "The original images again, image_1 and image_2:" in said.text
-    assert pictures(apply_history(play.env, play.state.messages)) == pictures([said])
 
 
 # ---- the same whatever process plays it

@@ -1,5 +1,6 @@
 """What one reply is taken for, what the model is told, and how an episode ends: a play of each in a row."""
 
+import asyncio
 import json
 from typing import Annotated, ClassVar
 
@@ -24,7 +25,7 @@ from tests.support.loop_kit import (
 from tests.support.tables import each
 from viewbox.core.parsing.reply import MAX_BYTES
 from viewbox.errors import ToolError, show_json
-from viewbox.records import Reply, RunConfig, ToolCall
+from viewbox.records import Reply, RunConfig, Task, ToolCall
 from viewbox.utils.frozen import FrozenDict
 
 
@@ -297,3 +298,87 @@ def test_with_one_turn_all_of_several_images_are_shown_and_no_switching_is_promi
     assert len(first.images) == 2
     assert "There are 2 images: image_1 and image_2." in first.text
     assert ("open_image" in first.text) == switching
+
+
+# ---- environments that talk: plain text answers, and a simulated user
+
+
+# ---- plain text
+
+
+def test_plain_text_answers_where_there_is_no_schema():
+    episode = play_replies(Plain(), write_call(), "left")
+    assert (episode.end_reason, episode.answer, episode.scores.total) == ("answered", {"text": "left"}, 1.0)
+    told = Play(Plain(max_turns=2)).say_and_read(write_call())
+    assert f"{LAST}. Tool calls are no longer possible. Answer now in plain text." in told
+
+
+# ---- a simulated user
+
+
+class Asked(Find):
+    def on_answer(self, state, answer):
+        return "What do you mean?" if answer["label"] == "unclear" else None
+
+
+class AskedLater(Find):
+    """Its user is another model."""
+
+    async def on_answer(self, state, answer):
+        await asyncio.sleep(0)
+        return "What do you mean?" if answer["label"] == "unclear" else None
+
+
+class Chat(Plain):
+    """A user who answers questions in plain text."""
+
+    def on_answer(self, state, answer):
+        return "I am 40." if "how old" in answer["text"] else None
+
+
+@each("env", [Asked, AskedLater])
+def test_a_users_words_keep_the_episode_going(env):
+    play = Play(env())
+    (said,) = play.say(write_answer("unclear")).messages
+    assert (said.role, said.text, play.result.done) == ("user", "What do you mean?", False)
+    assert play.say(write_answer()).terminated
+    assert play.state.answer["label"] == "left"
+    assert play_replies(env(max_turns=1), write_answer("unclear")).end_reason == "answered"
+
+
+def test_a_user_hears_only_what_is_a_valid_answer_and_answers_plain_text_too():
+    heard = []
+
+    class Hears(Find):
+        def on_answer(self, state, answer):
+            heard.append(answer)
+
+    Play(Hears()).say("hm", NOTES, '{"label": 3}', write_call() + write_answer("beside"), write_answer())
+    assert heard == [{"label": "left", "bbox": None}]
+    episode = play_replies(Chat(), "how old are you?", "left")
+    assert [turn.content for turn in episode.turns][1:] == ["how old are you?", "I am 40.", "left"]
+    assert episode.answer == {"text": "left"}
+
+
+def test_a_user_knows_the_play_and_the_facts_hidden_in_its_task():
+    class Knows(Find):
+        def on_answer(self, state, answer):
+            return f"{state.task.metadata['age']} years" if state.turn == 1 else None
+
+    task = Task("t", TASK.images, TASK.prompt, TASK.reference, {"age": 40})
+    play = Play(Knows(), task)
+    assert "40" not in "".join(message.text for message in play.state.messages)
+    assert play.say_and_read(write_answer()) == "40 years"
+    told = Play(Asked(max_turns=2)).say_and_read(write_answer("unclear"))
+    assert told.startswith("What do you mean?\n" + LAST)
+
+
+def test_a_word_of_the_user_starts_the_counts_again():
+    class Patient(Find):
+        def on_answer(self, state, answer):
+            return "Sure?"
+
+    play = Play(Patient(max_turns=20))
+    play.say("hm", "hm", "hm", write_answer())
+    assert play.say_and_read("hm").startswith(NUDGE)
+    assert not play.say(NOTES).done  # the finalize message before the user's words is forgotten

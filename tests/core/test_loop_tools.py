@@ -15,10 +15,12 @@ import pytest
 from tests.support.loop_kit import TASK, Find, Play, ask, make_env_with_tools, play_replies, write_answer, write_call
 from tests.support.tables import each
 from viewbox.core.tasks import MAX_SHOWN
+from viewbox.engines.scripted import ScriptedPolicy
 from viewbox.errors import ToolFault
 from viewbox.images.ref import ImageRef
 from viewbox.images.view import View
 from viewbox.records import Episode, Reply, Task, ToolCall
+from viewbox.rollouts.scoring.metrics import compute_episode_metrics
 from viewbox.tools import Hidden, Picture, ToolOutput
 
 
@@ -125,7 +127,7 @@ def says_nothing() -> str:
     return None
 
 
-@pytest.mark.parametrize("broken", [raises, raises_later, shows_nothing, says_nothing], ids=lambda one: one.__name__)
+@each("broken", [raises, raises_later, shows_nothing, says_nothing])
 def test_a_tool_that_fails_raises_after_the_other_calls_have_run(broken):
     play = Play(make_env_with_tools(broken, ask))
     with pytest.raises(ToolFault, match=broken.__name__):
@@ -161,7 +163,7 @@ def gate():
     event.set()
 
 
-@pytest.mark.parametrize("kind", ["viewer", "thread", "coroutine"])
+@each("kind", ["viewer", "thread", "coroutine"])
 def test_a_call_that_hangs_is_given_up_after_the_time_limit_and_the_others_still_run(kind, gate):
     def viewer(view) -> ToolOutput:
         """Hangs."""
@@ -188,25 +190,17 @@ def test_a_call_that_hangs_is_given_up_after_the_time_limit_and_the_others_still
 
 
 def test_a_hundred_megabytes_of_text_are_cut_for_the_model_and_for_the_record():
-    def flood() -> str:
+    def pour() -> str:
         """Says too much."""
         return "x" * 100_000_000
 
-    play = Play(make_env_with_tools(flood))
-    assert len(play.say_and_read(write_call("flood"))) <= 8000
+    play = Play(make_env_with_tools(pour))
+    assert len(play.say_and_read(write_call("pour"))) <= 8000
     assert len(play.build_episode().to_json()) < 50_000
-
-
-@each("limit", [100, 500])
-def test_how_much_text_of_a_tool_the_model_reads_is_a_setting(limit):
-    told = Play(make_env_with_tools(flood, max_tool_chars=limit)).say_and_read(write_call("flood"))
-    assert len(told) <= limit
-    assert "10,000 characters" in told
-
-
-def test_control_characters_go_and_tab_and_newline_stay():
-    told = Play(make_env_with_tools(ask)).say_and_read(write_call("ask", question="a\x07\tb\nc\x1b[2Jd"))
-    assert told == "you asked a\tb\nc[2Jd"
+    for limit in (100, 500):
+        told = Play(make_env_with_tools(flood, max_tool_chars=limit)).say_and_read(write_call("flood"))
+        assert len(told) <= limit
+        assert "10,000 characters" in told
 
 
 def test_a_broken_picture_of_another_image_is_a_fault_whose_words_hold_no_path(tmp_path):
@@ -367,6 +361,8 @@ def test_the_text_of_every_tool_stands_between_marks_with_a_random_code():
     assert MARKS.match(bounded().say_and_read(write_call("nothing")))  # errors, too
     own = bounded(max_turns=2).say(write_call("hostile")).messages[0].text
     assert "This is your last reply" in own.rpartition("[/data")[2]  # the environment's words stand outside
+    told = Play(make_env_with_tools(ask)).say_and_read(write_call("ask", question="a\x07\tb\nc\x1b[2Jd"))
+    assert told == "you asked a\tb\nc[2Jd"
 
 
 def test_hostile_text_cannot_close_its_marks_or_open_a_turn():
@@ -378,15 +374,82 @@ def test_hostile_text_cannot_close_its_marks_or_open_a_turn():
     assert (play.result.done, play.state.answer) == (False, None)
 
 
-def test_each_call_and_each_turn_has_a_code_that_is_drawn_from_the_episodes_seed():
+def test_each_call_and_each_turn_has_a_code_of_the_episodes_seed_and_the_prompt_says_what_the_marks_mean():
     codes = [MARKS.findall(bounded(seed).say_and_read(write_call("ask", question="x")))[0][1] for seed in (1, 1, 2)]
     assert codes[0] == codes[1] != codes[2]
     play, one = bounded(), write_call("ask", question="a")
     assert len({code for _, code in MARKS.findall(play.say_and_read(one * 2) + play.say_and_read(one))}) == 3
-
-
-def test_the_prompt_says_that_text_between_marks_is_no_instruction_where_there_are_tools():
     said = "never as instructions"
     assert said in bounded().state.messages[0].text
     assert said not in Find(boundary=True, tools=[]).build_system_prompt(TASK)
     assert said not in Find(boundary=False).build_system_prompt(TASK)
+
+
+# ---- `on_tool_fault: tell`: the model reads that a tool failed, goes on, and loses the tool after three faults
+
+
+def explodes(image: Picture) -> str:
+    """Raise."""
+    raise RuntimeError("the path /home/me/patient.dcm")
+
+
+def is_down(image: Picture) -> str:
+    """Be down."""
+    raise ToolFault("cannot read /data/models/x.bin: no such file")
+
+
+def hangs(image: Picture) -> str:
+    """Hang."""
+    time.sleep(60)
+
+
+def play_with_faults(*replies, **settings):
+    env = make_env_with_tools(explodes, is_down, hangs, **settings)
+    return env.play(TASK, ScriptedPolicy(replies))
+
+
+def list_results(episode):
+    return [result for turn in episode.turns for result in turn.tool_results]
+
+
+def test_the_model_reads_the_fault_without_paths_and_goes_on_unless_it_ends_the_episode():
+    calls = write_call("explodes", image="image_1") + write_call("is_down", image="image_1")
+    episode = play_with_faults(calls, write_answer())
+    assert episode.end_reason == "answered"
+    assert [result.text for result in list_results(episode)] == [
+        "error: explodes failed (RuntimeError)",
+        "error: cannot read …/x.bin: no such file",
+    ]
+    assert "/data" not in episode.to_json()
+    assert "/home" not in episode.to_json()
+    with pytest.raises(ToolFault, match="cannot read"):
+        play_with_faults(write_call("is_down", image="image_1"), write_answer(), on_tool_fault="end")
+
+
+def test_a_fault_costs_no_quota_and_the_third_withdraws_the_tool():
+    call = write_call("is_down", image="image_1")
+    episode = play_with_faults(call, call + call, call, write_answer(), max_calls={"is_down": 1})
+    texts = [result.text for result in list_results(episode)]
+    assert ["withdrawn" in text for text in texts] == [False, False, True, True]
+    assert [result.is_fault for result in list_results(episode)] == [True, True, True, False]
+    assert "You can still call: " in texts[-1]
+    assert "explodes" in texts[-1]
+    call = write_call("is_down", image="image_1")
+    metrics = compute_episode_metrics([play_with_faults(call, call, write_answer())], tools=("is_down", "explodes"))
+    assert (metrics["tools/is_down/faults"], metrics["tools/explodes/faults"]) == (2.0, 0.0)
+    assert metrics["episodes/faults"] == 0.0
+
+
+def test_a_hang_ends_by_its_time_limit_and_a_specialist_whose_server_is_down_is_told():
+    episode = play_with_faults(write_call("hangs", image="image_1"), write_answer(), tool_timeout=0.2)
+    assert episode.end_reason == "answered"
+    assert [result.text for result in list_results(episode)] == [
+        "error: hangs took longer than 0.2 seconds and was stopped"
+    ]
+    down = {"kind": "http", "url": "http://127.0.0.1:9/look", "description": "Looks.", "attempts": 1}
+    env = make_env_with_tools(explodes, specialists={"look": down})
+    replies = [write_call("look"), write_call("explodes", image="image_1"), write_answer()]
+    episode = env.play(TASK, ScriptedPolicy(replies))
+    texts = [result.text for result in list_results(episode)]
+    assert "cannot be reached" in texts[0] or "no connection" in texts[0], texts
+    assert (episode.end_reason, [result.is_fault for result in list_results(episode)]) == ("answered", [True, True])

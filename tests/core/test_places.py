@@ -63,11 +63,15 @@ def check(env=UNIT, **answer):
     return check_answer(env, answer, TASK)
 
 
-def test_an_answer_names_where_its_box_lies():
+def test_an_answer_names_where_its_box_lies_and_its_image_as_in_the_prompt_which_is_recorded_by_its_number():
     answer, problem = check(**GOLD)
     assert problem is None
     assert {key: answer[key] for key in GOLD} == GOLD
     assert UNIT_REWARD(answer, GOLD) == 1
+    assert check(bbox=GOLD["bbox"], image="image_2")[0]["image"] == 1
+    assert check(bbox=GOLD["bbox"], image="image_4")[1] == 'image: unknown image "image_4"; allowed: image_1 to image_3'
+    assert json.loads(UNIT.write_answer(TASK))["image"] == "image_2"
+    assert '"image": "image_1"' in UNIT.answer_format.text
 
 
 @each("wrong, said", [
@@ -87,14 +91,7 @@ def test_a_place_that_does_not_exist_is_named_with_those_that_do(wrong, said):
     assert said in check(bbox=[0.2, 0.4, 0.6, 0.8], **wrong)[1]
 
 
-def test_an_image_is_named_as_in_the_prompt_and_recorded_by_its_number():
-    assert check(bbox=GOLD["bbox"], image="image_2")[0]["image"] == 1
-    assert check(bbox=GOLD["bbox"], image="image_4")[1] == 'image: unknown image "image_4"; allowed: image_1 to image_3'
-    assert json.loads(UNIT.write_answer(TASK))["image"] == "image_2"
-    assert '"image": "image_1"' in UNIT.answer_format.text
-
-
-@pytest.mark.parametrize("coordinates", ["unit", "per_mille", "pixel"])
+@each("coordinates", ["unit", "per_mille", "pixel"])
 def test_the_right_answer_is_written_for_the_place_of_the_reference(coordinates):
     env = Series(coordinates=coordinates)
     task = Task("t", reference=GOLD | {"extent": [0.1, 0.2, 0.3, 0.5, 0.6, 0.8], "slice": [6, 8]})
@@ -130,14 +127,11 @@ def answer_in(play, **answer) -> tuple[dict[str, Any], str | None]:
     return check_answer(UNIT, answer, TASK, play.state.views, play.state.images)
 
 
-def test_the_place_of_a_view_is_filled_in():
+def test_the_place_of_a_view_is_filled_in_and_another_than_the_answer_names_is_said():
     seen = play(("open_image", {"image": "image_2"}), ("select_slice", {"plane": "coronal", "index": 7}))
     answer, problem = answer_in(seen, bbox=GOLD["bbox"], view=4)
     assert problem is None
     assert {key: answer[key] for key in GOLD} == GOLD
-
-
-def test_a_view_that_shows_another_place_than_the_answer_names_is_said():
     seen = play(("open_image", {"image": "image_2"}), ("select_slice", {"plane": "coronal", "index": 7}))
     assert answer_in(seen, bbox=GOLD["bbox"], view=4, slice=6)[1] == "slice = 6: the view you name shows slice 7"
     assert (
@@ -146,21 +140,15 @@ def test_a_view_that_shows_another_place_than_the_answer_names_is_said():
     )
 
 
-STEPS = st.sampled_from(
-    [
-        ("zoom", {"factor": 2, "center": [0.3, 0.6]}), ("zoom", {"factor": 1.5, "center": [0.8, 0.2]}),
-        ("crop", {"box": [0.05, 0, 0.95, 1]}), ("rotate", {}), ("flip_horizontal", {}),
-    ]
-)  # fmt: skip
+STEPS = st.sampled_from([
+    ("zoom", {"factor": 2, "center": [0.3, 0.6]}), ("zoom", {"factor": 1.5, "center": [0.8, 0.2]}),
+    ("crop", {"box": [0.05, 0, 0.95, 1]}), ("rotate", {}), ("flip_horizontal", {}),
+])  # fmt: skip
 
 
 @settings(max_examples=30, deadline=None)
-@given(
-    st.sampled_from([0, 1]),
-    st.sampled_from(["axial", "coronal", "sagittal"]),
-    st.integers(0, 9),
-    st.lists(STEPS, max_size=3),
-)
+@given(st.sampled_from([0, 1]), st.sampled_from(["axial", "coronal", "sagittal"]), st.integers(0, 9),
+       st.lists(STEPS, max_size=3))  # fmt: skip
 def test_a_box_of_any_view_of_any_slice_is_mapped_back_to_that_slice(image, plane, index, steps):
     seen = play(
         ("open_image", {"image": f"image_{image + 1}"}), ("select_slice", {"plane": plane, "index": index}), *steps
@@ -189,8 +177,6 @@ def test_parts_of_a_place_that_are_not_declared_are_those_of_the_first_picture()
     said = check_answer(env, {"bbox": GOLD["bbox"], "view": 4}, TASK, seen.state.views, seen.state.images)[1]
     assert "shows another image" in said
 
-
-def test_a_view_of_the_second_image_in_its_own_plane_is_that_image():
     class ImageOnly(Series):
         place: ClassVar = {"image": "image"}
 
@@ -215,16 +201,9 @@ SENTENCES = {
 }
 
 
-@pytest.mark.parametrize("names", SUBSETS, ids=str)
-@pytest.mark.parametrize(
-    ("coordinates", "tools", "max_turns", "view", "extent"),
-    [
-        ("unit", (), 1, None, ()),
-        ("per_mille", (), 3, "view", ("extent",)),
-        ("pixel", ("zoom", "select_slice"), 1, "view", ()),
-        ("unit", ("zoom",), 4, None, ("extent",)),
-    ],
-)
+@each("names, coordinates, tools, max_turns, view, extent", [(names, *more) for names in SUBSETS for more in (
+    ("unit", (), 1, None, ()), ("per_mille", (), 3, "view", ("extent",)),
+    ("pixel", ("zoom", "select_slice"), 1, "view", ()), ("unit", ("zoom",), 4, None, ("extent",)))])  # fmt: skip
 def test_any_part_of_a_place_works_in_every_text(names, coordinates, tools, max_turns, view, extent):
     class Some(Series):
         name = "some"
@@ -245,12 +224,19 @@ def test_any_part_of_a_place_works_in_every_text(names, coordinates, tools, max_
     assert {name: answer[name] for name in names if name in GOLD} == {name: GOLD[name] for name in names}
 
 
-def test_a_place_needs_a_field_of_the_answer():
+def test_a_place_needs_a_field_of_the_answer_and_an_answer_without_boxes_has_no_frame():
     class Wrong(Series):
         place: ClassVar = {"slice": "layer"}
 
     with pytest.raises(ConfigError, match="place: slice = 'layer'; allowed"):
         Wrong()
+
+    class Words(Series):
+        boxes = boxes_3d = ()
+        place: ClassVar = {}
+        view_field = None
+
+    assert "Boxes" not in Words().build_system_prompt(TASK)
 
 
 # ---- the frame of a volume
@@ -331,11 +317,10 @@ LIES = "Boxes in your answer refer to image_1."
 
 @each("images, fields, settings, said", [
     (1, (), {}, FIRST), (1, (), {"tools": ["zoom"]}, FIRST), (1, (), {"tools": []}, None),
-    (1, (), {"max_turns": 1}, None),
-    (1, ("slice",), {}, SLICE), (1, ("plane", "slice"), {}, SLICE), (3, (), {}, OF_FIRST), (3, (), {"tools": []}, LIES),
-    (3, ("slice",), {}, SLICES), (3, PARTS, {}, NAMED), (3, ("image",), {}, NAMED.replace(" or slice", "")),
-    (3, ("image",), {"tools": []}, None), (1, (), {"view": "view"}, None), (3, (), {"view": "view"}, LIES),
-    (3, PARTS, {"view": "view"}, None),
+    (1, (), {"max_turns": 1}, None), (1, ("slice",), {}, SLICE), (1, ("plane", "slice"), {}, SLICE),
+    (3, (), {}, OF_FIRST), (3, (), {"tools": []}, LIES), (3, ("slice",), {}, SLICES), (3, PARTS, {}, NAMED),
+    (3, ("image",), {}, NAMED.replace(" or slice", "")), (3, ("image",), {"tools": []}, None),
+    (1, (), {"view": "view"}, None), (3, (), {"view": "view"}, LIES), (3, PARTS, {"view": "view"}, None),
 ])  # fmt: skip
 def test_the_prompt_says_once_which_picture_the_boxes_of_an_answer_refer_to(images, fields, settings, said):
     class Some(Series):
@@ -351,15 +336,6 @@ def test_the_prompt_says_once_which_picture_the_boxes_of_an_answer_refer_to(imag
     text = "\n".join(message.text for message in state.messages)
     assert [line for line in text.splitlines() if "Boxes in your answer" in line] == ([said] if said else [])
     assert text.count("refer") == bool(said) + bool(settings.get("view"))
-
-
-def test_an_answer_without_boxes_has_no_frame():
-    class Words(Series):
-        boxes = boxes_3d = ()
-        place: ClassVar = {}
-        view_field = None
-
-    assert "Boxes" not in Words().build_system_prompt(TASK)
 
 
 # ---- fractions where others are asked
@@ -386,7 +362,7 @@ def refuse(env, **answer):
     return check_answer(env, answer, TASK)[1]
 
 
-@pytest.mark.parametrize("box", [[0.3, 0.2, 0.4, 0.4], [0, 0, 1, 0.5], [0.0, 0.5, 1.0, 1.0]], ids=str)
+@each("box", [[0.3, 0.2, 0.4, 0.4], [0, 0, 1, 0.5], [0.0, 0.5, 1.0, 1.0]])
 def test_fractions_where_thousandths_or_pixels_are_asked_are_refused_with_what_to_write(box):
     given = f"bbox = {[float(side) for side in box]}: x and y are fractions; write "
     asked = {"per_mille": "thousandths of the image (x: 0 to 1000, y: 0 to 1000)"}
@@ -407,12 +383,9 @@ def test_a_small_box_that_can_be_meant_is_taken(coordinates, box, is_fine):
     assert (problem is None) == is_fine
 
 
-def test_a_box_without_sides_is_no_fraction():
+def test_fractions_in_a_volume_are_refused_and_its_slices_and_a_box_without_sides_are_none():
     said = "bbox = [0.0, 0.0, 0.0, 0.0]: needs x1 < x2 and y1 < y2"
     assert refuse(Flat(coordinates="pixel"), bbox=[0, 0, 0, 0]) == said
-
-
-def test_fractions_in_a_volume_are_refused_and_its_slices_are_none():
     said = "extent = [0.1, 0.2, 3.0, 0.5, 0.6, 5.0]: x and y are fractions; write "
     box = [0.1, 0.2, 3, 0.5, 0.6, 5]
     asked = "thousandths of the image (x: 0 to 1000, y: 0 to 1000)"

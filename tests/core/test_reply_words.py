@@ -3,6 +3,8 @@
 import json
 import re
 from decimal import Decimal
+from enum import Enum
+from itertools import product
 from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
@@ -84,31 +86,20 @@ SCHEMA = {
         "parts": {"type": "array", "items": Part.model_json_schema()},
     },
 }
-FORMS = {"pydantic": Found, "JSON Schema": SCHEMA}
 
 
-@pytest.mark.parametrize("form", FORMS.values(), ids=FORMS)
-@pytest.mark.parametrize(
-    ("said", "place", "hint"),
-    [
-        ({"size mm": 3}, "", "size_mm"),
-        ({"SizeMM": 3}, "", "size_mm"),
-        ({"size-mm": 3}, "", "size_mm"),
-        ({"sise_mm": 3}, "", "size_mm"),
-        ({"parts": [{"kind": "a"}, {"kind": "b", "Size": 3}]}, "parts[1]: ", "size"),
-        ({"parts": [{"knid": "a"}]}, "parts[0]: ", "kind"),
-    ],
-)
+@each("form, said, place, hint", [(form, *row) for form in (Found, SCHEMA) for row in (
+    *(({key: 3}, "", "size_mm") for key in ("size mm", "SizeMM", "size-mm", "sise_mm")),
+    ({"parts": [{"kind": "a"}, {"kind": "b", "Size": 3}]}, "parts[1]: ", "size"),
+    ({"parts": [{"knid": "a"}]}, "parts[0]: ", "kind"))])  # fmt: skip
 def test_a_key_near_a_missing_one_is_refused_with_the_right_one(form, said, place, hint):
     words = get_words(json.dumps({"label": "a", "bbox": BOX, **said}), declare(form))
     assert words.startswith(f"{place}unknown key ")
     assert f'(did you mean "{hint}"?)' in words
 
 
-@pytest.mark.parametrize("form", FORMS.values(), ids=FORMS)
-@pytest.mark.parametrize(
-    "said", [{"thought": "hm"}, {"size_mm": 3, "size mm": 4}, {"parts": [{"kind": "a", "colour": "red"}]}]
-)
+@each("form, said", [(form, said) for form in (Found, SCHEMA) for said in (
+    {"thought": "hm"}, {"size_mm": 3, "size mm": 4}, {"parts": [{"kind": "a", "colour": "red"}]})])  # fmt: skip
 def test_any_other_key_is_allowed_and_flagged_and_costs_what_a_repair_costs(form, said):
     episode = play(json.dumps({"label": "a", **({"bbox": BOX} if form is Found else {}), **said}), declare(form))
     assert (episode.end_reason, episode.flags) == ("answered", {"ignored"})
@@ -180,17 +171,12 @@ def write(**call):
     return f"<tool_call>{json.dumps(call)}</tool_call>"
 
 
-@pytest.mark.parametrize("second", ["parameters", "args", "Arguments"])
-@pytest.mark.parametrize("factor", [2, 3])
+@each("second, factor", [(second, factor) for second in ("parameters", "args", "Arguments") for factor in (2, 3)])
 def test_a_second_set_of_arguments_is_refused(second, factor):
     words = get_words(write(name="zoom", arguments={"factor": 2}, **{second: {"factor": factor}}))
-    assert (
-        words == f'the call of "zoom" has two sets of arguments, "arguments" and "{second}": write one, as "arguments"'
-    )
-
-
-def test_a_key_beside_the_arguments_is_flagged():
-    episode = play(write(name="zoom", arguments={"factor": 2}, factor=3))
+    said = f'the call of "zoom" has two sets of arguments, "arguments" and "{second}": write one, as "arguments"'
+    assert words == said
+    episode = play(write(name="zoom", arguments={"factor": 2}, factor=3))  # a key beside them is flagged
     assert (list_calls(episode), episode.flags) == ([2.0], {"ignored"})
 
 
@@ -252,7 +238,7 @@ def test_thinking_beside_a_reply_and_its_end_are_kept_with_the_turn():
     assert (turn.reasoning, turn.finish_reason) == ("hm \ufffd", "length")
 
 
-@pytest.mark.parametrize("reason", ["content_filter", "error", "abort"])
+@each("reason", ["content_filter", "error", "abort"])
 def test_a_reply_that_a_filter_ended_is_an_error_without_a_score(reason):
     episode = play(Reply(RIGHT, (), reason))
     assert (episode.end_reason, episode.scores.total, len(episode.turns)) == ("error", None, 2)
@@ -280,40 +266,32 @@ class Limits(BaseModel):
         return code
 
 
-WORDS = {
+@each("reply, said", {
     '{"label": "nodul"}': 'label = "nodul": allowed: "nodule", "mass" (did you mean "nodule"?)',
-    '{"label": true}': 'label = true: allowed: "nodule", "mass"',
-    "{}": '"label" is missing',
+    '{"label": true}': 'label = true: allowed: "nodule", "mass"', "{}": '"label" is missing',
     '{"label": "mass", "grade": 10}': "grade = 10: out of range; allowed: 1 to 9",
     '{"label": "mass", "grade": true}': "grade = true: allowed: an integer; 1 to 9",
-    '{"label": "mass", "names": ["a", "b", "c"]}': (
-        'names = ["a", "b", "c"]: 3 items; allowed: a list; at most 2 items'
-    ),
+    '{"label": "mass", "names": ["a", "b", "c"]}':
+        'names = ["a", "b", "c"]: 3 items; allowed: a list; at most 2 items',
     '{"label": "mass", "names": ["a", null]}': "names[1] = null: allowed: a string",
-    '{"label": "mass", "code": "ab"}': (
-        'code = "ab": allowed: a string; at most 4 characters; text that matches "^[A-Z]+$"'
-    ),
-    '{"label": "mass", "code": "ABCDE"}': (
-        'code = "ABCDE": 5 characters; allowed: a string; at most 4 characters; text that matches "^[A-Z]+$"'
-    ),
+    '{"label": "mass", "code": "ab"}':
+        'code = "ab": allowed: a string; at most 4 characters; text that matches "^[A-Z]+$"',
+    '{"label": "mass", "code": "ABCDE"}':
+        'code = "ABCDE": 5 characters; allowed: a string; at most 4 characters; text that matches "^[A-Z]+$"',
     '{"label": "mass", "share": 1}': "share = 1: out of range; allowed: above 0; below 1",
     '{"label": "mass", "either": [1]}': "either = [1]: allowed: an integer or a string or null",
     '{"label": "mass", "sure": 1}': "sure = 1: allowed: true or false",
     '{"label": "mass", "sure": "yes"}': 'sure = "yes": allowed: true or false',
-}
-
-
-@pytest.mark.parametrize("form", [Limits, Limits.model_json_schema()], ids=["pydantic", "JSON Schema"])
-@pytest.mark.parametrize("reply", WORDS)
-def test_both_forms_say_in_json_what_was_given_and_what_is_allowed(form, reply):
-    if isinstance(form, dict):  # a pattern that pydantic writes for Decimal looks ahead
-        form = {**form, "properties": {key: item for key, item in form["properties"].items() if key != "exact"}}
-    assert check_answer(declare(form), json.loads(reply), TASK)[1] == WORDS[reply]
+}.items())  # fmt: skip
+def test_both_forms_say_in_json_what_was_given_and_what_is_allowed(reply, said):
+    schema = Limits.model_json_schema()
+    del schema["properties"]["exact"]  # a pattern that pydantic writes for Decimal looks ahead
+    for form in (Limits, schema):
+        assert check_answer(declare(form), json.loads(reply), TASK)[1] == said
 
 
 @each("said, words", [
-    ({"code": "BAD"}, "code: BAD is taken; allowed: another"),
-    ({"exact": "x"}, 'exact = "x": must be a valid decimal'),
+    ({"code": "BAD"}, "code: BAD is taken; allowed: another"), ({"exact": "x"}, 'exact = "x": must be a valid decimal'),
 ])  # fmt: skip
 def test_what_no_schema_says_is_said_in_the_author_s_words_or_pydantic_s(said, words):
     assert words in check_answer(declare(Limits), {"label": "mass", **said}, TASK)[1]
@@ -375,3 +353,46 @@ def test_a_hint_about_an_answer_can_be_followed_to_the_letter(said):
     else:
         said[field] = ["a"] if "[" in place else "a"
     assert check_answer(declare(Limits), said, TASK)[1] is None
+
+
+# ---- a value is taken or refused, and read alike, whether the answer is a pydantic model or a JSON Schema
+
+REFUSED = object()
+Side, Rank = Enum("Side", {"LEFT": "left"}), Enum("Rank", {"FIRST": 1, "SECOND": 2})
+
+
+def refuse(*values):
+    return [(value, REFUSED) for value in values]
+
+
+@each("hint, schema, said", [  # the same type in both forms, and what is read of each value
+    (float, {"type": "number"}, [("3.5", 3.5), ("95", 95), ("-0.25", -0.25), (3, 3),
+     *refuse("3.50", "95%", "1e400", "nan", "07", "\u0663")]),
+    (int, {"type": "integer"}, [("3", 3), (3.0, 3), ("3.0", 3), *refuse(3.5)]),
+    (bool, {"type": "boolean"}, [("true", True), ("false", False), *refuse("Yes", "True", 1, 0)]),
+    (str, {"type": "string"}, [("3", "3"), ("true", "true"), *refuse(3, None)]),
+    (float | None, {"type": ["number", "null"]}, [("2.5", 2.5), (None, None), ("null", None), *refuse("None")]),
+    (float | str, {"anyOf": [{"type": "number"}, {"type": "string"}]}, [("3", "3"), (3, 3)]),
+    (Literal["a", "b"] | None, {"enum": ["a", "b", None]}, [("a", "a"), ("A", "a"), (None, None), ("null", None),
+     *refuse("c")]),
+    (Literal[1, 2], {"enum": [1, 2]}, [(2, 2), (2.0, 2), ("2", 2), ("1", 1), *refuse("3", True, "true")]),
+    (Literal[1, 2] | None, {"enum": [1, 2, None]}, [("null", None), *refuse(True)]),
+    (list[Literal[0, 1]], {"items": {"enum": [0, 1]}}, [(["0", 1.0], [0, 1]), *refuse([False, 1])]),
+    (Literal[True], {"const": True}, [("true", True), *refuse(1, 1.0)]),
+    (Rank, {"$ref": "#/$defs/Rank", "$defs": {"Rank": {"enum": [1, 2]}}}, [("2", 2), *refuse(True)]),
+    (Side, {"$ref": "#/$defs/Side", "$defs": {"Side": {"enum": ["left"]}}},
+     [("left", "left"), ("LEFT", "left"), *refuse("lef")]),
+    (list[int], {"type": "array", "items": {"type": "integer"}}, [(["1", 2.0, 3], [1, 2, 3]), *refuse(["a"], "[1]")]),
+    (tuple[int, str], {"prefixItems": [{"type": "integer"}, {"type": "string"}], "minItems": 2, "maxItems": 2},
+     [(["1", "2"], [1, "2"]), *refuse([1, 2])]),
+    (dict[str, float], {"type": "object", "additionalProperties": {"type": "number"}},
+     [({"a": "0.5"}, {"a": 0.5}), *refuse({"a": "x"})]), (None, {"type": "null"}, [("null", None)]),
+])  # fmt: skip
+def test_both_forms_read_a_value_alike(hint, schema, said):
+    model = type("Model", (BaseModel,), {"__annotations__": {"v": hint}})
+    whole = {"type": "object", "properties": {"v": schema}, "required": ["v"], "$defs": schema.get("$defs", {})}
+    for form, (given, read) in product((model, whole), said):
+        answer, problem = check_answer(declare(form), {"v": given}, TASK)
+        assert (problem is not None) == (read is REFUSED), given
+        if read is not REFUSED:
+            assert (answer["v"], type(answer["v"]) is bool) == (read, type(read) is bool)

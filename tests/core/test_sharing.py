@@ -55,22 +55,16 @@ def step(env, state, name, **arguments):
 # ---- pictures by their content
 
 
-def test_equal_pictures_are_one_reference():
+def test_equal_pictures_are_one_reference_that_does_not_follow_its_array_and_is_let_go_when_nobody_holds_it():
     one, other = ImageRef.of(noise()), ImageRef.of(noise())
     assert one is other
     assert ImageRef.of(noise(1)) is not one
-
-
-def test_a_picture_does_not_change_when_the_array_it_was_made_of_is_written_to():
     pixels = noise()
     ref = ImageRef.of(pixels)
     pixels[:] = 0
     assert (np.asarray(ImageRef.of(noise()).open()) == noise()).all()
     assert (np.asarray(ref.open()) == noise()).all()
-
-
-def test_a_picture_that_nobody_holds_is_let_go():
-    ref = ImageRef.of(noise())
+    ref = ImageRef.of(noise(2))  # which nobody else holds
     pixels = weakref.ref(ref.pixels)
     del ref
     gc.collect()
@@ -80,16 +74,13 @@ def test_a_picture_that_nobody_holds_is_let_go():
 # ---- sources, views, openings
 
 
-def test_the_episodes_of_a_task_share_their_opening_picture_and_text(path):
+def test_the_episodes_of_a_task_and_tasks_of_one_file_share_pixels_opening_picture_and_text(path):
     env = Look()
     one, other = (env.reset(task(path), seed=seed) for seed in (0, 1))
     for first, second in zip(one.messages, other.messages, strict=True):
         for part, same in zip(first.content, second.content, strict=True):
             assert part is same
     assert one.view is other.view
-
-
-def test_tasks_of_one_file_share_its_pixels_and_the_picture_of_it(path):
     env = Look(max_pixels=600)
     one, other = (env.reset(task(path, name), seed=0) for name in ("a", "b"))
     assert one.view is other.view

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.tables import each
 from viewbox.configs.schema import Config
 from viewbox.configs.validation import describe_type, get_section_model
 from viewbox.core.settings import model_of
@@ -34,7 +35,7 @@ def test_the_page_is_what_the_code_prints_without_an_empty_cell():
     assert "| |" not in build_page()
 
 
-def test_every_key_is_listed_with_its_meaning():
+def test_every_key_and_every_setting_of_every_environment_is_listed_with_its_meaning():
     page = build_page()
     for path, model in sections():
         part = page.split(f" `{path}`\n")[1].split("\n#")[0]
@@ -42,9 +43,6 @@ def test_every_key_is_listed_with_its_meaning():
             assert field.description
             assert f"| `{name}` |" in part
             assert field.description in part
-
-
-def test_every_setting_of_every_environment_is_listed_with_its_meaning():
     page = build_page()
     shared = page.split("### Shared settings")[1].split("\n#")[0]
     for name in ENVIRONMENTS:
@@ -67,16 +65,10 @@ def test_what_is_given_to_the_trainers_are_arguments_they_have():
     assert CHOICES.keys() <= names
 
 
-@pytest.mark.parametrize(
-    ("annotation", "words"),
-    [
-        (int | None, "a whole number or null"),
-        (tuple[float, float, float, float], "a list of 4 numbers"),
-        (tuple[str, ...], "a list of text"),
-        (dict[str, float], "a mapping whose values are numbers"),
-        (str | list[str], "text or a list of text"),
-        (bool, "true or false"),
-    ],
-)
+@each("annotation, words", [
+    (int | None, "a whole number or null"), (tuple[float, float, float, float], "a list of 4 numbers"),
+    (tuple[str, ...], "a list of text"), (dict[str, float], "a mapping whose values are numbers"),
+    (str | list[str], "text or a list of text"), (bool, "true or false"),
+])  # fmt: skip
 def test_types_are_told_in_words(annotation, words):
     assert describe_type(annotation) == words

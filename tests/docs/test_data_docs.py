@@ -73,13 +73,29 @@ def test_every_block_opens_its_tasks(study):
             assert len(held_out.tasks) == (4 if isinstance(env.data.source, dict) else 20 - count), text
 
 
-def test_blocks_of_boxes_give_fractions_also_of_volumes_on_their_slices_and_on_the_files_third_axis(study):
+def test_blocks_give_the_fractions_columns_and_bad_rows_that_the_page_says_and_the_family_at_the_end_opens_its_tasks(
+    study,
+):
     [text] = [text for text in YAMLS if "xywh" in text]
     assert build(text)[0].tasks[0].reference["boxes"][0] == pytest.approx((0.1, 0.1, 0.3, 0.3))
     right = {"boxes": ((0.1, 0.1, 0.5, 0.5),), "plane": "coronal", "slice": 7}
     assert build(VOLUMES)[0].tasks[0].reference == right
     right = {"boxes": ((0.1, 0.12, 0.5, 0.6),), "plane": "axial", "slice": 7}  # of 40 x 50; it lies as it is shown
     assert build(VOXELS)[0].tasks[0].reference == right
+    [text] = [text for text in YAMLS if "meta.prior" in text]
+    env, _ = build(text)
+    task = env.tasks[0]
+    assert task.prompt["question"] == "Is there a fracture? (modality: CT)"
+    assert task.metadata == {"organ": "chest", "modality": "CT", "first": "line", "row": 0}
+    assert len(env.images(task)) == 2
+    raw = yaml.safe_load(text)
+    raw["env"]["name"] = "yes_no.py:YesNo"
+    env, _ = build(yaml.safe_dump(raw))
+    assert env.play(env.tasks[0], lambda messages: "yes").scores.total == 1.0
+    [text] = [text for text in YAMLS if "broken" in text]
+    [error] = build(text)[0].tasks.skipped.values()
+    [shown] = [code for language, code in BLOCKS if language == "text" and "column" in code]
+    assert str(error).partition(": column")[2] == shown.strip().partition(": column")[2]
 
 
 def test_every_block_is_shown_and_checked_as_it_stands(study):
@@ -92,27 +108,7 @@ def test_every_block_is_shown_and_checked_as_it_stands(study):
                 assert "warning: " not in result.output, text
 
 
-def test_the_block_of_columns_gives_what_it_says_and_the_family_at_the_end_opens_its_tasks(study):
-    [text] = [text for text in YAMLS if "meta.prior" in text]
-    env, _ = build(text)
-    task = env.tasks[0]
-    assert task.prompt["question"] == "Is there a fracture? (modality: CT)"
-    assert task.metadata == {"organ": "chest", "modality": "CT", "first": "line", "row": 0}
-    assert len(env.images(task)) == 2
-    raw = yaml.safe_load(text)
-    raw["env"]["name"] = "yes_no.py:YesNo"
-    env, _ = build(yaml.safe_dump(raw))
-    assert env.play(env.tasks[0], lambda messages: "yes").scores.total == 1.0
-
-
 def test_every_key_is_on_the_page():
     for model in (DataSettings, HoldOut, BoxForm, CellForm, Sample, Difficulty):
         for name in model.model_fields:
             assert re.search(rf"`{name}\b|\b{name}:", PAGE), name
-
-
-def test_the_bad_row_of_the_page_is_what_is_said(study):
-    [text] = [text for text in YAMLS if "broken" in text]
-    [error] = build(text)[0].tasks.skipped.values()
-    [shown] = [code for language, code in BLOCKS if language == "text" and "column" in code]
-    assert str(error).partition(": column")[2] == shown.strip().partition(": column")[2]

@@ -22,20 +22,18 @@ def functions_in(path):
     return {node.name for node in ast.parse(path.read_text()).body if isinstance(node, ast.FunctionDef)}
 
 
-def test_every_test_that_the_page_names_exists():
+def test_every_rule_has_its_test_which_exists_every_end_is_in_the_page_and_every_page_it_links_to_exists():
     for file, test in NAMED:
         assert test in functions_in(ROOT / "tests" / file)
-
-
-def test_every_rule_has_its_test():
     rules = [row for row in ROWS if not row.startswith(("| rule |", "| --- |"))]
     assert len(rules) > 60
     assert [row for row in rules if not re.search(r"\| `[\w/]+\.py::test_\w+`", row)] == []
-
-
-def test_every_end_is_in_the_page():
     for reason in get_args(EndReason):
         assert f"`{reason}`" in LOOP.split("## Settings")[0]
+    for page in [LOOP, GUIDE]:
+        links = re.findall(r"\]\(([\w./]+\.md)\)", page)
+        assert links
+        assert [link for link in links if not (ROOT / "docs" / link).is_file()] == []
 
 
 # ---- the author's guide
@@ -63,25 +61,16 @@ def test_no_program_of_the_guide_is_left_out_and_its_environment_is_under_sixty_
     assert len([line for line in HEARTS.splitlines() if line.strip()]) < 60
 
 
-def test_the_guides_environment_is_found_by_its_name_and_takes_settings(tmp_path):
-    code = "import viewbox\nprint(len(viewbox.make('hearts:Hearts', num_tasks=50).tasks))"
-    assert run(code, tmp_path) == "50\n"
-
-
-def test_every_page_that_a_page_links_to_exists():
-    for page in [LOOP, GUIDE]:
-        links = re.findall(r"\]\(([\w./]+\.md)\)", page)
-        assert links
-        assert [link for link in links if not (ROOT / "docs" / link).is_file()] == []
-
-
-@pytest.mark.parametrize("coordinates", ["unit", "per_mille", "pixel"])
-def test_the_right_answer_of_the_guides_environment_is_right_in_all_coordinates(coordinates, tmp_path):
-    code = f"""
-import json
+def test_the_guides_environment_is_found_by_its_name_takes_settings_and_its_right_answers_are_right(tmp_path):
+    code = """
+import json, viewbox
 from hearts import Hearts
-env = Hearts(coordinates={coordinates!r})
-answers = [(env.read_answer(json.dumps(env.gold_answer(task)), task), task) for task in env.tasks[:20]]
-print(min(env.reward(answer, task.reference) for answer, task in answers))
+print(len(viewbox.make("hearts:Hearts", num_tasks=50).tasks))
+for coordinates in ("unit", "per_mille", "pixel"):
+    env = Hearts(coordinates=coordinates)
+    answers = [(env.read_answer(json.dumps(env.gold_answer(task)), task), task) for task in env.tasks[:20]]
+    print(min(env.reward(answer, task.reference) for answer, task in answers))
 """
-    assert float(run(code, tmp_path)) >= 0.95
+    count, *scores = map(float, run(code, tmp_path).splitlines())
+    assert (count, len(scores)) == (50, 3)
+    assert min(scores) >= 0.95

@@ -21,10 +21,16 @@ def blocks(language: str) -> list[str]:
     return re.findall(rf"```{language}\n(.*?)```", README, re.S)
 
 
+def run_block(words, folder):
+    """What the first Python block of the README with these words prints."""
+    code = next(block for block in blocks("python") if words in block)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=folder, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
 def test_the_authors_environment_runs_as_printed(tmp_path):
-    code = next(block for block in blocks("python") if "class Dots" in block)
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=tmp_path, check=False)
-    assert done.stdout.strip() == "answered 1.0", done.stderr
+    assert run_block("class Dots", tmp_path).strip() == "answered 1.0"
 
 
 @pytest.fixture
@@ -38,25 +44,17 @@ def saved(tmp_path):
 
 
 def test_the_analysts_example_reads_saved_episodes(saved):
-    code = next(block for block in blocks("python") if "viewbox.load" in block)
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=saved, check=False)
-    assert done.stdout.startswith("digits-train-0 "), done.stderr
+    assert run_block("viewbox.load", saved).startswith("digits-train-0 ")
 
 
-ANALYST = [
-    shlex.split(command, comments=True)
-    for command in re.findall(
-        r"^viewbox ((?:score|reward try|view runs/quickstart-seed0) .*)", README.replace("\\\n", " "), re.M
-    )
-]
-PRINTED = {
-    "score": ("1 episodes of 1 tasks", "label", "box"),
-    "reward try": ("label: 'six' is 'six'", "box", "combined: "),
-    "view": ("report.html",),
-}
+COMMANDS = re.findall(
+    r"^viewbox ((?:score|reward try|view runs/quickstart-seed0) .*)", README.replace("\\\n", " "), re.M
+)
+PRINTED = {"score": ("1 episodes of 1 tasks", "label", "box"), "view": ("report.html",),
+           "reward try": ("label: 'six' is 'six'", "box", "combined: ")}  # fmt: skip
 
 
-@pytest.mark.parametrize("command", ANALYST, ids=map(" ".join, ANALYST))
+@pytest.mark.parametrize("command", [shlex.split(one, comments=True) for one in COMMANDS], ids=COMMANDS)
 def test_the_analysts_commands_run_as_printed(command, saved, monkeypatch, capsys):
     from viewbox.cli.app import app
 
@@ -70,18 +68,16 @@ def test_the_analysts_commands_run_as_printed(command, saved, monkeypatch, capsy
 
 
 def test_the_picture_of_an_episode_is_drawn_with_its_boxes(saved, monkeypatch):
-    monkeypatch.setattr(
-        sys, "argv", ["episode_sheet.py", str(saved / "runs" / "quickstart-seed0"), "1", str(saved / "a.png")]
-    )
+    run = str(saved / "runs" / "quickstart-seed0")
+    monkeypatch.setattr(sys, "argv", ["episode_sheet.py", run, "1", str(saved / "a.png")])
     runpy.run_path(str(ROOT / "docs" / "episode_sheet.py"), run_name="__main__")
     drawn = {color for _, color in Image.open(saved / "a.png").getcolors(2**24)}
     assert (0, 220, 0) in drawn
     assert (255, 40, 40) not in drawn  # it has no answer
 
 
-PAGES = {
-    path.name: path.read_text() for path in (ROOT / "README.md", ROOT / "CONTRIBUTING.md", *ROOT.glob("docs/*.md"))
-}
+PAGES = {path.name: path.read_text() for path in (*(ROOT / f"{name}.md" for name in ("README", "CONTRIBUTING")),
+                                                  *ROOT.glob("docs/*.md"))}  # fmt: skip
 
 
 def list_commands(text: str) -> set[tuple[str, str]]:
@@ -118,11 +114,8 @@ def test_every_option_that_a_page_uses_exists():
         assert set(re.findall(r"(?<!\S)--[\w-]+", rest)) <= known, (page, name, words)
 
 
-def test_every_file_the_readme_names_exists():
+def test_every_file_the_readme_names_exists_and_the_makefile_has_the_two_commands():
     for path in set(re.findall(r"(?:configs|docs)/[\w.]+\.\w+", README)):
         assert (ROOT / path).is_file(), path
-
-
-def test_the_makefile_has_the_two_commands():
     for target in ("quickstart", "test"):
         assert re.search(rf"^{target}:", (ROOT / "Makefile").read_text(), re.M)

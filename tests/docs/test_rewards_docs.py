@@ -47,12 +47,9 @@ def test_what_the_command_prints_is_shown(viewbox, tmp_path, monkeypatch):
     assert viewbox(*shlex.split(command.replace("\\\n", " "))) == (0, printed, "")
 
 
-def test_every_type_of_reward_is_in_the_page():
+def test_every_type_of_reward_is_in_the_page_and_every_formula_is_on_the_sheet_and_applies_there():
     for kind in TYPES:
         assert f"`{kind}`" in PAGE or f"type:\n{kind}" in PAGE or f"type: {kind}" in PAGE
-
-
-def test_every_reward_that_is_a_formula_is_on_the_sheet_and_applies_there():
     scores = {example.title: example.score for example in SHEET["build_examples"]()}
     assert scores.keys() >= set(TYPES) - {"judge", "python"}
     assert None not in scores.values()

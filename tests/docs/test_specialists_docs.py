@@ -11,13 +11,7 @@ import yaml
 from tests.support.model_fixtures import corpus, kits, qwen3  # noqa: F401
 from tests.support.served_models import forget_servers
 from tests.support.specialist_env import Clinic, call, get_results
-from tests.support.tiny_specialists import (
-    save_owlvit,
-    save_sam,
-    save_segformer,
-    save_vit,
-    save_yolos,
-)
+from tests.support.tiny_specialists import save_owlvit, save_sam, save_segformer, save_vit, save_yolos
 from viewbox import plugins
 from viewbox.errors import ConfigError
 
@@ -63,8 +57,7 @@ def test_every_kind_has_a_block():
 
 
 @pytest.mark.parametrize(
-    ("name", "spec"),
-    [pytest.param(name, spec, id=name) for name, spec in OFFERED if spec["kind"] not in ELSEWHERE],
+    ("name", "spec"), [pytest.param(name, spec, id=name) for name, spec in OFFERED if spec["kind"] not in ELSEWHERE]
 )
 def test_every_block_offers_a_tool_that_answers(models, monkeypatch, name, spec):
     monkeypatch.chdir(models)

@@ -5,9 +5,9 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
-import pytest
 from PIL import Image
 
+from tests.support.tables import each
 from viewbox.tools import TOOLS
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
@@ -25,22 +25,13 @@ def test_the_page_is_what_the_code_prints():
     assert (DOCS / "tools.md").read_text() == tools_page.format_markdown(), "write it again: python docs/tools_page.py"
 
 
-def test_every_tool_is_there():
+def test_every_tool_is_there_every_module_is_a_family_with_a_sentence_and_every_row_has_the_cells_of_its_head():
     for name in [*VISUAL, "undo", "open_image"]:
         assert name in {one.name for one in OURS}
         assert f"### `{name}`" in tools_page.format_markdown()
-
-
-@pytest.mark.parametrize("one", OURS, ids=lambda one: one.name)
-def test_every_argument_is_listed_with_what_it_takes_and_nothing_hidden_is_spoken_of(one):
-    part = tools_page.format_markdown().split(f"### `{one.name}`\n")[1].split("\n#")[0]
-    assert one.description in part
-    for name, spec in one.parameters.items():
-        assert f"| `{name}` | {tools_page.describe_values(spec)} |" in part
-    assert not any(f"`{name}`" in part for name in one.hidden)
-
-
-def test_every_table_row_has_as_many_cells_as_its_head():
+    families = {tools_page.name_family(one) for one in TOOLS.values() if one in OURS}
+    assert families <= set(tools_page.ORDER)
+    assert all(tools_page.describe_family(family).endswith(".") for family in families)
     for line in tools_page.format_markdown().splitlines():
         if line.startswith("| argument"):
             columns = line.count("|")
@@ -49,19 +40,19 @@ def test_every_table_row_has_as_many_cells_as_its_head():
             assert "|  |" not in line.replace("| |", "|  |")[:-3]
 
 
-def test_every_module_of_tools_is_a_family_with_a_sentence():
-    families = {tools_page.name_family(one) for one in TOOLS.values() if one in OURS}
-    assert families <= set(tools_page.ORDER)
-    assert all(tools_page.describe_family(family).endswith(".") for family in families)
+@each("one", OURS)
+def test_every_argument_is_listed_with_what_it_takes_and_nothing_hidden_is_spoken_of(one):
+    part = tools_page.format_markdown().split(f"### `{one.name}`\n")[1].split("\n#")[0]
+    assert one.description in part
+    for name, spec in one.parameters.items():
+        assert f"| `{name}` | {tools_page.describe_values(spec)} |" in part
+    assert not any(f"`{name}`" in part for name in one.hidden)
 
 
-def test_every_visual_tool_is_on_the_sheet_and_works_there():
+def test_every_visual_tool_is_on_the_sheet_and_works_there_and_one_that_changes_the_view_shows_another_picture():
     found = {cell.name: cell for cell in tools_page.build_cells(tools_page.get_example_path())}
     assert set(VISUAL) <= set(found)
     assert [name for name, cell in found.items() if cell.text.startswith("error")] == []
-
-
-def test_a_tool_that_changes_the_view_shows_another_picture_on_the_sheet():
     found = {
         cell.name: cell.picture
         for cell in tools_page.build_cells(tools_page.get_example_path())

@@ -38,12 +38,9 @@ def study(tmp_path, monkeypatch):
     return tmp_path
 
 
-def test_the_spreadsheet_of_the_page_is_that_of_the_test(study):
+def test_no_patient_is_in_both_parts_every_scan_is_in_hounsfield_units_and_lines_of_a_real_model_make_a_config(study):
     [shown] = re.findall(r"```csv\n(.*?)```", PAGE, re.S)
     assert (study / "study" / "cases.csv").read_text().startswith(shown)
-
-
-def test_no_patient_is_in_both_parts_and_every_scan_opens_in_hounsfield_units(study):
     env, held_out = build_envs(parse(yaml.safe_load(YAML)), {})
     rows = list(csv.DictReader((study / "study" / "cases.csv").open()))
     patients = {row["case"]: row["patient"] for row in rows}
@@ -51,9 +48,6 @@ def test_no_patient_is_in_both_parts_and_every_scan_opens_in_hounsfield_units(st
     assert not parts[0] & parts[1]
     assert len(env.tasks) + len(held_out.tasks) == len(rows)
     assert {one.images(task)[0].unit for one in (env, held_out) for task in one.tasks} == {"HU"}
-
-
-def test_the_lines_of_a_real_model_make_a_config(study):
     raw, real = yaml.safe_load(YAML), yaml.safe_load(REAL_MODEL)
     env = merge_settings(raw["env"], real["env"])
     config = parse({**raw, **real, "env": env})

@@ -59,37 +59,32 @@ def gated(label, bonus, needs=None, weight=0.5):
     return need(bonus=(bonus, weight, {"label": 1.0} if needs is None else needs), label=(label, 1 - weight))
 
 
-@each(
-    ("reward", "total", "parts", "faults"),
-    [
-        (combined((1.0, 0.25), (0.0, 0.75)), 0.25, {"c0": 1.0, "c1": 0.0}, {}),
-        (combined((None, 0.5), (0.4, 0.25), (0.8, 0.25)), 0.6, {"c0": None, "c1": 0.4, "c2": 0.8}, {}),
-            # leaves its weight
-        (combined((None, 0.5), (None, 0.5)), None, {"c0": None, "c1": None}, {}),
-        (combined((None, 1.0), (1.0, 0.0)), None, {"c0": None, "c1": 1.0}, {}),
-        (combined((0.5, 1.0), (1.0, 0.0)), 0.5, {"c0": 0.5, "c1": 1.0}, {}),
-            # a weight of zero is logged and not counted
-        (combined((True, 0.5), (False, 0.5)), 0.5, {"c0": 1.0, "c1": 0.0}, {}),
-        (combined(*[(1.0, 0.3333333)] * 3), 1.0, {"c0": 1.0, "c1": 1.0, "c2": 1.0}, {}),  # rounded thirds
-        (combined((NAN, 0.0), (0.5, 1.0)), 0.5, {"c0": None, "c1": 0.5}, {"c0"}),
-        (need(i=(HALF, 0.5), o=(1.0, 0.5)), 0.75, {"i": 0.5, "i.c0": 1.0, "i.c1": 0.0, "o": 1.0}, {}),
-        (need(i=(BROKEN, 0.5), o=(1.0, 0.5)), None, {"i": None, "i.c0": None, "i.c1": 1.0, "o": 1.0}, {"i", "i.c0"}),
-        (need(i=(combined((NAN, 0.0), (1.0, 1.0)), 1.0)), 1.0, {"i": 1.0, "i.c0": None, "i.c1": 1.0}, {"i.c0"}),
-        # a part counts only where what it needs is reached; else it is not asked
-        (gated(1.0, 0.8), 0.9, {"bonus": 0.8, "label": 1.0}, {}),
-            (gated(0.9, 0.8), 0.45, {"bonus": 0.0, "label": 0.9}, {}),
-        (gated(None, 0.8), None, {"bonus": None, "label": None}, {}),
-            (gated(1.0, None), 1.0, {"bonus": None, "label": 1.0}, {}),
-        (gated(0.9, None), 0.45, {"bonus": 0.0, "label": 0.9}, {}),
-        (gated(0.0, ValueError("asked")), 0.0, {"bonus": 0.0, "label": 0.0}, {}),
-        (gated(1 - 1e-12, 1.0), 1.0, {"bonus": 1.0, "label": 1 - 1e-12}, {}),  # room for rounding
-        (need(tool=(1.0, 0.2, {"label": 1.0}), label=(1.0, 0.4, {"format": 0.5}), format=(0.25, 0.4)), 0.1,
-            {"tool": 0.0, "label": 0.0, "format": 0.25}, {}),
-        (need(i=(HALF, 0.5, {"o": 1.0}), o=(0.0, 0.5)), 0.0, {"i": 0.0, "i.c0": None, "i.c1": None, "o": 0.0}, {}),
-        (need(gate=(NAN, 0.0), bonus=(1.0, 1.0, {"gate": 0.5})), None, {"gate": None, "bonus": None},
-            {"gate", "bonus"}),
-    ],
-)  # fmt: skip
+@each("reward, total, parts, faults", [
+    (combined((1.0, 0.25), (0.0, 0.75)), 0.25, {"c0": 1.0, "c1": 0.0}, {}),
+    (combined((None, 0.5), (0.4, 0.25), (0.8, 0.25)), 0.6, {"c0": None, "c1": 0.4, "c2": 0.8}, {}),
+    # leaves its weight
+    (combined((None, 0.5), (None, 0.5)), None, {"c0": None, "c1": None}, {}),
+    (combined((None, 1.0), (1.0, 0.0)), None, {"c0": None, "c1": 1.0}, {}),
+    (combined((0.5, 1.0), (1.0, 0.0)), 0.5, {"c0": 0.5, "c1": 1.0}, {}),
+    # a weight of zero is logged and not counted
+    (combined((True, 0.5), (False, 0.5)), 0.5, {"c0": 1.0, "c1": 0.0}, {}),
+    (combined(*[(1.0, 0.3333333)] * 3), 1.0, {"c0": 1.0, "c1": 1.0, "c2": 1.0}, {}),  # rounded thirds
+    (combined((NAN, 0.0), (0.5, 1.0)), 0.5, {"c0": None, "c1": 0.5}, {"c0"}),
+    (need(i=(HALF, 0.5), o=(1.0, 0.5)), 0.75, {"i": 0.5, "i.c0": 1.0, "i.c1": 0.0, "o": 1.0}, {}),
+    (need(i=(BROKEN, 0.5), o=(1.0, 0.5)), None, {"i": None, "i.c0": None, "i.c1": 1.0, "o": 1.0}, {"i", "i.c0"}),
+    (need(i=(combined((NAN, 0.0), (1.0, 1.0)), 1.0)), 1.0, {"i": 1.0, "i.c0": None, "i.c1": 1.0}, {"i.c0"}),
+    # a part counts only where what it needs is reached; else it is not asked
+    (gated(1.0, 0.8), 0.9, {"bonus": 0.8, "label": 1.0}, {}), (gated(0.9, 0.8), 0.45, {"bonus": 0.0, "label": 0.9}, {}),
+    (gated(None, 0.8), None, {"bonus": None, "label": None}, {}),
+    (gated(1.0, None), 1.0, {"bonus": None, "label": 1.0}, {}),
+    (gated(0.9, None), 0.45, {"bonus": 0.0, "label": 0.9}, {}),
+    (gated(0.0, ValueError("asked")), 0.0, {"bonus": 0.0, "label": 0.0}, {}),
+    (gated(1 - 1e-12, 1.0), 1.0, {"bonus": 1.0, "label": 1 - 1e-12}, {}),  # room for rounding
+    (need(tool=(1.0, 0.2, {"label": 1.0}), label=(1.0, 0.4, {"format": 0.5}), format=(0.25, 0.4)), 0.1,
+     {"tool": 0.0, "label": 0.0, "format": 0.25}, {}),
+    (need(i=(HALF, 0.5, {"o": 1.0}), o=(0.0, 0.5)), 0.0, {"i": 0.0, "i.c0": None, "i.c1": None, "o": 0.0}, {}),
+    (need(gate=(NAN, 0.0), bonus=(1.0, 1.0, {"gate": 0.5})), None, {"gate": None, "bonus": None}, {"gate", "bonus"}),
+])  # fmt: skip
 def test_the_total_the_parts_and_what_failed(reward, total, parts, faults):
     found, scores, failed = reward.score_with_faults({}, {})
     assert found == (None if total is None else pytest.approx(total)) == reward({}, {})
@@ -115,33 +110,30 @@ class Placed:
 EARLY = Placed(0.5, [0.5, 0.0, 0.0])
 
 
-@each(
-    ("reward", "turns", "fault"),
-    [
-        (need(a=(EARLY, 1.0)), [0.5, 0.0, 0.0], None),
-        (need(a=(EARLY, 0.5), b=(1.0, 0.5)), [0.25, 0.0, 0.5], None),  # what nobody places, the last reply earns
-        (need(a=(EARLY, 0.5), b=(None, 0.5)), [0.5, 0.0, 0.0], None),
-        (need(a=(EARLY, 0.5), b=(Placed(0.2, [0.0, -0.3, 0.0]), 0.5)), [0.25, -0.15, 0.25], None),
-        (need(o=(need(a=(EARLY, 0.5), b=(1.0, 0.5)), 0.5), c=(0.0, 0.5)), [0.125, 0.0, 0.25], None),
-        (need(o=(need(o=(need(a=(EARLY, 1.0)), 1.0)), 0.5), c=(1.0, 0.5)), [0.25, 0.0, 0.5], None),
-        (need(a=(Placed(0.0, [0.5, -0.5, 0.0]), 1.0)), [0.5, -0.5, 0.0], None),
-        (need(a=(Placed(0.5, np.array([0.5, 0.0, 0.0])), 1.0)), [0.5, 0.0, 0.0], None),
-        (need(a=(Placed(0.5, None), 1.0)), [], None),
-        (need(a=(Placed(None, ValueError("asked")), 0.5), b=(1.0, 0.5)), [], None),
-        (need(a=(Placed(1.0, ValueError("asked")), 0.5, {"b": 1.0}), b=(0.0, 0.5)), [], None),  # its need is unmet
-        (need(a=(1.0, 1.0)), [], None),
-        (need(a=(Placed(0.5, ZeroDivisionError("x")), 0.5), b=(1.0, 0.5)), [], "raised ZeroDivisionError: x"),
-        (need(a=(Placed(0.5, SystemExit(3)), 1.0)), [], "raised SystemExit"),
-        (need(a=(Placed(0.5, [0.5]), 1.0)), [], "of_turns returned [0.5]; allowed: None, or a number in [-1, 1]"),
-        (need(a=(Placed(0.5, [0.5, NAN, 0.0]), 1.0)), [], "of_turns returned [0.5, nan, 0.0]"),
-        (need(a=(Placed(0.5, 7), 1.0)), [], "raised TypeError"),
-        (need(a=(Placed(0.5, []), 1.0)), [], "of_turns returned []"),
-        (need(a=(Placed(0.5, itertools.repeat(0.0)), 1.0)), [], "of_turns returned repeat(0.0)"),
-        (need(a=(Placed(0.5, {0: 0.5, 1: 0.0, 2: 0.0}), 1.0)), [], "of_turns returned {0: 0.5"),  # not its keys
-        (need(a=(Placed(0.5, b"\0\1\0"), 1.0)), [], "of_turns returned b"),
-        (need(a=(Placed(0.5, [1e39, -1e39, 0.0]), 1.0)), [], "of_turns returned [1e+39"),  # infinite in float32
-    ],
-)  # fmt: skip
+@each("reward, turns, fault", [
+    (need(a=(EARLY, 1.0)), [0.5, 0.0, 0.0], None),
+    (need(a=(EARLY, 0.5), b=(1.0, 0.5)), [0.25, 0.0, 0.5], None),  # what nobody places, the last reply earns
+    (need(a=(EARLY, 0.5), b=(None, 0.5)), [0.5, 0.0, 0.0], None),
+    (need(a=(EARLY, 0.5), b=(Placed(0.2, [0.0, -0.3, 0.0]), 0.5)), [0.25, -0.15, 0.25], None),
+    (need(o=(need(a=(EARLY, 0.5), b=(1.0, 0.5)), 0.5), c=(0.0, 0.5)), [0.125, 0.0, 0.25], None),
+    (need(o=(need(o=(need(a=(EARLY, 1.0)), 1.0)), 0.5), c=(1.0, 0.5)), [0.25, 0.0, 0.5], None),
+    (need(a=(Placed(0.0, [0.5, -0.5, 0.0]), 1.0)), [0.5, -0.5, 0.0], None),
+    (need(a=(Placed(0.5, np.array([0.5, 0.0, 0.0])), 1.0)), [0.5, 0.0, 0.0], None),
+    (need(a=(Placed(0.5, None), 1.0)), [], None),
+    (need(a=(Placed(None, ValueError("asked")), 0.5), b=(1.0, 0.5)), [], None),
+    (need(a=(Placed(1.0, ValueError("asked")), 0.5, {"b": 1.0}), b=(0.0, 0.5)), [], None),  # its need is unmet
+    (need(a=(1.0, 1.0)), [], None),
+    (need(a=(Placed(0.5, ZeroDivisionError("x")), 0.5), b=(1.0, 0.5)), [], "raised ZeroDivisionError: x"),
+    (need(a=(Placed(0.5, SystemExit(3)), 1.0)), [], "raised SystemExit"),
+    (need(a=(Placed(0.5, [0.5]), 1.0)), [], "of_turns returned [0.5]; allowed: None, or a number in [-1, 1]"),
+    (need(a=(Placed(0.5, [0.5, NAN, 0.0]), 1.0)), [], "of_turns returned [0.5, nan, 0.0]"),
+    (need(a=(Placed(0.5, 7), 1.0)), [], "raised TypeError"),
+    (need(a=(Placed(0.5, []), 1.0)), [], "of_turns returned []"),
+    (need(a=(Placed(0.5, itertools.repeat(0.0)), 1.0)), [], "of_turns returned repeat(0.0)"),
+    (need(a=(Placed(0.5, {0: 0.5, 1: 0.0, 2: 0.0}), 1.0)), [], "of_turns returned {0: 0.5"),  # not its keys
+    (need(a=(Placed(0.5, b"\0\1\0"), 1.0)), [], "of_turns returned b"),
+    (need(a=(Placed(0.5, [1e39, -1e39, 0.0]), 1.0)), [], "of_turns returned [1e+39"),  # infinite in float32
+])  # fmt: skip
 def test_what_each_reply_earned_sums_to_the_total(reward, turns, fault):
     episode = Episode(Task("a", reference={"x": 1}), (Turn("assistant"),) * 3)
     scores = reward.score_episode(episode)
@@ -224,22 +216,19 @@ def test_why_a_component_broke_is_one_short_printable_line(bad):
     assert fault.isprintable()
 
 
-@each(
-    ("make", "words"),
-    [
-        *((lambda weights=weights: combined(*((1.0, weight) for weight in weights)), said) for weights, said in [
-            ([0.5, 0.4], "0.9"), ([0.5, 0.5001], "1.0001"), ([], "no components"), ([1.5, -0.5], "-0.5"),
-                ([NAN], "nan"),
-            ([INF], "inf"), (["1"], "'1'"), ([True], "True")]),
-        *((lambda needs=needs: gated(1.0, 1.0, needs), said) for needs, said in [
-            ({"lable": 1.0}, "unknown component 'lable'; allowed: bonus, label .did you mean 'label'"),
-            ({"bonus": 1.0}, "components: needs form a cycle: bonus → bonus"),
-            ({"label": 0}, "needs.label = 0; allowed: a number above 0 and of at most 1"),
-                ({"label": 1.5}, "needs.label = 1.5"),
-            ({"label": NAN}, "needs.label = nan"), ({"label": True}, "needs.label = True")]),
-        (lambda: need(a=(1.0, 0.5, {"b": 1.0}), b=(1.0, 0.5, {"a": 1.0})), r"needs form a cycle: . → . → ."),
-    ],
-)  # fmt: skip
+@each("make, words", [
+    *((lambda weights=weights: combined(*((1.0, weight) for weight in weights)), said)
+      for weights, said in [([0.5, 0.4], "0.9"), ([0.5, 0.5001], "1.0001"), ([], "no components"), ([1.5, -0.5],
+       "-0.5"),
+     ([NAN], "nan"), ([INF], "inf"), (["1"], "'1'"), ([True], "True")]),
+    *((lambda needs=needs: gated(1.0, 1.0, needs), said)
+      for needs, said in [({"lable": 1.0}, "unknown component 'lable'; allowed: bonus, label .did you mean 'label'"),
+     ({"bonus": 1.0}, "components: needs form a cycle: bonus → bonus"),
+     ({"label": 0}, "needs.label = 0; allowed: a number above 0 and of at most 1"),
+     ({"label": 1.5}, "needs.label = 1.5"), ({"label": NAN}, "needs.label = nan"),
+     ({"label": True}, "needs.label = True")]),
+    (lambda: need(a=(1.0, 0.5, {"b": 1.0}), b=(1.0, 0.5, {"a": 1.0})), r"needs form a cycle: . → . → ."),
+])  # fmt: skip
 def test_weights_and_needs_that_cannot_be_are_refused_by_what_was_given(make, words):
     refuse(words, make)
 
@@ -285,44 +274,48 @@ BOX, TOP = [0, 0, 1, 1], [0, 0, 1, 0.5]
 AT, CUBE = {"x": BOX, "slice": [11, 14]}, [0, 0, 0, 0.5, 0.5, 0.5]
 
 
-@each(
-    ("reward", "said", "gold", "words"),
-    [
-        (X, "Cyst", "cyst", "x: 'Cyst' is 'cyst'"), (X, None, "cyst", "x: nothing is not 'cyst'"),
-        (ExactMatchReward("x", tolerance=0.5), 3, 7, "x: 3 is not 7 (± 0.5)"),
-        (X, "x" * 100, "cyst", f"x: '{'x' * 60}…' is not 'cyst'"),
-        (TokenF1Reward("x"), "no cyst", "cyst",
-            "x: 0 of 1 words are among the gold's 1; contradicts the gold: not cyst"),
-        (TokenF1Reward("x"), "no big cyst", "no cyst", "x: 1 of 2 words are among the gold's 1 (not cyst)"),
-        (TokenF1Reward("x"), None, "cyst", "x: no answer given; wanted 'cyst'"),
-        (IoUReward("x"), None, BOX, "x: the answer does not hold a box"),
-        (IoUReward("x"), TOP, BOX, "1 of 1 gold boxes matched: IoU 0.50"),
-        (IoUReward("x", threshold=0.6), TOP, BOX,
-            "0 of 1 gold boxes matched (threshold 0.6); 1 of 1 answer boxes is unmatched"),
-        (IoUReward("x"), [TOP, [0, 0.5, 1, 0.9], [0, 0, 0.1, 0.1]], [TOP, [0, 0.5, 1, 1]],
-            "2 of 2 gold boxes matched: IoU 1.00, 0.80; 1 of 3 answer boxes is unmatched"),
-        (IoUReward("x", format="xyzxyz"), [CUBE], [CUBE, [0.5, 0.5, 0.5, 1, 1, 1]],
-            "1 of 2 gold boxes matched: IoU 1.00"),
-        (LabelSetF1Reward("x"), ["cyst", "mass"], ["cyst", "nodule"],
-            "x: 1 of 2 gold labels found; missing: nodule; wrong: mass"),
-        (RankingReward("x"), ["x", "a"], ["a", "b"], "x: 1 of 2 relevant names in 2 places ('a' at 2)"),
-        *((reward, None, None, "does not apply: it reads a whole episode")
-            for reward in (FormatReward(), ToolUseReward(at_least=1))),
-        (LAMBDA, None, None, "does not apply"),
-        (lambda answer, reference: 1 / 0, None, None, "failed: ZeroDivisionError: division by zero"),
-    ],
-)  # fmt: skip
+@each("reward, said, gold, words", [
+    (X, "Cyst", "cyst", "x: 'Cyst' is 'cyst'"), (X, None, "cyst", "x: nothing is not 'cyst'"),
+    (ExactMatchReward("x", tolerance=0.5), 3, 7, "x: 3 is not 7 (± 0.5)"),
+    (X, "x" * 100, "cyst", f"x: '{'x' * 60}…' is not 'cyst'"),
+    (TokenF1Reward("x"), "no cyst", "cyst", "x: 0 of 1 words are among the gold's 1; contradicts the gold: not cyst"),
+    (TokenF1Reward("x"), "no big cyst", "no cyst", "x: 1 of 2 words are among the gold's 1 (not cyst)"),
+    (TokenF1Reward("x"), None, "cyst", "x: no answer given; wanted 'cyst'"),
+    (IoUReward("x"), None, BOX, "x: the answer does not hold a box"),
+    (IoUReward("x"), TOP, BOX, "1 of 1 gold boxes matched: IoU 0.50"),
+    (IoUReward("x", threshold=0.6), TOP, BOX,
+     "0 of 1 gold boxes matched (threshold 0.6); 1 of 1 answer boxes is unmatched"),
+    (IoUReward("x"), [TOP, [0, 0.5, 1, 0.9], [0, 0, 0.1, 0.1]], [TOP, [0, 0.5, 1, 1]],
+     "2 of 2 gold boxes matched: IoU 1.00, 0.80; 1 of 3 answer boxes is unmatched"),
+    (IoUReward("x", format="xyzxyz"), [CUBE], [CUBE, [0.5, 0.5, 0.5, 1, 1, 1]], "1 of 2 gold boxes matched: IoU 1.00"),
+    (LabelSetF1Reward("x"), ["cyst", "mass"], ["cyst", "nodule"],
+     "x: 1 of 2 gold labels found; missing: nodule; wrong: mass"),
+    (RankingReward("x"), ["x", "a"], ["a", "b"], "x: 1 of 2 relevant names in 2 places ('a' at 2)"),
+    *((reward, None, None, "does not apply: it reads a whole episode") for reward in (FormatReward(),
+     ToolUseReward(at_least=1))), (LAMBDA, None, None, "does not apply"),
+    (lambda answer, reference: 1 / 0, None, None, "failed: ZeroDivisionError: division by zero"),
+])  # fmt: skip
 def test_a_reward_says_why(reward, said, gold, words):
     assert explain_reward(reward, {"x": said}, {"x": gold}).startswith(words)
 
 
-def test_a_reason_names_the_place_and_the_confidence():
+def test_a_reason_names_the_place_and_the_confidence_and_a_combined_reward_says_why_part_by_part():
     assert (
         IoUReward("x", places=["slice"]).explain({"x": BOX, "slice": 3}, AT)
         == "x: slice is 3, the reference says [11, 14]"
     )
     words = BrierReward().explain({"label": "cyst", "confidence": 0.5}, {"label": "cyst"})
     assert words == "confidence 0.5 of 1, exact_match scores 1"
+    reward = need(
+        inner=(need(label=(ExactMatchReward("label"), 1.0)), 0.5), box=(IoUReward("bbox"), 0.4, {"inner": 1.0}),
+        look=(ToolUseReward(at_least=1), 0.05, {"inner": 0.5}), tail=(ExactMatchReward("label"), 0.05, {"format": 0.5}),
+        format=(FormatReward(), 0.0),
+    )  # fmt: skip
+    assert {row.name: row.why for row in explain_score(reward, {"label": "cyst"}, {"label": "nodule"}).components} == {
+        "inner": "weighted mean of its components: 0", "inner.label": "label: 'cyst' is not 'nodule'",
+        "box": "counts 0: inner is 0, needed: 1", "look": "counts 0: inner is 0, needed: 0.5",
+        "tail": "does not apply, since format does not", "format": "does not apply: it reads a whole episode",
+    }  # fmt: skip
 
 
 GOLD = {"label": "seven", "bbox": [0, 0, 0.5, 1], "report": "a nodule", "size": 3}
@@ -353,19 +346,6 @@ def test_a_gate_is_shut_where_what_stands_beside_it_is_not_reached():
     assert (rows["size"].score, rows["inner.size"].score, rows["inner.report"].closed) == (1.0, 0.0, True)
 
 
-def test_a_combined_reward_says_why_part_by_part():
-    reward = need(
-        inner=(need(label=(ExactMatchReward("label"), 1.0)), 0.5), box=(IoUReward("bbox"), 0.4, {"inner": 1.0}),
-        look=(ToolUseReward(at_least=1), 0.05, {"inner": 0.5}), tail=(ExactMatchReward("label"), 0.05, {"format": 0.5}),
-        format=(FormatReward(), 0.0),
-    )  # fmt: skip
-    assert {row.name: row.why for row in explain_score(reward, {"label": "cyst"}, {"label": "nodule"}).components} == {
-        "inner": "weighted mean of its components: 0", "inner.label": "label: 'cyst' is not 'nodule'",
-        "box": "counts 0: inner is 0, needed: 1", "look": "counts 0: inner is 0, needed: 0.5",
-        "tail": "does not apply, since format does not", "format": "does not apply: it reads a whole episode",
-    }  # fmt: skip
-
-
 def test_a_reward_that_is_not_combined_is_its_only_component_and_a_trial_is_json():
     trial = explain_score(ExactMatchReward("label"), GOLD, GOLD)
     row = {"name": "exact_match", "weight": 1.0, "score": 1.0, "closed": False, "why": "label: 'seven' is 'seven'"}
@@ -377,10 +357,9 @@ def broken(answer, reference):
     return answer["nothing"]
 
 
-@each(
-    "reward, fault",
-    [(broken, "KeyError: 'nothing'"), (lambda answer, gold: sys.exit(3), "ForeignError: SystemExit: 3")],
-)
+@each("reward, fault", [
+    (broken, "KeyError: 'nothing'"), (lambda answer, gold: sys.exit(3), "ForeignError: SystemExit: 3"),
+])  # fmt: skip
 def test_a_reward_that_raises_or_ends_the_process_gives_no_total_and_is_told(reward, fault):
     trial = explain_score(reward, {}, {})
     assert (trial.total, trial.components[0].score, trial.components[0].why) == (None, None, f"failed: {fault}")
@@ -426,16 +405,13 @@ def env(reward, reference, **more):
     return SimpleNamespace(tasks=[SimpleNamespace(id="t1", reference=reference)], reward=to_combined(reward), **more)
 
 
-@each(
-    ("env", "found"),
-    [
-        *((make("digits", coordinates=frame), []) for frame in ("unit", "per_mille", "pixel")),
-        (env(need(label=(ExactMatchReward("lable", "label"), 0.5), box=(IoUReward("bbox"), 0.5)), GOLD),
-            ["task t1: gold scores 0.5 (label: 0.0, box: 1.0); expected 1.0"]),
-        (env(lambda answer, reference: 1.0, GOLD), ["task t1: the answer None scores 1.0; expected 0"]),
-        (env(ExactMatchReward("a", "g.l"), {"g": {"l": "x"}}, perfect_answer=lambda task: {"a": "x"}), []),
-    ],
-)  # fmt: skip
+@each("env, found", [
+    *((make("digits", coordinates=frame), []) for frame in ("unit", "per_mille", "pixel")),
+    (env(need(label=(ExactMatchReward("lable", "label"), 0.5), box=(IoUReward("bbox"), 0.5)), GOLD),
+     ["task t1: gold scores 0.5 (label: 0.0, box: 1.0); expected 1.0"]),
+    (env(lambda answer, reference: 1.0, GOLD), ["task t1: the answer None scores 1.0; expected 0"]),
+    (env(ExactMatchReward("a", "g.l"), {"g": {"l": "x"}}, perfect_answer=lambda task: {"a": "x"}), []),
+])  # fmt: skip
 def test_a_reward_that_reads_another_field_or_gives_for_nothing_is_found(env, found):
     assert check_rewards(env)[:1] == found
 

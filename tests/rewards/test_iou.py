@@ -90,13 +90,11 @@ def test_what_is_not_a_box_scores_zero_and_cannot_be_measured_as_a_gold(box, rew
         reward({"x": box}, {"x": box})
 
 
-@each(
-    "options",
-    [*({"threshold": bad} for bad in (0, -0.1, 1.1, NAN, "0.5", True)),
-     *({"area_penalty": bad} for bad in (-1, NAN, INF, None)),
-     {"format": "cxcywh"}, {"frame": "gaze"}, {"reference_frame": "percent"}, {"label_key": "label"},
-     {"frame": "pixel", "reference_frame": "unit"}],
-)  # fmt: skip
+@each("options", [
+    *({"threshold": bad} for bad in (0, -0.1, 1.1, NAN, "0.5", True)),
+    *({"area_penalty": bad} for bad in (-1, NAN, INF, None)), {"format": "cxcywh"}, {"frame": "gaze"},
+    {"reference_frame": "percent"}, {"label_key": "label"}, {"frame": "pixel", "reference_frame": "unit"},
+])  # fmt: skip
 def test_an_option_without_a_meaning_is_refused(options):
     refuse("allowed|needed", IoUReward, **options)
     refuse("must be the same as frame", IoUReward, format="xyzxyz", reference_frame="per_mille")
@@ -105,11 +103,10 @@ def test_an_option_without_a_meaning_is_refused(options):
 PIXELS = {"frame": "pixel", "reference_frame": "unit", "size_field": "size"}
 
 
-@each(
-    ("box", "options"),
-    [([0, 0, 500, 250], {"frame": "per_mille", "reference_frame": "unit"}), ([0, 0, 320, 120], PIXELS),
-     ([0, 0, 320, 120], {**PIXELS, "format": "xywh"})],
-)  # fmt: skip
+@each("box, options", [
+    ([0, 0, 500, 250], {"frame": "per_mille", "reference_frame": "unit"}), ([0, 0, 320, 120], PIXELS),
+    ([0, 0, 320, 120], {**PIXELS, "format": "xywh"}),
+])  # fmt: skip
 def test_boxes_in_other_frames_are_compared_as_fractions(box, options):
     assert IoUReward(**options)({"bbox": box}, {"bbox": [0, 0, 0.5, 0.25], "size": [640, 480]}) == 1.0
 
@@ -127,16 +124,13 @@ PLACED = IoUReward("x", places=["image", "plane", "slice"])
 AT = {"x": GOLD, "image": 1, "plane": "axial", "slice": [11, 14]}
 
 
-@each(
-    ("place", "expected"),
-    [
-        ({"image": 1, "plane": "axial", "slice": 11}, 1.0), ({"image": 1.0, "plane": "Axial", "slice": 14}, 1.0),
-        ({"image": 1, "plane": "axial", "slice": 15}, 0.0), ({"image": 1, "plane": "coronal", "slice": 12}, 0.0),
-        ({"image": 0, "plane": "axial", "slice": 12}, 0.0), ({"image": 1, "plane": "axial"}, 0.0),
-        ({"image": 1, "plane": "axial", "slice": "12"}, 0.0), ({"image": 1, "plane": "axial", "slice": [12]}, 0.0),
-        ({}, 0.0),
-    ],
-)  # fmt: skip
+@each("place, expected", [
+    ({"image": 1, "plane": "axial", "slice": 11}, 1.0), ({"image": 1.0, "plane": "Axial", "slice": 14}, 1.0),
+    ({"image": 1, "plane": "axial", "slice": 15}, 0.0), ({"image": 1, "plane": "coronal", "slice": 12}, 0.0),
+    ({"image": 0, "plane": "axial", "slice": 12}, 0.0), ({"image": 1, "plane": "axial"}, 0.0),
+    ({"image": 1, "plane": "axial", "slice": "12"}, 0.0), ({"image": 1, "plane": "axial", "slice": [12]}, 0.0),
+    ({}, 0.0),
+])  # fmt: skip
 def test_a_right_box_counts_only_where_the_reference_says(place, expected):
     assert PLACED({"x": GOLD, **place}, AT) == expected
     assert IOU({"x": GOLD, **place}, AT) == 1  # without places any slice counts

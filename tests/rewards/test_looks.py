@@ -3,6 +3,7 @@
 import doctest
 import json
 import random
+import re
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +13,7 @@ from msgspec.structs import replace
 from pydantic import BaseModel
 
 import viewbox
+from tests.support.tables import each
 from viewbox.core.messages import write_call
 from viewbox.envs.digits import Digits
 from viewbox.envs.phantom import Phantom
@@ -48,7 +50,7 @@ def sort_scripts(env, task, scripts):
     return [name for name, _ in found], [verdict for _, verdict in found]
 
 
-@pytest.mark.parametrize("number", range(20))
+@each("number", range(20))
 def test_a_wrong_answer_about_a_digit_has_the_reason_that_its_script_had(number):
     task = DIGITS.tasks[number]
     x, y = get_middle(task.reference["bbox"])
@@ -108,45 +110,30 @@ TILES = f"\n{BACK}\n".join(zoom(4, x, y) for x in (0.125, 0.375) for y in (0.125
 SECOND = write_call("open_image", {"image": "image_2"})
 NO, YES = '{"x": 0}', '{"x": 1}'
 FOUND_ONE = json.dumps({"x": 0, "box": [side * 1000 for side in BOX]})
-CASES = {  # what the evidence is, what is replied, what is found, and settings
-    "a box that no look is on": (BOX, [AWAY, NO], "search", {}),
-    "a box, shown well": (BOX, [LOOK, NO], "decision", {}),
-    "a box, shown too small": (BOX, [zoom(1.5, 0.15, 0.15), NO], "recognition", {"seen_at": {"scale": 1}}),
-    "a box of 32 pixels, at 16 across": (BOX, [zoom(2, 0.15, 0.15), NO], "decision", {}),
-    "right without looking": (BOX, [YES], "blind", {}),
-    "right, and seen": (BOX, [LOOK, YES], "seen", {}),
-    "the pictures at the start show it well": (BOX, [NO], "decision", {"max_pixels": 320 * 320}),
-    "larger than a view: a quarter of it": (LARGE, [zoom(4, 0.1, 0.1), NO], "recognition", {"seen_at": {"scale": 1}}),
-    "larger than a view: all of it": (LARGE, [TILES, NO], "decision", {"seen_at": {"scale": 1}}),
-    "two boxes, one of them seen": ([BOX, OTHER], [LOOK, NO], "search", {}),
-    "two boxes, the one that is answered was seen": ([BOX, OTHER], [LOOK, FOUND_ONE], "search", {}),
-    "two boxes, the one that is not answered was seen": ([BOX, OTHER], [AT_OTHER, FOUND_ONE], "decision", {}),
-    "two boxes, both seen": ([BOX, OTHER], [LOOK, AT_OTHER, NO], "decision", {}),
-    "the second picture, shown at the start": ({"image": 1}, [NO], "decision", {}),
-    "a box of the second picture": ({"image": 1, "box": BOX}, [LOOK, NO], "search", {}),
-    "a box of the second picture, opened": ({"image": 1, "box": BOX}, [SECOND, LOOK, NO], "decision", {}),
-    "a mask": (
-        {"mask": [[0, 0, 0, 0], [0, 0, 0, 1], [0, 0, 0, 1], [0, 0, 0, 0]]},
-        [zoom(2, 1, 0.5), NO],
-        "decision",
-        {},
-    ),
-    "a mask that no look is on": (
-        {"mask": [[1, 0], [0, 0]]},
-        [zoom(4, 0.8, 0.8), NO],
-        "search",
-        {"seen_at": {"scale": 1}},
-    ),
-    "forgotten: two later pictures were kept": (BOX, [LOOK, AWAY, NO], "forgotten", {"history": {"last_images": 1}}),
-    "kept: three pictures are": (BOX, [LOOK, AWAY, NO], "decision", {"history": {"last_images": 4}}),
-    "too faint": (BOX, [LOOK, NO], "recognition", {"seen_at": {"contrast": 5}}),
-    "nothing is named": (None, [LOOK, NO], None, {}),
-}
+SCALE_1, QUARTER = {"seen_at": {"scale": 1}}, {"mask": [[0, 0, 0, 0], [0, 0, 0, 1], [0, 0, 0, 1], [0, 0, 0, 0]]}
 
 
-@pytest.mark.parametrize("case", CASES)
-def test_what_is_found_of_a_case(case):
-    evidence, replies, verdict, settings = CASES[case]
+@each("evidence, replies, verdict, settings", [
+    (BOX, [AWAY, NO], "search", {}), (BOX, [LOOK, NO], "decision", {}),
+    (BOX, [zoom(1.5, 0.15, 0.15), NO], "recognition", SCALE_1),  # shown too small
+    (BOX, [zoom(2, 0.15, 0.15), NO], "decision", {}),  # 32 pixels, at 16 across
+    (BOX, [YES], "blind", {}), (BOX, [LOOK, YES], "seen", {}),
+    (BOX, [NO], "decision", {"max_pixels": 320 * 320}),  # the pictures at the start show it well
+    # larger than a view: a quarter of it, and all of it
+    (LARGE, [zoom(4, 0.1, 0.1), NO], "recognition", SCALE_1), (LARGE, [TILES, NO], "decision", SCALE_1),
+    # two boxes: one was seen, the one that is answered or the other, or both
+    ([BOX, OTHER], [LOOK, NO], "search", {}), ([BOX, OTHER], [LOOK, FOUND_ONE], "search", {}),
+    ([BOX, OTHER], [AT_OTHER, FOUND_ONE], "decision", {}), ([BOX, OTHER], [LOOK, AT_OTHER, NO], "decision", {}),
+    # the second picture, shown at the start; a box of it, and opened
+    ({"image": 1}, [NO], "decision", {}), ({"image": 1, "box": BOX}, [LOOK, NO], "search", {}),
+    ({"image": 1, "box": BOX}, [SECOND, LOOK, NO], "decision", {}),
+    (QUARTER, [zoom(2, 1, 0.5), NO], "decision", {}),
+    ({"mask": [[1, 0], [0, 0]]}, [zoom(4, 0.8, 0.8), NO], "search", SCALE_1),
+    (BOX, [LOOK, AWAY, NO], "forgotten", {"history": {"last_images": 1}}),  # two later pictures were kept
+    (BOX, [LOOK, AWAY, NO], "decision", {"history": {"last_images": 4}}),
+    (BOX, [LOOK, NO], "recognition", {"seen_at": {"contrast": 5}}), (None, [LOOK, NO], None, {}),
+])  # fmt: skip
+def test_what_is_found_of_a_case(evidence, replies, verdict, settings):
     task = Task("a", reference={"x": 1}, metadata={} if evidence is None else {"evidence": evidence})
     assert read_looks(play(Scene(**settings), task, *replies)).verdict == verdict
 
@@ -177,7 +164,7 @@ def write_step(draw, grid):
     return write_call(name, {}), after.get(name)
 
 
-@pytest.mark.parametrize("part", range(5))
+@each("part", range(5))
 def test_share_and_magnification_are_those_of_pixels_counted_outside(part):
     shown = 0
     for seed in range(100 * part, 100 * part + 100):
@@ -214,53 +201,28 @@ def test_share_and_magnification_are_those_of_pixels_counted_outside(part):
 
 
 # ---------------------------------------------------------------------- the reward
-POLICIES = {  # what tries to be paid, and the most that it may earn
-    "never looks": ([], 0.0),
-    "the whole picture again": (["{whole}"], 0.0),
-    "a little closer": (["{coarse}"], 0.0),
-    "elsewhere": (["{far}"], 0.0),
-    "beside it: half of it is shown": (["{half}"], 0.6),
-    "in tiles, in one reply": (["{tiles}"], 0.0),
-    "in tiles, a reply each": (["{left}", "{back}\n{right}"], 0.9),
-    "ten times in one reply": (["\n".join(["{look}"] + ["{whole}"] * 9)], 0.1),
-    "after three looks elsewhere": (["{far}\n{back}", "{far}\n{back}", "{back}\n{look}"], 0.5),
-    "always the middle": (["{middle}"], 0.3),
-    "calls that are refused first": (["\n".join(["{refused}"] * 12), "{look}"], 0.0),
-    "zooms out": (["{back}"], 0.0),
-}
-
-
-@pytest.mark.parametrize("policy", POLICIES)
-def test_seen_is_for_those_who_know_where_to_look(policy):
-    replies, most = POLICIES[policy]
+@each("replies, most", [  # what tries to be paid, and the most that it may earn
+    *(([reply], 0.0) for reply in ("{whole}", "{coarse}", "{far}", "{tiles}", "{back}")), ([], 0.0),
+    (["{half}"], 0.6), (["{left}", "{back}\n{right}"], 0.9), (["\n".join(["{look}"] + ["{whole}"] * 9)], 0.1),
+    (["{far}\n{back}", "{far}\n{back}", "{back}\n{look}"], 0.5), (["{middle}"], 0.3),
+    (["\n".join(["{refused}"] * 12), "{look}"], 0.0),  # calls that are refused first
+])  # fmt: skip
+def test_seen_is_for_those_who_know_where_to_look(replies, most):
     earned = []
     for task in (DIGITS.tasks[number] for number in range(24)):
         box = task.reference["bbox"]
         x, y = get_middle(box)
         far = (x + 0.35) % 0.7 + 0.15, (y + 0.35) % 0.7 + 0.15
         words = {
-            "look": zoom(4, x, y),
-            "far": zoom(4, *far),
-            "whole": zoom(1, 0.5, 0.5),
-            "coarse": zoom(2, x, y),
-            "middle": zoom(4, 0.5, 0.5),
-            "half": zoom(4, x - 0.125, y) if x > 0.5 else zoom(4, x + 0.125, y),
+            "look": zoom(4, x, y), "far": zoom(4, *far), "whole": zoom(1, 0.5, 0.5), "coarse": zoom(2, x, y),
+            "middle": zoom(4, 0.5, 0.5), "half": zoom(4, x - 0.125, y) if x > 0.5 else zoom(4, x + 0.125, y),
             "tiles": "\n".join(f"{zoom(4, (n % 4 + 0.5) / 4, (n // 4 + 0.5) / 4)}\n{BACK}" for n in range(5)),
-            "left": zoom(4, 0.125, 0.5),
-            "right": zoom(4, 0.875, 0.5),
-            "refused": zoom(99, x, y),
-            "back": BACK,
-        }
-        said = [fill(reply, words) for reply in replies]
+            "left": zoom(4, 0.125, 0.5), "right": zoom(4, 0.875, 0.5), "refused": zoom(99, x, y), "back": BACK,
+        }  # fmt: skip
+        said = [re.sub(r"{(\w+)}", lambda found, words=words: words[found[1]], reply) for reply in replies]
         earned.append(SeenReward().of_episode(play(DIGITS, task, *said, DIGITS.write_answer(task))))
         assert SeenReward().of_episode(play(DIGITS, task, words["look"], DIGITS.write_answer(task))) > 0.9
     assert np.mean(earned) <= most
-
-
-def fill(reply, words):
-    for name, word in words.items():
-        reply = reply.replace("{" + name + "}", word)
-    return reply
 
 
 def test_seen_needs_an_answer_and_a_place():
@@ -293,16 +255,12 @@ def volumes(tmp_path_factory):
         i, j, k = int(draw.integers(15, 75)), int(draw.integers(15, 75)), int(draw.choice([3, 5, 16, 18]))
         voxels[i : i + 8, j : j + 8, k : k + 3] += 60
         nibabel.save(nibabel.Nifti1Image(voxels, np.diag([1, 1, 4, 1.0])), folder / f"{number}.nii.gz")
-        rows.append(
-            {"id": str(number), "scan": f"{number}.nii.gz", "finding": "nodule", "box": [i, j, k, i + 8, j + 8, k + 3]}
-        )
+        place = {"scan": f"{number}.nii.gz", "box": [i, j, k, i + 8, j + 8, k + 3]}
+        rows.append({"id": str(number), "finding": "nodule", **place})
     (folder / "boxes.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    data = {
-        "source": str(folder / "boxes.jsonl"),
-        "images": str(folder),
-        "columns": {"id": "id", "image": "scan", "label": "finding", "boxes": "box"},
-        "boxes": {"format": "xyzxyz", "frame": "voxel"},
-    }
+    columns = {"id": "id", "image": "scan", "label": "finding", "boxes": "box"}
+    data = {"source": str(folder / "boxes.jsonl"), "images": str(folder), "columns": columns}
+    data |= {"boxes": {"format": "xyzxyz", "frame": "voxel"}}
     tools = ["select_slice", "zoom"]
     return viewbox.make("grounding", data=data, tools=tools, max_pixels=48 * 48, max_turns=6, coordinates="per_mille")
 
@@ -332,13 +290,10 @@ def test_a_slice_and_a_plane_are_targets(volumes):
     fifth = write_call("select_slice", {"index": 5})
     empty = write_wrong(volumes, volumes.tasks[0], boxes=[])
     for evidence, replies, verdict in (
-        ({"plane": "coronal"}, [front, empty], "decision"),
-        ({"plane": "coronal"}, [fifth, empty], "search"),
-        ({"plane": "coronal", "slice": 40}, [front, empty], "decision"),
-        ({"plane": "coronal", "slice": 41}, [front, empty], "search"),
-        ({"slice": 5}, [fifth, empty], "decision"),
-        ({"slice": 5}, [front, empty], "search"),
-    ):
+        ({"plane": "coronal"}, [front, empty], "decision"), ({"plane": "coronal"}, [fifth, empty], "search"),
+        ({"plane": "coronal", "slice": 40}, [front, empty], "decision"), ({"slice": 5}, [fifth, empty], "decision"),
+        ({"plane": "coronal", "slice": 41}, [front, empty], "search"), ({"slice": 5}, [front, empty], "search"),
+    ):  # fmt: skip
         task = replace(volumes.tasks[0], metadata={**volumes.tasks[0].metadata, "evidence": evidence})
         assert read_looks(play(volumes, task, *replies)).verdict == verdict
 

@@ -57,24 +57,20 @@ def box(**options):
     return kind("combined", components={"box": kind("iou", **options)})
 
 
-@each(
-    ("spec", "made"),
-    [
-        (yaml.safe_load(YAML), MADE), (kind("exact_match"), ExactMatchReward()),
-            (kind("iou", name="box"), IoUReward(name="box")),
-        (kind("iou", threshold=None), IoUReward()),
-        (kind("token_f1", field="report", stop_words=True), TokenF1Reward("report", stop_words=True)),
-        (kind("token_f1", field="a", negation_scope=False), TokenF1Reward("a", negation_scope=False)),
-        (kind("iou", box_key="box", label_key="name", frame="per_mille", reference_frame="unit"),
-            IoUReward(box_key="box", label_key="name", frame="per_mille", reference_frame="unit")),
-        (kind("label_set_f1", aliases={"a": ["b"]}), LabelSetF1Reward(aliases={"a": ["b"]})),
-        (kind("ranking", metric="ndcg", k=3), RankingReward(metric="ndcg", k=3)),
-            (kind("brier", scale=100), BrierReward(scale=100)),
-        (kind("brier", of=kind("exact_match", field="answer")), BrierReward(of=ExactMatchReward("answer"))),
-        (kind("format", malformed=0.1), FormatReward(malformed=0.1)),
-        (kind("tool_use", at_least=1, tools=["zoom"]), ToolUseReward(at_least=1, tools=["zoom"])),
-    ],
-)  # fmt: skip
+@each("spec, made", [
+    (yaml.safe_load(YAML), MADE), (kind("exact_match"), ExactMatchReward()),
+    (kind("iou", name="box"), IoUReward(name="box")), (kind("iou", threshold=None), IoUReward()),
+    (kind("token_f1", field="report", stop_words=True), TokenF1Reward("report", stop_words=True)),
+    (kind("token_f1", field="a", negation_scope=False), TokenF1Reward("a", negation_scope=False)),
+    (kind("iou", box_key="box", label_key="name", frame="per_mille", reference_frame="unit"),
+     IoUReward(box_key="box", label_key="name", frame="per_mille", reference_frame="unit")),
+    (kind("label_set_f1", aliases={"a": ["b"]}), LabelSetF1Reward(aliases={"a": ["b"]})),
+    (kind("ranking", metric="ndcg", k=3), RankingReward(metric="ndcg", k=3)),
+    (kind("brier", scale=100), BrierReward(scale=100)),
+    (kind("brier", of=kind("exact_match", field="answer")), BrierReward(of=ExactMatchReward("answer"))),
+    (kind("format", malformed=0.1), FormatReward(malformed=0.1)),
+    (kind("tool_use", at_least=1, tools=["zoom"]), ToolUseReward(at_least=1, tools=["zoom"])),
+])  # fmt: skip
 def test_yaml_makes_the_rewards_it_names_and_what_is_left_out_has_the_default_of_the_class(spec, made):
     assert build(spec) == made
 
@@ -83,55 +79,49 @@ class Run(BaseModel):
     reward: RewardSpec
 
 
-def test_a_reward_is_a_field_of_any_model_and_stands_as_built():
+def test_a_reward_is_a_field_of_any_model_stands_as_built_and_a_mistake_carries_its_key():
     run = Run.model_validate({"reward": yaml.safe_load(YAML)})
     assert run.reward == MADE
     assert Run(reward=run.reward).reward is run.reward
     with pytest.raises(ValidationError, match=r"reward\.color = 1: unknown key 'color'"):
         Run.model_validate({"reward": {"type": "iou", "field": "bbox", "color": 1}})
+    with pytest.raises(ConfigError) as caught:
+        build(box(weight=1, threshold=2))
+    assert caught.value.key == "reward.components.box.threshold"
 
 
-@each(
-    ("spec", "message"),
-    [
-        (kind("iuo"), "reward: unknown reward 'iuo'; allowed: " + KINDS + " (did you mean"),
-        ({"field": "x"}, "reward.type: is missing; allowed: " + KINDS),
-        (kind("token_f1"), "reward.field: is missing; allowed: text"),
-        (kind("iou", treshold=1), "reward.treshold = 1: unknown key 'treshold'; allowed: area_penalty"),
-        (kind("iou", threshold=2), "reward.threshold = 2; allowed: a number above 0 and of at most 1 or null"),
-        (kind("exact_match", tolerance=float("nan")), "reward.tolerance = nan; allowed: a finite number of at least 0"),
-        (kind("token_f1", field="a", stop_words="the"), "reward.stop_words = 'the'; allowed: true or false or a list"),
-        (kind("iou", weight=1), "reward.weight = 1: allowed only in a component of"),
-        (box(weight=1, format="xx"), "reward.components.box.format = 'xx'; allowed: 'xyxy', 'xywh' or 'xyzxyz'"),
-        (box(weight=0.5), "reward.components: weights sum to 0.5 (box: 0.5); allowed: a sum of 1"),
-        (box(weight=-1), "reward.components.box.weight = -1; allowed: a number of at least 0"),
-        (box(), "reward.components.box.weight: is missing; allowed: a number of at least 0"),
-        (kind("combined", components={"combined": {**box(), "weight": 1}}),
-            "reward.components.combined.components.box.weight"),
-        (kind("combined", components={"iou": kind("no")}), "reward.components.iou: unknown reward 'no'"),
-        (kind("combined", components={}), "reward.components: weights sum to 0 (no components)"),
-        (kind("iou", needs={"label": 1}), "reward.needs = {'label': 1}: allowed only in a component of"),
-        (box(weight=1, needs={"label": 2}), "reward.components.box.needs.label = 2; allowed: a number above 0"),
-        (box(weight=1, needs={"label": 1}), "reward.components.box.needs: unknown component 'label'"),
-        (box(weight=1, needs={"box": 1}), "reward.components: needs form a cycle: box → box"),
-        (kind("tool_use"), "reward: neither at_least nor at_most is given"),
-        (kind("brier", of=kind("iou", weight=1)), "reward.of.weight = 1: allowed only in a component of"),
-        (kind("brier", of=kind("iuo")), "reward.of: unknown reward 'iuo'"),
-        (box(weight=1, frame="pixel", reference_frame="unit"), "reward.components.box.size_field: is missing"),
-        ({"type": []}, "reward: unknown reward"), (kind("python"), "reward.function: is missing"),
-        *((odd, f"reward = {odd!r}; allowed: a mapping with `type`") for odd in (None, "iou")),
-    ],
-)  # fmt: skip
+@each("spec, message", [
+    (kind("iuo"), "reward: unknown reward 'iuo'; allowed: " + KINDS + " (did you mean"),
+    ({"field": "x"}, "reward.type: is missing; allowed: " + KINDS),
+    (kind("token_f1"), "reward.field: is missing; allowed: text"),
+    (kind("iou", treshold=1), "reward.treshold = 1: unknown key 'treshold'; allowed: area_penalty"),
+    (kind("iou", threshold=2), "reward.threshold = 2; allowed: a number above 0 and of at most 1 or null"),
+    (kind("exact_match", tolerance=float("nan")), "reward.tolerance = nan; allowed: a finite number of at least 0"),
+    (kind("token_f1", field="a", stop_words="the"), "reward.stop_words = 'the'; allowed: true or false or a list"),
+    (kind("iou", weight=1), "reward.weight = 1: allowed only in a component of"),
+    (box(weight=1, format="xx"), "reward.components.box.format = 'xx'; allowed: 'xyxy', 'xywh' or 'xyzxyz'"),
+    (box(weight=0.5), "reward.components: weights sum to 0.5 (box: 0.5); allowed: a sum of 1"),
+    (box(weight=-1), "reward.components.box.weight = -1; allowed: a number of at least 0"),
+    (box(), "reward.components.box.weight: is missing; allowed: a number of at least 0"),
+    (kind("combined", components={"combined": {**box(), "weight": 1}}),
+     "reward.components.combined.components.box.weight"),
+    (kind("combined", components={"iou": kind("no")}), "reward.components.iou: unknown reward 'no'"),
+    (kind("combined", components={}), "reward.components: weights sum to 0 (no components)"),
+    (kind("iou", needs={"label": 1}), "reward.needs = {'label': 1}: allowed only in a component of"),
+    (box(weight=1, needs={"label": 2}), "reward.components.box.needs.label = 2; allowed: a number above 0"),
+    (box(weight=1, needs={"label": 1}), "reward.components.box.needs: unknown component 'label'"),
+    (box(weight=1, needs={"box": 1}), "reward.components: needs form a cycle: box → box"),
+    (kind("tool_use"), "reward: neither at_least nor at_most is given"),
+    (kind("brier", of=kind("iou", weight=1)), "reward.of.weight = 1: allowed only in a component of"),
+    (kind("brier", of=kind("iuo")), "reward.of: unknown reward 'iuo'"),
+    (box(weight=1, frame="pixel", reference_frame="unit"), "reward.components.box.size_field: is missing"),
+    ({"type": []}, "reward: unknown reward"), (kind("python"), "reward.function: is missing"),
+    *((odd, f"reward = {odd!r}; allowed: a mapping with `type`") for odd in (None, "iou")),
+])  # fmt: skip
 def test_a_mistake_is_named_by_path_value_and_what_is_allowed(spec, message):
     with pytest.raises(ConfigError) as caught:
         build(spec)
     assert str(caught.value).startswith(message)
-
-
-def test_a_mistake_carries_its_key():
-    with pytest.raises(ConfigError) as caught:
-        build(box(weight=1, threshold=2))
-    assert caught.value.key == "reward.components.box.threshold"
 
 
 def test_rewards_load_neither_torch_nor_the_rooms_above_before_yaml_names_one(tmp_path):
@@ -197,11 +187,10 @@ def source(tmp_path, monkeypatch):
 
 
 @each("module", ["own_rewards", "own_rewards.py", "./own_rewards.py"])
-@each(
-    ("name", "called", "value"),
-    [("half", "half", 0.5), ("lenient", "lenient", 1.0), ("short", "short", 1.0), ("Made", "made", 0.25),
-     ("made", "ready", 0.25), ("Nameless", "Nameless", 0.75), ("quick", "quick", 0.125)],
-)  # fmt: skip
+@each("name, called, value", [
+    ("half", "half", 0.5), ("lenient", "lenient", 1.0), ("short", "short", 1.0), ("Made", "made", 0.25),
+    ("made", "ready", 0.25), ("Nameless", "Nameless", 0.75), ("quick", "quick", 0.125),
+])  # fmt: skip
 def test_every_form_is_a_reward_with_a_name_which_can_be_given(source, module, name, called, value):
     reward = load_reward(f"{module}:{name}")
     assert reward.name == called
@@ -212,28 +201,25 @@ def test_every_form_is_a_reward_with_a_name_which_can_be_given(source, module, n
     assert load_reward("viewbox.rewards:IoUReward") == IoUReward()
 
 
-@each(
-    ("given", "words"),
-    [
-        ("own_rewards", r"allowed: package\.module:Name or path/to/file\.py:Name"),
-            ("own_rewards:", r"allowed: package\.module:Name"),
-        ("own_reward:half", "No module named 'own_reward'; allowed: a module"),
-            ("absent.py:half", "absent.py: no such file; allowed"),
-        ("own_rewards:hlf", "unknown name 'hlf'.*did you mean 'half'"),
-            ("own_rewards:number", "is a int; allowed: a function of"),
-        ("own_rewards:none", r"takes \(\), not \(answer, reference\)"),
-            ("own_rewards:one", r"takes \(answer\), not \(answer, reference\)"),
-        ("own_rewards:three", r"takes \(answer, reference, extra\), not \(answer, reference\)"),
-        ("own_rewards:keyword", r"takes \(answer, reference, \*, extra\)"),
-        ("own_rewards:two_of_episode", r"takes \(episode, other\), not \(episode\)"),
-        ("own_rewards:BadEpisode", r"takes \(\), not \(episode\)"),
-        ("own_rewards:Needs", "cannot be made without arguments: TypeError: .*'field'"),
-        *((f"own_rewards:{name}", "is asynchronous or a generator") for name in ("late", "generator")),
-        ("builtins:max", "its arguments cannot be read"),
-        *((f"{name}:f", f"cannot be imported: .*{error}")
-          for name, error in [("syntax", "SyntaxError"), ("raises", "ZeroDivisionError"), ("lacks", "nowhere")]),
-    ],
-)  # fmt: skip
+@each("given, words", [
+    ("own_rewards", r"allowed: package\.module:Name or path/to/file\.py:Name"),
+    ("own_rewards:", r"allowed: package\.module:Name"),
+    ("own_reward:half", "No module named 'own_reward'; allowed: a module"),
+    ("absent.py:half", "absent.py: no such file; allowed"),
+    ("own_rewards:hlf", "unknown name 'hlf'.*did you mean 'half'"),
+    ("own_rewards:number", "is a int; allowed: a function of"),
+    ("own_rewards:none", r"takes \(\), not \(answer, reference\)"),
+    ("own_rewards:one", r"takes \(answer\), not \(answer, reference\)"),
+    ("own_rewards:three", r"takes \(answer, reference, extra\), not \(answer, reference\)"),
+    ("own_rewards:keyword", r"takes \(answer, reference, \*, extra\)"),
+    ("own_rewards:two_of_episode", r"takes \(episode, other\), not \(episode\)"),
+    ("own_rewards:BadEpisode", r"takes \(\), not \(episode\)"),
+    ("own_rewards:Needs", "cannot be made without arguments: TypeError: .*'field'"),
+    *((f"own_rewards:{name}", "is asynchronous or a generator") for name in ("late", "generator")),
+    ("builtins:max", "its arguments cannot be read"),
+    *((f"{name}:f", f"cannot be imported: .*{error}")
+      for name, error in [("syntax", "SyntaxError"), ("raises", "ZeroDivisionError"), ("lacks", "nowhere")]),
+])  # fmt: skip
 def test_a_mistake_says_what_was_given_and_what_is_allowed(source, given, words):
     with pytest.raises(ConfigError, match=words) as caught:
         load_reward(given)

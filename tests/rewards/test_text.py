@@ -43,89 +43,87 @@ MRR, MRR2, NDCG, NAMES = (
 SCORES = [
     # exact match: the same answer written otherwise
     *spread(EXACT, 1.0, ("Seven", "seven"), ("  left \n lung ", "left lung"), ('"seven."', "seven"),
-            ("**seven**", "seven"), ("`seven`", "seven"), ("ＳＥＶＥＮ", "seven"), ("se\u200bven\x00", "seven"),
-            ("STRASSE", "straße"), ("cafe\u0301", "café"), (7, "7"), (7.0, "7"), ("7", 7), ("7.0", 7), ("\u22127", -7),
-            (1e-7, 0.0000001), (True, "true"), ("True", True), ("nine", ["seven", "nine"]), ("nine", ("seven", "nine")),
-            ("?", "?")),
+     ("**seven**", "seven"), ("`seven`", "seven"), ("ＳＥＶＥＮ", "seven"), ("se\u200bven\x00", "seven"),
+     ("STRASSE", "straße"), ("cafe\u0301", "café"), (7, "7"), (7.0, "7"), ("7", 7), ("7.0", 7), ("\u22127", -7),
+     (1e-7, 0.0000001), (True, "true"), ("True", True), ("nine", ["seven", "nine"]), ("nine", ("seven", "nine")),
+     ("?", "?")),
     # and another answer
     *spread(EXACT, 0.0, ("not seven", "seven"), ("seven, eight, nine", "seven"), (["seven"], "seven"),
-            (["seven", "eight"], ["seven", "eight"]), ({"label": "seven"}, "seven"), ("ѕеvеn", "seven"), ("-7", 7),
-            ("HER2-", "HER2+"), ("HER2-", "HER2"), ("T2*", "T2"), ("50%", 50), ("<7", 7), (True, 1), (1, True),
-            ("nan", NAN), (NAN, NAN), (INF, INF), ("1e999", 7), (10**400, 7), (10**17 + 1, 10**17), ("1_0", 10),
-            ("seven" * 200_000, "seven"), (" " * 1_000_000 + "seven", "seven"), (LONG, "a"), (b"seven", "seven"),
-            (object(), "seven"), ("-.5", ".5"), ("seven", None)),
-    *spread(EXACT, 0.0, *((said, gold) for said in (None, "", " \u200b\n")
-        for gold in (None, "", [], "seven", "\u200b", {}))),
-    *(row for gold in (12, 12.0, "12") for row in (
-        *spread(NEAR, 1.0, ("12.5", gold), (11.5, gold)), *spread(NEAR, 0.0, ("12.51", gold), ("12 mm", gold),
-            (True, gold)))),
+     (["seven", "eight"], ["seven", "eight"]), ({"label": "seven"}, "seven"), ("ѕеvеn", "seven"), ("-7", 7),
+     ("HER2-", "HER2+"), ("HER2-", "HER2"), ("T2*", "T2"), ("50%", 50), ("<7", 7), (True, 1), (1, True), ("nan", NAN),
+     (NAN, NAN), (INF, INF), ("1e999", 7), (10**400, 7), (10**17 + 1, 10**17), ("1_0", 10),
+     ("seven" * 200_000, "seven"), (" " * 1_000_000 + "seven", "seven"), (LONG, "a"), (b"seven", "seven"),
+     (object(), "seven"), ("-.5", ".5"), ("seven", None)),
+    *spread(EXACT, 0.0, *((said, gold) for said in (None, "", " \u200b\n") for gold in (None, "", [], "seven", "\u200b",
+     {}))),
+    *(row for gold in (12, 12.0, "12") for row in (*spread(NEAR, 1.0, ("12.5", gold), (11.5, gold)),
+     *spread(NEAR, 0.0, ("12.51", gold), ("12 mm", gold), (True, gold)))),
     (EDGE, 1.1, 1.0, 1.0),  # inside, whatever rounding does
     *spread(SEVEN, 1.0, ("vii", "Seven"), (7, "seven")), *spread(SEVEN, 0.0, ("8", "seven"), ("seven", "7")),
     # token F1
     *spread(WORDS, 1.0, ("Left LUNG.", "lung, left"), ("7mm", "7 mm"), (7, "7"), ("isn’t", "isn't"),
-            ("lung", ["liver", "lung"]), ("...", "..."), ("+", "+")),
+     ("lung", ["liver", "lung"]), ("...", "..."), ("+", "+")),
     *spread(WORDS, 0.0, ("5.3", "3.5"), ("5", ".5"), ("", ""), ("...", "?"), ("\u200b", "lung"), (None, None),
-            (["left", "lung"], "left lung"), ("lung " * 200_000, "lung"), (LONG, "a")),
+     (["left", "lung"], "left lung"), ("lung " * 200_000, "lung"), (LONG, "a")),
     (WORDS, "left", "left lung", 2 / 3), (WORDS, "T-score -2.5", "t-score 2.5", 2 / 3),
     (WORDS, "tumour tumour tumour tumour", "tumour", 2 / 5),  # repeating does not help
     *spread(STOP, 1.0, ("a nodule in the lung", "nodule of lung"), ("A", "a"),
-        ("no sign of the tumour", "no sign tumour"),
-            ("hepatitis a", "Hepatitis A"), ("There is a nodule.", "nodule"), ("THERE IS A NODULE", "nodule"),
-            ("shows a 9 mm nodule", "shows 9 mm nodule")),
+     ("no sign of the tumour", "no sign tumour"), ("hepatitis a", "Hepatitis A"), ("There is a nodule.", "nodule"),
+     ("THERE IS A NODULE", "nodule"), ("shows a 9 mm nodule", "shows 9 mm nodule")),
     (STOP, "the", "a", 0.0), (BIG, "big nodule", "nodule", 1.0), (STOP, "hepatitis", "hepatitis A", 2 / 3),
     (STOP, "vitamin deficiency", "vitamin a deficiency", 0.8), (STOP, "hepatitis B", "hepatitis A and B", 0.8),
     (TokenF1Reward("x", stop_words=["a"], negation_scope=False), "hepatitis", "hepatitis A", 1.0),  # as SQuAD's script
-    *((TokenF1Reward("x", stop_words=[no]), f"{no} tumour", "tumour", 0.0)
-        for no in ("no", "not", "without", "never", "isn't", "Don't")),
+    *((TokenF1Reward("x", stop_words=[no]), f"{no} tumour", "tumour", 0.0) for no in ("no", "not", "without", "never",
+     "isn't", "Don't")),
     # what is denied equals only what is denied
     *spread(WORDS, 0.0, ("no tumour", "tumour"), ("tumour", "no tumour"), ("no effusion", "no tumour"),
-            ("Effusion. No nodule.", "No effusion. Nodule."), ("No. tumour", "no tumour"),
-            ("the mass is not malignant", "malignant mass"), ("large mass, not malignant", "large malignant mass")),
+     ("Effusion. No nodule.", "No effusion. Nodule."), ("No. tumour", "no tumour"),
+     ("the mass is not malignant", "malignant mass"), ("large mass, not malignant", "large malignant mass")),
     *spread(WORDS, 1.0, ("no tumour", "no tumour"), ("without tumour", "no tumour"), ("no", "no"),
-            ("Nodule. No effusion.", "no effusion; nodule")),
+     ("Nodule. No effusion.", "no effusion; nodule")),
     *spread(WORDS, 2 / 3, ("No. tumour", "tumour"), ("mass, no doubt malignant", "malignant mass"),
-        ("no effusion\nnodule", "nodule")),
+     ("no effusion\nnodule", "nodule")),
     *spread(WORDS, 2 / 5, ("No, there is no tumour.", "no"), ("tumour cannot be excluded", "tumour")),
     (WORDS, "no evidence of tumour", "no tumour", 0.5), (WORDS, "a nodule and no nodule", "nodule", 2 / 15),
     (WORDS, "large left upper mass, not malignant", "large left upper malignant mass", 2 * (4 - 2) / 10),
     (BARE, "no tumour", "tumour", 2 / 3), (BARE, ">5 mm, Rh-", "<5 mm Rh+", 1.0),
     # what is named on one side equals only what is on that side, or has none
     *spread(WORDS, 0.0, ("right nodule", "left nodule"), ("left", "right"), ("right upper lobe", "left upper lobe"),
-            ("Small opacity in the right upper lobe.", "Opacity in the left upper lobe, small."),
-            ("right nodule\nleft effusion", "left nodule\nright effusion"), ("ｒｉｇｈｔ nodule", "left nodule"),
-            ("effusion, right", "effusion on the left"), ("right-sided effusion", "left-sided effusion"),
-            ("right effusion and left nodule", "left effusion and right nodule"),
-            ("On the right, an effusion.", "left effusion"), ("left lung clear", "The right lung is clear.")),
+     ("Small opacity in the right upper lobe.", "Opacity in the left upper lobe, small."),
+     ("right nodule\nleft effusion", "left nodule\nright effusion"), ("ｒｉｇｈｔ nodule", "left nodule"),
+     ("effusion, right", "effusion on the left"), ("right-sided effusion", "left-sided effusion"),
+     ("right effusion and left nodule", "left effusion and right nodule"),
+     ("On the right, an effusion.", "left effusion"), ("left lung clear", "The right lung is clear.")),
     *spread(WORDS, 1.0, ("left nodule, right effusion", "Right effusion. Left nodule."),
-            ("both lungs are clear", "both lungs are clear")),
+     ("both lungs are clear", "both lungs are clear")),
     *spread(WORDS, 2 / 3, ("nodule", "left nodule"), ("left nodule", "nodule")),
     (WORDS, "bilateral nodules", "left nodules", 0.5),
     # a sign that makes another value is part of its word
     *spread(WORDS, 1.0, ("< 5mm", "<5 mm"), ("28.0 %", "28%"), ("ER +, PR -", "ER+ PR-"), ("CRP ↑", "↑CRP"),
-            ("pre and post-contrast", "pre- and post-contrast"), ("nodule- left", "nodule left"),
-            ("12,000 cells", "12000 cells"), ("~5 mm to ~7 mm", "~5 mm to ~7 mm")),
+     ("pre and post-contrast", "pre- and post-contrast"), ("nodule- left", "nodule left"),
+     ("12,000 cells", "12000 cells"), ("~5 mm to ~7 mm", "~5 mm to ~7 mm")),
     *spread(WORDS, 0.5, (">5 mm", "<5 mm"), ("5 mm", "<5 mm")),
     *spread(WORDS, 0.0, ("28", "28%"), ("Rh-", "Rh+"), ("Rh", "Rh+"), ("CRP ↓", "↑CRP")),
     # sets of labels
     *spread(LABELS, 1.0, (["nodule", " Cyst. "], ["cyst", "nodule"]), (["nodule", "nodule"], ["nodule"]),
-            ("nodule", ["nodule"]), ([7], ["7"]), ([], []), (["no nodule"], ["no nodule"]),
-            (["nodule", "no nodule"], ["nodule", "no nodule"]), (("nodule",), frozenset(["nodule"]))),
+     ("nodule", ["nodule"]), ([7], ["7"]), ([], []), (["no nodule"], ["no nodule"]),
+     (["nodule", "no nodule"], ["nodule", "no nodule"]), (("nodule",), frozenset(["nodule"]))),
     *spread(LABELS, 0.0, ([None], ["nodule"]), ([], ["nodule"]), (["nodule"], []), (None, []), ("", []),
-            ({"nodule": True}, ["nodule"])),
+     ({"nodule": True}, ["nodule"])),
     *spread(LABELS, 2 / 3, (["nodule"], ["cyst", "nodule"]), (["nodule", None], ["nodule"])),
     (LABELS, ["nodule", "mass"], ["cyst", "nodule"], 1 / 2),
     (LABELS, ["nodule", "no nodule", "cyst"], ["nodule", "cyst"], 2 / 5),
     (NAMED, [{"name": "Cyst"}], [{"name": "cyst"}], 1.0),
     *spread(ALIAS, 1.0, (["ptx", "Coin lesion"], ["pneumothorax", "nodule"]),
-        (["ptx", "pneumothorax"], ["pneumothorax"])),
+     (["ptx", "pneumothorax"], ["pneumothorax"])),
     (ALIAS, ["ptx"], ["nodule"], 0.0),
     # rankings
     *spread(MRR, 1.0, (["a", "b"], ["a"]), ("A ", "a"), (["a"], {"a": 3}), ([], [])),
     *spread(MRR, 1 / 2, (["b", "a"], ["a"]), (["x", "b", "a"], ["a", "b"]), (["a", "b"], {"a": -1, "b": 1})),
     *spread(MRR, 0.0, (["a"], {"a": 0, "b": 1}), ([], ["a"]), (["a"], []), (None, []), ({"a": 1}, ["a"])),
     (MRR, ["x", None, "a"], ["a"], 1 / 3), (MRR2, ["b", "c", "a"], ["a"], 0.0),
-    *spread(NAMES, 1 / 2, *(([{"name": "ITK-SNAP", "rank": 1}, {"name": "3D Slicer", "rank": 2}], gold)
-                            for gold in (["3d slicer"], [{"name": "3d slicer"}]))),
+    *spread(NAMES, 1 / 2, *(([{"name": "ITK-SNAP", "rank": 1}, {"name": "3D Slicer", "rank": 2}],
+     gold) for gold in (["3d slicer"], [{"name": "3d slicer"}]))),
 ]  # fmt: skip
 
 
@@ -148,20 +146,16 @@ def test_the_fields_may_be_nested_and_named_differently():
 SIZE = r"tolerance = .*; allowed: a (finite )?number of at least 0 or null"
 
 
-@each(
-    ("make", "options", "words"),
-    [
-        *((ExactMatchReward, {"tolerance": bad}, "ExactMatchReward." + SIZE) for bad in (-1, NAN, INF, "1", True)),
-        (ExactMatchReward, {"aliases": {"seven": "10"}}, r"aliases.seven = '10'; allowed: a list of text"),
-        (TokenF1Reward, {"field": "x", "stop_words": "the"}, "stop_words"),
-        (LabelSetF1Reward, {"aliases": {"tumour": ["mass"], "nodule": ["mass"]}},
-            "aliases: 'mass' stands for 'nodule' and for 'tumour'"),
-        *((RankingReward, bad, "allowed") for bad in ({"metric": "map"}, {"k": 0}, {"k": 1.5}, {"k": True})),
-        *((BrierReward, {"scale": bad}, r"BrierReward.scale = .*; allowed: a (finite )?number above 0")
-          for bad in (0, -1, NAN, INF, "1", True)),
-        (BrierReward, {"of": 3}, r"BrierReward.of = 3; allowed: a reward"),
-    ],
-)  # fmt: skip
+@each("make, options, words", [
+    *((ExactMatchReward, {"tolerance": bad}, "ExactMatchReward." + SIZE) for bad in (-1, NAN, INF, "1", True)),
+    (ExactMatchReward, {"aliases": {"seven": "10"}}, r"aliases.seven = '10'; allowed: a list of text"),
+    (TokenF1Reward, {"field": "x", "stop_words": "the"}, "stop_words"),
+    (LabelSetF1Reward, {"aliases": {"tumour": ["mass"], "nodule": ["mass"]}},
+     "aliases: 'mass' stands for 'nodule' and for 'tumour'"),
+    *((RankingReward, bad, "allowed") for bad in ({"metric": "map"}, {"k": 0}, {"k": 1.5}, {"k": True})),
+    *((BrierReward, {"scale": bad}, r"BrierReward.scale = .*; allowed: a (finite )?number above 0") for bad in (0, -1,
+     NAN, INF, "1", True)), (BrierReward, {"of": 3}, r"BrierReward.of = 3; allowed: a reward"),
+])  # fmt: skip
 def test_an_option_without_a_meaning_is_refused(make, options, words):
     refuse(words, make, **options)
 
@@ -223,10 +217,9 @@ def sure(label, confidence, **options):
     return BrierReward(**options)({"label": label, "confidence": confidence}, {"label": "cyst"})
 
 
-@each(
-    "label, scores",
-    [("cyst", (0.5, 0.875, 1.0)), ("mass", (0.5, 0.375, 0.0)), (None, (0.0, 0.0, 0.0)), ("", (0.0, 0.0, 0.0))],
-)
+@each("label, scores", [
+    ("cyst", (0.5, 0.875, 1.0)), ("mass", (0.5, 0.375, 0.0)), (None, (0.0, 0.0, 0.0)), ("", (0.0, 0.0, 0.0)),
+])  # fmt: skip
 def test_the_score_is_being_right_less_the_brier_loss(label, scores):
     assert tuple(sure(label, confidence) for confidence in (0, 0.5, 1)) == scores
 

@@ -51,6 +51,15 @@ class Table(list[Row]):
     ) -> None:
         self.append(Row(name, given, ask, right, source, report))
 
+    def begin(self, kind: str) -> None:
+        """What is added from here on is of this kind."""
+        self.kind = kind
+
+    def add(self, ask: Callable[[Any, Path], Any], *cases: tuple[Any, ...]) -> None:
+        """Add rows that ask the same: each is what is given, what is right, and where that is from, if it is said."""
+        for given, right, *origins in cases:
+            self(f"{self.kind}-{len(self)} {given!r:.80}", given, ask, right, "; ".join(origins))
+
     @property
     def kinds(self) -> list[str]:
         return list(dict.fromkeys(row.name.split("-")[0] for row in self))

@@ -37,3 +37,14 @@ def get_results(env, *calls, task=0):
     """The results of the calls of one reply."""
     policy = viewbox.ScriptedPolicy(["\n".join(calls), "done"])
     return env.play(env.tasks[task], policy).turns[2].tool_results
+
+
+def offer(kind, folder, env=Clinic, settings=None, **spec):
+    """An environment that offers the model of a folder as the tool `look`."""
+    look = {"kind": kind, "model": str(folder), "device": "cpu", **spec}
+    return env(specialists={"look": look}, **(settings or {}))
+
+
+def get_picture(env, task=0):
+    """What a model is given of a task as it begins."""
+    return env.reset(env.tasks[task], seed=0).view.render().convert("RGB")

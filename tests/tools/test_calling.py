@@ -138,17 +138,14 @@ def defaulted(image: Picture = "image_1") -> str: ...
 def unhinted(words) -> str: ...
 
 
-@each(
-    ("function", "name", "words"),
-    [
-        *((Specialist("a"), name, "is not a tool name") for name in (None, "two words", "", "1st", "x" * 65)),
-        (awaited, None, "a stateful tool is a plain function"),
-            (both, None, "'other' is a Picture, but a stateful tool works on the view"),
-        (boxless, None, "needs a Picture to refer to"), (pointless, None, "needs a Picture to refer to"),
-        (defaulted, None, "a Picture can only have the default None"),
-            (unhinted, None, "argument 'words' has no type hint"),
-    ],
-)  # fmt: skip
+@each("function, name, words", [
+    *((Specialist("a"), name, "is not a tool name") for name in (None, "two words", "", "1st", "x" * 65)),
+    (awaited, None, "a stateful tool is a plain function"),
+    (both, None, "'other' is a Picture, but a stateful tool works on the view"),
+    (boxless, None, "needs a Picture to refer to"), (pointless, None, "needs a Picture to refer to"),
+    (defaulted, None, "a Picture can only have the default None"),
+    (unhinted, None, "argument 'words' has no type hint"),
+])  # fmt: skip
 def test_declarations_that_could_not_be_called_are_the_authors_error(function, name, words):
     with pytest.raises(TypeError, match=words):
         Tool.from_function(function, name)
@@ -159,24 +156,20 @@ def test_declarations_that_could_not_be_called_are_the_authors_error(function, n
 CORNER = {"box": [0, 0, 8, 4], "image": "view_1"}  # 16 x 8 pixels
 
 
-@each(
-    ("function", "arguments", "coordinates", "text"),
-    [
-        (mean, {"image": "view_0"}, "unit", "found (mean: 7.0)"),  # facts alone are read as facts
-        (darkest, {"image": "view_1"}, "unit", "-1000 of (64, 32), seen at (16, 8)"),
-            # the native pixels come with the view
-        (corner, CORNER, "pixel", "(0.0, 0.0, 0.5, 0.5)"), (corner, {**CORNER, "box": [0, 0, 99, 4]}, "pixel",
-            "out of range; allowed: 0 to 16"),
-        (mean, {"image": "view_9"}, "unit",
-            "mean: image: there is no picture 'view_9'; allowed: image_1, view_0, view_1"),
-        (mean, {"image": 1}, "unit", "mean: image = 1: allowed: a string"),
-        (find, {"image": "view_0", "what": "tube"}, "unit", "a tube (box: [0.0, 0.0, 0.5, 1.0])"),
-        (find, {"image": "view_0"}, "per_mille", "a nodule (box: [0, 0, 500, 1000])"),
-        (find, {"image": "view_0"}, "pixel", "a nodule (box: [0, 0, 50, 50])"),
-        (TOOLS["zoom"], {"factor": 2}, "unit",
-            "zoom is a stateful tool: it works on the view and never runs beside other calls"),
-    ],
-)  # fmt: skip
+@each("function, arguments, coordinates, text", [
+    (mean, {"image": "view_0"}, "unit", "found (mean: 7.0)"),  # facts alone are read as facts
+    (darkest, {"image": "view_1"}, "unit", "-1000 of (64, 32), seen at (16, 8)"),
+    # the native pixels come with the view
+    (corner, CORNER, "pixel", "(0.0, 0.0, 0.5, 0.5)"),
+    (corner, {**CORNER, "box": [0, 0, 99, 4]}, "pixel", "out of range; allowed: 0 to 16"),
+    (mean, {"image": "view_9"}, "unit", "mean: image: there is no picture 'view_9'; allowed: image_1, view_0, view_1"),
+    (mean, {"image": 1}, "unit", "mean: image = 1: allowed: a string"),
+    (find, {"image": "view_0", "what": "tube"}, "unit", "a tube (box: [0.0, 0.0, 0.5, 1.0])"),
+    (find, {"image": "view_0"}, "per_mille", "a nodule (box: [0, 0, 500, 1000])"),
+    (find, {"image": "view_0"}, "pixel", "a nodule (box: [0, 0, 50, 50])"),
+    (TOOLS["zoom"], {"factor": 2}, "unit",
+     "zoom is a stateful tool: it works on the view and never runs beside other calls"),
+])  # fmt: skip
 def test_what_the_model_reads(function, arguments, coordinates, text):
     result = said(function, arguments, coordinates=coordinates)
     assert text in (result.error or result.text)
@@ -197,17 +190,13 @@ def test_a_stateless_tool_is_refused_on_a_view_in_words():
         trial.parse_calls(["zoom", "mean", "image=image_1"])
 
 
-@each(
-    ("picture", "how", "grid"),
-    [
-        *((picture, {}, None) for picture in (
-            np.zeros((6, 8), bool), np.linspace(0, 1, 48).reshape(6, 8), Image.new("P", (8, 6)),
-                Image.new("RGBA", (8, 6)),
-            Source.of(np.zeros((6, 8), np.uint16)), View.of(np.zeros((6, 8), np.int16)))),
-        (np.zeros((3000, 2000, 3), np.uint8), {"max_pixels": 100 * 100, "multiple": 28}, 28),
-        (View.of(np.zeros((300, 200), np.uint8)), {"max_pixels": 100 * 100}, 1),
-    ],
-)  # fmt: skip
+@each("picture, how, grid", [
+    *((picture, {}, None) for picture in (np.zeros((6, 8), bool), np.linspace(0, 1, 48).reshape(6, 8),
+     Image.new("P", (8, 6)), Image.new("RGBA", (8, 6)), Source.of(np.zeros((6, 8), np.uint16)),
+     View.of(np.zeros((6, 8), np.int16)))),
+    (np.zeros((3000, 2000, 3), np.uint8), {"max_pixels": 100 * 100, "multiple": 28}, 28),
+    (View.of(np.zeros((300, 200), np.uint8)), {"max_pixels": 100 * 100}, 1),
+])  # fmt: skip
 def test_a_picture_of_any_kind_is_shown_in_eight_bits_within_the_budget_on_the_models_grid(picture, how, grid):
     def draw() -> ToolOutput:
         """Draws."""
@@ -298,8 +287,7 @@ class Unspeakable(Exception):
 
 RAISED = [
     ValueError("/data/patient_17"), Unspeakable(), Strange(), SystemExit(3), StopIteration(), GeneratorExit(),
-        asyncio.CancelledError(),
-    MemoryError(), TimeoutError("the server did not answer"), RecursionError(),
+    asyncio.CancelledError(), MemoryError(), TimeoutError("the server did not answer"), RecursionError(),
 ]  # fmt: skip
 
 
@@ -366,22 +354,17 @@ def test_a_tool_whose_picture_takes_too_long_to_open_is_given_up():
 
 NO_IMAGES = [
     np.zeros((0, 0), np.uint8), np.zeros((0, 5, 3), np.uint8), np.full((4, 4), np.nan), np.array([[object(), None]]),
-        np.array([["a", "b"]]),
-    np.zeros((4, 4), complex), np.zeros((2, 4, 4, 3), np.uint8), np.zeros(16, np.uint8), np.zeros((4, 4, 5), np.uint8),
-        Image.new("L", (0, 0)),
-    7, {"pixels": []}, b"\x89PNG", "/etc/hostname",
+    np.array([["a", "b"]]), np.zeros((4, 4), complex), np.zeros((2, 4, 4, 3), np.uint8), np.zeros(16, np.uint8),
+    np.zeros((4, 4, 5), np.uint8), Image.new("L", (0, 0)), 7, {"pixels": []}, b"\x89PNG", "/etc/hostname",
 ]  # fmt: skip
 
 
 @each("kind", KINDS)
-@each(
-    ("returned", "raised"),
-    [
-        *((odd, f"probe returned {describe_value(odd)}; allowed: ") for odd in (
-            None, 3, b"bytes", ["a", "b"], View, ToolOutput(text=3), ToolOutput(facts=[1]))),
-        *((ToolOutput("drawn", image=image), "probe returned an image that cannot be shown (") for image in NO_IMAGES),
-    ],
-)  # fmt: skip
+@each("returned, raised", [
+    *((odd, f"probe returned {describe_value(odd)}; allowed: ") for odd in (None, 3, b"bytes", ["a", "b"], View,
+     ToolOutput(text=3), ToolOutput(facts=[1]))),
+    *((ToolOutput("drawn", image=image), "probe returned an image that cannot be shown (") for image in NO_IMAGES),
+])  # fmt: skip
 def test_what_is_neither_words_nor_facts_nor_a_picture_is_an_error_that_says_why(returned, raised, kind):
     result, _ = try_kind(kind, returned)
     assert result.raised.startswith(raised)
@@ -433,20 +416,14 @@ def test_millions_of_facts_are_bounded_and_facts_without_end_end():
 
 
 @each("kind", KINDS)
-@each(
-    ("given", "kept"),
-    [
-        (np.float32(0.25), 0.25), (np.True_, True), (np.longdouble(0.25), 0.25),
-            (torch.tensor(0.25, dtype=torch.bfloat16), 0.25),
-        (torch.tensor([0.25, 0.5], requires_grad=True), (0.25, 0.5)),
-            (torch.empty(100_001), "array of shape (100001,)"), (Fraction(1, 4), 0.25),
-        (np.array([[1, 2]]), ((1, 2),)), (float("nan"), "nan"), (np.float64("inf"), "inf"),
-            ({"b", "a", "c"}, ("a", "b", "c")),
-        ([ViewFractions((0, 0, 0.5, 1))], ((0.0, 0.0, 0.5, 1.0),)), (10**5000, "a number of 16610 bits"),
-            ("a\ud800b", "a\ufffdb"),
-        (complex(1, 2), "(1+2j)"), ({1: "x"}, {"1": "x"}),
-    ],
-)  # fmt: skip
+@each("given, kept", [
+    (np.float32(0.25), 0.25), (np.True_, True), (np.longdouble(0.25), 0.25),
+    (torch.tensor(0.25, dtype=torch.bfloat16), 0.25), (torch.tensor([0.25, 0.5], requires_grad=True), (0.25, 0.5)),
+    (torch.empty(100_001), "array of shape (100001,)"), (Fraction(1, 4), 0.25), (np.array([[1, 2]]), ((1, 2),)),
+    (float("nan"), "nan"), (np.float64("inf"), "inf"), ({"b", "a", "c"}, ("a", "b", "c")),
+    ([ViewFractions((0, 0, 0.5, 1))], ((0.0, 0.0, 0.5, 1.0),)), (10**5000, "a number of 16610 bits"),
+    ("a\ud800b", "a\ufffdb"), (complex(1, 2), "(1+2j)"), ({1: "x"}, {"1": "x"}),
+])  # fmt: skip
 def test_facts_are_kept_as_json_can_hold_them(given, kept, kind):
     result, _ = try_kind(kind, ToolOutput("read", {"fact": given}))
     assert result.facts["fact"] == kept

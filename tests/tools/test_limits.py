@@ -36,25 +36,20 @@ def costly(view) -> ToolOutput:
 # ---- how often
 
 
-@each(
-    ("settings", "said", "ends"),
-    [
-        ({"tools": ["zoom", "reset"], "max_calls": {"zoom": 2}}, [ZOOM, ZOOM, ZOOM],
-            "zoom is used up (2 calls). You can still call: reset."),
-        ({"max_calls": {"zoom": 2}}, [ZOOM, ZOOM, RESET], None),
-            ({"max_calls": {"zoom": 1}}, [ZOOM + ZOOM], "zoom is used up"),
-        # a call that is refused for its arguments does not count
-        ({"max_calls": {"zoom": 1}}, [write_call(factor=9), ZOOM], None),
-        ({"max_calls": {"zoom": 1}}, [write_call(factor=9), ZOOM, ZOOM], "is used up"),
-        ({"max_total_calls": 2}, [ZOOM, RESET], None),
-        ({"max_total_calls": 2}, [ZOOM, RESET, RESET],
-            "error: Tool budget used up (2 calls). Give your final answer now."),
-        ({"max_calls": {"zoom": 0}}, [ZOOM], "(0 calls)"),
-        # the limit a tool brings holds unless the environment says another
-        ({"tools": ["costly"]}, [write_call("costly")] * 2, "used up"),
-        ({"tools": ["costly"], "max_calls": {"costly": 2}}, [write_call("costly")] * 2, None),
-    ],
-)  # fmt: skip
+@each("settings, said, ends", [
+    ({"tools": ["zoom", "reset"], "max_calls": {"zoom": 2}}, [ZOOM, ZOOM, ZOOM],
+     "zoom is used up (2 calls). You can still call: reset."), ({"max_calls": {"zoom": 2}}, [ZOOM, ZOOM, RESET], None),
+    ({"max_calls": {"zoom": 1}}, [ZOOM + ZOOM], "zoom is used up"),
+    # a call that is refused for its arguments does not count
+    ({"max_calls": {"zoom": 1}}, [write_call(factor=9), ZOOM], None),
+    ({"max_calls": {"zoom": 1}}, [write_call(factor=9), ZOOM, ZOOM], "is used up"),
+    ({"max_total_calls": 2}, [ZOOM, RESET], None),
+    ({"max_total_calls": 2}, [ZOOM, RESET, RESET], "error: Tool budget used up (2 calls). Give your final answer now."),
+    ({"max_calls": {"zoom": 0}}, [ZOOM], "(0 calls)"),
+    # the limit a tool brings holds unless the environment says another
+    ({"tools": ["costly"]}, [write_call("costly")] * 2, "used up"),
+    ({"tools": ["costly"], "max_calls": {"costly": 2}}, [write_call("costly")] * 2, None),
+])  # fmt: skip
 def test_a_tool_beyond_its_limit_is_refused_with_what_is_still_allowed(settings, said, ends):
     tool(max_calls=1)(costly)
     env = Find(**settings)
@@ -64,7 +59,7 @@ def test_a_tool_beyond_its_limit_is_refused_with_what_is_still_allowed(settings,
         assert ends is None or ends in read
 
 
-def test_a_refused_call_leaves_the_view_and_is_a_failed_call_of_the_record():
+def test_a_refused_call_leaves_the_view_and_is_a_failed_call_and_limits_are_told_before_the_first_call():
     play = Play(Find(max_calls={"zoom": 1}))
     play.say_and_read(ZOOM)
     before = play.state.view
@@ -72,9 +67,6 @@ def test_a_refused_call_leaves_the_view_and_is_a_failed_call_of_the_record():
     assert play.state.view is before
     results = [result for turn in play.env.build_episode(play.state).turns for result in turn.tool_results]
     assert [result.success for result in results] == [True, False]
-
-
-def test_limits_are_told_before_the_first_call_and_only_where_there_are_any():
     state = Find(max_calls={"zoom": 2}, max_total_calls=5).reset(TASK, seed=0)
     described = {one["function"]["name"]: one["function"]["description"] for one in state.tool_schemas}
     assert described["zoom"].endswith(" At most 2 calls.")
@@ -84,15 +76,12 @@ def test_limits_are_told_before_the_first_call_and_only_where_there_are_any():
     assert "At most" not in state.messages[0].text + json.dumps([dict(one) for one in state.tool_schemas])
 
 
-@each(
-    ("settings", "words"),
-    [
-        ({"max_calls": {"zom": 2}}, "did you mean 'zoom'"), ({"max_calls": {"zoom": -1}}, "max_calls.zoom"),
-        ({"max_total_calls": -1}, "max_total_calls"), ({"tools": ["count"]}, "unknown tool 'count'"),
-        ({"tools": [count, Tool.from_function(glance, "count")]}, "two different tools are named 'count'"),
-        *(({"tools": odd}, "tools") for odd in ("zoom", 3, [3], None)),
-    ],
-)  # fmt: skip
+@each("settings, words", [
+    ({"max_calls": {"zom": 2}}, "did you mean 'zoom'"), ({"max_calls": {"zoom": -1}}, "max_calls.zoom"),
+    ({"max_total_calls": -1}, "max_total_calls"), ({"tools": ["count"]}, "unknown tool 'count'"),
+    ({"tools": [count, Tool.from_function(glance, "count")]}, "two different tools are named 'count'"),
+    *(({"tools": odd}, "tools") for odd in ("zoom", 3, [3], None)),
+])  # fmt: skip
 def test_what_cannot_be_is_refused_when_the_environment_is_made(settings, words):
     refuse(words, Find, **settings)
     with pytest.raises(TypeError):
@@ -110,7 +99,7 @@ class FewerTools(Find):
 WITHOUT = Task("w", TASK.images, metadata={"without": ["crop", "zoom"]})
 
 
-def test_a_tool_that_is_off_for_a_task_is_neither_offered_nor_known():
+def test_a_tool_that_is_off_for_a_task_is_neither_offered_nor_known_and_the_driver_offers_those_of_its_task():
     env = FewerTools()
     assert [one["function"]["name"] for one in env.reset(WITHOUT, seed=0).tool_schemas] == ["adjust_contrast", "reset"]
     assert len(env.reset(TASK, seed=0).tool_schemas) == 4
@@ -123,6 +112,12 @@ def test_a_tool_that_is_off_for_a_task_is_neither_offered_nor_known():
 
     with pytest.raises(ConfigError, match=r"find: task t:.*'zom'"):
         Wrong().reset(TASK, seed=0)
+
+    async def run():
+        return [one async for one in play_many(FewerTools(), [TASK, WITHOUT], Listens())]
+
+    assert len(asyncio.run(run())) == 2
+    assert Listens.offered == {"t": ["zoom", "crop", "adjust_contrast", "reset"], "w": ["adjust_contrast", "reset"]}
 
 
 class Listens:
@@ -137,14 +132,6 @@ class Listens:
     async def reply(self, conversation):
         self.offered[conversation.task.id] = [one["function"]["name"] for one in conversation.tools]
         return Reply('{"label": "left"}')
-
-
-def test_the_driver_offers_a_conversation_the_tools_of_its_task():
-    async def run():
-        return [one async for one in play_many(FewerTools(), [TASK, WITHOUT], Listens())]
-
-    assert len(asyncio.run(run())) == 2
-    assert Listens.offered == {"t": ["zoom", "crop", "adjust_contrast", "reset"], "w": ["adjust_contrast", "reset"]}
 
 
 def test_what_the_environment_fills_in_reaches_the_tool_and_not_the_prompt():

@@ -4,8 +4,11 @@ import json
 import math
 import random
 import re
+import subprocess
+import sys
 from collections.abc import Sequence
 from itertools import product
+from pathlib import Path
 from typing import Annotated, Literal
 
 import numpy as np
@@ -15,6 +18,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from PIL import Image
 
+import viewbox
 from tests.support.tables import each
 from tests.support.tool_calls import after, call, refused
 from viewbox import tools
@@ -41,57 +45,45 @@ def properties(name, coordinates="unit"):
 LIMITS = "allowed: a number; 0.5 to 4"
 
 
-@each(
-    ("name", "arguments", "how", "words"),
-    [
-        ("zom", {}, "unit", "(did you mean 'zoom'?)"), ("crop", {}, "unit", 'crop: argument "box" is missing'),
-        *(("zoom", {"factor": odd}, "unit", LIMITS) for odd in (True, "2", [2], {"x": 2})),
-        *(("zoom", f'{{"factor": {odd}}}', "unit", "factor must be finite")
-            for odd in ("NaN", "Infinity", "1e999", "9" * 400)),
-        *(("zoom", f'{{"center": [0, {odd}]}}', "unit", "center must be finite")
-            for odd in ("NaN", "Infinity", "1e999", "9" * 400)),
-        *(("crop", {"box": odd}, "unit", "a box is 4 numbers") for odd in (
-            [0, 0, 1], [0, 0, 1, 1, 1], "0,0,1,1", [0, 0, 1, True], [0, 0, 1, None], {}, np.zeros(3), "null")),
-        *(("zoom", odd, "unit", "zoom: the arguments ") for odd in ("{", "[" * 100_000, "[2]", "null", "2")),
-        *(("crop", {"box": box}, "unit", "x1 < x2 and y1 < y2")
-            for box in ([0.5, 0, 0.5, 1], [0.6, 0, 0.5, 1], [0, 0.6, 1, 0.5])),
-        ("crop", {"box": [0, 0, 0.5, 0.09]}, "unit", "crop: box is 100x9 pixels; allowed: at least 10x10"),
-        ("zoom", {"center": [1.01, 0]}, "unit", "x = 1.01 is out of range; allowed: 0 to 1 (fractions"),
-        ("zoom", {"center": [0, -0.1]}, "unit", "y = -0.1 is out of range; allowed: 0 to 1 (fractions"),
-        ("zoom", {"center": [0, 1001]}, "per_mille", "y = 1001 is out of range; allowed: 0 to 1000 (thousandths"),
-        ("zoom", {"center": [0, 101]}, "pixel", "y = 101 is out of range; allowed: 0 to 100 (pixels"),
-        ("zoom", {"center": [201, 0]}, "pixel", "x = 201 is out of range; allowed: 0 to 200 (pixels"),
-    ],
-)  # fmt: skip
+@each("name, arguments, how, words", [
+    ("zom", {}, "unit", "(did you mean 'zoom'?)"), ("crop", {}, "unit", 'crop: argument "box" is missing'),
+    *(("zoom", {"factor": odd}, "unit", LIMITS) for odd in (True, "2", [2], {"x": 2})),
+    *(("zoom", f'{{"factor": {odd}}}', "unit", "factor must be finite") for odd in ("NaN", "Infinity", "1e999",
+     "9" * 400)),
+    *(("zoom", f'{{"center": [0, {odd}]}}', "unit", "center must be finite") for odd in ("NaN", "Infinity", "1e999",
+     "9" * 400)),
+    *(("crop", {"box": odd}, "unit", "a box is 4 numbers") for odd in ([0, 0, 1], [0, 0, 1, 1, 1], "0,0,1,1",
+     [0, 0, 1, True], [0, 0, 1, None], {}, np.zeros(3), "null")),
+    *(("zoom", odd, "unit", "zoom: the arguments ") for odd in ("{", "[" * 100_000, "[2]", "null", "2")),
+    *(("crop", {"box": box}, "unit", "x1 < x2 and y1 < y2") for box in ([0.5, 0, 0.5, 1], [0.6, 0, 0.5, 1],
+     [0, 0.6, 1, 0.5])),
+    ("crop", {"box": [0, 0, 0.5, 0.09]}, "unit", "crop: box is 100x9 pixels; allowed: at least 10x10"),
+    ("zoom", {"center": [1.01, 0]}, "unit", "x = 1.01 is out of range; allowed: 0 to 1 (fractions"),
+    ("zoom", {"center": [0, -0.1]}, "unit", "y = -0.1 is out of range; allowed: 0 to 1 (fractions"),
+    ("zoom", {"center": [0, 1001]}, "per_mille", "y = 1001 is out of range; allowed: 0 to 1000 (thousandths"),
+    ("zoom", {"center": [0, 101]}, "pixel", "y = 101 is out of range; allowed: 0 to 100 (pixels"),
+    ("zoom", {"center": [201, 0]}, "pixel", "x = 201 is out of range; allowed: 0 to 200 (pixels"),
+])  # fmt: skip
 def test_what_cannot_be_is_refused_in_words_and_leaves_the_view(name, arguments, how, words):
     assert words in refused(name, VIEW, arguments, coordinates=how)
 
 
-@each(
-    ("name", "arguments", "how", "expected"),
-    [
-        *(("zoom", arguments, "unit", VIEW.zoom(2)) for arguments in ({}, {"factor": None, "center": None})),
-        *(("zoom", arguments, "unit", VIEW.zoom(3)) for arguments in ({"factor": 3}, '{"factor": 3}')),
-            ("reset", "", "unit", VIEW),
-        *(("crop", {"box": box}, how, VIEW.crop((0.25, 0.5, 0.75, 1)))
-          for how, box in (("unit", [0.25, 0.5, 0.75, 1]), ("per_mille", [250, 500, 750, 1000]),
-              ("pixel", [50, 50, 150, 100]))),
-    ],
-)  # fmt: skip
+@each("name, arguments, how, expected", [
+    *(("zoom", arguments, "unit", VIEW.zoom(2)) for arguments in ({}, {"factor": None, "center": None})),
+    *(("zoom", arguments, "unit", VIEW.zoom(3)) for arguments in ({"factor": 3}, '{"factor": 3}')),
+    ("reset", "", "unit", VIEW),
+    *(("crop", {"box": box}, how, VIEW.crop((0.25, 0.5, 0.75, 1)))
+      for how, box in (("unit", [0.25, 0.5, 0.75, 1]), ("per_mille", [250, 500, 750, 1000]), ("pixel", [50, 50, 150,
+       100]))),
+])  # fmt: skip
 def test_what_is_left_out_null_a_string_of_json_or_in_other_coordinates_is_one_view(name, arguments, how, expected):
     assert call(name, VIEW, arguments, coordinates=how)[0] == expected
 
 
-@each(
-    "name, argument",
-    [
-        ("get_intensity_stats", "box"),
-        ("zoom", "center"),
-        ("zoom", "factor"),
-        ("window_level", "width"),
-        ("window_level", "preset"),
-    ],
-)
+@each("name, argument", [
+    ("get_intensity_stats", "box"), ("zoom", "center"), ("zoom", "factor"), ("window_level", "width"),
+    ("window_level", "preset"),
+])  # fmt: skip
 @each("null", [None, "null", "None", " none "])
 def test_null_as_text_leaves_an_optional_argument_out_and_is_text_where_text_is_needed(name, argument, null):
     assert TOOLS[name].check_arguments({argument: null}, "unit", (64, 64)) == {}
@@ -113,7 +105,7 @@ def test_a_written_point_is_read_back_within_its_rounding(point, coordinates, si
 # ---- what each does
 
 
-def test_a_zoom_looks_closer_tells_its_sizes_and_stops_where_there_is_nothing_more_to_see():
+def test_a_zoom_looks_closer_a_crop_gives_native_pixels_and_reset_shows_the_original_again():
     now, result = call("zoom", VIEW, {"factor": 4, "center": [0, 0]})
     sizes = {"original_size": (200, 100), "new_size": (724, 362)}  # as large as the budget allows
     assert result.facts == {"factor": 4.0, **sizes, "shows": (0, 0, 0.25, 0.25)}
@@ -122,9 +114,6 @@ def test_a_zoom_looks_closer_tells_its_sizes_and_stops_where_there_is_nothing_mo
         now, result = call_stateful("zoom", now, {"factor": 4})
     assert "maximum zoom reached" in result.error
     assert call("zoom", now, {"factor": 0.5})
-
-
-def test_a_crop_gives_the_native_pixels_of_its_box_and_pixels_are_those_of_the_current_view():
     result = call("crop", VIEW, {"box": [0.25, 0.5, 0.75, 1]})[1]
     assert (np.asarray(result.image.open()) == NOISE[50:100, 50:150]).all()
     assert result.facts["area_percentage"] == 25.0
@@ -133,9 +122,6 @@ def test_a_crop_gives_the_native_pixels_of_its_box_and_pixels_are_those_of_the_c
     closer, _ = call("zoom", View.of(SOURCE, max_pixels=5000), {"factor": 2})
     part, _ = call("crop", closer, {"box": [0, 0, 50, 50]}, coordinates="pixel")
     assert (closer.size, part.window) == ((100, 50), pytest.approx((0.25, 0.25, 0.5, 0.75)))
-
-
-def test_reset_shows_the_original_again():
     now = after(VIEW, ("crop", {"box": [0, 0, 0.5, 0.5]}), ("adjust_contrast", {"factor": 2}), ("zoom", {}))
     now, result = call("reset", now)
     assert now == VIEW
@@ -152,7 +138,7 @@ def test_contrast_keeps_its_reference_level_when_the_viewer_looks_closer():
 # ---- outside an episode
 
 
-def test_apply_gives_the_picture_and_what_a_model_would_read(tmp_path):
+def test_apply_gives_the_picture_and_what_a_model_would_read_and_a_chain_ends_at_the_first_call_that_fails(tmp_path):
     _, done = tools.apply_tool("zoom", Image.new("RGB", (64, 32)), factor=2)
     assert (done.image.open().size, done.image.open().mode, done.error) == ((128, 64), "RGB", None)
     assert (
@@ -171,9 +157,6 @@ def test_apply_gives_the_picture_and_what_a_model_would_read(tmp_path):
     assert tools.apply_tool("zoom", str(tmp_path / "a.png"))[1].image.open().size == (80, 40)
     with pytest.raises(ImageError, match=r"b\.png"):
         tools.apply_tool("zoom", tmp_path / "b.png")
-
-
-def test_a_chain_ends_at_the_first_call_that_fails():
     steps = tools.apply_tools(VIEW, [("crop", {"box": [0.5, 0, 1, 1]}), ("zoom", {"factor": 9}), ("zoom", {})])
     assert [result.success for _, result in steps] == [True, False]
     assert steps[-1][0] is steps[0][0]
@@ -203,19 +186,16 @@ def pick(
     return ToolOutput(f"{sum(numbers)} {names}", {"n": n, "type": type(n).__name__})
 
 
-@each(
-    ("function", "argument", "spec"),
-    [
-        (blur, "sigma", {"type": "number", "minimum": 0.5, "maximum": 5, "description": "width in pixels"}),
-        (blur, "n", {"type": "number", "description": "how often; default 1"}),
-        (blur, "mode", {"type": "string", "description": 'how, one of: fast, exact; default "fast"'}),
-        (pick, "index", {"type": "integer", "minimum": 0}), (pick, "n",
-            {"type": "integer", "minimum": 0, "maximum": 9, "description": "default 0"}),
-        (pick, "how", {"type": "string", "enum": ["a", "b"], "description": 'default "a"'}),
-        (pick, "flag", {"type": "boolean", "description": "default true"}),
-            (pick, "share", {"type": "number", "description": "default 0.5"}),
-    ],
-)  # fmt: skip
+@each("function, argument, spec", [
+    (blur, "sigma", {"type": "number", "minimum": 0.5, "maximum": 5, "description": "width in pixels"}),
+    (blur, "n", {"type": "number", "description": "how often; default 1"}),
+    (blur, "mode", {"type": "string", "description": 'how, one of: fast, exact; default "fast"'}),
+    (pick, "index", {"type": "integer", "minimum": 0}),
+    (pick, "n", {"type": "integer", "minimum": 0, "maximum": 9, "description": "default 0"}),
+    (pick, "how", {"type": "string", "enum": ["a", "b"], "description": 'default "a"'}),
+    (pick, "flag", {"type": "boolean", "description": "default true"}),
+    (pick, "share", {"type": "number", "description": "default 0.5"}),
+])  # fmt: skip
 def test_a_hint_and_a_line_of_the_docstring_become_the_schema_of_an_argument(function, argument, spec):
     assert properties(function)[argument] == spec
     assert Tool.from_function(blur).description == "Blurs. Note: it is slow."
@@ -232,20 +212,16 @@ def test_a_box_is_written_in_the_coordinates_and_its_note_stands_behind(coordina
     assert spec["numbers"]["items"] == {"type": "integer"}
 
 
-@each(
-    ("arguments", "said"),
-    [
-        ({"index": -1}, "pick: index = -1: out of range; allowed: at least 0"),
-            ({"index": "two"}, 'pick: index = "two": allowed: an integer'),
-        ({"index": 1, "n": "two"}, 'pick: n = "two": allowed: an integer; 0 to 9'),
-        ({"index": 1, "numbers": ["x"]}, 'pick: numbers[0] = "x": '),
-            ({"index": 1, "numbers": 3}, "pick: numbers = 3: allowed: a list"),
-        # only a lossless number passes for an integer
-        *(({"index": 1, "n": odd}, "pick: n = ") for odd in (2.5, True, "2")),
-        ({"index": 1, "n": 2.0}, (2, "3 None")), ({"index": 1, "n": 2}, (2, "3 None")),
-            ({"index": 1, "names": ["a"]}, (0, "3 ['a']")),
-    ],
-)  # fmt: skip
+@each("arguments, said", [
+    ({"index": -1}, "pick: index = -1: out of range; allowed: at least 0"),
+    ({"index": "two"}, 'pick: index = "two": allowed: an integer'),
+    ({"index": 1, "n": "two"}, 'pick: n = "two": allowed: an integer; 0 to 9'),
+    ({"index": 1, "numbers": ["x"]}, 'pick: numbers[0] = "x": '),
+    ({"index": 1, "numbers": 3}, "pick: numbers = 3: allowed: a list"),
+    # only a lossless number passes for an integer
+    *(({"index": 1, "n": odd}, "pick: n = ") for odd in (2.5, True, "2")), ({"index": 1, "n": 2.0}, (2, "3 None")),
+    ({"index": 1, "n": 2}, (2, "3 None")), ({"index": 1, "names": ["a"]}, (0, "3 ['a']")),
+])  # fmt: skip
 def test_what_is_given_is_checked_by_the_hint(arguments, said):
     tool(pick)
     result = call_stateful("pick", VIEW, {"numbers": (1, 2), **arguments})[1]
@@ -389,3 +365,101 @@ def test_no_tool_raises_and_every_fact_is_finite_on_any_picture(seed):
             told = json.dumps(dict(result.facts))
             assert not re.search(r"NaN|Infinity|\"(nan|-?inf)\"", told), (name, one.name, arguments, told)
             assert result.error is None or result.error.startswith(one.name), (name, one.name, arguments)
+
+
+# ---- the same where Python has left docstrings out
+
+
+AUTHORS = '''
+import enum, functools, json, sys
+import viewbox
+from pydantic import BaseModel
+from viewbox.tools import Tool
+from viewbox.utils.docstrings import read_docstring
+
+class Side(enum.Enum):
+    """Of the patient, not of the picture."""
+    left = "left"
+
+class Finding(BaseModel):
+    """One for each place."""
+    side: Side
+
+class Read(BaseModel):
+    """All that is seen."""
+    best: Finding
+    others: list[Finding] = []
+
+def keep(function):
+    @functools.wraps(function)
+    def inner(*given, **named):
+        return function(*given, **named)
+    return inner
+
+@keep
+def look(name: str) -> str:
+    """Look
+    again.
+
+    name: of what
+    """
+    return name
+
+async def wait(seconds: int) -> str:
+    """Wait."""
+
+class Ask:
+    """Not this one."""
+    def __call__(self, question: str) -> str:
+        """Ask a colleague."""
+
+def bare(word: str) -> str:
+    return word
+
+def make():
+    def inner(word: str) -> str:
+        """Within."""
+    return inner
+
+def said(word: str) -> str: ...
+said.__doc__ = "By hand."
+
+given = Tool.from_function(bare, name="given", description="Given.")
+tools = [look, wait, make(), said, bare, Tool.from_function(Ask(), name="ask"), given]
+for one in tools:
+    one = one if isinstance(one, Tool) else Tool.from_function(one)
+    print(json.dumps(one.build_schema()))
+
+class Own(viewbox.BaseMultiTurnEnv):
+    """Mine."""
+    name, answer = "own", Read
+    tasks = [viewbox.Task("a")]
+    def images(self, task):
+        return ()
+
+envs = [Own(reward=lambda answer, reference: 1.0), *map(viewbox.make, ("digits", "grounding", "software_adviser"))]
+for env in envs:
+    print(read_docstring(type(env)), env.answer_format.text, env.answer_format.schema, env.tool_schemas)
+    if env.name != "grounding":
+        print([message.text for message in env.reset(env.tasks[0], seed=0).messages])
+'''
+OWN = ["Look again.", "Wait.", "Within.", "By hand.", "", "Ask a colleague.", "Given."]
+
+
+def test_a_prompt_is_the_same_without_docstrings(tmp_path):
+    (tmp_path / "own.py").write_text(AUTHORS)
+    env = {"PYTHONPATH": str(Path(viewbox.__file__).parents[1]), "PYTHONDONTWRITEBYTECODE": "1"}
+    options = {"cwd": tmp_path, "env": env, "capture_output": True, "check": True}
+    lines = [[sys.executable, *flags, "own.py"] for flags in ((), ("-O",), ("-OO",))]
+    said = [subprocess.run(line, **options).stdout for line in lines]
+    assert said[0] == said[1] == said[2]
+    lines = said[0].decode().splitlines()
+    assert [json.loads(line)["function"]["description"] for line in lines[: len(OWN)]] == OWN
+    assert b"One for each place." in said[0]
+
+
+def test_a_docstring_that_cannot_be_read_is_not_left_out_without_a_word():
+    code = 'from viewbox.tools import tool\n@tool\ndef look(name: str) -> str:\n    """Look."""'
+    env = {"PYTHONPATH": str(Path(viewbox.__file__).parents[1])}
+    ended = subprocess.run([sys.executable, "-OO", "-c", code], env=env, capture_output=True, text=True, check=False)
+    assert "look: python -OO has taken its docstring out, and its source cannot be read" in ended.stderr

@@ -19,16 +19,13 @@ from viewbox.tools import ToolOutput
 # ---- over which images
 
 
-def test_the_model_is_told_how_many_images_there_are():
+def test_every_image_is_shown_at_the_start_and_told_and_a_tool_that_opens_them_is_offered_where_tools_work_on_one():
     env = Find(tools=["zoom", "open_image"])
     assert env.reset(TWO, seed=0).messages[1].text == (
         "There are 2 images: image_1 and image_2. They are shown in this order. Tools that change the view work on "
         "image_1 until you call open_image.\nWhere?"
     )
     assert env.reset(TASK, seed=0).messages[1].text == "Where?"
-
-
-def test_every_image_is_shown_at_the_start_and_a_tool_that_opens_them_is_offered_with_tools_that_work_on_one():
     state = Find().reset(TWO, seed=0)
     assert [(image.width, image.height) for image in state.messages[1].images] == [(80, 40), (20, 30)]
     assert state.tools == (*Find().tools, "open_image")
@@ -100,15 +97,12 @@ def test_another_image_is_shown_with_the_same_budget_and_told_in_its_own_frame_a
     assert play.state.answer["bbox"] == (0, 0, 0.5, 0.5)
 
 
-def test_an_image_of_the_start_that_cannot_be_opened_ends_the_episode_whichever_it_is():
+def test_an_image_of_the_start_that_cannot_be_opened_ends_the_episode_and_another_is_opened_when_it_is_asked_for():
     for place in [0, 1]:
         images = [TASK.images[0], TASK.images[0]]
         images[place] = ImageRef("0", 1, 1, uri="nowhere.png")
         with pytest.raises(ImageError, match=r"nowhere\.png"):
             Find().reset(Task("m", tuple(images)), seed=0)
-
-
-def test_an_image_that_is_not_shown_at_the_start_is_opened_when_it_is_asked_for():
     missing = Task("m", (*GRAYS[:16], ImageRef("0", 1, 1, uri="nowhere.png")), TASK.prompt)
     play = Play(Find(), missing)
     assert "zoomed" in play.say_and_read(write_call())
@@ -119,7 +113,7 @@ def test_an_image_that_is_not_shown_at_the_start_is_opened_when_it_is_asked_for(
 # ---- in which view
 
 
-def test_every_picture_says_its_view_number_where_there_is_a_view_field():
+def test_every_picture_says_its_view_number_where_there_is_a_view_field_and_what_shows_nothing_takes_none():
     play = Play(FindInView())
     assert play.state.messages[1].text == "view: 0\nWhere?"
     assert play.say_and_read(write_call()).endswith(", view: 1)")
@@ -127,6 +121,9 @@ def test_every_picture_says_its_view_number_where_there_is_a_view_field():
     assert '"view"' in play.state.messages[0].text
     plain = Play(Find())
     assert "view:" not in "".join(message.text for message in plain.state.messages) + plain.say_and_read(write_call())
+    play = Play(FindInView(tools=["zoom", look]))
+    assert play.say_and_read(write_call("look")) == "read"
+    assert play.say_and_read(write_call(factor=9), write_call()).endswith("view: 1)")
 
 
 def look(view) -> ToolOutput:
@@ -139,58 +136,39 @@ def turn(view) -> ToolOutput:
     return ToolOutput("turned", view=view.rotate().flip_horizontal())
 
 
-def test_what_shows_nothing_and_a_failed_call_take_no_number():
-    play = Play(FindInView(tools=["zoom", look]))
-    assert play.say_and_read(write_call("look")) == "read"
-    assert play.say_and_read(write_call(factor=9), write_call()).endswith("view: 1)")
-
-
-@each(
-    ("settings", "said", "answer", "box"),
-    [
-        ({}, [write_call("crop", box=[0.5, 0, 1, 0.5]), write_call("reset")], {"bbox": [0, 0, 0.5, 1], "view": 1},
-            (0.5, 0, 0.75, 0.5)),
-        ({"coordinates": "pixel"}, [write_call("crop", box=[40, 0, 80, 20])], {"bbox": [0, 0, 40, 10], "view": 1},
-            (0.5, 0, 1, 0.25)),
-        # upright in the original, and without a view about the overview
-        ({"tools": ["zoom", turn]}, [write_call(factor=2), write_call("turn")],
-            {"bbox": [0.1, 0.2, 0.3, 0.8], "view": 2}, (0.35, 0.3, 0.65, 0.4)),
-        ({}, [write_call()], {"bbox": [0, 0, 0.5, 1]}, (0, 0, 0.5, 1)),
-    ],
-)  # fmt: skip
+@each("settings, said, answer, box", [
+    ({}, [write_call("crop", box=[0.5, 0, 1, 0.5]), write_call("reset")], {"bbox": [0, 0, 0.5, 1], "view": 1},
+     (0.5, 0, 0.75, 0.5)),
+    ({"coordinates": "pixel"}, [write_call("crop", box=[40, 0, 80, 20])], {"bbox": [0, 0, 40, 10], "view": 1},
+     (0.5, 0, 1, 0.25)),
+    # upright in the original, and without a view about the overview
+    ({"tools": ["zoom", turn]}, [write_call(factor=2), write_call("turn")], {"bbox": [0.1, 0.2, 0.3, 0.8], "view": 2},
+     (0.35, 0.3, 0.65, 0.4)), ({}, [write_call()], {"bbox": [0, 0, 0.5, 1]}, (0, 0, 0.5, 1)),
+])  # fmt: skip
 def test_a_box_is_mapped_back_from_the_view_it_was_seen_in(settings, said, answer, box):
     play = Play(FindInView(**settings))
     play.say_and_read(*said, json.dumps(answer))
     assert play.state.answer["bbox"] == pytest.approx(box)
 
 
-@each(
-    ("env", "task", "said", "view", "words"),
-    [
-        *((FindInView(), TASK, write_call(), odd, f"view: unknown view {odd}; allowed: 0 to 1") for odd in (2, -1, 99)),
-        (FindInView(tools=["open_image"]), TWO, OPEN, 2,
-            "view: view 2 shows another image; boxes must refer to image_1"),
-    ],
-)  # fmt: skip
+@each("env, task, said, view, words", [
+    *((FindInView(), TASK, write_call(), odd, f"view: unknown view {odd}; allowed: 0 to 1") for odd in (2, -1, 99)),
+    (FindInView(tools=["open_image"]), TWO, OPEN, 2, "view: view 2 shows another image; boxes must refer to image_1"),
+])  # fmt: skip
 def test_a_view_that_is_unknown_or_of_another_image_is_refused_in_words(env, task, said, view, words):
     assert words in Play(env, task).say_and_read(said, json.dumps({"bbox": [0, 0, 1, 1], "view": view}))
 
 
-def test_an_answer_read_without_its_play_knows_the_overview_only():
+def test_an_answer_read_without_its_play_knows_the_overview_only_and_a_view_field_must_be_in_the_answer():
     env = FindInView()
     assert env.read_answer('{"bbox": [0, 0, 1, 1], "view": 0}', TASK)["bbox"] == [0, 0, 1, 1]
     assert env.read_answer('{"bbox": [0, 0, 1, 1], "view": 1}', TASK) is None
 
-
-def test_a_view_field_that_the_answer_does_not_have_is_refused_when_the_environment_is_made():
     class Wrong(Find):
         view_field = "where"
 
     with pytest.raises(ConfigError, match="view_field = 'where'; allowed: a field of the answer"):
         Wrong()
-
-
-def test_an_answer_in_fractions_is_read_without_opening_the_image():
     missing = Task("m", (ImageRef("0", 1, 1, uri="nowhere.png"),))
     for env in (Find(), FindInView()):
         assert env.read_answer('{"bbox": [0, 0, 1, 1]}', missing)["bbox"] == [0, 0, 1, 1]

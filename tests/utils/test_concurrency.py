@@ -33,15 +33,13 @@ def test_what_would_end_an_event_loop_is_wrapped_and_any_other_error_is_raised()
         asyncio.run(concurrency.run_in_thread(divmod, 1, 0))
 
 
-def test_a_call_that_takes_too_long_is_a_timeout_at_once(gate):
+def test_a_call_that_takes_too_long_is_a_timeout_at_once_and_one_of_the_functions_own_is_not_taken_for_it(gate):
     async def play():
         with pytest.raises(TimeoutError, match=r"no result after 0\.05 s"):
             await concurrency.run_in_thread(gate.wait, timeout=0.05)
 
     asyncio.run(asyncio.wait_for(play(), 30))  # the gate never opens: only a limit that works gets past it
 
-
-def test_a_timeout_of_the_functions_own_is_not_taken_for_the_limit():
     def slow_network():
         raise TimeoutError("the server did not answer")
 
@@ -121,14 +119,11 @@ def test_a_call_cancelled_before_it_found_a_place_gives_none_away(gate, monkeypa
     asyncio.run(asyncio.wait_for(play(), 30))
 
 
-def test_threads_are_used_again():
+def test_threads_are_used_again_with_the_context_variables_of_the_task():
     async def play():
         return {await concurrency.run_in_thread(threading.get_ident) for _ in range(200)}
 
     assert len(asyncio.run(play())) <= 2  # the next call may come before the last thread has said it is idle
-
-
-def test_context_variables_are_those_of_the_task():
     name = contextvars.ContextVar("name", default="nobody")
 
     async def play():

@@ -27,20 +27,14 @@ def read(): return open("no.jsonl").read()
 def parse(): return argparse.ArgumentParser().parse_args(["--help"])
 def load(): return json.loads("no")
 """
-SAID = {
-    "leave": "line 4: SystemExit: 0",
-    "leave_with_words": "line 5: SystemExit: no",
-    "go": "line 6: Gone: now",
-    "cancel": "line 7: CancelledError: ",
-    "close": "line 8: GeneratorExit: ",
-    "fail": "line 9: ValueError: no",
-    "read": "line 10: FileNotFoundError: [Errno 2] No such file or directory: 'no.jsonl'",
-    "parse": "line 11: SystemExit: 0",
-    "load": "line 12: JSONDecodeError: Expecting value",
-}
 
 
-@each("name, said", SAID.items())
+@each("name, said", [
+    ("leave", "line 4: SystemExit: 0"), ("leave_with_words", "line 5: SystemExit: no"), ("go", "line 6: Gone: now"),
+    ("cancel", "line 7: CancelledError: "), ("close", "line 8: GeneratorExit: "), ("fail", "line 9: ValueError: no"),
+    ("read", "line 10: FileNotFoundError: [Errno 2] No such file or directory: 'no.jsonl'"),
+    ("parse", "line 11: SystemExit: 0"), ("load", "line 12: JSONDecodeError: Expecting value"),
+])  # fmt: skip
 def test_what_an_authors_code_raises_is_an_error_that_names_its_line(tmp_path, monkeypatch, capsys, name, said):
     monkeypatch.syspath_prepend(str(tmp_path))
     (tmp_path / "own.py").write_text(OWN)
@@ -79,8 +73,7 @@ def test_what_lies_beside_viewbox_is_no_authors(tmp_path):
 
     done = run("-m", "viewbox", "--help")
     assert (done.returncode, done.stderr) == (0, "")
-    theirs = run(
-        "-c", "from viewbox.utils.exit_status import guard; raise SystemExit(guard(lambda: __import__('numpyish')))"
-    )
+    code = "from viewbox.utils.exit_status import guard; raise SystemExit(guard(lambda: __import__('numpyish')))"
+    theirs = run("-c", code)
     assert theirs.returncode == 2, theirs.stderr
     assert "numpyish.py, line 1: ZeroDivisionError" in theirs.stderr

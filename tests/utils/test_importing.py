@@ -40,12 +40,11 @@ def folder(tmp_path, monkeypatch):
             del sys.modules[name]
 
 
-def test_make_takes_an_environment_by_module_and_by_file(folder):
+def test_make_takes_an_environment_by_module_and_by_file_and_one_elsewhere_finds_the_modules_beside_it(
+    folder, monkeypatch
+):
     for path in ["my_env:Env", "my_env.py:Env", "./my_env.py:Env"]:
         assert viewbox.make(path).name == "mine"
-
-
-def test_a_file_elsewhere_finds_the_modules_beside_it(folder, monkeypatch):
     (folder / "elsewhere").mkdir()
     monkeypatch.chdir(folder / "elsewhere")
     assert load_object(f"{folder}/my_env.py:number") == 7
@@ -60,40 +59,31 @@ def test_a_file_that_failed_is_read_again(folder):
     assert load_object("late.py:x") == 1
 
 
-@pytest.mark.parametrize(("raised", "said"), [("SystemExit(3)", "SystemExit: 3"), ("Gone('now')", "Gone: now")])
-def test_a_module_that_ends_the_process_is_one_that_cannot_be_imported(folder, raised, said):
-    (folder / "leaves.py").write_text(f"class Gone(BaseException): pass\nraise {raised}")
-    with pytest.raises(ConfigError, match=rf"leaves\.py cannot be imported: {said} \(.*leaves\.py, line 2\)"):
-        load_object("leaves.py:x")
+def test_a_module_that_ends_the_process_is_one_that_cannot_be_imported(folder):
+    for raised, said in (("SystemExit(3)", "SystemExit: 3"), ("Gone('now')", "Gone: now")):
+        (folder / "leaves.py").write_text(f"class Gone(BaseException): pass\nraise {raised}")
+        with pytest.raises(ConfigError, match=rf"leaves\.py cannot be imported: {said} \(.*leaves\.py, line 2\)"):
+            load_object("leaves.py:x")
     (folder / "leaves.py").write_text("raise KeyboardInterrupt")
     with pytest.raises(KeyboardInterrupt):
         load_object("leaves.py:x")
 
 
-A_PATH_THAT_NAMES_NO_ENV = [
-    ("my_env.py", r"unknown environment 'my_env\.py'; allowed: chest_xray, .* as package\.module:Class"),
-    ("my_env.py:", r"allowed: package\.module:Name or path/to/file\.py:Name"),
-    ("absent.py:Env", r"absent\.py: no such file; allowed: package"),
-    ("absent:Env", r"No module named 'absent'; allowed: a module that"),
-    ("my_env.py:Evn", r"unknown name 'Evn'; allowed: .*did you mean 'Env'"),
-    ("my_env.py:number", r"'number' is not an environment; allowed: a subclass of viewbox\.BaseMultiTurnEnv"),
-]
-
-
-def test_a_path_that_names_no_environment_says_which_would(folder):
-    for path, text in A_PATH_THAT_NAMES_NO_ENV:
+def test_a_path_that_names_no_environment_says_which_would_and_which_names_there_are(folder):
+    for path, text in (
+        ("my_env.py", r"unknown environment 'my_env\.py'; allowed: chest_xray, .* as package\.module:Class"),
+        ("my_env.py:", r"allowed: package\.module:Name or path/to/file\.py:Name"),
+        ("absent.py:Env", r"absent\.py: no such file; allowed: package"),
+        ("absent:Env", r"No module named 'absent'; allowed: a module that"),
+        ("my_env.py:Evn", r"unknown name 'Evn'; allowed: .*did you mean 'Env'"),
+        ("my_env.py:number", r"'number' is not an environment; allowed: a subclass of viewbox\.BaseMultiTurnEnv"),
+    ):
         with pytest.raises(ConfigError, match=text) as caught:
             viewbox.make(path)
         assert repr(path) in str(caught.value)
         assert caught.value.key == "name"
-
-
-def test_the_names_a_module_has_stand_in_the_error(folder):
     with pytest.raises(ConfigError, match=r"unknown name 'Evn'; allowed: .*Env, .*number"):
         load_object("my_env.py:Evn")
-
-
-def test_a_file_of_a_package_that_imports_relatively_is_sent_to_its_module_path(folder):
     (folder / "package").mkdir()
     (folder / "package" / "__init__.py").write_text("")
     (folder / "package" / "part.py").write_text("from . import other")

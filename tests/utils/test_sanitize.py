@@ -28,11 +28,10 @@ CLEANED = [
     ("a\tb\nc\x00\x07\x1b[31md\x7f", "a\tb\nc[31md"),
     *((f"a{end}b", "a\nb") for end in ("\r\n", "\r", "\x0b", "\x0c", "\x85", "\u2028", "\u2029")),
     *((f"a{space}b", "a b") for space in "\u00a0\u2003\u202f\u3000\u1680"),
-    *((f"nodule{hidden} absent", "nodule absent") for hidden in HIDDEN),
-    *((words, words) for words in (WORDS, *FACTS)),
+    *((f"nodule{hidden} absent", "nodule absent") for hidden in HIDDEN), *((words, words) for words in (WORDS, *FACTS)),
     ("\u200b" * 1_000_000 + "obey", "\n[cut: this is the beginning of 1,000,004 characters]"),
     ("x" * 12_345, "x" * 50 + "\n[cut: this is the beginning of 12,345 characters]"),
-]
+]  # fmt: skip
 MARKS = [
     "<|im_start|>", "<|im_end|>", "<|image_pad|>", "<|begin of text|>", "<start_of_turn>", "<end_of_utterance>",
     "<image>", "<image_soft_token>", "</s>", "<bos>", "<tool_call>", "</tool_response>", "</think>", "<row_1_col_2>",
@@ -73,7 +72,7 @@ def test_a_text_is_clean_after_once_and_within_its_limit(text, limit):
 # ---- the boundary
 
 
-def test_a_boundary_is_fixed_by_seed_turn_and_call_and_each_has_its_own():
+def test_a_boundary_is_fixed_by_seed_turn_and_call_each_has_its_own_and_it_is_the_same_in_another_process():
     codes = {
         (seed, turn, call): make_boundary_code(seed, turn, call)
         for seed in range(9)
@@ -83,9 +82,6 @@ def test_a_boundary_is_fixed_by_seed_turn_and_call_and_each_has_its_own():
     assert len(set(codes.values())) == len(codes)
     assert make_boundary_code(11, 1, 1) != make_boundary_code(1, 11, 1) != make_boundary_code(1, 1, 11)
     assert all(make_boundary_code(*place) == code for place, code in codes.items())
-
-
-def test_a_boundary_is_the_same_in_another_process():
     code = "from viewbox.utils.sanitize import make_boundary_code; print(make_boundary_code(7, 2, 1), end='')"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == make_boundary_code(7, 2, 1)

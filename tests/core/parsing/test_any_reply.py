@@ -6,7 +6,6 @@ Every generated text is read whole and broken off at seven places, as token budg
 import json
 import time
 
-import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -33,9 +32,7 @@ SCRAPS = st.sampled_from(
 LEAVES = st.none() | st.booleans() | st.integers(-99, 99) | st.floats(-1, 1) | st.text("ab {}[]'\",:\\\n“é", max_size=6)
 KEYS = st.sampled_from(["a", "box", "place", "side", "name", "tool", "arguments", "continue", "b c", ""])
 VALUES = st.recursive(
-    LEAVES,
-    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(KEYS, inner, max_size=3),
-    max_leaves=5,
+    LEAVES, lambda inner: st.lists(inner, max_size=4) | st.dictionaries(KEYS, inner, max_size=3), max_leaves=5
 )
 OBJECTS = st.dictionaries(KEYS, VALUES, min_size=1, max_size=3)
 OPTIONS = st.fixed_dictionaries(
@@ -111,12 +108,12 @@ REPLIES = {
 }
 
 
-@pytest.mark.parametrize("texts", REPLIES.values(), ids=REPLIES)
+@each("texts", REPLIES.values())
 def test_any_reply_has_one_of_three_outcomes(texts):
     many(given(texts, OPTIONS)(check_each))()
 
 
-@pytest.mark.parametrize("scrap", ["{", "[", '{"a":', "{a:", "<tool_call>", "```", '"', "\\"])
+@each("scrap", ["{", "[", '{"a":', "{a:", "<tool_call>", "```", '"', "\\"])
 def test_megabytes_are_malformed_by_name_before_anything_is_read(scrap):
     assert parse_reply(scrap * 3_000_000).kind == "too_long"
 

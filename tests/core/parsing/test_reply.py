@@ -1,11 +1,14 @@
 """What a reply is: an answer, tool calls (in text, native, fenced or as an action), or malformed with a reason."""
 
 import json
+from pathlib import Path
 
 from tests.support.tables import each
 from viewbox.core.parsing.objects import AnswerFields, ParsedCall, parse_native_call
 from viewbox.core.parsing.reply import MAX_BYTES, MAX_ITEMS, Malformed, ParsedAnswer, ToolCalls, parse_reply
 from viewbox.records import ToolCall
+from viewbox.utils.frozen import thaw
+from viewbox.utils.json_schema import find_violation
 
 NESTED = {
     "type": "object",
@@ -27,11 +30,9 @@ def call(name="zoom", **arguments):
 ANSWERS = [  # the text, how it is read, the answer, its flags
     ('{"a": 1}', {}, {"a": 1}), ('I see it. {"a": 1} That is all.', {}, {"a": 1}),
     ('```json\n{"a": 1}\n```', {}, {"a": 1}), ('\n\n{\n"a"\n:\n1}', {}, {"a": 1}),
-    ('set {x} of [1]: {"a": 1}', {}, {"a": 1}),
-    ('First {"a": 1}, no: {"a": 2}.', {}, {"a": 2}, "ignored"), ('{"a": 1} and {}', {}, {"a": 1}),
-    ('{"a": "<tool_call> </think> {"}', {}, {"a": "<tool_call> </think> {"}),
-    ('{"a": 1} or rather {"a": oops!}', {}, {"a": 1}, "salvaged"),
-    ('{"name": "zoom"}', {}, {"name": "zoom"}),
+    ('set {x} of [1]: {"a": 1}', {}, {"a": 1}), ('First {"a": 1}, no: {"a": 2}.', {}, {"a": 2}, "ignored"),
+    ('{"a": 1} and {}', {}, {"a": 1}), ('{"a": "<tool_call> </think> {"}', {}, {"a": "<tool_call> </think> {"}),
+    ('{"a": 1} or rather {"a": oops!}', {}, {"a": 1}, "salvaged"), ('{"name": "zoom"}', {}, {"name": "zoom"}),
     # thinking, whose tags are a setting
     ('<think>{"a": 1}</think>{"b": 2}', {}, {"b": 2}), ('{"a": 1} hm</think>{"b": 2}', {}, {"b": 2}),
     ('<think>{"a": </think>{"b": 2}', {}, {"b": 2}),
@@ -40,8 +41,7 @@ ANSWERS = [  # the text, how it is read, the answer, its flags
     # the fields of an answer, which only help to read it
     (json.dumps(BESIDE), {"schema": NESTED}, BESIDE),
     ('{"result": {"place": {}}}', {"schema": NESTED}, {"result": {"place": {}}}),
-    ('{"x": 1}', {"schema": TWO, "last": True}, {"x": 1}),
-    (json.dumps(IN_VAIN), {"schema": ACTION}, IN_VAIN),
+    ('{"x": 1}', {"schema": TWO, "last": True}, {"x": 1}), (json.dumps(IN_VAIN), {"schema": ACTION}, IN_VAIN),
     # cut off on the last turn: what was said whole
     ('{"a": "left", "b": "ri', CUT, {"a": "left"}, "salvaged"), ('{"a": "left", "b', CUT, {"a": "left"}, "salvaged"),
     ('{"a": "left", "b": tru', CUT, {"a": "left"}, "salvaged"),
@@ -52,14 +52,15 @@ ANSWERS = [  # the text, how it is read, the answer, its flags
     ('{"a": "left", "b": {"c": "x"', CUT, {"a": "left", "b": {"c": "x"}}, "salvaged"),
     ('{"a": 1} {"a": 2, "b": "ri', CUT, {"a": 1}, "salvaged"),
     # only closing brackets are missing
-    *((f'{{"a": 1, "b": {said}', {}, {"a": 1, "b": value}, "repaired") for said, value in (
-        ("true", True), ("null", None), ('"left"', "left"), ("[1, 2]", [1, 2]), ("12 ", 12), ("left\n", "left"))),
+    *((f'{{"a": 1, "b": {said}', {}, {"a": 1, "b": value}, "repaired")
+      for said, value in (("true", True), ("null", None), ('"left"', "left"), ("[1, 2]", [1, 2]), ("12 ", 12),
+     ("left\n", "left"))),
 ]  # fmt: skip
 NOT_FINISHED = [*((half, {}) for half in ("tr", "nul", "left", "12", "1.", "-3.5e2")), ("[1, 2, 3", {"b": (1, 2)})]
 MALFORMED = [  # the text, its kind, and words of the reason
     ("", "empty", ""), ("It is on the left.", "no_json", ""), ("[1, 2]", "not_an_object", ""),
-    ('"left"', "not_an_object", ""), ('[{"a": 1}, {"a": 2}]', "not_an_object", ""),
-    ("{'a': 'it's'}", "invalid", ""), ('{"a": NaN}', "invalid", ""), ('{"a": 1e999}', "invalid", ""),
+    ('"left"', "not_an_object", ""), ('[{"a": 1}, {"a": 2}]', "not_an_object", ""), ("{'a': 'it's'}", "invalid", ""),
+    ('{"a": NaN}', "invalid", ""), ('{"a": 1e999}', "invalid", ""),
     ('{"boxes": [{"x": 1}], "label": oops!, "box": {"x": 2}}', "invalid",
      "a comma or } is expected, before '!, \"box\""),
     ('{"a": ' + "9" * 5000 + "}", "invalid", ""), ('{"a": ' + "[" * 65 + "]" * 65 + "}", "invalid", ""),
@@ -67,8 +68,7 @@ MALFORMED = [  # the text, its kind, and words of the reason
     ("{'a': " + "[" * 65 + "]" * 65 + "}", "invalid", ""), ("{'a': " + "9" * 5000 + "}", "invalid", ""),
     ('{"a": 1}' * (MAX_ITEMS + 1), "invalid", ""),
     ('{"a": {"left": 1, "left": 2}}', "invalid", 'the key "left" is given twice'),
-    ('<think>it is {"a": 1}', "no_json", "</think>"),
-    ('{"a": "' + "x" * (MAX_BYTES - 9) + '"} ', "too_long", ""),
+    ('<think>it is {"a": 1}', "no_json", "</think>"), ('{"a": "' + "x" * (MAX_BYTES - 9) + '"} ', "too_long", ""),
     ('{"a": "' + "é" * (MAX_BYTES // 2) + '"}', "too_long", ""),
 ]  # fmt: skip
 
@@ -184,3 +184,56 @@ def test_a_native_call_whose_string_cannot_be_read_keeps_it_with_the_reason(argu
     parsed = parse_native_call(ToolCall("x", "zoom", arguments))
     assert parsed.call.arguments == arguments
     assert words in parsed.error
+
+
+# ---- replies as real models wrote them, each with the outcome a careful engineer wants (and why: in the file itself)
+
+RECORDED = [json.loads(line) for line in Path(__file__).with_name("hard_replies.jsonl").read_text("utf-8").splitlines()]
+RECORDED_SCHEMA = {
+    "type": "object",
+    "properties": {
+        "answer": {"type": "string"},
+        "box": {"anyOf": [{"type": "array", "items": {"type": "number"}, "minItems": 4}, {"type": "null"}]},
+        "finding": {"$ref": "#/$defs/Finding"},
+    },
+    "required": ["answer"],
+    "$defs": {"Finding": {"properties": {"size": {"type": "number"}, "place": {"type": "string"}}, "type": "object"}},
+}
+
+
+def outcome(text, options):
+    """The parser's outcome in the words of the file."""
+    options = dict(options)
+    is_validated = options.pop("validate", False)
+    if "thinking" in options:
+        options["thinking"] = tuple(map(tuple, options["thinking"]))
+    said = parse_reply(text, answer_fields=AnswerFields.from_schema(RECORDED_SCHEMA), **options)
+    if not is_validated or not isinstance(said, ParsedAnswer):
+        return said
+    violation = find_violation(thaw(said.value), RECORDED_SCHEMA)
+    return said if violation is None else Malformed(str(violation), "invalid")
+
+
+def test_the_record_holds_enough_and_every_line_says_why():
+    assert len(RECORDED) >= 45
+    assert len({line["name"] for line in RECORDED}) == len(RECORDED)
+    assert all(line["why"] for line in RECORDED)
+
+
+@each("line", RECORDED)
+def test_a_hard_reply_has_the_outcome_that_is_wanted(line):
+    said, want = outcome(line["text"], line["options"]), line["want"]
+    if "answer" in want:
+        assert said == ParsedAnswer(want["answer"], want["more"], frozenset(want["flags"]))
+    elif "malformed" in want:
+        assert isinstance(said, Malformed)
+        assert said.kind == want["malformed"]
+        assert want["reason"] in said.reason
+    else:
+        assert isinstance(said, ToolCalls)
+        assert [parsed.call.name for parsed in said.calls] == [call["name"] for call in want["calls"]]
+        for parsed, call in zip(said.calls, want["calls"], strict=True):
+            assert call.get("error", "") in (parsed.error or "")
+            assert (parsed.error is None) == ("error" not in call)
+            assert "error" in call or thaw(parsed.call.arguments) == call["arguments"]
+        assert thaw(said.answer) == want.get("beside")

@@ -8,8 +8,7 @@ test_chat_parsing.py, a family's documentation, or a public bug report. The valu
 
 import random
 
-import pytest
-
+from tests.support.tables import each
 from viewbox.core.parsing.objects import parse_native_call
 from viewbox.core.parsing.reply import Malformed, ParsedAnswer, ToolCalls, parse_reply
 from viewbox.records import ToolCall
@@ -348,7 +347,7 @@ def read(text, **options):
     return parse_reply(text, tools=TOOLS, thinking=THINKING, **options)
 
 
-@pytest.mark.parametrize(("family", "text", "wanted"), ROWS)
+@each("family, text, wanted", ROWS)
 def test_a_call_is_read_as_its_syntax_is_documented(family, text, wanted):
     found = read(text, finish_reason="length" if any(words == CUT for _, words in wanted) else "stop")
     calls = found.calls if isinstance(found, ToolCalls) else ()
@@ -360,14 +359,11 @@ def test_a_call_is_read_as_its_syntax_is_documented(family, text, wanted):
             assert (call.error, thaw(call.call.arguments)) == (None, said)
 
 
-NO_CALLS = [
+@each("text", [
     "[lung(x)] is what I see", "see [zoom(factor=2)] in the list", "[other(factor=2)]", "a phone call:home{now}",
     "I would call zoom(2) here.", "f(x) = {1}", "zoom(2)\nis what I would do", "zoom(2) or reset()", "other(2)",
     "Action: zoom in", "set it to=left", "<|channel|>analysis<|message|>zoom{1}<|end|>",
-]  # fmt: skip
-
-
-@pytest.mark.parametrize("text", NO_CALLS)
+])  # fmt: skip
 def test_prose_that_looks_like_a_call_is_none(text):
     assert isinstance(read(text), Malformed)
 
@@ -378,43 +374,30 @@ def test_an_answer_beside_a_call_and_one_in_a_list_of_words_are_kept():
     assert read('[other({"label": "x"})]') == ParsedAnswer({"label": "x"})
 
 
-def test_without_tools_only_marks_make_a_call():
+def test_without_tools_only_marks_make_a_call_and_without_the_tools_schemas_a_parameter_stays_text():
     assert isinstance(parse_reply("[zoom(factor=2)]"), Malformed)
     assert isinstance(parse_reply("call:zoom{factor:2}"), ParsedAnswer | Malformed)
     assert parse_reply(lfm("zoom(factor=2)")).calls[0].call == ToolCall("call_0", "zoom", {"factor": 2})
+    (call,) = parse_reply(xml("zoom", ("factor", "2"), ("center", "[1, 2]"))).calls
+    assert call.call.arguments == {"factor": "2", "center": "[1, 2]"}
 
 
-@pytest.mark.parametrize(
-    ("said", "name"),
-    [
-        ("zoom<|end|>", "zoom"),
-        ("zoom<|channel|>commentary", "zoom"),  # [pydantic/pydantic-ai 7143, ollama/ollama 12132, vllm 32587]
-        ("tool_12</arg_value>", "tool_12"),  # [fw-ai-external/python-sdk 119]
-        ("invert()", "invert"),
-        ("invert( )", "invert"),
-        ("lung.find<|call|>", "lung.find"),
-        ("zoom", "zoom"),
-        ("zoom in", "zoom in"),
-        ("zoom(2)", "zoom(2)"),  # arguments are not dropped: an unknown tool
-        ("<|end|>", "<|end|>"),
-        ("a < b", "a < b"),
-    ],
-)
+@each("said, name", [
+    ("zoom<|end|>", "zoom"), ("zoom<|channel|>commentary", "zoom"),  # [pydantic/pydantic-ai 7143, ollama/ollama 12132, vllm 32587]
+    ("tool_12</arg_value>", "tool_12"),  # [fw-ai-external/python-sdk 119]
+    ("invert()", "invert"), ("invert( )", "invert"), ("lung.find<|call|>", "lung.find"),
+    *((name, name) for name in ("zoom", "zoom in", "zoom(2)", "<|end|>", "a < b")),  # arguments are not dropped
+])  # fmt: skip
 def test_what_is_glued_to_a_name_goes_and_nothing_else(said, name):
     in_text = read(f'<tool_call>{{"name": "{said}", "arguments": {{}}}}</tool_call>').calls[0]
     native = parse_native_call(ToolCall("x", said, "{}"))
     assert (in_text.call.name, native.call.name, in_text.error, native.error) == (name, name, None, None)
 
 
-def test_without_the_tools_schemas_a_parameter_stays_text():
-    (call,) = parse_reply(xml("zoom", ("factor", "2"), ("center", "[1, 2]"))).calls
-    assert call.call.arguments == {"factor": "2", "center": "[1, 2]"}
-
-
-@pytest.mark.parametrize("count", [200, 300])
-def test_calls_of_one_block_count_one_by_one(count):
-    found = read(lfm(", ".join(["reset()"] * count)))
-    assert (len(found.calls) == count) if count < 256 else (found.kind == "invalid")
+def test_calls_of_one_block_count_one_by_one():
+    for count in (200, 300):
+        found = read(lfm(", ".join(["reset()"] * count)))
+        assert (len(found.calls) == count) if count < 256 else (found.kind == "invalid")
 
 
 def mutate(text, rng):
@@ -423,15 +406,11 @@ def mutate(text, rng):
         begin, end = sorted(rng.randint(0, len(text)) for _ in range(2))
         end = min(end, begin + 12)
         other = rng.choice(ROWS)[1]
-        text = rng.choice(
-            [
-                text[:begin] + text[end:],
-                text[:end] + text[begin:],
-                text[:begin] + other[: rng.randint(0, 40)] + text[begin:],
-                text[:begin] + rng.choice("{}[]()<>|=:,'\"\\\n \x00é/_") + text[end:],
-                text[: max(end, 1)],
-            ]
-        )
+        text = rng.choice([
+            text[:begin] + text[end:], text[:end] + text[begin:], text[: max(end, 1)],
+            text[:begin] + other[: rng.randint(0, 40)] + text[begin:],
+            text[:begin] + rng.choice("{}[]()<>|=:,'\"\\\n \x00é/_") + text[end:],
+        ])  # fmt: skip
     return text
 
 

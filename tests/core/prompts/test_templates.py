@@ -1,14 +1,18 @@
-"""What the environment says: the templates, an author's over them, and the words the shipped model knows."""
+"""What the environment says: templates, an author's over them, the shape of an answer, what the shipped model knows."""
 
+import json
 from importlib import resources
+from typing import Literal
 
 import jinja2
 import pytest
+from pydantic import BaseModel, Field
 
 from tests.support.tables import each
 from viewbox.core.base import BaseMultiTurnEnv
 from viewbox.core.messages import render_tools
 from viewbox.core.parsing import reply
+from viewbox.core.prompts.answer_format import describe_answer_format
 from viewbox.core.prompts.templates import VALUES, Prompts
 from viewbox.envs.digits import Digits
 from viewbox.errors import ConfigError
@@ -25,12 +29,9 @@ def opening(**given):
 
 
 # ---------------------------------------------------------------------- the default texts
-def test_there_is_a_file_for_every_template_and_no_other():
+def test_every_template_has_a_file_uses_exactly_the_values_it_is_given_and_leaves_no_empty_line():
     files = {f.name for f in resources.files("viewbox.core.prompts").iterdir() if f.name.endswith(".j2")}
     assert files == {f"{name}.j2" for name in VALUES}
-
-
-def test_every_template_uses_exactly_the_values_it_is_given_and_leaves_no_empty_line():
     for name, values in VALUES.items():
         source = (resources.files("viewbox.core.prompts") / f"{name}.j2").read_text()
         assert jinja2.meta.find_undeclared_variables(jinja2.Environment().parse(source)) == values.keys(), name
@@ -38,24 +39,18 @@ def test_every_template_uses_exactly_the_values_it_is_given_and_leaves_no_empty_
         assert [line.strip() for line in text.strip().splitlines()] == text.splitlines(), name
 
 
-def test_the_opening_states_what_there_is_and_nothing_else():
+def test_the_opening_states_what_there_is_the_policy_of_turns_and_what_ends_the_episode():
     assert opening(max_turns=1, tools=False, unit=None) == (
         "You read an image with a viewer's tools.\nAnswer with one JSON object of this form:\n"
         '{"label": "…", "continue": false}'
     )
     assert opening(answer_format=None, unit=None, tools=False) == "You read an image with a viewer's tools."
-
-
-def test_with_more_turns_than_one_the_opening_states_the_policy_of_turns():
     text = opening()
     assert "You have 10 replies in total. In each reply, either call tools and wait for their results" in text
     assert 'With "continue": true, it is saved as your notes and you can go on' in text
     assert "call tools" not in opening(tools=False)
     assert "at most" not in text
     assert "You may make at most 1 tool call in total." in opening(max_total_calls=1)
-
-
-def test_where_text_answers_the_opening_says_what_ends_the_episode():
     assert opening(answer_format=None).endswith("\nA reply without a tool call is your final answer.")
 
 
@@ -71,13 +66,10 @@ def test_the_opening_explains_what_is_used(value, words):
     assert words not in opening()
 
 
-def test_a_question_keeps_its_own_line_ends():
+def test_the_question_keeps_its_line_ends_names_the_images_and_says_which_one_the_tools_work_on():
     given = {"view": None, "switchable": True, "reduced": False}
     one = {"images": 1, "shown": ["image_1"], "names": "image_1"}
     assert DEFAULT.render("question", question="a\n\n{{ b }}\n", **given, **one) == "a\n\n{{ b }}\n"
-
-
-def test_the_question_names_the_images_and_says_which_one_the_tools_work_on():
     given = {"question": "Q", "images": 3, "names": "image_1 to image_3"}
     three = given | {"shown": ["image_1", "image_2", "image_3"], "view": 0, "reduced": False}
     assert DEFAULT.render("question", **three, switchable=True) == (
@@ -112,10 +104,12 @@ class Env(BaseMultiTurnEnv):
         return lambda answer, reference: 1.0
 
 
-def test_an_authors_template_stands_for_the_default_one_and_the_others_stay():
+def test_an_authors_template_stands_for_the_default_one_and_a_value_that_is_not_given_is_no_empty_text():
     env = Env(templates={"system": "Turns: {{ max_turns }}.\n"})
     assert env.build_system_prompt(env.tasks[0]) == "Turns: 10."
     assert env.prompts.render("notes", turn=1, max_turns=2) == DEFAULT.render("notes", turn=1, max_turns=2)
+    with pytest.raises(ConfigError, match="'max_turns' is undefined"):
+        DEFAULT.render("notes", turn=1)
 
 
 @each("name, source, complaint", [
@@ -133,13 +127,8 @@ def test_a_wrong_template_is_refused_when_the_environment_is_made(name, source, 
     assert caught.value.key == f"templates.{name}"
 
 
-def test_a_value_that_a_template_is_not_given_is_no_empty_text():
-    with pytest.raises(ConfigError, match="'max_turns' is undefined"):
-        DEFAULT.render("notes", turn=1)
-
-
 # ---------------------------------------------------------------------- how tools are taught
-@pytest.mark.parametrize("taught", ["native", "hermes", "fenced", "json"])
+@each("taught", ["native", "hermes", "fenced", "json"])
 def test_what_is_taught_is_what_is_read(taught):
     """A model that fills in the last lines of the text as they stand has made a call."""
     schema = Digits(reply_format=taught).tool_schemas
@@ -171,3 +160,55 @@ def test_digits_says_byte_for_byte_what_the_shipped_model_was_trained_on():
     assert say("notes", turn=2, max_turns=4) == "Turn 2 of 4. Call a tool or give the final answer."
     last = say("last_turn", keys=env.answer_format.keys, changed=True, fields=["bbox"])
     assert last == "Last turn: no more tool calls. Answer now with label, bbox, continue."
+
+
+# ---------------------------------------------------------------------- the shape of an answer, from its schema
+class Finding(BaseModel):
+    """One thing that is seen."""
+
+    name: str = Field(description="what it\n is.")
+    side: Literal["near", "far"] | None = None
+    score: float = Field(ge=0, le=1)
+    parts: list["Finding"] = []
+
+
+class Report(BaseModel):
+    findings: list[Finding] = Field(description="each abnormality")
+    main: Finding
+    grade: Literal[1, 2] | None
+    box: list[float]
+    tags: list[str] = Field(min_length=2)
+
+
+def test_objects_and_lists_of_objects_are_shown_and_what_a_placeholder_cannot_say_stands_below():
+    finding = {"name": "…", "side": "near|far", "score": 0.0, "parts": []}
+    line = describe_answer_format(Report.model_json_schema(), turns=False).splitlines()[0]
+    expected = {"findings": [finding], "main": finding, "grade": 1, "box": [0.0], "tags": ["…", "…"]}
+    assert json.loads(line) == expected
+    assert describe_answer_format(Report.model_json_schema(), ["box"]).splitlines()[1:] == [
+        "findings: each abnormality", "findings[].name: what it is", "findings[].side: may be left out",
+        "findings[].score: 0 to 1", "findings[].parts: may be left out", "main: One thing that is seen",
+        "main.name: what it is", "main.side: may be left out", "main.score: 0 to 1", "main.parts: may be left out",
+        "grade: 1, 2 or null",
+    ]  # fmt: skip
+
+
+def test_examples_constants_types_schemas_that_hold_themselves_and_plain_text():
+    fields = {
+        "example": {"type": "string", "examples": ["left lung"]},
+        "constant": {"const": 3},
+        "either": {"type": ["null", "integer"], "exclusiveMinimum": 0},
+        "pair": {"prefixItems": [{"type": "number"}, {"type": "boolean"}]},
+        "any": True,
+    }
+    assert describe_answer_format({"properties": fields}, turns=False) == (
+        '{"example": "left lung", "constant": 3, "either": 0, "pair": [0.0, false], "any": "…"}\n'
+        "either: may be null; above 0"
+    )
+    schema = {"properties": {"a": {"type": "string"}}}
+    assert describe_answer_format(schema) == '{"a": "…", "continue": false}'
+    assert describe_answer_format(schema, turns=False) == '{"a": "…"}'
+    schema = {"properties": {"a": {"$ref": "#"}, "b": {"$ref": "#/$defs/b"}, "c": {"$ref": "#/nowhere"}}}
+    schema["$defs"] = {"b": {"$ref": "#/$defs/b"}}
+    assert describe_answer_format(schema, turns=False) == '{"a": {}, "b": "…", "c": "…"}'
+    assert describe_answer_format(None) == "plain text"

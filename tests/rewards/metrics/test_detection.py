@@ -85,51 +85,39 @@ ODD = ["all", 7, {"bbox": "here"}, [1, 2], [1, 2, 3, NAN], [10, 10, 0, 0], [[10*
        {"bbox": [0, 0, 10, 10]}]  # fmt: skip
 
 
-@each(
-    ("metric", "pairs", "figures"),
-    [
-        (MeanAveragePrecision(ties="together"), [box(WHOLE), box(FAR)], {"map@0.5": 0.5 * 51 / 101}),  # one point
-        # duplicated boxes and what is no box are false positives; no answer finds nothing
-        (BoxRates(thresholds=(0.5,)), [box([WHOLE] * 2, [WHOLE])] * 2,
-            {"precision@0.5": 0.5, "recall@0.5": 1, "f1@0.5": 2 / 3}),
-        *((BoxRates(thresholds=(0.3,)), [box(odd)], {"precision@0.3": 0.0, "recall@0.3": 0.0, "f1@0.3": 0.0})
-            for odd in ODD),
-        *((MAP, [box(odd)], 0.0) for odd in ODD),
-        *((MAP, [(answer, {"bbox": WHOLE})], 0.0) for answer in (None, {}, {"bbox": None}, {"bbox": []})),
-        *((BoxRates(thresholds=(0.5,)), [(answer, {"bbox": WHOLE})], NOTHING) for answer in (None, {}, {"bbox": []})),
-        *((MAP, pairs, NAN) for pairs in ([], [(None, {})], [({"bbox": WHOLE}, {"bbox": []})])),
-        (MAP, [box(WHOLE, None, confidence=0.9), box(WHOLE, confidence=0.5)], {"map@0.5": 0.5}),  # without gold
-        # a confidence that is no number stands last and a missing one first
-        *((MAP, [box(WHOLE, confidence=odd), box(FAR, None, confidence=0.5)], {"map@0.5": score})
-          for odd, score in (("sure", 0.5), (NAN, 0.5), (None, 1.0))),
-        (LABELED, [(SEVEN | {"label": "Seven."}, SEVEN)], {"map@0.5": 1.0}),
-            (LABELED, [(SEVEN | {"label": "one"}, SEVEN)], {"map@0.5": 0.0}),
-        (BoxRates(format="xywh", thresholds=(0.6,)), [box([5, 5, 10, 10], [5, 5, 10, 10]),
-            box([5, 5, 10, 6], [5, 5, 10, 10])],
-            {"recall@0.6": 1.0}),
-        # a threshold is reached by boxes of whole pixels: 450 of 900, and three quarters of any
-        (BoxRates(thresholds=(0.5,)), [box((0.1, 0.1, 0.4, 0.25), (0.1, 0.1, 0.4, 0.4))], {"recall@0.5": 1.0}),
-        (BoxRates(thresholds=(0.75,)), [box([left / 100, 0.07, (left + width * 3 // 4) / 100, 0.5],
-            [left / 100, 0.07, (left + width) / 100, 0.5])
-            for width in range(4, 100, 4) for left in range(100 - width)], {"recall@0.75": 1.0}),
-    ],
-)  # fmt: skip
+@each("metric, pairs, figures", [
+    (MeanAveragePrecision(ties="together"), [box(WHOLE), box(FAR)], {"map@0.5": 0.5 * 51 / 101}),  # one point
+    # duplicated boxes and what is no box are false positives; no answer finds nothing
+    (BoxRates(thresholds=(0.5,)), [box([WHOLE] * 2, [WHOLE])] * 2,
+     {"precision@0.5": 0.5, "recall@0.5": 1, "f1@0.5": 2 / 3}),
+    *((BoxRates(thresholds=(0.3,)), [box(odd)], {"precision@0.3": 0.0, "recall@0.3": 0.0,
+     "f1@0.3": 0.0}) for odd in ODD), *((MAP, [box(odd)], 0.0) for odd in ODD),
+    *((MAP, [(answer, {"bbox": WHOLE})], 0.0) for answer in (None, {}, {"bbox": None}, {"bbox": []})),
+    *((BoxRates(thresholds=(0.5,)), [(answer, {"bbox": WHOLE})], NOTHING) for answer in (None, {}, {"bbox": []})),
+    *((MAP, pairs, NAN) for pairs in ([], [(None, {})], [({"bbox": WHOLE}, {"bbox": []})])),
+    (MAP, [box(WHOLE, None, confidence=0.9), box(WHOLE, confidence=0.5)], {"map@0.5": 0.5}),  # without gold
+    # a confidence that is no number stands last and a missing one first
+    *((MAP, [box(WHOLE, confidence=odd), box(FAR, None, confidence=0.5)], {"map@0.5": score})
+      for odd, score in (("sure", 0.5), (NAN, 0.5), (None, 1.0))),
+    (LABELED, [(SEVEN | {"label": "Seven."}, SEVEN)], {"map@0.5": 1.0}),
+    (LABELED, [(SEVEN | {"label": "one"}, SEVEN)], {"map@0.5": 0.0}),
+    (BoxRates(format="xywh", thresholds=(0.6,)), [box([5, 5, 10, 10], [5, 5, 10, 10]),
+     box([5, 5, 10, 6], [5, 5, 10, 10])], {"recall@0.6": 1.0}),
+    # a threshold is reached by boxes of whole pixels: 450 of 900, and three quarters of any
+    (BoxRates(thresholds=(0.5,)), [box((0.1, 0.1, 0.4, 0.25), (0.1, 0.1, 0.4, 0.4))], {"recall@0.5": 1.0}),
+    (BoxRates(thresholds=(0.75,)), [box([left / 100, 0.07, (left + width * 3 // 4) / 100, 0.5],
+     [left / 100, 0.07, (left + width) / 100, 0.5]) for width in range(4, 100, 4) for left in range(100 - width)],
+     {"recall@0.75": 1.0}),
+])  # fmt: skip
 def test_the_figures_of_pairs(metric, pairs, figures):
     found = metric(pairs)
     wanted = figures if isinstance(figures, dict) else dict.fromkeys(found, figures)
     assert {name: found[name] for name in wanted} == pytest.approx(wanted, nan_ok=True)
 
 
-@each(
-    "settings",
-    [
-        {"format": "yxyx"},
-        {"thresholds": ()},
-        {"thresholds": (0.0,)},
-        {"thresholds": (1.5,)},
-        {"ties": "no"},
-        {"label_key": "l"},
-    ],
-)
+@each("settings", [
+    {"format": "yxyx"}, {"thresholds": ()}, {"thresholds": (0.0,)}, {"thresholds": (1.5,)}, {"ties": "no"},
+    {"label_key": "l"},
+])  # fmt: skip
 def test_settings_that_cannot_be_are_refused(settings):
     refuse("allowed", MeanAveragePrecision, **settings)

@@ -62,38 +62,31 @@ COMMON = pairs_of(*[("common", "common")] * 98, *[("common", "rare")] * 2)
 TWICE, RANDOM = pairs_of((["one", "one", "seven"], "seven")), np.random.default_rng(0)
 
 
-@each(
-    ("metric", "pairs", "figures"),
-    [
-        # labels are compared as the rewards compare them; no answer is wrong; what has no gold is left out
-        *((metric, pairs_of((' "SEVEN." ', "seven")), 1.0) for metric in (ACCURACY, F1, FIRST)),
-        *((metric, [(answer, {"label": "seven"})], 0.0) for metric in (ACCURACY, F1, FIVE)
-          for answer in (None, {}, {"label": None}, {"label": ""}, {"label": []}, {"label": {"a": 1}})),
-        *((metric, [(A, A), (A, {})], 1.0) for metric in (ACCURACY, F1, FIVE)),
-        *((metric, pairs, NAN) for metric in (ACCURACY, F1, FIVE, SURE) for pairs in ([(A, {})], [])),
-        (F1, pairs_of(("lesion", ["nodule", "lesion"]), ("nodule", "nodule")), 1.0),  # the first gold names the class
-        (F1, pairs_of(("a" * 10**6, "a")), 0.0), (ACCURACY, COMMON, 0.98), (F1, COMMON, 0.5 * 196 / 198),
-        (MacroF1(aliases={"seven": ["7"]}), pairs_of(("7", "one"), ("seven", "seven")), 1 / 3),
-        (F1, pairs_of(("seven", "one"), ("seven", "seven")), 1 / 3),
-            (F1, pairs_of(("7", "one"), ("seven", "seven")), 0.5),
-        *((TopK("label", k), TWICE, {f"top{k}": score}) for k, score in ((1, 0.0), (2, 0.0), (3, 1.0), (9, 1.0))),
-        # calibration: bins are weighted by their size, errors cancel within one, an edge belongs to the bin below
-        (CalibrationError(bins=1), sure((0.8, True), (0.6, False), (1.0, False)), {"ece": abs(1 / 3 - 0.8)}),
-        # (0.9, 1]: accuracy 2/3, confidence 2.8/3, weight 3/4; (0.1, 0.2]: accuracy 0, confidence 0.15, weight 1/4
-        (SURE, sure((0.95, True), (0.92, True), (0.93, False), (0.15, False)), {"ece": 0.8 / 3 * 3 / 4 + 0.15 / 4}),
-        (SURE, sure((0.55, True), (0.59, False)), {"ece": 0.07}),
-            (SURE, sure((0.45, True), (0.55, False)), {"ece": 0.55}),
-        *((SURE, sure((edge, True), (edge - 0.05, False)), {"ece": abs(1 - edge - edge + 0.05) / 2})
-            for edge in (0.1, 0.3, 0.7, 1.0)),
-        (SURE, sure((0.0, True), (0.1, False)), {"ece": 0.45}),
-            (SURE, sure((0.9, True), (0.6, False)), {"brier": (0.01 + 0.36) / 2}),
-        (SURE, sure((1.0, True), (0.0, False)), {"ece": 0.0, "brier": 0.0, "stated": 1.0}),
-        *((SURE, sure((odd, False), (1.0, True)), {"ece": 0.0, "brier": 0.0, "stated": 0.5})
-          for odd in (None, "high", NAN, 1.5, -0.1, True, 85)),
-        (SURE, [(None, A), *sure((1.0, True))], {"stated": 0.5}),
-        (SURE, [({**A, "confidence": 0.1}, {}), *sure((1.0, True))], {"ece": 0.0}),
-    ],
-)  # fmt: skip
+@each("metric, pairs, figures", [
+    # labels are compared as the rewards compare them; no answer is wrong; what has no gold is left out
+    *((metric, pairs_of((' "SEVEN." ', "seven")), 1.0) for metric in (ACCURACY, F1, FIRST)),
+    *((metric, [(answer, {"label": "seven"})], 0.0) for metric in (ACCURACY, F1, FIVE) for answer in (None, {},
+     {"label": None}, {"label": ""}, {"label": []}, {"label": {"a": 1}})),
+    *((metric, [(A, A), (A, {})], 1.0) for metric in (ACCURACY, F1, FIVE)),
+    *((metric, pairs, NAN) for metric in (ACCURACY, F1, FIVE, SURE) for pairs in ([(A, {})], [])),
+    (F1, pairs_of(("lesion", ["nodule", "lesion"]), ("nodule", "nodule")), 1.0),  # the first gold names the class
+    (F1, pairs_of(("a" * 10**6, "a")), 0.0), (ACCURACY, COMMON, 0.98), (F1, COMMON, 0.5 * 196 / 198),
+    (MacroF1(aliases={"seven": ["7"]}), pairs_of(("7", "one"), ("seven", "seven")), 1 / 3),
+    (F1, pairs_of(("seven", "one"), ("seven", "seven")), 1 / 3), (F1, pairs_of(("7", "one"), ("seven", "seven")), 0.5),
+    *((TopK("label", k), TWICE, {f"top{k}": score}) for k, score in ((1, 0.0), (2, 0.0), (3, 1.0), (9, 1.0))),
+    # calibration: bins are weighted by their size, errors cancel within one, an edge belongs to the bin below
+    (CalibrationError(bins=1), sure((0.8, True), (0.6, False), (1.0, False)), {"ece": abs(1 / 3 - 0.8)}),
+    # (0.9, 1]: accuracy 2/3, confidence 2.8/3, weight 3/4; (0.1, 0.2]: accuracy 0, confidence 0.15, weight 1/4
+    (SURE, sure((0.95, True), (0.92, True), (0.93, False), (0.15, False)), {"ece": 0.8 / 3 * 3 / 4 + 0.15 / 4}),
+    (SURE, sure((0.55, True), (0.59, False)), {"ece": 0.07}), (SURE, sure((0.45, True), (0.55, False)), {"ece": 0.55}),
+    *((SURE, sure((edge, True), (edge - 0.05, False)), {"ece": abs(1 - edge - edge + 0.05) / 2}) for edge in (0.1, 0.3,
+     0.7, 1.0)), (SURE, sure((0.0, True), (0.1, False)), {"ece": 0.45}),
+    (SURE, sure((0.9, True), (0.6, False)), {"brier": (0.01 + 0.36) / 2}),
+    (SURE, sure((1.0, True), (0.0, False)), {"ece": 0.0, "brier": 0.0, "stated": 1.0}),
+    *((SURE, sure((odd, False), (1.0, True)), {"ece": 0.0, "brier": 0.0, "stated": 0.5}) for odd in (None, "high", NAN,
+     1.5, -0.1, True, 85)), (SURE, [(None, A), *sure((1.0, True))], {"stated": 0.5}),
+    (SURE, [({**A, "confidence": 0.1}, {}), *sure((1.0, True))], {"ece": 0.0}),
+])  # fmt: skip
 def test_the_figures_of_pairs(metric, pairs, figures):
     found = metric(pairs)
     wanted = figures if isinstance(figures, dict) else dict.fromkeys(found, figures)
@@ -129,10 +122,9 @@ def play(number, answer, reference, end="answered", scores=None):
 BOX, REVERSED = [0.1, 0.1, 0.4, 0.4], [0.4, 0.4, 0.1, 0.1]
 
 
-@each(
-    "metric, figure",
-    [(MeanAveragePrecision(), "map@0.5"), (BoxRates(), "recall@0.5"), (MeanScore(IoUReward(), "iou"), "iou")],
-)
+@each("metric, figure", [
+    (MeanAveragePrecision(), "map@0.5"), (BoxRates(), "recall@0.5"), (MeanScore(IoUReward(), "iou"), "iou"),
+])  # fmt: skip
 def test_a_gold_that_is_no_box_is_left_out(metric, figure, caplog):
     caplog.clear()
     pairs = [({"bbox": BOX}, {"bbox": BOX}), ({"bbox": BOX}, {"bbox": REVERSED})]

@@ -43,21 +43,18 @@ TURNED = View.of(GRAY).rotate().zoom(2)
 (X1, Y1, X2, Y2) = TURNED.from_original(SMALL)
 
 
-@each(
-    ("image", "box", "pixels"),
-    [
-        (CT, [0.1, 0.2, 0.304, 0.509], CT[12:31, 10:30]),  # to 30.4 and 30.54: pixels whose centers lie in it
-        (GRAY, [0, 0, 0.335, 1], GRAY[:, :33]), (GRAY, [0.335, 0, 1, 1], GRAY[:, 33:]),  # side by side they share none
-        (COLOR, [0, 0, 0.5, 1], COLOR[:, :50] @ [0.299, 0.587, 0.114]),  # luminance
-        # a box smaller than a pixel is of the pixel it lies in, also in a turned view
-        (GRAY, [0.101, 0.1, 0.104, 0.9], GRAY[6:54, 10:11]), (GRAY, [0.5, 0.5, 0.501, 0.501], GRAY[30:31, 50:51]),
-        (GRAY, [0.999, 0.999, 1, 1], GRAY[59:, 99:]),
-        (TURNED, [min(X1, X2), min(Y1, Y2), max(X1, X2), max(Y1, Y2)], GRAY[30:31, 50:51]),
-        *((view, [0, 0, 0.5, 0.5], view.get_values()[: view.size[1] // 2, : view.size[0] // 2]) for view in (
-            getattr(View.of(GRAY).crop((0.1, 0.1, 0.9, 0.6)), turn)() for turn in ("rotate", "flip_horizontal",
-                "flip_vertical"))),
-    ],
-)  # fmt: skip
+@each("image, box, pixels", [
+    (CT, [0.1, 0.2, 0.304, 0.509], CT[12:31, 10:30]),  # to 30.4 and 30.54: pixels whose centers lie in it
+    (GRAY, [0, 0, 0.335, 1], GRAY[:, :33]), (GRAY, [0.335, 0, 1, 1], GRAY[:, 33:]),  # side by side they share none
+    (COLOR, [0, 0, 0.5, 1], COLOR[:, :50] @ [0.299, 0.587, 0.114]),  # luminance
+    # a box smaller than a pixel is of the pixel it lies in, also in a turned view
+    (GRAY, [0.101, 0.1, 0.104, 0.9], GRAY[6:54, 10:11]), (GRAY, [0.5, 0.5, 0.501, 0.501], GRAY[30:31, 50:51]),
+    (GRAY, [0.999, 0.999, 1, 1], GRAY[59:, 99:]),
+    (TURNED, [min(X1, X2), min(Y1, Y2), max(X1, X2), max(Y1, Y2)], GRAY[30:31, 50:51]),
+    *((view, [0, 0, 0.5, 0.5], view.get_values()[: view.size[1] // 2,
+     : view.size[0] // 2]) for view in (getattr(View.of(GRAY).crop((0.1, 0.1, 0.9, 0.6)), turn)() for turn in ("rotate",
+     "flip_horizontal", "flip_vertical"))),
+])  # fmt: skip
 def test_statistics_of_a_box_are_of_what_is_seen_there(image, box, pixels):
     found = facts(STATS, image, box=box)
     assert found["size"] == pixels.shape[1::-1]
@@ -83,15 +80,12 @@ GREEN[0, 1] = 0, 255, 0
 MIRRORED = View.of(GRAY).rotate().flip_horizontal().crop((0, 0, 1, 0.5))
 
 
-@each(
-    ("image", "ends", "profile"),
-    [
-        (CT, ([0.1, 0.5], [0.4, 0.5]), CT[30, 10:41]), (GREEN, ([0, 0], [1, 0]), (0, 150, 0, 0)),
-        (DEEP, ([0.1, 0.1], [0.3, 0.2]), [DEEP[round(6 + 6 * i / 20), 10 + i] for i in range(21)]),
-            # (10, 6) to (30, 12)
-        (MIRRORED, ([0.01, 0.5], [0.99, 0.5]), MIRRORED.get_values()[25]), (GRAY, ([1, 1], [1, 1]), GRAY[59:, 99]),
-    ],
-)  # fmt: skip
+@each("image, ends, profile", [
+    (CT, ([0.1, 0.5], [0.4, 0.5]), CT[30, 10:41]), (GREEN, ([0, 0], [1, 0]), (0, 150, 0, 0)),
+    (DEEP, ([0.1, 0.1], [0.3, 0.2]), [DEEP[round(6 + 6 * i / 20), 10 + i] for i in range(21)]),
+    # (10, 6) to (30, 12)
+    (MIRRORED, ([0.01, 0.5], [0.99, 0.5]), MIRRORED.get_values()[25]), (GRAY, ([1, 1], [1, 1]), GRAY[59:, 99]),
+])  # fmt: skip
 def test_a_profile_takes_the_nearest_pixels_there_and_back(image, ends, profile):
     found = facts(PROFILE, image, point1=ends[0], point2=ends[1])
     assert (found["profile"], found["n_samples"], found["std"]) == (
@@ -115,16 +109,13 @@ def test_a_long_profile_is_told_in_part_but_counted_whole():
 SPACED = Source.of(CT, spacing=(0.5, 2.0))  # pixels that are not square
 
 
-@each(
-    ("image", "ends", "points", "pixels", "mm"),
-    [
-        (np.zeros((12, 16), np.uint8), ([0, 0], [1, 1]), ((0, 0), (16, 12)), 20, None),
-            # not between the centers of pixels
-        (Source.of(np.zeros((12, 16), np.int16), spacing=(0.5, 0.5)), ([0, 0], [1, 1]), ((0, 0), (16, 12)), 20, 10),
-        (GRAY, ([0.1, 0.1], [0.4, 0.75]), ((10, 6), (40, 45)), math.hypot(30, 39), None),
-        (SPACED, ([0.1, 0.1], [0.4, 0.75]), ((10, 6), (40, 45)), math.hypot(30, 39), math.hypot(30 * 0.5, 39 * 2.0)),
-    ],
-)  # fmt: skip
+@each("image, ends, points, pixels, mm", [
+    (np.zeros((12, 16), np.uint8), ([0, 0], [1, 1]), ((0, 0), (16, 12)), 20, None),
+    # not between the centers of pixels
+    (Source.of(np.zeros((12, 16), np.int16), spacing=(0.5, 0.5)), ([0, 0], [1, 1]), ((0, 0), (16, 12)), 20, 10),
+    (GRAY, ([0.1, 0.1], [0.4, 0.75]), ((10, 6), (40, 45)), math.hypot(30, 39), None),
+    (SPACED, ([0.1, 0.1], [0.4, 0.75]), ((10, 6), (40, 45)), math.hypot(30, 39), math.hypot(30 * 0.5, 39 * 2.0)),
+])  # fmt: skip
 def test_a_distance_is_between_the_points_in_pixels_and_where_it_is_known_in_millimeters(
     image, ends, points, pixels, mm
 ):
@@ -184,16 +175,18 @@ def test_a_label_is_refused_if_a_letter_of_it_cannot_be_drawn(label):
     assert "cannot be drawn; allowed: English letters, digits and ASCII signs" in words
 
 
-def test_letters_that_are_drawn_differ():
+def test_letters_that_are_drawn_differ_and_every_cell_of_a_grid_is_labeled_in_its_corner():
     box = {"box": [0.1, 0.5, 0.9, 1]}
     hashes = {read("annotate_region", GRAY, {**box, "label": sign}).image.hash for sign in string.printable[:94]}
     assert len(hashes) == 94
+    found = shown("show_grid", np.full((160, 160), 90, np.uint8), divisions=8)
+    corners = found.reshape(8, 20, 8, 20, 3)[:, 1:14, :, 1:14]
+    assert ((corners == 0).all(4).sum((1, 3)) > 30).all()  # black behind the letters
 
 
-@each(
-    "coordinates, box",
-    [("unit", (0.25, 0.5, 0.75, 1.0)), ("per_mille", (250, 500, 750, 1000)), ("pixel", (25, 30, 75, 60))],
-)
+@each("coordinates, box", [
+    ("unit", (0.25, 0.5, 0.75, 1.0)), ("per_mille", (250, 500, 750, 1000)), ("pixel", (25, 30, 75, 60)),
+])  # fmt: skip
 def test_a_box_that_was_drawn_is_told_as_it_was_written(coordinates, box):
     result = read("annotate_region", GRAY, {"box": list(box), "label": "a  b"}, coordinates=coordinates)
     assert {**result.facts, "shows": None} == {"box": box, "color": "red", "label": "a b", "shows": None}
@@ -209,12 +202,6 @@ def test_a_grid_has_its_lines_between_its_cells_which_are_named_and_labeled_row_
     assert np.nonzero(marked[:, -1])[0].tolist() == [round(160 * i / divisions) for i in range(1, divisions)]
     names = tuple(f"{chr(65 + column)}{row + 1}" for row in range(divisions) for column in range(divisions))
     assert (result.facts["divisions"], result.facts["cell_labels"]) == (divisions, names)
-
-
-def test_every_cell_of_a_grid_is_labeled_in_its_corner():
-    found = shown("show_grid", np.full((160, 160), 90, np.uint8), divisions=8)
-    corners = found.reshape(8, 20, 8, 20, 3)[:, 1:14, :, 1:14]
-    assert ((corners == 0).all(4).sum((1, 3)) > 30).all()  # black behind the letters
 
 
 @each("mode", ["L", "RGB"])

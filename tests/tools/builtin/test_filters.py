@@ -44,30 +44,25 @@ def morph(operation, iterations):
     return pixels
 
 
-@each(
-    ("name", "arguments", "pixels", "theirs", "most"),
-    [
-        *(("adjust_sharpness", {"factor": factor}, pixels,
-           ImageEnhance.Sharpness(Image.fromarray(pixels)).enhance(factor), 1)
-          for factor in (0.1, 0.6, 1.7, 3) for pixels in (GRAY, COLOR, GRAY[:1], GRAY[:2, :3])),  # Pillow rounds down
-        *(("denoise", {"sigma": sigma}, GRAY, ndimage.gaussian_filter(GRAY.astype(float), sigma, truncate=3,
-            mode="reflect"), 1.5)
-          for sigma in (0.5, 1, 2.3, 5)),
-        *(("adaptive_equalize", {"clip_limit": limit, "tile_size": tiles}, GRAY,
-           cv2.createCLAHE(clipLimit=limit, tileGridSize=(tiles, tiles)).apply(GRAY), 0) for tiles in (2, 8,
-               16) for limit in (1, 2, 4)),
-        *(("adaptive_equalize", {"tile_size": tiles, "clip_limit": 4}, pixels, pixels, 0) for tiles in (2, 8, 32)
-          for size in ((64, 64), (100, 37), (5, 5), (1, 1), (2, 300)) for pixels in (np.full(size, 7, np.uint8),
-              np.full(size, 255, np.uint8))),
-        *(("detect_edges", {"method": method}, pixels, edges(method, pixels), 0.51) for method in METHODS
-          for pixels in (RNG.integers(0, 256, size, dtype=np.uint8)
-              for size in ((70, 110), (64, 64), (65, 3), (1, 50), (50, 1), (129, 20)))),
-        *(("detect_edges", {"method": method}, np.full((20, 20), 90, np.uint8), 0, 0) for method in METHODS),
-        *(("morphological", {"operation": operation, "iterations": count}, GRAY, morph(operation, count), 0)
-          for operation in PARTS for count in (1, 2, 5)),
-        ("morphological", {"operation": "dilate", "threshold_value": 255}, np.full((9, 9), 255, np.uint8), 0, 0),
-    ],
-)  # fmt: skip
+@each("name, arguments, pixels, theirs, most", [
+    *(("adjust_sharpness", {"factor": factor}, pixels, ImageEnhance.Sharpness(Image.fromarray(pixels)).enhance(factor),
+     1) for factor in (0.1, 0.6, 1.7, 3) for pixels in (GRAY, COLOR, GRAY[:1], GRAY[:2, :3])),  # Pillow rounds down
+    *(("denoise", {"sigma": sigma}, GRAY, ndimage.gaussian_filter(GRAY.astype(float), sigma, truncate=3,
+     mode="reflect"), 1.5) for sigma in (0.5, 1, 2.3, 5)),
+    *(("adaptive_equalize", {"clip_limit": limit, "tile_size": tiles}, GRAY,
+     cv2.createCLAHE(clipLimit=limit, tileGridSize=(tiles, tiles)).apply(GRAY), 0) for tiles in (2, 8,
+     16) for limit in (1, 2, 4)),
+    *(("adaptive_equalize", {"tile_size": tiles, "clip_limit": 4}, pixels, pixels, 0) for tiles in (2, 8,
+     32) for size in ((64, 64), (100, 37), (5, 5), (1, 1), (2, 300)) for pixels in (np.full(size, 7, np.uint8),
+     np.full(size, 255, np.uint8))),
+    *(("detect_edges", {"method": method}, pixels, edges(method, pixels),
+     0.51) for method in METHODS for pixels in (RNG.integers(0, 256, size, dtype=np.uint8) for size in ((70, 110),
+     (64, 64), (65, 3), (1, 50), (50, 1), (129, 20)))),
+    *(("detect_edges", {"method": method}, np.full((20, 20), 90, np.uint8), 0, 0) for method in METHODS),
+    *(("morphological", {"operation": operation, "iterations": count}, GRAY, morph(operation, count),
+     0) for operation in PARTS for count in (1, 2, 5)),
+    ("morphological", {"operation": "dilate", "threshold_value": 255}, np.full((9, 9), 255, np.uint8), 0, 0),
+])  # fmt: skip
 def test_a_filter_is_that_of_the_library(name, arguments, pixels, theirs, most):
     assert abs(shown(pixels, name, **arguments) - np.asarray(theirs, float)).max() <= most
 

@@ -261,16 +261,13 @@ def test_undo_says_what_is_shown():
     assert "nothing to undo" in refused("undo", VIEW)
 
 
-def test_another_image_of_the_task_is_opened():
+def test_another_image_of_the_task_is_opened_and_one_that_is_not_there_is_refused():
     images = [SOURCE, Source.of(np.zeros((10, 20), np.uint8))]
     other, result = call("open_image", VIEW.zoom(2), {"image": "image_2"}, hidden={"images": images})
     assert other.source is images[1]
     assert result.facts == {"image": "image_2", "images": 2, "size": (20, 10), "shows": (0, 0, 1, 1)}
     assert "(another image)" in call("undo", other)[1].text
-
-
-@each("name", ["image_3", f"image_{10**30}", "image_0", "image_-1", "view_0", "1", ""])
-def test_an_image_that_is_not_there_is_refused(name):
-    said = refused("open_image", VIEW, {"image": name}, hidden={"images": [SOURCE, SOURCE]})
-    assert "allowed: image_1 and image_2" in said
+    for name in ("image_3", f"image_{10**30}", "image_0", "image_-1", "view_0", "1", ""):
+        said = refused("open_image", VIEW, {"image": name}, hidden={"images": [SOURCE, SOURCE]})
+        assert "allowed: image_1 and image_2" in said
     assert "no other image" in refused("open_image", VIEW, {"image": "image_1"})

@@ -24,34 +24,29 @@ UNIFORM = np.full((9, 9), 77, np.uint8)
 CALLS = [
     ("adjust_contrast", {"factor": 1.7}), ("adjust_brightness", {"factor": 1.3}), ("adjust_sharpness", {"factor": 2}),
     ("threshold", {"lower": 30, "upper": 180}), ("window_level", {"center": 128, "width": 300}),
-        ("equalize_histogram", {}),
-    ("adaptive_equalize", {}), ("adaptive_equalize", {"clip_limit": 4, "tile_size": 32}),
-        ("detect_edges", {"method": "sobel"}),
-    ("detect_edges", {"method": "laplacian"}), ("denoise", {"sigma": 1.5}),
-        ("morphological", {"operation": "close", "iterations": 5}),
+    ("equalize_histogram", {}), ("adaptive_equalize", {}), ("adaptive_equalize", {"clip_limit": 4, "tile_size": 32}),
+    ("detect_edges", {"method": "sobel"}), ("detect_edges", {"method": "laplacian"}), ("denoise", {"sigma": 1.5}),
+    ("morphological", {"operation": "close", "iterations": 5}),
     ("morphological", {"operation": "erode", "iterations": 2, "threshold_value": 100}), ("symmetry_diff", {}),
-        ("invert", {}),
+    ("invert", {}),
 ]  # fmt: skip
 KEEP_COLOR = {"adjust_contrast", "adjust_brightness", "adjust_sharpness", "denoise"}
 # value by value: the same whatever part of the picture is shown
 POINTWISE = {"adjust_contrast", "adjust_brightness", "threshold", "window_level", "equalize_histogram", "invert"}
 
 
-@each(
-    ("name", "arguments", "pixels", "theirs", "most"),
-    [
-        *((f"adjust_{what}", {"factor": factor}, pixels, getattr(ImageEnhance,
-            what.title())(Image.fromarray(pixels)).enhance(factor), 1)
-          for what in ("brightness", "contrast") for factor in (0.5, 0.77, 1, 1.7, 2) for pixels in (GRAY, COLOR)),
-              # Pillow rounds down
-        *((f"adjust_{what}", {"factor": 1}, COLOR, COLOR, 0) for what in ("contrast", "brightness", "sharpness")),
-        ("invert", {}, GRAY, 255 - GRAY.astype(int), 0), ("invert", {}, COLOR, 255 - LUMA, 1),
-            ("invert", {}, DEEP, 255 - EIGHT, 0),
-        ("adjust_brightness", {"factor": 0.5}, DEEP, EIGHT / 2, 0.5), ("equalize_histogram", {}, UNIFORM, UNIFORM, 0),
-        ("equalize_histogram", {}, SKEWED, np.round(CDF / CDF[-1] * 255)[SKEWED], 0),  # the textbook
-        ("equalize_histogram", {}, SKEWED, ImageOps.equalize(Image.fromarray(SKEWED)), COUNTS.max() / 10),
-    ],
-)  # fmt: skip
+@each("name, arguments, pixels, theirs, most", [
+    *((f"adjust_{what}", {"factor": factor}, pixels, getattr(ImageEnhance,
+     what.title())(Image.fromarray(pixels)).enhance(factor), 1) for what in ("brightness",
+     "contrast") for factor in (0.5, 0.77, 1, 1.7, 2) for pixels in (GRAY, COLOR)),
+    # Pillow rounds down
+    *((f"adjust_{what}", {"factor": 1}, COLOR, COLOR, 0) for what in ("contrast", "brightness", "sharpness")),
+    ("invert", {}, GRAY, 255 - GRAY.astype(int), 0), ("invert", {}, COLOR, 255 - LUMA, 1),
+    ("invert", {}, DEEP, 255 - EIGHT, 0), ("adjust_brightness", {"factor": 0.5}, DEEP, EIGHT / 2, 0.5),
+    ("equalize_histogram", {}, UNIFORM, UNIFORM, 0),
+    ("equalize_histogram", {}, SKEWED, np.round(CDF / CDF[-1] * 255)[SKEWED], 0),  # the textbook
+    ("equalize_histogram", {}, SKEWED, ImageOps.equalize(Image.fromarray(SKEWED)), COUNTS.max() / 10),
+])  # fmt: skip
 def test_a_point_operation_is_that_of_pillow_or_of_the_textbook(name, arguments, pixels, theirs, most):
     ours, theirs = shown(pixels, name, **arguments), np.asarray(theirs).astype(float)
     assert ours.shape == theirs.shape
@@ -106,12 +101,11 @@ def test_odd_pictures_survive_every_tool(name, arguments):
 
 RANGES = [
     ("adjust_contrast", "factor", 0.5, 3, {}), ("adjust_brightness", "factor", 0.5, 2, {}),
-        ("adjust_sharpness", "factor", 0.1, 3, {}),
-    ("threshold", "lower", 0, 254, {"upper": 255}), ("threshold", "upper", 1, 255, {"lower": 0}),
-    ("adaptive_equalize", "clip_limit", 1, 4, {}), ("adaptive_equalize", "tile_size", 2, 32, {}),
-        ("denoise", "sigma", 0.5, 5, {}),
+    ("adjust_sharpness", "factor", 0.1, 3, {}), ("threshold", "lower", 0, 254, {"upper": 255}),
+    ("threshold", "upper", 1, 255, {"lower": 0}), ("adaptive_equalize", "clip_limit", 1, 4, {}),
+    ("adaptive_equalize", "tile_size", 2, 32, {}), ("denoise", "sigma", 0.5, 5, {}),
     ("morphological", "iterations", 1, 5, {"operation": "open"}),
-        ("morphological", "threshold_value", 0, 255, {"operation": "open"}),
+    ("morphological", "threshold_value", 0, 255, {"operation": "open"}),
 ]  # fmt: skip
 ENDS = {("threshold", "lower"): (0, 205), ("threshold", "upper"): (50, 255)}  # which has a least width as well
 

@@ -31,14 +31,11 @@ def test_the_difference_is_absolute_over_its_maximum_and_mirrored_at_the_middle_
     assert abs(differed(view).to_uint8() - reference(pixels)).max() <= 0.51
 
 
-def test_what_is_on_one_side_only_is_bright_on_both():
+def test_what_is_on_one_side_only_is_bright_on_both_and_a_later_zoom_compares_native_pixels():
     one, expected = np.zeros((40, 60), np.uint8), np.zeros((40, 60), np.uint8)
     one[10:15, 5:9] = 50
     expected[10:15, 5:9] = expected[10:15, 51:55] = 255
     assert (differed(View.of(one)).to_uint8() == expected).all()
-
-
-def test_a_later_zoom_compares_native_pixels_of_both_sides():
     small = View.of(NOISE, max_pixels=40 * 60)
     closer = differed(small).zoom(2, (0.25, 0.25))
     overview, native = small.to_uint8().astype(float), NOISE.astype(float)

@@ -47,34 +47,28 @@ def mri(scale=1.0, dtype=np.uint16):
     return Volume(voxels, (0.0, float(voxels.max())), spacing=(1.0, 1.0, 1.0))
 
 
-@each(
-    ("name", "image", "arguments", "expected", "facts"),
-    [
-        *(("window_level", CT, {"preset": name}, windowed(HU, *of_preset(name)),
-           {"center": PRESETS[name].center, "width": PRESETS[name].width, "preset": name,
-               "unit": "HU"}) for name in CTS),
-        # the other presets are of the displayed gray levels, and on any 8-bit picture
-        ("window_level", CT, {"preset": "t2"}, windowed(np.round(windowed(HU, -160, 240)), *of_preset("t2")),
-            {"unit": "gray level"}),
-        *(("window_level", RAMP, {"preset": name}, windowed(RAMP, *of_preset(name)), {}) for name in GRAYS),
-        # center and width are of native values, and after another tool of gray levels; a preset wins
-        ("window_level", RAMP.astype(np.uint16) * 200, {"center": 20_000, "width": 10_000},
-            windowed(RAMP * 200.0, 15_000, 25_000),
-         {"unit": "native value"}),
-        ("window_level", INVERTED, {"center": 100, "width": 100}, windowed(INVERTED.to_uint8(), 50, 150),
-            {"unit": "gray level"}),
-        ("window_level", CT, {"preset": "ct_bone", "center": 0, "width": 50}, windowed(HU, *of_preset("ct_bone")),
-            {"unit": "HU"}),
-        ("window_level", CT, {"center": 32, "width": 8}, windowed(HU, 28, 36), {"unit": "HU"}),
-        # a window takes the place of the one before
-        ("window_level", after(CT, ("window_level", {"preset": "ct_brain"})), BONE,
-            windowed(HU, *of_preset("ct_bone")), {"unit": "HU"}),
-        # a threshold clips and stretches: gray levels, or as many of the display range
-        ("threshold", RAMP, {"lower": 40, "upper": 140}, windowed(RAMP, 40, 140), {"lower": 40, "upper": 140}),
-        ("threshold", CT, {"lower": 51, "upper": 204}, windowed(HU, -80, 160), {"values": (-80, 160), "unit": "HU"}),
-        ("threshold", INVERTED_WIDE, {"lower": 100, "upper": 200}, windowed(INVERTED_WIDE.to_uint8(), 100, 200), {}),
-    ],
-)  # fmt: skip
+@each("name, image, arguments, expected, facts", [
+    *(("window_level", CT, {"preset": name}, windowed(HU, *of_preset(name)),
+     {"center": PRESETS[name].center, "width": PRESETS[name].width, "preset": name, "unit": "HU"}) for name in CTS),
+    # the other presets are of the displayed gray levels, and on any 8-bit picture
+    ("window_level", CT, {"preset": "t2"}, windowed(np.round(windowed(HU, -160, 240)), *of_preset("t2")),
+     {"unit": "gray level"}),
+    *(("window_level", RAMP, {"preset": name}, windowed(RAMP, *of_preset(name)), {}) for name in GRAYS),
+    # center and width are of native values, and after another tool of gray levels; a preset wins
+    ("window_level", RAMP.astype(np.uint16) * 200, {"center": 20_000, "width": 10_000},
+     windowed(RAMP * 200.0, 15_000, 25_000), {"unit": "native value"}),
+    ("window_level", INVERTED, {"center": 100, "width": 100}, windowed(INVERTED.to_uint8(), 50, 150),
+     {"unit": "gray level"}),
+    ("window_level", CT, {"preset": "ct_bone", "center": 0, "width": 50}, windowed(HU, *of_preset("ct_bone")),
+     {"unit": "HU"}), ("window_level", CT, {"center": 32, "width": 8}, windowed(HU, 28, 36), {"unit": "HU"}),
+    # a window takes the place of the one before
+    ("window_level", after(CT, ("window_level", {"preset": "ct_brain"})), BONE, windowed(HU, *of_preset("ct_bone")),
+     {"unit": "HU"}),
+    # a threshold clips and stretches: gray levels, or as many of the display range
+    ("threshold", RAMP, {"lower": 40, "upper": 140}, windowed(RAMP, 40, 140), {"lower": 40, "upper": 140}),
+    ("threshold", CT, {"lower": 51, "upper": 204}, windowed(HU, -80, 160), {"values": (-80, 160), "unit": "HU"}),
+    ("threshold", INVERTED_WIDE, {"lower": 100, "upper": 200}, windowed(INVERTED_WIDE.to_uint8(), 100, 200), {}),
+])  # fmt: skip
 def test_a_window_shows_its_values_from_black_to_white(name, image, arguments, expected, facts):
     view, result = call(name, image, arguments)
     assert abs(view.to_uint8() - expected).max() <= 0.51
@@ -86,15 +80,12 @@ def test_a_window_shows_its_values_from_black_to_white(name, image, arguments, e
     assert ("values" in found) == ("values" in facts)
 
 
-def test_a_window_is_the_linear_exact_function_of_dicom():
+def test_a_window_is_the_linear_exact_function_of_dicom_and_finds_what_8_bits_have_merged():
     DATASET.VOILUTFunction, DATASET.WindowCenter, DATASET.WindowWidth = "LINEAR_EXACT", 50, 350
     theirs = apply_windowing(HU, DATASET)
     theirs = (theirs - theirs.min()) / (theirs.max() - theirs.min()) * 255
     assert HU.min() < -125 < 225 < HU.max()  # so that both ends are reached
     assert abs(call("window_level", CT, {"center": 50, "width": 350})[0].to_uint8() - theirs).max() <= 0.51
-
-
-def test_a_window_finds_what_the_displayed_picture_has_lost_and_a_threshold_what_8_bits_merge():
     assert (CT.to_uint8()[HU > 240] == 255).all()
     assert len(np.unique(call("window_level", CT, BONE)[0].to_uint8()[HU > 240])) > 20
     assert len(np.unique(call("threshold", WIDE, {"lower": 0, "upper": 50})[0].to_uint8())) == 256
@@ -106,46 +97,37 @@ BRAIN = after(CT, ("window_level", {"preset": "ct_brain"}), ("invert", {}))
 SINCE = "the picture is 8-bit since {}. Call undo or reset first."
 
 
-@each(
-    ("name", "image", "arguments", "words"),
-    [
-        *(("window_level", pixels, {"preset": name},
-           f'preset "{name}" is for Hounsfield units, but this image has none')
-          for pixels in (RAMP, np.stack([RAMP] * 3, -1), RAMP.astype(np.uint16)) for name in CTS),
-        ("window_level", RAMP, BONE, LIST),
-        *(("window_level", RAMP, {"preset": f"mri_{kept}"}, f'(did you mean "{kept}"?)')
-            for kept in ("brain", "flair", "t2")),
-        # once the picture is 8-bit, and a window takes the place of nothing else
-        *(("window_level", view, BONE, SINCE.format(name)) for view, name in [
-            (INVERTED, "invert"), (after(CT, ("equalize_histogram", {})), "equalize_histogram"),
-                (THRESHOLD, "threshold"), (BRAIN, "invert")]),
-        ("window_level", INVERTED, {"preset": "mri"}, "for the image's own values, but the picture is 8-bit since"),
-        *(("window_level", CT, {"center": center, "width": 100},
-            f"the window {center - 50} to {center + 50} does not overlap the data")
-          for center in (-5000, 9000)),
-        ("window_level", CT, {"center": 9000, "width": 100}, f"holds {HU.min():g} to {HU.max():g} (HU)"),
-        *(("window_level", RAMP, half, "give a preset, or both center and width")
-            for half in ({}, {"center": 40}, {"width": 80})),
-        ("window_level", CT, {"center": 40, "width": 0}, "window_level: width = 0; allowed: above 0"),
-        ("window_level", CT, {"center": 40, "width": -1}, "out of range; allowed: at least 0"),
-        ("window_level", np.full((20, 20), 7, np.uint8), {"preset": "mri"}, "no contrast to show"),
-        *(("threshold", RAMP, {"lower": low, "upper": high},
-           f"threshold: upper - lower = {high - low}; allowed: at least 50")
-          for low, high in ((100, 149), (200, 100), (100, 100))),
-    ],
-)  # fmt: skip
+@each("name, image, arguments, words", [
+    *(("window_level", pixels, {"preset": name},
+     f'preset "{name}" is for Hounsfield units, but this image has none') for pixels in (RAMP, np.stack([RAMP] * 3, -1),
+     RAMP.astype(np.uint16)) for name in CTS), ("window_level", RAMP, BONE, LIST),
+    *(("window_level", RAMP, {"preset": f"mri_{kept}"}, f'(did you mean "{kept}"?)') for kept in ("brain", "flair",
+     "t2")),
+    # once the picture is 8-bit, and a window takes the place of nothing else
+    *(("window_level", view, BONE, SINCE.format(name))
+      for view, name in [(INVERTED, "invert"), (after(CT, ("equalize_histogram", {})), "equalize_histogram"),
+     (THRESHOLD, "threshold"), (BRAIN, "invert")]),
+    ("window_level", INVERTED, {"preset": "mri"}, "for the image's own values, but the picture is 8-bit since"),
+    *(("window_level", CT, {"center": center, "width": 100},
+     f"the window {center - 50} to {center + 50} does not overlap the data") for center in (-5000, 9000)),
+    ("window_level", CT, {"center": 9000, "width": 100}, f"holds {HU.min():g} to {HU.max():g} (HU)"),
+    *(("window_level", RAMP, half, "give a preset, or both center and width") for half in ({}, {"center": 40},
+     {"width": 80})), ("window_level", CT, {"center": 40, "width": 0}, "window_level: width = 0; allowed: above 0"),
+    ("window_level", CT, {"center": 40, "width": -1}, "out of range; allowed: at least 0"),
+    ("window_level", np.full((20, 20), 7, np.uint8), {"preset": "mri"}, "no contrast to show"),
+    *(("threshold", RAMP, {"lower": low, "upper": high},
+     f"threshold: upper - lower = {high - low}; allowed: at least 50")
+       for low, high in ((100, 149), (200, 100), (100, 100))),
+])  # fmt: skip
 def test_what_makes_no_sense_is_refused_with_the_reason(name, image, arguments, words):
     assert words in refused(name, image, arguments)
 
 
-def test_undo_and_reset_bring_the_native_values_back():
+def test_undo_and_reset_bring_the_native_values_back_and_every_preset_is_in_the_schema_that_the_model_reads():
     for view in (INVERTED.undo(), INVERTED.reset()):
         assert call("window_level", view, BONE)
     brain = after(CT, ("window_level", {"preset": "ct_brain"})).zoom(2)
     assert call("window_level", brain, BONE)[0].undo() == brain
-
-
-def test_every_preset_is_in_the_schema_that_the_model_reads():
     assert get_args(Preset) == tuple(PRESETS)
     assert sorted([*CTS, *GRAYS, *MRIS]) == sorted(PRESETS)
     assert all(name.startswith("ct_") for name in CTS)
@@ -211,14 +193,11 @@ def test_a_run_has_windows_of_its_own_which_may_take_the_place_of_one(preset, ce
     assert next(result for turn in episode.turns for result in turn.tool_results).facts["center"] == center
 
 
-@each(
-    ("window", "words"),
-    [
-        ({"center": 40}, "needs center and width, or percentiles"), ({"center": 40, "width": 0}, "width"),
-        ({"percentiles": [90, 10]}, "the first must be below the second"), ({"percentiles": [1, 101]}, "percentiles"),
-        ({"percentiles": [1, 99], "center": 3, "width": 3}, "allowed beside them: nothing"),
-        ({"center": 40, "width": 80, "unit": "mSv"}, "unit"),
-    ],
-)  # fmt: skip
+@each("window, words", [
+    ({"center": 40}, "needs center and width, or percentiles"), ({"center": 40, "width": 0}, "width"),
+    ({"percentiles": [90, 10]}, "the first must be below the second"), ({"percentiles": [1, 101]}, "percentiles"),
+    ({"percentiles": [1, 99], "center": 3, "width": 3}, "allowed beside them: nothing"),
+    ({"center": 40, "width": 80, "unit": "mSv"}, "unit"),
+])  # fmt: skip
 def test_a_wrong_window_is_refused_by_name(window, words):
     refuse(f"(?s)windows.*{words}|{words}.*windows", Reader, windows={"odd": window})

@@ -13,6 +13,7 @@ from tests.support.literature_server import (
     make_record,
     make_set,
 )
+from tests.support.tables import each
 from viewbox.network.errors import UnusableReplyError
 from viewbox.tools.search.eutils import read_articles, read_ids
 from viewbox.tools.search.openi import read_figures
@@ -24,8 +25,23 @@ NOT_OBJECTS = [
 ]  # fmt: skip
 
 
+BOMB = '<!DOCTYPE x [<!ENTITY a "aaaaaaaaaa">' + "".join(
+    f'<!ENTITY {chr(98 + n)} "{f"&{chr(97 + n)};" * 10}">' for n in range(9)
+)
+RETRACTED = "<PublicationType>Retracted Publication</PublicationType>"
+
+
 def read(*figures, limit=9, modality=""):
     return read_figures(make_figures(*figures), BASE, limit, modality)
+
+
+def read_one(*settings, **parts):
+    (found,) = read_articles(make_set(make_record("7", *settings, **parts))).values()
+    return found
+
+
+def correct(kind):
+    return f'<CommentsCorrections RefType="{kind}"/>'
 
 
 def test_ids_are_read_in_their_order_without_doubles_and_up_to_the_limit_and_others_are_left_out():
@@ -35,35 +51,42 @@ def test_ids_are_read_in_their_order_without_doubles_and_up_to_the_limit_and_oth
     assert read_ids(json.dumps({"esearchresult": {"idlist": odd}}).encode(), 99) == ["7", "8"]
 
 
-def test_an_error_of_a_search_or_json_of_another_shape_is_never_no_results():
-    for found, reason in [
-        ({"esearchresult": {"ERROR": "Search Backend failed: timeout"}}, "ESearch failed: Search Backend failed"),
-        ({"esearchresult": {"count": "3"}}, "no idlist"),
-        ({"esearchresult": {"idlist": {"7": "8"}}}, "no idlist"),
-        ({"esearchresult": []}, "no esearchresult"),
-        ({"error": "API key invalid", "api-key": "x"}, "API key invalid"),  # of the gateway
-    ]:
-        with pytest.raises(UnusableReplyError, match=reason):
-            read_ids(json.dumps(found).encode(), 5)
-    for content in NOT_OBJECTS:
-        with pytest.raises(UnusableReplyError):
-            read_ids(content, 5)
-        with pytest.raises(UnusableReplyError):
-            read_figures(content, BASE, 5)
+def search(**found):
+    return lambda: read_ids(json.dumps(found).encode(), 5)
 
 
-def test_every_field_of_a_figure_is_read():
-    assert read(make_figure(5), modality="ct") == [
-        FoundImage(
-            "PMC5_F1",
-            caption="Film 5 of a chest & heart.",
-            source="A sign of the chest. Journal of drawn chests, 2016",
-            url="https://pmc.ncbi.nlm.nih.gov/articles/PMC5/",
-            image_url="https://openi.nlm.nih.gov/imgs/512/1/5/PMC5_1.png",
-            pmid="5",
-            modality="ct",
-        )
-    ]
+def fetch(content):
+    return lambda: read_articles(content)
+
+
+@each("ask, reason", [  # an error, or what has another shape, is never no results
+    (search(esearchresult={"ERROR": "Search Backend failed: timeout"}), "ESearch failed: Search Backend failed"),
+    (search(esearchresult={"count": "3"}), "no idlist"), (search(esearchresult={"idlist": {"7": "8"}}), "no idlist"),
+    (search(esearchresult=[]), "no esearchresult"), (search(error="API key invalid", key="x"), "API key invalid"),
+    *((lambda content=content: read_ids(content, 5), "") for content in NOT_OBJECTS),
+    *((lambda content=content: read_figures(content, BASE, 5), "") for content in (
+        *NOT_OBJECTS, b'{"total": 5}', b'{"total": 5, "list": {}}', b'{"Query-Error": "Invalid request type."}')),
+    (fetch(b"<eFetchResult><ERROR>ID list is empty!</ERROR></eFetchResult>"), "eFetchResult ID list is empty!"),
+    (fetch(b"<ERROR>Search Backend failed</ERROR>"), "ERROR Search Backend failed"),
+    *((fetch(content), "not XML") for content in (
+        b"<PubmedArticleSet><PubmedArticle>", b"<PubmedArticleSet>\x00</PubmedArticleSet>", b"", b"\xff\xfe",
+        b'<?xml version="1.0" encoding="utf-99"?><PubmedArticleSet/>')),
+    (fetch((BOMB + "]><PubmedArticleSet>&j;</PubmedArticleSet>").encode()), "EntitiesForbidden"),
+    (fetch(b'<!DOCTYPE x [<!ENTITY e SYSTEM "file:///etc/passwd">]><PubmedArticleSet>&e;</PubmedArticleSet>'),
+     "Forbidden"),
+    (fetch(b'<!DOCTYPE x [<!ENTITY % e SYSTEM "http://127.0.0.1/x">%e;]><PubmedArticleSet/>'), "Forbidden"),
+])  # fmt: skip
+def test_what_is_no_answer_is_refused_with_its_reason(ask, reason):
+    with pytest.raises(UnusableReplyError, match=reason or None):
+        ask()
+
+
+def test_every_field_of_a_figure_is_read_and_no_figures_are_an_empty_list():
+    assert read(make_figure(5), modality="ct") == [FoundImage(
+        "PMC5_F1", "Film 5 of a chest & heart.", "A sign of the chest. Journal of drawn chests, 2016",
+        url="https://pmc.ncbi.nlm.nih.gov/articles/PMC5/", pmid="5", modality="ct",
+        image_url="https://openi.nlm.nih.gov/imgs/512/1/5/PMC5_1.png")]  # fmt: skip
+    assert read_figures(b'{"total": 0}', BASE, 5) == read_figures(b'{"total": "0", "list": []}', BASE, 5) == []
 
 
 def test_a_figure_without_most_fields_is_kept_and_one_without_a_picture_or_of_other_types_costs_itself():
@@ -84,24 +107,6 @@ def test_captions_made_to_be_slow_are_not():
     for part in ["<", "<a b='", "<!--", "<p ", "&#"]:
         image = {"id": "F1", "caption": part * 20_000}
         assert len(read(*(make_figure(number, image=image) for number in range(1, 31)), limit=30)) == 30
-
-
-def test_no_figures_are_an_empty_list_and_a_refused_query_is_an_error():
-    assert read_figures(b'{"total": 0}', BASE, 5) == []
-    assert read_figures(b'{"total": "0", "list": []}', BASE, 5) == []
-    for wrong in (b'{"total": 5}', b'{"total": 5, "list": {}}', b'{"Query-Error": "Invalid request type."}'):
-        with pytest.raises(UnusableReplyError):
-            read_figures(wrong, BASE, 5)
-
-
-BOMB = '<!DOCTYPE x [<!ENTITY a "aaaaaaaaaa">' + "".join(
-    f'<!ENTITY {chr(98 + n)} "{f"&{chr(97 + n)};" * 10}">' for n in range(9)
-)
-
-
-def read_one(*settings, **parts):
-    (found,) = read_articles(make_set(make_record("7", *settings, **parts))).values()
-    return found
 
 
 def test_every_field_of_a_record_is_read():
@@ -135,13 +140,10 @@ def test_formulas_markup_and_unicode_become_one_line_and_a_year_is_found_in_ever
     math = '<mml:math xmlns:mml="http://www.w3.org/1998/Math/MathML">\n <mml:mi>V</mml:mi>\n 2\n</mml:math>'
     found = read_one(f"Größe von <i>α</i>-Zellen &lt; 5&#160;µm: 東京\n ({math}) CO<sub>2</sub> 🫁")
     assert found.title == "Größe von α-Zellen < 5 µm: 東京 (V2) CO2 🫁"
-    for date, year in [
-        ("<MedlineDate>1998 Dec-1999 Jan</MedlineDate>", 1998),
-        ("<MedlineDate>Winter 2024</MedlineDate>", 2024),
-        ("<Year>2O21</Year>", 2020),  # then the date of the electronic article
-        ("", 2020),
-        ("<Year>20210</Year>", 2020),
-    ]:
+    for date, year in [  # one without a year is followed by that of the electronic article
+        ("<MedlineDate>1998 Dec-1999 Jan</MedlineDate>", 1998), ("<MedlineDate>Winter 2024</MedlineDate>", 2024),
+        ("<Year>2O21</Year>", 2020), ("", 2020), ("<Year>20210</Year>", 2020),
+    ]:  # fmt: skip
         assert read_one(date=date).year == year
 
 
@@ -153,18 +155,13 @@ def test_the_doi_is_the_article_s_own():
     assert read_one(location='<ELocationID EIdType="doi">javascript:x</ELocationID>').doi == ""
 
 
-def test_a_retracted_article_is_marked_and_its_notice_is_not():
-    notice = {
-        "types": "<PublicationType>Retraction of Publication</PublicationType>",
-        "corrections": '<CommentsCorrections RefType="RetractionOf"/>',
-    }
-    for parts, retracted in [
-        ({"types": "<PublicationType>Retracted Publication</PublicationType>"}, True),
-        ({"corrections": '<CommentsCorrections RefType="RetractionIn"/>'}, True),
-        (notice, False),
-        ({"corrections": '<CommentsCorrections RefType="ExpressionOfConcernIn"/>'}, False),
-    ]:
-        assert read_one(**parts).retracted is retracted
+@each("parts, retracted", [
+    ({"types": RETRACTED}, True), ({"corrections": correct("RetractionIn")}, True),
+    ({"types": RETRACTED.replace("Retracted", "Retraction of"), "corrections": correct("RetractionOf")}, False),
+    ({"corrections": correct("ExpressionOfConcernIn")}, False),
+])  # fmt: skip
+def test_a_retracted_article_is_marked_and_its_notice_is_not(parts, retracted):
+    assert read_one(**parts).retracted is retracted
 
 
 def test_a_chapter_of_a_book_is_an_article_of_its_book():
@@ -181,27 +178,7 @@ def test_one_bad_record_costs_itself():
     assert list(read_articles(make_set(bad[0], make_record("7"), *bad[1:], make_record("8")))) == ["7", "8"]
 
 
-def test_what_is_no_set_of_articles_is_refused_with_its_reason():
-    for content, reason in [
-        (b"<eFetchResult><ERROR>ID list is empty!</ERROR></eFetchResult>", "eFetchResult ID list is empty!"),
-        (b"<ERROR>Search Backend failed</ERROR>", "ERROR Search Backend failed"),
-        (b"<PubmedArticleSet><PubmedArticle>", "not XML"),
-        (b"<PubmedArticleSet>\x00</PubmedArticleSet>", "not XML"),
-        (b'<?xml version="1.0" encoding="utf-99"?><PubmedArticleSet/>', "not XML"),
-        (b"", "not XML"),
-        (b"\xff\xfe", "not XML"),
-        ((BOMB + "]><PubmedArticleSet>&j;</PubmedArticleSet>").encode(), "EntitiesForbidden"),
-        (
-            b'<!DOCTYPE x [<!ENTITY e SYSTEM "file:///etc/passwd">]><PubmedArticleSet>&e;</PubmedArticleSet>',
-            "Forbidden",
-        ),
-        (b'<!DOCTYPE x [<!ENTITY % e SYSTEM "http://127.0.0.1/x">%e;]><PubmedArticleSet/>', "Forbidden"),
-    ]:
-        with pytest.raises(UnusableReplyError, match=reason):
-            read_articles(content)
-
-
-@pytest.mark.parametrize("tag", ["i", "mml:math"])
+@each("tag", ["i", "mml:math"])
 def test_elements_in_elements_are_read_in_time_that_grows_with_their_number(tag):
     start = f"<{tag} xmlns:mml='http://www.w3.org/1998/Math/MathML'>".encode()
     deep = start * 100_000 + b"x" + f"</{tag}>".encode() * 100_000

@@ -12,7 +12,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from tests.support.refusals import check_refusal
 from tests.support.servers import make_response, make_script, serve
+from tests.support.tables import each
 from tests.support.ward import SIZE, ClosedWard, Ward, ask, get_result, make_png, make_tasks, play
 from viewbox.errors import ConfigError, ToolFault
 from viewbox.images.view import View
@@ -21,16 +23,14 @@ from viewbox.tools.specialists.remote import Returns, read_reply
 from viewbox.utils.secrets import MASK
 
 KEY = "sesame-4711-open-door"
+DEEP = {"type": "object", "properties": {"n": {"type": "integer"}}}
 PARAMETERS = {
     "properties": {
-        "image": {"x-kind": "picture"},
-        "box": {"x-kind": "box", "description": "Where to look."},
-        "at": {"x-kind": "point"},
-        "part": {"enum": ["heart", "lung"]},
-        "deep": {"type": "object", "properties": {"n": {"type": "integer"}}},
+        "image": {"x-kind": "picture"}, "box": {"x-kind": "box", "description": "Where to look."},
+        "at": {"x-kind": "point"}, "part": {"enum": ["heart", "lung"]}, "deep": DEEP,
     },
     "required": ["image"],
-}
+}  # fmt: skip
 
 
 def make_env(url, cls=Ward, name="look", **settings):
@@ -70,13 +70,9 @@ def test_the_model_reads_its_own_coordinates_and_no_marks_of_ours():
     env = make_env("http://127.0.0.1:1/a")
     per_mille = type("PerMille", (Ward,), {"coordinates": "per_mille"})
     (schema,) = (one["function"] for one in make_env("http://127.0.0.1:1/a", per_mille).tool_schemas[1:])
-    assert schema["parameters"]["properties"]["box"] == {
-        "type": "array",
-        "items": {"type": "number", "minimum": 0, "maximum": 1000},
-        "minItems": 4,
-        "maxItems": 4,
-        "description": "[x1, y1, x2, y2] in thousandths of the image; Where to look.",
-    }
+    sides = {"type": "array", "items": {"type": "number", "minimum": 0, "maximum": 1000}, "minItems": 4, "maxItems": 4}
+    said = "[x1, y1, x2, y2] in thousandths of the image; Where to look."
+    assert schema["parameters"]["properties"]["box"] == {**sides, "description": said}
     assert "x-kind" not in json.dumps([*map(dict, env.tool_schemas)])
     assert schema["parameters"]["required"] == ("image",)
 
@@ -112,7 +108,7 @@ def write_mask():
     return base64.b64encode(buffer.getvalue()).decode(), (mask > 0).astype(int).tolist()
 
 
-def test_a_mask_is_drawn_on_the_picture_and_measured_and_an_empty_one_has_no_box():
+def test_a_mask_is_drawn_on_the_picture_and_measured_an_empty_one_has_no_box_and_several_have_a_color_each():
     for reply in write_mask():
         result, _ = ask_once({"m": reply}, {"mask": "m"})
         assert result.facts["m"] == {"share": 96 / (48 * 32), "box": (0.25, 0.25, 0.5, 0.5)}
@@ -121,13 +117,9 @@ def test_a_mask_is_drawn_on_the_picture_and_measured_and_an_empty_one_has_no_box
         assert shown[10, 15, 0] > shown[10, 15, 1]
         assert result.views[0].image == 0
     assert ask_once({"m": make_png(value=0)}, {"mask": "m"})[0].facts["m"] == {"share": 0.0, "box": None}
-
-
-def test_several_masks_have_a_color_each():
     png, rows = write_mask()
-    reply = {
-        "regions": [{"label": "heart", "mask": png}, {"label": "lung", "mask": rows}, {"label": "none", "mask": None}]
-    }
+    masks = {"heart": png, "lung": rows, "none": None}
+    reply = {"regions": [{"label": label, "mask": mask} for label, mask in masks.items()]}
     result, _ = ask_once(reply, {"mask": "regions[].mask"})
     heart, lung, none = result.facts["regions"]
     assert heart["mask"] == {"color": "red", "share": 96 / (48 * 32), "box": (0.25, 0.25, 0.5, 0.5)}
@@ -187,27 +179,20 @@ def test_temporary_failures_are_asked_again_and_the_server_s_words_about_the_cal
         assert (error == said) == (status == 403)
 
 
-def test_a_mistake_is_named_with_what_is_allowed():
-    for settings, key, says in [
-        ({"url": "ftp://example.org"}, "url", "cannot be used; allowed: http(s)://host"),
-        (
-            {"url": "http://user:pass@example.org"},
-            "url",
-            "'http://***@example.org' cannot be used; allowed: http(s)://",
-        ),
-        ({"api_key_env": "GITHUB_TOKEN"}, "api_key_env", "only a variable whose name ends with API_KEY"),
-        ({"timeout": 0}, "timeout", "allowed: a number above 0"),
-        ({"timeout": 60}, "timeout", "a call is abandoned after tool_timeout = 60 seconds; allowed: less"),
-        ({"max_reply": -1}, "max_reply", "bytes"),
-        ({"returns": {"txt": "a"}}, "returns.txt", "did you mean 'text'?"),
-        ({"parameters": {"properties": {"box": {"x-kind": "box"}}}}, "", "properties.box is a place in no picture"),
-        ({"parameters": {}, "returns": {"mask": "m"}}, "", "returns names a box, point or mask in no picture"),
-        ({"parameters": {"properties": {"a": {"x-kind": "bax"}}}}, "parameters", "did you mean 'box'?"),
-    ]:
-        with pytest.raises(ConfigError) as caught:
-            make_env(**{"url": "http://127.0.0.1:1/a", **settings})
-        assert caught.value.key == ".".join(filter(None, ["specialists.look", key]))
-        assert says in str(caught.value)
+@each("settings, key, says", [
+    ({"url": "ftp://example.org"}, "url", "cannot be used; allowed: http(s)://host"),
+    ({"url": "http://user:pass@example.org"}, "url", "'http://***@example.org' cannot be used; allowed: http(s)://"),
+    ({"api_key_env": "GITHUB_TOKEN"}, "api_key_env", "only a variable whose name ends with API_KEY"),
+    ({"timeout": 0}, "timeout", "allowed: a number above 0"),
+    ({"timeout": 60}, "timeout", "a call is abandoned after tool_timeout = 60 seconds; allowed: less"),
+    ({"max_reply": -1}, "max_reply", "bytes"), ({"returns": {"txt": "a"}}, "returns.txt", "did you mean 'text'?"),
+    ({"parameters": {"properties": {"box": {"x-kind": "box"}}}}, "", "properties.box is a place in no picture"),
+    ({"parameters": {}, "returns": {"mask": "m"}}, "", "returns names a box, point or mask in no picture"),
+    ({"parameters": {"properties": {"a": {"x-kind": "bax"}}}}, "parameters", "did you mean 'box'?"),
+])  # fmt: skip
+def test_a_mistake_is_named_with_what_is_allowed(settings, key, says):
+    key = ".".join(filter(None, ["specialists.look", key]))
+    check_refusal(lambda: make_env(**{"url": "http://127.0.0.1:1/a", **settings}), key, says)
 
 
 def test_making_an_environment_asks_nothing_and_a_key_or_a_server_that_is_missing_ends_the_run_at_its_start():
@@ -215,11 +200,10 @@ def test_making_an_environment_asks_nothing_and_a_key_or_a_server_that_is_missin
         env = make_env(server.url, api_key_env="NOBODYS_API_KEY")
         assert env.tool_schemas[-1]["function"]["name"] == "look"
     assert server.connections == []
-    with pytest.raises(ConfigError, match=r"specialists\.look\.api_key_env is 'NOBODYS_API_KEY', but no such"):
-        env.prepare()
-    with pytest.raises(ConfigError, match=r"specialists\.look\.url = .* no connection") as caught:
-        play(make_env(server.url), make_tasks(("look", {"image": "image_1"})))
-    assert caught.value.key == "specialists.look.url"
+    says = "specialists.look.api_key_env is 'NOBODYS_API_KEY', but no such"
+    check_refusal(env.prepare, "specialists.look.api_key_env", says)
+    unreached = make_env(server.url), make_tasks(("look", {"image": "image_1"}))
+    check_refusal(lambda: play(*unreached), "specialists.look.url", "specialists.look.url = ", " no connection")
 
 
 def test_restricted_pictures_go_to_this_machine_only():

@@ -11,27 +11,26 @@ import pytest
 import yaml
 from typer.testing import CliRunner
 
+from tests.support.refusals import check_refusal
 from tests.support.servers import flood_body, make_response, make_script, serve
+from tests.support.tables import each
 from tests.support.ward import SIZE, ClosedWard, Ward, ask, get_result, make_tasks, play
 from viewbox.errors import ConfigError
 
 pytest.importorskip("mcp")
 
 SERVER = str(Path(__file__).parents[2] / "support/mcp_server.py")
+PICTURE = {"image": {"x-kind": "picture"}}
+MEASURED = {"properties": {**PICTURE, "box": {"x-kind": "box"}, "part": {"type": "string"}}, "required": ["image"]}
 TOOLS = {
     "measure_heart": {
-        "description": "Measures.",
-        "parameters": {
-            "properties": {"image": {"x-kind": "picture"}, "box": {"x-kind": "box"}, "part": {"type": "string"}},
-            "required": ["image"],
-        },
-        "returns": {"boxes": ["findings[].box"]},
+        "description": "Measures.", "parameters": MEASURED, "returns": {"boxes": ["findings[].box"]},
     },
     "say": {"parameters": {"properties": {"text": {"type": "string"}}, "required": ["text"]}},
-    "draw": {"parameters": {"properties": {"image": {"x-kind": "picture"}}, "required": ["image"]}},
+    "draw": {"parameters": {"properties": PICTURE, "required": ["image"]}},
     "environ": {},
     "fail": {"parameters": {"properties": {"how": {"type": "string"}}, "required": ["how"]}},
-}
+}  # fmt: skip
 
 
 def make_env(*more, cls=Ward, name="hospital", **settings):
@@ -56,12 +55,8 @@ def test_its_tools_are_tools_with_pictures_and_boxes(env):
         "hospital_measure_heart", "hospital_say", "hospital_draw", "hospital_environ", "hospital_fail",
     )  # fmt: skip
     result = ask(env, "hospital_measure_heart", image="image_1", box=[0, 0, 0.5, 1])
-    assert result.facts == {
-        "part": "heart",
-        "size": SIZE,
-        "given": (0.0, 0.0, 0.5, 1.0),
-        "findings": ({"box": (0.25, 0.5, 0.75, 1.0)},),
-    }
+    places = {"given": (0.0, 0.0, 0.5, 1.0), "findings": ({"box": (0.25, 0.5, 0.75, 1.0)},)}
+    assert result.facts == {"part": "heart", "size": SIZE, **places}
 
 
 def test_text_facts_and_pictures_are_read_errors_are_the_server_s_words_and_episodes_share_it(env):
@@ -95,9 +90,8 @@ for env, name in ((first, "hospital"), (second, "clinic"), (first, "hospital")):
 """
     root = Path(__file__).parents[3]
     path = os.pathsep.join([str(root), *sys.path])
-    subprocess.run(
-        [sys.executable, "-c", code], check=True, timeout=300, cwd=root, env={**os.environ, "PYTHONPATH": path}
-    )
+    environment = {**os.environ, "PYTHONPATH": path}
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=300, cwd=root, env=environment)
     (pid,) = pids.read_text().split()
     with pytest.raises(ProcessLookupError):
         os.kill(int(pid), 0)
@@ -112,13 +106,17 @@ def test_making_an_environment_starts_nothing_and_names_need_no_prefix_and_no_od
     assert make_env(prefix="", tools={"list.films/all": {}}).tools[1:] == ("list_films_all",)
 
 
-def test_the_program_sees_harmless_variables_and_those_that_are_named(monkeypatch):
+def test_the_program_sees_harmless_variables_and_those_that_are_named_and_the_key_is_sent_to_the_address(monkeypatch):
     monkeypatch.setenv("OPENAI_API_KEY", "sk-0123456789abcdef0123456789")
     monkeypatch.setenv("HOSPITAL_TOKEN", "sesame-4711-open-door")
     names = ask(make_env(variables=["HOSPITAL_TOKEN"]), "hospital_environ").facts["names"].split()
     assert "HOSPITAL_TOKEN" in names
     assert "PATH" in names
     assert "OPENAI_API_KEY" not in names
+    monkeypatch.setenv("WARD_API_KEY", "sesame-4711-open-door")
+    with serve(make_script(make_response(500, "no"))) as server, pytest.raises(ConfigError):
+        make_env(url=server.url, api_key_env="WARD_API_KEY").prepare()
+    assert {request["headers"]["Authorization"] for request in server.requests} == {"Bearer sesame-4711-open-door"}
 
 
 def test_faults_over_http_cost_their_calls():
@@ -134,56 +132,37 @@ def test_faults_over_http_cost_their_calls():
     assert "gave no result within 8 s" in results[4].error
 
 
-SERVERS = {
-    "HTML": make_response(200, "<html>", Content_Type="text/html"),
-    "a redirect": make_response(307, Location="http://127.0.0.1:9/mcp"),
-    "an error": make_response(500, "no"),
-    "50 MB": flood_body,
-    "a list": make_response(200, [1], Content_Type="application/json"),
-    "compressed": make_response(200, "xx", Content_Type="application/json", Content_Encoding="gzip"),
-    "nothing": lambda handler: setattr(handler, "close_connection", True),
-}
-
-
-@pytest.mark.parametrize("answer", SERVERS.values(), ids=SERVERS)
+@each("answer", [
+    make_response(200, "<html>", Content_Type="text/html"), make_response(500, "no"), flood_body,
+    make_response(307, Location="http://127.0.0.1:9/mcp"), make_response(200, [1], Content_Type="application/json"),
+    make_response(200, "xx", Content_Type="application/json", Content_Encoding="gzip"),
+    lambda handler: setattr(handler, "close_connection", True),
+])  # fmt: skip
 def test_an_address_that_is_no_mcp_server_ends_the_run_at_its_start(answer):
-    with serve(make_script(answer)) as server, pytest.raises(ConfigError, match="the MCP server http://") as caught:
-        make_env(url=server.url, max_reply=2**20).prepare()
-    assert caught.value.key == "specialists.hospital"
+    with serve(make_script(answer)) as server:
+        env = make_env(url=server.url, max_reply=2**20)
+        check_refusal(env.prepare, "specialists.hospital", "the MCP server http://")
     assert server.flooded < 20 * 2**20
 
 
-def test_the_key_is_sent_to_the_address(monkeypatch):
-    monkeypatch.setenv("WARD_API_KEY", "sesame-4711-open-door")
-    with serve(make_script(make_response(500, "no"))) as server, pytest.raises(ConfigError):
-        make_env(url=server.url, api_key_env="WARD_API_KEY").prepare()
-    assert {request["headers"]["Authorization"] for request in server.requests} == {"Bearer sesame-4711-open-door"}
-
-
-def test_a_mistake_is_named_with_what_is_allowed():
-    for settings, key, says in [
-        ({"command": []}, "", "needs either command or url"),
-        ({"command": ["a"], "url": "https://example.org"}, "", "needs either command or url"),
-        ({"url": "http://example.org/mcp"}, "url", "allowed: https, or an address on localhost"),
-        ({"url": "stdio"}, "url", "cannot be used; allowed: http(s)://host"),
-        ({"url": "https://example.org", "api_key_env": "HF_TOKEN"}, "api_key_env", "only a variable whose name ends"),
-        ({"command": ["a"], "api_key_env": "A_API_KEY"}, "", "a program gets its key by `variables`"),
-        ({"tools": ["a", "b"]}, "tools", "allowed: a mapping whose values are a mapping with the keys description"),
-        ({"tools": {}}, "tools", "allowed: a mapping whose values are"),
-        ({"tools": {"a": {"parameters": {"type": "array"}}}}, "tools.a.parameters", "allowed: object"),
-        ({"tools": {"a": {"parametres": {}}}}, "tools.a.parametres", "did you mean 'parameters'?"),
-        (
-            {"tools": {"a": {"returns": {"boxes": ["b"]}}}},
-            "tools.a",
-            "returns names a box, point or mask in no picture",
-        ),
-        ({"description": "Tools."}, "", "description belongs to each of `tools`"),
-        ({"tools": {"x" * 80: {}}}, "", "is not a tool name"),
-    ]:
-        with pytest.raises(ConfigError) as caught:
-            make_env(**{"command": ["server"], **settings} if "url" not in settings else settings)
-        assert caught.value.key == ".".join(filter(None, ["specialists.hospital", key]))
-        assert says in str(caught.value)
+@each("settings, key, says", [
+    ({"command": []}, "", "needs either command or url"),
+    ({"command": ["a"], "url": "https://example.org"}, "", "needs either command or url"),
+    ({"url": "http://example.org/mcp"}, "url", "allowed: https, or an address on localhost"),
+    ({"url": "stdio"}, "url", "cannot be used; allowed: http(s)://host"),
+    ({"url": "https://example.org", "api_key_env": "HF_TOKEN"}, "api_key_env", "only a variable whose name ends"),
+    ({"command": ["a"], "api_key_env": "A_API_KEY"}, "", "a program gets its key by `variables`"),
+    ({"tools": ["a", "b"]}, "tools", "allowed: a mapping whose values are a mapping with the keys description"),
+    ({"tools": {}}, "tools", "allowed: a mapping whose values are"),
+    ({"tools": {"a": {"parameters": {"type": "array"}}}}, "tools.a.parameters", "allowed: object"),
+    ({"tools": {"a": {"parametres": {}}}}, "tools.a.parametres", "did you mean 'parameters'?"),
+    ({"tools": {"a": {"returns": {"boxes": ["b"]}}}}, "tools.a", "returns names a box, point or mask in no picture"),
+    ({"description": "Tools."}, "", "description belongs to each of `tools`"),
+    ({"tools": {"x" * 80: {}}}, "", "is not a tool name"),
+])  # fmt: skip
+def test_a_mistake_is_named_with_what_is_allowed(settings, key, says):
+    given = settings if "url" in settings else {"command": ["server"], **settings}
+    check_refusal(lambda: make_env(**given), ".".join(filter(None, ["specialists.hospital", key])), says)
 
 
 def test_a_missing_program_or_package_is_named_and_restricted_pictures_go_to_this_machine_only(monkeypatch):
@@ -213,11 +192,8 @@ def test_what_the_command_prints_is_a_config_and_its_mistakes_are_those_of_the_c
     env = Ward(specialists={"hospital": spec})
     env.prepare()
     assert json.loads(json.dumps(ask(env, "hospital_say", text="x").description)) == "x"
-    for arguments, says in (
-        ([], "needs either command or url"),
-        (["--url", "http://example.org"], "allowed: https"),
-        (["no-such-server"], "there is no program"),
-    ):
+    for arguments, says in (([], "needs either command or url"), (["--url", "http://example.org"], "allowed: https"),
+                            (["no-such-server"], "there is no program")):  # fmt: skip
         found = CliRunner().invoke(app, ["tools", "mcp", *arguments])
         assert isinstance(found.exception, ConfigError)
         assert says in str(found.exception)

@@ -10,13 +10,7 @@ from tests.support.served_models import forget_servers
 from tests.support.tables import each
 from viewbox.errors import ConfigError, ToolError, ToolFault
 from viewbox.images.ref import ImageRef
-from viewbox.tools.specialists.serving import (
-    ModelRequest,
-    ModelServer,
-    OutOfMemory,
-    ServingSettings,
-    get_server,
-)
+from viewbox.tools.specialists.serving import ModelRequest, ModelServer, OutOfMemory, ServingSettings, get_server
 
 
 def picture(value):
@@ -74,19 +68,17 @@ def refuse():
 
 FAILED = "failed on this picture (RuntimeError)"
 NO_MEMORY = "has no memory left for this picture"
-BATCHES = {  # most calls in a batch, what the runner does, what is asked, the results, and the sizes of its batches
-    "two": (8, {}, range(16), [*range(16)], [8, 8]),
-    "one call": (1, {}, [5], [5], [1]),
-    "a bad call": (5, {"trouble": {3: fail}}, range(5), [0, 1, 2, FAILED, 4], [5, 1, 1, 1, 1, 1]),
-    "a bad call alone": (1, {"trouble": {3: fail}}, [3, 4], [FAILED, 4], [1, 1, 1]),
-    "a result that is an error": (3, {"trouble": {3: refuse}}, [2, 3, 4], [2, str(refuse()), 4], [3]),
-    "no memory": (12, {"most": 3}, range(12), [*range(12)], [12, 6, 3, 3, 3, 3]),
-    "no memory for one": (2, {"most": 0}, range(2), [NO_MEMORY] * 2, [2, 1, 1]),
-    "an exit": (1, {"trouble": {1: leave}}, [1, 2], ["failed on this picture (ForeignError)", 2], [1, 1, 1]),
-}
 
 
-@each("most, runner, asked, right, sizes", BATCHES)
+@each("most, runner, asked, right, sizes", [  # most calls in a batch, what the runner does, and sizes of its batches
+    (8, {}, range(16), [*range(16)], [8, 8]), (1, {}, [5], [5], [1]),
+    (5, {"trouble": {3: fail}}, range(5), [0, 1, 2, FAILED, 4], [5, 1, 1, 1, 1, 1]),
+    (1, {"trouble": {3: fail}}, [3, 4], [FAILED, 4], [1, 1, 1]),
+    (3, {"trouble": {3: refuse}}, [2, 3, 4], [2, str(refuse()), 4], [3]),  # a result that is an error
+    (12, {"most": 3}, range(12), [*range(12)], [12, 6, 3, 3, 3, 3]),  # no memory for more
+    (2, {"most": 0}, range(2), [NO_MEMORY] * 2, [2, 1, 1]),
+    (1, {"trouble": {1: leave}}, [1, 2], ["failed on this picture (ForeignError)", 2], [1, 1, 1]),
+])  # fmt: skip
 def test_concurrent_calls_are_batches_and_a_fault_costs_its_call(most, runner, asked, right, sizes):
     model = Mean(**runner)
     server = ModelServer(lambda: model, ServingSettings(max_batch=most, wait=30.0))
@@ -97,16 +89,13 @@ def test_concurrent_calls_are_batches_and_a_fault_costs_its_call(most, runner, a
     assert ask_all(server, asked) == right
 
 
-def test_a_batch_does_not_wait_for_calls_that_do_not_come_and_the_model_is_loaded_once():
+def test_a_batch_does_not_wait_for_calls_that_do_not_come_loops_share_a_model_and_it_is_loaded_once():
     assert ask_all(ModelServer(Mean), [5]) == [5]
     loaded = []
     server = ModelServer(lambda: loaded.append(1) or Mean(), ServingSettings(max_batch=4, wait=30.0))
     assert ask_all(server, range(4)) == [0, 1, 2, 3]
     server.prepare()
     assert loaded == [1]
-
-
-def test_several_event_loops_share_a_model():
     server = ModelServer(Mean, ServingSettings(max_batch=4, wait=30.0))
     found = {}
     threads = [threading.Thread(target=lambda n=n: found.update({n: ask_all(server, [n])})) for n in range(4)]
@@ -195,7 +184,7 @@ def test_a_call_that_is_cancelled_leaves_the_others_and_is_not_run(slow):
     assert runner.ran == [[1], [3]]
 
 
-def test_a_model_that_cannot_be_loaded_is_an_error_at_start_up_and_of_each_call_but_loaded_once():
+def test_a_model_that_cannot_be_loaded_is_an_error_at_start_up_and_of_each_call_and_kept_errors_hold_no_traceback():
     tries = []
 
     def load():
@@ -210,9 +199,6 @@ def test_a_model_that_cannot_be_loaded_is_an_error_at_start_up_and_of_each_call_
     with pytest.raises(ConfigError):
         server.prepare()  # who asks again may have put the file there
     assert len(tries) == 2
-
-
-def test_errors_that_are_kept_hold_no_traceback():
     server, errors = ModelServer(lambda: Mean(trouble={3: lambda: ToolError("no")})), []
     for _ in range(3):
         with pytest.raises(ToolError) as caught:

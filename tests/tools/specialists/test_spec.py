@@ -11,7 +11,9 @@ import pytest
 from pydantic import Field
 
 import viewbox
+from tests.support.refusals import check_refusal
 from tests.support.replies import call
+from tests.support.tables import each
 from viewbox.core.base import BaseMultiTurnEnv, remove_tools
 from viewbox.envs.mixture import Mixture
 from viewbox.errors import ConfigError
@@ -20,6 +22,8 @@ from viewbox.rewards import TokenF1Reward
 from viewbox.tools import Picture, Tool
 from viewbox.tools.specialists import Specialist, register_specialist
 from viewbox.tools.specialists.spec import SPECIALISTS
+
+METER = {"kind": "meter"}
 
 
 class Ward(BaseMultiTurnEnv):
@@ -82,31 +86,29 @@ def meter():
 
 
 def test_its_tool_is_added_to_those_of_the_environment_which_may_put_it_at_another_place(meter):
-    env = Ward(specialists={"density": {"kind": "meter"}})
+    env = Ward(specialists={"density": METER})
     assert env.tools == ("zoom", "density")
     episode = env.play(env.tasks[0], viewbox.ScriptedPolicy([call("density", image="image_1"), "done"]))
     assert episode.turns[2].tool_results[0].facts == {"mean": 40.0}
     assert Ward.tools == ("zoom",)
-    assert Ward(specialists={"density": {"kind": "meter"}}, tools=["density", "zoom"]).tools == ("density", "zoom")
+    assert Ward(specialists={"density": METER}, tools=["density", "zoom"]).tools == ("density", "zoom")
 
 
 def test_a_kind_may_be_offered_twice_with_words_and_limits_of_its_own(meter):
-    env = Ward(
-        specialists={"one": {"kind": "meter", "max_calls": 1}, "two": {"kind": "meter", "description": "Other."}}
-    )
+    env = Ward(specialists={"one": {**METER, "max_calls": 1}, "two": {**METER, "description": "Other."}})
     described = {schema["function"]["name"]: schema["function"]["description"] for schema in env.tool_schemas}
     assert described["one"] == "Measures a picture. At most 1 call."
     assert described["two"] == "Other."
     assert env.toolbox.get_max_calls("two") is None
-    assert Ward(specialists={"one": {"kind": "meter"}}, max_calls={"one": 2}).toolbox.get_max_calls("one") == 2
+    assert Ward(specialists={"one": METER}, max_calls={"one": 2}).toolbox.get_max_calls("one") == 2
 
 
 def test_nothing_is_prepared_until_somebody_asks_or_plays_with_tools_and_a_failure_ends_the_run(meter):
-    env = Ward(specialists={"one": {"kind": "meter"}, "two": {"kind": "meter"}})
+    env = Ward(specialists={"one": METER, "two": METER})
     assert [meter[name].prepared for name in ("one", "two")] == [0, 0]
     env.prepare()
     assert [meter[name].prepared for name in ("one", "two")] == [1, 1]
-    env = Ward(specialists={"density": {"kind": "meter", "model": "gone"}})
+    env = Ward(specialists={"density": {**METER, "model": "gone"}})
     policy = viewbox.ScriptedPolicy(["done"])
 
     async def play():
@@ -116,7 +118,7 @@ def test_nothing_is_prepared_until_somebody_asks_or_plays_with_tools_and_a_failu
         with pytest.raises(ConfigError, match=r"specialists\.density\.model = 'gone'"):
             run()
     for refuse in (False, True):
-        without = remove_tools(Ward(specialists={"density": {"kind": "meter", "model": "gone"}}), refuse=refuse)
+        without = remove_tools(Ward(specialists={"density": {**METER, "model": "gone"}}), refuse=refuse)
         assert without.play(without.tasks[0], viewbox.ScriptedPolicy(["done"])).end_reason == "answered"
 
 
@@ -136,55 +138,47 @@ def test_a_method_is_prepared_by_its_object():
 
 
 def test_a_mixture_prepares_each_environment_by_itself(meter):
-    parts = {key: {"name": "digits", "specialists": {"density": {"kind": "meter"}}} for key in "ab"}
+    parts = {key: {"name": "digits", "specialists": {"density": METER}} for key in "ab"}
     first = Mixture(environments=parts)
     made = [part.toolbox["density"].function for part in first.parts.values()]
     first.prepare()
     assert [one.prepared for one in made] == [1, 1]
-    parts["b"] = {"name": "digits", "specialists": {"density": {"kind": "meter", "model": "gone"}}}
-    with pytest.raises(ConfigError, match=r"environments\.b: specialists\.density\.model") as caught:
-        Mixture(environments=parts).prepare()
-    assert caught.value.key == "environments.b.specialists.density.model"
+    parts["b"] = {"name": "digits", "specialists": {"density": {**METER, "model": "gone"}}}
+    key = "environments.b.specialists.density.model"
+    check_refusal(Mixture(environments=parts).prepare, key, "environments.b: specialists.density.model")
 
 
-def test_a_mistake_is_named_with_what_is_allowed(meter):
-    for specs, key, says in [
-        ({"a": {"kind": "metre"}}, "specialists.a.kind", "unknown kind of specialist 'metre'; allowed: "),
-        ({"a": {}}, "specialists.a.kind", "specialists.a.kind is missing; allowed: "),
-        ({"a": {"kind": 3}}, "specialists.a.kind", "specialists.a.kind = 3; allowed: "),
-        ({"a": "meter"}, "specialists.a", "specialists.a = 'meter'; allowed: a mapping with `kind`"),
-        ({"a": {"kind": "meter", "at_lest": 2}}, "specialists.a.at_lest", "did you mean 'at_least'?"),
-        ({"a": {"kind": "meter", "at_least": 0}}, "specialists.a.at_least", "allowed: a whole number of at least 1"),
-        ({"a b": {"kind": "meter"}}, "specialists.a b", "'a b' is not a tool name; allowed: letters, digits, _ and -"),
-        ({"zoom": {"kind": "meter"}}, "specialists.zoom", "there is a tool named 'zoom' already"),
-        ({"a": {"kind": "function"}}, "specialists.a.function", "specialists.a.function: is missing; allowed: text"),
-        ({"a": {"kind": "function", "function": "math"}}, "specialists.a.function", "package.module:Name"),
-        ({"a": {"kind": "function", "function": "math:squrt"}}, "specialists.a.function", "did you mean 'sqrt'?"),
-        (
-            {"a": {"kind": "function", "function": "math:pi"}},
-            "specialists.a.function",
-            "is a float; allowed: a function",
-        ),
-        ({"a": {"kind": "function", "function": "math:sqrt"}}, "specialists.a", "no type hint"),
-        ({"a": {"kind": "meter", "unwindowed": "stored"}}, "specialists.a", "unwindowed = stored needs max_pixels"),
-        (
-            {"a": {"kind": "function", "function": "viewbox.tools.builtin.geometry:zoom", "max_pixels": 9}},
-            "specialists.a.max_pixels",
-            "a works on the view; allowed: null",
-        ),
-    ]:
-        with pytest.raises(ConfigError) as caught:
-            Ward(specialists=specs)
-        assert caught.value.key == key
-        assert str(caught.value).startswith("ward: ")
-        assert says in str(caught.value)
+def function(name=None, **more):
+    return {"a": {"kind": "function", **({"function": name} if name else {}), **more}}
+
+
+@each("specs, key, says", [
+    ({"a": {"kind": "metre"}}, "a.kind", "unknown kind of specialist 'metre'; allowed: "),
+    ({"a": {}}, "a.kind", "specialists.a.kind is missing; allowed: "),
+    ({"a": {"kind": 3}}, "a.kind", "specialists.a.kind = 3; allowed: "),
+    ({"a": "meter"}, "a", "specialists.a = 'meter'; allowed: a mapping with `kind`"),
+    ({"a": {**METER, "at_lest": 2}}, "a.at_lest", "did you mean 'at_least'?"),
+    ({"a": {**METER, "at_least": 0}}, "a.at_least", "allowed: a whole number of at least 1"),
+    ({"a b": METER}, "a b", "'a b' is not a tool name; allowed: letters, digits, _ and -"),
+    ({"zoom": METER}, "zoom", "there is a tool named 'zoom' already"),
+    (function(), "a.function", "specialists.a.function: is missing; allowed: text"),
+    (function("math"), "a.function", "package.module:Name"),
+    (function("math:squrt"), "a.function", "did you mean 'sqrt'?"),
+    (function("math:pi"), "a.function", "is a float; allowed: a function"),
+    (function("math:sqrt"), "a", "no type hint"),
+    (function("viewbox.tools.builtin.geometry:zoom", max_pixels=9), "a.max_pixels",
+     "a works on the view; allowed: null"),
+    ({"a": {**METER, "unwindowed": "stored"}}, "a", "unwindowed = stored needs max_pixels"),
+])  # fmt: skip
+def test_a_mistake_is_named_with_what_is_allowed(meter, specs, key, says):
+    assert check_refusal(lambda: Ward(specialists=specs), f"specialists.{key}", says).startswith("ward: ")
 
 
 def test_a_restricted_environment_sends_nothing_to_another_machine(meter):
-    Closed(specialists={"near": {"kind": "meter", "url": "http://127.0.0.1:9000/measure"}})
-    with pytest.raises(ConfigError, match=r"specialists\.far sends pictures to https://far\.example") as caught:
-        Closed(specialists={"far": {"kind": "meter", "url": "https://far.example/measure"}})
-    assert caught.value.key == "specialists.far"
+    Closed(specialists={"near": {**METER, "url": "http://127.0.0.1:9000/measure"}})
+    far = {"far": {**METER, "url": "https://far.example/measure"}}
+    says = "specialists.far sends pictures to https://far.example"
+    check_refusal(lambda: Closed(specialists=far), "specialists.far", says)
 
 
 TOOLS = """
@@ -209,26 +203,27 @@ def fail() -> str:
     "Fails."
     raise RuntimeError("secret")
 """
-FUNCTIONS = {  # what a call of each gives
-    "brightness": ("found", {"mean": 40.0}), "limited": ("found", {"mean": 40.0}), "counter": ("ready: True", {}),
-    "fail": None,
-}  # fmt: skip
 
 
 def test_any_function_is_a_tool_that_keeps_its_words_and_limit_unless_the_yaml_has_others(tmp_path):
     (tmp_path / "own.py").write_text(TOOLS)
-    specs = {name: {"kind": "function", "function": f"{tmp_path / 'own.py'}:{name}"} for name in FUNCTIONS}
-    for name, right in FUNCTIONS.items():
-        env = Ward(specialists={"mine": specs[name]}, on_tool_fault="end")
-        play = viewbox.ScriptedPolicy([call("mine", **({} if name == "fail" else {"image": "image_1"})), "done"])
-        if name == "fail":  # what a function raises is a fault
-            with pytest.raises(viewbox.ToolFault, match=r"mine failed \(RuntimeError\)"):
-                env.play(env.tasks[0], play)
-            continue
+
+    def make(name, **more):
+        return {"kind": "function", "function": f"{tmp_path / 'own.py'}:{name}", **more}
+
+    def ask(name, **arguments):
+        env = Ward(specialists={"mine": make(name)}, on_tool_fault="end")
+        play = viewbox.ScriptedPolicy([call("mine", **arguments), "done"])
         result = env.play(env.tasks[0], play).turns[2].tool_results[0]
-        assert (result.tool_name, (result.description, result.facts)) == ("mine", right)
-    spec = specs["limited"]
-    env = Ward(specialists={"a": spec, "b": {**spec, "description": "Other.", "max_calls": 3}})
+        return result.tool_name, result.description, result.facts
+
+    for name, right in (("brightness", ("found", {"mean": 40.0})), ("limited", ("found", {"mean": 40.0})),
+                        ("counter", ("ready: True", {}))):  # fmt: skip
+        assert ask(name, image="image_1") == ("mine", *right)
+    with pytest.raises(viewbox.ToolFault, match=r"mine failed \(RuntimeError\)"):  # what a function raises is a fault
+        ask("fail")
+    other = make("limited", description="Other.", max_calls=3)
+    env = Ward(specialists={"a": make("limited"), "b": other})
     assert (env.toolbox["a"].description, env.toolbox.get_max_calls("a")) == ("Only once.", 1)
     assert (env.toolbox["b"].description, env.toolbox.get_max_calls("b")) == ("Other.", 3)
 

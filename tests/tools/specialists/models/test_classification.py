@@ -1,6 +1,7 @@
 """`kind: classification` on real tiny models, compared with a plain transformers forward."""
 
 import json
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -9,23 +10,22 @@ import torch
 from safetensors.torch import load_file, save_file
 from transformers import AutoImageProcessor, AutoModelForImageClassification
 
-from tests.support.specialist_env import Clinic, call, get_results
+from tests.support.refusals import check_refusal
+from tests.support.served_models import forget_servers
+from tests.support.specialist_env import Clinic, call, get_picture, get_results, offer
+from tests.support.tables import each
 from tests.support.tiny_specialists import LABELS, save_vit
 from viewbox.envs.chest_xray.env import ChestXray as ViewboxChest
 from viewbox.errors import ConfigError
 from viewbox.images.ref import ImageRef
 from viewbox.images.view import View
 
-
-def make(folder, **spec):
-    return Clinic(specialists={"look": {"kind": "classification", "model": str(folder), "device": "cpu", **spec}})
+make = partial(offer, "classification")
 
 
 def get_logits(folder, env, task=0):
     """What transformers says of the overview of a task."""
-    state = env.reset(env.tasks[task], seed=0)
-    picture = state.view.render().convert("RGB")
-    inputs = AutoImageProcessor.from_pretrained(folder)(images=[picture], return_tensors="pt")
+    inputs = AutoImageProcessor.from_pretrained(folder)(images=[get_picture(env, task)], return_tensors="pt")
     with torch.inference_mode():
         return AutoModelForImageClassification.from_pretrained(folder).eval()(**inputs).logits[0]
 
@@ -51,9 +51,8 @@ def test_a_picture_unlike_those_that_the_model_knows_gets_their_rates(tmp_path):
     known = {"mean": [0.0] * 4, "whiten": np.eye(4).tolist(), "rates": [0.5, 0.3, 0.2]}
     for at_most, words in ((0.0, "uncertain"), (1e9, "probabilities")):
         (tmp_path / "config.json").write_text(json.dumps({**config, "known": {**known, "at_most": at_most}}))
-        (result,) = get_results(
-            make(tmp_path, max_batch=15 + bool(at_most), memory=10**9 + bool(at_most)), call("look")
-        )
+        env = make(tmp_path, max_batch=15 + bool(at_most), memory=10**9 + bool(at_most))
+        (result,) = get_results(env, call("look"))
         assert result.text.startswith(words)
         assert (result.facts == dict(zip(LABELS, known["rates"], strict=True))) == (at_most == 0)
 
@@ -152,63 +151,41 @@ def index(name):
     return write
 
 
-DAMAGE = {
-    "weights above": (index("../x.safetensors"), "model", "allowed: files .safetensors in its folder"),
-    "pickled weights": (index("pytorch_model.bin"), "model", "allowed: files .safetensors in its folder"),
-    "no config": (remove("config.json"), "model", "config.json"),
-    "no weights": (remove("model.safetensors"), "model", "model.safetensors"),
-    "no processor": (remove("preprocessor_config.json"), "model", "preprocessor_config.json"),
-    "weights cut off": (cut_off, "model", "cannot be loaded"),
-    "only a pickle": (only_pickle, "model", "model.safetensors"),
-    "no head": (without_head, "model", "no weights for classifier.bias, classifier.weight: it was not trained as"),
-    "another class": (
-        with_text_encoder,
-        "model",
-        "weights that would be dropped, text_encoder.weight: it was not",
-    ),
-    "pictures of another size": (with_larger_pictures, "model", "fails at a gray picture"),
-    "known of no such field": (edit_config(known={"gift": 1}), "model", "cannot be loaded"),
-    "known of two sizes": (edit_config(known={"mean": [0.0] * 4, "whiten": [[1.0]], "at_most": 1.0}), "model", "gray"),
-    "known without rates": (
-        edit_config(known={"mean": [0.0], "whiten": [[1.0]], "at_most": 1.0}),
-        "model",
-        "fails at a gray picture",
-    ),
-    "another kind": (edit_config(model_type="owlvit"), "model", "unknown model_type 'owlvit'; allowed: "),
-    "no such type": (edit_config(model_type="gift"), "model", "gift"),
-    "other sizes": (edit_config(hidden_size=64), "model", "cannot be loaded"),
-}
+RATELESS = {"mean": [0.0], "whiten": [[1.0]], "at_most": 1.0}
 
 
-@pytest.mark.parametrize(("damage", "key", "says"), DAMAGE.values(), ids=DAMAGE)
-def test_a_model_that_cannot_be_loaded_is_an_error_at_start_up(tmp_path, damage, key, says):
+@each("damage, says", [
+    (index("../x.safetensors"), "allowed: files .safetensors in its folder"),
+    (index("pytorch_model.bin"), "allowed: files .safetensors in its folder"),
+    *((remove(name), name) for name in ("config.json", "model.safetensors", "preprocessor_config.json")),
+    (cut_off, "cannot be loaded"), (only_pickle, "model.safetensors"),
+    (without_head, "no weights for classifier.bias, classifier.weight: it was not trained as"),
+    (with_text_encoder, "weights that would be dropped, text_encoder.weight: it was not"),
+    (with_larger_pictures, "fails at a gray picture"), (edit_config(known={"gift": 1}), "cannot be loaded"),
+    (edit_config(known={**RATELESS, "mean": [0.0] * 4}), "gray"),
+    (edit_config(known=RATELESS), "fails at a gray picture"),
+    (edit_config(model_type="owlvit"), "unknown model_type 'owlvit'; allowed: "),
+    (edit_config(model_type="gift"), "gift"), (edit_config(hidden_size=64), "cannot be loaded"),
+])  # fmt: skip
+def test_a_model_that_cannot_be_loaded_is_an_error_at_start_up(tmp_path, damage, says):
+    forget_servers()
     folder = Path(save_vit(tmp_path / "model"))
     damage(folder)
-    env = make(folder)
-    with pytest.raises(ConfigError) as caught:
-        env.prepare()
-    assert caught.value.key == f"specialists.look.{key}"
-    assert str(caught.value).startswith(f"specialists.look.model = {str(folder)!r}: ")
-    assert says in str(caught.value)
+    said = check_refusal(make(folder).prepare, "specialists.look.model", says)
+    assert said.startswith(f"specialists.look.model = {str(folder)!r}: ")
 
 
-@pytest.mark.parametrize(
-    ("spec", "key", "says"),
-    [
-        ({"model": "./no/such/folder"}, "model", "no such folder"),
-        ({"model": "package:no_such_model"}, "model", "unknown shipped model"),
-        ({"model": "nobody/no-such-model"}, "model", "cannot be loaded"),
-        ({"device": "cuda:7"}, "device", "there is no such GPU; allowed: auto, cpu"),
-        ({"memory": "1kB"}, "memory", "allowed: at most memory = 1,000"),
-        ({"heads": {"side": ["left"]}}, "heads", "heads.side: unknown label 'left'; allowed: clear, effusion, opacity"),
-    ],
-)
+@each("spec, key, says", [
+    ({"model": "./no/such/folder"}, "model", "no such folder"),
+    ({"model": "package:no_such_model"}, "model", "unknown shipped model"),
+    ({"model": "nobody/no-such-model"}, "model", "cannot be loaded"),
+    ({"device": "cuda:7"}, "device", "there is no such GPU; allowed: auto, cpu"),
+    ({"memory": "1kB"}, "memory", "allowed: at most memory = 1,000"),
+    ({"heads": {"side": ["left"]}}, "heads", "heads.side: unknown label 'left'; allowed: clear, effusion, opacity"),
+])  # fmt: skip
 def test_a_setting_that_cannot_hold_is_named(tmp_path, spec, key, says):
-    env = make(save_vit(tmp_path), **spec)
-    with pytest.raises(ConfigError) as caught:
-        env.prepare()
-    assert caught.value.key == f"specialists.look.{key}"
-    assert says in str(caught.value)
+    forget_servers()
+    check_refusal(make(save_vit(tmp_path / "model"), **spec).prepare, f"specialists.look.{key}", says)
 
 
 def test_code_in_a_model_folder_is_not_run_and_a_config_that_names_code_of_a_hub_repository_is_refused(tmp_path):
@@ -234,6 +211,5 @@ def test_code_in_a_model_folder_is_not_run_and_a_config_that_names_code_of_a_hub
 def test_a_missing_package_is_named(tmp_path, monkeypatch):
     env = make(save_vit(tmp_path))
     monkeypatch.setitem(__import__("sys").modules, "transformers", None)
-    with pytest.raises(ConfigError, match=r"specialists\.look\.kind = 'classification': needs transformers") as caught:
-        env.prepare()
-    assert caught.value.key == "specialists.look.kind"
+    says = "specialists.look.kind = 'classification': needs transformers"
+    check_refusal(env.prepare, "specialists.look.kind", says)

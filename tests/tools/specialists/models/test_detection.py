@@ -10,18 +10,10 @@ from transformers import (
 )
 
 from tests.support.served_models import forget_servers
-from tests.support.specialist_env import Clinic, call, get_results
+from tests.support.specialist_env import call, get_picture, get_results
+from tests.support.specialist_env import offer as make
 from tests.support.tiny_specialists import LABELS, save_grounding_dino, save_owlvit, save_yolos
 from viewbox.errors import ConfigError
-
-
-def make(kind, folder, coordinates="unit", **spec):
-    look = {"kind": kind, "model": str(folder), "device": "cpu", **spec}
-    return Clinic(specialists={"look": look}, coordinates=coordinates)
-
-
-def get_picture(env, task=0):
-    return env.reset(env.tasks[task], seed=0).view.render().convert("RGB")
 
 
 def read(result):
@@ -55,7 +47,8 @@ def test_boxes_are_those_of_the_model_in_the_coordinates_of_the_environment_the_
     assert len(expected) >= 5
     assert_same(read(result), expected)
     assert result.text.startswith(f"{len(expected)} boxes")
-    (other,) = get_results(make("detection", tmp_path, "per_mille", threshold=0.0), call("look"))
+    env = make("detection", tmp_path, settings={"coordinates": "per_mille"}, threshold=0.0)
+    (other,) = get_results(env, call("look"))
     for (_, _, unit), (_, _, mille) in zip(read(result), read(other), strict=True):
         assert mille == pytest.approx([1000 * end for end in unit], abs=1)
     env = make("detection", tmp_path, threshold=0.0, max_boxes=2)
@@ -94,10 +87,8 @@ def test_different_phrases_and_pictures_are_one_batch(tmp_path):
 
 def test_a_phrase_that_the_model_cannot_read_and_a_model_of_the_other_kind_are_refused(tmp_path):
     env = make("grounding", save_owlvit(tmp_path / "owlvit"))
-    for phrase, says in (
-        ("  ", "look: phrase is empty; allowed: a few words"),
-        ("left " * 40, "look: The phrase takes 42 tokens; allowed: at"),
-    ):
+    too_long = ("left " * 40, "look: The phrase takes 42 tokens; allowed: at")
+    for phrase, says in (("  ", "look: phrase is empty; allowed: a few words"), too_long):
         (result,) = get_results(env, call("look", phrase=phrase))
         assert result.error.startswith(says)
     with pytest.raises(ConfigError, match=r"kind grounding: unknown model_type 'yolos'; allowed: .*owlvit"):

@@ -9,7 +9,8 @@ import torch
 import viewbox
 from tests.support import ward
 from tests.support.served_models import forget_servers
-from tests.support.specialist_env import Clinic, call
+from tests.support.specialist_env import Clinic, call, get_picture, offer
+from tests.support.tables import each
 from tests.support.tiny_specialists import save_segformer, save_vit
 from viewbox.engines.scripted import PolicyGenerator
 from viewbox.records import Reply
@@ -21,8 +22,7 @@ REPLIES = [call("look"), call("zoom_out_of_nowhere"), "done"]
 
 
 def make(kind, folder):
-    spec = {"kind": kind, "model": folder, "device": "cpu", "max_batch": 8, "wait": 0.05, "timeout": 60.0}
-    env = Clinic(specialists={"look": spec})
+    env = offer(kind, folder, max_batch=8, wait=0.05, timeout=60.0)
     env.prepare()
     return env
 
@@ -50,8 +50,7 @@ def get_error(episode):
 def change_forward(env, monkeypatch, trouble):
     """Calls `trouble(bad, forward)` in place of the forward; `bad` are the places of the bad picture in the batch."""
     runner = get_server(env).runner
-    picture = env.reset(env.tasks[BAD], seed=0).view.render().convert("RGB")
-    marked = runner.processor(images=[picture], return_tensors="pt")["pixel_values"][0]
+    marked = runner.processor(images=[get_picture(env, BAD)], return_tensors="pt")["pixel_values"][0]
     forward = runner.model.forward
 
     def changed(pixel_values, **others):
@@ -63,21 +62,19 @@ def change_forward(env, monkeypatch, trouble):
 
 def give_nan(bad, count, forward):
     outputs = forward()
-    for place in bad:
-        outputs.logits[place] = float("nan")
+    outputs.logits[bad] = float("nan")
     return outputs
 
 
-def run_out_of_memory_for_it(bad, count, forward):
-    if bad:
-        raise torch.OutOfMemoryError("CUDA out of memory on /data/patients/17")
-    return forward()
+def raise_for_it(error):
+    """A function that raises this for the bad picture."""
 
+    def trouble(bad, count, forward):
+        if bad:
+            raise error
+        return forward()
 
-def raise_for_it(bad, count, forward):
-    if bad:
-        raise RuntimeError("/data/patients/17")
-    return forward()
+    return trouble
 
 
 def give_a_wrong_shape(bad, count, forward):
@@ -87,14 +84,6 @@ def give_a_wrong_shape(bad, count, forward):
     return outputs
 
 
-FAULTS = {
-    "NaN": (give_nan, "look gave numbers that are not finite"),
-    "out of memory": (run_out_of_memory_for_it, "look has no memory left for this picture"),
-    "an exception": (raise_for_it, "look failed on this picture (RuntimeError)"),
-    "a wrong shape": (give_a_wrong_shape, "look gave scores of shape (1, 2) for 1 pictures"),
-}
-
-
 @pytest.fixture(scope="module")
 def clean(tmp_path_factory):
     """The folder of a classifier, and the episodes of a run with it and without a fault."""
@@ -102,11 +91,19 @@ def clean(tmp_path_factory):
     return folder, play(make("classification", folder))
 
 
-@pytest.mark.parametrize(("trouble", "says"), FAULTS.values(), ids=FAULTS)
-def test_a_fault_costs_its_call(clean, monkeypatch, trouble, says):
-    env = make("classification", clean[0])
-    change_forward(env, monkeypatch, trouble)
-    episodes = play(env)
+@each("trouble, says", [
+    (give_nan, "look gave numbers that are not finite"),
+    (raise_for_it(torch.OutOfMemoryError("out of memory on /data/patients/17")),
+     "look has no memory left for this picture"),
+    (raise_for_it(RuntimeError("/data/patients/17")), "look failed on this picture (RuntimeError)"),
+    (give_a_wrong_shape, "look gave scores of shape (1, 2) for 1 pictures"),
+])  # fmt: skip
+def test_a_fault_costs_its_call(clean, trouble, says):
+    forget_servers()
+    with pytest.MonkeyPatch.context() as patch:
+        env = make("classification", clean[0])
+        change_forward(env, patch, trouble)
+        episodes = play(env)
     assert get_error(episodes[BAD]).startswith(says)
     assert "patients" not in get_error(episodes[BAD])
     check_others(episodes, clean[1])

@@ -6,6 +6,7 @@ import pytest
 import yaml
 
 from tests.support.served_models import forget_servers
+from tests.support.tables import each
 from tests.support.tiny_specialists import save_vit
 from viewbox.rollouts.store.reader import load
 from viewbox.training import command as train
@@ -65,7 +66,7 @@ def test_training_plays_with_it(tmp_path, write_config):
     assert train.main([write_config(model=save_vit(tmp_path / "model"))]) == 0
 
 
-@pytest.mark.parametrize("command", [("rollout", "--config"), ("train",), ("train", "--dry-run"), ("view",)])
+@each("command", [("rollout", "--config"), ("train",), ("train", "--dry-run"), ("view",)])
 def test_one_that_cannot_be_loaded_is_an_error_with_its_place_and_key(write_config, viewbox, command):
     path = write_config(model="./no/such/model")
     status, _, err = viewbox(*command, path)

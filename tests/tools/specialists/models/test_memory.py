@@ -5,7 +5,9 @@ import asyncio
 import pytest
 
 import viewbox
+from tests.support.served_models import forget_servers
 from tests.support.specialist_env import Clinic, call, get_results
+from tests.support.tables import each
 from tests.support.tiny_specialists import save_vit
 from viewbox.configs.schema import parse
 from viewbox.errors import ConfigError
@@ -21,9 +23,10 @@ def make(folder, **spec):
     return {"kind": "classification", "model": str(folder), "device": "cpu", **spec}
 
 
-@pytest.mark.parametrize(("dtype", "gpu"), [("auto", False), ("float32", True), ("bfloat16", False), ("auto", True)])
+@each("dtype, gpu", [("auto", False), ("float32", True), ("bfloat16", False), ("auto", True)])
 def test_the_files_say_how_much_memory_the_weights_take_and_a_model_that_is_not_here_its_limit(tmp_path, dtype, gpu):
-    (spec,) = build_specialists({"look": make(save_vit(tmp_path), dtype=dtype)}).values()
+    forget_servers()
+    (spec,) = build_specialists({"look": make(save_vit(tmp_path / "model"), dtype=dtype)}).values()
     server = spec.get_server(heads=())
     server.prepare()
     assert estimate_bytes(spec, gpu=gpu) == pytest.approx(server.runner.num_bytes, rel=0.01)

@@ -11,17 +11,15 @@ from transformers import (
     SamModel,
 )
 
+from tests.support.refusals import check_refusal
 from tests.support.served_models import forget_servers
 from tests.support.specialist_env import Clinic, call, get_results
+from tests.support.specialist_env import offer as make
+from tests.support.tables import each
 from tests.support.tiny_specialists import save_mask2former, save_sam, save_segformer
-from viewbox.errors import ConfigError
 from viewbox.images.source import Source
 from viewbox.images.view import View
 from viewbox.tools.specialists.models.segmentation import measure_pixel
-
-
-def make(kind, folder, env=Clinic, **spec):
-    return env(specialists={"look": {"kind": kind, "model": str(folder), "device": "cpu", **spec}})
 
 
 class Spaced(Clinic):
@@ -91,18 +89,14 @@ def test_a_pixel_of_a_view_covers_what_it_shows():
     assert measure_pixel(View.of(np.zeros((4, 4), np.uint8))) is None
 
 
-@pytest.mark.parametrize(
-    ("spec", "key", "says"),
-    [
+def test_a_setting_that_the_model_does_not_have(tmp_path):
+    folder = save_segformer(tmp_path)
+    for spec, key, says in (
         ({"labels": ["bone"]}, "labels", "unknown label 'bone'; allowed: background, heart, lung"),
         ({"task": "instance"}, "task", "has no instance segmentation; allowed: semantic"),
-    ],
-)
-def test_a_setting_that_the_model_does_not_have(tmp_path, spec, key, says):
-    env = make("segmentation", save_segformer(tmp_path), **spec)
-    with pytest.raises(ConfigError, match=says) as caught:
-        env.prepare()
-    assert caught.value.key == f"specialists.look.{key}"
+    ):
+        check_refusal(make("segmentation", folder, **spec).prepare, f"specialists.look.{key}", says)
+        forget_servers()
 
 
 def test_objects_of_a_universal_model_are_regions_with_scores(tmp_path):
@@ -122,18 +116,16 @@ def test_objects_of_a_universal_model_are_regions_with_scores(tmp_path):
     assert all(0 <= region["score"] <= 1 for region in result.facts["regions"])
 
 
-PROMPTS = {
-    "a box": ({"box": [0.25, 0.25, 0.75, 0.75]}, {"input_boxes": [[[12.0, 8.0, 36.0, 24.0]]]}),
-    "a point": ({"point": [0.5, 0.25]}, {"input_points": [[[[24.0, 8.0]]]], "input_labels": [[[1]]]}),
-    "both": (
-        {"box": [0.0, 0.0, 0.5, 1.0], "point": [0.25, 0.5]},
-        {"input_boxes": [[[0.0, 0.0, 24.0, 32.0]]], "input_points": [[[[12.0, 16.0]]]], "input_labels": [[[1]]]},
-    ),
-}
+POINT = {"input_points": [[[[12.0, 16.0]]]], "input_labels": [[[1]]]}
 
 
-@pytest.mark.parametrize(("asked", "given"), PROMPTS.values(), ids=PROMPTS)
+@each("asked, given", [
+    ({"box": [0.25, 0.25, 0.75, 0.75]}, {"input_boxes": [[[12.0, 8.0, 36.0, 24.0]]]}),
+    ({"point": [0.5, 0.25]}, {"input_points": [[[[24.0, 8.0]]]], "input_labels": [[[1]]]}),
+    ({"box": [0.0, 0.0, 0.5, 1.0], "point": [0.25, 0.5]}, {"input_boxes": [[[0.0, 0.0, 24.0, 32.0]]], **POINT}),
+])  # fmt: skip
 def test_a_region_is_marked_as_the_model_does(tmp_path, asked, given):
+    forget_servers()
     env = make("prompted_segmentation", save_sam(tmp_path))
     view = get_view(env)
     processor, model = AutoProcessor.from_pretrained(tmp_path), SamModel.from_pretrained(tmp_path).eval()
@@ -151,14 +143,9 @@ def test_a_region_is_marked_as_the_model_does(tmp_path, asked, given):
     assert region["score"] == pytest.approx(outputs.iou_scores.item(), abs=1e-3)
 
 
-def test_a_call_without_a_place(tmp_path):
-    env = make("prompted_segmentation", save_sam(tmp_path))
-    without, flat = get_results(env, call("look"), call("look", box=[0.5, 0.5, 0.5, 0.9]))
-    assert without.error == "look: needs a box, a point or both"
-    assert flat.error == "look: box needs x1 < x2 and y1 < y2"
-
-
-def test_prompts_of_one_form_are_one_batch_with_the_results_of_each_alone(tmp_path):
+def test_prompts_of_one_form_are_one_batch_with_the_results_of_each_alone_and_a_call_without_a_place_is_refused(
+    tmp_path,
+):
     folder = save_sam(tmp_path)
     points = [[0.2, 0.2], [0.8, 0.3]]
     env = make("prompted_segmentation", folder, wait=10.0, max_batch=2, timeout=60.0)
@@ -168,3 +155,7 @@ def test_prompts_of_one_form_are_one_batch_with_the_results_of_each_alone(tmp_pa
     env = make("prompted_segmentation", folder)
     alone = [get_results(env, call("look", point=point))[0] for point in points]
     assert [one.facts["regions"] for one in together] == [one.facts["regions"] for one in alone]
+    env = make("prompted_segmentation", save_sam(tmp_path))
+    without, flat = get_results(env, call("look"), call("look", box=[0.5, 0.5, 0.5, 0.9]))
+    assert without.error == "look: needs a box, a point or both"
+    assert flat.error == "look: box needs x1 < x2 and y1 < y2"
