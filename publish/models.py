@@ -128,9 +128,10 @@ def write_models(env: BaseMultiTurnEnv, package: Path) -> CarriedModels:
     return carried
 
 
-def find_paths(owner: Any, given: Mapping[str, Any]) -> Iterator[tuple[tuple[str, ...], str]]:
+def find_paths(owner: object, given: Mapping[str, Any]) -> Iterator[tuple[tuple[str, ...], str]]:
     """Yield the keys and values of those `given` settings of an environment, or of a section, that are paths."""
-    fields = (type(owner) if isinstance(owner, BaseModel) else model_of(type(owner))).model_fields
+    cls: type = type(owner)
+    fields = (cls if issubclass(cls, BaseModel) else model_of(cls)).model_fields
     for name, value in given.items():
         inner = getattr(owner, "parts" if name == "environments" else name, None)
         is_path = name in fields and _is_path((fields[name].annotation, *fields[name].metadata))
