@@ -130,7 +130,7 @@ def write_models(env: BaseMultiTurnEnv, package: Path) -> CarriedModels:
 
 def find_paths(owner: object, given: Mapping[str, Any]) -> Iterator[tuple[tuple[str, ...], str]]:
     """Yield the keys and values of those `given` settings of an environment, or of a section, that are paths."""
-    cls: type = type(owner)
+    cls: Any = type(owner)
     fields = (cls if issubclass(cls, BaseModel) else model_of(cls)).model_fields
     for name, value in given.items():
         inner = getattr(owner, "parts" if name == "environments" else name, None)
