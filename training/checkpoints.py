@@ -203,13 +203,11 @@ class Checkpoints:
 
     def _load_from_checkpoint(self, resume_from_checkpoint: str, model: Any = None) -> None:
         """Load the weights of a checkpoint, or its adapter.
-        transformers' own looks for the names of the file among those of the model, which for most families are others:
-        nothing would be loaded, and nothing said (huggingface/transformers issue 48805)."""
+        transformers' own takes the file's names and shapes for those of the model. Of most families the names are
+        others: nothing would be loaded, and nothing said (huggingface/transformers issue 48805). Of others, experts lie
+        in the file the other way round."""
         model = model or self.model  # type: ignore[attr-defined]
-        folder = Path(resume_from_checkpoint)
-        files: list[Any] = [safe_open(path, "pt") for path in folder.glob("*.safetensors")]
-        names = {name for file in files for name in file.keys()}  # noqa: SIM118
-        if (folder / "adapter_config.json").is_file() or names <= model.state_dict().keys():
+        if (Path(resume_from_checkpoint) / "adapter_config.json").is_file():
             super()._load_from_checkpoint(resume_from_checkpoint, model)  # type: ignore[misc]
         else:
             model.load_state_dict(type(model).from_pretrained(resume_from_checkpoint, dtype="auto").state_dict())

@@ -17,7 +17,7 @@ from viewbox.engines.hf.architectures import Architecture
 from viewbox.rollouts.job import build_job
 from viewbox.rollouts.play import play_many
 
-TOLERANCE = 1e-5  # fp32
+TOLERANCE = {"qwen3_5": 2e-4}  # fp32, else 1e-5; its plain forward is up to 1.5e-4 from float64 (docs/engine.md)
 ALL = list_names("gemma3")  # files have other names than memory; sliding layers; pictures that see themselves
 RENAMED = ("qwen2_vl", "qwen2_5_vl", "gemma3", "internvl", "llava", "llava_onevision", "mistral3", "aya_vision")
 TRAIN = {"max_steps": 2, "save_steps": 1, "learning_rate": 3e-2, "lr_scheduler_type": "constant"}
@@ -94,10 +94,10 @@ def load(folder):
     return AutoModelForImageTextToText.from_pretrained(folder, dtype=torch.float32).eval()
 
 
-def test_the_engine_and_the_loss_agree_and_the_run_goes_on_from_its_checkpoint_as_if_it_had_never_stopped(runs):
+def test_the_engine_and_the_loss_agree_and_the_run_goes_on_from_its_checkpoint_as_if_it_had_never_stopped(family, runs):
     path, folder = runs("grpo")
     steps = read_steps(folder)
-    assert [line["sampling/logp_difference/max"] <= TOLERANCE for line in steps] == [True, True]
+    assert max(line["sampling/logp_difference/max"] for line in steps) <= TOLERANCE.get(family.name, 1e-5)
     assert all(line["grad_norm"] > 0 and line["tools/zoom/success"] == 1 for line in steps)
     whole = shutil.copytree(folder, folder.with_name(f"{folder.name}-whole"))
     run(path, f"--resume={folder}/checkpoints/checkpoint-1", name=folder.name)
@@ -109,16 +109,14 @@ def test_the_engine_and_the_loss_agree_and_the_run_goes_on_from_its_checkpoint_a
 def test_a_saved_model_has_all_that_its_base_has_and_others_load_it_and_give_the_same_log_probs(family, runs, kind):
     saved = runs(kind)[1] / "model"
     model, processor, episodes = load(saved), AutoProcessor.from_pretrained(saved), play(saved)
-    assert measure_difference(model, processor, episodes) <= TOLERANCE
-    assert measure_difference(load(family), processor, episodes) > 100 * TOLERANCE  # it was trained
+    assert measure_difference(model, processor, episodes) <= TOLERANCE.get(family.name, 1e-5)
+    assert measure_difference(load(family), processor, episodes) > 1e-3  # it was trained
     if kind == "lora":
         adapter = saved.parent / "adapter"
         assert json.loads((adapter / "adapter_config.json").read_text())["base_model_name_or_path"] == str(family)
-        adapted = PeftModel.from_pretrained(load(family), adapter).eval()
-        assert (
-            measure_difference(adapted.merge_and_unload(), AutoProcessor.from_pretrained(adapter), episodes)
-            <= TOLERANCE
-        )
+        adapted = PeftModel.from_pretrained(load(family), adapter).eval().merge_and_unload()
+        difference = measure_difference(adapted, AutoProcessor.from_pretrained(adapter), episodes)
+        assert difference <= TOLERANCE.get(family.name, 1e-5)
     assert {file.name for file in family.iterdir()} <= {file.name for file in saved.iterdir()}
     given = {file: json.loads((family / file).read_text()) for file in ("generation_config.json", "config.json")}
     kept = {file: json.loads((saved / file).read_text()) for file in given}
