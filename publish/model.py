@@ -53,8 +53,8 @@ def publish_model(
         out: the folder to write, for "dir".
         base_model: the hub name of the base model, if it was a folder of this machine.
         confirm: as of `publish`.
-        target: where it goes (`release.Target`): "hf" or "dir", for which `id` is the title of the card; a version is a
-            git tag on the hub; the license is by default that of the base model.
+        target: where it goes (`release.ReleaseOptions`): "hf" or "dir", for which `id` is the title of the card; a
+            version is a git tag on the hub; the license is by default that of the base model.
     """
     delivery = Delivery("model", out, target, confirm)
     weights, run = find_weights(Path(what))

@@ -28,7 +28,7 @@ from .author_code import EnvironmentSource
 from .checks import CheckRow, Limits, check_package
 from .checks.project import ENTRY_POINTS, is_project, list_left_words, read_project
 from .hubs.base import Release
-from .models import CarriedModels
+from .models import CarriedModels, find_paths
 from .release import Confirm, Delivery, PublishedPackage, ReleaseOptions, list_files, read_license
 from .templates import fill
 
@@ -68,8 +68,8 @@ def publish(
         confirm: gets the lines that list every file before it leaves, and agrees or not.
         on_files: called before anything is written, with the author's files that are published and those that are not.
         check: gives the rows of the written package, or raises; default: all of `checks/` must pass.
-        target: where it goes (`release.Target`). Without `license`, it is what the author's project states, Apache-2.0
-            of viewbox's own environments without others' data, or not stated, which a hub refuses.
+        target: where it goes (`release.ReleaseOptions`). Without `license`, it is what the author's project states,
+            Apache-2.0 of viewbox's own environments without others' data or files, or not stated, which a hub refuses.
 
     Raises:
         ConfigError: an argument is invalid or a check fails; `out` is unchanged.
@@ -94,7 +94,7 @@ def publish(
             raise ConfigError(
                 f"{source.env.name}: mixes data on this machine; allowed: publish each environment by itself"
             )
-        license = license or _find_license(source)
+        license = license or _find_license(source, values)
         if license is None and hub.asks:
             problem = f"nothing states the license of {source.name}, and --to {target['to']} needs one"
             raise ConfigError(f"{problem}; allowed: --license with its SPDX name, such as CC-BY-4.0", key="license")
@@ -153,11 +153,12 @@ def check_any(
         return check_package(out, limits=limits, rows=rows, on_row=on_row)
 
 
-def _find_license(source: EnvironmentSource) -> str | None:
+def _find_license(source: EnvironmentSource, settings: Mapping[str, Any]) -> str | None:
     if source.module or source.package:
         return source.wheel.license if source.wheel else None
     parts = getattr(source.env, "parts", {"": source.env})
-    return None if any(task_data.is_local(part) or task_data.is_on_hub(part) for part in parts.values()) else LICENSE
+    has_data = any(task_data.is_local(part) or task_data.is_on_hub(part) for part in parts.values())
+    return None if has_data or any(find_paths(source.env, settings)) else LICENSE
 
 
 def _read_source(environment: str) -> tuple[str, dict[str, Any], str | None]:

@@ -200,6 +200,7 @@ def test_a_file_that_a_setting_names_travels_and_is_read_elsewhere(unchecked, tm
         assert (home / place).read_text("utf-8") == text
         assert any(line.startswith(f"{place} (") and "travels: 1 file" in line for line in package.findings)
     assert str(tmp_path) not in (home / "__init__.py").read_text()
+    assert "license" not in (tmp_path / "out" / "pyproject.toml").read_text()  # the files are not ours
     spec = spec_from_file_location(home.name, home / "__init__.py", submodule_search_locations=[str(home)])
     module = module_from_spec(spec)
     spec.loader.exec_module(module)
