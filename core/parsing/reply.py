@@ -95,14 +95,14 @@ def parse_reply(
     tools: schemas in the OpenAI function format; they say what the text of an XML parameter is.
 
     >>> parse_reply('The lesion is left. {"answer": "left", "continue": "No"}')
-    Answer(value={'answer': 'left'}, wants_more=False, flags=frozenset())
+    ParsedAnswer(value={'answer': 'left'}, wants_more=False, flags=frozenset())
     >>> reply = parse_reply('<tool_call>{"name": "zoom", "arguments": {"factor": 2}}</tool_call>')
     >>> reply.calls[0].call
     ToolCall(id='call_0', name='zoom', arguments={'factor': 2})
     >>> parse_reply("{'answer': 'left',}").flags
     frozenset({'repaired'})
     >>> parse_reply('{"side": "left", "reason": "the sha', finish_reason="length", last=True)
-    Answer(value={'side': 'left'}, wants_more=False, flags=frozenset({'salvaged'}))
+    ParsedAnswer(value={'side': 'left'}, wants_more=False, flags=frozenset({'salvaged'}))
     >>> parse_reply("It is on the left.").kind
     'no_json'
     """

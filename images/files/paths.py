@@ -64,7 +64,7 @@ def split_selection(where: ImageLocation, folder: Folder | None = None) -> tuple
     """Return a location, a path in a folder, without what it selects, and that; of a name that is there, nothing.
 
     >>> split_selection("study 7#series=3#stack=2"), split_selection("study 7")[1] == WHOLE
-    (('study 7', Selection(series='3', stack=2, header=None)), True)
+    (('study 7', StackSelection(series='3', stack=2, header=None)), True)
     """
     if isinstance(where, bytes) or len(os.fspath(where)) >= MAX_PATH:
         return where, WHOLE

@@ -50,7 +50,7 @@ class SelectionReport:
     def describe(self) -> str:
         """Return the counts in one line.
 
-        >>> Report("out", 2, Counter({"not reward>0.5": 3})).describe()
+        >>> SelectionReport("out", 2, Counter({"not reward>0.5": 3})).describe()
         'out: 2 of 5 episodes; left out: 3 (not reward>0.5)'
         """
         reasons = ", ".join(f"{count:,} ({reason})" for reason, count in self.left_out.items() if count)

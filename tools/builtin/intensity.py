@@ -21,7 +21,7 @@ from ..tool import tool
 class ValueTable:
     """Replaces every value by its entry in `entries` (256 bytes); `grays`: drops color first.
 
-    >>> Table("invert", bytes(range(255, -1, -1))).entries[0]
+    >>> ValueTable("invert", bytes(range(255, -1, -1))).entries[0]
     255
     """
 

@@ -292,7 +292,7 @@ class ModelServer:
 class ModelWorker:
     """Runs functions in a daemon thread. One that takes too long keeps its thread, and the next gets another.
 
-    >>> Worker().run(lambda: 7, timeout=60.0)
+    >>> ModelWorker().run(lambda: 7, timeout=60.0)
     7
     """
 

@@ -142,7 +142,7 @@ class SnapshotSource:
 def join_any(groups: Iterable[SynonymGroup]) -> str:
     """Return an FTS5 expression that any of the groups matches.
 
-    >>> join_any([Group((("ct",), ("computed", "tomography"))), Group((("lung",),))])
+    >>> join_any([SynonymGroup((("ct",), ("computed", "tomography"))), SynonymGroup((("lung",),))])
     '"ct" OR "computed tomography" OR "lung"'
     """
     return " OR ".join(quote(phrase) for group in groups for phrase in group.phrases)
