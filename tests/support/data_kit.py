@@ -64,7 +64,7 @@ def write_table(path, rows, group=2):
 
 
 def make_env(source, columns=COLUMNS, **data):
-    return Questions(data={"source": str(source), "columns": columns, **data})
+    return Questions(data={"source": source if isinstance(source, dict) else str(source), "columns": columns, **data})
 
 
 def list_ids(env):
