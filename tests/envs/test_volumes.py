@@ -3,6 +3,7 @@
 import itertools
 import json
 import shutil
+from typing import ClassVar
 
 import nibabel as nib
 import numpy as np
@@ -13,6 +14,7 @@ from pydicom.data import get_testdata_file
 
 import viewbox
 from tests.support.data_kit import write_jsonl
+from tests.support.tables import each
 from viewbox.core.answers import check_answer
 from viewbox.envs.data import DataEnv, TaskField
 from viewbox.errors import BadRow, ConfigError
@@ -21,7 +23,9 @@ from viewbox.rewards import IoUReward
 SHAPE, STEPS = (60, 50, 40), (3.0, 2.0, 1.0)  # z to the head, y to the back, x to the left; millimeters
 MARK = (slice(41, 52), slice(30, 45), slice(6, 12))
 PLANES = ("axial", "coronal", "sagittal")
-COLUMNS = {"id": "id", "image": "image", "question": "q", "boxes": "boxes", "plane": "plane", "slice": "slice"}
+FLAT = {"id": "id", "image": "image", "question": "q", "boxes": "boxes"}
+OWN_COLUMNS = FLAT | {"slice": "slice"}
+COLUMNS = OWN_COLUMNS | {"plane": "plane"}
 
 
 def draw():
@@ -120,11 +124,11 @@ def check_gold(env):
         assert env.play(task, lambda messages, task=task: env.write_answer(task)).scores.total > 0.98
 
 
-NIFTI = [{"codes": "XYZ"}, {"codes": "yZX"}, {"qform": 1, "sform": 0}, {"tilt": 0.2}]
-SERIES = [{"plane": "axial", "reverse": True}, {"plane": "coronal", "reverse": True}, {"plane": "sagittal"}]
+KEPT = [{"codes": "XYZ"}, {"codes": "yZX"}, {"qform": 1, "sform": 0}, {"tilt": 0.2}]
+KEPT += [{"plane": "axial", "reverse": True}, {"plane": "coronal", "reverse": True}, {"plane": "sagittal"}]
 
 
-@pytest.mark.parametrize("kept", [*NIFTI, *SERIES], ids=str)
+@each("kept", KEPT)
 def test_boxes_in_pixels_are_those_of_their_own_slice_of_a_volume_however_it_is_kept(tmp_path, kept):
     image = "series" if "plane" in kept else "v.nii.gz"
     (write_dicom if "plane" in kept else write_nifti)(tmp_path / image, **kept)
@@ -136,9 +140,7 @@ def test_boxes_in_pixels_are_those_of_their_own_slice_of_a_volume_however_it_is_
             assert answer["boxes"] == [pytest.approx(FRACTIONS[task.id], abs=1e-2)]
 
 
-@pytest.mark.parametrize(
-    ("unit", "image"), [("pixel", "v.nii.gz"), ("unit", "scan.bin")]
-)  # the name says that it is a volume; only its content does
+@each("unit, image", [("pixel", "v.nii.gz"), ("unit", "scan.bin")])  # the name says that it is one; only its content
 def test_a_family_that_asks_for_no_slice_says_what_can_be_done_with_boxes_on_volumes(tmp_path, unit, image):
     write_nifti(tmp_path / "v.nii.gz")
     shutil.copy(tmp_path / "v.nii.gz", tmp_path / "scan.bin")
@@ -151,9 +153,8 @@ def test_a_family_that_asks_for_no_slice_says_what_can_be_done_with_boxes_on_vol
 
     with pytest.raises(BadRow) as caught:
         report(**columns, boxes="boxes").tasks[0]
-    assert "expected: no box on a volume" in str(caught.value)
-    for way in ("leave out data.columns.boxes", "`grounding`"):
-        assert way in str(caught.value)
+    for said in ("expected: no box on a volume", "leave out data.columns.boxes", "`grounding`"):
+        assert said in str(caught.value)
     assert report(**columns).tasks[0].reference == {"report": "r"}  # the first way out
     asked = {"id": "id", "image": "image", "label": "report", "boxes": "boxes", "slice": {"value": 2}}
     assert len(make(tmp_path, rows, asked, {"unit": unit}).tasks[0].reference["boxes"]) == 1  # and the second
@@ -177,33 +178,30 @@ def test_a_single_picture_has_no_slice_and_may_be_the_second(tmp_path):
     for name, size in (("a.png", (30, 20)), ("b.png", (100, 40))):
         Image.new("L", size).save(tmp_path / name)
     rows = [{"id": "t", "image": ["a.png", "b.png"], "q": "?", "boxes": [50, 10, 100, 30], "at": 1}]
-    columns = {"id": "id", "image": "image", "question": "q", "boxes": "boxes", "image_number": "at"}
-    env = make(tmp_path, rows, columns)
+    env = make(tmp_path, rows, FLAT | {"image_number": "at"})
     assert env.tasks[0].reference["boxes"] == ((0.5, 0.25, 1, 0.75),)
-    assert score(env, env.tasks[0], {"image_number": 1, "boxes": [[0.5, 0.25, 1, 0.75]]}) == 1
-    assert score(env, env.tasks[0], {"image_number": 0, "boxes": [[0.5, 0.25, 1, 0.75]]}) == 0
+    boxes = [[0.5, 0.25, 1, 0.75]]
+    assert [score(env, env.tasks[0], {"image_number": number, "boxes": boxes}) for number in (1, 0)] == [1, 0]
 
 
-@pytest.mark.parametrize(("kind", "unit"), [("nifti", "pixel"), ("dicom", "unit"), ("nifti", "per_mille")])
-def test_a_box_on_a_volume_without_a_slice_is_refused_with_the_columns_to_map(tmp_path, kind, unit):
-    image = "v.nii.gz" if kind == "nifti" else "series"
-    write_nifti(tmp_path / image) if kind == "nifti" else write_dicom(tmp_path / image, "axial")
-    box = {"pixel": [6, 30, 12, 45], "unit": [0.1, 0.2, 0.3, 0.4], "per_mille": [100, 200, 300, 400]}[unit]
-    columns = {name: column for name, column in COLUMNS.items() if name not in ("plane", "slice")}
-    rows = [make_rows(image)[0] | {"boxes": box}]
-    with pytest.raises(BadRow, match=r"map data\.columns\.plane and data\.columns\.slice"):
-        _ = make(tmp_path, rows, columns, {"unit": unit}).tasks
-    with pytest.raises(BadRow, match=r"map data\.columns\.plane and data\.columns\.slice"):
-        _ = make(tmp_path, [rows[0] | {"slice": None}], COLUMNS, {"unit": unit}).tasks
+@each("image, unit, box", [
+    ("v.nii.gz", "pixel", [6, 30, 12, 45]), ("series", "unit", [0.1, 0.2, 0.3, 0.4]),
+    ("v.nii.gz", "per_mille", [100, 200, 300, 400]),
+])  # fmt: skip
+def test_a_box_on_a_volume_without_a_slice_is_refused_with_the_columns_to_map(tmp_path, image, unit, box):
+    write_dicom(tmp_path / image, "axial") if image == "series" else write_nifti(tmp_path / image)
+    row = make_rows(image)[0] | {"boxes": box}
+    for columns, more in ((FLAT, {}), (COLUMNS, {"slice": None})):
+        with pytest.raises(BadRow, match=r"map data\.columns\.plane and data\.columns\.slice"):
+            _ = make(tmp_path, [row | more], columns, {"unit": unit}).tasks
 
 
 WRONG = {
     "'plane' is 'corronal'; expected: one of: axial, coronal, sagittal": {"plane": "corronal"},
-    "slice = 60; allowed: 0 to 59": {"slice": 60},
-    "'slice' is -1; expected: a whole number from 0": {"slice": -1},
+    "slice = 60; allowed: 0 to 59": {"slice": 60}, "'slice' is -1; expected: a whole number from 0": {"slice": -1},
     "'slice' is 4.5; expected: a whole number from 0": {"slice": 4.5},
     "a box inside the image of 40x50 pixels": {"boxes": [6, 30, 12, 51]},
-}
+}  # fmt: skip
 
 
 def test_a_place_that_does_not_exist_is_a_bad_row(tmp_path):
@@ -213,14 +211,12 @@ def test_a_place_that_does_not_exist_is_a_bad_row(tmp_path):
             _ = make(tmp_path, [make_rows()[0] | wrong]).tasks[0]
 
 
-@pytest.mark.parametrize("labels", [False, True])
+@each("labels", [False, True])
 def test_boxes_of_volumes_are_read_shown_and_scored(tmp_path, labels):
     write_nifti(tmp_path / "v.nii.gz")
     box = [6, 30, 41, 12, 45, 52]  # corners in voxels (x, y, z): NumPy's slices of `MARK`, the other way round
     rows = [{"id": "t", "image": "v.nii.gz", "q": "Where?", "boxes": [box], "labels": ["a"]}]
-    columns = {"id": "id", "image": "image", "question": "q", "boxes": "boxes"}
-    columns |= {"labels": "labels"} if labels else {}
-    env = make(tmp_path, rows, columns, {"format": "xyzxyz"})
+    env = make(tmp_path, rows, FLAT | ({"labels": "labels"} if labels else {}), {"format": "xyzxyz"})
     task = env.tasks[0]
     gold = task.reference["boxes"][0]["box"] if labels else task.reference["boxes"][0]
     assert gold == pytest.approx((6 / 40, 30 / 50, 41 / 60, 12 / 40, 45 / 50, 52 / 60))
@@ -250,19 +246,12 @@ def test_a_box_of_a_volume_has_no_slice_and_is_refused_by_a_family_that_asks_for
 class Own(DataEnv):
     """An author's family, with names of its own."""
 
-    name = "own"
-    answer = {  # noqa: RUF012
-        "type": "object",
-        "properties": {"bbox": {"type": "array"}, "cut": {"type": "string"}, "level": {"type": "integer"}},
-    }
-    boxes = ("bbox",)
-    place = {"plane": "cut", "slice": "level"}  # noqa: RUF012
-    fields = {  # noqa: RUF012
-        "question": TaskField("prompt", "text"),
-        "bbox": TaskField("reference", "box"),
-        "cut": TaskField("reference", "text"),
-        "level": TaskField("reference", "number"),
-    }
+    name, boxes = "own", ("bbox",)
+    parts: ClassVar = {"bbox": {"type": "array"}, "cut": {"type": "string"}, "level": {"type": "integer"}}
+    answer: ClassVar = {"type": "object", "properties": parts}
+    place: ClassVar = {"plane": "cut", "slice": "level"}
+    fields: ClassVar = {"question": TaskField("prompt", "text"), "bbox": TaskField("reference", "box")}
+    fields |= {"cut": TaskField("reference", "text"), "level": TaskField("reference", "number")}
     reward = IoUReward("bbox", places=["cut", "level"])
 
 
@@ -279,11 +268,7 @@ def test_an_own_family_that_declares_a_place_reads_boxes_there(tmp_path):
 
 STORED = (slice(3, 7), slice(11, 20), slice(2, 5))  # i, j and k of the mark in the array
 SIDES = (20, 30, 12)
-OWN_COLUMNS = {"id": "id", "image": "image", "question": "q", "boxes": "boxes", "slice": "slice"}
-FLAT = {name: column for name, column in OWN_COLUMNS.items() if name != "slice"}
-ORIENTATIONS = [
-    (order, signs) for order in itertools.permutations(range(3)) for signs in itertools.product((1, -1), repeat=3)
-]
+ORIENTATIONS = [*itertools.product(itertools.permutations(range(3)), itertools.product((1, -1), repeat=3))]
 
 
 def write_stored(path, order=(0, 1, 2), signs=(1, 1, 1)):
@@ -329,15 +314,10 @@ def test_boxes_of_the_files_array_are_found_where_they_are_shown_in_all_48_orien
         assert task.reference["boxes"][0] == pytest.approx(np.divide(corners, [*voxels.shape[::-1]] * 2))
 
 
-@pytest.mark.parametrize(
-    ("unit", "format_", "box"),
-    [
-        ("pixel", "xywh", [3, 11, 4, 9]),
-        ("unit", "xyxy", [3 / 20, 11 / 30, 7 / 20, 20 / 30]),
-        ("per_mille", "xyxy", [150, 1100 / 3, 350, 2000 / 3]),
-        ("unit", "xywh", [3 / 20, 11 / 30, 4 / 20, 9 / 30]),
-    ],
-)
+@each("unit, format_, box", [
+    ("pixel", "xywh", [3, 11, 4, 9]), ("unit", "xyxy", [3 / 20, 11 / 30, 7 / 20, 20 / 30]),
+    ("per_mille", "xyxy", [150, 1100 / 3, 350, 2000 / 3]), ("unit", "xywh", [3 / 20, 11 / 30, 4 / 20, 9 / 30]),
+])  # fmt: skip
 def test_the_files_array_is_counted_in_every_unit(tmp_path, unit, format_, box):
     write_stored(tmp_path / "0.nii", (1, 2, 0), (-1, 1, 1))
     right = make_voxels(tmp_path, 1).tasks[0].reference
@@ -361,8 +341,7 @@ def test_a_voxel_box_by_hand(tmp_path):
     assert task.reference == {"boxes": (), "plane": "sagittal", "slice": (2, 4)}  # k runs to the left, as shown
 
 
-@pytest.mark.parametrize("reverse", [False, True])
-@pytest.mark.parametrize("plane", PLANES)
+@each("plane, reverse", itertools.product(PLANES, [False, True]))
 def test_the_array_of_a_series_has_columns_rows_and_slices_by_position(tmp_path, plane, reverse):
     write_dicom(tmp_path / "0.nii", plane, reverse)
     number = NUMBERS[plane]
@@ -388,10 +367,9 @@ def test_what_is_not_in_the_files_array_is_a_bad_row_and_its_slices_have_one_pla
     refuse_voxels(tmp_path, "a box inside the image of 20x30 pixels", boxes=[3, 11, 21, 20])
     refuse_voxels(tmp_path, r"one pixel, .* .perhaps data.boxes.unit: unit.", boxes=[0.1, 0.2, 0.3, 0.4])
     refuse_voxels(tmp_path, "whose slice of the volume is named: map data.columns.slice", slice=None)
-    refuse_voxels(
-        tmp_path, r"sides of at least one voxel, as xyzxyz in pixel .perhaps data.boxes.unit: unit.",
-        columns=FLAT, form={"format": "xyzxyz"}, boxes=[[0.1, 0.2, 0.3, 0.4, 0.5, 0.6]],
-    )  # fmt: skip
+    cube, parts = {"columns": FLAT, "form": {"format": "xyzxyz"}}, [[0.1, 0.2, 0.3, 0.4, 0.5, 0.6]]
+    said = r"sides of at least one voxel, as xyzxyz in pixel .perhaps data.boxes.unit: unit."
+    refuse_voxels(tmp_path, said, boxes=parts, **cube)
     row = {"id": "0", "image": "0.nii", "q": "?", "boxes": [[1, 1, 1, 9, 9, 1.5]]}
     with pytest.raises(BadRow, match="sides of at least one voxel"):  # not turned, and flat along z
         _ = make(tmp_path, [row], FLAT, {"format": "xyzxyz"}).tasks[0]
@@ -406,8 +384,8 @@ class Level(Own):
     """It names no plane: that of the first picture."""
 
     name = "level"
-    place = {"slice": "level"}  # noqa: RUF012
-    fields = {name: field for name, field in Own.fields.items() if name != "cut"}  # noqa: RUF012
+    place: ClassVar = {"slice": "level"}
+    fields: ClassVar = {name: field for name, field in Own.fields.items() if name != "cut"}
     reward = IoUReward("bbox", places=["level"])
 
 
