@@ -26,6 +26,7 @@ PLANES = ("axial", "coronal", "sagittal")
 FLAT = {"id": "id", "image": "image", "question": "q", "boxes": "boxes"}
 OWN_COLUMNS = FLAT | {"slice": "slice"}
 COLUMNS = OWN_COLUMNS | {"plane": "plane"}
+LEVEL_COLUMNS = {"id": "id", "image": "image", "question": "q", "bbox": "boxes", "level": "slice"}
 
 
 def draw():
@@ -41,9 +42,18 @@ def cut(voxels, plane, number):
     return np.flipud(voxels[:, number] if plane == "coronal" else voxels[:, :, number])
 
 
+def bound(marked):
+    """The corners of what is marked: where it begins along x, y (and z), and where it ends."""
+    axes = np.nonzero(marked)[::-1]
+    return [*(int(axis.min()) for axis in axes), *(int(axis.max()) + 1 for axis in axes)]
+
+
+def bound_in_fractions(marked):
+    return np.divide(bound(marked), [*marked.shape[::-1]] * 2)
+
+
 def find_box(plane, number):
-    rows, columns = np.nonzero(cut(draw(), plane, number) == 200)
-    return [int(columns.min()), int(rows.min()), int(columns.max()) + 1, int(rows.max()) + 1]
+    return bound(cut(draw(), plane, number) == 200)
 
 
 NUMBERS = {"axial": 45, "coronal": 33, "sagittal": 9}
@@ -75,9 +85,8 @@ def write_dicom(folder, plane, reverse=False):
     z, y, x = STEPS
     turn = {"axial": [1, 0, 0, 0, 1, 0], "coronal": [1, 0, 0, 0, 0, -1], "sagittal": [0, 1, 0, 0, 0, -1]}[plane]
     sides = {"axial": [y, x], "coronal": [z, x], "sagittal": [z, y]}[plane]
-    count = SHAPE[PLANES.index(plane)]
+    count, dataset = SHAPE[PLANES.index(plane)], pydicom.dcmread(get_testdata_file("CT_small.dcm", download=False))
     for number in range(count):
-        dataset = pydicom.dcmread(get_testdata_file("CT_small.dcm", download=False))
         pixels = cut(draw(), plane, number)
         dataset.Rows, dataset.Columns, dataset.PixelSpacing = *pixels.shape, sides
         dataset.PixelData = np.ascontiguousarray(pixels).tobytes()
@@ -113,9 +122,7 @@ def check_gold(env):
         assert task.reference["boxes"] == (pytest.approx(box),)
         source = env.images(task)[task.reference.get("image_number", 0)]
         shown = source.volume.get_slice(task.reference["slice"], plane).pixels
-        rows, columns = np.nonzero(shown > shown.min())
-        ends = columns.min() / shown.shape[1], rows.min() / shown.shape[0]
-        assert ends == pytest.approx(box[:2])
+        assert bound_in_fractions(shown > shown.min())[:2] == pytest.approx(box[:2])
         right = {name: task.reference[name] for name in env.place.values()} | {"boxes": [box]}
         assert score(env, task, right) == pytest.approx(1)
         other = PLANES[PLANES.index(plane) - 1]
@@ -257,8 +264,7 @@ class Own(DataEnv):
 
 def test_an_own_family_that_declares_a_place_reads_boxes_there(tmp_path):
     write_nifti(tmp_path / "v.nii.gz")
-    columns = {"id": "id", "image": "image", "question": "q", "bbox": "boxes", "cut": "plane", "level": "slice"}
-    env = make(tmp_path, make_rows(), columns, cls=Own)
+    env = make(tmp_path, make_rows(), LEVEL_COLUMNS | {"cut": "plane"}, cls=Own)
     for task in env.tasks:
         assert task.reference["bbox"] == pytest.approx(FRACTIONS[task.id])
         assert score(env, task, {"bbox": FRACTIONS[task.id], "cut": task.id, "level": NUMBERS[task.id]}) == 1
@@ -298,20 +304,15 @@ def test_boxes_of_the_files_array_are_found_where_they_are_shown_in_all_48_orien
         assert gold["plane"] == ("sagittal", "coronal", "axial")[order[2]]
         for number in range(volume.count_slices(gold["plane"])):
             pixels = volume.get_slice(number, gold["plane"]).pixels
-            rows, columns = np.nonzero(pixels)
-            assert bool(len(rows)) == (gold["slice"][0] <= number <= gold["slice"][1])
-            if len(rows):
-                corners = [columns.min(), rows.min(), columns.max() + 1, rows.max() + 1]
-                assert gold["boxes"][0] == pytest.approx(np.divide(corners, [*pixels.shape[::-1]] * 2)), (order, signs)
+            assert pixels.any() == (gold["slice"][0] <= number <= gold["slice"][1])
+            if pixels.any():
+                assert gold["boxes"][0] == pytest.approx(bound_in_fractions(pixels)), (order, signs)
         assert env.play(task, lambda messages, task=task: env.write_answer(task)).scores.total > 0.98
     assert {plane: planes.count(plane) for plane in PLANES} == dict.fromkeys(PLANES, 16)
     box = [part.start for part in STORED] + [part.stop for part in STORED]
     env = make_voxels(tmp_path, 48, {"format": "xyzxyz"}, FLAT, boxes=[box])
     for task in env.tasks:
-        voxels = env.images(task)[0].volume.voxels
-        z, y, x = np.nonzero(voxels)
-        corners = [x.min(), y.min(), z.min(), x.max() + 1, y.max() + 1, z.max() + 1]
-        assert task.reference["boxes"][0] == pytest.approx(np.divide(corners, [*voxels.shape[::-1]] * 2))
+        assert task.reference["boxes"][0] == pytest.approx(bound_in_fractions(env.images(task)[0].volume.voxels))
 
 
 @each("unit, format_, box", [
@@ -334,8 +335,8 @@ def test_a_voxel_box_by_hand(tmp_path):
     assert task.reference["boxes"][0] == pytest.approx((13 / 20, 10 / 30, 17 / 20, 19 / 30))
     assert (task.reference["plane"], task.reference["slice"]) == ("axial", 3)
     write_stored(tmp_path / "0.nii", signs=(1, 1, -1))
-    assert make_voxels(tmp_path, 1, slice=3).tasks[0].reference["slice"] == 12 - 1 - 3
-    assert make_voxels(tmp_path, 1, slice=[2, 4]).tasks[0].reference["slice"] == (7, 9)
+    for at, turned in ((3, 12 - 1 - 3), ([2, 4], (7, 9))):
+        assert make_voxels(tmp_path, 1, slice=at).tasks[0].reference["slice"] == turned
     write_stored(tmp_path / "0.nii", (1, 2, 0), (1, 1, -1))  # without boxes the slice is turned, too
     task = make_voxels(tmp_path, 1, boxes=[]).tasks[0]
     assert task.reference == {"boxes": (), "plane": "sagittal", "slice": (2, 4)}  # k runs to the left, as shown
@@ -349,10 +350,8 @@ def test_the_array_of_a_series_has_columns_rows_and_slices_by_position(tmp_path,
     env = make_voxels(tmp_path, 1, boxes=find_box(plane, number), slice=stored)
     gold, volume = env.tasks[0].reference, env.images(env.tasks[0])[0].volume
     pixels = volume.get_slice(gold["slice"], plane).pixels
-    rows, columns = np.nonzero(pixels > pixels.min())
     assert gold["plane"] == plane
-    corners = [columns.min(), rows.min(), columns.max() + 1, rows.max() + 1]
-    assert gold["boxes"][0] == pytest.approx(np.divide(corners, [*pixels.shape[::-1]] * 2))
+    assert gold["boxes"][0] == pytest.approx(bound_in_fractions(pixels > pixels.min()))
 
 
 def refuse_voxels(tmp_path, said, error=BadRow, **row):
@@ -390,10 +389,9 @@ class Level(Own):
 
 
 def test_a_family_that_names_no_plane_takes_the_files_slices_if_they_are_shown_first(tmp_path):
-    columns = {"id": "id", "image": "image", "question": "q", "bbox": "boxes", "level": "slice"}
     row = {"id": "0", "image": "0.nii", "q": "?", "boxes": [3, 11, 7, 20], "slice": 3.0}
     write_stored(tmp_path / "0.nii", signs=(1, 1, -1))
-    assert make(tmp_path, [row], columns, {"frame": "voxel"}, Level).tasks[0].reference["level"] == 8
+    assert make(tmp_path, [row], LEVEL_COLUMNS, {"frame": "voxel"}, Level).tasks[0].reference["level"] == 8
     write_stored(tmp_path / "0.nii", (1, 2, 0))
     with pytest.raises(BadRow, match="a slice of the plane shown first"):
-        _ = make(tmp_path, [row], columns, {"frame": "voxel"}, Level).tasks[0]
+        _ = make(tmp_path, [row], LEVEL_COLUMNS, {"frame": "voxel"}, Level).tasks[0]
