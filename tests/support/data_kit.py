@@ -5,11 +5,13 @@ from typing import ClassVar
 
 import numpy as np
 import pyarrow as pa
+import pytest
 from PIL import Image
 from pyarrow import csv, parquet
 
 import viewbox
 from viewbox.envs.data import DataEnv, TaskField
+from viewbox.errors import ConfigError
 
 COLUMNS = {"id": "id", "image": "image", "question": "question", "answer": "answer"}
 
@@ -65,6 +67,12 @@ def write_table(path, rows, group=2):
 
 def make_env(source, columns=COLUMNS, **data):
     return Questions(data={"source": source if isinstance(source, dict) else str(source), "columns": columns, **data})
+
+
+def refuse(said, source, columns=COLUMNS, **data):
+    with pytest.raises(ConfigError) as caught:
+        len(make_env(source, columns, **data).tasks)
+    assert said in str(caught.value)
 
 
 def list_ids(env):

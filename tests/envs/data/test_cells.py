@@ -52,14 +52,11 @@ DECIMALS = (  # cells of a column, the setting, what they become (text: the erro
     (("3,5", "12,25", "4", "-0,5"), None, [3.5, 12.25, 4, -0.5]),
     (("3,50", "1.234,5", "1.234.567,25"), None, ["3.50", 1234.5, 1234567.25]),
     (("3.5", "4", "12,000"), None, [3.5, 4, "12,000"]),
-    (("0.953", "4"), None, [0.953, 4]),
     (("3.5", "4,5"), None, "cells such as 3.5 and 4,5 leave open which sign stands before decimals"),
-    (("1.234", "4,5"), None, "leave open"),
-    (("1.234",), None, "leave open"),
+    (("1.234", "4,5"), None, "leave open"), (("1.234",), None, "leave open"), (("0.953", "4"), None, [0.953, 4]),
     (("1,234",), None, "allowed: data.cells.decimal: ',' or '.'"),
-    (("3.5", "4,5", "1.234"), ",", ["3.5", 4.5, 1234]),
-    (("3.5", "4,5"), ".", [3.5, "4,5"]),
-)
+    (("3.5", "4,5", "1.234"), ",", ["3.5", 4.5, 1234]), (("3.5", "4,5"), ".", [3.5, "4,5"]),
+)  # fmt: skip
 
 
 @each("cells, decimal, values", DECIMALS)
@@ -81,12 +78,10 @@ def test_further_texts_for_true_false_and_null_are_a_setting_of_cells_alone(tmp_
 
 
 FILES = {  # what is in the file: (place, values of column x), or what is said
-    "\ufeffn,x\n1,a\n": [("line 2", "a")],
-    "n,x\r1,a\r2,b\r": [("line 2", "a"), ("line 3", "b")],
+    "\ufeffn,x\n1,a\n": [("line 2", "a")], "n,x\r1,a\r2,b\r": [("line 2", "a"), ("line 3", "b")],
     'n,x\n1,"a\nb"\n\n ,\n,,,,\n2,c\n3\n': [("line 2", "a\nb"), ("line 7", "c"), ("line 8", None)],
-    "sep=;\nn;x\n1;a\n": [("line 3", "a")],
+    "sep=;\nn;x\n1;a\n": [("line 3", "a")], " n , x ,\n1,a,\n": [("line 2", "a")], "": "its header is empty",
     "n\tx\t\t\n1\ta\n2\tb\t\t\t\n": [("line 2", "a"), ("line 3", "b")],
-    " n , x ,\n1,a,\n": [("line 2", "a")],
     ",n,x\n5,1,a\n3,2,b\n": [("line 2", "a"), ("line 3", "b")],  # what pandas writes for its index
     ",n,x\nno,1,a\n": "line 2 holds 'no' in column 1, which has no name",
     "n,,x\n1,,a\n2,b,c\n": "line 3 holds 'b' in column 2, which has no name",
@@ -94,8 +89,7 @@ FILES = {  # what is in the file: (place, values of column x), or what is said
     'n,x\n1,a\n2,"b\n3,c\n': "below line 2: unexpected end of data; allowed: .*every quote closed",
     'n,x\n1,"a\n2,"b"\n': "below line 1: ',' expected after '\"'",
     "n,x\n1,Größe\n".encode("cp1252"): "cannot be read as CSV in UTF-8 .*iconv -f WINDOWS-1252",
-    "": "its header is empty",
-}
+}  # fmt: skip
 
 
 @each("content, expected", FILES.items())

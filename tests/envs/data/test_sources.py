@@ -10,7 +10,7 @@ from PIL import Image
 from pyarrow import parquet
 
 from tests.support import ct_folder
-from tests.support.data_kit import COLUMNS, list_ids, make_env, make_rows, write_images, write_jsonl, write_table
+from tests.support.data_kit import list_ids, make_env, make_rows, refuse, write_images, write_jsonl, write_table
 from tests.support.tables import each
 from viewbox import make
 from viewbox.envs.data import selection, sources, tables
@@ -126,9 +126,7 @@ def test_a_source_that_cannot_be_used_is_named_with_what_can(folder):
     (folder / "shards" / "b-00001-of-00002.parquet").write_bytes(good[: len(good) // 2])  # a download that was cut
     sources = [(said, source, {}) for said, source in WRONG.items()]
     for said, source, data in (*sources, *((said, "tasks.jsonl", data) for said, data in SPLITS)):
-        with pytest.raises(ConfigError) as caught:
-            len(make_env(folder / source, **data).tasks)
-        assert said in str(caught.value)
+        refuse(said, folder / source, **data)
 
 
 @pytest.mark.parametrize("streaming", [False, True])
@@ -160,8 +158,7 @@ def test_features_that_are_no_features_name_no_classes_and_without_a_network_it_
         raise ConnectionError("Couldn't reach 'someone/scans' on the Hub (LocalEntryNotFoundError)")
 
     monkeypatch.setattr(datasets, "load_dataset", fail)
-    with pytest.raises(ConfigError, match="hf download someone/scans --repo-type dataset --local-dir FOLDER"):
-        len(make_env("someone/scans").tasks)
+    refuse("hf download someone/scans --repo-type dataset --local-dir FOLDER", "someone/scans")
 
 
 def test_a_draw_from_a_stream_reads_each_row_group_about_once(folder, monkeypatch):
@@ -205,7 +202,8 @@ def test_a_name_is_found_in_either_normal_form(tmp_path, form, other):  # droppy
 
 def test_a_ct_in_nifti_has_hounsfield_units_if_the_data_block_says_so(tmp_path):
     ct_folder.write_study(tmp_path, patients=2)
-    columns, images = COLUMNS | {"id": "case", "image": "scan"}, str(tmp_path / "ct")
+    columns = {"id": "case", "image": "scan", "question": "question", "answer": "answer"}
+    images = str(tmp_path / "ct")
     plain, env = (make_env(tmp_path / "cases.csv", columns, images=images, unit=unit) for unit in (None, "HU"))
     dicom, nifti = env.tasks[0], env.tasks[2]
     assert [plain.images(task)[0].unit for task in (dicom, nifti)] == ["HU", None]
@@ -308,17 +306,15 @@ def make_folder(folder, names):
 
 
 FOLDERS = (  # files, split, ids of the rows
-    (("cases_test.csv", "cases_train.csv"), "train", "t2 t3"),
-    (("cases_test.csv", "cases_train.csv"), "test", "t0 t1"),
+    (("cases_test.csv", "cases_train.csv"), "train", "t2 t3"), (("cases_test.csv", "cases_train.csv"), "test", "t0 t1"),
     (("test/a.jsonl", "train/a.jsonl"), "train", "t2 t3"),
     (("train-00000-of-00002.jsonl", "train-00001-of-00002.jsonl", "dev.jsonl"), "train", "t0 t1 t2 t3"),
-    (("train_1.csv", "train_2.csv"), "train", "t0 t1 t2 t3"),
     (("part-1-of-2.csv", "part-2-of-2.csv"), "train", "t0 t1 t2 t3"),
-    (("a.parquet", "b.parquet"), "train", "t0 t1 t2 t3"),
+    (("train_1.csv", "train_2.csv"), "train", "t0 t1 t2 t3"), (("a.parquet", "b.parquet"), "train", "t0 t1 t2 t3"),
     (("data/train_sft-00000-of-00001.parquet", "data/test_sft-00000-of-00001.parquet"), "train", "t0 t1"),
     (("cases.csv", "._cases.csv", "~$cases.csv", "__MACOSX/cases.csv", ".cache/b.csv", ".train.csv"), "train", "t0 t1"),
     (("train.parquet", "._train.parquet", "config.json"), "train", "t0 t1"),
-)
+)  # fmt: skip
 
 
 @each("names, split, ids", FOLDERS)
@@ -345,9 +341,7 @@ REFUSED = (
 
 @each("names, said", REFUSED)
 def test_a_folder_that_does_not_tell_is_refused(tmp_path, names, said):
-    with pytest.raises(ConfigError) as caught:
-        len(make_env(make_folder(tmp_path, names), images=str(tmp_path)).tasks)
-    assert said in str(caught.value)
+    refuse(said, make_folder(tmp_path, names), images=str(tmp_path))
 
 
 def test_a_row_of_several_files_is_named_by_its_file_and_line(tmp_path):
