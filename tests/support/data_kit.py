@@ -5,7 +5,6 @@ from typing import ClassVar
 
 import numpy as np
 import pyarrow as pa
-import pytest
 from PIL import Image
 from pyarrow import csv, parquet
 
@@ -70,6 +69,8 @@ def make_env(source, columns=COLUMNS, **data):
 
 
 def refuse(said, source, columns=COLUMNS, **data):
+    import pytest  # not for a process that only plays `Questions`
+
     with pytest.raises(ConfigError) as caught:
         len(make_env(source, columns, **data).tasks)
     assert said in str(caught.value)
