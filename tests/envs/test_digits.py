@@ -5,6 +5,7 @@ import json
 import numpy as np
 import pytest
 
+from tests.support.tables import each
 from viewbox.envs.digits import Digits, canvas, viewer
 from viewbox.envs.digits.canvas import LABELS, draw_canvas, load_digit_images
 from viewbox.errors import ConfigError
@@ -94,19 +95,18 @@ def test_the_digit_is_small_in_the_overview_and_the_gold_look_shows_all_of_it_at
         view, result = call_stateful("zoom", state.view, call["arguments"], coordinates=ENV.coordinates)
         assert result.success
         u1, v1, u2, v2 = view.from_original(task.reference["bbox"])
-        assert min(u1, v1) >= 0
-        assert max(u2, v2) <= 1
+        assert 0 <= min(u1, v1) <= max(u2, v2) <= 1
         assert (u2 - u1) * view.size[0] >= ENV.digit - 1e-6
 
 
 def test_the_overview_does_not_hold_what_the_look_shows():
     """Nearest neighbors tell the digit from the look (ink as it was drawn), and hardly from the overview."""
     train, targets = load_digit_images("train")
-    right = {"overview": 0, "look": 0}
-    tasks = Digits(split="test", noise=0, distractors=0)
-    for number in range(60):
-        task = tasks.tasks[number]
-        view = tasks.reset(task, seed=0).view
+    train = train - train.mean((1, 2), keepdims=True)
+    train = train / (train.std((1, 2), keepdims=True) + 1e-9)
+    right, env = {"overview": 0, "look": 0}, Digits(split="test", noise=0, distractors=0)
+    for task in env.tasks[:60]:
+        view = env.reset(task, seed=0).view
         x1, y1, x2, y2 = task.reference["bbox"]
         for name, shown in (("overview", view), ("look", view.zoom(4, ((x1 + x2) / 2, (y1 + y2) / 2)))):
             u1, v1, u2, v2 = shown.from_original(task.reference["bbox"])
@@ -114,23 +114,19 @@ def test_the_overview_does_not_hold_what_the_look_shows():
             part = shown.render().resize((8, 8), box=(u1 * width, v1 * height, u2 * width, v2 * height))
             seen = np.asarray(part, dtype=float)
             seen = (seen - seen.mean()) / (seen.std() + 1e-9)
-            known = train - train.mean((1, 2), keepdims=True)
-            known = known / (known.std((1, 2), keepdims=True) + 1e-9)
-            nearest = targets[((known - seen) ** 2).sum((1, 2)).argmin()]
+            nearest = targets[((train - seen) ** 2).sum((1, 2)).argmin()]
             right[name] += LABELS[nearest] == task.reference["label"]
     assert right["look"] >= 54
     assert right["overview"] <= 40
 
 
-@pytest.mark.parametrize("coordinates", ["unit", "per_mille", "pixel"])
-def test_the_gold_answer_scores_what_its_rounding_allows_and_every_demonstration_is_played(coordinates):
-    least = 0.4 if coordinates == "pixel" else 0.95  # a digit is 2 pixels wide there
+@each("coordinates, least", [("unit", 0.95), ("per_mille", 0.95), ("pixel", 0.4)])  # 2 pixels wide there
+def test_the_gold_answer_scores_what_its_rounding_allows_and_every_demonstration_is_played(coordinates, least):
     for env in (Digits(coordinates=coordinates, max_pixels=side * side) for side in (48, 100)):
         for number in SOME:
             task = env.tasks[number]
             episode = env.play(task, lambda messages, env=env, task=task: json.dumps(env.gold_answer(task)))
-            assert episode.end_reason == "answered"
-            assert episode.scores.components["label"] == 1.0
+            assert (episode.end_reason, episode.scores.components["label"]) == ("answered", 1.0)
             assert episode.scores.components["box"] >= least
     env, kinds = Digits(coordinates=coordinates), set()
     for number in range(40):

@@ -3,12 +3,13 @@
 import json
 import signal
 from collections import Counter
-from itertools import islice
+from itertools import islice, product
 
 import pytest
 import yaml
 
 from tests.support.saved_episodes import written
+from tests.support.tables import each
 from viewbox import load, make, summarize
 from viewbox.configs.schema import parse
 from viewbox.envs.from_config import build_envs
@@ -42,8 +43,7 @@ def test_tasks_come_in_proportion_to_the_weights_and_evenly_spread():
     assert all(Counter(owners[k : k + 10]) == {"a": 5, "b": 3, "c": 2} for k in range(0, 2 * BLOCK, 10))
 
 
-@pytest.mark.parametrize("sizes", [(1, 1), (3, 7), (200, 1)])
-@pytest.mark.parametrize("weights", [(5, 1), (0.001, 1)])
+@each("sizes, weights", product([(1, 1), (3, 7), (200, 1)], [(5, 1), (0.001, 1)]))
 def test_every_task_comes_and_none_is_left_out(sizes, weights):
     parts = {key: [Task(f"{n}") for n in range(size)] for key, size in zip("ab", sizes, strict=True)}
     tasks = MixtureTasks(parts, dict(zip("ab", weights, strict=True)))
@@ -51,8 +51,7 @@ def test_every_task_comes_and_none_is_left_out(sizes, weights):
     assert tasks[-1] == tasks[len(tasks) - 1]
     with pytest.raises(IndexError):
         tasks[len(tasks)]
-    last = tasks[-1]
-    assert last.id not in {task.id for task in tasks[:-1]}  # it ends with the first that was missing
+    assert tasks[-1].id not in {task.id for task in tasks[:-1]}  # it ends with the first that was missing
 
 
 def test_each_task_is_played_scored_and_measured_by_its_own_environment(env):
@@ -85,19 +84,14 @@ def test_held_out_settings_replace_those_of_one_environment():
     assert held_out.for_task(tasks[0]).coordinates == "pixel"
 
 
-@pytest.mark.parametrize(
-    ("sections", "why"),
-    [
-        ({}, "is empty"),
-        ({"digits": 3}, "environments.digits = 3; allowed: a mapping"),
-        ({"digits": {"weight": 0}}, "weight = 0; allowed: a number above 0"),
-        ({"digits": {"weight": True}}, "allowed: a number above 0"),
-        ({"digit": {}}, "did you mean 'digits'"),
-        ({"digits": {"noize": 3}}, "environments.digits.noize.*did you mean 'noise'"),
-        ({"a": {"name": "mixture", "environments": SECTIONS}}, "a mixture inside a mixture"),
-        ({"digits": {"reward": {"type": "exact"}}}, "environments.digits.*exact_match"),
-    ],
-)
+@each("sections, why", [
+    ({}, "is empty"), ({"digits": 3}, "environments.digits = 3; allowed: a mapping"),
+    ({"digits": {"weight": 0}}, "weight = 0; allowed: a number above 0"), ({"digit": {}}, "did you mean 'digits'"),
+    ({"digits": {"weight": True}}, "allowed: a number above 0"),
+    ({"digits": {"noize": 3}}, "environments.digits.noize.*did you mean 'noise'"),
+    ({"a": {"name": "mixture", "environments": SECTIONS}}, "a mixture inside a mixture"),
+    ({"digits": {"reward": {"type": "exact"}}}, "environments.digits.*exact_match"),
+])  # fmt: skip
 def test_what_is_wrong_is_named_with_its_place(sections, why):
     with pytest.raises(ConfigError, match=why):
         Mixture(environments=sections)
@@ -125,14 +119,14 @@ def test_a_saved_run_is_scored_as_it_was_played(env, tmp_path):
     assert not report.problems
 
 
-@pytest.mark.parametrize(
-    ("section", "why"),
-    [
-        ({"name": "gift:Env"}, "own files: chest_xray, .*with --env"),
-        ({"reward": {"type": "python", "function": "gift:score"}}, "with --reward"),
-        ({"reward": {"type": "judge", "endpoint": "https://x.example", "model": "m"}}, "judge"),
-    ],
+STRANGERS = (
+    ({"name": "gift:Env"}, "own files: chest_xray, .*with --env"),
+    ({"reward": {"type": "python", "function": "gift:score"}}, "with --reward"),
+    ({"reward": {"type": "judge", "endpoint": "https://x.example", "model": "m"}}, "judge"),
 )
+
+
+@each("section, why", STRANGERS)
 def test_a_strangers_mixture_runs_no_code_and_asks_no_judge(env, tmp_path, monkeypatch, section, why):
     (tmp_path / "gift.py").write_text("raise SystemExit('ran')")
     monkeypatch.chdir(tmp_path)

@@ -9,7 +9,8 @@ import pytest
 from PIL import Image
 
 import viewbox
-from tests.support.data_kit import COLUMNS, Questions, make_rows, write_images, write_jsonl, write_table
+from tests.support.data_kit import COLUMNS, Questions, make_env, make_rows, write_images, write_jsonl, write_table
+from tests.support.tables import each
 from viewbox.envs.grounding import Grounding
 from viewbox.envs.mixture import Mixture
 from viewbox.envs.right_answers import score_right_answers
@@ -30,9 +31,8 @@ def folder(tmp_path):
         Image.fromarray(np.zeros((HEIGHT, WIDTH), np.uint8)).save(tmp_path / f"{number}.png")
         x, y = int(rng.integers(0, 200)), int(rng.integers(0, 80))
         box = list(BOX) if number == 0 else [x, y, x + int(rng.integers(20, 150)), y + int(rng.integers(10, 60))]
-        rows.append(
-            {"id": f"c{number}", "image": f"{number}.png", "q": "Where?", "box": box, "label": "ab"[number % 2]}
-        )
+        row = {"id": f"c{number}", "image": f"{number}.png", "q": "Where?"}
+        rows.append({**row, "box": box, "label": "ab"[number % 2]})
     write_jsonl(tmp_path / "t.jsonl", rows)
     return tmp_path
 
@@ -107,7 +107,7 @@ def score_vqa(path, **settings):
     return score_right_answers(viewbox.make("vqa", data=data, **settings))[0].warnings
 
 
-@pytest.mark.parametrize(("kind", "tolerance"), [("csv", 0.05), ("jsonl", 0.05), ("parquet", 0.05), ("csv", 0.0)])
+@each("kind, tolerance", [("csv", 0.05), ("jsonl", 0.05), ("parquet", 0.05), ("csv", 0.0)])
 def test_decimal_commas_beside_a_tolerance_are_warned_of(tmp_path, kind, tolerance):
     write_images(tmp_path, 2)
     rows = [{"image": f"{n}.png", "q": "How large?", "a": f"{n},5"} for n in range(2)]
@@ -144,15 +144,14 @@ def test_a_judge_is_not_asked_and_looks_are_not_paid_and_it_is_said(folder):
     assert "judge is left out: it would ask a judge or a server" in found.describe()
     assert "tools is left out: it pays for looks" in found.describe()
     [found] = score_right_answers(make(folder, judge))
-    assert found.total is None
-    assert found.warnings == ()
+    assert (found.total, found.warnings) == (None, ())
     assert "no right answer is scored; judge is left out" in found.describe()
 
 
 def test_an_answer_in_plain_text_is_the_text_of_the_reference(tmp_path):
     write_images(tmp_path)
     data = {"source": str(write_jsonl(tmp_path / "t.jsonl", make_rows())), "columns": COLUMNS}
-    assert score_right_answers(Questions(data=data))[0].total == 1.0
+    assert score_right_answers(make_env(**data))[0].total == 1.0
     reward = build({"type": "exact_match", "field": "text", "reference_field": "gold"})
     [found] = score_right_answers(Questions(data=data, reward=reward))
     assert "no task has reference_field = 'gold'; the references have answer" in found.warnings[0]
@@ -189,10 +188,8 @@ def test_each_environment_of_a_mixture_is_played_by_its_own_reward(folder):
     data = {"source": str(folder / "t.jsonl"), "columns": {"image": "image", "question": "q", "boxes": ["box"]}}
     mine = {"name": "grounding", "data": data, "reward": {"type": "exact_match", "field": "boxes"}}
     wrong, right = score_right_answers(Mixture(environments={"mine": mine, "digits": {"noise": 8}}))
-    assert wrong.environment == "mine"
-    assert wrong.total is None
-    assert right.environment == "digits"
-    assert right.warnings == ()
+    assert (wrong.environment, wrong.total) == ("mine", None)
+    assert (right.environment, right.warnings) == ("digits", ())
 
 
 def test_the_tasks_are_drawn_from_all():

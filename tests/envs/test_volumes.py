@@ -3,6 +3,7 @@
 import itertools
 import json
 import shutil
+from typing import ClassVar
 
 import nibabel as nib
 import numpy as np
@@ -13,6 +14,7 @@ from pydicom.data import get_testdata_file
 
 import viewbox
 from tests.support.data_kit import write_jsonl
+from tests.support.tables import each
 from viewbox.core.answers import check_answer
 from viewbox.envs.data import DataEnv, TaskField
 from viewbox.errors import BadRow, ConfigError
@@ -21,7 +23,10 @@ from viewbox.rewards import IoUReward
 SHAPE, STEPS = (60, 50, 40), (3.0, 2.0, 1.0)  # z to the head, y to the back, x to the left; millimeters
 MARK = (slice(41, 52), slice(30, 45), slice(6, 12))
 PLANES = ("axial", "coronal", "sagittal")
-COLUMNS = {"id": "id", "image": "image", "question": "q", "boxes": "boxes", "plane": "plane", "slice": "slice"}
+FLAT = {"id": "id", "image": "image", "question": "q", "boxes": "boxes"}
+OWN_COLUMNS = FLAT | {"slice": "slice"}
+COLUMNS = OWN_COLUMNS | {"plane": "plane"}
+LEVEL_COLUMNS = {"id": "id", "image": "image", "question": "q", "bbox": "boxes", "level": "slice"}
 
 
 def draw():
@@ -37,9 +42,18 @@ def cut(voxels, plane, number):
     return np.flipud(voxels[:, number] if plane == "coronal" else voxels[:, :, number])
 
 
+def bound(marked):
+    """The corners of what is marked: where it begins along x, y (and z), and where it ends."""
+    axes = np.nonzero(marked)[::-1]
+    return [*(int(axis.min()) for axis in axes), *(int(axis.max()) + 1 for axis in axes)]
+
+
+def bound_in_fractions(marked):
+    return np.divide(bound(marked), [*marked.shape[::-1]] * 2)
+
+
 def find_box(plane, number):
-    rows, columns = np.nonzero(cut(draw(), plane, number) == 200)
-    return [int(columns.min()), int(rows.min()), int(columns.max()) + 1, int(rows.max()) + 1]
+    return bound(cut(draw(), plane, number) == 200)
 
 
 NUMBERS = {"axial": 45, "coronal": 33, "sagittal": 9}
@@ -71,9 +85,8 @@ def write_dicom(folder, plane, reverse=False):
     z, y, x = STEPS
     turn = {"axial": [1, 0, 0, 0, 1, 0], "coronal": [1, 0, 0, 0, 0, -1], "sagittal": [0, 1, 0, 0, 0, -1]}[plane]
     sides = {"axial": [y, x], "coronal": [z, x], "sagittal": [z, y]}[plane]
-    count = SHAPE[PLANES.index(plane)]
+    count, dataset = SHAPE[PLANES.index(plane)], pydicom.dcmread(get_testdata_file("CT_small.dcm", download=False))
     for number in range(count):
-        dataset = pydicom.dcmread(get_testdata_file("CT_small.dcm", download=False))
         pixels = cut(draw(), plane, number)
         dataset.Rows, dataset.Columns, dataset.PixelSpacing = *pixels.shape, sides
         dataset.PixelData = np.ascontiguousarray(pixels).tobytes()
@@ -109,9 +122,7 @@ def check_gold(env):
         assert task.reference["boxes"] == (pytest.approx(box),)
         source = env.images(task)[task.reference.get("image_number", 0)]
         shown = source.volume.get_slice(task.reference["slice"], plane).pixels
-        rows, columns = np.nonzero(shown > shown.min())
-        ends = columns.min() / shown.shape[1], rows.min() / shown.shape[0]
-        assert ends == pytest.approx(box[:2])
+        assert bound_in_fractions(shown > shown.min())[:2] == pytest.approx(box[:2])
         right = {name: task.reference[name] for name in env.place.values()} | {"boxes": [box]}
         assert score(env, task, right) == pytest.approx(1)
         other = PLANES[PLANES.index(plane) - 1]
@@ -120,11 +131,11 @@ def check_gold(env):
         assert env.play(task, lambda messages, task=task: env.write_answer(task)).scores.total > 0.98
 
 
-NIFTI = [{"codes": "XYZ"}, {"codes": "yZX"}, {"qform": 1, "sform": 0}, {"tilt": 0.2}]
-SERIES = [{"plane": "axial", "reverse": True}, {"plane": "coronal", "reverse": True}, {"plane": "sagittal"}]
+KEPT = [{"codes": "XYZ"}, {"codes": "yZX"}, {"qform": 1, "sform": 0}, {"tilt": 0.2}]
+KEPT += [{"plane": "axial", "reverse": True}, {"plane": "coronal", "reverse": True}, {"plane": "sagittal"}]
 
 
-@pytest.mark.parametrize("kept", [*NIFTI, *SERIES], ids=str)
+@each("kept", KEPT)
 def test_boxes_in_pixels_are_those_of_their_own_slice_of_a_volume_however_it_is_kept(tmp_path, kept):
     image = "series" if "plane" in kept else "v.nii.gz"
     (write_dicom if "plane" in kept else write_nifti)(tmp_path / image, **kept)
@@ -136,9 +147,7 @@ def test_boxes_in_pixels_are_those_of_their_own_slice_of_a_volume_however_it_is_
             assert answer["boxes"] == [pytest.approx(FRACTIONS[task.id], abs=1e-2)]
 
 
-@pytest.mark.parametrize(
-    ("unit", "image"), [("pixel", "v.nii.gz"), ("unit", "scan.bin")]
-)  # the name says that it is a volume; only its content does
+@each("unit, image", [("pixel", "v.nii.gz"), ("unit", "scan.bin")])  # the name says that it is one; only its content
 def test_a_family_that_asks_for_no_slice_says_what_can_be_done_with_boxes_on_volumes(tmp_path, unit, image):
     write_nifti(tmp_path / "v.nii.gz")
     shutil.copy(tmp_path / "v.nii.gz", tmp_path / "scan.bin")
@@ -151,9 +160,8 @@ def test_a_family_that_asks_for_no_slice_says_what_can_be_done_with_boxes_on_vol
 
     with pytest.raises(BadRow) as caught:
         report(**columns, boxes="boxes").tasks[0]
-    assert "expected: no box on a volume" in str(caught.value)
-    for way in ("leave out data.columns.boxes", "`grounding`"):
-        assert way in str(caught.value)
+    for said in ("expected: no box on a volume", "leave out data.columns.boxes", "`grounding`"):
+        assert said in str(caught.value)
     assert report(**columns).tasks[0].reference == {"report": "r"}  # the first way out
     asked = {"id": "id", "image": "image", "label": "report", "boxes": "boxes", "slice": {"value": 2}}
     assert len(make(tmp_path, rows, asked, {"unit": unit}).tasks[0].reference["boxes"]) == 1  # and the second
@@ -177,33 +185,30 @@ def test_a_single_picture_has_no_slice_and_may_be_the_second(tmp_path):
     for name, size in (("a.png", (30, 20)), ("b.png", (100, 40))):
         Image.new("L", size).save(tmp_path / name)
     rows = [{"id": "t", "image": ["a.png", "b.png"], "q": "?", "boxes": [50, 10, 100, 30], "at": 1}]
-    columns = {"id": "id", "image": "image", "question": "q", "boxes": "boxes", "image_number": "at"}
-    env = make(tmp_path, rows, columns)
+    env = make(tmp_path, rows, FLAT | {"image_number": "at"})
     assert env.tasks[0].reference["boxes"] == ((0.5, 0.25, 1, 0.75),)
-    assert score(env, env.tasks[0], {"image_number": 1, "boxes": [[0.5, 0.25, 1, 0.75]]}) == 1
-    assert score(env, env.tasks[0], {"image_number": 0, "boxes": [[0.5, 0.25, 1, 0.75]]}) == 0
+    boxes = [[0.5, 0.25, 1, 0.75]]
+    assert [score(env, env.tasks[0], {"image_number": number, "boxes": boxes}) for number in (1, 0)] == [1, 0]
 
 
-@pytest.mark.parametrize(("kind", "unit"), [("nifti", "pixel"), ("dicom", "unit"), ("nifti", "per_mille")])
-def test_a_box_on_a_volume_without_a_slice_is_refused_with_the_columns_to_map(tmp_path, kind, unit):
-    image = "v.nii.gz" if kind == "nifti" else "series"
-    write_nifti(tmp_path / image) if kind == "nifti" else write_dicom(tmp_path / image, "axial")
-    box = {"pixel": [6, 30, 12, 45], "unit": [0.1, 0.2, 0.3, 0.4], "per_mille": [100, 200, 300, 400]}[unit]
-    columns = {name: column for name, column in COLUMNS.items() if name not in ("plane", "slice")}
-    rows = [make_rows(image)[0] | {"boxes": box}]
-    with pytest.raises(BadRow, match=r"map data\.columns\.plane and data\.columns\.slice"):
-        _ = make(tmp_path, rows, columns, {"unit": unit}).tasks
-    with pytest.raises(BadRow, match=r"map data\.columns\.plane and data\.columns\.slice"):
-        _ = make(tmp_path, [rows[0] | {"slice": None}], COLUMNS, {"unit": unit}).tasks
+@each("image, unit, box", [
+    ("v.nii.gz", "pixel", [6, 30, 12, 45]), ("series", "unit", [0.1, 0.2, 0.3, 0.4]),
+    ("v.nii.gz", "per_mille", [100, 200, 300, 400]),
+])  # fmt: skip
+def test_a_box_on_a_volume_without_a_slice_is_refused_with_the_columns_to_map(tmp_path, image, unit, box):
+    write_dicom(tmp_path / image, "axial") if image == "series" else write_nifti(tmp_path / image)
+    row = make_rows(image)[0] | {"boxes": box}
+    for columns, more in ((FLAT, {}), (COLUMNS, {"slice": None})):
+        with pytest.raises(BadRow, match=r"map data\.columns\.plane and data\.columns\.slice"):
+            _ = make(tmp_path, [row | more], columns, {"unit": unit}).tasks
 
 
 WRONG = {
     "'plane' is 'corronal'; expected: one of: axial, coronal, sagittal": {"plane": "corronal"},
-    "slice = 60; allowed: 0 to 59": {"slice": 60},
-    "'slice' is -1; expected: a whole number from 0": {"slice": -1},
+    "slice = 60; allowed: 0 to 59": {"slice": 60}, "'slice' is -1; expected: a whole number from 0": {"slice": -1},
     "'slice' is 4.5; expected: a whole number from 0": {"slice": 4.5},
     "a box inside the image of 40x50 pixels": {"boxes": [6, 30, 12, 51]},
-}
+}  # fmt: skip
 
 
 def test_a_place_that_does_not_exist_is_a_bad_row(tmp_path):
@@ -213,14 +218,12 @@ def test_a_place_that_does_not_exist_is_a_bad_row(tmp_path):
             _ = make(tmp_path, [make_rows()[0] | wrong]).tasks[0]
 
 
-@pytest.mark.parametrize("labels", [False, True])
+@each("labels", [False, True])
 def test_boxes_of_volumes_are_read_shown_and_scored(tmp_path, labels):
     write_nifti(tmp_path / "v.nii.gz")
     box = [6, 30, 41, 12, 45, 52]  # corners in voxels (x, y, z): NumPy's slices of `MARK`, the other way round
     rows = [{"id": "t", "image": "v.nii.gz", "q": "Where?", "boxes": [box], "labels": ["a"]}]
-    columns = {"id": "id", "image": "image", "question": "q", "boxes": "boxes"}
-    columns |= {"labels": "labels"} if labels else {}
-    env = make(tmp_path, rows, columns, {"format": "xyzxyz"})
+    env = make(tmp_path, rows, FLAT | ({"labels": "labels"} if labels else {}), {"format": "xyzxyz"})
     task = env.tasks[0]
     gold = task.reference["boxes"][0]["box"] if labels else task.reference["boxes"][0]
     assert gold == pytest.approx((6 / 40, 30 / 50, 41 / 60, 12 / 40, 45 / 50, 52 / 60))
@@ -250,26 +253,18 @@ def test_a_box_of_a_volume_has_no_slice_and_is_refused_by_a_family_that_asks_for
 class Own(DataEnv):
     """An author's family, with names of its own."""
 
-    name = "own"
-    answer = {  # noqa: RUF012
-        "type": "object",
-        "properties": {"bbox": {"type": "array"}, "cut": {"type": "string"}, "level": {"type": "integer"}},
-    }
-    boxes = ("bbox",)
-    place = {"plane": "cut", "slice": "level"}  # noqa: RUF012
-    fields = {  # noqa: RUF012
-        "question": TaskField("prompt", "text"),
-        "bbox": TaskField("reference", "box"),
-        "cut": TaskField("reference", "text"),
-        "level": TaskField("reference", "number"),
-    }
+    name, boxes = "own", ("bbox",)
+    parts: ClassVar = {"bbox": {"type": "array"}, "cut": {"type": "string"}, "level": {"type": "integer"}}
+    answer: ClassVar = {"type": "object", "properties": parts}
+    place: ClassVar = {"plane": "cut", "slice": "level"}
+    fields: ClassVar = {"question": TaskField("prompt", "text"), "bbox": TaskField("reference", "box")}
+    fields |= {"cut": TaskField("reference", "text"), "level": TaskField("reference", "number")}
     reward = IoUReward("bbox", places=["cut", "level"])
 
 
 def test_an_own_family_that_declares_a_place_reads_boxes_there(tmp_path):
     write_nifti(tmp_path / "v.nii.gz")
-    columns = {"id": "id", "image": "image", "question": "q", "bbox": "boxes", "cut": "plane", "level": "slice"}
-    env = make(tmp_path, make_rows(), columns, cls=Own)
+    env = make(tmp_path, make_rows(), LEVEL_COLUMNS | {"cut": "plane"}, cls=Own)
     for task in env.tasks:
         assert task.reference["bbox"] == pytest.approx(FRACTIONS[task.id])
         assert score(env, task, {"bbox": FRACTIONS[task.id], "cut": task.id, "level": NUMBERS[task.id]}) == 1
@@ -279,11 +274,7 @@ def test_an_own_family_that_declares_a_place_reads_boxes_there(tmp_path):
 
 STORED = (slice(3, 7), slice(11, 20), slice(2, 5))  # i, j and k of the mark in the array
 SIDES = (20, 30, 12)
-OWN_COLUMNS = {"id": "id", "image": "image", "question": "q", "boxes": "boxes", "slice": "slice"}
-FLAT = {name: column for name, column in OWN_COLUMNS.items() if name != "slice"}
-ORIENTATIONS = [
-    (order, signs) for order in itertools.permutations(range(3)) for signs in itertools.product((1, -1), repeat=3)
-]
+ORIENTATIONS = [*itertools.product(itertools.permutations(range(3)), itertools.product((1, -1), repeat=3))]
 
 
 def write_stored(path, order=(0, 1, 2), signs=(1, 1, 1)):
@@ -313,31 +304,21 @@ def test_boxes_of_the_files_array_are_found_where_they_are_shown_in_all_48_orien
         assert gold["plane"] == ("sagittal", "coronal", "axial")[order[2]]
         for number in range(volume.count_slices(gold["plane"])):
             pixels = volume.get_slice(number, gold["plane"]).pixels
-            rows, columns = np.nonzero(pixels)
-            assert bool(len(rows)) == (gold["slice"][0] <= number <= gold["slice"][1])
-            if len(rows):
-                corners = [columns.min(), rows.min(), columns.max() + 1, rows.max() + 1]
-                assert gold["boxes"][0] == pytest.approx(np.divide(corners, [*pixels.shape[::-1]] * 2)), (order, signs)
+            assert pixels.any() == (gold["slice"][0] <= number <= gold["slice"][1])
+            if pixels.any():
+                assert gold["boxes"][0] == pytest.approx(bound_in_fractions(pixels)), (order, signs)
         assert env.play(task, lambda messages, task=task: env.write_answer(task)).scores.total > 0.98
     assert {plane: planes.count(plane) for plane in PLANES} == dict.fromkeys(PLANES, 16)
     box = [part.start for part in STORED] + [part.stop for part in STORED]
     env = make_voxels(tmp_path, 48, {"format": "xyzxyz"}, FLAT, boxes=[box])
     for task in env.tasks:
-        voxels = env.images(task)[0].volume.voxels
-        z, y, x = np.nonzero(voxels)
-        corners = [x.min(), y.min(), z.min(), x.max() + 1, y.max() + 1, z.max() + 1]
-        assert task.reference["boxes"][0] == pytest.approx(np.divide(corners, [*voxels.shape[::-1]] * 2))
+        assert task.reference["boxes"][0] == pytest.approx(bound_in_fractions(env.images(task)[0].volume.voxels))
 
 
-@pytest.mark.parametrize(
-    ("unit", "format_", "box"),
-    [
-        ("pixel", "xywh", [3, 11, 4, 9]),
-        ("unit", "xyxy", [3 / 20, 11 / 30, 7 / 20, 20 / 30]),
-        ("per_mille", "xyxy", [150, 1100 / 3, 350, 2000 / 3]),
-        ("unit", "xywh", [3 / 20, 11 / 30, 4 / 20, 9 / 30]),
-    ],
-)
+@each("unit, format_, box", [
+    ("pixel", "xywh", [3, 11, 4, 9]), ("unit", "xyxy", [3 / 20, 11 / 30, 7 / 20, 20 / 30]),
+    ("per_mille", "xyxy", [150, 1100 / 3, 350, 2000 / 3]), ("unit", "xywh", [3 / 20, 11 / 30, 4 / 20, 9 / 30]),
+])  # fmt: skip
 def test_the_files_array_is_counted_in_every_unit(tmp_path, unit, format_, box):
     write_stored(tmp_path / "0.nii", (1, 2, 0), (-1, 1, 1))
     right = make_voxels(tmp_path, 1).tasks[0].reference
@@ -354,15 +335,14 @@ def test_a_voxel_box_by_hand(tmp_path):
     assert task.reference["boxes"][0] == pytest.approx((13 / 20, 10 / 30, 17 / 20, 19 / 30))
     assert (task.reference["plane"], task.reference["slice"]) == ("axial", 3)
     write_stored(tmp_path / "0.nii", signs=(1, 1, -1))
-    assert make_voxels(tmp_path, 1, slice=3).tasks[0].reference["slice"] == 12 - 1 - 3
-    assert make_voxels(tmp_path, 1, slice=[2, 4]).tasks[0].reference["slice"] == (7, 9)
+    for at, turned in ((3, 12 - 1 - 3), ([2, 4], (7, 9))):
+        assert make_voxels(tmp_path, 1, slice=at).tasks[0].reference["slice"] == turned
     write_stored(tmp_path / "0.nii", (1, 2, 0), (1, 1, -1))  # without boxes the slice is turned, too
     task = make_voxels(tmp_path, 1, boxes=[]).tasks[0]
     assert task.reference == {"boxes": (), "plane": "sagittal", "slice": (2, 4)}  # k runs to the left, as shown
 
 
-@pytest.mark.parametrize("reverse", [False, True])
-@pytest.mark.parametrize("plane", PLANES)
+@each("plane, reverse", itertools.product(PLANES, [False, True]))
 def test_the_array_of_a_series_has_columns_rows_and_slices_by_position(tmp_path, plane, reverse):
     write_dicom(tmp_path / "0.nii", plane, reverse)
     number = NUMBERS[plane]
@@ -370,10 +350,8 @@ def test_the_array_of_a_series_has_columns_rows_and_slices_by_position(tmp_path,
     env = make_voxels(tmp_path, 1, boxes=find_box(plane, number), slice=stored)
     gold, volume = env.tasks[0].reference, env.images(env.tasks[0])[0].volume
     pixels = volume.get_slice(gold["slice"], plane).pixels
-    rows, columns = np.nonzero(pixels > pixels.min())
     assert gold["plane"] == plane
-    corners = [columns.min(), rows.min(), columns.max() + 1, rows.max() + 1]
-    assert gold["boxes"][0] == pytest.approx(np.divide(corners, [*pixels.shape[::-1]] * 2))
+    assert gold["boxes"][0] == pytest.approx(bound_in_fractions(pixels > pixels.min()))
 
 
 def refuse_voxels(tmp_path, said, error=BadRow, **row):
@@ -388,10 +366,9 @@ def test_what_is_not_in_the_files_array_is_a_bad_row_and_its_slices_have_one_pla
     refuse_voxels(tmp_path, "a box inside the image of 20x30 pixels", boxes=[3, 11, 21, 20])
     refuse_voxels(tmp_path, r"one pixel, .* .perhaps data.boxes.unit: unit.", boxes=[0.1, 0.2, 0.3, 0.4])
     refuse_voxels(tmp_path, "whose slice of the volume is named: map data.columns.slice", slice=None)
-    refuse_voxels(
-        tmp_path, r"sides of at least one voxel, as xyzxyz in pixel .perhaps data.boxes.unit: unit.",
-        columns=FLAT, form={"format": "xyzxyz"}, boxes=[[0.1, 0.2, 0.3, 0.4, 0.5, 0.6]],
-    )  # fmt: skip
+    cube, parts = {"columns": FLAT, "form": {"format": "xyzxyz"}}, [[0.1, 0.2, 0.3, 0.4, 0.5, 0.6]]
+    said = r"sides of at least one voxel, as xyzxyz in pixel .perhaps data.boxes.unit: unit."
+    refuse_voxels(tmp_path, said, boxes=parts, **cube)
     row = {"id": "0", "image": "0.nii", "q": "?", "boxes": [[1, 1, 1, 9, 9, 1.5]]}
     with pytest.raises(BadRow, match="sides of at least one voxel"):  # not turned, and flat along z
         _ = make(tmp_path, [row], FLAT, {"format": "xyzxyz"}).tasks[0]
@@ -406,16 +383,15 @@ class Level(Own):
     """It names no plane: that of the first picture."""
 
     name = "level"
-    place = {"slice": "level"}  # noqa: RUF012
-    fields = {name: field for name, field in Own.fields.items() if name != "cut"}  # noqa: RUF012
+    place: ClassVar = {"slice": "level"}
+    fields: ClassVar = {name: field for name, field in Own.fields.items() if name != "cut"}
     reward = IoUReward("bbox", places=["level"])
 
 
 def test_a_family_that_names_no_plane_takes_the_files_slices_if_they_are_shown_first(tmp_path):
-    columns = {"id": "id", "image": "image", "question": "q", "bbox": "boxes", "level": "slice"}
     row = {"id": "0", "image": "0.nii", "q": "?", "boxes": [3, 11, 7, 20], "slice": 3.0}
     write_stored(tmp_path / "0.nii", signs=(1, 1, -1))
-    assert make(tmp_path, [row], columns, {"frame": "voxel"}, Level).tasks[0].reference["level"] == 8
+    assert make(tmp_path, [row], LEVEL_COLUMNS, {"frame": "voxel"}, Level).tasks[0].reference["level"] == 8
     write_stored(tmp_path / "0.nii", (1, 2, 0))
     with pytest.raises(BadRow, match="a slice of the plane shown first"):
-        _ = make(tmp_path, [row], columns, {"frame": "voxel"}, Level).tasks[0]
+        _ = make(tmp_path, [row], LEVEL_COLUMNS, {"frame": "voxel"}, Level).tasks[0]

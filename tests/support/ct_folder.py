@@ -18,13 +18,9 @@ def write_study(folder, patients=PATIENTS):
     rows = []
     for number in range(1, patients + 1):
         found = {"lesion": number % 2 == 1, "stone": number % 3 == 0}
-        voxels = draw_abdomen(number, **found)
-        name = f"p{number:02d}"
-        if number % 4 == 1:
-            write_dicom(folder / "ct" / name, voxels)
-        else:
-            name += ".nii.gz"
-            write_nifti(folder / "ct" / name, voxels)
+        is_series = number % 4 == 1
+        name = f"p{number:02d}" if is_series else f"p{number:02d}.nii.gz"
+        (write_dicom if is_series else write_nifti)(folder / "ct" / name, draw_abdomen(number, **found))
         for finding, question in QUESTIONS.items():
             answer = "yes" if found[finding] else "no"
             row = (f"{number:02d}-{finding}", f"patient {number}", name, question, answer, finding)
@@ -68,8 +64,8 @@ def write_nifti(path, voxels):
 def write_dicom(folder, voxels):
     folder.mkdir(parents=True, exist_ok=True)
     z, y, x = SPACING
+    dataset = pydicom.dcmread(get_testdata_file("CT_small.dcm", download=False))
     for number, slice_ in enumerate(voxels):
-        dataset = pydicom.dcmread(get_testdata_file("CT_small.dcm", download=False))
         dataset.Rows, dataset.Columns, dataset.PixelSpacing = *slice_.shape, [y, x]
         dataset.RescaleSlope, dataset.RescaleIntercept = 1, -1024
         dataset.PixelData = (slice_ + 1024).astype(np.int16).tobytes()

@@ -10,6 +10,7 @@ from pyarrow import csv, parquet
 
 import viewbox
 from viewbox.envs.data import DataEnv, TaskField
+from viewbox.errors import ConfigError
 
 COLUMNS = {"id": "id", "image": "image", "question": "question", "answer": "answer"}
 
@@ -64,7 +65,15 @@ def write_table(path, rows, group=2):
 
 
 def make_env(source, columns=COLUMNS, **data):
-    return Questions(data={"source": str(source), "columns": columns, **data})
+    return Questions(data={"source": source if isinstance(source, dict) else str(source), "columns": columns, **data})
+
+
+def refuse(said, source, columns=COLUMNS, **data):
+    import pytest  # not for a process that only plays `Questions`
+
+    with pytest.raises(ConfigError) as caught:
+        len(make_env(source, columns, **data).tasks)
+    assert said in str(caught.value)
 
 
 def list_ids(env):

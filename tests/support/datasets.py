@@ -51,11 +51,9 @@ def write_parquet(folder: Path, rows: list[Row], features: Row, name: str = "dat
 def vqa_rad(folder: Path) -> Path:
     """flaviagiammarino/vqa-rad: an image, a question, an answer; splits train and test, as Parquet."""
     pairs = [
-        ("is there evidence of an aortic aneurysm?", "yes"),
-        ("is the lung healthy?", "no"),
-        ("what type of image is this?", "chest x-ray"),
-        ("where is the mass located?", "right upper lobe"),
-    ]
+        ("is there evidence of an aortic aneurysm?", "yes"), ("is the lung healthy?", "no"),
+        ("what type of image is this?", "chest x-ray"), ("where is the mass located?", "right upper lobe"),
+    ]  # fmt: skip
     rows = [{"image": encode(i, "JPEG"), "question": q, "answer": a} for i, (q, a) in enumerate(pairs)]
     for split, count in (("train", 4), ("test", 2)):
         features = {"image": Image(), **texts("question", "answer")}
@@ -135,21 +133,13 @@ def pubmedqa(folder: Path) -> Path:
     """qiaojin/PubMedQA, pqa_labeled: an abstract without its conclusion, and yes, no or maybe; one split."""
     context = {
         "contexts": ["Cells die in a regulated way.", "The dynamics were imaged in vivo."],
-        "labels": ["BACKGROUND", "RESULTS"],
-        "meshes": ["Alismataceae", "Apoptosis"],
-        "reasoning_required_pred": ["y", "e", "s"],
-        "reasoning_free_pred": ["y", "e", "s"],
-    }
-    rows = [
-        {
-            "pubid": 21645374 + i,
-            "question": f"Do mitochondria play a role in remodelling leaves {i}?",
-            "context": context,
-            "long_answer": "The results depict them.",
-            "final_decision": ("yes", "no", "maybe")[i % 3],
-        }
-        for i in range(12)
-    ]
+        "labels": ["BACKGROUND", "RESULTS"], "meshes": ["Alismataceae", "Apoptosis"],
+        "reasoning_required_pred": ["y", "e", "s"], "reasoning_free_pred": ["y", "e", "s"],
+    }  # fmt: skip
+    fixed, rows = {"context": context, "long_answer": "The results depict them."}, []
+    for i in range(12):
+        asked = {"question": f"Do mitochondria play a role in remodelling leaves {i}?", **fixed}
+        rows.append({"pubid": 21645374 + i, **asked, "final_decision": ("yes", "no", "maybe")[i % 3]})
     features = {"pubid": Value("int32"), "context": {name: [Value("string")] for name in context}}
     features |= texts("question", "long_answer", "final_decision")
     return write_parquet(folder, rows, features, "pqa_labeled/train-00000-of-00001")
@@ -193,9 +183,8 @@ def chartqa(folder: Path) -> Path:
     cases = [
         ("How many food items are shown in the bar graph?", "14", 0),
         ("Is the value of the favorable view above 50?", "Yes", 0),
-        ("What is the share of Italy?", "57.5", 1),
-        ("Which year recorded the highest share?", "2016", 1),
-    ]
+        ("What is the share of Italy?", "57.5", 1), ("Which year recorded the highest share?", "2016", 1),
+    ]  # fmt: skip
     keys = ("image", "query", "label", "human_or_machine")
     values = (Image(), Value("string"), [Value("string")], ClassLabel(names=["human", "machine"]))
     rows = [(encode(i), query, [label], origin) for i, (query, label, origin) in enumerate(cases)]

@@ -10,6 +10,7 @@ import pytest
 from pyarrow import parquet
 
 from tests.support.data_kit import list_ids, make_env, write_images
+from tests.support.tables import each
 from viewbox import make
 from viewbox.envs.data import tables
 from viewbox.envs.data.settings import DataSettings
@@ -51,17 +52,14 @@ DECIMALS = (  # cells of a column, the setting, what they become (text: the erro
     (("3,5", "12,25", "4", "-0,5"), None, [3.5, 12.25, 4, -0.5]),
     (("3,50", "1.234,5", "1.234.567,25"), None, ["3.50", 1234.5, 1234567.25]),
     (("3.5", "4", "12,000"), None, [3.5, 4, "12,000"]),
-    (("0.953", "4"), None, [0.953, 4]),
     (("3.5", "4,5"), None, "cells such as 3.5 and 4,5 leave open which sign stands before decimals"),
-    (("1.234", "4,5"), None, "leave open"),
-    (("1.234",), None, "leave open"),
+    (("1.234", "4,5"), None, "leave open"), (("1.234",), None, "leave open"), (("0.953", "4"), None, [0.953, 4]),
     (("1,234",), None, "allowed: data.cells.decimal: ',' or '.'"),
-    (("3.5", "4,5", "1.234"), ",", ["3.5", 4.5, 1234]),
-    (("3.5", "4,5"), ".", [3.5, "4,5"]),
-)
+    (("3.5", "4,5", "1.234"), ",", ["3.5", 4.5, 1234]), (("3.5", "4,5"), ".", [3.5, "4,5"]),
+)  # fmt: skip
 
 
-@pytest.mark.parametrize(("cells", "decimal", "values"), DECIMALS)
+@each("cells, decimal, values", DECIMALS)
 def test_semicolons_bring_decimal_commas_unless_the_cells_leave_it_open(tmp_path, cells, decimal, values):
     content, given = "x;n\n" + "".join(f"{cell};a\n" for cell in cells), {"cells": {"decimal": decimal}}
     if isinstance(values, str):
@@ -80,12 +78,10 @@ def test_further_texts_for_true_false_and_null_are_a_setting_of_cells_alone(tmp_
 
 
 FILES = {  # what is in the file: (place, values of column x), or what is said
-    "\ufeffn,x\n1,a\n": [("line 2", "a")],
-    "n,x\r1,a\r2,b\r": [("line 2", "a"), ("line 3", "b")],
+    "\ufeffn,x\n1,a\n": [("line 2", "a")], "n,x\r1,a\r2,b\r": [("line 2", "a"), ("line 3", "b")],
     'n,x\n1,"a\nb"\n\n ,\n,,,,\n2,c\n3\n': [("line 2", "a\nb"), ("line 7", "c"), ("line 8", None)],
-    "sep=;\nn;x\n1;a\n": [("line 3", "a")],
+    "sep=;\nn;x\n1;a\n": [("line 3", "a")], " n , x ,\n1,a,\n": [("line 2", "a")], "": "its header is empty",
     "n\tx\t\t\n1\ta\n2\tb\t\t\t\n": [("line 2", "a"), ("line 3", "b")],
-    " n , x ,\n1,a,\n": [("line 2", "a")],
     ",n,x\n5,1,a\n3,2,b\n": [("line 2", "a"), ("line 3", "b")],  # what pandas writes for its index
     ",n,x\nno,1,a\n": "line 2 holds 'no' in column 1, which has no name",
     "n,,x\n1,,a\n2,b,c\n": "line 3 holds 'b' in column 2, which has no name",
@@ -93,13 +89,11 @@ FILES = {  # what is in the file: (place, values of column x), or what is said
     'n,x\n1,a\n2,"b\n3,c\n': "below line 2: unexpected end of data; allowed: .*every quote closed",
     'n,x\n1,"a\n2,"b"\n': "below line 1: ',' expected after '\"'",
     "n,x\n1,Größe\n".encode("cp1252"): "cannot be read as CSV in UTF-8 .*iconv -f WINDOWS-1252",
-    "": "its header is empty",
-}
+}  # fmt: skip
 
 
-@pytest.mark.parametrize("content", FILES)
-def test_a_file_of_cells_is_read_whole_or_refused(tmp_path, content):
-    expected = FILES[content]
+@each("content, expected", FILES.items())
+def test_a_file_of_cells_is_read_whole_or_refused(tmp_path, content, expected):
     if isinstance(expected, str):
         with pytest.raises(ConfigError) as caught:
             read(tmp_path / "t.csv", content)
@@ -144,7 +138,7 @@ def test_a_number_of_no_class_makes_a_bad_row(tmp_path):
     assert "row 2: column 'a' is -2" in found[2]
 
 
-@pytest.mark.parametrize("streaming", [False, True])
+@each("streaming", [False, True])
 def test_files_may_order_columns_as_they_like_but_not_hold_other_columns_or_types(tmp_path, streaming):
     def write(name, **columns):
         (tmp_path / name).parent.mkdir(exist_ok=True)
@@ -154,34 +148,28 @@ def test_files_may_order_columns_as_they_like_but_not_hold_other_columns_or_type
     write("good/b.parquet", b=pa.array(["y"], pa.large_string()), a=[1.5])
     found = [row for _, row in read(tmp_path / "good", streaming=streaming)]
     assert found == [{"a": 1, "b": "x"}, {"a": 1.5, "b": "y"}]
-    write("type/a.parquet", a=[1])
-    write("type/b.parquet", a=["x"])
-    with pytest.raises(ConfigError, match=r"b\.parquet and a\.parquet hold values of other types in a"):
-        read(tmp_path / "type", streaming=streaming)
+    for folder, first, second in (("type", {"a": [1]}, {"a": ["x"]}), ("more", {"a": [1]}, {"a": [1], "b": [2]})):
+        write(f"{folder}/a.parquet", **first)
+        write(f"{folder}/b.parquet", **second)
     write_labels(tmp_path / "label" / "a.parquet", ["x"], [0])
     table = parquet.read_table(tmp_path / "label" / "a.parquet").replace_schema_metadata(None)
     parquet.write_table(table, tmp_path / "label" / "b.parquet")
-    with pytest.raises(ConfigError, match="hold values of other types in a, inside, many"):
-        read(tmp_path / "label", streaming=streaming)
-    write("more/a.parquet", a=[1])
-    write("more/b.parquet", a=[1], b=[2])
-    with pytest.raises(ConfigError, match=r"b\.parquet: has the columns a, b; allowed: those of a\.parquet"):
-        read(tmp_path / "more", streaming=streaming)
+    for folder, said in (
+        ("type", r"b\.parquet and a\.parquet hold values of other types in a"),
+        ("label", "hold values of other types in a, inside, many"),
+        ("more", r"b\.parquet: has the columns a, b; allowed: those of a\.parquet"),
+    ):
+        with pytest.raises(ConfigError, match=said):
+            read(tmp_path / folder, streaming=streaming)
 
 
 def test_values_of_a_table_are_json_values_and_nan_is_null(tmp_path):
     columns = {
-        "nan": pa.array([float("nan")]),
-        "inside": [[1.0, float("nan")]],
-        "category": pa.array(["x"]).dictionary_encode(),
-        "large": pa.array(["x"], pa.large_string()),
-        "decimal": [Decimal("1.50")],
-        "whole": [Decimal("2.00")],
-        "date": [datetime.date(2024, 1, 2)],
-        "time": [datetime.datetime(2024, 1, 2, 3, 4, 5)],
-        "nat": pa.array(np.array(["NaT"], "datetime64[ns]")),
-        "true": [True],
-    }
+        "nan": pa.array([float("nan")]), "inside": [[1.0, float("nan")]], "true": [True],
+        "category": pa.array(["x"]).dictionary_encode(), "large": pa.array(["x"], pa.large_string()),
+        "decimal": [Decimal("1.50")], "whole": [Decimal("2.00")], "date": [datetime.date(2024, 1, 2)],
+        "time": [datetime.datetime(2024, 1, 2, 3, 4, 5)], "nat": pa.array(np.array(["NaT"], "datetime64[ns]")),
+    }  # fmt: skip
     parquet.write_table(pa.table(columns), tmp_path / "t.parquet")
     [(_, row)] = read(tmp_path / "t.parquet")
     assert row == {

@@ -25,19 +25,12 @@ from viewbox.training.plan import Plan
 
 PAGES = Path(__file__).resolve().parents[3] / "docs" / "datasets"
 CONSTANT = {
-    "vqa_rad": {"answer": "yes"},
-    "slake": {"answer": "yes"},
+    "vqa_rad": {"answer": "yes"}, "slake": {"answer": "yes"}, "pubmedqa": {"answer": "yes"}, "vstar": {"answer": "A"},
     "gemex_thinkvg": {"answer": "No", "location": "bilateral lungs", "boxes": [[0, 0, 1000, 1000]]},
-    "nova": {"report": "normal", "diagnosis": ["normal"], "boxes": []},
-    "pubmedqa": {"answer": "yes"},
-    "pubmedqa_search": {"answer": "yes", "evidence": []},
-    "agentclinic_nejm": {"answer": "Exogenous ochronosis"},
-    "vstar": {"answer": "A"},
-    "chartqa": {"answer": "Yes"},
-    "chestagentbench": {"answer": "B"},
-    "rexvqa": {"answer": "C"},
-}
-NAMES = tuple(CONSTANT)
+    "nova": {"report": "normal", "diagnosis": ["normal"], "boxes": []}, "chartqa": {"answer": "Yes"},
+    "pubmedqa_search": {"answer": "yes", "evidence": []}, "agentclinic_nejm": {"answer": "Exogenous ochronosis"},
+    "chestagentbench": {"answer": "B"}, "rexvqa": {"answer": "C"},
+}  # fmt: skip
 # boxes: parts of 336 for the first, and the model writes them from 0 to 1000
 ROUNDED = {"gemex_thinkvg": 0.002, "nova": 0.001}
 
@@ -102,7 +95,7 @@ def test_every_preset_has_a_config_a_copy_and_a_page_with_every_expected_column(
 FRAME = "Boxes in your answer refer to the whole image as it was shown first, even after a tool has changed the view."
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", CONSTANT)
 def test_a_preset_fits_the_hub_pays_right_answers_and_a_constant_one_as_its_page_says(open_preset, name):
     env = open_preset(name)
     report = compare_columns(env)
@@ -122,8 +115,7 @@ def test_a_preset_fits_the_hub_pays_right_answers_and_a_constant_one_as_its_page
 
 
 def test_gemex_must_not_leave_this_machine(open_preset):
-    assert open_preset("gemex_thinkvg").restricted
-    assert open_preset("gemex_thinkvg", held_out=True).restricted
+    assert all(open_preset("gemex_thinkvg", held_out=held_out).restricted for held_out in (False, True))
     source = open_preset("gemex_thinkvg").data.source
     arguments = ["rollout", "--config", "gemex_thinkvg", "--endpoint", "https://api.example.org/v1", "--model", "m"]
     result = CliRunner().invoke(app, [*arguments, f"env.data.source={source}"])
@@ -149,16 +141,17 @@ def test_map_of_nova_is_that_of_pycocotools_on_the_boxes_of_the_file(open_preset
     env = open_preset("nova")
     table = pq.read_table(env.data.source).to_pylist()
     rng = np.random.default_rng(0)
+
+    def label(boxes):
+        return {"found": [{"bbox": box, "label": "abnormal"} for box in boxes]}
+
     for _ in range(20):
         pairs, pixels = [], []
         for task, row in zip(env.tasks, table, strict=True):
             gold = [read_corners(box) for box in row["bboxes"] if box["source"] == "gold"]
             said = [(np.array(box) + rng.normal(0, 6, 4)).tolist() for box in (*gold, *gold[:1])]
             pairs.append(({"boxes": (np.array(said) / 480).tolist()}, task.reference))
-            label = {"label": "abnormal"}
-            pixels.append(
-                ({"found": [{"bbox": box, **label} for box in said]}, {"found": [{"bbox": g, **label} for g in gold]})
-            )
+            pixels.append((label(said), label(gold)))
         assert replace(env.metrics["box"], ties="coco")(pairs) == pytest.approx(coco(pixels), abs=1e-6)
 
 
@@ -174,12 +167,11 @@ def play_calls(env, *calls):
 
 def test_a_patient_and_examinations_answer_in_agentclinic(open_preset):
     env = open_preset("agentclinic_nejm")
-    assert "What is the most likely diagnosis?" in env.user_message(env.tasks[0])
-    assert "darkening" not in env.user_message(env.tasks[0])
-    asked = call("ask_patient", question="For how long has your skin darkened?")
-    episode, results = play_calls(env, asked, call("order_exam", name="skin biopsy"))
-    assert "darkened for a year" in results[0].text
-    assert "banana-shaped bodies" in results[1].text
+    asked = env.user_message(env.tasks[0])
+    assert ("What is the most likely diagnosis?" in asked, "darkening" in asked) == (True, False)
+    calls = call("ask_patient", question="For how long has your skin darkened?"), call("order_exam", name="skin biopsy")
+    episode, (told, seen) = play_calls(env, *calls)
+    assert ("darkened for a year" in told.text, "banana-shaped bodies" in seen.text) == (True, True)
     assert episode.scores.total == 1.0
 
 

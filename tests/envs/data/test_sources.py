@@ -10,16 +10,8 @@ from PIL import Image
 from pyarrow import parquet
 
 from tests.support import ct_folder
-from tests.support.data_kit import (
-    COLUMNS,
-    Questions,
-    list_ids,
-    make_env,
-    make_rows,
-    write_images,
-    write_jsonl,
-    write_table,
-)
+from tests.support.data_kit import list_ids, make_env, make_rows, refuse, write_images, write_jsonl, write_table
+from tests.support.tables import each
 from viewbox import make
 from viewbox.envs.data import selection, sources, tables
 from viewbox.envs.data.images import check_path
@@ -45,17 +37,15 @@ def write(folder, kind):
     return write_table(folder / f"tasks.{kind}", with_bytes(folder, rows) if kind in ("arrow", "parquet") else rows)
 
 
-@pytest.mark.parametrize("kind", ["jsonl", "json", "csv", "arrow", "parquet"])
+@each("kind", ["jsonl", "json", "csv", "arrow", "parquet"])
 def test_every_kind_of_file_gives_the_same_tasks_and_images(folder, kind):
     env = make_env(write(folder, kind))
     assert list_ids(env) == [f"t{i}" for i in range(6)]
     task = env.tasks[3]
-    assert task.prompt == {"question": "Is 3 odd?"}
-    assert task.reference == {"answer": "yes"}
+    assert (task.prompt, task.reference) == ({"question": "Is 3 odd?"}, {"answer": "yes"})
     assert env.images(task)[0].pixels[0, 0] == 30
     episode = env.play(task, lambda messages: "yes")
-    assert episode.scores.total == 1.0
-    assert episode.turns[0].images[0].width == 30
+    assert (episode.scores.total, episode.turns[0].images[0].width) == (1.0, 30)
 
 
 @pytest.mark.parametrize("streaming", [False, True])
@@ -78,8 +68,7 @@ def test_a_saved_dataset_opens_with_its_splits_and_names_its_classes(folder):
     text, label = datasets.Value("string"), datasets.ClassLabel(names=["no", "yes"])
     features = datasets.Features(id=text, image=datasets.Image(), question=text, answer=label)
     rows = [{key: row[key] for key in features} for row in with_bytes(folder, make_rows())]
-    data = datasets.Dataset.from_list(rows, features=features)
-    shuffled = data.shuffle(seed=1)
+    shuffled = datasets.Dataset.from_list(rows, features=features).shuffle(seed=1)
     datasets.DatasetDict(train=shuffled.select(range(4)), test=shuffled.select(range(4, 6))).save_to_disk(folder / "d")
     train, test = make_env(folder / "d"), make_env(folder / "d", split="test")
     assert sorted(list_ids(train) + list_ids(test)) == [f"t{i}" for i in range(6)]
@@ -99,28 +88,24 @@ def test_a_folder_as_the_hub_has_it_one_table_beside_images_and_a_file_by_split_
     write_jsonl(folder / "tasks" / "metadata.jsonl", make_rows())
     assert len(make_env(folder / "tasks", images=str(folder)).tasks) == 6
     sources = {name: str(write_jsonl(folder / f"{name}.jsonl", make_rows(n))) for name, n in (("train", 4), ("dev", 2))}
-    assert list_ids(Questions(data={"source": sources, "split": "dev", "columns": COLUMNS})) == ["t0", "t1"]
+    assert list_ids(make_env(sources, split="dev")) == ["t0", "t1"]
 
 
-WRONG = {
-    "did you mean 'tasks.jsonl'?": ("tasks.jsnl", {}),
-    "data.hold_out cuts a split `test` off": ("tasks.jsonl", {"split": "test"}),
-    "allowed: train, test, because hold_out": ("tasks.jsonl", {"split": "val", "hold_out": 0.5}),
-    "a file of kind '.png'; allowed: a file (.parquet": ("0.png", {}),
-    "broken.json: not JSON": ("broken.json", {}),
-    "holds a dict; allowed: a list of objects": ("object.json", {}),
-    "its header is empty or has two columns of one name": ("twice.csv", {}),
-    "broken.parquet: not a Parquet file": ("broken.parquet", {}),
-    "b-00001-of-00002.parquet: not a Parquet file": ("shards", {}),
-    "a list of objects stands in a .json file": ("list.jsonl", {}),
-    "broken.arrow: not an Arrow file": ("broken.arrow", {}),
-    "`iconv -f UTF-16 -t UTF-8`": ("wide.csv", {}),
-    "NUL, as in UTF-16": ("wide_le.csv", {}),
-    "nothing.jsonl is empty: it has no row": ("nothing.jsonl", {}),
-    "holds nothing; allowed in it": ("empty", {}),
-    "holds rows of two kinds, broken.json and broken.arrow": ("", {}),
-    "b.csv, which are more than one dataset; allowed: one of these as the source, or a file by split": ("texts", {}),
-}
+SPLITS = (  # what is said, of settings beside tasks.jsonl
+    ("data.hold_out cuts a split `test` off", {"split": "test"}),
+    ("allowed: train, test, because hold_out", {"split": "val", "hold_out": 0.5}),
+)
+WRONG = {  # what is said, of a source
+    "did you mean 'tasks.jsonl'?": "tasks.jsnl", "a file of kind '.png'; allowed: a file (.parquet": "0.png",
+    "broken.json: not JSON": "broken.json", "holds a dict; allowed: a list of objects": "object.json",
+    "its header is empty or has two columns of one name": "twice.csv", "`iconv -f UTF-16 -t UTF-8`": "wide.csv",
+    "broken.parquet: not a Parquet file": "broken.parquet", "broken.arrow: not an Arrow file": "broken.arrow",
+    "b-00001-of-00002.parquet: not a Parquet file": "shards", "NUL, as in UTF-16": "wide_le.csv",
+    "a list of objects stands in a .json file": "list.jsonl", "holds nothing; allowed in it": "empty",
+    "nothing.jsonl is empty: it has no row": "nothing.jsonl",
+    "holds rows of two kinds, broken.json and broken.arrow": "",
+    "b.csv, which are more than one dataset; allowed: one of these as the source, or a file by split": "texts",
+}  # fmt: skip
 
 
 def test_a_source_that_cannot_be_used_is_named_with_what_can(folder):
@@ -139,10 +124,9 @@ def test_a_source_that_cannot_be_used_is_named_with_what_can(folder):
     write(folder, "parquet").rename(folder / "shards" / "b-00000-of-00002.parquet")
     good = (folder / "shards" / "b-00000-of-00002.parquet").read_bytes()
     (folder / "shards" / "b-00001-of-00002.parquet").write_bytes(good[: len(good) // 2])  # a download that was cut
-    for said, (source, data) in WRONG.items():
-        with pytest.raises(ConfigError) as caught:
-            len(make_env(folder / source, **data).tasks)
-        assert said in str(caught.value)
+    sources = [(said, source, {}) for said, source in WRONG.items()]
+    for said, source, data in (*sources, *((said, "tasks.jsonl", data) for said, data in SPLITS)):
+        refuse(said, folder / source, **data)
 
 
 @pytest.mark.parametrize("streaming", [False, True])
@@ -174,16 +158,13 @@ def test_features_that_are_no_features_name_no_classes_and_without_a_network_it_
         raise ConnectionError("Couldn't reach 'someone/scans' on the Hub (LocalEntryNotFoundError)")
 
     monkeypatch.setattr(datasets, "load_dataset", fail)
-    with pytest.raises(ConfigError) as caught:
-        len(make_env("someone/scans").tasks)
-    assert "hf download someone/scans --repo-type dataset --local-dir FOLDER" in str(caught.value)
+    refuse("hf download someone/scans --repo-type dataset --local-dir FOLDER", "someone/scans")
 
 
 def test_a_draw_from_a_stream_reads_each_row_group_about_once(folder, monkeypatch):
     rows = [{**make_rows(1)[0], "id": f"t{i}"} for i in range(400)]
     parquet.write_table(pa.Table.from_pylist(with_bytes(folder, rows)), folder / "t.parquet", row_group_size=10)
-    read = []
-    original = parquet.ParquetFile.read_row_group
+    read, original = [], parquet.ParquetFile.read_row_group
 
     def count(self, number, *args, **kwargs):
         read.append(number)
@@ -195,12 +176,11 @@ def test_a_draw_from_a_stream_reads_each_row_group_about_once(folder, monkeypatc
     assert len(env.tasks) == 400
     monkeypatch.setattr(parquet.ParquetFile, "read_row_group", count)
     ids = list_ids(env)
-    assert sorted(ids) == sorted(row["id"] for row in rows)
-    assert ids != sorted(ids)
+    assert sorted(row["id"] for row in rows) == sorted(ids) != ids
     assert len(read) <= 41
 
 
-@pytest.mark.parametrize("name", ["scan#stack=2", "study#series=3", "study#series=3#stack=1"])
+@each("name", ["scan#stack=2", "study#series=3", "study#series=3#stack=1"])
 def test_a_folder_may_name_one_of_its_series_and_a_name_that_is_there_selects_nothing(tmp_path, name):
     (tmp_path / "study").mkdir()
     assert check_path("study#series=3", tmp_path, exists=True) is None
@@ -210,9 +190,8 @@ def test_a_folder_may_name_one_of_its_series_and_a_name_that_is_there_selects_no
     assert open_image(name, tmp_path).size == open_image(tmp_path / name).size == (7, 5)
 
 
-@pytest.mark.parametrize("form", ["NFC", "NFD"])
-def test_a_name_is_found_in_either_normal_form(tmp_path, form):  # droppyjs/droppy#72
-    other = {"NFC": "NFD", "NFD": "NFC"}[form]
+@each("form, other", [("NFC", "NFD"), ("NFD", "NFC")])
+def test_a_name_is_found_in_either_normal_form(tmp_path, form, other):  # droppyjs/droppy#72
     (tmp_path / unicodedata.normalize(form, "Köln")).mkdir()
     Image.new("L", (7, 5)).save(tmp_path / unicodedata.normalize(form, "Köln") / "a.png")
     name = f"{unicodedata.normalize(other, 'Köln')}/a.png"
@@ -224,18 +203,18 @@ def test_a_name_is_found_in_either_normal_form(tmp_path, form):  # droppyjs/drop
 def test_a_ct_in_nifti_has_hounsfield_units_if_the_data_block_says_so(tmp_path):
     ct_folder.write_study(tmp_path, patients=2)
     columns = {"id": "case", "image": "scan", "question": "question", "answer": "answer"}
-    source = {"source": str(tmp_path / "cases.csv"), "images": str(tmp_path / "ct")}
-    plain, env = (make_env(**source, columns=columns, **more) for more in ({}, {"unit": "HU"}))
+    images = str(tmp_path / "ct")
+    plain, env = (make_env(tmp_path / "cases.csv", columns, images=images, unit=unit) for unit in (None, "HU"))
     dicom, nifti = env.tasks[0], env.tasks[2]
     assert [plain.images(task)[0].unit for task in (dicom, nifti)] == ["HU", None]
     assert [env.images(task)[0].unit for task in (dicom, nifti)] == ["HU", "HU"]
     assert env.images(nifti)[0].volume.get_slice(0).unit == "HU"
-    view = View.of(env.images(nifti)[0])
-    assert call_stateful("window_level", view, {"preset": "ct_liver"})[1].error is None
-    assert call_stateful("window_level", View.of(plain.images(nifti)[0]), {"preset": "ct_liver"})[1].error is not None
+    views = [View.of(one.images(nifti)[0]) for one in (env, plain)]
+    errors = [call_stateful("window_level", view, {"preset": "ct_liver"})[1].error for view in views]
+    assert [error is None for error in errors] == [True, False]
 
 
-# ---------------------------------------------------------------------- whether they are still the same
+# ---- whether they are still the same
 def fingerprint_of(source, **data):
     return fingerprint_data(make_env(source, **data))
 
@@ -298,29 +277,20 @@ trainer/a.csv a.parquet part-00001.parquet metadata.jsonl validated.csv
 """.split()  # noqa: SIM905
 
 
-def read_with_the_library(folder, name):
-    """The split that `datasets` finds for a folder with this file alone; None: it takes any name to be training."""
+@each("name", NAMES)
+def test_a_name_tells_the_split_that_the_library_reads(tmp_path, name):
     from datasets import data_files
 
-    path = folder / name
+    path = tmp_path / "d" / name
     path.parent.mkdir(parents=True)
     path.write_text("")
-    patterns = data_files.get_data_patterns(str(folder))
-    [split] = [str(split) for split in patterns]
-    return None if patterns[split] == ["**"] else split
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_a_name_tells_the_split_that_the_library_reads(tmp_path, name):
-    assert read_split(Path(name)) == read_with_the_library(tmp_path / "d", name)
+    [(split, patterns)] = data_files.get_data_patterns(str(tmp_path / "d")).items()
+    assert read_split(Path(name)) == (None if patterns == ["**"] else str(split))  # None: any name is training there
 
 
 def test_of_a_name_with_two_splits_test_is_read_and_case_does_not_matter():
-    names = (
-        "train_test.csv", "val-train.csv", "Cases_TEST.csv", "train/test/a.csv",
-        "data/cases-train-00000-of-00001.csv",
-    )  # fmt: skip
-    assert [read_split(Path(name)) for name in names] == ["test", "validation", "test", "test", "train"]
+    names = "train_test.csv val-train.csv Cases_TEST.csv train/test/a.csv data/cases-train-00000-of-00001.csv"
+    assert [read_split(Path(n)) for n in names.split()] == ["test", "validation", "test", "test", "train"]
 
 
 def make_folder(folder, names):
@@ -331,26 +301,23 @@ def make_folder(folder, names):
     for number, name in enumerate(names):
         path = made / name
         path.parent.mkdir(parents=True, exist_ok=True)
-        part = rows[2 * number : 2 * number + 2]
-        path.write_text("{}") if name == "config.json" else write_table(path, part)
+        path.write_text("{}") if name == "config.json" else write_table(path, rows[2 * number : 2 * number + 2])
     return made
 
 
 FOLDERS = (  # files, split, ids of the rows
-    (("cases_test.csv", "cases_train.csv"), "train", "t2 t3"),
-    (("cases_test.csv", "cases_train.csv"), "test", "t0 t1"),
+    (("cases_test.csv", "cases_train.csv"), "train", "t2 t3"), (("cases_test.csv", "cases_train.csv"), "test", "t0 t1"),
     (("test/a.jsonl", "train/a.jsonl"), "train", "t2 t3"),
     (("train-00000-of-00002.jsonl", "train-00001-of-00002.jsonl", "dev.jsonl"), "train", "t0 t1 t2 t3"),
-    (("train_1.csv", "train_2.csv"), "train", "t0 t1 t2 t3"),
     (("part-1-of-2.csv", "part-2-of-2.csv"), "train", "t0 t1 t2 t3"),
-    (("a.parquet", "b.parquet"), "train", "t0 t1 t2 t3"),
+    (("train_1.csv", "train_2.csv"), "train", "t0 t1 t2 t3"), (("a.parquet", "b.parquet"), "train", "t0 t1 t2 t3"),
     (("data/train_sft-00000-of-00001.parquet", "data/test_sft-00000-of-00001.parquet"), "train", "t0 t1"),
     (("cases.csv", "._cases.csv", "~$cases.csv", "__MACOSX/cases.csv", ".cache/b.csv", ".train.csv"), "train", "t0 t1"),
     (("train.parquet", "._train.parquet", "config.json"), "train", "t0 t1"),
-)
+)  # fmt: skip
 
 
-@pytest.mark.parametrize(("names", "split", "ids"), FOLDERS)
+@each("names, split, ids", FOLDERS)
 def test_a_folder_opens_the_files_of_a_split(tmp_path, names, split, ids):
     env = make_env(make_folder(tmp_path, names), images=str(tmp_path), split=split)
     assert list_ids(env) == ids.split()
@@ -372,11 +339,9 @@ REFUSED = (
 )  # fmt: skip
 
 
-@pytest.mark.parametrize(("names", "said"), REFUSED)
+@each("names, said", REFUSED)
 def test_a_folder_that_does_not_tell_is_refused(tmp_path, names, said):
-    with pytest.raises(ConfigError) as caught:
-        len(make_env(make_folder(tmp_path, names), images=str(tmp_path)).tasks)
-    assert said in str(caught.value)
+    refuse(said, make_folder(tmp_path, names), images=str(tmp_path))
 
 
 def test_a_row_of_several_files_is_named_by_its_file_and_line(tmp_path):
@@ -385,7 +350,5 @@ def test_a_row_of_several_files_is_named_by_its_file_and_line(tmp_path):
     env = make_env(made, images=str(tmp_path))
     said = [str(error) for error in env.tasks.skipped.values()]
     assert "rows/train: train_2.jsonl, line 1: column 'image' is null" in said[0]
-    assert (
-        "train_2.jsonl, line 3: column 'id' is 't0'; expected: another id: train_1.jsonl, line 1 has this one"
-        in said[1]
-    )
+    again = "train_2.jsonl, line 3: column 'id' is 't0'; expected: another id: train_1.jsonl, line 1 has this one"
+    assert again in said[1]
