@@ -67,7 +67,7 @@ def check(
         images: open every image of the source, and list those that cannot be shown.
         write: with --images: a new JSONL file for the rows that can be shown.
     """
-    from ..envs.right_answers import score_right_answers
+    from ..envs.reward_check import score_right_answers
     from ..envs.software_adviser.catalogue import SUFFIXES
 
     if Path(config).suffix.lower() in SUFFIXES:

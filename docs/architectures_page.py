@@ -33,8 +33,8 @@ from transformers.models.auto.processing_auto import PROCESSOR_MAPPING
 
 from viewbox.engines.hf.architectures import Architecture
 from viewbox.engines.hf.chat_tokens import ChatTokens
+from viewbox.engines.hf.own_forward import compute_logits
 from viewbox.engines.hf.parity import build_steps, compare
-from viewbox.engines.hf.plain import compute_logits
 from viewbox.engines.hf.tiny_model import build_tokenizer as build_base_tokenizer
 from viewbox.errors import ModelError
 from viewbox.utils.terminal import describe_error

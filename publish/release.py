@@ -25,7 +25,7 @@ from PIL import ExifTags, JpegImagePlugin, TiffImagePlugin
 from ..errors import ConfigError
 from ..images.files.dicom_header import is_dicom
 from ..images.files.formats import TIFFS
-from ..images.files.headed import MAX_HEADER, get_header_size, is_headed
+from ..images.files.volume_files import MAX_HEADER, get_header_size, is_headed
 from ..utils.terminal import make_line
 from .contents import COPY, read_members
 from .hubs import Hub, open_hub

@@ -20,7 +20,7 @@ from ..envs.data.selection import BAD_ROW
 from ..envs.data.sources import is_hub_name
 from ..errors import ConfigError, ImageError
 from ..images import limits
-from ..images.files import dicom_series, headed, open_image
+from ..images.files import dicom_series, open_image, volume_files
 from ..images.files.paths import DETACHED, describe_location, is_data_url, resolve_inside, split_selection
 from ..utils.files import open_regular
 from ..utils.secrets import find_key_form
@@ -135,8 +135,8 @@ def _copy_data(path: Path, to: Path) -> None:
     if path.suffix.lower() not in DETACHED:
         return
     with to.open("rb") as file:
-        header = headed.read_header(file)
-    data = headed.get_data_name(header)
+        header = volume_files.read_header(file)
+    data = volume_files.get_data_name(header)
     if data is not None:
         if not data.lower().endswith(DATA_SUFFIXES) or (path.parent / data).is_symlink():
             raise ConfigError(
@@ -146,7 +146,7 @@ def _copy_data(path: Path, to: Path) -> None:
         copied = to.with_name(f"{to.name}.data")
         _copy_file(path.parent / data, copied, path.parent)
         line = copied.name.encode()
-        to.write_bytes(headed.DATA_FILE.sub(lambda found: b"%s %s" % (found[1], line), header, count=1))
+        to.write_bytes(volume_files.DATA_FILE.sub(lambda found: b"%s %s" % (found[1], line), header, count=1))
 
 
 def _copy_file(path: Path, to: Path, inside: Path) -> None:

@@ -9,7 +9,7 @@ from ..configs import yaml_reader
 from ..core.base import BaseMultiTurnEnv, count_shown
 from ..core.tasks import to_sequence
 from ..envs.data.check import describe_splits
-from ..envs.right_answers import score_right_answers
+from ..envs.reward_check import score_right_answers
 from ..errors import BadRow, ImageError, ModelError, ViewboxError
 from ..utils.frozen import thaw
 from ..utils.secrets import mask_settings

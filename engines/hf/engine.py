@@ -29,8 +29,8 @@ from ..settings import LocalSettings as Settings
 from .chat_tokens import ChatTokens
 from .kv_cache import find_kv_cache_bytes, to_device
 from .model_runner import use_eval_mode
+from .own_forward import build_runner
 from .picture_settings import find_kept
-from .plain import build_runner
 from .sampler import draw_uniform, sample_tokens
 from .scheduler import Scheduler, Sequence, Stats
 from .vision_cache import VisionCache

@@ -24,7 +24,7 @@ from . import loading
 from .architectures import Architecture, Pixels
 from .chat_tokens import ChatTokens, PixelCache
 from .model_runner import use_eval_mode
-from .plain import build_runner, compute_logits
+from .own_forward import build_runner, compute_logits
 from .scheduler import Sequence, Stats
 from .vision_cache import VisionCache
 

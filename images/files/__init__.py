@@ -49,7 +49,7 @@ BMP, WebP, GIF, DICOM, NIfTI, MetaImage, NRRD, NumPy .npy
 
 def recognize(where: ImageLocation) -> str:
     """Return the name of the format of a file, such as "NIfTI"; empty if it is none that can be opened."""
-    from . import dicom_header, formats, headed
+    from . import dicom_header, formats, volume_files
 
     place, _ = paths.split_selection(where)
     with paths.open_location(place, None) as (content, header):
@@ -58,9 +58,9 @@ def recognize(where: ImageLocation) -> str:
         head = content[: formats.HEAD] if isinstance(content, bytes) else content.read(formats.HEAD)
     if dicom_header.is_dicom(head):
         return "DICOM"
-    if head.startswith(b"\x1f\x8b") or headed.get_header_size(head) is not None:
+    if head.startswith(b"\x1f\x8b") or volume_files.get_header_size(head) is not None:
         return "NIfTI"
-    if headed.is_headed(head):
+    if volume_files.is_headed(head):
         return "NRRD" if head.startswith(b"NRRD") else "MetaImage"
     return next((name for name, (fits, _) in formats.FORMATS.items() if fits(head)), "")
 

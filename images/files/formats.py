@@ -65,7 +65,7 @@ def read_source(content: Content, reserve: Reserve, selection: StackSelection = 
 
 
 def _read_file(content: BinaryIO, reserve: Reserve, selection: StackSelection, folder: int | None = None) -> Source:
-    from . import dicom, headed, tiff
+    from . import dicom, tiff, volume_files
 
     if selection.series is not None:
         raise ImageError("#series=… chooses among the series of a folder, but this is a file")
@@ -77,11 +77,15 @@ def _read_file(content: BinaryIO, reserve: Reserve, selection: StackSelection, f
     if head.startswith(MAGIC):
         return _read_npy(content, reserve)
     zipped = head.startswith(b"\x1f\x8b")
-    if zipped or headed.get_header_size(head) is not None:
-        return headed.read_nifti(content, reserve, zipped=zipped)
+    if zipped or volume_files.get_header_size(head) is not None:
+        return volume_files.read_nifti(content, reserve, zipped=zipped)
     if head[:4] in TIFFS:
         return tiff.read(content, reserve)
-    return headed.read(content, reserve, folder) if headed.is_headed(head) else read_pictures(content, head, reserve)
+    return (
+        volume_files.read(content, reserve, folder)
+        if volume_files.is_headed(head)
+        else read_pictures(content, head, reserve)
+    )
 
 
 def read_picture(content: Content, reserve: Reserve, selection: StackSelection = WHOLE) -> Image.Image | Source:

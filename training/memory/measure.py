@@ -27,7 +27,7 @@ from ...engines.hf.cache_layers import find_layers
 from ...engines.hf.kv_cache import KVCache, measure_slot
 from ...engines.hf.model_parts import get_base_model
 from ...engines.hf.model_runner import ModelRunner, use_eval_mode
-from ...engines.hf.plain import compute_logits
+from ...engines.hf.own_forward import compute_logits
 from ...engines.hf.scheduler import Stats
 from ...engines.hf.vision_cache import MAX_NUMBERS
 from ...errors import ConfigError

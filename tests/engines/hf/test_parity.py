@@ -10,7 +10,7 @@ from viewbox.engines.hf.architectures import Architecture
 from viewbox.engines.hf.attention_masks import AttentionMasks
 from viewbox.engines.hf.chat_tokens import ChatTokens
 from viewbox.engines.hf.model_runner import ModelRunner
-from viewbox.engines.hf.plain import PlainRunner, build_runner
+from viewbox.engines.hf.own_forward import PlainRunner, build_runner
 from viewbox.engines.hf.scheduler import Stats
 from viewbox.engines.hf.vision_cache import VisionCache
 from viewbox.errors import ModelError

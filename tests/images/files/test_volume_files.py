@@ -16,8 +16,8 @@ from tests.support.image_files import GRAY, RANDOM, damage, open_damaged, saved
 from tests.support.odd_images import meta_image, nrrd
 from viewbox.errors import ImageError
 from viewbox.images.files import open_image
-from viewbox.images.files.headed import get_data_name, read_header
 from viewbox.images.files.paths import Inflater
+from viewbox.images.files.volume_files import get_data_name, read_header
 
 VOXELS = RANDOM.integers(-500, 500, (4, 5, 6)).astype(np.int16)
 

@@ -13,7 +13,7 @@ from tests.support.data_kit import COLUMNS, Questions, make_env, make_rows, writ
 from tests.support.tables import each
 from viewbox.envs.grounding import Grounding
 from viewbox.envs.mixture import Mixture
-from viewbox.envs.right_answers import score_right_answers
+from viewbox.envs.reward_check import score_right_answers
 from viewbox.errors import ConfigError
 from viewbox.records import Task
 from viewbox.rewards import build

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from viewbox.engines.hf import plain
+from viewbox.engines.hf import own_forward
 from viewbox.engines.hf.architectures import Architecture
 from viewbox.engines.hf.kv_cache import measure_slot
 from viewbox.engines.hf.model_parts import keep_state
@@ -20,7 +20,7 @@ def family(request, kits, monkeypatch):
 def test_log_probs_are_right_and_groups_decode_together(family, play, words, play_mixed, measure_mismatch):
     model, rows = family.model(), []
     generator = family.generator(model, slots=4, max_completion_tokens=900)
-    assert isinstance(generator.runner, plain.PlainRunner)
+    assert isinstance(generator.runner, own_forward.PlainRunner)
     episodes = play_mixed(generator, tasks=2)
     assert {len(episode.tokens.images) for episode in episodes} >= {1, 2}
     assert measure_mismatch(model, family, episodes) <= family.tolerance
@@ -36,7 +36,7 @@ def test_it_samples_and_takes_what_the_engines_cache_does(kits, play_mixed, monk
     for name in ("qwen2_5_vl", "qwen3_5"):
         family = kits(name)
         model = family.model()
-        runner = plain.PlainRunner(model, family.tokens, 1, family.generator(model).stats)
+        runner = own_forward.PlainRunner(model, family.tokens, 1, family.generator(model).stats)
         assert runner.measure_slot() == measure_slot(model)
     family, said = kits("qwen2_5_vl"), []
     model = family.model()
