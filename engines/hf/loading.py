@@ -132,9 +132,10 @@ def load_model(
     device: Any = torch.device("cuda", torch.cuda.current_device()) if torch.cuda.is_available() else "cpu"
     more: dict[str, Any] = {} if with_numbers else {"device_map": "meta"}
     try:
+        config = load_config(section)  # which refuses code of a hub
         if quantize is not None and with_numbers:  # such weights are moved while they are loaded, not afterward
             dtype = torch.bfloat16 if section.dtype == "auto" else getattr(torch, section.dtype)
-            more = {"quantization_config": build_quantization_config(quantize, dtype, load_config(section))}
+            more = {"quantization_config": build_quantization_config(quantize, dtype, config)}
             more["device_map"] = {"": device}
         more |= {"output_loading_info": True, "ignore_mismatched_sizes": True}  # which is then refused here
         model, report = AutoModelForImageTextToText.from_pretrained(
