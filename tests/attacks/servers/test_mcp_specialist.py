@@ -4,6 +4,7 @@ run. Episodes whose calls go to the same server one at a time do not change by a
 
 import asyncio
 import sys
+import time
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -12,6 +13,7 @@ import pytest
 
 from tests.support.ward import Ward, get_result, make_tasks, play
 from viewbox.errors import ConfigError
+from viewbox.network import background
 from viewbox.tools.specialists import mcp_server as servers
 
 pytest.importorskip("mcp")
@@ -36,6 +38,16 @@ def make_env(*mode, **settings):
 
 def make_calls(third):
     return make_tasks(*[third if number == 3 else ("h_say", {"how": f"fine {number}"}) for number in range(8)])
+
+
+def wait_for_end(env):
+    """Until the end of a server is seen: a call that is sent before is one in progress."""
+    session = servers._servers[background.get_loop()][env.specialists["h"].server]._session
+    for _ in range(600):
+        if session.ended.is_set():
+            return
+        time.sleep(0.05)
+    raise AssertionError("the server did not end")
 
 
 @pytest.fixture(scope="module")
@@ -96,6 +108,7 @@ def test_after_its_death_it_is_started_again_and_calls_in_progress_are_faults(cl
             assert (episode.end_reason, episode.is_fault) == ended
             assert (episode.scores.total is None) == episode.is_fault
     assert get_result(play(env, make_tasks(("h_fail", {"how": "a reply, then its death"})))[0]).error is None
+    wait_for_end(env)
     assert [one.to_json() for one in play(env, make_calls(("h_say", {"how": "fine 3"})))] == clean
 
 
