@@ -207,7 +207,10 @@ class Checkpoints:
         others: nothing would be loaded, and nothing said (huggingface/transformers issue 48805). Of others, experts lie
         in the file the other way round."""
         model = model or self.model  # type: ignore[attr-defined]
-        if (Path(resume_from_checkpoint) / "adapter_config.json").is_file():
+        weights = model.state_dict()
+        written = revert_weight_conversion(model, dict(weights))  # as a checkpoint has them
+        is_alike = all(written.get(name) is value for name, value in weights.items())
+        if is_alike or (Path(resume_from_checkpoint) / "adapter_config.json").is_file():
             super()._load_from_checkpoint(resume_from_checkpoint, model)  # type: ignore[misc]
         else:
             model.load_state_dict(type(model).from_pretrained(resume_from_checkpoint, dtype="auto").state_dict())
