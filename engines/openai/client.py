@@ -97,7 +97,7 @@ class EndpointSettings(Section):
 
     @property
     def limits(self) -> dict[str, int]:
-        """What `Connection` takes of these settings."""
+        """What `ChatConnection` takes of these settings."""
         return {} if self.retries is None else {"attempts": self.retries + 1}
 
     def for_model(self, name: str) -> "EndpointSettings":
@@ -117,7 +117,7 @@ class OpenAIGenerator(Generator):
         token_check: compares each prompt with that of our engine.
         extra: fields merged into every request; None removes a field (such as `seed`, if a server refuses it).
         response_format, send_back: see `EndpointSettings`.
-        limits: `attempts`, `first_pause` and `max_body` of `Connection`, which also says what it raises.
+        limits: `attempts`, `first_pause` and `max_body` of `ChatConnection`, which also says what it raises.
     """
 
     def __init__(

@@ -42,8 +42,8 @@ class RepositoryAddressError(ValueError):
 
 
 def read_repository(address: str) -> str:
-    """Return the repository of an address as "owner/name", in lower case. Raise `AddressError` if it is on another host
-    (`NON_GITHUB_URL`), or no address of a repository (`INVALID_URL`).
+    """Return the repository of an address as "owner/name", in lower case. Raise `RepositoryAddressError` if it is on
+    another host (`NON_GITHUB_URL`), or no address of a repository (`INVALID_URL`).
 
     >>> read_repository("https://github.com/Owner/Name.git"), read_repository("github.com/owner/name/tree/main#use")
     ('owner/name', 'owner/name')

@@ -9,7 +9,7 @@ more calls, and one worker thread runs the batch. What goes wrong stays with the
   it holds, and what it returns is dropped. Another thread runs its calls again, one at a time; the error of the call
   that hangs again is kept like a result.
 
-Nothing here knows torch: a `ModelRunner` does the work (`viewbox.tools.specialists.models`).
+Nothing here knows torch: a `SpecialistRunner` does the work (`viewbox.tools.specialists.models`).
 """
 
 import asyncio
@@ -38,7 +38,7 @@ T = TypeVar("T")
 
 
 class Runner(Protocol):
-    """A loaded model: a `ModelRunner`."""
+    """A loaded model: a `SpecialistRunner`."""
 
     def run(self, requests: Sequence[Any]) -> Sequence[Any]: ...
     def release(self) -> None: ...
