@@ -394,7 +394,9 @@ def list_lost(before: str, after: str) -> list[Fault]:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--rooms", nargs="+", default=["rewards"], help="folders or files of the package")
+    parser.add_argument(
+        "--rooms", nargs="+", help="folders or files of the package; default: rewards, or the files of --faults"
+    )
     parser.add_argument("--tests", nargs="+", default=["tests/rewards"])
     parser.add_argument("-k", dest="only", default="", help="as pytest's -k")
     parser.add_argument("--count", type=int, default=120)
@@ -410,6 +412,9 @@ def main() -> int:
         for row in lost:
             print(f"lost: {row['file']}:{row['line']} {row['name']} {row['kind']}, was caught by {row['by'][:3]}")
         return int(bool(lost))
+    options.rooms = options.rooms or (
+        sorted({row["file"] for row in read_rows(options.faults)}) if options.faults else ["rewards"]
+    )
     Path(options.out).parent.mkdir(parents=True, exist_ok=True)
     sys.path[:1] = [str(Path.cwd().parent), str(Path.cwd())]  # in place of this script's folder
     arguments = ["-q", "-p", "no:cacheprovider", "-p", "no:xdist", *options.tests, "-k", options.only]
