@@ -38,9 +38,10 @@ A run is one YAML file of sections. `viewbox train FILE key.path=value …` over
 contradiction ends with status 2 and one message that names file, line, key, value and what is allowed.
 
 Plain values are read as YAML 1.2 says: `010` is ten, `0o10` eight, and `no`, `off`, `1:30` and `1_000` are text.
-Numbers are finite. In every path `~`, `~name`, `$NAME` and `${NAME}` are replaced when it is read, also in `env.name`
-and in the path of a reward's function; a variable that is not set is an error. The run's own config.yaml holds the
-whole path of the model, of `train.episodes` and of the folders of `log`, and `env` and `reward` as you wrote them."""
+Numbers are finite; bytes are an integer, or text such as 2GiB or 500MB. In every path `~`, `~name`, `$NAME` and
+`${NAME}` are replaced when it is read, also in `env.name` and in the path of a reward's function; a variable that is
+not set is an error. The run's own config.yaml holds the whole path of the model, of `train.episodes` and of the
+folders of `log`, and `env` and `reward` as you wrote them."""
 
 ENV = """Write the settings below in `env` beside `name`, and in `env.eval` if held-out tasks need other values. The
 settings of your own environment are its annotated class attributes."""
@@ -48,10 +49,10 @@ settings of your own environment are its annotated class attributes."""
 SHARED = "Settings of every environment, also your own. Where one has another default, its section below says so."
 
 SPECIALISTS = """A specialist of `env.specialists` is chosen by its `kind`; the other keys are those of its class. All
-kinds that run a model have these:"""
+kinds have these:"""
 
-REWARD = """A reward is chosen by its `type`; the other keys are those of its class. A component of a `combined` reward
-has two more:"""
+REWARD = """A reward is chosen by its `type`; the other keys are those of its class, and `name`, its name in logs where it
+is no component. A component of a `combined` reward has two more:"""
 
 TRAIN = """Every other key is an argument of TRL's `GRPOConfig` (`method: grpo`) or of transformers'
 `TrainingArguments` (`method: sft`), checked by name and type. viewbox has defaults of its own for these:"""
@@ -102,13 +103,16 @@ def _render_env() -> Iterator[str]:
     yield "### Specialists"
     yield SPECIALISTS
     kinds = {kind: get_specialist_class(kind) for kind in list_kinds()}
-    common = _find_common([one.model_fields for one in kinds.values() if issubclass(one, ModelSpecialist)])
-    yield _render_fields(common)
+    every = _find_common([cls.model_fields for cls in kinds.values()])
+    models = _find_common([cls.model_fields for cls in kinds.values() if issubclass(cls, ModelSpecialist)])
+    yield _render_fields(every)
+    yield "Kinds that run a model have these, too:"
+    yield _render_fields({name: field for name, field in models.items() if name not in every})
     for kind, specialist in kinds.items():
         yield f"### `env.specialists.NAME.kind: {kind}`"
         yield _get_first_paragraph(specialist)
-        runs = issubclass(specialist, ModelSpecialist)
-        yield from _render_own_fields(specialist.model_fields, common if runs else {})
+        shared = models if issubclass(specialist, ModelSpecialist) else every
+        yield from _render_own_fields(specialist.model_fields, shared)
     yield from _render_parts_of_specialists()
 
 
@@ -117,7 +121,7 @@ def _find_common(models: Sequence[Mapping[str, FieldInfo]]) -> dict[str, FieldIn
     return {
         name: field
         for name, field in models[0].items()
-        if all(name in one and _is_same(one[name], field) for one in models)
+        if all(name in fields and _is_same(fields[name], field) for fields in models)
     }
 
 
@@ -176,7 +180,9 @@ def _render_rewards() -> Iterator[str]:
         cls = get_reward_class(type_name)
         yield f"### `reward.type: {type_name}`"
         yield _get_first_paragraph(cls)
-        yield _render_fields(_get_fields(cls))
+        own = {name: field for name, field in _get_fields(cls).items() if name != "name"}
+        if own:
+            yield _render_fields(own)
 
 
 def _render_train() -> Iterator[str]:
@@ -250,6 +256,7 @@ SHORT = (  # (words of an error message, their sign in a table)
     (r"\b(a )?whole number", "integer"),
     (r"\btext that is not empty", "non-empty text"),
     (r"\btrue or false", "boolean"),
+    (r"\bbytes \(integer, or text such as 2GiB or 500MB\)", "bytes"),
     (r"\ba (?=list|mapping|number)", ""),
 )
 
