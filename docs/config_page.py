@@ -51,8 +51,8 @@ SHARED = "Settings of every environment, also your own. Where one has another de
 SPECIALISTS = """A specialist of `env.specialists` is chosen by its `kind`; the other keys are those of its class. All
 kinds have these:"""
 
-REWARD = """A reward is chosen by its `type`; the other keys are those of its class, and `name`, its name in logs where it
-is no component. A component of a `combined` reward has two more:"""
+REWARD = """A reward is chosen by its `type`; the other keys are those of its class, and `name`: its name in logs, if it
+is not a component. A component of a `combined` reward has two more:"""
 
 TRAIN = """Every other key is an argument of TRL's `GRPOConfig` (`method: grpo`) or of transformers'
 `TrainingArguments` (`method: sft`), checked by name and type. viewbox has defaults of its own for these:"""
