@@ -65,7 +65,8 @@ def ask(
         image: a further image; may be given several times.
         file: a text that the model reads beside the question, such as a CSV of measurements.
         specialists: YAML file with specialists by name, as in the section env of a config.
-        live: search PubMed and Open-i live, with the tools search_web and search_images.
+        live: search PubMed and Open-i live, with the tools search_web and search_images; in software_adviser, what is
+            told of repositories is asked of GitHub, too.
         set: a setting of the sections env, rollout, model and endpoint, such as env.max_turns=4.
         temperature: sampling temperature. Default: the server's, or 0 for a local model.
         seed: sampling seed.
@@ -73,8 +74,9 @@ def ask(
         view: open the page with the pictures when the conversation ends.
         output: json: one object at the end, and no conversation.
     """
+    from ..envs import load_class
     from ..rollouts.ask import Session
-    from ..rollouts.job import build_job, create_rollout_folder
+    from ..rollouts.job import build_job, create_rollout_folder, read_config
     from ..rollouts.store import run_folder
 
     env, images, question = read_words(words, config)
@@ -87,7 +89,11 @@ def ask(
     if isinstance(listed, dict):  # else the environment says what is allowed
         listed = listed.get("specialists", listed)
     services = {"env.specialists": listed} if listed else {}
-    services |= {"env.specialists.search": {"kind": "literature"}} if live else {}
+    if live:
+        services["env.specialists.search"] = {"kind": "literature"}
+        read, _ = read_config(config, env=name, model=model, overrides=set)
+        if getattr(load_class(read.env.name), "live", None) is False:  # a setting of its own
+            services["env.live"] = True
     options = [f"{key}={json.dumps(value)}" for key, value in (sampling | services).items()]
     source: dict[str, Any] = {"env": name, "config": config, "model": model, "endpoint": endpoint}
     job = build_job(**source, overrides=[*options, *set], seed=seed, purpose="ask")

@@ -70,6 +70,7 @@ class Connection:
         is_up: whether another attempt makes sense.
         attempt_timeout: seconds of a whole attempt.
         retry_timeout: seconds after the first failure within which there is another attempt.
+        read_refusal: is shown every response that is not a 2xx, and may raise what this service means by it.
     """
 
     request_error: ClassVar[type[RequestError]] = RequestError  # raised for one request
@@ -92,8 +93,9 @@ class Connection:
         retry_timeout: float = math.inf,
         limiter: Limiter | None = None,
         transport: httpx.AsyncBaseTransport | None = None,
+        read_refusal: Callable[[httpx.Response], None] = lambda response: None,
     ) -> None:
-        self.url, self.subject, self.is_up = url, subject, is_up
+        self.url, self.subject, self.is_up, self.read_refusal = url, subject, is_up, read_refusal
         self.attempt_timeout, self.retry_timeout, self.limiter = attempt_timeout, retry_timeout, limiter
         self.attempts, self.first_pause, self.max_body = attempts, first_pause, max_body
         self.in_flight = 0  # requests
@@ -227,6 +229,7 @@ class Connection:
         finally:
             self.in_flight -= 1
         if not response.is_success:
+            self.read_refusal(response)
             raise self._to_error(response, received)
         try:
             return await asyncio.to_thread(parse, received) if len(received) > LARGE else parse(received)

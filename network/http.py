@@ -214,10 +214,10 @@ def parse_body(body: bytes, *, finite: bool = True) -> Any:
     return json.loads(text, parse_constant=check, parse_float=check)
 
 
-def check_api_key(key: str | None) -> str | None:
+def check_api_key(key: str | None, name: str = "the API key") -> str | None:
     key = (key or "").strip()
     if not re.fullmatch(r"[!-~]*", key):
-        raise ConfigError("the API key contains characters that an HTTP header cannot carry; allowed: printable ASCII")
+        raise ConfigError(f"{name} contains characters that an HTTP header cannot carry; allowed: printable ASCII")
     return key or None
 
 

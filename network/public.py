@@ -91,7 +91,7 @@ class PublicTransport(httpx.AsyncHTTPTransport):
         return httpx.Request(
             request.method,
             request.url.copy_with(host=host, port=port),
-            headers={**request.headers, "User-Agent": "viewbox"},
+            headers={**request.headers, "user-agent": "viewbox"},  # in lower case, as httpx has its own
             stream=request.stream,
             extensions={**request.extensions, "sni_hostname": request.url.host, "timeout": timeout},
         )

@@ -16,13 +16,15 @@ from pydantic import Field
 
 from ...configs.sections import FilePath
 from ...core.base import BaseMultiTurnEnv
-from ...core.contract import EpisodeState, StepResult
+from ...core.contract import EpisodeState, StepResult, Toolbox
 from ...core.tasks import ProceduralTasks
 from ...errors import BadRow, ConfigError, describe_unknown
 from ...images.task_images import TaskImage, open_source
+from ...network.data_policy import check_may_leave
 from ...records import Reply, Task
 from ...rewards import CombinedReward
 from ...rewards.metrics import Metric
+from ...tools import Tool
 from ...tools.search.wording import make_line
 from ...utils.frozen import FrozenDict
 from ...utils.values import is_null
@@ -36,12 +38,12 @@ from .files import describe_file
 from .generator import RequestGenerator
 from .phrases import HIDDEN_KINDS, LEVELS, HiddenKind, Level, Split
 from .reasons import describe_tool, list_missing
-from .repositories import Repositories, open_repositories
+from .repositories import API_HOST, Repositories, read_facts
 from .request import REASONS, SUITABLE, Reason, Request
 from .retrieval import Retriever
 from .rewards import GOES_ON, SAYS, build_reward, list_found, list_named, list_queries
 from .scenes import draw_preview
-from .tools import ADVISER_TOOLS, MAX_TOTAL_CALLS, SearchContext
+from .tools import ADVISER_TOOLS, ASK_GITHUB, MAX_TOTAL_CALLS, SearchContext
 from .wishes import ANSWERS, has_fact, read_wishes
 
 Shown = Literal["tasks", "modalities", "dimensions", "formats", "license", "gpu", "demo", "repository"]
@@ -116,6 +118,9 @@ class SoftwareAdviser(BaseMultiTurnEnv):
         bool, Field(description="an answer may name software by its number in the last search, for small models")
     ] = False
     max_questions: Annotated[int, Field(ge=0, description="questions that the user answers; a further one ends it")] = 1
+    live: Annotated[
+        bool, Field(description="`repo_info_batch` asks GitHub instead of a recorded table; not in training")
+    ] = False
 
     # ------------------------------------------------------------------ the catalogue
     @cached_property
@@ -138,14 +143,34 @@ class SoftwareAdviser(BaseMultiTurnEnv):
         chosen = (FrozenDict(shares), self.levels, self.hides, self.reasons, self.pictured, self.follow_ups)
         return RequestGenerator(tuple(self.software.values()), self.split, *chosen)
 
-    @cached_property
+    @property
     def _repositories(self) -> Repositories:
-        return open_repositories(self.software.values())
+        if not self.live:
+            return Repositories(read_facts())
+        from .github import open_github
+
+        return Repositories(read_facts(), open_github(), patience=0.75 * (self.tool_timeout or 60.0))
 
     def prepare(self) -> None:
         super().prepare()
         self.retriever.prepare()
-        _ = self._repositories
+        _ = self._repositories  # refuses a token that is none
+
+    def check_may_train(self) -> None:
+        super().check_may_train()
+        if self.live:
+            raise ConfigError(
+                "live: facts of GitHub change from day to day and ask a public service for every episode; allowed in "
+                "training: live: false, which answers from the recorded table",
+                key="live",
+            )
+
+    def _build_toolbox(self, own: dict[str, Tool]) -> Toolbox:
+        if not self.live:
+            return super()._build_toolbox(own)
+        action, allowed = "live sends the names of repositories to", "live: false"
+        check_may_leave(self, f"https://{API_HOST}", action=action, allowed=allowed, key="live")
+        return super()._build_toolbox({**own, ASK_GITHUB.name: ASK_GITHUB})
 
     # ------------------------------------------------------------------ tasks
     @cached_property
@@ -238,7 +263,7 @@ class SoftwareAdviser(BaseMultiTurnEnv):
     # ------------------------------------------------------------------ tools
     def hidden_arguments(self, task: Task, tool: str) -> Mapping[str, object]:
         """Return what the model never sees: the exclusions, the format of the file, how much a search returns."""
-        if tool == "repo_info_batch":
+        if tool == ASK_GITHUB.name:
             return {"repositories": self._repositories}
         request, said = self.get_request(task), " ".join(task.prompt.get("later", ()))
         wishes = read_wishes(said)

@@ -1,5 +1,5 @@
-"""What `repo_info_batch` knows of GitHub repositories: a recorded snapshot, and the sentences of the catalogue. A
-snapshot is a JSONL file, a repository a line:
+"""What `repo_info_batch` knows of GitHub repositories: what GitHub says now (`github.py`), or a recorded snapshot. That
+is a JSONL file, a repository a line:
 
     {"repository": "owner/name", "recorded": "2026-11-23", "license": "MIT", "languages": ["Python", "C++"],
      "last_commit": "2026-10-01", "needs": ["torch"], "python": ">=3.10"}
@@ -7,26 +7,30 @@ snapshot is a JSONL file, a repository a line:
 Only facts are kept, no sentences of others.
 """
 
+import asyncio
 import datetime
+import json
 import re
-from collections.abc import Iterable, Mapping
-from contextlib import suppress
+from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cache
 from importlib.resources import files
-from typing import Final
+from typing import Final, Protocol
 
 import msgspec
 
+from ...errors import ToolError, ToolFault
 from ...network.hosts import UrlError, split_url
 from ...tools.search.wording import make_line
-from .catalogue import SoftwareTool
 
 SHIPPED: Final = files(__package__) / "repositories.jsonl"
 MAX_SHOWN: Final = 8  # names of a list that a summary holds
 HOSTS: Final = ("github.com", "www.github.com")
+API_HOST: Final = "api.github.com"
 MAX_ADDRESS: Final = 300  # characters
 NON_GITHUB_URL: Final = "NON_GITHUB_URL"  # an address of another host
 INVALID_URL: Final = "INVALID_URL"  # no address, or one on GitHub that names no repository
+NOT_RECORDED: Final = "nothing is recorded of it"
 
 _OWNER = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9-]{0,38})")
 _NAME = re.compile(r"[A-Za-z0-9._-]{1,100}")
@@ -74,7 +78,7 @@ def read_repository(address: str) -> str:
 
 
 class RepositoryFacts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Facts of a repository on the day on which they were recorded; what is not known is empty.
+    """Facts of a repository on the day on which they were recorded or asked for; what is not known is empty.
 
     >>> RepositoryFacts("owner/name", datetime.date(2026, 11, 23), license="MIT", languages=("C++",)).summarize()
     'license MIT; written in C++'
@@ -87,15 +91,29 @@ class RepositoryFacts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     last_commit: datetime.date | None = None
     python: str = ""
     needs: tuple[str, ...] = ()
+    moved_to: str = ""  # its name now
+    archived: bool = False
+    stars: int | None = None
+    topics: tuple[str, ...] = ()
+    last_push: datetime.date | None = None
+    last_release: str = ""  # its tag and day, or "none"
+    description: str = ""  # its own words
 
     def summarize(self) -> str:
         """Return the facts in a line; empty if there are none."""
         parts = [
+            f"now {self.moved_to}" if self.moved_to else "",
+            "archived" if self.archived else "",
             f"license {self.license}" if self.license else "",
             f"written in {_list(self.languages)}" if self.languages else "",
             f"last commit {self.last_commit:%Y-%m-%d}" if self.last_commit else "",
+            f"last push {self.last_push:%Y-%m-%d}" if self.last_push else "",
+            f"last release {self.last_release}" if self.last_release else "",
+            f"stars {self.stars}" if self.stars is not None else "",
+            f"topics {_list(self.topics)}" if self.topics else "",
             f"Python {self.python}" if self.python else "",
             f"needs {_list(self.needs)}" if self.needs else "",
+            f"says of itself {json.dumps(self.description, ensure_ascii=False)}" if self.description else "",
         ]
         return make_line("; ".join(filter(None, parts)), 600)
 
@@ -104,31 +122,41 @@ def _list(names: tuple[str, ...]) -> str:
     return ", ".join(names[:MAX_SHOWN])
 
 
-def read_facts() -> dict[str, RepositoryFacts]:
+@cache
+def read_facts() -> Mapping[str, RepositoryFacts]:
     lines = msgspec.json.Decoder(RepositoryFacts).decode_lines(SHIPPED.read_bytes())
     return {facts.repository.lower(): facts for facts in lines}
+
+
+class RepositorySource(Protocol):
+    """Says what a repository is today. Raises `ToolError` or `ToolFault`, in words for the model, if it cannot."""
+
+    async def look_up(self, name: str) -> RepositoryFacts: ...
 
 
 @dataclass(frozen=True)
 class Repositories:
     """What is known of repositories, by "owner/name" in lower case."""
 
-    recorded: Mapping[str, RepositoryFacts]  # of a snapshot, which are looked at first
-    sentences: Mapping[str, str]  # of the catalogue
+    recorded: Mapping[str, RepositoryFacts]
+    live: RepositorySource | None = None  # asked first
+    patience: float = 45.0  # seconds for its answer
 
-    def summarize(self, repository: str) -> str:
-        """Return the first thing that is known, behind its origin; empty if nothing is."""
-        facts = self.recorded.get(repository)
-        if facts is not None and (text := facts.summarize()):
-            return f"(recorded {facts.recorded}): {text}"
-        text = make_line(self.sentences.get(repository, ""), 600)
-        return f"(catalogue): {text}" if text else ""
-
-
-def open_repositories(tools: Iterable[SoftwareTool]) -> Repositories:
-    """Return what the shipped snapshot knows, and the sentences of a catalogue."""
-    sentences = {}
-    for tool in tools:
-        with suppress(RepositoryAddressError):
-            sentences[read_repository(tool.repository)] = tool.features
-    return Repositories(read_facts(), sentences)
+    async def summarize(self, name: str) -> str:
+        """Return what is known, behind its date and source; the record, if GitHub is not asked or gives no answer.
+        Raise `ToolError` that says why there is nothing."""
+        problem = ""
+        if self.live is not None:
+            try:
+                async with asyncio.timeout(self.patience):
+                    asked = await self.live.look_up(name)
+                return f"(GitHub, asked on {asked.recorded}): {asked.summarize()}"
+            except ToolFault as fault:
+                problem = make_line(str(fault), 300)
+            except TimeoutError:
+                problem = f"GitHub gave no answer within {self.patience:g} s"
+        facts = self.recorded.get(name)
+        if facts is None:
+            raise ToolError(problem or NOT_RECORDED)
+        source = f"recorded {facts.recorded} from a clone"
+        return f"({'; '.join(filter(None, (problem, source)))}): {facts.summarize()}"

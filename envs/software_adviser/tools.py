@@ -6,12 +6,13 @@ search returns, and what is searched at all are `Hidden` arguments: the environm
 the environment; the loop counts them in the episode's state.
 """
 
+import asyncio
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated, Final, Literal
 
-from ...errors import ArgumentError
+from ...errors import ArgumentError, ToolError
 from ...tools import Hidden, Tool
 from ...tools.calling import ToolOutput
 from ...tools.search.wording import join_items, make_line
@@ -25,7 +26,6 @@ MAX_ITEM: Final = 620  # characters of the text about one tool
 MAX_SHORT: Final = 300  # characters of the text about one tool with few facts
 MAX_REPOSITORIES: Final = 12  # of a batch
 MAX_ADDRESSES: Final = 100  # of a batch that are read
-UNKNOWN: Final = "nothing is known of it"
 Kind = Literal["answered", "skipped", "failed"]  # skipped: nothing was asked, because of the address
 
 
@@ -76,15 +76,15 @@ def search_alternative(
     return context.search(query)
 
 
-def repo_info_batch(
+async def repo_info_batch(
     urls: Annotated[list[str], "addresses of GitHub repositories, all that are needed in one call"],
     repositories: Hidden[Repositories],
 ) -> ToolOutput:
-    """Look up what is known of GitHub repositories: license, languages, last commit and what they need. Each is looked
-    up once; an address elsewhere is skipped, and one that fails does not harm the others."""
+    """Look up what was recorded of GitHub repositories: license, languages, last commit and what they need. Each is
+    looked up once; an address elsewhere is skipped, and one that fails does not harm the others."""
     if not 0 < len(urls) <= MAX_ADDRESSES:
         raise ArgumentError(f"urls has {len(urls)} addresses; allowed: 1 to {MAX_ADDRESSES}")
-    answers = ask_all(urls, repositories)
+    answers = await ask_all(urls, repositories)
     by_kind: dict[str, dict[str, str]] = {"answered": {}, "skipped": {}, "failed": {}}
     for answer in answers:
         by_kind[answer.kind][answer.name] = answer.text
@@ -94,6 +94,12 @@ def repo_info_batch(
 
 _CALLS = ((search_tools, 1), (search_alternative, 3), (repo_info_batch, 4))  # at most in an episode
 ADVISER_TOOLS: Final = tuple(Tool.from_function(function, max_calls=count) for function, count in _CALLS)
+ASK_GITHUB: Final = Tool.from_function(
+    repo_info_batch,
+    description="Ask GitHub what repositories are today: license, language, stars, topics, last push and last release. "
+    "Each is asked about once; an address elsewhere is skipped, and one that fails does not harm the others.",
+    max_calls=4,
+)
 
 
 def write_found(words: str, found: Sequence[SoftwareTool], max_chars: int) -> tuple[str, int]:
@@ -143,23 +149,31 @@ class RepositoryAnswer:
 
     name: str  # "owner/name", or the address as it was given if it names no repository
     kind: Kind
-    text: str  # the summary and its origin, or why there is none
+    text: str  # date, source and summary, or why there is none
 
     def write(self) -> str:
         return f"{self.name} {self.text}" if self.kind == "answered" else f"{self.name}: {self.kind} ({self.text})"
 
 
-def ask_all(addresses: Sequence[str], repositories: Repositories) -> list[RepositoryAnswer]:
-    """Return one answer for each repository, and for each address that names none; repeated ones are looked up once."""
-    answers: dict[str, RepositoryAnswer] = {}
+async def ask_all(addresses: Sequence[str], repositories: Repositories) -> list[RepositoryAnswer]:
+    """Return one answer for each repository, and for each address that names none; repeated ones are looked up once,
+    and all at the same time."""
+    problems: dict[str, str] = {}
     for address in addresses:
         try:
             name, problem = read_repository(address), ""
         except RepositoryAddressError as error:
             name, problem = make_line(address, 100) or "(empty)", str(error)
-        if sum(answer.kind != "skipped" for answer in answers.values()) >= MAX_REPOSITORIES:
+        if list(problems.values()).count("") >= MAX_REPOSITORIES:
             problem = problem or f"TOO_MANY_URLS: at most {MAX_REPOSITORIES} a call"
-        text = "" if problem else repositories.summarize(name)
-        kind: Kind = "skipped" if problem else "answered" if text else "failed"
-        answers.setdefault(name, RepositoryAnswer(name, kind, problem or text or UNKNOWN))
-    return list(answers.values())
+        problems.setdefault(name, problem)
+
+    async def answer(name: str, problem: str) -> RepositoryAnswer:
+        if problem:
+            return RepositoryAnswer(name, "skipped", problem)
+        try:
+            return RepositoryAnswer(name, "answered", await repositories.summarize(name))
+        except ToolError as error:
+            return RepositoryAnswer(name, "failed", str(error))
+
+    return list(await asyncio.gather(*(answer(name, problem) for name, problem in problems.items())))

@@ -15,6 +15,7 @@ import pytest
 from PIL import Image
 
 import viewbox
+from tests.support.github_server import LocalGitHub, serve_github
 from tests.support.servers import make_completion, make_response, serve
 
 FOLDER = str(Path(viewbox.__file__).parent.parent)
@@ -151,6 +152,21 @@ def test_a_config_names_the_server_and_live_search_is_offered_in_any_environment
     assert "temperature" not in server.bodies[0]  # the server's
     assert {"search_web", "search_images"} <= list_tools(server.bodies[0])
     assert Path("run/report.html").stat().st_size > 1000
+
+
+def test_live_facts_of_repositories_come_from_github_and_without_live_from_the_record(folder, viewbox, monkeypatch):
+    look = make_completion("", ("c", "repo_info_batch", '{"urls": ["github.com/owner/good"]}'))
+    monkeypatch.delenv("GITHUB_TOKEN", raising=False)
+    with serve_github(folder) as (github, setup), asking(look, '{"explanation": "none"}') as (at, server):
+        source = LocalGitHub(setup)
+        monkeypatch.setattr("viewbox.envs.software_adviser.github.open_github", lambda: source)
+        github.add("owner/good")
+        for options, told, asked in (((), "owner/good: failed (nothing is recorded", 0), (["--live"], "stars 1234", 2)):
+            status, out, err = viewbox("ask", "software_adviser", "film.png", "Which?", *at, *options)
+            assert (status, told in out, len(github.arrivals)) == (0, True, asked), out + err
+        status, _, _ = viewbox("ask", "software_adviser", "film.png", "?", *at, "--live", "--set", "env.live=false")
+        assert (status, len(github.arrivals)) == (0, 2)
+    assert {"search_web", "repo_info_batch"} <= list_tools(server.bodies[-1])
 
 
 def test_an_image_that_is_missing_in_a_conversation_costs_a_line(folder):

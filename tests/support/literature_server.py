@@ -198,8 +198,8 @@ class Setup:
     retry_timeout: float = 50.0
 
 
-class LocalSource(LiveSource):
-    """A `LiveSource` whose clients are made under a setup."""
+class Local:
+    """Before a `LiveAnswers`: its clients are made under a setup."""
 
     def __init__(self, setup, **settings):
         super().__init__(**settings)
@@ -214,6 +214,10 @@ class LocalSource(LiveSource):
             RETRY_TIMEOUT=self.setup.retry_timeout,
         ):
             return super()._get_clients()
+
+
+class LocalSource(Local, LiveSource):
+    """A `LiveSource` whose clients are made under a setup."""
 
 
 make_source = LocalSource

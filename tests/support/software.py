@@ -32,7 +32,7 @@ class Advice(BaseMultiTurnEnv):
     max_total_calls = MAX_TOTAL_CALLS
     boundary = False
     retriever = Retriever(TOOLS)
-    repositories = Repositories({}, {})
+    repositories = Repositories({})
 
     def default_reward(self):
         return lambda answer, reference: 1.0

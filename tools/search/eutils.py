@@ -21,6 +21,7 @@ from typing import Final, TypeVar
 from urllib.parse import urlencode
 from xml.etree.ElementTree import Element, ParseError
 
+import httpx
 from defusedxml import DefusedXmlException
 from defusedxml.ElementTree import fromstring
 
@@ -81,13 +82,15 @@ def _is_balanced(words: str) -> bool:
 
 
 class Service:
-    """One host, asked in its rate, again after a temporary failure, and never anywhere else. Of one event loop."""
+    """One host, asked in its rate, again after a temporary failure, and never anywhere else. Of one event loop.
+    A key is sent in a header; a subclass may raise in `read_refusal` what its service means."""
 
-    def __init__(self, host: str, title: str, rate: int, advice: str = "") -> None:
+    def __init__(self, host: str, title: str, rate: int, advice: str = "", *, api_key: str | None = None) -> None:
         self.host, self.title, self.advice = host, title, advice
         self.limiter = Limiter(rate)
         self._connection = Connection(
             f"https://{host}",
+            api_key=api_key,
             attempts=MAX_ATTEMPTS,
             first_pause=FIRST_PAUSE,
             max_body=MAX_BYTES,
@@ -96,7 +99,10 @@ class Service:
             retry_timeout=RETRY_TIMEOUT,
             limiter=self.limiter,
             transport=PublicTransport(host),
+            read_refusal=self.read_refusal,
         )
+
+    def read_refusal(self, response: httpx.Response) -> None: ...
 
     async def ask(self, path: str, parameters: Mapping[str, str], read: Callable[[bytes], T]) -> T:
         """Return what `read` makes of the answer to a query; its `UnusableReplyError` is a temporary failure."""

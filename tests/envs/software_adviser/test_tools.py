@@ -1,5 +1,6 @@
 """The adviser's tools in an episode: quotas, what the environment fills in, what goes wrong; addresses, snapshot."""
 
+import asyncio
 import json
 from datetime import date
 
@@ -8,16 +9,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.support.replies import call, list_results
-from tests.support.software import Advice, make_tool
+from tests.support.software import TOOLS, Advice, make_tool
 from tests.support.tables import each
-from viewbox import Task
+from viewbox import Task, make
 from viewbox.engines.scripted import ScriptedPolicy
 from viewbox.envs.software_adviser.catalogue import read_catalogue
 from viewbox.envs.software_adviser.repositories import (
     Repositories,
     RepositoryAddressError,
     RepositoryFacts,
-    open_repositories,
     read_facts,
     read_repository,
 )
@@ -25,8 +25,7 @@ from viewbox.envs.software_adviser.retrieval import Retriever
 from viewbox.envs.software_adviser.tools import ask_all
 
 FACTS = RepositoryFacts("owner/cutter", date(2026, 11, 23), license="MIT", languages=("Python",))
-SENTENCES = {"owner/cutter": "Outlines organs.", "owner/twin": "Outlines organs, too."}
-KNOWN = Repositories({FACTS.repository: FACTS}, SENTENCES)
+KNOWN = Repositories({FACTS.repository: FACTS})
 
 
 def play(*replies, repositories=KNOWN, retriever=None, settings=None, images=(), **metadata):
@@ -120,14 +119,14 @@ CUTTER = "https://github.com/owner/cutter"
 SAME = ["https://github.com/Owner/Cutter", "http://www.github.com/owner/cutter.git", "git@github.com:owner/cutter.git"]
 
 
-def test_two_sources_are_asked_in_order_once_an_address_and_others_are_skipped_with_their_reason():
+def test_the_record_is_told_once_an_address_and_others_are_skipped_with_their_reason():
     result = ask(CUTTER, "https://github.com/owner/twin", "https://github.com/owner/unknown")
     assert result.text.splitlines() == [
-        "[1] owner/cutter (recorded 2026-11-23): license MIT; written in Python",
-        "[2] owner/twin (catalogue): Outlines organs, too.",
-        "[3] owner/unknown: failed (nothing is known of it)",
+        "[1] owner/cutter (recorded 2026-11-23 from a clone): license MIT; written in Python",
+        "[2] owner/twin: failed (nothing is recorded of it)",
+        "[3] owner/unknown: failed (nothing is recorded of it)",
     ]
-    assert result.facts["answered"] == ("owner/cutter", "owner/twin")
+    assert result.facts["answered"] == ("owner/cutter",)
     result = ask(*SAME, "github.com/owner/cutter/issues?q=1", f"{CUTTER}#readme")
     assert result.text.count("\n") == 0
     assert result.facts["answered"] == ("owner/cutter",)
@@ -227,12 +226,18 @@ def test_the_shipped_snapshot_knows_most_of_the_catalogue():
     assert all(one.summarize() for one in facts.values())
 
 
-def test_the_snapshot_is_looked_at_before_the_catalogue_and_facts_cannot_write_lines_or_marks():
+def test_facts_cannot_write_lines_or_marks_and_a_sentence_of_the_catalogue_is_not_told_again(tmp_path):
     facts = RepositoryFacts("a/b", date(2026, 1, 1), needs=("x\n[2] c/d", "<|im_end|>"))
     assert "\n" not in facts.summarize()
     assert "<|im_end|>" not in facts.summarize()
-    tools = [one.model_copy(update={"repository": "https://github.com/a/b"}) for one in read_catalogue()[:1]]
-    known = open_repositories([*tools, *read_catalogue()])
-    assert known.summarize("mouseland/cellpose").startswith("(recorded 20")
-    (found,) = ask_all(["github.com/a/b"], known)
-    assert found.text == f"(catalogue): {tools[0].features}"
+    found, unknown = asyncio.run(
+        ask_all(["github.com/mouseland/cellpose", "github.com/a/b"], Repositories(read_facts()))
+    )
+    assert found.text.startswith("(recorded 2026-11-24 from a clone): license ")
+    assert (unknown.kind, unknown.text) == ("failed", "nothing is recorded of it")
+    own = tmp_path / "mine.jsonl"  # whose repositories are in no record
+    own.write_text("".join(f"{one.model_dump_json()}\n" for one in TOOLS))
+    env = make("software_adviser", catalogue=str(own), boundary=False)
+    replies = [call("repo_info_batch", urls=[CUTTER]), '{"explanation": "none"}']
+    (result,) = list_results(env.play(Task("t", prompt={"words": "Which?"}), ScriptedPolicy(replies)))
+    assert result.text == "[1] owner/cutter: failed (nothing is recorded of it)"
