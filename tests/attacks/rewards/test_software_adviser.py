@@ -12,7 +12,8 @@ from tests.support.tables import each
 from viewbox import make
 from viewbox.core.messages import write_call
 from viewbox.engines.scripted import ScriptedPolicy
-from viewbox.envs.software_adviser.demonstrations import QUESTIONS, write_query, write_question
+from viewbox.envs.software_adviser.demonstrations import write_query, write_question
+from viewbox.envs.software_adviser.phrases import QUESTIONS
 from viewbox.envs.software_adviser.reasons import describe_tool, rate_why
 from viewbox.envs.software_adviser.request import REASONS, SUITABLE
 from viewbox.envs.software_adviser.scenes import SCENES
