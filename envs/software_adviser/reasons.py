@@ -53,7 +53,10 @@ def rate_why(text: object, tool: Mapping[str, Any], wanted: Mapping[str, str]) -
     if not isinstance(text, str):
         return 0.0
     known = " ".join(split_words(f"{tool.get('text', '')} {wanted.get('said', '')}".casefold()))
-    read = _drop_copied(text[:MAX_CHARS].replace(str(tool["name"]), "it"), known)
+    read = text[:MAX_CHARS]
+    if tool["name"] not in tool["tasks"]:  # one is called "stitching"
+        read = read.replace(str(tool["name"]), "it")
+    read = _drop_copied(read, known)
     if not LEAST_WORDS <= len(split_words(read)) <= MOST_WORDS or not _is_sentence(read):
         return 0.0
     claims, lacking = _split_claims(read)

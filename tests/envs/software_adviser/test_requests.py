@@ -149,6 +149,17 @@ def test_a_grade_is_task_40_format_30_features_30(changes, points):
     assert grade(CELLPOSE, make_request(**changes)) == points
 
 
+def test_a_tool_that_is_called_as_its_task_is_does_not_lose_the_task_in_a_reason():
+    tool = next(one for one in CATALOGUE if one.name == "stitching")
+    wanted = {"task": "stitching", "modality": "photo", "format": "JPEG", "structure": ""}
+    assert (
+        rate_why(
+            "It is made for stitching in photo images and reads JPEG files.", describe_tool(tool, "stitching"), wanted
+        )
+        == 1.0
+    )
+
+
 SPM = next(one for one in CATALOGUE if one.name == "SPM")  # registers any brain, marks tissues
 
 
