@@ -5,7 +5,8 @@
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache
-from typing import Any, Final, TypeVar
+from types import SimpleNamespace
+from typing import Final, TypeVar
 
 from ...tools.search.snapshot.words import Synonyms, is_telling, read_shipped_synonyms, split_words, stem_word
 from .catalogue import SoftwareTool
@@ -62,7 +63,7 @@ def read_stems(text: str) -> tuple[str, ...]:
     return tuple(stem for word in counted for stem in stem_word(word))
 
 
-def has_fact(tool: Any, kind: str, word: str = "") -> bool:
+def has_fact(tool: SoftwareTool | SimpleNamespace, kind: str, word: str = "") -> bool:
     """Return whether a tool has a fact that is asked for; what is unknown is none. Structures: see `rate_fact`."""
     if kind == "gpu":  # a tool that can use a graphics card runs without one
         return tool.gpu in ("no", "optional")
