@@ -1,6 +1,6 @@
 """The adviser's search: how often a suitable tool is among the first 12, and how many searches a core makes a second.
 
-Recall: of requests of the generator (split `--split`; held out: test) whose task and format are known, with the words,
+Recall: of requests of the generator (split `--split`; held out: test) that words tell and no picture, with the words,
 exclusions and formats that the environment would give. A tool is suitable from a grade of 80 on, computed from facts.
 Speed: a catalogue of `--tools` tools whose facts and words are drawn anew from the shipped one; as many as that has, if
 not given, which is what the bar is for. SQLite scores each tool that has a word of the query: 10,000 tools take 12 ms.
@@ -116,7 +116,8 @@ def main():
     parser.add_argument("--searches", type=int, default=1000)
     options = parser.parse_args()
     tools = read_catalogue()
-    requests = list_requests(RequestGenerator(tools, split=options.split, shares={"answerable": 1.0}), options.requests)
+    told = {"shares": {"answerable": 1.0}, "pictured": 0.0, "filed": 0.0}
+    requests = list_requests(RequestGenerator(tools, split=options.split, **told), options.requests)
     retriever = Retriever(tools)
     ways = {"words": True, "search": False}
     recall = {way: measure_recall(retriever, requests, words_only=only) for way, only in ways.items()}

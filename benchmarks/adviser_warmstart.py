@@ -28,10 +28,10 @@ from viewbox.core.messages import write_call
 from viewbox.engines.hf import loading
 from viewbox.engines.hf.chat_tokens import ChatTokens
 from viewbox.envs.software_adviser.catalogue import DIMENSIONS, FORMATS, SoftwareTool
-from viewbox.envs.software_adviser.demonstrations import QUESTIONS, write_query, write_question
+from viewbox.envs.software_adviser.demonstrations import write_query, write_question
 from viewbox.envs.software_adviser.env import SoftwareAdviser
 from viewbox.envs.software_adviser.generator import _describe_file, write_hidden_fact
-from viewbox.envs.software_adviser.phrases import MODALITIES, TASKS
+from viewbox.envs.software_adviser.phrases import MODALITIES, QUESTIONS, TASKS
 from viewbox.envs.software_adviser.request import UNKNOWN, Request
 from viewbox.envs.software_adviser.scenes import SCENES
 from viewbox.records import EpisodeTokens, Task

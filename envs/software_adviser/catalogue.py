@@ -3,19 +3,21 @@
 A row that cannot be used costs itself, and is named with its file, line and key.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import date
 from functools import partial
 from importlib.resources import as_file, files
 from importlib.resources.abc import Traversable
 from pathlib import Path
-from typing import Annotated, Final, Literal, TypeVar, get_args
+from typing import Annotated, Any, Final, Literal, TypeVar, get_args
 from urllib.parse import urlsplit
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
 from ...configs.validation import describe_errors
 from ...errors import BadRow, ConfigError, describe_unknown
+from ...utils.frozen import FrozenDict, freeze
 from ...utils.values import fold_text
 from ..data.rows import JsonLines
 from .structures import check_term
@@ -49,7 +51,8 @@ DIMENSIONS: Final[tuple[str, ...]] = get_args(Dimension)
 FORMATS: Final[tuple[str, ...]] = get_args(Format)
 INTERFACES: Final[tuple[str, ...]] = get_args(Interface)
 FROM_MEMORY: Final = "from memory"  # the source of a fact that was not looked up
-LISTS: Final = ("tasks", "modalities", "dimensions", "formats", "interfaces", "structures", "variants")
+LISTS: Final = ("tasks", "modalities", "dimensions", "formats", "interfaces", "variants")
+OTHER_TASKS: Final = "other tasks"  # those without structures of their own
 
 
 def _check_https(url: str) -> str:
@@ -64,12 +67,21 @@ def _check_distinct(words: tuple[T, ...]) -> tuple[T, ...]:
     return words
 
 
+def _sort_by_task(structures: object) -> Mapping[Any, Any]:
+    if isinstance(structures, list | tuple):
+        return {OTHER_TASKS: structures}
+    if not isinstance(structures, Mapping):
+        raise ValueError(f"allowed: a list, or lists by task, with {OTHER_TASKS!r} for those that have none")
+    return structures
+
+
 Text = Annotated[str, Field(min_length=1, max_length=600)]
 Url = Annotated[str, Field(max_length=500), AfterValidator(_check_https)]
 Words = Annotated[tuple[T, ...], AfterValidator(_check_distinct)]
 OneOrMore = Annotated[Words[T], Field(min_length=1)]
 Structure = Annotated[str, AfterValidator(partial(check_term, kind="structures"))]
 Variant = Annotated[str, AfterValidator(partial(check_term, kind="variants"))]
+ByTask = Annotated[Mapping[str, Words[Structure]], BeforeValidator(_sort_by_task), AfterValidator(freeze)]
 
 
 class FactSource(BaseModel):
@@ -100,9 +112,10 @@ class SoftwareTool(BaseModel):
 
     name: unique in its catalogue. repository: https URL of its source; of its home page if the source is elsewhere or
     closed. structures: what it is made for, words of `structures.txt`, `brain+` with all parts, or `any`; empty if
-    unknown. variants: kinds of its modalities, words of `variants.txt`; empty if it takes all. license: SPDX ids, or
-    `LicenseRef-NAME`; None if unknown. demo: a page that shows the tool at work without installing it. gpu: whether a
-    graphics card is needed. features: what it does, in a sentence. sources: where the facts come from.
+    unknown; a list, or lists by task, which `structures_for` reads. variants: kinds of its modalities, words of
+    `variants.txt`; empty if it takes all. license: SPDX ids, or `LicenseRef-NAME`; None if unknown. demo: a page that
+    shows the tool at work without installing it. gpu: whether a graphics card is needed. features: what it does, in a
+    sentence. sources: where the facts come from.
 
     >>> tool = SoftwareTool(
     ...     name="Cellpose", repository="https://github.com/MouseLand/cellpose", tasks=("segmentation",),
@@ -120,7 +133,7 @@ class SoftwareTool(BaseModel):
     modalities: OneOrMore[Modality]
     dimensions: OneOrMore[Dimension]
     formats: Words[Format] = ()
-    structures: Words[Structure] = ()
+    structures: ByTask = FrozenDict({OTHER_TASKS: ()})
     variants: Words[Variant] = ()
     license: Text | None = None
     demo: Url | None = None
@@ -129,6 +142,18 @@ class SoftwareTool(BaseModel):
     features: Text
     sources: tuple[FactSource, ...] = ()
 
+    def structures_for(self, task: str) -> tuple[str, ...]:
+        """Return what it is made for in a task; if none is known (""), what it is made for in any."""
+        if task:
+            return self.structures.get(task, self.structures.get(OTHER_TASKS, ()))
+        return tuple(dict.fromkeys(word for words in self.structures.values() for word in words))
+
+    def list_structures(self) -> tuple[str, ...]:
+        """Return what it is made for, as it is told: each word, or "cortex, white matter (segmentation)"."""
+        if [*self.structures] == [OTHER_TASKS]:
+            return self.structures[OTHER_TASKS]
+        return tuple(f"{', '.join(words) or 'unknown'} ({task})" for task, words in self.structures.items())
+
     def list_facts(self) -> tuple[str, ...]:
         """Return the names of its facts, such as "license" and "formats.DICOM"; what is unknown is not a fact."""
         facts: list[str] = []
@@ -136,6 +161,9 @@ class SoftwareTool(BaseModel):
             value = getattr(self, name)
             if name in LISTS:
                 facts += [f"{name}.{word}" for word in value]
+            elif name == "structures":
+                places = {task: name if task == OTHER_TASKS else f"{name}.{task}" for task in value}
+                facts += [f"{places[task]}.{word}" for task, words in value.items() for word in words]
             elif name != "sources" and value not in (None, "unknown"):
                 facts.append(name)
         return tuple(facts)
@@ -143,6 +171,17 @@ class SoftwareTool(BaseModel):
     def list_unsourced(self) -> tuple[str, ...]:
         sourced = {fact for source in self.sources for fact in source.facts}
         return tuple(fact for fact in self.list_facts() if fact not in sourced)
+
+    @model_validator(mode="after")
+    def _check_structures(self) -> "SoftwareTool":
+        for task in self.structures:
+            if task not in (allowed := (*self.tasks, OTHER_TASKS)):
+                raise ValueError(f"structures: {describe_unknown('task of this tool', task, allowed)}")
+        lacking = [task for task in self.tasks if task not in self.structures]
+        if bool(lacking) != (OTHER_TASKS in self.structures):
+            problem = f"lacking for {', '.join(lacking)}" if lacking else f"no task is left for {OTHER_TASKS!r}"
+            raise ValueError(f"structures: {problem}; allowed: a list for each task, or {OTHER_TASKS!r} for the rest")
+        return self
 
     @model_validator(mode="after")
     def _check_sources(self) -> "SoftwareTool":

@@ -12,17 +12,11 @@ from ...records import Task
 from ...utils.frozen import FrozenDict
 from .answer import NEEDS_CLARIFICATION, normalize_answer
 from .catalogue import SoftwareTool
-from .phrases import HiddenKind
+from .phrases import QUESTIONS, HiddenKind
 from .request import Request
 from .rewards import describe_follow_up, list_named
 
 MAX_ALTERNATIVES = 3  # calls of search_alternative
-QUESTIONS: Mapping[HiddenKind, str] = {
-    "task": "What do you want to do with the images?",
-    "dimensions": "Is it a slice, a stack or a time series?",
-    "format": "Which file format do the images have?",
-    "structure": "Which organ, cell or other structure is it about?",
-}
 
 
 def write_looks(env: Any, task: Task) -> tuple[str, ...]:

@@ -97,6 +97,9 @@ class SoftwareAdviser(BaseMultiTurnEnv):
     follow_ups: Annotated[
         Share, Field(description="share of those with an answer after which the user goes on, with one more wish")
     ] = 0.2
+    filed: Annotated[
+        Share, Field(description="share of the clear ones that are about a file, whose header tells what it is")
+    ] = 0.1
     levels: Annotated[tuple[Level, ...], Field(min_length=1, description="in whose words users ask")] = LEVELS
     hides: Annotated[
         tuple[HiddenKind, ...], Field(min_length=1, description="facts of which an ambiguous request hides one")
@@ -140,7 +143,7 @@ class SoftwareAdviser(BaseMultiTurnEnv):
                 f"{self.name}: ambiguous + unanswerable = {total:g}; allowed: at most 1", key="unanswerable"
             )
         shares = {"answerable": max(0.0, clear), "ambiguous": self.ambiguous, "unanswerable": self.unanswerable}
-        chosen = (FrozenDict(shares), self.levels, self.hides, self.reasons, self.pictured, self.follow_ups)
+        chosen = (FrozenDict(shares), self.levels, self.hides, self.reasons, self.pictured, self.follow_ups, self.filed)
         return RequestGenerator(tuple(self.software.values()), self.split, *chosen)
 
     @property
@@ -251,7 +254,7 @@ class SoftwareAdviser(BaseMultiTurnEnv):
         grades = {name: points for name, points in self._generator.rate(request).items() if points >= LEAST_GRADE}
         gains = {name: (points - WORST) / (FULL - WORST) for name, points in grades.items() if points >= SUITABLE}
         demos = {name: demo for name in grades if (demo := self.software[name].demo)}
-        facts = {name: describe_tool(self.software[name]) for name in gains}
+        facts = {name: describe_tool(self.software[name], request.task) for name in gains}
         return {**about, "suitable": gains, "grades": grades, "demos": demos, "facts_of": facts}
 
     def count_images(self, task: Task) -> int:

@@ -1,21 +1,20 @@
 """What a file says of itself, in the words of requests: format, dimensions, size, voxel size; of a DICOM file also the
 kind of image."""
 
-from collections.abc import Mapping
-from contextlib import suppress
+import io
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Final
 
 from ...errors import ImageError
-from ...images.files import dicom_header, recognize
+from ...images.files import dicom_header, dicom_series, paths, recognize
 from ...images.source import Source
+from ...utils.frozen import FrozenDict
+from .phrases import KNOWN
 
-KINDS: Final[Mapping[str, str]] = {  # of DICOM's codes; others are told as they stand, "other" not at all
-    "US": "ultrasound", "IVUS": "ultrasound", "PT": "PET", "NM": "nuclear medicine", "CR": "X-ray", "DX": "X-ray",
-    "XA": "X-ray", "RF": "X-ray", "MG": "mammogram", "OP": "fundus", "OPT": "OCT", "SM": "histology", "GM": "histology",
-    "ES": "endoscopy", "XC": "photo", "RTDOSE": "radiotherapy dose",
-    "OT": "",
-}  # fmt: skip
+CODES: Final[Mapping[str, str]] = KNOWN["codes"]  # of DICOM, and the kinds of images that they stand for
+OPENED: Final[Mapping[str, tuple[str, ...]]] = KNOWN["opened"]
 
 
 def describe_file(source: Source, location: object = None) -> Mapping[str, str]:
@@ -31,13 +30,37 @@ def describe_file(source: Source, location: object = None) -> Mapping[str, str]:
     if volume is not None and volume.planes:
         size, dimensions = volume.voxels.shape[2::-1], "3D"
         spacing = volume.spacing and volume.spacing[::-1]
-    known = {"format": recognize(location)} if isinstance(location, str | bytes) else {}
-    known["dimensions"] = f"{dimensions}+t" if times > 1 else dimensions
-    known["size"] = f"{' x '.join(map(str, size))} pixels" + (f", {times} frames" if times > 1 else "")
-    if spacing and all(side > 0 for side in spacing):
-        known["voxel size"] = f"{' x '.join(f'{side:.2g}' for side in spacing)} mm"
-    if known.get("format") == "DICOM" and Path(str(location)).is_file():
-        with suppress(ImageError, OSError), Path(str(location)).open("rb") as file:
-            code = dicom_header.get_text(dicom_header.parse(file, stop_before_pixels=True), "Modality")
-            known["modality"] = KINDS.get(code, code)
-    return {name: text for name, text in known.items() if text}
+    location = location if isinstance(location, str | bytes) else b""
+    format = recognize(location) if location else ""
+    modality = _read_modality(location) if format == "DICOM" else ""
+    sides = spacing if spacing and all(side > 0 for side in spacing) else ()
+    return write_report(format, f"{dimensions}+t" if times > 1 else dimensions, size, times, sides, modality=modality)
+
+
+def write_report(
+    format: str, dimensions: str, size: Sequence[int], frames: int, sides: Sequence[float], unit: str = "mm",
+    modality: str = "",
+) -> Mapping[str, str]:  # fmt: skip
+    """Return what is told of a file with a size in pixels and voxels of such sides; what is empty is not known."""
+    known = {
+        "format": format,
+        "dimensions": dimensions,
+        "size": f"{' x '.join(map(str, size))} pixels" + (f", {frames} frames" if frames > 1 else ""),
+        "voxel size": f"{' x '.join(f'{side:.2g}' for side in sides)} {unit}" if sides else "",
+        "modality": modality,
+    }
+    return FrozenDict({name: text for name, text in known.items() if text})
+
+
+def _read_modality(location: str | bytes) -> str:
+    """Return the kind of image of a DICOM file, or of the first file of a series in a folder; empty if unknown."""
+    place, selection = paths.split_selection(location)
+    with suppress(ImageError, OSError), ExitStack() as opened:
+        content, _ = opened.enter_context(paths.open_location(place, None))
+        if isinstance(content, int):
+            name = dicom_series.list_files(Path(str(place)), selection)[0]
+            content = opened.enter_context(paths.open_in_folder(content, name)) or b""
+        file = io.BytesIO(content) if isinstance(content, bytes) else content
+        code = dicom_header.get_text(dicom_header.parse(file, stop_before_pixels=True), "Modality")
+        return CODES.get(code, code)
+    return ""

@@ -18,8 +18,9 @@ from ...errors import ConfigError
 from ...utils.frozen import FrozenDict
 from . import phrases as words
 from .catalogue import DIMENSIONS, SoftwareTool
+from .files import CODES, OPENED, write_report
 from .phrases import HiddenKind, Level, PicturedKind, Split
-from .request import FAMILIES, READY, REASONS, STATUSES, STRUCTURE, SUITABLE, UNKNOWN, Reason, Request, Status, grade
+from .request import READY, REASONS, STATUSES, SUITABLE, UNKNOWN, Reason, Request, Status, grade, list_siblings
 from .scenes import SCENES, Scene
 from .structures import ANY, MARKING, compare, fits_variant, read_terms
 from .wishes import has_fact
@@ -29,7 +30,7 @@ def write_words(request: Request, rng: np.random.Generator) -> str:
     """Return the user's words: the task, unless it is hidden, the modality, the constraints, and what is not wanted."""
     level, split = request.level, request.split
     told, unseen = (words.VAGUE, words.UNSEEN_VAGUE) if "task" in request.hidden else (words.ASKED, words.UNSEEN)
-    frames = unseen if request.pictured else told
+    frames = words.FILED if request.filed else unseen if request.pictured else told
     extra = [_pick(rng, words.CONSTRAINT_WORDS[constraint][level][split]) for constraint in request.constraints]
     if request.structure and "structure" not in (*request.hidden, *request.pictured):
         said = read_terms("structures")[request.structure].phrases  # its name for experts, every second for laymen
@@ -52,15 +53,10 @@ def write_words(request: Request, rng: np.random.Generator) -> str:
 
 def write_hidden_fact(request: Request, kind: HiddenKind) -> str:
     """Return the sentence with which the user tells a hidden fact; its first words are those of a question for it."""
-    task = request.task
+    fact = getattr(request, kind)
     if kind == "task" and request.level == "layman":
-        task = f"{words.TASKS[task][request.split][0]} ({task})"
-    return {
-        "task": f"My task, goal and aim, what I want to do: {task}.",
-        "dimensions": f"The dimensions (stack, volume, slices, film, frames, time series): {request.dimensions}.",
-        "structure": STRUCTURE.format(request.structure),
-        "format": f"The format (type of file, ending, extension): {request.format}.",
-    }[kind]
+        fact = f"{words.TASKS[fact][request.split][0]} ({fact})"
+    return words.ANSWERS[kind].format(fact)
 
 
 def _say(known: words.Phrases, foreign: words.Foreign, term: str, split: Split, rng: np.random.Generator) -> str:
@@ -103,20 +99,24 @@ class RequestGenerator:
     reasons: tuple[Reason, ...] = REASONS  # why a request without an answer has none
     pictured: float = 0.95  # share of those with an answer of which the picture tells the kind of image and structure
     follow_ups: float = 0.2  # share of those with an answer after which the user goes on
+    filed: float = 0.1  # share of the clear ones that are about a file, whose header tells what it is
 
     def make(self, seed: int) -> Request:
         """Return the request of a seed; the same for the same catalogue and settings."""
         rng = np.random.default_rng([seed, 41, self.split == "test"])
         shares = np.array([self.shares.get(status, 0.0) for status in STATUSES], float)
         status = STATUSES[int(rng.choice(len(STATUSES), p=shares / shares.sum()))]
-        reason = self.reasons[int(rng.integers(len(self.reasons)))] if status == "unanswerable" else None
+        reason = _pick(rng, self.reasons) if status == "unanswerable" else None
         kind = _pick(rng, self.hides) if status == "ambiguous" else None
         goes_on = reason is None and rng.random() < self.follow_ups
         needs_more = goes_on and rng.random() < HAS_MORE
         pictured = reason is None and kind != "structure" and not needs_more and rng.random() < self.pictured
+        filed = reason is kind is None and np.random.default_rng([seed, 59]).random() < self.filed
+        draw = self._draw_filed if filed else self._draw_pictured if pictured and self._decisive else self._draw_facts
         for attempt in range(ATTEMPTS):
-            draws_picture = pictured and attempt < ATTEMPTS // 2 and bool(self._decisive)
-            plain = (self._draw_pictured if draws_picture else self._draw_facts)(rng, seed)
+            plain = (draw if attempt < ATTEMPTS // 2 else self._draw_facts)(rng, seed)
+            if plain is None:
+                continue
             drawn = self._make_unanswerable(plain, reason, rng) if reason else self._make_answerable(plain, kind, rng)
             if drawn is not None:
                 drawn = replace(drawn, words=write_words(drawn, rng))
@@ -163,11 +163,12 @@ class RequestGenerator:
 
     def _draw_structure(self, gold: SoftwareTool, task: str, modality: str, rng: np.random.Generator) -> str:
         """Return a structure that the software is for: one that it names, or for a general one, one of its modality."""
-        if task not in MARKING or (ANY in gold.structures and rng.random() < 0.5):
+        structures = gold.structures_for(task)
+        if task not in MARKING or (ANY in structures and rng.random() < 0.5):
             return ""
-        named = [name for name in gold.structures if not name.endswith("+") and name != ANY]
+        named = [name for name in structures if not name.endswith("+") and name != ANY]
         near = self._by_modality.get(modality, ())
-        among = named or [name for name in near if compare(gold.structures, name) == "covers"]
+        among = named or [name for name in near if compare(structures, name) == "covers"]
         return str(_pick(rng, among)) if among else ""
 
     @cached_property
@@ -175,7 +176,7 @@ class RequestGenerator:
         """The structures that software of a modality names."""
         structures: dict[str, set[str]] = {}
         for tool in self.catalogue:
-            named = {structure for structure in tool.structures if structure != ANY and not structure.endswith("+")}
+            named = {name for name in tool.structures_for("") if name != ANY and not name.endswith("+")}
             for kind in tool.modalities:
                 structures.setdefault(kind, set()).update(named)
         return {kind: sorted(named) for kind, named in structures.items()}
@@ -185,6 +186,16 @@ class RequestGenerator:
         scene = _pick(rng, list(self._decisive))
         plain = _ask_of(scene, *_pick(rng, self._decisive[scene]))
         return replace(plain, level=_pick(rng, self.levels), seed=seed, split=self.split)
+
+    def _draw_filed(self, rng: np.random.Generator, seed: int) -> Request | None:
+        """Return a request about a file that can be opened: its header tells the kind of image, or else the picture.
+        None if neither can."""
+        plain = replace(self._draw_facts(rng, seed), variant="", filed=True)
+        if plain.dimensions not in OPENED.get(plain.format, ()):
+            return None
+        if plain.format == "DICOM":
+            return plain if plain.modality in CODES.values() else None
+        return replace(plain, pictured=("modality",)) if any(one.modality == plain.modality for one in SCENES) else None
 
     @cached_property
     def _decisive(self) -> dict[Scene, list[Key]]:
@@ -204,7 +215,7 @@ class RequestGenerator:
         for task, tools in self._by_task.items():
             for tool in tools:
                 kind = not scene.variant or fits_variant(tool.variants, scene.variant)
-                shown = task not in MARKING or compare(tool.structures, scene.structure) == "match"
+                shown = task not in MARKING or compare(tool.structures_for(task), scene.structure) == "match"
                 if kind and shown and has_fact(tool, "modalities", scene.modality):
                     yield from ((task, form, dimensions) for form in tool.formats for dimensions in tool.dimensions)
 
@@ -223,7 +234,7 @@ class RequestGenerator:
         """Return the request with what its user says after the answer, and whether the best answer leaves some for it:
         they want other software, perhaps with one more wish or for another format."""
         before = set(self._find_suitable(request))
-        near = {name for family in FAMILIES if request.format in family for name in family} - {request.format}
+        near = list_siblings(request.format)
         kinds = [kind for kind in words.FOLLOW_UPS if kind not in request.constraints and (near or kind != "format")]
         for kind in (kinds[place] for place in rng.permutation(len(kinds))):
             format = _pick(rng, sorted(near)) if kind == "format" else request.format
@@ -346,16 +357,13 @@ def _ask_of(scene: Scene, task: str, format: str, dimensions: str) -> Request:
 
 
 def _describe_file(request: Request, rng: np.random.Generator) -> Mapping[str, str]:
-    side = int(rng.choice((256, 320, 384, 512, 768, 1024)))
-    size = [side, side]
-    if request.dimensions.startswith("3D"):
-        size.append(int(rng.integers(16, 240)))
-    shape = f"{' x '.join(map(str, size))} pixels"
-    if request.dimensions.endswith("+t"):
-        shape += f", {int(rng.integers(8, 400))} frames"
-    known = {"format": request.format, "dimensions": request.dimensions, "size": shape}
-    if request.dimensions.startswith("3D") and not request.pictured:  # its unit tells what kind of image it is
+    side, deep = int(rng.choice((256, 320, 384, 512, 768, 1024))), request.dimensions.startswith("3D")
+    size = (side, side, int(rng.integers(16, 240))) if deep else (side, side)
+    frames = int(rng.integers(8, 400)) if request.dimensions.endswith("+t") else 1
+    sides: tuple[float, ...] = ()
+    if deep and (request.filed or not request.pictured):  # its unit tells what kind of image it is
         plane, depth = float(rng.uniform(0.3, 1.2)), float(rng.uniform(0.5, 4))
-        unit = "um" if request.modality in MICROSCOPY else "mm"
-        known["voxel size"] = f"{plane:.2g} x {plane:.2g} x {depth:.2g} {unit}"
-    return FrozenDict(known)
+        sides = plane, plane, depth
+    unit = "um" if request.modality in MICROSCOPY and not request.filed else "mm"  # a file is opened in mm
+    modality = request.modality if request.filed and not request.pictured else ""
+    return write_report(request.format, request.dimensions, size, frames, sides, unit, modality)

@@ -1,7 +1,7 @@
 """How users speak of tasks, kinds of pictures, limits and files: laymen and experts, in train and in test.
 
 The two splits share no sentence and no layman's phrase. Experts use the field's own terms, which are the same in both.
-`phrases.yaml` holds them.
+`phrases.yaml` holds them, and `facts.yaml` what is known of formats, licenses and codes.
 """
 
 from collections.abc import Mapping
@@ -33,5 +33,9 @@ ASKED: Frames = _TABLES["asked"]
 VAGUE: Frames = _TABLES["vague"]
 UNSEEN: Frames = _TABLES["unseen"]
 UNSEEN_VAGUE: Frames = _TABLES["unseen_vague"]
+FILED: Frames = _TABLES["filed"]
 ABOUT: Frames = _TABLES["about"]
 FOLLOW_UPS: Mapping[str, Frames] = _TABLES["follow_ups"]
+KNOWN: Any = freeze(yaml_reader.read_shipped(__package__, "facts.yaml"))
+QUESTIONS: Mapping[HiddenKind, str] = KNOWN["questions"]
+ANSWERS: Mapping[str, str] = KNOWN["answers"]

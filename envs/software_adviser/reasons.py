@@ -7,6 +7,7 @@ are not read, so that copied text earns nothing by itself.
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
+from types import SimpleNamespace
 from typing import Any, Final
 
 from ...tools.search.snapshot.words import is_telling, split_words
@@ -14,8 +15,8 @@ from . import phrases
 from .catalogue import SoftwareTool
 from .request import Request
 from .retrieval import list_telling
-from .structures import compare, fits_variant, list_wider, read_terms
-from .wishes import Fact, find_phrases, is_licensed, read_phrases, read_stems, read_wishes
+from .structures import compare, list_wider, read_terms
+from .wishes import Fact, find_phrases, has_fact, is_licensed, read_phrases, read_stems, read_wishes
 
 MAX_CHARS: Final = 600  # of a reason that are read
 LEAST_WORDS, MOST_WORDS = 5, 90
@@ -26,20 +27,11 @@ AFTER: Final = re.compile(r"\b(?:no|without|lacks|lacking|except|unknown)\b", re
 _DENIES = r"(?:it )?(?:(?:do|does|is|has|can|need) ?n[o']t|cannot)\b"
 CLAUSE: Final = re.compile(rf"[.;:!?\n]|,? (?:but|although|though|however|yet) |,? and (?={_DENIES})")
 JOINT: Final = re.compile(r",| and ")  # ends what a "no" denies
-# Words that name a modality, and nothing else: what is claimed of it can be denied.
-NAMES: Final[Mapping[str, str]] = {
-    "CT": "CT = computed tomography", "MR": "MR = MRI = magnetic resonance", "PET": "PET", "SPECT": "SPECT",
-    "X-ray": "x ray = radiograph = radiographs = mammogram", "ultrasound": "ultrasound = sonography",
-    "OCT": "OCT = optical coherence tomography", "fundus": "fundus", "endoscopy": "endoscopy = colonoscopy",
-    "histology": "histology = whole slide = histopathology", "fluorescence": "fluorescence",
-    "electron": "electron microscopy = cryo EM", "phase contrast": "phase contrast", "photo": "photographs = photos",
-    "bright field": "bright field = brightfield", "photoacoustic": "photoacoustic",
-}  # fmt: skip
+LICENSES: Final[Mapping[str, str]] = phrases.KNOWN["said_of_licenses"]
 _CARD = "(?:gpu|graphics card|cuda)"
 GPU: Final = re.compile(rf"\b(?:needs?|requires?|demands?) (?:an? )?(?:nvidia )?{_CARD}", re.IGNORECASE)
 _SPARED = r"\bno|\bwithout(?: a)?|\bno need (?:of|for) a|n[o']t (?:need|require) an?"
 NO_GPU: Final = re.compile(rf"(?:{_SPARED}) {_CARD}|\bcpu only", re.IGNORECASE)
-LICENSES: Final[Mapping[str, str]] = {"mit licens": "MIT", "apache": "Apache", "bsd": "BSD", "gpl": "GPL"}
 
 
 def rate_why(text: object, tool: Mapping[str, Any], wanted: Mapping[str, str]) -> float:
@@ -61,7 +53,10 @@ def rate_why(text: object, tool: Mapping[str, Any], wanted: Mapping[str, str]) -
     if not isinstance(text, str):
         return 0.0
     known = " ".join(split_words(f"{tool.get('text', '')} {wanted.get('said', '')}".casefold()))
-    read = _drop_copied(text[:MAX_CHARS].replace(str(tool["name"]), "it"), known)
+    read = text[:MAX_CHARS]
+    if tool["name"] not in tool["tasks"]:  # one is called "stitching"
+        read = read.replace(str(tool["name"]), "it")
+    read = _drop_copied(read, known)
     if not LEAST_WORDS <= len(split_words(read)) <= MOST_WORDS or not _is_sentence(read):
         return 0.0
     claims, lacking = _split_claims(read)
@@ -93,9 +88,10 @@ def rate_explanation(text: object, missing: Sequence[str]) -> float:
     return float(told and LEAST_WORDS <= len(words) <= MOST_WORDS and _is_sentence(text[:MAX_CHARS]))
 
 
-def describe_tool(tool: SoftwareTool) -> dict[str, Any]:
-    """Return the facts by which a reason is judged."""
-    lists = {name: list(getattr(tool, name)) for name in ("tasks", "modalities", "formats", "structures", "variants")}
+def describe_tool(tool: SoftwareTool, task: str) -> dict[str, Any]:
+    """Return the facts by which a reason to take a tool for a task is judged."""
+    lists = {name: list(getattr(tool, name)) for name in ("tasks", "modalities", "formats", "variants")}
+    lists["structures"] = list(tool.structures_for(task))
     return {"name": tool.name, "gpu": tool.gpu, "license": tool.license, "text": tool.features, **lists}
 
 
@@ -169,9 +165,7 @@ def _is_denied(claims: Sequence[str], text: str, tool: Mapping[str, Any], wanted
 def _has(tool: Mapping[str, Any], kind: str, word: str) -> bool:
     if kind == "structures":
         return compare(tuple(tool["structures"]), word, False) not in ("contradiction", "part")
-    if kind == "variants":
-        return fits_variant(tool["variants"], word)
-    return word in tool[kind] or (kind == "modalities" and "any" in tool[kind])
+    return has_fact(SimpleNamespace(**tool), kind, word)
 
 
 def _find_strict(text: str) -> Iterator[tuple[str, str]]:
@@ -189,7 +183,7 @@ def _read_strict() -> Mapping[tuple[str, ...], tuple[Fact, ...]]:
         for kind, word in facts:
             if kind == "formats" or (kind == "tasks" and stems == read_stems(word)):
                 readings[stems] = ((kind, word),)
-    for word, names in NAMES.items():
-        readings |= {read_stems(name): (("modalities", word),) for name in names.split(" = ")}
+    for word, names in phrases.KNOWN["names"].items():
+        readings |= {read_stems(name): (("modalities", word),) for name in names}
     readings.pop((), None)
     return readings

@@ -2,12 +2,12 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cache, cached_property
 from typing import Literal, get_args
 
 from ...utils.frozen import FrozenDict
 from .catalogue import SoftwareTool
-from .phrases import Constraint, HiddenKind, Level, PicturedKind, Split
+from .phrases import ANSWERS, CONSTRAINTS, KNOWN, Constraint, HiddenKind, Level, PicturedKind, Split
 from .structures import MARKING, SHARES, compare, fits_variant
 from .wishes import has_fact, read_wishes
 
@@ -41,6 +41,7 @@ class Request:
     structure: str | None = None  # what it is about; empty if the user does not mind, None: what the words say
     variant: str = ""  # the kind of the modality; empty if that does not matter
     pictured: tuple[PicturedKind, ...] = ()  # what the picture tells, and neither words nor user
+    filed: bool = False  # whether the words speak of a file, whose header tells what it can
     follow_up: "Request | None" = None  # with which the user goes on after an answer; its words are what is said then
 
     @cached_property
@@ -57,35 +58,20 @@ class Request:
 
     def write_facts(self) -> str:
         """Return what the user knows, a sentence for each fact: those already said, and then the hidden ones."""
-        modality = f"The pictures (modality, kind of image, machine, scan) are: {self.variant or self.modality}."
-        structure = "I do not mind which organ, body part, cell or structure the software is made for."
+        pictured, seen, named = "modality" in self.pictured, self.variant or self.modality, " and ".join(self.wanted)
+        modality = "pictured" if pictured else "filed" if self.filed else "modality"
+        said = [ANSWERS[modality].format(seen), ANSWERS["nothing else"]]
         if "structure" in (*self.hidden, *self.pictured):
-            structure = "That is all."  # a question for everything gets three sentences
-        elif self.wanted:
-            structure = STRUCTURE.format(" and ".join(self.wanted))
-        said = (SEEN if "modality" in self.pictured else modality, NO_MORE, structure)
+            said.append("That is all.")  # a question for everything gets three sentences
+        else:
+            said.append(ANSWERS["structure" if named else "no structure"].format(named))
         return "\n".join((*said, *self.hidden.values()))
 
 
-SEEN = "What kind of image (modality, machine, scan, organ, structure, lesion) it is shows in the picture."
-NO_MORE = "I have no other wishes (license, graphics card, GPU, demo, cost, hardware) than those I have told."
-STRUCTURE = "The structure (organ, organs, body part, region, anatomy, cell, tissue, lesion, target, object) is: {}."
 TASK, FORMAT, SIBLING, FEATURES, PART = 40, 30, 15, 30, 4
 SUITABLE = 80
-FAMILIES: tuple[frozenset[str], ...] = (
-    frozenset(("DICOM", "NIfTI", "NRRD", "MetaImage", "MGH")),  # volumes of scanners
-    frozenset(("TIFF", "OME-TIFF", "CZI", "ND2", "LIF")),  # microscopy
-    frozenset(("SVS", "NDPI")),  # whole slides
-    frozenset(("PNG", "JPEG", "TIFF")),  # flat pictures
-    frozenset(("HDF5", "Zarr", "N5")),  # arrays in blocks
-)
 READY: Constraint = "made for it"
-FACTS: Mapping[Constraint, tuple[str, str]] = {
-    "no GPU": ("gpu", "no"),
-    "demo": ("demo", "yes"),
-    "permissive license": ("license", "permissive"),
-    "free license": ("license", "free"),
-}
+FACTS = {name: (kind, *words) for name in CONSTRAINTS if name != READY for kind, words in read_wishes(name)}
 
 
 def grade(software: SoftwareTool, request: Request) -> int:
@@ -96,7 +82,7 @@ def grade(software: SoftwareTool, request: Request) -> int:
 
     >>> from types import SimpleNamespace as Software
     >>> tool = Software(name="A", tasks=["segmentation"], modalities=["CT"], dimensions=["3D"], formats=["NIfTI"],
-    ...                 license="MIT", demo=None, gpu="yes", structures=["tooth"], variants=[])
+    ...                 license="MIT", demo=None, gpu="yes", structures_for=lambda task: ("tooth",), variants=[])
     >>> def ask(modality="CT", format="NIfTI", **other):
     ...     return grade(tool, Request("", "expert", "segmentation", modality, "3D", format, **other))
     >>> ask(), ask(format="DICOM"), ask("MR"), ask(format="CZI"), ask(constraints=("no GPU",)), ask(exclude=("a",))
@@ -106,10 +92,13 @@ def grade(software: SoftwareTool, request: Request) -> int:
     """
     if software.name.casefold() in {name.casefold() for name in request.exclude}:
         return 0
-    marks, named = request.task in MARKING, tuple(software.structures)
+    marks, named = request.task in MARKING, software.structures_for(request.task)
     share = min((SHARES[compare(named, wish, marks)] for wish in request.wanted), default=1.0)
     points = round(TASK * share) if request.task in software.tasks else 0
-    points += _grade_format(software, request.format)
+    if request.format in software.formats:
+        points += FORMAT
+    elif list_siblings(request.format).intersection(software.formats):
+        points += SIBLING
     kind = has_fact(software, "modalities", request.modality)
     kind = kind and (not request.variant or fits_variant(software.variants, request.variant))
     fits = (kind, request.dimensions in software.dimensions)
@@ -119,8 +108,7 @@ def grade(software: SoftwareTool, request: Request) -> int:
     return points + PART * sum(fits)
 
 
-def _grade_format(software: SoftwareTool, name: str) -> int:
-    if name in software.formats:
-        return FORMAT
-    near = {member for family in FAMILIES if name in family for member in family}
-    return SIBLING if near.intersection(software.formats) else 0
+@cache
+def list_siblings(format: str) -> frozenset[str]:
+    """Return the formats that software which reads this one often reads, too."""
+    return frozenset(name for family in KNOWN["families"] if format in family for name in family) - {format}

@@ -42,6 +42,7 @@ class Retriever:
         self.tools = tuple(tools)
         self.by_name = {tool.name: tool for tool in self.tools}
         self._places = {tool.name.casefold(): place for place, tool in enumerate(self.tools)}
+        self._rated: dict[tuple[str, str, str], np.ndarray] = {}  # by fact and task: how well each tool meets it
         self._index: sqlite3.Connection | None = None
         self._lock, self._process = Lock(), os.getpid()
 
@@ -50,7 +51,7 @@ class Retriever:
 
     def prepare(self) -> None:
         with self._hold_index():
-            _ = self._rated, self._stems, self._names
+            _ = self._stems, self._names
 
     def search(
         self, words: str, *, top_k: int, exclude: Collection[str] = (), formats: Sequence[str] = ()
@@ -70,8 +71,9 @@ class Retriever:
         searched = self._score_words(words)
         scores: np.ndarray = searched * (WORDS / (searched.max(initial=0) or 1.0)) + NAMED * named
         wishes = read_wishes(words, formats)
+        tasks = [task for kind, names in wishes if kind == "tasks" for task in names] or [""]
         for kind in dict.fromkeys(kind for kind, _ in wishes):
-            same = [self._meet(kind, facts) for other, facts in wishes if other == kind]
+            same = [self._meet(kind, facts, tasks) for other, facts in wishes if other == kind]
             scores += WEIGHTS[kind] * np.mean(same, axis=0)
         return scores
 
@@ -86,9 +88,14 @@ class Retriever:
                 scores[place] = score
         return scores
 
-    def _meet(self, kind: str, words: Sequence[str]) -> np.ndarray:
-        known = [self._rated[kind, word] for word in words if (kind, word) in self._rated]
-        return np.max(known, axis=0) if known else np.zeros(len(self.tools))
+    def _meet(self, kind: str, words: Sequence[str], tasks: Sequence[str]) -> np.ndarray:
+        """Return how well each tool meets any of the words, for any of the tasks, (N,) float64."""
+        asked = [(kind, word, task) for word in words for task in (tasks if kind == "structures" else [""])]
+        for fact in asked:
+            if fact not in self._rated:
+                self._rated[fact] = np.array([rate_fact(tool, *fact) for tool in self.tools])
+        best: np.ndarray = np.max([self._rated[fact] for fact in asked], axis=0)
+        return best
 
     def list_named(self, words: str) -> list[str]:
         """Return the tools that words name."""
@@ -104,11 +111,6 @@ class Retriever:
         stems = list_telling(words) - GENERAL
         held = max((len(stems & record) for record in self._stems), default=0)
         return bool(stems) and held > COVERED * len(stems)
-
-    @cached_property
-    def _rated(self) -> dict[tuple[str, str], np.ndarray]:
-        """For each fact that can be asked for, how well each tool meets it."""
-        return {fact: np.array([rate_fact(tool, *fact) for tool in self.tools]) for fact, _ in read_table()}
 
     @cached_property
     def _stems(self) -> list[frozenset[str]]:
@@ -145,7 +147,7 @@ def _build_index(tools: Sequence[SoftwareTool]) -> sqlite3.Connection:
 
 
 def _write_columns(tool: SoftwareTool) -> tuple[str, ...]:
-    lists = (tool.tasks, tool.modalities, tool.dimensions, tool.formats, (*tool.structures, *tool.variants))
+    lists = (tool.tasks, tool.modalities, tool.dimensions, tool.formats, (*tool.structures_for(""), *tool.variants))
     return tool.name, *map(", ".join, lists), f"{tool.features} {', '.join(tool.interfaces)}"
 
 

@@ -6,7 +6,7 @@ tool names structures; `brain+` stands for the brain and all its parts, `any` fo
 shown. A tool that names none has not said: that is less than a match and more than a contradiction.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache, lru_cache
 from importlib.resources import files
@@ -39,13 +39,17 @@ def read_terms(kind: Literal["structures", "variants"]) -> Mapping[str, Term]:
     (('lung',), True)
     """
     terms = {}
-    file = {"structures": "structures.txt", "variants": "variants.txt"}[kind]
-    for line in (files(__package__) / file).read_text(encoding="utf-8").splitlines():
-        if line and not line.startswith("#"):
-            head, *phrases = line.split(" = ")
-            name, _, parents = head.partition(" < ")
-            terms[name] = Term(name, tuple(filter(None, parents.split(", "))), (name, *phrases))
+    for head, *phrases in read_lines(kind):
+        name, _, parents = head.partition(" < ")
+        terms[name] = Term(name, tuple(filter(None, parents.split(", "))), (name, *phrases))
     return terms
+
+
+def read_lines(name: str) -> Iterator[list[str]]:
+    """Yield the lines of a text file of this folder, each divided at its equals signs."""
+    for line in (files(__package__) / f"{name}.txt").read_text(encoding="utf-8").splitlines():
+        if line and not line.startswith("#"):
+            yield line.split(" = ")
 
 
 @cache

@@ -132,7 +132,7 @@ def write_tool(tool: SoftwareTool) -> str:
         f"modalities: {', '.join(tool.modalities)}",
         f"dimensions: {', '.join(tool.dimensions)}",
         f"formats: {', '.join(tool.formats) or 'unknown'}",
-        f"made for: {', '.join((*tool.structures, *tool.variants)) or 'unknown'}",
+        f"made for: {', '.join((*tool.list_structures(), *tool.variants)) or 'unknown'}",
         f"license: {tool.license or 'unknown'}",
         f"GPU: {tool.gpu}",
         f"interfaces: {', '.join(tool.interfaces) or 'unknown'}",

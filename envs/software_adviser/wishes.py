@@ -5,23 +5,19 @@
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache
-from importlib.resources import files
+from types import SimpleNamespace
 from typing import Final, TypeVar
 
 from ...tools.search.snapshot.words import Synonyms, is_telling, read_shipped_synonyms, split_words, stem_word
 from .catalogue import SoftwareTool
-from .structures import ANY, SHARES, compare, fits_variant, list_wider, read_terms
+from .phrases import KNOWN
+from .structures import ANY, SHARES, compare, fits_variant, list_wider, read_lines, read_terms
 
 ANSWERS: Final = ("gpu", "demo", "license")  # facts whose words ("no", "yes") are no words of a query
 VOCABULARIES: Final = ("", "formats", "structures", "variants")  # each is read on its own: "chest film" is two wishes
 NEGATIONS: Final = frozenset(("no", "not"))
-PERMISSIVE: Final = frozenset(  # SPDX ids
-    ("MIT", "BSD-2-Clause", "BSD-3-Clause", "Apache-2.0", "ISC", "Unlicense", "CC0-1.0", "Zlib",
-     "LicenseRef-public-domain")
-)  # fmt: skip
-UNFREE: Final = (  # how ids begin of licenses that are not free, or not known to be
-    "LicenseRef-", "CC-BY-NC", "CC-BY-ND", "BUSL-", "Elastic-", "PolyForm-", "SSPL-",
-)  # fmt: skip
+PERMISSIVE: Final[tuple[str, ...]] = KNOWN["permissive"]
+UNFREE: Final[tuple[str, ...]] = KNOWN["unfree"]
 
 T = TypeVar("T")
 Fact = tuple[str, str]  # kind and word: ("modalities", "MR")
@@ -67,7 +63,7 @@ def read_stems(text: str) -> tuple[str, ...]:
     return tuple(stem for word in counted for stem in stem_word(word))
 
 
-def has_fact(tool: SoftwareTool, kind: str, word: str = "") -> bool:
+def has_fact(tool: SoftwareTool | SimpleNamespace, kind: str, word: str = "") -> bool:
     """Return whether a tool has a fact that is asked for; what is unknown is none. Structures: see `rate_fact`."""
     if kind == "gpu":  # a tool that can use a graphics card runs without one
         return tool.gpu in ("no", "optional")
@@ -94,23 +90,21 @@ def is_licensed(license: str | None, word: str) -> bool:
     )
 
 
-def rate_fact(tool: SoftwareTool, kind: str, word: str = "") -> float:
-    """Return how well a tool meets a fact that is asked for, 0 to 1; a structure may be met in part."""
+def rate_fact(tool: SoftwareTool, kind: str, word: str = "", task: str = "") -> float:
+    """Return how well a tool meets a fact that is asked for, 0 to 1; a structure, asked for with a task or without, may
+    be met in part."""
     if kind == "structures":
-        return SHARES[compare(tool.structures, word)]
+        return SHARES[compare(tool.structures_for(task), word)]
     return float(has_fact(tool, kind, word))
 
 
 @cache
 def read_table() -> tuple[tuple[Fact, tuple[str, ...]], ...]:
     """Return the lines of `wishes.txt` and of the vocabularies: a fact, and the phrases that ask for it."""
-    lines = (files(__package__) / "wishes.txt").read_text(encoding="utf-8").splitlines()
     table = []
-    for line in lines:
-        if line and not line.startswith("#"):
-            kind, _, rest = line.partition(": ")
-            word, *phrases = rest.split(" = ")
-            table.append(((kind, word), tuple(phrases if kind in ANSWERS else (word, *phrases))))
+    for head, *phrases in read_lines("wishes"):
+        kind, _, word = head.partition(": ")
+        table.append(((kind, word), tuple(phrases if kind in ANSWERS else (word, *phrases))))
     for vocabulary in ("structures", "variants"):
         table += [((vocabulary, term.name), term.phrases) for term in read_terms(vocabulary).values()]
     return tuple(table)

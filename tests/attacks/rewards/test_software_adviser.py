@@ -12,7 +12,8 @@ from tests.support.tables import each
 from viewbox import make
 from viewbox.core.messages import write_call
 from viewbox.engines.scripted import ScriptedPolicy
-from viewbox.envs.software_adviser.demonstrations import QUESTIONS, write_query, write_question
+from viewbox.envs.software_adviser.demonstrations import write_query, write_question
+from viewbox.envs.software_adviser.phrases import QUESTIONS
 from viewbox.envs.software_adviser.reasons import describe_tool, rate_why
 from viewbox.envs.software_adviser.request import REASONS, SUITABLE
 from viewbox.envs.software_adviser.scenes import SCENES
@@ -205,7 +206,7 @@ def test_a_reason_earns_what_it_says_of_the_request_and_nothing_if_the_catalogue
     tool = ENV.software[name]
     own = {"<the catalogue's line>": write_tool(tool), "<the catalogue's features>": tool.features}
     said = own.get(why, why) if isinstance(why, str) else why
-    assert least - 1e-9 <= rate_why(said, describe_tool(tool), LUNGS) <= most + 1e-9
+    assert least - 1e-9 <= rate_why(said, describe_tool(tool, LUNGS["task"]), LUNGS) <= most + 1e-9
 
 
 # ---- without the picture, without reasons, without a search, without an answer

@@ -21,6 +21,7 @@ from viewbox.envs.software_adviser.catalogue import (
     TASKS,
     fold_url,
 )
+from viewbox.envs.software_adviser.tools import write_tool
 from viewbox.errors import ConfigError
 from viewbox.utils.values import fold_text
 
@@ -111,6 +112,29 @@ BAD = {  # a key, its value, and what is said of it
     "source that is none": ("sources", [{**LOOKED_UP, "source": "a friend"}], "allowed: https://host/path"),
     "source of another fact": ("sources", [{**LOOKED_UP, "facts": ["formats.PNG"]}], "unknown fact 'formats.PNG'"),
     "unknown key": ("rank", 1, "unknown key 'rank'"),
+    "unknown structure": ("structures", ["lungs"], "structures = 'lungs': allowed: a word of structures.txt"),
+    "text for structures": (
+        "structures",
+        "lung",
+        "structures = 'lung': allowed: a list, or lists by task",
+    ),
+    "null for structures": ("structures", None, "structures = None: allowed: a list"),
+    "twice a structure": ("structures", ["lung", "lung"], "allowed: each word once"),
+    "task of another tool": ("structures", {"tracking": [], "other tasks": []}, "unknown task of this tool 'tracking'"),
+    "misspelt task": ("structures", {"segmentatoin": [], "other tasks": []}, "did you mean 'segmentation'?"),
+    "task without structures": (
+        "structures",
+        {},
+        "structures: lacking for segmentation; allowed: a list",
+    ),
+    "no other task": ("structures", {"segmentation": [], "other tasks": []}, "no task is left for 'other tasks'"),
+    "text for a task": ("structures", {"segmentation": "lung"}, "structures.segmentation = 'lung'; allowed: a list"),
+    "unknown one of a task": (
+        "structures",
+        {"segmentation": ["lungs"]},
+        "structures.segmentation.0 = 'lungs': ",
+    ),
+    "source of another task": ("sources", [{**LOOKED_UP, "facts": ["structures.segmentation.lung"]}], "unknown fact"),
 }
 
 
@@ -130,6 +154,25 @@ def test_a_bad_value_costs_its_row_and_is_named_with_file_line_and_key(write, ca
     assert found.problems[0].startswith("mine.jsonl: line 1: ")
     assert words in found.problems[0]
     assert all(len(text) < 2000 for text in found.problems)
+
+
+def test_structures_are_a_list_or_lists_by_task_and_each_is_a_fact_with_a_source(write):
+    lists = {"segmentation": ["lung", "liver"], "other tasks": ["whole body"]}
+    facts = [*FACTS, "tasks.registration", "structures.segmentation.lung", "structures.whole body"]
+    row = {**ROW, "tasks": ["segmentation", "registration"], "structures": lists}
+    found = check_catalogue(write({**row, "sources": [{**LOOKED_UP, "facts": facts}]}))
+    assert found.problems[0].startswith("mine.jsonl: line 1: sources: lacking for structures.segmentation.liver;")
+    [tool] = found.tools
+    assert [tool.structures_for(task) for task in ("segmentation", "registration", "")] == [
+        ("lung", "liver"), ("whole body",), ("lung", "liver", "whole body"),
+    ]  # fmt: skip
+    assert "made for: lung, liver (segmentation), whole body (other tasks);" in write_tool(tool)
+    plain = SoftwareTool.model_validate({**ROW, "structures": ["lung"], "variants": ["micro-CT"], "sources": []})
+    assert (plain.structures_for("segmentation"), plain.structures_for("")) == (("lung",), ("lung",))
+    assert "made for: lung, micro-CT;" in write_tool(plain)
+    assert {"structures.lung"} <= {*plain.list_facts()}
+    for one in (tool, plain):
+        assert SoftwareTool.model_validate_json(one.model_dump_json()) == one
 
 
 SAME = [("name", "CUTTER"), ("name", "Ｃutter"), ("repository", "https://Example.org/Cutter.git")]

@@ -11,9 +11,10 @@ import pytest
 from tests.support.tables import each
 from viewbox.envs.consultation import find_facts
 from viewbox.envs.software_adviser import phrases as said
-from viewbox.envs.software_adviser.catalogue import DIMENSIONS, FORMATS, MODALITIES, TASKS, read_catalogue
+from viewbox.envs.software_adviser.catalogue import DIMENSIONS, FORMATS, MODALITIES, OTHER_TASKS, TASKS, read_catalogue
 from viewbox.envs.software_adviser.generator import RequestGenerator, split_of
 from viewbox.envs.software_adviser.previews import SIZE
+from viewbox.envs.software_adviser.reasons import describe_tool, rate_why
 from viewbox.envs.software_adviser.request import READY, REASONS, SUITABLE, UNKNOWN, Request, grade
 from viewbox.envs.software_adviser.scenes import DRAWINGS, SCENES, draw_preview
 from viewbox.envs.software_adviser.structures import ANY, read_terms
@@ -148,10 +149,43 @@ def test_a_grade_is_task_40_format_30_features_30(changes, points):
     assert grade(CELLPOSE, make_request(**changes)) == points
 
 
+def test_a_tool_that_is_called_as_its_task_is_does_not_lose_the_task_in_a_reason():
+    tool = next(one for one in CATALOGUE if one.name == "stitching")
+    wanted = {"task": "stitching", "modality": "photo", "format": "JPEG", "structure": ""}
+    assert (
+        rate_why(
+            "It is made for stitching in photo images and reads JPEG files.", describe_tool(tool, "stitching"), wanted
+        )
+        == 1.0
+    )
+
+
+SPM = next(one for one in CATALOGUE if one.name == "SPM")  # registers any brain, marks tissues
+
+
+@each(
+    ("task", "structure", "points", "why"),
+    [
+        ("registration", "brain", 100, 1.0),
+        ("registration", "hippocampus", 92, 1.0),
+        ("segmentation", "cortex", 100, 1.0),
+        ("segmentation", "brain", 72, 0.0),
+        ("segmentation", "hippocampus", 64, 0.0),
+        ("measurement", "brain", 100, 1.0),
+    ],
+)
+def test_a_tool_is_graded_and_a_reason_judged_by_its_structures_for_the_task(task, structure, points, why):
+    request = make_request(task=task, modality="MR", dimensions="3D", format="NIfTI", structure=structure)
+    assert grade(SPM, request) == points
+    wanted = {"task": task, "modality": "MR", "format": "NIfTI", "structure": structure}
+    reason = f"It is made for {task} of the {structure} in MR images and reads NIfTI files."
+    assert rate_why(reason, describe_tool(SPM, task), wanted) == why
+
+
 def test_no_grade_without_task_modality_dimensions_or_constraints_reaches_suitable():
     assert all(grade(CELLPOSE, make_request(**{name: "x"})) < SUITABLE for name in ("task", "modality", "dimensions"))
     changes = {"no GPU": {"gpu": "yes"}, "demo": {"demo": None}, "permissive license": {"license": "GPL-3.0"},
-               "free license": {"license": "CC-BY-NC-4.0"}, READY: {"structures": ("any",)}}  # fmt: skip
+               "free license": {"license": "CC-BY-NC-4.0"}, READY: {"structures": {OTHER_TASKS: ("any",)}}}  # fmt: skip
     unknown = {"no GPU": {"gpu": "unknown"}, "permissive license": {"license": None}, "free license": {"license": None}}
     for constraint, facts in (*changes.items(), *unknown.items()):
         asked = make_request(constraints=(constraint,), structure="cell")
@@ -171,7 +205,7 @@ def list_phrases(split):
     tables = (said.TASKS, said.MODALITIES)
     phrases = [phrase for table in tables for row in table.values() for phrase in row[split]]
     phrases += [phrase for table in FOREIGN for pair in table[split] for phrase in pair]
-    frames = (said.ASKED, said.VAGUE, said.UNSEEN, said.UNSEEN_VAGUE, said.ABOUT, *said.FOLLOW_UPS.values())
+    frames = (said.ASKED, said.VAGUE, said.UNSEEN, said.UNSEEN_VAGUE, said.FILED, said.ABOUT, *said.FOLLOW_UPS.values())
     phrases += [one for table in frames for level in table.values() for one in level[split]]
     phrases += [one for levels in said.CONSTRAINT_WORDS.values() for level in levels.values() for one in level[split]]
     phrases += [one for level in said.EXCLUSION_WORDS.values() for one in level[split]]
@@ -193,7 +227,7 @@ def test_words_say_the_facts_the_constraints_and_the_exclusions():
         assert "{" not in request.words
         if request.level == "expert" and "task" not in request.hidden:
             assert request.task in request.words
-        if request.level == "expert" and not request.pictured:
+        if request.level == "expert" and not request.pictured and not request.filed:
             assert (request.variant or request.modality) in request.words
             assert not request.structure or "structure" in request.hidden or request.structure in request.words
         assert all(name in request.words for name in request.exclude)

@@ -58,6 +58,15 @@ def test_met_wishes_stand_before_words_and_words_decide_among_equals():
     assert Retriever([fitting]).search("tax return", top_k=1, formats=["DICOM"]) == []  # no word of it is anywhere
 
 
+def test_a_structure_is_met_by_what_a_tool_is_made_for_in_the_task_of_the_query_and_in_any_without_one():
+    both, lists = ("segmentation", "registration"), {"segmentation": ["cortex"], "other tasks": ["brain"]}
+    found = Retriever([make_tool("Tissue", both, structures=lists), make_tool("Brainy", both, structures=["brain"])])
+    for words, first in (("segmentation of the brain", "Brainy"), ("segmentation of the cortex", "Tissue")):
+        assert found.search(words, top_k=1) == [first]
+    rated = [[found._meet("structures", [word], [task])[0] for task in (*both, "")] for word in ("brain", "cortex")]
+    assert rated == [[0.3, 1.0, 1.0], [1.0, 0.1, 1.0]]
+
+
 def test_formats_of_the_files_change_the_order_and_equal_tools_keep_theirs():
     twins = [make_tool("A", formats=("NIfTI",)), make_tool("B", formats=("DICOM",))]
     for formats, first in ([["NIfTI"], "A"], [["DICOM"], "B"], [[], "A"]):
