@@ -144,20 +144,16 @@ def engine():
     return load("rollouts")
 
 
-@pytest.fixture(scope="module")
-def stage(engine):
-    return engine.Stage(engine.CaseSize(2, 2, 3, 2))
+def test_every_engine_with_something_left_out_and_trl_play_the_same_episodes(engine):
+    stage = engine.Stage(engine.CaseSize(2, 2, 3, 2))
 
+    def play_stage(*parts):
+        return [episode.tokens.completion_ids for episode in stage.play_episodes(*parts)]
 
-def completions(episodes):
-    return [episode.tokens.completion_ids for episode in episodes]
-
-
-def test_every_engine_with_something_left_out_and_trl_play_the_same_episodes(engine, stage):
-    whole = completions(stage.play_episodes(stage.build_engine()))
+    whole = play_stage(stage.build_engine())
     assert len(set(whole)) == len(whole) == 4
     for variant in engine.VARIANTS.values():
-        assert completions(stage.play_episodes(variant.build_engine(stage), variant.build_env(stage))) == whole
+        assert play_stage(variant.build_engine(stage), variant.build_env(stage)) == whole
     found = engine.compare_with_trl(engine.CaseSize(1, 2, 2, 2), 1)  # asserts that they are equal
     assert found["tokens"] > 0
     assert abs(found["prompt_tokens"]["engine"] - found["prompt_tokens"]["trl"]) < 20
@@ -174,19 +170,13 @@ def test_a_section_gives_its_bar_the_last_line_is_json_of_all_that_were_chosen_a
     assert json.loads(capsys.readouterr().out.splitlines()[-1])["gemma3"]["tokens"] > 0
 
 
-@pytest.fixture(scope="module")
-def gpu_check(tmp_path_factory):
-    """(exit code, figures, lines) of a short run of `gpu_check.py` on the shipped model, as a user starts it."""
+def test_the_gpu_check_runs_without_a_gpu_and_ends_with_status_0_where_no_bar_is_missed(tmp_path):
     short = "--device cpu --model package:tiny_viewer --dtype float32 --episodes 4 --slots 3"
     small = "--turns 2 --reply-tokens 6 --repeats 1"
-    folder = tmp_path_factory.mktemp("gpu_check")
-    status, said = forks.start_script(FOLDER / "gpu_check.py", *short.split(), *small.split(), folder=folder).wait(300)
+    script = forks.start_script(FOLDER / "gpu_check.py", *short.split(), *small.split(), folder=tmp_path)
+    status, said = script.wait(300)
     lines = said.splitlines()
-    return status, json.loads(lines[-1]), lines
-
-
-def test_the_gpu_check_runs_without_a_gpu_and_ends_with_status_0_where_no_bar_is_missed(gpu_check):
-    status, figures, lines = gpu_check
+    figures = json.loads(lines[-1])
     assert figures["greedy equals generate"]["share"] == 1.0
     assert 0 < figures["parity, T = 1.0"]["engine"]["max"] < 1e-4
     assert 0.1 < figures["share of the engine's time in forwards"] < 1
