@@ -38,9 +38,16 @@ def play_right_answers(name, tasks, group):
 
 
 def roll_out(viewbox, folder, env, answer):
-    """Plays three tasks of the section `env` against an endpoint, then scores and shows them, in the current folder.
+    """Plays three tasks against an endpoint, then scores and shows them.
 
-    Returns (episodes, the page of `viewbox view CONFIG`).
+    Args:
+        viewbox: the fixture that runs a command.
+        folder: the folder to work in, which is the current one.
+        env: the config's section `env`.
+        answer: the endpoint's replies, as `serve` takes them.
+
+    Returns:
+        (episodes, the page of `viewbox view CONFIG`)
     """
     config = folder / "config.yaml"
     config.write_text(json.dumps({"model": {"name": "package:tiny_viewer"}, "env": env}))
@@ -65,7 +72,11 @@ def roll_out(viewbox, folder, env, answer):
 def evaluate_package(package, name, scripts, folder):
     """verifiers plays three tasks of a published package with scripted replies, and gives each the full reward.
 
-    The replies are those of `scripts`, by the overview of their task; `folder` is an empty one.
+    Args:
+        package: the folder that `viewbox publish` wrote.
+        name: the id of the package.
+        scripts: the replies by the overview of their task.
+        folder: an empty folder to work in.
     """
     with scripted.serve(scripts) as server:
         given = ["--model", "scripted", "--client.base-url", server.url, "--no-push", "--no-rich", "-n", "3", "-o", "e"]

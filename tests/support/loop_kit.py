@@ -3,13 +3,13 @@
 import asyncio
 import json
 import os
+import subprocess
 import sys
 from typing import ClassVar
 
 from PIL import Image
 from pydantic import BaseModel
 
-from tests.support.clean_python import run_python
 from viewbox.core.base import BaseMultiTurnEnv
 from viewbox.engines.scripted import ScriptedPolicy
 from viewbox.images.ref import ImageRef
@@ -100,8 +100,14 @@ def make_env_with_tools(*functions, **settings):
 
 def run_in_two_processes(script: str, folder, hash_seed: int) -> tuple[str, str]:
     """The variable `line` after a script has run: in a new process with that PYTHONHASHSEED, and in this one."""
-    env = {"PYTHONHASHSEED": str(hash_seed), "PYTHONUTF8": "1", "PYTHONPATH": os.pathsep.join(sys.path)}
-    there = run_python("-c", script + "print(line)", cwd=folder, env=env)
+    there = subprocess.run(
+        [sys.executable, "-c", script + "print(line)"],
+        capture_output=True,
+        text=True,
+        check=True,
+        cwd=folder,
+        env={"PYTHONHASHSEED": str(hash_seed), "PYTHONUTF8": "1", "PYTHONPATH": os.pathsep.join(sys.path)},
+    ).stdout.removesuffix("\n")
     here: dict = {}
     exec(script, here)
-    return there.removesuffix("\n"), here["line"]
+    return there, here["line"]
