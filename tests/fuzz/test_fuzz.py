@@ -19,7 +19,7 @@ def test_a_few_cases_of_each_area_find_nothing(tmp_path, capsys):
 
 def test_planted_faults_are_found_kept_and_replayed(tmp_path, capfd):
     areas = {"planted": "tests.support.planted_faults"}
-    figures = fuzz.Fuzzer(areas, seed=60, seconds=120, cases=8, folder=tmp_path, hang=4.0).run()  # each fault once
+    figures = fuzz.Fuzzer(areas, seed=60, seconds=120, cases=8, folder=tmp_path, hang=8.0).run()  # each fault once
     assert (figures["cases"], figures["passed"]) == ({"planted": 8}, False)
     kept = {}
     for finding in figures["findings"]:
@@ -28,7 +28,7 @@ def test_planted_faults_are_found_kept_and_replayed(tmp_path, capfd):
     assert set(kept) == set(FAULTS) - {"good"}
     words = {
         "raise": "KeyError", "score": "AssertionError", "loop": "processor time", "write": "outside its folder: open",
-        "start": "subprocess.Popen", "sleep": "more than 4 s", "die": "(7)",
+        "start": "subprocess.Popen", "sleep": "more than 8 s", "die": "(7)",
     }  # fmt: skip
     assert [(fault, kept[fault][0]) for fault, word in words.items() if word not in kept[fault][0]] == []
     assert "planted_faults.py" in Path(kept["sleep"][1]).with_suffix(".txt").read_text()  # where it hung
