@@ -76,12 +76,10 @@ def test_an_answer_names_where_its_box_lies_and_its_image_as_in_the_prompt_which
 
 @each("wrong, said", [
     ({"image": 3}, "image = 3; allowed: image_1 to image_3"),
-    ({"image": -1}, "image = -1; allowed: image_1 to image_3"),
     ({"slice": 10}, "slice = 10; allowed: 0 to 9"), ({"plane": "saggital"}, 'unknown plane "saggital"'),
     ({"plane": "coronal", "slice": 30}, "slice = 30; allowed: 0 to 29"),
     ({"image": 2, "slice": 0}, "slice: image_3 is a single picture; allowed: null"),
     ({"image": 2, "extent": [0, 0, 0, 1, 1, 1]}, "extent: this image is a single picture, not a volume"),
-    ({"extent": [0.2, 0.2, 3, 0.1, 0.6, 4]}, "needs x1 < x2, y1 < y2 and z1 <= z2"),
     ({"extent": [0.1, 0.2, 4, 0.2, 0.6, 3]}, "needs x1 < x2, y1 < y2 and z1 <= z2"),
     ({"extent": [0.1, 0.2, 4, 0.2, 0.6, 10]}, "extent: z = 10"),
     ({"extent": [0.1, 0.2, 4.5, 0.2, 0.6, 8]}, "extent: z = 4.5"),
@@ -113,8 +111,6 @@ def test_a_box_in_a_volume_comes_back_as_it_was_written(first, data):
 
 
 # ---- a view that the model names says its place
-
-
 def play(*calls):
     """A play in which views 1, 2, … are what the calls show."""
     play = Play(UNIT, TASK)
@@ -191,7 +187,6 @@ def test_parts_of_a_place_that_are_not_declared_are_those_of_the_first_picture()
 
 
 # ---- what the model reads
-
 PARTS = ("image", "plane", "slice")
 SUBSETS = [names for count in range(4) for names in itertools.combinations(PARTS, count)]
 SENTENCES = {
@@ -240,7 +235,6 @@ def test_a_place_needs_a_field_of_the_answer_and_an_answer_without_boxes_has_no_
 
 
 # ---- the frame of a volume
-
 FRAME = "Slices are numbered from 0: axial ones from the feet up"
 UNKNOWN = "It is not known how this volume lies in the patient"
 
@@ -304,7 +298,6 @@ def test_the_last_turn_says_which_slice_coordinates_are_of(fields, calls, said):
 
 
 # ---- which picture the boxes of an answer refer to
-
 FIRST = "Boxes in your answer refer to the whole image as it was shown first, even after a tool has changed the view."
 NAMED = "Boxes in your answer refer to the whole image or slice that you name, even after a tool has changed the view."
 SLICE = "Boxes in your answer refer to the whole slice that you name, even after a tool has changed the view."
@@ -339,8 +332,6 @@ def test_the_prompt_says_once_which_picture_the_boxes_of_an_answer_refer_to(imag
 
 
 # ---- fractions where others are asked
-
-
 class Flat(Series):
     """One picture of 80 x 40 pixels, shown as it is."""
 
