@@ -55,13 +55,6 @@ def test_the_messages_themselves_and_the_record_keep_every_image():
     assert sum(len(turn.images) for turn in play.build_episode().turns) == 3
 
 
-def test_the_original_stays_while_it_is_among_the_last():
-    play = last(2)
-    play.say(write_call(factor=2))
-    every = pictures(play.state.messages)
-    assert pictures(apply_history(play.env, play.state.messages)) == every  # GAZE drops it after turn 1
-
-
 @each("imageless", ["hm", NOTES, write_call("nothing"), write_call("get_intensity_stats")])
 def test_after_a_turn_without_a_picture_the_last_one_is_still_shown(imageless):
     play = last(1)

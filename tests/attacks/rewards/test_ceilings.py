@@ -149,12 +149,6 @@ def test_an_honest_answer_earns_what_it_is_worth(reward, said, gold, score):
     assert "failed" not in explain_reward(reward, {"value": said}, {"value": gold})
 
 
-def test_hedging_both_ways_pays_less_than_a_guess_and_the_last_of_duplicate_keys_counts():
-    golds = [{"value": "tumour"}, {"value": "no tumour"}]
-    assert sum(F1({"value": "tumour, no tumour"}, gold) for gold in golds) < sum(F1(golds[0], gold) for gold in golds)
-    assert EXACT(json.loads('{"value": "seven", "value": "eight"}'), {"value": "seven"}) == 0.0
-
-
 # ---- signs and opposites
 DASHES = "-–‐‑‒—―−﹣－˗➖⁻"
 BOTH = [
@@ -175,12 +169,6 @@ def test_a_number_keeps_its_minus_and_a_label_the_sign_at_its_end(dash):
         label, bare = {"value": written.format(name, dash)}, {"value": name}
         assert [EXACT(bare, label), EXACT(label, bare), EXACT(label, {"value": f"{name}-"})] == [0, 0, 1], written
         assert EXACT(label, {"value": f"{name}+"}) == EXACT({"value": f"{name} (+)"}, label) == 0.0
-
-
-@each("label", ["-cyst", "–cyst", "(-cyst)", "!cyst", "cyst-", "cyst (-)", "cyst –"])
-@each("reward, write", [(EXACT, str), (SET, lambda label: [label]), (OBJECTS, found)])
-def test_a_sign_makes_another_label_everywhere(reward, write, label):
-    assert reward({"value": write(label)}, {"value": write("cyst")}) == 0.0
 
 
 @each("name", ["tumour", "lung nodule"])
