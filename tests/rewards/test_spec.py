@@ -60,13 +60,11 @@ def box(**options):
 @each("spec, made", [
     (yaml.safe_load(YAML), MADE), (kind("exact_match"), ExactMatchReward()),
     (kind("iou", name="box"), IoUReward(name="box")), (kind("iou", threshold=None), IoUReward()),
-    (kind("token_f1", field="report", stop_words=True), TokenF1Reward("report", stop_words=True)),
     (kind("token_f1", field="a", negation_scope=False), TokenF1Reward("a", negation_scope=False)),
     (kind("iou", box_key="box", label_key="name", frame="per_mille", reference_frame="unit"),
      IoUReward(box_key="box", label_key="name", frame="per_mille", reference_frame="unit")),
     (kind("label_set_f1", aliases={"a": ["b"]}), LabelSetF1Reward(aliases={"a": ["b"]})),
     (kind("ranking", metric="ndcg", k=3), RankingReward(metric="ndcg", k=3)),
-    (kind("brier", scale=100), BrierReward(scale=100)),
     (kind("brier", of=kind("exact_match", field="answer")), BrierReward(of=ExactMatchReward("answer"))),
     (kind("format", malformed=0.1), FormatReward(malformed=0.1)),
     (kind("tool_use", at_least=1, tools=["zoom"]), ToolUseReward(at_least=1, tools=["zoom"])),
@@ -136,7 +134,6 @@ def test_rewards_load_neither_torch_nor_the_rooms_above_before_yaml_names_one(tm
 
 
 # ---- by import path
-
 SOURCE = """
 from dataclasses import dataclass
 from neighbor import LIMIT
