@@ -1,6 +1,5 @@
 """The adviser's tools in an episode: quotas, what the environment fills in, what goes wrong; addresses, snapshot."""
 
-import json
 from datetime import date
 
 import pytest
@@ -10,7 +9,7 @@ from hypothesis import strategies as st
 from tests.support.replies import call, list_results
 from tests.support.software import Advice, make_tool
 from tests.support.tables import each
-from viewbox import Task
+from viewbox import Task, make
 from viewbox.engines.scripted import ScriptedPolicy
 from viewbox.envs.software_adviser.catalogue import read_catalogue
 from viewbox.envs.software_adviser.repositories import (
@@ -44,10 +43,13 @@ def get_names(result):
 
 
 def test_the_model_sees_addresses_as_texts_and_how_often_it_may_call():
-    schemas = {one["function"]["name"]: one["function"]["parameters"] for one in Advice().tool_schemas}
-    assert schemas["repo_info_batch"]["properties"]["urls"]["items"] == {"type": "string"}
-    texts = json.dumps([dict(one["function"]) for one in Advice().tool_schemas], default=dict)
-    assert all(f"At most {calls}." in texts for calls in ("1 call", "3 calls", "4 calls"))
+    schemas = {one["function"]["name"]: one["function"] for one in make("software_adviser").tool_schemas}
+    arguments = {name: schema["parameters"]["properties"] for name, schema in schemas.items()}
+    asked = {"search_tools": ["query"], "search_alternative": ["query"], "repo_info_batch": ["urls"]}
+    assert {name: list(properties) for name, properties in arguments.items()} == asked
+    assert arguments["repo_info_batch"]["urls"]["items"] == {"type": "string"}
+    for schema, calls in zip(schemas.values(), ("1 call", "3 calls", "4 calls"), strict=True):
+        assert f"At most {calls}." in schema["description"]
 
 
 def test_exclusions_formats_and_top_k_come_from_the_environment_alone_and_are_in_no_record():
