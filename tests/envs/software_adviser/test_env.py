@@ -23,9 +23,8 @@ ENV = make("software_adviser", follow_ups=0.0)
 END = json.dumps({"explanation": "I stop here."})
 
 
-def find_task(env, category, number=0):
-    found = [task for task in env.tasks[:300] if task.reference["category"] == category]
-    return found[number]
+def find_task(env, category):
+    return next(task for task in env.tasks[:300] if task.reference["category"] == category)
 
 
 def search_of(env, task):
@@ -38,7 +37,7 @@ def search_of(env, task):
 @each("split", ["train", "test"])
 def test_the_gold_policy_scores_one_on_every_kind_of_request(split):
     env, categories = make("software_adviser", split=split), set()
-    for task in env.tasks[:120]:
+    for task in env.tasks[:60]:
         episode = play_gold(env, task)
         assert episode.scores.total == pytest.approx(1.0), (task.id, episode.scores)
         assert env.score(episode) == episode.scores
@@ -46,15 +45,12 @@ def test_the_gold_policy_scores_one_on_every_kind_of_request(split):
     assert categories == {"answerable", "ambiguous", *REASONS}
 
 
-def test_a_task_is_the_same_every_time_the_splits_share_none_and_nothing_hidden_reaches_the_model():
+def test_a_task_is_the_same_every_time_and_nothing_hidden_reaches_the_model():
     assert sum(RECOMMEND.values()) == pytest.approx(1.0) == sum(ABSTAIN.values())
-    train, test = make("software_adviser", follow_ups=0.0), make("software_adviser", split="test")
-    assert train.tasks[3] == ENV.tasks[3]
-    assert (train.images(train.tasks[3])[0].pixels == ENV.images(ENV.tasks[3])[0].pixels).all()
-    right = [{name for task in env.tasks[:100] for name in task.reference.get("suitable", ())} for env in (train, test)]
-    assert all(right)
-    assert not right[0] & right[1]
-    for task in ENV.tasks[:80]:
+    again = make("software_adviser", follow_ups=0.0)
+    assert again.tasks[3] == ENV.tasks[3]
+    assert (again.images(again.tasks[3])[0].pixels == ENV.images(ENV.tasks[3])[0].pixels).all()
+    for task in ENV.tasks[:60]:
         request = ENV.get_request(task)
         said = "".join(message.text for message in ENV.reset(task, seed=0).messages)
         assert not any(re.search(rf"(?<!\w){re.escape(fact)}(?!\w)", said) for fact in request.hidden.values())
@@ -192,7 +188,7 @@ def test_over_quota_there_is_an_answer_without_choices_and_after_the_last_of_twe
     assert (episode.answer["choices"], episode.answer["explanation"]) == ((), OVER_QUOTA)
     assert "over_quota" in episode.flags
     assert episode.scores.total == 0.0
-    env = make("software_adviser", max_calls={"search_alternative": 100})
+    env = make("software_adviser", max_calls={"search_alternative": 100}, ambiguous=0)
     task, again = find_task(env, "answerable"), write_call("search_alternative", {"query": "viewer"}) * 12
     episode = play(env, task, search_of(env, task), again, again, *env.oracle(task)[1:], env.write_answer(task))
     assert sum(result.success for result in list_results(episode)) <= 20
@@ -201,7 +197,7 @@ def test_over_quota_there_is_an_answer_without_choices_and_after_the_last_of_twe
 
 
 def test_top_k_and_the_number_of_choices_are_set_for_each_task():
-    env = make("software_adviser", top_k=[5, 7], num_choices=[1, 2, 3], unanswerable=0)
+    env = make("software_adviser", top_k=[5, 7], num_choices=[1, 2, 3], unanswerable=0, ambiguous=0)
     for seed, task in enumerate(env.tasks[:6]):
         assert f"Recommend at most {1 + seed % 3}." in env.user_message(task)
         episode = play(env, task, search_of(env, task), env.write_answer(task))
@@ -232,8 +228,8 @@ def test_accuracies_are_compared_with_the_grades_and_demo_links_with_the_catalog
     accuracies = [one.components["recommend.accuracy"] for one in scores]
     assert accuracies == sorted(accuracies)
     assert accuracies[0] == 0.0
-    answerable = [task for task in ENV.tasks[:300] if task.reference["category"] == "answerable"]
-    task = next(task for task in answerable if len(task.reference["suitable"]) == 1)
+    clear = (task for task in ENV.tasks[:300] if task.reference["category"] == "answerable")
+    task = next(task for task in clear if len(task.reference["suitable"]) == 1)
     gold = json.loads(ENV.write_answer(task))["choices"][0]
     first = list_results(play(ENV, task, search_of(ENV, task), END))[0].facts["names"]
     others = [name for name in first if name != gold["name"]][:2]  # all accuracies 100, and these do not fit
@@ -265,12 +261,11 @@ def test_an_unanswerable_request_takes_its_reason_and_a_look(reason):
 
 def test_demonstrations_have_habits():
     env = make("software_adviser", ambiguous=0.5, unanswerable=0)
-    for task in env.tasks[:20]:
+    for task in env.tasks[:8]:
         hidden = bool(env.get_request(task).hidden)
-        plain = [env.demonstration(task, seed) for seed in range(3)]
+        plain = [env.demonstration(task, seed) for seed in range(2)]
         assert all(one == [*env.oracle(task), env.write_answer(task)] for one in plain)
-        asks = ["question" in env.demonstration(task, 0, guess=1.0, ask=1.0)[0]]
-        assert asks == [not hidden]
+        assert ("question" in env.demonstration(task, 0, guess=1.0, ask=1.0)[0]) == (not hidden)
     with pytest.raises(ConfigError, match="did you mean 'guess'"):
         env.demonstration(task, 0, gues=0.5)
 
@@ -309,13 +304,13 @@ def test_a_catalogue_of_ones_own_is_searched_and_asked_about(tmp_path):
 
 
 def test_results_name_the_facts_that_are_picked_and_a_number_names_software_if_a_config_says_so():
-    env = make("software_adviser", shown=["formats"], top_k=[3], boundary=False)
+    env = make("software_adviser", shown=["formats"], top_k=[3], boundary=False, ambiguous=0)
     task = find_task(env, "answerable")
     [result] = list_results(play(env, task, search_of(env, task), END))
     lines = [json.loads(line) for line in result.text.splitlines()]
     assert [line["name"] for line in lines] == list(result.facts["names"])
     assert all(set(line) == {"name", "formats"} for line in lines)
-    env = make("software_adviser", by_number=True, shown=[], boundary=False)
+    env = make("software_adviser", by_number=True, shown=[], boundary=False, ambiguous=0)
     task = find_task(env, "answerable")
     gold = json.loads(env.write_answer(task))["choices"][0]
 
@@ -334,7 +329,7 @@ def test_results_name_the_facts_that_are_picked_and_a_number_names_software_if_a
     assert all(choice["name"].isdigit() for answer in demonstrated for choice in answer["choices"])
 
 
-THREE = make("software_adviser", num_choices=[3])
+THREE = make("software_adviser", num_choices=[3], ambiguous=0)
 FIRST = THREE.tasks[0]
 
 
