@@ -784,16 +784,6 @@ row(with_file(lambda f: (f / "03").unlink()),
 row(with_file(other(position=(0, 0, 15))),
     notes, refused("03", "99"), "two pictures of one place", "Project-MONAI/monai-deploy-app-sdk#532")
 
-def halves(folder):
-    series(folder / "s", flat((0, 10, 20)))
-    for number in range(3):
-        other(f"9{number}", position=(0, 5 * number, 0), rows=CORONAL)(folder / "s")
-    return folder / "s"
-
-row(halves, notes, refused("#stack=|stack="), "no group has more than half")
-row(halves,
-    lambda p: [count(f"{p}#stack=1")[0], count(f"{p}#stack=2")[1]], [3, 3], "PATH#stack= names the one that is meant")
-
 row(a_series(flat(), change={2: {"PixelSpacing": raw("1.0\\1.000 ")}, 4: {"PixelSpacing": raw("1E0\\+1.")}}),
     count, [6, 16, 16], "PS3.5 6.2: DS is a number")
 row(a_series(flat(), change={3: {"ImageOrientationPatient": raw("0.9999999\\1e-5\\0\\0\\1.0\\-0 ")}}),

@@ -183,7 +183,8 @@ def test_a_model_that_cannot_be_loaded_is_an_error_at_start_up(tmp_path, damage,
     ({"memory": "1kB"}, "memory", "allowed: at most memory = 1,000"),
     ({"heads": {"side": ["left"]}}, "heads", "heads.side: unknown label 'left'; allowed: clear, effusion, opacity"),
 ])  # fmt: skip
-def test_a_setting_that_cannot_hold_is_named(tmp_path, spec, key, says):
+def test_a_setting_that_cannot_hold_is_named(tmp_path, monkeypatch, spec, key, says):
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)  # no retries of the hub
     forget_servers()
     check_refusal(make(save_vit(tmp_path / "model"), **spec).prepare, f"specialists.look.{key}", says)
 
