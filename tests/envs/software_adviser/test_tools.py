@@ -120,6 +120,7 @@ def ask(*urls, **settings):
 
 CUTTER = "https://github.com/owner/cutter"
 SAME = ["https://github.com/Owner/Cutter", "http://www.github.com/owner/cutter.git", "git@github.com:owner/cutter.git"]
+SAME += ["github.com/owner/cutter", f" <{CUTTER}> ", "ssh://git@github.com/owner/cutter", f"{CUTTER.upper()}#x"]
 
 
 def test_two_sources_are_asked_in_order_once_an_address_and_others_are_skipped_with_their_reason():
@@ -130,7 +131,7 @@ def test_two_sources_are_asked_in_order_once_an_address_and_others_are_skipped_w
         "[3] owner/unknown: failed (nothing is known of it)",
     ]
     assert result.facts["answered"] == ("owner/cutter", "owner/twin")
-    result = ask(*SAME, "github.com/owner/cutter/issues?q=1", f"{CUTTER}#readme")
+    result = ask(*SAME, "github.com/owner/cutter/issues?q=1", f"{CUTTER}/tree/main/a?b#c")
     assert result.text.count("\n") == 0
     assert result.facts["answered"] == ("owner/cutter",)
     result = ask("https://gitlab.com/owner/cutter", "nonsense", CUTTER)
@@ -158,23 +159,6 @@ def test_a_model_s_text_cannot_write_lines_or_marks():
     assert result.text.count("\n") == 1
     assert "<|im_end|>" not in result.text
     assert len(result.text) < 400
-
-
-@each(
-    "address",
-    [
-        "https://github.com/Owner/Name",
-        "github.com/owner/name",
-        " <https://github.com/owner/name> ",
-        "https://github.com/owner/name.git",
-        "https://github.com/owner/name/tree/main/a?b#c",
-        "git@github.com:owner/name.git",
-        "ssh://git@github.com/owner/name",
-        "HTTPS://GITHUB.COM/OWNER/NAME#x",
-    ],
-)
-def test_addresses_of_one_repository_read_the_same(address):
-    assert read_repository(address) == "owner/name"
 
 
 @each(
