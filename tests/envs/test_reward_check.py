@@ -183,13 +183,11 @@ def test_the_tasks_are_drawn_from_all():
     numbers = []
 
     class Counting(Own):
+        tasks: ClassVar = [Task(f"t{number}", reference={"label": "a"}) for number in range(1000)]
+
         def images(self, task):
             numbers.append(int(task.id[1:]))
             return [Image.new("L", (20, 10))]
-
-        @property
-        def tasks(self):
-            return [Task(f"t{number}", reference={"label": "a"}) for number in range(1000)]
 
     score_right_answers(Counting())
     assert len(set(numbers)) == 20

@@ -15,10 +15,7 @@ from tests.support.served_models import forget_servers
 from tests.support.specialist_env import Clinic, call, get_picture, get_results, offer
 from tests.support.tables import each
 from tests.support.tiny_specialists import LABELS, save_vit
-from viewbox.envs.chest_xray.env import ChestXray as ViewboxChest
 from viewbox.errors import ConfigError
-from viewbox.images.ref import ImageRef
-from viewbox.images.view import View
 
 make = partial(offer, "classification")
 
@@ -54,18 +51,6 @@ def test_a_picture_unlike_those_that_the_model_knows_gets_their_rates(tmp_path):
         (result,) = get_results(env, call("look"))
         assert result.text.startswith(words)
         assert (result.facts == dict(zip(LABELS, known["rates"], strict=True))) == (at_most == 0)
-
-
-def test_drawn_films_are_known_and_other_pictures_are_not():
-    specialists = {"look": {"kind": "classification", "model": "package:chest_classifier"}}
-    env = ViewboxChest(split="test", specialists=specialists)
-    env.prepare()
-    known = env.toolbox["look"].function.server.runner.known
-    films = [View.of(env.images(task)[0], max_pixels=env.max_pixels).to_uint8() for task in env.tasks[:40]]
-    noise = np.random.default_rng(0).integers(0, 256, (80, 80)).astype(np.uint8)
-    others = [noise, np.zeros_like(noise), *(255 - film for film in films[:9]), *(np.rot90(film) for film in films[:9])]
-    assert sum(not known.holds(ImageRef.of(film)) for film in films) <= 1
-    assert not any(known.holds(ImageRef.of(np.ascontiguousarray(one))) for one in others)
 
 
 HEADS = {"side": ["left", "right"], "finding": ["none", "opacity", "effusion"]}
