@@ -108,8 +108,6 @@ def test_zooms_do_not_shrink_the_picture_and_enlarge_past_the_native_size_up_to_
 
 
 # ---- pixels that are not square
-
-
 @settings(max_examples=100, deadline=None)
 @given(st.tuples(st.integers(20, 200), st.integers(20, 200)), SPACINGS, CHAINS)
 def test_millimeters_are_as_long_along_x_as_along_y(size, spacing, chain):

@@ -103,8 +103,6 @@ def test_a_written_point_is_read_back_within_its_rounding(point, coordinates, si
 
 
 # ---- what each does
-
-
 def test_a_zoom_looks_closer_a_crop_gives_native_pixels_and_reset_shows_the_original_again():
     now, result = call("zoom", VIEW, {"factor": 4, "center": [0, 0]})
     sizes = {"original_size": (200, 100), "new_size": (724, 362)}  # as large as the budget allows
@@ -136,8 +134,6 @@ def test_contrast_keeps_its_reference_level_when_the_viewer_looks_closer():
 
 
 # ---- outside an episode
-
-
 def test_apply_gives_the_picture_and_what_a_model_would_read_and_a_chain_ends_at_the_first_call_that_fails(tmp_path):
     _, done = tools.apply_tool("zoom", Image.new("RGB", (64, 32)), factor=2)
     assert (done.image.open().size, done.image.open().mode, done.error) == ((128, 64), "RGB", None)
@@ -161,8 +157,6 @@ def test_apply_gives_the_picture_and_what_a_model_would_read_and_a_chain_ends_at
 
 
 # ---- what hints and docstrings become
-
-
 def blur(
     view: View, sigma: Annotated[float, Range(0.5, 5), "width in pixels"], n: float = 1, mode: str = "fast"
 ) -> ToolOutput:
@@ -266,8 +260,6 @@ def test_every_tool_has_a_valid_schema_that_describes_its_arguments_with_default
 
 
 # ---- what the model never sees, limits, and tools that only read
-
-
 def test_a_tool_that_only_reads_leaves_the_view_and_a_hidden_argument_that_is_forgotten_is_the_environments_fault():
     @tool(max_calls=1)
     def secret(view: View, where: str, images: Hidden[Sequence[str]], path: Annotated[str, "hidden"]) -> ToolOutput:
@@ -365,8 +357,6 @@ def test_no_tool_raises_and_every_fact_is_finite_on_any_picture(seed):
 
 
 # ---- the same where Python has left docstrings out
-
-
 AUTHORS = '''
 import enum, functools, json, sys
 import viewbox

@@ -32,8 +32,6 @@ def search_of(env, task):
 
 
 # ---- the right answers
-
-
 @each("split", ["train", "test"])
 def test_the_gold_policy_scores_one_on_every_kind_of_request(split):
     env, categories = make("software_adviser", split=split), set()
@@ -59,8 +57,6 @@ def test_a_task_is_the_same_every_time_and_nothing_hidden_reaches_the_model():
 
 
 # ---- the user
-
-
 def test_the_question_that_was_needed_has_a_share_and_tells_the_hidden_fact():
     task = find_task(ENV, "ambiguous")
     [(kind, fact)] = ENV.get_request(task).hidden.items()
@@ -158,8 +154,6 @@ def test_software_is_named_again_by_its_name_alone_and_not_by_a_word_that_holds_
 
 
 # ---- tools, quotas, injected arguments
-
-
 def test_what_the_user_excludes_is_never_found_and_it_or_a_hallucinated_name_earns_nothing():
     def score(task, choices):
         return play(ENV, task, *ENV.oracle(task), json.dumps({"choices": choices})).scores.total
@@ -216,8 +210,6 @@ def test_the_format_of_the_file_is_used_in_a_search_unless_it_is_hidden():
 
 
 # ---- scores
-
-
 def test_accuracies_are_compared_with_the_grades_and_demo_links_with_the_catalogue():
     def score(task, choices):
         return play(ENV, task, *ENV.oracle(task), json.dumps({"choices": choices})).scores
@@ -257,8 +249,6 @@ def test_an_unanswerable_request_takes_its_reason_and_a_look(reason):
 
 
 # ---- demonstrations
-
-
 def test_demonstrations_have_habits():
     env = make("software_adviser", ambiguous=0.5, unanswerable=0)
     for task in env.tasks[:8]:
@@ -271,8 +261,6 @@ def test_demonstrations_have_habits():
 
 
 # ---- settings
-
-
 @each(
     ("settings", "problem"),
     [

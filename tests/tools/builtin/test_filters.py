@@ -81,8 +81,6 @@ def test_a_small_picture_is_not_all_turned_white():
 
 
 # ---- edges of a part
-
-
 def test_edges_of_a_part_are_measured_by_the_maximum_of_the_whole():
     faint = np.full((60, 100), 100, np.uint8)
     faint[:, 20:] = 110
@@ -117,8 +115,6 @@ def test_edges_of_a_larger_picture_are_found_in_its_finer_detail_after_a_zoom():
 
 
 # ---- shapes
-
-
 @each("iterations", [1, 3])
 def test_a_threshold_makes_the_picture_black_and_white_first(iterations):
     opened = ndimage.binary_opening(GRAY > 120, np.ones((3, 3)), iterations=iterations)

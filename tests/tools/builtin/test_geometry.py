@@ -52,8 +52,6 @@ def order(corners):
 
 
 # ---- the map
-
-
 def test_a_point_and_a_box_come_back_in_a_thousand_chains_of_tools_and_go_through_the_affine_map():
     rng, farthest = random.Random(0), 0.0
     empty = np.zeros(4096 * 4096, np.uint8)  # untouched: no memory is taken
@@ -77,8 +75,6 @@ def test_a_point_and_a_box_come_back_in_a_thousand_chains_of_tools_and_go_throug
 
 
 # ---- pixels
-
-
 def smooth(x, y):
     """A picture without detail, from 0 to 1, at places in native pixels."""
     return 0.5 + 0.25 * np.sin(x / 9 + 1) + 0.25 * np.cos(y / 13 - x / 40)
@@ -170,8 +166,6 @@ def test_zooms_and_crops_of_a_turned_view_are_those_of_the_turned_picture():
 
 
 # ---- the tools
-
-
 def test_rotate_tells_the_sizes_before_and_after():
     after, result = call("rotate", VIEW)
     assert result.facts == {"clockwise": True, "original_size": (64, 48), "new_size": (48, 64), "shows": (0, 0, 1, 1)}

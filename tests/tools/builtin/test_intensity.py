@@ -57,8 +57,6 @@ def test_the_order_of_calls_is_the_order_of_operations():
 
 
 # ---- what holds for all of them
-
-
 @each("name, arguments", CALLS)
 def test_a_call_keeps_coordinates_states_its_arguments_can_be_undone_and_writes_to_nothing(name, arguments):
     before = View.of(COLOR).zoom(2, (0.3, 0.3)).rotate()

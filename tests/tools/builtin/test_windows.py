@@ -127,8 +127,6 @@ def test_undo_and_reset_bring_the_native_values_back_and_every_preset_is_in_the_
 
 
 # ---- presets that follow the volume
-
-
 @each("preset", MRIS)
 def test_an_mri_preset_is_of_the_percentiles_inside_the_body_however_the_file_is_stretched(preset):
     low, high = (100 + 10 * percent for percent in PRESETS[preset].percentiles)
@@ -156,8 +154,6 @@ def test_percentiles_of_a_large_volume_are_taken_from_a_part_of_it(monkeypatch):
 
 
 # ---- presets of a run
-
-
 class Reader(BaseMultiTurnEnv):
     name = "windows_reader"
     tools = ("window_level",)

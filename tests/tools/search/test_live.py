@@ -238,8 +238,6 @@ def test_restricted_data_send_no_search_even_if_its_answer_is_kept(served):
 
 
 # ---- a service that gives no answer
-
-
 def test_a_temporary_status_or_a_lost_connection_is_tried_again_and_every_other_status_is_final(hasty):
     literature, setup = hasty
     for answer in (*(make_response(status, "busy") for status in (408, 429, 500, 503)), hang_up, cut_body):
@@ -332,8 +330,6 @@ def test_a_hundred_megabytes_end_at_the_limit_compressed_answers_are_refused_and
 
 
 # ---- the limit on requests
-
-
 async def search_all(source, prefix, number):
     """How many searches found something, and how many failed."""
     asked = (source.search_articles(ArticleQuery(f"{prefix} {one}")) for one in range(number))
@@ -372,8 +368,6 @@ def test_a_storm_of_429_ends_in_results_or_without_an_end_in_named_errors(served
 
 
 # ---- what is kept of answers, and the limit on requests
-
-
 FILE = "answers.sqlite"
 
 
