@@ -119,9 +119,7 @@ def test_gemex_and_rexvqa_must_not_leave_this_machine(open_preset):
     arguments = ["rollout", "--config", "gemex_thinkvg", "--endpoint", "https://api.example.org/v1", "--model", "m"]
     result = CliRunner().invoke(app, [*arguments, f"env.data.source={source}"])
     assert "restricted to this machine" in str(result.exception)
-    far = 'env.specialists={"far": {"kind": "http", "url": "https://models.example/x"}}'
-    with pytest.raises(ConfigError, match=r"restricted to this machine|must not leave"):
-        open_preset("rexvqa", far).prepare()
+
     for name, setting in (
         ("gemex_thinkvg", "restricted=false"),
         ("rexvqa", "restricted=false"),

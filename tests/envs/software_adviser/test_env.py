@@ -201,12 +201,14 @@ def test_top_k_and_the_number_of_choices_are_set_for_each_task():
 
 
 def test_the_format_of_the_file_is_used_in_a_search_unless_it_is_hidden():
-    env = make("software_adviser", ambiguous=1, unanswerable=0, hides=["format"])
-    request = env.get_request(env.tasks[0])
-    assert env.hidden_arguments(env.tasks[0], "search_tools")["context"].formats == ()
+    env = make("software_adviser", ambiguous=1, unanswerable=0, hides=["format"], levels=["expert"])
+    for task in env.tasks[:10]:
+        request = env.get_request(task)
+        assert (request.status, request.level, tuple(request.hidden)) == ("ambiguous", "expert", ("format",))
+        assert env.hidden_arguments(task, "search_tools")["context"].formats == ()
+        assert request.format not in env.user_message(task)
     clear = find_task(ENV, "answerable")
     assert ENV.hidden_arguments(clear, "search_tools")["context"].formats == (ENV.get_request(clear).format,)
-    assert request.format not in env.user_message(env.tasks[0])
 
 
 # ---- scores

@@ -42,20 +42,7 @@ def get_error(episode):
     return episode.turns[2].tool_results[0].error
 
 
-def change_forward(env, monkeypatch, trouble):
-    """Calls `trouble(bad, forward)` in place of the forward; `bad` are the places of the bad picture in the batch."""
-    runner = get_server(env).runner
-    marked = runner.processor(images=[get_picture(env, BAD)], return_tensors="pt")["pixel_values"][0]
-    forward = runner.model.forward
-
-    def changed(pixel_values, **others):
-        bad = [place for place, one in enumerate(pixel_values) if torch.allclose(one, marked)]
-        return trouble(bad, len(pixel_values), lambda: forward(pixel_values=pixel_values, **others))
-
-    monkeypatch.setattr(runner.model, "forward", changed)
-
-
-def give_nan(bad, count, forward):
+def give_nan(bad, forward):
     outputs = forward()
     outputs.logits[bad] = float("nan")
     return outputs
@@ -64,7 +51,7 @@ def give_nan(bad, count, forward):
 def raise_for_it(error):
     """A function that raises this for the bad picture."""
 
-    def trouble(bad, count, forward):
+    def trouble(bad, forward):
         if bad:
             raise error
         return forward()
@@ -72,7 +59,7 @@ def raise_for_it(error):
     return trouble
 
 
-def give_a_wrong_shape(bad, count, forward):
+def give_a_wrong_shape(bad, forward):
     outputs = forward()
     if bad:
         outputs.logits = outputs.logits[:, :-1]
@@ -86,7 +73,7 @@ def clean(tmp_path_factory):
     return folder, play(make("classification", folder))
 
 
-@each("trouble, says", [
+@each("trouble, says", [  # in place of the forward; `bad` are the places of the bad picture in the batch
     (give_nan, "look gave numbers that are not finite"),
     (raise_for_it(torch.OutOfMemoryError("out of memory on /data/patients/17")),
      "look has no memory left for this picture"),
@@ -95,9 +82,17 @@ def clean(tmp_path_factory):
 ])  # fmt: skip
 def test_a_fault_costs_its_call(clean, trouble, says):
     forget_servers()
+    env = make("classification", clean[0])
+    runner = get_server(env).runner
+    marked = runner.processor(images=[get_picture(env, BAD)], return_tensors="pt")["pixel_values"][0]
+    forward = runner.model.forward
+
+    def change(pixel_values, **others):
+        bad = [place for place, one in enumerate(pixel_values) if torch.allclose(one, marked)]
+        return trouble(bad, lambda: forward(pixel_values=pixel_values, **others))
+
     with pytest.MonkeyPatch.context() as patch:
-        env = make("classification", clean[0])
-        change_forward(env, patch, trouble)
+        patch.setattr(runner.model, "forward", change)
         episodes = play(env)
     assert get_error(episodes[BAD]).startswith(says)
     assert "patients" not in get_error(episodes[BAD])
