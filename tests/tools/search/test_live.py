@@ -254,24 +254,6 @@ def test_a_temporary_status_or_a_lost_connection_is_tried_again_and_every_other_
         assert literature.count() == {"esearch": 1}
 
 
-def test_the_pause_that_the_server_asks_for_is_kept_by_every_search(hasty):
-    literature, setup = hasty
-    literature.esearch = [make_response(429, "slow down", Retry_After=2)]
-
-    async def search():
-        source = make_source(setup)
-        first = asyncio.create_task(source.search_articles(ArticleQuery("first")))
-        while not literature.count():
-            await asyncio.sleep(0.01)
-        await asyncio.sleep(1)  # the answer has come, on a busy machine as well
-        return await asyncio.gather(first, source.search_articles(ArticleQuery("second")))
-
-    first, second = asyncio.run(search())
-    assert len(first) == len(second) == 2
-    refused, *later = [arrived for arrived, _, _ in literature.arrivals]
-    assert min(later) >= refused + 1.99
-
-
 def test_a_longer_pause_than_there_is_time_is_said_at_once_and_sends_nothing_more(hasty):
     literature, setup = hasty
     literature.esearch = make_response(503, "maintenance", Retry_After=120)
