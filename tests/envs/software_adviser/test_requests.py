@@ -35,7 +35,7 @@ ASKED_FOR = {
 
 @functools.cache  # not when tests are collected: it takes seconds
 def make_requests(split):
-    return [GENERATORS[split].make(seed) for seed in range(300)]
+    return [GENERATORS[split].make(seed) for seed in range(200)]
 
 
 def make_all():
