@@ -16,7 +16,7 @@ ENV = make("literature_vqa")
 @each("split", ["train", "test"])
 def test_the_gold_policy_scores_one_on_every_kind_of_question(split):
     env, seen = make("literature_vqa", split=split), Counter()
-    for task in env.tasks[:35]:
+    for task in env.tasks[:21]:
         episode = play(env, task, *env.oracle(task), env.write_answer(task))
         assert episode.end_reason == "answered"
         assert episode.scores.total == pytest.approx(1.0)
