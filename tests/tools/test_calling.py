@@ -81,8 +81,6 @@ def corner(box: Box, image: Picture) -> str:
 
 
 # ---- what is a tool
-
-
 def test_a_tool_whose_first_argument_is_the_view_is_stateful_and_a_function_is_registered_or_named():
     def look(view: View, closer: bool = True) -> ToolOutput:
         """Looks."""
@@ -226,8 +224,6 @@ def test_pictures_are_looked_up_away_from_the_event_loop_and_one_that_cannot_be_
 
 
 # ---- tools that misbehave: the three kinds of them
-
-
 def probe(kind, body):
     """A tool called `probe` of one of the three kinds that does `body()`."""
 

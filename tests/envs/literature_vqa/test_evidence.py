@@ -113,12 +113,7 @@ def test_a_stored_run_is_scored_on_its_citations_though_scoring_has_no_tools_and
 def test_a_person_is_told_what_was_found_of_each_citation():
     env = make("vqa", tools=[], evidence=True, specialists=SEARCH)
     episode = cite(env, Task("a", prompt={"question": QUESTION}), "11", "12", "13", "99", answer="aspirin")
-    told = {
-        "11": "bears on the answer",
-        "12": "does not bear on the answer",
-        "13": "retracted",
-        "99": "not returned",
-    }
+    told = {"11": "bears on the answer", "12": "does not bear on the answer", "13": "retracted", "99": "not returned"}
     assert Answer(episode).evidence == check_citations(episode, {"answer": "aspirin"}) == told
     assert "99: not returned" in str(Answer(episode))
 

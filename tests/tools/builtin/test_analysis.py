@@ -26,8 +26,6 @@ def shown(name, image, **arguments):
 
 
 # ---- statistics
-
-
 @each("pixels", [GRAY, CT, DEEP, FLOAT, np.full((9, 9), 7, np.uint8), np.array([[-5]], np.int16)])
 def test_statistics_are_those_of_numpy_over_all_native_pixels(pixels):
     for view in (View.of(pixels), View.of(pixels, max_pixels=64)):
@@ -137,8 +135,6 @@ def test_a_distance_is_the_same_however_the_view_is_turned_and_zoomed():
 
 
 # ---- marks
-
-
 @each("color", list(COLORS))
 def test_an_outline_is_two_pixels_wide_within_its_box(color):
     before = np.asarray(View.of(GRAY).render().convert("RGB"))

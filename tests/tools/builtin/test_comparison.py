@@ -46,8 +46,6 @@ def beside(view, images=IMAGES, **arguments):
 
 
 # ---- side by side
-
-
 @settings(max_examples=60, deadline=None)
 @given(CHAINS, st.sampled_from([(4096, 1), (65536, 1), (65536, 16)]))
 def test_both_sides_show_the_same_part_whatever_was_done_to_the_view(chain, budget):
@@ -135,8 +133,6 @@ def test_a_pair_is_not_a_picture_of_the_view_even_if_it_has_its_size_and_no_answ
 
 
 # ---- a mask on the picture
-
-
 def overlaid(view, mask=None, images=(), **arguments):
     return read("overlay_mask", view, arguments, hidden={"mask": mask, "images": images})
 

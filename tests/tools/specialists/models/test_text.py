@@ -112,8 +112,6 @@ def test_a_question_that_is_none_and_numbers_that_are_not_finite_are_errors(fold
 
 
 # ---- VisionEncoderDecoder: most open report generators
-
-
 def save_report_writer(folder):
     folder.mkdir()
     words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "no", "effusion", "left", "."]
