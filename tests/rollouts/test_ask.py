@@ -238,8 +238,7 @@ ANSWERS = {  # what a server asks back, and says
 ROWS = {  # an environment, and the images that it is asked about
     "vqa": ("film.png", "film.jpg", "deep.png", "film.tif", "slice.dcm", "series", "ct.nii.gz", "two", "a picture",
         "an array", "none"),
-    "chest_xray": ("film.png", "film.jpg", "deep.png", "slice.dcm", "two", "a picture"),
-    "software_adviser": ("film.png", "deep.png", "film.tif", "slice.dcm", "series", "ct.nii.gz", "an array", "none"),
+    "chest_xray": ("slice.dcm", "two"), "software_adviser": ("film.png", "series", "none"),
 }  # fmt: skip
 
 

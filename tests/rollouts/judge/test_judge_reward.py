@@ -177,8 +177,6 @@ PROSE = make_completion("It deserves 1.0")
 CUT = [make_completion('{"score": 1}', finish=word) for word in ("length", "max_tokens", "model_paused")]
 CUT += [make_completion("<think>Let me", finish="length"), make_completion('{"sco', finish="length")]
 BROKEN = [make_completion('{"score": 1}', finish="error"), make_completion("", finish="error")]
-FAILING = [make_response(500, "sorry"), servers.cut_body, servers.hang_up, make_response(200, {"choices": []}),
-    make_response(401, "no"), make_response(404, "no")]  # fmt: skip
 
 
 @each("answers, settings, texts, scores, counted, requests", [
@@ -188,7 +186,6 @@ FAILING = [make_response(500, "sorry"), servers.cut_body, servers.hang_up, make_
     *(([broken, HALF], {}, "a", [0.5], {"calls": 1}, 2) for broken in BROKEN),
     ([*[make_response(500)] * 6, HALF], {}, "aa", [None, 0.5], {"calls": 2, "unreachable": 1}, 7),
     ([make_response(503), servers.cut_body, make_response(200, "no JSON"), HALF], {}, "a", [0.5], {"calls": 1}, 4),
-    *(([fails], {"attempts": 3}, "a", [None], {"calls": 1, "unreachable": 1}, None) for fails in FAILING),
     # the first attempt would drip for minutes and then be made again
     ([servers.drip_body], {"timeout": 0.3}, "a", [None], {"calls": 1, "unreachable": 1}, 1),
 ])  # fmt: skip

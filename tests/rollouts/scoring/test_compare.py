@@ -144,16 +144,6 @@ def test_odd_numbers_and_names_do_no_harm(write, tmp_path, viewbox):
     assert all(cell[:1] not in ("=", "+", "@") for row in rows for cell in row)
 
 
-def test_a_run_names_no_code_and_no_environment(write, monkeypatch, tmp_path):
-    (tmp_path / "evil.py").write_text("raise SystemExit('ran')")
-    monkeypatch.chdir(tmp_path)
-    a = write("run/episodes", play("t", 0.0))
-    (tmp_path / "run" / "config.yaml").write_text("env: {name: 'evil:Env'}\nreward: {type: python, function: 'evil:f'}")
-    assert compare_runs(tmp_path / "run", a).tasks == 1
-    with pytest.raises(ConfigError, match=r"reward.function = 'evil:f'; allowed in a run's own files"):
-        compare_runs(tmp_path / "run", a, reward=tmp_path / "run" / "config.yaml")
-
-
 def test_what_is_no_run_is_an_error(write, tmp_path, viewbox):
     a = write("a", play("t", 0.0))
     with pytest.raises(StoreError, match="no episodes here"):
