@@ -5,8 +5,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-
 import viewbox as viewbox_package
 from tests.support.tables import each
 from viewbox.cli.app import COMMANDS
@@ -90,10 +88,3 @@ def test_the_help_is_printed_and_that_of_train_is_that_of_training(viewbox):
     sections = [f"  {name}: " for name in ("model", "env", "reward", "rollout", "train", "lora", "log")]
     assert status == 0
     assert all(words in out for words in ("key.path=value", "--dry-run", *sections))
-
-
-@pytest.mark.slow
-def test_overrides_and_options_reach_training(viewbox, tiny_folder):
-    given = (f"model.name={tiny_folder}", "rollout.slots=3", "env.num_tasks=500")
-    status, out, _ = viewbox("train", "quickstart", "--dry-run", "--json", *given)
-    assert (status, '"slots": 3' in out) == (0, True)

@@ -49,6 +49,7 @@ def test_both_ways_are_played_stored_and_compared(evaluate, tmp_path, more):
     arguments = [*DIGITS, 5, "--json", *more]
     with serve(look_if_possible) as server:
         status, out, _ = evaluate(*arguments, "--endpoint", server.url)
+    assert {bool(body.get("tools")) for body in server.bodies} == ({True} if more else {True, False})
     found = json.loads(out.splitlines()[-1])
     assert (status, found["tasks"]) == (0, 5)
     assert found["gains"]["reward"]["difference"]["mean"] > 0.1
@@ -231,10 +232,3 @@ def test_the_scale_from_which_a_target_is_read_is_found(evaluate, tmp_path, nati
 def test_what_cannot_be_shown_is_refused(evaluate, tmp_path, more, said):
     status, _, err = evaluate("--endpoint", "http://127.0.0.1:9/v1", *DIGITS, 3, *more)
     assert (status, said in err) == (2, True), err
-
-
-@pytest.mark.slow
-def test_a_model_that_is_not_there_is_named_with_its_neighbors(evaluate, tmp_path):
-    (tmp_path / "runs" / "mine" / "model").mkdir(parents=True)
-    status, _, err = evaluate("--config", "quickstart", "--model", "runs/mine/modle", "--tasks", 1)
-    assert (status, "'runs/mine/modle': no such folder (did you mean 'runs/mine/model'?)" in err) == (2, True)

@@ -2,6 +2,7 @@
 
 import json
 import shutil
+import sys
 import tomllib
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
@@ -11,14 +12,14 @@ import pytest
 from tests.support import verifiers_server as scripted
 from tests.support.allowed_versions import ROOT
 from tests.support.clean_python import run_clean
-from tests.support.front_doors import evaluate_package, map_overviews
+from tests.support.front_doors import map_overviews
 from tests.support.publishing import check_only
 from tests.support.served_models import forget_servers
 from tests.support.tables import each
 from tests.support.tiny_specialists import save_vit
+from tests.support.verifiers_command import read_traces, run_command
 from viewbox import make
 from viewbox.assets import resolve_model_path, resolve_snapshot_path
-from viewbox.core.messages import to_openai_messages
 from viewbox.engines.scripted import ScriptedPolicy
 from viewbox.envs.literature_vqa.world import write_query
 from viewbox.errors import ConfigError
@@ -60,9 +61,8 @@ def test_a_package_asks_a_shipped_model_and_one_of_a_folder(unchecked, tmp_path,
     package = tmp_path / "out"
     publish("chest_xray", package, settings=settings)
     env = make("chest_xray", **settings)
-    [task] = env.tasks
+    [(shown, task)] = map_overviews(env).items()
     calls = [(str(number), name, json.dumps(given)) for number, (name, given) in enumerate(ASKED)]
-    shown = scripted.get_first_image(to_openai_messages(env.reset(task, seed=0).messages))
     scripts = {shown: [scripted.make_reply("", *calls), scripted.make_reply(env.write_answer(task))]}
     text = "".join(f"<tool_call>{json.dumps({'name': n, 'arguments': a})}</tool_call>" for n, a in ASKED)
     wanted = env.play(task, ScriptedPolicy([text, env.write_answer(task)])).turns[2].tool_results
@@ -103,11 +103,8 @@ def test_only_what_the_model_needs_travels_and_no_path_of_this_machine(unchecked
         assert b"secret place" not in content, path
     written = (home / "__init__.py").read_text()
     assert "'again': {'kind': 'segmentation', 'description': 'The same once more.', 'model': 'models/mark'" in written
-    needed = {
-        name.split(">")[0]
-        for name in tomllib.loads((tmp_path / "out/pyproject.toml").read_text())["project"]["dependencies"]
-    }
-    assert {"torch", "torchvision", "transformers"} <= needed
+    project = tomllib.loads((tmp_path / "out/pyproject.toml").read_text())["project"]
+    assert {"torch", "torchvision", "transformers"} <= {name.split(">")[0] for name in project["dependencies"]}
 
 
 def test_of_a_hub_model_the_name_travels_without_specialists_no_torch_and_no_folder_of_a_part(unchecked, tmp_path):
@@ -279,11 +276,9 @@ def test_a_function_of_the_published_package_travels_with_it(tmp_path, monkeypat
 
 
 # ---------------------------------------------------------------------- snapshots
-def test_the_published_package_is_played_by_verifiers_with_its_own_snapshot(tmp_path, monkeypatch):
-    check_only(monkeypatch, "carried files")
+def test_the_published_package_is_played_by_verifiers_with_its_own_snapshot(tmp_path, unchecked):
     package = tmp_path / "out"
     done = publish("literature_vqa", package, settings=LITERATURE)
-    assert any(finding.endswith("load: search") for finding in done.findings)
     assert any("snapshots/search.sqlite (package:literature) travels" in finding for finding in done.findings)
     carried = package / "viewbox_literature_vqa" / "snapshots" / "search.sqlite"
     assert carried.read_bytes() == Path(resolve_snapshot_path("package:literature")).read_bytes()
@@ -293,7 +288,13 @@ def test_the_published_package_is_played_by_verifiers_with_its_own_snapshot(tmp_
         look = json.dumps({"query": write_query(env.plan(task).fact)})
         answer = scripted.make_reply(env.write_answer(task))
         scripts[overview] = [scripted.make_reply("", ("a", "search_web", look)), answer]
-    evaluate_package(package, "viewbox-literature-vqa", scripts, tmp_path)
+    with scripted.serve(scripts) as server:
+        given = ["--model", "scripted", "--client.base-url", server.url, "--no-push", "--no-rich", "-n", "3", "-o", "e"]
+        run_command("vf-eval", "viewbox-literature-vqa", *given, path=package, cwd=tmp_path)
+    traces = read_traces(tmp_path / "e")
+    assert [trace["stop_condition"] for trace in traces] == ["answered"] * 3
+    assert all(trace["rewards"]["total"]["score"] > 0.99 for trace in traces)
+    sys.modules.pop("viewbox_literature_vqa", None)
 
 
 def test_a_snapshot_of_ones_own_travels_without_its_path_or_is_refused(tmp_path, unchecked, monkeypatch):

@@ -803,11 +803,13 @@ rows("P1",
     (None, with_variables("URL", ALL_PROXY=SOCKS), either(ends(0), ends(2, says=["ALL_PROXY"])), "github/spec-kit#237"),
     (None, with_variables(SSL_CERT_FILE="six.csv"), ends(2, says=["SSL_CERT_FILE"])),
     (None, with_variables("URL", HOME=None), ends(0)), (None, with_variables("URL", HOME="six.csv"), ends(0)))
-# ---- N1: names that the package itself imports are taken
+# ---- N1: names of a package: those that it imports itself are taken
 rows("N1",
     *((name, new, [ends(2, says=[name, "is taken"]), False], "python-poetry/poetry#3438") for name in ("numpy",
     "pydantic", "httpx", "scipy", "typer", "msgspec", "yaml", "nibabel", "packaging", "pil", "torch", "json",
     "typing-extensions", "pydantic-core", "class", "test", "conftest", "vllm")),
+    *((name, new, [ends(2), False]) for name in ("true", "none", "image", "answer", "base-model", "Numpy", "my_x",
+        "my.x", "x-", "")),  # nor a class that its file cannot have
     ("rich", new, [ends(2, says=["rich"]), False], "astral-sh/uv#21394"),
     ("viewbox", new, [ends(2, says=["viewbox"]), False]),
     ("bright-discs", new, [ends(0), True]),

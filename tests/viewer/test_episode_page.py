@@ -178,12 +178,6 @@ def test_an_authors_tool_is_drawn_by_the_names_of_its_arguments_and_on_the_pictu
     assert box["corners"][0::2] == [[0.5, 0.0], [0.75, 1.0]]
 
 
-def test_what_a_picture_shows_costs_a_line_a_few_bytes():
-    assert ShownView(0).to_dict() == {"image": 0}
-    assert len(json.dumps(ShownView(0, (0.25, 0.1, 0.75, 0.6)).to_dict())) < 60
-    assert "views" not in Turn("assistant", "hm").to_dict()
-
-
 # ---------------------------------------------------------------------- forged episodes
 NAN, HUGE, INF = float("nan"), 1e300, float("inf")
 FORGED = [

@@ -11,9 +11,9 @@ from msgspec.structs import replace
 
 from tests.support.saved_episodes import SETTINGS, SPEC, made, plays, scored, written
 from tests.support.tables import each
-from viewbox import CombinedReward, ConfigError, ExactMatchReward, IoUReward, StoreError, load
+from viewbox import CombinedReward, ConfigError, ExactMatchReward, IoUReward, load
 from viewbox.envs.digits import Digits
-from viewbox.records import Episode, EpisodeTokens, RunConfig, Scores, Task
+from viewbox.records import Episode, EpisodeTokens, Task
 from viewbox.rollouts.scoring.rescore import score_run
 
 EXACT = ExactMatchReward()
@@ -177,36 +177,6 @@ def test_an_environment_outside_viewbox_is_named_by_the_user_and_one_may_be_give
 
 
 # ---- what is read
-def test_unreadable_lines_are_skipped_counted_and_named_but_for_one_that_is_being_written(store, viewbox):
-    with (store / "episodes.jsonl").open("a") as file:
-        file.write('{"task": {"id": "t10"')
-    report = score_run(store, reward=EXACT)
-    assert (report.episodes, report.skipped) == (40, 0)
-    (store / "episodes.jsonl").write_bytes((store / "episodes.jsonl").read_bytes()[:-21] + b'{"task": 3}\n{not json\n')
-    written(store, made(40))
-    report = score_run(store, reward=EXACT, name="mine")
-    assert (report.episodes, report.skipped, list(report.unreadable)) == (41, 2, [41, 42])
-    assert scored(store, scores="mine", errors="skip")[-1].total == 1.0
-    status, out, _ = viewbox("score", store, "--reward", "viewbox.rewards:ExactMatchReward")
-    assert status == 1
-    assert f"warning: 2 lines of {store}/episodes.jsonl cannot be read and were skipped" in out
-    assert "  line 41: not an episode: Expected `object`, got `int` - at `$.task`" in out
-    assert "  line 42: not an episode: Expecting property name" in out
-
-
-@each("content", [None, "", "{not json\n"])
-def test_a_store_without_a_readable_episode_is_an_error(tmp_path, viewbox, content):
-    status, _, err = viewbox("score", tmp_path)
-    assert status == 2
-    assert err.startswith(f"error: {tmp_path}: no episodes here; expected a folder with episodes.jsonl")
-    if content is not None:
-        written(tmp_path)
-        (tmp_path / "episodes.jsonl").write_text(content)
-        with pytest.raises(StoreError, match="holds no episodes" + (".*line 1: not an episode" if content else "$")):
-            score_run(tmp_path, reward=EXACT, name="mine")
-        assert list((tmp_path / "scores").iterdir()) == []
-
-
 def test_memory_does_not_grow_with_the_episodes(tmp_path):
     written(tmp_path, *(made(n, system_prompt="x" * 20_000) for n in range(400)))
     score_run(tmp_path, reward=EXACT)
@@ -235,12 +205,6 @@ def test_groups_have_a_row_a_value_and_too_many_are_refused(store, tmp_path):
     folder = written(tmp_path / "many", *(made(n) for n in range(101)))
     with pytest.raises(ConfigError, match=r"--group-by task\.metadata\.number: more than 100 values"):
         score_run(folder, reward=EXACT, group_by="task.metadata.number")
-
-
-def test_a_saved_episode_of_any_text_is_scored(tmp_path):
-    odd = made(0, task=Task("\ud800 [bold]é", reference={"label": "a"}), run_config=RunConfig("[/]"))
-    score_run(written(tmp_path, odd), reward=EXACT, name="mine")
-    assert scored(tmp_path, scores="mine") == [Scores(1.0, {"exact_match": 1.0})]
 
 
 # ---- the metrics of the environment

@@ -9,16 +9,8 @@ from hypothesis import strategies as st
 
 import viewbox
 from tests.support.saved_episodes import made, scored, written
-from viewbox import CombinedReward, ConfigError, ExactMatchReward, IoUReward, StoreError, load
+from viewbox import CombinedReward, ConfigError, ExactMatchReward, StoreError, load
 from viewbox.rollouts.scoring.rescore import score_run
-
-
-def test_stored_scores_are_never_touched_and_without_writing_nothing_is_left(store):
-    before = (store / "episodes.jsonl").read_bytes()
-    assert score_run(store, reward=IoUReward("label")).column is None
-    assert (store / "episodes.jsonl").read_bytes() == before
-    assert scored(store) == [made(n).scores for n in range(40)]
-    assert not (store / "scores").exists()
 
 
 def test_a_column_has_a_line_an_episode_and_says_where_it_comes_from(store):
