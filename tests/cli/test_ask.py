@@ -23,24 +23,12 @@ CALL = make_completion("", ("c1", "zoom", '{"factor": 2}'))
 TALK = [CALL, '{"ask": "Standing?"}', '{"answer": "an effusion"}', '{"answer": "or atelectasis"}', '{"answer": "none"}']
 
 
-def answer_in_turn(replies):
-    def answer(body, number):
-        said = replies[min(sum(one["role"] == "assistant" for one in body["messages"]), len(replies) - 1)]
-        return said if isinstance(said, dict) else make_completion(said)
-
-    return answer
-
-
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     for name in ("film.png", "other.png"):
         Image.fromarray(np.random.default_rng(len(name)).integers(0, 255, (60, 70)).astype(np.uint8)).save(name)
     return tmp_path
-
-
-def start(*arguments):
-    return [sys.executable, "-m", "viewbox", "ask", *arguments]
 
 
 @pytest.fixture
@@ -51,8 +39,13 @@ def run(viewbox):
 
 @contextmanager
 def asking(*replies):
-    """The words that name a server of these replies, and the server."""
-    with serve(answer_in_turn(replies)) as server:
+    """The words that name a server of these replies, one after the other, and the server."""
+
+    def answer(body, number):
+        said = replies[min(sum(one["role"] == "assistant" for one in body["messages"]), len(replies) - 1)]
+        return said if isinstance(said, dict) else make_completion(said)
+
+    with serve(answer) as server:
         yield ("--endpoint", server.url, "--model", "m"), server
 
 
@@ -61,7 +54,7 @@ def talk(arguments, lines, prompt="you: "):
     child, terminal = pty.fork()
     if child == 0:
         os.environ["PYTHONPATH"] = FOLDER
-        os.execv(sys.executable, start(*arguments))
+        os.execv(sys.executable, [sys.executable, "-m", "viewbox", "ask", *arguments])
     screen, read, left, deadline = b"", 0, list(lines), time.monotonic() + 120
     while time.monotonic() < deadline:
         if not select.select([terminal], [], [], 0.2)[0]:

@@ -254,7 +254,7 @@ def test_a_function_in_a_file_and_a_program_in_a_file_do_not_travel(unchecked, t
         publish("chest_xray", tmp_path / "out", settings={**SETTINGS, "specialists": {"x": spec}}, force=True)
 
 
-def test_a_function_of_the_published_package_travels_with_it(tmp_path, monkeypatch):
+def test_a_function_of_the_published_package_travels_with_it(unchecked, tmp_path, monkeypatch):
     home = tmp_path / "home" / "my_clinic"
     home.mkdir(parents=True)
     (home / "__init__.py").write_text("")
@@ -267,18 +267,19 @@ def test_a_function_of_the_published_package_travels_with_it(tmp_path, monkeypat
         "        'classify': {'kind': 'classification', 'model': 'package:chest_classifier', 'device': 'cpu'}}\n"
     )
     monkeypatch.syspath_prepend(home.parent)
-    check_only(monkeypatch, "carried files", "gold answer")
-    done = publish("my_clinic.env:Clinic", tmp_path / "out", settings=SETTINGS)
-    assert any(finding.startswith("carried files: load: ") for finding in done.findings)
+    publish("my_clinic.env:Clinic", tmp_path / "out", settings=SETTINGS)
+    assert (tmp_path / "out" / "viewbox_clinic" / "_vendor" / "my_clinic" / "tools.py").read_text() == TOOLS
     written = (tmp_path / "out" / "viewbox_clinic" / "__init__.py").read_text()
     assert "'classify': {'kind': 'classification', 'model': 'models/classify', 'device': 'cpu'}" in written
     assert "'function': 'my_clinic.tools:brightness'" in written
 
 
 # ---------------------------------------------------------------------- snapshots
-def test_the_published_package_is_played_by_verifiers_with_its_own_snapshot(tmp_path, unchecked):
+def test_the_published_package_is_played_by_verifiers_with_its_own_snapshot(tmp_path, monkeypatch):
+    check_only(monkeypatch, "carried files")
     package = tmp_path / "out"
     done = publish("literature_vqa", package, settings=LITERATURE)
+    assert any(finding.endswith("load: search") for finding in done.findings)
     assert any("snapshots/search.sqlite (package:literature) travels" in finding for finding in done.findings)
     carried = package / "viewbox_literature_vqa" / "snapshots" / "search.sqlite"
     assert carried.read_bytes() == Path(resolve_snapshot_path("package:literature")).read_bytes()

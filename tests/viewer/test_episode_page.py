@@ -29,10 +29,6 @@ def build(episode, **options):
     return page
 
 
-def list_kinds(page):
-    return [(turn["role"], [part["type"] for part in turn["parts"]]) for turn in page["turns"]]
-
-
 def make(*turns, **changes):
     opening = Turn("user", "Where?", images=(GRAY,), views=(ShownView(0),))
     return replace(Episode(Task("t", reference={"box": [0.25, 0.25, 0.5, 0.5]}), (opening, *turns)), **changes)
@@ -48,7 +44,8 @@ def test_the_turns_of_an_episode_are_parts_in_order():
     task = ENV.tasks[0]
     look = f"<think>Small.</think>I zoom.\n{viewer.write_gold_look(ENV, task)}"
     page = build(play(ENV, 0, look, "hm", viewer.write_answer(ENV, task)))
-    assert list_kinds(page) == [("user", ["picture", "text"]), ("assistant", ["thinking", "text", "call"]),
+    kinds = [(turn["role"], [part["type"] for part in turn["parts"]]) for turn in page["turns"]]
+    assert kinds == [("user", ["picture", "text"]), ("assistant", ["thinking", "text", "call"]),
         ("tool_result", ["result"]), ("assistant", ["text"]), ("user", ["nudge"]), ("assistant", ["text"])]  # fmt: skip
     [thinking, text, call] = page["turns"][1]["parts"]
     assert (thinking["text"], text["text"]) == ("Small.", "I zoom.\n")

@@ -119,11 +119,6 @@ def test_what_cannot_be_exported_or_chosen_is_refused_and_nothing_is_written(run
     assert [path.name for path in tmp_path.iterdir()] == ["run"]
 
 
-def make_episode(task, total, **changes):
-    scores = None if total is None else Scores(total)
-    return Episode(Task(task), answer={"label": "a"}, scores=scores, **changes)
-
-
 BEST, BELOW, BAND = "not among the best 2 of its task", "not reward<1", "its task is outside --reward-between"
 LOWER = [("a", 0.5), ("b", 0.0), ("c", 0.25)]
 
@@ -143,7 +138,8 @@ def test_the_best_of_each_task_or_of_the_run_and_what_meets_conditions_are_taken
     tmp_path, choice, rewards, left_out
 ):
     given = [("a", 1.0), ("a", 0.5), ("a", 1.0), ("b", 0.0), ("b", 0.0), ("c", 0.25), ("c", None)]
-    graded = written(tmp_path / "graded", *(make_episode(*one) for one in given))
+    scored = [(Task(task), None if total is None else Scores(total)) for task, total in given]
+    graded = written(tmp_path / "graded", *(Episode(task, answer={"label": "a"}, scores=one) for task, one in scored))
     report = filter_run(graded, tmp_path / "out", Choice(**choice))
     assert [(episode.task.id, episode.scores.total) for episode in load(tmp_path / "out")] == rewards
     assert left_out.items() <= report.left_out.items()
