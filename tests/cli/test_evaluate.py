@@ -102,7 +102,6 @@ def test_the_held_out_tasks_of_a_config_are_played(evaluate):
     assert {e.task.metadata["split"] for e in load("e/with_tools/episodes")} == {"test"}
 
 
-# ---------------------------------------------------------------------- other pictures
 def read_last_picture(body):
     pictures = re.findall(r"data:image/\w+;base64,([^\"]+)", json.dumps(body["messages"]))
     return np.asarray(Image.open(io.BytesIO(base64.b64decode(pictures[-1]))).convert("L")), len(pictures)
@@ -173,7 +172,6 @@ def test_calls_in_several_replies_are_worth_something_each(evaluate):
     assert found == {"blank": True, "blank_1": False, "blank_2": True}  # it answers by the last one
 
 
-# ---------------------------------------------------------------------- a target at several scales
 def read_from(least):
     """Return a policy that answers right if its latest picture shows at least so many pixels for one: the canvas has
     192 pixels, so the script's zoom by f shows f / 4."""
@@ -215,7 +213,6 @@ def test_the_scale_from_which_a_target_is_read_is_found(evaluate, tmp_path, nati
             assert [result.success for turn in episode.turns for result in turn.tool_results] == [True, second]
 
 
-# ---------------------------------------------------------------------- what is refused
 @each("more, said", [(["--pictures", "blanc"], "unknown pictures 'blanc'; allowed: blank, other, real, shuffled"),
     (["--pictures", "real"], "allowed: real, and blank, other, shuffled or some of these"),
     (["--pictures", "blank", "--of", "zom"], "unknown tool 'zom'; allowed: zoom (did you mean 'zoom'?)"),

@@ -90,7 +90,6 @@ def test_the_file_that_is_read_is_not_replaced(viewbox, tmp_path):
     assert (tmp_path / "scan.png").read_bytes() == before
 
 
-# ---- the status
 FORMS = ("run", "openai", "parquet", "inspect", "sft")
 NOTHING = [
     *(f"export {{run}} --to {to} --where reward>5 --out {{tmp}}/out" for to in FORMS),
@@ -128,7 +127,6 @@ def test_a_line_that_cannot_be_read_is_counted_and_1(line, places, viewbox):
     assert (status, SKIPPED[line] in out + err) == (1, True)
 
 
-# ---- the surroundings
 def test_what_the_system_refuses_is_one_sentence_and_that_there_is_no_current_folder(tmp_path, monkeypatch, capsys):
     for error in (PermissionError(13, "Permission denied", "a/b"), OSError(30, "Read-only file system", "a/b")):
 
@@ -145,7 +143,6 @@ def test_what_the_system_refuses_is_one_sentence_and_that_there_is_no_current_fo
     monkeypatch.chdir(tmp_path)
 
 
-# ---- `viewbox view`: a file for a small run, a server for a large one
 def test_a_small_run_becomes_one_file_that_stays_here_if_it_is_restricted(places, tmp_path, viewbox):
     run = places["run"]
     status, out, _ = viewbox("view", run, "--out", tmp_path / "deep" / "page.html")

@@ -34,7 +34,6 @@ def test_json_is_one_object(run, viewbox):
     assert (found["metrics"]["end/timeout"]["mean"], found["fewer_draws"], found["problems"]) == (0.0, {}, [])
 
 
-# ---- the metrics of the environment
 def test_metrics_are_printed_with_their_intervals(dots, viewbox):
     status, out, _ = viewbox("score", dots, "--env", "metric_dots:Dots")
     assert status == 0

@@ -350,7 +350,6 @@ def test_what_is_private_is_in_no_archive_of_a_new_package(demo):
     assert sum(name.endswith("words.txt") for name in names) == 2
 
 
-# ---------------------------------------------------------------------- right answers that are rounded
 class Found(BaseModel):
     box: tuple[float, float, float, float]
 

@@ -274,7 +274,6 @@ def test_a_function_of_the_published_package_travels_with_it(unchecked, tmp_path
     assert "'function': 'my_clinic.tools:brightness'" in written
 
 
-# ---------------------------------------------------------------------- snapshots
 def test_the_published_package_is_played_by_verifiers_with_its_own_snapshot(tmp_path, monkeypatch):
     check_only(monkeypatch, "carried files")
     package = tmp_path / "out"

@@ -76,11 +76,11 @@ def test_rollout_against_an_endpoint_both_pages_and_scores_from_the_record(name,
         env |= {"specialists": tools, "tool_bonus": 0.1, "bearing": {"all": ["first"]}}
     Path("c.yaml").write_text(json.dumps({"model": {"name": "package:tiny_viewer"}, "env": env}))
     with serve(answer) as server:
-        for given in (
+        for words in (
             ("rollout", "--config", "c.yaml", "--tasks", 3, "--endpoint", server.url, "--model", "m", "--out", "r"),
             ("score", "r"), ("view", "r"), ("view", "c.yaml", "--tasks", 3, "--out", "tasks.html"),
         ):  # fmt: skip
-            code, out, err = viewbox(*given)
+            code, out, err = viewbox(*words)
             assert code == 0, out + err
     episodes, shown = list(load("r")), Path("tasks.html").read_text()
     assert (len(episodes), "right_answer" in shown) == (3, True)

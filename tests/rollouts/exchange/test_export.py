@@ -137,9 +137,9 @@ LOWER = [("a", 0.5), ("b", 0.0), ("c", 0.25)]
 def test_the_best_of_each_task_or_of_the_run_and_what_meets_conditions_are_taken_in_their_order(
     tmp_path, choice, rewards, left_out
 ):
-    given = [("a", 1.0), ("a", 0.5), ("a", 1.0), ("b", 0.0), ("b", 0.0), ("c", 0.25), ("c", None)]
-    scored = [(Task(task), None if total is None else Scores(total)) for task, total in given]
-    graded = written(tmp_path / "graded", *(Episode(task, answer={"label": "a"}, scores=one) for task, one in scored))
+    totals = [("a", 1.0), ("a", 0.5), ("a", 1.0), ("b", 0.0), ("b", 0.0), ("c", 0.25), ("c", None)]
+    pairs = [(Task(task), None if total is None else Scores(total)) for task, total in totals]
+    graded = written(tmp_path / "graded", *(Episode(task, scores=score) for task, score in pairs))
     report = filter_run(graded, tmp_path / "out", Choice(**choice))
     assert [(episode.task.id, episode.scores.total) for episode in load(tmp_path / "out")] == rewards
     assert left_out.items() <= report.left_out.items()

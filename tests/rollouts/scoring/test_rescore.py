@@ -19,7 +19,6 @@ from viewbox.rollouts.scoring.rescore import score_run
 EXACT = ExactMatchReward()
 
 
-# ---- the environment's own reward
 def test_the_own_reward_gives_the_stored_scores_exactly(run, tmp_path):
     found = list(load(run))  # they end in every way
     assert {episode.end_reason for episode in found} == {"answered", "malformed", "max_turns"}
@@ -73,7 +72,6 @@ def test_an_environment_of_ones_own_is_found_by_the_settings_of_the_run(tmp_path
         score_run("run")
 
 
-# ---- a reward that is given
 @each("content", [SPEC, {"model": {}, "reward": SPEC, "env": {"name": "digits"}}])
 def test_a_reward_file_holds_the_reward_or_a_whole_config(run, tmp_path, content):
     (tmp_path / "mine.yaml").write_text(yaml.safe_dump(content))
@@ -135,7 +133,6 @@ def test_a_reward_that_fails_counts_nothing_and_is_counted_with_the_first_one(st
     assert "ZeroDivisionError" in out
 
 
-# ---- a reward that reads what no answer has
 def test_a_reward_whose_field_no_answer_has_is_refused_with_the_nearest(store):
     with pytest.raises(ConfigError, match=r"unknown answer field 'lable'; allowed: label \(did you mean 'label'\?\)"):
         score_run(store, reward=ExactMatchReward("lable"))
@@ -157,7 +154,6 @@ def test_a_field_that_some_answer_or_the_schema_has_is_allowed(tmp_path, run):
     score_run(run, reward=IoUReward("bbox"))  # an answer of `digits` may have it
 
 
-# ---- an environment that is given
 def test_an_environment_outside_viewbox_is_named_by_the_user_and_one_may_be_given_by_a_config(run, tmp_path, viewbox):
     (tmp_path / "dots.py").write_text(OWN)
     folder = written(tmp_path / "store", NEAR)
@@ -176,7 +172,6 @@ def test_an_environment_outside_viewbox_is_named_by_the_user_and_one_may_be_give
     assert (report.total.change.mean, "metrics/label/accuracy" in report.metrics) == (0.0, True)
 
 
-# ---- what is read
 def test_memory_does_not_grow_with_the_episodes(tmp_path):
     written(tmp_path, *(made(n, system_prompt="x" * 20_000) for n in range(400)))
     score_run(tmp_path, reward=EXACT)
@@ -187,7 +182,6 @@ def test_memory_does_not_grow_with_the_episodes(tmp_path):
     assert peak < 0.5 * (tmp_path / "episodes.jsonl").stat().st_size
 
 
-# ---- which episodes
 def test_conditions_are_all_met_and_an_empty_selection_is_an_error_and_leaves_nothing(store):
     report = score_run(store, reward=EXACT, where=["answer.label=b", "task.metadata.number<10"])
     assert (report.episodes, report.total.stored.mean, report.total.new.mean) == (5, 0.0, 0.0)
@@ -207,7 +201,6 @@ def test_groups_have_a_row_a_value_and_too_many_are_refused(store, tmp_path):
         score_run(folder, reward=EXACT, group_by="task.metadata.number")
 
 
-# ---- the metrics of the environment
 def test_the_metrics_an_environment_declares_are_of_the_episodes_asked_for_whatever_the_reward(dots):
     rewards = (None, lambda answer, reference: 0.0)
     with_own, with_other = (score_run(dots, reward=reward, env="metric_dots:Dots") for reward in rewards)

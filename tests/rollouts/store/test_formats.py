@@ -166,7 +166,6 @@ def test_many_shards_are_read_with_few_open_files(tmp_path):
     assert [len(episode.tokens.mask) for episode in episodes] == list(range(2, 41))
 
 
-# ---------------------------------------------------------------------- lines
 def list_containers(value):
     """Every list, dict and set in a value, records included."""
     if hasattr(value, "__struct_fields__"):

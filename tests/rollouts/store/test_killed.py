@@ -112,8 +112,8 @@ def test_what_a_killed_export_leaves_is_whole_and_the_next_one_works(tmp_path, k
             assert path.name.endswith(".tmp")
             continue
         text = path.read_text() if path.is_file() else ""
-        found = json.loads(text)["samples"] if path.suffix == ".json" else list(map(json.loads, text.splitlines()))
-        assert len(found or list(load(path))) == 30
+        rows = json.loads(text)["samples"] if path.suffix == ".json" else list(map(json.loads, text.splitlines()))
+        assert len(rows or list(load(path))) == 30
     assert export_run(run, "openai", tmp_path / "out-0" / "again.jsonl").kept == 30
 
 
