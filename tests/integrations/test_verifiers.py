@@ -15,7 +15,7 @@ import pytest
 from tests.support import verifiers_server as scripted
 from tests.support.publishing import leave_out_check
 from tests.support.servers import make_completion, make_response, make_script, serve
-from tests.support.verifiers_command import run_command
+from tests.support.verifiers_command import read_traces, run_command
 from viewbox.core.messages import to_openai_messages
 from viewbox.engines.openai.client import OpenAIGenerator
 from viewbox.envs.digits import Digits, viewer
@@ -88,9 +88,7 @@ def evaluate(package, server, out, *arguments):
 
 
 def traces(out):
-    (saved,) = out.rglob("traces.jsonl")
-    found = [trace for line in saved.read_text().splitlines() for trace in json.loads(line)["traces"]]
-    return {trace["task"]["data"]["number"]: trace for trace in found}
+    return {trace["task"]["data"]["number"]: trace for trace in read_traces(out)}
 
 
 @pytest.fixture(scope="module")

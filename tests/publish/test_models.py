@@ -74,8 +74,7 @@ def test_a_package_asks_a_shipped_model_and_one_of_a_folder(unchecked, tmp_path,
     with scripted.serve(scripts) as server:
         given = ["--model", "scripted", "--client.base-url", server.url, "--no-push", "--no-rich", "-n", "1", "-o", "e"]
         run_clean(["-c", where, "viewbox-chest-xray", *given], package, tmp_path)
-    [saved] = (tmp_path / "e").rglob("traces.jsonl")
-    [trace] = [trace for line in saved.read_text().splitlines() for trace in json.loads(line)["traces"]]
+    [trace] = read_traces(tmp_path / "e")
     results = [result for turn in trace["info"]["viewbox"]["turns"] for result in turn["tool_results"]]
     assert [result["error"] for result in results] == [None, None] == [result.error for result in wanted]
     assert results[0]["facts"] == pytest.approx(dict(wanted[0].facts), abs=2e-3)
