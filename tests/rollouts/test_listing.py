@@ -87,6 +87,8 @@ def test_the_command_prints_a_table_markdown_or_json(runs, viewbox, monkeypatch)
     assert [run["episodes"] for run in json.loads(out)["runs"]] == [2, 2]
     monkeypatch.chdir(runs.parent)
     assert "runs/trained" in viewbox("runs")[1]
+    status, _, err = viewbox("runs", "nowhere")
+    assert (status, "no such folder" in err) == (2, True)
 
 
 def test_a_run_that_tar_packed_as_the_docs_say_is_the_same_without_weights(runs, tmp_path):
@@ -117,9 +119,3 @@ def test_odd_configs_cost_a_figure(tmp_path):
         (tmp_path / str(number) / "gift" / "metrics.jsonl").write_text(lines)
         (run,) = list_runs(tmp_path / str(number)).runs
         assert (run.environment, run.first_reward, run.steps, run.episodes) == ("digits", None, 2, 1)
-
-
-def test_a_folder_that_is_not_there_is_refused(tmp_path, viewbox):
-    status, _, err = viewbox("runs", tmp_path / "nowhere")
-    assert (status, "no such folder" in err) == (2, True)
-    assert "no runs here" in viewbox("runs", tmp_path)[1]
