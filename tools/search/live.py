@@ -57,7 +57,10 @@ class LiveSource:
         self._key = None
         if os.environ.get(KEY, "").strip():
             self._key = check_api_key(read_api_key(f"https://{eutils.HOST}", KEY))
-        self._email = _read_email()
+        email = os.environ.get(EMAIL, "").strip()
+        if email and not _EMAIL.fullmatch(email):
+            raise ConfigError(f"{EMAIL}: the variable does not hold an address such as name@example.org")
+        self._email = secrets.remember(email)
         self._cache = AnswerCache(None if cache_dir is None else Path(cache_dir) / FILE, CACHE_DAYS)
         self._clients: WeakKeyDictionary[asyncio.AbstractEventLoop, _Clients] = WeakKeyDictionary()
 
@@ -66,18 +69,15 @@ class LiveSource:
         check_sending(f"https://{eutils.HOST}")
 
     async def search_articles(self, query: ArticleQuery) -> Sequence[Article]:
-        """Return the articles of PubMed, the best first."""
         kind = "articles" if query.search_type != "recent" else f"articles {datetime.now(UTC).year}"
         key = _build_key(kind, asdict(query))
         return await self._answer(eutils.HOST, key, lambda clients: clients.pubmed.search(query), list[Article])
 
     async def search_images(self, query: ImageQuery) -> Sequence[FoundImage]:
-        """Return the figures of Open-i, the best first."""
         key = _build_key("images", asdict(query))
         return await self._answer(openi.HOST, key, lambda clients: clients.openi.search(query), list[FoundImage])
 
     async def load_image(self, found: FoundImage) -> bytes:
-        """Return the file of a figure: PNG or JPEG, undecoded."""
         if not found.image_url:
             raise ToolError("the figure has no picture")
         key = _build_key("picture", {"url": found.image_url})
@@ -96,9 +96,8 @@ class LiveSource:
                 with suppress(msgspec.DecodeError):  # written by another version
                     return stored if kind is bytes else msgspec.json.decode(stored, type=kind)  # type: ignore[return-value]
             answer = await ask(clients)
-            await asyncio.to_thread(
-                self._cache.put, key, answer if isinstance(answer, bytes) else msgspec.json.encode(answer)
-            )
+            content = answer if isinstance(answer, bytes) else msgspec.json.encode(answer)
+            await asyncio.to_thread(self._cache.put, key, content)
             return answer
 
     def _get_clients(self) -> _Clients:
@@ -106,13 +105,6 @@ class LiveSource:
         if loop not in self._clients:
             self._clients[loop] = _Clients(PubMed(self._key, self._email), OpenI())
         return self._clients[loop]
-
-
-def _read_email() -> str | None:
-    email = os.environ.get(EMAIL, "").strip()
-    if email and not _EMAIL.fullmatch(email):
-        raise ConfigError(f"{EMAIL}: the variable does not hold an address such as name@example.org")
-    return secrets.remember(email)
 
 
 def _build_key(kind: str, query: dict[str, object]) -> str:
