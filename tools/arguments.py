@@ -102,7 +102,7 @@ def _build_kind(kind: str) -> dict[str, Any]:
     return {"type": "array", "items": {"type": "number"}, "minItems": length, "maxItems": length, "x-kind": kind}
 
 
-def describe_parameter(spec: Spec, coordinates: Coordinates) -> dict[str, object]:
+def describe_parameter(spec: Spec, coordinates: Coordinates) -> dict[str, Any]:
     """Return a parameter's schema as the model reads it: points and boxes in `coordinates`, pictures by name."""
     kind = spec.get("x-kind")
     described = {key: value for key, value in spec.items() if key != "x-kind"}
