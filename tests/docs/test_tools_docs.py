@@ -37,7 +37,7 @@ def test_every_argument_is_listed_with_what_it_takes_and_nothing_hidden_is_spoke
     part = tools_page.format_markdown().split(f"### `{one.name}`\n")[1].split("\n#")[0]
     assert one.description in part
     for name, spec in one.parameters.items():
-        assert f"| `{name}` | {tools_page.describe_values(spec)} |" in part
+        assert f"- `{name}` ({tools_page.describe_values(spec)}; " in part
     assert not any(f"`{name}`" in part for name in one.hidden)
 
 
