@@ -141,7 +141,11 @@ def quote_value(value: object) -> str:
 
 
 def read_boxes(
-    value: object, format: str, box_key: str | None = None, label_key: str | None = None, max_boxes: int | None = None
+    value: object,
+    format: AnyBoxFormat,
+    box_key: str | None = None,
+    label_key: str | None = None,
+    max_boxes: int | None = None,
 ) -> Sequence[Labeled] | None:
     """Read one box, a list of boxes, or a list of objects with a box; `None` if the value is none of these.
     Only the first `max_boxes` are read.
@@ -233,5 +237,5 @@ def compute_area(box: Box) -> float:
     return (box[2] - box[0]) * (box[3] - box[1])
 
 
-def _read_object(value: Any, format: str, box_key: str, label_key: str | None) -> Labeled:
+def _read_object(value: Any, format: AnyBoxFormat, box_key: str, label_key: str | None) -> Labeled:
     return parse_box(get_field(value, box_key), format), read_label(get_field(value, label_key)) if label_key else ""
