@@ -444,6 +444,7 @@ add(calibration("stated", scale=100),
     ([("a", 101, "a"), ("a", 90, "a")], 0.5, "101 of 100 is none", "amiable-dev/llm-council#578"))
 add(calibration("brier", scale=100), (TWO, 0.185, "scikit-learn: brier_score_loss([1, 0], [0.9, 0.6])"))
 add(calibration("stated"), (TWO, 0, "decided: the scale is told or 1"))
+add(calibration("brier"), ([("a", 0.9, "a"), ("a", 0.6, "b")], 0.185, "scikit-learn: brier_score_loss"))
 add(calibration("ece", scale=0), (TWO, refused("scale")))
 
 kind("S14")  # underscores

@@ -65,6 +65,7 @@ def box(**options):
      IoUReward(box_key="box", label_key="name", frame="per_mille", reference_frame="unit")),
     (kind("label_set_f1", aliases={"a": ["b"]}), LabelSetF1Reward(aliases={"a": ["b"]})),
     (kind("ranking", metric="ndcg", k=3), RankingReward(metric="ndcg", k=3)),
+    (kind("brier", scale=100), BrierReward(scale=100)),
     (kind("brier", of=kind("exact_match", field="answer")), BrierReward(of=ExactMatchReward("answer"))),
     (kind("format", malformed=0.1), FormatReward(malformed=0.1)),
     (kind("tool_use", at_least=1, tools=["zoom"]), ToolUseReward(at_least=1, tools=["zoom"])),

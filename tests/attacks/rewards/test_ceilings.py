@@ -106,7 +106,7 @@ AT_MOST = [
         [1e-320, 0, 2e-320, 1], [0, 0, 1e200, 1e200], [-INF, -INF, INF, INF], [0.25, 0.25, NAN, 0.5],
         [0, 0, 10**400, 10**400], [0.5, 0.5, 0.25, 0.25], [0.25] * 4, [*BOX, 1], [0] * 1_000_000, [BOX] * 106,
         [BOX] * 1_000_000, DEEP[0])), (["nan"] * 4, ["nan"] * 4), ([None], [None]), ([[]], [[]]), ("none", []),
-        ({}, []), ([NAN] * 4, [NAN] * 4), ([False, False, True, True], [0, 0, 1, 1])),
+        ({}, []), ([BOX], []), ([], BOX), ([NAN] * 4, [NAN] * 4), ([False, False, True, True], [0, 0, 1, 1])),
     *spread(IOU, 0.5, ([BOX, OTHER], BOX), ([BOX, [0, 0, 1, 1]], BOX)), (HIT, [BOX, OTHER], BOX, 2 / 3),
     (HIT, [0, 0, 1, 1], BOX, 0), (IOU, [-9, -9, 9, 9], BOX, 0.0002), (PENALIZED, [0, 0, 1, 1], BOX, 0.004),
     *spread(OBJECTS, 0, (found(["cyst"]), found("cyst")), (found(""), found("")), (found("no cyst"), found("cyst")),
