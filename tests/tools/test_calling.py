@@ -206,9 +206,7 @@ def test_a_picture_of_any_kind_is_shown_in_eight_bits_within_the_budget_on_the_m
 
 
 @each("function", [mean, find])
-def test_pictures_are_looked_up_away_from_the_event_loop_and_one_that_cannot_be_opened_is_no_error_of_the_model(
-    function,
-):
+def test_pictures_are_looked_up_away_from_the_event_loop_and_one_that_is_gone_is_no_error_of_the_model(function):
     where = []
     said(function, {"image": "image_1"}, find_picture=lambda name: where.append(threading.get_ident()) or GRAY)
     assert where

@@ -113,9 +113,7 @@ SPACED = Source.of(CT, spacing=(0.5, 2.0))  # pixels that are not square
     (GRAY, ([0.1, 0.1], [0.4, 0.75]), ((10, 6), (40, 45)), math.hypot(30, 39), None),
     (SPACED, ([0.1, 0.1], [0.4, 0.75]), ((10, 6), (40, 45)), math.hypot(30, 39), math.hypot(30 * 0.5, 39 * 2.0)),
 ])  # fmt: skip
-def test_a_distance_is_between_the_points_in_pixels_and_where_it_is_known_in_millimeters(
-    image, ends, points, pixels, mm
-):
+def test_a_distance_is_in_pixels_and_where_it_is_known_in_millimeters(image, ends, points, pixels, mm):
     result = read("measure", image, {"point1": ends[0], "point2": ends[1]})
     assert (result.facts["pixel_points"], result.facts["distance_pixels"]) == (points, pytest.approx(pixels))
     assert result.facts.get("distance_mm") == (mm and pytest.approx(mm))
