@@ -66,9 +66,7 @@ def test_a_bare_side_is_that_of_the_pain_only_where_the_task_is_about_pain():
 def test_every_drawn_story_has_one_sentence_for_each_field():
     for seed in range(200):
         fields = [name_fields(one) for one in cases.plan_case(seed, "presence").facts.splitlines()]
-        assert sorted(map(sorted, fields)) == [
-            [one] for one in sorted(("age", "complaint", "side", "duration", "smoking", "history"))
-        ]
+        assert sorted(map(sorted, fields)) == [["age"], ["complaint"], ["duration"], ["history"], ["side"], ["smoking"]]
 
 
 def test_facts_without_a_field_are_found_by_their_words():

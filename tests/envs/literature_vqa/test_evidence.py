@@ -101,9 +101,8 @@ def test_a_report_cites_too_and_both_refuse_what_nothing_finds(tmp_path):
 
 def test_a_stored_run_is_scored_on_its_citations_though_scoring_has_no_tools_and_no_file_of_facts():
     env = make("vqa", tools=[], evidence=True, specialists=SEARCH)
-    episode = cite(
-        env, Task("a", prompt={"question": QUESTION}, reference={"answer": "aspirin"}), "11", answer="aspirin"
-    )
+    task = Task("a", prompt={"question": QUESTION}, reference={"answer": "aspirin"})
+    episode = cite(env, task, "11", answer="aspirin")
     stored = make_environment("vqa", {"evidence": True, "specialists": SEARCH}, "config.yaml")
     assert stored.reward.score_episode(episode) == episode.scores
     assert episode.scores.total == pytest.approx(1.0)

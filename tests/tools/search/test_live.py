@@ -291,9 +291,7 @@ def test_records_and_json_of_another_form_end_in_a_named_error(hasty):
             asyncio.run(make_source(setup).search_images(ImageQuery("sign")))
 
 
-def test_a_hundred_megabytes_end_at_the_limit_compressed_answers_are_refused_and_drips_cost_their_time(
-    hasty, monkeypatch
-):
+def test_megabytes_end_at_the_limit_compressed_answers_are_refused_and_drips_cost_their_time(hasty, monkeypatch):
     literature, setup = hasty
     for answer, said in (
         (lambda handler: flood_body(handler, 100 * 2**20), "larger than 10485760 bytes"),
