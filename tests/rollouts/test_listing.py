@@ -7,7 +7,6 @@ import subprocess
 from pathlib import Path
 
 import pytest
-import yaml
 
 from tests.support.forged_runs import forge_run, make_line
 from viewbox.rollouts.listing import list_runs
@@ -59,17 +58,19 @@ def test_a_run_or_its_episodes_may_be_named_links_are_not_followed_and_nothing_i
     assert {path: path.stat().st_mtime_ns for path in runs.rglob("*")} == before
 
 
-def test_broken_runs_are_named_and_passed_over(runs, viewbox):
+def test_broken_runs_are_named_and_passed_over_and_what_a_run_says_does_not_act_on_the_terminal(runs, viewbox):
+    make_run(runs / "gift", env={"name": "a\x1b]52;c;x\x07b"}, model={"name": "x" * 10_000})
     spoilt = {"config.yaml": "a: [", "summary.json": "{", "episodes/format.json": '{"format": 9}'}
     for name, (file, text) in zip(("yaml", "summary", "format"), spoilt.items(), strict=True):
         make_run(runs / name, files={file: text})
     (make_run(runs / "out") / "metrics.jsonl").symlink_to("/etc/hostname")
     os.mkfifo(make_run(runs / "pipe") / "summary.json")
     found = list_runs(runs)
-    assert len(found.runs) == 2
+    assert len(found.runs) == 3
     assert set(found.broken) == {str(runs / name) for name in ("yaml", "summary", "format", "out", "pipe")}
     status, out, err = viewbox("runs", runs)
     assert (status, "trained" in out, err.count("warning: ")) == (1, True, 5)
+    assert ("\x1b" in out, len(out) < 2500) == (False, True)
 
 
 def test_the_command_prints_a_table_markdown_or_json(runs, viewbox, monkeypatch):
@@ -102,13 +103,6 @@ def test_a_run_that_tar_packed_as_the_docs_say_is_the_same_without_weights(runs,
     assert list(load(packed)) == list(load(run))
     left = {path.name for path in run.iterdir()} - {path.name for path in packed.iterdir()}
     assert left == {"model", "checkpoints", "wandb"}
-
-
-def test_what_a_run_says_does_not_act_on_the_terminal(tmp_path, viewbox):
-    config = {"env": {"name": "a\x1b]52;c;x\x07b"}, "model": {"name": "x" * 10_000}}
-    forge_run(tmp_path / "gift", [make_line(0)], yaml.safe_dump(config))
-    _, out, _ = viewbox("runs", tmp_path)
-    assert ("\x1b" in out, len(out) < 1500) == (False, True)
 
 
 def test_odd_configs_cost_a_figure(tmp_path):

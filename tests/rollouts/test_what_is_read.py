@@ -231,19 +231,19 @@ def series(*answers):
     return by_request(lambda body, number: answers[min(number, len(answers) - 1)])
 
 
-def rolled(*arguments, tasks=6, **options):
+def rolled(*arguments, tasks=6):
     """How a rollout ends; then how another command on its folder does, if one is given: `RUN` stands for it."""
 
     def ask(given, folder):
-        found = roll(given, folder, tasks=tasks, **options)
+        found = roll(given, folder, tasks=tasks)
         return run(*(str(found.folder) if one == "RUN" else one for one in arguments)) if arguments else found.ended
 
     return ask
 
 
-def seen(check, *more, tasks=6, **options):
+def seen(check, *more, tasks=6):
     """What `check` finds in a rollout."""
-    return lambda given, folder: check(roll(given, folder, *more, tasks=tasks, **options))
+    return lambda given, folder: check(roll(given, folder, *more, tasks=tasks))
 
 
 def totals(one):
