@@ -26,7 +26,9 @@ def test_the_page_is_what_the_code_prints():
 
 
 def test_every_tool_is_there_and_every_module_is_a_family_with_a_sentence():
-    assert {*VISUAL, "undo", "open_image"} <= {one.name for one in OURS}
+    for name in [*VISUAL, "undo", "open_image"]:
+        assert name in {one.name for one in OURS}
+        assert f"### `{name}`" in tools_page.format_markdown()
     families = {tools_page.name_family(one) for one in TOOLS.values() if one in OURS}
     assert families <= set(tools_page.ORDER)
     assert all(tools_page.describe_family(family).endswith(".") for family in families)

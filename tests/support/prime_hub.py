@@ -8,6 +8,7 @@ import tarfile
 from tests.support.hub_server import HubServer, route, say
 
 API = "/api/v1/environmentshub"
+STORES = {"wheels": ("wheels", "wheel_id"), "versions": ("sources", "version_id")}  # and the name of an id in it
 
 
 class PrimeHub(HubServer):
@@ -28,18 +29,11 @@ class PrimeHub(HubServer):
         number = next(number for number, one in self.ids.items() if one == name)
         return {"data": {"id": number, "created": created, "owner": {"name": asked["owner_slug"]}}}
 
-    @route("POST", API + r"/(?P<env>env\d+)/wheels")
-    def wheels(self, body, env):
-        return self.begin(body, env, "wheels", "wheel_id")
-
-    @route("POST", API + r"/(?P<env>env\d+)/versions")
-    def versions(self, body, env):
-        return self.begin(body, env, "sources", "version_id")
-
-    def begin(self, body, env, kind, key):
-        asked = json.loads(body)
-        self.environments[self.ids[env]][kind][asked["sha256"]] = {**asked, "content": None, "done": False}
-        return {"data": {key: asked["sha256"], "upload_url": f"{self.url}/store/{env}/{kind}/{asked['sha256']}"}}
+    @route("POST", API + r"/(?P<env>env\d+)/(?P<kind>wheels|versions)")
+    def begin(self, body, env, kind):
+        asked, (store, key) = json.loads(body), STORES[kind]
+        self.environments[self.ids[env]][store][asked["sha256"]] = {**asked, "content": None, "done": False}
+        return {"data": {key: asked["sha256"], "upload_url": f"{self.url}/store/{env}/{store}/{asked['sha256']}"}}
 
     @route("PUT", "/store/(?P<env>[^/]+)/(?P<kind>[^/]+)/(?P<sha>[0-9a-f]+)")
     def store(self, body, env, kind, sha):
@@ -51,7 +45,7 @@ class PrimeHub(HubServer):
     @route("POST", API + r"/(?P<env>env\d+)/(?P<kind>wheels|versions)/(?P<sha>[0-9a-f]+)/finalize")
     def finalize(self, body, env, kind, sha):
         found = self.environments[self.ids[env]]
-        one = found["wheels" if kind == "wheels" else "sources"][sha]
+        one = found[STORES[kind][0]][sha]
         if one["content"] is None:
             return say(409, {"detail": "nothing was uploaded"})
         one["done"] = True
