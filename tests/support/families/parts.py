@@ -31,7 +31,6 @@ class Family:
     build: Callable[[int], tuple[Any, Any]]  # seed → a new model, a new processor
     template_source: str
     ends: tuple[str, ...]  # tokens that end a reply: eos_token_id of the released generation_config.json
-    written_end: str  # what the template writes right after a reply; "" if the next message ends it
 
 
 def read_template(name: str) -> str:
