@@ -5,9 +5,7 @@ from types import SimpleNamespace
 import psutil
 import pytest
 import torch
-from msgspec.structs import replace
 from peft import LoraConfig, get_peft_model
-from PIL import Image
 
 from tests.support.tables import each
 from viewbox.engines.generator import Load, TokenRecord
@@ -16,7 +14,6 @@ from viewbox.engines.hf.kv_cache import measure_slot
 from viewbox.engines.hf.model_runner import use_eval_mode
 from viewbox.envs.digits import Digits
 from viewbox.errors import ModelError
-from viewbox.images.ref import ImageRef
 
 TOLERANCE = 1e-5  # fp32
 ENV = Digits(max_turns=2)
@@ -34,41 +31,12 @@ def said(episodes):
     return [episode.tokens.completion_ids for episode in episodes]
 
 
-# ---------------------------------------------------------------------- parity
-def measure_blank(plain_logps, model, kit, tokens, number):
-    """How far log-probs change if that picture of an episode is blank: so parity covers the vision tower."""
-    images = list(tokens.images)
-    images[number] = ImageRef.of(Image.new("L", (images[number].width, images[number].height)))
-    blank = plain_logps(model, kit, replace(tokens, images=tuple(images)))
-    return (blank - plain_logps(model, kit, tokens)).abs().max()
-
-
-def test_log_probs_are_those_of_a_plain_forward(kit, played, pairs, play_pairs, measure_mismatch, plain_logps):
-    model, episodes = played(kit)  # 12 episodes in 5 slots: slots are used again
-    assert measure_mismatch(model, kit, episodes) <= TOLERANCE
-    assert len({len(episode.tokens.prompt_ids) for episode in episodes}) > 2
-    assert len({len(episode.tokens.completion_ids) for episode in episodes}) > 6
-    assert {len(episode.tokens.images) for episode in episodes} >= {1, 2, 3}
-    tokens = next(episode.tokens for episode in episodes if len(episode.tokens.images) == 3)
-    assert measure_blank(plain_logps, model, kit, tokens, 0) > 0.01
-    episodes = play_pairs(kit.generator(model, max_completion_tokens=900), pairs)  # two images, and one is opened
-    assert {len(episode.tokens.images) for episode in episodes} == {2, 3, 4}
-    assert sum("open_image" in episode.tools_used() for episode in episodes) >= 6
-    assert measure_mismatch(model, kit, episodes) <= TOLERANCE
-    tokens = episodes[-1].tokens
-    assert tokens.images[0].width != tokens.images[1].width
-    assert measure_blank(plain_logps, model, kit, tokens, 1) > 0.01
-
-
-def step(kind, **settings):
-    """One step of an optimizer on all weights."""
-
-    def change(model):
-        for weight in model.parameters():
-            weight.grad = torch.arange(weight.numel()).sin().view(weight.shape)
-        kind(model.parameters(), lr=1e-2, **settings).step()
-
-    return change
+# ---------------------------------------------------------------------- pictures, and a model in training
+def use_adamw(model):
+    """A step on all weights with what is the default of every run."""
+    for weight in model.parameters():
+        weight.grad = torch.arange(weight.numel()).sin().view(weight.shape)
+    torch.optim.AdamW(model.parameters(), lr=1e-2, fused=True).step()
 
 
 def write(model):
@@ -83,21 +51,17 @@ def swap(model):
         weight.data = weight.data * 1.1
 
 
-CHANGES = {  # with fused AdamW, which is the default of every run
-    "fused AdamW": step(torch.optim.AdamW, fused=True), "written": write,
+CHANGES = {
+    "fused AdamW": use_adamw, "written": write, "swapped": swap,
     "a checkpoint": lambda model: model.load_state_dict({name: w * 1.1 for name, w in model.state_dict().items()}),
     "another adapter": lambda model: model.set_adapter("other", inference_mode=True),
     "no adapter": lambda model: model.base_model.disable_adapter_layers(),
 }  # fmt: skip
-AT_LENGTH = {
-    "AdamW": step(torch.optim.AdamW), "SGD": step(torch.optim.SGD), "Adafactor": step(torch.optim.Adafactor),
-    "AdamW in 8 bits": lambda model: step(pytest.importorskip("bitsandbytes").optim.AdamW8bit)(model), "swapped": swap,
-}  # fmt: skip
 
 
-@pytest.mark.parametrize("name", [*CHANGES, *(pytest.param(name, marks=pytest.mark.nightly) for name in AT_LENGTH)])
+@pytest.mark.parametrize("name", CHANGES)
 def test_pictures_are_encoded_anew_if_what_they_depend_on_has_changed(qwen3, play_mixed, measure_mismatch, name):
-    model = qwen3.model().requires_grad_("Adam" in name or "SGD" in name)
+    model = qwen3.model().requires_grad_("Adam" in name)
     if "adapter" in name:
         lora = LoraConfig(r=2, target_modules=r".*visual.*qkv", init_lora_weights=False)
         model = get_peft_model(model, lora)
@@ -109,7 +73,7 @@ def test_pictures_are_encoded_anew_if_what_they_depend_on_has_changed(qwen3, pla
     assert kept == len({image.hash for episode in episodes for image in episode.tokens.images})
     play_mixed(generator, tasks=2)
     assert generator.vision_cache.num_encoded == kept  # nothing has changed
-    (CHANGES | AT_LENGTH)[name](model)
+    CHANGES[name](model)
     assert measure_mismatch(model, qwen3, play_mixed(generator, tasks=2)) <= TOLERANCE
     assert generator.vision_cache.num_encoded > kept
 
@@ -148,16 +112,6 @@ def test_greedy_replies_are_those_of_plain_generate(qwen3, play, strips):
         found = model.generate(input_ids=ids, **inputs, **pixels, **chosen)[0, ids.shape[1] :].tolist()
         first = tokens.mask.index(0) if 0 in tokens.mask else len(tokens.mask)
         assert list(tokens.completion_ids[:first]) == found
-
-
-def test_one_seed_gives_the_same_episodes_whatever_the_batch(qwen3, play_mixed):
-    model = qwen3.model()
-    given = {"tasks": 2, "group": 2}
-    alone, together = (said(play_mixed(qwen3.generator(model, slots=n), concurrency=n, **given)) for n in (1, 4))
-    other = said(play_mixed(qwen3.generator(model, slots=4), seed=1, **given))
-    assert alone == together
-    assert all(a != b for a, b in zip(alone, other, strict=True))
-    assert len(set(alone)) == 4  # the members of a group differ
 
 
 # Likely; and so likely that nothing else has any probability left

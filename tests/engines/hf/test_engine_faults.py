@@ -85,7 +85,6 @@ def assert_same(found, expected, but=()):
 
 
 def before_forwards(model, do):
-    """Calls `do(width of the forward)` before every forward of the model."""
     return model.register_forward_pre_hook(lambda _, args, given: do(given["input_ids"].shape[1]), with_kwargs=True)
 
 
@@ -109,7 +108,6 @@ def talks(qwen3, model):
 
 @pytest.fixture(scope="module")
 def clean(talks):
-    """What is said without a fault."""
     made = talks()
     assert made.play() == [None] * COUNT
     assert len({len(one.record.completion_ids) for one in made.conversations}) > 3  # they are not in step
@@ -173,17 +171,6 @@ def test_an_episode_that_is_cancelled_before_it_asks_changes_nothing_for_the_oth
     made = talks(hang)
     assert isinstance(made.play(cancel)[2], asyncio.CancelledError)
     assert_same(made, clean, but={2})
-    again(made.generator)
-
-
-def test_all_episodes_may_be_cancelled_at_once(talks, again):
-    async def cancel(made):
-        await wait_for_steps(made, 7)
-        for task in made.tasks:
-            task.cancel()
-
-    made = talks()
-    assert all(isinstance(one, asyncio.CancelledError) for one in made.play(cancel))
     again(made.generator)
 
 
@@ -382,17 +369,6 @@ def test_a_tool_that_raises_or_hangs_changes_nothing_for_the_others(calling, mod
         assert [told in result for result in results].count(True) == 1
         assert episodes[2].tokens.mask[-1] == 1  # it had its say afterward
         assert measure_mismatch(model, qwen3, episodes) <= 1e-5
-
-
-def test_a_model_that_emits_only_garbage_plays_every_episode_to_its_named_end(qwen3, play, measure_mismatch):
-    model = qwen3.model(seed=3, ends=-50.0)
-    generator = qwen3.generator(model, slots=4, tool_wait_timeout=0.05)
-    episodes = play(ENV, ENV.tasks[:2], generator, group=2, concurrency=4)
-    assert len(episodes) == 4
-    assert {episode.end_reason for episode in episodes} <= {"malformed", "max_turns"}
-    assert all(episode.answer is None and sum(episode.tokens.mask) >= 12 * 2 for episode in episodes)
-    assert measure_mismatch(model, qwen3, episodes) <= 1e-5
-    assert_empty(generator)
 
 
 def test_episodes_whose_time_is_up_leave_no_slot_behind_and_the_engine_plays_on_as_a_new_one(qwen3, model, play):

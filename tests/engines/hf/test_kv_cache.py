@@ -1,7 +1,5 @@
 """The cache by itself: whatever is taken, dropped, copied and moved, every row finds what it put there."""
 
-import random
-
 import pytest
 import torch
 from hypothesis import given, settings
@@ -71,16 +69,16 @@ class Model:
                 assert torch.equal(layer.values[row.held_slot, :, : row.length], -expected)
 
 
-def play(dice, steps):
-    """Random joins, leaves, prefills, copies and decode steps, checked after each; how many of each there were."""
-    made, done = Model(), dict.fromkeys(("join", "leave", "prefill", "decode", "copy"), 0)
+@settings(max_examples=30)
+@given(st.randoms(use_true_random=False), st.integers(1, 40))
+def test_whatever_joins_leaves_and_is_copied_every_row_keeps_its_slot_and_finds_what_it_put_there(dice, steps):
+    made = Model()
     for _ in range(steps):
         ready = [row for row in made.rows if row.length]
         fresh = [row for row in made.rows if not row.length]
         allowed = {"join": len(made.rows) < SLOTS, "leave": made.rows, "prefill": made.rows, "decode": ready}
         allowed["copy"] = ready and fresh
         what = dice.choice([name for name, fine in allowed.items() if fine])
-        done[what] += 1
         if what == "join":
             made.join()
         elif what == "leave":
@@ -93,18 +91,6 @@ def play(dice, steps):
         else:
             made.copy(dice.choice(ready), dice.sample(fresh, dice.randint(1, len(fresh))))
         made.check()
-    return done
-
-
-@settings(max_examples=30, deadline=None)
-@given(st.randoms(use_true_random=False), st.integers(1, 40))
-def test_every_row_keeps_its_slot_and_finds_what_it_put_there(dice, steps):
-    play(dice, steps)
-
-
-def test_such_random_plays_do_everything_often():
-    done = [play(random.Random(seed), 60) for seed in range(3)]
-    assert all(sum(one[name] for one in done) > 5 for name in done[0])
 
 
 def test_rows_that_lie_far_apart_are_moved_and_those_that_lie_together_are_read_as_they_lie():

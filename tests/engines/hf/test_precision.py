@@ -3,15 +3,13 @@
 The yardstick is what padding alone does: one plain forward of each episode by itself against one of all episodes
 together. Differences are of the log-probs of sampled tokens; the divergence of the sampler q from the trainer p is the
 k3 estimate on them, the mean of p/q − 1 − log(p/q), exact in expectation and never negative
-(http://joschu.net/blog/kl-approx.html). `pytest --junitxml` reports both.
+(http://joschu.net/blog/kl-approx.html).
 """
 
 from dataclasses import dataclass
-from functools import cache
 
 import pytest
 import torch
-from msgspec.structs import replace
 from peft import LoraConfig, get_peft_model
 
 from viewbox.training.generation import use_for_generation
@@ -68,29 +66,19 @@ def alone(plain_logps):
     return compute
 
 
-@pytest.fixture(scope="module")
-def played_in(play_mixed):
-    """A model in a precision and what it plays, made once: (model, 9 episodes' tokens)."""
-
-    @cache
-    def once(kit, dtype, temperature):
-        model = kit.model().to(dtype)
-        return model, [e.tokens for e in play_mixed(kit.generator(model, slots=5, temperature=temperature), tasks=3)]
-
-    return once
-
-
 @pytest.mark.parametrize(("family", "dtype", "temperature"), HALF)
-def test_half_precision_costs_no_more_than_padding(kits, played_in, alone, family, dtype, temperature, record_property):
+def test_half_precision_costs_no_more_than_padding(kits, play_mixed, alone, family, dtype, temperature):
     kit = kits(family)
-    model, episodes = played_in(kit, dtype, temperature)
+    model = kit.model().to(dtype)
+    generator = kit.generator(model, slots=5, temperature=temperature)
+    episodes = [episode.tokens for episode in play_mixed(generator, tasks=3)]
     plain = alone(model, kit, episodes, temperature)
     engine = Mismatch.of(recorded(episodes), plain)
     yardstick = Mismatch.of(plain, padded(model, kit, episodes, temperature))
-    record_property("engine", str(engine))
-    record_property("yardstick", str(yardstick))
     assert engine.tokens > 100
     assert engine.within(yardstick), (engine, yardstick)
+    logps = recorded(episodes)  # worked out in float32
+    assert (logps != logps.to(dtype).float()).float().mean() > 0.9
 
 
 def test_under_autocast_too_log_probs_differ_no_more_than_padding_makes_them(qwen3, play_mixed, alone):
@@ -103,7 +91,7 @@ def test_under_autocast_too_log_probs_differ_no_more_than_padding_makes_them(qwe
     assert engine.within(yardstick), (engine, yardstick)
 
 
-def test_merged_weights_are_as_near_float32_as_the_loss(qwen3, play_mixed, alone, bf16_accelerator, record_property):
+def test_merged_weights_are_as_near_float32_as_the_loss(qwen3, play_mixed, alone, bf16_accelerator):
     config = LoraConfig(r=4, lora_alpha=4, target_modules=["q_proj", "v_proj", "down_proj"], init_lora_weights=False)
     model = get_peft_model(qwen3.model().to(torch.bfloat16), config).eval()
     for name, weight in model.named_parameters():
@@ -115,16 +103,4 @@ def test_merged_weights_are_as_near_float32_as_the_loss(qwen3, play_mixed, alone
         loss = alone(model, qwen3, episodes)
     exact = alone(model.float(), qwen3, episodes)
     engine, yardstick = Mismatch.of(recorded(episodes), exact), Mismatch.of(loss, exact)
-    record_property("engine", str(engine))
-    record_property("yardstick", str(yardstick))
-    record_property("between", str(Mismatch.of(recorded(episodes), loss)))
     assert engine.within(yardstick), (engine, yardstick)
-
-
-def test_one_wrong_token_in_the_prompt_misses_the_bar(qwen3, played_in, alone):
-    model, episodes = played_in(qwen3, torch.bfloat16, 1.0)
-    misread = [replace(e, prompt_ids=(e.prompt_ids[0], e.prompt_ids[1] + 1, *e.prompt_ids[2:])) for e in episodes]
-    yardstick = Mismatch.of(alone(model, qwen3, episodes), padded(model, qwen3, episodes))
-    assert not Mismatch.of(recorded(episodes), alone(model, qwen3, misread)).within(yardstick)
-    logps = recorded(episodes)  # worked out in float32
-    assert (logps != logps.bfloat16().float()).float().mean() > 0.9

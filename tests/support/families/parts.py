@@ -32,7 +32,6 @@ class Family:
     released: str  # the model whose processor, special tokens and template these are
     build: Callable[[int], tuple[Any, Any]]  # seed → a new model, a new processor
     ends: tuple[str, ...]  # tokens that end a reply: eos_token_id of the released generation_config.json
-    written_end: str  # what the template writes right after a reply; "" if the next message ends it
 
 
 def read_template(name: str) -> str:

@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 import yaml
-from trl.trainer import grpo_trainer
 
 from tests.support import forks, killer
 from tests.support.run_cases import edit_json
@@ -132,9 +131,8 @@ def test_accelerate_itself_sets_the_variables_that_are_looked_for(number, fails)
 
 
 # ---------------------------------------------------------------------- what is said
-def test_a_dry_run_is_read_line_by_line_and_names_held_out_tasks_trained_on(start):
-    few = "env.num_tasks=64"  # all tasks are looked at, which takes seconds
-    status, out, _ = start("--dry-run", "lora.r=4", few)
+def test_a_dry_run_is_read_line_by_line_and_names_held_out_tasks_trained_on(start, tmp_path):
+    status, out, _ = start("--dry-run", "lora.r=4", "env.num_tasks=64")  # all tasks are looked at, which takes seconds
     assert status == 0
     for words in (
         "plan           1 process, 64 tasks; 8 episodes (2 tasks x 4) for 1 update; 32 steps an epoch, 3 steps",
@@ -148,9 +146,9 @@ def test_a_dry_run_is_read_line_by_line_and_names_held_out_tasks_trained_on(star
         assert words in out
     assert "{" not in out.splitlines()[-1]
     assert "also trained on" not in out
-    _, out, _ = start("--dry-run", "env.eval={}", few)
-    assert "warning: 4 of 4 held-out tasks are also trained on" in out
-    assert "env.eval is empty" in out
+    warning = check(make(tmp_path, env={"name": "digits", "num_tasks": 64})).lines["held out"]
+    assert "warning: 2 of 2 held-out tasks are also trained on" in warning
+    assert "env.eval is empty" in warning
 
 
 def test_a_supervised_run_with_fewer_episodes_than_a_batch_ends_with_2_and_saves_no_model(start, tmp_path):
@@ -178,21 +176,6 @@ def test_a_run_says_what_it_will_do_and_how_long_it_takes_and_past_its_end_that_
     status, out, _ = start(f"--resume={run}", content=SFT)
     assert status == 0
     assert "warning: checkpoint-4 is at the last step: nothing is trained" in out
-
-
-# ---------------------------------------------------------------------- the reference model
-def test_the_reference_model_has_the_revision_of_the_policy(start, monkeypatch):
-    loaded = []
-
-    def load(name, **settings):
-        loaded.append(settings.get("revision"))
-        return create(name, **settings)
-
-    create = grpo_trainer.create_model_from_path
-    monkeypatch.setattr(grpo_trainer, "create_model_from_path", load)
-    status, _, err = start("train.beta=0.1", "model.revision=v2", "train.max_steps=1", "log.eval_tasks=0")
-    assert status == 0, err
-    assert loaded == ["v2"]
 
 
 # ---------------------------------------------------------------------- models
